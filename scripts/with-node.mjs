@@ -1,0 +1,50 @@
+// Runs a program of this project on the Node.js that the project is written for, whatever Node.js
+// the machine has: `node scripts/with-node.mjs FILE ARGS...`. It is plain JavaScript without imports
+// from node_modules, because it is what makes `npm run demo` work in a clone that has none yet.
+import { spawn, spawnSync } from "node:child_process"
+import { existsSync, statSync } from "node:fs"
+import { constants } from "node:os"
+import { dirname, join } from "node:path"
+import { fileURLToPath } from "node:url"
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)))
+const MINIMUM_MAJOR = 24
+
+installIfNeeded()
+run(nodeBinary(), process.argv.slice(2))
+
+/** npm writes node_modules/.package-lock.json last, so its age tells whether an install is complete and current. */
+function installIfNeeded() {
+  const done = join(root, "node_modules", ".package-lock.json")
+  const wanted = join(root, "package-lock.json")
+  if (existsSync(done) && statSync(done).mtimeMs >= statSync(wanted).mtimeMs) return
+  console.error("berth: installing the npm packages (npm ci), once ...")
+  const npm = process.platform === "win32" ? "npm.cmd" : "npm"
+  const result = spawnSync(npm, ["ci", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] })
+  if (result.status === 0) return
+  console.error("berth: npm ci failed; see the lines above. Nothing was started.")
+  process.exit(1)
+}
+
+function nodeBinary() {
+  const own = join(root, "node_modules", "node", "bin", "node")
+  if (existsSync(own)) return own
+  if (Number.parseInt(process.versions.node, 10) >= MINIMUM_MAJOR) return process.execPath
+  console.error(
+    `berth: Node.js ${MINIMUM_MAJOR} or newer is needed, this is ${process.versions.node}, and the npm package "node" has not put one ` +
+      "into node_modules. Its install script may have been blocked: run `npm rebuild node`, or install Node.js 24.",
+  )
+  process.exit(1)
+}
+
+function run(node, args) {
+  const child = spawn(node, args, { cwd: root, stdio: "inherit" })
+  // A terminal sends SIGINT to the whole group itself; a service manager signals only this process.
+  for (const signal of ["SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal))
+  process.on("SIGINT", () => {})
+  child.on("error", (error) => {
+    console.error(`berth: could not start ${node}: ${error.message}`)
+    process.exit(1)
+  })
+  child.on("exit", (code, signal) => process.exit(signal ? 128 + constants.signals[signal] : (code ?? 1)))
+}
