@@ -1,0 +1,108 @@
+import Type, { type Static } from "typebox"
+import { RunSchema } from "../apis/job.ts"
+import { FINISH_REASONS } from "../apis/launch.ts"
+import { LIMITS } from "../apis/limits.ts"
+import { Int, MapOf, StringEnum, Text, Time } from "../apis/schema.ts"
+
+/**
+ * What agent and gateway say to each other, over HTTPS that the agent opens. Only ever added to: a VM may run
+ * the previous release's agent. Unknown fields are ignored by both sides.
+ *
+ * Every request body is a compact JWS (RFC 7515, EdDSA) made with the agent's own signing key, which the
+ * Launch is bound to when it registers. `POST {gateway}/agent/v1/launches/{launch}/register|report|logs`;
+ * `register` also carries `Authorization: Bearer <bootstrap token>`.
+ *
+ * Answers: 200 with JSON; 401 the token or signature is wrong (try no more); 409 another key holds the Launch
+ * and 410 the Launch is not current (both: stop the container, power off); 404 unknown Launch; 413; 429 and 503:
+ * try again later.
+ */
+export const PROTOCOL_VERSION = 1
+
+/** Media type of request bodies. */
+export const JWS_CONTENT_TYPE = "application/jose"
+
+/** Seconds between two reports of a healthy VM. */
+export const HEARTBEAT_SECONDS = 15
+
+/** Largest piece of log in one request, bytes before encoding. */
+export const LOG_CHUNK_BYTES = 64 * 1024
+
+/** A public key as a JWK (RFC 7517), serialised so that it can be compared and stored. */
+const Jwk = Text(512, "JWK as JSON.")
+
+export const RegisterRequestSchema = Type.Object({
+  protocol: Int({ minimum: 1 }),
+  launch: Text(253, "Name of the Launch."),
+  version: Text(64, "Version of the agent."),
+  runtime: Text(32, "docker or process."),
+  /** Ed25519; also in the JWS header, which proves that the agent holds its private half. */
+  signingKey: Jwk,
+  /** X25519, for ECDH-ES+A256KW. */
+  encryptionKey: Jwk,
+})
+export type RegisterRequest = Static<typeof RegisterRequestSchema>
+
+/** What the VM is to run; sent as a compact JWE (RFC 7516) to the agent's encryption key. */
+export const RunOrderSchema = Type.Object({
+  run: RunSchema,
+  /** Values of the run's secretEnv. */
+  secretEnv: MapOf(Type.String({ maxLength: LIMITS.envValue }), { maxProperties: LIMITS.secretEnvItems }),
+  /** GPUs of the machine that the container is to see. */
+  gpus: Int(),
+})
+export type RunOrder = Static<typeof RunOrderSchema>
+
+export const RegisterResponseSchema = Type.Object({
+  order: Type.String({ description: "RunOrder as a compact JWE." }),
+  heartbeatSeconds: Int({ minimum: 1 }),
+})
+export type RegisterResponse = Static<typeof RegisterResponseSchema>
+
+export const ReportRequestSchema = Type.Object({
+  launch: Text(253, "Name of the Launch."),
+  /** Grows with each report over the VM's whole life, reboots included; a lower one is late and changes nothing. */
+  sequence: Int({ minimum: 1 }),
+  /** 0 until the container first started, then 1, 2 … */
+  attempt: Int(),
+  retryCount: Int(),
+  startTime: Type.Optional(Time("When the container first started.")),
+  lastExitCode: Type.Optional(Type.Integer()),
+  preemptionNotice: Type.Optional(Time("When the cloud gave notice.")),
+  /** Sent again with every later report until the gateway has answered one. */
+  finish: Type.Optional(
+    Type.Object({
+      reason: StringEnum(FINISH_REASONS),
+      exitCode: Type.Optional(Type.Integer()),
+      message: Type.Optional(Text(LIMITS.message, "What there is to say about the end.")),
+      time: Time("When."),
+    }),
+  ),
+})
+export type ReportRequest = Static<typeof ReportRequestSchema>
+
+/** `stop`: SIGTERM, 10 seconds, SIGKILL, a last report, power off. */
+export const ReportResponseSchema = Type.Object({ desired: StringEnum(["run", "stop"]) })
+export type ReportResponse = Static<typeof ReportResponseSchema>
+
+export const LogsRequestSchema = Type.Object({
+  launch: Text(253, "Name of the Launch."),
+  /** Where in the Launch's log this piece begins, bytes: a piece that is sent twice is stored once. */
+  offset: Int(),
+  /** Base64. */
+  data: Type.String({ maxLength: Math.ceil((LOG_CHUNK_BYTES * 4) / 3) + 4 }),
+})
+export type LogsRequest = Static<typeof LogsRequestSchema>
+
+/** `length`: how much of the Launch's log is stored now, bytes; the next piece begins there. `full`: no more is kept. */
+export const LogsResponseSchema = Type.Object({ length: Int(), full: Type.Boolean() })
+export type LogsResponse = Static<typeof LogsResponseSchema>
+
+/** What a VM starts with, as JSON in its user data. It holds no cloud credentials and no user's secret. */
+export const BootConfigSchema = Type.Object({
+  launch: Text(253, "Name of the Launch."),
+  gatewayUrl: Text(2048, "Where to report."),
+  gatewayCa: Type.Optional(Text(65_536, "PEM of the gateway's CA, where it is not a public one.")),
+  bootstrapToken: Text(256, "HMAC of the Launch's name: admits one key pair."),
+  lifetimeSeconds: Int({ minimum: 1 }),
+})
+export type BootConfig = Static<typeof BootConfigSchema>

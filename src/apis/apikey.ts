@@ -1,0 +1,51 @@
+import Type, { type Static } from "typebox"
+import { AGE_COLUMN, defineKind } from "./kind.ts"
+import type { KubeObject, Stored } from "./meta.ts"
+import { ConditionList, Int, immutable, StringEnum, Text, Time } from "./schema.ts"
+
+/** The contract's project roles, least first. */
+export const ROLES = ["viewer", "developer", "admin"] as const
+export type Role = (typeof ROLES)[number]
+
+/** Whether `role` allows what `needed` allows. */
+export function roleAllows(role: Role, needed: Role): boolean {
+  return ROLES.indexOf(role) >= ROLES.indexOf(needed)
+}
+
+export const ApiKeySpecSchema = Type.Object(
+  {
+    displayName: Type.Optional(Text(50, "The contract's name, where metadata.name can't carry it.")),
+    role: StringEnum(ROLES),
+    keyId: Type.String({ pattern: "^[a-z0-9]{8,40}$", description: "The part of the key's value that names it." }),
+    tokenHash: Type.String({ pattern: "^[0-9a-f]{64}$", description: "SHA-256 of the key's value, in hex." }),
+    expiresAt: Type.Optional(Time("When the key stops working. Default: never.")),
+  },
+  { "x-kubernetes-validations": immutable(["displayName", "keyId", "tokenHash"]) },
+)
+export type ApiKeySpec = Static<typeof ApiKeySpecSchema>
+
+export const ApiKeyStatusSchema = Type.Object({
+  observedGeneration: Type.Optional(Int()),
+  conditions: Type.Optional(ConditionList),
+  machineUser: Type.Optional(Text(253, "Name of the ServiceAccount that stands for the key.")),
+})
+export type ApiKeyStatus = Static<typeof ApiKeyStatusSchema>
+
+export type ApiKey = KubeObject<ApiKeySpec, ApiKeyStatus>
+export type StoredApiKey = Stored<ApiKey>
+
+export const API_KEY = defineKind({
+  kind: "ApiKey",
+  plural: "apikeys",
+  singular: "apikey",
+  shortNames: ["bkey"],
+  namespaced: true,
+  description: "A programmatic credential of a project. Only the hash of its value is kept.",
+  spec: ApiKeySpecSchema,
+  status: ApiKeyStatusSchema,
+  printerColumns: [
+    { name: "Role", type: "string", jsonPath: ".spec.role" },
+    { name: "Expires", type: "date", jsonPath: ".spec.expiresAt" },
+    AGE_COLUMN,
+  ],
+})

@@ -1,0 +1,66 @@
+import Type, { type Static } from "typebox"
+import { AGE_COLUMN, defineKind } from "./kind.ts"
+import type { KubeObject, Stored } from "./meta.ts"
+import { ConditionList, Int, StringEnum, Text, Time } from "./schema.ts"
+
+/** Kinds of external accounts. aws, gcp and azure can run VMs, the others hold buckets or images. */
+export const CONNECTION_TYPES = ["aws", "gcp", "azure", "cloudflare", "dockerhub", "github"] as const
+export type ConnectionType = (typeof CONNECTION_TYPES)[number]
+
+export const ConnectionSpecSchema = Type.Object(
+  {
+    type: StringEnum(CONNECTION_TYPES),
+    credentialsSecretRef: Type.Optional(
+      Type.Object(
+        { name: Type.String({ minLength: 1, maxLength: 253 }) },
+        { description: "Secret of type berth.dev/connection in this namespace." },
+      ),
+    ),
+    sealedCredentials: Type.Optional(Text(65_536, "Credentials as Berth's REST API sealed them.")),
+  },
+  {
+    description: "Either credentialsSecretRef or sealedCredentials.",
+    "x-kubernetes-validations": [
+      {
+        rule: "has(self.credentialsSecretRef) != has(self.sealedCredentials)",
+        message: "exactly one of credentialsSecretRef and sealedCredentials is needed",
+      },
+      {
+        rule: "self.type == oldSelf.type",
+        message: "type is immutable: delete the connection and create it anew",
+        fieldPath: ".type",
+      },
+    ],
+  },
+)
+export type ConnectionSpec = Static<typeof ConnectionSpecSchema>
+
+export const ConnectionStatusSchema = Type.Object({
+  observedGeneration: Type.Optional(Int()),
+  conditions: Type.Optional(ConditionList),
+  account: Type.Optional(Text(256, "Whose account the credentials open.")),
+  lastVerifiedTime: Type.Optional(Time("When the credentials were last seen to work.")),
+})
+export type ConnectionStatus = Static<typeof ConnectionStatusSchema>
+
+export type Connection = KubeObject<ConnectionSpec, ConnectionStatus>
+export type StoredConnection = Stored<Connection>
+
+export const CONNECTION = defineKind({
+  kind: "Connection",
+  plural: "connections",
+  singular: "connection",
+  shortNames: ["bconn"],
+  namespaced: true,
+  description: "Credentials for an external account that a project's jobs run in or read from.",
+  spec: ConnectionSpecSchema,
+  status: ConnectionStatusSchema,
+  printerColumns: [
+    { name: "Type", type: "string", jsonPath: ".spec.type" },
+    { name: "Ready", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].status" },
+    { name: "Account", type: "string", jsonPath: ".status.account" },
+    { name: "Verified", type: "date", jsonPath: ".status.lastVerifiedTime", priority: 1 },
+    AGE_COLUMN,
+  ],
+  selectableFields: [".spec.type"],
+})

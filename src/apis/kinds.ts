@@ -1,0 +1,11 @@
+import { API_KEY } from "./apikey.ts"
+import { CONNECTION } from "./connection.ts"
+import { CRON_JOB } from "./cronjob.ts"
+import { JOB } from "./job.ts"
+import type { KindDefinition } from "./kind.ts"
+import { LAUNCH } from "./launch.ts"
+import { ORGANIZATION } from "./organization.ts"
+import { PROJECT } from "./project.ts"
+
+/** Every kind of the group berth.dev. */
+export const KINDS: readonly KindDefinition[] = [JOB, CRON_JOB, CONNECTION, API_KEY, LAUNCH, ORGANIZATION, PROJECT]

@@ -1,0 +1,43 @@
+/**
+ * Bounds of what users may write, shared by the CRDs and the REST API. Kubernetes' CEL rules need
+ * every string, list and map bounded, and an object must stay well under etcd's 1.5 MiB.
+ * Lengths are in characters, counts in items.
+ */
+export const LIMITS = {
+  jobName: 128,
+  namePrefix: 100,
+  image: 512,
+  commandItems: 256,
+  commandItem: 16_384,
+  envItems: 256,
+  envName: 256,
+  envValue: 32_768,
+  secretEnvItems: 64,
+  volumes: 16,
+  volumeName: 63,
+  bucket: 255,
+  mountPath: 512,
+  prefix: 1024,
+  clouds: 8,
+  regions: 32,
+  region: 64,
+  labels: 64,
+  labelKey: 317,
+  labelValue: 1024,
+  tags: 64,
+  tag: 256,
+  gpuModel: 64,
+  gpuCount: 64,
+  maxRetries: 100,
+  /** 30 days, also the timeout of a job that asks for none (a finite lifetime is what ends a forgotten VM). */
+  timeoutSeconds: 30 * 24 * 3600,
+  ttlSecondsAfterFinished: 10 * 365 * 24 * 3600,
+  maxHourlyPriceUsd: 100_000,
+  connectionName: 50,
+  message: 4096,
+  conditions: 16,
+  refusedOffers: 10,
+} as const
+
+/** What a job gets that names no resources (the contract's default). */
+export const DEFAULT_RESOURCES = { cpu: 1, memory: "4Gi" } as const

@@ -1,0 +1,48 @@
+import Type, { type Static } from "typebox"
+import { AGE_COLUMN, defineKind } from "./kind.ts"
+import type { KubeObject, Stored } from "./meta.ts"
+import { ConditionList, Int, StringEnum, Text } from "./schema.ts"
+
+/** The contract's organization roles. */
+export const ORGANIZATION_ROLES = ["owner", "admin", "member"] as const
+export type OrganizationRole = (typeof ORGANIZATION_ROLES)[number]
+
+export const OrganizationSpecSchema = Type.Object({
+  displayName: Type.String({ minLength: 1, maxLength: 64 }),
+  category: Type.Optional(Text(32, "Free word.", { default: "personal" })),
+  members: Type.Optional(
+    Type.Array(
+      Type.Object({
+        userId: Text(512, "Issuer and subject of the person's OIDC identity."),
+        email: Type.Optional(Text(320, "Address, for people.")),
+        role: StringEnum(ORGANIZATION_ROLES),
+      }),
+      { maxItems: 1000, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["userId"] },
+    ),
+  ),
+})
+export type OrganizationSpec = Static<typeof OrganizationSpecSchema>
+
+export const OrganizationStatusSchema = Type.Object({
+  observedGeneration: Type.Optional(Int()),
+  conditions: Type.Optional(ConditionList),
+})
+
+export type Organization = KubeObject<OrganizationSpec, Static<typeof OrganizationStatusSchema>>
+export type StoredOrganization = Stored<Organization>
+
+export const ORGANIZATION = defineKind({
+  kind: "Organization",
+  plural: "organizations",
+  singular: "organization",
+  shortNames: ["borg"],
+  namespaced: false,
+  description: "People who own projects together.",
+  spec: OrganizationSpecSchema,
+  status: OrganizationStatusSchema,
+  printerColumns: [
+    { name: "Name", type: "string", jsonPath: ".spec.displayName" },
+    { name: "Category", type: "string", jsonPath: ".spec.category" },
+    AGE_COLUMN,
+  ],
+})

@@ -1,0 +1,66 @@
+import Type, { type Static } from "typebox"
+import { ROLES } from "./apikey.ts"
+import { AGE_COLUMN, defineKind } from "./kind.ts"
+import type { KubeObject, Stored } from "./meta.ts"
+import { ConditionList, Int, StringEnum, Text } from "./schema.ts"
+
+/** What a project may spend at most; a job that would exceed it waits. */
+const SpendCapsSchema = Type.Object({
+  maxVms: Type.Optional(Int({ description: "VMs at a time." })),
+  maxHourlyUsd: Type.Optional(Type.Number({ minimum: 0, description: "US dollars an hour, over all VMs." })),
+  maxMonthlyUsd: Type.Optional(Type.Number({ minimum: 0, description: "US dollars a calendar month (UTC)." })),
+})
+export type SpendCaps = Static<typeof SpendCapsSchema>
+
+export const ProjectSpecSchema = Type.Object({
+  displayName: Type.String({ minLength: 1, maxLength: 64 }),
+  organization: Type.String({ minLength: 1, maxLength: 63, description: "Name of the Organization." }),
+  namespace: Type.Optional(
+    Text(63, "Namespace to use instead of one of the project's name; it must be annotated berth.dev/adopt-by-project."),
+  ),
+  caps: Type.Optional(SpendCapsSchema),
+  members: Type.Optional(
+    Type.Array(
+      Type.Object({
+        userId: Text(512, "Issuer and subject of the person's OIDC identity."),
+        role: StringEnum(ROLES),
+      }),
+      { maxItems: 1000, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["userId"] },
+    ),
+  ),
+})
+export type ProjectSpec = Static<typeof ProjectSpecSchema>
+
+export const ProjectStatusSchema = Type.Object({
+  observedGeneration: Type.Optional(Int()),
+  conditions: Type.Optional(ConditionList),
+  namespace: Type.Optional(Text(63, "Where the project's objects live.")),
+})
+export type ProjectStatus = Static<typeof ProjectStatusSchema>
+
+export type Project = KubeObject<ProjectSpec, ProjectStatus>
+export type StoredProject = Stored<Project>
+
+/** The Project's name is the host label of its URLs, hence a DNS label of at most 40 characters. */
+export const PROJECT = defineKind({
+  kind: "Project",
+  plural: "projects",
+  singular: "project",
+  shortNames: ["bproj"],
+  namespaced: false,
+  description: "A namespace of jobs, cronjobs, connections and keys, with members and spend caps of its own.",
+  spec: ProjectSpecSchema,
+  status: ProjectStatusSchema,
+  rules: [
+    {
+      rule: "self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+      message: "metadata.name must be a DNS label of at most 40 characters",
+    },
+  ],
+  printerColumns: [
+    { name: "Name", type: "string", jsonPath: ".spec.displayName" },
+    { name: "Organization", type: "string", jsonPath: ".spec.organization" },
+    { name: "Namespace", type: "string", jsonPath: ".status.namespace" },
+    AGE_COLUMN,
+  ],
+})

@@ -1,0 +1,98 @@
+import Type, { type Static, type TSchema } from "typebox"
+import { LIMITS } from "./limits.ts"
+
+/**
+ * The shapes that kinds are made of, beyond plain TypeBox: a Kubernetes structural schema knows no
+ * union, const, pattern property or tuple, so each helper writes what the API server accepts and
+ * carries the exact TypeScript type.
+ */
+
+/** A CEL rule of the API server (`x-kubernetes-validations`); `oldSelf` in it makes it a transition rule. */
+export interface CelRule {
+  rule: string
+  message: string
+  fieldPath?: string
+}
+
+/** One of a fixed list of strings. */
+export function StringEnum<const T extends readonly string[]>(values: T, options: Record<string, unknown> = {}) {
+  return Type.Unsafe<T[number]>({ type: "string", enum: [...values], ...options })
+}
+
+/** A map with free keys, at most `maxProperties` of them. */
+export function MapOf<T extends TSchema>(value: T, options: { maxProperties: number } & Record<string, unknown>) {
+  return Type.Unsafe<Record<string, Static<T>>>({ type: "object", additionalProperties: value, ...options })
+}
+
+/** A time as Kubernetes writes it (RFC 3339). */
+export function Time(description: string) {
+  return Type.String({ format: "date-time", maxLength: 64, description })
+}
+
+/** A whole number between `minimum` and `maximum`; int64 so that byte counts and sequence numbers fit. */
+export function Int(options: { minimum?: number; maximum?: number; default?: number; description?: string } = {}) {
+  return Type.Integer({ format: "int64", minimum: 0, ...options })
+}
+
+/** A bounded text field. */
+export function Text(maxLength: number, description: string, options: Record<string, unknown> = {}) {
+  return Type.String({ maxLength, description, ...options })
+}
+
+/** vCPUs greater than 0, as a Kubernetes quantity: `2`, `"2"`, `"0.5"`, `"500m"`. */
+export const CPU_PATTERN =
+  "^([1-9][0-9]{0,6}m|[1-9][0-9]{0,3}(\\.[0-9]{1,3})?|0\\.(00[1-9]|0[1-9][0-9]?|[1-9][0-9]{0,2}))$"
+
+/** Bytes greater than 0 with a unit suffix, as a Kubernetes quantity: `4Gi`, `512Mi`, `1.5Ti`, `80G`. */
+export const SIZE_PATTERN =
+  "^([1-9][0-9]{0,11}(\\.[0-9]{1,3})?|0\\.(00[1-9]|0[1-9][0-9]?|[1-9][0-9]{0,2}))(Ki|Mi|Gi|Ti|k|M|G|T)$"
+
+/** vCPUs as Kubernetes writes quantities: a whole number or a string. */
+export function CpuQuantity(description: string) {
+  return Type.Unsafe<number | string>({
+    "x-kubernetes-int-or-string": true,
+    anyOf: [{ type: "integer" }, { type: "string" }],
+    minimum: 1,
+    maximum: 9999,
+    maxLength: 16,
+    pattern: CPU_PATTERN,
+    description,
+  })
+}
+
+/** A size in bytes as Kubernetes writes quantities; always with a suffix. */
+export function SizeQuantity(description: string) {
+  return Type.String({ pattern: SIZE_PATTERN, maxLength: 24, description })
+}
+
+/** Kubernetes' metav1.Condition. */
+export const ConditionSchema = Type.Object({
+  type: Type.String({ maxLength: 316 }),
+  status: StringEnum(["True", "False", "Unknown"]),
+  observedGeneration: Type.Optional(Int()),
+  lastTransitionTime: Time("When the status last changed."),
+  reason: Type.String({ maxLength: 1024, pattern: "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$" }),
+  message: Type.String({ maxLength: LIMITS.message }),
+})
+
+/** One condition of an object's status. */
+export type Condition = Static<typeof ConditionSchema>
+
+/** An object's conditions, one of each type. */
+export const ConditionList = Type.Array(ConditionSchema, {
+  maxItems: LIMITS.conditions,
+  "x-kubernetes-list-type": "map",
+  "x-kubernetes-list-map-keys": ["type"],
+})
+
+/**
+ * Rules that freeze optional and required fields of an object for good. They stand on the object and compare
+ * `has()` too, because a rule on the field itself is bypassed by removing the field and adding it again.
+ */
+export function immutable(fields: readonly string[]): CelRule[] {
+  return fields.map((field) => ({
+    rule: `has(self.${field}) == has(oldSelf.${field}) && (!has(self.${field}) || self.${field} == oldSelf.${field})`,
+    message: `${field} is immutable: delete the object and create it anew with the other value`,
+    fieldPath: `.${field}`,
+  }))
+}
