@@ -1,0 +1,309 @@
+import type { KubeConfig } from "@kubernetes/client-node"
+import { type ApiObject, apiVersionOf, collectionPath, type ObjectRef, objectPath, type Resource } from "./resource.ts"
+import { type CallOptions, type KubeRequest, Transport, type TransportOptions } from "./transport.ts"
+import { type WatchEvent, watchEvents } from "./watch.ts"
+
+export type { CallOptions, Impersonation } from "./transport.ts"
+export type { WatchEvent } from "./watch.ts"
+
+export interface ClientOptions extends TransportOptions {
+  /** Owner of the fields that this client writes, where a call names no other. Default `berth`. */
+  fieldManager?: string
+}
+
+export interface GetOptions extends CallOptions {
+  resourceVersion?: string
+  subresource?: string
+}
+
+/** What limits a list or a watch. */
+export interface Selection {
+  /** Only this namespace; all namespaces when absent. */
+  namespace?: string | undefined
+  labelSelector?: string | undefined
+  fieldSelector?: string | undefined
+}
+
+/** Without a resourceVersion a list is consistent: it shows every write that was answered before. */
+export interface ListOptions extends CallOptions, Selection {
+  /** Objects per page. */
+  limit?: number
+  /** From the previous page's metadata. */
+  continue?: string
+  resourceVersion?: string
+  resourceVersionMatch?: "Exact" | "NotOlderThan"
+}
+
+export interface ObjectList<T> {
+  metadata: { resourceVersion: string; continue?: string; remainingItemCount?: number }
+  items: T[]
+}
+
+export interface WriteOptions extends CallOptions {
+  /** Validates and answers as if, but stores nothing. */
+  dryRun?: boolean
+  fieldManager?: string
+  /** What to do about unknown fields. Default Strict: refuse. */
+  fieldValidation?: "Strict" | "Warn" | "Ignore"
+  subresource?: string
+}
+
+/** `merge`: RFC 7386, null removes. `json`: RFC 6902; a `test` operation makes it conditional. */
+export type Patch = { merge: unknown } | { json: JsonPatchOperation[] }
+
+export interface JsonPatchOperation {
+  op: "add" | "remove" | "replace" | "test" | "move" | "copy"
+  path: string
+  value?: unknown
+  from?: string
+}
+
+export interface ApplyOptions extends WriteOptions {
+  /** Takes over fields that another manager owns, instead of a Conflict. */
+  force?: boolean
+}
+
+export interface DeleteOptions extends CallOptions {
+  /** Deletes only this incarnation or version; a Conflict otherwise. */
+  preconditions?: { uid?: string; resourceVersion?: string }
+  propagationPolicy?: "Background" | "Foreground" | "Orphan"
+  gracePeriodSeconds?: number
+  dryRun?: boolean
+}
+
+export interface WatchOptions extends Selection, Omit<CallOptions, "timeoutSeconds"> {
+  /** Changes after this version; an Expired error when the server doesn't hold them any more. */
+  resourceVersion?: string
+  /** The server ends the watch after this; the client fails it when it lasts a margin longer. Default 300. */
+  serverTimeoutSeconds?: number
+  /**
+   * The watch fails when nothing arrives for so long. The API server sends a bookmark about once a
+   * minute, so the default of 150 means that two were missed.
+   */
+  silenceSeconds?: number
+}
+
+/** How long a watch may outlast its server's time-out before it counts as lost. */
+const WATCH_MARGIN_SECONDS = 30
+
+/**
+ * A typed client of one kube-apiserver. All calls reject with KubeError, or with the reason of their
+ * signal. Objects are sent and returned as plain JSON: no field is renamed or dropped.
+ */
+export class KubeClient {
+  readonly #transport: Transport
+  readonly #fieldManager: string
+
+  /** `kubeConfig` carries server, TLS and authentication: from a file, the cluster, an exec plugin … */
+  constructor(kubeConfig: KubeConfig, options: ClientOptions = {}) {
+    this.#transport = new Transport(kubeConfig, options)
+    this.#fieldManager = options.fieldManager ?? "berth"
+  }
+
+  /** Reads one object, at its present state unless a resourceVersion allows an older one. */
+  async get<T extends ApiObject>(resource: Resource<T>, ref: ObjectRef, options: GetOptions = {}): Promise<T> {
+    const { subresource, resourceVersion, ...call } = options
+    return (await this.#transport.send({
+      ...call,
+      method: "GET",
+      path: objectPath(resource, ref, subresource),
+      query: { resourceVersion },
+    })) as T
+  }
+
+  /** Reads one page (everything, when `limit` is absent). */
+  async list<T extends ApiObject>(resource: Resource<T>, options: ListOptions = {}): Promise<ObjectList<T>> {
+    const { namespace, labelSelector, fieldSelector, limit, continue: token, ...rest } = options
+    const { resourceVersion, resourceVersionMatch, ...call } = rest
+    const page = (await this.#transport.send({
+      ...call,
+      method: "GET",
+      path: collectionPath(resource, namespace),
+      query: { labelSelector, fieldSelector, limit, continue: token, resourceVersion, resourceVersionMatch },
+    })) as ObjectList<T>
+    // Objects of built-in kinds come in lists without their apiVersion and kind.
+    for (const item of page.items) Object.assign(item, typeMeta(resource))
+    return page
+  }
+
+  /** Reads page by page. All pages show one moment; an Expired error when reading takes minutes. */
+  async *pages<T extends ApiObject>(
+    resource: Resource<T>,
+    options: Omit<ListOptions, "continue"> = {},
+  ): AsyncGenerator<ObjectList<T>, void, void> {
+    let page = await this.list(resource, { limit: 500, ...options })
+    yield page
+    while (page.metadata.continue) {
+      // The token carries the version: naming it again is an error.
+      const { resourceVersion: _, resourceVersionMatch: __, ...next } = options
+      page = await this.list(resource, { limit: 500, ...next, continue: page.metadata.continue })
+      yield page
+    }
+  }
+
+  /** Creates; an AlreadyExists error when the name is taken. Never sent twice. */
+  async create<T extends ApiObject>(resource: Resource<T>, object: T, options: WriteOptions = {}): Promise<T> {
+    const path = collectionPath(resource, object.metadata.namespace)
+    return (await this.#write("POST", path, { ...typeMeta(resource), ...object }, options)) as T
+  }
+
+  /** Creates a subresource, e.g. a ServiceAccount's `token` or a Pod's `eviction`. */
+  async createSubresource<Answer>(
+    resource: Resource,
+    ref: ObjectRef,
+    body: unknown,
+    options: WriteOptions & { subresource: string },
+  ): Promise<Answer> {
+    const { subresource, ...rest } = options
+    return (await this.#write("POST", objectPath(resource, ref, subresource), body, rest)) as Answer
+  }
+
+  /** Replaces the whole object; a Conflict when it carries a resourceVersion and that is not the present one. */
+  async replace<T extends ApiObject>(resource: Resource<T>, object: T, options: WriteOptions = {}): Promise<T> {
+    const path = objectPath(resource, object.metadata, options.subresource)
+    return (await this.#write("PUT", path, { ...typeMeta(resource), ...object }, options)) as T
+  }
+
+  /** Replaces the status only. */
+  replaceStatus<T extends ApiObject>(resource: Resource<T>, object: T, options: WriteOptions = {}): Promise<T> {
+    return this.replace(resource, object, { ...options, subresource: "status" })
+  }
+
+  /** Changes parts. A merge patch with `metadata.resourceVersion` is conditional on it. */
+  async patch<T extends ApiObject>(
+    resource: Resource<T>,
+    ref: ObjectRef,
+    patch: Patch,
+    options: WriteOptions = {},
+  ): Promise<T> {
+    const path = objectPath(resource, ref, options.subresource)
+    const [body, contentType] =
+      "merge" in patch ? [patch.merge, "application/merge-patch+json"] : [patch.json, "application/json-patch+json"]
+    return (await this.#write("PATCH", path, body, { ...options, contentType })) as T
+  }
+
+  /** Changes parts of the status only. */
+  patchStatus<T extends ApiObject>(
+    resource: Resource<T>,
+    ref: ObjectRef,
+    patch: Patch,
+    options: WriteOptions = {},
+  ): Promise<T> {
+    return this.patch(resource, ref, patch, { ...options, subresource: "status" })
+  }
+
+  /**
+   * Server-side apply: creates the object or makes the given fields so, and removes fields that this
+   * manager applied before and gives no more. A Conflict when another manager owns one, unless forced.
+   */
+  async apply<T extends ApiObject>(
+    resource: Resource<T>,
+    object: PartialObject<T>,
+    options: ApplyOptions = {},
+  ): Promise<T> {
+    const { force, ...write } = options
+    const path = objectPath(resource, object.metadata, options.subresource)
+    const body = { ...typeMeta(resource), ...object }
+    const contentType = "application/apply-patch+yaml"
+    return (await this.#write("PATCH", path, body, { ...write, contentType }, { force })) as T
+  }
+
+  /** Server-side apply of the status only. */
+  applyStatus<T extends ApiObject>(
+    resource: Resource<T>,
+    object: PartialObject<T>,
+    options: ApplyOptions = {},
+  ): Promise<T> {
+    return this.apply(resource, object, { ...options, subresource: "status" })
+  }
+
+  /**
+   * Deletes. Resolves with the object when finalizers still hold it, with undefined when it is gone;
+   * a NotFound error when it was not there.
+   */
+  async delete<T extends ApiObject>(
+    resource: Resource<T>,
+    ref: ObjectRef,
+    options: DeleteOptions = {},
+  ): Promise<T | undefined> {
+    const { preconditions, propagationPolicy, gracePeriodSeconds, dryRun, ...call } = options
+    const body = {
+      apiVersion: "v1",
+      kind: "DeleteOptions",
+      ...(preconditions && { preconditions }),
+      ...(propagationPolicy && { propagationPolicy }),
+      ...(gracePeriodSeconds !== undefined && { gracePeriodSeconds }),
+      ...(dryRun && { dryRun: ["All"] }),
+    }
+    const answer = await this.#transport.send({ ...call, method: "DELETE", path: objectPath(resource, ref), body })
+    return (answer as ApiObject).kind === "Status" ? undefined : (answer as T)
+  }
+
+  /**
+   * Changes as they happen. Ends when the server ends it (its time-out); throws KubeError when the
+   * connection breaks, falls silent, or the version is Expired (see isGone). End it by the signal.
+   */
+  watch<T extends ApiObject>(resource: Resource<T>, options: WatchOptions = {}): AsyncGenerator<WatchEvent<T>> {
+    const { namespace, labelSelector, fieldSelector, resourceVersion, signal, as } = options
+    const serverTimeoutSeconds = options.serverTimeoutSeconds ?? 300
+    const request: KubeRequest = {
+      method: "GET",
+      path: collectionPath(resource, namespace),
+      query: {
+        watch: true,
+        allowWatchBookmarks: true,
+        timeoutSeconds: Math.ceil(serverTimeoutSeconds),
+        labelSelector,
+        fieldSelector,
+        resourceVersion,
+      },
+      timeoutSeconds: serverTimeoutSeconds + WATCH_MARGIN_SECONDS,
+      signal,
+      as,
+    }
+    return watchEvents<T>(request.path, this.#transport.stream(request, options.silenceSeconds ?? 150))
+  }
+
+  /** Any other request, e.g. `GET /version` or `GET /readyz`: the parsed JSON, or the text. */
+  async request<Answer>(request: KubeRequest): Promise<Answer> {
+    return (await this.#transport.send(request)) as Answer
+  }
+
+  /** Waits for running requests, then closes the connections. */
+  close(): Promise<void> {
+    return this.#transport.close()
+  }
+
+  #write(
+    method: "POST" | "PUT" | "PATCH",
+    path: string,
+    body: unknown,
+    options: WriteOptions & { contentType?: string },
+    query: KubeRequest["query"] = {},
+  ): Promise<unknown> {
+    const { dryRun, fieldManager, fieldValidation, subresource: _, ...call } = options
+    return this.#transport.send({
+      ...call,
+      method,
+      path,
+      query: {
+        ...query,
+        fieldManager: fieldManager ?? this.#fieldManager,
+        fieldValidation: fieldValidation ?? "Strict",
+        dryRun: dryRun ? "All" : undefined,
+      },
+      body,
+    })
+  }
+}
+
+/** What server-side apply needs: the identity and those fields that the manager wants to own. */
+export type PartialObject<T extends ApiObject> = { metadata: ApiObject["metadata"] } & {
+  [K in Exclude<keyof T, "metadata">]?: DeepPartial<T[K]>
+}
+
+type DeepPartial<T> = T extends (infer Item)[] ? Item[] : T extends object ? { [K in keyof T]?: DeepPartial<T[K]> } : T
+
+function typeMeta(resource: Resource): { apiVersion: string; kind: string } {
+  return { apiVersion: apiVersionOf(resource), kind: resource.kind }
+}

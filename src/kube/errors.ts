@@ -1,0 +1,188 @@
+/** The API server's `Status` object, its answer to everything that fails. Source: metav1.Status. */
+export interface Status {
+  kind?: "Status"
+  status?: string
+  message?: string
+  reason?: string
+  code?: number
+  details?: StatusDetails
+}
+
+export interface StatusDetails {
+  name?: string
+  group?: string
+  kind?: string
+  uid?: string
+  causes?: { reason?: string; message?: string; field?: string }[]
+  retryAfterSeconds?: number
+}
+
+/** Reasons of errors that the API server did not send: no answer came, or one that can't be read. */
+export const CLIENT_REASONS = {
+  /** Connection refused, reset, closed, name not found, TLS failure. */
+  network: "NetworkError",
+  /** Our own time-out ended the request. */
+  timeout: "ClientTimeout",
+  /** The answer is not what the API promises, for example truncated JSON. */
+  invalidResponse: "InvalidResponse",
+} as const
+
+export interface KubeErrorInit {
+  /** HTTP status; 0 when no answer was received. */
+  code: number
+  /** Kubernetes' machine-readable reason (`NotFound`, `Conflict` …) or one of CLIENT_REASONS. */
+  reason: string
+  message: string
+  details?: StatusDetails | undefined
+  retryAfterSeconds?: number | undefined
+  outcomeUnknown?: boolean | undefined
+  cause?: unknown
+}
+
+/**
+ * A request that failed. The message names the method and path, never headers, query or bodies, so
+ * that no credential can reach a log by it (the API server's own message is passed on).
+ */
+export class KubeError extends Error {
+  override readonly name = "KubeError"
+  readonly code: number
+  readonly reason: string
+  readonly details: StatusDetails | undefined
+  /** How long the server asked to wait, in seconds. */
+  readonly retryAfterSeconds: number | undefined
+  /** True when a write may or may not have happened: it was sent and no answer came. */
+  readonly outcomeUnknown: boolean
+
+  constructor(init: KubeErrorInit) {
+    super(init.message, init.cause === undefined ? undefined : { cause: init.cause })
+    this.code = init.code
+    this.reason = init.reason
+    this.details = init.details
+    this.retryAfterSeconds = init.retryAfterSeconds
+    this.outcomeUnknown = init.outcomeUnknown ?? false
+  }
+}
+
+/** An HTTP answer that is no success, as it came off the wire. */
+export interface FailedAnswer {
+  method: string
+  path: string
+  code: number
+  /** The body, parsed when it is JSON, else undefined. */
+  body: unknown
+  /** The Retry-After header. */
+  retryAfter: string | undefined
+}
+
+/** Turns an unsuccessful answer into a KubeError; a proxy's HTML page becomes one without details. */
+export function errorFromAnswer(answer: FailedAnswer): KubeError {
+  const status = asStatus(answer.body)
+  const text = status?.message ?? `HTTP ${answer.code} without a Kubernetes Status`
+  return new KubeError({
+    code: answer.code,
+    reason: status?.reason || (REASON_BY_CODE[answer.code] ?? "Unknown"),
+    message: `${answer.method} ${answer.path}: ${text}`,
+    details: status?.details,
+    retryAfterSeconds: status?.details?.retryAfterSeconds ?? retryAfterSeconds(answer.retryAfter),
+  })
+}
+
+/** Turns the `Status` of a watch's ERROR event into a KubeError. */
+export function errorFromStatus(path: string, body: unknown): KubeError {
+  const status = asStatus(body)
+  return new KubeError({
+    code: status?.code ?? 0,
+    reason: status?.reason || "Unknown",
+    message: `WATCH ${path}: ${status?.message ?? "an ERROR event without a Status"}`,
+    details: status?.details,
+    retryAfterSeconds: status?.details?.retryAfterSeconds,
+  })
+}
+
+/** The reasons that metav1 gives these codes, for answers that carry none. */
+const REASON_BY_CODE: Record<number, string> = {
+  400: "BadRequest",
+  401: "Unauthorized",
+  403: "Forbidden",
+  404: "NotFound",
+  409: "Conflict",
+  410: "Gone",
+  422: "Invalid",
+  429: "TooManyRequests",
+  500: "InternalError",
+  503: "ServiceUnavailable",
+  504: "Timeout",
+}
+
+function asStatus(body: unknown): Status | undefined {
+  if (typeof body !== "object" || body === null) return undefined
+  return (body as Status).kind === "Status" ? (body as Status) : undefined
+}
+
+/** Retry-After in seconds; Kubernetes sends whole seconds, proxies may send a date (RFC 9110, 10.2.3). */
+function retryAfterSeconds(header: string | undefined): number | undefined {
+  if (header === undefined) return undefined
+  if (/^\d+$/.test(header)) return Number(header)
+  const date = Date.parse(header)
+  return Number.isNaN(date) ? undefined : Math.max(0, (date - Date.now()) / 1000)
+}
+
+function hasReason(error: unknown, ...reasons: string[]): error is KubeError {
+  return error instanceof KubeError && reasons.includes(error.reason)
+}
+
+/** The object (or the resource itself) does not exist. */
+export function isNotFound(error: unknown): error is KubeError {
+  return hasReason(error, "NotFound")
+}
+
+/** The object changed since it was read, or a precondition does not hold: read again, decide again. */
+export function isConflict(error: unknown): error is KubeError {
+  return hasReason(error, "Conflict")
+}
+
+/** An object of this name exists. */
+export function isAlreadyExists(error: unknown): error is KubeError {
+  return hasReason(error, "AlreadyExists")
+}
+
+/** The resourceVersion (or continue token) is too old to resume from: list again. */
+export function isGone(error: unknown): error is KubeError {
+  return hasReason(error, "Gone", "Expired") || (error instanceof KubeError && error.code === 410)
+}
+
+/** The server sheds load (429): wait `retryAfterSeconds`. */
+export function isTooManyRequests(error: unknown): error is KubeError {
+  return hasReason(error, "TooManyRequests") || (error instanceof KubeError && error.code === 429)
+}
+
+/** Nobody answered, or the one who did can't now (network, time-out, 502, 503, 504): try again later. */
+export function isUnavailable(error: unknown): error is KubeError {
+  if (!(error instanceof KubeError)) return false
+  if ([502, 503, 504].includes(error.code)) return true
+  return hasReason(error, ...Object.values(CLIENT_REASONS))
+}
+
+/** The caller may not do this. */
+export function isForbidden(error: unknown): error is KubeError {
+  return hasReason(error, "Forbidden")
+}
+
+/** The credentials are missing, wrong or expired. */
+export function isUnauthorized(error: unknown): error is KubeError {
+  return hasReason(error, "Unauthorized")
+}
+
+/** The object is refused by its schema or a rule: `details.causes` names the fields. */
+export function isInvalid(error: unknown): error is KubeError {
+  return hasReason(error, "Invalid", "BadRequest")
+}
+
+/**
+ * The server's data is older than the resourceVersion asked for: it was restored from a backup, or
+ * another API server lags. Source: apiserver storage.NewTooLargeResourceVersionError.
+ */
+export function isTooLargeResourceVersion(error: unknown): error is KubeError {
+  if (!(error instanceof KubeError)) return false
+  return error.details?.causes?.some((cause) => cause.reason === "ResourceVersionTooLarge") ?? false
+}

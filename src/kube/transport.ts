@@ -1,0 +1,334 @@
+import { setTimeout as sleep } from "node:timers/promises"
+import type { KubeConfig } from "@kubernetes/client-node"
+import { Agent, type Dispatcher, ProxyAgent, Socks5ProxyAgent } from "undici"
+import { CredentialSource, type Credentials } from "./credentials.ts"
+import { CLIENT_REASONS, errorFromAnswer, isTooManyRequests, isUnavailable, KubeError } from "./errors.ts"
+import { Limiter } from "./limiter.ts"
+
+export interface TransportOptions {
+  /** Requests at a time, watches not counted; as many connections are kept open. Default 32. */
+  maxConcurrent?: number
+  /** Sent as User-Agent, which audit logs show. */
+  userAgent?: string
+}
+
+/** Whom the API server shall take the caller for (needs the RBAC verb `impersonate`). */
+export interface Impersonation {
+  user: string
+  groups?: string[]
+  uid?: string
+  extra?: Record<string, string[]>
+}
+
+export interface CallOptions {
+  /** Ends the call; it rejects with the signal's reason. */
+  signal?: AbortSignal | undefined
+  /** For the whole call: waiting for a connection, retries and reading the answer. Default 30. */
+  timeoutSeconds?: number | undefined
+  /** Impersonates another user for this call. */
+  as?: Impersonation | undefined
+}
+
+export interface KubeRequest extends CallOptions {
+  method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE"
+  path: string
+  /** Parameters that are undefined are left out. */
+  query?: Record<string, string | number | boolean | undefined> | undefined
+  /** Sent as JSON. */
+  body?: unknown
+  contentType?: string
+}
+
+const DEFAULT_TIMEOUT_SECONDS = 30
+const MAX_ATTEMPTS = 5
+/** The API server closes idle connections after 90 s (IdleTimeout of its secure serving): leave first. */
+const KEEP_ALIVE_SECONDS = 60
+/** TCP probes find a dead peer about 40 s after its last packet (libuv: 10 probes, one a second). */
+const TCP_KEEP_ALIVE_SECONDS = 30
+const CONNECT_TIMEOUT_SECONDS = 10
+
+/** undici's own, in milliseconds; 0 is none. */
+type Timeouts = { headersTimeout: number; bodyTimeout: number }
+/** The deadline alone limits requests that are no watches. */
+const NO_TIMEOUTS: Timeouts = { headersTimeout: 0, bodyTimeout: 0 }
+
+/**
+ * Sends requests over one pooled dispatcher, with fresh credentials, bounded concurrency, a time-out
+ * on everything, and those retries that can't do anything twice.
+ */
+export class Transport {
+  readonly #kubeConfig: KubeConfig
+  readonly #credentials: CredentialSource
+  readonly #limiter: Limiter
+  readonly #userAgent: string
+  readonly #origin: string
+  readonly #pathPrefix: string
+  #dispatcher: Dispatcher | undefined
+  #dispatcherTlsVersion = 0
+
+  constructor(kubeConfig: KubeConfig, options: TransportOptions = {}) {
+    const server = kubeConfig.getCurrentCluster()?.server
+    if (!server) throw new Error("the kubeconfig names no cluster: set its current-context")
+    const url = new URL(server)
+    this.#kubeConfig = kubeConfig
+    this.#origin = url.origin
+    this.#pathPrefix = url.pathname.replace(/\/+$/, "")
+    this.#credentials = new CredentialSource(kubeConfig)
+    this.#limiter = new Limiter(options.maxConcurrent ?? 32)
+    this.#userAgent = options.userAgent ?? "berth"
+  }
+
+  /** The parsed JSON of a successful answer (text, where the server sends text). Throws KubeError. */
+  async send(request: KubeRequest): Promise<unknown> {
+    const deadline = new Deadline(request, request.timeoutSeconds ?? DEFAULT_TIMEOUT_SECONDS)
+    try {
+      const permit = this.#limiter.acquire(deadline.signal)
+      if (permit !== undefined) await permit
+      try {
+        return await this.#sendWithRetries(request, deadline)
+      } finally {
+        this.#limiter.release()
+      }
+    } catch (error) {
+      throw deadline.explain(error)
+    } finally {
+      deadline.clear()
+    }
+  }
+
+  /**
+   * The body of a successful answer as it arrives, for watches. `silenceSeconds` without a byte fail
+   * it, and so does `request.timeoutSeconds` in total. No retries. Throws KubeError.
+   */
+  async *stream(request: KubeRequest, silenceSeconds: number): AsyncGenerator<Uint8Array, void, void> {
+    const deadline = new Deadline(request, request.timeoutSeconds ?? DEFAULT_TIMEOUT_SECONDS)
+    let body: Dispatcher.ResponseData["body"] | undefined
+    try {
+      const answer = await this.#dispatch(request, deadline, {
+        headersTimeout: DEFAULT_TIMEOUT_SECONDS * 1000,
+        bodyTimeout: silenceSeconds * 1000,
+      })
+      body = answer.body
+      if (answer.statusCode >= 300) throw await failure(request, answer)
+      for await (const chunk of body) yield chunk as Uint8Array
+    } catch (error) {
+      throw deadline.explain(asKubeError(request, error))
+    } finally {
+      // Destroying an unfinished body closes its connection: nobody else can use it any more.
+      body?.on("error", () => undefined).destroy()
+      deadline.clear()
+    }
+  }
+
+  /** Waits for the running requests, then closes all connections; watches must have been aborted. */
+  async close(): Promise<void> {
+    await this.#dispatcher?.close()
+  }
+
+  async #sendWithRetries(request: KubeRequest, deadline: Deadline): Promise<unknown> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#sendOnce(request, deadline)
+      } catch (error) {
+        const failed = asKubeError(request, error)
+        if (!(failed instanceof KubeError)) throw failed
+        const delay = retryDelaySeconds(failed, request.method, attempt)
+        if (delay === undefined || delay >= deadline.secondsLeft()) throw failed
+        if (failed.code === 401) this.#credentials.invalidate()
+        // The permit is kept meanwhile: a server that sheds load gets less of it.
+        await sleep(delay * 1000, undefined, { signal: deadline.signal })
+      }
+    }
+  }
+
+  async #sendOnce(request: KubeRequest, deadline: Deadline): Promise<unknown> {
+    const answer = await this.#dispatch(request, deadline, NO_TIMEOUTS)
+    if (answer.statusCode >= 300) throw await failure(request, answer)
+    const text = await answer.body.text()
+    if (!String(answer.headers["content-type"]).startsWith("application/json")) return text
+    return JSON.parse(text) as unknown
+  }
+
+  async #dispatch(request: KubeRequest, deadline: Deadline, timeouts: Timeouts): Promise<Dispatcher.ResponseData> {
+    deadline.signal.throwIfAborted()
+    let credentials = this.#credentials.get()
+    if (credentials instanceof Promise) credentials = await credentials
+    return await this.#dispatcherFor(credentials).request({
+      origin: this.#origin,
+      path: this.#pathPrefix + request.path + queryString(request.query),
+      method: request.method,
+      headers: this.#headers(request, credentials),
+      body: request.body === undefined ? null : JSON.stringify(request.body),
+      signal: deadline.signal,
+      ...timeouts,
+    })
+  }
+
+  #headers(request: KubeRequest, credentials: Credentials): string[] {
+    const headers = ["accept", "application/json", "user-agent", this.#userAgent, ...credentials.headers]
+    if (request.body !== undefined) headers.push("content-type", request.contentType ?? "application/json")
+    if (request.as !== undefined) headers.push(...impersonationHeaders(request.as))
+    return headers
+  }
+
+  #dispatcherFor(credentials: Credentials): Dispatcher {
+    if (this.#dispatcher !== undefined && this.#dispatcherTlsVersion === credentials.tlsVersion) return this.#dispatcher
+    const previous = this.#dispatcher
+    this.#dispatcher = makeDispatcher(this.#kubeConfig, credentials)
+    this.#dispatcherTlsVersion = credentials.tlsVersion
+    // Lets what runs on the old certificate finish, then closes; a failure to close has no consequence.
+    previous?.close().catch(() => undefined)
+    return this.#dispatcher
+  }
+}
+
+/**
+ * How long to wait before the same request may be sent again, in seconds; undefined: don't. `random`
+ * is in [0, 1). A refusal that precedes execution (401 once, 429) may be repeated for every method;
+ * 503 and lost connections only where a second execution changes nothing, so never for a POST; lost
+ * connections only for reads, as the replay of a successful PUT or DELETE would look like a failure.
+ */
+export function retryDelaySeconds(
+  error: KubeError,
+  method: KubeRequest["method"],
+  attempt: number,
+  random: () => number = Math.random,
+): number | undefined {
+  if (attempt >= MAX_ATTEMPTS) return undefined
+  if (error.code === 401) return attempt === 1 ? 0 : undefined
+  const repeatable = isTooManyRequests(error) || (isUnavailable(error) && mayRepeat(error, method))
+  if (!repeatable) return undefined
+  const backoff = 0.1 * 2 ** (attempt - 1)
+  // Jitter is added, never taken away: Retry-After is a lower bound.
+  const wait = Math.max(error.retryAfterSeconds ?? 0, backoff)
+  return wait * (1 + random() * 0.5)
+}
+
+function mayRepeat(error: KubeError, method: KubeRequest["method"]): boolean {
+  if (error.reason === CLIENT_REASONS.timeout) return false
+  if (method === "GET") return true
+  return error.code === 503 && method !== "POST"
+}
+
+/** A request's time-out and its caller's signal as one signal. */
+class Deadline {
+  readonly #controller = new AbortController()
+  readonly #request: KubeRequest
+  readonly #timer: NodeJS.Timeout
+  readonly #endsAt: number
+  readonly #abort = (): void => this.#controller.abort(this.#request.signal?.reason)
+
+  constructor(request: KubeRequest, seconds: number) {
+    this.#request = request
+    this.#endsAt = performance.now() + seconds * 1000
+    this.#timer = setTimeout(() => {
+      this.#controller.abort(
+        new KubeError({
+          code: 0,
+          reason: CLIENT_REASONS.timeout,
+          message: `${request.method} ${request.path}: no answer within ${seconds} s`,
+          outcomeUnknown: request.method !== "GET",
+        }),
+      )
+    }, seconds * 1000)
+    if (request.signal?.aborted) this.#abort()
+    else request.signal?.addEventListener("abort", this.#abort, { once: true })
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal
+  }
+
+  secondsLeft(): number {
+    return Math.max(0.001, (this.#endsAt - performance.now()) / 1000)
+  }
+
+  /** What ended the request: this deadline's reason where it did, else the error itself. */
+  explain(error: unknown): unknown {
+    return this.signal.aborted ? this.signal.reason : error
+  }
+
+  clear(): void {
+    clearTimeout(this.#timer)
+    this.#request.signal?.removeEventListener("abort", this.#abort)
+  }
+}
+
+async function failure(request: KubeRequest, answer: Dispatcher.ResponseData): Promise<KubeError> {
+  const text = await answer.body.text()
+  const retryAfter = answer.headers["retry-after"]
+  return errorFromAnswer({
+    method: request.method,
+    path: request.path,
+    code: answer.statusCode,
+    body: parsedOrUndefined(text),
+    retryAfter: Array.isArray(retryAfter) ? retryAfter[0] : retryAfter,
+  })
+}
+
+function parsedOrUndefined(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    // A load balancer's page or a plain text: the status code says enough.
+    return undefined
+  }
+}
+
+/** These fail before anything was sent, so the outcome of a write is known: it did not happen. */
+const NEVER_SENT = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"]
+
+/** Names what happened on the wire; anything else (an exec plugin's failure, a mistake of ours) stays as it is. */
+function asKubeError(request: KubeRequest, error: unknown): unknown {
+  if (error instanceof KubeError) return error
+  const outcomeUnknown = request.method !== "GET"
+  const call = `${request.method} ${request.path}`
+  if (error instanceof SyntaxError) {
+    const message = `${call}: the answer is not complete JSON`
+    return new KubeError({ code: 0, reason: CLIENT_REASONS.invalidResponse, message, outcomeUnknown })
+  }
+  if (!(error instanceof Error) || !("code" in error) || typeof error.code !== "string") return error
+  return new KubeError({
+    code: 0,
+    reason: CLIENT_REASONS.network,
+    message: `${call}: ${error.message || error.code}`,
+    outcomeUnknown: outcomeUnknown && !NEVER_SENT.includes(error.code),
+    cause: error,
+  })
+}
+
+function queryString(query: KubeRequest["query"]): string {
+  if (query === undefined) return ""
+  const parameters = new URLSearchParams()
+  for (const [name, value] of Object.entries(query)) if (value !== undefined) parameters.set(name, String(value))
+  return parameters.size === 0 ? "" : `?${parameters}`
+}
+
+/** Source: kubernetes.io, "Authenticating", user impersonation. */
+function impersonationHeaders(as: Impersonation): string[] {
+  const headers = ["impersonate-user", as.user]
+  for (const group of as.groups ?? []) headers.push("impersonate-group", group)
+  if (as.uid !== undefined) headers.push("impersonate-uid", as.uid)
+  for (const [key, values] of Object.entries(as.extra ?? {})) {
+    for (const value of values) headers.push(`impersonate-extra-${encodeURIComponent(key.toLowerCase())}`, value)
+  }
+  return headers
+}
+
+function makeDispatcher(kubeConfig: KubeConfig, { tls }: Credentials): Dispatcher {
+  // The types differ between node:https and undici only in how they spell "undefined".
+  const connect = {
+    ...tls,
+    keepAlive: true,
+    keepAliveInitialDelay: TCP_KEEP_ALIVE_SECONDS * 1000,
+    timeout: CONNECT_TIMEOUT_SECONDS * 1000,
+  } as Exclude<Agent.Options["connect"], undefined>
+  // HTTP/2 puts everything on one connection, which is slower to a local API server (see bench/client.ts).
+  const pool: Agent.Options = { connect, allowH2: false, keepAliveTimeout: KEEP_ALIVE_SECONDS * 1000 }
+  const proxyUrl = kubeConfig.getCurrentCluster()?.proxyUrl
+  if (proxyUrl === undefined) return new Agent(pool)
+  const requestTls = connect as Exclude<ProxyAgent.Options["requestTls"], undefined>
+  const { connect: _, ...rest } = pool
+  if (proxyUrl.startsWith("socks")) return new Socks5ProxyAgent(proxyUrl, { ...rest, requestTls })
+  return new ProxyAgent({ ...rest, uri: proxyUrl, requestTls })
+}
