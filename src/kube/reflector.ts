@@ -1,0 +1,232 @@
+import { type Clock, systemClock } from "../apis/clock.ts"
+import { keyOf } from "../apis/meta.ts"
+import { type BackoffLimits, backoffSeconds, pause } from "./backoff.ts"
+import type { KubeClient, Selection, WatchEvent } from "./client.ts"
+import {
+  CLIENT_REASONS,
+  isGone,
+  isTooLargeResourceVersion,
+  isTooManyRequests,
+  isUnavailable,
+  KubeError,
+} from "./errors.ts"
+import type { Logger } from "./logger.ts"
+import type { ApiObject, Resource, ServerMeta } from "./resource.ts"
+import { compareResourceVersions } from "./resource-version.ts"
+import { type Change, type ChangeHandler, IndexedStore, type IndexFunction, type Store } from "./store.ts"
+
+export interface ReflectorOptions<T extends ApiObject> extends Selection {
+  client: Pick<KubeClient, "pages" | "watch">
+  resource: Resource<T>
+  logger: Logger
+  /** Indexes by name; see Store.byIndex. */
+  indexes?: Record<string, IndexFunction<T>>
+  /** Sees each object before `managedFields` is stripped; what it returns is kept. May change its argument. */
+  transform?: (object: T) => T
+  clock?: Clock
+  /** Objects per page of a list. Default 500. */
+  pageSize?: number
+  /** Between failed attempts. Default 0.8 to 30 s, as client-go. */
+  backoff?: BackoffLimits
+  /** See WatchOptions. */
+  serverTimeoutSeconds?: number
+  /** See WatchOptions. */
+  silenceSeconds?: number
+}
+
+/** A watch that the server ends sooner than this without an event counts as a failure, as in client-go. */
+const SHORT_WATCH_SECONDS = 1
+
+/**
+ * Keeps a store equal to the API server's objects of one resource, and reports each change. The
+ * contract is that of client-go's reflector: list, then watch from the list's version; resume from the
+ * last version seen; list again when that is gone, which reports what was missed, deletions included.
+ * Changes of one object come in order; several changes may be reported as one, the last is never lost.
+ */
+export class Reflector<T extends ApiObject = ApiObject> {
+  readonly resource: Resource<T>
+  readonly #options: ReflectorOptions<T>
+  readonly #store: IndexedStore<T>
+  readonly #clock: Clock
+  readonly #handlers = new Set<ChangeHandler<T>>()
+  #failures = 0
+  #heardAt = Number.NEGATIVE_INFINITY
+
+  constructor(options: ReflectorOptions<T>) {
+    this.resource = options.resource
+    this.#options = options
+    this.#store = new IndexedStore(options.indexes)
+    this.#clock = options.clock ?? systemClock
+  }
+
+  get store(): Store<T> {
+    return this.#store
+  }
+
+  /** Whether the store has once shown everything. */
+  get synced(): boolean {
+    return this.#store.resourceVersion !== undefined
+  }
+
+  /** Resolves after the first complete list; rejects with the signal's reason. */
+  whenSynced(signal: AbortSignal): Promise<void> {
+    return this.#store.waitUntil(() => this.synced, signal)
+  }
+
+  /** Seconds since the server was heard last (a list, an event or a bookmark); Infinity before. */
+  silentSeconds(): number {
+    return this.#clock.monotonic() - this.#heardAt
+  }
+
+  /** Calls the handler for all objects that are there, then for each change; returns how to end it. */
+  onChange(handler: ChangeHandler<T>): () => void {
+    this.#handlers.add(handler)
+    for (const current of this.#store.list()) this.#notify([handler], { key: keyOf(current), current })
+    return () => this.#handlers.delete(handler)
+  }
+
+  /** Runs until the signal; survives everything else. */
+  async run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        await this.#list(signal)
+        await this.#follow(signal)
+      } catch (error) {
+        if (signal.aborted) return
+        await this.#backOff(error, "list again", signal)
+      }
+    }
+  }
+
+  async #list(signal: AbortSignal): Promise<void> {
+    const { client, resource, pageSize, namespace, labelSelector, fieldSelector } = this.#options
+    const selection = { namespace, labelSelector, fieldSelector }
+    const objects = new Map<string, T>()
+    let resourceVersion = ""
+    for await (const page of client.pages(resource, { ...selection, limit: pageSize ?? 500, signal })) {
+      for (const item of page.items) objects.set(keyOf(item), this.#trim(item))
+      resourceVersion = page.metadata.resourceVersion
+    }
+    const changes = this.#store.replace(objects)
+    this.#heard(resourceVersion)
+    for (const change of changes) this.#notify(this.#handlers, change)
+  }
+
+  /** Watches again and again; returns when the server can't resume, throws what a new list may explain. */
+  async #follow(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      try {
+        await this.#watch(signal)
+      } catch (error) {
+        if (signal.aborted || !(mustList(error) || mayResume(error))) throw error
+        if (mayResume(error)) {
+          await this.#backOff(error, "watch again from the last version", signal)
+          continue
+        }
+        // At once the first time; a server that can't resume even from its own list gets a pause.
+        if (this.#failures++ > 0) throw error
+        this.#options.logger.info(this.#about(error), "the watch can't resume: list again")
+        return
+      }
+    }
+  }
+
+  async #watch(signal: AbortSignal): Promise<void> {
+    const { client, resource, serverTimeoutSeconds, silenceSeconds } = this.#options
+    const { namespace, labelSelector, fieldSelector } = this.#options
+    const startedAt = this.#clock.monotonic()
+    const events = client.watch(resource, {
+      namespace,
+      labelSelector,
+      fieldSelector,
+      resourceVersion: this.#store.resourceVersion ?? "",
+      // Spread, so that not all of an installation's watches end at the same moment.
+      serverTimeoutSeconds: serverTimeoutSeconds ?? 300 * (1 + Math.random()),
+      ...(silenceSeconds !== undefined && { silenceSeconds }),
+      signal,
+    })
+    let count = 0
+    for await (const event of events) {
+      this.#apply(event)
+      this.#failures = 0
+      count++
+    }
+    if (count === 0 && this.#clock.monotonic() - startedAt < SHORT_WATCH_SECONDS) throw veryShortWatch(resource)
+    this.#failures = 0
+  }
+
+  #apply({ type, object }: WatchEvent<T>): void {
+    const resourceVersion = object.metadata.resourceVersion ?? ""
+    const known = this.#store.resourceVersion ?? "0"
+    if (compareResourceVersions(resourceVersion, known) < 0) throw new WentBackwards(known, resourceVersion)
+    const changes = type === "BOOKMARK" ? [] : this.#changes(type, object)
+    this.#heard(resourceVersion)
+    for (const change of changes) this.#notify(this.#handlers, change)
+  }
+
+  #changes(type: "ADDED" | "MODIFIED" | "DELETED", object: T): Change<T>[] {
+    const trimmed = this.#trim(object)
+    if (type !== "DELETED") return this.#store.put(trimmed)
+    const removed = this.#store.remove(keyOf(object))
+    // The event's object is the last state, later than the one in the store.
+    return removed === undefined ? [] : [{ key: removed.key, old: trimmed }]
+  }
+
+  #trim(object: T): T {
+    const kept = this.#options.transform?.(object) ?? object
+    delete (kept.metadata as ServerMeta).managedFields
+    return kept
+  }
+
+  #heard(resourceVersion: string): void {
+    this.#heardAt = this.#clock.monotonic()
+    this.#store.advance(resourceVersion)
+  }
+
+  #notify(handlers: Iterable<ChangeHandler<T>>, change: Change<T>): void {
+    for (const handler of handlers) {
+      try {
+        handler(change)
+      } catch (error) {
+        this.#options.logger.error({ ...this.#about(error), key: change.key }, "a change handler failed")
+      }
+    }
+  }
+
+  async #backOff(error: unknown, next: string, signal: AbortSignal): Promise<void> {
+    this.#failures++
+    const limits = this.#options.backoff ?? { baseSeconds: 0.8, capSeconds: 30 }
+    const asked = error instanceof KubeError ? (error.retryAfterSeconds ?? 0) : 0
+    const seconds = Math.max(asked, backoffSeconds(this.#failures, limits))
+    this.#options.logger.warn(
+      { ...this.#about(error), retryInSeconds: seconds },
+      `lost touch with the API server: ${next}`,
+    )
+    await pause(this.#clock, seconds, signal).catch(() => undefined)
+  }
+
+  #about(error: unknown): object {
+    return { resource: this.resource.plural, err: error }
+  }
+}
+
+/** The server's data are older than what was seen before: restored from a backup. */
+class WentBackwards extends Error {
+  override readonly name = "WentBackwards"
+  constructor(known: string, seen: string) {
+    super(`the watch went back from resourceVersion ${known} to ${seen}`)
+  }
+}
+
+function veryShortWatch(resource: Resource): KubeError {
+  const message = `WATCH ${resource.plural}: ended at once, without an event`
+  return new KubeError({ code: 0, reason: CLIENT_REASONS.network, message })
+}
+
+function mustList(error: unknown): boolean {
+  return isGone(error) || isTooLargeResourceVersion(error) || error instanceof WentBackwards
+}
+
+function mayResume(error: unknown): boolean {
+  return !mustList(error) && (isUnavailable(error) || isTooManyRequests(error))
+}

@@ -1,0 +1,180 @@
+import { keyOf } from "../apis/meta.ts"
+import type { ApiObject, ObjectRef } from "./resource.ts"
+import { compareResourceVersions } from "./resource-version.ts"
+
+/** What changed: `old` is absent for an added object, `current` for a deleted one. */
+export interface Change<T extends ApiObject> {
+  /** `namespace/name`, or `name` when cluster-scoped. */
+  key: string
+  old?: T
+  current?: T
+}
+
+/** Called after the store has the change. Must not block; what it throws is logged and goes no further. */
+export type ChangeHandler<T extends ApiObject> = (change: Change<T>) => void
+
+/** The values under which an index finds an object. */
+export type IndexFunction<T extends ApiObject> = (object: T) => readonly string[]
+
+/** A cache of one resource. Its objects are shared: never modify them, copy with structuredClone. */
+export interface Store<T extends ApiObject> {
+  readonly size: number
+  /** The version that the cache shows; undefined before the first list. */
+  readonly resourceVersion: string | undefined
+  get(ref: ObjectRef): T | undefined
+  getByKey(key: string): T | undefined
+  getByUid(uid: string): T | undefined
+  list(): T[]
+  /** The objects of an index given at construction; throws RangeError for an unknown index. */
+  byIndex(index: string, value: string): T[]
+  /** Whether the cache shows this version of its resource, or a later one. */
+  reached(resourceVersion: string): boolean
+  /** Resolves when `reached` holds; rejects with the signal's reason. */
+  waitFor(resourceVersion: string, signal: AbortSignal): Promise<void>
+  /** Resolves when the condition, looked at after each change, holds; rejects with the signal's reason. */
+  waitUntil(condition: () => boolean, signal: AbortSignal): Promise<void>
+}
+
+/** The writable side of a store, which only its reflector holds. */
+export class IndexedStore<T extends ApiObject> implements Store<T> {
+  #objects = new Map<string, T>()
+  #byUid = new Map<string, T>()
+  readonly #indexes = new Map<string, { of: IndexFunction<T>; entries: Map<string, Set<string>> }>()
+  readonly #waiters = new Set<() => void>()
+  #resourceVersion: string | undefined
+
+  constructor(indexes: Record<string, IndexFunction<T>> = {}) {
+    for (const [name, of] of Object.entries(indexes)) this.#indexes.set(name, { of, entries: new Map() })
+  }
+
+  get size(): number {
+    return this.#objects.size
+  }
+
+  get resourceVersion(): string | undefined {
+    return this.#resourceVersion
+  }
+
+  get({ namespace, name }: ObjectRef): T | undefined {
+    return this.#objects.get(namespace === undefined ? name : `${namespace}/${name}`)
+  }
+
+  getByKey(key: string): T | undefined {
+    return this.#objects.get(key)
+  }
+
+  getByUid(uid: string): T | undefined {
+    return this.#byUid.get(uid)
+  }
+
+  list(): T[] {
+    return [...this.#objects.values()]
+  }
+
+  byIndex(index: string, value: string): T[] {
+    const found = this.#indexes.get(index)
+    if (found === undefined) {
+      throw new RangeError(`no index "${index}": this store has ${[...this.#indexes.keys()].join(", ") || "none"}`)
+    }
+    const objects: T[] = []
+    for (const key of found.entries.get(value) ?? []) {
+      const object = this.#objects.get(key)
+      if (object !== undefined) objects.push(object)
+    }
+    return objects
+  }
+
+  reached(resourceVersion: string): boolean {
+    return this.#resourceVersion !== undefined && compareResourceVersions(this.#resourceVersion, resourceVersion) >= 0
+  }
+
+  waitFor(resourceVersion: string, signal: AbortSignal): Promise<void> {
+    return this.waitUntil(() => this.reached(resourceVersion), signal)
+  }
+
+  async waitUntil(condition: () => boolean, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted()
+    if (condition()) return
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const check = (): void => {
+      if (condition()) resolve()
+    }
+    const aborted = (): void => reject(signal.reason as Error)
+    this.#waiters.add(check)
+    signal.addEventListener("abort", aborted, { once: true })
+    try {
+      await promise
+    } finally {
+      this.#waiters.delete(check)
+      signal.removeEventListener("abort", aborted)
+    }
+  }
+
+  /**
+   * Stores an added or modified object. No change when the cache has this very version; two when it
+   * has another object of that name, whose deletion went unseen.
+   */
+  put(object: T): Change<T>[] {
+    const key = keyOf(object)
+    const old = this.#objects.get(key)
+    if (old !== undefined && old.metadata.resourceVersion === object.metadata.resourceVersion) return []
+    if (old !== undefined) this.#unindex(key, old)
+    this.#objects.set(key, object)
+    this.#index(key, object)
+    if (old === undefined) return [{ key, current: object }]
+    if (old.metadata.uid !== object.metadata.uid)
+      return [
+        { key, old },
+        { key, current: object },
+      ]
+    return [{ key, old, current: object }]
+  }
+
+  /** Removes an object; `old` is the last state known here, undefined when it was not here. */
+  remove(key: string): Change<T> | undefined {
+    const old = this.#objects.get(key)
+    if (old === undefined) return undefined
+    this.#objects.delete(key)
+    this.#unindex(key, old)
+    return { key, old }
+  }
+
+  /** Makes the cache show exactly these objects; the changes include deletions that no watch reported. */
+  replace(objects: Map<string, T>): Change<T>[] {
+    const changes: Change<T>[] = []
+    for (const key of [...this.#objects.keys()]) {
+      const change = objects.has(key) ? undefined : this.remove(key)
+      if (change !== undefined) changes.push(change)
+    }
+    for (const object of objects.values()) changes.push(...this.put(object))
+    return changes
+  }
+
+  /** Records the version that the cache shows now and wakes those who wait for it. */
+  advance(resourceVersion: string): void {
+    this.#resourceVersion = resourceVersion
+    for (const check of this.#waiters) check()
+  }
+
+  #index(key: string, object: T): void {
+    if (object.metadata.uid !== undefined) this.#byUid.set(object.metadata.uid, object)
+    for (const { of, entries } of this.#indexes.values()) {
+      for (const value of of(object)) {
+        const keys = entries.get(value)
+        if (keys === undefined) entries.set(value, new Set([key]))
+        else keys.add(key)
+      }
+    }
+  }
+
+  #unindex(key: string, object: T): void {
+    if (object.metadata.uid !== undefined) this.#byUid.delete(object.metadata.uid)
+    for (const { of, entries } of this.#indexes.values()) {
+      for (const value of of(object)) {
+        const keys = entries.get(value)
+        keys?.delete(key)
+        if (keys?.size === 0) entries.delete(value)
+      }
+    }
+  }
+}
