@@ -1,0 +1,86 @@
+import { randomBytes } from "node:crypto"
+import fc from "fast-check"
+import { describe, expect, it } from "vitest"
+import { bootConfig, bootstrapToken, parseUserData, renderUserData, verifyBootstrapToken } from "./bootstrap.ts"
+
+const key = new Uint8Array(32).fill(7)
+
+describe("bootstrap token", () => {
+  it("is the same bytes for the same key and Launch, for ever", () => {
+    // A constant on purpose: a VM of the previous release must still be admitted.
+    expect(bootstrapToken(key, "0b7f-1")).toBe("DvmoDwVnd9Bt6LFyj4Zphyahs_L99zXM9kYX-roiPHA")
+  })
+
+  it("admits its own Launch and key only", () => {
+    fc.assert(
+      fc.property(fc.string(), fc.string(), (one, other) => {
+        const token = bootstrapToken(key, one)
+        expect(verifyBootstrapToken(key, one, token)).toBe(true)
+        expect(verifyBootstrapToken(key, other, token)).toBe(one === other)
+        expect(verifyBootstrapToken(randomBytes(32), one, token)).toBe(false)
+      }),
+    )
+  })
+
+  it("refuses tokens of any other length without an error", () => {
+    const token = bootstrapToken(key, "a")
+    for (const bad of ["", token.slice(1), `${token}=`, "ä".repeat(43), token.toUpperCase()]) {
+      expect(verifyBootstrapToken(key, "a", bad)).toBe(false)
+    }
+  })
+
+  it("refuses a key that is too short", () => {
+    expect(() => bootstrapToken(new Uint8Array(31), "a")).toThrow(/31 bytes.*at least 32/)
+  })
+})
+
+describe("user data", () => {
+  const launch = {
+    metadata: { name: "uid-1" },
+    spec: {
+      job: { namespace: "p", name: "j", uid: "uid" },
+      number: 1,
+      installation: "i",
+      offer: {
+        cloud: "local",
+        region: "local",
+        instanceType: "local",
+        architecture: "amd64" as const,
+        cpu: 1,
+        memoryGib: 1,
+        provisioning: "onDemand" as const,
+        hourlyPriceUsd: 0,
+        minimumBilledSeconds: 0,
+      },
+      run: { image: "busybox" },
+      gatewayUrl: "https://berth.example",
+      bootDeadlineSeconds: 600,
+      lifetimeSeconds: 3600,
+    },
+  }
+
+  it("round-trips, with and without a CA", () => {
+    for (const gatewayCa of [undefined, "-----BEGIN CERTIFICATE-----\nMII=\n-----END CERTIFICATE-----\n"]) {
+      const spec = gatewayCa === undefined ? launch.spec : { ...launch.spec, gatewayCa }
+      const config = bootConfig({ ...launch, spec }, key)
+      expect(parseUserData(renderUserData(config))).toEqual(config)
+      expect(config.bootstrapToken).toBe(bootstrapToken(key, "uid-1"))
+    }
+  })
+
+  it("names the wrong field and keeps the token to itself", () => {
+    const config = bootConfig(launch, key)
+    const bad = JSON.stringify({ ...config, lifetimeSeconds: "soon" })
+    expect(() => parseUserData(bad)).toThrow(/\/lifetimeSeconds must be integer/)
+    for (const text of [bad, renderUserData(config).slice(0, -5)]) {
+      let message = ""
+      try {
+        parseUserData(text)
+      } catch (error) {
+        message = String(error)
+      }
+      expect(message).not.toBe("")
+      expect(message).not.toContain(config.bootstrapToken)
+    }
+  })
+})
