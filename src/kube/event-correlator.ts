@@ -1,0 +1,78 @@
+import { type Clock, secondsBetween } from "../apis/clock.ts"
+import type { KubeEvent } from "./events.ts"
+
+/** An event to write: as a new one, or (`repeats`) as the new state of one written before. */
+export interface Correlated {
+  event: KubeEvent
+  repeats: boolean
+}
+
+/** client-go's limits (EventCorrelator): what one object may tell, and when similar messages become one. */
+const BURST = 25
+const SECONDS_PER_TOKEN = 300
+const SIMILAR_LIMIT = 10
+const SIMILAR_WINDOW_SECONDS = 600
+/** Entries kept per table; the oldest go first. */
+const TABLE_SIZE = 4096
+
+/**
+ * Decides what becomes of an event: nothing (its object has told too much lately), a count more on an
+ * earlier one, or a new one. Pure but for the clock and its own tables.
+ */
+export class EventCorrelator {
+  readonly #clock: Clock
+  readonly #buckets = new Map<string, { tokens: number; at: number }>()
+  readonly #similar = new Map<string, { messages: Set<string>; at: number }>()
+  readonly #written = new Map<string, KubeEvent>()
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  /** undefined: don't write it. */
+  correlate(event: KubeEvent): Correlated | undefined {
+    const object = `${event.involvedObject.kind}/${event.involvedObject.namespace}/${event.involvedObject.name}/${event.involvedObject.uid}`
+    if (!this.#takeToken(object)) return undefined
+    const kind = `${object}/${event.type}/${event.reason}`
+    const combined = this.#tooManySimilar(kind, event.message)
+    const key = combined ? kind : `${kind}/${event.message}`
+    const message = combined ? `(combined from similar events): ${event.message}` : event.message
+    const earlier = this.#written.get(key)
+    // The API server has forgotten it (events live for an hour) or will soon: start anew.
+    const repeats = earlier !== undefined && secondsBetween(earlier.lastTimestamp, event.lastTimestamp) < 3000
+    const next: KubeEvent = repeats
+      ? { ...earlier, message, count: earlier.count + 1, lastTimestamp: event.lastTimestamp }
+      : { ...event, message }
+    remember(this.#written, key, next)
+    return { event: next, repeats }
+  }
+
+  #takeToken(object: string): boolean {
+    const now = this.#clock.monotonic()
+    const bucket = this.#buckets.get(object) ?? { tokens: BURST, at: now }
+    const tokens = Math.min(BURST, bucket.tokens + (now - bucket.at) / SECONDS_PER_TOKEN)
+    const granted = tokens >= 1
+    remember(this.#buckets, object, { tokens: granted ? tokens - 1 : tokens, at: now })
+    return granted
+  }
+
+  #tooManySimilar(kind: string, message: string): boolean {
+    const now = this.#clock.monotonic()
+    const known = this.#similar.get(kind)
+    const current =
+      known !== undefined && now - known.at < SIMILAR_WINDOW_SECONDS ? known : { messages: new Set<string>(), at: now }
+    if (current.messages.size < SIMILAR_LIMIT) current.messages.add(message)
+    remember(this.#similar, kind, { messages: current.messages, at: now })
+    return !current.messages.has(message)
+  }
+}
+
+function remember<V>(table: Map<string, V>, key: string, value: V): void {
+  table.delete(key)
+  table.set(key, value)
+  if (table.size <= TABLE_SIZE) return
+  for (const oldest of table.keys()) {
+    table.delete(oldest)
+    return
+  }
+}
