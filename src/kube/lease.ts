@@ -97,21 +97,21 @@ export class LeaderElector {
   }
 
   /**
-   * Waits for the lease, calls `lead`, and keeps the lease while it runs. `lead`'s signal is aborted
-   * when the lease is lost (reason LeadershipLostError) or `signal` is; either way `lead` should end
-   * soon: the lease is released only afterwards. Resolves when `signal` is aborted and all has ended,
-   * or when `lead` has returned by itself; contends again after a loss.
+   * Waits for the lease, calls `lead`, and keeps the lease while it runs; contends again after a loss.
+   * Resolves when `lead` has returned after `signal`, or by itself: only then the lease is released.
+   * `lead` gets two signals: `stop`, to end (aborted by `signal`, and by a loss), and `lost`, to drop
+   * everything at once (reason LeadershipLostError).
    */
-  async run(lead: (signal: AbortSignal) => Promise<void>, signal: AbortSignal): Promise<void> {
+  async run(lead: (stop: AbortSignal, lost: AbortSignal) => Promise<void>, signal: AbortSignal): Promise<void> {
     while (await this.#acquire(signal)) {
       this.#options.logger.info({ identity: this.identity }, "leading")
       const lost = await this.#leadUntilLost(lead, signal)
-      await this.#release()
-      if (!lost) return
+      if (!lost || signal.aborted) return
     }
   }
 
   async #acquire(signal: AbortSignal): Promise<boolean> {
+    this.#renewed = undefined
     while (!signal.aborted) {
       if (await this.#try(signal)) return true
       // Spread, so that candidates don't collide at each attempt (client-go: a jitter factor of 1.2).
@@ -120,26 +120,26 @@ export class LeaderElector {
     return false
   }
 
-  /** Returns whether the lease was lost; false: `lead` returned, or the caller wants to stop. */
-  async #leadUntilLost(lead: (signal: AbortSignal) => Promise<void>, signal: AbortSignal): Promise<boolean> {
-    const leading = new AbortController()
-    const stop = (): void => leading.abort(signal.reason)
-    if (signal.aborted) stop()
-    signal.addEventListener("abort", stop, { once: true })
+  /** Returns whether the lease was lost; rejects with what `lead` throws. */
+  async #leadUntilLost(
+    lead: (stop: AbortSignal, lost: AbortSignal) => Promise<void>,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const lost = new AbortController()
     const renewing = new AbortController()
-    const renewed = this.#keep(leading, renewing.signal)
+    const renewed = this.#keep(lost, renewing.signal)
     try {
-      await lead(leading.signal)
+      await lead(AbortSignal.any([signal, lost.signal]), lost.signal)
     } finally {
-      signal.removeEventListener("abort", stop)
       renewing.abort()
       await renewed
+      await this.#release()
     }
-    return leading.signal.reason instanceof LeadershipLostError && !signal.aborted
+    return lost.signal.aborted
   }
 
   /** Renews, also while the leader winds down, until `signal`, or until it is lost. */
-  async #keep(leading: AbortController, signal: AbortSignal): Promise<void> {
+  async #keep(lost: AbortController, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await pause(this.#clock, this.#retrySeconds, signal).catch(() => undefined)
       if (signal.aborted || (await this.#try(signal))) continue
@@ -149,7 +149,7 @@ export class LeaderElector {
       this.#renewed = undefined
       const why = taken ? `${this.holder} holds it` : `no renewal for ${this.#renewDeadlineSeconds} s`
       this.#options.logger.error({ identity: this.identity }, `lost the lease: ${why}`)
-      leading.abort(new LeadershipLostError(`lost the lease ${this.#options.lease.name}: ${why}`))
+      lost.abort(new LeadershipLostError(`lost the lease ${this.#options.lease.name}: ${why}`))
       return
     }
   }

@@ -1,0 +1,174 @@
+import { type Clock, systemClock } from "../apis/clock.ts"
+import { isConflict } from "../kube/errors.ts"
+import type { Logger } from "../kube/logger.ts"
+import type { Reflector } from "../kube/reflector.ts"
+import type { ApiObject } from "../kube/resource.ts"
+import type { Change, Store } from "../kube/store.ts"
+import { Expectations } from "./expectations.ts"
+import { KeyQueue, type KeyQueueOptions } from "./queue.ts"
+
+export interface ReconcileResult {
+  /** Look at this key again after so many seconds, even if nothing changes. */
+  requeueAfter?: number
+}
+
+export interface ReconcileContext {
+  /** Aborted when leadership is lost, or when stopping takes too long: give up without side effects. */
+  signal: AbortSignal
+  /**
+   * Say it after each create, patch or replace of something that a later reconcile of this key reads
+   * from `store`: that one starts only when the store shows it.
+   */
+  wrote<T extends ApiObject>(store: Store<T>, written: ApiObject): void
+  /** The same after a delete. */
+  deleted<T extends ApiObject>(store: Store<T>, object: ApiObject): void
+}
+
+/**
+ * Brings the world closer to what the object of this key asks for. It reads the present state, never
+ * an event. What it throws is retried with growing delays, a TerminalError is not.
+ */
+// biome-ignore lint/suspicious/noConfusingVoidType: a reconcile that wants nothing more returns nothing
+export type Reconcile = (key: string, context: ReconcileContext) => Promise<ReconcileResult | void>
+
+/** An error that trying again can't mend; only a change of the object can. */
+export class TerminalError extends Error {
+  override readonly name = "TerminalError"
+}
+
+/** Where a controller's keys come from. Made by `watches`. */
+export interface Source {
+  /** Calls `add` for what is there and for each change; returns how to end it. */
+  subscribe(add: (key: string) => void): () => void
+  whenSynced(signal: AbortSignal): Promise<void>
+}
+
+/** Maps each change of a reflector's objects to keys to reconcile; default: the object's own key. */
+export function watches<T extends ApiObject>(
+  reflector: Reflector<T>,
+  keysOf: (change: Change<T>) => Iterable<string> = (change) => [change.key],
+): Source {
+  return {
+    subscribe: (add) =>
+      reflector.onChange((change) => {
+        for (const key of keysOf(change)) add(key)
+      }),
+    whenSynced: (signal) => reflector.whenSynced(signal),
+  }
+}
+
+export interface ControllerOptions extends KeyQueueOptions {
+  /** For logs, e.g. `job`. */
+  name: string
+  reconcile: Reconcile
+  /** All caches that `reconcile` reads; it is first called when each of them has synced. */
+  sources: Source[]
+  logger: Logger
+  /** Keys reconciled at the same time. Default 4. */
+  workers?: number
+  /** How long a reconcile waits for the caches to show this key's last writes. Default 10. */
+  settleSeconds?: number
+}
+
+/** Keeps calling `reconcile` for the keys that its sources name. Can be run again after it has ended. */
+export class Controller {
+  readonly name: string
+  readonly #options: ControllerOptions
+  readonly #clock: Clock
+
+  constructor(options: ControllerOptions) {
+    this.name = options.name
+    this.#options = options
+    this.#clock = options.clock ?? systemClock
+  }
+
+  /**
+   * Runs until `stop`: then it takes no more keys and resolves when the running reconciles have ended.
+   * `abort` is what they see as their signal.
+   */
+  async run(stop: AbortSignal, abort: AbortSignal): Promise<void> {
+    const queue = new KeyQueue(this.#options)
+    const expectations = new Expectations(this.#clock)
+    const close = (): void => queue.close()
+    if (stop.aborted) close()
+    stop.addEventListener("abort", close, { once: true })
+    const unsubscribe = this.#options.sources.map((source) => source.subscribe((key) => queue.add(key)))
+    try {
+      await Promise.all(this.#options.sources.map((source) => source.whenSynced(stop)))
+      const workers = Array.from({ length: this.#options.workers ?? 4 }, () => this.#work(queue, expectations, abort))
+      await Promise.all(workers)
+    } catch (error) {
+      if (!stop.aborted) throw error
+    } finally {
+      for (const end of unsubscribe) end()
+      stop.removeEventListener("abort", close)
+      queue.close()
+    }
+  }
+
+  async #work(queue: KeyQueue, expectations: Expectations, abort: AbortSignal): Promise<void> {
+    for (let key = await queue.next(); key !== undefined; key = await queue.next()) {
+      try {
+        await this.#reconcileOnce(key, queue, { expectations, abort })
+      } catch (error) {
+        this.#failed(key, queue, { error, abort })
+      } finally {
+        queue.done(key)
+      }
+    }
+  }
+
+  async #reconcileOnce(
+    key: string,
+    queue: KeyQueue,
+    { expectations, abort }: { expectations: Expectations; abort: AbortSignal },
+  ): Promise<void> {
+    if (!(await this.#settled(key, expectations, abort))) {
+      if (!abort.aborted) this.#options.logger.warn(this.#about(key), "the caches don't show the last write yet: later")
+      queue.addRateLimited(key)
+      return
+    }
+    const result = await this.#options.reconcile(key, {
+      signal: abort,
+      wrote: (store, written) => expectations.wrote(key, store, written),
+      deleted: (store, object) => expectations.deleted(key, store, object),
+    })
+    queue.forget(key)
+    if (result?.requeueAfter !== undefined) queue.addAfter(key, result.requeueAfter)
+  }
+
+  async #settled(key: string, expectations: Expectations, abort: AbortSignal): Promise<boolean> {
+    const waiting = new AbortController()
+    const end = (): void => waiting.abort()
+    const cancel = this.#clock.setTimer(this.#options.settleSeconds ?? 10, end)
+    abort.addEventListener("abort", end, { once: true })
+    try {
+      return !abort.aborted && (await expectations.settled(key, waiting.signal))
+    } finally {
+      cancel()
+      abort.removeEventListener("abort", end)
+    }
+  }
+
+  #failed(key: string, queue: KeyQueue, { error, abort }: { error: unknown; abort: AbortSignal }): void {
+    const { logger } = this.#options
+    const about = { ...this.#about(key), err: error }
+    if (abort.aborted) {
+      logger.debug(about, "reconcile aborted")
+      return
+    }
+    if (error instanceof TerminalError) {
+      queue.forget(key)
+      logger.error(about, "reconcile failed for good: only a change of the object can help")
+      return
+    }
+    queue.addRateLimited(key)
+    // A Conflict only means that the object has changed meanwhile.
+    if (isConflict(error)) logger.debug(about, "reconcile conflicted, trying again")
+    else logger.warn({ ...about, failures: queue.failures(key) }, "reconcile failed, trying again")
+  }
+
+  #about(key: string): { controller: string; key: string } {
+    return { controller: this.name, key }
+  }
+}

@@ -1,0 +1,171 @@
+import { type Clock, systemClock } from "../apis/clock.ts"
+import { type BackoffLimits, backoffSeconds } from "../kube/backoff.ts"
+
+/** What a queue tells its metrics; all optional to implement as nothing. */
+export interface QueueMetrics {
+  /** Keys that wait. */
+  depth(keys: number): void
+  /** A key was handed out after waiting so long. */
+  waited(seconds: number): void
+  /** Processing a key took so long. */
+  worked(seconds: number): void
+  /** A key is tried again after a failure. */
+  retried(): void
+}
+
+export interface KeyQueueOptions {
+  clock?: Clock
+  /** Keys of one group share one turn. Default: the namespace, so that no project starves another. */
+  groupOf?: (key: string) => string
+  /** Between the attempts at a failing key. Default 0.1 to 60 s. */
+  backoff?: BackoffLimits
+  metrics?: QueueMetrics
+  /** In [0, 1), for the jitter. */
+  random?: () => number
+}
+
+/** The namespace of `namespace/name`; cluster-scoped keys form one group. */
+export function namespaceOf(key: string): string {
+  const slash = key.indexOf("/")
+  return slash === -1 ? "" : key.slice(0, slash)
+}
+
+/**
+ * Keys to process, each at most once in the queue and never by two workers at the same time: one that
+ * is added while it is processed comes again after `done`. Groups take turns. The contract is that of
+ * client-go's workqueue.
+ */
+export class KeyQueue {
+  readonly #clock: Clock
+  readonly #groupOf: (key: string) => string
+  readonly #backoff: BackoffLimits
+  readonly #metrics: QueueMetrics | undefined
+  readonly #random: () => number
+  /** Waiting keys by group and the time they came. Insertion order is the order of turns and of keys. */
+  readonly #groups = new Map<string, Map<string, number>>()
+  readonly #processing = new Map<string, number>()
+  /** Keys added while they were processed. */
+  readonly #again = new Set<string>()
+  readonly #delayed = new Map<string, { dueAt: number; cancel: () => void }>()
+  readonly #failures = new Map<string, number>()
+  readonly #idle: ((key: string | undefined) => void)[] = []
+  #length = 0
+  #closed = false
+
+  constructor(options: KeyQueueOptions = {}) {
+    this.#clock = options.clock ?? systemClock
+    this.#groupOf = options.groupOf ?? namespaceOf
+    this.#backoff = options.backoff ?? { baseSeconds: 0.1, capSeconds: 60 }
+    this.#metrics = options.metrics
+    this.#random = options.random ?? Math.random
+  }
+
+  /** Keys that wait to be processed, delayed ones not counted. */
+  get length(): number {
+    return this.#length
+  }
+
+  /** Queues a key now. */
+  add(key: string): void {
+    if (this.#closed) return
+    if (this.#processing.has(key)) {
+      this.#again.add(key)
+      return
+    }
+    const group = this.#groupOf(key)
+    const keys = this.#groups.get(group)
+    if (keys?.has(key)) return
+    const now = this.#clock.monotonic()
+    if (keys === undefined) this.#groups.set(group, new Map([[key, now]]))
+    else keys.set(key, now)
+    this.#setLength(this.#length + 1)
+    const worker = this.#idle.shift()
+    if (worker !== undefined) worker(this.#take())
+  }
+
+  /** Queues a key after a while; of several delays for one key the earliest counts. */
+  addAfter(key: string, seconds: number): void {
+    if (this.#closed) return
+    if (!(seconds > 0)) {
+      this.add(key)
+      return
+    }
+    const dueAt = this.#clock.monotonic() + seconds
+    const earlier = this.#delayed.get(key)
+    if (earlier !== undefined && earlier.dueAt <= dueAt) return
+    earlier?.cancel()
+    const cancel = this.#clock.setTimer(seconds, () => {
+      this.#delayed.delete(key)
+      this.add(key)
+    })
+    this.#delayed.set(key, { dueAt, cancel })
+  }
+
+  /** Queues a key that failed, after a delay that grows with each failure until `forget`. */
+  addRateLimited(key: string): void {
+    const failures = this.failures(key) + 1
+    this.#failures.set(key, failures)
+    this.#metrics?.retried()
+    this.addAfter(key, backoffSeconds(failures, this.#backoff, this.#random))
+  }
+
+  /** The key succeeded (or is given up): its next failure is a first one. */
+  forget(key: string): void {
+    this.#failures.delete(key)
+  }
+
+  /** Failures in a row. */
+  failures(key: string): number {
+    return this.#failures.get(key) ?? 0
+  }
+
+  /** The next key, when there is one; undefined after `close`. Call `done` for each key. */
+  next(): Promise<string | undefined> {
+    if (this.#closed) return Promise.resolve(undefined)
+    const key = this.#take()
+    if (key !== undefined) return Promise.resolve(key)
+    return new Promise((resolve) => this.#idle.push(resolve))
+  }
+
+  /** The key's processing has ended; it is queued again if it was added meanwhile. */
+  done(key: string): void {
+    const startedAt = this.#processing.get(key)
+    if (startedAt === undefined) throw new Error(`done("${key}") without next(): the key is not being processed`)
+    this.#processing.delete(key)
+    this.#metrics?.worked(this.#clock.monotonic() - startedAt)
+    if (this.#again.delete(key)) this.add(key)
+  }
+
+  /** Ends the intake, drops what waits (whoever takes over sees everything again) and lets workers go. */
+  close(): void {
+    this.#closed = true
+    for (const { cancel } of this.#delayed.values()) cancel()
+    this.#delayed.clear()
+    this.#groups.clear()
+    this.#again.clear()
+    this.#setLength(0)
+    for (const worker of this.#idle.splice(0)) worker(undefined)
+  }
+
+  #take(): string | undefined {
+    for (const [group, keys] of this.#groups) {
+      for (const [key, since] of keys) {
+        keys.delete(key)
+        // To the end of the line: the other groups come first now.
+        this.#groups.delete(group)
+        if (keys.size > 0) this.#groups.set(group, keys)
+        const now = this.#clock.monotonic()
+        this.#processing.set(key, now)
+        this.#setLength(this.#length - 1)
+        this.#metrics?.waited(now - since)
+        return key
+      }
+    }
+    return undefined
+  }
+
+  #setLength(length: number): void {
+    this.#length = length
+    this.#metrics?.depth(length)
+  }
+}
