@@ -1,0 +1,227 @@
+import { homedir } from "node:os"
+import { join, resolve } from "node:path"
+import { Command, InvalidArgumentError, Option } from "commander"
+
+/** What every program that talks to a kube-apiserver is told. */
+export interface KubeOptions {
+  /** Path of a kubeconfig; without one, client-node's order holds: $KUBECONFIG, ~/.kube/config, in-cluster. */
+  kubeconfig?: string
+  /** Where Launches and Berth's own Secrets live. */
+  systemNamespace: string
+  /** Only these namespaces are served; empty: all. */
+  namespaces: string[]
+  logLevel: LogLevel
+}
+
+export interface OperatorOptions extends KubeOptions {
+  /** Where agents reach the gateway. */
+  gatewayUrl: string
+}
+
+export interface FacadeOptions extends KubeOptions {
+  host: string
+  port: number
+  /** Projects are the host names one label below it. */
+  baseDomain: string
+  /** Project of hosts without a project label, such as localhost. */
+  defaultProject?: string
+  logsDirectory: string
+}
+
+export interface AgentOptions {
+  dataDirectory: string
+  runtime: RuntimeChoice
+}
+
+/** What runs the containers of the local cloud. `auto` takes Docker when an engine answers. */
+export const RUNTIME_CHOICES = ["auto", "docker", "process"] as const
+export type RuntimeChoice = (typeof RUNTIME_CHOICES)[number]
+
+/** The stack on one machine. */
+export interface LocalOptions {
+  /** Everything that it keeps. */
+  dataDirectory: string
+  runtime: RuntimeChoice
+  /** A folder with kube-apiserver, kube-controller-manager and etcd. */
+  assetsDirectory?: string
+  /** Where such binaries are kept once they are downloaded or built. */
+  cacheDirectory: string
+  logLevel: LogLevel
+}
+
+export interface ServeOptions extends LocalOptions {
+  port: number
+}
+
+export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const
+export type LogLevel = (typeof LOG_LEVELS)[number]
+
+/** What the command line asks for. */
+export type Invocation =
+  | { command: "operator"; options: OperatorOptions }
+  | { command: "facade"; options: FacadeOptions }
+  | { command: "agent"; options: AgentOptions }
+  | { command: "serve"; options: ServeOptions }
+  | { command: "demo"; options: LocalOptions }
+
+/**
+ * Reads the command line and the environment, the only place that does. Prints help, the version or what is
+ * wrong and ends the process when there is nothing to run.
+ * @param argv as process.argv
+ */
+export async function readInvocation(argv: string[], version: string): Promise<Invocation> {
+  let invocation: Invocation | undefined
+  const chosen = (chosenInvocation: Invocation) => {
+    invocation = chosenInvocation
+  }
+  const program = new Command("berth")
+    .description("Runs declarative container jobs on the cheapest cloud VM that fits.")
+    .version(version)
+    .showHelpAfterError()
+    .addCommand(operatorCommand(chosen))
+    .addCommand(facadeCommand(chosen))
+    .addCommand(agentCommand(chosen))
+    .addCommand(serveCommand(chosen))
+    .addCommand(demoCommand(chosen))
+  await program.parseAsync(argv)
+  if (invocation === undefined) return program.help({ error: true })
+  return invocation
+}
+
+type Choose = (invocation: Invocation) => void
+
+function operatorCommand(choose: Choose): Command {
+  return withKubeOptions(new Command("operator"))
+    .description("Run the loops that bring jobs to VMs (one at a time leads).")
+    .addOption(
+      new Option("--gateway-url <url>", "where agents reach the gateway")
+        .env("BERTH_GATEWAY_URL")
+        .makeOptionMandatory()
+        .argParser(httpUrl),
+    )
+    .action((_, command: Command) => choose({ command: "operator", options: kubeOptions(command) }))
+}
+
+function facadeCommand(choose: Choose): Command {
+  return withKubeOptions(new Command("facade"))
+    .description("Serve the REST API and the agents' gateway (any number of replicas).")
+    .addOption(new Option("--host <address>", "address to listen on").env("BERTH_HOST").default("127.0.0.1"))
+    .addOption(portOption())
+    .addOption(
+      new Option("--base-domain <domain>", "projects are its subdomains").env("BERTH_BASE_DOMAIN").default("localhost"),
+    )
+    .addOption(
+      new Option("--default-project <name>", "project of hosts without a project label").env("BERTH_DEFAULT_PROJECT"),
+    )
+    .addOption(
+      new Option("--logs-directory <path>", "where the logs of jobs are kept")
+        .env("BERTH_LOGS_DIRECTORY")
+        .makeOptionMandatory()
+        .argParser(absolute),
+    )
+    .action((_, command: Command) => choose({ command: "facade", options: kubeOptions(command) }))
+}
+
+function agentCommand(choose: Choose): Command {
+  return new Command("agent")
+    .description("Run one job's container and report; the program of a VM.")
+    .addOption(
+      new Option("--data-directory <path>", "where user-data.json is and the state is kept")
+        .env("BERTH_DATA_DIRECTORY")
+        .makeOptionMandatory()
+        .argParser(absolute),
+    )
+    .addOption(runtimeOption())
+    .action((options: AgentOptions) => choose({ command: "agent", options }))
+}
+
+function serveCommand(choose: Choose): Command {
+  return withLocalOptions(new Command("serve"), ".berth")
+    .description("Run everything on this machine until Ctrl-C: control plane, operator, façade, local cloud.")
+    .addOption(portOption())
+    .action((options: ServeOptions) => choose({ command: "serve", options }))
+}
+
+function demoCommand(choose: Choose): Command {
+  return withLocalOptions(new Command("demo"), join(".berth", "demo"))
+    .description("Run the sample jobs on this machine, show how they end, and clean up.")
+    .action((options: LocalOptions) => choose({ command: "demo", options }))
+}
+
+function withKubeOptions(command: Command): Command {
+  return command
+    .addOption(new Option("--kubeconfig <path>", "default: $KUBECONFIG, else ~/.kube/config, else in-cluster"))
+    .addOption(
+      new Option("--system-namespace <name>", "where Launches and Berth's own Secrets live")
+        .env("BERTH_SYSTEM_NAMESPACE")
+        .default("berth-system"),
+    )
+    .addOption(new Option("--namespaces <names...>", "serve only these (default: all)").default([]))
+    .addOption(logLevelOption())
+}
+
+/** Commander's own result type is `any`-like by design; the options declared above are what it holds. */
+function kubeOptions<T extends KubeOptions>(command: Command): T {
+  return command.opts<T>()
+}
+
+function withLocalOptions(command: Command, dataDirectory: string): Command {
+  return command
+    .addOption(
+      new Option("--data-directory <path>", "where everything is kept")
+        .env("BERTH_DATA_DIRECTORY")
+        .default(resolve(dataDirectory))
+        .argParser(absolute),
+    )
+    .addOption(runtimeOption())
+    .addOption(
+      new Option("--assets-directory <path>", "folder with kube-apiserver, kube-controller-manager and etcd")
+        .env("KUBEBUILDER_ASSETS")
+        .argParser(absolute),
+    )
+    .addOption(
+      new Option("--cache-directory <path>", "where such programs are kept once downloaded or built")
+        .env("BERTH_CACHE_DIRECTORY")
+        .default(defaultCacheDirectory())
+        .argParser(absolute),
+    )
+    .addOption(logLevelOption())
+}
+
+function runtimeOption(): Option {
+  return new Option("--runtime <name>", "what runs containers on the local cloud")
+    .env("BERTH_RUNTIME")
+    .choices(RUNTIME_CHOICES)
+    .default("auto")
+}
+
+function logLevelOption(): Option {
+  return new Option("--log-level <level>", "least level that is logged")
+    .env("BERTH_LOG_LEVEL")
+    .choices(LOG_LEVELS)
+    .default("info")
+}
+
+function portOption(): Option {
+  return new Option("--port <number>", "port to listen on").env("BERTH_PORT").default(8080).argParser(port)
+}
+
+/** The XDG base directory specification's place for what can be made again. */
+export function defaultCacheDirectory(): string {
+  return join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "berth")
+}
+
+function absolute(path: string): string {
+  return resolve(path)
+}
+
+function port(text: string): number {
+  const number = Number(text)
+  if (/^\d+$/.test(text) && number <= 65_535) return number
+  throw new InvalidArgumentError(`"${text}" is not a port: give a number from 0 (any free one) to 65535.`)
+}
+
+function httpUrl(text: string): string {
+  if (/^https?:$/.test(URL.parse(text)?.protocol ?? "")) return text.replace(/\/+$/, "")
+  throw new InvalidArgumentError(`"${text}" is not an http or https URL.`)
+}
