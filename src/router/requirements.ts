@@ -1,0 +1,55 @@
+import type { JobSpec, Provisioning } from "../apis/job.ts"
+import { DEFAULT_RESOURCES } from "../apis/limits.ts"
+import type { Architecture } from "../apis/offer.ts"
+import { gibOf, parseCpu } from "../apis/quantity.ts"
+
+/** GPUs that a machine must have: NVIDIA cards, `vramGib` over all of them. */
+export interface GpuRequirement {
+  model?: string
+  count?: number
+  vramGib?: number
+}
+
+/** What a job needs of a machine, in the units of offers. Empty lists mean any. */
+export interface Requirements {
+  cpu: number
+  memoryGib: number
+  gpu?: GpuRequirement
+  clouds: readonly string[]
+  /** The clouds' own names of regions, or macro-regions. */
+  regions: readonly string[]
+  /** What the image runs on. */
+  architectures: readonly Architecture[]
+  provisioning: Provisioning
+  maxHourlyPriceUsd?: number
+}
+
+/**
+ * The requirements of a job, with the contract's defaults.
+ * @param architectures those that the job's image offers; none: any
+ * @throws RangeError for a quantity that no validated object has
+ */
+export function requirementsOf(spec: JobSpec, architectures: readonly Architecture[] = []): Requirements {
+  const { cpu, memory, gpu } = spec.resources ?? {}
+  return {
+    cpu: parseCpu(cpu ?? DEFAULT_RESOURCES.cpu),
+    memoryGib: gibOf(memory ?? DEFAULT_RESOURCES.memory),
+    ...(gpu !== undefined && { gpu: gpuRequirement(gpu) }),
+    clouds: spec.cloud ?? [],
+    regions: spec.region ?? [],
+    architectures,
+    provisioning: spec.provisioning ?? "onDemand",
+    ...(spec.maxHourlyPriceUsd !== undefined && { maxHourlyPriceUsd: spec.maxHourlyPriceUsd }),
+  }
+}
+
+/** The contract's GPU rules: a model alone means one card, a model with vram as many cards as that takes. */
+function gpuRequirement(gpu: NonNullable<NonNullable<JobSpec["resources"]>["gpu"]>): GpuRequirement {
+  const { model, count, vram } = gpu
+  const least = count ?? (model !== undefined && vram === undefined ? 1 : undefined)
+  return {
+    ...(model !== undefined && { model }),
+    ...(least !== undefined && { count: least }),
+    ...(vram !== undefined && { vramGib: gibOf(vram) }),
+  }
+}
