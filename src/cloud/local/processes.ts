@@ -1,0 +1,123 @@
+import { execFile } from "node:child_process"
+import { readdir, readFile } from "node:fs/promises"
+import { promisify } from "node:util"
+
+const run = promisify(execFile)
+
+/** Names one process for good: a pid alone may be given to another process later. */
+export interface ProcessIdentity {
+  pid: number
+  /** When it started, in the system's own notation; only compared for equality. */
+  startedAt: string
+}
+
+/** A running process (zombies are none). `session` is 0 where the system doesn't tell. */
+export interface ProcessEntry extends ProcessIdentity {
+  parent: number
+  group: number
+  session: number
+}
+
+/** All processes of this host at one moment, by pid. */
+export type ProcessTable = ReadonlyMap<number, ProcessEntry>
+
+const BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+/** Where ps stands on any system; `LC_ALL` because it writes start times in the language of its environment. */
+const PS_ENVIRONMENT = { PATH: "/usr/bin:/bin", LC_ALL: "C" }
+
+/**
+ * A shell command that prints the identity of the shell that runs it, for `parseIdentity`. Its own pid and start time
+ * stay those of whatever program the shell becomes by `exec`.
+ */
+export const PRINT_IDENTITY = `echo $$; cat ${BOOT_ID} /proc/$$/stat 2>/dev/null || LC_ALL=C ps -o lstart= -p $$`
+
+/** Reads what `PRINT_IDENTITY` printed; undefined when it was cut short. */
+export function parseIdentity(text: string): ProcessIdentity | undefined {
+  const [pid, second, third] = text.split("\n").map((line) => line.trim())
+  if (!pid || !second || !text.endsWith("\n")) return undefined
+  if (third) return { pid: Number(pid), startedAt: `${second}:${parseStat(Number(pid), third)?.startedAt}` }
+  return { pid: Number(pid), startedAt: second }
+}
+
+/** Whether the process runs. */
+export function isAlive(identity: ProcessIdentity, table: ProcessTable): boolean {
+  return table.get(identity.pid)?.startedAt === identity.startedAt
+}
+
+/**
+ * Every process that stems from one that led a session of its own: the leader, its session and its group, and their
+ * descendants. The leader may be dead. A number that the system has given to another process since belongs to that one.
+ */
+export function treeOf(leader: ProcessIdentity, table: ProcessTable): ProcessEntry[] {
+  const reused = table.has(leader.pid) && !isAlive(leader, table)
+  if (reused) return []
+  const members = new Set<number>()
+  const belongs = (entry: ProcessEntry) =>
+    entry.session === leader.pid || entry.group === leader.pid || entry.pid === leader.pid || members.has(entry.parent)
+  for (let before = -1; before !== members.size; ) {
+    before = members.size
+    for (const entry of table.values()) if (belongs(entry)) members.add(entry.pid)
+  }
+  return [...table.values()].filter((entry) => members.has(entry.pid))
+}
+
+/** Sends a signal; no error when the process has ended meanwhile. */
+export function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error
+  }
+}
+
+/** Reads the process table from /proc, or from ps where there is no /proc. */
+export async function readProcessTable(): Promise<ProcessTable> {
+  const entries = process.platform === "linux" ? await fromProc() : await fromPs()
+  return new Map(entries.map((entry) => [entry.pid, entry]))
+}
+
+async function fromProc(): Promise<ProcessEntry[]> {
+  const bootId = (await readFile(BOOT_ID, "utf8")).trim()
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name))
+  const entries = await Promise.all(
+    pids.map(async (pid) => parseStat(Number(pid), await readStat(`/proc/${pid}/stat`))),
+  )
+  return entries
+    .filter((entry) => entry !== undefined)
+    .map((entry) => ({ ...entry, startedAt: `${bootId}:${entry.startedAt}` }))
+}
+
+async function readStat(path: string): Promise<string> {
+  try {
+    return await readFile(path, "utf8")
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    // It ended between the listing and the reading.
+    if (code === "ENOENT" || code === "ESRCH") return ""
+    throw error
+  }
+}
+
+/** proc_pid_stat(5). The name in field 2 may hold spaces and brackets; state is field 3, start time field 22. */
+function parseStat(pid: number, stat: string): ProcessEntry | undefined {
+  const [state, parent, group, session, ...rest] = stat.slice(stat.lastIndexOf(")") + 2).split(" ")
+  const startedAt = rest[15]
+  if (startedAt === undefined || state === "Z" || state === "X") return undefined
+  return { pid, parent: Number(parent), group: Number(group), session: Number(session), startedAt }
+}
+
+async function fromPs(): Promise<ProcessEntry[]> {
+  const { stdout } = await run("ps", ["-A", "-o", "pid=,ppid=,pgid=,stat=,lstart="], { env: PS_ENVIRONMENT })
+  return stdout
+    .split("\n")
+    .map((line) => /^\s*(\d+)\s+(\d+)\s+(\d+)\s+(\S+)\s+(.+?)\s*$/.exec(line))
+    .filter((match) => match !== null && !match[4]?.startsWith("Z"))
+    .map((match) => ({
+      pid: Number(match?.[1]),
+      parent: Number(match?.[2]),
+      group: Number(match?.[3]),
+      session: 0,
+      startedAt: match?.[5] ?? "",
+    }))
+}

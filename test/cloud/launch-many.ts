@@ -1,0 +1,23 @@
+import { systemClock } from "../../src/apis/clock.ts"
+import { LocalCloud } from "../../src/cloud/local/local.ts"
+import type { LaunchSpec } from "../../src/cloud/provider.ts"
+
+/** An operator of its own: launches what it is told, one after the other, and prints each VM's id as a line. */
+interface Order {
+  dataDir: string
+  agentCommand: string[]
+  specs: LaunchSpec[]
+}
+
+const order = JSON.parse(process.argv[2] ?? "") as Order
+const cloud = new LocalCloud({
+  dataDir: order.dataDir,
+  agentCommand: order.agentCommand,
+  region: "local",
+  clock: systemClock,
+  onError: (error) => {
+    throw error
+  },
+})
+process.stdout.write("ready\n")
+for (const spec of order.specs) process.stdout.write(`${(await cloud.launch(spec)).id}\n`)

@@ -1,0 +1,430 @@
+import { type ChildProcess, spawn } from "node:child_process"
+import { once } from "node:events"
+import { access, mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { createInterface } from "node:readline"
+import { Readable } from "node:stream"
+import { setTimeout as sleep } from "node:timers/promises"
+import Docker from "dockerode"
+import tar from "tar-stream"
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { type Clock, systemClock } from "../../src/apis/clock.ts"
+import { type CloudError, CredentialsError, InvalidRequestError, TransientError } from "../../src/cloud/errors.ts"
+import { createFolder } from "../../src/cloud/local/folder.ts"
+import { LocalCloud, type LocalCloudOptions, localClouds } from "../../src/cloud/local/local.ts"
+import { localOffers } from "../../src/cloud/local/offers.ts"
+import { isAlive, type ProcessIdentity, parseIdentity, readProcessTable } from "../../src/cloud/local/processes.ts"
+import type { LaunchSpec, Vm } from "../../src/cloud/provider.ts"
+import { type CloudUnderTest, describeCloud } from "./conformance.ts"
+import { eventually } from "./eventually.ts"
+
+const AGENT = [process.execPath, join(import.meta.dirname, "test-agent.mjs")]
+/** Statically linked: the one file that an image needs. */
+const BUSYBOX = "/bin/busybox"
+const OPERATOR = join(import.meta.dirname, "launch-many.ts")
+const [offer] = localOffers()
+if (offer === undefined) throw new Error("the local cloud has no offer")
+
+const fail = (error: Error) => {
+  throw error
+}
+
+function openAt(dataDir: string, options: Partial<LocalCloudOptions> = {}): LocalCloud {
+  return new LocalCloud({
+    dataDir,
+    agentCommand: AGENT,
+    region: "local",
+    clock: systemClock,
+    onError: fail,
+    ...options,
+  })
+}
+
+/** The pids that a test agent wrote down at each of its starts. */
+async function bootsOf(dataDir: string, launch: string): Promise<number[]> {
+  const text = await readFile(join(dataDir, launch, "disk", "boots"), "utf8")
+  return text.split("\n").filter(Boolean).map(Number)
+}
+
+describeCloud("local", async (): Promise<CloudUnderTest> => {
+  const dataDir = await mkdtemp(join(tmpdir(), "berth-conformance-"))
+  const opened: LocalCloud[] = []
+  return {
+    offer,
+    userData: "{}",
+    async open() {
+      const cloud = openAt(dataDir)
+      opened.push(cloud)
+      return cloud
+    },
+    countBoots: async (launch) => (await eventually(() => bootsOf(dataDir, launch))).length,
+    async powerOff(vm) {
+      const [pid] = await eventually(() => bootsOf(dataDir, vm.launch))
+      process.kill(pid ?? Number.NaN, "SIGKILL")
+    },
+    async close() {
+      for (const cloud of opened) cloud.close()
+      await rm(dataDir, { recursive: true })
+    },
+  }
+})
+
+describe("local cloud", () => {
+  let dataDir: string
+  let cloud: LocalCloud
+  let names = 0
+  /** Seconds that the cloud's calendar is ahead. */
+  let ahead = 0
+  const clock: Clock = { ...systemClock, now: () => new Date(Date.now() + ahead * 1000) }
+
+  beforeEach(async () => {
+    ahead = 0
+    dataDir = await mkdtemp(join(tmpdir(), "berth-local-"))
+    cloud = openAt(dataDir, { clock })
+  })
+  afterEach(async () => {
+    cloud.close()
+    const last = openAt(dataDir)
+    for (const vm of await last.list({ installation: "i", region: "local" })) await last.terminate(vm)
+    last.close()
+    const final = openAt(dataDir, { clock: { ...systemClock, now: () => new Date(Date.now() + 3_600_000) } })
+    await eventually(async () => {
+      const vms = await final.list({ installation: "i", region: "local" })
+      expect(vms.filter((vm) => vm.state !== "terminated")).toEqual([])
+    })
+    await rm(dataDir, { recursive: true })
+  })
+
+  const spec = (behaviour: object = {}, overrides: Partial<LaunchSpec> = {}): LaunchSpec => ({
+    name: `test-${names++}`,
+    installation: "i",
+    tags: {},
+    offer,
+    userData: JSON.stringify(behaviour),
+    lifetimeSeconds: 3600,
+    ...overrides,
+  })
+  const find = async (launch: string, through = cloud): Promise<Vm | undefined> =>
+    (await through.list({ installation: "i", region: "local" })).find((vm) => vm.launch === launch)
+  const inState = (launch: string, state: Vm["state"], through = cloud) =>
+    eventually(async () => {
+      const vm = await find(launch, through)
+      expect(vm?.state).toBe(state)
+      return vm as Vm
+    })
+  const disk = (launch: string, file: string) => join(dataDir, launch, "disk", file)
+  const read = (launch: string, file: string) => eventually(() => readFile(disk(launch, file), "utf8"))
+  const identity = async (launch: string) =>
+    parseIdentity(await readFile(join(dataDir, launch, "process"), "utf8")) as ProcessIdentity
+  const up = async (asked: LaunchSpec): Promise<Vm> => {
+    const vm = await cloud.launch(asked)
+    await read(asked.name, "boots")
+    return vm
+  }
+  const childrenOf = async (launch: string) => JSON.parse(await read(launch, "children.json")) as number[]
+  const running = async (pids: number[]) => {
+    const table = await readProcessTable()
+    return pids.filter((pid) => table.has(pid))
+  }
+  const operator = (specs: LaunchSpec[]): ChildProcess =>
+    spawn(process.execPath, [OPERATOR, JSON.stringify({ dataDir, agentCommand: AGENT, specs })], {
+      stdio: ["ignore", "pipe", "inherit"],
+    })
+  const firstLine = async (child: ChildProcess) => {
+    if (child.stdout) await once(createInterface({ input: child.stdout }), "line")
+  }
+
+  describe("launch", () => {
+    it("starts one agent when two processes launch the same VMs at once", async () => {
+      const specs = Array.from({ length: 5 }, () => spec())
+      const operators = [operator(specs), operator(specs)]
+      const codes = await Promise.all(operators.map(async (child) => (await once(child, "exit"))[0] as number))
+      expect(codes).toEqual([0, 0])
+      for (const { name } of specs) {
+        await inState(name, "running")
+        expect(await eventually(() => bootsOf(dataDir, name))).toHaveLength(1)
+        expect(await bootsOf(dataDir, name)).toEqual([(await identity(name)).pid])
+      }
+    })
+
+    it("starts one agent when the operator is killed at any moment of it, and the launch is replayed", async () => {
+      for (const delay of [0, 4, 8, 15, 30, 60, 120]) {
+        const specs = Array.from({ length: 4 }, () => spec())
+        const child = operator(specs)
+        await firstLine(child)
+        await sleep(delay)
+        child.kill("SIGKILL")
+        await once(child, "exit")
+        for (const each of specs) await cloud.launch(each)
+        for (const { name } of specs) {
+          await inState(name, "running")
+          expect(await eventually(() => bootsOf(dataDir, name))).toHaveLength(1)
+        }
+      }
+    })
+
+    it("shows what was accepted but not started as booting; the replay starts it", async () => {
+      const asked = spec()
+      const createTime = new Date(Date.now() - 30_000).toISOString()
+      await createFolder(dataDir, asked, createTime)
+      expect(await find(asked.name)).toMatchObject({ state: "booting", createTime })
+      await cloud.launch(asked)
+      await inState(asked.name, "running")
+    })
+
+    it("never starts what was ended before its start", async () => {
+      const asked = spec()
+      await createFolder(dataDir, asked, new Date().toISOString())
+      await cloud.terminate({ id: asked.name, launch: asked.name, region: "local" })
+      await inState(asked.name, "terminated")
+      expect(await cloud.launch(asked)).toMatchObject({ state: "terminated" })
+      expect(await readdir(join(dataDir, asked.name, "disk"))).toEqual(["user-data.json"])
+    })
+
+    it("ends what was accepted but not started, and is overdue", async () => {
+      const asked = spec()
+      await createFolder(dataDir, asked, new Date(Date.now() - 4_000_000).toISOString())
+      await inState(asked.name, "terminated")
+    })
+
+    it("shows a VM whose agent can't even start as terminated", async () => {
+      const asked = spec()
+      await openAt(dataDir, { agentCommand: ["/nonexistent/agent"] }).launch(asked)
+      await inState(asked.name, "terminated")
+      expect(await readFile(join(dataDir, asked.name, "agent.log"), "utf8")).toContain("/nonexistent/agent")
+    })
+
+    it("gives the agent its user data, PATH and HOME, and nothing of this process' environment", async () => {
+      process.env["AWS_SECRET_ACCESS_KEY"] = "hidden"
+      try {
+        const asked = spec({ onTerm: "exit" })
+        await up(asked)
+        expect(await read(asked.name, "user-data.json")).toBe(asked.userData)
+        const environment = JSON.parse(await read(asked.name, "environment.json")) as Record<string, string>
+        // What a shell sets by itself.
+        for (const own of ["PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"]) delete environment[own]
+        expect(environment).toEqual({ HOME: join(dataDir, asked.name, "disk"), PATH: expect.stringContaining("/bin") })
+      } finally {
+        delete process.env["AWS_SECRET_ACCESS_KEY"]
+      }
+    })
+
+    it("refuses names that are no folder names, and other regions", async () => {
+      for (const name of ["", "../up", "a/b", ".hidden", "-a", "A", "a".repeat(254)]) {
+        await expect(cloud.launch(spec({}, { name }))).rejects.toBeInstanceOf(InvalidRequestError)
+      }
+      const elsewhere = spec({}, { offer: { ...offer, region: "mars" } })
+      await expect(cloud.launch(elsewhere)).rejects.toThrow(/local\/mars.*local\/local/)
+      expect(await readdir(dataDir)).toEqual([])
+    })
+  })
+
+  describe("restart and loss", () => {
+    it("finds its VMs again after the operator was killed", async () => {
+      const specs = [spec(), spec()]
+      const child = operator(specs)
+      await once(child, "exit")
+      for (const { name } of specs) await inState(name, "running", openAt(dataDir))
+    })
+
+    it("ends what a killed agent left running before it shows the VM as terminated", async () => {
+      const asked = spec({ children: ["same", "same"] })
+      const vm = await up(asked)
+      const children = await childrenOf(asked.name)
+      expect(await running(children)).toEqual(children)
+      process.kill((await identity(asked.name)).pid, "SIGKILL")
+      const gone = await inState(asked.name, "terminated")
+      expect(await running(children)).toEqual([])
+      expect(Date.parse(gone.terminationTime ?? "")).toBeGreaterThanOrEqual(Date.parse(vm.createTime))
+      expect(await find(asked.name)).toEqual(gone)
+    })
+
+    it("dates the end of a VM that died unseen by its last sign of life", async () => {
+      const asked = spec({ exitAfterMs: 0 })
+      await up(asked)
+      const { pid } = await identity(asked.name)
+      await eventually(async () => expect(await running([pid])).toEqual([]))
+      ahead = 3000
+      const gone = await inState(asked.name, "terminated")
+      expect(Date.parse(gone.terminationTime ?? "")).toBeLessThan(Date.now() + 1000)
+    })
+
+    it("takes a process that was given a dead agent's pid for what it is: another's", async () => {
+      const asked = spec()
+      await createFolder(dataDir, asked, new Date().toISOString())
+      const stranger = spawn("sleep", ["600"], { detached: true, stdio: "ignore" })
+      await once(stranger, "spawn")
+      await writeFile(
+        join(dataDir, asked.name, "process"),
+        `${stranger.pid}\nanother-boot\n1 (sh) S${" 0".repeat(30)}\n`,
+      )
+      await inState(asked.name, "terminated")
+      expect(await running([stranger.pid ?? 0])).toEqual([stranger.pid])
+      stranger.kill("SIGKILL")
+    })
+
+    it("does not pass over a VM whose record it can't read", async () => {
+      const asked = spec()
+      await createFolder(dataDir, asked, new Date().toISOString())
+      await writeFile(join(dataDir, asked.name, "vm.json"), "{")
+      await expect(cloud.list({ installation: "i", region: "local" })).rejects.toThrow(TransientError)
+      await rm(join(dataDir, asked.name), { recursive: true })
+    })
+  })
+
+  describe("terminate", () => {
+    it("lets the agent end by itself", async () => {
+      const asked = spec()
+      await cloud.terminate(await up(asked))
+      await inState(asked.name, "terminated")
+      expect(await read(asked.name, "terms")).toBe("TERM\n")
+    })
+
+    it("finishes without anybody listing", async () => {
+      const asked = spec()
+      await cloud.terminate(await up(asked))
+      const record = await eventually(() => readFile(join(dataDir, asked.name, "termination.json"), "utf8"))
+      expect(record).toContain("time")
+    })
+
+    it("kills an agent that does not end, and all it started, once its grace is over", async () => {
+      const asked = spec({ onTerm: "ignore", children: ["same", "own"] })
+      await cloud.terminate(await up(asked))
+      const pids = [(await identity(asked.name)).pid, ...(await childrenOf(asked.name))]
+      expect((await inState(asked.name, "terminating")).terminationTime).toBeUndefined()
+      expect(await running(pids)).toEqual(pids)
+      ahead = 15
+      await inState(asked.name, "terminated")
+      expect(await running(pids)).toEqual([])
+    })
+
+    it("is finished by the next process", async () => {
+      const asked = spec({ onTerm: "ignore" })
+      await cloud.terminate(await up(asked))
+      cloud.close()
+      const { pid } = await identity(asked.name)
+      const next = openAt(dataDir, { clock })
+      await inState(asked.name, "terminating", next)
+      await eventually(async () => expect(await readFile(disk(asked.name, "terms"), "utf8")).toBe("TERM\nTERM\n"))
+      ahead = 15
+      await inState(asked.name, "terminated", next)
+      expect(await running([pid])).toEqual([])
+    })
+
+    it("refuses ids that lead out of its folder", async () => {
+      const ref = { id: "../../etc", launch: "x", region: "local" }
+      await expect(cloud.terminate(ref)).rejects.toBeInstanceOf(InvalidRequestError)
+    })
+  })
+
+  describe("containers", async () => {
+    const dockerSocket = "/var/run/docker.sock"
+    const docker = new Docker({ socketPath: dockerSocket })
+    const image = "berth-test-local-cloud:1"
+    const possible = await Promise.all([docker.ping(), access(BUSYBOX)]).then(
+      () => true,
+      () => false,
+    )
+
+    it.skipIf(!possible)(
+      "are removed with their VM (skipped without a Docker engine and a static busybox)",
+      async () => {
+        await importSleeper(docker, image)
+        const asked = spec()
+        const other = await runLabelled(docker, image, "another")
+        const own = await runLabelled(docker, image, asked.name)
+        try {
+          await up(asked)
+          const through = openAt(dataDir, { clock, dockerSocket })
+          process.kill((await identity(asked.name)).pid, "SIGKILL")
+          await inState(asked.name, "terminated", through)
+          await expect(own.inspect()).rejects.toMatchObject({ statusCode: 404 })
+          expect((await other.inspect()).State.Running).toBe(true)
+        } finally {
+          await other.remove({ force: true })
+          await docker.getImage(image).remove({ force: true })
+        }
+      },
+    )
+
+    it("keep a VM from being called terminated while the engine doesn't tell", async () => {
+      const asked = spec()
+      await up(asked)
+      const told: CloudError[] = []
+      const deaf = join(dataDir, "deaf.sock")
+      await writeFile(deaf, "")
+      const through = openAt(dataDir, { clock, dockerSocket: deaf, onError: (error) => told.push(error) })
+      process.kill((await identity(asked.name)).pid, "SIGKILL")
+      await inState(asked.name, "terminating", through)
+      expect(told.at(-1)).toBeInstanceOf(TransientError)
+      await rm(deaf)
+      await inState(asked.name, "terminated", through)
+    })
+  })
+
+  it("ends a VM that outlives its lifetime, and forgets it a day later", async () => {
+    const asked = spec({}, { lifetimeSeconds: 60 })
+    await up(asked)
+    ahead = 58
+    await inState(asked.name, "running")
+    ahead = 62
+    await inState(asked.name, "terminated")
+    ahead = 24 * 3600
+    await inState(asked.name, "terminated")
+    ahead += 200
+    expect(await find(asked.name)).toBeUndefined()
+    expect(await readdir(dataDir)).toEqual([])
+  })
+
+  it("removes what crashes left half made, once it is old", async () => {
+    await mkdir(join(dataDir, ".scratch-new"))
+    await mkdir(join(dataDir, ".scratch-old"))
+    await utimes(join(dataDir, ".scratch-old"), 0, 0)
+    await cloud.list({ installation: "i", region: "local" })
+    expect(await readdir(dataDir)).toEqual([".scratch-new"])
+  })
+
+  it("is the only cloud that its Clouds open", async () => {
+    const clouds = localClouds(cloud)
+    expect(await clouds.open({ cloud: "local", region: "local" })).toBe(cloud)
+    await expect(clouds.open({ cloud: "aws", region: "us-east-1" })).rejects.toBeInstanceOf(CredentialsError)
+  })
+})
+
+/** An image of nothing but a busybox that sleeps. */
+async function importSleeper(docker: Docker, image: string): Promise<void> {
+  const layer = tar.pack()
+  layer.entry({ name: "busybox", mode: 0o755 }, await readFile(BUSYBOX))
+  layer.finalize()
+  const [repo, tag] = image.split(":")
+  await docker.importImage(Readable.from(layer), { repo, tag })
+  await eventually(() => docker.getImage(image).inspect())
+}
+
+async function runLabelled(docker: Docker, Image: string, launch: string): Promise<Docker.Container> {
+  const Labels = { "berth.dev/launch": launch }
+  const container = await docker.createContainer({ Image, Labels, Cmd: ["/busybox", "sleep", "600"] })
+  await container.start()
+  return container
+}
+
+describe("process identities", () => {
+  let child: ChildProcess
+  beforeAll(async () => {
+    child = spawn("sleep", ["600"], { detached: true, stdio: "ignore" })
+    await once(child, "spawn")
+  })
+  afterAll(() => child.kill("SIGKILL"))
+
+  it("hold for the same process only, and not once it has ended", async () => {
+    const entry = (await readProcessTable()).get(child.pid ?? 0)
+    expect(entry).toMatchObject({ parent: process.pid, group: child.pid })
+    const own = entry as ProcessIdentity
+    expect(isAlive(own, await readProcessTable())).toBe(true)
+    expect(isAlive({ ...own, startedAt: "earlier" }, await readProcessTable())).toBe(false)
+    child.kill("SIGKILL")
+    await once(child, "exit")
+    expect(isAlive(own, await readProcessTable())).toBe(false)
+  })
+})
