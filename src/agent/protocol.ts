@@ -2,24 +2,49 @@ import Type, { type Static } from "typebox"
 import { RunSchema } from "../apis/job.ts"
 import { FINISH_REASONS } from "../apis/launch.ts"
 import { LIMITS } from "../apis/limits.ts"
-import { Int, MapOf, StringEnum, Text, Time } from "../apis/schema.ts"
+import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
 
 /**
  * What agent and gateway say to each other, over HTTPS that the agent opens. Only ever added to: a VM may run
  * the previous release's agent. Unknown fields are ignored by both sides.
  *
- * Every request body is a compact JWS (RFC 7515, EdDSA) made with the agent's own signing key, which the
- * Launch is bound to when it registers. `POST {gateway}/agent/v1/launches/{launch}/register|report|logs`;
- * `register` also carries `Authorization: Bearer <bootstrap token>`.
+ * `POST {gateway}/agent/v1/launches/{launch}/register|report|logs`. Every request body is a compact JWS (RFC 7515,
+ * EdDSA) made with the agent's own signing key, which the Launch is bound to when it registers; its `typ` header
+ * names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. `register` also carries
+ * `Authorization: Bearer <bootstrap token>`.
  *
- * Answers: 200 with JSON; 401 the token or signature is wrong (try no more); 409 another key holds the Launch
- * and 410 the Launch is not current (both: stop the container, power off); 404 unknown Launch; 413; 429 and 503:
- * try again later.
+ * Answers: 200 with JSON, or a problem document (RFC 9457). One with a `reason` out of `REFUSALS` is final: the
+ * agent stops the container and powers off. Everything else (a proxy's own 401 or 404 too) means: try again later,
+ * after `Retry-After` where it is given.
  */
 export const PROTOCOL_VERSION = 1
 
+/** Where the gateway is mounted, below `gatewayUrl`. */
+export const GATEWAY_PATH = "/agent/v1"
+
 /** Media type of request bodies. */
 export const JWS_CONTENT_TYPE = "application/jose"
+
+/** The messages, and the `typ` header of each one's JWS. */
+export const JWS_TYPES = { register: "berth-register", report: "berth-report", logs: "berth-logs" } as const
+export type MessageKind = keyof typeof JWS_TYPES
+
+/** How both sides sign and encrypt, and nothing else is accepted (RFC 7518, RFC 8037). */
+export const ALGORITHMS = { signature: "EdDSA", keyManagement: "ECDH-ES+A256KW", encryption: "A256GCM" } as const
+
+/** Extension member `reason` of the gateway's final answers, each with its HTTP status. */
+export const REFUSALS = {
+  /** The token or the signature is wrong. */
+  NotAuthentic: 401,
+  UnknownLaunch: 404,
+  /** Another key pair holds the Launch. */
+  KeyConflict: 409,
+  /** The Launch has ended, or another one took its place. */
+  NotCurrent: 410,
+  /** The run can't be ordered; the gateway has already recorded the Launch's finish (SecretMissing). */
+  NothingToRun: 422,
+} as const
+export type Refusal = keyof typeof REFUSALS
 
 /** Seconds between two reports of a healthy VM. */
 export const HEARTBEAT_SECONDS = 15
@@ -27,7 +52,7 @@ export const HEARTBEAT_SECONDS = 15
 /** Largest piece of log in one request, bytes before encoding. */
 export const LOG_CHUNK_BYTES = 64 * 1024
 
-/** A public key as a JWK (RFC 7517), serialised so that it can be compared and stored. */
+/** A public key as a JWK (RFC 7517): its required members only, in the order of RFC 7638, so that equal keys are equal text. */
 const Jwk = Text(512, "JWK as JSON.")
 
 export const RegisterRequestSchema = Type.Object({
@@ -35,7 +60,7 @@ export const RegisterRequestSchema = Type.Object({
   launch: Text(253, "Name of the Launch."),
   version: Text(64, "Version of the agent."),
   runtime: Text(32, "docker or process."),
-  /** Ed25519; also in the JWS header, which proves that the agent holds its private half. */
+  /** Ed25519; the JWS itself proves that the agent holds its private half. */
   signingKey: Jwk,
   /** X25519, for ECDH-ES+A256KW. */
   encryptionKey: Jwk,
@@ -46,7 +71,7 @@ export type RegisterRequest = Static<typeof RegisterRequestSchema>
 export const RunOrderSchema = Type.Object({
   run: RunSchema,
   /** Values of the run's secretEnv. */
-  secretEnv: MapOf(Type.String({ maxLength: LIMITS.envValue }), { maxProperties: LIMITS.secretEnvItems }),
+  secretEnv: Type.Record(Type.String(), Type.String({ maxLength: LIMITS.envValue })),
   /** GPUs of the machine that the container is to see. */
   gpus: Int(),
 })
@@ -68,7 +93,7 @@ export const ReportRequestSchema = Type.Object({
   startTime: Type.Optional(Time("When the container first started.")),
   lastExitCode: Type.Optional(Type.Integer()),
   preemptionNotice: Type.Optional(Time("When the cloud gave notice.")),
-  /** Sent again with every later report until the gateway has answered one. */
+  /** Sent again with every later report until the gateway has answered one with 200: then it is stored for good. */
   finish: Type.Optional(
     Type.Object({
       reason: StringEnum(FINISH_REASONS),
