@@ -1,7 +1,8 @@
 import Type, { type Static } from "typebox"
-import { AGE_COLUMN, defineKind } from "./kind.ts"
+import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
+import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
-import { ConditionList, Int, immutable, StringEnum, Text, Time } from "./schema.ts"
+import { ALLOWED, ConditionList, Int, immutable, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
 
 /** The contract's project roles, least first. */
 export const ROLES = ["viewer", "developer", "admin"] as const
@@ -15,9 +16,20 @@ export function roleAllows(role: Role, needed: Role): boolean {
 export const ApiKeySpecSchema = Type.Object(
   {
     displayName: Type.Optional(Text(50, "The contract's name, where metadata.name can't carry it.")),
-    role: StringEnum(ROLES),
-    keyId: Type.String({ pattern: "^[a-z0-9]{8,40}$", description: "The part of the key's value that names it." }),
-    tokenHash: Type.String({ pattern: "^[0-9a-f]{64}$", description: "SHA-256 of the key's value, in hex." }),
+    role: StringEnum(ROLES, { description: "What the key may do in its project." }),
+    keyId: Type.String({
+      pattern: "^[a-z0-9]{8,40}$",
+      maxLength: 40,
+      description: "The part of the key's value that names it.",
+      [ALLOWED]: "8 to 40 of a-z and 0-9",
+    }),
+    tokenHash: Type.String({
+      pattern: "^[0-9a-f]{64}$",
+      maxLength: 64,
+      description: "SHA-256 of the key's value, in hex.",
+      [ALLOWED]: "64 of 0-9 and a-f",
+      [SENSITIVE]: true,
+    }),
     expiresAt: Type.Optional(Time("When the key stops working. Default: never.")),
   },
   { "x-kubernetes-validations": immutable(["displayName", "keyId", "tokenHash"]) },
@@ -43,6 +55,7 @@ export const API_KEY = defineKind({
   description: "A programmatic credential of a project. Only the hash of its value is kept.",
   spec: ApiKeySpecSchema,
   status: ApiKeyStatusSchema,
+  rules: nameRules(LIMITS.keyName),
   printerColumns: [
     { name: "Role", type: "string", jsonPath: ".spec.role" },
     { name: "Expires", type: "date", jsonPath: ".spec.expiresAt" },

@@ -1,7 +1,8 @@
 import Type, { type Static } from "typebox"
-import { AGE_COLUMN, defineKind } from "./kind.ts"
+import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
+import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
-import { ConditionList, Int, StringEnum, Text, Time } from "./schema.ts"
+import { ConditionList, Int, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
 
 /** Kinds of external accounts. aws, gcp and azure can run VMs, the others hold buckets or images. */
 export const CONNECTION_TYPES = ["aws", "gcp", "azure", "cloudflare", "dockerhub", "github"] as const
@@ -9,14 +10,16 @@ export type ConnectionType = (typeof CONNECTION_TYPES)[number]
 
 export const ConnectionSpecSchema = Type.Object(
   {
-    type: StringEnum(CONNECTION_TYPES),
+    type: StringEnum(CONNECTION_TYPES, { description: "What kind of account it is." }),
     credentialsSecretRef: Type.Optional(
       Type.Object(
-        { name: Type.String({ minLength: 1, maxLength: 253 }) },
+        { name: Type.String({ minLength: 1, maxLength: 253, description: "Name of the Secret." }) },
         { description: "Secret of type berth.dev/connection in this namespace." },
       ),
     ),
-    sealedCredentials: Type.Optional(Text(65_536, "Credentials as Berth's REST API sealed them.")),
+    sealedCredentials: Type.Optional(
+      Text(65_536, "Credentials as Berth's REST API sealed them.", { [SENSITIVE]: true }),
+    ),
   },
   {
     description: "Either credentialsSecretRef or sealedCredentials.",
@@ -55,6 +58,7 @@ export const CONNECTION = defineKind({
   description: "Credentials for an external account that a project's jobs run in or read from.",
   spec: ConnectionSpecSchema,
   status: ConnectionStatusSchema,
+  rules: nameRules(LIMITS.connectionName),
   printerColumns: [
     { name: "Type", type: "string", jsonPath: ".spec.type" },
     { name: "Ready", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].status" },

@@ -1,9 +1,21 @@
 import Type, { type Static } from "typebox"
-import { AGE_COLUMN, defineKind } from "./kind.ts"
+import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
 import { OfferSchema } from "./offer.ts"
-import { ConditionList, CpuQuantity, Int, immutable, MapOf, SizeQuantity, StringEnum, Text, Time } from "./schema.ts"
+import {
+  ALLOWED,
+  ConditionList,
+  CpuQuantity,
+  Int,
+  immutable,
+  MapOf,
+  SENSITIVE,
+  SizeQuantity,
+  StringEnum,
+  Text,
+  Time,
+} from "./schema.ts"
 
 /** The contract's job states. The last three are terminal: a job never leaves them. */
 export const JOB_PHASES = ["queued", "booting", "running", "succeeded", "failed", "cancelled"] as const
@@ -77,6 +89,25 @@ export type JobReason = (typeof JobReason)[keyof typeof JobReason]
 /** A variable of the container's environment: what POSIX and Docker accept, anything but `=` and NUL. */
 export const ENV_NAME_PATTERN = "^[^=\\x00]+$"
 
+const ENV_NAMES = {
+  minLength: 1,
+  maxLength: LIMITS.envName,
+  pattern: ENV_NAME_PATTERN,
+  allowed: `names of variables: at most ${LIMITS.envName} characters, not empty, none of them = or NUL`,
+}
+
+const VOLUME_NAMES = {
+  maxLength: LIMITS.volumeName,
+  pattern: "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+  allowed: `at most ${LIMITS.volumeName} letters, digits, -, _ and ., with a letter or digit at both ends`,
+}
+
+const LABEL_KEYS = {
+  minLength: 1,
+  maxLength: LIMITS.labelKey,
+  allowed: `at most ${LIMITS.labelKey} characters, not empty`,
+}
+
 export const JOB_NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 /** GPU requirement. NVIDIA only; `vram` is the total over all cards. */
@@ -92,8 +123,8 @@ export const GpuSchema = Type.Object(
   },
   {
     minProperties: 1,
+    dependentRequired: { count: ["model"] },
     description: "GPU requirement: vram, or model with count or vram. A model alone means one card.",
-    "x-kubernetes-validations": [{ rule: "!has(self.count) || has(self.model)", message: "count requires model" }],
   },
 )
 export type Gpu = Static<typeof GpuSchema>
@@ -115,6 +146,7 @@ export const VolumeSchema = Type.Object({
     maxLength: LIMITS.mountPath,
     pattern: "^/",
     description: "Absolute path in the container where the bucket appears.",
+    [ALLOWED]: "an absolute path such as /data",
   }),
   connection: Type.Optional(
     Type.String({
@@ -138,35 +170,39 @@ const containerFields = {
   image: Type.String({
     minLength: 1,
     maxLength: LIMITS.image,
-    pattern: "^\\S+$",
+    pattern: "^[!-~]+$",
     description: "Container image reference.",
+    [ALLOWED]: "an image reference such as docker.io/library/alpine:3.20, without spaces",
   }),
   command: Type.Optional(
-    Type.Array(Type.String({ maxLength: LIMITS.commandItem }), {
+    Type.Array(Type.String({ maxLength: LIMITS.commandItem, [SENSITIVE]: true }), {
       maxItems: LIMITS.commandItems,
       description: "Command, in place of the image's entrypoint.",
     }),
   ),
   args: Type.Optional(
-    Type.Array(Type.String({ maxLength: LIMITS.commandItem }), {
+    Type.Array(Type.String({ maxLength: LIMITS.commandItem, [SENSITIVE]: true }), {
       maxItems: LIMITS.commandItems,
       description: "Arguments, in place of the image's command.",
     }),
   ),
   env: Type.Optional(
-    MapOf(Type.String({ maxLength: LIMITS.envValue }), {
+    MapOf(Type.String({ maxLength: LIMITS.envValue, [SENSITIVE]: true }), {
+      keys: ENV_NAMES,
       maxProperties: LIMITS.envItems,
       description: "Environment variables, in clear: use secretEnv for secrets.",
     }),
   ),
   secretEnv: Type.Optional(
     MapOf(SecretKeySchema, {
+      keys: ENV_NAMES,
       maxProperties: LIMITS.secretEnvItems,
       description: "Environment variables from Secrets (type berth.dev/env) of this namespace.",
     }),
   ),
   volumes: Type.Optional(
     MapOf(VolumeSchema, {
+      keys: VOLUME_NAMES,
       maxProperties: LIMITS.volumes,
       description: "Buckets mounted into the container, by volume name.",
     }),
@@ -188,7 +224,7 @@ const containerFields = {
 }
 
 /** What a VM runs: the container's part of a Job, frozen into its Launch. */
-export const RunSchema = Type.Object(containerFields)
+export const RunSchema = Type.Object(containerFields, { description: "The container that is run." })
 export type Run = Static<typeof RunSchema>
 
 const placementFields = {
@@ -223,6 +259,7 @@ const placementFields = {
 const describingFields = {
   labels: Type.Optional(
     MapOf(Type.String({ maxLength: LIMITS.labelValue }), {
+      keys: LABEL_KEYS,
       maxProperties: LIMITS.labels,
       description: "Free labels; those that Kubernetes allows are mirrored to metadata.labels.",
     }),
@@ -352,13 +389,10 @@ export const JOB = defineKind({
   spec: JobSpecSchema,
   status: JobStatusSchema,
   rules: [
+    ...nameRules(LIMITS.jobName),
     {
-      rule: `self.metadata.name.size() <= ${LIMITS.jobName} && self.metadata.name.matches('${JOB_NAME_PATTERN}')`,
-      message: `metadata.name must be at most ${LIMITS.jobName} characters of a-z, 0-9 and -, and start and end with a letter or digit`,
-    },
-    {
-      rule: "!self.metadata.name.matches('^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$')",
-      message: "metadata.name must not look like a UUID: it would shadow a job's id",
+      rule: `self.metadata.name.matches('${JOB_NAME_PATTERN}')`,
+      message: "metadata.name must be of a-z, 0-9 and -, with a letter or digit at both ends",
     },
   ],
   printerColumns: [

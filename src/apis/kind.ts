@@ -32,5 +32,22 @@ export function defineKind<Spec extends TObject, Status extends TObject>(
   return { group: GROUP, version: VERSION, ...definition }
 }
 
+/**
+ * Rules on `metadata.name` of a kind that the REST API finds by name or id: Kubernetes' own (a DNS subdomain), at
+ * most `longest` characters, and not a UUID.
+ */
+export function nameRules(longest: number): CelRule[] {
+  return [
+    {
+      rule: `self.metadata.name.size() <= ${longest}`,
+      message: `metadata.name must have at most ${longest} characters`,
+    },
+    {
+      rule: "!self.metadata.name.matches('^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$')",
+      message: "metadata.name must not look like a UUID: it would shadow another object's id",
+    },
+  ]
+}
+
 /** The `Age` column, which every kind ends with. */
 export const AGE_COLUMN: PrinterColumn = { name: "Age", type: "date", jsonPath: ".metadata.creationTimestamp" }

@@ -4,7 +4,7 @@ import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
 import { OfferSchema } from "./offer.ts"
-import { ConditionList, Int, immutable, StringEnum, Text, Time } from "./schema.ts"
+import { ConditionList, Int, immutable, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
 
 /** The life of one VM, in order. `refused`: the cloud said no and there never was a VM. */
 export const LAUNCH_PHASES = [
@@ -47,18 +47,23 @@ export type FinishReason = (typeof FINISH_REASONS)[number]
 
 export const LaunchSpecSchema = Type.Object(
   {
-    job: Type.Object({
-      namespace: Text(253, "Namespace of the Job."),
-      name: Text(253, "Name of the Job."),
-      uid: Text(64, "Uid of the Job."),
-    }),
+    job: Type.Object(
+      {
+        namespace: Text(253, "Namespace of the Job."),
+        name: Text(253, "Name of the Job."),
+        uid: Text(64, "Uid of the Job."),
+      },
+      { description: "The Job that this VM is for." },
+    ),
     number: Int({ minimum: 1, description: "Which launch of the Job this is." }),
     installation: Text(64, "Id of this Berth installation; every VM carries it as a tag."),
     offer: OfferSchema,
     connection: Type.Optional(Text(LIMITS.connectionName, "Connection whose account the VM is in.")),
     account: Type.Optional(Text(256, "The cloud's id of that account, project or subscription.")),
     sealedCredentials: Type.Optional(
-      Text(65_536, "Copy of the connection's credentials, sealed, that ends the VM when the connection is gone."),
+      Text(65_536, "Copy of the connection's credentials, sealed, that ends the VM when the connection is gone.", {
+        [SENSITIVE]: true,
+      }),
     ),
     imageId: Type.Optional(Text(512, "The VM image.")),
     run: RunSchema,

@@ -33,7 +33,10 @@ export const LIMITS = {
   timeoutSeconds: 30 * 24 * 3600,
   ttlSecondsAfterFinished: 10 * 365 * 24 * 3600,
   maxHourlyPriceUsd: 100_000,
-  connectionName: 50,
+  /** metadata.name of a Connection or ApiKey: room for every name of the contract (50 characters, see names.ts). */
+  connectionName: 63,
+  keyName: 63,
+  cronJobName: 104,
   message: 4096,
   conditions: 16,
   refusedOffers: 10,

@@ -8,16 +8,21 @@ export const ORGANIZATION_ROLES = ["owner", "admin", "member"] as const
 export type OrganizationRole = (typeof ORGANIZATION_ROLES)[number]
 
 export const OrganizationSpecSchema = Type.Object({
-  displayName: Type.String({ minLength: 1, maxLength: 64 }),
-  category: Type.Optional(Text(32, "Free word.", { default: "personal" })),
+  displayName: Type.String({ minLength: 1, maxLength: 64, description: "Name for people; need not be unique." }),
+  category: Type.Optional(Text(32, "What kind of organization it is, a free word.", { default: "personal" })),
   members: Type.Optional(
     Type.Array(
       Type.Object({
         userId: Text(512, "Issuer and subject of the person's OIDC identity."),
         email: Type.Optional(Text(320, "Address, for people.")),
-        role: StringEnum(ORGANIZATION_ROLES),
+        role: StringEnum(ORGANIZATION_ROLES, { description: "owner and admin are admins of its projects." }),
       }),
-      { maxItems: 1000, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["userId"] },
+      {
+        description: "Who belongs to it.",
+        maxItems: 1000,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["userId"],
+      },
     ),
   ),
 })

@@ -5,15 +5,18 @@ import type { KubeObject, Stored } from "./meta.ts"
 import { ConditionList, Int, StringEnum, Text } from "./schema.ts"
 
 /** What a project may spend at most; a job that would exceed it waits. */
-const SpendCapsSchema = Type.Object({
-  maxVms: Type.Optional(Int({ description: "VMs at a time." })),
-  maxHourlyUsd: Type.Optional(Type.Number({ minimum: 0, description: "US dollars an hour, over all VMs." })),
-  maxMonthlyUsd: Type.Optional(Type.Number({ minimum: 0, description: "US dollars a calendar month (UTC)." })),
-})
+const SpendCapsSchema = Type.Object(
+  {
+    maxVms: Type.Optional(Int({ description: "VMs at a time." })),
+    maxHourlyUsd: Type.Optional(Type.Number({ minimum: 0, description: "US dollars an hour, over all VMs." })),
+    maxMonthlyUsd: Type.Optional(Type.Number({ minimum: 0, description: "US dollars a calendar month (UTC)." })),
+  },
+  { description: "What the project may spend at most; a job that would exceed it waits. Default: no caps." },
+)
 export type SpendCaps = Static<typeof SpendCapsSchema>
 
 export const ProjectSpecSchema = Type.Object({
-  displayName: Type.String({ minLength: 1, maxLength: 64 }),
+  displayName: Type.String({ minLength: 1, maxLength: 64, description: "Name for people; need not be unique." }),
   organization: Type.String({ minLength: 1, maxLength: 63, description: "Name of the Organization." }),
   namespace: Type.Optional(
     Text(63, "Namespace to use instead of one of the project's name; it must be annotated berth.dev/adopt-by-project."),
@@ -23,9 +26,14 @@ export const ProjectSpecSchema = Type.Object({
     Type.Array(
       Type.Object({
         userId: Text(512, "Issuer and subject of the person's OIDC identity."),
-        role: StringEnum(ROLES),
+        role: StringEnum(ROLES, { description: "What the person may do in this project." }),
       }),
-      { maxItems: 1000, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["userId"] },
+      {
+        description: "Roles of people beyond those that the Organization gives them.",
+        maxItems: 1000,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["userId"],
+      },
     ),
   ),
 })

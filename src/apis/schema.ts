@@ -14,24 +14,64 @@ export interface CelRule {
   fieldPath?: string
 }
 
+/** Says in words what a pattern or a rule on keys allows; for messages, as regular expressions are no help to people. */
+export const ALLOWED = "x-berth-allowed"
+
+/** Marks a value that may be secret: no message ever shows it. */
+export const SENSITIVE = "x-berth-sensitive"
+
 /** One of a fixed list of strings. */
 export function StringEnum<const T extends readonly string[]>(values: T, options: Record<string, unknown> = {}) {
   return Type.Unsafe<T[number]>({ type: "string", enum: [...values], ...options })
 }
 
-/** A map with free keys, at most `maxProperties` of them. */
-export function MapOf<T extends TSchema>(value: T, options: { maxProperties: number } & Record<string, unknown>) {
-  return Type.Unsafe<Record<string, Static<T>>>({ type: "object", additionalProperties: value, ...options })
+/** What the keys of a map must be: lengths in characters, and the same in words for messages. */
+export interface KeyRule {
+  minLength?: number
+  maxLength: number
+  pattern?: string
+  allowed: string
 }
+
+export interface MapOptions {
+  keys: KeyRule
+  maxProperties: number
+  description: string
+}
+
+/** A map with free keys, within their rule, at most `maxProperties` of them. */
+export function MapOf<T extends TSchema>(value: T, options: MapOptions) {
+  const { keys, ...others } = options
+  const { allowed, ...bounds } = keys
+  return Type.Unsafe<Record<string, Static<T>>>({
+    type: "object",
+    additionalProperties: value,
+    propertyNames: { type: "string", ...bounds, [ALLOWED]: allowed },
+    ...others,
+  })
+}
+
+/**
+ * RFC 3339 to the letter, beside the calendar's rules that the format checks: the API server's own check of
+ * `date-time` lets pass any character before fractions, and any offset.
+ */
+const TIME_PATTERN =
+  "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 
 /** A time as Kubernetes writes it (RFC 3339). */
 export function Time(description: string) {
-  return Type.String({ format: "date-time", maxLength: 64, description })
+  return Type.String({
+    format: "date-time",
+    maxLength: 64,
+    pattern: TIME_PATTERN,
+    description,
+    [ALLOWED]: "a date and time such as 2026-01-31T12:00:00Z",
+  })
 }
 
-/** A whole number between `minimum` and `maximum`; int64 so that byte counts and sequence numbers fit. */
+/** A whole number between `minimum` and `maximum`, at most what JavaScript counts exactly. */
 export function Int(options: { minimum?: number; maximum?: number; default?: number; description?: string } = {}) {
-  return Type.Integer({ format: "int64", minimum: 0, ...options })
+  return Type.Integer({ format: "int64", minimum: 0, maximum: Number.MAX_SAFE_INTEGER, ...options })
 }
 
 /** A bounded text field. */
@@ -57,12 +97,18 @@ export function CpuQuantity(description: string) {
     maxLength: 16,
     pattern: CPU_PATTERN,
     description,
+    [ALLOWED]: 'a number of vCPUs such as 2, "0.5" or "500m"',
   })
 }
 
 /** A size in bytes as Kubernetes writes quantities; always with a suffix. */
 export function SizeQuantity(description: string) {
-  return Type.String({ pattern: SIZE_PATTERN, maxLength: 24, description })
+  return Type.String({
+    pattern: SIZE_PATTERN,
+    maxLength: 24,
+    description,
+    [ALLOWED]: "a size with a unit (Ki, Mi, Gi, Ti, k, M, G or T) such as 4Gi",
+  })
 }
 
 /** Kubernetes' metav1.Condition. */

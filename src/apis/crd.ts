@@ -1,0 +1,96 @@
+import type { KindDefinition, PrinterColumn } from "./kind.ts"
+import { KINDS } from "./kinds.ts"
+import { type StructuralSchema, structuralSchema } from "./structural.ts"
+
+/** The category of every kind: `kubectl get berth`. */
+const CATEGORY = "berth"
+
+/** A CustomResourceDefinition (apiextensions.k8s.io/v1) as plain JSON: the stock client's classes drop fields of it. */
+export interface CustomResourceDefinition {
+  apiVersion: "apiextensions.k8s.io/v1"
+  kind: "CustomResourceDefinition"
+  metadata: { name: string; labels: Record<string, string> }
+  spec: {
+    group: string
+    scope: "Namespaced" | "Cluster"
+    names: {
+      kind: string
+      listKind: string
+      plural: string
+      singular: string
+      shortNames: string[]
+      categories: string[]
+    }
+    versions: CustomResourceVersion[]
+  }
+}
+
+interface CustomResourceVersion {
+  name: string
+  served: boolean
+  storage: boolean
+  additionalPrinterColumns: PrinterColumn[]
+  selectableFields?: { jsonPath: string }[]
+  subresources: { status: Record<string, never> }
+  schema: { openAPIV3Schema: StructuralSchema }
+}
+
+/** The CustomResourceDefinition of a kind. @throws Error when its schemas can't be written as a structural schema */
+export function crdOf(kind: KindDefinition): CustomResourceDefinition {
+  return {
+    apiVersion: "apiextensions.k8s.io/v1",
+    kind: "CustomResourceDefinition",
+    metadata: { name: crdName(kind), labels: { "app.kubernetes.io/part-of": "berth" } },
+    spec: {
+      group: kind.group,
+      scope: kind.namespaced ? "Namespaced" : "Cluster",
+      names: {
+        kind: kind.kind,
+        listKind: `${kind.kind}List`,
+        plural: kind.plural,
+        singular: kind.singular,
+        shortNames: kind.shortNames,
+        categories: [CATEGORY],
+      },
+      versions: [versionOf(kind)],
+    },
+  }
+}
+
+/** The name of a kind's CustomResourceDefinition, and of its file. */
+export function crdName(kind: KindDefinition): string {
+  return `${kind.plural}.${kind.group}`
+}
+
+/** The CustomResourceDefinitions of all kinds, to be applied as they are. */
+export function crdObjects(): CustomResourceDefinition[] {
+  return KINDS.map(crdOf)
+}
+
+function versionOf(kind: KindDefinition): CustomResourceVersion {
+  return {
+    name: kind.version,
+    served: true,
+    storage: true,
+    additionalPrinterColumns: kind.printerColumns,
+    ...(kind.selectableFields && { selectableFields: kind.selectableFields.map((jsonPath) => ({ jsonPath })) }),
+    subresources: { status: {} },
+    schema: { openAPIV3Schema: rootSchema(kind) },
+  }
+}
+
+function rootSchema(kind: KindDefinition): StructuralSchema {
+  return {
+    description: kind.description,
+    type: "object",
+    required: ["spec"],
+    properties: {
+      apiVersion: { type: "string", description: "Version of the object's schema." },
+      kind: { type: "string", description: "Kind of the object." },
+      metadata: { type: "object" },
+      spec: structuralSchema(kind.spec, `${kind.kind}.spec`),
+      status: structuralSchema(kind.status, `${kind.kind}.status`),
+    },
+    ...(kind.rules && { "x-kubernetes-validations": kind.rules }),
+  }
+}

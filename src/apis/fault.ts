@@ -1,0 +1,171 @@
+import type { ErrorObject } from "ajv"
+import { ALLOWED, SENSITIVE } from "./schema.ts"
+
+/** One thing that is wrong with a value that somebody sent. */
+export interface Fault {
+  /** RFC 6901 pointer to the place, "" for the whole. */
+  pointer: string
+  /** A sentence without a full stop: the field, what was found (never a value that may be secret), what is allowed. */
+  detail: string
+}
+
+type Json = Record<string, unknown>
+
+/** Values longer than this are not repeated in messages. */
+const LONGEST_SHOWN = 80
+
+/** Lists of known fields longer than this are not shown. */
+const MOST_FIELDS_SHOWN = 24
+
+/** The sentence for one error of ajv (which must run with `verbose`). */
+export function faultOf(error: ErrorObject): Fault {
+  const { instancePath: place, keyword } = error
+  const params = error.params as Json
+  const child = params["missingProperty"] ?? params["additionalProperty"] ?? params["propertyName"]
+  const pointer = typeof child === "string" ? `${place}/${escapePointer(child)}` : place
+  const sentence = SENTENCES[keyword]
+  const detail = sentence?.(error, fieldOf(place)) ?? `${fieldOf(place)} ${error.message ?? "is not valid"}`
+  return { pointer, detail }
+}
+
+/** A property's name as a part of an RFC 6901 pointer. */
+export function escapePointer(name: string): string {
+  return name.replaceAll("~", "~0").replaceAll("/", "~1")
+}
+
+/** `/volumes/data/mountPath` → `volumes.data.mountPath`; `/args/0` → `args[0]`; "" → `the value`. */
+function fieldOf(pointer: string, parent = ""): string {
+  const parts = pointer.split("/").slice(1)
+  const names = parts.map((part) => part.replaceAll("~1", "/").replaceAll("~0", "~"))
+  return names.reduce(joinField, parent) || "the value"
+}
+
+function joinField(parent: string, name: string): string {
+  if (/^[0-9]+$/.test(name) && parent !== "") return `${parent}[${name}]`
+  if (!/^[A-Za-z_][-A-Za-z0-9_]*$/.test(name)) return `${parent}[${JSON.stringify(name)}]`
+  return parent === "" ? name : `${parent}.${name}`
+}
+
+function childOf(error: ErrorObject, name: string): string {
+  return fieldOf(`${error.instancePath}/${escapePointer(name)}`)
+}
+
+type Sentence = (error: ErrorObject, field: string) => string
+
+const SENTENCES: Readonly<Record<string, Sentence>> = {
+  additionalProperties: (error) => unknownField(error, String(error.params["additionalProperty"])),
+  dependentRequired: (error) =>
+    `${childOf(error, String(error.params["property"]))} requires ${childOf(error, String(error.params["missingProperty"]))}`,
+  enum: (error, field) => `${field} must be ${choice(error.params["allowedValues"])}${butIs(error)}`,
+  const: (error, field) => `${field} must be ${JSON.stringify(error.params["allowedValue"])}${butIs(error)}`,
+  format: (error, field) => `${field} must be ${allowedBy(error) ?? error.params["format"]}${butIs(error)}`,
+  maximum: (error, field) => `${field} must be at most ${error.params["limit"]}${butIs(error)}`,
+  maxItems: (error, field) => `${field} must have at most ${error.params["limit"]} items, not ${sizeOf(error)}`,
+  maxLength: (error, field) => `${field} must have at most ${error.params["limit"]} characters, not ${sizeOf(error)}`,
+  maxProperties: (error, field) => `${field} must have at most ${error.params["limit"]} entries, not ${sizeOf(error)}`,
+  minimum: (error, field) => `${field} must be at least ${error.params["limit"]}${butIs(error)}`,
+  minItems: (error, field) => atLeast(error, field, "items"),
+  minLength: (error, field) => atLeast(error, field, "characters"),
+  minProperties: (error, field) => atLeast(error, field, "entries"),
+  pattern: (error, field) =>
+    `${field} must be ${allowedBy(error) ?? `what ${error.params["pattern"]} matches`}${butIs(error)}`,
+  propertyNames: (error) => {
+    const key = childOf(error, String(error.params["propertyName"]))
+    const rule = (error.parentSchema?.["propertyNames"] as Json | undefined)?.[ALLOWED]
+    return `${key} can't be a key: keys must be ${rule ?? "as the schema says"}`
+  },
+  required: (error) => `${childOf(error, String(error.params["missingProperty"]))} is required`,
+  type: (error, field) => wrongType(error, field),
+  "x-kubernetes-list-map-keys": (error, field) =>
+    `${field} must not have two items with the same ${(error.schema as string[]).join(" and ")}`,
+}
+
+function allowedBy(error: ErrorObject): string | undefined {
+  const allowed: unknown = error.parentSchema?.[ALLOWED]
+  return typeof allowed === "string" ? allowed : undefined
+}
+
+/** `, not "24GB"`, where the value is short, plain and can't be a secret. */
+function butIs(error: ErrorObject): string {
+  if (error.parentSchema?.[SENSITIVE] === true || typeof error.data === "object") return ""
+  const shown = JSON.stringify(error.data)
+  return shown.length > LONGEST_SHOWN ? "" : `, not ${shown}`
+}
+
+function sizeOf(error: ErrorObject): number {
+  const { data } = error
+  if (typeof data === "string") return [...data].length
+  return Object.keys(data as object).length
+}
+
+function atLeast(error: ErrorObject, field: string, things: string): string {
+  const limit: unknown = error.params["limit"]
+  return limit === 1 ? `${field} must not be empty` : `${field} must have at least ${limit} ${things}`
+}
+
+function wrongType(error: ErrorObject, field: string): string {
+  const types = [error.params["type"]].flat().map(String)
+  const found = typeName(error.data)
+  const needed = types.map((type) => TYPE_NAMES[type] ?? type).join(" or ")
+  if (found === "number" && types.includes("integer"))
+    return `${field} must be ${allowedBy(error) ?? needed}${butIs(error)}`
+  const isUnquoted = needed === TYPE_NAMES["string"] && (found === "number" || found === "boolean")
+  return `${field} must be ${needed}, not ${TYPE_NAMES[found]}${isUnquoted ? ": put it in quotes" : ""}`
+}
+
+const TYPE_NAMES: Readonly<Record<string, string>> = {
+  array: "a list",
+  boolean: "true or false",
+  integer: "a whole number",
+  null: "null",
+  number: "a number",
+  object: "an object",
+  string: "a string",
+}
+
+function typeName(value: unknown): string {
+  if (value === null) return "null"
+  return Array.isArray(value) ? "array" : typeof value
+}
+
+function choice(values: unknown): string {
+  const names = (values as unknown[]).map(String)
+  const last = names.pop() ?? "nothing"
+  return names.length === 0 ? last : `${names.join(", ")} or ${last}`
+}
+
+function unknownField(error: ErrorObject, name: string): string {
+  const known = Object.keys((error.parentSchema?.["properties"] as Json | undefined) ?? {})
+  const said = `${childOf(error, name)} is no known field`
+  const near = nearest(name, known)
+  if (near !== undefined) return `${said}: did you mean ${near}?`
+  return known.length <= MOST_FIELDS_SHOWN ? `${said}: known are ${known.join(", ")}` : said
+}
+
+/** The name that somebody who wrote `name` most likely meant: `max_retries` and `maxretires` for maxRetries. */
+function nearest(name: string, known: readonly string[]): string | undefined {
+  const plain = plainName(name)
+  const most = Math.min(2, Math.floor(plain.length / 3))
+  const ranked = known.map((candidate) => ({ candidate, edits: editDistance(plain, plainName(candidate)) }))
+  ranked.sort((a, b) => a.edits - b.edits)
+  const [best] = ranked
+  return best !== undefined && best.edits <= most ? best.candidate : undefined
+}
+
+function plainName(name: string): string {
+  return name.toLowerCase().replaceAll(/[-_]/g, "").slice(0, 64)
+}
+
+/** Levenshtein's distance: how many letters must be put in, taken out or exchanged. */
+function editDistance(a: string, b: string): number {
+  let previous = Array.from({ length: b.length + 1 }, (_, column) => column)
+  for (let row = 1; row <= a.length; row++) {
+    const current = [row]
+    for (let column = 1; column <= b.length; column++) {
+      const exchanged = Number(previous[column - 1]) + (a[row - 1] === b[column - 1] ? 0 : 1)
+      current.push(Math.min(exchanged, Number(previous[column]) + 1, Number(current[column - 1]) + 1))
+    }
+    previous = current
+  }
+  return Number(previous[b.length])
+}
