@@ -1,0 +1,169 @@
+import { execFile } from "node:child_process"
+import { constants } from "node:fs"
+import { access } from "node:fs/promises"
+import { join } from "node:path"
+import { setTimeout as delay } from "node:timers/promises"
+import { promisify } from "node:util"
+import { download, OFFICIAL_ORIGINS, type Origins, officialRelease } from "./download.ts"
+import { buildWithGo } from "./go-build.ts"
+import { type Lock, LockHeldError, takeLock } from "./lock.ts"
+import {
+  type Binaries,
+  currentPlatform,
+  KUBERNETES_VERSION,
+  type ProgramName,
+  type Report,
+  SERVERS,
+} from "./programs.ts"
+
+const run = promisify(execFile)
+
+const LOCK_POLL_MS = 1_000
+const LOCK_REPORT_EVERY = 10
+
+/** Where to look for the programs. */
+export interface SearchOptions {
+  /** A directory that holds them (KUBEBUILDER_ASSETS); nothing else is looked at when it is given. */
+  readonly assetsDir?: string | undefined
+  /** Berth's cache directory (`${XDG_CACHE_HOME:-~/.cache}/berth`); missing programs are put there. */
+  readonly cacheDir: string
+  /** Takes the lines that tell what takes long. */
+  readonly report: Report
+  /** Where the official releases are; the projects' own hosts unless given. */
+  readonly origins?: Origins
+}
+
+/**
+ * Finds the servers of a control plane: in `assetsDir` when given, else in the cache, else by the official downloads
+ * with their checksums, else built with the Go toolchain. The last two fill the cache, and take their time; a lock
+ * keeps a second process waiting meanwhile instead of doing the same.
+ *
+ * Throws an Error that names each way that was tried, why it failed and what to do.
+ */
+export async function findBinaries(options: SearchOptions): Promise<Binaries> {
+  const directory = options.assetsDir ?? (await fillCache(SERVERS, options))
+  const missing = await missingIn(directory, SERVERS)
+  if (missing.length > 0) {
+    throw new Error(
+      `KUBEBUILDER_ASSETS=${directory} lacks ${missing.join(", ")} (as executable files). ` +
+        "Put them there, or unset it: then they are downloaded or built.",
+    )
+  }
+  return {
+    etcd: join(directory, "etcd"),
+    "kube-apiserver": join(directory, "kube-apiserver"),
+    "kube-controller-manager": join(directory, "kube-controller-manager"),
+  }
+}
+
+/**
+ * Finds kubectl: the one in PATH if it runs, else in `assetsDir`, else as findBinaries does. Returns what to execute,
+ * a path or plain "kubectl". Throws as findBinaries does.
+ */
+export async function findKubectl(options: SearchOptions): Promise<string> {
+  if (await runs("kubectl", ["version", "--client"])) return "kubectl"
+  const { assetsDir } = options
+  if (assetsDir !== undefined && (await missingIn(assetsDir, ["kubectl"])).length === 0)
+    return join(assetsDir, "kubectl")
+  return join(await fillCache(["kubectl"], options), "kubectl")
+}
+
+/** Makes sure that the cache holds the programs; returns the directory that does. */
+async function fillCache(names: readonly ProgramName[], options: SearchOptions): Promise<string> {
+  const { os, arch } = currentPlatform()
+  const directory = join(options.cacheDir, "kubernetes", `${KUBERNETES_VERSION}-${os}-${arch}`)
+  if ((await missingIn(directory, names)).length === 0) return directory
+  const lock = await waitForLock(join(directory, ".lock"), options.report)
+  try {
+    await obtain(await missingIn(directory, names), directory, options)
+  } finally {
+    lock.release()
+  }
+  return directory
+}
+
+async function obtain(names: readonly ProgramName[], directory: string, options: SearchOptions): Promise<void> {
+  const { report, origins = OFFICIAL_ORIGINS } = options
+  const missing: ProgramName[] = []
+  const failures: string[] = []
+  for (const name of names) {
+    const failure = await tryDownload(name, directory, report, origins)
+    if (failure === undefined) continue
+    missing.push(name)
+    failures.push(failure)
+    report(`no download: ${failure}`)
+  }
+  if (missing.length === 0) return
+  try {
+    await buildWithGo(missing, directory, report)
+  } catch (error) {
+    const built = error instanceof Error ? error.message : String(error)
+    throw new Error(
+      [
+        `no way was found to get ${missing.join(", ")} (Kubernetes ${KUBERNETES_VERSION}):`,
+        "- KUBEBUILDER_ASSETS is not set",
+        `- ${directory} does not hold them`,
+        ...failures.map((failure) => `- download: ${failure}`),
+        `- build with Go: ${built}`,
+        `Put ${SERVERS.join(", ")} into a directory and set KUBEBUILDER_ASSETS to it, or give this machine access to ` +
+          "one of the addresses above, or install Go 1.25 or newer (https://go.dev/dl).",
+      ].join("\n"),
+      { cause: error },
+    )
+  }
+}
+
+/** Returns why the program could not be downloaded; undefined when it was. */
+async function tryDownload(
+  name: ProgramName,
+  directory: string,
+  report: Report,
+  origins: Origins,
+): Promise<string | undefined> {
+  const platform = currentPlatform()
+  const release = officialRelease(name, platform, origins)
+  if (!release) return `${name} is not published for ${platform.os}/${platform.arch}`
+  try {
+    await download(name, release, directory, report)
+    return undefined
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error)
+  }
+}
+
+async function waitForLock(path: string, report: Report): Promise<Lock> {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await takeLock(path)
+    } catch (error) {
+      if (!(error instanceof LockHeldError)) throw error
+      if (tries % LOCK_REPORT_EVERY === 0) {
+        report(`waiting for process ${error.holder}, which is fetching the Kubernetes programs`)
+      }
+      await delay(LOCK_POLL_MS)
+    }
+  }
+}
+
+async function missingIn(directory: string, names: readonly ProgramName[]): Promise<ProgramName[]> {
+  const checks = names.map(async (name) => ({ name, there: await isExecutable(join(directory, name)) }))
+  return (await Promise.all(checks)).filter(({ there }) => !there).map(({ name }) => name)
+}
+
+async function isExecutable(path: string): Promise<boolean> {
+  try {
+    await access(path, constants.X_OK)
+    return true
+  } catch {
+    return false
+  }
+}
+
+async function runs(command: string, args: readonly string[]): Promise<boolean> {
+  try {
+    await run(command, [...args])
+    return true
+  } catch {
+    return false
+  }
+}

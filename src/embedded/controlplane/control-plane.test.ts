@@ -1,0 +1,151 @@
+import { type ChildProcess, spawn } from "node:child_process"
+import { once } from "node:events"
+import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises"
+import { connect } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { createInterface } from "node:readline"
+import { CoreV1Api, KubeConfig } from "@kubernetes/client-node"
+import { beforeEach, describe, expect, inject, it, onTestFinished, vi } from "vitest"
+import { type ControlPlane, startControlPlane } from "./control-plane.ts"
+
+const DEADLINE = { timeout: 30_000, interval: 50 }
+
+const binaries = inject("controlPlaneBinaries")
+let dataDir: string
+
+beforeEach(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), "berth-private-"))
+  return () => rm(dataDir, { recursive: true })
+})
+
+function api(controlPlane: Pick<ControlPlane, "kubeconfigPath">) {
+  const config = new KubeConfig()
+  config.loadFromFile(controlPlane.kubeconfigPath)
+  return config.makeApiClient(CoreV1Api)
+}
+
+async function start() {
+  const controlPlane = await startControlPlane({ binaries, dataDir, durable: false })
+  onTestFinished(() => controlPlane.stop())
+  return controlPlane
+}
+
+interface Held {
+  readonly pids: readonly number[]
+  readonly url: string
+  readonly kubeconfigPath: string
+  readonly parent: ChildProcess
+}
+
+/** A control plane whose parent is a process of its own, which can be killed. */
+async function startInChild(): Promise<Held> {
+  const module = new URL("./control-plane.ts", import.meta.url).href
+  const script = `
+    const { startControlPlane } = await import(${JSON.stringify(module)})
+    const { pids, url, kubeconfigPath } = await startControlPlane(${JSON.stringify({ binaries, dataDir, durable: true })})
+    console.log(JSON.stringify({ pids: Object.values(pids), url, kubeconfigPath }))`
+  const parent = spawn(process.execPath, ["--input-type=module", "-e", script], {
+    stdio: ["ignore", "pipe", "inherit"],
+  })
+  onTestFinished(() => void parent.kill("SIGKILL"))
+  const [line] = (await once(createInterface({ input: parent.stdout }), "line")) as [string]
+  return { ...(JSON.parse(line) as Omit<Held, "parent">), parent }
+}
+
+/** The pids of all living processes whose command line names the data directory: servers and supervisors. */
+async function processesOn(directory: string): Promise<string[]> {
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name))
+  const commands = pids.map(async (pid) => {
+    const command = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")
+    return { pid, ours: command.includes(directory) && Number(pid) !== process.pid }
+  })
+  return (await Promise.all(commands)).filter(({ ours }) => ours).map(({ pid }) => pid)
+}
+
+async function isListening(url: string): Promise<boolean> {
+  const socket = connect(Number(new URL(url).port), "127.0.0.1")
+  try {
+    await once(socket, "connect")
+    return true
+  } catch {
+    return false
+  } finally {
+    socket.destroy()
+  }
+}
+
+describe("a control plane", () => {
+  it("has its data directory alone, keeps data and address between starts and leaves nothing behind", async () => {
+    const first = await start()
+    expect((await stat(first.kubeconfigPath)).mode & 0o777).toBe(0o600)
+    const kubeconfig = await readFile(first.kubeconfigPath, "utf8")
+    await expect(startControlPlane({ binaries, dataDir })).rejects.toThrow(
+      `${dataDir} is in use by process ${process.pid}: stop that first`,
+    )
+    await api(first).createNamespace({ body: { metadata: { name: "kept" } } })
+    await first.stop()
+    expect(await isListening(first.url)).toBe(false)
+
+    const second = await start()
+    expect(await readFile(second.kubeconfigPath, "utf8")).toBe(kubeconfig)
+    expect((await api(second).readNamespace({ name: "kept" })).metadata?.name).toBe("kept")
+    await second.stop()
+    expect(await readdir(join(dataDir, "run"))).toEqual([])
+  })
+
+  it("restarts its API server at the same address, also after it was killed, and tells of its end", async () => {
+    const failures: Error[] = []
+    const controlPlane = await startControlPlane({
+      binaries,
+      dataDir,
+      durable: false,
+      onFailure: (error) => void failures.push(error),
+    })
+    onTestFinished(() => controlPlane.stop())
+    const { apiServerPid } = controlPlane
+    await controlPlane.restartApiServer()
+    expect(controlPlane.apiServerPid).not.toBe(apiServerPid)
+    await api(controlPlane).readNamespace({ name: "default" })
+    expect(failures).toEqual([])
+
+    process.kill(controlPlane.apiServerPid, "SIGKILL")
+    await vi.waitFor(
+      () => expect(failures.map(String)).toEqual([expect.stringContaining("kube-apiserver ended")]),
+      DEADLINE,
+    )
+    await controlPlane.restartApiServer()
+    await api(controlPlane).readNamespace({ name: "default" })
+  })
+
+  it("says which log lines a server that does not start has left", async () => {
+    const broken = join(dataDir, "broken")
+    await writeFile(broken, "#!/bin/sh\necho no good weather >&2\nexit 3\n")
+    await chmod(broken, 0o755)
+    const started = () => startControlPlane({ binaries: { ...binaries, "kube-apiserver": broken }, dataDir })
+    await expect(started()).rejects.toThrow(/kube-apiserver ended \(exit code 3\).*\nno good weather/)
+    expect(await processesOn(dataDir)).toEqual([])
+    await expect(started()).rejects.toThrow(/no good weather/)
+  })
+})
+
+describe.runIf(process.platform === "linux")("a control plane whose parent is killed", () => {
+  it("ends with it, gives ports and data free to a start that waits for that, and has lost nothing", async () => {
+    const { parent, pids, url, kubeconfigPath } = await startInChild()
+    await api({ kubeconfigPath }).createNamespace({ body: { metadata: { name: "survivor" } } })
+    const before = await processesOn(dataDir)
+    expect(before.length).toBeGreaterThanOrEqual(2 * pids.length)
+
+    parent.kill("SIGKILL")
+    await once(parent, "exit")
+    const next = await start()
+    const after = await processesOn(dataDir)
+    expect(before.filter((pid) => after.includes(pid))).toEqual([])
+    expect(next.url).toBe(url)
+    expect((await api(next).readNamespace({ name: "survivor" })).metadata?.name).toBe("survivor")
+
+    await next.stop()
+    expect(await processesOn(dataDir)).toEqual([])
+    expect(await isListening(url)).toBe(false)
+  })
+})

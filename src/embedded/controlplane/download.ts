@@ -1,0 +1,168 @@
+import { execFile } from "node:child_process"
+import { createHash } from "node:crypto"
+import { chmod, mkdir, mkdtemp, open, rename, rm } from "node:fs/promises"
+import { join } from "node:path"
+import { promisify } from "node:util"
+import { EnvHttpProxyAgent, fetch } from "undici"
+import { ETCD_VERSION, KUBERNETES_VERSION, type Platform, type ProgramName, type Report } from "./programs.ts"
+
+const run = promisify(execFile)
+
+const CONNECT_TIMEOUT_MS = 5_000
+const IDLE_TIMEOUT_MS = 30_000
+const REPORT_INTERVAL_MS = 2_000
+const MIB = 1024 * 1024
+
+/** The envtest release nearest to KUBERNETES_VERSION; it holds servers for darwin, which dl.k8s.io does not. */
+const ENVTEST_VERSION = "v1.35.0"
+
+/** Where the official releases are published; a mirror with the same paths does as well. */
+export interface Origins {
+  readonly kubernetes: string
+  readonly github: string
+  readonly githubRaw: string
+}
+
+/** The projects' own hosts. */
+export const OFFICIAL_ORIGINS: Origins = {
+  kubernetes: "https://dl.k8s.io",
+  github: "https://github.com",
+  githubRaw: "https://raw.githubusercontent.com",
+}
+
+/** One published file, what proves it, and where the program stands in it. */
+export interface Release {
+  readonly url: string
+  readonly checksum: { readonly url: string; readonly algorithm: "sha256" | "sha512" }
+  /** The program's path in the tar.gz or zip; absent when the file is the program. */
+  readonly member?: string
+}
+
+/**
+ * The official release of a program; undefined when its project publishes none for that platform.
+ * Sources: https://kubernetes.io/releases/download, https://github.com/etcd-io/etcd/releases and
+ * https://github.com/kubernetes-sigs/controller-tools (envtest-releases.yaml).
+ */
+export function officialRelease(name: ProgramName, platform: Platform, origins: Origins): Release | undefined {
+  const { os, arch } = platform
+  if (name === "etcd") {
+    const base = `${origins.github}/etcd-io/etcd/releases/download/${ETCD_VERSION}`
+    const directory = `etcd-${ETCD_VERSION}-${os}-${arch}`
+    return {
+      url: `${base}/${directory}.${os === "linux" ? "tar.gz" : "zip"}`,
+      checksum: { url: `${base}/SHA256SUMS`, algorithm: "sha256" },
+      member: `${directory}/etcd`,
+    }
+  }
+  if (os === "linux" || name === "kubectl") {
+    const url = `${origins.kubernetes}/release/${KUBERNETES_VERSION}/bin/${os}/${arch}/${name}`
+    return { url, checksum: { url: `${url}.sha256`, algorithm: "sha256" } }
+  }
+  if (name === "kube-controller-manager") return undefined
+  const project = "kubernetes-sigs/controller-tools"
+  const archive = `envtest-${ENVTEST_VERSION}-${os}-${arch}.tar.gz`
+  return {
+    url: `${origins.github}/${project}/releases/download/envtest-${ENVTEST_VERSION}/${archive}`,
+    checksum: { url: `${origins.githubRaw}/${project}/HEAD/envtest-releases.yaml`, algorithm: "sha512" },
+    member: `controller-tools/envtest/${name}`,
+  }
+}
+
+/**
+ * Finds the digest of `file` in a published checksum document: a bare digest (NAME.sha256), lines of "DIGEST  FILE"
+ * (SHA256SUMS), or envtest-releases.yaml (a `FILE:` key followed by `hash: DIGEST`).
+ */
+export function findDigest(document: string, file: string, algorithm: "sha256" | "sha512"): string | undefined {
+  const digest = algorithm === "sha256" ? /^[0-9a-f]{64}$/ : /^[0-9a-f]{128}$/
+  if (digest.test(document.trim())) return document.trim()
+  const lines = document.split("\n").map((line) => line.trim().split(/\s+/))
+  const found = lines.flatMap(([first = "", second], index) => {
+    if (second === file || second === `*${file}`) return [first]
+    return first === `${file}:` ? [lines[index + 1]?.[1] ?? ""] : []
+  })
+  return found.find((value) => digest.test(value))
+}
+
+/**
+ * Downloads an official release, checks it against its published digest and puts the program to `directory`/`name`,
+ * executable, by one rename: no half or unchecked file ever stands there. Proxies come from the usual environment
+ * variables. Throws an Error that says why in one line.
+ */
+export async function download(name: ProgramName, release: Release, directory: string, report: Report): Promise<void> {
+  await mkdir(directory, { recursive: true })
+  const workshop = await mkdtemp(join(directory, ".download-"))
+  const dispatcher = new EnvHttpProxyAgent({
+    connect: { timeout: CONNECT_TIMEOUT_MS },
+    headersTimeout: IDLE_TIMEOUT_MS,
+    bodyTimeout: IDLE_TIMEOUT_MS,
+  })
+  const get = async (url: string) => {
+    const response = await fetch(url, { dispatcher }).catch((error: unknown) => {
+      throw new Error(`${url}: ${reasonOf(error)}`, { cause: error })
+    })
+    if (!response.ok) throw new Error(`${url}: HTTP ${response.status}`)
+    return response
+  }
+  try {
+    const file = release.url.slice(release.url.lastIndexOf("/") + 1)
+    const { url, algorithm } = release.checksum
+    const expected = findDigest(await (await get(url)).text(), file, algorithm)
+    if (expected === undefined) throw new Error(`${url} has no ${algorithm} digest of ${file}`)
+    const path = join(workshop, file)
+    const actual = await save(await get(release.url), path, algorithm, (line) => report(`${file}: ${line}`))
+    if (actual !== expected) throw new Error(`${release.url}: its ${algorithm} is ${actual}, published is ${expected}`)
+    const program = release.member === undefined ? path : await unpack(path, release.member, workshop)
+    await chmod(program, 0o755)
+    await rename(program, join(directory, name))
+  } finally {
+    await rm(workshop, { recursive: true, force: true })
+    await dispatcher.destroy()
+  }
+}
+
+type Answer = Awaited<ReturnType<typeof fetch>>
+
+/** Streams the body to `path`; returns its digest in hex. */
+async function save(answer: Answer, path: string, algorithm: string, report: Report): Promise<string> {
+  const total = Number(answer.headers.get("content-length") ?? 0)
+  const hash = createHash(algorithm)
+  const file = await open(path, "wx")
+  let received = 0
+  let reported = Date.now()
+  try {
+    for await (const chunk of answer.body ?? []) {
+      hash.update(chunk)
+      await file.write(chunk)
+      received += chunk.byteLength
+      if (Date.now() - reported < REPORT_INTERVAL_MS) continue
+      reported = Date.now()
+      report(progress(received, total))
+    }
+  } catch (error) {
+    throw new Error(`${answer.url}: ${reasonOf(error)} after ${progress(received, total)}`, { cause: error })
+  } finally {
+    await file.close()
+  }
+  report(progress(received, total))
+  return hash.digest("hex")
+}
+
+function progress(received: number, total: number): string {
+  const mebibytes = (bytes: number) => (bytes / MIB).toFixed(1)
+  if (total === 0) return `${mebibytes(received)} MiB`
+  return `${Math.floor((100 * received) / total)} % of ${mebibytes(total)} MiB`
+}
+
+/** Takes one member out of a checked archive with the system's tar (bsdtar, which darwin has, reads zip too). */
+async function unpack(archive: string, member: string, directory: string): Promise<string> {
+  await run("tar", ["-xf", archive, "-C", directory, member])
+  return join(directory, member)
+}
+
+/** fetch says only "fetch failed"; what happened stands in its causes. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  if (error.cause !== undefined) return reasonOf(error.cause)
+  const { code } = error as NodeJS.ErrnoException
+  return error.message || code || error.name
+}

@@ -1,0 +1,67 @@
+import { spawn } from "node:child_process"
+import { once } from "node:events"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { beforeEach, expect, it, onTestFinished } from "vitest"
+import { LockHeldError, takeLock } from "./lock.ts"
+import { isRunning, parseRecord, recordOf } from "./process-record.ts"
+
+let path: string
+
+beforeEach(async () => {
+  const directory = await mkdtemp(join(tmpdir(), "berth-lock-"))
+  path = join(directory, "made", "lock")
+  return () => rm(directory, { recursive: true })
+})
+
+it("is held by one at a time and free after its release", async () => {
+  const takers = await Promise.allSettled(Array.from({ length: 20 }, () => takeLock(path)))
+  const held = takers.filter((taker) => taker.status === "fulfilled")
+  expect(held).toHaveLength(1)
+  await expect(takeLock(path)).rejects.toThrow(LockHeldError)
+  await expect(takeLock(path)).rejects.toThrow(`held by process ${process.pid}`)
+  held[0]?.value.release()
+  const next = await takeLock(path)
+  next.release()
+})
+
+it("is held against other processes, and is free when its holder is killed", async () => {
+  const module = new URL("./lock.ts", import.meta.url).href
+  const script = `
+    const { takeLock } = await import(${JSON.stringify(module)})
+    globalThis.lock = await takeLock(${JSON.stringify(path)})
+    setInterval(() => {}, 1000)
+    console.log("held")`
+  const holder = spawn(process.execPath, ["--input-type=module", "-e", script], {
+    stdio: ["ignore", "pipe", "inherit"],
+  })
+  onTestFinished(() => void holder.kill("SIGKILL"))
+  await once(holder.stdout, "data")
+  await expect(takeLock(path)).rejects.toThrow(`held by process ${holder.pid}`)
+  holder.kill("SIGKILL")
+  await once(holder, "exit")
+  const lock = await takeLock(path)
+  lock.release()
+})
+
+it("knows a process from its end, and from another with its pid", async () => {
+  const child = spawn("sleep", ["60"])
+  onTestFinished(() => void child.kill("SIGKILL"))
+  const record = await recordOf(child.pid ?? 0)
+  if (!record) throw new Error("sleep has no record")
+  expect(await isRunning(record)).toBe(true)
+  expect(await isRunning({ ...record, startedAt: "1" })).toBe(false)
+  child.kill("SIGKILL")
+  await once(child, "exit")
+  expect(await isRunning(record)).toBe(false)
+})
+
+it("reads a record that was written, and nothing from a file cut short", () => {
+  const record = { pid: 7, startedAt: "99" }
+  const text = JSON.stringify(record)
+  expect(parseRecord(text)).toEqual(record)
+  for (const broken of [text.slice(0, -1), "", "null", "{}"]) {
+    expect(parseRecord(broken)).toBeUndefined()
+  }
+})

@@ -1,0 +1,49 @@
+import { mkdir, readFile, writeFile } from "node:fs/promises"
+import { dirname } from "node:path"
+import { DatabaseSync } from "node:sqlite"
+
+const SQLITE_BUSY = 5
+
+/** A lock that this process holds. */
+export interface Lock {
+  /** May be called again. */
+  release(): void
+}
+
+/** The lock was not to be had: another holds it. */
+export class LockHeldError extends Error {
+  /** The pid of its holder, as far as is known. */
+  readonly holder: string
+
+  constructor(path: string, holder: string) {
+    super(`${path} is held by process ${holder}`)
+    this.name = "LockHeldError"
+    this.holder = holder
+  }
+}
+
+/**
+ * Takes the lock named by the file `path`, which is made if missing and stays. It is SQLite's lock of an empty
+ * database, and so the kernel's: it goes with its process, even by SIGKILL, and can't be left behind. (Node offers no
+ * file lock itself, and a file with a pid can't be taken over from a dead owner without a race.)
+ *
+ * Throws LockHeldError when it is held, by this process or another.
+ */
+export async function takeLock(path: string): Promise<Lock> {
+  await mkdir(dirname(path), { recursive: true })
+  const holderPath = `${path}.pid`
+  const database = new DatabaseSync(path)
+  try {
+    database.exec("BEGIN EXCLUSIVE")
+  } catch (error) {
+    database.close()
+    if ((error as { errcode?: number }).errcode !== SQLITE_BUSY) throw error
+    throw new LockHeldError(path, await readFile(holderPath, "utf8").catch(() => "(unknown)"))
+  }
+  await writeFile(holderPath, String(process.pid))
+  return {
+    release: () => {
+      if (database.isOpen) database.close()
+    },
+  }
+}

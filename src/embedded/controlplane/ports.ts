@@ -1,0 +1,26 @@
+import { createServer } from "node:net"
+
+/** A TCP port of 127.0.0.1 that is free now: `preferred` if it is, else one that the system picks. */
+export async function freePort(preferred?: number): Promise<number> {
+  if (preferred !== undefined) {
+    const port = await tryPort(preferred)
+    if (port !== undefined) return port
+  }
+  const port = await tryPort(0)
+  if (port === undefined) throw new Error("the system has no free TCP port on 127.0.0.1")
+  return port
+}
+
+function tryPort(port: number): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    const server = createServer()
+    server.once("error", (error: NodeJS.ErrnoException) => {
+      if (error.code === "EADDRINUSE" || error.code === "EACCES") resolve(undefined)
+      else reject(error)
+    })
+    server.listen(port, "127.0.0.1", () => {
+      const address = server.address()
+      server.close(() => resolve(typeof address === "object" ? address?.port : undefined))
+    })
+  })
+}

@@ -1,0 +1,157 @@
+import { type ChildProcess, spawn } from "node:child_process"
+import { mkdir, open, readFile, rename, rm, writeFile } from "node:fs/promises"
+import { dirname, join } from "node:path"
+import { createInterface } from "node:readline"
+import type { Readable, Writable } from "node:stream"
+import { setTimeout as delay } from "node:timers/promises"
+import { isRunning, type ProcessRecord, parseRecord, recordOf } from "./process-record.ts"
+
+/** How long a server may take to end after SIGTERM, before SIGKILL. */
+export const STOP_GRACE_SECONDS = 10
+
+const LOG_TAIL_LINES = 15
+const LOG_TAIL_BYTES = 16 * 1024
+const LEFTOVER_POLL_MS = 100
+
+/**
+ * Runs a server and ends it when standard input does: the kernel closes that pipe however this process ends, SIGKILL
+ * included. $1 is the grace in seconds, the rest the command. File descriptor 3 takes the server's pid; 4, never used,
+ * is the standard input of another supervisor, which so ends no sooner than this one.
+ */
+const SUPERVISOR = `
+grace=$1; shift
+exec 5<&0
+"$@" </dev/null 3>&- 4>&- 5<&- &
+server=$!
+echo "$server" >&3
+exec 3>&-
+{
+  read -r _
+  kill -TERM "$server"
+  while [ "$grace" -gt 0 ] && kill -0 "$server"; do sleep 1; grace=$((grace - 1)); done
+  kill -KILL "$server"
+} <&5 >/dev/null 2>&1 4>&- &
+watch=$!
+wait "$server"
+status=$?
+kill -KILL "$watch" 2>/dev/null
+exit "$status"
+`
+
+/** What to run, and where its traces go. */
+export interface ServerCommand {
+  readonly name: string
+  readonly command: string
+  readonly args: readonly string[]
+  /** Holds NAME.log, and NAME.log.1 of the run before. */
+  readonly logDirectory: string
+  /** Holds NAME.json, the record of its process, by which a later start knows a leftover. */
+  readonly runDirectory: string
+  /** A server that this one needs to end well: when this process dies, that one outlives this one. */
+  readonly needs?: SupervisedServer | undefined
+}
+
+/** A server that runs under supervision: it ends with this process at the latest. */
+export interface SupervisedServer {
+  readonly name: string
+  readonly pid: number
+  /** Resolves when it has ended, with what it ended by; never rejects. */
+  readonly ended: Promise<string>
+  /** Open as long as it shall run. */
+  readonly lifeline: Writable
+  /** The last lines of its log. */
+  logTail(): Promise<string>
+  /** SIGTERM, and SIGKILL after STOP_GRACE_SECONDS; resolves when it has ended. */
+  stop(): Promise<void>
+}
+
+/** Starts a server under a supervisor of its own. Throws when the program can't be run. */
+export async function startServer(server: ServerCommand): Promise<SupervisedServer> {
+  const { name, command, args, logDirectory, runDirectory } = server
+  await mkdir(logDirectory, { recursive: true, mode: 0o700 })
+  await mkdir(runDirectory, { recursive: true, mode: 0o700 })
+  const logPath = join(logDirectory, `${name}.log`)
+  await rotate(logPath)
+  const log = await open(logPath, "a", 0o600)
+  // A session of its own: Ctrl-C in a terminal must reach this process only, which then stops servers in order.
+  const supervisor = spawn("/bin/sh", ["-c", SUPERVISOR, "supervisor", String(STOP_GRACE_SECONDS), command, ...args], {
+    detached: true,
+    stdio: ["pipe", log.fd, log.fd, "pipe", server.needs?.lifeline ?? "ignore"],
+  })
+  const lifeline = supervisor.stdio[0] as Writable
+  const ended = endOf(supervisor)
+  await log.close()
+  const pid = await Promise.race([
+    readPid(supervisor),
+    ended.then((end) => Promise.reject(new Error(`${name} could not be started: ${end}`))),
+  ])
+  const recordPath = join(runDirectory, `${name}.json`)
+  await writeFile(recordPath, JSON.stringify((await recordOf(pid)) ?? null), { mode: 0o600 })
+  const stop = async () => {
+    lifeline.end()
+    await ended
+    await rm(recordPath, { force: true })
+  }
+  return { name, pid, ended, lifeline, stop, logTail: () => tail(logPath) }
+}
+
+/**
+ * Waits until a server that an earlier, killed process left behind has ended: its supervisor is about to end it.
+ * Throws when it outlives that.
+ */
+export async function awaitLeftover(name: string, runDirectory: string): Promise<void> {
+  const record = await readRecord(join(runDirectory, `${name}.json`))
+  if (!record) return
+  const deadline = Date.now() + (STOP_GRACE_SECONDS + 5) * 1000
+  while (await isRunning(record)) {
+    if (Date.now() > deadline) {
+      throw new Error(
+        `${name} (process ${record.pid}) of an earlier run still uses ${dirname(runDirectory)}: end it with "kill ${record.pid}"`,
+      )
+    }
+    await delay(LEFTOVER_POLL_MS)
+  }
+}
+
+async function readRecord(path: string): Promise<ProcessRecord | undefined> {
+  try {
+    return parseRecord(await readFile(path, "utf8"))
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined
+    throw error
+  }
+}
+
+function endOf(child: ChildProcess): Promise<string> {
+  return new Promise((resolve) => {
+    child.once("error", (error) => resolve(error.message))
+    child.once("exit", (code, signal) => resolve(signal ?? `exit code ${code}`))
+  })
+}
+
+async function readPid(supervisor: ChildProcess): Promise<number> {
+  const input = supervisor.stdio[3] as Readable
+  for await (const line of createInterface({ input })) return Number(line)
+  // It ended before it could tell: the caller's race is decided by its end.
+  return new Promise<never>(() => undefined)
+}
+
+async function rotate(path: string): Promise<void> {
+  try {
+    await rename(path, `${path}.1`)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error
+  }
+}
+
+async function tail(path: string): Promise<string> {
+  const file = await open(path, "r")
+  try {
+    const { size } = await file.stat()
+    const start = Math.max(0, size - LOG_TAIL_BYTES)
+    const { buffer, bytesRead } = await file.read({ buffer: Buffer.alloc(LOG_TAIL_BYTES), position: start })
+    return buffer.toString("utf8", 0, bytesRead).trimEnd().split("\n").slice(-LOG_TAIL_LINES).join("\n")
+  } finally {
+    await file.close()
+  }
+}

@@ -1,0 +1,65 @@
+import { mkdtemp, readdir, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import type { TestProject } from "vitest/node"
+import { findBinaries, findKubectl, type SearchOptions } from "../src/embedded/controlplane/binaries.ts"
+import { type ControlPlane, startControlPlane } from "../src/embedded/controlplane/control-plane.ts"
+import { LockHeldError, takeLock } from "../src/embedded/controlplane/lock.ts"
+import { type Binaries, cacheDirectory } from "../src/embedded/controlplane/programs.ts"
+
+const DIRECTORY_PREFIX = "berth-test-control-plane-"
+
+declare module "vitest" {
+  interface ProvidedContext {
+    /** Administrator's kubeconfig of the run's control plane. */
+    readonly kubeconfigPath: string
+    /** What to execute for kubectl. */
+    readonly kubectlPath: string
+    /** The servers' executables, for suites that start a control plane of their own. */
+    readonly controlPlaneBinaries: Binaries
+  }
+}
+
+/** Starts the one control plane that all suites of this run share; vitest calls what it returns at the end. */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const search: SearchOptions = {
+    assetsDir: process.env["KUBEBUILDER_ASSETS"],
+    cacheDir: cacheDirectory(process.env["XDG_CACHE_HOME"]),
+    report: (line) => console.log(`control plane: ${line}`),
+  }
+  await removeAbandoned()
+  const binaries = await findBinaries(search)
+  const kubectlPath = await findKubectl(search)
+  const controlPlane = await startThrowaway(binaries, (error) => console.error(error))
+  project.provide("kubeconfigPath", controlPlane.kubeconfigPath)
+  project.provide("kubectlPath", kubectlPath)
+  project.provide("controlPlaneBinaries", binaries)
+  return () => controlPlane.stop()
+}
+
+/** Starts a control plane on fresh data that nobody needs afterwards; its stop() removes them. */
+export async function startThrowaway(binaries: Binaries, onFailure: (error: Error) => void): Promise<ControlPlane> {
+  const dataDir = await mkdtemp(join(tmpdir(), DIRECTORY_PREFIX))
+  const controlPlane = await startControlPlane({ binaries, dataDir, durable: false, onFailure })
+  const { stop } = controlPlane
+  controlPlane.stop = async () => {
+    await stop()
+    await rm(dataDir, { recursive: true, force: true })
+  }
+  return controlPlane
+}
+
+/** Removes the data of runs that were killed before they could. */
+async function removeAbandoned(): Promise<void> {
+  for (const name of await readdir(tmpdir())) {
+    const dataDir = join(tmpdir(), name)
+    // Without a lock file it may be another run's that is just being made.
+    if (!name.startsWith(DIRECTORY_PREFIX) || !(await readdir(dataDir)).includes("lock")) continue
+    try {
+      await takeLock(join(dataDir, "lock"))
+      await rm(dataDir, { recursive: true, force: true })
+    } catch (error) {
+      if (!(error instanceof LockHeldError)) throw error
+    }
+  }
+}
