@@ -121,13 +121,9 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
     if (old !== undefined) this.#unindex(key, old)
     this.#objects.set(key, object)
     this.#index(key, object)
-    if (old === undefined) return [{ key, current: object }]
-    if (old.metadata.uid !== object.metadata.uid)
-      return [
-        { key, old },
-        { key, current: object },
-      ]
-    return [{ key, old, current: object }]
+    const added = { key, current: object }
+    if (old === undefined) return [added]
+    return old.metadata.uid === object.metadata.uid ? [{ key, old, current: object }] : [{ key, old }, added]
   }
 
   /** Removes an object; `old` is the last state known here, undefined when it was not here. */
