@@ -13,9 +13,9 @@ import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
  * names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. `register` also carries
  * `Authorization: Bearer <bootstrap token>`.
  *
- * Answers: 200 with JSON, or a problem document (RFC 9457). One with a `reason` out of `REFUSALS` is final: the
- * agent stops the container and powers off. Everything else (a proxy's own 401 or 404 too) means: try again later,
- * after `Retry-After` where it is given.
+ * Answers: 200 with JSON, or a problem document (RFC 9457). One whose type is in `REFUSALS` is final: the agent
+ * stops the container and powers off. Everything else (a proxy's own 401 or 404 too) means: try again later, after
+ * `Retry-After` where it is given.
  */
 export const PROTOCOL_VERSION = 1
 
@@ -32,17 +32,20 @@ export type MessageKind = keyof typeof JWS_TYPES
 /** How both sides sign and encrypt, and nothing else is accepted (RFC 7518, RFC 8037). */
 export const ALGORITHMS = { signature: "EdDSA", keyManagement: "ECDH-ES+A256KW", encryption: "A256GCM" } as const
 
-/** Extension member `reason` of the gateway's final answers, each with its HTTP status. */
+/** What the types of the gateway's problem documents begin with. */
+export const PROBLEM_TYPE_BASE = "https://berth.dev/problems/"
+
+/** Problem types that are final, each with its HTTP status. */
 export const REFUSALS = {
   /** The token or the signature is wrong. */
-  NotAuthentic: 401,
-  UnknownLaunch: 404,
+  "agent-not-authentic": 401,
+  "unknown-launch": 404,
   /** Another key pair holds the Launch. */
-  KeyConflict: 409,
-  /** The Launch has ended, or another one took its place. */
-  NotCurrent: 410,
-  /** The run can't be ordered; the gateway has already recorded the Launch's finish (SecretMissing). */
-  NothingToRun: 422,
+  "launch-key-conflict": 409,
+  /** The Launch has ended, or its run has. */
+  "launch-not-current": 410,
+  /** The run can't be ordered; the gateway has already recorded why as the Launch's finish (SecretMissing). */
+  "nothing-to-run": 422,
 } as const
 export type Refusal = keyof typeof REFUSALS
 

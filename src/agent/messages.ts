@@ -1,0 +1,103 @@
+import {
+  CompactEncrypt,
+  CompactSign,
+  type CryptoKey,
+  compactDecrypt,
+  compactVerify,
+  exportJWK,
+  generateKeyPair,
+  importJWK,
+  type JWK,
+} from "jose"
+import { check } from "./check.ts"
+import { ALGORITHMS, JWS_TYPES, type MessageKind, type RunOrder, RunOrderSchema } from "./protocol.ts"
+
+/** The private keys of one agent as JWKs: what it keeps on its disk. */
+export interface AgentKeys {
+  signing: JWK
+  encryption: JWK
+}
+
+/** Makes a new pair of key pairs: Ed25519 to sign with, X25519 to be written to. */
+export async function generateAgentKeys(): Promise<AgentKeys> {
+  const options = { extractable: true }
+  const signing = await generateKeyPair(ALGORITHMS.signature, { crv: "Ed25519", ...options })
+  const encryption = await generateKeyPair(ALGORITHMS.keyManagement, { crv: "X25519", ...options })
+  return { signing: await exportJWK(signing.privateKey), encryption: await exportJWK(encryption.privateKey) }
+}
+
+/** The public half as the protocol carries it. Throws TypeError for what is no key of this curve. */
+export function publicKey(jwk: JWK, curve: "Ed25519" | "X25519"): string {
+  if (jwk.kty === "OKP" && jwk.crv === curve && typeof jwk.x === "string" && /^[\w-]{43}$/.test(jwk.x)) {
+    return JSON.stringify({ crv: curve, kty: "OKP", x: jwk.x })
+  }
+  throw new TypeError(`not a public ${curve} key (RFC 8037)`)
+}
+
+/** Reads a public key that came over the wire. Throws TypeError unless it is one, in the protocol's one spelling. */
+export function parsePublicKey(text: string, curve: "Ed25519" | "X25519"): JWK {
+  let jwk: unknown
+  try {
+    jwk = JSON.parse(text)
+  } catch {
+    throw new TypeError(`not a public ${curve} key: not JSON`)
+  }
+  if (typeof jwk !== "object" || jwk === null || publicKey(jwk, curve) !== text) {
+    throw new TypeError(`not a public ${curve} key in the spelling of RFC 7638`)
+  }
+  return jwk
+}
+
+/** A message as the compact JWS that goes over the wire. */
+export async function signMessage(kind: MessageKind, message: object, signingKey: JWK): Promise<string> {
+  const key = await importJWK(signingKey, ALGORITHMS.signature)
+  return await new CompactSign(Buffer.from(JSON.stringify(message)))
+    .setProtectedHeader({ alg: ALGORITHMS.signature, typ: JWS_TYPES[kind] })
+    .sign(key)
+}
+
+/** What a message claims, before anybody has proved it. Throws TypeError when it is no JWS with JSON in it. */
+export function unverifiedMessage(jws: string): unknown {
+  const [, payload, signature, ...more] = jws.split(".")
+  if (payload === undefined || signature === undefined || more.length > 0) throw new TypeError("not a compact JWS")
+  try {
+    return JSON.parse(Buffer.from(payload, "base64url").toString())
+  } catch {
+    throw new TypeError("the payload of the JWS is not JSON")
+  }
+}
+
+/**
+ * The message, proved to be of this kind and signed by this key. Throws jose's JOSEError when the signature,
+ * the algorithm or the kind is another.
+ */
+export async function verifyMessage(kind: MessageKind, jws: string, signingKey: string): Promise<unknown> {
+  const key = await importJWK(parsePublicKey(signingKey, "Ed25519"), ALGORITHMS.signature)
+  const { payload, protectedHeader } = await compactVerify(jws, key, { algorithms: [ALGORITHMS.signature] })
+  if (protectedHeader.typ !== JWS_TYPES[kind]) {
+    throw new TypeError(`the JWS is of another kind; its typ must be ${JWS_TYPES[kind]}`)
+  }
+  try {
+    return JSON.parse(Buffer.from(payload).toString())
+  } catch {
+    throw new TypeError("the payload of the JWS is not JSON")
+  }
+}
+
+/** The order as a compact JWE that only the agent with this encryption key can read. */
+export async function sealOrder(order: RunOrder, encryptionKey: string): Promise<string> {
+  const { keyManagement: alg, encryption: enc } = ALGORITHMS
+  const key = (await importJWK(parsePublicKey(encryptionKey, "X25519"), alg)) as CryptoKey
+  return await new CompactEncrypt(Buffer.from(JSON.stringify(order))).setProtectedHeader({ alg, enc }).encrypt(key)
+}
+
+/** Reads an order. Throws jose's JOSEError when it is for another key, TypeError when it is no RunOrder. */
+export async function openOrder(jwe: string, encryptionKey: JWK): Promise<RunOrder> {
+  const { keyManagement, encryption } = ALGORITHMS
+  const key = await importJWK(encryptionKey, keyManagement)
+  const { plaintext } = await compactDecrypt(jwe, key, {
+    keyManagementAlgorithms: [keyManagement],
+    contentEncryptionAlgorithms: [encryption],
+  })
+  return check(RunOrderSchema, JSON.parse(Buffer.from(plaintext).toString()), "the order")
+}

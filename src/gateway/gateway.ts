@@ -1,0 +1,233 @@
+import { errors } from "jose"
+import type { Static, TSchema } from "typebox"
+import { verifyBootstrapToken } from "../agent/bootstrap.ts"
+import { check } from "../agent/check.ts"
+import { parsePublicKey, sealOrder, unverifiedMessage, verifyMessage } from "../agent/messages.ts"
+import {
+  HEARTBEAT_SECONDS,
+  LOG_CHUNK_BYTES,
+  type LogsRequest,
+  LogsRequestSchema,
+  type LogsResponse,
+  type MessageKind,
+  REFUSALS,
+  type Refusal,
+  type RegisterRequest,
+  RegisterRequestSchema,
+  type RegisterResponse,
+  type ReportRequest,
+  ReportRequestSchema,
+  type ReportResponse,
+} from "../agent/protocol.ts"
+import { type Clock, timestamp } from "../apis/clock.ts"
+import { type AgentStatus, isOver, type StoredLaunch } from "../apis/launch.ts"
+import { LIMITS } from "../apis/limits.ts"
+import { badRequest, Problem, unavailable } from "../facade/problem.ts"
+import { isConflict } from "../kube/errors.ts"
+import type { Logger } from "../kube/logger.ts"
+import type { LogStore } from "../logs/store.ts"
+import type { Launches } from "./launches.ts"
+import { desiredOf, isCurrent, registered, takeReport } from "./report.ts"
+import { type SecretEnv, SecretMissingError } from "./secrets.ts"
+
+/** How often a write is decided anew because somebody else wrote the Launch in between. */
+const WRITE_TRIES = 5
+
+export interface GatewayOptions {
+  launches: Launches
+  secretEnv: SecretEnv
+  logs: LogStore
+  /** What bootstrap tokens are derived from, at least 32 bytes; the launch controller's own. */
+  bootstrapKey: Uint8Array
+  clock: Clock
+  logger: Logger
+}
+
+/** A signed message as it came in, for the Launch that the URL names. */
+export interface Message {
+  launch: string
+  jws: string
+}
+
+/**
+ * What the agents' messages do. It keeps no state of its own, so that any replica takes any message: everything is
+ * decided on the Launch as it is, and written with its resourceVersion as the precondition. Every method rejects
+ * with a Problem or a KubeError.
+ */
+export class Gateway {
+  readonly #options: GatewayOptions
+
+  constructor(options: GatewayOptions) {
+    this.#options = options
+  }
+
+  /** Binds the Launch to the agent's keys, or finds it bound to them, and answers what to run. */
+  async register(message: Message, token: string | undefined): Promise<RegisterResponse> {
+    if (token === undefined || !verifyBootstrapToken(this.#options.bootstrapKey, message.launch, token)) {
+      throw refusal("agent-not-authentic", "The bootstrap token is not this Launch's.")
+    }
+    const request = await openRegistration(message)
+    const launch = await this.#bind(message.launch, request)
+    const { run, offer, job } = launch.spec
+    try {
+      const secretEnv = await this.#options.secretEnv(job.namespace, run.secretEnv ?? {})
+      const order = { run, secretEnv, gpus: Math.ceil(offer.gpu?.count ?? 0) }
+      return { order: await sealOrder(order, request.encryptionKey), heartbeatSeconds: HEARTBEAT_SECONDS }
+    } catch (error) {
+      if (!(error instanceof SecretMissingError)) throw error
+      await this.#recordSecretMissing(message.launch, error.message)
+      throw refusal("nothing-to-run", error.message)
+    }
+  }
+
+  /** Takes a report. A finish that it carries is in the API server when this resolves. */
+  async report(message: Message): Promise<ReportResponse> {
+    const found = await this.#boundLaunch(message.launch)
+    const report = await openMessage("report", { ...message, key: found.agent.signingKey }, ReportRequestSchema)
+    const launch = await this.#update(found.launch, (agent, now) => takeReport(agent, report, now))
+    if (report.finish !== undefined && launch.status?.agent?.finish !== undefined) this.#logFinish(launch, report)
+    return { desired: desiredOf(launch) }
+  }
+
+  /** Stores a piece of log. */
+  async appendLogs(message: Message): Promise<LogsResponse> {
+    const { launch, agent } = await this.#boundLaunch(message.launch)
+    const { offset, data } = await openMessage("logs", { ...message, key: agent.signingKey }, LogsRequestSchema)
+    const bytes = decodeChunk({ offset, data })
+    const { namespace, uid } = launch.spec.job
+    try {
+      return await this.#options.logs.append({ job: { namespace, uid }, launch: launch.spec.number }, offset, bytes)
+    } catch (error) {
+      throw unavailable("The log store can't take this for the moment.", 10, error)
+    }
+  }
+
+  async #bind(name: string, request: RegisterRequest): Promise<StoredLaunch> {
+    for (let tries = 0; tries < WRITE_TRIES; tries++) {
+      const launch = await this.#liveLaunch(name)
+      if (!isCurrent(launch)) throw refusal("launch-not-current", "The Launch has ended: power off.")
+      const agent = launch.status?.agent
+      const now = this.#options.clock.now()
+      if (agent !== undefined && holds(agent, request)) return launch
+      const next = agent === undefined ? registered(request, now) : { ...agent, conflictTime: timestamp(now) }
+      const written = agent?.conflictTime === undefined ? await this.#write(launch, next) : launch
+      if (written === undefined) continue
+      if (agent === undefined) return written
+      throw refusal("launch-key-conflict", "Another key pair has registered for this Launch: power off.")
+    }
+    throw changesTooFast()
+  }
+
+  async #recordSecretMissing(name: string, message: string): Promise<void> {
+    await this.#update(await this.#liveLaunch(name), (agent, now) => {
+      if (agent.finish !== undefined) return undefined
+      const finish = {
+        reason: "SecretMissing" as const,
+        message: message.slice(0, LIMITS.message),
+        time: timestamp(now),
+      }
+      return { ...agent, finish }
+    })
+  }
+
+  /** Writes what `change` makes of the Launch's agent status, deciding anew on the live Launch after a conflict. */
+  async #update(
+    found: StoredLaunch,
+    change: (agent: AgentStatus, now: Date) => AgentStatus | undefined,
+  ): Promise<StoredLaunch> {
+    let launch = found
+    for (let tries = 0; tries < WRITE_TRIES; tries++) {
+      const agent = launch.status?.agent
+      if (agent === undefined) throw refusal("launch-not-current", "No agent has registered for this Launch.")
+      const next = change(agent, this.#options.clock.now())
+      if (next === undefined) return launch
+      const written = await this.#write(launch, next)
+      if (written !== undefined) return written
+      launch = await this.#liveLaunch(launch.metadata.name)
+    }
+    throw changesTooFast()
+  }
+
+  /** Undefined when the Launch is another by now. */
+  async #write(launch: StoredLaunch, agent: AgentStatus): Promise<StoredLaunch | undefined> {
+    try {
+      return await this.#options.launches.patchAgentStatus(launch, agent)
+    } catch (error) {
+      if (isConflict(error)) return undefined
+      throw error
+    }
+  }
+
+  async #liveLaunch(name: string): Promise<StoredLaunch> {
+    const launch = await this.#options.launches.read(name)
+    if (launch === undefined) throw refusal("unknown-launch", "There is no such Launch: power off.")
+    return launch
+  }
+
+  /** The Launch and who holds it; read live when the cache hasn't seen it registered yet. */
+  async #boundLaunch(name: string): Promise<{ launch: StoredLaunch; agent: AgentStatus }> {
+    const cached = this.#options.launches.get(name)
+    const launch = cached?.status?.agent === undefined ? await this.#liveLaunch(name) : cached
+    const agent = launch.status?.agent
+    if (agent === undefined) throw refusal("agent-not-authentic", "No agent has registered for this Launch.")
+    if (isOver(launch)) throw refusal("launch-not-current", "The Launch has ended: power off.")
+    return { launch, agent }
+  }
+
+  #logFinish(launch: StoredLaunch, report: ReportRequest): void {
+    const { reason } = report.finish ?? {}
+    this.#options.logger.info({ launch: launch.metadata.name, reason, sequence: report.sequence }, "finish reported")
+  }
+}
+
+/** A final answer: the agent stops the container and powers off. */
+function refusal(type: Refusal, detail: string): Problem {
+  const headers: Record<string, string> = REFUSALS[type] === 401 ? { "WWW-Authenticate": "Bearer" } : {}
+  return new Problem({ type, status: REFUSALS[type], detail, headers })
+}
+
+function changesTooFast(): Problem {
+  return unavailable("The Launch changes too fast for the moment.")
+}
+
+function holds(agent: AgentStatus, request: RegisterRequest): boolean {
+  return agent.signingKey === request.signingKey && agent.encryptionKey === request.encryptionKey
+}
+
+/** A registration is signed with the very key that it brings. */
+async function openRegistration(message: Message): Promise<RegisterRequest> {
+  const claimed = await asClientError(() => check(RegisterRequestSchema, unverifiedMessage(message.jws), "The message"))
+  await asClientError(() => parsePublicKey(claimed.encryptionKey, "X25519"))
+  return await openMessage("register", { ...message, key: claimed.signingKey }, RegisterRequestSchema)
+}
+
+async function openMessage<T extends TSchema>(
+  kind: MessageKind,
+  { jws, key, launch }: Message & { key: string },
+  schema: T,
+): Promise<Static<T>> {
+  const opened = await asClientError(() => verifyMessage(kind, jws, key))
+  const message = await asClientError(() => check(schema, opened, "The message"))
+  if ((message as { launch?: string }).launch === launch) return message
+  throw refusal("agent-not-authentic", "The message is for another Launch than the URL names.")
+}
+
+/** Turns what is wrong with a message into the caller's fault. */
+async function asClientError<Result>(open: () => Result | Promise<Result>): Promise<Result> {
+  try {
+    return await open()
+  } catch (error) {
+    if (error instanceof errors.JWSSignatureVerificationFailed) {
+      throw refusal("agent-not-authentic", "The message is not signed with the key that holds this Launch.")
+    }
+    if (error instanceof errors.JOSEError || error instanceof TypeError) throw badRequest(error.message)
+    throw error
+  }
+}
+
+function decodeChunk({ data }: Pick<LogsRequest, "data" | "offset">): Uint8Array {
+  const bytes = Buffer.from(data, "base64")
+  if (bytes.toString("base64") !== data) throw badRequest("/data is not base64 (RFC 4648, with padding).")
+  if (bytes.byteLength <= LOG_CHUNK_BYTES) return bytes
+  throw badRequest(`/data has ${bytes.byteLength} bytes; send at most ${LOG_CHUNK_BYTES} at once.`)
+}

@@ -1,0 +1,43 @@
+import { type AgentStatus, LAUNCH, type StoredLaunch } from "../apis/launch.ts"
+import type { KubeClient } from "../kube/client.ts"
+import { isNotFound } from "../kube/errors.ts"
+import { type Resource, resourceOf } from "../kube/resource.ts"
+import type { Store } from "../kube/store.ts"
+
+/** All that the gateway does with Launches. */
+export interface Launches {
+  /** The Launch as the cache shows it, which may be a moment old. */
+  get(name: string): StoredLaunch | undefined
+  /** The Launch as it is now. */
+  read(name: string): Promise<StoredLaunch | undefined>
+  /**
+   * Writes `status.agent` and nothing else. Rejects with a Conflict (kube/errors.ts) when the Launch is no longer
+   * the one given: read it again and decide again.
+   */
+  patchAgentStatus(launch: StoredLaunch, agent: AgentStatus): Promise<StoredLaunch>
+}
+
+/** Owner of `status.agent` in managedFields. */
+export const GATEWAY_FIELD_MANAGER = "berth-gateway"
+
+const LAUNCHES: Resource<StoredLaunch> = resourceOf<StoredLaunch>(LAUNCH)
+
+/** The Launches of Berth's own namespace, through the API server and a cache of it. */
+export function kubeLaunches(client: KubeClient, store: Pick<Store<StoredLaunch>, "get">, namespace: string): Launches {
+  return {
+    get: (name) => store.get({ namespace, name }),
+    async read(name) {
+      try {
+        return await client.get(LAUNCHES, { namespace, name })
+      } catch (error) {
+        if (isNotFound(error)) return undefined
+        throw error
+      }
+    },
+    patchAgentStatus(launch, agent) {
+      const { name, resourceVersion } = launch.metadata
+      const merge = { metadata: { resourceVersion }, status: { agent } }
+      return client.patchStatus(LAUNCHES, { namespace, name }, { merge }, { fieldManager: GATEWAY_FIELD_MANAGER })
+    },
+  }
+}

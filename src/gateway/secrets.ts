@@ -1,0 +1,87 @@
+import type { Run } from "../apis/job.ts"
+import { LIMITS } from "../apis/limits.ts"
+import type { ObjectMeta } from "../apis/meta.ts"
+import type { KubeClient } from "../kube/client.ts"
+import { isNotFound } from "../kube/errors.ts"
+import { type Resource, resourceOf } from "../kube/resource.ts"
+
+/** Where the values of a run's secretEnv come from, by variable. */
+export type SecretRefs = NonNullable<Run["secretEnv"]>
+
+/** Resolves secretEnv in a Job's namespace. Rejects with SecretMissingError when there is no such value. */
+export type SecretEnv = (namespace: string, refs: SecretRefs) => Promise<Record<string, string>>
+
+/** A secret that a run needs can't be given to it; the message says which and why, never a value. */
+export class SecretMissingError extends Error {
+  override readonly name = "SecretMissingError"
+}
+
+/** The only Secrets that a Job may read: no Job can reach another one that happens to be in its namespace. */
+export const ENV_SECRET_TYPE = "berth.dev/env"
+
+interface Secret {
+  metadata: ObjectMeta
+  type?: string
+  /** Base64. */
+  data?: Record<string, string>
+}
+
+const SECRETS: Resource<Secret> = resourceOf<Secret>({
+  group: "",
+  version: "v1",
+  kind: "Secret",
+  plural: "secrets",
+  namespaced: true,
+})
+
+/** secretEnv from Kubernetes' Secrets, read live each time: they may have been rotated. */
+export function kubeSecretEnv(client: KubeClient): SecretEnv {
+  return async (namespace, refs) => {
+    const names = [...new Set(Object.values(refs).map((ref) => ref.secret))]
+    const secrets = new Map(
+      await Promise.all(names.map(async (name) => [name, await read(client, namespace, name)] as const)),
+    )
+    return Object.fromEntries(
+      Object.entries(refs).map(([variable, ref]) => [variable, resolve(variable, ref, secrets.get(ref.secret))]),
+    )
+  }
+}
+
+async function read(client: KubeClient, namespace: string, name: string): Promise<Secret | undefined> {
+  try {
+    return await client.get(SECRETS, { namespace, name })
+  } catch (error) {
+    if (isNotFound(error)) return undefined
+    throw error
+  }
+}
+
+function resolve(variable: string, ref: SecretRefs[string], secret: Secret | undefined): string {
+  const where = `secretEnv ${variable}: Secret ${ref.secret}`
+  // One of another type is the same as none: its existence is no business of the Job's.
+  if (secret === undefined || secret.type !== ENV_SECRET_TYPE) {
+    throw new SecretMissingError(`${where} of type ${ENV_SECRET_TYPE} is not in the job's namespace; create it`)
+  }
+  const data = secret.data?.[ref.key]
+  if (data === undefined) throw new SecretMissingError(`${where} has no key ${ref.key}; add it`)
+  const value = textOf(Buffer.from(data, "base64"))
+  if (value === undefined) {
+    throw new SecretMissingError(
+      `${where}: the value of key ${ref.key} can't be a variable: it is not UTF-8, or has NUL`,
+    )
+  }
+  if (value.length > LIMITS.envValue) {
+    throw new SecretMissingError(`${where}: the value of key ${ref.key} is longer than ${LIMITS.envValue} characters`)
+  }
+  return value
+}
+
+/** The bytes as text; undefined when no environment variable can hold them. */
+function textOf(bytes: Uint8Array): string | undefined {
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes)
+    return text.includes("\0") ? undefined : text
+  } catch {
+    return undefined
+  }
+}
