@@ -1,0 +1,97 @@
+import { timestamp } from "../../../apis/clock.ts"
+import { cutTo } from "../../../apis/conditions.ts"
+import type { LaunchStatus, StoredLaunch } from "../../../apis/launch.ts"
+import {
+  CapacityError,
+  type CloudError,
+  CredentialsError,
+  InvalidRequestError,
+  QuotaError,
+  TransientError,
+} from "../../../cloud/errors.ts"
+import type { LaunchSpec, Vm } from "../../../cloud/provider.ts"
+import { accountOf } from "../account.ts"
+import type { CloudCalls } from "../calls.ts"
+import { createdStatus, givenUp, type OwnStatus } from "../decide.ts"
+import type { LaunchControllerOptions } from "../dependencies.ts"
+import type { LaunchSettings } from "../settings.ts"
+
+type RefusalClass = NonNullable<LaunchStatus["refusal"]>["class"]
+
+interface Context {
+  options: LaunchControllerOptions
+  calls: CloudCalls
+  settings: LaunchSettings
+  signal: AbortSignal
+}
+
+/**
+ * Asks the cloud for the Launch's VM and returns what the status becomes. The same Launch always makes the same call,
+ * so calling again finds out what became of an earlier call.
+ * @throws what leaves the outcome open (transient, unknown): the caller tries again
+ */
+export async function askForVm(launch: StoredLaunch, context: Context): Promise<OwnStatus> {
+  const { options, calls, settings } = context
+  const { name } = launch.metadata
+  const wasOutstanding = calls.isOutstanding(name)
+  try {
+    return createdStatus(await call(launch, context))
+  } catch (error) {
+    const refusal = refusalOf(error)
+    if (refusal === undefined) throw error
+    // Any other refusal of the identical call says that there is no VM; this one only that nobody may ask.
+    if (refusal.class === "Credentials" && wasOutstanding) {
+      const status = givenUp(launch, options.clock.now(), settings)
+      if (status === undefined) throw error
+      return status
+    }
+    const { message } = refusal.error
+    return {
+      phase: "refused",
+      message: cutTo(`${refusal.class}: ${message}`, 4096),
+      refusal: {
+        class: refusal.class,
+        code: cutTo(refusal.error.code, 128),
+        message: cutTo(message, 1024),
+        time: timestamp(options.clock.now()),
+      },
+      costUsd: 0,
+    }
+  }
+}
+
+async function call(launch: StoredLaunch, { options, calls, signal }: Context): Promise<Vm> {
+  const cloud = await options.clouds.open(accountOf(launch))
+  const spec = cloudSpec(launch, options)
+  signal.throwIfAborted()
+  options.fence()
+  const didNotHappen = calls.asking(launch.metadata.name)
+  try {
+    return await cloud.launch(spec)
+  } catch (error) {
+    if (error instanceof TransientError) didNotHappen()
+    throw error
+  }
+}
+
+/** A pure function of the frozen Launch: a replay must be the same to the last byte. */
+function cloudSpec(launch: StoredLaunch, options: LaunchControllerOptions): LaunchSpec {
+  const { job, installation, offer, imageId, lifetimeSeconds } = launch.spec
+  return {
+    name: launch.metadata.name,
+    installation,
+    tags: { project: job.namespace, job: job.name },
+    offer,
+    ...(imageId !== undefined && { imageId }),
+    userData: options.userData(launch),
+    lifetimeSeconds,
+  }
+}
+
+function refusalOf(error: unknown): { class: RefusalClass; error: CloudError } | undefined {
+  if (error instanceof CapacityError) return { class: "Capacity", error }
+  if (error instanceof QuotaError) return { class: "Quota", error }
+  if (error instanceof CredentialsError) return { class: "Credentials", error }
+  if (error instanceof InvalidRequestError) return { class: "InvalidRequest", error }
+  return undefined
+}

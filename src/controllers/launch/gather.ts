@@ -1,0 +1,58 @@
+import { isTerminal, JOB, type StoredJob } from "../../apis/job.ts"
+import { isOver, type StoredLaunch } from "../../apis/launch.ts"
+import { isNotFound } from "../../kube/errors.ts"
+import { resourceOf } from "../../kube/resource.ts"
+import type { CloudCalls } from "./calls.ts"
+import type { LaunchObservation } from "./decide.ts"
+import type { LaunchControllerOptions } from "./dependencies.ts"
+import type { VmObserver } from "./observer.ts"
+
+const JOBS = resourceOf<StoredJob>(JOB)
+
+/** Reads all that a decision on this Launch is made from. */
+export async function gather(
+  launch: StoredLaunch,
+  options: LaunchControllerOptions,
+  calls: CloudCalls,
+  observer: VmObserver,
+): Promise<LaunchObservation> {
+  const { name } = launch.metadata
+  const askedAgo = calls.terminateAskedSecondsAgo(name)
+  const counts = countsUntil(launch, options)
+  return {
+    sighting: observer.sighting(name),
+    silent: observer.isSilent(name),
+    job: await jobState(launch, options),
+    // Read last: nothing is awaited between this and the decision.
+    outstanding: calls.isOutstanding(name),
+    ...(askedAgo !== undefined && { terminateAskedSecondsAgo: askedAgo }),
+    ...(counts !== undefined && { countsUntil: counts }),
+  }
+}
+
+async function jobState(launch: StoredLaunch, options: LaunchControllerOptions): Promise<LaunchObservation["job"]> {
+  const job = options.jobs.store.getByUid(launch.spec.job.uid) ?? (await liveJob(launch, options))
+  if (job === undefined) return "gone"
+  return isTerminal(job.status?.phase) && job.status?.cost?.actualUsd !== undefined ? "recorded" : "alive"
+}
+
+/** A cache that lacks the Job may be late: only the API server's word makes a Job gone. */
+async function liveJob(launch: StoredLaunch, options: LaunchControllerOptions): Promise<StoredJob | undefined> {
+  const { namespace, name, uid } = launch.spec.job
+  try {
+    const job = await options.client.get(JOBS, { namespace, name })
+    return job.metadata.uid === uid ? job : undefined
+  } catch (error) {
+    if (isNotFound(error)) return undefined
+    throw error
+  }
+}
+
+/** Under a monthly cap what a deleted Job has cost still counts to the month's end (UTC). */
+function countsUntil(launch: StoredLaunch, { caps }: LaunchControllerOptions): Date | undefined {
+  const { vm, costUsd } = launch.status ?? {}
+  if (!isOver(launch) || !costUsd || vm?.terminationTime === undefined) return undefined
+  if (caps?.(launch.spec.job.namespace)?.maxMonthlyUsd === undefined) return undefined
+  const end = new Date(vm.terminationTime)
+  return new Date(Date.UTC(end.getUTCFullYear(), end.getUTCMonth() + 1, 1))
+}
