@@ -1,0 +1,129 @@
+import { execFile } from "node:child_process"
+import { copyFile, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { dirname, join } from "node:path"
+import { promisify } from "node:util"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+
+/** A file, what it imports, and whether that may be. */
+const CASES: [file: string, specifier: string, allowed: boolean][] = [
+  ["src/apis/a.ts", "./b.ts", true],
+  ["src/apis/a.ts", "../kube/b.ts", false],
+  ["src/kube/a.ts", "../apis/b.ts", true],
+  ["src/kube/a.ts", "../runtime/b.ts", false],
+  ["src/kube/deeper/a.ts", "../../runtime/b.ts", false],
+  ["src/kube/deeper/a.ts", "../b.ts", true],
+  ["src/runtime/a.ts", "../kube/b.ts", true],
+  ["src/runtime/a.ts", "../controllers/job/b.ts", false],
+  ["src/controllers/job/a.ts", "../../runtime/b.ts", true],
+  ["src/controllers/job/a.ts", "../launch/b.ts", true],
+  ["src/controllers/job/a.ts", "../../cloud/provider.ts", true],
+  ["src/controllers/job/a.ts", "../../cloud/aws/b.ts", false],
+  ["src/controllers/job/a.ts", "../../facade/b.ts", false],
+  ["src/controllers/job/a.ts", "../../gateway/b.ts", false],
+  ["src/controllers/job/a.ts", "node:fs/promises", true],
+  ["src/controllers/job/decide.ts", "node:fs/promises", false],
+  ["src/controllers/job/decide.ts", "../../kube/client.ts", false],
+  ["src/controllers/cronjob/schedule.ts", "undici", false],
+  ["src/controllers/cronjob/schedule.ts", "cron-parser", true],
+  ["src/cloud/provider.ts", "../apis/b.ts", true],
+  ["src/cloud/provider.ts", "./aws/b.ts", false],
+  ["src/cloud/provider.ts", "../controllers/b.ts", false],
+  ["src/cloud/aws/a.ts", "../provider.ts", true],
+  ["src/cloud/aws/a.ts", "../gcp/b.ts", false],
+  ["src/cloud/aws/a.ts", "../../kube/b.ts", false],
+  ["src/cloud/aws/a.ts", "@aws-sdk/client-ec2", true],
+  ["src/cloud/gcp/a.ts", "@aws-sdk/client-ec2", false],
+  ["src/cloud/gcp/a.ts", "@google-cloud/compute", true],
+  ["src/wire.ts", "@google-cloud/compute", false],
+  ["src/cloud/aws/a.ts", "@azure/identity", false],
+  ["src/cloud/local/a.ts", "dockerode", true],
+  ["src/cloud/aws/a.ts", "dockerode", false],
+  ["src/cloud/local/decide.ts", "node:fs", false],
+  ["src/router/a.ts", "../apis/b.ts", true],
+  ["src/router/a.ts", "node:fs", false],
+  ["src/router/a.ts", "../catalogue/b.ts", false],
+  ["src/catalogue/a.ts", "../router/b.ts", true],
+  ["src/catalogue/a.ts", "../kube/b.ts", false],
+  ["src/logs/a.ts", "../facade/b.ts", false],
+  ["src/identity/a.ts", "../kube/b.ts", true],
+  ["src/identity/a.ts", "../controllers/b.ts", false],
+  ["src/telemetry/a.ts", "../cloud/b.ts", false],
+  ["src/agent/a.ts", "../apis/b.ts", true],
+  ["src/agent/a.ts", "../kube/b.ts", false],
+  ["src/gateway/a.ts", "../agent/protocol.ts", true],
+  ["src/gateway/a.ts", "../controllers/b.ts", false],
+  ["src/facade/routes/a.ts", "../../gateway/b.ts", true],
+  ["src/facade/routes/a.ts", "../../cloud/provider.ts", false],
+  ["src/facade/translate/a.ts", "node:crypto", true],
+  ["src/facade/translate/a.ts", "../../kube/client.ts", false],
+  ["src/facade/a.ts", "../embedded/b.ts", false],
+  ["src/facade/a.ts", "../options.ts", false],
+  ["src/facade/a.ts", "../wire.ts", false],
+  ["src/embedded/a.ts", "../wire.ts", true],
+  ["src/embedded/a.ts", "../options.ts", true],
+  ["src/main.ts", "./embedded/b.ts", true],
+]
+
+/** Every way to import, which the rule must see alike. */
+const FORMS = [
+  (from: string) => `import { x } from "${from}"\nx()\n`,
+  (from: string) => `import type { X } from "${from}"\nexport type Y = X\n`,
+  (from: string) => `export { x } from "${from}"\n`,
+  (from: string) => `export * from "${from}"\n`,
+  (from: string) => `export const x = await import("${from}")\n`,
+]
+
+interface Diagnostic {
+  category: string
+  location: { path: string | { file: string } }
+}
+
+/** A plugin is no part of Biome that its updates keep: so this checks that it still sees what it must. */
+describe("the linter's rule for the direction of imports", () => {
+  let folder: string
+  let refused: Set<string>
+  const root = dirname(import.meta.dirname)
+  const pathOf = (index: number, form: number, file: string) => join(`${index}-${form}`, file)
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "berth-imports-"))
+    await copyFile(join(root, "scripts", "imports.grit"), join(folder, "imports.grit"))
+    await writeFile(
+      join(folder, "biome.json"),
+      JSON.stringify({ root: true, plugins: ["./imports.grit"], linter: { rules: { preset: "none" } } }),
+    )
+    for (const [index, [file, specifier]] of CASES.entries()) {
+      for (const [form, write] of FORMS.entries()) {
+        const path = join(folder, pathOf(index, form, file))
+        await mkdir(dirname(path), { recursive: true })
+        await writeFile(path, write(specifier))
+      }
+    }
+    refused = await lint(folder)
+  })
+  afterAll(() => rm(folder, { recursive: true }))
+
+  it.each(CASES)("%s, %s: %s", (file, specifier, allowed) => {
+    const index = CASES.findIndex((each) => each[0] === file && each[1] === specifier)
+    const found = FORMS.map((_, form) => !refused.has(pathOf(index, form, file)))
+    expect(found).toEqual(FORMS.map(() => allowed))
+  })
+
+  /** The files that the plugin complains of. */
+  async function lint(cwd: string): Promise<Set<string>> {
+    const biome = join(root, "node_modules", "@biomejs", "biome", "bin", "biome")
+    const arguments_ = [biome, "lint", "--reporter=json", "--max-diagnostics=none", "."]
+    const options = { cwd, maxBuffer: 64 * 1024 * 1024 }
+    const { stdout } = await promisify(execFile)(process.execPath, arguments_, options).catch(
+      // Faults make it exit with 1; its report is what counts.
+      (error: { stdout: string }) => error,
+    )
+    const { diagnostics } = JSON.parse(stdout) as { diagnostics: Diagnostic[] }
+    return new Set(
+      diagnostics
+        .filter(({ category }) => category === "plugin")
+        .map(({ location: { path } }) => (typeof path === "string" ? path : path.file)),
+    )
+  }
+})
