@@ -1,0 +1,38 @@
+import { execFileSync, spawnSync } from "node:child_process"
+import { dirname, join } from "node:path"
+
+/** What scripts/generate.ts writes: committed, and never edited by hand. */
+const GENERATED = ["crds"]
+
+const root = dirname(import.meta.dirname)
+const packages = join(root, "node_modules")
+
+/** What must hold before a change is merged, in the order in which it is checked. */
+const STEPS: [name: string, program: string, ...args: string[]][] = [
+  ["generate", process.execPath, join(root, "scripts", "generate.ts")],
+  ["lint and format", process.execPath, join(packages, "@biomejs", "biome", "bin", "biome"), "check"],
+  ["types", process.execPath, join(packages, "typescript", "bin", "tsc"), "--project", root, "--noEmit"],
+]
+
+const failed = STEPS.filter(([name, program, ...args]) => {
+  console.log(`verify: ${name}`)
+  const { status, error } = spawnSync(program, args, { cwd: root, stdio: "inherit" })
+  if (error) console.error(`verify: ${name} could not be started: ${error.message}`)
+  return status !== 0
+}).map(([name]) => name)
+
+const stale = execFileSync("git", ["status", "--porcelain", "--untracked-files=all", "--", ...GENERATED], {
+  cwd: root,
+  encoding: "utf8",
+})
+if (stale !== "") {
+  console.error(`verify: generated files differ from what is committed; commit these:\n${stale.trimEnd()}`)
+  failed.push("nothing generated differs")
+}
+
+if (failed.length > 0) {
+  console.error(`verify: failed: ${failed.join(", ")}`)
+  process.exitCode = 1
+} else {
+  console.log("verify: all is well")
+}
