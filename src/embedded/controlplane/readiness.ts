@@ -15,6 +15,7 @@ export interface Probe {
    * aggregated roles with their rules. Rejects at the deadline.
    */
   furnished(deadline: number): Promise<void>
+  /** Ends its connections, and its waiting with an AbortError. */
   close(): Promise<void>
 }
 
@@ -29,39 +30,44 @@ export async function probe(url: string, pki: Pki): Promise<Probe> {
     headersTimeout: REQUEST_TIMEOUT_MS,
     bodyTimeout: REQUEST_TIMEOUT_MS,
   })
-  /** The body of a 200; undefined for any other answer, or none. */
-  const get = async (path: string): Promise<string | undefined> => {
-    try {
-      const { statusCode, body } = await request(`${url}${path}`, { dispatcher })
-      const text = await body.text()
-      return statusCode === 200 ? text : undefined
-    } catch {
-      return undefined
+  const closing = new AbortController()
+  /** Asks for `path` until it answers 200 with an acceptable body. */
+  const until = async (path: string, deadline: number, accept: (body: string) => boolean = () => true) => {
+    for (;;) {
+      const failure = await askOnce(`${url}${path}`, dispatcher, accept)
+      if (failure === undefined) return
+      if (Date.now() > deadline) throw new Error(`the API server did not become ready: ${path}: ${failure}`)
+      await delay(POLL_MS, undefined, { signal: closing.signal })
     }
   }
   return {
-    ready: (deadline) => poll(async () => (await get("/readyz")) !== undefined, "/readyz to answer ok", deadline),
+    ready: (deadline) => until("/readyz", deadline),
     furnished: async (deadline) => {
-      const account = "/api/v1/namespaces/default/serviceaccounts/default"
-      await poll(async () => (await get(account)) !== undefined, "the ServiceAccount default/default", deadline)
+      await until("/api/v1/namespaces/default/serviceaccounts/default", deadline)
       for (const role of ["admin", "edit", "view"]) {
-        const path = `/apis/rbac.authorization.k8s.io/v1/clusterroles/${role}`
-        await poll(async () => hasRules(await get(path)), `the rules of the ClusterRole ${role}`, deadline)
+        await until(`/apis/rbac.authorization.k8s.io/v1/clusterroles/${role}`, deadline, hasRules)
       }
     },
-    close: () => dispatcher.destroy(),
+    close: () => {
+      closing.abort()
+      return dispatcher.destroy()
+    },
   }
 }
 
-function hasRules(body: string | undefined): boolean {
-  if (body === undefined) return false
+/** Returns what is wrong with the answer; undefined when nothing is. */
+async function askOnce(url: string, dispatcher: Agent, accept: (body: string) => boolean): Promise<string | undefined> {
+  try {
+    const { statusCode, body } = await request(url, { dispatcher })
+    const text = await body.text()
+    if (statusCode !== 200) return `HTTP ${statusCode}: ${text}`
+    return accept(text) ? undefined : `not complete yet: ${text}`
+  } catch (error) {
+    return String(error)
+  }
+}
+
+function hasRules(body: string): boolean {
   const { rules } = JSON.parse(body) as { rules: unknown[] | null }
   return rules !== null && rules.length > 0
-}
-
-async function poll(check: () => Promise<boolean>, what: string, deadline: number): Promise<void> {
-  while (!(await check())) {
-    if (Date.now() > deadline) throw new Error(`waited in vain for ${what}`)
-    await delay(POLL_MS)
-  }
 }

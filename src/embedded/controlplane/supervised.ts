@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process"
+import { closeSync, openSync } from "node:fs"
 import { mkdir, open, readFile, rename, rm, writeFile } from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { createInterface } from "node:readline"
@@ -67,20 +68,14 @@ export interface SupervisedServer {
 
 /** Starts a server under a supervisor of its own. Throws when the program can't be run. */
 export async function startServer(server: ServerCommand): Promise<SupervisedServer> {
-  const { name, command, args, logDirectory, runDirectory } = server
+  const { name, logDirectory, runDirectory } = server
   await mkdir(logDirectory, { recursive: true, mode: 0o700 })
   await mkdir(runDirectory, { recursive: true, mode: 0o700 })
   const logPath = join(logDirectory, `${name}.log`)
   await rotate(logPath)
-  const log = await open(logPath, "a", 0o600)
-  // A session of its own: Ctrl-C in a terminal must reach this process only, which then stops servers in order.
-  const supervisor = spawn("/bin/sh", ["-c", SUPERVISOR, "supervisor", String(STOP_GRACE_SECONDS), command, ...args], {
-    detached: true,
-    stdio: ["pipe", log.fd, log.fd, "pipe", server.needs?.lifeline ?? "ignore"],
-  })
+  const supervisor = spawnSupervisor(server, logPath)
   const lifeline = supervisor.stdio[0] as Writable
   const ended = endOf(supervisor)
-  await log.close()
   const pid = await Promise.race([
     readPid(supervisor),
     ended.then((end) => Promise.reject(new Error(`${name} could not be started: ${end}`))),
@@ -93,6 +88,21 @@ export async function startServer(server: ServerCommand): Promise<SupervisedServ
     await rm(recordPath, { force: true })
   }
   return { name, pid, ended, lifeline, stop, logTail: () => tail(logPath) }
+}
+
+/** Synchronous, so that no event of the child can come before somebody listens. */
+function spawnSupervisor({ command, args, needs }: ServerCommand, logPath: string): ChildProcess {
+  const log = openSync(logPath, "a", 0o600)
+  const needed = needs?.lifeline.destroyed === false ? needs.lifeline : "ignore"
+  try {
+    // A session of its own: Ctrl-C in a terminal must reach this process only, which then stops servers in order.
+    return spawn("/bin/sh", ["-c", SUPERVISOR, "supervisor", String(STOP_GRACE_SECONDS), command, ...args], {
+      detached: true,
+      stdio: ["pipe", log, log, "pipe", needed],
+    })
+  } finally {
+    closeSync(log)
+  }
 }
 
 /**
