@@ -1,0 +1,121 @@
+import express, { type Express, type RequestHandler, Router } from "express"
+import helmet from "helmet"
+import type { Clock } from "../apis/clock.ts"
+import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
+import { ownRights, type Principal } from "../identity/principal.ts"
+import { ProjectDirectory } from "../identity/projects.ts"
+import type { KubeClient } from "../kube/client.ts"
+import type { LogStore } from "../logs/store.ts"
+import type { Health } from "../telemetry/health.ts"
+import { measureRequests } from "../telemetry/http.ts"
+import type { Logger } from "../telemetry/logger.ts"
+import type { Registry } from "../telemetry/metrics.ts"
+import { operationsRouter } from "../telemetry/operations.ts"
+import { Gatekeeper } from "./admission.ts"
+import type { Caches } from "./caches.ts"
+import { CreationTimes } from "./created-at.ts"
+import type { Admission } from "./endpoint.ts"
+import { Jobs } from "./jobs.ts"
+import { principalRateLimit } from "./limits.ts"
+import { LogStreams } from "./log-stream.ts"
+import { notFound, problemHandler } from "./problem.ts"
+import { requestLog } from "./request-log.ts"
+import { jobRoutes } from "./routes/jobs.ts"
+import { logRoutes } from "./routes/logs.ts"
+import { openApiRoute } from "./routes/openapi.ts"
+import { Submitter, Turns } from "./submit.ts"
+
+export interface FacadeSettings {
+  /** Projects are the host names one label below it. */
+  baseDomain: string
+  /** Project of hosts without a project label, such as localhost or an IP; none: they have no project. */
+  defaultProject?: string | undefined
+  /** The clouds that a job may name: aws, gcp and azure, and local in development. */
+  clouds: readonly string[]
+  /** The regions and macro-regions that a job may name, as the catalogue has them now; without it any. */
+  regions?: (() => readonly string[]) | undefined
+  /** Per principal, each replica on its own. Default 600. */
+  requestsPerMinute?: number | undefined
+  /** Which proxies' X-Forwarded-* headers are believed, as express's "trust proxy" takes it. Default: none's. */
+  trustProxy?: string | number | undefined
+}
+
+export interface FacadeDependencies {
+  client: KubeClient
+  /** Reflectors made with CACHE_OPTIONS and running. */
+  caches: Caches
+  logStore: LogStore
+  /** What agents talk to, mounted at /agent/v1; it reads its own bodies. */
+  gateway: RequestHandler
+  health: Health
+  /** Where given, requests are measured; `exposeMetrics` serves it on this very port, which tenants may reach. */
+  metrics?: Registry | undefined
+  exposeMetrics?: boolean | undefined
+  settings: FacadeSettings
+  logger: Logger
+  clock: Clock
+  /** Aborted when the process shall end: who follows a log is let go. */
+  shutdown: AbortSignal
+}
+
+const DEFAULT_REQUESTS_PER_MINUTE = 600
+
+/** The REST API as an express application; the caller listens and closes. */
+export function createFacade(dependencies: FacadeDependencies): Express {
+  const { caches, gateway, health, metrics, settings, logger } = dependencies
+  health.addReadyCheck("caches", () => unsynced(caches))
+  const app = express()
+  app.disable("x-powered-by").disable("etag")
+  app.set("trust proxy", settings.trustProxy ?? false)
+  app.use(requestLog(logger))
+  if (metrics !== undefined) app.use(measureRequests(metrics))
+  app.use(helmet())
+  app.use(operationsRouter(health, dependencies.exposeMetrics ? metrics : undefined))
+  app.use("/agent/v1", gateway)
+  app.use("/1", projectRouter(dependencies))
+  app.use((req) => {
+    throw notFound(`There is nothing at ${JSON.stringify(req.path)}; the API is under /1.`)
+  })
+  app.use(problemHandler)
+  return app
+}
+
+function unsynced(caches: Caches): string | undefined {
+  const missing = Object.entries(caches).filter(([, cache]) => !cache.synced)
+  return missing.length === 0 ? undefined : `not read yet: ${missing.map(([name]) => name).join(", ")}`
+}
+
+/** Everything under /1. */
+function projectRouter(dependencies: FacadeDependencies): Router {
+  const { client, caches, settings, clock, logStore, shutdown } = dependencies
+  const router = Router()
+  const admission = admissionOf(dependencies)
+  const callerClient = ownRights(client)
+  const jobsOf = (principal: Principal): Jobs =>
+    new Jobs(callerClient(principal), caches.jobs.store, principal.project.namespace)
+  const creationTimes = new CreationTimes(clock)
+  const turns = new Turns()
+  const submitterOf = (principal: Principal): Submitter => {
+    const { namespace } = principal.project
+    const caller = callerClient(principal)
+    return new Submitter({ client: caller, jobs: jobsOf(principal), namespace, creationTimes, turns })
+  }
+  const places = () => ({ clouds: settings.clouds, regions: settings.regions?.() })
+  const logStreams = new LogStreams({ logStore, store: caches.jobs.store, clock, shutdown })
+  jobRoutes(router, { admission, jobsOf, submitterOf, places })
+  logRoutes(router, { admission, jobsOf, logStreams })
+  openApiRoute(router)
+  return router
+}
+
+function admissionOf({ client, caches, settings, clock }: FacadeDependencies): Admission {
+  const { baseDomain, defaultProject } = settings
+  const gatekeeper = new Gatekeeper(
+    new ProjectDirectory({ client, store: caches.projects.store, baseDomain, defaultProject }),
+    new ApiKeyAuthenticator({ client, store: caches.apiKeys.store, clock }),
+  )
+  const { authenticate, principalOf, isStillAdmitted } = gatekeeper
+  const requestsPerMinute = settings.requestsPerMinute ?? DEFAULT_REQUESTS_PER_MINUTE
+  const limit = principalRateLimit({ name: "requests", requestsPerMinute, principalOf })
+  return { authenticate, limit, principalOf, isStillAdmitted }
+}

@@ -1,0 +1,60 @@
+import type { StoredApiKey } from "../apis/apikey.ts"
+import { JOB, type StoredJob } from "../apis/job.ts"
+import { ANNOTATIONS } from "../apis/meta.ts"
+import type { StoredProject } from "../apis/project.ts"
+import { API_KEY_INDEXES, API_KEYS } from "../identity/authenticate.ts"
+import { byNamespace, NAMESPACE_INDEX } from "../identity/catch-up.ts"
+import { PROJECTS } from "../identity/projects.ts"
+import type { Reflector, ReflectorOptions } from "../kube/reflector.ts"
+import { type ApiObject, resourceOf } from "../kube/resource.ts"
+import type { IndexFunction } from "../kube/store.ts"
+import { statusOf } from "./translate/record.ts"
+import { keepUpdateTime } from "./translate/update-time.ts"
+
+export const JOBS = resourceOf<StoredJob>(JOB)
+
+/** What the façade needs of a reflector. */
+export type Cache<T extends ApiObject> = Pick<Reflector<T>, "store" | "synced" | "onChange">
+
+export interface Caches {
+  jobs: Cache<StoredJob>
+  apiKeys: Cache<StoredApiKey>
+  projects: Cache<StoredProject>
+}
+
+/** Indexes of the cache of Jobs. Their values begin with the namespace. */
+export const JobIndex = { status: "status", tag: "tag", label: "label", idempotencyKey: "idempotencyKey" } as const
+
+/** The value under which an index has the jobs of a namespace with this; a namespace has no slash. */
+export function inNamespace(namespace: string, ...parts: string[]): string {
+  return `${namespace}/${parts.join("\0")}`
+}
+
+const JOB_INDEXES: Record<string, IndexFunction<StoredJob>> = {
+  [NAMESPACE_INDEX]: byNamespace,
+  [JobIndex.status]: (job) => [inNamespace(namespaceOf(job), statusOf(job))],
+  [JobIndex.tag]: (job) => [...new Set(job.spec.tags)].map((tag) => inNamespace(namespaceOf(job), tag)),
+  [JobIndex.label]: (job) =>
+    Object.entries(job.spec.labels ?? {}).map(([key, value]) => inNamespace(namespaceOf(job), key, value)),
+  [JobIndex.idempotencyKey]: (job) => {
+    const key = job.metadata.annotations?.[ANNOTATIONS.idempotencyKey]
+    return key === undefined ? [] : [inNamespace(namespaceOf(job), key)]
+  },
+}
+
+function namespaceOf({ metadata }: ApiObject): string {
+  return metadata.namespace ?? ""
+}
+
+type CacheOptions<T extends ApiObject> = Pick<ReflectorOptions<T>, "resource" | "indexes" | "transform">
+
+/** What the reflectors of the façade's caches must be made with. */
+export const CACHE_OPTIONS: {
+  jobs: CacheOptions<StoredJob>
+  apiKeys: CacheOptions<StoredApiKey>
+  projects: CacheOptions<StoredProject>
+} = {
+  jobs: { resource: JOBS, indexes: JOB_INDEXES, transform: keepUpdateTime },
+  apiKeys: { resource: API_KEYS, indexes: API_KEY_INDEXES },
+  projects: { resource: PROJECTS },
+}

@@ -1,0 +1,44 @@
+import type { Clock } from "../apis/clock.ts"
+import type { StoredJob } from "../apis/job.ts"
+import { ANNOTATIONS } from "../apis/meta.ts"
+
+/** Gives times with microseconds, each later than the one before: what is made one after the other sorts so. */
+export class CreationTimes {
+  readonly #clock: Clock
+  #lastMicroseconds = 0
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  /** Now, RFC 3339 with six decimals. */
+  next(): string {
+    const microseconds = Math.max(this.#clock.now().getTime() * 1000, this.#lastMicroseconds + 1)
+    this.#lastMicroseconds = microseconds
+    const fraction = String(microseconds % 1_000_000).padStart(6, "0")
+    return new Date(Math.floor(microseconds / 1000)).toISOString().replace(/\.\d{3}Z$/, `.${fraction}Z`)
+  }
+}
+
+const MICROSECOND_TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$/
+
+const sortKeys = new WeakMap<StoredJob, string>()
+
+/** Newest first: by the façade's own time, or creationTimestamp for what others made; then creationTimestamp, then uid. */
+export function newestFirst(a: StoredJob, b: StoredJob): number {
+  return sortKeyOf(a) > sortKeyOf(b) ? -1 : 1
+}
+
+function sortKeyOf(job: StoredJob): string {
+  const known = sortKeys.get(job)
+  if (known !== undefined) return known
+  const { creationTimestamp, uid, annotations } = job.metadata
+  const annotated = annotations?.[ANNOTATIONS.createdAt]
+  const time =
+    annotated !== undefined && MICROSECOND_TIME.test(annotated)
+      ? annotated
+      : creationTimestamp.replace(/Z$/, ".000000Z")
+  const key = `${time} ${creationTimestamp} ${uid}`
+  sortKeys.set(job, key)
+  return key
+}

@@ -1,0 +1,74 @@
+import type { Request, RequestHandler, Response, Router } from "express"
+import type { Role } from "../apis/apikey.ts"
+import { roleAllows } from "../apis/apikey.ts"
+import type { Principal } from "../identity/principal.ts"
+import { bodyReader } from "./body/body.ts"
+import { forbidden, methodNotAllowed } from "./problem.ts"
+
+/** A request whose caller is known and may make it. */
+export interface Call {
+  req: Request
+  res: Response
+  principal: Principal
+}
+
+/** What one method of a path does. */
+export interface Operation {
+  /** The least role that may. */
+  role: Role
+  handle: (call: Call) => Promise<void> | void
+}
+
+export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE"
+
+/** What every operation passes first: who calls, and not too often. */
+export interface Admission {
+  authenticate: RequestHandler
+  limit: RequestHandler
+  principalOf: (req: Request) => Principal
+  /** Asked during a long answer: false when the credentials are not good any more. */
+  isStillAdmitted: (req: Request) => Promise<boolean>
+}
+
+/**
+ * Puts a path's operations on a router. Any other method is a 405 that names them, OPTIONS answers the same without a
+ * fault. The body is read last, so that nobody unknown makes us read one.
+ */
+export function endpoint(
+  router: Router,
+  path: string,
+  operations: Partial<Record<Method, Operation>>,
+  { authenticate, limit, principalOf }: Admission,
+): void {
+  const route = router.route(path)
+  const allowed: string[] = []
+  for (const [method, operation] of Object.entries(operations)) {
+    const name = method.toLowerCase() as Lowercase<Method>
+    route[name](authenticate, limit, requireRole(operation.role, principalOf))
+    if (method !== "GET" && method !== "DELETE") route[name](bodyReader())
+    route[name]((req, res) => operation.handle({ req, res, principal: principalOf(req) }))
+    allowed.push(method)
+    if (method === "GET") allowed.push("HEAD")
+  }
+  const allow = [...allowed, "OPTIONS"].join(", ")
+  route.options((_req, res) => {
+    res.set("Allow", allow).status(204).end()
+  })
+  route.all((req) => {
+    throw methodNotAllowed(req.method, allow)
+  })
+}
+
+function requireRole(needed: Role, principalOf: (req: Request) => Principal): RequestHandler {
+  return (req, _res, next) => {
+    const { role } = principalOf(req)
+    if (!roleAllows(role, needed))
+      throw forbidden(`This needs the role ${needed} or higher; the key's role is ${role}.`)
+    next()
+  }
+}
+
+/** The value of a parameter in the path. */
+export function pathParameter(req: Request, name: string): string {
+  return String(req.params[name])
+}

@@ -1,0 +1,75 @@
+import type { Request } from "express"
+import type { Fault } from "../apis/validate.ts"
+import { invalidRequest } from "./problem.ts"
+
+/** The largest page and the one that a request gets which doesn't ask (contract, "Limits"). */
+export const PAGE = { defaultLimit: 50, maxLimit: 200 } as const
+
+export interface Page {
+  limit: number
+  offset: number
+}
+
+/**
+ * The parameters of a request's query string. Each is asked for by name; `check` then refuses what was wrong, and
+ * what nobody asked for: a filter that is mistyped must not become a list of everything.
+ */
+export class Query {
+  readonly #parameters: URLSearchParams
+  readonly #known = new Set<string>()
+  readonly #faults: Fault[] = []
+
+  constructor(req: Request) {
+    const start = req.originalUrl.indexOf("?")
+    this.#parameters = new URLSearchParams(start === -1 ? "" : req.originalUrl.slice(start + 1))
+  }
+
+  /** All values of a repeatable parameter. */
+  all(name: string): string[] {
+    this.#known.add(name)
+    return this.#parameters.getAll(name)
+  }
+
+  /** The value of a parameter that may be given once. */
+  one(name: string): string | undefined {
+    const values = this.all(name)
+    if (values.length > 1) this.fault(name, `may be given once, not ${values.length} times`)
+    return values[0]
+  }
+
+  /** A whole number from `minimum` to `maximum`; out of range is a fault, never clamped. */
+  integer(name: string, bounds: { minimum: number; maximum: number }): number | undefined {
+    const text = this.one(name)
+    if (text === undefined) return undefined
+    const value = Number(text)
+    if (/^\d+$/.test(text) && value >= bounds.minimum && value <= bounds.maximum) return value
+    this.fault(name, `must be a whole number from ${bounds.minimum} to ${bounds.maximum}, not "${text}"`)
+    return undefined
+  }
+
+  boolean(name: string): boolean | undefined {
+    const text = this.one(name)
+    if (text === undefined) return undefined
+    if (text !== "true" && text !== "false") this.fault(name, `must be true or false, not "${text}"`)
+    return text === "true"
+  }
+
+  page(): Page {
+    const limit = this.integer("limit", { minimum: 1, maximum: PAGE.maxLimit }) ?? PAGE.defaultLimit
+    const offset = this.integer("offset", { minimum: 0, maximum: Number.MAX_SAFE_INTEGER }) ?? 0
+    return { limit, offset }
+  }
+
+  /** Notes a fault of a parameter; parameters have no JSON pointer, so the detail names them. */
+  fault(name: string, detail: string): void {
+    this.#faults.push({ pointer: "", detail: `query parameter "${name}" ${detail}` })
+  }
+
+  /** @throws Problem 400 with all faults. Call it when every parameter was asked for. */
+  check(): void {
+    for (const name of new Set(this.#parameters.keys())) {
+      if (!this.#known.has(name)) this.fault(name, `is not known: known are ${[...this.#known].join(", ")}`)
+    }
+    if (this.#faults.length > 0) throw invalidRequest(this.#faults, "The query")
+  }
+}

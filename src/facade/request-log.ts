@@ -1,0 +1,37 @@
+import { randomUUID } from "node:crypto"
+import type { RequestHandler } from "express"
+import { pinoHttp } from "pino-http"
+import type { Logger } from "../telemetry/logger.ts"
+
+/** What a caller may choose as its request's id; anything else is replaced. */
+const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/
+
+/** Asked every few seconds by machines: not worth a line. */
+const QUIET = ["/livez", "/readyz", "/healthz", "/metrics", "/agent/"]
+
+/**
+ * Gives each request an id (the caller's X-Request-Id when it is one), answers with it, and logs one line when it is
+ * done: never headers or bodies, which hold credentials and users' values.
+ */
+export function requestLog(logger: Logger): RequestHandler {
+  return pinoHttp({
+    logger,
+    genReqId: (req, res) => {
+      const given = req.headers["x-request-id"]
+      const id = typeof given === "string" && REQUEST_ID.test(given) ? given : randomUUID()
+      res.setHeader("X-Request-Id", id)
+      return id
+    },
+    serializers: {
+      req: (req: { id: string; method: string; url: string; remoteAddress: string }) => ({
+        id: req.id,
+        method: req.method,
+        url: req.url,
+        remoteAddress: req.remoteAddress,
+      }),
+      res: (res: { statusCode: number }) => ({ statusCode: res.statusCode }),
+    },
+    autoLogging: { ignore: ({ url }) => QUIET.some((prefix) => url?.startsWith(prefix)) },
+    customLogLevel: (_req, res) => (res.statusCode >= 500 ? "warn" : "info"),
+  })
+}

@@ -1,0 +1,106 @@
+import type { Router } from "express"
+import { JOB_PHASES, type JobPhase } from "../../apis/job.ts"
+import type { Principal, ProjectScope } from "../../identity/principal.ts"
+import { parseBody } from "../body/body.ts"
+import { type Admission, type Call, endpoint, pathParameter } from "../endpoint.ts"
+import type { Jobs } from "../jobs.ts"
+import { badRequest, invalidRequest } from "../problem.ts"
+import { Query } from "../query.ts"
+import type { JobCreated, JobList } from "../schemas/job.ts"
+import type { Submitter } from "../submit.ts"
+import { recordOf } from "../translate/record.ts"
+import { checkSubmission } from "../translate/submission.ts"
+
+export interface JobRouteOptions {
+  admission: Admission
+  jobsOf: (principal: Principal) => Jobs
+  submitterOf: (principal: Principal) => Submitter
+  /** What a submission may name; undefined: any. */
+  places: () => { clouds: readonly string[]; regions?: readonly string[] | undefined }
+}
+
+/** The contract's job endpoints. */
+export function jobRoutes(router: Router, options: JobRouteOptions): void {
+  const { admission, jobsOf } = options
+  endpoint(
+    router,
+    "/jobs",
+    {
+      GET: { role: "viewer", handle: (call) => listJobs(call, jobsOf(call.principal)) },
+      POST: { role: "developer", handle: (call) => createJob(call, options) },
+    },
+    admission,
+  )
+  endpoint(
+    router,
+    "/jobs/:job",
+    { GET: { role: "viewer", handle: (call) => getJob(call, jobsOf(call.principal)) } },
+    admission,
+  )
+  endpoint(
+    router,
+    "/jobs/:job/cancel",
+    { POST: { role: "developer", handle: (call) => cancelJob(call, jobsOf(call.principal)) } },
+    admission,
+  )
+}
+
+async function createJob({ req, res, principal }: Call, { submitterOf, places }: JobRouteOptions): Promise<void> {
+  const idempotencyKey = idempotencyKeyOf(req.get("Idempotency-Key"))
+  const checked = checkSubmission(parseBody(req), { ...ownerOf(principal.project), ...places() })
+  if ("faults" in checked) throw invalidRequest(checked.faults, "The job")
+  const job = await submitterOf(principal).submit(checked.submission, idempotencyKey)
+  const { uid, name } = job.metadata
+  const answer: JobCreated = { job_id: uid, name, status: "queued" }
+  res.status(201).location(`/1/jobs/${uid}`).json(answer)
+}
+
+/** A key is any text that a header can hold; it is kept on the job, so it has a bound. */
+function idempotencyKeyOf(header: string | undefined): string | undefined {
+  if (header === undefined || /^[\x20-\x7e]{1,255}$/.test(header)) return header
+  throw badRequest("Idempotency-Key must have 1 to 255 printable ASCII characters.")
+}
+
+function listJobs({ req, res, principal }: Call, jobs: Jobs): void {
+  const query = new Query(req)
+  const filter = { status: statusParameter(query), tags: query.all("tag"), labels: labelParameters(query) }
+  const page = query.page()
+  query.check()
+  const found = jobs.list(filter, page)
+  const owner = ownerOf(principal.project)
+  const list: JobList = { jobs: found.jobs.map((job) => recordOf(job, owner)), total: found.total, ...page }
+  res.json(list)
+}
+
+function statusParameter(query: Query): JobPhase | undefined {
+  const text = query.one("status")
+  const status = JOB_PHASES.find((phase) => phase === text)
+  if (text !== undefined && status === undefined) {
+    query.fault("status", `must be one of ${JOB_PHASES.join(", ")}, not "${text}"`)
+  }
+  return status
+}
+
+/** `key:value` or `key=value`, split at the first of the two signs. */
+function labelParameters(query: Query): { key: string; value: string }[] {
+  return query.all("label").flatMap((text) => {
+    const separator = text.search(/[:=]/)
+    if (separator > 0) return [{ key: text.slice(0, separator), value: text.slice(separator + 1) }]
+    query.fault("label", `must be key:value or key=value, not "${text}"`)
+    return []
+  })
+}
+
+async function getJob({ req, res, principal }: Call, jobs: Jobs): Promise<void> {
+  new Query(req).check()
+  res.json(recordOf(await jobs.find(pathParameter(req, "job")), ownerOf(principal.project)))
+}
+
+async function cancelJob({ req, res, principal }: Call, jobs: Jobs): Promise<void> {
+  new Query(req).check()
+  res.json(recordOf(await jobs.cancel(pathParameter(req, "job")), ownerOf(principal.project)))
+}
+
+function ownerOf({ id, organizationId }: ProjectScope): { projectId: string; organizationId: string } {
+  return { projectId: id, organizationId }
+}

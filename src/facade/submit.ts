@@ -1,0 +1,124 @@
+import { randomUUID } from "node:crypto"
+import type { StoredJob } from "../apis/job.ts"
+import { ANNOTATIONS } from "../apis/meta.ts"
+import type { CallerClient } from "../identity/principal.ts"
+import { isAlreadyExists, isInvalid, isNotFound } from "../kube/errors.ts"
+import { JOBS } from "./caches.ts"
+import type { CreationTimes } from "./created-at.ts"
+import type { Jobs } from "./jobs.ts"
+import { invalidRequest, Problem, unavailable } from "./problem.ts"
+import type { JobSubmission } from "./schemas/job.ts"
+import { jobOf, requestHash } from "./translate/job.ts"
+import { generatedName } from "./translate/name.ts"
+import { faultsOfRefusal } from "./translate/refusal.ts"
+
+/** How many made-up names may turn out to be taken. */
+const NAME_ATTEMPTS = 5
+
+export interface SubmitterOptions {
+  client: CallerClient
+  jobs: Jobs
+  namespace: string
+  creationTimes: CreationTimes
+  /** Shared by all requests of the process. */
+  turns: Turns
+}
+
+/** Makes Jobs out of checked submissions, one per Idempotency-Key. */
+export class Submitter {
+  readonly #options: SubmitterOptions
+
+  constructor(options: SubmitterOptions) {
+    this.#options = options
+  }
+
+  /**
+   * Creates the Job, or finds the one that the same request made before.
+   * @throws Problem 409 name taken, 422 key used for another body, 400 what the API server refuses
+   */
+  async submit(submission: JobSubmission, idempotencyKey?: string): Promise<StoredJob> {
+    const { jobs, namespace, turns } = this.#options
+    if (idempotencyKey === undefined) return this.#create(submission)
+    const idempotency = { key: idempotencyKey, requestHash: requestHash(submission) }
+    // In turn, because requests with one key and different names would not meet at the API server.
+    return turns.take(`${namespace}/${idempotencyKey}`, async () => {
+      const earlier = await jobs.madeBy(idempotencyKey)
+      return earlier === undefined ? this.#create(submission, idempotency) : replayed(earlier, idempotency)
+    })
+  }
+
+  async #create(submission: JobSubmission, idempotency?: Idempotency): Promise<StoredJob> {
+    const { jobs, namespace, creationTimes } = this.#options
+    // Concurrent requests with one key, on whatever replicas, try the same names in the same order.
+    const seed = idempotency === undefined ? randomUUID() : `${namespace}/${idempotency.key}`
+    for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
+      const name = submission.name ?? generatedName(`${seed}/${attempt}`, submission.namePrefix)
+      const job = jobOf(submission, { namespace, name, createdAt: creationTimes.next(), idempotency })
+      const created = await this.#tryToCreate(job as StoredJob)
+      if (created !== undefined) {
+        await jobs.awaitEcho(created)
+        return created
+      }
+      const existing = idempotency === undefined ? undefined : await jobs.read(name)
+      if (idempotency !== undefined && keyOf(existing) === idempotency.key) return replayed(existing, idempotency)
+      if (submission.name !== undefined) throw nameTaken(name)
+    }
+    throw unavailable("Every name that was made up is taken: send the request again.")
+  }
+
+  /** The Job as stored; undefined when its name is taken. */
+  async #tryToCreate(job: StoredJob): Promise<StoredJob | undefined> {
+    try {
+      return await this.#options.client.create(JOBS, job)
+    } catch (error) {
+      if (isAlreadyExists(error)) return undefined
+      if (isInvalid(error)) throw invalidRequest(faultsOfRefusal(error), "The job")
+      if (isNotFound(error)) throw unavailable("The project is not ready to take jobs yet.", 5, error)
+      throw error
+    }
+  }
+}
+
+interface Idempotency {
+  key: string
+  requestHash: string
+}
+
+function keyOf(job: StoredJob | undefined): string | undefined {
+  return job?.metadata.annotations?.[ANNOTATIONS.idempotencyKey]
+}
+
+function replayed(job: StoredJob | undefined, { key, requestHash: hash }: Idempotency): StoredJob {
+  if (job?.metadata.annotations?.[ANNOTATIONS.requestHash] === hash) return job
+  throw new Problem({
+    type: "idempotency-key-reused",
+    status: 422,
+    detail: `The Idempotency-Key ${JSON.stringify(key)} was used for another body: choose a new key.`,
+  })
+}
+
+function nameTaken(name: string): Problem {
+  return new Problem({
+    type: "name-taken",
+    status: 409,
+    detail: `A job named ${JSON.stringify(name)} exists in this project: choose another name.`,
+    errors: [{ pointer: "/name", detail: `name ${JSON.stringify(name)} is taken` }],
+  })
+}
+
+/** Lets tasks of one key run one after the other; tasks of different keys don't wait for each other. */
+export class Turns {
+  readonly #last = new Map<string, Promise<unknown>>()
+
+  async take<Result>(key: string, task: () => Promise<Result>): Promise<Result> {
+    const before = this.#last.get(key) ?? Promise.resolve()
+    const turn = before.then(task)
+    const settled = turn.catch(() => undefined)
+    this.#last.set(key, settled)
+    try {
+      return await turn
+    } finally {
+      if (this.#last.get(key) === settled) this.#last.delete(key)
+    }
+  }
+}

@@ -1,0 +1,131 @@
+import type { Gpu, JobSpec } from "../../apis/job.ts"
+import { formatCpu } from "../../apis/quantity.ts"
+import type { Fault } from "../../apis/validate.ts"
+import { faultsOf } from "../../apis/validate.ts"
+import { type JobSubmission, JobSubmissionSchema } from "../schemas/job.ts"
+import { withoutNulls } from "./nulls.ts"
+
+/** What a submission is held against, beside its schema. */
+export interface SubmissionContext {
+  projectId: string
+  organizationId: string
+  /** The clouds that a job may name. */
+  clouds: readonly string[]
+  /** The regions and macro-regions that a job may name; undefined: any, as no catalogue is at hand. */
+  regions?: readonly string[] | undefined
+}
+
+/** A submission that may become a Job, or everything that is wrong with it. */
+export type Checked = { submission: JobSubmission } | { faults: Fault[] }
+
+/** A UUID is an id: a name of that shape would shadow one. */
+export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/
+
+/** Checks a parsed body: by its schema, then by the rules that no schema can say. */
+export function checkSubmission(body: unknown, context: SubmissionContext): Checked {
+  const value = withoutNulls(JobSubmissionSchema, body)
+  const faults = faultsOf(JobSubmissionSchema, value).map((fault) => withHint(fault, value))
+  if (typeof value === "object" && value !== null) {
+    // Seen as a submission whose fields may be of any type: every rule checks the types it needs.
+    faults.push(...ruleFaults(value as { [Field in keyof JobSubmission]: unknown }, context))
+  }
+  return faults.length > 0 ? { faults } : { submission: value as JobSubmission }
+}
+
+type Unchecked = { readonly [Field in keyof JobSubmission]?: unknown }
+
+function ruleFaults(value: Unchecked, context: SubmissionContext): Fault[] {
+  return [...nameFaults(value), ...placeFaults(value, context), ...cpuFaults(value), ...ownerFaults(value, context)]
+}
+
+function nameFaults({ name, namePrefix }: Unchecked): Fault[] {
+  const faults: Fault[] = []
+  if (name !== undefined && namePrefix !== undefined) {
+    faults.push({ pointer: "/namePrefix", detail: "namePrefix can't stand beside name: give one of them or neither" })
+  }
+  if (typeof name === "string" && UUID.test(name)) {
+    faults.push({ pointer: "/name", detail: "name must not look like a UUID: it would shadow a job's id" })
+  }
+  return faults
+}
+
+function placeFaults({ cloud, region }: Unchecked, { clouds, regions }: SubmissionContext): Fault[] {
+  const faults = unknownItems("cloud", cloud, clouds)
+  return regions === undefined ? faults : [...faults, ...unknownItems("region", region, regions)]
+}
+
+function unknownItems(field: string, value: unknown, known: readonly string[]): Fault[] {
+  const items: unknown[] = Array.isArray(value) ? value : [value]
+  return items.flatMap((item, index) => {
+    if (typeof item !== "string" || item === "" || known.includes(item)) return []
+    const pointer = Array.isArray(value) ? `/${field}/${index}` : `/${field}`
+    return [{ pointer, detail: `${field} ${JSON.stringify(item)} is not known: known are ${known.join(", ")}` }]
+  })
+}
+
+function cpuFaults({ resources }: Unchecked): Fault[] {
+  const cpu = (resources as { cpu?: unknown } | null | undefined)?.cpu
+  if (typeof cpu !== "number" || Math.abs(cpu * 1000 - Math.round(cpu * 1000)) < 1e-6) return []
+  return [{ pointer: "/resources/cpu", detail: `resources.cpu must have at most three decimals, not ${cpu}` }]
+}
+
+function ownerFaults(value: Unchecked, context: SubmissionContext): Fault[] {
+  const owners = { project_id: context.projectId, organization_id: context.organizationId } as const
+  return Object.entries(owners).flatMap(([field, own]) => {
+    const given = value[field as keyof typeof owners]
+    if (typeof given !== "string" || given === own) return []
+    return [{ pointer: `/${field}`, detail: `${field} must be left out or "${own}", which the request's host names` }]
+  })
+}
+
+/** A size in a unit that people write and Kubernetes does not have. */
+const FOREIGN_SIZE = /^(\d+(?:\.\d+)?) ?([kKmMgGtT])i?[bB]?$/
+
+const SIZE_POINTERS = ["/resources/memory", "/resources/gpu", "/resources/gpu/vram"]
+
+/** Says what somebody who wrote `24GB` probably meant. */
+function withHint(fault: Fault, value: unknown): Fault {
+  if (!SIZE_POINTERS.includes(fault.pointer)) return fault
+  const found = fault.pointer.split("/").slice(1).reduce<unknown>(memberOf, value)
+  const [, number, letter] = (typeof found === "string" && FOREIGN_SIZE.exec(found)) || []
+  if (number === undefined || letter === undefined) return fault
+  const unit = letter.toUpperCase()
+  const decimal = unit === "K" ? "k" : unit
+  return {
+    ...fault,
+    detail: `${fault.detail}; write ${number}${unit}i (powers of 1024) or ${number}${decimal} (of 1000)`,
+  }
+}
+
+function memberOf(value: unknown, key: string): unknown {
+  return typeof value === "object" && value !== null ? (value as Record<string, unknown>)[key] : undefined
+}
+
+/** The spec of the Job that a checked submission asks for: shorthands expanded, nothing else added. */
+export function jobSpecOf(submission: JobSubmission): JobSpec {
+  const { name: _, namePrefix: __, project_id: ___, organization_id: ____, resources, region, ...same } = submission
+  return {
+    ...same,
+    ...(resources !== undefined && { resources: resourcesOf(resources) }),
+    ...(region !== undefined && { region: typeof region === "string" ? [region] : region }),
+  }
+}
+
+function resourcesOf({
+  cpu,
+  gpu,
+  ...same
+}: NonNullable<JobSubmission["resources"]>): NonNullable<JobSpec["resources"]> {
+  return {
+    ...same,
+    ...(cpu !== undefined && { cpu: formatCpu(cpu) }),
+    ...(gpu !== undefined && { gpu: gpuOf(gpu) }),
+  }
+}
+
+/** The contract's rules: a size is a total of memory, and a model alone means one card. */
+function gpuOf(gpu: string | Gpu): Gpu {
+  if (typeof gpu === "string") return { vram: gpu }
+  const isModelAlone = gpu.model !== undefined && gpu.count === undefined && gpu.vram === undefined
+  return isModelAlone ? { ...gpu, count: 1 } : gpu
+}

@@ -1,0 +1,50 @@
+import type { KubeClient } from "../kube/client.ts"
+import type { ApiObject, Resource } from "../kube/resource.ts"
+import type { IndexFunction, Store } from "../kube/store.ts"
+
+/** Name of the index by namespace, which every cache of a namespaced kind has. */
+export const NAMESPACE_INDEX = "namespace"
+
+/** The index by namespace. */
+export const byNamespace: IndexFunction<ApiObject> = ({ metadata }) => [metadata.namespace ?? ""]
+
+/** The cache is known to be behind the API server: what it doesn't have may exist. Try again shortly. */
+export class CacheBehind extends Error {
+  override readonly name = "CacheBehind"
+}
+
+export interface Cached<T extends ApiObject> {
+  client: Pick<KubeClient, "list">
+  resource: Resource<T>
+  /** Has NAMESPACE_INDEX. */
+  store: Store<T>
+}
+
+const LIST_TIMEOUT_SECONDS = 5
+const PATIENCE_MS = 2000
+
+/**
+ * Looks into the cache, and on a miss again once the cache shows everything that the API server had at that moment
+ * (another replica may just have made it). Up to date means: the API server's resourceVersion is reached, or the
+ * namespace has as many objects in both (versions alone would make a miss wait for the next bookmark).
+ * @throws CacheBehind when that takes longer than 2 s; KubeError when the API server is away
+ */
+export async function findOrCatchUp<T extends ApiObject, Found>(
+  { client, resource, store }: Cached<T>,
+  namespace: string,
+  find: () => Found | undefined,
+): Promise<Found | undefined> {
+  const found = find()
+  if (found !== undefined) return found
+  const { items, metadata } = await client.list(resource, { namespace, limit: 1, timeoutSeconds: LIST_TIMEOUT_SECONDS })
+  const more = metadata.continue ? metadata.remainingItemCount : 0
+  const total = more === undefined ? undefined : items.length + more
+  const upToDate = (): boolean =>
+    store.reached(metadata.resourceVersion) || store.byIndex(NAMESPACE_INDEX, namespace).length === total
+  try {
+    await store.waitUntil(() => find() !== undefined || upToDate(), AbortSignal.timeout(PATIENCE_MS))
+  } catch (cause) {
+    throw new CacheBehind(`the cache of ${resource.plural} is behind the API server`, { cause })
+  }
+  return find()
+}

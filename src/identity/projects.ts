@@ -1,0 +1,65 @@
+import { PROJECT, type StoredProject } from "../apis/project.ts"
+import type { KubeClient } from "../kube/client.ts"
+import { isNotFound } from "../kube/errors.ts"
+import { resourceOf } from "../kube/resource.ts"
+import type { Store } from "../kube/store.ts"
+import type { ProjectScope } from "./principal.ts"
+
+export const PROJECTS = resourceOf<StoredProject>(PROJECT)
+
+/** What a host says about the project: a label, none (a host such as localhost or an IP), or something impossible. */
+export type HostLabel = { kind: "project"; name: string } | { kind: "none" } | { kind: "invalid" }
+
+const DNS_LABEL = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/
+
+/** The project label of `<project>.<baseDomain>`; host names are case-insensitive, a final dot is allowed. */
+export function hostLabel(hostname: string, baseDomain: string): HostLabel {
+  const host = hostname.toLowerCase().replace(/\.$/, "")
+  const suffix = `.${baseDomain.toLowerCase()}`
+  if (!host.endsWith(suffix)) return { kind: "none" }
+  const name = host.slice(0, -suffix.length)
+  return DNS_LABEL.test(name) && name.length <= 40 ? { kind: "project", name } : { kind: "invalid" }
+}
+
+export interface ProjectDirectoryOptions {
+  client: Pick<KubeClient, "get">
+  store: Store<StoredProject>
+  /** Projects are the host names one label below it. */
+  baseDomain: string
+  /** Project of hosts without a project label; none: such hosts have no project. */
+  defaultProject?: string | undefined
+}
+
+/** Finds the project that a request is for. */
+export class ProjectDirectory {
+  readonly #options: ProjectDirectoryOptions
+
+  constructor(options: ProjectDirectoryOptions) {
+    this.#options = options
+  }
+
+  /** The project of a host; undefined when it has none. Throws KubeError when the API server is away. */
+  async find(hostname: string): Promise<ProjectScope | undefined> {
+    const label = hostLabel(hostname, this.#options.baseDomain)
+    const name = label.kind === "project" ? label.name : this.#options.defaultProject
+    if (label.kind === "invalid" || name === undefined) return undefined
+    const project = this.#options.store.get({ name }) ?? (await this.#read(name))
+    return project === undefined ? undefined : scopeOf(project)
+  }
+
+  /** Another replica may just have made it: the cache has the last word on no absence. */
+  async #read(name: string): Promise<StoredProject | undefined> {
+    try {
+      return await this.#options.client.get(PROJECTS, { name })
+    } catch (error) {
+      if (isNotFound(error)) return undefined
+      throw error
+    }
+  }
+}
+
+/** A project's namespace is what its controller recorded; before that what the Project asks for, or its own name. */
+export function scopeOf({ metadata, spec, status }: StoredProject): ProjectScope {
+  const namespace = status?.namespace ?? spec.namespace ?? metadata.name
+  return { id: metadata.name, organizationId: spec.organization, namespace }
+}
