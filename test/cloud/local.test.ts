@@ -240,6 +240,24 @@ describe("local cloud", () => {
       expect(await find(asked.name)).toEqual(gone)
     })
 
+    it("ends the command of a killed agent, which runs in a session of its own", async () => {
+      const asked = spec()
+      await openAt(dataDir, { agentCommand: [process.execPath, join(import.meta.dirname, "process-agent.ts")] }).launch(
+        asked,
+      )
+      const pidIn = async (file: string) => {
+        const text = await read(asked.name, join("work", file))
+        expect(text).toMatch(/\n$/)
+        return Number(text)
+      }
+      const pids = await eventually(async () => [await pidIn("outer"), await pidIn("inner")])
+      await read(asked.name, "process.json")
+      expect(await running(pids)).toEqual(pids)
+      process.kill((await identity(asked.name)).pid, "SIGKILL")
+      await inState(asked.name, "terminated")
+      expect(await running(pids)).toEqual([])
+    })
+
     it("dates the end of a VM that died unseen by its last sign of life", async () => {
       const asked = spec({ exitAfterMs: 0 })
       await up(asked)

@@ -174,7 +174,7 @@ export function digest(spec: LaunchSpec): string {
 }
 
 /** The file's content as the schema says, or undefined when there is none. */
-async function readJson<T extends Type.TSchema>(path: string, schema: T): Promise<Static<T> | undefined> {
+export async function readJson<T extends Type.TSchema>(path: string, schema: T): Promise<Static<T> | undefined> {
   const text = await readIfThere(path)
   if (text === undefined) return undefined
   try {

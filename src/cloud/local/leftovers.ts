@@ -1,14 +1,25 @@
-import type { VmFolder } from "./folder.ts"
-import { readProcessTable, signal, treeOf } from "./processes.ts"
+import { join } from "node:path"
+import Type from "typebox"
+import { readJson, type VmFolder } from "./folder.ts"
+import { type ProcessIdentity, readProcessTable, signal, treeOf } from "./processes.ts"
+
+/** The leader of the process group that a command runs in, as the agent's process runtime keeps it on its disk. */
+const GROUP_FILE = "process.json"
+const GroupSchema = Type.Object({ group: Type.Integer(), identity: Type.String() })
 
 /**
- * Kills every process of a VM: its agent, if it lives, and whatever stems from it. True when there was any: they are
- * gone only when a later call returns false.
+ * Kills every process of a VM: its agent, if it lives, the command that the agent has started without a container, and
+ * whatever stems from them. True when there was any: they are gone only when a later call returns false.
  */
 export async function killLeftovers(folder: VmFolder): Promise<boolean> {
-  const agent = await folder.process()
-  if (typeof agent !== "object") return false
-  const processes = treeOf(agent, await readProcessTable())
+  const leaders = [await folder.process(), await recordedGroup(folder)].filter((each) => typeof each === "object")
+  const table = await readProcessTable()
+  const processes = leaders.flatMap((leader) => treeOf(leader, table))
   for (const { pid } of processes) signal(pid, "SIGKILL")
   return processes.length > 0
+}
+
+async function recordedGroup({ disk }: VmFolder): Promise<ProcessIdentity | undefined> {
+  const record = await readJson(join(disk, GROUP_FILE), GroupSchema)
+  return record && { pid: record.group, startedAt: record.identity }
 }

@@ -21,13 +21,9 @@ export interface LocalCloudOptions {
   clock: Clock
   /** Socket of the Docker engine that agents use, where there is one. */
   dockerSocket?: string
-  /** $PATH of agents and of commands that run without a container. Default: the system's usual folders. */
-  path?: string
   /** Told when a VM can't be ended for now; it stays `terminating` and is tried again. */
   onError: (error: CloudError) => void
 }
-
-const USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/homebrew/bin"
 
 /** What a Launch may be called: it names a folder. */
 const NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/
@@ -79,7 +75,7 @@ export class LocalCloud implements Cloud {
         throw new InvalidRequestError("LaunchNameTaken", message)
       }
       if (observed.facts.power !== "off") return show(observed)
-      await powerOn(folder, { command: this.#options.agentCommand, path: this.#options.path ?? USUAL_PATH })
+      await powerOn(folder, this.#options)
       return show((await this.#observe(folder)) ?? observed)
     } catch (error) {
       if (error instanceof CloudError) throw error

@@ -4,10 +4,10 @@ import { promisify } from "node:util"
 
 const run = promisify(execFile)
 
-/** Names one process for good: a pid alone may be given to another process later. */
+/** Names one process for good, in the agent's notation too: a pid alone may be given to another process later. */
 export interface ProcessIdentity {
   pid: number
-  /** When it started, in the system's own notation; only compared for equality. */
+  /** Linux: id of the boot, a slash, clock ticks since then. Elsewhere: what ps says. Only compared for equality. */
   startedAt: string
 }
 
@@ -36,7 +36,7 @@ export const PRINT_IDENTITY = `echo $$; cat ${BOOT_ID} /proc/$$/stat 2>/dev/null
 export function parseIdentity(text: string): ProcessIdentity | undefined {
   const [pid, second, third] = text.split("\n").map((line) => line.trim())
   if (!pid || !second || !text.endsWith("\n")) return undefined
-  if (third) return { pid: Number(pid), startedAt: `${second}:${parseStat(Number(pid), third)?.startedAt}` }
+  if (third) return { pid: Number(pid), startedAt: `${second}/${parseStat(Number(pid), third)?.startedAt}` }
   return { pid: Number(pid), startedAt: second }
 }
 
@@ -85,7 +85,7 @@ async function fromProc(): Promise<ProcessEntry[]> {
   )
   return entries
     .filter((entry) => entry !== undefined)
-    .map((entry) => ({ ...entry, startedAt: `${bootId}:${entry.startedAt}` }))
+    .map((entry) => ({ ...entry, startedAt: `${bootId}/${entry.startedAt}` }))
 }
 
 async function readStat(path: string): Promise<string> {
