@@ -4,6 +4,7 @@ import type { Fault } from "./fault.ts"
 import { faultOf } from "./fault.ts"
 import type { KindDefinition } from "./kind.ts"
 import { API_VERSION } from "./meta.ts"
+import { withoutNulls } from "./nulls.ts"
 import { ALLOWED, SENSITIVE } from "./schema.ts"
 
 export type { Fault } from "./fault.ts"
@@ -66,7 +67,7 @@ export function faultsOf(schema: TSchema, value: unknown): Fault[] {
 export function faultsOfObject(kind: KindDefinition, object: unknown): Fault[] {
   const schema = objectSchemas.get(kind) ?? objectSchemaOf(kind)
   objectSchemas.set(kind, schema)
-  return faultsOf(schema, object)
+  return faultsOf(schema, withoutNulls(schema, object, "fieldsAndMaps"))
 }
 
 function compile(schema: TSchema): ValidateFunction {

@@ -1,0 +1,65 @@
+import { describe, expect, test } from "vitest"
+import { resourceOf } from "../../src/kube/resource.ts"
+import type { Cases, Corpus } from "./corpus.ts"
+import { JOBS } from "./job.ts"
+import { LAUNCHES } from "./launch.ts"
+import { API_KEYS, CONNECTIONS, CRON_JOBS, ORGANIZATIONS, PROJECTS } from "./others.ts"
+import { type AnyObject, judges, type Parts } from "./server.ts"
+
+const CORPORA = [JOBS, CRON_JOBS, CONNECTIONS, API_KEYS, LAUNCHES, ORGANIZATIONS, PROJECTS]
+
+const GOOD = { server: undefined, validator: undefined }
+const BAD = { server: expect.any(String), validator: expect.any(String) }
+const REFUSED_BY_RULE = { server: expect.any(String), validator: undefined }
+
+type Expected = typeof GOOD | typeof BAD | typeof REFUSED_BY_RULE
+
+describe.each(CORPORA.map((corpus) => [corpus.kind.kind, corpus] as const))("%s", (_, corpus: Corpus) => {
+  const { kind, base } = corpus
+  const judge = judges("corpus")
+
+  function testSpecs(cases: Cases | undefined, expected: Expected): void {
+    if (cases === undefined) return
+    test.each(Object.entries(cases))("%s", async (_, fields) => {
+      const parts: Parts = { spec: { ...base, ...fields } }
+      expect({ server: await judge.server(kind, parts), validator: judge.validator(kind, parts) }).toEqual(expected)
+    })
+  }
+
+  function testMetadata(cases: Cases | undefined, expected: Expected): void {
+    if (cases === undefined) return
+    test.each(Object.entries(cases))("%s", async (_, metadata) => {
+      const parts: Parts = { metadata, spec: base }
+      expect({ server: await judge.server(kind, parts), validator: judge.validator(kind, parts) }).toEqual(expected)
+    })
+  }
+
+  describe("good", () => {
+    testSpecs(corpus.good, GOOD)
+    testMetadata(corpus.goodMetadata, GOOD)
+  })
+
+  describe("bad", () => testSpecs(corpus.bad, BAD))
+
+  describe.skipIf(!corpus.refusedByRule && !corpus.refusedMetadata)("refused by the API server's rules alone", () => {
+    testSpecs(corpus.refusedByRule, REFUSED_BY_RULE)
+    testMetadata(corpus.refusedMetadata, REFUSED_BY_RULE)
+  })
+
+  const { status } = corpus
+  describe.skipIf(!status)("status", () => {
+    const name = "corpus-status"
+    const judgeStatus = async (fields: Readonly<Record<string, unknown>>) => {
+      const written = judge.object(kind, { metadata: { name }, spec: base })
+      const stored = await judge.client.apply(resourceOf<AnyObject>(kind), written)
+      const object = { metadata: stored.metadata, spec: base, status: { ...status?.base, ...fields } }
+      return { server: await judge.serverStatus(kind, object), validator: judge.validator(kind, object) }
+    }
+    test.each(Object.entries(status?.good ?? {}))("good: %s", async (_, fields) => {
+      expect(await judgeStatus(fields)).toEqual(GOOD)
+    })
+    test.each(Object.entries(status?.bad ?? {}))("bad: %s", async (_, fields) => {
+      expect(await judgeStatus(fields)).toEqual(BAD)
+    })
+  })
+})
