@@ -23,7 +23,7 @@ declare module "vitest" {
 /** Starts the one control plane that all suites of this run share; vitest calls what it returns at the end. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const search: SearchOptions = {
-    assetsDir: process.env["KUBEBUILDER_ASSETS"],
+    assetsDir: process.env["KUBEBUILDER_ASSETS"] || undefined,
     cacheDir: cacheDirectory(process.env["XDG_CACHE_HOME"]),
     report: (line) => console.log(`control plane: ${line}`),
   }

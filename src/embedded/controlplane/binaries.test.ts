@@ -10,7 +10,7 @@ import { promisify } from "node:util"
 import { beforeEach, describe, expect, it, onTestFinished, vi } from "vitest"
 import { findBinaries, findKubectl } from "./binaries.ts"
 import { findDigest, officialRelease } from "./download.ts"
-import { currentPlatform, ETCD_VERSION, KUBERNETES_VERSION, SERVERS } from "./programs.ts"
+import { currentPlatform, ETCD_VERSION, KUBERNETES_VERSION, SERVERS, WORKSHOP_PREFIX } from "./programs.ts"
 
 const run = promisify(execFile)
 const { os, arch } = currentPlatform()
@@ -92,6 +92,8 @@ describe("findBinaries", () => {
 
   it.runIf(os === "linux")("downloads what is published, once, and then takes it from the cache", async () => {
     const options = { cacheDir: join(scratch, "cache"), report, origins: await serve(await releases()) }
+    const abandoned = join(cached(), `${WORKSHOP_PREFIX}abandoned`)
+    await writeProgram(join(abandoned, "etcd"), "half of it")
     const both = await Promise.all([findBinaries(options), findBinaries(options)])
     for (const name of SERVERS) {
       expect(await readFile(both[0][name], "utf8")).toBe(`this is ${name}`)

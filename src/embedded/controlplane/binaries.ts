@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process"
 import { constants } from "node:fs"
-import { access } from "node:fs/promises"
+import { access, readdir, rm } from "node:fs/promises"
 import { join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
 import { promisify } from "node:util"
@@ -14,6 +14,7 @@ import {
   type ProgramName,
   type Report,
   SERVERS,
+  WORKSHOP_PREFIX,
 } from "./programs.ts"
 
 const run = promisify(execFile)
@@ -75,11 +76,20 @@ async function fillCache(names: readonly ProgramName[], options: SearchOptions):
   if ((await missingIn(directory, names)).length === 0) return directory
   const lock = await waitForLock(join(directory, ".lock"), options.report)
   try {
+    await removeHalfMade(directory)
     await obtain(await missingIn(directory, names), directory, options)
   } finally {
     lock.release()
   }
   return directory
+}
+
+/** Removes what a killed download or build has left; nobody else works here, as the lock is held. */
+async function removeHalfMade(directory: string): Promise<void> {
+  for (const name of await readdir(directory)) {
+    if (!name.startsWith(WORKSHOP_PREFIX)) continue
+    await rm(join(directory, name), { recursive: true, force: true })
+  }
 }
 
 async function obtain(names: readonly ProgramName[], directory: string, options: SearchOptions): Promise<void> {

@@ -4,7 +4,14 @@ import { chmod, mkdir, mkdtemp, open, rename, rm } from "node:fs/promises"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { EnvHttpProxyAgent, fetch } from "undici"
-import { ETCD_VERSION, KUBERNETES_VERSION, type Platform, type ProgramName, type Report } from "./programs.ts"
+import {
+  ETCD_VERSION,
+  KUBERNETES_VERSION,
+  type Platform,
+  type ProgramName,
+  type Report,
+  WORKSHOP_PREFIX,
+} from "./programs.ts"
 
 const run = promisify(execFile)
 
@@ -90,7 +97,7 @@ export function findDigest(document: string, file: string, algorithm: "sha256" |
  */
 export async function download(name: ProgramName, release: Release, directory: string, report: Report): Promise<void> {
   await mkdir(directory, { recursive: true })
-  const workshop = await mkdtemp(join(directory, ".download-"))
+  const workshop = await mkdtemp(join(directory, WORKSHOP_PREFIX))
   const dispatcher = new EnvHttpProxyAgent({
     connect: { timeout: CONNECT_TIMEOUT_MS },
     headersTimeout: IDLE_TIMEOUT_MS,

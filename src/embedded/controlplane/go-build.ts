@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rename, rm, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { createInterface } from "node:readline"
 import { promisify } from "node:util"
-import { ETCD_VERSION, KUBERNETES_VERSION, type ProgramName, type Report } from "./programs.ts"
+import { ETCD_VERSION, KUBERNETES_VERSION, type ProgramName, type Report, WORKSHOP_PREFIX } from "./programs.ts"
 
 const run = promisify(execFile)
 
@@ -37,7 +37,7 @@ interface Build {
 export async function buildWithGo(names: readonly ProgramName[], directory: string, report: Report): Promise<void> {
   const version = await goVersion()
   await mkdir(directory, { recursive: true })
-  const workshop = await mkdtemp(join(directory, ".go-build-"))
+  const workshop = await mkdtemp(join(directory, WORKSHOP_PREFIX))
   try {
     const output = join(workshop, "out")
     await mkdir(output)

@@ -18,6 +18,9 @@ export type ProgramName = ServerName | "kubectl"
 /** Absolute paths of the servers' executables. */
 export type Binaries = Readonly<Record<ServerName, string>>
 
+/** Starts the name of a directory, beside the programs, in which one is being made. */
+export const WORKSHOP_PREFIX = ".making-"
+
 /** Takes one plain line of progress, without its newline. */
 export type Report = (line: string) => void
 

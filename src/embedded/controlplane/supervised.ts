@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { closeSync, openSync } from "node:fs"
-import { mkdir, open, readFile, rename, rm, writeFile } from "node:fs/promises"
+import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { createInterface } from "node:readline"
 import type { Readable, Writable } from "node:stream"
@@ -11,7 +11,6 @@ import { isRunning, type ProcessRecord, parseRecord, recordOf } from "./process-
 export const STOP_GRACE_SECONDS = 10
 
 const LOG_TAIL_LINES = 15
-const LOG_TAIL_BYTES = 16 * 1024
 const LEFTOVER_POLL_MS = 100
 
 /**
@@ -155,13 +154,10 @@ async function rotate(path: string): Promise<void> {
 }
 
 async function tail(path: string): Promise<string> {
-  const file = await open(path, "r")
   try {
-    const { size } = await file.stat()
-    const start = Math.max(0, size - LOG_TAIL_BYTES)
-    const { buffer, bytesRead } = await file.read({ buffer: Buffer.alloc(LOG_TAIL_BYTES), position: start })
-    return buffer.toString("utf8", 0, bytesRead).trimEnd().split("\n").slice(-LOG_TAIL_LINES).join("\n")
-  } finally {
-    await file.close()
+    const log = await readFile(path, "utf8")
+    return log.trimEnd().split("\n").slice(-LOG_TAIL_LINES).join("\n")
+  } catch (error) {
+    return `(${path} can't be read: ${error instanceof Error ? error.message : String(error)})`
   }
 }
