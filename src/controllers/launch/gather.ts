@@ -33,7 +33,14 @@ export async function gather(
 async function jobState(launch: StoredLaunch, options: LaunchControllerOptions): Promise<LaunchObservation["job"]> {
   const job = options.jobs.store.getByUid(launch.spec.job.uid) ?? (await liveJob(launch, options))
   if (job === undefined) return "gone"
+  if (isRefusalNoted(launch, job)) return "recorded"
   return isTerminal(job.status?.phase) && job.status?.cost?.actualUsd !== undefined ? "recorded" : "alive"
+}
+
+/** A job that waits for long is refused often: once it has gone on, a Launch that never had a VM tells it nothing more. */
+function isRefusalNoted(launch: StoredLaunch, job: StoredJob): boolean {
+  const { count = 0, current } = job.status?.launches ?? {}
+  return launch.status?.phase === "refused" && count >= launch.spec.number && current !== launch.metadata.name
 }
 
 /** A cache that lacks the Job may be late: only the API server's word makes a Job gone. */

@@ -1,0 +1,118 @@
+import type { StoredJob } from "../../apis/job.ts"
+import type { StoredLaunch } from "../../apis/launch.ts"
+import { keyOf } from "../../apis/meta.ts"
+import type { Change } from "../../kube/store.ts"
+import {
+  Controller,
+  type ReconcileContext,
+  type ReconcileResult,
+  type Source,
+  watches,
+} from "../../runtime/controller.ts"
+import { adopt } from "./actions/adopt.ts"
+import { createLaunch } from "./actions/create-launch.ts"
+import { deleteJob } from "./actions/delete-job.ts"
+import { dropFinalizer } from "./actions/drop-finalizer.ts"
+import { endLaunch } from "./actions/end-launch.ts"
+import { writeStatus } from "./actions/write-status.ts"
+import { decide, type JobAction, type JobDecision } from "./decide.ts"
+import type { JobControllerOptions } from "./dependencies.ts"
+import { gather } from "./gather.ts"
+import { LaunchLedger } from "./ledger.ts"
+import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
+
+export type { JobControllerOptions, Payers } from "./dependencies.ts"
+
+/** Makes the controller that owns a Job's whole life, its deletion included. */
+export function createJobController(options: JobControllerOptions): Controller {
+  const reconciler = new JobReconciler(options)
+  return new Controller({
+    name: "job",
+    reconcile: (key, context) => reconciler.reconcile(key, context),
+    sources: sourcesOf(options),
+    logger: options.logger,
+    clock: options.clock,
+    workers: options.workers ?? 8,
+  })
+}
+
+function sourcesOf({ jobs, launches, connections }: JobControllerOptions): Source[] {
+  const sources = [watches(jobs), watches(launches, jobOf)]
+  if (connections === undefined) return sources
+  const waiting = (namespace: string | undefined) =>
+    jobs.store
+      .list()
+      .filter((job) => job.metadata.namespace === namespace && job.status?.phase === "queued")
+      .map(keyOf)
+  return [...sources, watches(connections, ({ old, current }) => waiting((current ?? old)?.metadata.namespace))]
+}
+
+function jobOf({ old, current }: Change<StoredLaunch>): string[] {
+  const job = (current ?? old)?.spec.job
+  return job === undefined ? [] : [`${job.namespace}/${job.name}`]
+}
+
+class JobReconciler {
+  readonly #options: JobControllerOptions
+  readonly #settings: JobSettings
+  readonly #ledger: LaunchLedger
+
+  constructor(options: JobControllerOptions) {
+    this.#options = options
+    this.#settings = { ...JOB_DEFAULTS, ...options.settings }
+    this.#ledger = new LaunchLedger(options.launches.store, options.clock)
+  }
+
+  async reconcile(key: string, context: ReconcileContext): Promise<ReconcileResult> {
+    const job = this.#options.jobs.store.getByKey(key)
+    if (job === undefined) return {}
+    const observed = await gather(job, this.#options, this.#ledger, this.#settings)
+    const decision = decide(job, observed, this.#options.clock.now(), this.#settings)
+    // Counted before anything is awaited: the next job that looks for a place must find this one taken.
+    for (const action of decision.actions) if (action.do === "createLaunch") this.#ledger.reserve(action.launch)
+    return this.#carryOut(job, decision, context)
+  }
+
+  async #carryOut(job: StoredJob, decision: JobDecision, context: ReconcileContext): Promise<ReconcileResult> {
+    const left = [...decision.actions]
+    let current = job
+    try {
+      for (let action = left[0]; action !== undefined; action = left[0]) {
+        context.signal.throwIfAborted()
+        const next = await this.#act(current, action, context)
+        if (next === undefined) return { requeueAfter: 0 }
+        current = next
+        left.shift()
+      }
+    } finally {
+      // The first one left was tried, and has itself seen to what became of it.
+      for (const action of left.slice(1)) if (action.do === "createLaunch") this.#ledger.release(action.launch)
+    }
+    for (const note of decision.events) this.#options.recorder.record(current, note)
+    return decision.requeueAfter === undefined ? {} : { requeueAfter: decision.requeueAfter }
+  }
+
+  /** Returns the Job as it is now; undefined when all must be decided anew. */
+  async #act(job: StoredJob, action: JobAction, context: ReconcileContext): Promise<StoredJob | undefined> {
+    const options = this.#options
+    switch (action.do) {
+      case "adopt":
+        return adopt(job, action.labels, options, context)
+      case "createLaunch": {
+        const isNew = await createLaunch(action.launch, { options, ledger: this.#ledger, context })
+        return isNew ? job : undefined
+      }
+      case "writeStatus":
+        return writeStatus(job, action.status, options, context)
+      case "endLaunch":
+        await endLaunch(action.launch, options, context)
+        return job
+      case "deleteJob":
+        await deleteJob(job, options, context)
+        return job
+      case "dropFinalizer":
+        await dropFinalizer(job, options, context)
+        return job
+    }
+  }
+}

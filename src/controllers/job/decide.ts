@@ -1,0 +1,265 @@
+import { secondsBetween } from "../../apis/clock.ts"
+import { isTerminal, JOB_FINALIZER, JobReason, type JobStatus, type StoredJob } from "../../apis/job.ts"
+import { mirroredLabels } from "../../apis/labels.ts"
+import { type Finish, isOver, type Launch, type StoredLaunch } from "../../apis/launch.ts"
+import { ANNOTATIONS } from "../../apis/meta.ts"
+import type { EventNote } from "../../kube/events.ts"
+import { eventsOf } from "./events.ts"
+import { bootDeadline, countOutcomes, newest, outcomeOf } from "./history.ts"
+import { type InstallationFacts, launchObject } from "./launch-object.ts"
+import type { Market } from "./market.ts"
+import { place } from "./place.ts"
+import type { JobSettings } from "./settings.ts"
+import { nextStatus, type Verdict, writeAfter } from "./status.ts"
+
+/** Everything that a decision on a Job is made from, besides the Job itself. */
+export interface JobObservation {
+  /** The job's own Launches; the one that its status names is among them unless it is gone by a live read. */
+  launches: readonly StoredLaunch[]
+  /** Reckoned from what has been read already, and only when a place is looked for. */
+  market: () => Market
+  installation: InstallationFacts
+}
+
+/** What is to be done, in this order. */
+export type JobAction =
+  /** Write the finalizer, the uid that it stands for, and the mirrored labels. */
+  | { do: "adopt"; labels: Record<string, string> }
+  | { do: "createLaunch"; launch: Launch }
+  | { do: "writeStatus"; status: JobStatus }
+  | { do: "endLaunch"; launch: StoredLaunch }
+  | { do: "deleteJob" }
+  | { do: "dropFinalizer" }
+
+export interface JobDecision {
+  /** What the status is or becomes; it is written only when an action says so. */
+  status: JobStatus
+  actions: JobAction[]
+  /** Told once the actions are done. */
+  events: EventNote[]
+  requeueAfter?: number
+}
+
+/** What a job's phases have come to, and what follows from it. */
+interface Step {
+  verdict: Verdict
+  create?: Launch
+  end?: readonly StoredLaunch[]
+  requeueAfter?: number
+}
+
+/**
+ * What is to be done about a Job now: the table of its life, pure. A terminal job stays as it is for ever; `cancelled`
+ * counts before whatever the VM reports; a new Launch is made only when all earlier ones are over by the cloud's word.
+ */
+export function decide(job: StoredJob, observed: JobObservation, now: Date, settings: JobSettings): JobDecision {
+  if (job.metadata.deletionTimestamp !== undefined) return decideDeletion(job, observed)
+  if (isTerminal(job.status?.phase)) return decideEnded(job, observed, now, settings)
+  const step = decideStep(job, observed, now, settings)
+  const status = nextStatus(job, { launches: observed.launches, verdict: step.verdict, now, settings })
+  return toDecision(job, step, { status, launches: observed.launches, now, settings })
+}
+
+/** The VMs go first, then the Job: its finalizer is dropped when nothing runs any more. */
+function decideDeletion(job: StoredJob, { launches }: JobObservation): JobDecision {
+  const status = job.status ?? {}
+  const alive = launches.filter((launch) => !isOver(launch))
+  if (alive.length > 0) return { status, actions: endAll(alive), events: [] }
+  const isKept = job.metadata.finalizers?.includes(JOB_FINALIZER) ?? false
+  return { status, actions: isKept ? [{ do: "dropFinalizer" }] : [], events: [] }
+}
+
+/** An ended job is followed until its VM is gone and its cost is final, then kept for its time. */
+function decideEnded(job: StoredJob, { launches }: JobObservation, now: Date, settings: JobSettings): JobDecision {
+  const status = nextStatus(job, { launches, verdict: undefined, now, settings })
+  const actions = endAll(launches.filter((launch) => !isOver(launch)))
+  const after = writeAfter(job.status, status, launches, { now, settings })
+  if (after === 0) actions.unshift({ do: "writeStatus", status })
+  const events = after === 0 ? eventsOf(job, status, { launches }) : []
+  if (launches.some((launch) => !isOver(launch))) {
+    return { status, actions, events, ...(after !== undefined && after > 0 && { requeueAfter: after }) }
+  }
+  const kept = job.spec.ttlSecondsAfterFinished ?? settings.ttlSeconds
+  const left = kept - secondsBetween(status.completionTime ?? job.metadata.creationTimestamp, now)
+  if (left > 0) return { status, actions, events, requeueAfter: left }
+  return { status, actions: [...actions, { do: "deleteJob" }], events }
+}
+
+/** Launches that are to be ended and haven't been told. One whose agent has finished ends by itself. */
+function endAll(launches: readonly StoredLaunch[]): JobAction[] {
+  return launches
+    .filter((launch) => launch.spec.ended !== true && launch.status?.agent?.finish === undefined)
+    .map((launch) => ({ do: "endLaunch", launch }))
+}
+
+function decideStep(job: StoredJob, observed: JobObservation, now: Date, settings: JobSettings): Step {
+  if (job.spec.cancelled === true) {
+    return {
+      verdict: { phase: "cancelled", reason: JobReason.Cancelled, message: "cancelled on request" },
+      end: observed.launches,
+    }
+  }
+  if (isCopy(job)) return held(job)
+  const launch = newest(observed.launches)
+  const outcome = launch === undefined ? undefined : outcomeOf(launch)
+  if (launch !== undefined && outcome?.kind === "finished") return concluded(outcome.finish, observed.launches)
+  if (launch !== undefined && outcome?.kind === "live") return decideLive(job, launch, now, settings)
+  return decideQueued(job, observed, now, settings)
+}
+
+/** Whether the Job is a copy (restored by a backup tool, or applied from an export) of one that was run already. */
+function isCopy(job: StoredJob): boolean {
+  const recorded = job.metadata.annotations?.[ANNOTATIONS.recordedUid]
+  return recorded !== undefined && recorded !== job.metadata.uid
+}
+
+function held(job: StoredJob): Step {
+  const recorded = job.metadata.annotations?.[ANNOTATIONS.recordedUid]
+  const message =
+    `this is a copy of the Job with the uid ${recorded}, which was run already, so it is held. ` +
+    `To run it all the same, remove its annotation ${ANNOTATIONS.recordedUid}`
+  return { verdict: { phase: "queued", reason: JobReason.Held, message } }
+}
+
+/** The agent has said how the container, or what stands before it, ended. */
+function concluded(finish: Finish, launches: readonly StoredLaunch[]): Step {
+  const { reason, exitCode, time } = finish
+  const isSuccess = reason === "Succeeded"
+  const code = exitCode === undefined ? "" : ` (exit code ${exitCode})`
+  const message = finish.message ?? (isSuccess ? `the container succeeded${code}` : `the container failed${code}`)
+  const phase = isSuccess ? "succeeded" : "failed"
+  return { verdict: { phase, reason, message, finishTime: time }, end: launches }
+}
+
+/** The VM boots or the container runs: in time, or not. */
+function decideLive(job: StoredJob, launch: StoredLaunch, now: Date, settings: JobSettings): Step {
+  const startTime = launch.status?.agent?.startTime
+  if (startTime === undefined) return decideBooting(job, launch, now)
+  const limit = (job.spec.timeoutSeconds ?? settings.timeoutSeconds) + settings.timeoutGraceSeconds
+  const left = limit - secondsBetween(job.status?.startTime ?? startTime, now)
+  if (left > 0) {
+    const message = `the container runs on ${launch.status?.vm?.id ?? launch.metadata.name}`
+    return { verdict: { phase: "running", reason: JobReason.Started, message }, requeueAfter: left + 1 }
+  }
+  return { verdict: deadlineExceeded(job, settings), end: [launch] }
+}
+
+function decideBooting(job: StoredJob, launch: StoredLaunch, now: Date): Step {
+  const left = secondsBetween(now, bootDeadline(launch))
+  if (left > 0) {
+    const isKnown = job.status?.phase === "booting" && job.status.launches?.current === launch.metadata.name
+    const message = (isKnown && job.status?.message) || `launch ${launch.spec.number} gets its VM ready`
+    return { verdict: { phase: "booting", reason: JobReason.Booting, message }, requeueAfter: left + 1 }
+  }
+  const message = `launch ${launch.spec.number} had not started the container in ${launch.spec.bootDeadlineSeconds} s: its VM is ended`
+  return { verdict: { phase: "queued", reason: JobReason.BootDeadlineExceeded, message }, end: [launch] }
+}
+
+function deadlineExceeded(job: StoredJob, settings: JobSettings): Verdict {
+  const timeout = job.spec.timeoutSeconds ?? settings.timeoutSeconds
+  return { phase: "failed", reason: JobReason.DeadlineExceeded, message: `not done within its timeout of ${timeout} s` }
+}
+
+/** There is no VM that may run the container: give up, wait until the last one is gone, or find the next place. */
+function decideQueued(job: StoredJob, observed: JobObservation, now: Date, settings: JobSettings): Step {
+  const { launches } = observed
+  const limit = limitReached(job, launches, settings)
+  if (limit !== undefined) return { verdict: limit, end: launches }
+  const timeout = job.spec.timeoutSeconds ?? settings.timeoutSeconds
+  const started = job.status?.startTime
+  const timeoutSeconds = Math.ceil(timeout - (started === undefined ? 0 : secondsBetween(started, now)))
+  if (timeoutSeconds <= 0) return { verdict: deadlineExceeded(job, settings), end: launches }
+  const alive = launches.filter((launch) => !isOver(launch))
+  if (alive.length > 0) {
+    const reason = waitReason(alive)
+    const message = `waits until the VM of launch ${alive.map((launch) => launch.spec.number).join(", ")} is gone`
+    return { verdict: { phase: "queued", reason, message }, end: alive.filter(isBootFailure) }
+  }
+  return placed(job, observed, { now, settings, timeoutSeconds })
+}
+
+function isBootFailure(launch: StoredLaunch): boolean {
+  return outcomeOf(launch).kind === "bootFailed"
+}
+
+function waitReason(alive: readonly StoredLaunch[]): JobReason {
+  const last = newest(alive)
+  const outcome = last === undefined ? undefined : outcomeOf(last)
+  if (outcome?.kind === "lost") return outcome.reason
+  return outcome?.kind === "bootFailed" ? JobReason.BootDeadlineExceeded : JobReason.Queued
+}
+
+/** Whether the job has used up the VMs that it may lose or fail to boot. */
+function limitReached(job: StoredJob, launches: readonly StoredLaunch[], settings: JobSettings): Verdict | undefined {
+  const lost = lostCount(job, launches)
+  if (lost >= settings.maxLost) {
+    const message = `lost ${lost} VMs, which is as many as a job may lose`
+    return { phase: "failed", reason: JobReason.VMLost, message, lost }
+  }
+  const failures = countOutcomes(launches, "bootFailed")
+  if (failures < settings.maxBootFailures) return undefined
+  const message = `${failures} VMs were paid for and never started the container`
+  return { phase: "failed", reason: JobReason.LaunchLimitExceeded, message }
+}
+
+/** VMs lost so far; a Launch that the status names and that is gone altogether is one of them. */
+function lostCount(job: StoredJob, launches: readonly StoredLaunch[]): number {
+  const { lost = 0, current } = job.status?.launches ?? {}
+  const isMissing = current !== undefined && !launches.some((launch) => launch.metadata.name === current)
+  return Math.max(lost + (isMissing ? 1 : 0), countOutcomes(launches, "lost"))
+}
+
+function placed(
+  job: StoredJob,
+  { launches, market, installation }: JobObservation,
+  { now, settings, timeoutSeconds }: { now: Date; settings: JobSettings; timeoutSeconds: number },
+): Step {
+  const found = place(job, market(), now, settings)
+  const lost = lostCount(job, launches)
+  if (found.kind === "noOffer") {
+    return { verdict: { phase: "failed", reason: JobReason.NoOffer, message: found.message, lost } }
+  }
+  if (found.kind === "wait") {
+    const { reason, message, seconds } = found
+    return { verdict: { phase: "queued", reason, message, lost }, requeueAfter: seconds }
+  }
+  const number = Math.max(job.status?.launches?.count ?? 0, newest(launches)?.spec.number ?? 0) + 1
+  const inputs = { number, placement: found.placement, timeoutSeconds }
+  const create = launchObject(job, inputs, installation, settings)
+  const message = `launch ${number}: ${found.why}`
+  const placement = {
+    number,
+    offer: found.placement.offer,
+    connection: found.placement.payer.connection,
+    why: found.why,
+  }
+  return { verdict: { phase: "booting", reason: JobReason.Booting, message, lost, placement }, create }
+}
+
+function toDecision(
+  job: StoredJob,
+  step: Step,
+  context: { status: JobStatus; launches: readonly StoredLaunch[]; now: Date; settings: JobSettings },
+): JobDecision {
+  const { status, launches } = context
+  const actions: JobAction[] = []
+  if (needsAdoption(job)) actions.push({ do: "adopt", labels: mirroredLabels(job.spec.labels) })
+  if (step.create !== undefined) actions.push({ do: "createLaunch", launch: step.create })
+  const after = writeAfter(job.status, status, launches, context)
+  const write: JobAction[] = after === 0 ? [{ do: "writeStatus", status }] : []
+  const end = endAll((step.end ?? []).filter((launch) => !isOver(launch)))
+  // How a job ended is written before its VM is ended; that a VM is ended, before the job counts as waiting again.
+  if (isTerminal(status.phase)) actions.push(...write, ...end)
+  else actions.push(...end, ...write)
+  const waits = [step.requeueAfter, after === 0 ? undefined : after].filter((seconds) => seconds !== undefined)
+  const events =
+    after === 0 ? eventsOf(job, status, { launches, ...(step.create && { number: step.create.spec.number }) }) : []
+  return { status, actions, events, ...(waits.length > 0 && { requeueAfter: Math.min(...waits) }) }
+}
+
+/** A copy is not adopted: its annotation is what tells that it is one. */
+function needsAdoption(job: StoredJob): boolean {
+  if (isCopy(job)) return false
+  const isRecorded = job.metadata.annotations?.[ANNOTATIONS.recordedUid] === job.metadata.uid
+  return !isRecorded || !job.metadata.finalizers?.includes(JOB_FINALIZER)
+}

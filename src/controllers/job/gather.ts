@@ -1,0 +1,73 @@
+import type { StoredJob } from "../../apis/job.ts"
+import { LAUNCH, type StoredLaunch } from "../../apis/launch.ts"
+import { LABELS } from "../../apis/meta.ts"
+import { isNotFound } from "../../kube/errors.ts"
+import { resourceOf } from "../../kube/resource.ts"
+import type { JobObservation } from "./decide.ts"
+import type { JobControllerOptions } from "./dependencies.ts"
+import type { LaunchLedger } from "./ledger.ts"
+import { appraise } from "./market.ts"
+import type { JobSettings } from "./settings.ts"
+
+const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+
+/** Reads all that a decision on this Job is made from. The market is reckoned from the caches, at the moment of asking. */
+export async function gather(
+  job: StoredJob,
+  options: JobControllerOptions,
+  ledger: LaunchLedger,
+  settings: JobSettings,
+): Promise<JobObservation> {
+  const { namespace = "" } = job.metadata
+  return {
+    launches: await launchesOf(job, options),
+    installation: options.installation,
+    market: () => {
+      const now = options.clock.now()
+      const facts = {
+        offers: options.offers.all(),
+        payers: options.payers.of(namespace),
+        launches: ledger.all(),
+        projectLaunches: ledger.ofNamespace(namespace),
+        projectCaps: options.caps?.(namespace),
+        recordedUsd: recordedUsd(namespace, options, now),
+      }
+      return appraise(facts, now, settings)
+    },
+  }
+}
+
+/**
+ * The job's Launches as cached, and by live reads where a late cache could do harm: before the finalizer is dropped
+ * all of them, otherwise the one that the status names.
+ */
+async function launchesOf(job: StoredJob, options: JobControllerOptions): Promise<StoredLaunch[]> {
+  const { uid, deletionTimestamp } = job.metadata
+  const cached = options.launches.store.byIndex("jobUid", uid)
+  const { systemNamespace } = options.installation
+  if (deletionTimestamp !== undefined) {
+    const selector = { namespace: systemNamespace, labelSelector: `${LABELS.jobUid}=${uid}` }
+    return (await options.client.list(LAUNCHES, selector)).items.filter((launch) => launch.spec.job.uid === uid)
+  }
+  const current = job.status?.launches?.current
+  const isEnded = job.status?.cost?.actualUsd !== undefined
+  if (current === undefined || isEnded || cached.some(({ metadata }) => metadata.name === current)) return cached
+  try {
+    return [...cached, await options.client.get(LAUNCHES, { namespace: systemNamespace, name: current })]
+  } catch (error) {
+    if (isNotFound(error)) return cached
+    throw error
+  }
+}
+
+/** What jobs of the project cost that ended this month (UTC) and whose Launches' records are deleted, US dollars. */
+function recordedUsd(namespace: string, options: JobControllerOptions, now: Date): number {
+  const { caps, launches, jobs, settings } = options
+  if ((caps?.(namespace)?.maxMonthlyUsd ?? settings?.caps?.maxMonthlyUsd) === undefined) return 0
+  const month = now.toISOString().slice(0, 7)
+  return jobs.store
+    .list()
+    .filter((job) => job.metadata.namespace === namespace && job.status?.completionTime?.startsWith(month))
+    .filter((job) => launches.store.byIndex("jobUid", job.metadata.uid).length === 0)
+    .reduce((total, job) => total + (job.status?.cost?.actualUsd ?? 0), 0)
+}

@@ -1,0 +1,89 @@
+import { timestamp } from "../../apis/clock.ts"
+import { cutTo } from "../../apis/conditions.ts"
+import type { RefusedOffer } from "../../apis/job.ts"
+import { JobReason } from "../../apis/job.ts"
+import { type Finish, type FinishReason, isOver, type LaunchStatus, type StoredLaunch } from "../../apis/launch.ts"
+
+/** What became of a Launch, as its job sees it. Whether its VM is gone by now is another question: `isOver`. */
+export type Outcome =
+  | { kind: "live" }
+  | { kind: "finished"; finish: Finish }
+  | { kind: "refused"; refusal: NonNullable<LaunchStatus["refusal"]> }
+  | { kind: "lost"; reason: "VMLost" | "Preempted"; message: string; time: string }
+  /** It was ended because its container did not start in time. */
+  | { kind: "bootFailed"; message: string; time: string }
+  /** It was ended before a VM was asked for. */
+  | { kind: "unused" }
+
+/** Ends of the agent's work that say nothing of the job's own: its VM went, or failed under it. */
+const VM_FINISHES: readonly FinishReason[] = ["Stopped", "Preempted", "AgentFailed"]
+
+/**
+ * What became of a Launch of a job that has not ended. What the agent said of the container's end counts before what
+ * happened to its VM. The only reason to end the Launch of such a job is its boot deadline.
+ */
+export function outcomeOf(launch: StoredLaunch): Outcome {
+  const { status, spec } = launch
+  const finish = status?.agent?.finish
+  if (finish !== undefined && !VM_FINISHES.includes(finish.reason)) return { kind: "finished", finish }
+  if (status?.refusal !== undefined) return { kind: "refused", refusal: status.refusal }
+  if (status?.loss !== undefined) {
+    const { reason, message, time } = status.loss
+    return lost(reason === "Preempted" ? "Preempted" : "VMLost", message, time)
+  }
+  if (finish?.reason === "Preempted") {
+    return lost("Preempted", finish.message ?? "the cloud took the VM back", finish.time)
+  }
+  if (isOver(launch) && status?.vm === undefined) return { kind: "unused" }
+  if (spec.ended === true) return bootFailed(launch)
+  if (finish !== undefined) return lost("VMLost", finish.message ?? `the agent gave up: ${finish.reason}`, finish.time)
+  return isOver(launch) ? deleted(launch) : { kind: "live" }
+}
+
+/** Somebody deleted the Launch of a job that still needed it. */
+function deleted({ status, metadata }: StoredLaunch): Outcome {
+  return lost("VMLost", "its Launch was deleted", status?.vm?.terminationTime ?? metadata.creationTimestamp)
+}
+
+function lost(reason: "VMLost" | "Preempted", message: string, time: string): Outcome {
+  return { kind: "lost", reason, message, time }
+}
+
+function bootFailed(launch: StoredLaunch): Outcome {
+  const message = `the container had not started ${launch.spec.bootDeadlineSeconds} s after the launch`
+  return { kind: "bootFailed", message, time: timestamp(bootDeadline(launch)) }
+}
+
+/** When the container of a Launch must have started. */
+export function bootDeadline(launch: StoredLaunch): Date {
+  return new Date(new Date(launch.metadata.creationTimestamp).getTime() + launch.spec.bootDeadlineSeconds * 1000)
+}
+
+/** A job's Launch of the highest number. */
+export function newest(launches: readonly StoredLaunch[]): StoredLaunch | undefined {
+  return launches.reduce<StoredLaunch | undefined>(
+    (latest, launch) => (latest === undefined || launch.spec.number > latest.spec.number ? launch : latest),
+    undefined,
+  )
+}
+
+/** How many of a job's Launches came to this. */
+export function countOutcomes(launches: readonly StoredLaunch[], kind: Outcome["kind"]): number {
+  return launches.filter((launch) => outcomeOf(launch).kind === kind).length
+}
+
+/** What a Launch that came to nothing is remembered by; undefined for any other. */
+export function refusedOffer(launch: StoredLaunch): RefusedOffer | undefined {
+  const outcome = outcomeOf(launch)
+  const { cloud, region, instanceType, provisioning } = launch.spec.offer
+  const offer = { cloud, region, instanceType, provisioning }
+  if (outcome.kind === "refused") {
+    const { class: reason, message, time } = outcome.refusal
+    return { ...offer, reason, message, time }
+  }
+  if (outcome.kind === "bootFailed") {
+    return { ...offer, reason: JobReason.BootDeadlineExceeded, message: outcome.message, time: outcome.time }
+  }
+  if (outcome.kind !== "lost") return undefined
+  return { ...offer, reason: outcome.reason, message: cutTo(outcome.message, 1024), time: outcome.time }
+}

@@ -1,0 +1,89 @@
+import { timestamp } from "../../apis/clock.ts"
+import { JobReason, type StoredJob } from "../../apis/job.ts"
+import { describeOffer, explainChoice, explainExclusions, usd } from "../../router/explain.ts"
+import { requirementsOf } from "../../router/requirements.ts"
+import { type RankedPlacement, type Routing, route } from "../../router/route.ts"
+import type { LaunchPayer, Market } from "./market.ts"
+import type { JobSettings } from "./settings.ts"
+import { roomUnder } from "./spend.ts"
+
+/** What comes of looking for a place. */
+export type PlaceVerdict =
+  | { kind: "placed"; placement: RankedPlacement<LaunchPayer>; why: string }
+  | { kind: "wait"; reason: JobReason; message: string; seconds: number }
+  /** Nothing that any cloud sells will ever do. */
+  | { kind: "noOffer"; message: string }
+
+/** Looks for the cheapest place that fits, is paid for, awake and under the caps. Pure. */
+export function place(job: StoredJob, market: Market, now: Date, settings: JobSettings): PlaceVerdict {
+  const requirements = requirementsOf(job.spec, settings.architectures)
+  const routing = route(requirements, market.offers, {
+    payers: market.payers,
+    resting: market.resting,
+    room: roomUnder(market.caps, market.spending),
+    expectedSeconds: job.spec.timeoutSeconds ?? settings.expectedSeconds,
+    now,
+  })
+  if (routing.offers === 0) {
+    return wait(JobReason.NoCapacity, "the catalogue has no offers yet", settings.capRetrySeconds)
+  }
+  if (routing.fitting === 0) return { kind: "noOffer", message: explainExclusions(routing, requirements) }
+  const [best] = routing.placements
+  const obstacle = hindrance(routing, market, now, settings)
+  if (obstacle !== undefined) return obstacle
+  if (best === undefined) return noCapacity(routing, now)
+  const why = `${explainChoice(routing)}; expected to cost ${usd(best.totalUsd)}`
+  return { kind: "placed", placement: best, why: `${describeOffer(best.offer)}: ${why}` }
+}
+
+function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict {
+  return { kind: "wait", reason, message, seconds }
+}
+
+/** What keeps a job from any place at all, although something fits. */
+function hindrance(
+  routing: Routing<LaunchPayer>,
+  { caps, spending, pausedUntil, rateWaitSeconds }: Market,
+  now: Date,
+  settings: JobSettings,
+): PlaceVerdict | undefined {
+  const { placements, resting, overCaps } = routing
+  if (placements.length + resting.offers + overCaps.offers === 0) {
+    const kinds = routing.unconnected.join(" or ")
+    const message = `${routing.fitting} offers fit, but the project has no Ready connection for them: add one of type ${kinds}`
+    return wait(JobReason.NoConnection, message, settings.connectionRetrySeconds)
+  }
+  if (pausedUntil !== undefined) {
+    const message = `the last ${settings.breakerBoots} VMs never registered: launching is paused`
+    return wait(JobReason.LaunchesPaused, message, secondsUntil(pausedUntil, now))
+  }
+  if (caps.maxVms !== undefined && spending.vms >= caps.maxVms) {
+    return wait(JobReason.CapReached, `the project's cap of ${caps.maxVms} VMs is reached`, settings.capRetrySeconds)
+  }
+  if (placements.length === 0 && resting.offers === 0) {
+    const message = `${capsText(caps)} leaves no room for the cheapest fitting offer (${usd(overCaps.cheapestHourlyUsd ?? 0)}/h)`
+    return wait(JobReason.CapReached, message, settings.capRetrySeconds)
+  }
+  if (rateWaitSeconds > 0) {
+    const message = `the installation's launch rate of ${settings.launchesPerMinute} a minute is reached`
+    return wait(JobReason.CapReached, message, rateWaitSeconds)
+  }
+  return undefined
+}
+
+function capsText({ maxHourlyUsd, maxMonthlyUsd }: Market["caps"]): string {
+  const hourly = maxHourlyUsd === undefined ? [] : [`${usd(maxHourlyUsd)} an hour`]
+  const monthly = maxMonthlyUsd === undefined ? [] : [`${usd(maxMonthlyUsd)} a month`]
+  return `the project's cap of ${[...hourly, ...monthly].join(" and ")}`
+}
+
+function noCapacity({ resting }: Routing<LaunchPayer>, now: Date): PlaceVerdict {
+  const until = resting.until ?? now
+  const message = `all ${resting.offers} fitting offers rest after they refused; next try at ${timestamp(until)}`
+  return wait(JobReason.NoCapacity, message, secondsUntil(until, now))
+}
+
+/** At least a second: whole-second times must have passed when they are looked at again. */
+function secondsUntil(time: Date, now: Date): number {
+  return Math.max(1, (time.getTime() - now.getTime()) / 1000)
+}

@@ -1,0 +1,255 @@
+import { isDeepStrictEqual } from "node:util"
+import { secondsBetween, timestamp } from "../../apis/clock.ts"
+import { cutTo } from "../../apis/conditions.ts"
+import {
+  type CredentialsState,
+  isTerminal,
+  JobCondition,
+  type JobPhase,
+  type JobStatus,
+  type Placement,
+  type RefusedOffer,
+  type StoredJob,
+} from "../../apis/job.ts"
+import { isOver, launchName, type StoredLaunch } from "../../apis/launch.ts"
+import { LIMITS } from "../../apis/limits.ts"
+import { billedUsd, roundUsd } from "../../apis/money.ts"
+import type { Offer } from "../../apis/offer.ts"
+import { conditionsOf } from "./conditions.ts"
+import { countOutcomes, newest, outcomeOf, refusedOffer } from "./history.ts"
+import type { JobSettings } from "./settings.ts"
+
+/** What a decision makes of the job's phase. */
+export interface Verdict {
+  phase: JobPhase
+  reason: string
+  message: string
+  /** When the agent says that the container ended. */
+  finishTime?: string
+  /** VMs lost so far, where it was counted. */
+  lost?: number
+  /** The place that was just found. */
+  placement?: { number: number; offer: Offer; connection: string | undefined; why: string }
+}
+
+interface Inputs {
+  launches: readonly StoredLaunch[]
+  /** Absent: the job has ended, and only what becomes of its VM is still followed. */
+  verdict: Verdict | undefined
+  now: Date
+  settings: JobSettings
+}
+
+/** The whole status that follows from the one before, the Launches and the verdict. Pure. */
+export function nextStatus(job: StoredJob, inputs: Inputs): JobStatus {
+  const { launches, verdict, now } = inputs
+  const before = job.status ?? {}
+  const phase = verdict?.phase ?? before.phase ?? "queued"
+  const current = currentName(job, phase, inputs)
+  const launch = launches.find(({ metadata }) => metadata.name === current)
+  const placement = placementOf(before, current, launch, verdict)
+  const status: JobStatus = compact({
+    ...before,
+    observedGeneration: job.metadata.generation,
+    phase,
+    placement,
+    vm: vmOf(current, launch, before),
+    credentials: credentialsOf(current, launch, before),
+    launches: countsOf(before, current, inputs),
+    cost: costOf(job, placement, phase, inputs),
+    ...(verdict !== undefined && story(before, { current, launch, verdict, launches, now })),
+  })
+  return { ...status, conditions: conditionsOf(job, status, launch, now) }
+}
+
+/** What only changes until the job has ended: an ended job's story is over, whatever its VM still reports. */
+function story(
+  before: JobStatus,
+  told: {
+    current: string | undefined
+    launch: StoredLaunch | undefined
+    verdict: Verdict
+    launches: readonly StoredLaunch[]
+    now: Date
+  },
+) {
+  const { current, launch, verdict, launches, now } = told
+  const agent = launch?.status?.agent
+  const startTime = before.startTime ?? agent?.startTime
+  return {
+    reason: verdict.reason,
+    message: cutTo(verdict.message, LIMITS.message),
+    refusedOffers: refusedOffers(before.refusedOffers, launches),
+    retryCount: agent?.retryCount ?? (current === undefined ? 0 : (before.retryCount ?? 0)),
+    exitCode: agent?.finish?.exitCode ?? agent?.lastExitCode ?? before.exitCode,
+    startTime,
+    completionTime: isTerminal(verdict.phase) ? endTime(verdict.finishTime, startTime, now) : undefined,
+    lastHeartbeatTime: agent?.lastHeartbeatTime ?? agent?.registrationTime ?? before.lastHeartbeatTime,
+  }
+}
+
+/** Name of the Launch that the job lives in (or, when it has ended, lived in last). */
+function currentName(job: StoredJob, phase: JobPhase, { launches, verdict }: Inputs): string | undefined {
+  if (verdict?.placement !== undefined) return launchName(job.metadata.uid, verdict.placement.number)
+  const last = newest(launches)
+  const alive = last !== undefined && !isOver(last) ? last.metadata.name : undefined
+  if (phase === "queued") return alive
+  if (!isTerminal(phase)) return last?.metadata.name
+  const finished = last !== undefined && outcomeOf(last).kind === "finished" ? last.metadata.name : undefined
+  return finished ?? alive ?? job.status?.launches?.current
+}
+
+function placementOf(
+  before: JobStatus,
+  current: string | undefined,
+  launch: StoredLaunch | undefined,
+  verdict: Verdict | undefined,
+): Placement | undefined {
+  if (verdict?.placement !== undefined) {
+    const { offer, connection, why } = verdict.placement
+    return { offer, ...(connection !== undefined && { connection }), reason: cutTo(why, LIMITS.message) }
+  }
+  if (current === undefined) return undefined
+  if (launch === undefined) return before.placement
+  const { offer, connection, number } = launch.spec
+  const isSame = before.launches?.current === current && before.placement !== undefined
+  const reason = isSame ? (before.placement?.reason ?? "") : `placed by launch ${number}`
+  return { offer, ...(connection !== undefined && { connection }), reason }
+}
+
+/** A Launch whose VM shall be no more, or is none. */
+function isEnding({ spec, status, metadata }: StoredLaunch): boolean {
+  return (
+    spec.ended === true ||
+    metadata.deletionTimestamp !== undefined ||
+    status?.loss !== undefined ||
+    status?.agent?.finish !== undefined ||
+    status?.phase === "terminating"
+  )
+}
+
+function vmOf(current: string | undefined, launch: StoredLaunch | undefined, before: JobStatus): JobStatus["vm"] {
+  if (current === undefined) return { state: "nonassigned" }
+  if (launch === undefined) {
+    // Not made yet (this very decision makes it), or its record has been deleted.
+    return before.launches?.current === current ? before.vm : { state: "provisioning" }
+  }
+  const vm = launch.status?.vm
+  if (vm?.id === undefined) return { state: isOver(launch) ? "nonassigned" : "provisioning" }
+  const { id, ipAddress } = vm
+  return { state: vmState(launch), id, ...(ipAddress !== undefined && { ipAddress }) }
+}
+
+function vmState(launch: StoredLaunch): "terminated" | "terminating" | "running" | "booting" {
+  if (isOver(launch)) return "terminated"
+  if (isEnding(launch)) return "terminating"
+  return launch.status?.agent === undefined ? "booting" : "running"
+}
+
+function credentialsOf(
+  current: string | undefined,
+  launch: StoredLaunch | undefined,
+  before: JobStatus,
+): CredentialsState {
+  if (current === undefined) return "empty"
+  if (launch === undefined) return before.launches?.current === current ? (before.credentials ?? "issued") : "issued"
+  if (isOver(launch) || isEnding(launch)) return "revoked"
+  return launch.status?.agent === undefined ? "issued" : "delivered"
+}
+
+function countsOf(before: JobStatus, current: string | undefined, inputs: Inputs): JobStatus["launches"] {
+  const { launches, verdict } = inputs
+  const known = before.launches
+  const count = Math.max(known?.count ?? 0, newest(launches)?.spec.number ?? 0, verdict?.placement?.number ?? 0)
+  if (count === 0) return undefined
+  const billed = launches.filter((launch) => launch.status?.vm?.id !== undefined).length
+  return compact({
+    count,
+    billed: Math.max(known?.billed ?? 0, billed),
+    lost: Math.max(known?.lost ?? 0, verdict?.lost ?? 0, countOutcomes(lostOf(launches, inputs), "lost")),
+    current,
+  })
+}
+
+/** After the job's end its VM goes because it shall: that is no loss. */
+function lostOf(launches: readonly StoredLaunch[], { verdict }: Inputs): readonly StoredLaunch[] {
+  return verdict === undefined ? [] : launches
+}
+
+/** The latest offers that came to nothing, the oldest first, each once. */
+function refusedOffers(
+  before: readonly RefusedOffer[] | undefined,
+  launches: readonly StoredLaunch[],
+): RefusedOffer[] | undefined {
+  const fresh = launches.map(refusedOffer).filter((refused) => refused !== undefined)
+  const keyOf = ({ cloud, region, instanceType, provisioning, reason, time }: RefusedOffer) =>
+    JSON.stringify([cloud, region, instanceType, provisioning, reason, time])
+  const all = new Map([...(before ?? []), ...fresh].map((refused) => [keyOf(refused), refused]))
+  if (all.size === 0) return undefined
+  return [...all.values()].sort((a, b) => Date.parse(a.time) - Date.parse(b.time)).slice(-LIMITS.refusedOffers)
+}
+
+/** The actual cost is written once it is final: the job has ended and no VM is left. */
+function costOf(job: StoredJob, placement: Placement | undefined, phase: JobPhase, inputs: Inputs): JobStatus["cost"] {
+  const before = job.status?.cost
+  const expected = job.spec.timeoutSeconds ?? inputs.settings.expectedSeconds
+  const offer = placement?.offer
+  const estimatedUsd =
+    offer === undefined ? before?.estimatedUsd : billedUsd(offer.hourlyPriceUsd, expected, offer.minimumBilledSeconds)
+  const isFinal = isTerminal(phase) && inputs.launches.every(isOver)
+  const spent = inputs.launches.reduce((total, launch) => total + (launch.status?.costUsd ?? 0), 0)
+  const cost = compact({
+    estimatedUsd,
+    actualUsd: before?.actualUsd ?? (isFinal ? roundUsd(spent) : undefined),
+  })
+  return Object.keys(cost).length === 0 ? undefined : cost
+}
+
+/** When a job ended: by its agent's clock, but never before its start nor after now. */
+function endTime(finishTime: string | undefined, startTime: string | undefined, now: Date): string {
+  if (finishTime === undefined || new Date(finishTime) > now) return timestamp(now)
+  return startTime !== undefined && new Date(finishTime) < new Date(startTime) ? startTime : finishTime
+}
+
+/**
+ * When the status is to be written: 0 now, a number of seconds later, undefined not at all. A state of the VM is
+ * written when it has lasted, a mere heartbeat once in a while: both may come by with something that matters.
+ */
+export function writeAfter(
+  before: JobStatus | undefined,
+  next: JobStatus,
+  launches: readonly StoredLaunch[],
+  { now, settings }: { now: Date; settings: JobSettings },
+): number | undefined {
+  if (before === undefined || !isDeepStrictEqual(weighty(before), weighty(next))) return 0
+  if (!isDeepStrictEqual(passing(before), passing(next))) {
+    const launch = launches.find(({ metadata }) => metadata.name === next.launches?.current)
+    const since = launch?.status?.agent?.registrationTime ?? launch?.status?.vm?.createTime
+    const left = since === undefined ? 0 : settings.settleSeconds - secondsBetween(since, now)
+    return Math.min(Math.max(0, left), settings.settleSeconds)
+  }
+  if (next.lastHeartbeatTime === undefined) return undefined
+  if (before.lastHeartbeatTime === undefined) return 0
+  return secondsBetween(before.lastHeartbeatTime, next.lastHeartbeatTime) >= settings.heartbeatSeconds ? 0 : undefined
+}
+
+/** Conditions that only tell of the VM's way. */
+const PASSING_CONDITIONS: readonly string[] = [JobCondition.VMReady, JobCondition.Unisolated]
+
+function weighty(status: JobStatus): unknown {
+  const { vm: _, credentials: __, lastHeartbeatTime: ___, launches, conditions, ...rest } = status
+  const { billed: ____, ...counts } = launches ?? {}
+  return { ...rest, counts, conditions: conditions?.filter(({ type }) => !PASSING_CONDITIONS.includes(type)) }
+}
+
+function passing({ vm, credentials, launches, conditions }: JobStatus): unknown {
+  const told = conditions?.filter(({ type }) => PASSING_CONDITIONS.includes(type))
+  return { vm, credentials, billed: launches?.billed, told }
+}
+
+/** The object without the fields that are undefined, as JSON has it: only so can it be compared with what was read. */
+function compact<T extends object>(object: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(object).filter(([, value]) => value !== undefined)) as {
+    [K in keyof T]: Exclude<T[K], undefined>
+  }
+}
