@@ -1,0 +1,89 @@
+import Type, { type TSchema } from "typebox"
+import { describe, expect, test } from "vitest"
+import { CpuQuantity, Int, MapOf, StringEnum, Time } from "./schema.ts"
+import { structuralSchema } from "./structural.ts"
+
+const keys = { minLength: 1, maxLength: 9, pattern: "^[^'\"\\\\]$", allowed: "short" }
+
+describe("structuralSchema", () => {
+  test("keeps what the API server knows, nested, and drops what only we know", () => {
+    const schema = Type.Object(
+      {
+        text: Type.String({ minLength: 1, maxLength: 5, pattern: "^a", default: "a", "x-berth-allowed": "a" }),
+        list: Type.Optional(Type.Array(Int({ description: "n" }), { maxItems: 3, "x-kubernetes-list-type": "atomic" })),
+        time: Type.Optional(Time("when")),
+      },
+      { additionalProperties: false, description: "all" },
+    )
+    const { time, ...properties } = structuralSchema(schema).properties ?? {}
+    expect(time).toMatchObject({ type: "string", format: "date-time" })
+    expect({ ...structuralSchema(schema), properties }).toStrictEqual({
+      type: "object",
+      description: "all",
+      required: ["text"],
+      properties: {
+        text: { type: "string", minLength: 1, maxLength: 5, pattern: "^a", default: "a" },
+        list: {
+          type: "array",
+          items: { type: "integer", format: "int64", minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description: "n" },
+          maxItems: 3,
+          "x-kubernetes-list-type": "atomic",
+        },
+      },
+    })
+  })
+
+  test("keeps an int-or-string with its bounds", () => {
+    expect(structuralSchema(CpuQuantity("vCPUs"))).toStrictEqual({
+      "x-kubernetes-int-or-string": true,
+      anyOf: [{ type: "integer" }, { type: "string" }],
+      minimum: 1,
+      maximum: 9999,
+      maxLength: 16,
+      pattern: expect.any(String),
+      description: "vCPUs",
+    })
+  })
+
+  test("writes rules on keys and dependent fields in CEL, beside the schema's own", () => {
+    const map = MapOf(StringEnum(["a"]), { keys, maxProperties: 2, description: "map" })
+    expect(structuralSchema(map)["x-kubernetes-validations"]).toEqual([
+      {
+        rule: `self.all(key, key.size() >= 1 && key.size() <= 9 && key.matches("^[^'\\"\\\\\\\\]$"))`,
+        message: "keys must be short",
+      },
+    ])
+    const own = { rule: "true", message: "own" }
+    const dependent = Type.Object({}, { dependentRequired: { a: ["b", "c"] }, "x-kubernetes-validations": [own] })
+    expect(structuralSchema(dependent)["x-kubernetes-validations"]).toEqual([
+      { rule: "!has(self.a) || has(self.b)", message: "a requires b" },
+      { rule: "!has(self.a) || has(self.c)", message: "a requires c" },
+      own,
+    ])
+  })
+
+  test.each<[string, TSchema, string]>([
+    ["const", Type.Literal("a"), "const"],
+    ["a union", Type.Union([Type.String(), Type.Number()]), "anyOf"],
+    ["a union with a type", Type.Unsafe({ type: "string", anyOf: [{ pattern: "a" }] }), "anyOf"],
+    ["an intersection", Type.Unsafe({ type: "object", allOf: [] }), "allOf"],
+    ["pattern properties", Type.Record(Type.String({ pattern: "^a" }), Type.String()), "patternProperties"],
+    ["no type", Type.Unknown(), "type"],
+    ["two types", Type.Unsafe({ type: ["string", "null"] }), "type"],
+    ["nullable", Type.Unsafe({ type: "string", nullable: true }), "nullable"],
+    ["an exclusive bound", Type.Number({ exclusiveMinimum: 0 }), "exclusiveMinimum"],
+    ["a tuple", Type.Tuple([Type.String()]), "field"],
+    ["unique items", Type.Array(Type.String(), { uniqueItems: true }), "uniqueItems"],
+    ["an unknown keyword", Type.String({ title: "a" }), "title"],
+    ["a keyword of another type", Type.String({ minItems: 1 }), "minItems"],
+    ["an unknown extension", Type.String({ "x-kubernetes-foo": true }), "x-kubernetes-foo"],
+    ["a format that not both know", Type.String({ format: "hostname" }), "format"],
+    ["an int-or-string of another form", Type.Unsafe({ "x-kubernetes-int-or-string": true }), "int-or-string"],
+    ["additional properties of any kind", Type.Unsafe({ type: "object", additionalProperties: true }), "{}"],
+    ["a key's enum", Type.Unsafe({ type: "object", propertyNames: { enum: ["a"] } }), "enum"],
+  ])("refuses %s and says where", (_, field, keyword) => {
+    const schema = Type.Object({ list: Type.Array(Type.Object({ field })) })
+    expect(() => structuralSchema(schema, "Job.spec")).toThrow(/^Job\.spec\.list\[\]\.field/)
+    expect(() => structuralSchema(schema)).toThrow(keyword)
+  })
+})
