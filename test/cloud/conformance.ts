@@ -14,7 +14,7 @@ export interface CloudUnderTest {
   imageId?: string
   /** Opens the account anew, as a restarted operator does. */
   open(): Promise<Cloud>
-  /** How many machines were ever started for this Launch, by another witness than the Cloud itself. */
+  /** How many machines were ever started for this Launch, by another witness than the Cloud; waits for the first. */
   countBoots(launch: string): Promise<number>
   /** Ends the VM from within or by the cloud's own doing, without `terminate`. */
   powerOff(vm: Vm): Promise<void>
@@ -102,6 +102,7 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
       const asked = spec()
       const vm = await cloud.launch(asked)
       await inState(asked.name, "running")
+      expect(await account.countBoots(asked.name)).toBe(1)
       await Promise.all([cloud.terminate(vm), cloud.terminate(vm), (await account.open()).terminate(vm)])
       const gone = await inState(asked.name, "terminated")
       expect(gone.terminationTime).toBeDefined()

@@ -43,7 +43,8 @@ function openAt(dataDir: string, options: Partial<LocalCloudOptions> = {}): Loca
 
 /** The pids that a test agent wrote down at each of its starts. */
 async function bootsOf(dataDir: string, launch: string): Promise<number[]> {
-  const text = await readFile(join(dataDir, launch, "disk", "boots"), "utf8")
+  const file = join(dataDir, launch, "disk", "boots")
+  const text = await eventually(() => readFile(file, "utf8"))
   return text.split("\n").filter(Boolean).map(Number)
 }
 
@@ -58,9 +59,9 @@ describeCloud("local", async (): Promise<CloudUnderTest> => {
       opened.push(cloud)
       return cloud
     },
-    countBoots: async (launch) => (await eventually(() => bootsOf(dataDir, launch))).length,
+    countBoots: async (launch) => (await bootsOf(dataDir, launch)).length,
     async powerOff(vm) {
-      const [pid] = await eventually(() => bootsOf(dataDir, vm.launch))
+      const [pid] = await bootsOf(dataDir, vm.launch)
       process.kill(pid ?? Number.NaN, "SIGKILL")
     },
     async close() {
@@ -143,7 +144,7 @@ describe("local cloud", () => {
       expect(codes).toEqual([0, 0])
       for (const { name } of specs) {
         await inState(name, "running")
-        expect(await eventually(() => bootsOf(dataDir, name))).toHaveLength(1)
+        expect(await bootsOf(dataDir, name)).toHaveLength(1)
         expect(await bootsOf(dataDir, name)).toEqual([(await identity(name)).pid])
       }
     })
@@ -159,7 +160,7 @@ describe("local cloud", () => {
         for (const each of specs) await cloud.launch(each)
         for (const { name } of specs) {
           await inState(name, "running")
-          expect(await eventually(() => bootsOf(dataDir, name))).toHaveLength(1)
+          expect(await bootsOf(dataDir, name)).toHaveLength(1)
         }
       }
     })
@@ -320,6 +321,8 @@ describe("local cloud", () => {
     it("is finished by the next process", async () => {
       const asked = spec({ onTerm: "ignore" })
       await cloud.terminate(await up(asked))
+      // Two signals at once may arrive as one.
+      await read(asked.name, "terms")
       cloud.close()
       const { pid } = await identity(asked.name)
       const next = openAt(dataDir, { clock })
@@ -336,6 +339,27 @@ describe("local cloud", () => {
     })
   })
 
+  it("ends every VM when its host is shut down, and waits for them", async () => {
+    const specs = [spec(), spec({}, { installation: "j" }), spec()]
+    for (const each of specs) await up(each)
+    await createFolder(dataDir, spec(), new Date().toISOString())
+    await cloud.powerOff(20)
+    const pids = await Promise.all(specs.map(async ({ name }) => (await identity(name)).pid))
+    expect(await running(pids)).toEqual([])
+    for (const name of await readdir(dataDir)) {
+      expect(await readFile(join(dataDir, name, "termination.json"), "utf8")).toContain("time")
+    }
+  })
+
+  it("waits for a stubborn VM no longer than it was given; it is ended later", async () => {
+    const asked = spec({ onTerm: "ignore" })
+    await up(asked)
+    await cloud.powerOff(0.2)
+    await inState(asked.name, "terminating")
+    ahead = 15
+    await inState(asked.name, "terminated")
+  })
+
   describe("containers", async () => {
     const dockerSocket = "/var/run/docker.sock"
     const docker = new Docker({ socketPath: dockerSocket })
@@ -350,9 +374,10 @@ describe("local cloud", () => {
       async () => {
         await importSleeper(docker, image)
         const asked = spec()
-        const other = await runLabelled(docker, image, "another")
-        const own = await runLabelled(docker, image, asked.name)
+        const containers: Docker.Container[] = []
         try {
+          for (const launch of ["another", asked.name]) containers.push(await runLabelled(docker, image, launch))
+          const [other, own] = containers as [Docker.Container, Docker.Container]
           await up(asked)
           const through = openAt(dataDir, { clock, dockerSocket })
           process.kill((await identity(asked.name)).pid, "SIGKILL")
@@ -360,7 +385,7 @@ describe("local cloud", () => {
           await expect(own.inspect()).rejects.toMatchObject({ statusCode: 404 })
           expect((await other.inspect()).State.Running).toBe(true)
         } finally {
-          await other.remove({ force: true })
+          await Promise.allSettled(containers.map((container) => container.remove({ force: true })))
           await docker.getImage(image).remove({ force: true })
         }
       },
