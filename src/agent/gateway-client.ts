@@ -1,0 +1,162 @@
+import type { Static, TSchema } from "typebox"
+import { Agent, request } from "undici"
+import { check } from "./check.ts"
+import { type AgentKeys, publicKey, signMessage } from "./messages.ts"
+import {
+  type BootConfig,
+  GATEWAY_PATH,
+  JWS_CONTENT_TYPE,
+  type LogsResponse,
+  LogsResponseSchema,
+  type MessageKind,
+  PROBLEM_TYPE_BASE,
+  PROTOCOL_VERSION,
+  REFUSALS,
+  type Refusal,
+  type RegisterResponse,
+  RegisterResponseSchema,
+  type ReportRequest,
+  type ReportResponse,
+  ReportResponseSchema,
+} from "./protocol.ts"
+
+const ANSWER_TIMEOUT_MS = 30_000
+const CONNECT_TIMEOUT_MS = 10_000
+
+/** Largest answer that is read, bytes: an order may hold as much environment as a Job may have. */
+const ANSWER_BYTES = 32 * 1024 * 1024
+
+/** The gateway's final word: stop the container, power off. */
+export class RefusedError extends Error {
+  override readonly name = "RefusedError"
+  readonly refusal: Refusal
+
+  constructor(refusal: Refusal, detail: string) {
+    super(`the gateway refuses this agent (${refusal}): ${detail}`)
+    this.refusal = refusal
+  }
+}
+
+/** No answer that counts; try again later. */
+export class GatewayError extends Error {
+  override readonly name = "GatewayError"
+  /** HTTP status, 0 when there was no answer. */
+  readonly status: number
+  readonly retryAfterSeconds: number | undefined
+
+  constructor(message: string, init: { status: number; retryAfterSeconds?: number | undefined; cause?: unknown }) {
+    super(message, { cause: init.cause })
+    this.status = init.status
+    this.retryAfterSeconds = init.retryAfterSeconds
+  }
+}
+
+/** The agent's side of the protocol. Every method rejects with RefusedError or GatewayError. */
+export class GatewayClient {
+  readonly #config: BootConfig
+  readonly #keys: AgentKeys
+  readonly #dispatcher: Agent
+
+  constructor(config: BootConfig, keys: AgentKeys) {
+    this.#config = config
+    this.#keys = keys
+    this.#dispatcher = new Agent({
+      connect: { timeout: CONNECT_TIMEOUT_MS, ...(config.gatewayCa !== undefined && { ca: config.gatewayCa }) },
+      headersTimeout: ANSWER_TIMEOUT_MS,
+      bodyTimeout: ANSWER_TIMEOUT_MS,
+      maxResponseSize: ANSWER_BYTES,
+    })
+  }
+
+  /** The answer holds the order still sealed: `openOrder` reads it. */
+  register(about: { version: string; runtime: string }): Promise<RegisterResponse> {
+    const message = {
+      protocol: PROTOCOL_VERSION,
+      ...about,
+      signingKey: publicKey(this.#keys.signing, "Ed25519"),
+      encryptionKey: publicKey(this.#keys.encryption, "X25519"),
+    }
+    return this.#post("register", message, RegisterResponseSchema)
+  }
+
+  report(report: Omit<ReportRequest, "launch">): Promise<ReportResponse> {
+    return this.#post("report", report, ReportResponseSchema)
+  }
+
+  sendLog(offset: number, data: Buffer): Promise<LogsResponse> {
+    return this.#post("logs", { offset, data: data.toString("base64") }, LogsResponseSchema)
+  }
+
+  /** Cuts what is still under way. */
+  async close(): Promise<void> {
+    await this.#dispatcher.destroy()
+  }
+
+  async #post<T extends TSchema>(kind: MessageKind, message: object, schema: T): Promise<Static<T>> {
+    const { launch, gatewayUrl, bootstrapToken } = this.#config
+    const body = await signMessage(kind, { launch, ...message }, this.#keys.signing)
+    const url = `${gatewayUrl.replace(/\/+$/, "")}${GATEWAY_PATH}/launches/${encodeURIComponent(launch)}/${kind}`
+    const headers = {
+      "content-type": JWS_CONTENT_TYPE,
+      ...(kind === "register" && { authorization: `Bearer ${bootstrapToken}` }),
+    }
+    const answer = await this.#send(url, { method: "POST", headers, body })
+    if (answer.status !== 200) throw failure(kind, answer)
+    try {
+      return check(schema, JSON.parse(answer.text), `the gateway's answer to ${kind}`)
+    } catch (cause) {
+      throw new GatewayError(`the gateway's answer to ${kind} is not the protocol's`, { status: 200, cause })
+    }
+  }
+
+  async #send(
+    url: string,
+    options: { method: "POST"; headers: Record<string, string>; body: string },
+  ): Promise<Answer> {
+    try {
+      const { statusCode, headers, body } = await request(url, { ...options, dispatcher: this.#dispatcher })
+      const header = (name: string): string | undefined => [headers[name]].flat()[0]
+      return {
+        status: statusCode,
+        text: await body.text(),
+        contentType: header("content-type") ?? "",
+        retryAfter: header("retry-after"),
+      }
+    } catch (cause) {
+      const why = cause instanceof Error ? cause.message : String(cause)
+      throw new GatewayError(`the gateway at ${this.#config.gatewayUrl} gives no answer: ${why}`, { status: 0, cause })
+    }
+  }
+}
+
+interface Answer {
+  status: number
+  text: string
+  contentType: string
+  retryAfter: string | undefined
+}
+
+function failure(kind: MessageKind, answer: Answer): RefusedError | GatewayError {
+  const { type, detail } = problemIn(answer)
+  const refusal = type.startsWith(PROBLEM_TYPE_BASE) ? type.slice(PROBLEM_TYPE_BASE.length) : ""
+  if (isRefusal(refusal) && REFUSALS[refusal] === answer.status) return new RefusedError(refusal, detail)
+  return new GatewayError(`the gateway answers ${answer.status} to ${kind}: ${detail}`, {
+    status: answer.status,
+    retryAfterSeconds: /^\d{1,5}$/.test(answer.retryAfter ?? "") ? Number(answer.retryAfter) : undefined,
+  })
+}
+
+function isRefusal(word: string): word is Refusal {
+  return Object.hasOwn(REFUSALS, word)
+}
+
+/** The problem document's type and detail; empty for anything that is none, such as a proxy's page. */
+function problemIn({ contentType, text }: Answer): { type: string; detail: string } {
+  if (!contentType.startsWith("application/problem+json")) return { type: "", detail: "" }
+  try {
+    const { type, detail } = JSON.parse(text) as { type?: unknown; detail?: unknown }
+    return { type: String(type), detail: String(detail) }
+  } catch {
+    return { type: "", detail: "" }
+  }
+}

@@ -1,0 +1,44 @@
+import { execFileSync } from "node:child_process"
+import { readFileSync } from "node:fs"
+
+/**
+ * What tells a process from a later one with the same number: when it started and, on Linux, in which boot of the
+ * machine. Undefined when there is no such process (a zombie is none).
+ */
+export function processIdentity(pid: number): string | undefined {
+  return process.platform === "linux" ? linuxIdentity(pid) : portableIdentity(pid)
+}
+
+function linuxIdentity(pid: number): string | undefined {
+  let stat: string
+  try {
+    stat = readFileSync(`/proc/${pid}/stat`, "utf8")
+  } catch {
+    return undefined
+  }
+  // The command's name stands in parentheses and may hold anything; field 3 follows it (man 5 proc).
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ")
+  const [state, startTicks] = [fields[0], fields[19]]
+  if (state === "Z" || state === "X" || startTicks === undefined) return undefined
+  return `${readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim()}/${startTicks}`
+}
+
+function portableIdentity(pid: number): string | undefined {
+  try {
+    const started = execFileSync("ps", ["-o", "lstart=", "-p", String(pid)], { encoding: "utf8", env: { LC_ALL: "C" } })
+    return started.trim() || undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** Sends a signal to a whole process group; false when there is none. */
+export function signalGroup(group: number, signal: NodeJS.Signals | 0): boolean {
+  try {
+    process.kill(-group, signal)
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ESRCH") return false
+    throw error
+  }
+}

@@ -1,0 +1,223 @@
+import { type Clock, secondsBetween, timestamp } from "../apis/clock.ts"
+import type { Finish } from "../apis/launch.ts"
+import type { Disk } from "./disk.ts"
+import type { Logger } from "./logger.ts"
+import { bounded, finishAfter, type StopCause, stoppedFinish } from "./outcome.ts"
+import { alarm, backoff, pause } from "./pause.ts"
+import type { RunOrder } from "./protocol.ts"
+import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
+import type { Spool } from "./spool.ts"
+
+/** Between SIGTERM and SIGKILL, seconds. */
+export const STOP_GRACE_SECONDS = 10
+
+/** How long output may go on after its container's end before it is given up, seconds. */
+const OUTPUT_END_SECONDS = 30
+
+const ATTEMPT_RETRY_SECONDS = { first: 1, most: 30 }
+
+export interface RunOptions {
+  runtime: Runtime
+  disk: Disk
+  spool: Spool
+  clock: Clock
+  logger: Logger
+  /** What the gateway orders; needed only when a container has to be started. */
+  order: Promise<RunOrder>
+  /** Aborted with a StopCause when the container is to be ended. */
+  stop: AbortController
+  /** Something was written to the disk's state. */
+  onChange: () => void
+  stopGraceSeconds: number
+}
+
+/**
+ * Runs the container, attempt after attempt, to its end; goes on where an earlier agent of this disk left off.
+ * Resolves with how it ended, which is on the disk by then.
+ */
+export async function runToEnd(options: RunOptions): Promise<Finish> {
+  const { clock, logger, disk, onChange } = options
+  const timeout = armTimeout(options)
+  try {
+    return await runAttempts(options, timeout.arm)
+  } catch (error) {
+    const time = timestamp(clock.now())
+    const finish = error instanceof StoppedError ? stoppedFinish(error.cause, time) : failedFinish(error, time)
+    logger.warn({ err: error, reason: finish.reason }, "the run ends without a container's end")
+    disk.update({ finish })
+    onChange()
+    return finish
+  } finally {
+    timeout.cancel()
+  }
+}
+
+async function runAttempts(options: RunOptions, armTimer: () => void): Promise<Finish> {
+  const { clock, disk, stop, logger, onChange } = options
+  for (;;) {
+    const container = await presentContainer(options, armTimer)
+    const { ended, stopped } = await superviseAttempt(options, container)
+    const { attempt, limits } = disk.state
+    const time = timestamp(clock.now())
+    const finish =
+      stopped === undefined
+        ? finishAfter(ended, (limits?.maxRetries ?? 0) + 1 - attempt, time)
+        : stoppedFinish(stopped, time, ended)
+    // At once, and before the container is removed: whatever happens now, this attempt is never judged anew.
+    disk.update({
+      stage: "ended",
+      ...(ended.exitCode !== 0 && { lastExitCode: ended.exitCode }),
+      ...(finish !== undefined && { finish }),
+    })
+    onChange()
+    await container.remove().catch((error: unknown) => logger.warn({ err: error }, "the container was not removed"))
+    if (finish !== undefined) return finish
+    await pause(clock, backoff(attempt - 1, ATTEMPT_RETRY_SECONDS.first, ATTEMPT_RETRY_SECONDS.most), stop.signal)
+    throwIfStopped(stop.signal)
+  }
+}
+
+function failedFinish(error: unknown, time: string): Finish {
+  const reason = error instanceof RunError ? error.reason : "AgentFailed"
+  return { reason, message: bounded(error instanceof Error ? error.message : String(error)), time }
+}
+
+/** Stopped while no container ran. */
+class StoppedError extends Error {
+  override readonly name = "StoppedError"
+  override readonly cause: StopCause
+
+  constructor(cause: StopCause) {
+    super(cause)
+    this.cause = cause
+  }
+}
+
+function throwIfStopped(signal: AbortSignal): void {
+  if (signal.aborted) throw new StoppedError(signal.reason as StopCause)
+}
+
+/** The timeout counts from the first start, over attempts and reboots. */
+function armTimeout({ disk, clock, stop }: RunOptions): { arm: () => void; cancel: () => void } {
+  let cancel: (() => void) | undefined
+  const arm = (): void => {
+    const { startTime, limits } = disk.state
+    if (cancel !== undefined || startTime === undefined || limits?.timeoutSeconds === undefined) return
+    const elapsed = Math.max(0, secondsBetween(startTime, clock.now()))
+    cancel = alarm(clock, limits.timeoutSeconds - elapsed, () => stop.abort("timeout" satisfies StopCause))
+  }
+  return { arm, cancel: () => cancel?.() }
+}
+
+/** The container of an attempt that has not ended: found again, or started as the next attempt. */
+async function presentContainer(options: RunOptions, onStarted: () => void): Promise<Container> {
+  const { disk, runtime } = options
+  const { attempt, stage } = disk.state
+  if (stage === "ended") return await startAttempt(options, attempt + 1, onStarted)
+  const found = await runtime.find(attempt)
+  if (found === undefined && stage === "intended") return await startAttempt(options, attempt, onStarted)
+  const container = found ?? vanished(disk.state.startTime ?? timestamp(options.clock.now()))
+  started(options, container)
+  onStarted()
+  return container
+}
+
+async function startAttempt(options: RunOptions, attempt: number, onStarted: () => void): Promise<Container> {
+  const { disk, runtime, spool, stop } = options
+  const order = await untilStopped(options.order, stop.signal)
+  const volumes = Object.keys(order.run.volumes ?? {})
+  if (volumes.length > 0) {
+    throw new RunError("VolumeMountFailed", `this runtime can't mount yet: volumes ${volumes.join(", ")}`)
+  }
+  await runtime.prepare(order.run, stop.signal)
+  throwIfStopped(stop.signal)
+  if (attempt > 1 && disk.state.attempt !== attempt) await spool.appendLine(`--- attempt ${attempt} ---`)
+  disk.update({ attempt, stage: "intended", outputStart: spool.length })
+  const container = await runtime.start(order, attempt)
+  started(options, container)
+  onStarted()
+  return container
+}
+
+function started({ disk, onChange }: RunOptions, container: Container): void {
+  disk.update({ stage: "started", startTime: disk.state.startTime ?? container.startTime })
+  onChange()
+}
+
+/** Waits for the end of a container, ending it when told to, with all its output in the spool. */
+async function superviseAttempt(
+  options: RunOptions,
+  container: Container,
+): Promise<{ ended: Ended; stopped: StopCause | undefined }> {
+  const { clock, stop } = options
+  const output = copyOutput(options, container)
+  const killing = endWhenStopped(options, container)
+  const ended = await container.wait()
+  const stopped = stop.signal.aborted ? (stop.signal.reason as StopCause) : undefined
+  killing.cancel()
+  const enough = new AbortController()
+  await Promise.race([output, pause(clock, OUTPUT_END_SECONDS, enough.signal)])
+  enough.abort()
+  return { ended, stopped }
+}
+
+/** The result of the run counts more than its log: whatever happens to the output, the container goes on. */
+async function copyOutput({ disk, spool, logger }: RunOptions, container: Container): Promise<void> {
+  let lost = 0
+  try {
+    const kept = Math.max(0, spool.length - disk.state.outputStart)
+    for await (const piece of container.output(kept)) {
+      try {
+        await spool.append(piece)
+      } catch (error) {
+        // A full disk: read on, or the container would wait for its reader.
+        if (lost === 0) logger.error({ err: error }, "output can't be kept")
+        lost += piece.byteLength
+      }
+    }
+  } catch (error) {
+    logger.error({ err: error }, "output can't be read")
+  }
+  if (lost > 0) logger.error({ bytes: lost }, "output lost")
+}
+
+/** SIGTERM when told to stop, SIGKILL after the grace time, and again, until it is cancelled. */
+function endWhenStopped({ clock, logger, stop, stopGraceSeconds }: RunOptions, container: Container) {
+  let cancel = (): void => {}
+  const send = (name: "SIGTERM" | "SIGKILL"): void => {
+    container.signal(name).catch((error: unknown) => logger.warn({ err: error, signal: name }, "signal not sent"))
+    cancel = alarm(clock, stopGraceSeconds, () => send("SIGKILL"))
+  }
+  const begin = (): void => send("SIGTERM")
+  stop.signal.addEventListener("abort", begin, { once: true })
+  if (stop.signal.aborted) begin()
+  return {
+    cancel: () => {
+      stop.signal.removeEventListener("abort", begin)
+      cancel()
+    },
+  }
+}
+
+async function untilStopped<Result>(promise: Promise<Result>, signal: AbortSignal): Promise<Result> {
+  const { promise: stopped, reject } = Promise.withResolvers<never>()
+  const stop = (): void => reject(new StoppedError(signal.reason as StopCause))
+  signal.addEventListener("abort", stop, { once: true })
+  if (signal.aborted) stop()
+  try {
+    return await Promise.race([promise, stopped])
+  } finally {
+    signal.removeEventListener("abort", stop)
+  }
+}
+
+/** An attempt that was started and of which the runtime knows nothing any more. */
+function vanished(startTime: string): Container {
+  return {
+    startTime,
+    async *output() {},
+    wait: () => Promise.resolve({ exitCode: 137, message: "the container was removed from outside" }),
+    signal: () => Promise.resolve(),
+    remove: () => Promise.resolve(),
+  }
+}

@@ -1,0 +1,318 @@
+import Docker from "dockerode"
+import { systemClock } from "../../apis/clock.ts"
+import type { Run } from "../../apis/job.ts"
+import { GROUP } from "../../apis/meta.ts"
+import type { Logger } from "../logger.ts"
+import { backoff, pause } from "../pause.ts"
+import type { RunOrder } from "../protocol.ts"
+import { type Container, type Ended, RunError, type Runtime } from "./runtime.ts"
+
+/** Where Docker listens unless told otherwise. */
+export const DEFAULT_DOCKER_SOCKET = "/var/run/docker.sock"
+
+/** On every container of ours: the Launch and the attempt that it is. */
+export const LAUNCH_LABEL = `${GROUP}/launch`
+export const ATTEMPT_LABEL = `${GROUP}/attempt`
+
+/**
+ * The engine's own copy of the output, which a later agent catches up from. The `local` driver keeps any byte as
+ * it is (json-file doesn't), and two files of this size at most.
+ */
+const LOG_CONFIG = { Type: "local", Config: { "max-size": "100m", "max-file": "2", compress: "false" } }
+
+const NEWLINE = 0x0a
+
+const PULL_TRIES = 3
+const PULL_RETRY_SECONDS = { first: 2, most: 20 }
+const ENGINE_RETRY_SECONDS = { first: 0.5, most: 10 }
+
+/** Pull errors that no further try mends; in the words of Docker and of registries. */
+const FINAL_PULL_ERROR =
+  /not found|manifest unknown|denied|unauthorized|invalid reference|no matching manifest|not exist/i
+
+export interface DockerRuntimeOptions {
+  launch: string
+  /** Path of the engine's socket. */
+  socketPath: string
+  logger: Logger
+}
+
+/** Runs attempts as containers of the local Docker Engine, image and entrypoint unmodified. */
+export class DockerRuntime implements Runtime {
+  readonly name = "docker"
+  readonly #docker: Docker
+  readonly #launch: string
+  readonly #logger: Logger
+
+  constructor({ launch, socketPath, logger }: DockerRuntimeOptions) {
+    this.#docker = new Docker({ socketPath })
+    this.#launch = launch
+    this.#logger = logger
+  }
+
+  async prepare(run: Run, signal: AbortSignal): Promise<void> {
+    const image = withTag(run.image)
+    if (await this.#hasImage(image)) return
+    for (let tries = 1; !signal.aborted; tries++) {
+      try {
+        return await this.#pull(image, signal)
+      } catch (error) {
+        const why = messageOf(error)
+        if (tries === PULL_TRIES || FINAL_PULL_ERROR.test(why)) {
+          throw new RunError("ImagePullFailed", `image ${run.image} can't be pulled: ${why}`, error)
+        }
+        this.#logger.warn({ err: error, image }, "image not pulled, trying again")
+        await pause(systemClock, backoff(tries, PULL_RETRY_SECONDS.first, PULL_RETRY_SECONDS.most), signal)
+      }
+    }
+  }
+
+  async start(order: RunOrder, attempt: number): Promise<Container> {
+    const container = await this.#create(order, attempt)
+    // Before the start, so that not a byte is missed.
+    const stream = await container.attach({ stream: true, stdout: true, stderr: true })
+    try {
+      await container.start()
+    } catch (error) {
+      const ended = await startFailure(container, error)
+      if (ended === undefined) throw new RunError("AgentFailed", `the engine can't start: ${messageOf(error)}`, error)
+      return new DockerContainer(container, { startTime: new Date().toISOString(), logger: this.#logger, ended })
+    }
+    const { State } = await container.inspect()
+    return new DockerContainer(container, { startTime: State.StartedAt, logger: this.#logger, stream })
+  }
+
+  async find(attempt: number): Promise<Container | undefined> {
+    const container = this.#docker.getContainer(this.#nameOf(attempt))
+    const found = await ifFound(container.inspect())
+    if (found === undefined) return undefined
+    if (found.State.Status === "created" && found.State.ExitCode === 0) {
+      await container.remove({ force: true, v: true })
+      return undefined
+    }
+    return new DockerContainer(container, { startTime: found.State.StartedAt, logger: this.#logger })
+  }
+
+  async clear(): Promise<void> {
+    const filters = { label: [`${LAUNCH_LABEL}=${this.#launch}`] }
+    for (const { Id } of await this.#docker.listContainers({ all: true, filters })) {
+      await ifFound(this.#docker.getContainer(Id).remove({ force: true, v: true }))
+    }
+  }
+
+  async #create({ run, secretEnv, gpus }: RunOrder, attempt: number): Promise<Docker.Container> {
+    const env = { ...run.env, ...secretEnv }
+    try {
+      return await this.#docker.createContainer({
+        name: this.#nameOf(attempt),
+        Image: withTag(run.image),
+        ...(isGiven(run.command) && { Entrypoint: run.command }),
+        ...(isGiven(run.args) && { Cmd: run.args }),
+        Env: Object.entries(env).map(([name, value]) => `${name}=${value}`),
+        Labels: { [LAUNCH_LABEL]: this.#launch, [ATTEMPT_LABEL]: String(attempt) },
+        HostConfig: {
+          NetworkMode: "bridge",
+          SecurityOpt: ["no-new-privileges"],
+          LogConfig: LOG_CONFIG,
+          ...(gpus > 0 && { DeviceRequests: [{ Driver: "", Count: gpus, Capabilities: [["gpu"]] }] }),
+        },
+      })
+    } catch (error) {
+      // 400: what the Job asks for makes no container, such as an image without any command.
+      const reason = statusOf(error) === 400 ? "ContainerFailed" : "AgentFailed"
+      throw new RunError(reason, `the container can't be created: ${messageOf(error)}`, error)
+    }
+  }
+
+  async #hasImage(image: string): Promise<boolean> {
+    return (await ifFound(this.#docker.getImage(image).inspect())) !== undefined
+  }
+
+  async #pull(image: string, signal: AbortSignal): Promise<void> {
+    const stream = (await this.#docker.pull(image)) as NodeJS.ReadableStream & { destroy(error?: Error): void }
+    const stop = (): void => stream.destroy()
+    signal.addEventListener("abort", stop, { once: true })
+    try {
+      const { promise, resolve, reject } = Promise.withResolvers<void>()
+      this.#docker.modem.followProgress(stream, (error) => (error === null ? resolve() : reject(error)))
+      stream.on("close", () => resolve())
+      await promise
+    } finally {
+      signal.removeEventListener("abort", stop)
+    }
+  }
+
+  #nameOf(attempt: number): string {
+    return `berth-${this.#launch}-${attempt}`
+  }
+}
+
+interface DockerContainerOptions {
+  startTime: string
+  logger: Logger
+  /** The attached output of a container that this very agent has started. */
+  stream?: NodeJS.ReadableStream
+  /** Set when it never ran. */
+  ended?: Ended
+}
+
+class DockerContainer implements Container {
+  readonly startTime: string
+  readonly #container: Docker.Container
+  readonly #logger: Logger
+  readonly #stream: NodeJS.ReadableStream | undefined
+  readonly #ended: Ended | undefined
+
+  constructor(container: Docker.Container, options: DockerContainerOptions) {
+    this.#container = container
+    this.startTime = options.startTime
+    this.#logger = options.logger
+    this.#stream = options.stream
+    this.#ended = options.ended
+  }
+
+  /**
+   * The attached stream is exact. What the engine shows as logs is not quite: following them can miss the last
+   * bytes when the container ends, so they are read once more from there afterwards.
+   */
+  async *output(from: number): AsyncGenerator<Uint8Array, void, void> {
+    if (this.#ended !== undefined) return
+    let position = from
+    let last: number | undefined
+    let exact = this.#stream !== undefined
+    try {
+      for await (const piece of skip(payloads(this.#stream ?? (await this.#logs())), from)) {
+        position += piece.byteLength
+        last = piece.at(-1)
+        yield piece
+      }
+    } catch (error) {
+      exact = false
+      this.#logger.warn({ err: error }, "output of the container broke off, catching up from the engine's copy")
+    }
+    if (exact) return
+    await this.wait()
+    yield* resume(payloads(await this.#logs()), position, last)
+  }
+
+  async #logs(): Promise<NodeJS.ReadableStream> {
+    return await this.#container.logs({ follow: true, stdout: true, stderr: true })
+  }
+
+  async wait(): Promise<Ended> {
+    if (this.#ended !== undefined) return this.#ended
+    for (let tries = 0; ; tries++) {
+      try {
+        await this.#container.wait()
+        const { State } = await this.#container.inspect()
+        if (!State.Running) return endedOf(State)
+      } catch (error) {
+        if (statusOf(error) === 404) return { exitCode: 137, message: "the container was removed from outside" }
+        this.#logger.warn({ err: error }, "the engine doesn't answer")
+      }
+      // The engine is being restarted: the container may well go on without it.
+      const seconds = backoff(tries, ENGINE_RETRY_SECONDS.first, ENGINE_RETRY_SECONDS.most)
+      await pause(systemClock, seconds, new AbortController().signal)
+    }
+  }
+
+  async signal(name: "SIGTERM" | "SIGKILL"): Promise<void> {
+    try {
+      await this.#container.kill({ signal: name })
+    } catch (error) {
+      // 404 gone, 409 not running.
+      if (statusOf(error) !== 404 && statusOf(error) !== 409) throw error
+    }
+  }
+
+  async remove(): Promise<void> {
+    await ifFound(this.#container.remove({ force: true, v: true }))
+  }
+}
+
+/**
+ * The bytes of stdout and stderr out of Docker's multiplexed stream: frames of an 8-byte header (stream, then the
+ * length at byte 4, big-endian) and a payload. Unlike docker-modem's demuxStream it waits for its reader.
+ */
+async function* payloads(stream: AsyncIterable<string | Buffer>): AsyncGenerator<Buffer, void, void> {
+  let buffer: Buffer = Buffer.alloc(0)
+  let left = 0
+  for await (const chunk of stream) {
+    buffer = Buffer.concat([buffer, chunk as Buffer])
+    while (buffer.byteLength > 0) {
+      if (left === 0) {
+        if (buffer.byteLength < 8) break
+        left = buffer.readUInt32BE(4)
+        buffer = buffer.subarray(8)
+      }
+      const payload = buffer.subarray(0, left)
+      buffer = buffer.subarray(payload.byteLength)
+      left -= payload.byteLength
+      if (payload.byteLength > 0) yield payload
+    }
+  }
+}
+
+async function* skip(pieces: AsyncIterable<Buffer>, bytes: number): AsyncGenerator<Buffer, void, void> {
+  let left = bytes
+  for await (const piece of pieces) {
+    const rest = piece.subarray(left)
+    left = Math.max(0, left - piece.byteLength)
+    if (rest.byteLength > 0) yield rest
+  }
+}
+
+/**
+ * The rest after `position`. Where the engine broke off it may have ended the piece with a newline that is not the
+ * container's, in place of the byte that comes there.
+ */
+async function* resume(pieces: AsyncIterable<Buffer>, position: number, last: number | undefined) {
+  let doubtful = last === NEWLINE
+  for await (const piece of skip(pieces, doubtful ? position - 1 : position)) {
+    const rest = doubtful && piece[0] === NEWLINE ? piece.subarray(1) : piece
+    doubtful = false
+    if (rest.byteLength > 0) yield rest
+  }
+}
+
+/** The image with the tag that an image without one means; the Engine API would pull every tag there is. */
+export function withTag(image: string): string {
+  return /[:@]/.test(image.slice(image.lastIndexOf("/") + 1)) ? image : `${image}:latest`
+}
+
+function isGiven(list: string[] | undefined): list is string[] {
+  return list !== undefined && list.length > 0
+}
+
+/** How a container that could not be started ended; undefined when the fault is the engine's. */
+async function startFailure(container: Docker.Container, error: unknown): Promise<Ended | undefined> {
+  const { State } = await container.inspect()
+  if (State.ExitCode === 0) return undefined
+  return { exitCode: State.ExitCode, message: `the container can't be started: ${messageOf(error)}` }
+}
+
+function endedOf(state: { ExitCode: number; OOMKilled: boolean; Error: string }): Ended {
+  if (state.OOMKilled) return { exitCode: state.ExitCode, message: "out of memory: the kernel killed it" }
+  return { exitCode: state.ExitCode, ...(state.Error !== "" && { message: state.Error }) }
+}
+
+/** Undefined instead of Docker's 404. */
+async function ifFound<Result>(result: Promise<Result>): Promise<Result | undefined> {
+  try {
+    return await result
+  } catch (error) {
+    if (statusOf(error) === 404) return undefined
+    throw error
+  }
+}
+
+/** HTTP status of an error of the Engine API, as dockerode carries it. */
+function statusOf(error: unknown): number | undefined {
+  return (error as { statusCode?: number }).statusCode
+}
+
+/** The engine's own words, without dockerode's before them. */
+function messageOf(error: unknown): string {
+  const { json, message } = error as { json?: { message?: string }; message?: string }
+  return json?.message ?? message ?? String(error)
+}

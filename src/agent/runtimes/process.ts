@@ -1,0 +1,179 @@
+import { type ChildProcess, spawn } from "node:child_process"
+import { mkdir, rm } from "node:fs/promises"
+import { constants } from "node:os"
+import { join } from "node:path"
+import { PassThrough } from "node:stream"
+import { systemClock, timestamp } from "../../apis/clock.ts"
+import type { Run } from "../../apis/job.ts"
+import { readIfThere, replaceFile } from "../files.ts"
+import { processIdentity, signalGroup } from "../processes.ts"
+import type { RunOrder } from "../protocol.ts"
+import { type Container, type Ended, RunError, type Runtime } from "./runtime.ts"
+
+/** What a command finds its programs by: the agent's own environment is never passed on. */
+const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+/** Output that nobody has read yet, bytes; a command that writes more has to wait. */
+const BUFFER_BYTES = 1024 * 1024
+
+/** The process group of the present attempt, as it is kept on the disk. */
+interface GroupRecord {
+  attempt: number
+  group: number
+  /** Of the group's leader. */
+  identity: string
+  startTime: string
+}
+
+/**
+ * Runs the command on the host itself, without its image: for a machine that has no container engine, in
+ * development only. Each attempt is a process group of its own, so that all of it can be ended. It can't be
+ * taken over by a later agent, only ended.
+ */
+export class ProcessRuntime implements Runtime {
+  readonly name = "process"
+  readonly #dataDir: string
+
+  constructor(dataDir: string) {
+    this.#dataDir = dataDir
+  }
+
+  prepare(run: Run): Promise<void> {
+    if ((run.command ?? []).length > 0) return Promise.resolve()
+    const message =
+      "this machine has no container engine, and without one a job needs a command: " +
+      `the entrypoint of ${run.image} can't be known. Start Docker, or give spec.command.`
+    return Promise.reject(new RunError("ContainerFailed", message))
+  }
+
+  async start({ run, secretEnv }: RunOrder, attempt: number): Promise<Container> {
+    const cwd = join(this.#dataDir, "work")
+    await mkdir(cwd, { recursive: true, mode: 0o700 })
+    const child = spawnGroup([...(run.command ?? []), ...(run.args ?? [])], cwd, {
+      PATH,
+      HOME: cwd,
+      ...run.env,
+      ...secretEnv,
+    })
+    const startTime = timestamp(systemClock.now())
+    const running = new GroupContainer(child, startTime, recordPath(this.#dataDir))
+    if (child.pid !== undefined) this.#record({ attempt, group: child.pid, startTime })
+    return running
+  }
+
+  find(attempt: number): Promise<Container | undefined> {
+    const record = readRecord(this.#dataDir)
+    if (record?.attempt !== attempt) return Promise.resolve(undefined)
+    endRecordedGroup(this.#dataDir)
+    return Promise.resolve(lostContainer(record.startTime))
+  }
+
+  async clear(): Promise<void> {
+    endRecordedGroup(this.#dataDir)
+    await rm(join(this.#dataDir, "work"), { recursive: true, force: true })
+  }
+
+  #record({ attempt, group, startTime }: Omit<GroupRecord, "identity">): void {
+    // A leader that has ended meanwhile has no identity, and its group is looked for without.
+    const identity = processIdentity(group) ?? ""
+    replaceFile(recordPath(this.#dataDir), JSON.stringify({ attempt, group, identity, startTime }))
+  }
+}
+
+/**
+ * Ends the process group that an agent of this folder has started, with SIGKILL, when any of it still runs: for
+ * whoever ends the VM after its agent is gone. False when there is none.
+ */
+export function endRecordedGroup(dataDir: string): boolean {
+  const record = readRecord(dataDir)
+  if (record === undefined) return false
+  const leader = processIdentity(record.group)
+  // The number belongs to another process by now. While any of the group lives it can't: the kernel keeps it.
+  if (leader !== undefined && leader !== record.identity) return false
+  return signalGroup(record.group, "SIGKILL")
+}
+
+function recordPath(dataDir: string): string {
+  return join(dataDir, "process.json")
+}
+
+function readRecord(dataDir: string): GroupRecord | undefined {
+  const text = readIfThere(recordPath(dataDir))
+  return text === undefined ? undefined : (JSON.parse(text) as GroupRecord)
+}
+
+/** Starts a command as the leader of a session, and so of a process group, of its own. */
+function spawnGroup(command: string[], cwd: string, env: NodeJS.ProcessEnv): ChildProcess {
+  const [program = "", ...parameters] = command
+  try {
+    return spawn(program, parameters, { cwd, env, detached: true, stdio: ["ignore", "pipe", "pipe"] })
+  } catch (error) {
+    // Node's own message would quote the argument or the variable.
+    const code = (error as NodeJS.ErrnoException).code ?? "unknown error"
+    const why = code === "ERR_INVALID_ARG_VALUE" ? "command, args or env hold a NUL character" : code
+    throw new RunError("ContainerFailed", `the command can't be started: ${why}`)
+  }
+}
+
+class GroupContainer implements Container {
+  readonly startTime: string
+  readonly #child: ChildProcess
+  readonly #recordPath: string
+  readonly #output = new PassThrough({ highWaterMark: BUFFER_BYTES })
+  readonly #ended = Promise.withResolvers<Ended>()
+
+  constructor(child: ChildProcess, startTime: string, path: string) {
+    this.#child = child
+    this.startTime = startTime
+    this.#recordPath = path
+    child.stdout?.pipe(this.#output, { end: false })
+    child.stderr?.pipe(this.#output, { end: false })
+    child.once("error", (error: NodeJS.ErrnoException) => {
+      this.#output.end()
+      const exitCode = error.code === "ENOENT" ? 127 : 126
+      this.#ended.resolve({ exitCode, message: `the command can't be started: ${error.message}` })
+    })
+    child.once("exit", (code, signal) => {
+      // As with a container: when its first process ends, all of it ends.
+      if (child.pid !== undefined) signalGroup(child.pid, "SIGKILL")
+      this.#ended.resolve(endedOf(code, signal))
+    })
+    child.once("close", () => this.#output.end())
+  }
+
+  async *output(): AsyncGenerator<Uint8Array, void, void> {
+    for await (const piece of this.#output) yield piece as Buffer
+  }
+
+  wait(): Promise<Ended> {
+    return this.#ended.promise
+  }
+
+  signal(name: "SIGTERM" | "SIGKILL"): Promise<void> {
+    const { pid, exitCode, signalCode } = this.#child
+    if (pid !== undefined && exitCode === null && signalCode === null) signalGroup(pid, name)
+    return Promise.resolve()
+  }
+
+  remove(): Promise<void> {
+    return rm(this.#recordPath, { force: true })
+  }
+}
+
+/** An attempt whose agent is gone, and with it its output and its exit code. */
+function lostContainer(startTime: string): Container {
+  const message = "the agent was started again, and a process on the host can't be taken over: it was ended"
+  return {
+    startTime,
+    async *output() {},
+    wait: () => Promise.resolve({ exitCode: 128 + constants.signals.SIGKILL, message }),
+    signal: () => Promise.resolve(),
+    remove: () => Promise.resolve(),
+  }
+}
+
+function endedOf(code: number | null, signal: NodeJS.Signals | null): Ended {
+  if (code !== null) return { exitCode: code }
+  const number = signal === null ? 0 : constants.signals[signal]
+  return { exitCode: 128 + number, message: `ended by ${signal ?? "an unknown signal"}` }
+}

@@ -1,0 +1,49 @@
+import type { Run } from "../../apis/job.ts"
+import type { FinishReason } from "../../apis/launch.ts"
+import type { RunOrder } from "../protocol.ts"
+
+/** How an attempt ended. */
+export interface Ended {
+  /** As a shell shows it: 128 + n when a signal ended it, 127 and 126 when it could not be started. */
+  exitCode: number
+  /** What there is to say beyond the exit code. */
+  message?: string
+}
+
+/** One attempt: a container, or what stands for it. */
+export interface Container {
+  /** RFC 3339. */
+  readonly startTime: string
+  /** The output from byte `from` on; ends when the container has ended and everything was delivered. */
+  output(from: number): AsyncIterable<Uint8Array>
+  /** Resolves when it has ended, whoever ended it. */
+  wait(): Promise<Ended>
+  /** No error when it has ended already. */
+  signal(name: "SIGTERM" | "SIGKILL"): Promise<void>
+  /** Removes what is left of it. */
+  remove(): Promise<void>
+}
+
+/** Where attempts run. One instance serves one Launch. */
+export interface Runtime {
+  readonly name: "docker" | "process"
+  /** Makes everything ready that a start needs. Rejects with RunError. */
+  prepare(run: Run, signal: AbortSignal): Promise<void>
+  /** Starts an attempt that `find` does not know. Rejects with RunError. */
+  start(order: RunOrder, attempt: number): Promise<Container>
+  /** The attempt's container, running or ended, when an earlier agent has started it. */
+  find(attempt: number): Promise<Container | undefined>
+  /** Ends and removes whatever is left of this Launch, at once. */
+  clear(): Promise<void>
+}
+
+/** The run ends here, and another attempt would not help. */
+export class RunError extends Error {
+  override readonly name = "RunError"
+  readonly reason: FinishReason
+
+  constructor(reason: FinishReason, message: string, cause?: unknown) {
+    super(message, { cause })
+    this.reason = reason
+  }
+}

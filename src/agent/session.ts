@@ -1,0 +1,216 @@
+import { join } from "node:path"
+import { type Clock, timestamp } from "../apis/clock.ts"
+import type { Disk } from "./disk.ts"
+import { GatewayClient, GatewayError, RefusedError } from "./gateway-client.ts"
+import type { AgentOptions } from "./main.ts"
+import { openOrder } from "./messages.ts"
+import { bounded, type LeaveCause, type StopCause } from "./outcome.ts"
+import { alarm, backoff, pause } from "./pause.ts"
+import { type BootConfig, HEARTBEAT_SECONDS, type RegisterResponse, type RunOrder } from "./protocol.ts"
+import { Reporter } from "./reporter.ts"
+import { runToEnd, STOP_GRACE_SECONDS } from "./run.ts"
+import { detectRuntime } from "./runtimes/detect.ts"
+import { RunError, type Runtime } from "./runtimes/runtime.ts"
+import { Shipper } from "./shipper.ts"
+import { DEFAULT_SPOOL_BYTES, Spool } from "./spool.ts"
+
+/** Version of this agent, as it registers. */
+export const AGENT_VERSION = "0.1.0"
+
+/** For a last word when the VM goes down, seconds. */
+export const LAST_WORD_SECONDS = 5
+
+/** How long the log may hold up the finish while the gateway doesn't take it, seconds. */
+const FLUSH_SECONDS = 60
+
+/** How long the engine may take to remove what is left, seconds. */
+const CLEAR_SECONDS = 10
+
+const REGISTER_RETRY_SECONDS = { first: 1, most: 30 }
+
+export interface SessionContext extends AgentOptions {
+  config: BootConfig
+  clock: Clock
+  /** Aborted with a LeaveCause when the VM has to end. */
+  leave: AbortController
+}
+
+/** One agent's time on its disk: registers, runs the container, ships the log and reports. */
+export class Session {
+  readonly #context: SessionContext
+  readonly #disk: Disk
+  readonly #client: GatewayClient
+  readonly #reporter: Reporter
+  /** Aborted with a StopCause when the container is to be ended. */
+  readonly #stop = new AbortController()
+  /** Aborted when nothing more is to be sent. */
+  readonly #quit = new AbortController()
+  #loops: Promise<void>[] = []
+  #shipper: Shipper | undefined
+
+  constructor(context: SessionContext, disk: Disk) {
+    const { config, clock, logger, leave } = context
+    this.#context = context
+    this.#disk = disk
+    this.#client = new GatewayClient(config, disk.keys)
+    this.#reporter = new Reporter(
+      {
+        disk,
+        client: this.#client,
+        clock,
+        logger,
+        onRefused: (error) => this.#refused(error),
+        onStop: () => this.#stop.abort("stop" satisfies StopCause),
+        beforeFinish: async () => await this.#shipper?.drain(),
+      },
+      HEARTBEAT_SECONDS,
+    )
+    whenAborted(leave.signal, () => this.#stop.abort(leave.signal.reason satisfies StopCause))
+  }
+
+  /** Resolves when the finish is stored, or when the VM has to end. */
+  async run(): Promise<void> {
+    const { clock, logger, dataDir, spoolBytes: limit = DEFAULT_SPOOL_BYTES, leave } = this.#context
+    await using spool = await Spool.open(join(dataDir, "output"), { limit, onAppend: () => this.#shipper?.wake() })
+    const onRefused = (error: RefusedError): void => this.#refused(error)
+    this.#shipper = new Shipper({ spool, client: this.#client, clock, logger, onRefused })
+    if (this.#disk.state.registered) this.#talk()
+    try {
+      const runtime = await this.#openRuntime()
+      const order = this.#needsRegistration() ? this.#register(runtime?.name ?? "docker") : undefined
+      // Whoever needs the order sees the error; a container that is found again runs on without it.
+      order?.catch(() => undefined)
+      if (runtime !== undefined && order !== undefined) await this.#run(runtime, spool, order)
+      if (leave.signal.reason !== "refused") await this.#deliver(order)
+      if (runtime !== undefined) await this.#clear(runtime)
+    } finally {
+      this.#quit.abort()
+      await this.#client.close()
+      await Promise.all(this.#loops)
+    }
+  }
+
+  #needsRegistration(): boolean {
+    const { finish, registered } = this.#disk.state
+    return finish === undefined || !registered
+  }
+
+  async #run(runtime: Runtime, spool: Spool, order: Promise<RunOrder>): Promise<void> {
+    const { clock, logger, stopGraceSeconds = STOP_GRACE_SECONDS } = this.#context
+    if (this.#disk.state.finish !== undefined) return
+    const onChange = (): void => this.#reporter.wake()
+    const parts = { runtime, spool, order, disk: this.#disk, stop: this.#stop }
+    const finish = await runToEnd({ ...parts, clock, logger, stopGraceSeconds, onChange })
+    logger.info({ finish }, "the run has ended")
+  }
+
+  /** Undefined when there is none; that is the finish then. */
+  async #openRuntime(): Promise<Runtime | undefined> {
+    const { config, clock, dataDir, dockerSocket, logger } = this.#context
+    const { state } = this.#disk
+    const options = { launch: config.launch, dataDir, clock, logger, dockerSocket }
+    try {
+      const found = await detectRuntime(
+        { ...options, runtime: state.runtime ?? this.#context.runtime },
+        this.#stop.signal,
+      )
+      if (state.runtime === undefined) this.#disk.update({ runtime: found.name })
+      return found
+    } catch (error) {
+      if (!(error instanceof RunError)) throw error
+      logger.error({ err: error }, "there is nothing to run a container with")
+      const finish = { reason: error.reason, message: bounded(error.message), time: timestamp(clock.now()) }
+      if (state.finish === undefined) this.#disk.update({ finish })
+      return undefined
+    }
+  }
+
+  /** Registers, trying for as long as the VM lives, and opens the order. */
+  async #register(runtime: string): Promise<RunOrder> {
+    const { heartbeatSeconds, order } = await this.#registration(runtime)
+    const { keys, state } = this.#disk
+    this.#reporter.heartbeatSeconds = heartbeatSeconds
+    if (!state.registered) this.#disk.update({ registered: true })
+    const opened = await openOrder(order, keys.encryption)
+    const { maxRetries = 0, timeoutSeconds } = opened.run
+    this.#disk.update({ limits: { maxRetries, ...(timeoutSeconds !== undefined && { timeoutSeconds }) } })
+    this.#talk()
+    return opened
+  }
+
+  async #registration(runtime: string): Promise<RegisterResponse> {
+    const { clock, leave, logger } = this.#context
+    for (let tries = 0; ; tries++) {
+      leave.signal.throwIfAborted()
+      try {
+        return await this.#client.register({ version: AGENT_VERSION, runtime })
+      } catch (error) {
+        if (error instanceof RefusedError) this.#refused(error)
+        if (!(error instanceof GatewayError)) throw error
+        logger.warn({ err: error }, "not registered yet")
+        const { first, most } = REGISTER_RETRY_SECONDS
+        await pause(clock, Math.max(error.retryAfterSeconds ?? 0, backoff(tries, first, most)), leave.signal)
+      }
+    }
+  }
+
+  /** Begins to report and to ship the log, once the Launch is bound to our key. */
+  #talk(): void {
+    if (this.#loops.length > 0) return
+    this.#loops = [this.#reporter.run(this.#quit.signal), this.#shipper?.run(this.#quit.signal) ?? Promise.resolve()]
+    for (const loop of this.#loops)
+      loop.catch((error: unknown) => this.#context.logger.error({ err: error }, "a loop failed"))
+  }
+
+  /** Sends the rest of the log and the finish, for as long as the VM lives and a moment more. */
+  async #deliver(order: Promise<RunOrder> | undefined): Promise<void> {
+    const { clock, flushSeconds = FLUSH_SECONDS } = this.#context
+    const giveUp = this.#lastWord()
+    if (!this.#disk.state.registered) await settled(order, giveUp)
+    // Nobody knows our key: there is nobody to tell.
+    if (!this.#disk.state.registered) return
+    this.#talk()
+    const deadline = clock.monotonic() + flushSeconds
+    while (!giveUp.aborted && clock.monotonic() < deadline) {
+      if ((await settled(this.#shipper?.drain(), giveUp)) === true) break
+      await pause(clock, 1, giveUp)
+    }
+    this.#reporter.releaseFinish()
+    await settled(this.#reporter.finishStored, giveUp)
+  }
+
+  /** Aborted when the VM has to end: with some seconds for a last word, unless nobody would hear it. */
+  #lastWord(): AbortSignal {
+    const { clock, leave } = this.#context
+    const giveUp = new AbortController()
+    whenAborted(leave.signal, () => {
+      alarm(clock, leave.signal.reason === "refused" ? 0 : LAST_WORD_SECONDS, () => giveUp.abort())
+    })
+    return giveUp.signal
+  }
+
+  async #clear(runtime: Runtime): Promise<void> {
+    const { clock, logger } = this.#context
+    const removed = runtime.clear().catch((error: unknown) => logger.warn({ err: error }, "containers not removed"))
+    const enough = new AbortController()
+    await Promise.race([removed, pause(clock, CLEAR_SECONDS, enough.signal)])
+    enough.abort()
+  }
+
+  #refused(error: RefusedError): void {
+    this.#context.logger.error({ err: error }, "refused: ending this VM")
+    this.#context.leave.abort("refused" satisfies LeaveCause)
+  }
+}
+
+function whenAborted(signal: AbortSignal, callback: () => void): void {
+  signal.addEventListener("abort", callback, { once: true })
+  if (signal.aborted) callback()
+}
+
+/** What the promise resolves with; undefined when it rejects or the signal comes first. */
+async function settled<Result>(promise: Promise<Result> | undefined, signal: AbortSignal): Promise<Result | undefined> {
+  const { promise: aborted, resolve } = Promise.withResolvers<undefined>()
+  whenAborted(signal, () => resolve(undefined))
+  return await Promise.race([Promise.resolve(promise).catch(() => undefined), aborted])
+}
