@@ -1,6 +1,6 @@
-import { homedir } from "node:os"
 import { join, resolve } from "node:path"
 import { Command, InvalidArgumentError, Option } from "commander"
+import { cacheDirectory } from "./embedded/controlplane/programs.ts"
 
 /** What every program that talks to a kube-apiserver is told. */
 export interface KubeOptions {
@@ -8,8 +8,8 @@ export interface KubeOptions {
   kubeconfig?: string
   /** Where Launches and Berth's own Secrets live. */
   systemNamespace: string
-  /** Only these namespaces are served; empty: all. */
-  namespaces: string[]
+  /** Only Jobs of this namespace are served; absent: of all. */
+  watchNamespace?: string
   logLevel: LogLevel
 }
 
@@ -25,12 +25,15 @@ export interface FacadeOptions extends KubeOptions {
   baseDomain: string
   /** Project of hosts without a project label, such as localhost. */
   defaultProject?: string
-  logsDirectory: string
+  logsDir: string
 }
 
 export interface AgentOptions {
-  dataDirectory: string
+  dataDir: string
   runtime: RuntimeChoice
+  /** Path of the Docker engine's socket; default: Docker's own. */
+  dockerSocket?: string
+  logLevel: LogLevel
 }
 
 /** What runs the containers of the local cloud. `auto` takes Docker when an engine answers. */
@@ -40,12 +43,14 @@ export type RuntimeChoice = (typeof RUNTIME_CHOICES)[number]
 /** The stack on one machine. */
 export interface LocalOptions {
   /** Everything that it keeps. */
-  dataDirectory: string
+  dataDir: string
   runtime: RuntimeChoice
+  /** Path of the Docker engine's socket; default: Docker's own. */
+  dockerSocket?: string
   /** A folder with kube-apiserver, kube-controller-manager and etcd. */
-  assetsDirectory?: string
+  assetsDir?: string
   /** Where such binaries are kept once they are downloaded or built. */
-  cacheDirectory: string
+  cacheDir: string
   logLevel: LogLevel
 }
 
@@ -114,8 +119,8 @@ function facadeCommand(choose: Choose): Command {
       new Option("--default-project <name>", "project of hosts without a project label").env("BERTH_DEFAULT_PROJECT"),
     )
     .addOption(
-      new Option("--logs-directory <path>", "where the logs of jobs are kept")
-        .env("BERTH_LOGS_DIRECTORY")
+      new Option("--logs-dir <path>", "where the logs of jobs are kept")
+        .env("BERTH_LOGS_DIR")
         .makeOptionMandatory()
         .argParser(absolute),
     )
@@ -126,12 +131,14 @@ function agentCommand(choose: Choose): Command {
   return new Command("agent")
     .description("Run one job's container and report; the program of a VM.")
     .addOption(
-      new Option("--data-directory <path>", "where user-data.json is and the state is kept")
-        .env("BERTH_DATA_DIRECTORY")
+      new Option("--data-dir <path>", "where user-data.json is and the state is kept")
+        .env("BERTH_DATA_DIR")
         .makeOptionMandatory()
         .argParser(absolute),
     )
     .addOption(runtimeOption())
+    .addOption(dockerSocketOption())
+    .addOption(logLevelOption())
     .action((options: AgentOptions) => choose({ command: "agent", options }))
 }
 
@@ -156,7 +163,9 @@ function withKubeOptions(command: Command): Command {
         .env("BERTH_SYSTEM_NAMESPACE")
         .default("berth-system"),
     )
-    .addOption(new Option("--namespaces <names...>", "serve only these (default: all)").default([]))
+    .addOption(
+      new Option("--watch-namespace <name>", "serve only this one (default: all)").env("BERTH_WATCH_NAMESPACE"),
+    )
     .addOption(logLevelOption())
 }
 
@@ -165,24 +174,22 @@ function kubeOptions<T extends KubeOptions>(command: Command): T {
   return command.opts<T>()
 }
 
-function withLocalOptions(command: Command, dataDirectory: string): Command {
+function withLocalOptions(command: Command, dataDir: string): Command {
   return command
     .addOption(
-      new Option("--data-directory <path>", "where everything is kept")
-        .env("BERTH_DATA_DIRECTORY")
-        .default(resolve(dataDirectory))
-        .argParser(absolute),
+      new Option("--data-dir <path>", "where everything is kept").default(resolve(dataDir)).argParser(absolute),
     )
     .addOption(runtimeOption())
+    .addOption(dockerSocketOption())
     .addOption(
-      new Option("--assets-directory <path>", "folder with kube-apiserver, kube-controller-manager and etcd")
+      new Option("--assets-dir <path>", "folder with kube-apiserver, kube-controller-manager and etcd")
         .env("KUBEBUILDER_ASSETS")
         .argParser(absolute),
     )
     .addOption(
-      new Option("--cache-directory <path>", "where such programs are kept once downloaded or built")
-        .env("BERTH_CACHE_DIRECTORY")
-        .default(defaultCacheDirectory())
+      new Option("--cache-dir <path>", "where such programs are kept once downloaded or built")
+        .env("BERTH_CACHE_DIR")
+        .default(cacheDirectory(process.env["XDG_CACHE_HOME"]))
         .argParser(absolute),
     )
     .addOption(logLevelOption())
@@ -193,6 +200,10 @@ function runtimeOption(): Option {
     .env("BERTH_RUNTIME")
     .choices(RUNTIME_CHOICES)
     .default("auto")
+}
+
+function dockerSocketOption(): Option {
+  return new Option("--docker-socket <path>", "socket of the Docker engine").env("DOCKER_HOST").argParser(socketPath)
 }
 
 function logLevelOption(): Option {
@@ -206,11 +217,6 @@ function portOption(): Option {
   return new Option("--port <number>", "port to listen on").env("BERTH_PORT").default(8080).argParser(port)
 }
 
-/** The XDG base directory specification's place for what can be made again. */
-export function defaultCacheDirectory(): string {
-  return join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "berth")
-}
-
 function absolute(path: string): string {
   return resolve(path)
 }
@@ -219,6 +225,13 @@ function port(text: string): number {
   const number = Number(text)
   if (/^\d+$/.test(text) && number <= 65_535) return number
   throw new InvalidArgumentError(`"${text}" is not a port: give a number from 0 (any free one) to 65535.`)
+}
+
+/** DOCKER_HOST is a URL, of which only local sockets are of use: a container elsewhere is not on this VM. */
+function socketPath(text: string): string {
+  const path = text.replace(/^unix:\/\//, "")
+  if (path.startsWith("/")) return path
+  throw new InvalidArgumentError(`"${text}" is no local socket: give its path, such as /var/run/docker.sock.`)
 }
 
 function httpUrl(text: string): string {

@@ -1,6 +1,6 @@
 import { type DestinationStream, type LevelWithSilent, type Logger, pino, stdSerializers } from "pino"
 
-export type { Logger } from "pino"
+export { destination as logFile, type Logger } from "pino"
 
 /**
  * Fields that are never written, whatever object they come in. Requests are logged without their headers, so

@@ -1,0 +1,100 @@
+import Table from "cli-table3"
+import { secondsBetween } from "../apis/clock.ts"
+import type { StoredJob } from "../apis/job.ts"
+
+/** One line of the table of jobs. */
+interface Row {
+  name: string
+  phase: string
+  reason: string
+  machine: string
+  retries: string
+  cost: string
+  time: string
+}
+
+const HEAD: Record<keyof Row, string> = {
+  name: "JOB",
+  phase: "PHASE",
+  reason: "REASON",
+  machine: "MACHINE",
+  retries: "RETRIES",
+  cost: "COST",
+  time: "TIME",
+}
+
+/** The jobs as a table, oldest first. Plain text, without a trailing newline. */
+export function jobTable(jobs: readonly StoredJob[], now: Date): string {
+  const columns = Object.keys(HEAD) as (keyof Row)[]
+  const table = new Table({
+    head: columns.map((column) => HEAD[column]),
+    style: { head: [], border: [], compact: true, "padding-left": 0, "padding-right": 2 },
+    chars: NO_LINES,
+  })
+  for (const job of byAge(jobs)) {
+    const row = rowOf(job, now)
+    table.push(columns.map((column) => row[column]))
+  }
+  return table.toString()
+}
+
+/** How it stands with a job, in one line; the same text means that nothing worth a line has changed. */
+export function jobLine(job: StoredJob): string {
+  const { phase = "queued", reason, retryCount = 0, placement } = job.status ?? {}
+  const parts = [
+    job.metadata.name,
+    phase,
+    reason === undefined || reason.toLowerCase() === phase ? "" : `(${reason})`,
+    phase === "booting" && placement ? `on ${placement.offer.cloud}/${placement.offer.instanceType}` : "",
+    retryCount > 0 ? `retries ${retryCount}` : "",
+  ]
+  return parts.filter((part) => part !== "").join(" ")
+}
+
+/** US dollars as people read small sums; a dash for none yet. */
+export function usd(amount: number | undefined): string {
+  if (amount === undefined) return "-"
+  return `$${amount.toFixed(amount !== 0 && amount < 0.01 ? 6 : 4)}`
+}
+
+function byAge(jobs: readonly StoredJob[]): StoredJob[] {
+  return jobs.toSorted(
+    (a, b) =>
+      a.metadata.creationTimestamp.localeCompare(b.metadata.creationTimestamp) ||
+      a.metadata.name.localeCompare(b.metadata.name),
+  )
+}
+
+function rowOf({ metadata, status = {} }: StoredJob, now: Date): Row {
+  const { placement, completionTime } = status
+  const end = completionTime ?? now
+  return {
+    name: metadata.name,
+    phase: status.phase ?? "",
+    reason: status.reason ?? "",
+    machine: placement === undefined ? "" : `${placement.offer.cloud}/${placement.offer.instanceType}`,
+    retries: String(status.retryCount ?? 0),
+    cost: usd(status.cost?.actualUsd),
+    time: `${Math.max(0, Math.round(secondsBetween(metadata.creationTimestamp, end)))}s`,
+  }
+}
+
+const NO_LINES = Object.fromEntries(
+  [
+    "top",
+    "top-mid",
+    "top-left",
+    "top-right",
+    "bottom",
+    "bottom-mid",
+    "bottom-left",
+    "bottom-right",
+    "left",
+    "left-mid",
+    "mid",
+    "mid-mid",
+    "right",
+    "right-mid",
+    "middle",
+  ].map((part) => [part, ""]),
+)

@@ -1,0 +1,33 @@
+import { readFile, rm, writeFile } from "node:fs/promises"
+
+/** What a shell needs to reach a stack: `. .berth/env`. */
+export interface StackEnvironment {
+  url: string
+  apiKey: string
+  kubeconfig: string
+}
+
+/** Writes the file anew, readable by its owner only (a mode counts only when a file is made): it holds an admin's key. */
+export async function writeEnvironment(file: string, { url, apiKey, kubeconfig }: StackEnvironment): Promise<void> {
+  const variables = { BERTH_URL: url, BERTH_API_KEY: apiKey, KUBECONFIG: kubeconfig }
+  const assignments = Object.entries(variables).map(([name, value]) => `${name}=${shellWord(value)}`)
+  const text = [...assignments, `export ${Object.keys(variables).join(" ")}`, ""].join("\n")
+  await rm(file, { force: true })
+  await writeFile(file, text, { mode: 0o600 })
+}
+
+/** The API key in such a file, or undefined when there is no such file or no key in it. */
+export async function keptApiKey(file: string): Promise<string | undefined> {
+  try {
+    return /^BERTH_API_KEY=(\S+)$/m.exec(await readFile(file, "utf8"))?.[1]
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined
+    throw error
+  }
+}
+
+/** Quoted where it must be: POSIX shells take everything between single quotes as it is. */
+function shellWord(text: string): string {
+  if (/^[\w@%+=:,./-]+$/.test(text)) return text
+  return `'${text.replaceAll("'", `'\\''`)}'`
+}

@@ -1,0 +1,123 @@
+import { API_KEY, type ApiKey } from "../apis/apikey.ts"
+import { type CustomResourceDefinition, crdObjects } from "../apis/crd.ts"
+import { ANNOTATIONS, type ObjectMeta } from "../apis/meta.ts"
+import { ORGANIZATION, type Organization } from "../apis/organization.ts"
+import { PROJECT, type Project } from "../apis/project.ts"
+import { hashOf, keyIdOf, makeApiKey } from "../identity/apikeys.ts"
+import type { KubeClient } from "../kube/client.ts"
+import { isNotFound } from "../kube/errors.ts"
+import { type ApiObject, resourceOf } from "../kube/resource.ts"
+
+/** The organization, project and namespace that a stack on one machine has from the start. */
+export const DEFAULT_NAME = "default"
+
+const API_KEY_NAME = "local-admin"
+
+interface Crd extends ApiObject {
+  spec?: CustomResourceDefinition["spec"]
+  status?: { conditions?: { type: string; status: string }[] }
+}
+
+const CRDS = resourceOf<Crd>({
+  group: "apiextensions.k8s.io",
+  version: "v1",
+  kind: "CustomResourceDefinition",
+  plural: "customresourcedefinitions",
+  namespaced: false,
+})
+
+const NAMESPACES = resourceOf<{ metadata: ObjectMeta }>({
+  group: "",
+  version: "v1",
+  kind: "Namespace",
+  plural: "namespaces",
+  namespaced: false,
+})
+
+const ORGANIZATIONS = resourceOf<Organization>(ORGANIZATION)
+const PROJECTS = resourceOf<Project>(PROJECT)
+const API_KEYS = resourceOf<ApiKey>(API_KEY)
+
+/** What owns the fields that are written here, in server-side apply. */
+const MANAGER = { fieldManager: "berth-install", force: true }
+
+/** Installs or upgrades the kinds, and waits until the API server serves them. */
+export async function installKinds(client: KubeClient, signal: AbortSignal): Promise<void> {
+  const names = await Promise.all(
+    crdObjects().map(async (crd) => (await client.apply(CRDS, crd, MANAGER)).metadata.name),
+  )
+  await Promise.all(names.map((name) => established(client, name, signal)))
+}
+
+async function established(client: KubeClient, name: string, signal: AbortSignal): Promise<void> {
+  const isEstablished = (crd: Crd) =>
+    crd.status?.conditions?.some(({ type, status }) => type === "Established" && status === "True") ?? false
+  const crd = await client.get(CRDS, { name })
+  if (isEstablished(crd)) return
+  const changes = client.watch(CRDS, {
+    fieldSelector: `metadata.name=${name}`,
+    ...(crd.metadata.resourceVersion !== undefined && { resourceVersion: crd.metadata.resourceVersion }),
+    signal,
+  })
+  for await (const change of changes) {
+    if (change.type !== "BOOKMARK" && isEstablished(change.object)) return
+  }
+  throw new Error(`the API server has not established the kind ${name}: see \`kubectl describe crd ${name}\``)
+}
+
+/**
+ * Makes the default organization, project and the namespaces, as far as they are missing. The project's
+ * namespace is Kubernetes' own `default`, so that a plain `kubectl apply` lands in it.
+ */
+export async function installDefaults(client: KubeClient, systemNamespace: string): Promise<void> {
+  await client.apply(NAMESPACES, { metadata: { name: systemNamespace } }, MANAGER)
+  await client.apply(
+    NAMESPACES,
+    { metadata: { name: DEFAULT_NAME, annotations: { [ANNOTATIONS.adopt]: DEFAULT_NAME } } },
+    MANAGER,
+  )
+  await client.apply(
+    ORGANIZATIONS,
+    { metadata: { name: DEFAULT_NAME }, spec: { displayName: "Default", category: "personal" } },
+    MANAGER,
+  )
+  await client.apply(
+    PROJECTS,
+    {
+      metadata: { name: DEFAULT_NAME },
+      spec: { displayName: "Default", organization: DEFAULT_NAME, namespace: DEFAULT_NAME },
+    },
+    MANAGER,
+  )
+  await client.applyStatus(PROJECTS, { metadata: { name: DEFAULT_NAME }, status: { namespace: DEFAULT_NAME } }, MANAGER)
+}
+
+/**
+ * The value of an admin key of the default project.
+ * @param kept the value that an earlier start was given; it is used again while its ApiKey is there
+ */
+export async function installApiKey(client: KubeClient, kept: string | undefined): Promise<string> {
+  if (kept !== undefined && (await isInstalled(client, kept))) return kept
+  const { value, keyId, tokenHash } = makeApiKey()
+  const ref = { namespace: DEFAULT_NAME, name: API_KEY_NAME }
+  await client.delete(API_KEYS, ref).catch((error: unknown) => {
+    if (!isNotFound(error)) throw error
+  })
+  await client.create(API_KEYS, {
+    apiVersion: "berth.dev/v1alpha1",
+    kind: "ApiKey",
+    metadata: ref,
+    spec: { role: "admin", keyId, tokenHash },
+  })
+  return value
+}
+
+async function isInstalled(client: KubeClient, value: string): Promise<boolean> {
+  try {
+    const { spec } = await client.get(API_KEYS, { namespace: DEFAULT_NAME, name: API_KEY_NAME })
+    return spec.keyId === keyIdOf(value) && spec.tokenHash === hashOf(value)
+  } catch (error) {
+    if (isNotFound(error)) return false
+    throw error
+  }
+}

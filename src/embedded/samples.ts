@@ -1,0 +1,66 @@
+import { readdir, readFile } from "node:fs/promises"
+import { join } from "node:path"
+import { load } from "js-yaml"
+import type { Job, JobPhase, JobReason } from "../apis/job.ts"
+
+/** How a sample ends, and what a reader may try with it next. */
+export interface Expectation {
+  phase: JobPhase
+  reason?: JobReason
+  next: string
+}
+
+export interface Samples {
+  /** Manifests for the Kubernetes API. */
+  applied: { file: string; manifest: Job }[]
+  /** A body for POST /jobs, in YAML as it stands in its file, and its job's name. */
+  submitted: { file: string; yaml: string; name: string }
+  /** Names of the jobs that are to be cancelled once they run. */
+  cancelled: string[]
+  /** Throws for a job that no sample has made. */
+  expectation(name: string): Expectation
+  images(): string[]
+}
+
+/** The samples that stand in the project; a bundle carries them in the folder beside it. */
+const SAMPLES_FOLDER = join(import.meta.dirname, "..", "..", "manifests", "samples")
+
+const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
+  hello: { phase: "succeeded", next: "kubectl describe bj hello shows which machine was chosen, and why" },
+  primes: { phase: "succeeded", next: "kubectl get bj primes -o wide" },
+  retries: {
+    phase: "failed",
+    reason: "ContainerFailed",
+    next: "mend the command, or raise maxRetries; kubectl describe bj retries tells each attempt",
+  },
+  timeout: { phase: "failed", reason: "DeadlineExceeded", next: "raise timeoutSeconds in a new job" },
+  cancelled: { phase: "cancelled", next: "delete it and apply it again: a cancelled job stays cancelled" },
+  submitted: { phase: "succeeded", next: "GET /1/jobs/submitted is its record; GET /1/jobs/submitted/logs its log" },
+}
+
+/** Reads the samples. Throws when one has no expectation, since the demo could not tell whether it ended well. */
+export async function readSamples(folder = SAMPLES_FOLDER): Promise<Samples> {
+  const files = (await readdir(folder)).filter((file) => file.endsWith(".yaml") && file !== "kustomization.yaml").sort()
+  const applied = await Promise.all(
+    files.map(async (file) => ({ file, manifest: load(await readFile(join(folder, file), "utf8")) as Job })),
+  )
+  const submittedFile = join("rest", "submit.yaml")
+  const yaml = await readFile(join(folder, submittedFile), "utf8")
+  const body = load(yaml) as { name: string; image: string }
+  const jobs = applied.filter(({ manifest }) => manifest.kind === "Job")
+  for (const name of [...jobs.map(({ manifest }) => manifest.metadata.name), body.name]) expectation(name)
+  return {
+    applied: jobs,
+    submitted: { file: submittedFile, yaml, name: body.name },
+    cancelled: Object.keys(EXPECTATIONS).filter((name) => EXPECTATIONS[name]?.phase === "cancelled"),
+    expectation,
+    images: () => [...new Set([...jobs.map(({ manifest }) => manifest.spec.image), body.image])],
+  }
+}
+
+function expectation(name: string): Expectation {
+  const found = EXPECTATIONS[name]
+  if (found === undefined)
+    throw new Error(`there is no expectation for the sample job "${name}": add one beside the others`)
+  return found
+}

@@ -1,0 +1,42 @@
+import { once } from "node:events"
+import type { ServeOptions } from "../options.ts"
+import { startStack } from "./stack.ts"
+import { Terminal } from "./terminal.ts"
+
+/** Keeps a stack up until it is told to stop, with its data kept for the next time. Returns the exit code. */
+export async function runServe(options: ServeOptions, signal: AbortSignal): Promise<number> {
+  const terminal = new Terminal()
+  const report = (line: string) => terminal.line(line)
+  const stack = await startStack({ ...options, durable: true, report, signal })
+  try {
+    report(whatToTry(stack.url, stack.environmentFile))
+    await Promise.race([stopped(signal), stack.failed])
+    return 0
+  } finally {
+    report("\nstopping; running jobs are started again next time ...")
+    await stack.stop()
+    report("stopped")
+  }
+}
+
+async function stopped(signal: AbortSignal): Promise<void> {
+  if (!signal.aborted) await once(signal, "abort")
+}
+
+function whatToTry(url: string, environmentFile: string): string {
+  return `
+Berth is up at ${url} (Ctrl-C ends it). In another terminal:
+
+  . ${environmentFile}
+  kubectl apply -f manifests/samples/hello.yaml
+  kubectl get bj --watch
+  kubectl describe bj hello
+
+or over REST:
+
+  curl -H "X-Service-Api-Key: $BERTH_API_KEY" -H "Content-Type: application/yaml" \\
+    --data-binary @manifests/samples/rest/submit.yaml "$BERTH_URL/1/jobs"
+  curl -H "X-Service-Api-Key: $BERTH_API_KEY" "$BERTH_URL/1/jobs/submitted"
+  curl -H "X-Service-Api-Key: $BERTH_API_KEY" "$BERTH_URL/1/jobs/submitted/logs?follow=true"
+`
+}

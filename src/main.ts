@@ -1,0 +1,102 @@
+import { readFile } from "node:fs/promises"
+import { join } from "node:path"
+import { fixedOffers } from "./catalogue/offers.ts"
+import { cloudsOf } from "./cloud/clouds.ts"
+import {
+  type AgentOptions,
+  type FacadeOptions,
+  type Invocation,
+  type OperatorOptions,
+  readInvocation,
+} from "./options.ts"
+import { createLogger } from "./telemetry/logger.ts"
+
+const invocation = await readInvocation(process.argv, await version())
+const stop = stopSignal()
+try {
+  process.exitCode = await run(invocation, stop)
+} catch (error) {
+  process.exitCode = stop.aborted ? 130 : 1
+  if (!stop.aborted)
+    console.error(`berth ${invocation.command}: ${error instanceof Error ? describe(error) : String(error)}`)
+}
+
+/** Each program is imported only when it is the one asked for: an agent needs no façade, a façade no cloud. */
+async function run({ command, options }: Invocation, signal: AbortSignal): Promise<number> {
+  switch (command) {
+    case "serve":
+      return (await import("./embedded/serve.ts")).runServe(options, signal)
+    case "demo":
+      return (await import("./embedded/demo.ts")).runDemo(options, signal)
+    case "agent":
+      return runVm(options, signal)
+    case "operator":
+      return runOperator(options, signal)
+    case "facade":
+      return runFacade(options, signal)
+  }
+}
+
+async function runVm({ dataDir, runtime, dockerSocket, logLevel }: AgentOptions, signal: AbortSignal): Promise<number> {
+  const { runAgent } = await import("./agent/main.ts")
+  const logger = createLogger({ level: logLevel, name: "agent" })
+  const userData = await readFile(join(dataDir, "user-data.json"), "utf8")
+  const exit = await runAgent({
+    dataDir,
+    userData,
+    signal,
+    logger,
+    ...(runtime !== "auto" && { runtime }),
+    ...(dockerSocket !== undefined && { dockerSocket }),
+  })
+  logger.info({ cause: exit.cause }, "powering off")
+  return 0
+}
+
+async function runOperator(options: OperatorOptions, signal: AbortSignal): Promise<number> {
+  const { connect, startOperator } = await import("./wire.ts")
+  const logger = createLogger({ level: options.logLevel, name: "operator" })
+  logger.warn({}, "this version has no public cloud yet: jobs will find no offer")
+  const client = connect(options)
+  const parts = { client, clouds: cloudsOf({}), offers: fixedOffers([]), freeClouds: [], logger }
+  await (await startOperator(options, parts, signal)).ended
+  await client.close()
+  return 0
+}
+
+async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<number> {
+  const { connect, startFacade } = await import("./wire.ts")
+  const logger = createLogger({ level: options.logLevel, name: "facade" })
+  const client = connect(options)
+  const { url, ended } = await startFacade(options, { client, clouds: ["aws", "gcp", "azure"], logger }, signal)
+  logger.info({ url }, "listening")
+  await ended
+  await client.close()
+  return 0
+}
+
+/** Aborted by the first SIGINT or SIGTERM, to end in order; a second Ctrl-C ends at once. */
+function stopSignal(): AbortSignal {
+  const controller = new AbortController()
+  for (const name of ["SIGINT", "SIGTERM"] as const) {
+    process.on(name, () => {
+      if (controller.signal.aborted && name === "SIGINT") process.exit(130)
+      controller.abort(new Error(`stopped by ${name}`))
+    })
+  }
+  return controller.signal
+}
+
+async function version(): Promise<string> {
+  const { version } = JSON.parse(await readFile(join(import.meta.dirname, "..", "package.json"), "utf8")) as {
+    version: string
+  }
+  return version
+}
+
+/** What a person can act on; the stack only where the fault is our own. */
+function describe(error: Error): string {
+  const cause = error.cause instanceof Error ? `\n  because: ${error.cause.message}` : ""
+  const isOurs = error instanceof TypeError || error instanceof ReferenceError
+  return `${isOurs ? (error.stack ?? error.message) : error.message}${cause}`
+}

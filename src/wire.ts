@@ -1,0 +1,220 @@
+import { randomUUID } from "node:crypto"
+import { once } from "node:events"
+import { createServer, type Server } from "node:http"
+import type { AddressInfo } from "node:net"
+import { hostname } from "node:os"
+import { KubeConfig } from "@kubernetes/client-node"
+import { bootConfig, renderUserData } from "./agent/bootstrap.ts"
+import { systemClock } from "./apis/clock.ts"
+import { JOB, type StoredJob } from "./apis/job.ts"
+import type { StoredLaunch } from "./apis/launch.ts"
+import type { SpendCaps, StoredProject } from "./apis/project.ts"
+import type { Offers } from "./catalogue/offers.ts"
+import type { Clouds } from "./cloud/provider.ts"
+import { fenceOf } from "./controllers/fence.ts"
+import { createJobController } from "./controllers/job/controller.ts"
+import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
+import { LAUNCHES } from "./controllers/launch/dependencies.ts"
+import { createFacade } from "./facade/app.ts"
+import { CACHE_OPTIONS } from "./facade/caches.ts"
+import { removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/log-retention.ts"
+import { kubeLaunches } from "./gateway/launches.ts"
+import { gatewayRouter } from "./gateway/router.ts"
+import { kubeSecretEnv } from "./gateway/secrets.ts"
+import { ensureInstallation, readInstallation } from "./identity/installation.ts"
+import { PROJECTS } from "./identity/projects.ts"
+import { KubeClient } from "./kube/client.ts"
+import { EventRecorder } from "./kube/events.ts"
+import { LeaderElector } from "./kube/lease.ts"
+import { Reflector } from "./kube/reflector.ts"
+import { resourceOf } from "./kube/resource.ts"
+import type { Store } from "./kube/store.ts"
+import { FileLogStore } from "./logs/file-store.ts"
+import type { FacadeOptions, KubeOptions, OperatorOptions } from "./options.ts"
+import { Manager } from "./runtime/manager.ts"
+import { Health } from "./telemetry/health.ts"
+import type { Logger } from "./telemetry/logger.ts"
+import { createMetrics } from "./telemetry/metrics.ts"
+
+/** A client for the API server that the options name. */
+export function connect({ kubeconfig }: Pick<KubeOptions, "kubeconfig">): KubeClient {
+  const config = new KubeConfig()
+  if (kubeconfig === undefined) config.loadFromDefault()
+  else config.loadFromFile(kubeconfig)
+  return new KubeClient(config)
+}
+
+export interface OperatorParts {
+  client: KubeClient
+  clouds: Clouds
+  offers: Offers
+  /** Clouds that need no connection. */
+  freeClouds: readonly string[]
+  /** Between two looks at the VMs of an account; default: what public clouds are asked. */
+  observeSeconds?: number
+  logger: Logger
+}
+
+/** A program that runs until it is told to stop; `ended` then resolves, or rejects with what went wrong before. */
+export interface Running {
+  ended: Promise<void>
+}
+
+/** Starts the loops that bring Jobs to VMs, as one candidate of possibly several: only the leader acts. */
+export async function startOperator(
+  options: Omit<OperatorOptions, "kubeconfig" | "logLevel">,
+  { client, clouds, offers, freeClouds, observeSeconds, logger }: OperatorParts,
+  stop: AbortSignal,
+): Promise<Running> {
+  const { systemNamespace, watchNamespace, gatewayUrl } = options
+  const clock = systemClock
+  const { id: installation, bootstrapKey } = await ensureInstallation(client, systemNamespace)
+  const identity = `${hostname()}-${randomUUID()}`
+  const jobs = new Reflector<StoredJob>({
+    client,
+    resource: resourceOf<StoredJob>(JOB),
+    namespace: watchNamespace,
+    logger,
+  })
+  const launches = new Reflector<StoredLaunch>({
+    client,
+    resource: LAUNCHES,
+    namespace: systemNamespace,
+    indexes: launchIndexes,
+    logger,
+  })
+  const projects = new Reflector({ client, resource: PROJECTS, logger })
+  const elector = new LeaderElector({
+    client,
+    lease: { namespace: systemNamespace, name: "berth-operator" },
+    identity,
+    logger,
+  })
+  const recorder = new EventRecorder({ client, component: "berth-operator", instance: identity, logger })
+  const shared = {
+    client,
+    jobs,
+    launches,
+    fence: fenceOf(elector),
+    clock,
+    recorder,
+    logger,
+    caps: capsOf(projects.store),
+  }
+  const userData = (launch: StoredLaunch) => renderUserData(bootConfig(launch, bootstrapKey))
+  const launchControl = createLaunchController({
+    ...shared,
+    systemNamespace,
+    installation,
+    clouds,
+    userData,
+    ...(observeSeconds && { observeSeconds }),
+  })
+  const jobController = createJobController({
+    ...shared,
+    installation: { id: installation, systemNamespace, gatewayUrl },
+    offers,
+    payers: { of: () => freeClouds.map((cloud) => ({ cloud })) },
+  })
+  const manager = new Manager({
+    reflectors: [jobs, launches, projects],
+    controllers: [jobController, launchControl.controller],
+    leaderTasks: launchControl.leaderTasks,
+    elector,
+    logger,
+  })
+  return { ended: manager.run(stop).finally(() => recorder.flush()) }
+}
+
+/** Finds the caps of the project whose namespace it is. */
+function capsOf(projects: Store<StoredProject>): (namespace: string) => SpendCaps | undefined {
+  return (namespace) => projects.list().find(({ status }) => status?.namespace === namespace)?.spec.caps
+}
+
+export interface FacadeParts {
+  client: KubeClient
+  /** Clouds that a job may name. */
+  clouds: readonly string[]
+  logger: Logger
+}
+
+/** How long requests that are under way may take when the façade ends, seconds. */
+const DRAIN_SECONDS = 10
+
+/** Starts the REST API and the gateway. Resolves when it listens; caches may still be filling (`/readyz` tells). */
+export async function startFacade(
+  options: Omit<FacadeOptions, "kubeconfig" | "logLevel">,
+  { client, clouds, logger }: FacadeParts,
+  stop: AbortSignal,
+): Promise<Running & { url: string }> {
+  const { systemNamespace, watchNamespace } = options
+  const installation = await readInstallation(client, systemNamespace)
+  if (installation === undefined) throw new Error(noInstallation(systemNamespace))
+  const ending = new AbortController()
+  const cache = { client, logger }
+  const jobs = new Reflector({ ...cache, ...CACHE_OPTIONS.jobs, namespace: watchNamespace })
+  const apiKeys = new Reflector({ ...cache, ...CACHE_OPTIONS.apiKeys, namespace: watchNamespace })
+  const projects = new Reflector({ ...cache, ...CACHE_OPTIONS.projects })
+  const launches = new Reflector({ ...cache, resource: LAUNCHES, namespace: systemNamespace })
+  const logStore = new FileLogStore(options.logsDir)
+  const gateway = gatewayRouter({
+    launches: kubeLaunches(client, launches.store, systemNamespace),
+    secretEnv: kubeSecretEnv(client),
+    logs: logStore,
+    bootstrapKey: installation.bootstrapKey,
+    clock: systemClock,
+    logger,
+  })
+  const health = new Health()
+  const app = createFacade({
+    client,
+    caches: { jobs, apiKeys, projects },
+    logStore,
+    gateway,
+    health,
+    metrics: createMetrics("facade"),
+    settings: { baseDomain: options.baseDomain, defaultProject: options.defaultProject, clouds },
+    logger,
+    clock: systemClock,
+    shutdown: stop,
+  })
+  const server = createServer(app)
+  server.listen(options.port, options.host)
+  await once(server, "listening")
+  const reflectors = [jobs, apiKeys, projects, launches].map((reflector) => reflector.run(ending.signal))
+  const retention = { client, jobs, logStore, logger }
+  const endRetention = removeLogsOfDeletedJobs(retention)
+  void jobs
+    .whenSynced(ending.signal)
+    .then(() => removeOrphanedLogs(retention))
+    .catch((err: unknown) => ending.signal.aborted || logger.warn({ err }, "logs of deleted jobs were not looked for"))
+  const ended = stopped(stop).then(async () => {
+    health.drain()
+    endRetention()
+    await closed(server)
+    ending.abort()
+    await Promise.all(reflectors)
+  })
+  return { url: `http://${urlHost(options.host)}:${(server.address() as AddressInfo).port}`, ended }
+}
+
+function noInstallation(namespace: string): string {
+  return `there is no Secret berth-installation in namespace "${namespace}" yet: the operator makes it at its first start`
+}
+
+async function stopped(stop: AbortSignal): Promise<void> {
+  if (!stop.aborted) await once(stop, "abort")
+}
+
+async function closed(server: Server): Promise<void> {
+  const cancel = systemClock.setTimer(DRAIN_SECONDS, () => server.closeAllConnections())
+  await new Promise<void>((resolve) => {
+    server.close(() => resolve())
+    server.closeIdleConnections()
+  })
+  cancel()
+}
+
+function urlHost(host: string): string {
+  return host.includes(":") ? `[${host}]` : host
+}
