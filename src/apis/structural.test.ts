@@ -72,7 +72,7 @@ describe("structuralSchema", () => {
     ["two types", Type.Unsafe({ type: ["string", "null"] }), "type"],
     ["nullable", Type.Unsafe({ type: "string", nullable: true }), "nullable"],
     ["an exclusive bound", Type.Number({ exclusiveMinimum: 0 }), "exclusiveMinimum"],
-    ["a tuple", Type.Tuple([Type.String()]), "field"],
+    ["a tuple", Type.Tuple([Type.String()]), "tuples"],
     ["unique items", Type.Array(Type.String(), { uniqueItems: true }), "uniqueItems"],
     ["an unknown keyword", Type.String({ title: "a" }), "title"],
     ["a keyword of another type", Type.String({ minItems: 1 }), "minItems"],
