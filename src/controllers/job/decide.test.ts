@@ -1,0 +1,389 @@
+import { describe, expect, test } from "vitest"
+import {
+  agentOf,
+  at,
+  INSTALLATION,
+  jobOf,
+  launchOf,
+  marketOf,
+  time,
+  vmStatus,
+} from "../../../test/controllers/builders.ts"
+import { findCondition } from "../../apis/conditions.ts"
+import type { JobStatus, StoredJob } from "../../apis/job.ts"
+import type { StoredLaunch } from "../../apis/launch.ts"
+import { ANNOTATIONS } from "../../apis/meta.ts"
+import { offerKey } from "../../apis/offer.ts"
+import { decide, type JobDecision } from "./decide.ts"
+import type { Market } from "./market.ts"
+import { JOB_DEFAULTS } from "./settings.ts"
+
+function decideAt(
+  seconds: number,
+  job: StoredJob,
+  launches: readonly StoredLaunch[] = [],
+  market: Partial<Market> = {},
+): JobDecision {
+  const observed = { launches, market: () => marketOf(market), installation: INSTALLATION }
+  return decide(job, observed, at(seconds), JOB_DEFAULTS)
+}
+
+function acts({ actions }: JobDecision): string[] {
+  return actions.map((action) => action.do)
+}
+
+function truth(status: JobStatus): Record<string, string> {
+  return Object.fromEntries((status.conditions ?? []).map(({ type, status: value }) => [type, value]))
+}
+
+const booting: JobStatus = { phase: "booting", reason: "Booting", message: "m" }
+
+describe("a new job", () => {
+  const fresh = jobOf({
+    metadata: { finalizers: [], annotations: {} },
+    spec: { labels: { team: "a", "helm.sh/x": "b" } },
+  })
+
+  test("is adopted before its Launch is made, and its first status is what kstatus asks for", () => {
+    const decision = decideAt(0, fresh)
+    expect(acts(decision)).toEqual(["adopt", "createLaunch", "writeStatus"])
+    expect(decision.actions[0]).toEqual({ do: "adopt", labels: { team: "a" } })
+    expect(decision.status).toMatchObject({
+      observedGeneration: 1,
+      phase: "booting",
+      vm: { state: "provisioning" },
+      credentials: "issued",
+      launches: { count: 1, current: `${fresh.metadata.uid}-1` },
+      cost: { estimatedUsd: 0.6 },
+    })
+    expect(truth(decision.status)).toMatchObject({
+      Placed: "True",
+      Ready: "False",
+      Reconciling: "True",
+      Started: "False",
+    })
+    expect(decision.status.conditions?.every((condition) => condition.observedGeneration === 1)).toBe(true)
+    expect(decision.events.map(({ reason }) => reason)).toEqual(["Placed"])
+    expect(decision.events[0]?.message).toContain("$0.6/h")
+  })
+
+  test("fails when nothing in any catalogue fits, and says what excludes what", () => {
+    const decision = decideAt(0, jobOf({ spec: { resources: { cpu: 64 } } }))
+    expect(decision.status).toMatchObject({
+      phase: "failed",
+      reason: "NoOffer",
+      completionTime: time(0),
+      cost: { actualUsd: 0 },
+    })
+    expect(decision.status.message).toContain("cpu ≥ 64 excludes 3")
+    expect(truth(decision.status)).toMatchObject({
+      Failed: "True",
+      Stalled: "True",
+      Ready: "False",
+      Reconciling: "False",
+    })
+  })
+
+  test.each<[string, Partial<Market>, string, string]>([
+    ["no connection", { payers: [] }, "NoConnection", "add one of type sim"],
+    ["all rest", { resting: [{ cloud: "sim", until: at(300) }] }, "NoCapacity", "next try at 2026-05-01T12:05:00Z"],
+    [
+      "the cap of VMs",
+      { caps: { maxVms: 2 }, spending: { vms: 2, hourlyUsd: 0, monthlyUsd: 0 } },
+      "CapReached",
+      "2 VMs",
+    ],
+    [
+      "the cap an hour",
+      { caps: { maxHourlyUsd: 1 }, spending: { vms: 1, hourlyUsd: 0.6, monthlyUsd: 0 } },
+      "CapReached",
+      "$1 an hour",
+    ],
+    [
+      "the cap a month",
+      { caps: { maxMonthlyUsd: 9 }, spending: { vms: 1, hourlyUsd: 0, monthlyUsd: 9 } },
+      "CapReached",
+      "$9 a month",
+    ],
+    ["the breaker", { pausedUntil: at(60) }, "LaunchesPaused", "never registered"],
+    ["the launch rate", { rateWaitSeconds: 7 }, "CapReached", "launch rate"],
+    ["an empty catalogue", { offers: [] }, "NoCapacity", "no offers yet"],
+  ])("waits for %s", (_, market, reason, message) => {
+    const decision = decideAt(0, jobOf(), [], market)
+    expect(acts(decision)).toEqual(["writeStatus"])
+    expect(decision.status).toMatchObject({
+      phase: "queued",
+      reason,
+      vm: { state: "nonassigned" },
+      credentials: "empty",
+    })
+    expect(decision.status.message).toContain(message)
+    expect(decision.requeueAfter).toBeGreaterThan(0)
+    expect(decision.events).toEqual([expect.objectContaining({ type: "Warning", reason })])
+    expect(truth(decision.status)).toMatchObject({ Placed: "False", Ready: "False", Reconciling: "True" })
+  })
+
+  test("that is a copy of another is held, and not touched", () => {
+    const copy = jobOf({ metadata: { annotations: { [ANNOTATIONS.recordedUid]: "another" } } })
+    const decision = decideAt(0, copy)
+    expect(acts(decision)).toEqual(["writeStatus"])
+    expect(decision.status).toMatchObject({ phase: "queued", reason: "Held" })
+    expect(truth(decision.status)).toMatchObject({ Stalled: "True", Reconciling: "False" })
+  })
+})
+
+describe("booting", () => {
+  const job = jobOf({ status: booting })
+
+  test("the container has started", () => {
+    const launch = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ startTime: time(30) }) }) })
+    const { status, events } = decideAt(31, job, [launch])
+    expect(status).toMatchObject({
+      phase: "running",
+      startTime: time(30),
+      vm: { state: "running", id: "vm-1" },
+      credentials: "delivered",
+    })
+    expect(truth(status)).toMatchObject({ Started: "True", VMReady: "True", Ready: "True", Reconciling: "False" })
+    expect(events.map(({ reason }) => reason)).toEqual(["Booting", "Started"])
+  })
+
+  test("the boot deadline: that Launch is ended first, and the next one waits until its VM is gone", () => {
+    const launch = launchOf(job, 1, { status: vmStatus() })
+    const decision = decideAt(900, job, [launch])
+    expect(acts(decision)).toEqual(["endLaunch", "writeStatus"])
+    expect(decision.status).toMatchObject({ phase: "queued", reason: "BootDeadlineExceeded" })
+
+    const ended = launchOf(job, 1, { spec: { ended: true }, status: vmStatus() })
+    const waiting = decideAt(910, jobOf({ ...job, status: decision.status }), [ended])
+    expect(acts(waiting)).not.toContain("createLaunch")
+    expect(waiting.status).toMatchObject({ phase: "queued", vm: { state: "terminating" }, credentials: "revoked" })
+
+    const over = launchOf(job, 1, {
+      spec: { ended: true },
+      status: vmStatus({ phase: "terminated", vm: { state: "terminated", id: "vm-1", terminationTime: time(930) } }),
+    })
+    const next = decideAt(931, job, [over])
+    expect(acts(next)).toEqual(["createLaunch", "writeStatus"])
+    expect(next.status).toMatchObject({
+      phase: "booting",
+      launches: { count: 2, billed: 1 },
+      refusedOffers: [{ reason: "BootDeadlineExceeded", instanceType: "small" }],
+    })
+  })
+
+  test("a refusal: the next offer at once, and the refusal is kept and told", () => {
+    const refusal = { class: "Capacity" as const, code: "X", message: "none left", time: time(2) }
+    const launch = launchOf(job, 1, { status: { phase: "refused", refusal } })
+    const resting = [{ cloud: "sim", offer: offerKey(launch.spec.offer), until: at(300) }]
+    const decision = decideAt(3, job, [launch], { resting })
+    expect(decision.status).toMatchObject({
+      phase: "booting",
+      placement: { offer: { instanceType: "medium" } },
+      launches: { count: 2, current: `${job.metadata.uid}-2` },
+      refusedOffers: [{ reason: "Capacity", message: "none left" }],
+    })
+    expect(decision.events.map(({ reason }) => reason)).toEqual(["OfferRefused", "Placed"])
+  })
+
+  test("fails after 5 billed boots", () => {
+    const launches = [1, 2, 3, 4, 5].map((n) =>
+      launchOf(job, n, { spec: { ended: true }, status: vmStatus({ phase: "terminated" }) }),
+    )
+    expect(decideAt(9000, job, launches).status).toMatchObject({ phase: "failed", reason: "LaunchLimitExceeded" })
+    expect(acts(decideAt(9000, job, launches.slice(1)))).toContain("createLaunch")
+  })
+
+  test("a VM's state that passes is not worth a write; one that lasts is", () => {
+    const launch = launchOf(job, 1, { status: vmStatus() })
+    const first = decideAt(5, job, [launch]).status
+    const settled = jobOf({ ...job, status: first })
+    const registered = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ registrationTime: time(20) }) }) })
+    const early = decideAt(21, settled, [registered])
+    expect(acts(early)).toEqual([])
+    expect(early.requeueAfter).toBe(2)
+    expect(acts(decideAt(23, settled, [registered]))).toEqual(["writeStatus"])
+  })
+})
+
+describe("running", () => {
+  const status: JobStatus = { phase: "running", reason: "Started", startTime: time(30), launches: { count: 1 } }
+  const job = jobOf({ status })
+  const started = agentOf({ startTime: time(30), lastHeartbeatTime: time(40) })
+
+  test.each([
+    ["Succeeded", "succeeded", "Succeeded", { Complete: "True", Ready: "True", Reconciling: "False" }],
+    ["ContainerFailed", "failed", "ContainerFailed", { Failed: "True", Ready: "False", Stalled: "True" }],
+    ["DeadlineExceeded", "failed", "DeadlineExceeded", { Failed: "True" }],
+    ["VolumeFlushFailed", "failed", "VolumeFlushFailed", { Failed: "True" }],
+    ["ImagePullFailed", "failed", "ImagePullFailed", { Failed: "True" }],
+    ["SecretMissing", "failed", "SecretMissing", { Failed: "True" }],
+  ] as const)("finish %s", (reason, phase, expected, conditions) => {
+    const agent = agentOf({ ...started, finish: { reason, exitCode: 3, time: time(90) } })
+    const decision = decideAt(91, job, [launchOf(job, 1, { status: vmStatus({ agent }) })])
+    expect(decision.status).toMatchObject({
+      phase,
+      reason: expected,
+      exitCode: 3,
+      completionTime: time(90),
+      vm: { state: "terminating" },
+    })
+    expect(truth(decision.status)).toMatchObject(conditions)
+    expect(findCondition(decision.status.conditions, phase === "succeeded" ? "Failed" : "Complete")).toBeUndefined()
+    expect(acts(decision)).toEqual(["writeStatus"])
+  })
+
+  test("a container that is restarted in its VM stays running", () => {
+    const agent = agentOf({ ...started, retryCount: 1, lastExitCode: 7 })
+    const { status: next, events } = decideAt(60, job, [launchOf(job, 1, { status: vmStatus({ agent }) })])
+    expect(next).toMatchObject({ phase: "running", retryCount: 1 })
+    expect(events.map(({ reason }) => reason)).toContain("ContainerRestarted")
+  })
+
+  test("the timeout is enforced here, too, a while after the agent should have", () => {
+    const timed = jobOf({ status, spec: { timeoutSeconds: 100 } })
+    const launch = launchOf(timed, 1, { status: vmStatus({ agent: started }) })
+    expect(decideAt(240, timed, [launch]).status.phase).toBe("running")
+    const decision = decideAt(250, timed, [launch])
+    expect(decision.status).toMatchObject({ phase: "failed", reason: "DeadlineExceeded" })
+    expect(acts(decision)).toEqual(["writeStatus", "endLaunch"])
+  })
+
+  test("heartbeats are written once a minute", () => {
+    const beat = (seconds: number) =>
+      launchOf(job, 1, {
+        status: vmStatus({ agent: agentOf({ startTime: time(30), lastHeartbeatTime: time(seconds) }) }),
+      })
+    const first = jobOf({ ...job, status: decideAt(40, job, [beat(40)]).status })
+    expect(acts(decideAt(95, first, [beat(95)]))).toEqual([])
+    expect(acts(decideAt(100, first, [beat(100)]))).toEqual(["writeStatus"])
+  })
+
+  const loss = (number: number) =>
+    launchOf(job, number, {
+      status: vmStatus({
+        phase: "terminated",
+        loss: { reason: "VMLost", message: "gone", time: time(50 + number) },
+        agent: started,
+      }),
+    })
+
+  test("a lost VM: the next place, with what is left of the timeout", () => {
+    const timed = jobOf({ ...job, spec: { timeoutSeconds: 100 } })
+    const decision = decideAt(70, timed, [loss(1)])
+    expect(decision.status).toMatchObject({
+      phase: "booting",
+      launches: { count: 2, lost: 1 },
+      refusedOffers: [{ reason: "VMLost" }],
+    })
+    const create = decision.actions.find((action) => action.do === "createLaunch")
+    expect(create).toMatchObject({ launch: { spec: { number: 2, run: { timeoutSeconds: 60 } } } })
+    expect(decideAt(131, timed, [loss(1)]).status).toMatchObject({ phase: "failed", reason: "DeadlineExceeded" })
+  })
+
+  test("a VM lost for silence may still run: nothing new before it is gone", () => {
+    const silent = launchOf(job, 1, {
+      status: vmStatus({ phase: "terminating", loss: { reason: "Silent", message: "silent", time: time(700) } }),
+    })
+    const decision = decideAt(701, job, [silent])
+    expect(acts(decision)).toEqual(["writeStatus"])
+    expect(decision.status).toMatchObject({ phase: "queued", reason: "VMLost" })
+  })
+
+  test("fails when 3 VMs are lost", () => {
+    expect(decideAt(70, job, [loss(1), loss(2), loss(3)]).status).toMatchObject({
+      phase: "failed",
+      reason: "VMLost",
+      launches: { lost: 3 },
+    })
+  })
+
+  test("a Launch that the status names and that is gone counts as lost", () => {
+    const named = jobOf({ status: { ...status, launches: { count: 3, lost: 2, current: "gone-3" } } })
+    expect(decideAt(70, named, []).status).toMatchObject({ phase: "failed", reason: "VMLost" })
+  })
+})
+
+describe("cancelled", () => {
+  const finished = agentOf({ startTime: time(30), finish: { reason: "Succeeded", time: time(60) } })
+
+  test.each<[string, JobStatus | undefined]>([
+    ["new", undefined],
+    ["queued", { phase: "queued" }],
+    ["booting", booting],
+    ["running", { phase: "running" }],
+  ])("a %s job", (_, status) => {
+    const job = jobOf({ spec: { cancelled: true }, ...(status && { status }) })
+    const launches =
+      status?.phase === "booting" || status?.phase === "running" ? [launchOf(job, 1, { status: vmStatus() })] : []
+    const decision = decideAt(61, job, launches)
+    expect(decision.status).toMatchObject({ phase: "cancelled", reason: "Cancelled" })
+    expect(acts(decision)).toEqual(launches.length > 0 ? ["writeStatus", "endLaunch"] : ["writeStatus"])
+    expect(truth(decision.status)).toMatchObject({
+      Failed: "True",
+      Stalled: "True",
+      Ready: "False",
+      Reconciling: "False",
+    })
+  })
+
+  test("wins over an exit report that came before the decision", () => {
+    const job = jobOf({ spec: { cancelled: true }, status: { phase: "running" } })
+    const launch = launchOf(job, 1, { status: vmStatus({ agent: finished }) })
+    expect(decideAt(61, job, [launch]).status.phase).toBe("cancelled")
+  })
+
+  test("changes nothing of a job that has ended", () => {
+    const job = jobOf({ spec: { cancelled: true }, status: { phase: "succeeded", completionTime: time(60) } })
+    expect(decideAt(61, job, []).status.phase).toBe("succeeded")
+  })
+})
+
+describe("after its end", () => {
+  const ended: JobStatus = {
+    phase: "succeeded",
+    completionTime: time(60),
+    launches: { count: 1 },
+    vm: { state: "terminating", id: "vm-1" },
+  }
+
+  test("is followed until the VM is gone, then its cost is final", () => {
+    const job = jobOf({ status: { ...ended, launches: { count: 1, current: "x" } } })
+    const named = jobOf({ ...job, status: { ...ended, launches: { count: 1, current: `${job.metadata.uid}-1` } } })
+    const vm = { state: "terminated" as const, id: "vm-1", terminationTime: time(70) }
+    const over = launchOf(job, 1, { status: vmStatus({ phase: "terminated", vm, costUsd: 0.011 }) })
+    const decision = decideAt(71, named, [over])
+    expect(decision.status).toMatchObject({
+      phase: "succeeded",
+      vm: { state: "terminated" },
+      credentials: "revoked",
+      cost: { actualUsd: 0.011 },
+    })
+    expect(decision.events.map(({ reason }) => reason)).toEqual(["VMTerminated"])
+  })
+
+  test("a Launch that shows up late is ended", () => {
+    const job = jobOf({ status: { ...ended, phase: "cancelled" } })
+    expect(acts(decideAt(71, job, [launchOf(job)]))).toContain("endLaunch")
+  })
+
+  test("is deleted when its time is over", () => {
+    const job = jobOf({ spec: { ttlSecondsAfterFinished: 100 }, status: { ...ended, cost: { actualUsd: 0 } } })
+    expect(decideAt(100, job).requeueAfter).toBe(60)
+    expect(acts(decideAt(160, job))).toContain("deleteJob")
+  })
+})
+
+describe("deleted", () => {
+  const metadata = { deletionTimestamp: time(50) }
+
+  test("the VMs end first, then the finalizer is dropped", () => {
+    const job = jobOf({ metadata, status: booting })
+    const launch = launchOf(job, 1, { status: vmStatus() })
+    expect(acts(decideAt(51, job, [launch]))).toEqual(["endLaunch"])
+    const ending = launchOf(job, 1, { spec: { ended: true }, status: vmStatus() })
+    expect(acts(decideAt(51, job, [ending]))).toEqual([])
+    const over = launchOf(job, 1, { status: vmStatus({ phase: "terminated" }) })
+    expect(acts(decideAt(51, job, [over]))).toEqual(["dropFinalizer"])
+  })
+})

@@ -1,0 +1,141 @@
+import { randomUUID } from "node:crypto"
+import type { JobSpec, JobStatus, StoredJob } from "../../src/apis/job.ts"
+import { JOB_FINALIZER } from "../../src/apis/job.ts"
+import {
+  type AgentStatus,
+  LAUNCH_FINALIZER,
+  type LaunchSpec,
+  type LaunchStatus,
+  launchName,
+  type StoredLaunch,
+} from "../../src/apis/launch.ts"
+import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
+import type { Offer } from "../../src/apis/offer.ts"
+import type { InstallationFacts } from "../../src/controllers/job/launch-object.ts"
+import type { Market } from "../../src/controllers/job/market.ts"
+
+/** The moment at which tests begin. */
+export const T0 = new Date("2026-05-01T12:00:00Z")
+
+/** So many seconds after T0. */
+export function at(seconds: number): Date {
+  return new Date(T0.getTime() + seconds * 1000)
+}
+
+/** The same as Kubernetes writes it. */
+export function time(seconds: number): string {
+  return `${at(seconds).toISOString().slice(0, 19)}Z`
+}
+
+export const INSTALLATION: InstallationFacts = {
+  id: "7f3c0b52-0000-4000-8000-000000000000",
+  systemNamespace: "berth-system",
+  gatewayUrl: "https://gateway.test",
+}
+
+export function offerOf(changes: Partial<Offer> = {}): Offer {
+  return {
+    cloud: "sim",
+    region: "here",
+    instanceType: "small",
+    architecture: "amd64",
+    provisioning: "onDemand",
+    cpu: 2,
+    memoryGib: 8,
+    hourlyPriceUsd: 0.6,
+    minimumBilledSeconds: 60,
+    ...changes,
+  }
+}
+
+/** Three machines, each the next choice after the one before. */
+export const OFFERS: readonly Offer[] = [
+  offerOf(),
+  offerOf({ instanceType: "medium", cpu: 4, memoryGib: 16, hourlyPriceUsd: 1.2 }),
+  offerOf({ instanceType: "large", cpu: 8, memoryGib: 32, hourlyPriceUsd: 2.4 }),
+]
+
+export function jobOf(
+  changes: { spec?: Partial<JobSpec>; status?: JobStatus; metadata?: Partial<StoredJob["metadata"]> } = {},
+): StoredJob {
+  const uid = changes.metadata?.uid ?? randomUUID()
+  return {
+    apiVersion: API_VERSION,
+    kind: "Job",
+    metadata: {
+      name: "train",
+      namespace: "team",
+      uid,
+      resourceVersion: "1",
+      generation: 1,
+      creationTimestamp: time(0),
+      finalizers: [JOB_FINALIZER],
+      annotations: { [ANNOTATIONS.recordedUid]: uid },
+      ...changes.metadata,
+    },
+    spec: { image: "busybox", ...changes.spec },
+    ...(changes.status !== undefined && { status: changes.status }),
+  }
+}
+
+export function agentOf(changes: Partial<AgentStatus> = {}): AgentStatus {
+  return {
+    signingKey: "{}",
+    encryptionKey: "{}",
+    registrationTime: time(20),
+    sequence: 1,
+    retryCount: 0,
+    ...changes,
+  }
+}
+
+export function launchOf(
+  job: StoredJob,
+  number = 1,
+  changes: { spec?: Partial<LaunchSpec>; status?: LaunchStatus; metadata?: Partial<StoredLaunch["metadata"]> } = {},
+): StoredLaunch {
+  const { namespace = "", name, uid } = job.metadata
+  return {
+    apiVersion: API_VERSION,
+    kind: "Launch",
+    metadata: {
+      name: launchName(uid, number),
+      namespace: INSTALLATION.systemNamespace,
+      uid: `${uid}-launch-${number}`,
+      resourceVersion: "1",
+      generation: 1,
+      creationTimestamp: time(0),
+      finalizers: [LAUNCH_FINALIZER],
+      ...changes.metadata,
+    },
+    spec: {
+      job: { namespace, name, uid },
+      number,
+      installation: INSTALLATION.id,
+      offer: offerOf(),
+      run: { image: "busybox", timeoutSeconds: 3600 },
+      gatewayUrl: INSTALLATION.gatewayUrl,
+      bootDeadlineSeconds: 900,
+      lifetimeSeconds: 5400,
+      ...changes.spec,
+    },
+    ...(changes.status !== undefined && { status: changes.status }),
+  }
+}
+
+/** The status of a Launch whose VM was created and is what `changes` say. */
+export function vmStatus(changes: LaunchStatus = {}): LaunchStatus {
+  return { phase: "created", vm: { state: "booting", id: "vm-1", createTime: time(5) }, ...changes }
+}
+
+export function marketOf(changes: Partial<Market> = {}): Market {
+  return {
+    offers: OFFERS,
+    payers: [{ cloud: "sim" }],
+    resting: [],
+    caps: {},
+    spending: { vms: 0, hourlyUsd: 0, monthlyUsd: 0 },
+    rateWaitSeconds: 0,
+    ...changes,
+  }
+}
