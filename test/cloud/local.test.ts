@@ -94,6 +94,10 @@ describe("local cloud", () => {
       const vms = await final.list({ installation: "i", region: "local" })
       expect(vms.filter((vm) => vm.state !== "terminated")).toEqual([])
     })
+    for (const name of await readdir(dataDir)) {
+      const boots = await readFile(disk(name, "boots"), "utf8").catch(() => "")
+      expect(boots.split("\n").filter(Boolean).length, `boots of ${name}`).toBeLessThanOrEqual(1)
+    }
     await rm(dataDir, { recursive: true })
   })
 

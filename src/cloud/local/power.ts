@@ -54,10 +54,13 @@ async function started(child: ChildProcess): Promise<void> {
   }
 }
 
+/** Waits until the child is the VM's agent, or has ended because there is one. */
 async function recorded(folder: VmFolder, child: ChildProcess): Promise<void> {
   for (let poll = 0; poll < POLLS; poll++) {
-    if ((await folder.process()) !== undefined) return
-    if (child.exitCode !== null || child.signalCode !== null) break
+    const ended = child.exitCode !== null || child.signalCode !== null
+    const agent = await folder.process()
+    if (ended && agent === undefined) break
+    if (ended || (typeof agent === "object" && agent.pid === child.pid)) return
     await sleep(POLL_MS)
   }
   throw new TransientError("BootFailed", `the VM did not start; ${folder.agentLog} may tell why (is the disk full?)`)
