@@ -1,7 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises"
 import type { KubeConfig } from "@kubernetes/client-node"
-import { Agent, type Dispatcher, ProxyAgent, Socks5ProxyAgent } from "undici"
+import type { Dispatcher } from "undici"
+import { Connections } from "./connections.ts"
 import { CredentialSource, type Credentials } from "./credentials.ts"
+import { Deadline } from "./deadline.ts"
 import { CLIENT_REASONS, errorFromAnswer, isTooManyRequests, isUnavailable, KubeError } from "./errors.ts"
 import { Limiter } from "./limiter.ts"
 
@@ -41,11 +43,6 @@ export interface KubeRequest extends CallOptions {
 
 const DEFAULT_TIMEOUT_SECONDS = 30
 const MAX_ATTEMPTS = 5
-/** The API server closes idle connections after 90 s (IdleTimeout of its secure serving): leave first. */
-const KEEP_ALIVE_SECONDS = 60
-/** TCP probes find a dead peer about 40 s after its last packet (libuv: 10 probes, one a second). */
-const TCP_KEEP_ALIVE_SECONDS = 30
-const CONNECT_TIMEOUT_SECONDS = 10
 
 /** undici's own, in milliseconds; 0 is none. */
 type Timeouts = { headersTimeout: number; bodyTimeout: number }
@@ -53,28 +50,27 @@ type Timeouts = { headersTimeout: number; bodyTimeout: number }
 const NO_TIMEOUTS: Timeouts = { headersTimeout: 0, bodyTimeout: 0 }
 
 /**
- * Sends requests over one pooled dispatcher, with fresh credentials, bounded concurrency, a time-out
+ * Sends requests over pooled connections, with fresh credentials, bounded concurrency, a time-out
  * on everything, and those retries that can't do anything twice.
  */
 export class Transport {
-  readonly #kubeConfig: KubeConfig
   readonly #credentials: CredentialSource
   readonly #limiter: Limiter
   readonly #userAgent: string
   readonly #origin: string
   readonly #pathPrefix: string
-  #dispatcher: Dispatcher | undefined
-  #dispatcherTlsVersion = 0
+  readonly #connections: Connections
 
   constructor(kubeConfig: KubeConfig, options: TransportOptions = {}) {
     const server = kubeConfig.getCurrentCluster()?.server
     if (!server) throw new Error("the kubeconfig names no cluster: set its current-context")
     const url = new URL(server)
-    this.#kubeConfig = kubeConfig
     this.#origin = url.origin
     this.#pathPrefix = url.pathname.replace(/\/+$/, "")
     this.#credentials = new CredentialSource(kubeConfig)
-    this.#limiter = new Limiter(options.maxConcurrent ?? 32)
+    const maxConcurrent = options.maxConcurrent ?? 32
+    this.#limiter = new Limiter(maxConcurrent)
+    this.#connections = new Connections(kubeConfig, maxConcurrent)
     this.#userAgent = options.userAgent ?? "berth"
   }
 
@@ -122,7 +118,7 @@ export class Transport {
 
   /** Waits for the running requests, then closes all connections; watches must have been aborted. */
   async close(): Promise<void> {
-    await this.#dispatcher?.close()
+    await this.#connections.close()
   }
 
   async #sendWithRetries(request: KubeRequest, deadline: Deadline): Promise<unknown> {
@@ -153,7 +149,8 @@ export class Transport {
     deadline.signal.throwIfAborted()
     let credentials = this.#credentials.get()
     if (credentials instanceof Promise) credentials = await credentials
-    return await this.#dispatcherFor(credentials).request({
+    const connections = this.#connections.get(credentials)
+    return await (timeouts === NO_TIMEOUTS ? connections.requests : connections.streams).request({
       origin: this.#origin,
       path: this.#pathPrefix + request.path + queryString(request.query),
       method: request.method,
@@ -169,16 +166,6 @@ export class Transport {
     if (request.body !== undefined) headers.push("content-type", request.contentType ?? "application/json")
     if (request.as !== undefined) headers.push(...impersonationHeaders(request.as))
     return headers
-  }
-
-  #dispatcherFor(credentials: Credentials): Dispatcher {
-    if (this.#dispatcher !== undefined && this.#dispatcherTlsVersion === credentials.tlsVersion) return this.#dispatcher
-    const previous = this.#dispatcher
-    this.#dispatcher = makeDispatcher(this.#kubeConfig, credentials)
-    this.#dispatcherTlsVersion = credentials.tlsVersion
-    // Lets what runs on the old certificate finish, then closes; a failure to close has no consequence.
-    previous?.close().catch(() => undefined)
-    return this.#dispatcher
   }
 }
 
@@ -208,50 +195,6 @@ function mayRepeat(error: KubeError, method: KubeRequest["method"]): boolean {
   if (error.reason === CLIENT_REASONS.timeout) return false
   if (method === "GET") return true
   return error.code === 503 && method !== "POST"
-}
-
-/** A request's time-out and its caller's signal as one signal. */
-class Deadline {
-  readonly #controller = new AbortController()
-  readonly #request: KubeRequest
-  readonly #timer: NodeJS.Timeout
-  readonly #endsAt: number
-  readonly #abort = (): void => this.#controller.abort(this.#request.signal?.reason)
-
-  constructor(request: KubeRequest, seconds: number) {
-    this.#request = request
-    this.#endsAt = performance.now() + seconds * 1000
-    this.#timer = setTimeout(() => {
-      this.#controller.abort(
-        new KubeError({
-          code: 0,
-          reason: CLIENT_REASONS.timeout,
-          message: `${request.method} ${request.path}: no answer within ${seconds} s`,
-          outcomeUnknown: request.method !== "GET",
-        }),
-      )
-    }, seconds * 1000)
-    if (request.signal?.aborted) this.#abort()
-    else request.signal?.addEventListener("abort", this.#abort, { once: true })
-  }
-
-  get signal(): AbortSignal {
-    return this.#controller.signal
-  }
-
-  secondsLeft(): number {
-    return Math.max(0.001, (this.#endsAt - performance.now()) / 1000)
-  }
-
-  /** What ended the request: this deadline's reason where it did, else the error itself. */
-  explain(error: unknown): unknown {
-    return this.signal.aborted ? this.signal.reason : error
-  }
-
-  clear(): void {
-    clearTimeout(this.#timer)
-    this.#request.signal?.removeEventListener("abort", this.#abort)
-  }
 }
 
 async function failure(request: KubeRequest, answer: Dispatcher.ResponseData): Promise<KubeError> {
@@ -313,22 +256,4 @@ function impersonationHeaders(as: Impersonation): string[] {
     for (const value of values) headers.push(`impersonate-extra-${encodeURIComponent(key.toLowerCase())}`, value)
   }
   return headers
-}
-
-function makeDispatcher(kubeConfig: KubeConfig, { tls }: Credentials): Dispatcher {
-  // The types differ between node:https and undici only in how they spell "undefined".
-  const connect = {
-    ...tls,
-    keepAlive: true,
-    keepAliveInitialDelay: TCP_KEEP_ALIVE_SECONDS * 1000,
-    timeout: CONNECT_TIMEOUT_SECONDS * 1000,
-  } as Exclude<Agent.Options["connect"], undefined>
-  // HTTP/2 puts everything on one connection, which is slower to a local API server (see bench/client.ts).
-  const pool: Agent.Options = { connect, allowH2: false, keepAliveTimeout: KEEP_ALIVE_SECONDS * 1000 }
-  const proxyUrl = kubeConfig.getCurrentCluster()?.proxyUrl
-  if (proxyUrl === undefined) return new Agent(pool)
-  const requestTls = connect as Exclude<ProxyAgent.Options["requestTls"], undefined>
-  const { connect: _, ...rest } = pool
-  if (proxyUrl.startsWith("socks")) return new Socks5ProxyAgent(proxyUrl, { ...rest, requestTls })
-  return new ProxyAgent({ ...rest, uri: proxyUrl, requestTls })
 }

@@ -1,0 +1,60 @@
+/**
+ * One comparison. `ours` and `peer` are medians in the unit that `what` names; `ratio` is the median of
+ * the rounds' ratios, as what else the machine does differs more between rounds than within one.
+ */
+export interface BenchRow {
+  what: string
+  ours: number
+  peer: number
+  ratio: number
+  goal: number
+  reached: boolean
+}
+
+/** What a benchmark found; `spread` tells, by contender, the lowest and highest round. */
+export interface BenchResult {
+  name: string
+  rows: BenchRow[]
+  spread: Record<string, [number, number]>
+}
+
+/** What a benchmark gets to run with. */
+export interface BenchContext {
+  /** Takes progress, for people. */
+  report(line: string): void
+  /** KUBEBUILDER_ASSETS and XDG_CACHE_HOME, where set. */
+  assetsDir: string | undefined
+  cacheHome: string | undefined
+}
+
+/** Compares values that were measured in the same rounds, in this order; the ratio must be at least `goal`. */
+export function compare(what: string, ours: number[], peer: number[], goal: number): BenchRow {
+  if (ours.length !== peer.length) throw new RangeError(`${what}: ${ours.length} rounds against ${peer.length}`)
+  const ratio = median(ours.map((value, round) => value / (peer[round] ?? Number.NaN)))
+  return {
+    what,
+    ours: round(median(ours)),
+    peer: round(median(peer)),
+    ratio: round(ratio),
+    goal,
+    reached: ratio >= goal,
+  }
+}
+
+/** The middle value, or the mean of the two middle ones. */
+export function median(values: number[]): number {
+  const sorted = [...values].sort((a, b) => a - b)
+  const middle = sorted.length / 2
+  const [low, high] = [sorted[Math.ceil(middle) - 1], sorted[Math.floor(middle)]]
+  if (low === undefined || high === undefined) throw new RangeError("no values: a median needs at least one")
+  return (low + high) / 2
+}
+
+/** The lowest and the highest value. */
+export function spreadOf(values: number[]): [number, number] {
+  return [round(Math.min(...values)), round(Math.max(...values))]
+}
+
+function round(value: number): number {
+  return Math.round(value * 100) / 100
+}

@@ -1,0 +1,35 @@
+// Runs one benchmark by name: `npm run bench -- client [--json]`. With --json standard output holds one
+// object `{name, rows: [{what, ours, peer, ratio, goal, reached}]}` and nothing else. Exits 1 when a
+// goal is missed, 2 on a wrong command line.
+import CliTable3 from "cli-table3"
+import type { BenchContext, BenchResult } from "../bench/result.ts"
+
+const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promise<BenchResult> }>> = {
+  client: () => import("../bench/client.ts"),
+}
+
+const json = process.argv.includes("--json")
+const names = process.argv.slice(2).filter((argument) => argument !== "--json")
+const load = BENCHES[names[0] ?? ""]
+if (names.length !== 1 || load === undefined) {
+  console.error(`usage: npm run bench -- NAME [--json], where NAME is one of: ${Object.keys(BENCHES).join(", ")}`)
+  process.exit(2)
+}
+const bench = await load()
+const result = await bench.run({
+  report: (line) => console.error(line),
+  assetsDir: process.env["KUBEBUILDER_ASSETS"],
+  cacheHome: process.env["XDG_CACHE_HOME"],
+})
+if (json) console.log(JSON.stringify({ name: result.name, rows: result.rows }))
+else print(result)
+process.exitCode = result.rows.every(({ reached }) => reached) ? 0 : 1
+
+function print({ rows, spread }: BenchResult): void {
+  const table = new CliTable3({ head: ["what", "ours", "peer", "ratio", "goal", "reached"], style: { head: [] } })
+  for (const { what, ours, peer, ratio, goal, reached } of rows) {
+    table.push([what, ours, peer, ratio, `>= ${goal}`, reached ? "yes" : "NO"])
+  }
+  console.log(table.toString())
+  for (const [name, [low, high]] of Object.entries(spread)) console.log(`${name}: ${low} to ${high} in single rounds`)
+}

@@ -1,0 +1,51 @@
+import { CLIENT_REASONS, KubeError } from "./errors.ts"
+
+interface Deadlined {
+  method: string
+  path: string
+  signal?: AbortSignal | undefined
+}
+
+/** A request's time-out and its caller's signal as one signal. */
+export class Deadline {
+  readonly #controller = new AbortController()
+  readonly #request: Deadlined
+  readonly #timer: NodeJS.Timeout
+  readonly #endsAt: number
+  readonly #abort = (): void => this.#controller.abort(this.#request.signal?.reason)
+
+  constructor(request: Deadlined, seconds: number) {
+    this.#request = request
+    this.#endsAt = performance.now() + seconds * 1000
+    this.#timer = setTimeout(() => {
+      this.#controller.abort(
+        new KubeError({
+          code: 0,
+          reason: CLIENT_REASONS.timeout,
+          message: `${request.method} ${request.path}: no answer within ${seconds} s`,
+          outcomeUnknown: request.method !== "GET",
+        }),
+      )
+    }, seconds * 1000)
+    if (request.signal?.aborted) this.#abort()
+    else request.signal?.addEventListener("abort", this.#abort, { once: true })
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal
+  }
+
+  secondsLeft(): number {
+    return Math.max(0.001, (this.#endsAt - performance.now()) / 1000)
+  }
+
+  /** What ended the request: this deadline's reason where it did, else the error itself. */
+  explain(error: unknown): unknown {
+    return this.signal.aborted ? this.signal.reason : error
+  }
+
+  clear(): void {
+    clearTimeout(this.#timer)
+    this.#request.signal?.removeEventListener("abort", this.#abort)
+  }
+}
