@@ -1,0 +1,108 @@
+import { execFile } from "node:child_process"
+import { readdir, readFile } from "node:fs/promises"
+import { join } from "node:path"
+import { promisify } from "node:util"
+import { load } from "js-yaml"
+import { afterAll, beforeAll, describe, expect, inject, it } from "vitest"
+import type { ControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { startPrivateControlPlane } from "../control-plane.ts"
+
+const run = promisify(execFile)
+const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
+
+/** Each object's name and version. */
+const VERSIONS = "jsonpath={range .items[*]}{.metadata.name}={.metadata.generation} {end}"
+
+describe("manifests", () => {
+  let controlPlane: ControlPlane
+  const kubectl = async (...args: string[]): Promise<string> =>
+    (await run(inject("kubectlPath"), ["--kubeconfig", controlPlane.kubeconfigPath, ...args])).stdout
+
+  beforeAll(async () => {
+    controlPlane = await startPrivateControlPlane()
+    await kubectl("apply", "--server-side", "-k", join(MANIFESTS, "base"))
+    await kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+  })
+  afterAll(() => controlPlane?.stop())
+
+  it("install every kind, and again without a change", async () => {
+    const kinds = await kubectl("api-resources", "--api-group=berth.dev", "--no-headers", "-o", "name")
+    const names = ["apikeys", "connections", "cronjobs", "jobs", "launches", "organizations", "projects"]
+    expect(kinds.trim().split("\n").sort()).toEqual(names.map((name) => `${name}.berth.dev`))
+    const versions = () => kubectl("get", "crd,clusterrole,ns", "-l", "app.kubernetes.io/part-of=berth", "-o", VERSIONS)
+    const before = await versions()
+    await kubectl("apply", "--server-side", "-k", join(MANIFESTS, "base"))
+    expect(await versions()).toBe(before)
+  })
+
+  it("have samples that the API server takes, one by one and together", async () => {
+    const folder = join(MANIFESTS, "samples")
+    const files = (await readdir(folder)).filter((file) => file.endsWith(".yaml") && file !== "kustomization.yaml")
+    const applied = await kubectl("apply", "--server-side", "-k", folder)
+    expect(applied.trim().split("\n")).toHaveLength(files.length)
+    for (const file of files) await kubectl("apply", "--server-side", "--dry-run=server", "-f", join(folder, file))
+  })
+
+  it("have a REST sample that is one YAML document with a name and an image", async () => {
+    const body = load(await readFile(join(MANIFESTS, "samples", "rest", "submit.yaml"), "utf8"))
+    expect(body).toMatchObject({ name: "submitted", image: expect.any(String) })
+  })
+
+  describe("let", () => {
+    const operator = "system:serviceaccount:berth-system:berth-operator"
+    const facade = "system:serviceaccount:berth-system:berth-facade"
+    const can = async (who: string[], verb: string, resource: string, ...where: string[]): Promise<boolean> => {
+      const [kind = "", subresource] = resource.split(/\/(?=status$)/)
+      const part = subresource === undefined ? [] : [`--subresource=${subresource}`]
+      // It exits with 1 when the answer is no.
+      const asked = kubectl("auth", "can-i", verb, kind, ...part, ...where, ...who).catch(
+        (error: { stdout: string }) => error.stdout,
+      )
+      return (await asked).trim() === "yes"
+    }
+    const system = ["-n", "berth-system"]
+    const elsewhere = ["-n", "default"]
+
+    it.each<[string, string, string, string[], boolean]>([
+      [operator, "watch", "jobs.berth.dev", ["-A"], true],
+      [operator, "patch", "jobs.berth.dev/status", elsewhere, true],
+      [operator, "create", "jobs.berth.dev", elsewhere, false],
+      [operator, "create", "launches.berth.dev", system, true],
+      [operator, "create", "launches.berth.dev", elsewhere, false],
+      [operator, "update", "leases.coordination.k8s.io", system, true],
+      [operator, "get", "secrets/berth-installation", system, true],
+      [operator, "get", "secrets/another", system, false],
+      [operator, "get", "secrets", elsewhere, false],
+      [operator, "create", "events", elsewhere, true],
+      [facade, "create", "jobs.berth.dev", elsewhere, true],
+      [facade, "patch", "jobs.berth.dev/status", elsewhere, false],
+      [facade, "delete", "jobs.berth.dev", elsewhere, false],
+      [facade, "patch", "launches.berth.dev/status", system, true],
+      [facade, "patch", "launches.berth.dev", system, false],
+      [facade, "get", "secrets", elsewhere, true],
+      [facade, "list", "secrets", elsewhere, false],
+      [facade, "impersonate", "serviceaccounts", elsewhere, false],
+    ])("%s %s %s %s: %s", async (who, verb, resource, where, allowed) => {
+      expect(await can([`--as=${who}`], verb, resource, ...where)).toBe(allowed)
+    })
+
+    it("the roles view, edit and admin do to jobs what they do to everything else", async () => {
+      for (const role of ["view", "edit", "admin"]) {
+        await kubectl("create", "rolebinding", role, `--clusterrole=${role}`, `--user=${role}r`, ...elsewhere)
+      }
+      // The controller manager adds up the roles in its own time.
+      await eventually(async () => expect(await can(["--as=viewr"], "list", "jobs.berth.dev", ...elsewhere)).toBe(true))
+      await eventually(async () =>
+        expect(await can(["--as=editr"], "create", "jobs.berth.dev", ...elsewhere)).toBe(true),
+      )
+      await eventually(async () =>
+        expect(await can(["--as=adminr"], "list", "apikeys.berth.dev", ...elsewhere)).toBe(true),
+      )
+      expect(await can(["--as=viewr"], "create", "jobs.berth.dev", ...elsewhere)).toBe(false)
+      expect(await can(["--as=editr"], "get", "connections.berth.dev", ...elsewhere)).toBe(false)
+      expect(await can(["--as=adminr"], "get", "launches.berth.dev", ...elsewhere)).toBe(false)
+      expect(await can(["--as=adminr"], "patch", "jobs.berth.dev/status", ...elsewhere)).toBe(false)
+    })
+  })
+})
