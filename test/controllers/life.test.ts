@@ -1,0 +1,293 @@
+import fc from "fast-check"
+import { describe, expect, test } from "vitest"
+import { isTerminal, type JobPhase, type StoredJob } from "../../src/apis/job.ts"
+import { type FinishReason, isOver, type StoredLaunch } from "../../src/apis/launch.ts"
+import type { Vm } from "../../src/cloud/provider.ts"
+import { decide as decideJob, type JobAction } from "../../src/controllers/job/decide.ts"
+import { appraise } from "../../src/controllers/job/market.ts"
+import { JOB_DEFAULTS } from "../../src/controllers/job/settings.ts"
+import { createdStatus, decide as decideLaunch, type OwnStatus } from "../../src/controllers/launch/decide.ts"
+import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/settings.ts"
+import { agentOf, at, INSTALLATION, jobOf, OFFERS, time } from "./builders.ts"
+
+/** Moves between phases that the table of the design allows; the first status may skip what took no time. */
+const MOVES: Record<string, readonly JobPhase[]> = {
+  none: ["queued", "booting", "failed", "cancelled"],
+  queued: ["booting", "failed", "cancelled"],
+  booting: ["running", "queued", "succeeded", "failed", "cancelled"],
+  running: ["queued", "booting", "succeeded", "failed", "cancelled"],
+}
+
+type CloudMood = "fine" | "full" | "answerLost" | "transient"
+
+interface Snapshot {
+  job: StoredJob | undefined
+  launches: StoredLaunch[]
+}
+
+/** Both pure decisions against a model of API server, cloud and agent: what they do to the world, and nothing else. */
+class World {
+  seconds = 0
+  job: StoredJob | undefined = jobOf({
+    metadata: { finalizers: [], annotations: {} },
+    spec: { maxRetries: 2, timeoutSeconds: 600 },
+  })
+  launches: StoredLaunch[] = []
+  vms = new Map<string, Vm>()
+  mood: CloudMood = "fine"
+  outstanding = new Set<string>()
+  past: Snapshot[] = []
+  wasCancelledIn: JobPhase | "none" | undefined
+  #version = 1
+
+  copy(): Snapshot {
+    return structuredClone({ job: this.job, launches: this.launches })
+  }
+
+  /** @param age how many versions old the caches are */
+  reconcileJob(age: number): void {
+    const seen = (age === 0 ? undefined : this.past.at(-age)) ?? this.copy()
+    if (seen.job === undefined || this.job === undefined) return
+    const launches = [...seen.launches]
+    // The live reads: all Launches of a job that is deleted, else the one that the status names.
+    const live = this.launches.filter(
+      ({ metadata }) =>
+        seen.job?.metadata.deletionTimestamp !== undefined || metadata.name === seen.job?.status?.launches?.current,
+    )
+    const known = new Map(
+      [...(seen.job.metadata.deletionTimestamp ? [] : launches), ...live].map((l) => [l.metadata.name, l]),
+    )
+    if (seen.job.metadata.deletionTimestamp === undefined) for (const l of launches) known.set(l.metadata.name, l)
+    const now = at(this.seconds)
+    const market = () => {
+      const own = [...known.values()]
+      const facts = { offers: OFFERS, payers: [{ cloud: "sim" }], launches: own, projectLaunches: own }
+      return appraise({ ...facts, projectCaps: undefined, recordedUsd: 0 }, now, JOB_DEFAULTS)
+    }
+    const decision = decideJob(
+      seen.job,
+      { launches: [...known.values()], market, installation: INSTALLATION },
+      now,
+      JOB_DEFAULTS,
+    )
+    let version = seen.job.metadata.resourceVersion
+    for (const action of decision.actions) {
+      const next = this.#actOnJob(action, version)
+      if (next === undefined) return
+      version = next
+    }
+  }
+
+  /** Returns the Job's version after the action; undefined when it conflicts. */
+  #actOnJob(action: JobAction, version: string): string | undefined {
+    const job = this.job
+    if (job === undefined) return undefined
+    if (action.do === "createLaunch") {
+      if (this.launches.some(({ metadata }) => metadata.name === action.launch.metadata.name)) return undefined
+      expect(this.launches.filter((launch) => !isOver(launch))).toEqual([])
+      const metadata = {
+        ...action.launch.metadata,
+        uid: "u",
+        resourceVersion: "1",
+        generation: 1,
+        creationTimestamp: time(this.seconds),
+      }
+      this.launches.push({ ...action.launch, metadata })
+      return version
+    }
+    if (action.do === "endLaunch") {
+      const launch = this.launches.find(({ metadata }) => metadata.name === action.launch.metadata.name)
+      if (launch !== undefined) launch.spec.ended = true
+      return version
+    }
+    if (job.metadata.resourceVersion !== version) return undefined
+    if (action.do === "dropFinalizer") {
+      expect(this.launches.filter((launch) => !isOver(launch))).toEqual([])
+      this.job = undefined
+      return undefined
+    }
+    if (action.do === "adopt") {
+      job.metadata.finalizers = ["berth.dev/job"]
+      job.metadata.annotations = { "berth.dev/recorded-uid": job.metadata.uid }
+    }
+    if (action.do === "writeStatus") this.#checkMove(job, action.status.phase)
+    if (action.do === "writeStatus") job.status = structuredClone(action.status)
+    if (action.do === "deleteJob") job.metadata.deletionTimestamp = time(this.seconds)
+    return this.touch()
+  }
+
+  #checkMove(job: StoredJob, to: JobPhase | undefined): void {
+    const from = job.status?.phase ?? "none"
+    if (to === undefined || from === to) return
+    expect(MOVES[from] ?? [], `${from} → ${to}`).toContain(to)
+    if (this.wasCancelledIn !== undefined) expect(to).toBe("cancelled")
+  }
+
+  touch(): string {
+    this.#version++
+    if (this.job !== undefined) this.job.metadata.resourceVersion = String(this.#version)
+    return String(this.#version)
+  }
+
+  reconcileLaunches(): void {
+    for (const launch of this.launches) this.#reconcileLaunch(launch)
+  }
+
+  #reconcileLaunch(launch: StoredLaunch): void {
+    const { name } = launch.metadata
+    const vm = this.vms.get(name)
+    const known = launch.status?.vm?.id !== undefined
+    const observed = {
+      sighting: known && vm !== undefined ? { seen: "present" as const, vm } : { seen: "unknown" as const },
+      outstanding: this.outstanding.has(name),
+      silent: false,
+      job: this.job === undefined ? ("gone" as const) : ("alive" as const),
+    }
+    const decision = decideLaunch(structuredClone(launch), observed, at(this.seconds), LAUNCH_DEFAULTS)
+    if (decision.status !== undefined) this.#writeLaunch(launch, decision.status)
+    for (const action of decision.actions) {
+      if (action.do === "launch") this.#ask(launch)
+      if (action.do === "terminate" && vm !== undefined && vm.state !== "terminated") {
+        this.vms.set(name, { ...vm, state: "terminated", terminationTime: time(this.seconds) })
+      }
+    }
+  }
+
+  #writeLaunch(launch: StoredLaunch, status: OwnStatus): void {
+    expect(isOver(launch)).toBe(false)
+    launch.status = { ...launch.status, ...structuredClone(status) }
+    // A Launch that is over leaves no VM.
+    if (isOver(launch)) expect([undefined, "terminated"]).toContain(this.vms.get(launch.metadata.name)?.state)
+  }
+
+  #ask(launch: StoredLaunch): void {
+    const { name } = launch.metadata
+    const existing = this.vms.get(name)
+    if (this.mood === "transient") return
+    if (this.mood === "full" && existing === undefined) {
+      const refusal = { class: "Capacity" as const, message: "full", time: time(this.seconds) }
+      this.#writeLaunch(launch, { phase: "refused", refusal, costUsd: 0 })
+      return
+    }
+    const vm: Vm = existing ?? {
+      id: `vm-${name}`,
+      launch: name,
+      installation: INSTALLATION.id,
+      region: "here",
+      state: "running",
+      createTime: time(this.seconds),
+    }
+    this.vms.set(name, vm)
+    if (this.mood === "answerLost") {
+      this.outstanding.add(name)
+      return
+    }
+    this.outstanding.delete(name)
+    this.#writeLaunch(launch, createdStatus(vm))
+  }
+
+  /** The VM's agent goes on by one step, if the gateway would take its report. */
+  agentSteps(reason: FinishReason): void {
+    const launch = this.launches.find((l) => !isOver(l) && this.vms.get(l.metadata.name)?.state === "running")
+    if (launch === undefined || launch.spec.ended === true || launch.status?.agent?.finish !== undefined) return
+    const agent = launch.status?.agent
+    const now = time(this.seconds)
+    const next =
+      agent === undefined
+        ? agentOf({ registrationTime: now })
+        : agent.startTime === undefined
+          ? { ...agent, startTime: now }
+          : { ...agent, finish: { reason, time: now } }
+    launch.status = { ...launch.status, agent: next }
+  }
+
+  vmDies(preempted: boolean): void {
+    for (const [name, vm] of this.vms) {
+      if (vm.state === "running")
+        this.vms.set(name, { ...vm, state: "terminated", terminationTime: time(this.seconds), preempted })
+    }
+  }
+
+  check(): void {
+    expect(this.launches.filter((launch) => !isOver(launch)).length).toBeLessThanOrEqual(1)
+    expect([...this.vms.values()].filter((vm) => vm.state === "running").length).toBeLessThanOrEqual(1)
+  }
+}
+
+const command = fc.oneof(
+  fc.constantFrom<(world: World) => void>(
+    (world) => world.reconcileJob(0),
+    (world) => world.reconcileLaunches(),
+    (world) => world.agentSteps("Succeeded"),
+    (world) => world.agentSteps("ContainerFailed"),
+    (world) => world.agentSteps("Stopped"),
+    (world) => world.agentSteps("Preempted"),
+    (world) => world.vmDies(false),
+    (world) => world.vmDies(true),
+    (world) => {
+      if (world.job === undefined || world.job.spec.cancelled === true) return
+      world.job.spec.cancelled = true
+      world.job.metadata.generation++
+      if (!isTerminal(world.job.status?.phase)) world.wasCancelledIn = world.job.status?.phase ?? "none"
+      world.touch()
+    },
+    (world) => {
+      if (world.job?.metadata.finalizers?.length) world.job.metadata.deletionTimestamp ??= time(world.seconds)
+      world.touch()
+    },
+  ),
+  fc.integer({ min: 1, max: 5 }).map((age) => (world: World) => world.reconcileJob(age)),
+  fc.constantFrom<CloudMood>("fine", "full", "answerLost", "transient").map((mood) => (world: World) => {
+    world.mood = mood
+  }),
+  fc.constantFrom(1, 30, 400, 900).map((seconds) => (world: World) => {
+    world.seconds += seconds
+  }),
+)
+
+/** Runs the commands; what has ended stays as it ended. */
+function disturb(world: World, commands: readonly ((world: World) => void)[]): void {
+  for (const act of commands) {
+    const ended = isTerminal(world.job?.status?.phase) ? world.job?.status?.phase : undefined
+    const before = world.copy()
+    act(world)
+    world.past.push(before)
+    world.check()
+    if (ended !== undefined && world.job !== undefined) expect(world.job.status?.phase).toBe(ended)
+  }
+}
+
+/** Lets all be well until nothing changes any more. */
+function settle(world: World): void {
+  world.mood = "fine"
+  for (let round = 0; round < 300 && !isSettled(world); round++) {
+    world.reconcileJob(0)
+    world.reconcileLaunches()
+    world.agentSteps("Succeeded")
+    world.seconds += 60
+    world.check()
+  }
+}
+
+describe("whatever happens in whatever order, with caches of any age", () => {
+  test("one live Launch at most, moves of the table only, an end that stays, and nothing left over", () => {
+    fc.assert(
+      fc.property(fc.array(command, { maxLength: 60 }), (commands) => {
+        const world = new World()
+        disturb(world, commands)
+        settle(world)
+        expect(isSettled(world)).toBe(true)
+        expect([...world.vms.values()].every((vm) => vm.state === "terminated")).toBe(true)
+        const paid = world.launches.reduce((total, launch) => total + (launch.status?.costUsd ?? 0), 0)
+        if (world.job !== undefined) expect(world.job.status?.cost?.actualUsd).toBeCloseTo(paid, 6)
+      }),
+      { numRuns: 1500 },
+    )
+  })
+})
+
+/** Ended for good, with its cost final; or gone. */
+function isSettled({ job, launches }: World): boolean {
+  if (!launches.every(isOver)) return false
+  return job === undefined || (isTerminal(job.status?.phase) && job.status?.cost?.actualUsd !== undefined)
+}
