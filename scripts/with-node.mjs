@@ -20,7 +20,10 @@ function installIfNeeded() {
   if (existsSync(done) && statSync(done).mtimeMs >= statSync(wanted).mtimeMs) return
   console.error("berth: installing the npm packages (npm ci), once ...")
   const npm = process.platform === "win32" ? "npm.cmd" : "npm"
-  const result = spawnSync(npm, ["ci", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] })
+  const result = spawnSync(npm, ["ci", "--no-audit", "--no-fund", "--loglevel=error"], {
+    cwd: root,
+    stdio: ["ignore", 2, 2],
+  })
   if (result.status === 0) return
   console.error("berth: npm ci failed; see the lines above. Nothing was started.")
   process.exit(1)
@@ -39,9 +42,9 @@ function nodeBinary() {
 
 function run(node, args) {
   const child = spawn(node, args, { cwd: root, stdio: "inherit" })
-  // A terminal sends SIGINT to the whole group itself; a service manager signals only this process.
+  // A terminal sends SIGINT to the whole group itself; whoever else signals may mean only this process.
   for (const signal of ["SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal))
-  process.on("SIGINT", () => {})
+  process.on("SIGINT", () => process.stdin.isTTY || child.kill("SIGINT"))
   child.on("error", (error) => {
     console.error(`berth: could not start ${node}: ${error.message}`)
     process.exit(1)

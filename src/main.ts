@@ -75,15 +75,20 @@ async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<n
   return 0
 }
 
-/** Aborted by the first SIGINT or SIGTERM, to end in order; a second Ctrl-C ends at once. */
+/** One Ctrl-C may arrive several times: from the terminal, and from each program in between that passes it on. */
+const SAME_SIGNAL_MS = 1000
+
+/** Aborted by the first SIGINT or SIGTERM, to end in order; another Ctrl-C after that ends at once. */
 function stopSignal(): AbortSignal {
   const controller = new AbortController()
-  for (const name of ["SIGINT", "SIGTERM"] as const) {
-    process.on(name, () => {
-      if (controller.signal.aborted && name === "SIGINT") process.exit(130)
-      controller.abort(new Error(`stopped by ${name}`))
-    })
+  let stoppedAt = 0
+  const stop = (name: NodeJS.Signals): void => {
+    if (!controller.signal.aborted) stoppedAt = performance.now()
+    else if (name === "SIGINT" && performance.now() - stoppedAt > SAME_SIGNAL_MS) process.exit(130)
+    controller.abort(new Error(`stopped by ${name}`))
   }
+  process.on("SIGINT", stop)
+  process.on("SIGTERM", stop)
   return controller.signal
 }
 
