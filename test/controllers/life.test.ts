@@ -214,14 +214,23 @@ class World {
   }
 }
 
-const command = fc.oneof(
-  fc.constantFrom<(world: World) => void>(
-    (world) => world.reconcileJob(0),
-    (world) => world.reconcileLaunches(),
-    (world) => world.agentSteps("Succeeded"),
-    (world) => world.agentSteps("ContainerFailed"),
-    (world) => world.agentSteps("Stopped"),
-    (world) => world.agentSteps("Preempted"),
+type Command = (world: World) => void
+
+const reconcile = fc.constantFrom<Command>(
+  (world) => world.reconcileJob(0),
+  (world) => world.reconcileLaunches(),
+  (world) => {
+    world.reconcileLaunches()
+    world.reconcileJob(0)
+  },
+)
+
+const agent = fc
+  .constantFrom<FinishReason>("Succeeded", "ContainerFailed", "ContainerFailed", "Stopped", "Preempted", "AgentFailed")
+  .map((reason) => (world: World) => world.agentSteps(reason))
+
+const trouble = fc.oneof(
+  fc.constantFrom<Command>(
     (world) => world.vmDies(false),
     (world) => world.vmDies(true),
     (world) => {
@@ -243,6 +252,12 @@ const command = fc.oneof(
   fc.constantFrom(1, 30, 400, 900).map((seconds) => (world: World) => {
     world.seconds += seconds
   }),
+)
+
+const command: fc.Arbitrary<Command> = fc.oneof(
+  { weight: 5, arbitrary: reconcile },
+  { weight: 3, arbitrary: agent },
+  { weight: 2, arbitrary: trouble },
 )
 
 /** Runs the commands; what has ended stays as it ended. */
