@@ -41,6 +41,8 @@ export interface GatewayOptions {
   bootstrapKey: Uint8Array
   clock: Clock
   logger: Logger
+  /** Whole seconds between two reports of an agent. Default 15. */
+  heartbeatSeconds?: number
 }
 
 /** A signed message as it came in, for the Launch that the URL names. */
@@ -69,10 +71,11 @@ export class Gateway {
     const request = await openRegistration(message)
     const launch = await this.#bind(message.launch, request)
     const { run, offer, job } = launch.spec
+    const { heartbeatSeconds = HEARTBEAT_SECONDS } = this.#options
     try {
       const secretEnv = await this.#options.secretEnv(job.namespace, run.secretEnv ?? {})
       const order = { run, secretEnv, gpus: Math.ceil(offer.gpu?.count ?? 0) }
-      return { order: await sealOrder(order, request.encryptionKey), heartbeatSeconds: HEARTBEAT_SECONDS }
+      return { order: await sealOrder(order, request.encryptionKey), heartbeatSeconds }
     } catch (error) {
       if (!(error instanceof SecretMissingError)) throw error
       await this.#recordSecretMissing(message.launch, error.message)

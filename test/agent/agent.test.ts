@@ -1,0 +1,425 @@
+import { type ChildProcess, spawn } from "node:child_process"
+import { once } from "node:events"
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import type { RequestHandler } from "express"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { AgentBusyError } from "../../src/agent/lock.ts"
+import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/main.ts"
+import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
+import type { Run } from "../../src/apis/job.ts"
+import type { Finish, Launch, StoredLaunch } from "../../src/apis/launch.ts"
+import { eventually } from "../kube/fixtures.ts"
+import { startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
+import { BUSYBOX, buildImages, containersOf, docker, missingForContainers, type TestImages } from "./images.ts"
+
+const missing = await missingForContainers()
+if (missing !== undefined) console.warn(`the agent's tests with containers are skipped: ${missing}`)
+
+const world = testWorld("agent")
+const disks: string[] = []
+let gateway: TestGateway
+/** Stands before the gateway where a test wants it. */
+let intercept: RequestHandler | undefined
+let images: TestImages | undefined
+
+beforeAll(async () => {
+  gateway = await startGateway(world, {
+    before: (req, res, next) => (intercept === undefined ? next() : intercept(req, res, next)),
+  })
+  if (missing === undefined) images = await buildImages()
+})
+afterAll(async () => {
+  await gateway.close()
+  await images?.remove()
+  await Promise.all(disks.map((disk) => rm(disk, { recursive: true, force: true })))
+})
+
+async function newDisk(): Promise<string> {
+  const disk = await mkdtemp(join(tmpdir(), "berth-agent-"))
+  disks.push(disk)
+  return disk
+}
+
+type Kind = "docker" | "process"
+
+const kinds: Kind[] = missing === undefined ? ["docker", "process"] : ["process"]
+
+/** A VM's agent, in this process. */
+async function start(launch: StoredLaunch, options: Partial<AgentOptions> & { runtime: Kind }) {
+  const dataDir = options.dataDir ?? (await newDisk())
+  const power = new AbortController()
+  const exit = runAgent({
+    userData: gateway.userData(launch),
+    logger: testLogger(),
+    signal: power.signal,
+    stopGraceSeconds: 1,
+    ...options,
+    dataDir,
+  })
+  // Awaited by the test, if only after something else has failed.
+  exit.catch(() => undefined)
+  return { dataDir, exit, shutDown: () => power.abort() }
+}
+
+/** A VM's agent as a process of its own, which can be killed. */
+async function startProcess(launch: StoredLaunch, runtime: Kind, dataDir: string): Promise<ChildProcess> {
+  await writeFile(join(dataDir, "user-data.json"), gateway.userData(launch))
+  const child = spawn(process.execPath, ["src/main.ts", "agent", "--runtime", runtime, "--data-dir", dataDir], {
+    stdio: ["ignore", "ignore", "ignore"],
+  })
+  return child
+}
+
+async function kill(child: ChildProcess): Promise<void> {
+  const gone = once(child, "exit")
+  child.kill("SIGKILL")
+  await gone
+}
+
+function shell(script: string, more: Partial<Run> = {}): Partial<Run> {
+  return { image: images?.tools ?? "none", command: ["sh", "-c", script], ...more }
+}
+
+/** Runs a whole VM to its end. */
+async function runVm(
+  runtime: Kind,
+  run: Partial<Run>,
+  options: Partial<AgentOptions> & { spec?: Partial<Launch["spec"]> } = {},
+): Promise<{ launch: StoredLaunch; exit: AgentExit; log: string; finish: Finish | undefined }> {
+  const { spec, ...rest } = options
+  const launch = await world.launch(run, spec)
+  const exit = await (await start(launch, { runtime, ...rest })).exit
+  const log = (await gateway.logOf(launch)).toString()
+  expect(await containersOfIfAny(launch)).toEqual([])
+  return { launch, exit, log, finish: (await world.agentOf(launch))?.finish }
+}
+
+async function containersOfIfAny(launch: StoredLaunch) {
+  return (await engineAnswers()) ? await containersOf(launch) : []
+}
+
+async function logShows(launch: StoredLaunch, text: string): Promise<void> {
+  await eventually(`the log shows ${text}`, async () => (await gateway.logOf(launch)).includes(text), 30)
+}
+
+describe.each(kinds)("an agent with the %s runtime", (runtime) => {
+  it("runs a container to its end and tells all of it", async () => {
+    const script = "printf first; echo to-stderr >&2; sleep 0.3; echo $GREETING; printf 'last byte'"
+    const { exit, log, finish, launch } = await runVm(runtime, shell(script, { env: { GREETING: "grüß dich" } }))
+    expect(exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded", exitCode: 0 } })
+    expect(finish).toEqual(exit.finish)
+    expect(log).toBe("firstto-stderr\ngrüß dich\nlast byte")
+    const status = await world.agentOf(launch)
+    expect(status).toMatchObject({ runtime, retryCount: 0 })
+    expect(Date.parse(status?.startTime ?? "")).toBeLessThanOrEqual(Date.parse(finish?.time ?? "") + 1000)
+    expect(status?.lastExitCode).toBeUndefined()
+  })
+
+  it("gives the container its own environment, and nothing of the agent's", async () => {
+    const run = shell("env", { env: { "WITH.DOT": "1", MULTI: "a\nb" }, args: ["ignored"] })
+    const { log } = await runVm(runtime, run)
+    expect(log).toContain("WITH.DOT=1\n")
+    expect(log).toContain("MULTI=a\nb\n")
+    for (const name of Object.keys(process.env)) {
+      if (!["PATH", "HOME", "PWD", "SHLVL", "HOSTNAME", "_", "OLDPWD"].includes(name)) {
+        expect(log).not.toContain(`\n${name}=`)
+      }
+    }
+  })
+
+  it("tries a failing container again, in one VM, and then says how it failed", async () => {
+    const { log, finish, launch } = await runVm(runtime, shell("echo try; exit 7", { maxRetries: 2 }))
+    expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 7, message: "exit code 7" })
+    expect(log).toBe("try\n--- attempt 2 ---\ntry\n--- attempt 3 ---\ntry\n")
+    expect(await world.agentOf(launch)).toMatchObject({ retryCount: 2, lastExitCode: 7 })
+  })
+
+  it("tells of a command that can't be started", async () => {
+    const { finish } = await runVm(runtime, { ...shell(""), command: ["/no/such/program"] })
+    expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 127 })
+    expect(finish?.message).toMatch(/can't be started.*no such file|ENOENT/)
+  })
+
+  it("ends a container that is over its timeout, with SIGKILL when SIGTERM doesn't do", async () => {
+    const run = shell("trap '' TERM; echo began; while true; do sleep 1; done", { timeoutSeconds: 2, maxRetries: 5 })
+    const { finish, log } = await runVm(runtime, run)
+    expect(finish).toMatchObject({ reason: "DeadlineExceeded", exitCode: 137 })
+    expect(log).toBe("began\n")
+  })
+
+  it("counts the timeout over all attempts", async () => {
+    const { finish, launch } = await runVm(runtime, shell("exit 1", { timeoutSeconds: 3, maxRetries: 100 }))
+    expect(finish?.reason).toBe("DeadlineExceeded")
+    expect((await world.agentOf(launch))?.retryCount).toBeGreaterThan(0)
+  })
+
+  it("stops the container when the Launch has ended, and sends its last words", async () => {
+    const launch = await world.launch(shell("trap 'echo bye; exit 0' TERM; echo began; while true; do sleep 0.1; done"))
+    const { exit } = await start(launch, { runtime })
+    await logShows(launch, "began")
+    await world.end(launch)
+    expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Stopped", exitCode: 0 } })
+    expect((await gateway.logOf(launch)).toString()).toBe("began\nbye\n")
+    expect((await world.agentOf(launch))?.finish?.reason).toBe("Stopped")
+    expect(await containersOfIfAny(launch)).toEqual([])
+  })
+
+  it("delivers 10 MB of output to the byte", async () => {
+    const { log } = await runVm(runtime, shell("seq 1 1500000"))
+    const expected = `${Array.from({ length: 1_500_000 }, (_, index) => index + 1).join("\n")}\n`
+    expect(log.length).toBe(expected.length)
+    expect(log === expected).toBe(true)
+  })
+
+  it("delivers binary output to the byte", async () => {
+    const launch = await world.launch(
+      shell(`cat ${runtime === "docker" ? BUSYBOX : process.execPath} | head -c 2000000`),
+    )
+    await (await start(launch, { runtime })).exit
+    const original = (await readFile(runtime === "docker" ? BUSYBOX : process.execPath)).subarray(0, 2_000_000)
+    expect((await gateway.logOf(launch)).equals(original)).toBe(true)
+  })
+
+  it("keeps no more output than its disk may hold, and says so", async () => {
+    const { log, finish } = await runVm(runtime, shell("seq 1 100000"), { spoolBytes: 1000 })
+    expect(finish?.reason).toBe("Succeeded")
+    expect(log.slice(0, 4)).toBe("1\n2\n")
+    expect(log.slice(1000)).toBe("\n--- log truncated: the VM keeps only the first 1000 bytes ---\n")
+  })
+
+  it("goes on while the façade is away, and reports the result afterwards", async () => {
+    const launch = await world.launch(shell("echo began; sleep 3; echo done"))
+    const { exit } = await start(launch, { runtime })
+    await logShows(launch, "began")
+    await gateway.stop()
+    await eventually("the container ends", async () => (await containersOfIfAny(launch)).length === 0, 30)
+    expect((await world.agentOf(launch))?.finish).toBeUndefined()
+    await gateway.restart()
+    expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
+    expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
+    expect((await world.agentOf(launch))?.finish?.reason).toBe("Succeeded")
+  })
+
+  it("reports the finish although the gateway never takes the log", async () => {
+    intercept = (req, res, next) => (req.path.endsWith("/logs") ? void res.status(500).end() : next())
+    try {
+      const { finish } = await runVm(runtime, shell("echo unheard"), { flushSeconds: 1 })
+      expect(finish?.reason).toBe("Succeeded")
+    } finally {
+      intercept = undefined
+    }
+  })
+
+  it("is not misled by the errors of a proxy", async () => {
+    const launch = await world.launch(shell("echo began; sleep 4; echo done"))
+    const { exit } = await start(launch, { runtime })
+    await logShows(launch, "began")
+    const statuses = [401, 403, 404, 409, 410, 422, 502]
+    let answered = 0
+    intercept = (_req, res) => void res.status(statuses[answered++ % statuses.length] ?? 500).send("<html>")
+    await eventually("the proxy has answered everything once", () => answered >= statuses.length, 60)
+    intercept = undefined
+    expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
+    expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
+  })
+
+  it("powers off without a container when it is not admitted", async () => {
+    const launch = await world.launch(shell("echo never"))
+    const userData = gateway.userData(launch).replace(/("bootstrapToken": ")../, "$1xx")
+    const { exit } = await start(launch, { runtime, userData })
+    expect((await exit).cause).toBe("refused")
+    expect(await world.agentOf(launch)).toBeUndefined()
+  })
+
+  it("powers off without a container when a secret is missing", async () => {
+    const { exit, log, finish } = await runVm(
+      runtime,
+      shell("echo never", { secretEnv: { A: { secret: "b", key: "c" } } }),
+    )
+    expect(exit.cause).toBe("refused")
+    expect(finish?.reason).toBe("SecretMissing")
+    expect(log).toBe("")
+  })
+
+  it("refuses volumes instead of running without them", async () => {
+    const volumes = { data: { bucket: "b", mountPath: "/data" } }
+    const { finish, log } = await runVm(runtime, shell("echo never", { volumes }))
+    expect(finish).toMatchObject({ reason: "VolumeMountFailed", message: "this runtime can't mount yet: volumes data" })
+    expect(log).toBe("")
+  })
+
+  it("stops the container and says so when its VM is shut down", async () => {
+    const launch = await world.launch(shell("trap 'echo bye; exit 3' TERM; echo began; while true; do sleep 0.1; done"))
+    const { exit, shutDown } = await start(launch, { runtime })
+    await logShows(launch, "began")
+    shutDown()
+    expect((await exit).finish).toMatchObject({ reason: "Stopped", exitCode: 3, message: "the VM was shut down" })
+    expect((await world.agentOf(launch))?.finish?.message).toBe("the VM was shut down")
+    expect((await gateway.logOf(launch)).toString()).toBe("began\nbye\n")
+  })
+
+  it("ends everything at the end of its lifetime, with nobody to tell", async () => {
+    const launch = await world.launch(shell("trap '' TERM; echo began; while true; do sleep 0.1; done"), {
+      lifetimeSeconds: 6,
+    })
+    const { exit } = await start(launch, { runtime })
+    await logShows(launch, "began")
+    await gateway.stop()
+    try {
+      expect(await exit).toMatchObject({ cause: "expired", finish: { reason: "DeadlineExceeded", exitCode: 137 } })
+      expect(await containersOfIfAny(launch)).toEqual([])
+    } finally {
+      await gateway.restart()
+    }
+  })
+
+  it("runs one container however many agents are started on its disk", async () => {
+    const launch = await world.launch(shell("echo began; sleep 3; echo done"))
+    const first = await start(launch, { runtime })
+    await logShows(launch, "began")
+    for (let more = 0; more < 3; more++) {
+      await expect((await start(launch, { runtime, dataDir: first.dataDir })).exit).rejects.toThrow(AgentBusyError)
+    }
+    expect(await first.exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
+    expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
+  })
+
+  it("powers off a second VM of the same Launch, and the first goes on", async () => {
+    const launch = await world.launch(shell("echo began; sleep 2; echo done"))
+    const first = await start(launch, { runtime })
+    await logShows(launch, "began")
+    const second = await start(launch, { runtime })
+    expect((await second.exit).cause).toBe("refused")
+    expect((await world.agentOf(launch))?.conflictTime).toBeDefined()
+    expect(await first.exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
+    expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
+  })
+
+  it("reports a result that an agent before it has left on the disk, once", async () => {
+    const launch = await world.launch(shell("echo began; sleep 2; echo done"))
+    const dataDir = await newDisk()
+    const first = await startProcess(launch, runtime, dataDir)
+    await logShows(launch, "began")
+    await gateway.stop()
+    const state = async () => JSON.parse(await readFile(join(dataDir, "state.json"), "utf8")) as { finish?: Finish }
+    await eventually("the result is on the disk", async () => (await state()).finish !== undefined, 30)
+    await kill(first)
+    await gateway.restart()
+    const { exit } = await start(launch, { runtime, dataDir })
+    expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
+    expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
+    const reports = gateway.answered.length
+    expect((await (await start(launch, { runtime, dataDir })).exit).cause).toBe("finished")
+    expect(gateway.answered.length).toBe(reports)
+  })
+})
+
+describe("an agent that is killed", () => {
+  it.skipIf(missing !== undefined)("finds its running container again, with every byte, and reports once", async () => {
+    const script = "for i in $(seq 1 60); do echo line $i; sleep 0.1; done; printf end"
+    const launch = await world.launch(shell(script))
+    const dataDir = await newDisk()
+    for (const line of ["line 5\n", "line 20\n"]) {
+      const agent = await startProcess(launch, "docker", dataDir)
+      await logShows(launch, line)
+      await kill(agent)
+      expect((await containersOf(launch)).map(({ State }) => State)).toEqual(["running"])
+    }
+    const before = await world.agentOf(launch)
+    const { exit } = await start(launch, { runtime: "docker", dataDir })
+    expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
+    const lines = Array.from({ length: 60 }, (_, index) => `line ${index + 1}\n`).join("")
+    expect((await gateway.logOf(launch)).toString()).toBe(`${lines}end`)
+    const after = await world.agentOf(launch)
+    expect(after).toMatchObject({ retryCount: 0, startTime: before?.startTime, signingKey: before?.signingKey })
+    expect(await containersOf(launch)).toEqual([])
+  })
+
+  it.skipIf(missing !== undefined)("reports a container that ended while no agent was there", async () => {
+    const launch = await world.launch(shell("echo began; sleep 1.5; printf unseen; exit 5"))
+    const dataDir = await newDisk()
+    const agent = await startProcess(launch, "docker", dataDir)
+    await logShows(launch, "began")
+    await kill(agent)
+    await eventually("the container ends", async () => (await containersOf(launch))[0]?.State === "exited", 20)
+    const { exit } = await start(launch, { runtime: "docker", dataDir })
+    expect((await exit).finish).toMatchObject({ reason: "ContainerFailed", exitCode: 5 })
+    expect((await gateway.logOf(launch)).toString()).toBe("began\nunseen")
+  })
+
+  it.skipIf(missing !== undefined)("counts a container that somebody removed as a failed attempt", async () => {
+    const launch = await world.launch(shell("echo began; sleep 60"))
+    const { exit } = await start(launch, { runtime: "docker" })
+    await logShows(launch, "began")
+    for (const { Id } of await containersOf(launch)) await docker.getContainer(Id).remove({ force: true })
+    expect((await exit).finish?.reason).toBe("ContainerFailed")
+  })
+
+  it("ends its process, which can't be taken over, and tries again where a retry is left", async () => {
+    const launch = await world.launch(
+      shell("echo $$; if [ -e again ]; then exit 0; fi; touch again; sleep 300", { maxRetries: 1 }),
+    )
+    const dataDir = await newDisk()
+    const agent = await startProcess(launch, "process", dataDir)
+    await logShows(launch, "\n")
+    const group = Number.parseInt((await gateway.logOf(launch)).toString(), 10)
+    await kill(agent)
+    const { exit } = await start(launch, { runtime: "process", dataDir })
+    expect((await exit).finish?.reason).toBe("Succeeded")
+    expect(() => process.kill(-group, 0)).toThrow("ESRCH")
+    expect(await world.agentOf(launch)).toMatchObject({ retryCount: 1, lastExitCode: 137 })
+  })
+})
+
+describe("the process runtime", () => {
+  it("says what to do about a job without a command", async () => {
+    const { finish } = await runVm("process", { image: "alpine" })
+    expect(finish).toMatchObject({ reason: "ContainerFailed" })
+    expect(finish?.message).toMatch(/needs a command: the entrypoint of alpine can't be known/)
+  })
+
+  it("ends all of the process group with its first process", async () => {
+    const { log } = await runVm("process", shell("sleep 300 & echo $!; exit 0"))
+    expect(() => process.kill(Number.parseInt(log, 10), 0)).toThrow("ESRCH")
+  })
+})
+
+describe.skipIf(missing !== undefined)("the docker runtime", () => {
+  it("keeps the image's entrypoint and command, unless they are replaced", async () => {
+    const image = images?.tools ?? ""
+    const said = async (run: Partial<Run>): Promise<string> => (await runVm("docker", { image, ...run })).log
+    expect(await said({})).toBe("entrypoint cmd\n")
+    expect(await said({ args: ["args"] })).toBe("entrypoint args\n")
+    expect(await said({ command: ["/bin/echo", "command"] })).toBe("command\n")
+    expect(await said({ command: ["/bin/echo", "command"], args: ["args"] })).toBe("command args\n")
+    expect(await said({ command: [], args: [] })).toBe("entrypoint cmd\n")
+  })
+
+  it("runs an image that has nothing but a static binary", async () => {
+    const { log, finish } = await runVm("docker", { image: images?.distroless ?? "" })
+    expect(finish?.reason).toBe("Succeeded")
+    expect(log).toMatch(/^FROM scratch\n/)
+  })
+
+  it("tells why an image can't be pulled", async () => {
+    const { finish, log } = await runVm("docker", { image: "127.0.0.1:1/no/such:image" })
+    expect(finish?.reason).toBe("ImagePullFailed")
+    expect(finish?.message).toMatch(/image 127\.0\.0\.1:1\/no\/such:image can't be pulled: .*connection refused/)
+    expect(log).toBe("")
+  })
+
+  it("gives a container no privilege, no new one, and its Launch as a label", async () => {
+    const launch = await world.launch(shell("echo began; sleep 2"))
+    const { exit } = await start(launch, { runtime: "docker" })
+    await logShows(launch, "began")
+    const [found] = await containersOf(launch)
+    const { HostConfig, Name } = await docker.getContainer(found?.Id ?? "").inspect()
+    expect(Name).toBe(`/berth-${launch.metadata.name}-1`)
+    expect(HostConfig).toMatchObject({ Privileged: false, NetworkMode: "bridge", Binds: null })
+    expect(HostConfig.SecurityOpt).toEqual(["no-new-privileges"])
+    expect(HostConfig.RestartPolicy?.Name ?? "").not.toBe("always")
+    await exit
+  })
+})

@@ -1,0 +1,458 @@
+import { createHmac } from "node:crypto"
+import { CompactSign, importJWK } from "jose"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { bootstrapToken } from "../../src/agent/bootstrap.ts"
+import { type AgentKeys, generateAgentKeys, openOrder, publicKey, signMessage } from "../../src/agent/messages.ts"
+import type { MessageKind, ReportRequest } from "../../src/agent/protocol.ts"
+import type { Clock } from "../../src/apis/clock.ts"
+import { systemClock } from "../../src/apis/clock.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+import { kubeConfig } from "../control-plane.ts"
+import { BOOTSTRAP_KEY, LAUNCHES, startGateway, type TestGateway, testWorld } from "./harness.ts"
+
+const world = testWorld("gateway")
+let gateway: TestGateway
+/** Another replica: nothing is shared but the API server. */
+let other: TestGateway
+let now: Date | undefined
+
+const clock: Clock = { ...systemClock, now: () => now ?? new Date() }
+
+beforeAll(async () => {
+  gateway = await startGateway(world, { parts: { clock } })
+  other = await startGateway(world, { parts: { clock } })
+})
+afterAll(() => Promise.all([gateway.close(), other.close()]))
+
+interface Answer {
+  status: number
+  headers: Headers
+  body: Record<string, unknown>
+}
+
+async function send(url: string, init: { token?: string; type?: string; body: string }): Promise<Answer> {
+  const headers = {
+    "Content-Type": init.type ?? "application/jose",
+    ...(init.token !== undefined && { Authorization: `Bearer ${init.token}` }),
+  }
+  const answer = await fetch(url, { method: "POST", headers, body: init.body })
+  return { status: answer.status, headers: answer.headers, body: (await answer.json()) as Answer["body"] }
+}
+
+function urlOf(kind: string, launch: string, at = gateway): string {
+  return `${at.url}/agent/v1/launches/${launch}/${kind}`
+}
+
+/** An agent of this Launch, as far as the wire shows one. */
+async function agentFor(launch: StoredLaunch, keys?: AgentKeys) {
+  const held = keys ?? (await generateAgentKeys())
+  const { name } = launch.metadata
+  const sign = (kind: MessageKind, message: object) => signMessage(kind, { launch: name, ...message }, held.signing)
+  const registration = {
+    protocol: 1,
+    version: "test",
+    runtime: "docker",
+    signingKey: publicKey(held.signing, "Ed25519"),
+    encryptionKey: publicKey(held.encryption, "X25519"),
+  }
+  return {
+    keys: held,
+    sign,
+    register: async (token = bootstrapToken(BOOTSTRAP_KEY, name), at = gateway) =>
+      await send(urlOf("register", name, at), { token, body: await sign("register", registration) }),
+    report: async (report: Partial<ReportRequest>, at = gateway) =>
+      await send(urlOf("report", name, at), {
+        body: await sign("report", { sequence: 1, attempt: 1, retryCount: 0, ...report }),
+      }),
+    logs: async (offset: number, data: string | Buffer, at = gateway) =>
+      await send(urlOf("logs", name, at), {
+        body: await sign("logs", { offset, data: Buffer.from(data).toString("base64") }),
+      }),
+  }
+}
+
+const finish = { reason: "Succeeded" as const, exitCode: 0, time: "2026-01-01T00:00:00Z" }
+
+function typeOf(answer: Answer): string {
+  return String(answer.body["type"]).replace("https://berth.dev/problems/", "")
+}
+
+describe("register", () => {
+  it("binds the Launch to the agent's keys and sends the order so that only this agent can read it", async () => {
+    const launch = await world.launch({ image: "busybox", env: { A: "1" }, maxRetries: 2 })
+    const agent = await agentFor(launch)
+    const answer = await agent.register()
+    expect(answer.status).toBe(200)
+    expect(answer.headers.get("cache-control")).toBe("no-store")
+    const jwe = String(answer.body["order"])
+    expect(jwe).not.toContain("busybox")
+    const order = await openOrder(jwe, agent.keys.encryption)
+    expect(order).toEqual({ run: { image: "busybox", env: { A: "1" }, maxRetries: 2 }, secretEnv: {}, gpus: 0 })
+    await expect(openOrder(jwe, (await generateAgentKeys()).encryption)).rejects.toThrow()
+    const status = await world.agentOf(launch)
+    expect(status?.signingKey).toBe(publicKey(agent.keys.signing, "Ed25519"))
+    expect(status).toMatchObject({ runtime: "docker", version: "test", sequence: 0, retryCount: 0 })
+  })
+
+  it("answers the same key again, on any replica, and changes nothing", async () => {
+    const launch = await world.launch({ image: "busybox" })
+    const agent = await agentFor(launch)
+    expect((await agent.register()).status).toBe(200)
+    const before = await world.read(launch)
+    const again = await agent.register(undefined, other)
+    expect(again.status).toBe(200)
+    expect((await openOrder(String(again.body["order"]), agent.keys.encryption)).run.image).toBe("busybox")
+    expect((await world.read(launch)).metadata.resourceVersion).toBe(before.metadata.resourceVersion)
+  })
+
+  it("refuses another key, and records when", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    await agent.register()
+    const thief = await agentFor(launch)
+    const answer = await thief.register(undefined, other)
+    expect([answer.status, typeOf(answer)]).toEqual([409, "launch-key-conflict"])
+    const status = await world.agentOf(launch)
+    expect(status?.signingKey).toBe(publicKey(agent.keys.signing, "Ed25519"))
+    expect(Date.parse(status?.conflictTime ?? "")).toBeGreaterThan(Date.now() - 60_000)
+    // The same signing key with another encryption key is another key pair: somebody else would read the secrets.
+    const half = await agentFor(launch, { ...thief.keys, signing: agent.keys.signing })
+    expect((await half.register()).status).toBe(409)
+  })
+
+  it("lets exactly one of many keys win that register at once on two replicas", async () => {
+    const launch = await world.launch({})
+    const agents = await Promise.all(Array.from({ length: 6 }, () => agentFor(launch)))
+    const answers = await Promise.all(
+      agents.map((agent, index) => agent.register(undefined, index % 2 === 0 ? gateway : other)),
+    )
+    const winners = agents.filter((_, index) => answers[index]?.status === 200)
+    expect(winners.length).toBe(1)
+    const status = await world.agentOf(launch)
+    expect(winners.map(({ keys }) => publicKey(keys.signing, "Ed25519"))).toEqual([status?.signingKey])
+    expect(answers.filter(({ status }) => status !== 200).map(({ status }) => status)).toEqual(Array(5).fill(409))
+  })
+
+  it("refuses a wrong token, or none, and tells nothing of what exists", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    const unknown = await agentFor({ ...launch, metadata: { ...launch.metadata, name: "unknown-1" } })
+    const answers = [
+      await agent.register("x".repeat(43)),
+      await agent.register(bootstrapToken(BOOTSTRAP_KEY, "another-1")),
+      await unknown.register("x".repeat(43)),
+      await send(urlOf("register", launch.metadata.name), { body: await agent.sign("register", {}) }),
+    ]
+    for (const answer of answers) {
+      expect([answer.status, typeOf(answer)]).toEqual([401, "agent-not-authentic"])
+      expect(answer.headers.get("www-authenticate")).toBe("Bearer")
+      expect(answer.body["detail"]).toBe(answers[0]?.body["detail"])
+    }
+    expect(await world.agentOf(launch)).toBeUndefined()
+  })
+
+  it("refuses Launches that are not current or not there", async () => {
+    const ended = await world.launch({})
+    await world.end(ended)
+    const over = await world.launch({})
+    await setStatus(over, { phase: "terminated" })
+    const finished = await world.launch({})
+    const agent = await agentFor(finished)
+    await agent.register()
+    await agent.report({ finish })
+    for (const answer of [
+      await (await agentFor(ended)).register(),
+      await (await agentFor(over)).register(),
+      await agent.register(),
+    ]) {
+      expect([answer.status, typeOf(answer)]).toEqual([410, "launch-not-current"])
+    }
+    const nowhere = await (await agentFor({ ...ended, metadata: { ...ended.metadata, name: "nowhere-1" } })).register()
+    expect([nowhere.status, typeOf(nowhere)]).toEqual([404, "unknown-launch"])
+    expect(await world.agentOf(ended)).toBeUndefined()
+  })
+
+  it("resolves secretEnv from Secrets of the one type, encrypted on the way", async () => {
+    await makeSecret("env-ok", "berth.dev/env", { token: "s3cret-ü" })
+    const launch = await world.launch({ secretEnv: { TOKEN: { secret: "env-ok", key: "token" } } })
+    const agent = await agentFor(launch)
+    const answer = await agent.register()
+    const order = await openOrder(String(answer.body["order"]), agent.keys.encryption)
+    expect(order.secretEnv).toEqual({ TOKEN: "s3cret-ü" })
+    expect(JSON.stringify(answer.body)).not.toContain("s3cret")
+  })
+
+  it("finishes a Launch whose secret is missing, of another type, or unfit, and orders nothing", async () => {
+    await makeSecret("other-type", "Opaque", { token: "internal-password" })
+    await makeSecret("binary", "berth.dev/env", { nul: "a\0b" })
+    for (const [secret, key, why] of [
+      ["absent", "token", /Secret absent of type berth.dev\/env is not in the job's namespace/],
+      ["other-type", "token", /Secret other-type of type berth.dev\/env is not in the job's namespace/],
+      ["binary", "token", /has no key token/],
+      ["binary", "nul", /can't be a variable/],
+    ] as const) {
+      const launch = await world.launch({ secretEnv: { TOKEN: { secret, key } } })
+      const answer = await (await agentFor(launch)).register()
+      expect([answer.status, typeOf(answer)]).toEqual([422, "nothing-to-run"])
+      const status = await world.agentOf(launch)
+      expect(status?.finish?.reason).toBe("SecretMissing")
+      expect(status?.finish?.message).toMatch(why)
+      expect(JSON.stringify([answer.body, status])).not.toContain("internal-password")
+    }
+  })
+})
+
+describe("messages", () => {
+  it("must be signed by the key that holds the Launch, with EdDSA, as what they are", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    await agent.register()
+    const stranger = await agentFor(launch)
+    const body = { launch: launch.metadata.name, sequence: 7, attempt: 1, retryCount: 3, finish }
+    const reply = (jws: string) => send(urlOf("report", launch.metadata.name), { body: jws })
+    const signed = await agent.sign("report", body)
+    const [header = "", payload = "", signature = ""] = signed.split(".")
+    const encode = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url")
+    const unsigned = `${encode({ alg: "none", typ: "berth-report" })}.${payload}.`
+    const symmetric = encode({ alg: "HS256", typ: "berth-report" })
+    const secret = publicKey(agent.keys.signing, "Ed25519")
+    const mac = createHmac("sha256", secret).update(`${symmetric}.${payload}`).digest("base64url")
+    const withoutType = await new CompactSign(Buffer.from(JSON.stringify(body)))
+      .setProtectedHeader({ alg: "EdDSA" })
+      .sign(await importJWK(agent.keys.signing, "EdDSA"))
+    const wrong: [string, number][] = [
+      [await stranger.sign("report", body), 401],
+      [`${header}.${encode({ ...body, retryCount: 99 })}.${signature}`, 401],
+      [unsigned, 400],
+      [`${symmetric}.${payload}.${mac}`, 400],
+      [await agent.sign("logs", body), 400],
+      [withoutType, 400],
+      [await agent.sign("report", { ...body, launch: "another-1" }), 401],
+      [await agent.sign("report", { ...body, sequence: "7" }), 400],
+      [await agent.sign("report", { ...body, finish: { reason: "Fine", time: finish.time } }), 400],
+      ["", 400],
+      ["a.b", 400],
+      ["not a jws", 400],
+    ]
+    for (const [jws, status] of wrong) expect((await reply(jws)).status, jws.slice(0, 60)).toBe(status)
+    expect(await world.agentOf(launch)).toMatchObject({ sequence: 0, retryCount: 0 })
+    expect((await reply(signed)).status).toBe(200)
+    expect(await world.agentOf(launch)).toMatchObject({ sequence: 7, retryCount: 3, finish })
+  })
+
+  it("are refused by type and size before anything is parsed", async () => {
+    const launch = await world.launch({})
+    const url = urlOf("report", launch.metadata.name)
+    expect((await send(url, { body: "{}", type: "application/json" })).status).toBe(415)
+    expect((await send(url, { body: "x".repeat(33 * 1024) })).status).toBe(413)
+    expect((await send(urlOf("logs", launch.metadata.name), { body: "x".repeat(5 * 1024 * 1024) })).status).toBe(413)
+    expect((await send(urlOf("report", "..%2f..%2fapi"), { body: "x" })).status).toBe(404)
+    expect((await send(urlOf("nonsense", launch.metadata.name), { body: "x" })).status).toBe(404)
+  })
+
+  it("of a Launch that nobody has registered for are refused", async () => {
+    const launch = await world.launch({})
+    const answer = await (await agentFor(launch)).report({})
+    expect([answer.status, typeOf(answer)]).toEqual([401, "agent-not-authentic"])
+  })
+})
+
+describe("reports", () => {
+  it("write news at once, and mere heartbeats once a minute", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    const start = Date.now()
+    const at = (seconds: number): void => {
+      now = new Date(start + seconds * 1000)
+    }
+    const version = async (): Promise<string> => (await world.read(launch)).metadata.resourceVersion
+    at(0)
+    await agent.register()
+    let last = await version()
+    const steps: [seconds: number, report: Partial<ReportRequest>, written: boolean][] = [
+      [15, { attempt: 0 }, false],
+      [16, { startTime: "2026-01-01T00:00:00Z" }, true],
+      [30, { startTime: "2026-01-01T00:00:00Z" }, false],
+      [75, { startTime: "2026-01-01T00:00:00Z" }, false],
+      [77, { startTime: "2026-01-01T00:00:00Z" }, true],
+      [80, { retryCount: 1, lastExitCode: 3 }, true],
+      [85, { retryCount: 1, lastExitCode: 3 }, false],
+      [86, { retryCount: 1, lastExitCode: 3, preemptionNotice: "2026-01-01T00:00:09Z" }, true],
+      [87, { retryCount: 1, lastExitCode: 3, finish }, true],
+      [300, { retryCount: 2, finish: { ...finish, reason: "ContainerFailed" } }, false],
+    ]
+    for (const [index, [seconds, report, written]] of steps.entries()) {
+      at(seconds)
+      expect((await agent.report({ sequence: index + 1, ...report })).body).toEqual({ desired: "run" })
+      const present = await version()
+      expect(present !== last, `step ${index}`).toBe(written)
+      last = present
+    }
+    now = undefined
+    expect(await world.agentOf(launch)).toMatchObject({
+      sequence: 9,
+      startTime: "2026-01-01T00:00:00Z",
+      retryCount: 1,
+      lastExitCode: 3,
+      preemptionNotice: "2026-01-01T00:00:09Z",
+      finish,
+    })
+  })
+
+  it("that are late, doubled or replayed change nothing", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    await agent.register()
+    const old = await agent.sign("report", { sequence: 3, attempt: 1, retryCount: 0 })
+    const url = urlOf("report", launch.metadata.name)
+    await send(url, { body: old })
+    await agent.report({ sequence: 4, attempt: 2, retryCount: 1, lastExitCode: 1 })
+    await agent.report({ sequence: 5, attempt: 2, retryCount: 1, lastExitCode: 1, finish })
+    const before = await world.read(launch)
+    for (const at of [gateway, other]) {
+      expect((await send(urlOf("report", launch.metadata.name, at), { body: old })).status).toBe(200)
+      expect((await agent.report({ sequence: 6, attempt: 2, retryCount: 1 }, at)).status).toBe(200)
+      const second = { ...finish, reason: "ContainerFailed" as const, exitCode: 1 }
+      expect((await agent.report({ sequence: 7, finish: second }, at)).status).toBe(200)
+    }
+    expect(await world.read(launch)).toEqual(before)
+    expect(before.status?.agent?.finish).toEqual(finish)
+  })
+
+  it("bring a finish even when a later report was faster", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    await agent.register()
+    await agent.report({ sequence: 9, retryCount: 1, lastExitCode: 2 })
+    await agent.report({ sequence: 8, retryCount: 0, finish })
+    expect(await world.agentOf(launch)).toMatchObject({ sequence: 9, retryCount: 1, finish })
+  })
+
+  it("are taken by every replica at once, with one finish for all", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    await agent.register()
+    const answers = await Promise.all(
+      Array.from({ length: 12 }, (_, index) =>
+        agent.report(
+          {
+            sequence: index + 1,
+            retryCount: index,
+            ...(index % 3 === 2 && { finish: { ...finish, exitCode: index } }),
+          },
+          index % 2 === 0 ? gateway : other,
+        ),
+      ),
+    )
+    // 503 is fine where the Launch changed under it: the agent sends it again.
+    for (const { status } of answers) expect([200, 503]).toContain(status)
+    const stored = (await world.agentOf(launch))?.finish
+    expect(stored?.reason).toBe("Succeeded")
+    const again = await agent.report({ sequence: 99, finish: { ...finish, exitCode: 98 } })
+    expect(again.status).toBe(200)
+    expect((await world.agentOf(launch))?.finish).toEqual(stored)
+  })
+
+  it("are told to stop when the Launch has ended, and are still taken; when it is over they are refused", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    expect((await agent.register()).status).toBe(200)
+    expect((await agent.report({ sequence: 1 })).body).toEqual({ desired: "run" })
+    await world.end(launch)
+    const stopped = { ...finish, reason: "Stopped" as const }
+    await expect.poll(async () => (await agent.report({ sequence: 2 })).body).toEqual({ desired: "stop" })
+    expect((await agent.report({ sequence: 3, finish: stopped })).body).toEqual({ desired: "stop" })
+    expect((await world.agentOf(launch))?.finish?.reason).toBe("Stopped")
+    await setStatus(launch, { phase: "terminated" })
+    await expect.poll(async () => (await agent.report({ sequence: 4 })).status).toBe(410)
+  })
+
+  it("get 503 with Retry-After while the API server is away, and are taken afterwards", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    await agent.register()
+    // Nobody listens on the discard port.
+    const nowhere = kubeConfig()
+    nowhere.clusters = nowhere.clusters.map((cluster) => ({ ...cluster, server: "https://127.0.0.1:9" }))
+    const cutOff = await startGateway(world, { kubeConfig: nowhere })
+    try {
+      for (const answer of [await agent.report({ finish }, cutOff), await agent.register(undefined, cutOff)]) {
+        expect([answer.status, typeOf(answer)]).toEqual([503, "unavailable"])
+        expect(Number(answer.headers.get("retry-after"))).toBeGreaterThan(0)
+      }
+    } finally {
+      await cutOff.close()
+    }
+    expect((await world.agentOf(launch))?.finish).toBeUndefined()
+    expect((await agent.report({ finish })).status).toBe(200)
+    expect((await world.agentOf(launch))?.finish).toEqual(finish)
+  })
+})
+
+describe("logs", () => {
+  it("are stored once, by offset, under the Job that the Launch is for", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    await agent.register()
+    expect((await agent.logs(0, "hello ")).body).toEqual({ length: 6, full: false })
+    expect((await agent.logs(0, "hello ")).body).toEqual({ length: 6, full: false })
+    expect((await agent.logs(99, "gap")).body).toEqual({ length: 6, full: false })
+    expect((await agent.logs(4, "o world")).body).toEqual({ length: 11, full: false })
+    expect((await gateway.logOf(launch)).toString()).toBe("hello world")
+  })
+
+  it("are refused in pieces that are too large or not base64, and from strangers", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    await agent.register()
+    expect((await agent.logs(0, Buffer.alloc(65_536, "x"))).body).toEqual({ length: 65_536, full: false })
+    expect((await agent.logs(65_536, Buffer.alloc(65_537))).status).toBe(400)
+    const url = urlOf("logs", launch.metadata.name)
+    expect((await send(url, { body: await agent.sign("logs", { offset: 65_536, data: "!!" }) })).status).toBe(400)
+    expect((await (await agentFor(launch)).logs(0, "stranger")).status).toBe(401)
+    expect((await gateway.logOf(launch)).byteLength).toBe(65_536)
+  })
+})
+
+describe("limits", () => {
+  it("answer 429 with Retry-After to an address that keeps guessing", async () => {
+    const guessed = await startGateway(world)
+    try {
+      const launch = await world.launch({})
+      const agent = await agentFor(launch)
+      expect((await agent.register(undefined, guessed)).status).toBe(200)
+      const url = urlOf("report", "guess-1", guessed)
+      const statuses = new Set<number>()
+      for (let round = 0; round < 16; round++) {
+        const answers = await Promise.all(Array.from({ length: 20 }, () => send(url, { body: "x.y.z" })))
+        for (const { status } of answers) statuses.add(status)
+      }
+      expect([...statuses].sort()).toEqual([404, 429])
+      const last = await send(url, { body: "x.y.z" })
+      expect([last.status, typeOf(last)]).toEqual([429, "rate-limited"])
+      expect(Number(last.headers.get("retry-after"))).toBeGreaterThan(0)
+    } finally {
+      await guessed.close()
+    }
+  })
+})
+
+async function setStatus(launch: StoredLaunch, status: object): Promise<void> {
+  const { name } = launch.metadata
+  await world.client.patchStatus(LAUNCHES, { namespace: world.namespace, name }, { merge: { status } })
+}
+
+async function makeSecret(name: string, type: string, values: Record<string, string>): Promise<void> {
+  const secrets = resourceOf<{ metadata: { name: string; namespace: string } }>({
+    group: "",
+    version: "v1",
+    kind: "Secret",
+    plural: "secrets",
+    namespaced: true,
+  })
+  const data = Object.fromEntries(
+    Object.entries(values).map(([key, value]) => [key, Buffer.from(value).toString("base64")]),
+  )
+  await world.client.create(secrets, { metadata: { name, namespace: world.namespace }, type, data } as never)
+}

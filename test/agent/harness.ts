@@ -1,0 +1,200 @@
+import { randomUUID } from "node:crypto"
+import { once } from "node:events"
+import { mkdtemp, rm } from "node:fs/promises"
+import { createServer, type Server } from "node:http"
+import type { AddressInfo } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import type { KubeConfig } from "@kubernetes/client-node"
+import express, { type RequestHandler } from "express"
+import { afterAll, beforeAll } from "vitest"
+import { bootConfig, renderUserData } from "../../src/agent/bootstrap.ts"
+import { GATEWAY_PATH } from "../../src/agent/protocol.ts"
+import { systemClock } from "../../src/apis/clock.ts"
+import type { Run } from "../../src/apis/job.ts"
+import { type AgentStatus, LAUNCH, type Launch, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
+import { API_VERSION } from "../../src/apis/meta.ts"
+import { installKinds } from "../../src/embedded/install.ts"
+import { problemHandler } from "../../src/facade/problem.ts"
+import { requestLog } from "../../src/facade/request-log.ts"
+import type { GatewayOptions } from "../../src/gateway/gateway.ts"
+import { kubeLaunches } from "../../src/gateway/launches.ts"
+import { gatewayRouter } from "../../src/gateway/router.ts"
+import { kubeSecretEnv } from "../../src/gateway/secrets.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+import { FileLogStore } from "../../src/logs/file-store.ts"
+import { createLogger, type Logger } from "../../src/telemetry/logger.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+
+export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+
+/** What every gateway of these tests derives tokens from. */
+export const BOOTSTRAP_KEY = new Uint8Array(32).fill(5)
+
+/** A namespace with the kinds installed, its client, and what makes Launches in it. */
+export interface World {
+  namespace: string
+  client: KubeClient
+  launch: (run: Partial<Run>, spec?: Partial<Launch["spec"]>) => Promise<StoredLaunch>
+  read: (launch: StoredLaunch) => Promise<StoredLaunch>
+  agentOf: (launch: StoredLaunch) => Promise<AgentStatus | undefined>
+  end: (launch: StoredLaunch) => Promise<void>
+}
+
+/** Call it where beforeAll may be called. */
+export function testWorld(prefix: string): World {
+  const namespace = testNamespace(prefix)
+  const client = new KubeClient(kubeConfig())
+  beforeAll(() => installKinds(client, AbortSignal.timeout(60_000)))
+  afterAll(() => client.close())
+  const read = (launch: StoredLaunch) => client.get(LAUNCHES, { namespace, name: launch.metadata.name })
+  return {
+    namespace,
+    client,
+    read,
+    launch: async (run, spec = {}) => {
+      const uid = randomUUID()
+      const object = launchObject({ namespace, uid, run, spec })
+      return await client.create<StoredLaunch>(LAUNCHES, object as StoredLaunch)
+    },
+    agentOf: async (launch) => (await read(launch)).status?.agent,
+    end: async ({ metadata: { name } }) => {
+      await client.patch(LAUNCHES, { namespace, name }, { merge: { spec: { ended: true } } })
+    },
+  }
+}
+
+function launchObject(of: {
+  namespace: string
+  uid: string
+  run: Partial<Run>
+  spec: Partial<Launch["spec"]>
+}): Launch {
+  const { namespace, uid, run, spec } = of
+  return {
+    apiVersion: API_VERSION,
+    kind: "Launch",
+    metadata: { name: launchName(uid, 1), namespace },
+    spec: {
+      job: { namespace, name: "job", uid },
+      number: 1,
+      installation: "test",
+      offer: {
+        cloud: "local",
+        region: "local",
+        instanceType: "local",
+        architecture: "amd64",
+        provisioning: "onDemand",
+        cpu: 1,
+        memoryGib: 1,
+        hourlyPriceUsd: 0,
+        minimumBilledSeconds: 0,
+      },
+      run: { image: "none", ...run },
+      gatewayUrl: "http://127.0.0.1:1",
+      bootDeadlineSeconds: 600,
+      lifetimeSeconds: 3600,
+      ...spec,
+    },
+  }
+}
+
+/** A gateway that listens, with everything real behind it. */
+export interface TestGateway {
+  url: string
+  logs: FileLogStore
+  /** Every message that was answered: its kind and status. */
+  answered: { kind: string; status: number }[]
+  /** Ends it as a crash would, connections and all; `restart` lets it listen on the same port again. */
+  stop: () => Promise<void>
+  restart: () => Promise<void>
+  /** What the user data of this Launch is here. */
+  userData: (launch: StoredLaunch) => string
+  logOf: (launch: StoredLaunch) => Promise<Buffer>
+  close: () => Promise<void>
+}
+
+export interface TestGatewayOptions {
+  /** What it reaches the API server by; default: directly. */
+  kubeConfig?: KubeConfig
+  parts?: Partial<GatewayOptions>
+  /** Stands before the gateway. */
+  before?: RequestHandler
+}
+
+export async function startGateway(world: World, options: TestGatewayOptions = {}): Promise<TestGateway> {
+  const logger = testLogger()
+  const client = new KubeClient(options.kubeConfig ?? kubeConfig())
+  const reflector = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace: world.namespace, logger })
+  const running = new AbortController()
+  const loop = reflector.run(running.signal)
+  if (options.kubeConfig === undefined) await reflector.whenSynced(AbortSignal.timeout(20_000))
+  const folder = await mkdtemp(join(tmpdir(), "berth-gateway-"))
+  const logs = new FileLogStore(folder)
+  const answered: TestGateway["answered"] = []
+  const app = express()
+  app.use(requestLog(logger))
+  app.use((req, res, next) => {
+    res.on("finish", () => answered.push({ kind: req.path.split("/").at(-1) ?? "", status: res.statusCode }))
+    next()
+  })
+  if (options.before !== undefined) app.use(options.before)
+  app.use(
+    GATEWAY_PATH,
+    gatewayRouter({
+      launches: kubeLaunches(client, reflector.store, world.namespace),
+      secretEnv: kubeSecretEnv(client),
+      logs,
+      bootstrapKey: BOOTSTRAP_KEY,
+      clock: systemClock,
+      logger,
+      heartbeatSeconds: 1,
+      ...options.parts,
+    }),
+  )
+  app.use(problemHandler)
+  let server = await listen(app, 0)
+  const { port } = server.address() as AddressInfo
+  const url = `http://127.0.0.1:${port}`
+  const stop = async (): Promise<void> => {
+    server.closeAllConnections()
+    server.close()
+    await once(server, "close")
+  }
+  return {
+    url,
+    logs,
+    answered,
+    stop,
+    restart: async () => {
+      server = await listen(app, port)
+    },
+    userData: ({ metadata, spec }) =>
+      renderUserData(bootConfig({ metadata, spec: { ...spec, gatewayUrl: url } }, BOOTSTRAP_KEY)),
+    logOf: async ({ spec: { job } }) => {
+      const pieces: Uint8Array[] = []
+      for await (const piece of logs.read({ namespace: job.namespace, uid: job.uid })) pieces.push(piece)
+      return Buffer.concat(pieces)
+    },
+    close: async () => {
+      if (server.listening) await stop()
+      running.abort()
+      await loop
+      await client.close()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+async function listen(app: express.Express, port: number): Promise<Server> {
+  const server = createServer(app).listen(port, "127.0.0.1")
+  await once(server, "listening")
+  return server
+}
+
+/** Silent unless a test is being looked into: `level: "debug"`. */
+export function testLogger(): Logger {
+  return createLogger({ level: "silent", name: "test" })
+}
