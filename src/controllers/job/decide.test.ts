@@ -298,6 +298,12 @@ describe("running", () => {
     })
   })
 
+  test("a number is never used again, also when the records of earlier Launches are gone", () => {
+    const known = jobOf({ status: { phase: "queued", launches: { count: 4 } } })
+    expect(decideAt(70, known, []).status.launches?.current).toBe(`${known.metadata.uid}-5`)
+    expect(decideAt(70, known, [loss(6)]).status.launches?.current).toBe(`${known.metadata.uid}-7`)
+  })
+
   test("a Launch that the status names and that is gone counts as lost", () => {
     const named = jobOf({ status: { ...status, launches: { count: 3, lost: 2, current: "gone-3" } } })
     expect(decideAt(70, named, []).status).toMatchObject({ phase: "failed", reason: "VMLost" })
