@@ -1,0 +1,146 @@
+import fc from "fast-check"
+import { describe, expect, test } from "vitest"
+import { ManualClock } from "../../test/kube/manual-clock.ts"
+import { KeyQueue } from "./queue.ts"
+
+/** What has been handed out at once, without waiting. */
+async function takeNow(queue: KeyQueue): Promise<string | undefined> {
+  return queue.length === 0 ? undefined : await queue.next()
+}
+
+/** A queue and what it must do, told by sets; each step compares the two. */
+class Modelled {
+  readonly #clock = new ManualClock()
+  readonly #queue = new KeyQueue({ clock: this.#clock })
+  readonly #waiting = new Set<string>()
+  readonly #processing = new Set<string>()
+  readonly #again = new Set<string>()
+  readonly #due = new Map<string, number>()
+
+  async do({ act, key, seconds }: Step): Promise<void> {
+    await this[act](key, seconds)
+    expect(this.#queue.length).toBe(this.#waiting.size)
+  }
+
+  add(key: string): void {
+    this.#queue.add(key)
+    this.#added(key)
+  }
+
+  addAfter(key: string, seconds: number): void {
+    this.#queue.addAfter(key, seconds)
+    const dueAt = this.#clock.monotonic() + seconds
+    this.#due.set(key, Math.min(this.#due.get(key) ?? dueAt, dueAt))
+  }
+
+  pass(_: string, seconds: number): void {
+    this.#clock.advance(seconds)
+    for (const [key, dueAt] of this.#due) {
+      if (dueAt > this.#clock.monotonic()) continue
+      this.#due.delete(key)
+      this.#added(key)
+    }
+  }
+
+  async take(): Promise<void> {
+    const taken = await takeNow(this.#queue)
+    if (taken === undefined) {
+      expect(this.#waiting.size).toBe(0)
+      return
+    }
+    expect(this.#waiting.delete(taken)).toBe(true)
+    expect(this.#processing.has(taken)).toBe(false)
+    this.#processing.add(taken)
+  }
+
+  done(key: string): void {
+    if (!this.#processing.delete(key)) return
+    this.#queue.done(key)
+    if (this.#again.delete(key)) this.#waiting.add(key)
+  }
+
+  #added(key: string): void {
+    if (this.#processing.has(key)) this.#again.add(key)
+    else this.#waiting.add(key)
+  }
+}
+
+interface Step {
+  act: "add" | "addAfter" | "pass" | "take" | "done"
+  key: string
+  seconds: number
+}
+
+describe("KeyQueue", () => {
+  test("does as its model: no key lost, none twice, none with two workers", async () => {
+    const step: fc.Arbitrary<Step> = fc.record({
+      act: fc.constantFrom("add", "addAfter", "pass", "take", "done"),
+      key: fc.constantFrom("a/1", "a/2", "a/3", "b/1", "c/1"),
+      seconds: fc.integer({ min: 1, max: 9 }),
+    })
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 60 }), async (steps) => {
+        const modelled = new Modelled()
+        for (const next of steps) await modelled.do(next)
+      }),
+      { numRuns: 500 },
+    )
+  })
+
+  test("gives each project its turn, however much another one has", async () => {
+    const queue = new KeyQueue()
+    for (let i = 0; i < 100; i++) queue.add(`big/${i}`)
+    queue.add("small/1")
+    queue.add("tiny/1")
+    const taken = [await queue.next(), await queue.next(), await queue.next(), await queue.next()]
+    expect(taken).toEqual(["big/0", "small/1", "tiny/1", "big/1"])
+  })
+
+  test("hands a key to a worker that waits already", async () => {
+    const queue = new KeyQueue()
+    const waiting = queue.next()
+    queue.add("a/1")
+    expect(await waiting).toBe("a/1")
+    expect(queue.length).toBe(0)
+  })
+
+  test("delays a failing key more each time, up to the cap, until it is forgotten", async () => {
+    const clock = new ManualClock()
+    const queue = new KeyQueue({ clock, backoff: { baseSeconds: 1, capSeconds: 5 }, random: () => 1 })
+    const delays: number[] = []
+    for (let failure = 0; failure < 5; failure++) {
+      queue.addRateLimited("a/1")
+      const from = clock.monotonic()
+      while (queue.length === 0) clock.advance(0.5)
+      delays.push(clock.monotonic() - from)
+      queue.done((await queue.next()) ?? "")
+    }
+    expect(delays).toEqual([1, 2, 4, 5, 5])
+    queue.forget("a/1")
+    expect(queue.failures("a/1")).toBe(0)
+  })
+
+  test("spreads retries by jitter, between half and the whole delay", () => {
+    const clock = new ManualClock()
+    const queue = new KeyQueue({ clock, backoff: { baseSeconds: 4, capSeconds: 60 }, random: () => 0 })
+    queue.addRateLimited("a/1")
+    clock.advance(1.9)
+    expect(queue.length).toBe(0)
+    clock.advance(0.2)
+    expect(queue.length).toBe(1)
+  })
+
+  test("close sends workers home and takes nothing more", async () => {
+    const clock = new ManualClock()
+    const queue = new KeyQueue({ clock })
+    const waiting = queue.next()
+    queue.addAfter("a/1", 5)
+    queue.close()
+    expect(await waiting).toBeUndefined()
+    queue.add("a/2")
+    clock.advance(10)
+    expect(queue.length).toBe(0)
+    expect(await queue.next()).toBeUndefined()
+    expect(clock.timers).toBe(0)
+  })
+})

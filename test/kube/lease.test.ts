@@ -1,0 +1,149 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import { KubeClient } from "../../src/kube/client.ts"
+import { LeaderElector, LeadershipLostError, leases } from "../../src/kube/lease.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { ChaosProxy, status } from "./chaos-proxy.ts"
+import { eventually, silentLogger } from "./fixtures.ts"
+import { ManualClock } from "./manual-clock.ts"
+
+const namespace = testNamespace("lease")
+const TIMES = { leaseSeconds: 3, renewDeadlineSeconds: 2, retrySeconds: 0.2 }
+
+/** A candidate that leads until told to stop, and what it saw. */
+class Candidate {
+  readonly elector: LeaderElector
+  leading = false
+  lost: unknown
+  terms = 0
+  readonly #stop = new AbortController()
+  readonly #running: Promise<void>
+
+  constructor(identity: string, lease: string, client: KubeClient) {
+    this.elector = new LeaderElector({
+      client,
+      lease: { namespace, name: lease },
+      identity,
+      logger: silentLogger,
+      ...TIMES,
+    })
+    this.#running = this.elector.run((stop, lost) => this.#lead(stop, lost), this.#stop.signal)
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort()
+    await this.#running
+  }
+
+  async #lead(stop: AbortSignal, lost: AbortSignal): Promise<void> {
+    this.leading = true
+    this.terms++
+    await new Promise((resolve) => stop.addEventListener("abort", resolve, { once: true }))
+    if (lost.aborted) this.lost = lost.reason
+    this.leading = false
+  }
+}
+
+let proxy: ChaosProxy
+beforeAll(async () => {
+  proxy = await ChaosProxy.start(kubeConfig())
+})
+afterAll(() => proxy.close())
+
+describe("LeaderElector on a real API server", () => {
+  test("one of two leads; when it is cut off, its fence falls before the other takes over", async () => {
+    const cutOff = new Candidate("cut-off", "fence", new KubeClient(proxy.kubeConfig()))
+    await eventually("the first leads", () => cutOff.leading)
+    const other = new Candidate("other", "fence", new KubeClient(kubeConfig()))
+    await eventually("the other sees the holder", () => other.elector.holder === "cut-off")
+    expect([cutOff.elector.isHeld(), other.elector.isHeld(0)]).toEqual([true, false])
+    for (let i = 0; i < 1000; i++) proxy.inject("any", { code: 503, body: status(503, "ServiceUnavailable") })
+    let both = 0
+    await eventually("the other takes over", () => {
+      if (cutOff.elector.isHeld(0) && other.elector.isHeld(0)) both++
+      return other.leading
+    })
+    expect(both).toBe(0)
+    expect(cutOff.elector.isHeld(0)).toBe(false)
+    expect(cutOff.leading).toBe(false)
+    expect(cutOff.lost).toBeInstanceOf(LeadershipLostError)
+    proxy.calm()
+    await eventually("the first knows its successor", () => cutOff.elector.holder === "other")
+    await other.stop()
+    await eventually("the first leads again", () => cutOff.terms === 2 && cutOff.leading)
+    const lease = await new KubeClient(kubeConfig()).get(leases, { namespace, name: "fence" })
+    expect(lease.spec).toMatchObject({ holderIdentity: "cut-off", leaseTransitions: 2 })
+    await cutOff.stop()
+  })
+
+  test("a clean stop releases: the next need not wait for the lease to expire", async () => {
+    const client = new KubeClient(kubeConfig())
+    const first = new Candidate("first", "handover", client)
+    await eventually("the first leads", () => first.leading)
+    await first.stop()
+    const released = await client.get(leases, { namespace, name: "handover" })
+    expect(released.spec.holderIdentity ?? "").toBe("")
+    expect(first.elector.isHeld(0)).toBe(false)
+    const second = new Candidate("second", "handover", client)
+    await eventually("the second leads", () => second.leading, 1.5)
+    await second.stop()
+  })
+
+  test("of many candidates never two hold it, through losses and handovers", async () => {
+    const candidates = Array.from(
+      { length: 4 },
+      (_, n) => new Candidate(`c${n}`, "crowd", new KubeClient(n < 2 ? proxy.kubeConfig() : kubeConfig())),
+    )
+    const holders = (): number => candidates.filter(({ elector }) => elector.isHeld(0)).length
+    let most = 0
+    const watching = setInterval(() => {
+      most = Math.max(most, holders())
+    }, 2)
+    await eventually("somebody leads", () => holders() === 1)
+    for (let i = 0; i < 6; i++) proxy.inject("any", { code: 503, body: status(503, "ServiceUnavailable") })
+    while (candidates.length > 0) {
+      const leader = candidates.findIndex(({ leading }) => leading)
+      if (leader !== -1) await candidates.splice(leader, 1)[0]?.stop()
+      await eventually("the next leads", () => candidates.length === 0 || candidates.some(({ leading }) => leading))
+    }
+    clearInterval(watching)
+    proxy.calm()
+    expect(most).toBe(1)
+  })
+
+  test("the fence falls by either clock: the monotonic one stands still while a machine is suspended", async () => {
+    const clock = new ManualClock()
+    const client = new KubeClient(kubeConfig())
+    const elector = new LeaderElector({
+      client,
+      lease: { namespace, name: "clocks" },
+      identity: "x",
+      logger: silentLogger,
+      clock,
+      ...TIMES,
+    })
+    const stop = new AbortController()
+    let leading = false
+    const running = elector.run(async (end) => {
+      leading = true
+      await new Promise((resolve) => end.addEventListener("abort", resolve, { once: true }))
+    }, stop.signal)
+    await eventually("it leads", () => leading)
+    expect(elector.isHeld(1)).toBe(true)
+    clock.setCalendar(600)
+    expect(elector.isHeld(1)).toBe(false)
+    clock.setCalendar(-1200)
+    expect(elector.isHeld(1)).toBe(true)
+    // No timer of the elector is due yet: nothing is renewed by this.
+    clock.advance(0.1)
+    expect(elector.isHeld(2.95)).toBe(false)
+    expect(elector.isHeld(2.8)).toBe(true)
+    stop.abort()
+    await running
+  })
+
+  test("refuses times that can't be safe", () => {
+    const client = new KubeClient(kubeConfig())
+    const options = { client, lease: { namespace, name: "x" }, identity: "x", logger: silentLogger }
+    expect(() => new LeaderElector({ ...options, leaseSeconds: 10, renewDeadlineSeconds: 10 })).toThrow(RangeError)
+  })
+})
