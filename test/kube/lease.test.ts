@@ -18,13 +18,13 @@ class Candidate {
   readonly #stop = new AbortController()
   readonly #running: Promise<void>
 
-  constructor(identity: string, lease: string, client: KubeClient) {
+  constructor(identity: string, lease: string, client: KubeClient, times = TIMES) {
     this.elector = new LeaderElector({
       client,
       lease: { namespace, name: lease },
       identity,
       logger: silentLogger,
-      ...TIMES,
+      ...times,
     })
     this.#running = this.elector.run((stop, lost) => this.#lead(stop, lost), this.#stop.signal)
   }
@@ -77,14 +77,15 @@ describe("LeaderElector on a real API server", () => {
 
   test("a clean stop releases: the next need not wait for the lease to expire", async () => {
     const client = new KubeClient(kubeConfig())
-    const first = new Candidate("first", "handover", client)
+    const slow = { leaseSeconds: 300, renewDeadlineSeconds: 200, retrySeconds: 0.2 }
+    const first = new Candidate("first", "handover", client, slow)
     await eventually("the first leads", () => first.leading)
     await first.stop()
     const released = await client.get(leases, { namespace, name: "handover" })
     expect(released.spec.holderIdentity ?? "").toBe("")
     expect(first.elector.isHeld(0)).toBe(false)
-    const second = new Candidate("second", "handover", client)
-    await eventually("the second leads", () => second.leading, 1.5)
+    const second = new Candidate("second", "handover", client, slow)
+    await eventually("the second leads", () => second.leading)
     await second.stop()
   })
 

@@ -1,0 +1,239 @@
+import { afterEach, describe, expect, test } from "vitest"
+import { KubeClient } from "../../src/kube/client.ts"
+import { LeaderElector } from "../../src/kube/lease.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import {
+  Controller,
+  type ControllerOptions,
+  type Reconcile,
+  TerminalError,
+  watches,
+} from "../../src/runtime/controller.ts"
+import { Manager, type ManagerOptions } from "../../src/runtime/manager.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { type ConfigMap, configMaps, eventually, silentLogger } from "./fixtures.ts"
+
+const namespace = testNamespace("controller")
+const client = new KubeClient(kubeConfig())
+const running: { stop: () => Promise<void> }[] = []
+afterEach(async () => {
+  for (const { stop } of running.splice(0)) await stop()
+})
+
+function reflect(label: string): Reflector<ConfigMap> {
+  return new Reflector<ConfigMap>({
+    client,
+    resource: configMaps,
+    namespace,
+    labelSelector: `test=${label}`,
+    logger: silentLogger,
+  })
+}
+
+function start(
+  reflector: Reflector<ConfigMap>,
+  reconcile: Reconcile,
+  more: Partial<ControllerOptions & ManagerOptions> = {},
+): { manager: Manager; stop: () => Promise<void> } {
+  const backoff = { baseSeconds: 0.02, capSeconds: 0.1 }
+  const controller = new Controller({
+    name: "test",
+    reconcile,
+    sources: [watches(reflector)],
+    logger: silentLogger,
+    backoff,
+    ...more,
+  })
+  const manager = new Manager({ reflectors: [reflector], controllers: [controller], logger: silentLogger, ...more })
+  const stopping = new AbortController()
+  const ended = manager.run(stopping.signal)
+  const stop = (): Promise<void> => {
+    stopping.abort(new Error("test over"))
+    return ended
+  }
+  running.push({ stop })
+  return { manager, stop }
+}
+
+function make(label: string, name: string): Promise<ConfigMap> {
+  return client.create(configMaps, { metadata: { namespace, name, labels: { test: label } }, data: { n: "0" } })
+}
+
+const refOf = (key: string): { namespace: string; name: string } => ({
+  namespace,
+  name: key.slice(namespace.length + 1),
+})
+
+describe("a controller on a real API server", () => {
+  test("brings each object to its goal, those from before the start as well", async () => {
+    await make("goal", "goal-before")
+    const reflector = reflect("goal")
+    const { manager } = start(reflector, async (key) => {
+      const found = reflector.store.getByKey(key)
+      if (found === undefined || found.data?.["done"] === "yes") return
+      await client.patch(configMaps, refOf(key), { merge: { data: { done: "yes" } } })
+    })
+    await make("goal", "goal-after")
+    const done = async (name: string): Promise<boolean> =>
+      (await client.get(configMaps, { namespace, name })).data?.["done"] === "yes"
+    await eventually("both done", async () => (await done("goal-before")) && (await done("goal-after")))
+    expect(manager.readiness()).toEqual({ ready: true, reasons: [], leading: true })
+  })
+
+  test("never acts on a cache that lacks its own last write", async () => {
+    await make("stale", "counter")
+    const reflector = reflect("stale")
+    const stale: string[] = []
+    let written = 0
+    start(reflector, async (key, { wrote }) => {
+      const found = reflector.store.getByKey(key)
+      const shown = Number(found?.data?.["n"])
+      if (shown !== written) stale.push(`shown ${shown}, written ${written}`)
+      if (shown >= 50) return
+      const answer = await client.patch(configMaps, refOf(key), { merge: { data: { n: String(++written) } } })
+      wrote(reflector.store, answer)
+      // At once again, so that only the expectation stands between this and a stale read.
+      return { requeueAfter: 0 }
+    })
+    await eventually("fifty steps", () => written >= 50, 30)
+    expect(stale).toEqual([])
+  })
+
+  test("waits until its cache shows what it deleted", async () => {
+    const object = await make("deleted", "victim")
+    const reflector = reflect("deleted")
+    let deletions = 0
+    start(reflector, async (key, { deleted }) => {
+      if (reflector.store.getByKey(key) === undefined) return
+      deletions++
+      await client.delete(configMaps, refOf(key))
+      deleted(reflector.store, object)
+      return { requeueAfter: 0 }
+    })
+    await eventually("it is gone", () => reflector.store.size === 0 && deletions > 0)
+    expect(deletions).toBe(1)
+  })
+
+  test("tries again what throws, synchronously too, and not what is terminal; nothing stops the others", async () => {
+    for (const name of ["sync-panic", "rejects", "terminal", "fine"]) await make("errors", name)
+    const tries = new Map<string, number>()
+    start(reflect("errors"), (key) => {
+      const { name } = refOf(key)
+      const count = (tries.get(name) ?? 0) + 1
+      tries.set(name, count)
+      if (name === "sync-panic" && count < 4) throw new TypeError("undefined is not a function")
+      if (name === "rejects" && count < 4) return Promise.reject(new Error("not yet"))
+      if (name === "terminal") return Promise.reject(new TerminalError("never"))
+      return Promise.resolve()
+    })
+    await eventually("four tries", () => tries.get("sync-panic") === 4 && tries.get("rejects") === 4)
+    expect(tries.get("terminal")).toBe(1)
+    expect(tries.get("fine")).toBe(1)
+  })
+
+  test("comes back after requeueAfter, and never with one key at two workers", async () => {
+    await make("again", "again")
+    let runs = 0
+    let inside = 0
+    let most = 0
+    const reflector = reflect("again")
+    start(
+      reflector,
+      async () => {
+        most = Math.max(most, ++inside)
+        runs++
+        await new Promise((resolve) => setTimeout(resolve, 5))
+        inside--
+        return runs < 5 ? { requeueAfter: 0.01 } : undefined
+      },
+      { workers: 8 },
+    )
+    await client.patch(configMaps, { namespace, name: "again" }, { merge: { data: { n: "1" } } })
+    await eventually("five runs", () => runs >= 5)
+    expect(most).toBe(1)
+  })
+})
+
+describe("stopping", () => {
+  const elector = (identity: string, lease: string): LeaderElector =>
+    new LeaderElector({
+      client,
+      lease: { namespace, name: lease },
+      identity,
+      logger: silentLogger,
+      leaseSeconds: 60,
+      renewDeadlineSeconds: 40,
+      retrySeconds: 0.1,
+    })
+
+  test("finishes what runs, then releases the lease, and only then a second manager reconciles", async () => {
+    await make("drain", "drain")
+    const log: string[] = []
+    let finish = (): void => undefined
+    const slow = new Promise<void>((resolve) => {
+      finish = resolve
+    })
+    const first = start(
+      reflect("drain"),
+      async () => {
+        log.push("first begins")
+        await slow
+        log.push("first ends")
+      },
+      { elector: elector("first", "drain") },
+    )
+    await eventually("the first reconciles", () => log.length === 1)
+    const second = start(
+      reflect("drain"),
+      async () => {
+        log.push("second")
+      },
+      { elector: elector("second", "drain") },
+    )
+    await eventually("the standby is ready", () => second.manager.readiness().ready)
+    expect(second.manager.readiness().leading).toBe(false)
+    const stopped = first.stop()
+    finish()
+    await stopped
+    await eventually("the second reconciles", () => log.includes("second"))
+    expect(log).toEqual(["first begins", "first ends", "second"])
+  })
+
+  test("aborts a reconcile that does not finish in time", async () => {
+    await make("stuck", "stuck")
+    let reason: unknown
+    const { stop } = start(
+      reflect("stuck"),
+      (_, { signal }) =>
+        new Promise((_resolve, reject) => {
+          signal.addEventListener("abort", () => {
+            reason = signal.reason
+            reject(reason as Error)
+          })
+          setTimeout(() => void stop(), 0)
+        }),
+      { drainSeconds: 0.1 },
+    )
+    await eventually("the abort", () => reason)
+    await stop()
+    expect(String(reason)).toContain("stopping took too long")
+  })
+
+  test("a leader's task that fails ends the controllers, and the manager says why", async () => {
+    const reflector = reflect("task")
+    const manager = new Manager({
+      reflectors: [reflector],
+      controllers: [
+        new Controller({
+          name: "idle",
+          reconcile: async () => undefined,
+          sources: [watches(reflector)],
+          logger: silentLogger,
+        }),
+      ],
+      leaderTasks: [() => Promise.reject(new Error("the sweep broke"))],
+      logger: silentLogger,
+    })
+    await expect(manager.run(new AbortController().signal)).rejects.toThrow("the sweep broke")
+  })
+})

@@ -1,0 +1,94 @@
+import { afterAll, beforeAll, expect, test } from "vitest"
+import { KubeClient } from "../../src/kube/client.ts"
+import { EventRecorder, events } from "../../src/kube/events.ts"
+import type { Logger } from "../../src/kube/logger.ts"
+import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
+import { ChaosProxy, status } from "./chaos-proxy.ts"
+import { type ConfigMap, configMaps, silentLogger } from "./fixtures.ts"
+
+const namespace = testNamespace("events")
+let proxy: ChaosProxy
+let client: KubeClient
+beforeAll(async () => {
+  client = new KubeClient(kubeConfig())
+  proxy = await ChaosProxy.start(kubeConfig())
+})
+afterAll(() => proxy.close())
+
+function recorder(through = client, logger: Logger = silentLogger, queueSize = 1000): EventRecorder {
+  return new EventRecorder({ client: through, component: "berth-test", instance: "berth-test-1", logger, queueSize })
+}
+
+function make(name: string): Promise<ConfigMap> {
+  return client.create(configMaps, { metadata: { namespace, name } })
+}
+
+async function eventsOf(name: string): Promise<{ reason: string; message: string; count: number }[]> {
+  const { items } = await client.list(events, { namespace, fieldSelector: `involvedObject.name=${name}` })
+  return items
+    .map(({ reason, message, count }) => ({ reason, message, count }))
+    .sort((a, b) => a.reason.localeCompare(b.reason))
+}
+
+test("kubectl describe tells the story, repeated parts as a count", async () => {
+  const object = await make("story")
+  const events = recorder()
+  events.record(object, { type: "Normal", reason: "Placed", message: "on t4g.nano in us-east-1" })
+  for (let i = 0; i < 4; i++) events.record(object, { type: "Warning", reason: "OfferRefused", message: "no capacity" })
+  await events.flush()
+  expect(await eventsOf("story")).toEqual([
+    { reason: "OfferRefused", message: "no capacity", count: 4 },
+    { reason: "Placed", message: "on t4g.nano in us-east-1", count: 1 },
+  ])
+  const described = await kubectl(["describe", "configmap", "story", "-n", namespace])
+  expect(described).toMatch(/Normal\s+Placed\s+\S+\s+berth-test\s+on t4g.nano in us-east-1/)
+  expect(described).toMatch(/Warning\s+OfferRefused\s+\S+ \(x4 over \S+\)\s+berth-test\s+no capacity/)
+})
+
+test("an object without a namespace has its events in default", async () => {
+  const events = recorder()
+  const cluster = { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace, uid: "u-1" } }
+  events.record(cluster, { type: "Normal", reason: "Adopted", message: "hello" })
+  await events.flush()
+  expect(
+    await kubectl(["get", "events", "-n", "default", "--field-selector", `involvedObject.name=${namespace}`]),
+  ).toContain("Adopted")
+})
+
+test("a count goes on when its event has expired meanwhile", async () => {
+  const object = await make("forgotten")
+  const recording = recorder()
+  recording.record(object, { type: "Normal", reason: "Seen", message: "again" })
+  await recording.flush()
+  const { items } = await client.list(events, { namespace, fieldSelector: "involvedObject.name=forgotten" })
+  for (const { metadata } of items) await client.delete(events, { namespace, name: metadata.name })
+  recording.record(object, { type: "Normal", reason: "Seen", message: "again" })
+  await recording.flush()
+  expect(await eventsOf("forgotten")).toEqual([{ reason: "Seen", message: "again", count: 2 }])
+})
+
+test("an event is written once although its first answers were lost", async () => {
+  const object = await make("shaky")
+  const events = recorder(new KubeClient(proxy.kubeConfig()))
+  for (let i = 0; i < 2; i++) proxy.inject("any", { code: 503, body: status(503, "ServiceUnavailable") })
+  events.record(object, { type: "Normal", reason: "Survived", message: "it" })
+  await events.flush(20)
+  expect(await eventsOf("shaky")).toEqual([{ reason: "Survived", message: "it", count: 1 }])
+})
+
+test("failures and overflow are logged, never thrown, and a stop does not wait for ever", async () => {
+  const object = await make("hopeless")
+  const warnings: string[] = []
+  const logger: Logger = {
+    ...silentLogger,
+    warn: (fields, message) => warnings.push(`${message} ${JSON.stringify(fields)}`),
+  }
+  const unreachable = new KubeClient(proxy.kubeConfig())
+  for (let i = 0; i < 100; i++) proxy.inject("any", { code: 503, body: status(503, "ServiceUnavailable") })
+  const events = recorder(unreachable, logger, 3)
+  for (let i = 0; i < 9; i++) events.record(object, { type: "Normal", reason: `R${i}`, message: "x" })
+  await events.flush(0.3)
+  proxy.calm()
+  expect(warnings.join("\n")).toMatch(/events were dropped: too many, or too late \{"dropped":[5-9]/)
+  expect(await eventsOf("hopeless")).toEqual([])
+})
