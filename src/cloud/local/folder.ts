@@ -1,6 +1,6 @@
 import { createHash, randomUUID } from "node:crypto"
 import { link, mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
-import { basename, dirname, join } from "node:path"
+import { dirname, join } from "node:path"
 import Type, { type Static } from "typebox"
 import Value from "typebox/value"
 import { TransientError } from "../errors.ts"
@@ -52,11 +52,6 @@ export class VmFolder {
 
   constructor(path: string) {
     this.path = path
-  }
-
-  /** The VM's id, which is its Launch's name. */
-  get id(): string {
-    return basename(this.path)
   }
 
   get disk(): string {

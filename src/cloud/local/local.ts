@@ -114,28 +114,6 @@ export class LocalCloud implements Cloud {
     return { account: hostname() }
   }
 
-  /**
-   * Ends every VM, of whatever installation, as when a host is shut down. Waits until they are over, but not longer than
-   * `seconds`; the next process' `list` goes on with the rest.
-   */
-  async powerOff(seconds: number): Promise<void> {
-    const { dataDir, clock } = this.#options
-    await this.#orTransient(async () => {
-      await mkdir(dataDir, { recursive: true, mode: 0o700 })
-      let folders = await listFolders(dataDir, clock.now())
-      const deadline = clock.monotonic() + seconds
-      for (const { id } of folders) await this.terminate({ id, launch: id, region: this.region })
-      while (folders.length > 0 && clock.monotonic() < deadline) {
-        const seen = await Promise.all(folders.map((folder) => this.#advance(folder)))
-        folders = seen
-          .filter((vm) => vm !== undefined && vm.facts.terminationTime === undefined)
-          .flatMap((vm) => vm?.folder ?? [])
-        await sleep(STEP_MS)
-      }
-    })
-    this.close()
-  }
-
   /** Looks after ending VMs no more: `list` goes on with them, in this process or the next. VMs live on. */
   close(): void {
     for (const cancel of this.#watches.values()) cancel()
