@@ -2,7 +2,8 @@ import type { Request, RequestHandler, Response, Router } from "express"
 import type { Role } from "../apis/apikey.ts"
 import { roleAllows } from "../apis/apikey.ts"
 import type { Principal } from "../identity/principal.ts"
-import { bodyReader } from "./body/body.ts"
+import { noteRoute } from "../telemetry/http.ts"
+import { readBody } from "./body/body.ts"
 import { forbidden, methodNotAllowed } from "./problem.ts"
 
 /** A request whose caller is known and may make it. */
@@ -42,10 +43,14 @@ export function endpoint(
 ): void {
   const route = router.route(path)
   const allowed: string[] = []
+  route.all((req, res, next) => {
+    noteRoute(res, req.baseUrl + path)
+    next()
+  })
   for (const [method, operation] of Object.entries(operations)) {
     const name = method.toLowerCase() as Lowercase<Method>
     route[name](authenticate, limit, requireRole(operation.role, principalOf))
-    if (method !== "GET" && method !== "DELETE") route[name](bodyReader())
+    if (method !== "GET" && method !== "DELETE") route[name](readBody)
     route[name]((req, res) => operation.handle({ req, res, principal: principalOf(req) }))
     allowed.push(method)
     if (method === "GET") allowed.push("HEAD")

@@ -1,5 +1,5 @@
 import { STATUS_CODES } from "node:http"
-import type { ErrorRequestHandler } from "express"
+import type { ErrorRequestHandler, Request } from "express"
 import type { Fault } from "../apis/validate.ts"
 import { CacheBehind } from "../identity/catch-up.ts"
 import {
@@ -157,14 +157,16 @@ export const problemHandler: ErrorRequestHandler = (error: unknown, req, res, _n
     res.destroy()
     return
   }
-  if (!req.complete) {
-    // Node reads on after the answer, for the next request's sake; a client that doesn't come to an end is cut off.
-    const timer = setTimeout(() => req.socket.destroy(), LINGER_MS)
-    req.once("close", () => clearTimeout(timer))
-  }
+  if (!req.complete) discardRest(req)
   res
     .status(problem.status)
     .set({ "Cache-Control": "no-store", ...problem.headers })
     .type(MEDIA_TYPE)
     .send(JSON.stringify(problem.toDocument(String(req.id))))
+}
+
+/** Throws away what a client still sends; one that does not come to an end is cut off. */
+function discardRest(req: Request): void {
+  const timer = setTimeout(() => req.socket.destroy(), LINGER_MS).unref()
+  req.once("end", () => clearTimeout(timer)).resume()
 }

@@ -1,5 +1,10 @@
-import type { RequestHandler } from "express"
+import type { RequestHandler, Response } from "express"
 import { Histogram, type Registry } from "prom-client"
+
+/** Notes which route a request took, for `measureRequests`: express forgets where a router is mounted once it fails. */
+export function noteRoute(res: Response, route: string): void {
+  res.locals["route"] = route
+}
 
 /** Measures how long answers take, by method, route (the pattern, so that labels stay few) and status. */
 export function measureRequests(registry: Registry): RequestHandler {
@@ -13,9 +18,10 @@ export function measureRequests(registry: Registry): RequestHandler {
   return (req, res, next) => {
     const stop = duration.startTimer()
     res.once("close", () => {
-      const route: unknown = req.route?.path
-      const pattern = typeof route === "string" ? `${req.baseUrl}${route}` : "none"
-      stop({ method: req.method, route: pattern, status: String(res.statusCode) })
+      const path: unknown = req.route?.path
+      const matched = typeof path === "string" ? req.baseUrl + path : "none"
+      const route = String(res.locals["route"] ?? matched)
+      stop({ method: req.method, route, status: String(res.statusCode) })
     })
     next()
   }

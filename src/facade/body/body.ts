@@ -1,4 +1,4 @@
-import { type Request, type RequestHandler, raw } from "express"
+import type { Request, RequestHandler } from "express"
 import { badRequest, Problem } from "../problem.ts"
 import { parseJson } from "./json.ts"
 import { parseYaml } from "./yaml.ts"
@@ -18,37 +18,55 @@ const PARSERS: Record<string, (text: string, maxDepth: number) => unknown> = {
   "text/x-yaml": parseYaml,
 }
 
-/** Reads a body of any type into memory; a larger one is a 413 as soon as its length is known or exceeded. */
-export function bodyReader(): RequestHandler {
-  return raw({ type: () => true, limit: BODY_LIMIT_BYTES })
+/**
+ * Reads the body into memory. A larger one is a 413 as soon as its length is known or exceeded: express's own parsers
+ * would read it to its end before they answer.
+ */
+export const readBody: RequestHandler = async (req, _res, next) => {
+  const encoding = req.get("Content-Encoding") ?? "identity"
+  if (encoding !== "identity") throw unsupported(`with Content-Encoding ${JSON.stringify(encoding)}`)
+  if (Number(req.get("Content-Length") ?? 0) > BODY_LIMIT_BYTES) throw tooLarge()
+  req.body = await boundedBytes(req)
+  next()
+}
+
+async function boundedBytes(req: Request): Promise<Buffer> {
+  const chunks: Uint8Array[] = []
+  let length = 0
+  // Not destroyed when it is left early: the answer goes over the same connection.
+  for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>) {
+    length += chunk.length
+    if (length > BODY_LIMIT_BYTES) throw tooLarge()
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks)
+}
+
+function tooLarge(): Problem {
+  const detail = `The body is larger than ${BODY_LIMIT_BYTES} bytes.`
+  return new Problem({ type: "too-large", status: 413, detail })
 }
 
 /**
- * The value that the request's body stands for. Needs `bodyReader` before.
+ * The value that the request's body stands for. Needs `readBody` before.
  * @throws Problem 415 for another media type, 400 for what can't be parsed
  */
 export function parseBody(req: Request): unknown {
   const [mediaType = "", ...parameters] = (req.get("Content-Type") ?? "").toLowerCase().split(";")
   const parse = PARSERS[mediaType.trim()]
-  if (parse === undefined) throw unsupported(mediaType.trim())
+  if (parse === undefined)
+    throw unsupported(mediaType === "" ? "without a Content-Type" : `of type "${mediaType.trim()}"`)
   const charset = parameters.map((parameter) => parameter.trim()).find((parameter) => parameter.startsWith("charset="))
-  if (charset !== undefined && !/^charset="?utf-?8"?$/.test(charset)) throw unsupported(`${mediaType}; ${charset}`)
-  // Without a body, express leaves it undefined.
-  const bytes = Buffer.isBuffer(req.body) ? req.body : Buffer.alloc(0)
-  const text = decode(bytes)
+  if (charset !== undefined && !/^charset="?utf-?8"?$/.test(charset)) throw unsupported(`in ${charset}`)
+  const text = decode(req.body as Buffer)
   if (text.trim() === "") throw badRequest("The body is empty: send an object as JSON or YAML.")
   return parse(text, MAX_DEPTH)
 }
 
-function unsupported(mediaType: string): Problem {
-  const what = mediaType === "" ? "The request names no Content-Type" : `A body of type "${mediaType}" is not taken`
-  const accept = "application/json, application/yaml"
-  return new Problem({
-    type: "unsupported-media-type",
-    status: 415,
-    detail: `${what}: send ${accept.replace(",", " or")}, in UTF-8.`,
-    headers: { "Accept-Post": accept },
-  })
+function unsupported(what: string): Problem {
+  const detail = `A body ${what} is not taken: send application/json or application/yaml, in UTF-8, uncompressed.`
+  const headers = { "Accept-Post": "application/json, application/yaml" }
+  return new Problem({ type: "unsupported-media-type", status: 415, detail, headers })
 }
 
 function decode(bytes: Uint8Array): string {

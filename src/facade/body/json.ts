@@ -41,9 +41,9 @@ class Scanner {
   run(): void {
     const token = new RegExp(TOKEN)
     for (;;) {
-      const match = token.exec(this.#text)
-      const groups = match?.groups
-      if (match === null || groups === undefined) throw this.#broken(this.#skipSpace(token.lastIndex))
+      const start = token.lastIndex
+      const groups = token.exec(this.#text)?.groups
+      if (groups === undefined) throw this.#broken(this.#skipSpace(start))
       const offset = token.lastIndex - (groups["string"] ?? groups["scalar"] ?? groups["sign"] ?? "").length
       if (groups["end"] !== undefined) {
         if (this.#expected !== ", or end" || this.#open.length > 0) throw this.#broken(offset)

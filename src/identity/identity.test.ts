@@ -1,0 +1,77 @@
+import { createHash } from "node:crypto"
+import fc from "fast-check"
+import { describe, expect, it } from "vitest"
+import { ApiKeySpecSchema } from "../apis/apikey.ts"
+import type { StoredProject } from "../apis/project.ts"
+import { faultsOf } from "../apis/validate.ts"
+import { hashOf, keyIdOf, makeApiKey, matchesHash } from "./apikeys.ts"
+import { hostLabel, scopeOf } from "./projects.ts"
+
+describe("API keys", () => {
+  it("are berth_<keyId>_<256 random bits>, of which the SHA-256 is kept", () => {
+    const { value, keyId, tokenHash } = makeApiKey()
+    expect(value).toMatch(/^berth_[a-z0-9]{12}_[A-Za-z0-9_-]{43}$/)
+    expect(keyIdOf(value)).toBe(keyId)
+    expect(tokenHash).toBe(createHash("sha256").update(value).digest("hex"))
+    expect(faultsOf(ApiKeySpecSchema, { role: "admin", keyId, tokenHash })).toEqual([])
+    expect(makeApiKey().value).not.toBe(value)
+  })
+
+  it("match their own hash only", () => {
+    const { value, tokenHash } = makeApiKey()
+    expect(matchesHash(value, tokenHash)).toBe(true)
+    expect(matchesHash(`${value.slice(0, -1)}${value.endsWith("A") ? "B" : "A"}`, tokenHash)).toBe(false)
+    expect(matchesHash(value, hashOf("another"))).toBe(false)
+    expect(matchesHash(value, "")).toBe(false)
+  })
+
+  it("are nothing else", () => {
+    fc.assert(
+      fc.property(fc.string(), (text) => {
+        expect(keyIdOf(text)).toBeUndefined()
+      }),
+    )
+    const { value } = makeApiKey()
+    for (const text of [
+      `${value} `,
+      ` ${value}`,
+      `${value}\n`,
+      `${value}, ${value}`,
+      value.toUpperCase(),
+      value.slice(1),
+    ]) {
+      expect(keyIdOf(text)).toBeUndefined()
+    }
+  })
+})
+
+describe("hostLabel", () => {
+  it.each([
+    ["shop.berth.example", { kind: "project", name: "shop" }],
+    ["SHOP.Berth.Example.", { kind: "project", name: "shop" }],
+    ["berth.example", { kind: "none" }],
+    ["localhost", { kind: "none" }],
+    ["10.1.2.3", { kind: "none" }],
+    ["[::1]", { kind: "none" }],
+    ["shopberth.example", { kind: "none" }],
+    ["a.shop.berth.example", { kind: "invalid" }],
+    ["-shop.berth.example", { kind: "invalid" }],
+    [".berth.example", { kind: "invalid" }],
+    ["sh_op.berth.example", { kind: "invalid" }],
+    [`${"a".repeat(41)}.berth.example`, { kind: "invalid" }],
+  ])("%s: %j", (host, expected) => {
+    expect(hostLabel(host, "berth.example")).toEqual(expected)
+  })
+})
+
+it("a project's namespace is the recorded one, else the wanted one, else of its own name", () => {
+  const project = (spec: object, status?: object) =>
+    ({ metadata: { name: "p" }, spec: { organization: "o", ...spec }, status }) as unknown as StoredProject
+  expect(scopeOf(project({ namespace: "wanted" }, { namespace: "recorded" }))).toEqual({
+    id: "p",
+    organizationId: "o",
+    namespace: "recorded",
+  })
+  expect(scopeOf(project({ namespace: "wanted" })).namespace).toBe("wanted")
+  expect(scopeOf(project({}, {})).namespace).toBe("p")
+})

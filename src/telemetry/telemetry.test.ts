@@ -1,0 +1,40 @@
+import { describe, expect, it } from "vitest"
+import { Health } from "./health.ts"
+import { createLogger } from "./logger.ts"
+
+describe("createLogger", () => {
+  it("writes JSON lines and takes secrets out, wherever they usually stand", () => {
+    const lines: string[] = []
+    const logger = createLogger({
+      level: "info",
+      name: "test",
+      destination: { write: (line) => void lines.push(line) },
+    })
+    const secret = "hunter2"
+    logger.info({ headers: { "x-service-api-key": secret, authorization: secret, cookie: secret } }, "a request")
+    logger.info({ req: { headers: { "x-service-api-key": secret, authorization: secret } } }, "another")
+    logger.info({ key: { value: secret }, apiKey: secret }, "a new key")
+    logger.info({ spec: { tokenHash: secret, env: { A: secret } }, job: { spec: { env: { A: secret } } } }, "objects")
+    logger.debug("too quiet")
+    expect(lines).toHaveLength(4)
+    expect(lines.join("")).not.toContain(secret)
+    expect(JSON.parse(lines[0] ?? "")).toMatchObject({ level: "info", name: "test", msg: "a request" })
+  })
+})
+
+describe("Health", () => {
+  it("is ready when every check is content, until it drains; being unready is no reason to restart", () => {
+    const health = new Health()
+    let fault: string | undefined = "not read yet"
+    health.addReadyCheck("caches", () => fault)
+    expect(health.ready()).toMatchObject({ healthy: false })
+    expect(health.ready().checks).toContainEqual({ name: "caches", fault: "not read yet" })
+    fault = undefined
+    expect(health.ready().healthy).toBe(true)
+    health.drain()
+    expect(health.ready().healthy).toBe(false)
+    expect(health.live().healthy).toBe(true)
+    health.addLiveCheck("loop", () => "stuck")
+    expect(health.live()).toEqual({ healthy: false, checks: [{ name: "loop", fault: "stuck" }] })
+  })
+})

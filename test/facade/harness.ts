@@ -1,0 +1,230 @@
+import { randomBytes } from "node:crypto"
+import { mkdtemp, rm } from "node:fs/promises"
+import { createServer } from "node:http"
+import type { AddressInfo } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import type { KubeConfig } from "@kubernetes/client-node"
+import { Router } from "express"
+import { Agent, fetch, type RequestInit, type Response } from "undici"
+import { afterAll, beforeAll } from "vitest"
+import type { ApiKey, Role, StoredApiKey } from "../../src/apis/apikey.ts"
+import { systemClock } from "../../src/apis/clock.ts"
+import type { Job, JobStatus, StoredJob } from "../../src/apis/job.ts"
+import { API_VERSION } from "../../src/apis/meta.ts"
+import type { StoredProject } from "../../src/apis/project.ts"
+import { installKinds } from "../../src/embedded/install.ts"
+import { createFacade, type FacadeSettings } from "../../src/facade/app.ts"
+import { CACHE_OPTIONS, JOBS } from "../../src/facade/caches.ts"
+import { removeLogsOfDeletedJobs } from "../../src/facade/log-retention.ts"
+import type { ProblemDocument } from "../../src/facade/problem.ts"
+import type { JobCreated, JobRecord } from "../../src/facade/schemas/job.ts"
+import { makeApiKey } from "../../src/identity/apikeys.ts"
+import { API_KEYS } from "../../src/identity/authenticate.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import { FileLogStore } from "../../src/logs/file-store.ts"
+import { Health } from "../../src/telemetry/health.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { createMetrics } from "../../src/telemetry/metrics.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+
+export const BASE_DOMAIN = "berth.test"
+
+/** Every host is this machine. */
+const loopback = new Agent({
+  connect: { lookup: (_host, _options, callback) => callback(null, [{ address: "127.0.0.1", family: 4 }]) },
+})
+
+/** One façade replica that listens, with everything real behind it. */
+export interface Replica {
+  port: number
+  logStore: FileLogStore
+  jobs: Reflector<StoredJob>
+  apiKeys: Reflector<StoredApiKey>
+  /** All that it has logged. */
+  logged: () => string
+  shutdown: AbortController
+  close: () => Promise<void>
+}
+
+export interface ReplicaOptions {
+  settings?: Partial<FacadeSettings>
+  /** What it reaches the API server by; default: directly. */
+  kubeConfig?: KubeConfig
+}
+
+export async function startReplica(options: ReplicaOptions = {}): Promise<Replica> {
+  const client = new KubeClient(options.kubeConfig ?? kubeConfig())
+  const lines: string[] = []
+  const logger = createLogger({
+    level: "trace",
+    name: "facade",
+    destination: { write: (line) => void lines.push(line) },
+  })
+  const running = new AbortController()
+  const shutdown = new AbortController()
+  const jobs = new Reflector<StoredJob>({ client, logger, ...CACHE_OPTIONS.jobs })
+  const apiKeys = new Reflector<StoredApiKey>({ client, logger, ...CACHE_OPTIONS.apiKeys })
+  const projects = new Reflector<StoredProject>({ client, logger, ...CACHE_OPTIONS.projects })
+  const loops = [jobs, apiKeys, projects].map((reflector) => reflector.run(running.signal))
+  await Promise.all([jobs, apiKeys, projects].map((reflector) => reflector.whenSynced(AbortSignal.timeout(20_000))))
+  const folder = await mkdtemp(join(tmpdir(), "berth-facade-"))
+  const logStore = new FileLogStore(folder)
+  removeLogsOfDeletedJobs({ client, jobs, logStore, logger })
+  const gateway = Router().post("/hello", (_req, res) => void res.json({ hello: "agent" }))
+  const app = createFacade({
+    client,
+    caches: { jobs, apiKeys, projects },
+    logStore,
+    gateway,
+    health: new Health(),
+    metrics: createMetrics("facade"),
+    exposeMetrics: true,
+    settings: { baseDomain: BASE_DOMAIN, clouds: ["aws", "gcp", "azure", "local"], ...options.settings },
+    logger,
+    clock: systemClock,
+    shutdown: shutdown.signal,
+  })
+  const server = createServer(app)
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
+  const close = async (): Promise<void> => {
+    shutdown.abort()
+    running.abort()
+    server.closeAllConnections()
+    await new Promise((resolve) => server.close(resolve))
+    await Promise.all(loops)
+    await client.close()
+    await rm(folder, { recursive: true, force: true })
+  }
+  const { port } = server.address() as AddressInfo
+  return { port, logStore, jobs, apiKeys, logged: () => lines.join(""), shutdown, close }
+}
+
+/** A project with a namespace of its own and a key of each role. */
+export interface World {
+  readonly client: KubeClient
+  readonly namespace: string
+  /** Name of the project, and of its organization. */
+  readonly project: string
+  readonly organization: string
+  readonly keys: Record<Role, string>
+}
+
+/** Makes the kinds and a project before a suite, and removes the project after it. */
+export function testWorld(prefix: string): World {
+  const namespace = testNamespace(prefix)
+  const project = `p-${randomBytes(4).toString("hex")}`
+  const keys = { admin: "", developer: "", viewer: "" }
+  const world = { client: new KubeClient(kubeConfig()), namespace, project, organization: `org-of-${project}`, keys }
+  beforeAll(async () => {
+    await installKinds(world.client, AbortSignal.timeout(30_000))
+    await makeProject(world.client, project, namespace)
+    for (const role of ["admin", "developer", "viewer"] as const)
+      keys[role] = await makeKey(world.client, namespace, role)
+  })
+  afterAll(async () => {
+    await world.client.delete(PROJECTS, { name: project })
+    await world.client.close()
+  })
+  return world
+}
+
+export async function makeProject(client: KubeClient, name: string, namespace: string): Promise<void> {
+  const spec = { displayName: name, organization: `org-of-${name}`, namespace }
+  await client.apply(PROJECTS, { metadata: { name }, spec })
+}
+
+/** Makes an ApiKey as the REST API or `berth key` would; its value. */
+export async function makeKey(
+  client: KubeClient,
+  namespace: string,
+  role: Role,
+  more: { name?: string; expiresAt?: string } = {},
+): Promise<string> {
+  const { value, keyId, tokenHash } = makeApiKey()
+  const { name = `key-${keyId}`, ...rest } = more
+  const key: ApiKey = {
+    apiVersion: API_VERSION,
+    kind: "ApiKey",
+    metadata: { name, namespace },
+    spec: { role, keyId, tokenHash, ...rest },
+  }
+  await client.create(API_KEYS, key as StoredApiKey)
+  return value
+}
+
+export interface Call {
+  method?: string
+  key?: string | undefined
+  /** Sent as JSON, unless it is text or bytes. */
+  body?: unknown
+  type?: string
+  headers?: Record<string, string>
+  host?: string
+  signal?: AbortSignal
+}
+
+/** Calls a replica as a client of the world's project would. */
+export function caller(replica: () => Replica, world: World) {
+  return (path: string, call: Call = {}): Promise<Response> => {
+    const { key = world.keys.admin, body, type, headers, host = `${world.project}.${BASE_DOMAIN}` } = call
+    const init: RequestInit = { dispatcher: loopback, method: call.method ?? (body === undefined ? "GET" : "POST") }
+    const isSentAsIs = body === undefined || typeof body === "string" || body instanceof Uint8Array
+    const text = isSentAsIs ? body : JSON.stringify(body)
+    init.headers = {
+      ...(key !== "" && { "X-Service-Api-Key": key }),
+      ...(text !== undefined && { "Content-Type": type ?? "application/json" }),
+      ...headers,
+    }
+    if (text !== undefined) init.body = text
+    if (call.signal !== undefined) init.signal = call.signal
+    return fetch(`http://${host}:${replica().port}${path}`, init)
+  }
+}
+
+export type Caller = ReturnType<typeof caller>
+
+/** The problem document of an answer, with its own rules checked: status, media type, request id. */
+export async function problemIn(response: Response): Promise<ProblemDocument> {
+  const text = await response.text()
+  if (response.headers.get("content-type") !== "application/problem+json; charset=utf-8") {
+    throw new Error(`${response.status} is no problem document: ${text}`)
+  }
+  const problem = JSON.parse(text) as ProblemDocument
+  if (problem.status !== response.status) throw new Error(`the document says ${problem.status}: ${text}`)
+  if (problem.instance !== response.headers.get("x-request-id")) throw new Error(`instance is not the id: ${text}`)
+  return problem
+}
+
+export async function created(response: Response): Promise<JobCreated> {
+  if (response.status !== 201) throw new Error(`not created: ${response.status} ${await response.text()}`)
+  return (await response.json()) as JobCreated
+}
+
+export async function recordIn(response: Response): Promise<JobRecord> {
+  if (response.status !== 200) throw new Error(`no record: ${response.status} ${await response.text()}`)
+  return (await response.json()) as JobRecord
+}
+
+/** The jobs that there are, as the API server has them. */
+export async function jobsOf(world: World): Promise<StoredJob[]> {
+  return (await world.client.list(JOBS, { namespace: world.namespace })).items
+}
+
+/** A Job as kubectl would make it. */
+export async function applyJob(world: World, name: string, spec: Partial<Job["spec"]> = {}): Promise<StoredJob> {
+  const job: Job = {
+    apiVersion: API_VERSION,
+    kind: "Job",
+    metadata: { name, namespace: world.namespace },
+    spec: { image: "alpine", ...spec },
+  }
+  return world.client.create(JOBS, job as StoredJob)
+}
+
+/** Writes a Job's status as the job controller would. */
+export function setStatus(world: World, name: string, status: JobStatus): Promise<StoredJob> {
+  return world.client.patchStatus(JOBS, { namespace: world.namespace, name }, { merge: { status } })
+}

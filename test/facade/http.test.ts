@@ -1,0 +1,467 @@
+import { connect } from "node:net"
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { JOBS } from "../../src/facade/caches.ts"
+import { API_KEYS } from "../../src/identity/authenticate.ts"
+import type { ApiObject } from "../../src/kube/resource.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+import { kubeConfig } from "../control-plane.ts"
+import { ChaosProxy } from "../kube/chaos-proxy.ts"
+import {
+  BASE_DOMAIN,
+  caller,
+  created,
+  jobsOf,
+  makeKey,
+  makeProject,
+  problemIn,
+  type Replica,
+  startReplica,
+  testWorld,
+} from "./harness.ts"
+
+const world = testWorld("facade-http")
+let replica: Replica
+const call = caller(() => replica, world)
+
+beforeAll(async () => {
+  replica = await startReplica()
+})
+afterAll(() => replica.close())
+beforeEach(async () => {
+  for (const { metadata } of await jobsOf(world)) await world.client.delete(JOBS, metadata)
+})
+
+describe("bad bodies: a clear problem, nothing made (issue: bad input)", () => {
+  it.each([
+    ["broken YAML", "image: [a\nname: b: c", "application/yaml", 400, /line 2, column/],
+    ["broken JSON", '{"image": "a",\n "name": x}', "application/json", 400, /line 2, column 10/],
+    ["JSON that stops", '{"image": "a"', "application/json", 400, /the text ends/],
+    ["an empty body", "", "application/json", 400, /empty/],
+    ["two YAML documents", "image: a\n---\nimage: b", "application/yaml", 400, /one document/],
+    ["a YAML alias", "image: &x a\nname: *x", "application/yaml", 400, /aliases/],
+    ["a YAML merge key", "<<: {image: a}", "application/yaml", 400, /merge/],
+    ["a YAML tag", "image: !!str a", "application/yaml", 400, /tags/],
+    ["a number with a leading zero", "image: a\nmaxRetries: 010", "application/yaml", 400, /line 2, column 13.*zero/],
+    ["a duplicate YAML key", "image: a\nimage: b", "application/yaml", 400, /line 2.*duplicat/],
+    ["a duplicate JSON key", '{"image":"a","image":"b"}', "application/json", 400, /duplicate/],
+    ["YAML for JSON", "image: a", "application/json", 400, /no JSON/],
+    ["deep JSON", `{"image":"a","env":${"[".repeat(5000)}${"]".repeat(5000)}}`, "application/json", 400, /deeper/],
+    ["deep YAML", "[".repeat(5000), "application/yaml", 400, /maxDepth|deeper/],
+    ["a form", "image=a", "application/x-www-form-urlencoded", 415, /application\/yaml/],
+    ["text", "image: a", "text/plain", 415, /application\/yaml/],
+    ["another charset", '{"image":"a"}', "application/json; charset=latin1", 415, /UTF-8/],
+    ["bytes that are not UTF-8", new Uint8Array([0x22, 0xff, 0x22]), "application/json", 400, /UTF-8/],
+    ["a JSON string", '"image"', "application/json", 400, /must be an object/],
+  ])("%s", async (_what, body, type, status, said) => {
+    const response = await call("/1/jobs", { body, type, method: "POST" })
+    expect(response.status).toBe(status)
+    const { detail, errors } = await problemIn(response)
+    expect([detail, ...errors.map((fault) => fault.detail)].join("\n")).toMatch(said)
+    expect(await jobsOf(world)).toEqual([])
+  })
+
+  it("refuses a compressed body with 415", async () => {
+    const response = await call("/1/jobs", { body: { image: "a" }, headers: { "Content-Encoding": "gzip" } })
+    expect(response.status).toBe(415)
+    expect(await jobsOf(world)).toEqual([])
+  })
+
+  it("names several faults of a YAML text at once", async () => {
+    const body = "image: !t a\nenv: {A: 010}\nlabels: &l {}\ntags: *l\n1: x"
+    const { errors } = await problemIn(await call("/1/jobs", { body, type: "application/yaml" }))
+    expect(errors.map(({ detail }) => /^line (\d+)/.exec(detail)?.[1])).toEqual(["1", "2", "3", "4", "5"])
+  })
+
+  it("takes a body of 256 KiB, and refuses one of a byte more with 413", async () => {
+    const frame = JSON.stringify({ image: "a", args: [""] }).length
+    const args = (length: number): string[] => {
+      const whole = Array.from({ length: 16 }, () => "x".repeat(16_000))
+      const rest = length - JSON.stringify({ image: "a", args: [...whole, ""] }).length
+      return [...whole, "x".repeat(rest)]
+    }
+    expect(frame).toBeLessThan(100)
+    const limit = 256 * 1024
+    const fits = await call("/1/jobs", { body: { image: "a", args: args(limit) } })
+    await created(fits)
+    const response = await call("/1/jobs", { body: { image: "a", args: args(limit + 1) } })
+    expect(response.status).toBe(413)
+    expect(await jobsOf(world)).toHaveLength(1)
+  })
+
+  it("refuses a body of 5 MB with 413 and makes nothing", async () => {
+    const body = JSON.stringify({ image: "a", args: ["x".repeat(5_000_000)] })
+    const response = await call("/1/jobs", { body })
+    expect(response.status).toBe(413)
+    expect((await problemIn(response)).detail).toContain("262144 bytes")
+    expect(await jobsOf(world)).toEqual([])
+  })
+
+  it("does not read a large body to its end: the answer comes first, then the connection goes", async () => {
+    // A client that announces 5 MB, sends little, and goes on only when it must.
+    expect(await rawPost(Buffer.alloc(1000, "x"), ["Content-Length: 5000000"])).toMatch(/^HTTP\/1.1 413 /)
+    // One that never says how much there will be.
+    const chunk = `10000\r\n${"x".repeat(0x10000)}\r\n`
+    expect(await rawPost(Buffer.from(chunk.repeat(6)), ["Transfer-Encoding: chunked"])).toMatch(/^HTTP\/1.1 413 /)
+  })
+})
+
+/** Sends a request whose body may be incomplete; resolves with what came until the server hung up. */
+function rawPost(body: Uint8Array, headers: string[]): Promise<string> {
+  const head = [
+    "POST /1/jobs HTTP/1.1",
+    `Host: ${world.project}.${BASE_DOMAIN}`,
+    "Content-Type: application/json",
+    `X-Service-Api-Key: ${world.keys.admin}`,
+    "X-Request-Id: raw",
+    ...headers,
+  ]
+  return new Promise((resolve, reject) => {
+    const socket = connect(replica.port, "127.0.0.1")
+    let answer = ""
+    socket.setEncoding("utf8").on("data", (text: string) => {
+      answer += text
+    })
+    socket.on("close", () => resolve(answer)).on("error", reject)
+    socket.write(`${head.join("\r\n")}\r\n\r\n`)
+    socket.write(body)
+  })
+}
+
+describe("authentication", () => {
+  it("takes the key under any case of the header's name (contract, Authentication 1)", async () => {
+    const headers = { "x-SERVICE-api-KEY": world.keys.viewer }
+    expect((await call("/1/jobs", { key: "", headers })).status).toBe(200)
+  })
+
+  it.each([
+    ["no key", () => ""],
+    ["something that is no key", () => "hunter2"],
+    ["an unknown key", () => `berth_abcdefgh1234_${"A".repeat(43)}`],
+    ["a known id with another secret", () => `${world.keys.admin.slice(0, -43)}${"A".repeat(43)}`],
+  ])("says 401 with WWW-Authenticate for %s", async (_what, key) => {
+    const response = await call("/1/jobs", { key: key() })
+    expect(response.status).toBe(401)
+    expect(response.headers.get("www-authenticate")).toContain("X-Service-Api-Key")
+    await problemIn(response)
+  })
+
+  it("says 401, the same, for a key of another project, an unknown project and a host without one", async () => {
+    const other = `p-${world.namespace.slice(-8)}-o`
+    await makeProject(world.client, other, "default")
+    try {
+      const details: string[] = []
+      const hosts = [`${other}.${BASE_DOMAIN}`, `nobody.${BASE_DOMAIN}`, `a.b.${BASE_DOMAIN}`, "localhost", "127.0.0.1"]
+      for (const host of hosts) {
+        const response = await call("/1/jobs", { host })
+        expect(response.status).toBe(401)
+        details.push((await problemIn(response)).detail)
+      }
+      expect(new Set(details).size).toBe(1)
+    } finally {
+      await world.client.delete(
+        { ...API_KEYS, plural: "projects", kind: "Project", namespaced: false },
+        { name: other },
+      )
+    }
+  })
+
+  it("serves the default project to hosts without a project label", async () => {
+    const local = await startReplica({ settings: { defaultProject: world.project } })
+    try {
+      const callLocal = caller(() => local, world)
+      for (const host of ["localhost", "127.0.0.1", BASE_DOMAIN]) {
+        expect((await callLocal("/1/jobs", { host })).status).toBe(200)
+      }
+      expect((await callLocal("/1/jobs", { host: `nobody.${BASE_DOMAIN}` })).status).toBe(401)
+    } finally {
+      await local.close()
+    }
+  })
+
+  it("takes a project's host in any case and with a final dot", async () => {
+    for (const host of [`${world.project.toUpperCase()}.Berth.TEST`, `${world.project}.${BASE_DOMAIN}.`]) {
+      expect((await call("/1/jobs", { host })).status).toBe(200)
+    }
+  })
+
+  it("says 400 for a key and a token together, 401 for a token alone", async () => {
+    const headers = { Authorization: "Bearer x" }
+    expect((await call("/1/jobs", { headers })).status).toBe(400)
+    expect((await call("/1/jobs", { headers, key: "" })).status).toBe(401)
+  })
+
+  it("refuses an expired key", async () => {
+    const soon = new Date(Date.now() + 86_400_000).toISOString()
+    const past = new Date(Date.now() - 1000).toISOString()
+    const good = await makeKey(world.client, world.namespace, "viewer", { expiresAt: soon })
+    const expired = await makeKey(world.client, world.namespace, "viewer", { expiresAt: past })
+    expect((await call("/1/jobs", { key: good })).status).toBe(200)
+    expect((await call("/1/jobs", { key: expired })).status).toBe(401)
+  })
+
+  it("takes a key the moment it is made", async () => {
+    for (let round = 0; round < 5; round++) {
+      const key = await makeKey(world.client, world.namespace, "viewer")
+      expect((await call("/1/jobs", { key })).status).toBe(200)
+    }
+  })
+
+  it("refuses a revoked key at once where the watch is healthy, and its successor of the same name is another key", async () => {
+    const key = await makeKey(world.client, world.namespace, "viewer", { name: "short-lived" })
+    expect((await call("/1/jobs", { key })).status).toBe(200)
+    await world.client.delete(API_KEYS, { namespace: world.namespace, name: "short-lived" })
+    await expect
+      .poll(() => replica.apiKeys.store.get({ namespace: world.namespace, name: "short-lived" }))
+      .toBeUndefined()
+    expect((await call("/1/jobs", { key })).status).toBe(401)
+    const next = await makeKey(world.client, world.namespace, "viewer", { name: "short-lived" })
+    expect((await call("/1/jobs", { key: next })).status).toBe(200)
+    expect((await call("/1/jobs", { key })).status).toBe(401)
+  })
+
+  it("follows a change of a key's role", async () => {
+    const key = await makeKey(world.client, world.namespace, "viewer", { name: "promoted" })
+    expect((await call("/1/jobs", { key, body: { image: "a" } })).status).toBe(403)
+    const merge = { spec: { role: "developer" } }
+    await world.client.patch(API_KEYS, { namespace: world.namespace, name: "promoted" }, { merge })
+    await expect
+      .poll(async () => (await call("/1/jobs", { key, body: { image: "a" } })).status, { timeout: 10_000 })
+      .toBe(201)
+  })
+})
+
+describe("with a broken way to the API server", () => {
+  it("refuses a revoked key though the watch delivers nothing", async () => {
+    const proxy = await ChaosProxy.start(kubeConfig())
+    const cut = await startReplica({ kubeConfig: proxy.kubeConfig() })
+    try {
+      const callCut = caller(() => cut, world)
+      const key = await makeKey(world.client, world.namespace, "viewer", { name: "stalled" })
+      expect((await callCut("/1/jobs", { key })).status).toBe(200)
+      await stallWatches(proxy)
+      await world.client.delete(API_KEYS, { namespace: world.namespace, name: "stalled" })
+      await expect.poll(async () => (await callCut("/1/jobs", { key })).status, { timeout: 10_000 }).toBe(401)
+      expect(cut.apiKeys.store.get({ namespace: world.namespace, name: "stalled" })).toBeDefined()
+    } finally {
+      await cut.close()
+      await proxy.close()
+    }
+  })
+
+  it("says 503 with Retry-After when it can't know whether a job is there", async () => {
+    const proxy = await ChaosProxy.start(kubeConfig())
+    const cut = await startReplica({ kubeConfig: proxy.kubeConfig() })
+    try {
+      const callCut = caller(() => cut, world)
+      await stallWatches(proxy)
+      const { job_id, name } = await created(await call("/1/jobs", { body: { image: "a" } }))
+      const response = await callCut(`/1/jobs/${job_id}`)
+      expect(response.status).toBe(503)
+      expect(response.headers.get("retry-after")).toBe("1")
+      // By name one live read settles it.
+      expect((await callCut(`/1/jobs/${name}`)).status).toBe(200)
+    } finally {
+      await cut.close()
+      await proxy.close()
+    }
+  })
+
+  it("says 503 when the API server is away, and stays ready", async () => {
+    const proxy = await ChaosProxy.start(kubeConfig())
+    const cut = await startReplica({ kubeConfig: proxy.kubeConfig() })
+    await proxy.close()
+    try {
+      const callCut = caller(() => cut, world)
+      for (const path of ["/1/jobs", "/1/jobs/x"]) {
+        const response = await callCut(path)
+        expect(response.status).toBe(503)
+        expect(response.headers.get("retry-after")).toMatch(/^\d+$/)
+        expect((await problemIn(response)).detail).not.toMatch(/127\.0\.0\.1|ECONN/)
+      }
+      expect((await callCut("/readyz", { key: "" })).status).toBe(200)
+    } finally {
+      await cut.close()
+    }
+  })
+})
+
+/** Makes the watches of a replica's three caches fall silent, once they are open. */
+async function stallWatches(proxy: ChaosProxy): Promise<void> {
+  await expect.poll(() => proxy.watchesOpened, { timeout: 10_000 }).toBeGreaterThanOrEqual(3)
+  proxy.stall()
+}
+
+describe("roles (contract, Endpoints)", () => {
+  it.each([
+    ["viewer", "GET", "/1/jobs", 200],
+    ["viewer", "POST", "/1/jobs", 403],
+    ["viewer", "GET", "/1/jobs/nobody", 404],
+    ["viewer", "GET", "/1/jobs/nobody/logs", 404],
+    ["viewer", "POST", "/1/jobs/nobody/cancel", 403],
+    ["developer", "POST", "/1/jobs", 201],
+    ["developer", "POST", "/1/jobs/nobody/cancel", 404],
+    ["admin", "POST", "/1/jobs", 201],
+  ] as const)("%s %s %s: %i", async (role, method, path, status) => {
+    const body = method === "POST" && path === "/1/jobs" ? { image: "a" } : undefined
+    const response = await call(path, { key: world.keys[role], method, body })
+    expect(response.status).toBe(status)
+  })
+})
+
+describe("HTTP", () => {
+  it("says 405 with Allow for other methods, and OPTIONS tells the same", async () => {
+    const table = [
+      ["/1/jobs", "GET, HEAD, POST, OPTIONS", "DELETE"],
+      ["/1/jobs/x", "GET, HEAD, OPTIONS", "PATCH"],
+      ["/1/jobs/x/cancel", "POST, OPTIONS", "GET"],
+      ["/1/jobs/x/logs", "GET, HEAD, OPTIONS", "PUT"],
+    ] as const
+    for (const [path, allow, method] of table) {
+      const refused = await call(path, { method })
+      expect([refused.status, refused.headers.get("allow")]).toEqual([405, allow])
+      await problemIn(refused)
+      const options = await call(path, { method: "OPTIONS", key: "" })
+      expect([options.status, options.headers.get("allow")]).toEqual([204, allow])
+    }
+  })
+
+  it("says 404 as a problem for unknown paths, 400 for a path that can't be decoded", async () => {
+    for (const path of ["/", "/jobs", "/1", "/1/nothing", "/2/jobs"]) {
+      const response = await call(path)
+      expect(response.status).toBe(404)
+      await problemIn(response)
+    }
+    expect((await call("/1/jobs/%zz")).status).toBe(400)
+  })
+
+  it("answers HEAD like GET without a body", async () => {
+    const response = await call("/1/jobs", { method: "HEAD" })
+    expect([response.status, await response.text()]).toEqual([200, ""])
+    expect((await call("/1/jobs/nobody", { method: "HEAD" })).status).toBe(404)
+  })
+
+  it("keeps a caller's X-Request-Id when it is one, else makes one, and logs it", async () => {
+    const given = await call("/1/jobs/nobody", { headers: { "X-Request-Id": "my-id.1" } })
+    expect((await problemIn(given)).instance).toBe("my-id.1")
+    const made = await call("/1/jobs/nobody", { headers: { "X-Request-Id": 'bad id "' } })
+    const { instance } = await problemIn(made)
+    expect(instance).toMatch(/^[0-9a-f-]{36}$/)
+    expect(replica.logged()).toContain('"id":"my-id.1"')
+    expect(replica.logged()).toContain(`"id":"${instance}"`)
+  })
+
+  it("sends helmet's headers and does not say what it runs on", async () => {
+    const { headers } = await call("/1/jobs")
+    expect(headers.get("x-content-type-options")).toBe("nosniff")
+    expect(headers.get("x-powered-by")).toBeNull()
+  })
+
+  it("never logs a key, a token or a body", async () => {
+    const secret = "s3cr3t-value-of-a-variable"
+    await created(await call("/1/jobs", { body: { image: "a", env: { PASSWORD: secret } } }))
+    await call("/1/jobs", { body: { image: 1, env: { PASSWORD: secret } } })
+    await call("/1/jobs", { body: `{"image": "a", "env": {"P": "${secret}"` })
+    await call("/1/jobs", { key: `${world.keys.admin}x` })
+    await call("/1/jobs", { key: "", headers: { Authorization: "Bearer tok3n-of-somebody" } })
+    expect(replica.logged()).toContain('"url":"/1/jobs"')
+    for (const value of [...Object.values(world.keys), secret, "tok3n-of-somebody"]) {
+      expect(replica.logged()).not.toContain(value)
+    }
+  })
+
+  it("limits requests per principal, not per address, and announces it (draft 8)", async () => {
+    const limited = await startReplica({ settings: { requestsPerMinute: 3 } })
+    try {
+      const callLimited = caller(() => limited, world)
+      const answers = []
+      for (let count = 0; count < 4; count++) answers.push(await callLimited("/1/jobs"))
+      expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 429])
+      const [first, , , last] = answers
+      expect(first?.headers.get("ratelimit-policy")).toContain("q=3; w=60")
+      expect(first?.headers.get("ratelimit")).toContain("r=2")
+      expect(Number(last?.headers.get("retry-after"))).toBeGreaterThan(0)
+      expect(last && (await problemIn(last)).type).toMatch(/rate-limited$/)
+      expect((await callLimited("/1/jobs", { key: world.keys.viewer })).status).toBe(200)
+    } finally {
+      await limited.close()
+    }
+  })
+
+  it("mounts the agents' gateway without API keys", async () => {
+    const response = await call("/agent/v1/hello", { method: "POST", key: "" })
+    expect(await response.json()).toEqual({ hello: "agent" })
+  })
+})
+
+describe("what the platform asks", () => {
+  it("answers /livez, /readyz and /healthz without a key, on any host", async () => {
+    for (const path of ["/livez", "/readyz", "/healthz"]) {
+      const response = await call(path, { key: "", host: "10.0.0.1.example" })
+      expect([response.status, await response.text()]).toEqual([200, "ok\n"])
+    }
+    expect(await (await call("/readyz?verbose", { key: "" })).text()).toBe("[+] caches: ok\n[+] shutdown: ok\nok\n")
+  })
+
+  it("measures requests by route at /metrics", async () => {
+    await call("/1/jobs/some-name")
+    const text = await (await call("/metrics", { key: "" })).text()
+    const count = /^http_request_duration_seconds_count\{.*method="GET",route="\/1\/jobs\/:job",status="404"\} \d+$/m
+    expect(count.test(text)).toBe(true)
+    expect(text).not.toContain("some-name")
+  })
+
+  it("publishes OpenAPI 3.1 with every job path", async () => {
+    const document = (await (await call("/1/openapi.json", { key: "" })).json()) as { openapi: string; paths: object }
+    expect(document.openapi).toBe("3.1.0")
+    expect(Object.keys(document.paths)).toEqual(["/jobs", "/jobs/{job}", "/jobs/{job}/cancel", "/jobs/{job}/logs"])
+    expect(JSON.stringify(document)).not.toContain("x-berth")
+  })
+})
+
+describe("what only the API server refuses", () => {
+  interface Policy extends ApiObject {
+    spec: object
+  }
+  const admission = { group: "admissionregistration.k8s.io", version: "v1", namespaced: false }
+  const policies = resourceOf<Policy>({
+    ...admission,
+    kind: "ValidatingAdmissionPolicy",
+    plural: "validatingadmissionpolicies",
+  })
+  const bindings = resourceOf<Policy>({
+    ...admission,
+    kind: "ValidatingAdmissionPolicyBinding",
+    plural: "validatingadmissionpolicybindings",
+  })
+
+  it("comes back as a 400 in the API server's words, and nothing is made", async () => {
+    const name = `no-latest-${world.namespace}`
+    const rule = { apiGroups: ["berth.dev"], apiVersions: ["*"], operations: ["CREATE"], resources: ["jobs"] }
+    await world.client.create(policies, {
+      metadata: { name },
+      spec: {
+        matchConstraints: { resourceRules: [rule] },
+        validations: [
+          { expression: "!object.spec.image.endsWith(':latest')", message: "pin the image", reason: "Invalid" },
+        ],
+      },
+    })
+    const matchResources = { namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": world.namespace } } }
+    const spec = { policyName: name, validationActions: ["Deny"], matchResources }
+    await world.client.create(bindings, { metadata: { name }, spec })
+    try {
+      // Policies come into force a moment after they are made.
+      const attempt = async (): Promise<string> => {
+        const response = await call("/1/jobs", { body: { name: "latest", image: "a:latest" } })
+        const text = await response.text()
+        if (response.status === 201) await world.client.delete(JOBS, { namespace: world.namespace, name: "latest" })
+        return `${response.status} ${text}`
+      }
+      await expect.poll(attempt, { timeout: 20_000, interval: 200 }).toMatch(/^400 .*pin the image/)
+      expect(await jobsOf(world)).toEqual([])
+    } finally {
+      await world.client.delete(bindings, { name })
+      await world.client.delete(policies, { name })
+    }
+  })
+})

@@ -1,0 +1,566 @@
+import { randomUUID } from "node:crypto"
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { ANNOTATIONS } from "../../src/apis/meta.ts"
+import { faultsOf } from "../../src/apis/validate.ts"
+import { JOBS } from "../../src/facade/caches.ts"
+import type { JobList } from "../../src/facade/schemas/job.ts"
+import { JobRecordSchema } from "../../src/facade/schemas/job.ts"
+import {
+  applyJob,
+  caller,
+  created,
+  jobsOf,
+  problemIn,
+  type Replica,
+  recordIn,
+  setStatus,
+  startReplica,
+  testWorld,
+} from "./harness.ts"
+
+const world = testWorld("facade-jobs")
+let replica: Replica
+const call = caller(() => replica, world)
+
+beforeAll(async () => {
+  replica = await startReplica()
+})
+afterAll(() => replica.close())
+beforeEach(async () => {
+  for (const { metadata } of await jobsOf(world)) await world.client.delete(JOBS, metadata)
+})
+
+async function list(query = ""): Promise<JobList> {
+  const response = await call(`/1/jobs${query}`)
+  expect(response.status).toBe(200)
+  return (await response.json()) as JobList
+}
+
+async function names(query = ""): Promise<string[]> {
+  return (await list(query)).jobs.map(({ name }) => name)
+}
+
+describe("POST /1/jobs", () => {
+  it("answers 201 with Location and {job_id, name, status: queued}, and makes a Job", async () => {
+    const response = await call("/1/jobs", { body: { name: "first", image: "alpine:3.20" } })
+    const { job_id } = await created(response.clone())
+    expect(await response.json()).toEqual({ job_id, name: "first", status: "queued" })
+    expect(response.headers.get("location")).toBe(`/1/jobs/${job_id}`)
+    const [job, ...others] = await jobsOf(world)
+    expect(others).toEqual([])
+    expect(job?.metadata).toMatchObject({ uid: job_id, name: "first" })
+    expect(job?.metadata.annotations?.[ANNOTATIONS.createdAt]).toMatch(/^\d{4}-.*\.\d{6}Z$/)
+    expect(job?.spec).toMatchObject({ image: "alpine:3.20" })
+  })
+
+  it("takes YAML, and the record has every field that was sent", async () => {
+    const body = `
+namePrefix: train
+image: ghcr.io/acme/train:1
+command: [python, train.py]
+args: ["--epochs", "3"]
+env: {MODE: fast, PORT: "8080"}
+volumes:
+  data: {bucket: models, mountPath: /data, prefix: null}
+resources: {cpu: 0.5, memory: 2Gi, gpu: 24Gi}
+cloud: [aws, gcp]
+region: eu
+maxRetries: 2
+labels: {team: a, "free form": "any: value"}
+tags: [nightly, gpu]
+timeoutSeconds: 60
+provisioning: spotFirst
+maxHourlyPriceUsd: 1.5
+secretEnv: {TOKEN: {secret: s, key: k}}
+ttlSecondsAfterFinished: 10
+project_id: ${world.project}
+organization_id: ${world.organization}
+`
+    const { job_id, name } = await created(await call("/1/jobs", { body, type: "application/yaml" }))
+    expect(name).toMatch(/^train-[a-z0-9]{8}$/)
+    const record = await recordIn(await call(`/1/jobs/${job_id}`))
+    expect(record).toEqual({
+      id: job_id,
+      organization_id: world.organization,
+      project_id: world.project,
+      name,
+      namePrefix: "train",
+      status: "queued",
+      credentials_status: "empty",
+      vm_status: "nonassigned",
+      image: "ghcr.io/acme/train:1",
+      command: ["python", "train.py"],
+      args: ["--epochs", "3"],
+      env: { MODE: "fast", PORT: "8080" },
+      volumes: [{ name: "data", bucket: "models", mountPath: "/data", connection: null, prefix: null }],
+      resources: { cpu: 0.5, memory: "2Gi", gpu: { vram: "24Gi", count: null, model: null } },
+      cloud: ["aws", "gcp"],
+      region: ["eu"],
+      labels: { team: "a", "free form": "any: value" },
+      tags: ["nightly", "gpu"],
+      retry_count: 0,
+      max_retries: 2,
+      selected_provider: null,
+      selected_region: null,
+      selected_instance_type: null,
+      vm_instance_id: null,
+      ip_address: null,
+      estimated_cost: null,
+      actual_cost: null,
+      created_at: record.created_at,
+      updated_at: record.created_at,
+      last_heartbeat_at: null,
+      started_at: null,
+      ended_at: null,
+      timeout_seconds: 60,
+      error_message: null,
+      reason: null,
+      message: null,
+      exit_code: null,
+      provisioning: "spotFirst",
+      maxHourlyPriceUsd: 1.5,
+      secretEnv: { TOKEN: { secret: "s", key: "k" } },
+      ttlSecondsAfterFinished: 10,
+    })
+    expect(faultsOf(JobRecordSchema, record)).toEqual([])
+    const [job] = await jobsOf(world)
+    expect(job?.metadata.labels).toEqual({ team: "a" })
+  })
+
+  it("fills the contract's defaults: cpu 1, memory 4Gi, and the installation's finite timeout", async () => {
+    const { name } = await created(await call("/1/jobs", { body: { image: "alpine" } }))
+    expect(name).toMatch(/^[a-z]+-[a-z]+-[0-9]+$/)
+    const record = await recordIn(await call(`/1/jobs/${name}`))
+    expect(record.resources).toEqual({ cpu: 1, memory: "4Gi", gpu: null })
+    expect(record).toMatchObject({ timeout_seconds: 30 * 24 * 3600, max_retries: 0, command: [], env: {}, region: [] })
+  })
+
+  it("takes null fields as omitted", async () => {
+    const body = { name: "nulls", namePrefix: null, image: "alpine", env: null, region: null, resources: { gpu: null } }
+    const { job_id } = await created(await call("/1/jobs", { body }))
+    expect(await recordIn(await call(`/1/jobs/${job_id}`))).toMatchObject({ env: {}, region: [], namePrefix: null })
+  })
+
+  it("refuses a name that is taken with 409", async () => {
+    await created(await call("/1/jobs", { body: { name: "taken", image: "a" } }))
+    const response = await call("/1/jobs", { body: { name: "taken", image: "b" } })
+    expect(response.status).toBe(409)
+    expect(await problemIn(response)).toMatchObject({ errors: [{ pointer: "/name" }] })
+    expect((await jobsOf(world)).map(({ spec }) => spec.image)).toEqual(["a"])
+  })
+
+  it("names every fault at once, with its pointer, and makes nothing (design, section 8)", async () => {
+    const body = {
+      namePrefix: "x",
+      name: "Bad_Name",
+      image: 7,
+      command: "echo",
+      env: { A: 1, B: null },
+      labels: { n: true },
+      resources: { cpu: "2", memory: "24GB", gpu: { count: 2 } },
+      cloud: ["aws", "moon"],
+      maxRetries: -1,
+      max_retries: 1,
+      tags: [null],
+      project_id: "another",
+    }
+    const response = await call("/1/jobs", { body })
+    expect(response.status).toBe(400)
+    const { errors } = await problemIn(response)
+    const details = new Map(errors.map(({ pointer, detail }) => [pointer, detail]))
+    expect([...details.keys()].sort()).toEqual(
+      [
+        "/namePrefix",
+        "/name",
+        "/image",
+        "/command",
+        "/env/A",
+        "/env/B",
+        "/labels/n",
+        "/resources/cpu",
+        "/resources/memory",
+        "/resources/gpu/model",
+        "/cloud/1",
+        "/maxRetries",
+        "/max_retries",
+        "/tags/0",
+        "/project_id",
+      ].sort(),
+    )
+    expect(details.get("/resources/memory")).toMatch(/24Gi .*24G /)
+    expect(details.get("/env/A")).toMatch(/quotes/)
+    expect(details.get("/cloud/1")).toMatch(/aws, gcp, azure/)
+    expect(details.get("/max_retries")).toMatch(/maxRetries\?/)
+    expect(await jobsOf(world)).toEqual([])
+  })
+
+  it.each([
+    ["an empty gpu", { image: "a", resources: { gpu: {} } }, "/resources/gpu"],
+    ["a gpu size without a known unit", { image: "a", resources: { gpu: "24GB" } }, "/resources/gpu"],
+    ["a size without a unit", { image: "a", resources: { memory: "4" } }, "/resources/memory"],
+    ["no image", { name: "x" }, "/image"],
+    ["an empty image", { image: "" }, "/image"],
+    ["a name like a UUID", { image: "a", name: "0b8ae3a4-8b5c-4d5e-9f61-0a1b2c3d4e5f" }, "/name"],
+    ["a name of 129 characters", { image: "a", name: "a".repeat(129) }, "/name"],
+    ["a prefix of 101 characters", { image: "a", namePrefix: "a".repeat(101) }, "/namePrefix"],
+    ["cpu 0", { image: "a", resources: { cpu: 0 } }, "/resources/cpu"],
+    ["a fourth decimal of cpu", { image: "a", resources: { cpu: 0.1234 } }, "/resources/cpu"],
+    ["timeout 0", { image: "a", timeoutSeconds: 0 }, "/timeoutSeconds"],
+    ["cancelled", { image: "a", cancelled: true }, "/cancelled"],
+    ["another organization", { image: "a", organization_id: "x" }, "/organization_id"],
+    ["a volume without bucket", { image: "a", volumes: { d: { mountPath: "/d" } } }, "/volumes/d/bucket"],
+    ["a null volume", { image: "a", volumes: { d: null } }, "/volumes/d"],
+    ["a list for a body", ["image"], ""],
+  ])("refuses %s with 400 and makes nothing", async (_what, body, pointer) => {
+    const response = await call("/1/jobs", { body })
+    expect(response.status).toBe(400)
+    const { errors } = await problemIn(response)
+    expect(new Set(errors.map((fault) => fault.pointer))).toEqual(new Set([pointer]))
+    expect(await jobsOf(world)).toEqual([])
+  })
+
+  it.each([
+    [{ model: "A100" }, { model: "A100", count: 1, vram: null }],
+    [
+      { model: "A100", count: 4 },
+      { model: "A100", count: 4, vram: null },
+    ],
+    [
+      { model: "A100", vram: "80Gi" },
+      { model: "A100", count: null, vram: "80Gi" },
+    ],
+    [
+      { model: "A100", vram: "80Gi", count: 2 },
+      { model: "A100", count: 2, vram: "80Gi" },
+    ],
+    ["80G", { model: null, count: null, vram: "80G" }],
+  ])("takes gpu %j as the contract's GPU rules have it", async (gpu, expected) => {
+    const { job_id } = await created(await call("/1/jobs", { body: { image: "a", resources: { gpu } } }))
+    expect((await recordIn(await call(`/1/jobs/${job_id}`))).resources.gpu).toEqual(expected)
+  })
+
+  it("keeps names like __proto__ and constructor harmless", async () => {
+    const body = '{"image":"a","env":{"__proto__":"x","constructor":"y"},"labels":{"__proto__":"z"}}'
+    const { job_id } = await created(await call("/1/jobs", { body }))
+    const text = await (await call(`/1/jobs/${job_id}`)).text()
+    expect(text).toContain('"env":{"__proto__":"x","constructor":"y"}')
+    expect(({} as Record<string, unknown>)["x"]).toBeUndefined()
+  })
+})
+
+describe("Idempotency-Key (design, section 8)", () => {
+  const body = { image: "alpine", labels: { a: "1", b: "2" } }
+
+  it("answers a replay with the same 201, whatever the format and order of the body", async () => {
+    const headers = { "Idempotency-Key": randomUUID() }
+    const first = await call("/1/jobs", { body, headers })
+    const yaml = 'labels: {b: "2", a: "1"}\nname: null\nimage: alpine\n'
+    const second = await call("/1/jobs", { body: yaml, type: "application/yaml", headers })
+    expect([first.status, second.status]).toEqual([201, 201])
+    expect(second.headers.get("location")).toBe(first.headers.get("location"))
+    expect(await second.json()).toEqual(await first.json())
+    expect(await jobsOf(world)).toHaveLength(1)
+  })
+
+  it("refuses the key with another body with 422, also when the other body has another name", async () => {
+    const headers = { "Idempotency-Key": randomUUID() }
+    await created(await call("/1/jobs", { body: { ...body, name: "one" }, headers }))
+    for (const other of [{ ...body, name: "two" }, body, { ...body, namePrefix: "p" }]) {
+      const response = await call("/1/jobs", { body: other, headers })
+      expect(response.status).toBe(422)
+      await problemIn(response)
+    }
+    expect((await jobsOf(world)).map(({ metadata }) => metadata.name)).toEqual(["one"])
+  })
+
+  it("makes one job of concurrent duplicates, on two replicas", async () => {
+    const other = await startReplica()
+    try {
+      const callOther = caller(() => other, world)
+      const headers = { "Idempotency-Key": randomUUID() }
+      const calls = Array.from({ length: 10 }, (_, index) =>
+        (index % 2 ? call : callOther)("/1/jobs", { body, headers }),
+      )
+      const ids = await Promise.all(calls.map(async (each) => (await created(await each)).job_id))
+      expect(new Set(ids).size).toBe(1)
+      expect(await jobsOf(world)).toHaveLength(1)
+    } finally {
+      await other.close()
+    }
+  })
+
+  it("makes one job of concurrent requests with one key and different names", async () => {
+    const headers = { "Idempotency-Key": randomUUID() }
+    const calls = ["x", "y", "z"].map((name) => call("/1/jobs", { body: { ...body, name }, headers }))
+    const statuses = (await Promise.all(calls)).map(({ status }) => status)
+    expect(statuses.sort()).toEqual([201, 422, 422])
+    expect(await jobsOf(world)).toHaveLength(1)
+  })
+
+  it("keeps a name clash without the key a 409", async () => {
+    await created(await call("/1/jobs", { body: { ...body, name: "clash" } }))
+    const headers = { "Idempotency-Key": randomUUID() }
+    expect((await call("/1/jobs", { body: { ...body, name: "clash" }, headers })).status).toBe(409)
+  })
+
+  it.each(["", "x".repeat(256)])("refuses an unfit key %j", async (key) => {
+    const response = await call("/1/jobs", { body, headers: { "Idempotency-Key": key } })
+    expect(response.status).toBe(400)
+    expect(await jobsOf(world)).toEqual([])
+  })
+})
+
+describe("GET /1/jobs", () => {
+  it("gives newest first, a page at a time, with the total", async () => {
+    for (const name of ["a", "b", "c", "d"]) await created(await call("/1/jobs", { body: { name, image: "i" } }))
+    expect(await names()).toEqual(["d", "c", "b", "a"])
+    const page = await list("?limit=2&offset=1")
+    expect(page).toMatchObject({ total: 4, limit: 2, offset: 1 })
+    expect(page.jobs.map(({ name }) => name)).toEqual(["c", "b"])
+    expect(await list("?offset=9")).toEqual({ jobs: [], total: 4, limit: 50, offset: 9 })
+  })
+
+  it("filters by status, tags AND labels, which may be written key:value or key=value", async () => {
+    const make = (name: string, more: object) => call("/1/jobs", { body: { name, image: "i", ...more } }).then(created)
+    await make("one", { tags: ["x", "y"], labels: { team: "a", url: "http://h" } })
+    await make("two", { tags: ["x"], labels: { team: "a" } })
+    await make("three", { labels: { team: "b", empty: "" } })
+    await setStatus(world, "two", { phase: "running" })
+    await expect.poll(() => names("?status=running")).toEqual(["two"])
+    expect(await names("?tag=x")).toEqual(["two", "one"])
+    expect(await names("?tag=x&tag=y")).toEqual(["one"])
+    expect(await names("?label=team:a")).toEqual(["two", "one"])
+    expect(await names("?label=team=b")).toEqual(["three"])
+    expect(await names("?label=url:http://h")).toEqual(["one"])
+    expect(await names("?label=empty:")).toEqual(["three"])
+    expect(await names("?label=team:a&tag=x&status=queued")).toEqual(["one"])
+    expect(await names("?label=team:a&label=team:b")).toEqual([])
+    expect(await names("?label=toString:x")).toEqual([])
+    expect(await names("?status=failed")).toEqual([])
+  })
+
+  it("shows a job made by kubectl, beside the others in its place", async () => {
+    await applyJob(world, "by-kubectl", { labels: { team: "k" } })
+    await expect.poll(() => names("?label=team:k")).toEqual(["by-kubectl"])
+  })
+
+  it.each([
+    "limit=0",
+    "limit=201",
+    "limit=-1",
+    "limit=ten",
+    "limit=1e2",
+    "limit=",
+    "limit=5.0",
+    "limit=1&limit=2",
+    "offset=-1",
+    "offset=x",
+    "offset=99999999999999999999",
+    "status=done",
+    "status=",
+    "label=team",
+    "label=:x",
+    "page=2",
+  ])("refuses ?%s with 400, never clamped", async (query) => {
+    const response = await call(`/1/jobs?${query}`)
+    expect(response.status).toBe(400)
+    const name = query.split("=")[0] ?? ""
+    expect((await problemIn(response)).errors[0]?.detail).toContain(`"${name}"`)
+  })
+
+  it("names all faults of a query", async () => {
+    const { errors } = await problemIn(await call("/1/jobs?limit=0&offset=x&status=y&label=z&page=1"))
+    expect(errors).toHaveLength(5)
+  })
+
+  it("shows jobs of its own project only", async () => {
+    await created(await call("/1/jobs", { body: { name: "mine", image: "i" } }))
+    expect(await names()).toEqual(["mine"])
+  })
+})
+
+describe("GET /1/jobs/{id|name}", () => {
+  it("finds by id and by name, at once, on every replica", async () => {
+    const other = await startReplica()
+    try {
+      const callOther = caller(() => other, world)
+      for (let round = 0; round < 5; round++) {
+        const { job_id, name } = await created(await call("/1/jobs", { body: { image: "i" } }))
+        const found = await Promise.all([
+          callOther(`/1/jobs/${job_id}`),
+          callOther(`/1/jobs/${name}`),
+          call(`/1/jobs/${job_id}`),
+        ])
+        for (const response of found) expect((await recordIn(response)).id).toBe(job_id)
+      }
+    } finally {
+      await other.close()
+    }
+  })
+
+  it("shows what the controller reports", async () => {
+    const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
+    const time = "2026-01-02T03:04:05Z"
+    await setStatus(world, name, {
+      phase: "failed",
+      reason: "ContainerFailed",
+      message: "exit code 3",
+      exitCode: 3,
+      retryCount: 2,
+      credentials: "revoked",
+      vm: { state: "terminated", id: "i-1", ipAddress: "10.0.0.1" },
+      cost: { estimatedUsd: 0.5, actualUsd: 0.25 },
+      startTime: time,
+      completionTime: time,
+      lastHeartbeatTime: "2026-01-02T04:04:05+01:00",
+      placement: {
+        reason: "cheapest",
+        offer: {
+          cloud: "aws",
+          region: "eu-north-1",
+          instanceType: "m7g.large",
+          architecture: "arm64",
+          provisioning: "onDemand",
+          cpu: 2,
+          memoryGib: 8,
+          hourlyPriceUsd: 0.08,
+          minimumBilledSeconds: 60,
+        },
+      },
+    })
+    const expected = {
+      status: "failed",
+      error_message: "exit code 3",
+      reason: "ContainerFailed",
+      exit_code: 3,
+      retry_count: 2,
+      credentials_status: "revoked",
+      vm_status: "terminated",
+      vm_instance_id: "i-1",
+      ip_address: "10.0.0.1",
+      estimated_cost: 0.5,
+      actual_cost: 0.25,
+      started_at: time,
+      ended_at: time,
+      last_heartbeat_at: "2026-01-02T03:04:05.000Z",
+      selected_provider: "aws",
+      selected_region: "eu-north-1",
+      selected_instance_type: "m7g.large",
+    }
+    await expect.poll(async () => recordIn(await call(`/1/jobs/${name}`))).toMatchObject(expected)
+  })
+
+  it("has as updated_at the newest managedFields time, in lists as in single records", async () => {
+    const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
+    const before = await recordIn(await call(`/1/jobs/${name}`))
+    await expect
+      .poll(
+        async () => {
+          await setStatus(world, name, { phase: "queued", message: String(performance.now()) })
+          return (await list()).jobs[0]?.updated_at
+        },
+        { interval: 300, timeout: 10_000 },
+      )
+      .not.toBe(before.updated_at)
+    const [listed] = (await list()).jobs
+    const managed = (await jobsOf(world))[0]?.metadata as { managedFields?: { time: string }[] }
+    const newest = managed.managedFields
+      ?.map(({ time }) => time)
+      .sort()
+      .at(-1)
+    expect(listed?.updated_at).toBe(newest)
+    expect(listed?.created_at).toBe(before.created_at)
+  })
+
+  it.each(["nobody", "0b8ae3a4-8b5c-4d5e-9f61-0a1b2c3d4e5f", "a%2Fb", "..%2F..%2Fsecrets", "Upper", "x".repeat(300)])(
+    "says 404 for %s",
+    async (name) => {
+      const response = await call(`/1/jobs/${name}`)
+      expect(response.status).toBe(404)
+      await problemIn(response)
+    },
+  )
+
+  it("says 404 for an id of another project", async () => {
+    const elsewhere = await world.client.create(JOBS, {
+      apiVersion: "berth.dev/v1alpha1",
+      kind: "Job",
+      metadata: { name: "foreign", namespace: "default" },
+      spec: { image: "i" },
+    } as never)
+    try {
+      expect((await call(`/1/jobs/${elsewhere.metadata.uid}`)).status).toBe(404)
+      expect((await call("/1/jobs/foreign")).status).toBe(404)
+      expect((await call(`/1/jobs/${elsewhere.metadata.uid}/cancel`, { method: "POST" })).status).toBe(404)
+    } finally {
+      await world.client.delete(JOBS, { namespace: "default", name: "foreign" })
+    }
+  })
+})
+
+describe("POST /1/jobs/{id|name}/cancel", () => {
+  const cancel = (job: string) => call(`/1/jobs/${job}/cancel`, { method: "POST" })
+
+  it.each(["queued", "booting", "running"] as const)(
+    "cancels a %s job; records and filters show it at once",
+    async (phase) => {
+      const { job_id, name } = await created(await call("/1/jobs", { body: { image: "i" } }))
+      await setStatus(world, name, { phase })
+      const record = await recordIn(await cancel(phase === "queued" ? name : job_id))
+      expect(record).toMatchObject({ id: job_id, status: "cancelled" })
+      expect(await names("?status=cancelled")).toEqual([name])
+      expect(await names(`?status=${phase}`)).toEqual([])
+      expect((await recordIn(await call(`/1/jobs/${name}`))).status).toBe("cancelled")
+      expect((await jobsOf(world))[0]?.spec.cancelled).toBe(true)
+    },
+  )
+
+  it("answers 200 for a cancelled job, before and after the controller has seen it", async () => {
+    const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
+    expect((await cancel(name)).status).toBe(200)
+    expect((await cancel(name)).status).toBe(200)
+    await setStatus(world, name, { phase: "cancelled" })
+    expect((await recordIn(await cancel(name))).status).toBe("cancelled")
+  })
+
+  it.each(["succeeded", "failed"] as const)("answers 409 for a %s job and leaves it alone", async (phase) => {
+    const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
+    await setStatus(world, name, { phase })
+    // Read live: it must not matter whether the cache has seen the end yet.
+    const response = await cancel(name)
+    expect(response.status).toBe(409)
+    await problemIn(response)
+    const [job] = await jobsOf(world)
+    expect(job?.spec.cancelled).not.toBe(true)
+    expect(job?.status?.phase).toBe(phase)
+  })
+
+  it("never marks a job that ends at that very moment", async () => {
+    for (let round = 0; round < 10; round++) {
+      const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
+      const [response] = await Promise.all([cancel(name), setStatus(world, name, { phase: "succeeded" })])
+      const job = await world.client.get(JOBS, { namespace: world.namespace, name })
+      expect(response.status).toBe(job.spec.cancelled ? 200 : 409)
+    }
+  })
+
+  it("cancels a job whose status changes all the time", async () => {
+    const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
+    let cancelled = false
+    const churn = async (): Promise<void> => {
+      for (let count = 0; !cancelled; count++)
+        await setStatus(world, name, { phase: "running", message: String(count) })
+    }
+    const churning = churn()
+    const response = await cancel(name)
+    cancelled = true
+    await churning
+    expect([200, 503]).toContain(response.status)
+    expect((await jobsOf(world))[0]?.spec.cancelled ?? false).toBe(response.status === 200)
+  })
+
+  it("says 404 for an unknown job", async () => {
+    expect((await cancel("nobody")).status).toBe(404)
+    expect((await cancel("0b8ae3a4-8b5c-4d5e-9f61-0a1b2c3d4e5f")).status).toBe(404)
+  })
+})

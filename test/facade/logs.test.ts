@@ -1,0 +1,198 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import type { JobStatus } from "../../src/apis/job.ts"
+import { JOBS } from "../../src/facade/caches.ts"
+import { removeOrphanedLogs } from "../../src/facade/log-retention.ts"
+import { API_KEYS } from "../../src/identity/authenticate.ts"
+import type { JobRef } from "../../src/logs/store.ts"
+import { silentLogger } from "../kube/fixtures.ts"
+import { caller, created, makeKey, problemIn, type Replica, setStatus, startReplica, testWorld } from "./harness.ts"
+
+const world = testWorld("facade-logs")
+let replica: Replica
+const call = caller(() => replica, world)
+
+beforeAll(async () => {
+  replica = await startReplica()
+})
+afterAll(() => replica.close())
+
+/** A job, and a pen to write its log with. */
+async function job(): Promise<{
+  name: string
+  ref: JobRef
+  write: (text: string) => Promise<void>
+  set: (status: JobStatus) => Promise<void>
+}> {
+  const { job_id, name } = await created(await call("/1/jobs", { body: { image: "a" } }))
+  const ref = { namespace: world.namespace, uid: job_id }
+  let length = 0
+  return {
+    name,
+    ref,
+    write: async (text) => {
+      length = (await replica.logStore.append({ job: ref, launch: 1 }, length, Buffer.from(text))).length
+    },
+    set: async (status) => void (await setStatus(world, name, status)),
+  }
+}
+
+/** Reads an answer piece by piece. */
+function reader(response: Awaited<ReturnType<typeof call>>) {
+  const pieces = response.body?.getReader()
+  let text = ""
+  const next = async (): Promise<boolean> => {
+    const piece = await pieces?.read()
+    if (piece?.value !== undefined) text += Buffer.from(piece.value as Uint8Array).toString()
+    return piece?.done ?? true
+  }
+  return {
+    /** Reads until the text ends so. */
+    async until(ending: string): Promise<void> {
+      while (!text.endsWith(ending)) if (await next()) throw new Error(`ended after ${JSON.stringify(text)}`)
+    },
+    async toTheEnd(): Promise<string> {
+      while (!(await next()));
+      return text
+    },
+    cancel: async () => void (await pieces?.cancel()),
+  }
+}
+
+const completionTime = "2126-01-01T00:00:00Z"
+
+describe("GET /1/jobs/{id|name}/logs", () => {
+  it("gives the log as plain text, empty when there is none, and its last lines with tail", async () => {
+    const { name, ref, write } = await job()
+    const empty = await call(`/1/jobs/${name}/logs`)
+    expect([empty.status, await empty.text()]).toEqual([200, ""])
+    expect(empty.headers.get("content-type")).toBe("text/plain; charset=utf-8")
+    await write("one\ntwo\nthree\n")
+    expect(await (await call(`/1/jobs/${ref.uid}/logs`, { key: world.keys.viewer })).text()).toBe("one\ntwo\nthree\n")
+    expect(await (await call(`/1/jobs/${name}/logs?tail=2`)).text()).toBe("two\nthree\n")
+    expect(await (await call(`/1/jobs/${name}/logs?tail=0`)).text()).toBe("")
+    expect(await (await call(`/1/jobs/${name}/logs?follow=false&tail=1`)).text()).toBe("three\n")
+  })
+
+  it("refuses bad parameters with 400, all named", async () => {
+    const response = await call("/1/jobs/nobody/logs?follow=yes&tail=-1&lines=3")
+    expect(response.status).toBe(400)
+    expect((await problemIn(response)).errors).toHaveLength(3)
+  })
+
+  it("says 404 for an unknown job", async () => {
+    expect((await call("/1/jobs/nobody/logs?follow=true")).status).toBe(404)
+  })
+
+  it("follows from before the first byte until the job has ended and its VM, the last one to write, is gone", async () => {
+    const { name, write, set } = await job()
+    const response = await call(`/1/jobs/${name}/logs?follow=true`)
+    expect(response.status).toBe(200)
+    const log = reader(response)
+    await write("early\n")
+    await log.until("early\n")
+    await set({ phase: "running", vm: { state: "running" } })
+    await write("late\n")
+    await log.until("late\n")
+    await set({ phase: "succeeded", completionTime, vm: { state: "terminating" } })
+    await write("last words\n")
+    await log.until("last words\n")
+    await set({ vm: { state: "terminated" } })
+    expect(await log.toTheEnd()).toBe("early\nlate\nlast words\n")
+  })
+
+  it("ends a follow of a job that has ended at once, with the whole log", async () => {
+    const { name, write, set } = await job()
+    await write("all\n")
+    await set({ phase: "failed", completionTime, vm: { state: "terminated" } })
+    expect(await (await call(`/1/jobs/${name}/logs?follow=true`)).text()).toBe("all\n")
+  })
+
+  it("does not wait for ever for the last words of a VM that is slow to go", async () => {
+    const { name, write, set } = await job()
+    await write("all\n")
+    await set({ phase: "cancelled", completionTime: "2026-01-01T00:00:00Z", vm: { state: "terminating" } })
+    expect(await (await call(`/1/jobs/${name}/logs?follow=true`)).text()).toBe("all\n")
+  })
+
+  it("ends a follow when the job is deleted, and removes its log", async () => {
+    const { name, ref, write } = await job()
+    const log = reader(await call(`/1/jobs/${name}/logs?follow=true`))
+    await write("some\n")
+    await log.until("some\n")
+    await world.client.delete(JOBS, { namespace: world.namespace, name })
+    await log.toTheEnd()
+    await expect.poll(() => kept(ref)).toBe(false)
+  })
+
+  it("lets a follower go that disconnects, and goes on for others", async () => {
+    const { name, write, set } = await job()
+    const first = reader(await call(`/1/jobs/${name}/logs?follow=true`))
+    const second = reader(await call(`/1/jobs/${name}/logs?follow=true`))
+    await write("a\n")
+    await Promise.all([first.until("a\n"), second.until("a\n")])
+    await first.cancel()
+    await write("b\n")
+    await second.until("b\n")
+    await set({ phase: "succeeded", completionTime })
+    expect(await second.toTheEnd()).toBe("a\nb\n")
+    // A line of ours in the log at that level would be a fault on our side.
+    expect(replica.logged()).not.toContain('"level":"error"')
+  })
+
+  it("ends a follow within moments of its key's revocation", async () => {
+    const { name, write } = await job()
+    const key = await makeKey(world.client, world.namespace, "viewer", { name: "follower" })
+    const log = reader(await call(`/1/jobs/${name}/logs?follow=true`, { key }))
+    await write("seen\n")
+    await log.until("seen\n")
+    await world.client.delete(API_KEYS, { namespace: world.namespace, name: "follower" })
+    expect(await log.toTheEnd()).toBe("seen\n")
+  })
+
+  it("delivers a long log whole, to a reader that is slower than the store", async () => {
+    const { name, write } = await job()
+    const line = `${"x".repeat(99)}\n`
+    for (let piece = 0; piece < 40; piece++) await write(line.repeat(600))
+    const text = await (await call(`/1/jobs/${name}/logs`)).text()
+    expect(text).toBe(line.repeat(24_000))
+  })
+
+  it("answers HEAD of a follow at once", async () => {
+    const { name } = await job()
+    expect((await call(`/1/jobs/${name}/logs?follow=true`, { method: "HEAD" })).status).toBe(200)
+  })
+
+  it("lets followers go when the process ends", async () => {
+    const ending = await startReplica()
+    try {
+      const { name } = await job()
+      const log = reader(await caller(() => ending, world)(`/1/jobs/${name}/logs?follow=true`))
+      ending.shutdown.abort()
+      expect(await log.toTheEnd()).toBe("")
+    } finally {
+      await ending.close()
+    }
+  })
+})
+
+describe("logs of deleted jobs", () => {
+  it("that went while no façade ran are removed at start, the others kept", async () => {
+    const { ref, write } = await job()
+    await write("kept\n")
+    const orphan = { namespace: world.namespace, uid: "7d4c0f4e-6c1a-4df0-9f43-2f1a3d1c9b52" }
+    await replica.logStore.append({ job: orphan, launch: 1 }, 0, Buffer.from("orphaned\n"))
+    await removeOrphanedLogs({
+      client: world.client,
+      jobs: replica.jobs,
+      logStore: replica.logStore,
+      logger: silentLogger,
+    })
+    await expect.poll(() => kept(orphan)).toBe(false)
+    expect(await kept(ref)).toBe(true)
+  })
+})
+
+async function kept(ref: JobRef): Promise<boolean> {
+  for await (const { uid } of replica.logStore.list()) if (uid === ref.uid) return true
+  return false
+}

@@ -1,0 +1,48 @@
+import { describe, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { keyIdOf } from "../../src/identity/apikeys.ts"
+import { API_KEY_INDEXES, API_KEYS, ApiKeyAuthenticator } from "../../src/identity/authenticate.ts"
+import { IndexedStore } from "../../src/kube/store.ts"
+import { makeKey, testWorld } from "./harness.ts"
+
+const world = testWorld("facade-revoke")
+
+describe("an accepted key (design, section 8: confirmed by a live read at most a second old)", () => {
+  it("is refused one second after its revocation at the latest, by a cache that never hears of it", async () => {
+    let seconds = 0
+    const store = new IndexedStore(API_KEY_INDEXES)
+    const clock = { ...systemClock, monotonic: () => seconds }
+    const authenticator = new ApiKeyAuthenticator({ client: world.client, store, clock })
+    const project = { id: world.project, organizationId: world.organization, namespace: world.namespace }
+    const value = await makeKey(world.client, world.namespace, "developer", { name: "doomed" })
+    const ref = { namespace: world.namespace, name: "doomed" }
+    store.put(await world.client.get(API_KEYS, ref))
+
+    const principal = await authenticator.authenticate(value, project)
+    expect(principal).toMatchObject({ kind: "apiKey", role: "developer", project })
+    expect(principal?.id).not.toContain(keyIdOf(value))
+    await world.client.delete(API_KEYS, ref)
+    seconds = 0.999
+    expect(await authenticator.authenticate(value, project)).toBeDefined()
+    seconds = 1
+    expect(await authenticator.authenticate(value, project)).toBeUndefined()
+    expect(store.get(ref)).toBeDefined()
+  })
+
+  it("is not accepted on the strength of a read of its predecessor of the same name", async () => {
+    const store = new IndexedStore(API_KEY_INDEXES)
+    const authenticator = new ApiKeyAuthenticator({ client: world.client, store, clock: systemClock })
+    const project = { id: world.project, organizationId: world.organization, namespace: world.namespace }
+    const ref = { namespace: world.namespace, name: "heir" }
+    const first = await makeKey(world.client, world.namespace, "viewer", { name: "heir" })
+    store.put(await world.client.get(API_KEYS, ref))
+    expect(await authenticator.authenticate(first, project)).toBeDefined()
+    await world.client.delete(API_KEYS, ref)
+    const second = await makeKey(world.client, world.namespace, "viewer", { name: "heir" })
+    store.put(await world.client.get(API_KEYS, ref))
+    // The cache is up to date, so what it does not have does not exist.
+    store.advance(String(Number.MAX_SAFE_INTEGER))
+    expect(await authenticator.authenticate(first, project)).toBeUndefined()
+    expect(await authenticator.authenticate(second, project)).toBeDefined()
+  })
+})
