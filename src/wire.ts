@@ -25,7 +25,7 @@ import { ensureInstallation, readInstallation } from "./identity/installation.ts
 import { PROJECTS } from "./identity/projects.ts"
 import { KubeClient } from "./kube/client.ts"
 import { EventRecorder } from "./kube/events.ts"
-import { LeaderElector } from "./kube/lease.ts"
+import { LeaderElector, type LeaderElectorOptions } from "./kube/lease.ts"
 import { Reflector } from "./kube/reflector.ts"
 import { resourceOf } from "./kube/resource.ts"
 import type { Store } from "./kube/store.ts"
@@ -52,6 +52,8 @@ export interface OperatorParts {
   freeClouds: readonly string[]
   /** Between two looks at the VMs of an account; default: what public clouds are asked. */
   observeSeconds?: number
+  /** How soon another candidate takes over from a silent leader; default: the elector's own. */
+  leaseTimes?: Pick<LeaderElectorOptions, "leaseSeconds" | "renewDeadlineSeconds" | "retrySeconds">
   logger: Logger
 }
 
@@ -63,7 +65,7 @@ export interface Running {
 /** Starts the loops that bring Jobs to VMs, as one candidate of possibly several: only the leader acts. */
 export async function startOperator(
   options: Omit<OperatorOptions, "kubeconfig" | "logLevel">,
-  { client, clouds, offers, freeClouds, observeSeconds, logger }: OperatorParts,
+  { client, clouds, offers, freeClouds, observeSeconds, leaseTimes, logger }: OperatorParts,
   stop: AbortSignal,
 ): Promise<Running> {
   const { systemNamespace, watchNamespace, gatewayUrl } = options
@@ -89,6 +91,7 @@ export async function startOperator(
     lease: { namespace: systemNamespace, name: "berth-operator" },
     identity,
     logger,
+    ...leaseTimes,
   })
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: identity, logger })
   const shared = {
