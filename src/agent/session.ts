@@ -107,8 +107,8 @@ export class Session {
   /** Undefined when there is none; that is the finish then. */
   async #openRuntime(): Promise<Runtime | undefined> {
     const { config, clock, dataDir, dockerSocket, logger } = this.#context
-    const { state } = this.#disk
-    const options = { launch: config.launch, dataDir, clock, logger, dockerSocket }
+    const { state, keys } = this.#disk
+    const options = { launch: config.launch, agent: keys.signing.x ?? "", dataDir, clock, logger, dockerSocket }
     try {
       const found = await detectRuntime(
         { ...options, runtime: state.runtime ?? this.#context.runtime },

@@ -60,7 +60,7 @@ async function build(name: string, dockerfile: string[]): Promise<void> {
   context.entry({ name: "Dockerfile" }, `${dockerfile.join("\n")}\n`)
   context.entry({ name: "busybox", mode: 0o755 }, await readFile(BUSYBOX))
   context.finalize()
-  const stream = await docker.buildImage(context, { t: name })
+  const stream = await docker.buildImage(context as unknown as NodeJS.ReadableStream, { t: name })
   await new Promise<void>((resolve, reject) => {
     docker.modem.followProgress(stream, (error) => (error === null ? resolve() : reject(error)))
   })

@@ -17,6 +17,8 @@ export interface RuntimeOptions {
   /** Path of the engine's socket. */
   dockerSocket?: string | undefined
   launch: string
+  /** The agent's public key. */
+  agent: string
   dataDir: string
   clock: Clock
   logger: Logger
@@ -35,7 +37,7 @@ export async function engineAnswers(socketPath: string = DEFAULT_DOCKER_SOCKET):
 
 /** The runtime asked for, or the one that this machine has. Rejects with RunError when the engine doesn't come up. */
 export async function detectRuntime(options: RuntimeOptions, signal: AbortSignal): Promise<Runtime> {
-  const { launch, dataDir, logger, clock, dockerSocket: socketPath = DEFAULT_DOCKER_SOCKET } = options
+  const { launch, agent, dataDir, logger, clock, dockerSocket: socketPath = DEFAULT_DOCKER_SOCKET } = options
   if (options.runtime === "process") return new ProcessRuntime(dataDir)
   const deadline = clock.monotonic() + ENGINE_START_SECONDS
   while (!(await engineAnswers(socketPath))) {
@@ -45,5 +47,5 @@ export async function detectRuntime(options: RuntimeOptions, signal: AbortSignal
     }
     await pause(clock, 1, signal)
   }
-  return new DockerRuntime({ launch, socketPath, logger })
+  return new DockerRuntime({ launch, agent, socketPath, logger })
 }

@@ -10,9 +10,10 @@ import { type Container, type Ended, RunError, type Runtime } from "./runtime.ts
 /** Where Docker listens unless told otherwise. */
 export const DEFAULT_DOCKER_SOCKET = "/var/run/docker.sock"
 
-/** On every container of ours: the Launch and the attempt that it is. */
+/** On every container of ours: the Launch, the attempt, and the public key of the agent that made it. */
 export const LAUNCH_LABEL = `${GROUP}/launch`
 export const ATTEMPT_LABEL = `${GROUP}/attempt`
+export const AGENT_LABEL = `${GROUP}/agent`
 
 /**
  * The engine's own copy of the output, which a later agent catches up from. The `local` driver keeps any byte as
@@ -32,6 +33,8 @@ const FINAL_PULL_ERROR =
 
 export interface DockerRuntimeOptions {
   launch: string
+  /** The agent's public key: where several VMs share an engine, none touches what is another's. */
+  agent: string
   /** Path of the engine's socket. */
   socketPath: string
   logger: Logger
@@ -42,11 +45,13 @@ export class DockerRuntime implements Runtime {
   readonly name = "docker"
   readonly #docker: Docker
   readonly #launch: string
+  readonly #agent: string
   readonly #logger: Logger
 
-  constructor({ launch, socketPath, logger }: DockerRuntimeOptions) {
+  constructor({ launch, agent, socketPath, logger }: DockerRuntimeOptions) {
     this.#docker = new Docker({ socketPath })
     this.#launch = launch
+    this.#agent = agent
     this.#logger = logger
   }
 
@@ -86,6 +91,9 @@ export class DockerRuntime implements Runtime {
     const container = this.#docker.getContainer(this.#nameOf(attempt))
     const found = await ifFound(container.inspect())
     if (found === undefined) return undefined
+    if (found.Config.Labels[AGENT_LABEL] !== this.#agent) {
+      throw new RunError("AgentFailed", `container ${this.#nameOf(attempt)} is another agent's; remove it`)
+    }
     if (found.State.Status === "created" && found.State.ExitCode === 0) {
       await container.remove({ force: true, v: true })
       return undefined
@@ -94,7 +102,7 @@ export class DockerRuntime implements Runtime {
   }
 
   async clear(): Promise<void> {
-    const filters = { label: [`${LAUNCH_LABEL}=${this.#launch}`] }
+    const filters = { label: [`${LAUNCH_LABEL}=${this.#launch}`, `${AGENT_LABEL}=${this.#agent}`] }
     for (const { Id } of await this.#docker.listContainers({ all: true, filters })) {
       await ifFound(this.#docker.getContainer(Id).remove({ force: true, v: true }))
     }
@@ -109,7 +117,7 @@ export class DockerRuntime implements Runtime {
         ...(isGiven(run.command) && { Entrypoint: run.command }),
         ...(isGiven(run.args) && { Cmd: run.args }),
         Env: Object.entries(env).map(([name, value]) => `${name}=${value}`),
-        Labels: { [LAUNCH_LABEL]: this.#launch, [ATTEMPT_LABEL]: String(attempt) },
+        Labels: { [LAUNCH_LABEL]: this.#launch, [ATTEMPT_LABEL]: String(attempt), [AGENT_LABEL]: this.#agent },
         HostConfig: {
           NetworkMode: "bridge",
           SecurityOpt: ["no-new-privileges"],

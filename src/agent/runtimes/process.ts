@@ -3,6 +3,7 @@ import { mkdir, rm } from "node:fs/promises"
 import { constants } from "node:os"
 import { join } from "node:path"
 import { PassThrough } from "node:stream"
+import { setTimeout as sleep } from "node:timers/promises"
 import { systemClock, timestamp } from "../../apis/clock.ts"
 import type { Run } from "../../apis/job.ts"
 import { readIfThere, replaceFile } from "../files.ts"
@@ -61,11 +62,13 @@ export class ProcessRuntime implements Runtime {
     return running
   }
 
-  find(attempt: number): Promise<Container | undefined> {
+  async find(attempt: number): Promise<Container | undefined> {
     const record = readRecord(this.#dataDir)
-    if (record?.attempt !== attempt) return Promise.resolve(undefined)
+    if (record?.attempt !== attempt) return undefined
     endRecordedGroup(this.#dataDir)
-    return Promise.resolve(lostContainer(record.startTime))
+    // A killed process needs a moment to end, and must not meet its successor.
+    for (let tries = 0; tries < 100 && processIdentity(record.group) === record.identity; tries++) await sleep(50)
+    return lostContainer(record.startTime)
   }
 
   async clear(): Promise<void> {
@@ -151,7 +154,10 @@ class GroupContainer implements Container {
 
   signal(name: "SIGTERM" | "SIGKILL"): Promise<void> {
     const { pid, exitCode, signalCode } = this.#child
-    if (pid !== undefined && exitCode === null && signalCode === null) signalGroup(pid, name)
+    if (pid === undefined || exitCode !== null || signalCode !== null) return Promise.resolve()
+    // As with a container: only the first process is asked, and may end the others in order.
+    if (name === "SIGTERM") this.#child.kill(name)
+    else signalGroup(pid, name)
     return Promise.resolve()
   }
 
