@@ -181,7 +181,7 @@ describe("booting", () => {
       phase: "booting",
       placement: { offer: { instanceType: "medium" } },
       launches: { count: 2, current: `${job.metadata.uid}-2` },
-      refusedOffers: [{ reason: "Capacity", message: "none left" }],
+      refusedOffers: [{ reason: "Capacity", message: "launch 1: none left" }],
     })
     expect(decision.events.map(({ reason }) => reason)).toEqual(["OfferRefused", "Placed"])
   })

@@ -75,7 +75,7 @@ function decideEnded(job: StoredJob, { launches }: JobObservation, now: Date, se
   const actions = endAll(launches.filter((launch) => !isOver(launch)))
   const after = writeAfter(job.status, status, launches, { now, settings })
   if (after === 0) actions.unshift({ do: "writeStatus", status })
-  const events = after === 0 ? eventsOf(job, status, { launches }) : []
+  const events = after === 0 ? eventsOf(job, status) : []
   if (launches.some((launch) => !isOver(launch))) {
     return { status, actions, events, ...(after !== undefined && after > 0 && { requeueAfter: after }) }
   }
@@ -252,8 +252,7 @@ function toDecision(
   if (isTerminal(status.phase)) actions.push(...write, ...end)
   else actions.push(...end, ...write)
   const waits = [step.requeueAfter, after === 0 ? undefined : after].filter((seconds) => seconds !== undefined)
-  const events =
-    after === 0 ? eventsOf(job, status, { launches, ...(step.create && { number: step.create.spec.number }) }) : []
+  const events = after === 0 ? eventsOf(job, status, step.create?.spec.number) : []
   return { status, actions, events, ...(waits.length > 0 && { requeueAfter: Math.min(...waits) }) }
 }
 

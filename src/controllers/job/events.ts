@@ -1,7 +1,7 @@
-import { isTerminal, JobReason, type JobStatus, type RefusedOffer, type StoredJob } from "../../apis/job.ts"
-import type { StoredLaunch } from "../../apis/launch.ts"
+import { isTerminal, JobReason, type JobStatus, type StoredJob } from "../../apis/job.ts"
 import type { EventNote } from "../../kube/events.ts"
 import { usd } from "../../router/explain.ts"
+import { refusalKey } from "./history.ts"
 
 /** Reason of the event that tells that a job's VM is gone and what it has cost. */
 export const VM_TERMINATED = "VMTerminated"
@@ -10,11 +10,7 @@ export const VM_TERMINATED = "VMTerminated"
  * The events that tell how a job came from its last written status to the next one: each step of its story once,
  * because each write of a status happens once. Pure.
  */
-export function eventsOf(
-  job: StoredJob,
-  next: JobStatus,
-  { number }: { launches: readonly StoredLaunch[]; number?: number },
-): EventNote[] {
+export function eventsOf(job: StoredJob, next: JobStatus, number?: number): EventNote[] {
   const before = job.status ?? {}
   return [
     ...refusals(before, next),
@@ -38,17 +34,13 @@ function warning(reason: string, message: string): EventNote {
 const CLOUD_REFUSALS: readonly string[] = ["Capacity", "Quota", "Credentials", "InvalidRequest"]
 
 function refusals(before: JobStatus, next: JobStatus): EventNote[] {
-  const known = new Set(before.refusedOffers?.map(identity))
-  const fresh = next.refusedOffers?.filter((refused) => !known.has(identity(refused))) ?? []
+  const known = new Set(before.refusedOffers?.map(refusalKey))
+  const fresh = next.refusedOffers?.filter((refused) => !known.has(refusalKey(refused))) ?? []
   return fresh.map(({ reason, cloud, instanceType, region, message }) => {
     const where = `${cloud} ${instanceType} in ${region}`
     const isRefusal = CLOUD_REFUSALS.includes(reason)
     return warning(isRefusal ? JobReason.OfferRefused : reason, `${where}: ${isRefusal ? `${reason}: ` : ""}${message}`)
   })
-}
-
-function identity({ cloud, region, instanceType, provisioning, reason, time }: RefusedOffer): string {
-  return JSON.stringify([cloud, region, instanceType, provisioning, reason, time])
 }
 
 /** Reasons that `refusals` has told already. */

@@ -76,14 +76,27 @@ export function countOutcomes(launches: readonly StoredLaunch[], kind: Outcome["
 export function refusedOffer(launch: StoredLaunch): RefusedOffer | undefined {
   const outcome = outcomeOf(launch)
   const { cloud, region, instanceType, provisioning } = launch.spec.offer
-  const offer = { cloud, region, instanceType, provisioning }
-  if (outcome.kind === "refused") {
-    const { class: reason, message, time } = outcome.refusal
-    return { ...offer, reason, message, time }
+  // The number tells two refusals of one offer in one second apart.
+  const told = (message: string) => ({
+    cloud,
+    region,
+    instanceType,
+    provisioning,
+    message: cutTo(`launch ${launch.spec.number}: ${message}`, 1024),
+  })
+  switch (outcome.kind) {
+    case "refused":
+      return { ...told(outcome.refusal.message), reason: outcome.refusal.class, time: outcome.refusal.time }
+    case "bootFailed":
+      return { ...told(outcome.message), reason: JobReason.BootDeadlineExceeded, time: outcome.time }
+    case "lost":
+      return { ...told(outcome.message), reason: outcome.reason, time: outcome.time }
+    default:
+      return undefined
   }
-  if (outcome.kind === "bootFailed") {
-    return { ...offer, reason: JobReason.BootDeadlineExceeded, message: outcome.message, time: outcome.time }
-  }
-  if (outcome.kind !== "lost") return undefined
-  return { ...offer, reason: outcome.reason, message: cutTo(outcome.message, 1024), time: outcome.time }
+}
+
+/** Tells refusals apart. */
+export function refusalKey({ cloud, region, instanceType, provisioning, message, time }: RefusedOffer): string {
+  return JSON.stringify([cloud, region, instanceType, provisioning, message, time])
 }

@@ -16,7 +16,7 @@ import { LIMITS } from "../../apis/limits.ts"
 import { billedUsd, roundUsd } from "../../apis/money.ts"
 import type { Offer } from "../../apis/offer.ts"
 import { conditionsOf } from "./conditions.ts"
-import { countOutcomes, newest, outcomeOf, refusedOffer } from "./history.ts"
+import { countOutcomes, newest, outcomeOf, refusalKey, refusedOffer } from "./history.ts"
 import type { JobSettings } from "./settings.ts"
 
 /** What a decision makes of the job's phase. */
@@ -182,9 +182,7 @@ function refusedOffers(
   launches: readonly StoredLaunch[],
 ): RefusedOffer[] | undefined {
   const fresh = launches.map(refusedOffer).filter((refused) => refused !== undefined)
-  const keyOf = ({ cloud, region, instanceType, provisioning, reason, time }: RefusedOffer) =>
-    JSON.stringify([cloud, region, instanceType, provisioning, reason, time])
-  const all = new Map([...(before ?? []), ...fresh].map((refused) => [keyOf(refused), refused]))
+  const all = new Map([...(before ?? []), ...fresh].map((refused) => [refusalKey(refused), refused]))
   if (all.size === 0) return undefined
   return [...all.values()].sort((a, b) => Date.parse(a.time) - Date.parse(b.time)).slice(-LIMITS.refusedOffers)
 }

@@ -1,0 +1,278 @@
+import { randomBytes } from "node:crypto"
+import { afterAll, beforeAll } from "vitest"
+import { timestamp } from "../../src/apis/clock.ts"
+import { JOB, type JobSpec, type StoredJob } from "../../src/apis/job.ts"
+import { type AgentStatus, type FinishReason, isOver, LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
+import type { SpendCaps } from "../../src/apis/project.ts"
+import { fixedOffers } from "../../src/catalogue/offers.ts"
+import type { Clouds } from "../../src/cloud/provider.ts"
+import { createJobController } from "../../src/controllers/job/controller.ts"
+import type { JobSettings } from "../../src/controllers/job/settings.ts"
+import { createLaunchController, type LaunchControl, launchIndexes } from "../../src/controllers/launch/controller.ts"
+import { installKinds } from "../../src/embedded/install.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { isConflict, isNotFound } from "../../src/kube/errors.ts"
+import { EventRecorder, events, type KubeEvent } from "../../src/kube/events.ts"
+import type { Logger } from "../../src/kube/logger.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+import { Manager } from "../../src/runtime/manager.ts"
+import { kubeConfig } from "../control-plane.ts"
+import { OFFERS } from "./builders.ts"
+import { ShiftedClock } from "./shifted-clock.ts"
+import { SimCloud } from "./sim-cloud.ts"
+
+export const JOBS = resourceOf<StoredJob>(JOB)
+export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+const NAMESPACES = resourceOf<ApiObject>({
+  group: "",
+  version: "v1",
+  kind: "Namespace",
+  plural: "namespaces",
+  namespaced: false,
+})
+
+/** Logs nothing: what matters is asserted. Put console's methods here to see what goes on. */
+const quiet: Logger = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined }
+
+/** What stands between an operator and the world, so that a test can end it in the middle of a call. */
+export interface Membrane {
+  client: KubeClient
+  clouds: Clouds
+  /** Throws once the operator is dead. */
+  fence(): void
+}
+
+export interface OperatorOptions {
+  membrane?: Membrane
+  settings?: Partial<JobSettings>
+  caps?: SpendCaps
+  payers?: () => { cloud: string }[]
+}
+
+/** An operator that runs in this process. */
+export interface Operator {
+  launchControl: LaunchControl
+  stop(): Promise<void>
+}
+
+/** One namespace of the shared API server (Jobs and Launches both live in it), a cloud, a clock, and operators on demand. */
+export class Stage {
+  readonly namespace = `ctl-${randomBytes(4).toString("hex")}`
+  readonly clock = new ShiftedClock()
+  readonly cloud = new SimCloud(this.clock)
+  readonly installation = this.namespace
+  readonly client: KubeClient
+  readonly #operators = new Set<Operator>()
+  /** How far the clock was ahead when a Launch was first seen, seconds: the API server's clock is not put forward. */
+  readonly #aheadAt = new Map<string, number>()
+
+  constructor(client: KubeClient) {
+    this.client = client
+  }
+
+  async open(): Promise<this> {
+    await this.client.create(NAMESPACES, { metadata: { name: this.namespace } })
+    return this
+  }
+
+  /** Ends what runs; the namespace goes in the background. */
+  async close(): Promise<void> {
+    for (const operator of this.#operators) await operator.stop()
+    for (const job of (await this.client.list(JOBS, { namespace: this.namespace })).items)
+      await this.#release(job, JOBS)
+    for (const launch of (await this.client.list(LAUNCHES, { namespace: this.namespace })).items) {
+      await this.#release(launch, LAUNCHES)
+    }
+    await this.client.delete(NAMESPACES, { name: this.namespace })
+  }
+
+  async #release(object: StoredJob | StoredLaunch, resource: typeof JOBS | typeof LAUNCHES): Promise<void> {
+    const { name } = object.metadata
+    const patch = { merge: { metadata: { finalizers: [] } } }
+    await this.client.patch(resource as typeof JOBS, { namespace: this.namespace, name }, patch).catch(ignoreNotFound)
+  }
+
+  operator(options: OperatorOptions = {}): Operator {
+    const { client, clouds, fence } = options.membrane ?? {
+      client: this.client,
+      clouds: this.cloud,
+      fence: () => undefined,
+    }
+    const { namespace, clock } = this
+    const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet, clock })
+    const jobs = new Reflector<StoredJob>({ client, resource: JOBS, namespace, logger: quiet })
+    const launches = new Reflector<StoredLaunch>({
+      client,
+      resource: LAUNCHES,
+      namespace,
+      indexes: launchIndexes,
+      logger: quiet,
+      transform: (launch) => this.#shifted(launch),
+    })
+    const caps = options.caps
+    const shared = { client, jobs, launches, fence, clock, recorder, logger: quiet, ...(caps && { caps: () => caps }) }
+    const launchControl = createLaunchController({
+      ...shared,
+      systemNamespace: namespace,
+      installation: this.installation,
+      clouds,
+      userData: (launch) => JSON.stringify({ launch: launch.metadata.name, url: launch.spec.gatewayUrl }),
+      observeSeconds: 0.05,
+      settings: { settleSeconds: 0.2 },
+      sweep: { intervalSeconds: 3600, accounts: () => [{ cloud: "sim", region: "here" }] },
+    })
+    const jobController = createJobController({
+      ...shared,
+      installation: { id: this.installation, systemNamespace: namespace, gatewayUrl: "https://gateway.test" },
+      offers: fixedOffers(OFFERS),
+      payers: { of: options.payers ?? (() => [{ cloud: "sim" }]) },
+      settings: { settleSeconds: 0.2, ...options.settings },
+    })
+    const manager = new Manager({
+      reflectors: [jobs, launches],
+      controllers: [jobController, launchControl.controller],
+      leaderTasks: launchControl.leaderTasks,
+      logger: quiet,
+      drainSeconds: 1,
+    })
+    const ending = new AbortController()
+    const ended = manager.run(ending.signal)
+    const operator: Operator = {
+      launchControl,
+      stop: async () => {
+        ending.abort()
+        await ended
+        await recorder.flush()
+        this.#operators.delete(operator)
+      },
+    }
+    this.#operators.add(operator)
+    return operator
+  }
+
+  /** The Launch as an API server with this stage's clock would show it. */
+  #shifted(launch: StoredLaunch): StoredLaunch {
+    const { metadata } = launch
+    const ahead = this.#aheadAt.get(metadata.name) ?? this.clock.ahead
+    this.#aheadAt.set(metadata.name, ahead)
+    metadata.creationTimestamp = timestamp(new Date(Date.parse(metadata.creationTimestamp) + ahead * 1000))
+    return launch
+  }
+
+  async submit(name: string, spec: Partial<JobSpec> = {}): Promise<StoredJob> {
+    const job = { metadata: { name, namespace: this.namespace }, spec: { image: "busybox", ...spec } }
+    return this.client.create(JOBS, job as unknown as StoredJob)
+  }
+
+  job(name: string): Promise<StoredJob> {
+    return this.client.get(JOBS, { namespace: this.namespace, name })
+  }
+
+  async cancel(name: string): Promise<void> {
+    await this.client.patch(JOBS, { namespace: this.namespace, name }, { merge: { spec: { cancelled: true } } })
+  }
+
+  async delete(name: string): Promise<void> {
+    await this.client.delete(JOBS, { namespace: this.namespace, name })
+  }
+
+  async launches(): Promise<StoredLaunch[]> {
+    const { items } = await this.client.list(LAUNCHES, { namespace: this.namespace })
+    return items.sort((a, b) => a.spec.number - b.spec.number)
+  }
+
+  /** The Launch whose VM is up. */
+  async liveLaunch(): Promise<StoredLaunch> {
+    const live = (await this.launches()).filter((launch) => !isOver(launch) && launch.status?.vm?.id !== undefined)
+    if (live[0] === undefined || live.length > 1) throw new Error(`${live.length} Launches have a VM`)
+    return live[0]
+  }
+
+  async eventReasons(name: string): Promise<string[]> {
+    const { items } = await this.client.list<KubeEvent>(events, { namespace: this.namespace })
+    return items.filter((event) => event.involvedObject.name === name).map((event) => event.reason)
+  }
+
+  /** Writes what an agent reports, as the gateway does: upon the version it read, and only for a current Launch. */
+  async report(launchName: string, change: (before: AgentStatus | undefined) => Partial<AgentStatus>): Promise<void> {
+    const ref = { namespace: this.namespace, name: launchName }
+    const launch = await this.client.get(LAUNCHES, ref)
+    if (isOver(launch) || launch.spec.ended === true) return
+    const agent = launch.status?.agent
+    const base = agent ?? {
+      signingKey: "{}",
+      encryptionKey: "{}",
+      sequence: 0,
+      retryCount: 0,
+      registrationTime: timestamp(this.clock.now()),
+    }
+    const next = {
+      ...base,
+      sequence: base.sequence + 1,
+      lastHeartbeatTime: timestamp(this.clock.now()),
+      ...change(agent),
+    }
+    const merge = { metadata: { resourceVersion: launch.metadata.resourceVersion }, status: { agent: next } }
+    try {
+      await this.client.patchStatus(LAUNCHES, ref, { merge }, { fieldManager: "berth-gateway" })
+    } catch (error) {
+      if (!isConflict(error)) throw error
+      await this.report(launchName, change)
+    }
+  }
+
+  register(launchName: string): Promise<void> {
+    return this.report(launchName, () => ({}))
+  }
+
+  start(launchName: string): Promise<void> {
+    return this.report(launchName, () => ({ startTime: timestamp(this.clock.now()) }))
+  }
+
+  finish(launchName: string, reason: FinishReason, exitCode = 0): Promise<void> {
+    return this.report(launchName, () => ({ finish: { reason, exitCode, time: timestamp(this.clock.now()) } }))
+  }
+
+  /** One step of the agents on all VMs that are up: register, start, succeed. */
+  async agentsStep(): Promise<void> {
+    for (const { launch } of this.cloud.alive) {
+      const found = await this.client.get(LAUNCHES, { namespace: this.namespace, name: launch }).catch(ignoreNotFound)
+      const agent = found?.status?.agent
+      // An agent whose Launch is not current is refused, and powers its VM off.
+      if (found === undefined || isOver(found) || found.spec.ended === true) this.#powerOff(launch)
+      else if (agent === undefined) await this.register(launch)
+      else if (agent.startTime === undefined) await this.start(launch)
+      else if (agent.finish === undefined) await this.finish(launch, "Succeeded")
+    }
+  }
+
+  #powerOff(launch: string): void {
+    for (const vm of this.cloud.of(launch)) this.cloud.lose(vm.id)
+  }
+}
+
+function ignoreNotFound(error: unknown): undefined {
+  if (!isNotFound(error)) throw error
+  return undefined
+}
+
+/** A client of the shared API server with the kinds installed. Call it where beforeAll may be called. */
+export function sharedClient(): KubeClient {
+  const client = new KubeClient(kubeConfig())
+  beforeAll(() => installKinds(client, AbortSignal.timeout(60_000)))
+  afterAll(() => client.close())
+  return client
+}
+
+/** Makes stages and closes them after the suite. */
+export function stages(): () => Promise<Stage> {
+  const client = sharedClient()
+  const open: Stage[] = []
+  afterAll(() => Promise.all(open.map((stage) => stage.close())))
+  return async () => {
+    const stage = await new Stage(client).open()
+    open.push(stage)
+    return stage
+  }
+}

@@ -1,0 +1,127 @@
+import { isDeepStrictEqual } from "node:util"
+import type { Clock } from "../../src/apis/clock.ts"
+import { CapacityError, InvalidRequestError, OutcomeUnknownError, TransientError } from "../../src/cloud/errors.ts"
+import type { Cloud, CloudAccount, Clouds, LaunchSpec, Scope, Vm, VmRef } from "../../src/cloud/provider.ts"
+
+/** What a launch call meets. `answerLost`: the VM is made, and nobody hears of it. */
+export type Fault = "capacity" | "transient" | "answerLost"
+
+interface SimVm {
+  vm: Vm
+  /** Of the call that made it. */
+  spec: LaunchSpec | undefined
+  /** Monotonic seconds from which lists show it. */
+  visibleAt: number
+}
+
+/** A cloud in memory, with the behaviour that the interface promises and the faults that real ones have. */
+export class SimCloud implements Clouds {
+  /** Every VM ever made. */
+  readonly vms: SimVm[] = []
+  /** Faults of the next launch calls, by machine type or for any. */
+  readonly faults: { fault: Fault; instanceType?: string }[] = []
+  /** Breaches of the interface's contract by its caller. */
+  readonly breaches: string[] = []
+  consistencySeconds = 0
+  listsFail = false
+  readonly #clock: Clock
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  open(account: CloudAccount): Promise<Cloud> {
+    if (account.cloud !== "sim") throw new InvalidRequestError("UnknownCloud", `no cloud "${account.cloud}"`)
+    return Promise.resolve({
+      consistencySeconds: this.consistencySeconds,
+      launch: (spec) => this.#launch(spec, account),
+      list: (scope) => this.#list(scope),
+      terminate: (ref) => this.#terminate(ref),
+      verify: () => Promise.resolve({ account: "sim" }),
+    })
+  }
+
+  /** VMs that run, or are billed. */
+  get alive(): Vm[] {
+    return this.vms.map(({ vm }) => vm).filter((vm) => vm.state !== "terminated")
+  }
+
+  of(launch: string): Vm[] {
+    return this.vms.map(({ vm }) => vm).filter((vm) => vm.launch === launch)
+  }
+
+  /** The cloud takes a VM away. */
+  lose(id: string, preempted = false): void {
+    this.#end(id, preempted)
+  }
+
+  /** A VM of which no Launch knows. */
+  plant(installation: string, launch: string, createTime: string): Vm {
+    const vm: Vm = {
+      id: `vm-${this.vms.length + 1}`,
+      launch,
+      installation,
+      region: "here",
+      state: "running",
+      createTime,
+    }
+    this.vms.push({ vm, spec: undefined, visibleAt: 0 })
+    return vm
+  }
+
+  async #launch(spec: LaunchSpec, account: CloudAccount): Promise<Vm> {
+    await Promise.resolve()
+    if (spec.userData === "" || spec.lifetimeSeconds <= 0) this.breaches.push(`bad spec of ${spec.name}`)
+    const made = this.vms.find(({ vm }) => vm.launch === spec.name)
+    if (made !== undefined) {
+      if (!isDeepStrictEqual(made.spec, spec)) this.breaches.push(`another spec for ${spec.name}`)
+      return { ...made.vm }
+    }
+    const fault = this.#nextFault(spec)
+    if (fault === "capacity") throw new CapacityError("SimCapacity", "no such machine is free")
+    if (fault === "transient") throw new TransientError("SimThrottled", "slow down")
+    const vm: Vm = {
+      id: `vm-${this.vms.length + 1}`,
+      launch: spec.name,
+      installation: spec.installation,
+      region: account.region,
+      state: "running",
+      createTime: this.#clock.now().toISOString(),
+    }
+    const visibleAt = this.#clock.monotonic() + this.consistencySeconds
+    this.vms.push({ vm, spec: structuredClone(spec), visibleAt })
+    if (fault === "answerLost") throw new OutcomeUnknownError("SimTimeout", "the connection was reset")
+    return { ...vm }
+  }
+
+  #nextFault({ offer }: LaunchSpec): Fault | undefined {
+    const index = this.faults.findIndex(
+      ({ instanceType }) => instanceType === undefined || instanceType === offer.instanceType,
+    )
+    return index === -1 ? undefined : this.faults.splice(index, 1)[0]?.fault
+  }
+
+  async #list({ installation, region }: Scope): Promise<Vm[]> {
+    await Promise.resolve()
+    if (this.listsFail) throw new TransientError("SimDown", "try again later")
+    return this.vms
+      .filter(
+        ({ vm, visibleAt }) =>
+          vm.installation === installation && vm.region === region && visibleAt <= this.#clock.monotonic(),
+      )
+      .map(({ vm }) => ({ ...vm }))
+  }
+
+  async #terminate({ id }: VmRef): Promise<void> {
+    await Promise.resolve()
+    if (!this.vms.some(({ vm }) => vm.id === id)) this.breaches.push(`terminate of unknown ${id}`)
+    this.#end(id, false)
+  }
+
+  #end(id: string, preempted: boolean): void {
+    const found = this.vms.find(({ vm }) => vm.id === id)
+    if (found === undefined || found.vm.state === "terminated") return
+    const terminationTime = this.#clock.now().toISOString()
+    found.vm = { ...found.vm, state: "terminated", terminationTime, ...(preempted && { preempted }) }
+  }
+}
