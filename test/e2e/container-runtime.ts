@@ -1,0 +1,60 @@
+import { access, readFile } from "node:fs/promises"
+import { Readable } from "node:stream"
+import Docker from "dockerode"
+import tar from "tar-stream"
+import { eventually } from "../cloud/eventually.ts"
+
+const BUSYBOX = "/bin/busybox"
+const IMAGE = "berth-test-e2e:1"
+const SOCKET = "/var/run/docker.sock"
+
+/** The programs that the jobs of these tests use. */
+const APPLETS = ["sh", "sleep", "echo", "cat", "seq", "true", "false"]
+
+/** What runs the jobs of a suite. */
+export interface ContainerRuntime {
+  name: "docker" | "process"
+  image: string
+  dockerSocket?: string
+}
+
+/** No engine, no image: the commands run on this host. */
+export const processRuntime: ContainerRuntime = { name: "process", image: "none" }
+
+/** Real containers where a Docker engine answers and there is a static busybox to make an image of; else processes. */
+export async function containerRuntime(): Promise<ContainerRuntime> {
+  const docker = new Docker({ socketPath: SOCKET })
+  const possible = await Promise.all([docker.ping(), access(BUSYBOX)]).then(
+    () => true,
+    () => false,
+  )
+  if (!possible) {
+    console.warn("no Docker engine answers, or there is no static busybox: jobs run as processes of this host")
+    return processRuntime
+  }
+  await importBusybox(docker)
+  return { name: "docker", image: IMAGE, dockerSocket: SOCKET }
+}
+
+/** It is kept for the next run: suites run side by side, and none knows who needs it last. */
+async function importBusybox(docker: Docker): Promise<void> {
+  if (await isThere(docker)) return
+  const layer = tar.pack()
+  layer.entry({ name: "bin/busybox", mode: 0o755 }, await readFile(BUSYBOX))
+  for (const applet of APPLETS) layer.entry({ name: `bin/${applet}`, type: "symlink", linkname: "busybox" })
+  layer.entry({ name: "tmp", type: "directory", mode: 0o1777 })
+  layer.finalize()
+  const [repo, tag] = IMAGE.split(":")
+  await docker.importImage(Readable.from(layer), { repo, tag })
+  await eventually(() => docker.getImage(IMAGE).inspect())
+}
+
+function isThere(docker: Docker): Promise<boolean> {
+  return docker
+    .getImage(IMAGE)
+    .inspect()
+    .then(
+      () => true,
+      () => false,
+    )
+}

@@ -1,0 +1,330 @@
+import { randomBytes } from "node:crypto"
+import { access, mkdtemp, readdir, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { API_KEY, type ApiKey } from "../../src/apis/apikey.ts"
+import { systemClock } from "../../src/apis/clock.ts"
+import { isTerminal, JOB, type JobPhase, type JobSpec, type StoredJob } from "../../src/apis/job.ts"
+import { LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
+import { API_VERSION, type ObjectMeta } from "../../src/apis/meta.ts"
+import { PROJECT, type Project } from "../../src/apis/project.ts"
+import { LocalCloud } from "../../src/cloud/local/local.ts"
+import { LOCAL_REGION } from "../../src/cloud/local/offers.ts"
+import { installKinds } from "../../src/embedded/install.ts"
+import { powerOff } from "../../src/embedded/power-off.ts"
+import { whenReady } from "../../src/embedded/rest.ts"
+import { makeApiKey } from "../../src/identity/apikeys.ts"
+import { ensureInstallation } from "../../src/identity/installation.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { connect } from "../../src/wire.ts"
+import type { ContainerRuntime } from "./container-runtime.ts"
+import type { FacadeConfig } from "./processes/facade.ts"
+import type { OperatorConfig } from "./processes/operator.ts"
+import { Program } from "./program.ts"
+import { launchesWithContainer, processesNaming } from "./traces.ts"
+
+export const JOBS = resourceOf<StoredJob>(JOB)
+export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+const PROJECTS = resourceOf<Project>(PROJECT)
+const API_KEYS = resourceOf<ApiKey>(API_KEY)
+const NAMESPACES = resourceOf<{ metadata: ObjectMeta }>({
+  group: "",
+  version: "v1",
+  kind: "Namespace",
+  plural: "namespaces",
+  namespaced: false,
+})
+
+/** How long anything awaited may take, seconds: far beyond what it does take, since machines of CI are slow. */
+const PATIENCE_SECONDS = 100
+
+const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
+const PROCESSES = join(import.meta.dirname, "processes")
+
+export interface InstallationOptions {
+  /** Begins the names of its namespaces. */
+  name: string
+  kubeconfig: string
+  runtime: ContainerRuntime
+}
+
+/** What an operator may be started with, beside what its installation gives it. */
+export type OperatorVariant = Pick<OperatorConfig, "hang" | "withoutOffers">
+
+/**
+ * A whole Berth beside others on one API server, each of its programs a process of its own: operators and a façade
+ * that serve one project, whose VMs are agents on this host.
+ */
+export class Installation {
+  /** Where its Jobs are. Also its project's name. */
+  readonly namespace: string
+  readonly systemNamespace: string
+  readonly client: KubeClient
+  readonly jobs: Reflector<StoredJob>
+  readonly launches: Reflector<StoredLaunch>
+  readonly folder: string
+  readonly apiKey: string
+  readonly runtime: ContainerRuntime
+  /** Every program that was ever started, the killed ones too. */
+  readonly programs: Program[] = []
+  readonly #kubeconfig: string
+  readonly #watching = new AbortController()
+  #loops: Promise<void>[] = []
+  #url = "http://127.0.0.1:0"
+  #id = ""
+
+  /** Makes its namespaces, project and key, and starts its façade; operators are the test's to start. */
+  static async create(options: InstallationOptions): Promise<Installation> {
+    const folder = await mkdtemp(join(tmpdir(), "berth-e2e-"))
+    const installation = new Installation(options, folder)
+    try {
+      await installation.#install()
+      await installation.startFacade()
+      return installation
+    } catch (error) {
+      await installation.close()
+      throw error
+    }
+  }
+
+  readonly #keyId: string
+  readonly #tokenHash: string
+
+  private constructor({ name, kubeconfig, runtime }: InstallationOptions, folder: string) {
+    this.namespace = `${name}-${randomBytes(4).toString("hex")}`
+    this.systemNamespace = `${this.namespace}-system`
+    this.folder = folder
+    this.runtime = runtime
+    this.#kubeconfig = kubeconfig
+    const { value, keyId, tokenHash } = makeApiKey()
+    this.apiKey = value
+    this.#keyId = keyId
+    this.#tokenHash = tokenHash
+    this.client = connect({ kubeconfig })
+    const logger = createLogger({ level: "silent", name: "test" })
+    this.jobs = new Reflector({ client: this.client, resource: JOBS, namespace: this.namespace, logger })
+    this.launches = new Reflector({ client: this.client, resource: LAUNCHES, namespace: this.systemNamespace, logger })
+  }
+
+  async #install(): Promise<void> {
+    const { client, namespace } = this
+    await installKinds(client, AbortSignal.timeout(PATIENCE_SECONDS * 1000))
+    for (const name of [namespace, this.systemNamespace]) await client.apply(NAMESPACES, { metadata: { name } })
+    this.#id = (await ensureInstallation(client, this.systemNamespace)).id
+    const spec = { displayName: namespace, organization: "e2e", namespace }
+    await client.apply(PROJECTS, { metadata: { name: namespace }, spec })
+    await client.applyStatus(PROJECTS, { metadata: { name: namespace }, status: { namespace } })
+    await client.create(API_KEYS, {
+      apiVersion: API_VERSION,
+      kind: "ApiKey",
+      metadata: { name: "admin", namespace },
+      spec: { role: "admin", keyId: this.#keyId, tokenHash: this.#tokenHash },
+    })
+    this.#loops = [this.jobs, this.launches].map((reflector) => reflector.run(this.#watching.signal))
+    for (const reflector of [this.jobs, this.launches]) {
+      await reflector.whenSynced(AbortSignal.timeout(PATIENCE_SECONDS * 1000))
+    }
+  }
+
+  /** Of the façade, without `/1`; the same over restarts. */
+  get url(): string {
+    return this.#url
+  }
+
+  get vmsDir(): string {
+    return join(this.folder, "vms")
+  }
+
+  /** Resolves when it is ready to serve. */
+  async startFacade(): Promise<Program> {
+    const facade = this.#start<FacadeConfig>("facade", {
+      kubeconfig: this.#kubeconfig,
+      systemNamespace: this.systemNamespace,
+      watchNamespace: this.namespace,
+      port: Number(new URL(this.#url).port),
+      project: this.namespace,
+      logsDir: join(this.folder, "logs"),
+    })
+    const { url } = await facade.ready<{ url: string }>()
+    this.#url = url
+    await whenReady(url, PATIENCE_SECONDS, new AbortController().signal)
+    return facade
+  }
+
+  /** Resolves when it is up, as leader or not. */
+  async startOperator(variant: OperatorVariant = {}): Promise<Program> {
+    const { name, dockerSocket } = this.runtime
+    const operator = this.#start<OperatorConfig>("operator", {
+      kubeconfig: this.#kubeconfig,
+      systemNamespace: this.systemNamespace,
+      watchNamespace: this.namespace,
+      gatewayUrl: this.#url,
+      vmsDir: this.vmsDir,
+      agentCommand: [process.execPath, MAIN, "agent", "--runtime", name, "--log-level", "trace"],
+      ...(dockerSocket !== undefined && { dockerSocket }),
+      ...variant,
+    })
+    await operator.ready()
+    return operator
+  }
+
+  #start<Config>(name: "operator" | "facade", config: Config): Program {
+    const program = new Program(name, [join(PROCESSES, `${name}.ts`), JSON.stringify(config)])
+    this.programs.push(program)
+    return program
+  }
+
+  /** Creates a Job that runs a shell script. */
+  async submit(name: string, script: string, more: Partial<JobSpec> = {}): Promise<void> {
+    await this.client.create(JOBS, {
+      apiVersion: API_VERSION,
+      kind: "Job",
+      metadata: { name, namespace: this.namespace },
+      spec: { image: this.runtime.image, command: ["sh", "-c"], args: [script], ...more },
+    } as StoredJob)
+  }
+
+  /** The Job as last seen; throws when there is none. */
+  job(name: string): StoredJob {
+    const job = this.jobs.store.get({ namespace: this.namespace, name })
+    if (job === undefined) throw new Error(`there is no job ${name}`)
+    return job
+  }
+
+  /** The Launches of a job, by number. */
+  launchesOf(name: string): StoredLaunch[] {
+    const all = this.launches.store.list().filter(({ spec }) => spec.job.name === name)
+    return all.sort((a, b) => a.spec.number - b.spec.number)
+  }
+
+  /** Resolves when the jobs are in this phase; all of the project when none is named. */
+  async reached(phase: JobPhase, ...names: string[]): Promise<void> {
+    await this.untilJobs(`${names.join(", ")} ${phase}`, () =>
+      names.every((name) => this.job(name).status?.phase === phase),
+    )
+  }
+
+  /** Resolves when every job has ended and its VM is gone. */
+  async allOver(): Promise<void> {
+    await this.untilJobs("all jobs over", () =>
+      this.jobs.store.list().every(({ status }) => {
+        const vm = status?.vm?.state ?? "nonassigned"
+        return isTerminal(status?.phase) && (vm === "terminated" || vm === "nonassigned")
+      }),
+    )
+    await this.untilLaunches("all launches over", () =>
+      this.launches.store.list().every(({ status }) => ["terminated", "refused"].includes(status?.phase ?? "")),
+    )
+  }
+
+  untilJobs(what: string, condition: () => boolean): Promise<void> {
+    return this.#until(this.jobs, what, condition)
+  }
+
+  untilLaunches(what: string, condition: () => boolean): Promise<void> {
+    return this.#until(this.launches, what, condition)
+  }
+
+  async #until(reflector: Pick<Reflector, "store">, what: string, condition: () => boolean): Promise<void> {
+    try {
+      // A job that was just created may not be in the cache yet.
+      const holds = (): boolean => {
+        try {
+          return condition()
+        } catch {
+          return false
+        }
+      }
+      await reflector.store.waitUntil(holds, AbortSignal.timeout(PATIENCE_SECONDS * 1000))
+    } catch (cause) {
+      throw new Error(`not in ${PATIENCE_SECONDS} s: ${what}\n${this.#situation()}`, { cause })
+    }
+  }
+
+  /** What there is to say when a test waits in vain. */
+  #situation(): string {
+    const jobs = this.jobs.store.list().map(({ metadata, status }) => `${metadata.name}: ${JSON.stringify(status)}`)
+    const launches = this.launches.store
+      .list()
+      .map(({ metadata, spec, status }) => `${metadata.name} ended=${spec.ended}: ${JSON.stringify(status)}`)
+    const outputs = this.programs.map(({ name, running, output }) => {
+      const lines = output.split("\n").filter((line) => !line.includes('"level":"trace"'))
+      return `--- ${name} (${running ? "running" : "ended"})\n${lines.slice(-12).join("\n")}`
+    })
+    return [...jobs, ...launches, ...outputs].join("\n")
+  }
+
+  /** Calls the REST API with the project's admin key. */
+  fetch(path: string, init: RequestInit & { headers?: Record<string, string> } = {}): Promise<Response> {
+    return fetch(`${this.#url}/1${path}`, { ...init, headers: { "X-Service-Api-Key": this.apiKey, ...init.headers } })
+  }
+
+  /** The whole log of a job. */
+  async log(name: string): Promise<string> {
+    return await (await this.fetch(`/jobs/${name}/logs`)).text()
+  }
+
+  /** Names of the Launches that VMs were ever made for. */
+  async vms(): Promise<string[]> {
+    const names = await readdir(this.vmsDir).catch(() => [])
+    return names.filter((name) => !name.startsWith(".")).sort()
+  }
+
+  /** Everything that still runs of these VMs (default: of all): processes, and names of Launches with a container. */
+  async runningOn(launches?: readonly string[]): Promise<string[]> {
+    const vms = launches ?? (await this.vms())
+    const processes = await processesNaming(`${this.vmsDir}/`)
+    const { dockerSocket } = this.runtime
+    const containers = dockerSocket === undefined ? [] : await launchesWithContainer(dockerSocket, vms)
+    return [...processes.filter((line) => vms.some((vm) => line.includes(`${this.vmsDir}/${vm}/`))), ...containers]
+  }
+
+  /** The agent's process of a VM. */
+  async agentPid(launch: string): Promise<number> {
+    const folder = `--data-dir ${this.vmsDir}/${launch}/`
+    const pids = (await processesNaming(folder)).map((line) => Number.parseInt(line, 10))
+    const [pid] = pids
+    if (pid === undefined || pids.length > 1) throw new Error(`${pids.length} agents run for ${launch}`)
+    return pid
+  }
+
+  /** Ends everything that was ever started here, however the tests went. */
+  async close(): Promise<void> {
+    await Promise.allSettled(this.programs.filter(({ running }) => running).map((program) => program.stop()))
+    if (await exists(this.vmsDir)) await this.#powerOff()
+    this.#watching.abort()
+    await Promise.allSettled(this.#loops)
+    // Not awaited until they are gone: nobody drops the finalizers of what is left in them.
+    const names = [this.namespace, this.systemNamespace]
+    await Promise.allSettled(names.map((name) => this.client.delete(NAMESPACES, { name })))
+    await this.client.delete(PROJECTS, { name: this.namespace }).catch(() => undefined)
+    await this.client.close()
+    await rm(this.folder, { recursive: true, force: true, maxRetries: 3 })
+  }
+
+  async #powerOff(): Promise<void> {
+    const { dockerSocket } = this.runtime
+    const cloud = new LocalCloud({
+      dataDir: this.vmsDir,
+      agentCommand: [],
+      region: LOCAL_REGION,
+      clock: systemClock,
+      ...(dockerSocket !== undefined && { dockerSocket }),
+      onError: (error) => console.error(error),
+    })
+    await powerOff(cloud, { installation: this.#id, region: LOCAL_REGION }, 20)
+    cloud.close()
+    const left = (await this.runningOn()).map((line) => Number.parseInt(line, 10)).filter((pid) => pid > 0)
+    for (const pid of left) process.kill(pid, "SIGKILL")
+  }
+}
+
+function exists(path: string): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  )
+}

@@ -1,0 +1,43 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { kubeconfigPath } from "../control-plane.ts"
+import { processRuntime } from "./container-runtime.ts"
+import { Installation } from "./installation.ts"
+
+let berth: Installation
+
+beforeAll(async () => {
+  berth = await Installation.create({ name: "leaders", kubeconfig: kubeconfigPath(), runtime: processRuntime })
+})
+afterAll(() => berth?.close())
+
+describe("two operators", { timeout: 200_000 }, () => {
+  it("lead one after the other: one that was frozen past its lease does nothing more", async () => {
+    const first = await berth.startOperator()
+    await first.printed(/"leading"/)
+    const second = await berth.startOperator()
+    await berth.submit("before", "echo began; sleep 2")
+    await berth.untilJobs("before started", () => berth.job("before").status?.startTime !== undefined)
+    expect(second.output).not.toMatch(/"leading"|calls /)
+
+    first.send("SIGSTOP")
+    const silence = first.output.length
+    try {
+      await berth.submit("meanwhile", "echo began; sleep 2")
+      await second.printed(/"leading"/)
+      await berth.untilLaunches("a VM asked for", () => berth.launchesOf("meanwhile")[0]?.status?.vm?.id !== undefined)
+    } finally {
+      first.send("SIGCONT")
+    }
+    await first.printed(/lost the lease/)
+    await berth.submit("after", "echo began")
+    await berth.reached("succeeded", "before", "meanwhile", "after")
+    await berth.allOver()
+
+    expect(first.output.slice(silence)).not.toMatch(/"leading"|calls /)
+    const jobs = ["before", "meanwhile", "after"]
+    const launches = jobs.flatMap((job) => berth.launchesOf(job).map(({ metadata }) => metadata.name))
+    expect(launches).toEqual(jobs.map((job) => `${berth.job(job).metadata.uid}-1`))
+    expect(await berth.vms()).toEqual(launches.sort())
+    for (const job of jobs) expect(await berth.log(job)).toBe("began\n")
+  })
+})

@@ -1,0 +1,101 @@
+import { setTimeout as delay } from "node:timers/promises"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import type { JobPhase, JobSpec } from "../../src/apis/job.ts"
+import { kubeconfigPath } from "../control-plane.ts"
+import { containerRuntime } from "./container-runtime.ts"
+import { Installation } from "./installation.ts"
+
+let berth: Installation
+
+beforeAll(async () => {
+  berth = await Installation.create({ name: "crash", kubeconfig: kubeconfigPath(), runtime: await containerRuntime() })
+})
+afterAll(() => berth?.close())
+
+/** The one Launch that a job had; throws when it had another number of them. */
+function onlyLaunchOf(job: string): string {
+  const [launch, ...others] = berth.launchesOf(job)
+  if (launch === undefined || others.length > 0) throw new Error(`${job} had ${others.length + 1} or no Launches`)
+  return launch.metadata.name
+}
+
+describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
+  it("lets a job end after one run in one VM when it comes while the job is queued or booting", async () => {
+    const whileQueued = await berth.startOperator({ withoutOffers: true })
+    await berth.submit("booting", "echo began; sleep 1; echo done")
+    await berth.reached("queued", "booting")
+    await whileQueued.kill()
+    expect(berth.launchesOf("booting")).toEqual([])
+
+    const beforeLaunch = await berth.startOperator({ hang: "beforeLaunch" })
+    await beforeLaunch.printed(/calls launch/)
+    await beforeLaunch.kill()
+    const launch = onlyLaunchOf("booting")
+    expect(await berth.vms()).toEqual([])
+
+    const afterLaunch = await berth.startOperator({ hang: "afterLaunch" })
+    await berth.untilLaunches("agent registered", () => berth.launchesOf("booting")[0]?.status?.agent !== undefined)
+    await afterLaunch.kill()
+    expect(berth.launchesOf("booting")[0]?.status?.vm?.id).toBeUndefined()
+
+    const last = await berth.startOperator()
+    await berth.reached("succeeded", "booting")
+    await berth.allOver()
+    expect(onlyLaunchOf("booting")).toBe(launch)
+    expect(await berth.vms()).toEqual([launch])
+    expect(await berth.log("booting")).toBe("began\ndone\n")
+    expect(await berth.runningOn()).toEqual([])
+    await last.stop()
+  })
+
+  it("lets a running container go on, and its job end", async () => {
+    const killed = await berth.startOperator()
+    await berth.submit("running", "echo began; sleep 5; echo done")
+    await berth.untilJobs("running started", () => berth.job("running").status?.startTime !== undefined)
+    await killed.kill()
+    const launch = onlyLaunchOf("running")
+
+    const next = await berth.startOperator()
+    await berth.reached("succeeded", "running")
+    await berth.allOver()
+    expect(onlyLaunchOf("running")).toBe(launch)
+    expect(await berth.log("running")).toBe("began\ndone\n")
+    expect(await berth.runningOn()).toEqual([])
+    await next.stop()
+  })
+
+  it("at random moments lets each job of a batch end as it should, in one VM each", async () => {
+    const before = await berth.vms()
+    for (const [name, { script, spec }] of Object.entries(BATCH)) await berth.submit(name, script, spec)
+    const moments: number[] = []
+    for (let kills = 0; kills < 3; kills++) {
+      const operator = await berth.startOperator()
+      await operator.printed(/"leading"/)
+      const moment = Math.round(Math.random() * 2500)
+      moments.push(moment)
+      await delay(moment)
+      await operator.kill()
+    }
+    await berth.startOperator()
+    await berth.allOver()
+    const told = `killed ${moments.join(", ")} ms after it led`
+    const launches: string[] = []
+    for (const [name, { phase, runs }] of Object.entries(BATCH)) {
+      expect(berth.job(name).status?.phase, `${name}, ${told}`).toBe(phase)
+      launches.push(onlyLaunchOf(name))
+      expect((await berth.log(name)).match(/began/g)?.length, `runs of ${name}, ${told}`).toBe(runs)
+    }
+    expect(await berth.vms(), told).toEqual([...before, ...launches].sort())
+    expect(await berth.runningOn(), told).toEqual([])
+  })
+})
+
+/** Jobs, and how they end. */
+const BATCH: Record<string, { script: string; spec?: Partial<JobSpec>; phase: JobPhase; runs: number }> = {
+  quick: { script: "echo began", phase: "succeeded", runs: 1 },
+  short: { script: "echo began; sleep 2", phase: "succeeded", runs: 1 },
+  long: { script: "echo began; sleep 9", phase: "succeeded", runs: 1 },
+  failing: { script: "echo began; exit 3", phase: "failed", runs: 1 },
+  retried: { script: "echo began; exit 3", spec: { maxRetries: 1 }, phase: "failed", runs: 2 },
+  overdue: { script: "echo began; exec sleep 600", spec: { timeoutSeconds: 3 }, phase: "failed", runs: 1 },
+}

@@ -1,0 +1,26 @@
+import { createLogger } from "../../../src/telemetry/logger.ts"
+import { connect, startFacade } from "../../../src/wire.ts"
+import { configuration, ready, stopSignal } from "./entry.ts"
+
+/** How a façade of these tests is started. */
+export interface FacadeConfig {
+  kubeconfig: string
+  systemNamespace: string
+  watchNamespace: string
+  /** 0: any free one. */
+  port: number
+  project: string
+  logsDir: string
+}
+
+const { project, ...config } = configuration<FacadeConfig>()
+const logger = createLogger({ level: "trace", name: "facade" })
+const client = connect(config)
+const { url, ended } = await startFacade(
+  { ...config, host: "127.0.0.1", baseDomain: "localhost", defaultProject: project },
+  { client, clouds: ["aws", "gcp", "azure", "local"], logger },
+  stopSignal(),
+)
+ready({ url })
+await ended
+await client.close()

@@ -1,0 +1,78 @@
+import { systemClock } from "../../../src/apis/clock.ts"
+import { fixedOffers } from "../../../src/catalogue/offers.ts"
+import { LocalCloud } from "../../../src/cloud/local/local.ts"
+import { LOCAL_REGION, localOffers } from "../../../src/cloud/local/offers.ts"
+import type { Cloud, Clouds } from "../../../src/cloud/provider.ts"
+import { createLogger } from "../../../src/telemetry/logger.ts"
+import { connect, startOperator } from "../../../src/wire.ts"
+import { configuration, ready, stopSignal } from "./entry.ts"
+
+/** How an operator of these tests is started. */
+export interface OperatorConfig {
+  kubeconfig: string
+  systemNamespace: string
+  watchNamespace: string
+  gatewayUrl: string
+  /** Folder of the local cloud's VMs. */
+  vmsDir: string
+  agentCommand: string[]
+  dockerSocket?: string
+  /** No offers: what is submitted stays queued. */
+  withoutOffers?: boolean
+  /** Launch calls never return: before the VM is made, or after. */
+  hang?: "beforeLaunch" | "afterLaunch"
+}
+
+/** Short, so that a test need not wait for long after it has killed a leader. */
+const LEASE_TIMES = { leaseSeconds: 5, renewDeadlineSeconds: 3, retrySeconds: 0.5 }
+
+const config = configuration<OperatorConfig>()
+const stop = stopSignal()
+const logger = createLogger({ level: "trace", name: "operator" })
+const client = connect(config)
+const cloud = new LocalCloud({
+  dataDir: config.vmsDir,
+  agentCommand: config.agentCommand,
+  region: LOCAL_REGION,
+  clock: systemClock,
+  ...(config.dockerSocket !== undefined && { dockerSocket: config.dockerSocket }),
+  onError: (err) => logger.warn({ err }, "a VM can't be ended for now"),
+})
+const { ended } = await startOperator(
+  config,
+  {
+    client,
+    clouds: told(cloud),
+    offers: fixedOffers(config.withoutOffers === true ? [] : localOffers()),
+    freeClouds: ["local"],
+    observeSeconds: 0.5,
+    leaseTimes: LEASE_TIMES,
+    logger,
+  },
+  stop,
+)
+ready({})
+await ended
+cloud.close()
+await client.close()
+
+/** The local cloud, with each call that changes something told in the log before it is made. */
+function told(local: LocalCloud): Clouds {
+  const cloud: Cloud = {
+    consistencySeconds: local.consistencySeconds,
+    launch: async (spec) => {
+      logger.info({ launch: spec.name }, "calls launch")
+      if (config.hang === undefined) return await local.launch(spec)
+      if (config.hang === "afterLaunch") await local.launch(spec)
+      // The answer never comes: for a kill at just that moment.
+      return await new Promise(() => undefined)
+    },
+    list: (scope) => local.list(scope),
+    terminate: async (vm) => {
+      logger.info({ launch: vm.launch }, "calls terminate")
+      await local.terminate(vm)
+    },
+    verify: () => local.verify(),
+  }
+  return { open: () => Promise.resolve(cloud) }
+}

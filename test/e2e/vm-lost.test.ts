@@ -1,0 +1,49 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { kubeconfigPath } from "../control-plane.ts"
+import { containerRuntime } from "./container-runtime.ts"
+import { Installation } from "./installation.ts"
+
+let berth: Installation
+
+beforeAll(async () => {
+  const runtime = await containerRuntime()
+  berth = await Installation.create({ name: "lost", kubeconfig: kubeconfigPath(), runtime })
+  await berth.startOperator()
+})
+afterAll(() => berth?.close())
+
+/** Kills the agent of a job's n-th VM while the container runs, as when a VM's host fails. */
+async function loseVm(job: string, number: number): Promise<void> {
+  const launch = () => berth.launchesOf(job)[number - 1]
+  await berth.untilLaunches(`container ${number} of ${job}`, () => launch()?.status?.agent?.startTime !== undefined)
+  process.kill(await berth.agentPid(launch()?.metadata.name ?? ""), "SIGKILL")
+}
+
+describe("SIGKILL of an agent", { timeout: 200_000 }, () => {
+  it("queues its job again, which then runs to its end in another VM", async () => {
+    await berth.submit("lost-once", "echo began; sleep 5; echo done")
+    await loseVm("lost-once", 1)
+    await berth.reached("succeeded", "lost-once")
+    await berth.allOver()
+    const [first, second, ...others] = berth.launchesOf("lost-once")
+    expect(first?.status?.loss?.reason).toBe("VMLost")
+    expect(second?.status).toMatchObject({ phase: "terminated", agent: { finish: { reason: "Succeeded" } } })
+    expect(others).toEqual([])
+    // The second VM is asked for only when the first one is gone by the cloud's own word.
+    const gone = Date.parse(first?.status?.vm?.terminationTime ?? "")
+    expect(gone).toBeLessThanOrEqual(Date.parse(second?.metadata.creationTimestamp ?? "") + 1000)
+    expect(berth.job("lost-once").status).toMatchObject({ launches: { count: 2, lost: 1 }, exitCode: 0 })
+    expect(await berth.log("lost-once")).toMatch(/done\n$/)
+    expect(await berth.runningOn()).toEqual([])
+  })
+
+  it("fails its job with VMLost when three VMs are lost", async () => {
+    await berth.submit("unlucky", "exec sleep 600")
+    for (const number of [1, 2, 3]) await loseVm("unlucky", number)
+    await berth.reached("failed", "unlucky")
+    await berth.allOver()
+    expect(berth.job("unlucky").status).toMatchObject({ reason: "VMLost", launches: { count: 3, lost: 3 } })
+    expect(berth.launchesOf("unlucky")).toHaveLength(3)
+    expect(await berth.runningOn()).toEqual([])
+  })
+})
