@@ -74,7 +74,6 @@ export class Reporter {
       return undefined
     } catch (error) {
       if (error instanceof RefusedError) onRefused(error)
-      else if (!(error instanceof GatewayError)) throw error
       logger.warn({ err: error }, "report not taken")
       const asked = error instanceof GatewayError ? error.retryAfterSeconds : undefined
       return Math.max(asked ?? 0, backoff(tries, RETRY_SECONDS.first, RETRY_SECONDS.most))

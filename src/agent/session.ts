@@ -158,8 +158,6 @@ export class Session {
   #talk(): void {
     if (this.#loops.length > 0) return
     this.#loops = [this.#reporter.run(this.#quit.signal), this.#shipper?.run(this.#quit.signal) ?? Promise.resolve()]
-    for (const loop of this.#loops)
-      loop.catch((error: unknown) => this.#context.logger.error({ err: error }, "a loop failed"))
   }
 
   /** Sends the rest of the log and the finish, for as long as the VM lives and a moment more. */

@@ -1,5 +1,5 @@
 import type { Clock } from "../apis/clock.ts"
-import { type GatewayClient, GatewayError, RefusedError } from "./gateway-client.ts"
+import { type GatewayClient, RefusedError } from "./gateway-client.ts"
 import type { Logger } from "./logger.ts"
 import { Bell, backoff } from "./pause.ts"
 import { LOG_CHUNK_BYTES } from "./protocol.ts"
@@ -78,7 +78,6 @@ export class Shipper {
       return true
     } catch (error) {
       if (error instanceof RefusedError) onRefused(error)
-      else if (!(error instanceof GatewayError)) throw error
       logger.warn({ err: error }, "log not sent")
       return false
     }

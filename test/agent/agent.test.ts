@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
+import { existsSync } from "node:fs"
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -12,7 +13,7 @@ import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
 import type { Run } from "../../src/apis/job.ts"
 import type { Finish, Launch, StoredLaunch } from "../../src/apis/launch.ts"
 import { eventually } from "../kube/fixtures.ts"
-import { startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
+import { LAUNCHES, startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
 import { BUSYBOX, buildImages, containersOf, docker, missingForContainers, type TestImages } from "./images.ts"
 
 const missing = await missingForContainers()
@@ -204,6 +205,26 @@ describe.each(kinds)("an agent with the %s runtime", (runtime) => {
     expect((await world.agentOf(launch))?.finish?.reason).toBe("Succeeded")
   })
 
+  it("waits for a gateway that isn't there yet", async () => {
+    const launch = await world.launch(shell("echo done"))
+    await gateway.stop()
+    const { exit, dataDir } = await start(launch, { runtime })
+    await eventually("the agent has made its disk", () => existsSync(join(dataDir, "state.json")))
+    await gateway.restart()
+    expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
+  })
+
+  it("ends the container when the gateway refuses it on the way", async () => {
+    const launch = await world.launch(shell("trap 'echo bye; exit 0' TERM; echo began; while true; do sleep 0.1; done"))
+    const { exit } = await start(launch, { runtime })
+    await logShows(launch, "began")
+    const { name, namespace = "" } = launch.metadata
+    await world.client.patchStatus(LAUNCHES, { namespace, name }, { merge: { status: { phase: "terminated" } } })
+    expect((await exit).cause).toBe("refused")
+    expect(await containersOfIfAny(launch)).toEqual([])
+    expect((await world.agentOf(launch))?.finish).toBeUndefined()
+  })
+
   it("reports the finish although the gateway never takes the log", async () => {
     intercept = (req, res, next) => (req.path.endsWith("/logs") ? void res.status(500).end() : next())
     try {
@@ -338,6 +359,21 @@ describe("an agent that is killed", () => {
     expect(after).toMatchObject({ retryCount: 0, startTime: before?.startTime, signingKey: before?.signingKey })
     expect(await containersOf(launch)).toEqual([])
   })
+
+  it.skipIf(missing !== undefined)(
+    "catches up with a container that ends in the middle of a lot of output",
+    async () => {
+      const launch = await world.launch(shell("echo began; sleep 3; seq 1 300000; printf end"))
+      const dataDir = await newDisk()
+      const agent = await startProcess(launch, "docker", dataDir)
+      await logShows(launch, "began")
+      await kill(agent)
+      const { exit } = await start(launch, { runtime: "docker", dataDir })
+      expect((await exit).finish?.reason).toBe("Succeeded")
+      const numbers = Array.from({ length: 300_000 }, (_, index) => `${index + 1}\n`).join("")
+      expect((await gateway.logOf(launch)).toString() === `began\n${numbers}end`).toBe(true)
+    },
+  )
 
   it.skipIf(missing !== undefined)("reports a container that ended while no agent was there", async () => {
     const launch = await world.launch(shell("echo began; sleep 1.5; printf unseen; exit 5"))

@@ -1,0 +1,66 @@
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import fc from "fast-check"
+import { afterEach, beforeEach, describe, expect, it } from "vitest"
+import { Spool } from "./spool.ts"
+
+let folder: string
+let appends = 0
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "berth-spool-"))
+})
+afterEach(() => rm(folder, { recursive: true, force: true }))
+
+function open(limit: number, name = "output"): Promise<Spool> {
+  return Spool.open(join(folder, name), { limit, onAppend: () => appends++ })
+}
+
+async function contents(spool: Spool): Promise<string> {
+  return (await spool.read(0, spool.length)).toString("latin1")
+}
+
+describe("Spool", () => {
+  it("keeps a prefix of what was appended, over openings, and one line that says what is missing", async () => {
+    let run = 0
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.uint8Array({ maxLength: 20 }), { maxLength: 12 }),
+        fc.integer({ min: 0, max: 60 }),
+        async (pieces, limit) => {
+          run++
+          for (const piece of pieces) {
+            // Opened anew each time: what counts is on the disk.
+            await using spool = await open(limit, `output-${run}`)
+            await spool.append(piece)
+          }
+          await using spool = await open(limit, `output-${run}`)
+          const all = Buffer.concat(pieces).toString("latin1")
+          const line = `\n--- log truncated: the VM keeps only the first ${limit} bytes ---\n`
+          expect(await contents(spool)).toBe(all.length > limit ? all.slice(0, limit) + line : all)
+        },
+      ),
+      { numRuns: 40 },
+    )
+  })
+
+  it("puts a line of our own on a line of its own", async () => {
+    await using spool = await open(1000)
+    await spool.appendLine("one")
+    await spool.append(Buffer.from("unfinished"))
+    await spool.appendLine("two")
+    await spool.append(Buffer.from("finished\n"))
+    await spool.appendLine("three")
+    expect(await contents(spool)).toBe("one\nunfinished\ntwo\nfinished\nthree\n")
+  })
+
+  it("tells of each append, and reads no more than there is", async () => {
+    await using spool = await open(1000)
+    appends = 0
+    await spool.append(Buffer.from("abc"))
+    expect(appends).toBe(1)
+    expect((await spool.read(1, 100)).toString()).toBe("bc")
+    expect((await spool.read(3, 100)).byteLength).toBe(0)
+  })
+})
