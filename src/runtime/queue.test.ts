@@ -79,7 +79,7 @@ describe("KeyQueue", () => {
       seconds: fc.integer({ min: 1, max: 9 }),
     })
     await fc.assert(
-      fc.asyncProperty(fc.array(step, { maxLength: 60 }), async (steps) => {
+      fc.asyncProperty(fc.array(step, { maxLength: 60, size: "max" }), async (steps) => {
         const modelled = new Modelled()
         for (const next of steps) await modelled.do(next)
       }),

@@ -23,6 +23,7 @@ export class ChaosProxy {
   readonly #sockets = new Set<Socket>()
   readonly #watches = new Set<{ from: IncomingMessage; to: ServerResponse }>()
   readonly #injected: { kind: RequestKind; answer: InjectedAnswer }[] = []
+  #answersToLose = 0
   /** Watches passed on to the API server so far. */
   watchesOpened = 0
   /** Other requests passed on so far. */
@@ -88,9 +89,15 @@ export class ChaosProxy {
     this.#injected.push({ kind, answer })
   }
 
+  /** Passes the next request on, and resets the connection instead of answering. */
+  loseAnswer(): void {
+    this.#answersToLose++
+  }
+
   /** No more faulty answers. */
   calm(): void {
     this.#injected.length = 0
+    this.#answersToLose = 0
   }
 
   async close(): Promise<void> {
@@ -114,6 +121,11 @@ export class ChaosProxy {
     const headers = { ...incoming.headers, ...this.#upstream.headers }
     const options = { ...this.#upstream, path: incoming.url, method: incoming.method, headers }
     const passed = httpsRequest(options, (from) => {
+      if (this.#answersToLose > 0) {
+        this.#answersToLose--
+        incoming.socket.resetAndDestroy()
+        return
+      }
       outgoing.writeHead(from.statusCode ?? 502, from.headers)
       outgoing.flushHeaders()
       const watch = { from, to: outgoing }
