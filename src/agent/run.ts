@@ -11,8 +11,8 @@ import type { Spool } from "./spool.ts"
 /** Between SIGTERM and SIGKILL, seconds. */
 export const STOP_GRACE_SECONDS = 10
 
-/** How long output may go on after its container's end before it is given up, seconds. */
-const OUTPUT_END_SECONDS = 30
+/** How long the output of an ended container may bring nothing before it is given up, seconds. */
+const OUTPUT_SILENCE_SECONDS = 30
 
 const ATTEMPT_RETRY_SECONDS = { first: 1, most: 30 }
 
@@ -149,24 +149,39 @@ async function superviseAttempt(
   options: RunOptions,
   container: Container,
 ): Promise<{ ended: Ended; stopped: StopCause | undefined }> {
-  const { clock, stop } = options
-  const output = copyOutput(options, container)
+  const { stop } = options
+  const enough = new AbortController()
+  const output = copyOutput(options, container, enough.signal)
   const killing = endWhenStopped(options, container)
   const ended = await container.wait()
   const stopped = stop.signal.aborted ? (stop.signal.reason as StopCause) : undefined
   killing.cancel()
-  const enough = new AbortController()
-  await Promise.race([output, pause(clock, OUTPUT_END_SECONDS, enough.signal)])
+  await settleOutput(options, output)
   enough.abort()
   return { ended, stopped }
 }
 
+/** Resolves when all output is in the spool, or when no more of it comes. */
+async function settleOutput({ clock, spool }: RunOptions, output: Promise<void>): Promise<void> {
+  const done = new AbortController()
+  const copied = output.then(() => done.abort())
+  for (let length = -1; !done.signal.aborted && length < spool.length; ) {
+    length = spool.length
+    await Promise.race([copied, pause(clock, OUTPUT_SILENCE_SECONDS, done.signal)])
+  }
+}
+
 /** The result of the run counts more than its log: whatever happens to the output, the container goes on. */
-async function copyOutput({ disk, spool, logger }: RunOptions, container: Container): Promise<void> {
+async function copyOutput(
+  { disk, spool, logger }: RunOptions,
+  container: Container,
+  enough: AbortSignal,
+): Promise<void> {
   let lost = 0
   try {
     const kept = Math.max(0, spool.length - disk.state.outputStart)
     for await (const piece of container.output(kept)) {
+      if (enough.aborted) break
       try {
         await spool.append(piece)
       } catch (error) {

@@ -363,14 +363,14 @@ describe("an agent that is killed", () => {
   it.skipIf(missing !== undefined)(
     "catches up with a container that ends in the middle of a lot of output",
     async () => {
-      const launch = await world.launch(shell("echo began; sleep 3; seq 1 300000; printf end"))
+      const launch = await world.launch(shell("echo began; sleep 3; seq 1 100000; printf end"))
       const dataDir = await newDisk()
       const agent = await startProcess(launch, "docker", dataDir)
       await logShows(launch, "began")
       await kill(agent)
       const { exit } = await start(launch, { runtime: "docker", dataDir })
       expect((await exit).finish?.reason).toBe("Succeeded")
-      const numbers = Array.from({ length: 300_000 }, (_, index) => `${index + 1}\n`).join("")
+      const numbers = Array.from({ length: 100_000 }, (_, index) => `${index + 1}\n`).join("")
       expect((await gateway.logOf(launch)).toString() === `began\n${numbers}end`).toBe(true)
     },
   )

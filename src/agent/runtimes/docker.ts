@@ -247,17 +247,20 @@ async function* payloads(stream: AsyncIterable<string | Buffer>): AsyncGenerator
   let left = 0
   for await (const chunk of stream) {
     buffer = Buffer.concat([buffer, chunk as Buffer])
-    while (buffer.byteLength > 0) {
+    // One piece for each chunk: the engine may send every line in a frame of its own.
+    const found: Buffer[] = []
+    while (left > 0 ? buffer.byteLength > 0 : buffer.byteLength >= 8) {
       if (left === 0) {
-        if (buffer.byteLength < 8) break
         left = buffer.readUInt32BE(4)
         buffer = buffer.subarray(8)
       }
       const payload = buffer.subarray(0, left)
       buffer = buffer.subarray(payload.byteLength)
       left -= payload.byteLength
-      if (payload.byteLength > 0) yield payload
+      found.push(payload)
     }
+    const piece = Buffer.concat(found)
+    if (piece.byteLength > 0) yield piece
   }
 }
 
