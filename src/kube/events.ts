@@ -75,6 +75,7 @@ export class EventRecorder {
   readonly #stopped = new AbortController()
   #writing: Promise<void> | undefined
   #dropped = 0
+  #count = 0
 
   constructor(options: EventRecorderOptions) {
     this.#options = options
@@ -151,9 +152,10 @@ export class EventRecorder {
   #eventOf(object: ApiObject, note: EventNote): KubeEvent {
     const { namespace, name, uid, resourceVersion } = object.metadata
     const { component, instance } = this.#options
-    const now = timestamp(this.#clock.now())
+    const time = this.#clock.now()
+    const now = timestamp(time)
     return {
-      metadata: { namespace: namespace ?? CLUSTER_SCOPED_NAMESPACE, name: eventName(name) },
+      metadata: { namespace: namespace ?? CLUSTER_SCOPED_NAMESPACE, name: eventName(name, time, this.#count++) },
       involvedObject: { apiVersion: object.apiVersion, kind: object.kind, namespace, name, uid, resourceVersion },
       type: note.type,
       reason: note.reason,
@@ -168,7 +170,11 @@ export class EventRecorder {
   }
 }
 
-/** A unique name that begins with the object's; names have at most 253 characters and end alphanumeric. */
-function eventName(objectName: string): string {
-  return `${objectName.slice(0, 230).replace(/[^a-z0-9]+$/, "")}.${randomBytes(8).toString("hex")}`
+/**
+ * A unique name that begins with the object's; names have at most 253 characters and end alphanumeric. Names sort by
+ * time: of events of one second, which is all that their timestamps tell, kubectl shows those first whose names are.
+ */
+function eventName(objectName: string, time: Date, number: number): string {
+  const order = time.getTime().toString(16).padStart(12, "0") + (number % 0x10000).toString(16).padStart(4, "0")
+  return `${objectName.slice(0, 220).replace(/[^a-z0-9]+$/, "")}.${order}${randomBytes(4).toString("hex")}`
 }
