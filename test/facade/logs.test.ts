@@ -159,7 +159,9 @@ describe("GET /1/jobs/{id|name}/logs", () => {
 
   it("answers HEAD of a follow at once", async () => {
     const { name } = await job()
-    expect((await call(`/1/jobs/${name}/logs?follow=true`, { method: "HEAD" })).status).toBe(200)
+    const headers = { "X-Request-Id": "head-of-a-follow" }
+    expect((await call(`/1/jobs/${name}/logs?follow=true`, { method: "HEAD", headers })).status).toBe(200)
+    await expect.poll(() => replica.logged()).toMatch(/"id":"head-of-a-follow".*"request completed"/)
   })
 
   it("lets followers go when the process ends", async () => {

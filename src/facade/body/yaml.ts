@@ -30,7 +30,7 @@ export function parseYaml(text: string, maxDepth: number): unknown {
     const events = parseEvents(text, { maxDepth })
     const faults = faultsOf(events, text)
     if (faults.length > 0) throw invalidRequest(faults, "The body")
-    return constructFromEvents(events, { source: text, schema: CORE_SCHEMA, maxAliases: 0 })[0]
+    return constructFromEvents(events, { source: text, schema: CORE_SCHEMA })[0]
   } catch (error) {
     if (!(error instanceof YAMLException)) throw error
     const place = error.mark === undefined ? "" : `line ${error.mark.line + 1}, column ${error.mark.column + 1}: `

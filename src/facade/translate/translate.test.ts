@@ -264,6 +264,16 @@ describe("generatedName", () => {
 })
 
 describe("jobOf", () => {
+  it("has gpu in its object form only, a model alone as one card (contract, GPU object)", () => {
+    const gpuOf = (gpu: NonNullable<JobSubmission["resources"]>["gpu"]) =>
+      jobOf({ image: "a", resources: { ...(gpu !== undefined && { gpu }) } }, identity).spec.resources?.gpu
+    expect(gpuOf("24Gi")).toEqual({ vram: "24Gi" })
+    expect(gpuOf({ model: "A100" })).toEqual({ model: "A100", count: 1 })
+    expect(gpuOf({ model: "A100", vram: "80Gi" })).toEqual({ model: "A100", vram: "80Gi" })
+    expect(gpuOf({ model: "A100", count: 2, vram: "80Gi" })).toEqual({ model: "A100", count: 2, vram: "80Gi" })
+    expect(gpuOf(undefined)).toBeUndefined()
+  })
+
   it("mirrors the labels that Kubernetes takes, and writes what the façade must find again", () => {
     const labels = { team: "a", "kubernetes.io/x": "no", "two words": "no" }
     const idempotency = { key: "k", requestHash: "h" }

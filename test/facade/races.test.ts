@@ -1,0 +1,120 @@
+import { beforeEach, describe, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
+import { CACHE_OPTIONS, JOBS } from "../../src/facade/caches.ts"
+import { CreationTimes } from "../../src/facade/created-at.ts"
+import { Jobs } from "../../src/facade/jobs.ts"
+import { Submitter, Turns } from "../../src/facade/submit.ts"
+import type { CallerClient } from "../../src/identity/principal.ts"
+import { IndexedStore } from "../../src/kube/store.ts"
+import { applyJob, jobsOf, setStatus, testWorld } from "./harness.ts"
+
+/** Races that real traffic rarely hits, with the moment in question held open. */
+const world = testWorld("facade-races")
+
+beforeEach(async () => {
+  for (const { metadata } of await jobsOf(world)) await world.client.delete(JOBS, metadata)
+})
+
+function cacheOf(jobs: StoredJob[]): IndexedStore<StoredJob> {
+  const store = new IndexedStore(CACHE_OPTIONS.jobs.indexes)
+  for (const job of jobs) store.put(job)
+  return store
+}
+
+/** The real client, with something happening after each read of a job. */
+function afterEachRead(happens: (read: number) => Promise<unknown>): CallerClient {
+  const { client } = world
+  let reads = 0
+  return {
+    get: async (resource, ref, options) => {
+      const object = await client.get(resource, ref, options)
+      await happens(++reads)
+      return object
+    },
+    list: (resource, options) => client.list(resource, options),
+    create: (resource, object, options) => client.create(resource, object, options),
+    patch: (resource, ref, patch, options) => client.patch(resource, ref, patch, options),
+    replace: (resource, object, options) => client.replace(resource, object, options),
+    delete: (resource, ref, options) => client.delete(resource, ref, options),
+  }
+}
+
+describe("cancel", () => {
+  it("does not mark a job that ended between the read and the patch", async () => {
+    const job = await applyJob(world, "ends")
+    const ends = afterEachRead(() => setStatus(world, "ends", { phase: "succeeded" }))
+    const jobs = new Jobs(ends, cacheOf([job]), world.namespace)
+    await expect(jobs.cancel("ends")).rejects.toMatchObject({ status: 409 })
+    expect((await jobsOf(world))[0]?.spec.cancelled ?? false).toBe(false)
+  })
+
+  it("goes on when the job changed but did not end, and gives up with 503 when that never stops", async () => {
+    const job = await applyJob(world, "restless")
+    const change = (read: number) => setStatus(world, "restless", { phase: "running", message: `change ${read}` })
+    const often = new Jobs(afterEachRead(change), cacheOf([job]), world.namespace)
+    await expect(often.cancel("restless")).rejects.toMatchObject({ status: 503 })
+    const twice = afterEachRead(async (read) => void (read < 3 && (await change(read))))
+    expect((await new Jobs(twice, cacheOf([job]), world.namespace).cancel("restless")).spec.cancelled).toBe(true)
+  })
+
+  it("does not touch another job that took the name meanwhile", async () => {
+    const job = await applyJob(world, "reused")
+    await world.client.delete(JOBS, job.metadata)
+    await applyJob(world, "reused")
+    const jobs = new Jobs(world.client, cacheOf([job]), world.namespace)
+    await expect(jobs.cancel("reused")).rejects.toMatchObject({ status: 404 })
+    expect((await jobsOf(world))[0]?.spec.cancelled ?? false).toBe(false)
+  })
+
+  it("answers when the cache shows it, so that the next list has it", async () => {
+    const job = await applyJob(world, "echoed")
+    const store = cacheOf([job])
+    let shown = false
+    const cancelling = new Jobs(world.client, store, world.namespace).cancel("echoed").then(() => shown)
+    await expect.poll(async () => (await jobsOf(world))[0]?.spec.cancelled).toBe(true)
+    const [cancelled] = await jobsOf(world)
+    store.put(cancelled as StoredJob)
+    shown = true
+    store.advance(cancelled?.metadata.resourceVersion ?? "0")
+    expect(await cancelling).toBe(true)
+  })
+
+  it("answers all the same when the watch is broken", async () => {
+    const job = await applyJob(world, "deaf")
+    const jobs = new Jobs(world.client, cacheOf([job]), world.namespace)
+    expect((await jobs.cancel("deaf")).spec.cancelled).toBe(true)
+  })
+})
+
+describe("one Idempotency-Key on two replicas at the same moment", () => {
+  /** A replica that believes that there are no jobs yet. */
+  function replica(): Submitter {
+    const store = cacheOf([])
+    store.advance(String(Number.MAX_SAFE_INTEGER))
+    const jobs = new Jobs(world.client, store, world.namespace)
+    const creationTimes = new CreationTimes(systemClock)
+    return new Submitter({ client: world.client, jobs, namespace: world.namespace, creationTimes, turns: new Turns() })
+  }
+
+  it.each([{ image: "a" }, { image: "a", namePrefix: "p" }, { image: "a", name: "n" }])(
+    "makes one job of %j",
+    async (body) => {
+      const first = await replica().submit(body, "key")
+      const second = await replica().submit(body, "key")
+      expect(second.metadata.uid).toBe(first.metadata.uid)
+      expect(await jobsOf(world)).toHaveLength(1)
+    },
+  )
+
+  it("refuses another body, and passes by a name that somebody else has", async () => {
+    const first = await replica().submit({ image: "a" }, "key")
+    await expect(replica().submit({ image: "b" }, "key")).rejects.toMatchObject({ status: 422 })
+    await world.client.delete(JOBS, first.metadata)
+    await applyJob(world, first.metadata.name)
+    const second = await replica().submit({ image: "a" }, "key")
+    const third = await replica().submit({ image: "a" }, "key")
+    expect(second.metadata.name).not.toBe(first.metadata.name)
+    expect(third.metadata.uid).toBe(second.metadata.uid)
+  })
+})
