@@ -45,6 +45,14 @@ describe("Spool", () => {
     )
   })
 
+  it("says nothing of what is not missing", async () => {
+    await using spool = await open(6)
+    await spool.append(Buffer.from("abc"))
+    await spool.append(Buffer.from("def"))
+    await spool.append(new Uint8Array())
+    expect(await contents(spool)).toBe("abcdef")
+  })
+
   it("puts a line of our own on a line of its own", async () => {
     await using spool = await open(1000)
     await spool.appendLine("one")
