@@ -97,5 +97,10 @@ const BATCH: Record<string, { script: string; spec?: Partial<JobSpec>; phase: Jo
   long: { script: "echo began; sleep 9", phase: "succeeded", runs: 1 },
   failing: { script: "echo began; exit 3", phase: "failed", runs: 1 },
   retried: { script: "echo began; exit 3", spec: { maxRetries: 1 }, phase: "failed", runs: 2 },
-  overdue: { script: "echo began; exec sleep 600", spec: { timeoutSeconds: 3 }, phase: "failed", runs: 1 },
+  overdue: {
+    script: "trap exit TERM; echo began; sleep 600 & wait",
+    spec: { timeoutSeconds: 3 },
+    phase: "failed",
+    runs: 1,
+  },
 }

@@ -1,0 +1,125 @@
+import { readFile } from "node:fs/promises"
+import { join } from "node:path"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { kubeconfigPath, kubectl } from "../control-plane.ts"
+import { containerRuntime } from "./container-runtime.ts"
+import { Installation } from "./installation.ts"
+
+const SAMPLES = join(import.meta.dirname, "..", "..", "manifests", "samples")
+
+let berth: Installation
+
+beforeAll(async () => {
+  const runtime = await containerRuntime()
+  berth = await Installation.create({ name: "kubectl", kubeconfig: kubeconfigPath(), runtime })
+  await berth.startOperator()
+})
+afterAll(() => berth?.close())
+
+function inProject(args: string[], input?: string): Promise<string> {
+  return kubectl([...args, "-n", berth.namespace], input)
+}
+
+/** A sample as it stands in its file, but for the image, which is the one that this engine has. */
+async function sample(name: string): Promise<string> {
+  const manifest = await readFile(join(SAMPLES, `${name}.yaml`), "utf8")
+  return manifest.replace(/^ {2}image: .*$/m, `  image: ${berth.runtime.image}`)
+}
+
+function jobManifest(name: string, script: string): string {
+  return JSON.stringify({
+    apiVersion: "berth.dev/v1alpha1",
+    kind: "Job",
+    metadata: { name },
+    spec: { image: berth.runtime.image, command: ["sh", "-c"], args: [script] },
+  })
+}
+
+/** Reason and message of each event, in the order in which `kubectl describe` shows them. */
+function eventsIn(description: string): [reason: string, message: string][] {
+  const [, table = ""] = description.split(/^Events:\n/m)
+  const rows = table.split("\n").slice(2)
+  return rows
+    .filter((row) => row.trim() !== "")
+    .map((row) => {
+      const [, reason = "", , , message = ""] = row.trim().split(/ {2,}/)
+      return [reason, message]
+    })
+}
+
+describe("a user of kubectl", { timeout: 200_000 }, () => {
+  it("applies a sample, waits for it, and is told its story", async () => {
+    expect(await inProject(["apply", "-f", "-"], await sample("hello"))).toBe("job.berth.dev/hello created\n")
+    await inProject(["wait", "--for=condition=Complete", "bj/hello", "--timeout=100s"])
+    await berth.allOver()
+
+    const [head = "", row = ""] = (await inProject(["get", "bj"])).split("\n")
+    expect(head.split(/ +/)).toEqual(["NAME", "PHASE", "REASON", "CLOUD", "TYPE", "USD/H", "COST", "AGE"])
+    expect(row).toMatch(/^hello +succeeded +Succeeded +local +local-1 +0\.02 +0\.000\d+ +\d+/)
+
+    const launch = berth.launchesOf("hello")[0]?.metadata.name
+    const events = eventsIn(await inProject(["describe", "bj", "hello"]))
+    expect(events).toEqual([
+      ["Placed", expect.stringMatching(/^launch 1: local local-1 in local \(.*\$0\.02\/h\): cheapest of 4 placements/)],
+      ["Booting", `VM ${launch} was created`],
+      ["Started", `the container runs on ${launch}`],
+      ["Succeeded", expect.stringMatching(/exit code 0/)],
+      ["VMTerminated", expect.stringMatching(/is gone; the job cost \$0\.000\d+/)],
+    ])
+    expect(await berth.log("hello")).toBe([1, 2, 3].map((n) => `Ahoy from a berth, for the ${n}. time\n`).join(""))
+  })
+
+  it("waits for a job's failure by its phase", async () => {
+    await inProject(["apply", "-f", "-"], jobManifest("failing", "echo no; exit 3"))
+    await inProject(["wait", "--for=jsonpath={.status.phase}=failed", "bj/failing", "--timeout=100s"])
+    const columns = "jsonpath={.status.reason} {.status.exitCode}"
+    expect(await inProject(["get", "bj", "failing", "-o", columns])).toBe("ContainerFailed 3")
+    await inProject(["wait", "--for=condition=Failed", "bj/failing", "--timeout=100s"])
+  })
+
+  it("cancels a running job by a patch", async () => {
+    await inProject(["apply", "-f", "-"], jobManifest("cancelled", "trap exit TERM; echo began; sleep 600 & wait"))
+    await inProject(["wait", "--for=condition=Started", "bj/cancelled", "--timeout=100s"])
+    await inProject(["patch", "bj", "cancelled", "--type=merge", "-p", '{"spec":{"cancelled":true}}'])
+    await inProject(["wait", "--for=jsonpath={.status.phase}=cancelled", "bj/cancelled", "--timeout=100s"])
+    await berth.allOver()
+    expect(await berth.runningOn()).toEqual([])
+  })
+
+  it("deletes a running job, whose VM is gone before the object is", async () => {
+    // It takes its time to end: an object that did not wait for it would be gone long before.
+    const script = "trap 'sleep 2; exit 0' TERM; echo began; sleep 600 & wait"
+    await inProject(["apply", "-f", "-"], jobManifest("deleted", script))
+    await inProject(["wait", "--for=condition=Started", "bj/deleted", "--timeout=100s"])
+    const launches = berth.launchesOf("deleted").map(({ metadata }) => metadata.name)
+    const container = await berth.runningOn(launches)
+    expect(container.length).toBeGreaterThan(1)
+
+    const deleting = inProject(["delete", "bj", "deleted", "--timeout=100s"])
+    const key = { namespace: berth.namespace, name: "deleted" }
+    await berth.untilJobs("deleted gone", () => berth.jobs.store.get(key) === undefined)
+    expect(await berth.runningOn(launches)).toEqual([])
+    await deleting
+    await berth.untilLaunches("launch over", () =>
+      berth.launchesOf("deleted").every(({ status }) => status?.phase === "terminated"),
+    )
+    expect(berth.launchesOf("deleted").map(({ metadata }) => metadata.name)).toEqual(launches)
+  })
+
+  it.each([
+    ["an unknown field", /unknown field "spec\.comand"/, { comand: ["true"] }],
+    ["a wrong type", /spec\.maxRetries.*must be of type integer/s, { maxRetries: "two" }],
+    ["a bad quantity", /spec\.resources\.memory/, { resources: { memory: "24GB" } }],
+  ])("is refused %s, and nothing is made", async (_, message, wrong) => {
+    const job = JSON.parse(jobManifest("refused", "true")) as { spec: object }
+    const manifest = JSON.stringify({ ...job, spec: { ...job.spec, ...wrong } })
+    await expect(inProject(["apply", "-f", "-"], manifest)).rejects.toThrow(message)
+    await expect(inProject(["get", "bj", "refused"])).rejects.toThrow(/NotFound/)
+  })
+
+  it("is refused a change of what is immutable, and a bad name", async () => {
+    const changed = jobManifest("failing", "exit 0")
+    await expect(inProject(["apply", "-f", "-"], changed)).rejects.toThrow(/spec\.args.*immutable|immutable.*args/s)
+    await expect(inProject(["apply", "-f", "-"], jobManifest("Not_a_name", "true"))).rejects.toThrow(/metadata\.name/)
+  })
+})

@@ -1,0 +1,76 @@
+import { readdir, readFile } from "node:fs/promises"
+import { join } from "node:path"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { kubeconfigPath, kubectl } from "../control-plane.ts"
+import { containerRuntime } from "./container-runtime.ts"
+import { Installation } from "./installation.ts"
+
+const SECRET = "correct-horse-battery-staple"
+const KINDS = ["jobs.berth.dev", "launches.berth.dev", "apikeys.berth.dev", "projects.berth.dev", "events", "leases"]
+
+let berth: Installation
+
+beforeAll(async () => {
+  const runtime = await containerRuntime()
+  berth = await Installation.create({ name: "secrets", kubeconfig: kubeconfigPath(), runtime })
+  await berth.startOperator()
+})
+afterAll(() => berth?.close())
+
+/** Every file below a folder, with what stands in it. */
+async function filesBelow(folder: string): Promise<[path: string, content: string][]> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true })
+  const paths = entries.filter((entry) => entry.isFile()).map(({ parentPath, name }) => join(parentPath, name))
+  return await Promise.all(
+    // What is a draft at one moment may be renamed at the next.
+    paths.map(async (path): Promise<[string, string]> => [path, await readFile(path, "utf8").catch(() => "")]),
+  )
+}
+
+/** All that this installation writes and shows, the container's own environment apart. */
+async function everythingWritten(): Promise<Map<string, string>> {
+  const written = new Map<string, string>()
+  for (const { name, output } of berth.programs) written.set(`output of the ${name}`, output)
+  for (const namespace of [berth.namespace, berth.systemNamespace]) {
+    const objects = await kubectl(["get", KINDS.join(","), "-n", namespace, "-o", "yaml", "--show-managed-fields"])
+    written.set(`objects in ${namespace}`, objects)
+  }
+  written.set("description", await kubectl(["describe", "bj", "-n", berth.namespace]))
+  for (const [path, content] of await filesBelow(berth.folder)) written.set(path, content)
+  return written
+}
+
+describe("secrets", { timeout: 200_000 }, () => {
+  it("reach the container, and stand in no object, event, log or file", async () => {
+    const secret = ["create", "secret", "generic", "door", "--type=berth.dev/env", `--from-literal=code=${SECRET}`]
+    await kubectl([...secret, "-n", berth.namespace])
+    const script = `trap exit TERM; [ "$CODE" = ${SECRET.slice(0, 12)}"$REST" ] && echo match; sleep 600 & wait`
+    const body = {
+      name: "confidant",
+      image: berth.runtime.image,
+      command: ["sh", "-c"],
+      args: [script],
+      env: { REST: SECRET.slice(12) },
+      secretEnv: { CODE: { secret: "door", key: "code" } },
+    }
+    const headers = { "Content-Type": "application/json" }
+    const created = await berth.fetch("/jobs", { method: "POST", headers, body: JSON.stringify(body) })
+    expect(created.status).toBe(201)
+    await berth.untilJobs("started", () => berth.job("confidant").status?.startTime !== undefined)
+    await expect.poll(() => berth.log("confidant"), { timeout: 60_000 }).toBe("match\n")
+    const whileRunning = await everythingWritten()
+    expect((await berth.fetch("/jobs/confidant/cancel", { method: "POST" })).status).toBe(200)
+    await berth.allOver()
+
+    const written = [...whileRunning, ...(await everythingWritten())]
+    const secrets = [SECRET, berth.apiKey]
+    const forms = secrets.flatMap((text) => [text, Buffer.from(text).toString("base64")])
+    const found = written.filter(([, text]) => forms.some((form) => text.includes(form))).map(([where]) => where)
+    expect(found).toEqual([])
+    // What was searched is what was meant to be.
+    const [launch] = await berth.vms()
+    expect(whileRunning.get(join(berth.vmsDir, `${launch}`, "disk", "user-data.json"))).toContain(berth.url)
+    expect(whileRunning.get("description")).toContain("confidant")
+    expect(whileRunning.get("output of the facade")).toContain("/1/jobs")
+  })
+})

@@ -1,0 +1,109 @@
+import { execFile } from "node:child_process"
+import { mkdtemp, readFile, rm, stat } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { dirname, join } from "node:path"
+import { promisify } from "node:util"
+import { afterAll, beforeAll, describe, inject, it } from "vitest"
+import { Program } from "./program.ts"
+import { processesNaming } from "./traces.ts"
+
+const run = promisify(execFile)
+const ROOT = join(import.meta.dirname, "..", "..")
+
+let folder: string
+const programs: Program[] = []
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "berth-stack-"))
+})
+afterAll(async () => {
+  await Promise.all(programs.filter(({ running }) => running).map((program) => program.stop()))
+  await rm(folder, { recursive: true, force: true, maxRetries: 3 })
+})
+
+/** Starts a command of berth that brings everything, as a user would, but for where its programs and data are. */
+function start(command: "demo" | "serve", dataDir: string, more: string[] = []): Program {
+  const assetsDir = dirname(inject("controlPlaneBinaries").etcd)
+  const options = ["--data-dir", dataDir, "--runtime", "process", "--assets-dir", assetsDir, ...more]
+  const program = new Program(command, [join(ROOT, "src", "main.ts"), command, ...options])
+  programs.push(program)
+  return program
+}
+
+/** Runs a shell script in an environment that the stack's own file has filled. */
+async function inShell(environmentFile: string, script: string): Promise<string> {
+  const setup = `set -eu; . "$1"; kubectl() { env "$KUBECTL" "$@"; }; api() { node -e "$CALL" "$@"; }`
+  const env = { PATH: `${dirname(process.execPath)}:${process.env["PATH"]}`, KUBECTL: inject("kubectlPath"), CALL }
+  const { stdout } = await run("sh", ["-c", `${setup}\n${script}`, "sh", environmentFile], { env, cwd: ROOT })
+  return stdout
+}
+
+const SUBMITTED_LOG = "200 this job came by REST, from curl\nand is done\n"
+
+/** A small curl, which not every machine has: METHOD PATH [FILE of YAML]. */
+const CALL = `
+const [method, path, file] = process.argv.slice(1)
+const headers = { "X-Service-Api-Key": process.env.BERTH_API_KEY, "Content-Type": "application/yaml" }
+const body = file && require("node:fs").readFileSync(file)
+fetch(process.env.BERTH_URL + path, { method, headers, body })
+  .then(async (answer) => console.log(answer.status, (await answer.text()).trimEnd()))`
+
+describe("everything on one machine", { timeout: 300_000, concurrent: true }, () => {
+  it("demo: plain lines that tell each job's end, exit code 0, and nothing left", async ({ expect }) => {
+    const dataDir = join(folder, "demo")
+    const demo = start("demo", dataDir)
+    const ending = await demo.ended
+    expect(ending, demo.output).toEqual({ code: 0, signal: null })
+    expect(demo.output).not.toContain("\u001b")
+    for (const end of [
+      "hello: succeeded, as it should",
+      "primes: succeeded, as it should",
+      "retries: failed, as it should",
+      "timeout: failed, as it should",
+      "cancelled: cancelled, as it should",
+      "submitted: succeeded, as it should",
+      "6 of 6 jobs ended as they should",
+    ]) {
+      expect(demo.output).toContain(end)
+    }
+    expect(await processesNaming(dataDir)).toEqual([])
+  })
+
+  it("serve: usable by its env file, ends by Ctrl-C, and goes on where it was", async ({ expect }) => {
+    const dataDir = join(folder, "serve")
+    const env = join(dataDir, "env")
+    const first = start("serve", dataDir, ["--port", "0"])
+    try {
+      await first.printed(/Berth is up at/, 120)
+      expect((await stat(env)).mode & 0o777).toBe(0o600)
+      expect(await inShell(env, "kubectl apply -f manifests/samples/hello.yaml")).toBe("job.berth.dev/hello created\n")
+      const submitted = await inShell(env, "api POST /1/jobs manifests/samples/rest/submit.yaml")
+      expect(submitted).toMatch(/^201 .*"name":"submitted"/)
+      await inShell(env, "kubectl wait --for=condition=Complete bj/hello bj/submitted --timeout=100s")
+      expect(await inShell(env, "api GET /1/jobs/submitted")).toMatch(/^200 .*"status":"succeeded"/)
+      const log = await inShell(env, "api GET /1/jobs/submitted/logs")
+      expect(log).toBe(SUBMITTED_LOG)
+      await inShell(env, "kubectl apply -f manifests/samples/cancelled.yaml")
+      await inShell(env, "kubectl wait --for=condition=Started bj/cancelled --timeout=100s")
+      expect(await inShell(env, "api POST /1/jobs/cancelled/cancel")).toMatch(/^200 .*"status":"cancelled"/)
+    } finally {
+      await first.stop("SIGINT")
+    }
+    expect(await first.ended, first.output).toEqual({ code: 0, signal: null })
+    expect(await processesNaming(dataDir)).toEqual([])
+
+    const [, key] = /^BERTH_API_KEY=(\S+)$/m.exec(await readFile(env, "utf8")) ?? []
+    const second = start("serve", dataDir, ["--port", "0"])
+    try {
+      await second.printed(/Berth is up at/, 120)
+      expect(await readFile(env, "utf8")).toContain(`BERTH_API_KEY=${key}\n`)
+      const kept = await inShell(env, "api GET /1/jobs")
+      for (const job of ["hello", "submitted", "cancelled"]) expect(kept).toContain(`"name":"${job}"`)
+      expect(await inShell(env, "api GET /1/jobs/submitted/logs")).toBe(SUBMITTED_LOG)
+    } finally {
+      await second.stop("SIGINT")
+    }
+    expect(await second.ended, second.output).toEqual({ code: 0, signal: null })
+    expect(await processesNaming(dataDir)).toEqual([])
+  })
+})
