@@ -40,7 +40,7 @@ export interface Membrane {
   client: KubeClient
   clouds: Clouds
   /** Throws once the operator is dead. */
-  fence(): void
+  fence: () => void
 }
 
 export interface OperatorOptions {
@@ -48,6 +48,8 @@ export interface OperatorOptions {
   settings?: Partial<JobSettings>
   caps?: SpendCaps
   payers?: () => { cloud: string }[]
+  /** Both controllers'. Default 0.2. */
+  settleSeconds?: number
 }
 
 /** An operator that runs in this process. */
@@ -64,6 +66,7 @@ export class Stage {
   readonly installation = this.namespace
   readonly client: KubeClient
   readonly #operators = new Set<Operator>()
+  #closed = false
   /** How far the clock was ahead when a Launch was first seen, seconds: the API server's clock is not put forward. */
   readonly #aheadAt = new Map<string, number>()
 
@@ -76,8 +79,10 @@ export class Stage {
     return this
   }
 
-  /** Ends what runs; the namespace goes in the background. */
+  /** Ends what runs; the namespace goes in the background. Again: nothing. */
   async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
     for (const operator of this.#operators) await operator.stop()
     for (const job of (await this.client.list(JOBS, { namespace: this.namespace })).items)
       await this.#release(job, JOBS)
@@ -110,7 +115,7 @@ export class Stage {
       logger: quiet,
       transform: (launch) => this.#shifted(launch),
     })
-    const caps = options.caps
+    const { caps, settleSeconds = 0.2 } = options
     const shared = { client, jobs, launches, fence, clock, recorder, logger: quiet, ...(caps && { caps: () => caps }) }
     const launchControl = createLaunchController({
       ...shared,
@@ -119,7 +124,7 @@ export class Stage {
       clouds,
       userData: (launch) => JSON.stringify({ launch: launch.metadata.name, url: launch.spec.gatewayUrl }),
       observeSeconds: 0.05,
-      settings: { settleSeconds: 0.2 },
+      settings: { settleSeconds },
       sweep: { intervalSeconds: 3600, accounts: () => [{ cloud: "sim", region: "here" }] },
     })
     const jobController = createJobController({
@@ -127,7 +132,7 @@ export class Stage {
       installation: { id: this.installation, systemNamespace: namespace, gatewayUrl: "https://gateway.test" },
       offers: fixedOffers(OFFERS),
       payers: { of: options.payers ?? (() => [{ cloud: "sim" }]) },
-      settings: { settleSeconds: 0.2, ...options.settings },
+      settings: { settleSeconds, ...options.settings },
     })
     const manager = new Manager({
       reflectors: [jobs, launches],
@@ -234,8 +239,8 @@ export class Stage {
     return this.report(launchName, () => ({ finish: { reason, exitCode, time: timestamp(this.clock.now()) } }))
   }
 
-  /** One step of the agents on all VMs that are up: register, start, succeed. */
-  async agentsStep(): Promise<void> {
+  /** One step of the agents on all VMs that are up: register, start and, if they shall, succeed. */
+  async agentsStep(until: "succeed" | "run" = "succeed"): Promise<void> {
     for (const { launch } of this.cloud.alive) {
       const found = await this.client.get(LAUNCHES, { namespace: this.namespace, name: launch }).catch(ignoreNotFound)
       const agent = found?.status?.agent
@@ -243,7 +248,7 @@ export class Stage {
       if (found === undefined || isOver(found) || found.spec.ended === true) this.#powerOff(launch)
       else if (agent === undefined) await this.register(launch)
       else if (agent.startTime === undefined) await this.start(launch)
-      else if (agent.finish === undefined) await this.finish(launch, "Succeeded")
+      else if (agent.finish === undefined && until === "succeed") await this.finish(launch, "Succeeded")
     }
   }
 

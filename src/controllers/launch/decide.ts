@@ -212,7 +212,7 @@ function ending(
   const askedAgo = observed.terminateAskedSecondsAgo
   const isNewLoss = next.loss !== undefined && launch.status?.loss === undefined
   // Usually the VM is gone when this Launch is looked at next: then the write in between is saved.
-  const lingers = askedAgo !== undefined || launch.status?.phase === "terminating"
+  const lingers = (askedAgo ?? 0) >= settings.settleSeconds || launch.status?.phase === "terminating"
   const vmId = next.vm?.id
   const ask = vmId !== undefined && (askedAgo === undefined || askedAgo >= settings.terminateRetrySeconds)
   const status: OwnStatus = { ...next, phase: "terminating", message: cutTo(message, 1024) }
@@ -220,7 +220,7 @@ function ending(
     ...((lingers || isNewLoss) && changed(launch, status)),
     actions: ask ? [{ do: "terminate", vmId }] : [],
     events: isNewLoss ? [{ type: "Warning", reason: next.loss?.reason ?? "VMLost", message }] : [],
-    requeueAfter: askedAgo === undefined ? settings.settleSeconds : settings.terminateRetrySeconds,
+    requeueAfter: lingers ? settings.terminateRetrySeconds : settings.settleSeconds,
   }
 }
 
