@@ -29,6 +29,31 @@ export function newestFirst(a: StoredJob, b: StoredJob): number {
   return sortKeyOf(a) > sortKeyOf(b) ? -1 : 1
 }
 
+/** The `count` newest, newest first: without sorting all, as a page is usually far smaller than a project. */
+export function newest(jobs: readonly StoredJob[], count: number): StoredJob[] {
+  if (count > jobs.length / 4) return jobs.toSorted(newestFirst).slice(0, count)
+  const found: StoredJob[] = []
+  for (const job of jobs) {
+    const last = found.at(-1)
+    if (found.length === count && (last === undefined || newestFirst(last, job) < 0)) continue
+    if (found.length === count) found.pop()
+    found.splice(placeOf(job, found), 0, job)
+  }
+  return found
+}
+
+/** Where a job belongs among those that are sorted already. */
+function placeOf(job: StoredJob, sorted: readonly StoredJob[]): number {
+  let low = 0
+  let high = sorted.length
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if (newestFirst(sorted[middle] as StoredJob, job) < 0) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
 function sortKeyOf(job: StoredJob): string {
   const known = sortKeys.get(job)
   if (known !== undefined) return known

@@ -4,7 +4,7 @@ import type { CallerClient } from "../identity/principal.ts"
 import { isConflict, isNotFound } from "../kube/errors.ts"
 import type { Store } from "../kube/store.ts"
 import { inNamespace, JOBS, JobIndex } from "./caches.ts"
-import { newestFirst } from "./created-at.ts"
+import { newest } from "./created-at.ts"
 import { notFound, Problem, unavailable } from "./problem.ts"
 import type { Page } from "./query.ts"
 import { statusOf } from "./translate/record.ts"
@@ -41,8 +41,7 @@ export class Jobs {
   /** A page of the jobs that pass the filter, newest first, and how many there are. */
   list(filter: JobFilter, { limit, offset }: Page): { jobs: StoredJob[]; total: number } {
     const jobs = this.#candidates(filter).filter((job) => passes(job, filter))
-    jobs.sort(newestFirst)
-    return { jobs: jobs.slice(offset, offset + limit), total: jobs.length }
+    return { jobs: newest(jobs, offset + limit).slice(offset), total: jobs.length }
   }
 
   /** The jobs that the most selective index of the filter gives. */

@@ -1,11 +1,11 @@
 import { type Clock, secondsBetween } from "../apis/clock.ts"
 import { isTerminal, type StoredJob } from "../apis/job.ts"
+import { FINISH_REASONS } from "../apis/launch.ts"
 import type { Store } from "../kube/store.ts"
 import type { JobRef, LogStore } from "../logs/store.ts"
 
 /**
- * After its end a job's VM may still send the rest of its log, until it is gone; a follower waits at most this long.
- * Agents send what they have before they report the end, so this is for the last words of a VM that was stopped.
+ * A VM that was stopped may still send its last words until it is gone; a follower waits at most this long for them.
  */
 const LAST_WORDS_SECONDS = 30
 
@@ -58,14 +58,17 @@ export class LogStreams {
     }
   }
 
-  /** Resolves when the job has ended and nothing more can come of its log, or when it was deleted. */
+  /** Resolves when the job has ended and its log is complete, or when it was deleted. */
   async #untilComplete({ metadata }: StoredJob, signal: AbortSignal): Promise<void> {
     const { store } = this.#options
     const current = (): StoredJob | undefined => store.getByUid(metadata.uid)
     // The cache may not have the job yet; only after that its absence says that it was deleted.
     await store.waitUntil(() => store.reached(metadata.resourceVersion), signal)
     await store.waitUntil(() => hasEnded(current()), signal)
-    await Promise.race([store.waitUntil(() => isVmGone(current()), signal), this.#lastWordsTime(current(), signal)])
+    await Promise.race([
+      store.waitUntil(() => isLogComplete(current()), signal),
+      this.#lastWordsTime(current(), signal),
+    ])
   }
 
   #lastWordsTime(job: StoredJob | undefined, signal: AbortSignal): Promise<void> {
@@ -97,7 +100,9 @@ function hasEnded(job: StoredJob | undefined): boolean {
   return job === undefined || isTerminal(job.status?.phase)
 }
 
-function isVmGone(job: StoredJob | undefined): boolean {
-  const state = job?.status?.vm?.state ?? "nonassigned"
-  return state === "nonassigned" || state === "terminated"
+/** An agent that tells the end has sent its log before; otherwise more may come for as long as there is a VM. */
+function isLogComplete(job: StoredJob | undefined): boolean {
+  const { reason, vm } = job?.status ?? {}
+  if (FINISH_REASONS.some((finish) => finish === reason)) return true
+  return vm === undefined || vm.state === "nonassigned" || vm.state === "terminated"
 }

@@ -107,6 +107,13 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     expect(await (await call(`/1/jobs/${name}/logs?follow=true`)).text()).toBe("all\n")
   })
 
+  it("does not wait for the VM to go when its agent has told the end, which it does after the last of the log", async () => {
+    const { name, write, set } = await job()
+    await write("all\n")
+    await set({ phase: "failed", reason: "ContainerFailed", completionTime, vm: { state: "terminating" } })
+    expect(await (await call(`/1/jobs/${name}/logs?follow=true`)).text()).toBe("all\n")
+  })
+
   it("does not wait for ever for the last words of a VM that is slow to go", async () => {
     const { name, write, set } = await job()
     await write("all\n")
