@@ -63,6 +63,9 @@ export const ANNOTATIONS = {
   adopt: `${GROUP}/adopt-by-project`,
 } as const
 
+/** Owner of what the gateway writes in managedFields: an agent's heartbeat is no update of anything a user wrote. */
+export const GATEWAY_FIELD_MANAGER = "berth-gateway"
+
 /** Label keys under these domains (and their subdomains) belong to tools and are never mirrored from users' labels. */
 export const RESERVED_LABEL_DOMAINS = ["kubernetes.io", "k8s.io", "helm.sh", "argoproj.io", "fluxcd.io", GROUP] as const
 

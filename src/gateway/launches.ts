@@ -1,4 +1,5 @@
 import { type AgentStatus, LAUNCH, type StoredLaunch } from "../apis/launch.ts"
+import { GATEWAY_FIELD_MANAGER } from "../apis/meta.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { isNotFound } from "../kube/errors.ts"
 import { type Resource, resourceOf } from "../kube/resource.ts"
@@ -16,9 +17,6 @@ export interface Launches {
    */
   patchAgentStatus(launch: StoredLaunch, agent: AgentStatus): Promise<StoredLaunch>
 }
-
-/** Owner of `status.agent` in managedFields. */
-export const GATEWAY_FIELD_MANAGER = "berth-gateway"
 
 const LAUNCHES: Resource<StoredLaunch> = resourceOf<StoredLaunch>(LAUNCH)
 

@@ -1,7 +1,7 @@
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { JOB, type JobStatus, type StoredJob } from "../../apis/job.ts"
-import { ANNOTATIONS } from "../../apis/meta.ts"
+import { ANNOTATIONS, GATEWAY_FIELD_MANAGER } from "../../apis/meta.ts"
 import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
 import { errorFromAnswer } from "../../kube/errors.ts"
 import { JobRecordSchema, type JobSubmission, JobSubmissionSchema } from "../schemas/job.ts"
@@ -11,7 +11,7 @@ import { withoutNulls } from "./nulls.ts"
 import { recordOf, statusOf } from "./record.ts"
 import { faultsOfRefusal } from "./refusal.ts"
 import { checkSubmission, UUID } from "./submission.ts"
-import { AGENT_FIELD_MANAGER, keepUpdateTime, updateTimeOf } from "./update-time.ts"
+import { keepUpdateTime, updateTimeOf } from "./update-time.ts"
 
 const context = {
   projectId: "p",
@@ -329,7 +329,7 @@ describe("the time of the last update", () => {
   const managedFields = [
     { manager: "a", time: "2026-01-01T00:00:01Z" },
     { manager: "b", time: "2026-01-01T00:00:03Z" },
-    { manager: AGENT_FIELD_MANAGER, time: "2026-01-01T00:00:09Z" },
+    { manager: GATEWAY_FIELD_MANAGER, time: "2026-01-01T00:00:09Z" },
     { manager: "c" },
   ]
 

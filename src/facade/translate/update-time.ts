@@ -1,8 +1,5 @@
-import type { ObjectMeta } from "../../apis/meta.ts"
+import { GATEWAY_FIELD_MANAGER, type ObjectMeta } from "../../apis/meta.ts"
 import type { ManagedFields, ServerMeta } from "../../kube/resource.ts"
-
-/** Owner of what agents report; their heartbeats are no updates of the job. */
-export const AGENT_FIELD_MANAGER = "berth-gateway"
 
 const UPDATED_AT = Symbol("newest time of an object's managedFields")
 
@@ -28,7 +25,7 @@ export function updateTimeOf(object: { metadata: ObjectMeta }): string | undefin
 /** The API server writes these times in one format, whose order is that of its letters. */
 function newestUpdate(managedFields: readonly ManagedFields[] | undefined): string | undefined {
   return managedFields
-    ?.filter(({ manager }) => manager !== AGENT_FIELD_MANAGER)
+    ?.filter(({ manager }) => manager !== GATEWAY_FIELD_MANAGER)
     .flatMap(({ time }) => time ?? [])
     .toSorted()
     .at(-1)
