@@ -83,6 +83,8 @@ class World {
     const job = this.job
     if (job === undefined) return undefined
     if (action.do === "createLaunch") {
+      // The Job is read live before.
+      if (job.metadata.resourceVersion !== version) return undefined
       if (this.launches.some(({ metadata }) => metadata.name === action.launch.metadata.name)) return undefined
       expect(this.launches.filter((launch) => !isOver(launch))).toEqual([])
       const metadata = {

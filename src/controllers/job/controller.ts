@@ -23,6 +23,9 @@ import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 export type { JobControllerOptions, Payers } from "./dependencies.ts"
 
+/** What was decided from a late cache is decided again; its next change comes first, as a rule. */
+const AGAIN_SECONDS = 0.2
+
 /** Makes the controller that owns a Job's whole life, its deletion included. */
 export function createJobController(options: JobControllerOptions): Controller {
   const reconciler = new JobReconciler(options)
@@ -80,7 +83,7 @@ class JobReconciler {
       for (let action = left[0]; action !== undefined; action = left[0]) {
         context.signal.throwIfAborted()
         const next = await this.#act(current, action, context)
-        if (next === undefined) return { requeueAfter: 0 }
+        if (next === undefined) return { requeueAfter: AGAIN_SECONDS }
         current = next
         left.shift()
       }
@@ -99,7 +102,7 @@ class JobReconciler {
       case "adopt":
         return adopt(job, action.labels, options, context)
       case "createLaunch": {
-        const isNew = await createLaunch(action.launch, { options, ledger: this.#ledger, context })
+        const isNew = await createLaunch(job, action.launch, { options, ledger: this.#ledger, context })
         return isNew ? job : undefined
       }
       case "writeStatus":

@@ -198,7 +198,8 @@ function costOf(job: StoredJob, placement: Placement | undefined, phase: JobPhas
   const spent = inputs.launches.reduce((total, launch) => total + (launch.status?.costUsd ?? 0), 0)
   const cost = compact({
     estimatedUsd,
-    actualUsd: before?.actualUsd ?? (isFinal ? roundUsd(spent) : undefined),
+    // Records of Launches are deleted in time: what was once counted stays counted.
+    actualUsd: isFinal ? Math.max(before?.actualUsd ?? 0, roundUsd(spent)) : before?.actualUsd,
   })
   return Object.keys(cost).length === 0 ? undefined : cost
 }

@@ -1,8 +1,9 @@
+import type { StoredJob } from "../../../apis/job.ts"
 import { LAUNCH, type Launch, type StoredLaunch } from "../../../apis/launch.ts"
-import { isAlreadyExists, KubeError } from "../../../kube/errors.ts"
+import { isAlreadyExists, isNotFound, KubeError } from "../../../kube/errors.ts"
 import { resourceOf } from "../../../kube/resource.ts"
 import type { ReconcileContext } from "../../../runtime/controller.ts"
-import { FIELD_MANAGER, type JobControllerOptions } from "../dependencies.ts"
+import { FIELD_MANAGER, JOBS, type JobControllerOptions } from "../dependencies.ts"
 import type { LaunchLedger } from "../ledger.ts"
 
 const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
@@ -10,13 +11,19 @@ const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 /**
  * Creates the Launch, the atomic intent. The name makes a second one of that number impossible: where there is one, an
  * earlier attempt of ours (or of an earlier leader) made it, and it is what counts.
- * @returns whether it was made now; false: decide again, from the one that is there
+ * The Job is read live before, so that a late cache (a new leader's) never buys a VM for a job that has been cancelled.
+ * @returns whether it was made now; false: decide again, from what is there
  * @throws Error when the one that is there is another job's
  */
 export async function createLaunch(
+  job: StoredJob,
   launch: Launch,
   { options, ledger, context }: { options: JobControllerOptions; ledger: LaunchLedger; context: ReconcileContext },
 ): Promise<boolean> {
+  if (!(await isCurrent(job, options))) {
+    ledger.release(launch)
+    return false
+  }
   try {
     options.fence()
     const written = await options.client.create(LAUNCHES, launch as StoredLaunch, { fieldManager: FIELD_MANAGER })
@@ -36,4 +43,16 @@ export async function createLaunch(
   }
   context.wrote(options.launches.store, found)
   return false
+}
+
+/** Whether the Job is still the version that was decided on. */
+async function isCurrent({ metadata }: StoredJob, { client }: JobControllerOptions): Promise<boolean> {
+  const { namespace, name, uid, resourceVersion } = metadata
+  try {
+    const live = await client.get(JOBS, { namespace, name })
+    return live.metadata.uid === uid && live.metadata.resourceVersion === resourceVersion
+  } catch (error) {
+    if (isNotFound(error)) return false
+    throw error
+  }
 }
