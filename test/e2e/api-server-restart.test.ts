@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { ControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { processRuntime } from "./container-runtime.ts"
-import { Installation } from "./installation.ts"
+import { gate, Installation } from "./installation.ts"
 
 let controlPlane: ControlPlane
 let berth: Installation
@@ -21,10 +21,11 @@ afterAll(async () => {
 describe("a restart of the API server", { timeout: 200_000 }, () => {
   it("is got through by operator, façade and agents: every job ends after one run", async () => {
     await berth.submit("short", "echo began; sleep 1; echo done")
-    await berth.submit("long", "echo began; sleep 12; echo done")
+    await berth.submit("long", gate("echo began", "echo done"))
     const started = (job: string) => berth.job(job).status?.startTime !== undefined
     await berth.untilJobs("jobs started", () => ["short", "long"].every(started))
     await controlPlane.restartApiServer()
+    await berth.openGate(berth.launchesOf("long")[0]?.metadata.name ?? "")
     await berth.submit("after", "echo began; echo done")
 
     await berth.reached("succeeded", "short", "long", "after")

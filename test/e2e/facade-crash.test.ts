@@ -4,11 +4,13 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { containerRuntime } from "./container-runtime.ts"
-import { Installation } from "./installation.ts"
+import { gate, Installation } from "./installation.ts"
 
-const LINES = 80
-const SCRIPT = `for i in $(seq 1 ${LINES}); do echo line $i; sleep 0.1; done`
-const WHOLE_LOG = Array.from({ length: LINES }, (_, i) => `line ${i + 1}\n`).join("")
+const SCRIPT = gate(
+  "for i in $(seq 1 40); do echo line $i; sleep 0.1; done",
+  "for i in $(seq 41 2000); do echo line $i; done",
+)
+const WHOLE_LOG = Array.from({ length: 2000 }, (_, i) => `line ${i + 1}\n`).join("")
 
 let berth: Installation
 
@@ -42,8 +44,9 @@ describe("SIGKILL of the façade", { timeout: 200_000 }, () => {
     await first?.kill()
 
     const second = await berth.startFacade()
-    expect(WHOLE_LOG.startsWith(await follow("talker", "line 20\n"))).toBe(true)
+    expect(WHOLE_LOG.startsWith(await follow("talker", "line 40\n"))).toBe(true)
     await second.kill()
+    await berth.openGate(launch)
     await eventually(async () => {
       expect(await readFile(join(berth.vmsDir, launch, "agent.log"), "utf8")).toMatch(/the run has ended/)
     }, 60)

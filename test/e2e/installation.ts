@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto"
-import { access, mkdtemp, readdir, rm } from "node:fs/promises"
+import { access, mkdtemp, readdir, readFile, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { API_KEY, type ApiKey } from "../../src/apis/apikey.ts"
@@ -24,7 +24,7 @@ import type { ContainerRuntime } from "./container-runtime.ts"
 import type { FacadeConfig } from "./processes/facade.ts"
 import type { OperatorConfig } from "./processes/operator.ts"
 import { Program } from "./program.ts"
-import { launchesWithContainer, processesNaming } from "./traces.ts"
+import { launchesWithContainer, processesNaming, signalContainer } from "./traces.ts"
 
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
@@ -49,6 +49,11 @@ export interface InstallationOptions {
   name: string
   kubeconfig: string
   runtime: ContainerRuntime
+}
+
+/** A shell script that does the one thing, waits for `openGate`, and does the other. */
+export function gate(before: string, after: string): string {
+  return `trap open=1 USR1; ${before}; until [ "$open" ]; do sleep 0.1; done; ${after}`
 }
 
 /** What an operator may be started with, beside what its installation gives it. */
@@ -289,6 +294,16 @@ export class Installation {
     const [pid] = pids
     if (pid === undefined || pids.length > 1) throw new Error(`${pids.length} agents run for ${launch}`)
     return pid
+  }
+
+  /** Lets the container of a VM go on that waits in `gate`. */
+  async openGate(launch: string): Promise<void> {
+    const { dockerSocket } = this.runtime
+    if (dockerSocket !== undefined) return await signalContainer(dockerSocket, launch, "SIGUSR1")
+    const { group } = JSON.parse(await readFile(join(this.vmsDir, launch, "disk", "process.json"), "utf8")) as {
+      group: number
+    }
+    process.kill(group, "SIGUSR1")
   }
 
   /** Ends everything that was ever started here, however the tests went. */

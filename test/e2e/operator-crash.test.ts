@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { JobPhase, JobSpec } from "../../src/apis/job.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { containerRuntime } from "./container-runtime.ts"
-import { Installation } from "./installation.ts"
+import { gate, Installation, JOBS } from "./installation.ts"
 
 let berth: Installation
 
@@ -50,10 +50,18 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
 
   it("lets a running container go on, and its job end", async () => {
     const killed = await berth.startOperator()
-    await berth.submit("running", "echo began; sleep 5; echo done")
+    await berth.submit("running", gate("echo began", "echo done"))
     await berth.untilJobs("running started", () => berth.job("running").status?.startTime !== undefined)
     await killed.kill()
     const launch = onlyLaunchOf("running")
+
+    // The container's end comes while nobody but the façade is there.
+    await berth.openGate(launch)
+    await berth.untilLaunches(
+      "finish stored",
+      () => berth.launchesOf("running")[0]?.status?.agent?.finish !== undefined,
+    )
+    expect(berth.job("running").status?.phase).not.toBe("succeeded")
 
     const next = await berth.startOperator()
     await berth.reached("succeeded", "running")
@@ -61,6 +69,23 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
     expect(onlyLaunchOf("running")).toBe(launch)
     expect(await berth.log("running")).toBe("began\ndone\n")
     expect(await berth.runningOn()).toEqual([])
+    await next.stop()
+  })
+
+  it("ends what it had begun to delete, the VM first", async () => {
+    const killed = await berth.startOperator()
+    await berth.submit("deleted", "trap 'sleep 2; exit 0' TERM; echo began; sleep 600 & wait")
+    await berth.untilJobs("deleted started", () => berth.job("deleted").status?.startTime !== undefined)
+    const launch = onlyLaunchOf("deleted")
+    const ref = { namespace: berth.namespace, name: "deleted" }
+    await berth.client.delete(JOBS, ref)
+    await berth.untilLaunches("launch ended", () => berth.launchesOf("deleted")[0]?.spec.ended === true)
+    await killed.kill()
+    expect(berth.job("deleted").metadata.deletionTimestamp).toBeDefined()
+
+    const next = await berth.startOperator()
+    await berth.untilJobs("deleted gone", () => berth.jobs.store.get(ref) === undefined)
+    expect(await berth.runningOn([launch])).toEqual([])
     await next.stop()
   })
 

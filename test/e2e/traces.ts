@@ -5,6 +5,8 @@ import Docker from "dockerode"
 
 const run = promisify(execFile)
 
+const LAUNCH_LABEL = "berth.dev/launch"
+
 /**
  * Every process of this host whose command line or environment names the folder, as `pid command`: agents are given
  * theirs, and the commands that they start inherit it as HOME. Independent of what the local cloud has written down.
@@ -33,10 +35,20 @@ async function fromPs(): Promise<string[]> {
 
 /** Names of the Launches, of those given, that have a container, running or not. */
 export async function launchesWithContainer(socketPath: string, launches: readonly string[]): Promise<string[]> {
-  const containers = await new Docker({ socketPath }).listContainers({
-    all: true,
-    filters: { label: ["berth.dev/launch"] },
-  })
-  const found = containers.map(({ Labels }) => Labels["berth.dev/launch"] ?? "")
-  return found.filter((launch) => launches.includes(launch))
+  const containers = await containersOf(socketPath)
+  return containers.map(({ launch }) => launch).filter((launch) => launches.includes(launch))
+}
+
+/** Sends a signal to the first process of a Launch's running container. Throws when there is none. */
+export async function signalContainer(socketPath: string, launch: string, signal: NodeJS.Signals): Promise<void> {
+  const containers = await containersOf(socketPath)
+  const running = containers.find((container) => container.launch === launch && container.state === "running")
+  if (running === undefined) throw new Error(`no container of ${launch} runs`)
+  await new Docker({ socketPath }).getContainer(running.id).kill({ signal })
+}
+
+async function containersOf(socketPath: string): Promise<{ id: string; launch: string; state: string }[]> {
+  const filters = { label: [LAUNCH_LABEL] }
+  const containers = await new Docker({ socketPath }).listContainers({ all: true, filters })
+  return containers.map(({ Id, Labels, State }) => ({ id: Id, launch: Labels[LAUNCH_LABEL] ?? "", state: State }))
 }

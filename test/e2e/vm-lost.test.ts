@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { containerRuntime } from "./container-runtime.ts"
-import { Installation } from "./installation.ts"
+import { gate, Installation } from "./installation.ts"
 
 let berth: Installation
 
@@ -12,17 +13,23 @@ beforeAll(async () => {
 })
 afterAll(() => berth?.close())
 
+function hasStarted(launch: StoredLaunch | undefined): boolean {
+  return launch?.status?.agent?.startTime !== undefined
+}
+
 /** Kills the agent of a job's n-th VM while the container runs, as when a VM's host fails. */
 async function loseVm(job: string, number: number): Promise<void> {
   const launch = () => berth.launchesOf(job)[number - 1]
-  await berth.untilLaunches(`container ${number} of ${job}`, () => launch()?.status?.agent?.startTime !== undefined)
+  await berth.untilLaunches(`container ${number} of ${job}`, () => hasStarted(launch()))
   process.kill(await berth.agentPid(launch()?.metadata.name ?? ""), "SIGKILL")
 }
 
 describe("SIGKILL of an agent", { timeout: 200_000 }, () => {
   it("queues its job again, which then runs to its end in another VM", async () => {
-    await berth.submit("lost-once", "echo began; sleep 5; echo done")
+    await berth.submit("lost-once", gate("echo began", "echo done"))
     await loseVm("lost-once", 1)
+    await berth.untilLaunches("second container", () => hasStarted(berth.launchesOf("lost-once")[1]))
+    await berth.openGate(berth.launchesOf("lost-once")[1]?.metadata.name ?? "")
     await berth.reached("succeeded", "lost-once")
     await berth.allOver()
     const [first, second, ...others] = berth.launchesOf("lost-once")
