@@ -58,7 +58,7 @@ async function runOperator(options: OperatorOptions, signal: AbortSignal): Promi
   const logger = createLogger({ level: options.logLevel, name: "operator" })
   logger.warn({}, "this version has no public cloud yet: jobs will find no offer")
   const client = connect(options)
-  const parts = { client, clouds: cloudsOf({}), offers: fixedOffers([]), freeClouds: [], logger }
+  const parts = { client, clouds: cloudsOf({}), offers: fixedOffers([]), ownAccounts: [], logger }
   await (await startOperator(options, parts, signal)).ended
   await client.close()
   return 0

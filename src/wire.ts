@@ -10,7 +10,7 @@ import { JOB, type StoredJob } from "./apis/job.ts"
 import type { StoredLaunch } from "./apis/launch.ts"
 import type { SpendCaps, StoredProject } from "./apis/project.ts"
 import type { Offers } from "./catalogue/offers.ts"
-import type { Clouds } from "./cloud/provider.ts"
+import type { CloudAccount, Clouds } from "./cloud/provider.ts"
 import { fenceOf } from "./controllers/fence.ts"
 import { createJobController } from "./controllers/job/controller.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
@@ -48,8 +48,8 @@ export interface OperatorParts {
   client: KubeClient
   clouds: Clouds
   offers: Offers
-  /** Clouds that need no connection. */
-  freeClouds: readonly string[]
+  /** Accounts that need no connection: anybody's jobs may run there, and VMs are looked for there always. */
+  ownAccounts: readonly CloudAccount[]
   /** Between two looks at the VMs of an account; default: what public clouds are asked. */
   observeSeconds?: number
   /** How soon another candidate takes over from a silent leader; default: the elector's own. */
@@ -65,7 +65,7 @@ export interface Running {
 /** Starts the loops that bring Jobs to VMs, as one candidate of possibly several: only the leader acts. */
 export async function startOperator(
   options: Omit<OperatorOptions, "kubeconfig" | "logLevel">,
-  { client, clouds, offers, freeClouds, observeSeconds, leaseTimes, logger }: OperatorParts,
+  { client, clouds, offers, ownAccounts, observeSeconds, leaseTimes, logger }: OperatorParts,
   stop: AbortSignal,
 ): Promise<Running> {
   const { systemNamespace, watchNamespace, gatewayUrl } = options
@@ -111,13 +111,14 @@ export async function startOperator(
     installation,
     clouds,
     userData,
+    sweep: { accounts: () => ownAccounts },
     ...(observeSeconds && { observeSeconds }),
   })
   const jobController = createJobController({
     ...shared,
     installation: { id: installation, systemNamespace, gatewayUrl },
     offers,
-    payers: { of: () => freeClouds.map((cloud) => ({ cloud })) },
+    payers: { of: () => ownAccounts.map(({ cloud }) => ({ cloud })) },
   })
   const manager = new Manager({
     reflectors: [jobs, launches, projects],

@@ -138,7 +138,7 @@ async function startPrograms(
       client,
       clouds: localClouds(cloud),
       offers: fixedOffers(localOffers()),
-      freeClouds: ["local"],
+      ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
       observeSeconds: OBSERVE_SECONDS,
       logger: loggerOf("operator"),
     },

@@ -22,7 +22,7 @@ export const FIELD_MANAGER = "berth-launch-controller"
 /** What the launch controller works with; `wire.ts` gives it. */
 export interface LaunchControllerOptions {
   client: Pick<KubeClient, "get" | "patch" | "patchStatus" | "delete" | "pages">
-  /** Caches; the launches' shows `systemNamespace` only, the jobs' has the index `launchIndexes` of this folder. */
+  /** Caches; the launches' shows `systemNamespace` only and has the indexes `launchIndexes` of this folder. */
   launches: Reflector<StoredLaunch>
   jobs: Reflector<StoredJob>
   /** Where Launches live. */

@@ -44,7 +44,7 @@ const { ended } = await startOperator(
     client,
     clouds: told(cloud),
     offers: fixedOffers(config.withoutOffers === true ? [] : localOffers()),
-    freeClouds: ["local"],
+    ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
     observeSeconds: 0.5,
     leaseTimes: LEASE_TIMES,
     logger,
