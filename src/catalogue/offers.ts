@@ -1,15 +1,16 @@
 import type { Offer } from "../apis/offer.ts"
+import { type Catalogue, catalogueOf } from "../router/catalogue.ts"
 
 /**
- * The catalogue as the router reads it: every machine that any cloud sells. It may change between two calls
- * (prices are refreshed), never within what one call returned.
+ * Where the present catalogue is found: every machine that any cloud sells. It may be another one at the next call
+ * (prices are refreshed); a catalogue itself never changes.
  */
 export interface Offers {
-  all(): readonly Offer[]
+  current(): Catalogue
 }
 
 /** A catalogue that stays as it is, such as the local cloud's. */
 export function fixedOffers(offers: readonly Offer[]): Offers {
-  const copy = Object.freeze([...offers])
-  return { all: () => copy }
+  const catalogue = catalogueOf(offers)
+  return { current: () => catalogue }
 }

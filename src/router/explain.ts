@@ -1,65 +1,141 @@
 import type { Offer } from "../apis/offer.ts"
-import type { Criterion } from "./fit.ts"
 import type { Requirements } from "./requirements.ts"
 import type { RankedPlacement, Routing } from "./route.ts"
+import type { Alternative, Criterion, Shortfall } from "./shortfall.ts"
 
 /** `local-2 in local (on demand, 2 vCPU, 8 GiB, $0.04/h)`: an offer for people. */
 export function describeOffer(offer: Offer): string {
   const { gpu } = offer
   const size = [`${offer.cpu} vCPU`, `${round(offer.memoryGib)} GiB`]
   if (gpu !== undefined) size.push(`${gpu.count} × ${gpu.model}`)
-  const bought = offer.provisioning === "spot" ? "spot" : "on demand"
-  return `${offer.cloud} ${offer.instanceType} in ${offer.region} (${bought}, ${size.join(", ")}, ${usd(offer.hourlyPriceUsd)}/h)`
+  return `${placeOf(offer)} (${sold(offer.provisioning)}, ${size.join(", ")}, ${usd(offer.hourlyPriceUsd)}/h)`
 }
 
-/** Why the first placement was taken: how many could have been, and what the next one would have cost. */
+/** Why the first placement was taken: out of how many offers, and what the next one would have cost. */
 export function explainChoice(routing: Routing): string {
   const [chosen, next] = routing.placements
-  if (chosen === undefined) return explainExclusions(routing)
-  const count = `cheapest of ${routing.placements.length} placements (${routing.fitting} of ${routing.offers} offers fit)`
-  return next === undefined ? count : `${count}; the next, ${nameOf(next)}, costs ${usd(next.totalUsd)} in all`
+  if (chosen === undefined) throw new RangeError("there is no placement: explain its shortfall")
+  const among = `cheapest of ${number(routing.offers)} offers that fits`
+  return next === undefined ? `${among}, and the only one` : `${among}; ${explainNext(chosen, next)}`
 }
 
-function nameOf({ offer }: RankedPlacement): string {
-  return `${offer.cloud} ${offer.instanceType} in ${offer.region}`
-}
-
-/** Why nothing fits: how many offers each requirement excludes, most first, and the nearest miss. */
-export function explainExclusions(routing: Routing, requirements?: Requirements): string {
-  if (routing.offers === 0) return "the catalogue has no offers"
-  const counts = [...routing.excluded].sort((a, b) => b[1] - a[1])
-  const excluded = counts.map(([criterion, count]) => `${nameRequirement(criterion, requirements)} excludes ${count}`)
-  const parts = [`none of ${routing.offers} offers fits: ${excluded.join(", ")}`]
-  const miss = routing.nearestMiss
-  if (miss !== undefined) parts.push(`nearest: ${describeOffer(miss.offer)}, but for ${miss.unmet.join(" and ")}`)
-  return parts.join("; ")
-}
-
-function nameRequirement(criterion: Criterion, requirements: Requirements | undefined): string {
-  const value = requirements === undefined ? undefined : wantedValue(criterion, requirements)
-  return value === undefined ? criterion : `${criterion} ${value}`
-}
-
-function wantedValue(criterion: Criterion, requirements: Requirements): string | undefined {
-  const { gpu } = requirements
-  const values: Record<Criterion, string | undefined> = {
-    cloud: requirements.clouds.join("|"),
-    region: requirements.regions.join("|"),
-    architecture: requirements.architectures.join("|"),
-    gpu: [gpu?.count, gpu?.model, gpu?.vramGib === undefined ? undefined : `≥ ${round(gpu.vramGib)} GiB`]
-      .filter((part) => part !== undefined)
-      .join(" "),
-    cpu: `≥ ${requirements.cpu}`,
-    memory: `≥ ${round(requirements.memoryGib)} GiB`,
-    provisioning: requirements.provisioning,
-    maxHourlyPriceUsd: `≤ ${requirements.maxHourlyPriceUsd}`,
+function explainNext(chosen: RankedPlacement, next: RankedPlacement): string {
+  if (next.offer.provisioning !== chosen.offer.provisioning) {
+    return `spot goes first; ${sold(next.offer.provisioning)}, ${placeOf(next.offer)} costs ${usd(next.totalUsd)} in all`
   }
-  return values[criterion]
+  return `the next, ${placeOf(next.offer)}, costs ${usd(next.totalUsd)} in all`
+}
+
+/** One line for each placement: what it is, what it costs in all, and how much more that is than the best. */
+export function explainRanking({ placements }: Pick<Routing, "placements">): string[] {
+  const [best] = placements
+  return placements.map(({ offer, payer, totalUsd }) => {
+    const more = best === undefined || totalUsd === best.totalUsd ? "" : `, ${difference(totalUsd, best.totalUsd)}`
+    const by = payer.connection === undefined ? "" : ` by connection ${payer.connection}`
+    return `${describeOffer(offer)}${by}: ${usd(totalUsd)} in all${more}`
+  })
+}
+
+function difference(totalUsd: number, bestUsd: number): string {
+  if (bestUsd === 0) return `${usd(totalUsd)} more`
+  const percent = Math.round((totalUsd / bestUsd - 1) * 100)
+  return percent === 0 ? "hardly more" : `${Math.abs(percent)} % ${percent > 0 ? "more" : "less"}`
+}
+
+/**
+ * Why no offer fits: what is wanted, what giving up one requirement would let in, and how many offers each excludes.
+ * `no offer has 4 × H100, ≥ 1 vCPU and ≥ 4 GiB on demand in eu; us has 12 from $9.8/h (…); …`
+ */
+export function explainShortfall(shortfall: Shortfall, requirements: Requirements): string {
+  const { alternatives, nearestMiss, excluded } = shortfall
+  if (excluded.size === 0) return "the catalogue has no offers"
+  const parts = [`no offer has ${describeNeeds(requirements)}`]
+  parts.push(...alternatives.slice(0, MOST_ALTERNATIVES).map((alternative) => counterOffer(alternative, requirements)))
+  if (nearestMiss !== undefined) {
+    const unmet = nearestMiss.unmet.map((criterion) => nameRequirement(criterion, requirements))
+    parts.push(`the nearest is ${describeOffer(nearestMiss.offer)}, but for ${unmet.join(" and ")}`)
+  }
+  const counts = [...excluded].sort((a, b) => b[1] - a[1])
+  const each = counts.map(
+    ([criterion, count]) => `${nameRequirement(criterion, requirements)} excludes ${number(count)}`,
+  )
+  return `${parts.join("; ")}. Of all offers ${each.join(", ")}`
+}
+
+const MOST_ALTERNATIVES = 3
+
+function describeNeeds({ gpu, cpu, memoryGib, ...rest }: Requirements): string {
+  const sizes = [`≥ ${cpu} vCPU`, `≥ ${round(memoryGib)} GiB`]
+  if (gpu?.model !== undefined) sizes.unshift(gpu.count === undefined ? gpu.model : `${gpu.count} × ${gpu.model}`)
+  if (gpu?.vramGib !== undefined)
+    sizes.splice(gpu.model === undefined ? 0 : 1, 0, `≥ ${round(gpu.vramGib)} GiB of GPU memory`)
+  const last = sizes.pop()
+  const { clouds, regions, architectures, provisioning, maxHourlyPriceUsd } = rest
+  const terms = [`${sizes.join(", ")} and ${last}`]
+  if (architectures.length === 1) terms.push(`on ${architectures[0]}`)
+  terms.push(provisioning === "spotFirst" ? "on spot or on demand" : sold(provisioning))
+  if (regions.length > 0) terms.push(`in ${regions.join(" or ")}`)
+  if (clouds.length > 0) terms.push(`of ${clouds.join(" or ")}`)
+  if (maxHourlyPriceUsd !== undefined) terms.push(`for at most ${usd(maxHourlyPriceUsd)}/h`)
+  return terms.join(" ")
+}
+
+function counterOffer(alternative: Alternative, requirements: Requirements): string {
+  const { criterion, offers, cheapest, where, most } = alternative
+  const from = `${number(offers)} from ${usd(cheapest.hourlyPriceUsd)}/h (${describeOffer(cheapest)})`
+  switch (criterion) {
+    case "cloud":
+      return `other clouds have ${from}`
+    case "region":
+      return `${where ?? "elsewhere"} has ${from}`
+    case "architecture":
+      return `other architectures have ${from}`
+    case "provisioning":
+      return `${requirements.provisioning === "spot" ? "on demand" : "as spot"} there are ${from}`
+    case "maxHourlyPriceUsd":
+      return `the cheapest costs ${usd(cheapest.hourlyPriceUsd)}/h (${describeOffer(cheapest)})`
+    case "gpu":
+      return `with other GPUs there are ${from}`
+    default:
+      return `there are at most ${round(most ?? 0)} ${UNITS[criterion]}: ${from}`
+  }
+}
+
+const UNITS = { "gpu.count": "cards", "gpu.vram": "GiB of GPU memory", cpu: "vCPU", memory: "GiB of memory" } as const
+
+function nameRequirement(criterion: Criterion, requirements: Requirements): string {
+  const { clouds, regions, architectures, gpu, cpu, memoryGib, provisioning, maxHourlyPriceUsd = 0 } = requirements
+  const values: Record<Criterion, string> = {
+    cloud: clouds.join("|"),
+    region: regions.join("|"),
+    architecture: architectures.join("|"),
+    gpu: gpu?.model ?? "of NVIDIA",
+    "gpu.count": `≥ ${gpu?.count}`,
+    "gpu.vram": `≥ ${round(gpu?.vramGib ?? 0)} GiB`,
+    cpu: `≥ ${cpu}`,
+    memory: `≥ ${round(memoryGib)} GiB`,
+    provisioning,
+    maxHourlyPriceUsd: `≤ ${usd(maxHourlyPriceUsd)}`,
+  }
+  return `${criterion} ${values[criterion]}`.trimEnd()
+}
+
+function placeOf({ cloud, instanceType, region, zone }: Offer): string {
+  return `${cloud} ${instanceType} in ${zone ?? region}`
+}
+
+function sold(provisioning: "onDemand" | "spot"): string {
+  return provisioning === "spot" ? "spot" : "on demand"
 }
 
 /** `$0.04`, `$12.5`, `$0.000333`: US dollars without trailing zeros. */
 export function usd(amount: number): string {
   return `$${Number(amount.toPrecision(4))}`
+}
+
+/** `163,412`. */
+function number(value: number): string {
+  return value.toLocaleString("en-US")
 }
 
 function round(value: number): number {

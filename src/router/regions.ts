@@ -1,57 +1,41 @@
-/** Groups of regions that a job may name instead of one, as the clouds themselves group them by geography. */
-export const MACRO_REGIONS = ["us", "ca", "sa", "eu", "uk", "asia", "au", "me", "af"] as const
-export type MacroRegion = (typeof MACRO_REGIONS)[number]
+import { ANYWHERE, type Catalogue } from "./catalogue.ts"
 
 /**
- * How each cloud's region names tell where they are; the first match holds. `eu` is Europe as the clouds have it:
- * Switzerland and Norway are in it. The United Kingdom is `uk` only: whoever asks for `eu` mostly means its law.
- * Sources: the region lists of AWS, Google Cloud and Azure.
+ * The scopes of lists that together hold each of a cloud's offers in the wanted regions once: a group's list where
+ * the whole group is wanted, else those of single regions.
+ * @param wanted names of regions or of groups of them; none: anywhere, but for restricted regions
  */
-const PATTERNS: Record<string, readonly (readonly [RegExp, MacroRegion])[]> = {
-  aws: [
-    [/^us-/, "us"],
-    [/^ca-/, "ca"],
-    [/^(sa|mx)-/, "sa"],
-    [/^eu-west-2$/, "uk"],
-    [/^eu-/, "eu"],
-    [/^ap-southeast-(2|4|6)$/, "au"],
-    [/^(ap|cn)-/, "asia"],
-    [/^(me|il)-/, "me"],
-    [/^af-/, "af"],
-  ],
-  gcp: [
-    [/^us-/, "us"],
-    [/^northamerica-south/, "sa"],
-    [/^northamerica-/, "ca"],
-    [/^southamerica-/, "sa"],
-    [/^europe-west2$/, "uk"],
-    [/^europe-/, "eu"],
-    [/^australia-/, "au"],
-    [/^asia-/, "asia"],
-    [/^me-/, "me"],
-    [/^africa-/, "af"],
-  ],
-  azure: [
-    [/^canada/, "ca"],
-    [/^(brazil|chile|mexico)/, "sa"],
-    [/^uk/, "uk"],
-    [/europe$|^(france|germany|switzerland|norway|sweden|poland|italy|spain|austria|belgium|denmark|finland)/, "eu"],
-    [/^(australia|newzealand)/, "au"],
-    [/asia$|^(japan|korea|.*india|indonesia|malaysia|taiwan|china)/, "asia"],
-    [/^(uae|qatar|israel|saudi)/, "me"],
-    [/^southafrica/, "af"],
-    [/us\d*$/, "us"],
-  ],
+export function scopesOf(catalogue: Catalogue, cloud: string, wanted: readonly string[]): number[] {
+  if (wanted.length === 0) return [ANYWHERE]
+  const scopes: number[] = []
+  const covered = new Set<number>()
+  for (const { number, regions } of wantedGroups(catalogue, cloud, wanted)) {
+    const fresh = regions.filter((region) => !covered.has(region))
+    if (fresh.length === regions.length && fresh.length > 0) scopes.push(catalogue.groupScope(number))
+    else scopes.push(...fresh.map((region) => catalogue.regionScope(region)))
+    for (const region of fresh) covered.add(region)
+  }
+  for (const region of wanted.flatMap((name) => catalogue.regionNumbers(name))) {
+    if (covered.has(region) || catalogue.regions[region]?.cloud !== cloud) continue
+    covered.add(region)
+    scopes.push(catalogue.regionScope(region))
+  }
+  return scopes
 }
 
-/** The macro-region that a cloud's region lies in; undefined for one that no rule knows, such as the local cloud's. */
-export function macroRegionOf(cloud: string, region: string): MacroRegion | undefined {
-  return PATTERNS[cloud]?.find(([pattern]) => pattern.test(region))?.[1]
+/** The widest first: what is in it need not be read again. */
+function wantedGroups(catalogue: Catalogue, cloud: string, wanted: readonly string[]) {
+  return wanted
+    .map((name) => catalogue.groupNumber(name))
+    .filter((number) => number !== undefined)
+    .map((number) => ({ number, regions: catalogue.regionsOfGroup(number, cloud) }))
+    .sort((a, b) => b.regions.length - a.regions.length)
 }
 
-/** Whether an offer's region is one of those wanted, by its own name or by its macro-region; none wanted: any. */
-export function isInRegions(cloud: string, region: string, wanted: readonly string[]): boolean {
-  if (wanted.length === 0 || wanted.includes(region)) return true
-  const macro = macroRegionOf(cloud, region)
-  return macro !== undefined && wanted.includes(macro)
+/** By region, whether a job may go there that wants these regions; to restricted ones only if it names them. */
+export function allowedRegions(catalogue: Catalogue, wanted: readonly string[]): boolean[] {
+  return catalogue.regions.map(({ name, groups, restricted }) => {
+    if (wanted.includes(name)) return true
+    return restricted !== true && (wanted.length === 0 || groups.some((group) => wanted.includes(group)))
+  })
 }

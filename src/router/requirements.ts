@@ -16,7 +16,7 @@ export interface Requirements {
   memoryGib: number
   gpu?: GpuRequirement
   clouds: readonly string[]
-  /** The clouds' own names of regions, or macro-regions. */
+  /** The clouds' own names of regions, or groups of regions such as macro-regions. */
   regions: readonly string[]
   /** What the image runs on. */
   architectures: readonly Architecture[]

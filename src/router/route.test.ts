@@ -1,12 +1,19 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { type Offer, offerKey } from "../apis/offer.ts"
-import { explainChoice, explainExclusions } from "./explain.ts"
-import { isInRegions, macroRegionOf } from "./regions.ts"
+import { buildCatalogue, catalogueOf } from "./catalogue.ts"
 import { type Requirements, requirementsOf } from "./requirements.ts"
 import { type RouteContext, route } from "./route.ts"
 
 const NOW = new Date("2026-05-01T12:00:00Z")
+
+const GROUPS: Record<string, string[]> = {
+  "eu-central-1": ["eu", "eea"],
+  "eu-west-2": ["eu", "uk"],
+  "europe-west4": ["eu", "eea"],
+  "us-east-1": ["us"],
+}
+const catalogue = (offers: readonly Offer[]) => catalogueOf(offers, (_, region) => GROUPS[region] ?? [])
 
 function offer(changes: Partial<Offer> = {}): Offer {
   return {
@@ -78,7 +85,10 @@ describe("fits", () => {
     ["one of the clouds", { clouds: ["gcp", "aws"] }, {}, true],
     ["the region itself", { regions: ["eu-central-1"] }, {}, true],
     ["the macro-region", { regions: ["eu"] }, {}, true],
+    ["a narrower group", { regions: ["eea"] }, {}, true],
+    ["another narrower group", { regions: ["uk"] }, {}, false],
     ["another macro-region", { regions: ["us"] }, {}, false],
+    ["groups that lie in one another, and the region", { regions: ["uk", "eu", "eu-central-1"] }, {}, true],
     ["another architecture", { architectures: ["arm64"] }, {}, false],
     ["spot is not on demand", {}, { provisioning: "spot" }, false],
     ["on demand is not spot", { provisioning: "spot" }, {}, false],
@@ -91,96 +101,160 @@ describe("fits", () => {
     ["model and count", { gpu: { model: "nvidia-a100", count: 2 } }, a100, true],
     ["too few cards", { gpu: { model: "A100", count: 3 } }, a100, false],
     ["another model", { gpu: { model: "A10", count: 1 } }, a100, false],
+    ["a model that nobody sells", { gpu: { model: "H900", count: 1 } }, a100, false],
     ["model and vram", { gpu: { model: "A100", vramGib: 80 } }, a100, true],
+    ["the larger card", { gpu: { model: "A100-80GB", count: 1 } }, a100, false],
     [
       "half a card is less than one",
       { gpu: { model: "A10", count: 1 } },
       { gpu: { model: "A10", count: 0.5, vramGib: 24 } },
       false,
     ],
+    ["half a card's memory", { gpu: { vramGib: 12 } }, { gpu: { model: "A10", count: 0.5, vramGib: 24 } }, true],
+    ["more than that", { gpu: { vramGib: 13 } }, { gpu: { model: "A10", count: 0.5, vramGib: 24 } }, false],
+    ["cards of others", { gpu: { vramGib: 16 } }, { gpu: { model: "AMD:MI25", count: 1, vramGib: 16 } }, false],
+    [
+      "a machine with cards, for a job that wants none",
+      {},
+      { gpu: { model: "AMD:MI25", count: 1, vramGib: 16 } },
+      true,
+    ],
   ])("%s", (_, requirements, changes, fits) => {
-    const routing = route({ ...anyJob, ...requirements }, [offer(changes)], context())
-    expect(routing.fitting).toBe(fits ? 1 : 0)
+    const routing = route({ ...anyJob, ...requirements }, catalogue([offer(changes)]), context())
     expect(routing.placements).toHaveLength(fits ? 1 : 0)
+    expect(routing.shortfall?.fitting).toBe(fits ? undefined : 0)
   })
 
-  test.each([
-    ["aws", "us-east-1", "us"],
-    ["aws", "eu-west-2", "uk"],
-    ["aws", "ap-southeast-2", "au"],
-    ["gcp", "europe-west4", "eu"],
-    ["gcp", "us-central1", "us"],
-    ["azure", "eastus2", "us"],
-    ["azure", "australiaeast", "au"],
-    ["azure", "westeurope", "eu"],
-    ["azure", "southeastasia", "asia"],
-    ["local", "local", undefined],
-  ])("%s %s lies in %s", (cloud, region, macro) => {
-    expect(macroRegionOf(cloud, region)).toBe(macro)
-    expect(isInRegions(cloud, region, [region])).toBe(true)
+  test("a restricted region is for jobs that name it", () => {
+    const table = {
+      machines: [{ cloud: "aws", instanceType: "m7a.large", architecture: "amd64" as const, cpu: 2, memoryGib: 8 }],
+      regions: [{ cloud: "aws", name: "us-gov-west-1", groups: ["us"], restricted: true }],
+      places: [{ region: 0 }],
+      machine: Uint32Array.of(0),
+      place: Uint32Array.of(0),
+      spot: Uint8Array.of(0),
+      hourlyPriceUsd: Float64Array.of(0.1),
+      minimumBilledSeconds: Uint32Array.of(60),
+    }
+    const found = (regions: string[]) =>
+      route({ ...anyJob, regions }, buildCatalogue(table), context()).placements.map((p) => p.offer.region)
+    expect(found(["us-gov-west-1"])).toEqual(["us-gov-west-1"])
+    expect(found(["us"])).toEqual([])
+    expect(found([])).toEqual([])
   })
 })
 
 describe("ranking", () => {
+  const types = (offers: Offer[], requirements: Partial<Requirements> = {}, changes: Partial<RouteContext> = {}) =>
+    route({ ...anyJob, ...requirements }, catalogue(offers), context(changes)).placements.map(
+      (p) => p.offer.instanceType,
+    )
+
   test("cheapest in all, so a minimum that is billed counts", () => {
     const cheapHour = offer({ instanceType: "long", hourlyPriceUsd: 0.05, minimumBilledSeconds: 3600 })
-    const routing = route(anyJob, [cheapHour, offer()], context({ expectedSeconds: 60 }))
-    expect(routing.placements.map((p) => p.offer.instanceType)).toEqual(["m7a.large", "long"])
+    expect(types([cheapHour, offer()], {}, { expectedSeconds: 60 })).toEqual(["m7a.large", "long"])
+    expect(types([cheapHour, offer()], {}, { expectedSeconds: 3600 })).toEqual(["long", "m7a.large"])
   })
 
   test("ties go to the smaller machine, then to the name", () => {
     const offers = [offer({ instanceType: "c" }), offer({ instanceType: "b" }), offer({ instanceType: "a", cpu: 4 })]
-    const routing = route(anyJob, offers, context())
-    expect(routing.placements.map((p) => p.offer.instanceType)).toEqual(["b", "c", "a"])
+    expect(types(offers)).toEqual(["b", "c", "a"])
   })
 
   test("spotFirst takes spot while there is any", () => {
-    const offers = [offer({ hourlyPriceUsd: 0.01 }), offer({ provisioning: "spot", hourlyPriceUsd: 0.02 })]
-    const routing = route({ ...anyJob, provisioning: "spotFirst" }, offers, context())
-    expect(routing.placements.map((p) => p.offer.provisioning)).toEqual(["spot", "onDemand"])
+    const spot = offer({ instanceType: "spot", provisioning: "spot", hourlyPriceUsd: 0.2 })
+    expect(types([offer(), spot], { provisioning: "spotFirst" })).toEqual(["spot", "m7a.large"])
+    expect(types([offer(), spot], { provisioning: "spotFirst" }, { count: 1 })).toEqual(["spot"])
+  })
+
+  test("so many as are asked for", () => {
+    const offers = [..."edcba"].map((instanceType) => offer({ instanceType }))
+    expect(types(offers, {}, { count: 2 })).toEqual(["a", "b"])
+    const payers = ["one", "two", "six"].map((connection) => ({ cloud: "aws", connection }))
+    const { placements } = route(anyJob, catalogue(offers), context({ payers, count: 4 }))
+    expect(placements.map(({ offer: { instanceType }, payer }) => [instanceType, payer.connection])).toEqual([
+      ["a", "one"],
+      ["a", "six"],
+      ["a", "two"],
+      ["b", "one"],
+    ])
+  })
+
+  test("reading a bucket from afar costs: near it a dearer machine is cheaper", () => {
+    const far = offer({ instanceType: "far", region: "us-east-1", hourlyPriceUsd: 0.05 })
+    const near = offer({ instanceType: "near", region: "eu-west-2", hourlyPriceUsd: 0.2 })
+    const there = offer({ instanceType: "there", hourlyPriceUsd: 0.3 })
+    const buckets = (gib: number) => ({ buckets: [{ cloud: "aws", region: "eu-central-1", gib }] })
+    expect(types([far, near, there], {}, buckets(1))).toEqual(["far", "near", "there"])
+    expect(types([far, near, there], {}, buckets(10))).toEqual(["far", "there", "near"])
+    expect(types([far, near, there], { regions: ["eu"] }, buckets(10))).toEqual(["there", "near"])
+    const [best] = route(anyJob, catalogue([near]), context(buckets(10))).placements
+    expect(best?.totalUsd).toBe(0.4)
   })
 })
 
 describe("what stands in the way", () => {
-  test("nothing fits: how many each requirement excludes, and the nearest miss", () => {
-    const offers = [offer(), offer({ instanceType: "big", cpu: 64, memoryGib: 256, hourlyPriceUsd: 3 })]
-    const requirements = { ...anyJob, cpu: 64, regions: ["us"] }
-    const routing = route(requirements, offers, context())
-    expect(Object.fromEntries(routing.excluded)).toEqual({ region: 2, cpu: 1 })
-    expect(routing.nearestMiss?.offer.instanceType).toBe("big")
-    expect(explainExclusions(routing, requirements)).toBe(
-      "none of 2 offers fits: region us excludes 2, cpu ≥ 64 excludes 1; " +
-        "nearest: aws big in eu-central-1 (on demand, 64 vCPU, 256 GiB, $3/h), but for region",
-    )
-  })
-
   test("nobody to pay", () => {
-    const routing = route(anyJob, [offer(), offer({ cloud: "gcp" })], context({ payers: [] }))
-    expect(routing).toMatchObject({ fitting: 2, placements: [], unconnected: ["aws", "gcp"] })
+    const routing = route(anyJob, catalogue([offer(), offer({ cloud: "gcp" })]), context({ payers: [] }))
+    expect(routing).toMatchObject({ placements: [], shortfall: { fitting: 2, unconnected: ["aws", "gcp"] } })
   })
 
   test("a resting offer is passed over until it wakes, for the connection that it rests for", () => {
     const until = new Date(NOW.getTime() + 60_000)
     const rest = { cloud: "aws", offer: offerKey(offer()), until }
-    expect(route(anyJob, [offer()], context({ resting: [rest] }))).toMatchObject({
+    const one = catalogue([offer()])
+    expect(route(anyJob, one, context({ resting: [rest] }))).toMatchObject({
       placements: [],
-      resting: { offers: 1, until },
+      shortfall: { resting: { offers: 1, until } },
     })
-    expect(route(anyJob, [offer()], context({ resting: [rest], now: until })).placements).toHaveLength(1)
+    expect(route(anyJob, one, context({ resting: [rest], now: until })).placements).toHaveLength(1)
     const payers = [
       { cloud: "aws", connection: "main" },
       { cloud: "aws", connection: "other" },
     ]
-    const routing = route(anyJob, [offer()], context({ payers, resting: [{ ...rest, connection: "main" }] }))
+    const routing = route(anyJob, one, context({ payers, resting: [{ ...rest, connection: "main" }] }))
     expect(routing.placements.map((p) => p.payer.connection)).toEqual(["other"])
   })
 
+  const until = new Date(NOW.getTime() + 60_000)
+  test.each([
+    ["the cloud", { cloud: "aws" }, []],
+    ["another cloud", { cloud: "gcp" }, ["m7a.large", "m7a.xlarge", "c7g.large"]],
+    ["the connection", { cloud: "aws", connection: "main" }, []],
+    ["another account", { cloud: "aws", account: "2" }, ["m7a.large", "m7a.xlarge", "c7g.large"]],
+    ["a family", { cloud: "aws", family: "m7a" }, ["c7g.large"]],
+    [
+      "a family elsewhere",
+      { cloud: "aws", region: "us-east-1", family: "m7a" },
+      ["m7a.large", "m7a.xlarge", "c7g.large"],
+    ],
+    ["a family's larger sizes", { cloud: "aws", family: "m7a", minCpu: 4 }, ["m7a.large", "c7g.large"]],
+    ["spot", { cloud: "aws", provisioning: "spot" as const }, ["m7a.large", "m7a.xlarge", "c7g.large"]],
+    ["a zone", { cloud: "aws", zone: "eu-central-1a" }, ["m7a.large", "m7a.xlarge"]],
+  ])("%s rests", (_, rest, awake) => {
+    const offers = [
+      offer(),
+      offer({ instanceType: "m7a.xlarge", cpu: 4, hourlyPriceUsd: 0.2 }),
+      offer({ instanceType: "c7g.large", zone: "eu-central-1a", hourlyPriceUsd: 0.3 }),
+    ]
+    const there = context({
+      payers: [{ cloud: "aws", connection: "main", account: "1" }],
+      resting: [{ ...rest, until }],
+    })
+    const routing = route(anyJob, catalogue(offers), there)
+    expect(routing.placements.map((p) => p.offer.instanceType)).toEqual(awake)
+    expect(routing.shortfall?.resting).toEqual(awake.length === 0 ? { offers: 3, until } : undefined)
+  })
+
   test("caps leave the cheaper ones", () => {
-    const offers = [offer(), offer({ instanceType: "big", cpu: 4, hourlyPriceUsd: 0.2 })]
-    const routing = route({ ...anyJob, cpu: 2 }, offers, context({ room: { hourlyUsd: 0.15 } }))
-    expect(routing.placements).toHaveLength(1)
-    expect(routing.overCaps).toEqual({ offers: 1, cheapestHourlyUsd: 0.2 })
-    expect(route(anyJob, offers, context({ room: { monthlyUsd: 0.05 } })).overCaps.offers).toBe(2)
+    const offers = catalogue([offer(), offer({ instanceType: "big", cpu: 4, hourlyPriceUsd: 0.2 })])
+    const big = { ...anyJob, cpu: 4 }
+    expect(route({ ...anyJob, cpu: 2 }, offers, context({ room: { hourlyUsd: 0.15 } })).placements).toHaveLength(1)
+    expect(route(big, offers, context({ room: { hourlyUsd: 0.15 } })).shortfall?.overCaps).toEqual({
+      offers: 1,
+      cheapestHourlyUsd: 0.2,
+    })
+    expect(route(anyJob, offers, context({ room: { monthlyUsd: 0.05 } })).shortfall?.overCaps.offers).toBe(2)
   })
 })
 
@@ -206,15 +280,15 @@ describe("properties", () => {
         fc.constantFrom("onDemand" as const, "spot" as const),
         ([offers, shuffled], provisioning) => {
           const requirements = { ...anyJob, cpu: 2, provisioning }
-          const there = context({ expectedSeconds: 600 })
-          const routing = route(requirements, offers, there)
-          expect(route(requirements, shuffled, there)).toEqual(routing)
-          const [best] = routing.placements
-          for (const placement of routing.placements) {
-            expect(placement.offer.cpu).toBeGreaterThanOrEqual(2)
-            expect(placement.totalUsd).toBeGreaterThanOrEqual(best?.totalUsd ?? 0)
-          }
-          expect(explainChoice(routing)).not.toBe("")
+          const there = context({ expectedSeconds: 600, count: 20 })
+          const routing = route(requirements, catalogue(offers), there)
+          expect(route(requirements, catalogue(shuffled), there)).toEqual(routing)
+          const fitting = offers.filter(
+            (o) => o.cloud === "aws" && o.cpu >= 2 && o.memoryGib >= 4 && o.provisioning === provisioning,
+          )
+          expect(routing.placements).toHaveLength(fitting.length)
+          const totals = routing.placements.map(({ totalUsd }) => totalUsd)
+          expect(totals).toEqual([...totals].sort((a, b) => a - b))
         },
       ),
     )

@@ -13,6 +13,7 @@ import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import type { InstallationFacts } from "../../src/controllers/job/launch-object.ts"
 import type { Market } from "../../src/controllers/job/market.ts"
+import { catalogueOf } from "../../src/router/catalogue.ts"
 
 /** The moment at which tests begin. */
 export const T0 = new Date("2026-05-01T12:00:00Z")
@@ -54,6 +55,8 @@ export const OFFERS: readonly Offer[] = [
   offerOf({ instanceType: "medium", cpu: 4, memoryGib: 16, hourlyPriceUsd: 1.2 }),
   offerOf({ instanceType: "large", cpu: 8, memoryGib: 32, hourlyPriceUsd: 2.4 }),
 ]
+
+export const CATALOGUE = catalogueOf(OFFERS)
 
 export function jobOf(
   changes: { spec?: Partial<JobSpec>; status?: JobStatus; metadata?: Partial<StoredJob["metadata"]> } = {},
@@ -130,7 +133,7 @@ export function vmStatus(changes: LaunchStatus = {}): LaunchStatus {
 
 export function marketOf(changes: Partial<Market> = {}): Market {
   return {
-    offers: OFFERS,
+    offers: CATALOGUE,
     payers: [{ cloud: "sim" }],
     resting: [],
     caps: {},

@@ -8,7 +8,7 @@ import { appraise } from "../../src/controllers/job/market.ts"
 import { JOB_DEFAULTS } from "../../src/controllers/job/settings.ts"
 import { createdStatus, decide as decideLaunch, type OwnStatus } from "../../src/controllers/launch/decide.ts"
 import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/settings.ts"
-import { agentOf, at, INSTALLATION, jobOf, OFFERS, time } from "./builders.ts"
+import { agentOf, at, CATALOGUE, INSTALLATION, jobOf, time } from "./builders.ts"
 
 /** Moves between phases that the table of the design allows; the first status may skip what took no time. */
 const MOVES: Record<string, readonly JobPhase[]> = {
@@ -61,7 +61,7 @@ class World {
     const now = at(this.seconds)
     const market = () => {
       const own = [...known.values()]
-      const facts = { offers: OFFERS, payers: [{ cloud: "sim" }], launches: own, projectLaunches: own }
+      const facts = { offers: CATALOGUE, payers: [{ cloud: "sim" }], launches: own, projectLaunches: own }
       return appraise({ ...facts, projectCaps: undefined, recordedUsd: 0 }, now, JOB_DEFAULTS)
     }
     const decision = decideJob(

@@ -14,6 +14,7 @@ import type { JobStatus, StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { offerKey } from "../../apis/offer.ts"
+import { catalogueOf } from "../../router/catalogue.ts"
 import { decide, type JobDecision } from "./decide.ts"
 import type { Market } from "./market.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
@@ -107,7 +108,7 @@ describe("a new job", () => {
     ],
     ["the breaker", { pausedUntil: at(60) }, "LaunchesPaused", "never registered"],
     ["the launch rate", { rateWaitSeconds: 7 }, "CapReached", "launch rate"],
-    ["an empty catalogue", { offers: [] }, "NoCapacity", "no offers yet"],
+    ["an empty catalogue", { offers: catalogueOf([]) }, "NoCapacity", "no offers yet"],
   ])("waits for %s", (_, market, reason, message) => {
     const decision = decideAt(0, jobOf(), [], market)
     expect(acts(decision)).toEqual(["writeStatus"])

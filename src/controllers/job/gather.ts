@@ -25,7 +25,7 @@ export async function gather(
     market: () => {
       const now = options.clock.now()
       const facts = {
-        offers: options.offers.all(),
+        offers: options.offers.current(),
         payers: options.payers.of(namespace),
         launches: ledger.all(),
         projectLaunches: ledger.ofNamespace(namespace),

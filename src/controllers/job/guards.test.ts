@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest"
 import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../test/controllers/builders.ts"
 import type { LaunchStatus, StoredLaunch } from "../../apis/launch.ts"
 import { offerKey } from "../../apis/offer.ts"
+import { catalogueOf } from "../../router/catalogue.ts"
 import { pausedUntil } from "./breaker.ts"
 import { appraise } from "./market.ts"
 import { restingOffers } from "./resting.ts"
@@ -102,7 +103,7 @@ describe("caps", () => {
 
   test("a project's own caps go before the installation's, and what is recorded elsewhere counts", () => {
     const facts = {
-      offers: [],
+      offers: catalogueOf([]),
       payers: [],
       launches: [live],
       projectLaunches: [live],
@@ -116,7 +117,14 @@ describe("caps", () => {
 
   test("the launch rate", () => {
     const launches = [0, 20, 40].map((s) => launchOf(jobOf(), 1, { metadata: { creationTimestamp: time(s) } }))
-    const facts = { offers: [], payers: [], launches, projectLaunches: [], projectCaps: undefined, recordedUsd: 0 }
+    const facts = {
+      offers: catalogueOf([]),
+      payers: [],
+      launches,
+      projectLaunches: [],
+      projectCaps: undefined,
+      recordedUsd: 0,
+    }
     const wait = (perMinute: number) =>
       appraise(facts, at(50), { ...JOB_DEFAULTS, launchesPerMinute: perMinute }).rateWaitSeconds
     expect(wait(4)).toBe(0)

@@ -1,7 +1,7 @@
 import { secondsBetween } from "../../apis/clock.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
-import type { Offer } from "../../apis/offer.ts"
 import type { SpendCaps } from "../../apis/project.ts"
+import type { Catalogue } from "../../router/catalogue.ts"
 import type { Payer, Rest } from "../../router/route.ts"
 import { pausedUntil } from "./breaker.ts"
 import { restingOffers } from "./resting.ts"
@@ -10,13 +10,12 @@ import { effectiveCaps, type Spending, spendingOf } from "./spend.ts"
 
 /** Who pays, with what a Launch needs to be ended when the connection is gone. */
 export interface LaunchPayer extends Payer {
-  account?: string
   sealedCredentials?: string
 }
 
 /** All that a placement is decided by, besides the job. */
 export interface Market {
-  offers: readonly Offer[]
+  offers: Catalogue
   payers: readonly LaunchPayer[]
   resting: readonly Rest[]
   caps: SpendCaps
@@ -29,7 +28,7 @@ export interface Market {
 
 /** What a market is reckoned from. */
 export interface MarketFacts {
-  offers: readonly Offer[]
+  offers: Catalogue
   payers: readonly LaunchPayer[]
   /** All Launches there are, and those of the job's project among them. */
   launches: readonly StoredLaunch[]

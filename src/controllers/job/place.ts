@@ -1,8 +1,9 @@
 import { timestamp } from "../../apis/clock.ts"
 import { JobReason, type StoredJob } from "../../apis/job.ts"
-import { describeOffer, explainChoice, explainExclusions, usd } from "../../router/explain.ts"
+import { describeOffer, explainChoice, explainShortfall, usd } from "../../router/explain.ts"
 import { requirementsOf } from "../../router/requirements.ts"
-import { type RankedPlacement, type Routing, route } from "../../router/route.ts"
+import { type RankedPlacement, route } from "../../router/route.ts"
+import type { Shortfall } from "../../router/shortfall.ts"
 import type { LaunchPayer, Market } from "./market.ts"
 import type { JobSettings } from "./settings.ts"
 import { roomUnder } from "./spend.ts"
@@ -27,11 +28,12 @@ export function place(job: StoredJob, market: Market, now: Date, settings: JobSe
   if (routing.offers === 0) {
     return wait(JobReason.NoCapacity, "the catalogue has no offers yet", settings.capRetrySeconds)
   }
-  if (routing.fitting === 0) return { kind: "noOffer", message: explainExclusions(routing, requirements) }
+  const { shortfall } = routing
+  if (shortfall?.fitting === 0) return { kind: "noOffer", message: explainShortfall(shortfall, requirements) }
   const [best] = routing.placements
-  const obstacle = hindrance(routing, market, now, settings)
+  const obstacle = hindrance(shortfall, market, now, settings)
   if (obstacle !== undefined) return obstacle
-  if (best === undefined) return noCapacity(routing, now)
+  if (best === undefined) return noCapacity(shortfall?.resting, now)
   const why = `${explainChoice(routing)}; expected to cost ${usd(best.totalUsd)}`
   return { kind: "placed", placement: best, why: `${describeOffer(best.offer)}: ${why}` }
 }
@@ -42,15 +44,14 @@ function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict
 
 /** What keeps a job from any place at all, although something fits. */
 function hindrance(
-  routing: Routing<LaunchPayer>,
+  shortfall: Shortfall | undefined,
   { caps, spending, pausedUntil, rateWaitSeconds }: Market,
   now: Date,
   settings: JobSettings,
 ): PlaceVerdict | undefined {
-  const { placements, resting, overCaps } = routing
-  if (placements.length + resting.offers + overCaps.offers === 0) {
-    const kinds = routing.unconnected.join(" or ")
-    const message = `${routing.fitting} offers fit, but the project has no Ready connection for them: add one of type ${kinds}`
+  if (shortfall !== undefined && shortfall.resting.offers + shortfall.overCaps.offers === 0) {
+    const kinds = shortfall.unconnected.join(" or ")
+    const message = `${shortfall.fitting} offers fit, but the project has no Ready connection for them: add one of type ${kinds}`
     return wait(JobReason.NoConnection, message, settings.connectionRetrySeconds)
   }
   if (pausedUntil !== undefined) {
@@ -60,8 +61,9 @@ function hindrance(
   if (caps.maxVms !== undefined && spending.vms >= caps.maxVms) {
     return wait(JobReason.CapReached, `the project's cap of ${caps.maxVms} VMs is reached`, settings.capRetrySeconds)
   }
-  if (placements.length === 0 && resting.offers === 0) {
-    const message = `${capsText(caps)} leaves no room for the cheapest fitting offer (${usd(overCaps.cheapestHourlyUsd ?? 0)}/h)`
+  if (shortfall?.resting.offers === 0) {
+    const cheapest = usd(shortfall.overCaps.cheapestHourlyUsd ?? 0)
+    const message = `${capsText(caps)} leaves no room for the cheapest fitting offer (${cheapest}/h)`
     return wait(JobReason.CapReached, message, settings.capRetrySeconds)
   }
   if (rateWaitSeconds > 0) {
@@ -77,7 +79,7 @@ function capsText({ maxHourlyUsd, maxMonthlyUsd }: Market["caps"]): string {
   return `the project's cap of ${[...hourly, ...monthly].join(" and ")}`
 }
 
-function noCapacity({ resting }: Routing<LaunchPayer>, now: Date): PlaceVerdict {
+function noCapacity(resting: Shortfall["resting"] = { offers: 0 }, now: Date): PlaceVerdict {
   const until = resting.until ?? now
   const message = `all ${resting.offers} fitting offers rest after they refused; next try at ${timestamp(until)}`
   return wait(JobReason.NoCapacity, message, secondsUntil(until, now))

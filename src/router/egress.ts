@@ -1,0 +1,71 @@
+import { roundUsd } from "../apis/money.ts"
+
+/** Where a bucket is that a job reads. */
+export interface BucketPlace {
+  /** aws, gcp, azure or cloudflare. */
+  cloud: string
+  region: string
+  /** What is read from it, GiB; absent: `ASSUMED_BUCKET_GIB`. */
+  gib?: number
+}
+
+/** What is reckoned with where nobody knows how much a job reads: enough to break ties in favour of staying near. */
+export const ASSUMED_BUCKET_GIB = 10
+
+/** US dollars a GB that leaves a bucket: to another region of its cloud, near or far, and to anywhere else. */
+interface EgressPrices {
+  sameMacroRegion: number
+  otherMacroRegion: number
+  internet: number
+}
+
+/**
+ * List prices of the first tier, by cloud and by the macro-region of the bucket, without the free allowances (an
+ * account has one, not a job). Sources: the pages on data transfer of Amazon EC2 and S3, on network pricing of Google
+ * Cloud Storage and on bandwidth of Azure, as of 2026. Cloudflare R2 charges none.
+ */
+const PRICES: Readonly<Record<string, { default: EgressPrices } & Partial<Record<string, EgressPrices>>>> = {
+  aws: {
+    default: { sameMacroRegion: 0.02, otherMacroRegion: 0.02, internet: 0.09 },
+    asia: { sameMacroRegion: 0.09, otherMacroRegion: 0.09, internet: 0.12 },
+    oceania: { sameMacroRegion: 0.1, otherMacroRegion: 0.1, internet: 0.114 },
+    sa: { sameMacroRegion: 0.138, otherMacroRegion: 0.138, internet: 0.15 },
+    me: { sameMacroRegion: 0.111, otherMacroRegion: 0.111, internet: 0.117 },
+    af: { sameMacroRegion: 0.147, otherMacroRegion: 0.147, internet: 0.154 },
+  },
+  gcp: {
+    default: { sameMacroRegion: 0.02, otherMacroRegion: 0.05, internet: 0.12 },
+    asia: { sameMacroRegion: 0.08, otherMacroRegion: 0.08, internet: 0.12 },
+    oceania: { sameMacroRegion: 0.08, otherMacroRegion: 0.1, internet: 0.19 },
+    sa: { sameMacroRegion: 0.14, otherMacroRegion: 0.14, internet: 0.12 },
+    me: { sameMacroRegion: 0.08, otherMacroRegion: 0.11, internet: 0.12 },
+    af: { sameMacroRegion: 0.11, otherMacroRegion: 0.11, internet: 0.12 },
+  },
+  azure: {
+    default: { sameMacroRegion: 0.02, otherMacroRegion: 0.05, internet: 0.087 },
+    asia: { sameMacroRegion: 0.08, otherMacroRegion: 0.08, internet: 0.12 },
+    oceania: { sameMacroRegion: 0.08, otherMacroRegion: 0.08, internet: 0.12 },
+    sa: { sameMacroRegion: 0.16, otherMacroRegion: 0.16, internet: 0.181 },
+    me: { sameMacroRegion: 0.08, otherMacroRegion: 0.08, internet: 0.12 },
+    af: { sameMacroRegion: 0.08, otherMacroRegion: 0.08, internet: 0.12 },
+  },
+  cloudflare: { default: { sameMacroRegion: 0, otherMacroRegion: 0, internet: 0 } },
+}
+
+/** Where a VM or a bucket is, as far as prices of traffic tell places apart. */
+export interface TrafficPlace {
+  cloud: string
+  region: string
+  macroRegion?: string | undefined
+}
+
+/** What it costs to read a bucket once from a VM, US dollars; nothing within a region, or of a cloud without prices. */
+export function egressUsd(bucket: TrafficPlace & { gib?: number }, vm: TrafficPlace): number {
+  if (bucket.cloud === vm.cloud && bucket.region === vm.region) return 0
+  const prices = PRICES[bucket.cloud]
+  if (prices === undefined) return 0
+  const { sameMacroRegion, otherMacroRegion, internet } = prices[bucket.macroRegion ?? ""] ?? prices.default
+  const near = bucket.macroRegion !== undefined && bucket.macroRegion === vm.macroRegion
+  const perGib = bucket.cloud !== vm.cloud ? internet : near ? sameMacroRegion : otherMacroRegion
+  return roundUsd(perGib * (bucket.gib ?? ASSUMED_BUCKET_GIB))
+}

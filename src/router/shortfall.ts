@@ -1,0 +1,251 @@
+import { billedUsd, roundUsd } from "../apis/money.ts"
+import type { Offer } from "../apis/offer.ts"
+import type { Catalogue } from "./catalogue.ts"
+import { isModel, isNvidia, parseModel } from "./gpu-models.ts"
+import { allowedRegions } from "./regions.ts"
+import type { Requirements } from "./requirements.ts"
+import { type Payer, rests } from "./rest.ts"
+import type { RouteContext } from "./route.ts"
+import { egressByRegion } from "./search.ts"
+import type { Machine } from "./table.ts"
+
+/** What an offer can fail by, in the order in which people read it. */
+export const CRITERIA = [
+  "cloud",
+  "region",
+  "architecture",
+  "gpu",
+  "gpu.count",
+  "gpu.vram",
+  "cpu",
+  "memory",
+  "provisioning",
+  "maxHourlyPriceUsd",
+] as const
+export type Criterion = (typeof CRITERIA)[number]
+
+/** What there is for a job that gives up one requirement and keeps all others. */
+export interface Alternative {
+  criterion: Criterion
+  /** How many offers that would let in, and the cheapest of them an hour. */
+  offers: number
+  cheapest: Offer
+  /** For `region`: the macro-region of that offer, if it has one; `offers` counts those in it. */
+  where?: string
+  /** For sizes: the most that there is. */
+  most?: number
+}
+
+/** The offer that comes nearest to fitting when none fails by just one requirement. */
+export interface NearestMiss {
+  offer: Offer
+  unmet: readonly Criterion[]
+}
+
+/** Why there is no placement. Of each offer that fits, the first obstacle counts: no payer, rest, caps. */
+export interface Shortfall {
+  /** Offers that meet every requirement. */
+  fitting: number
+  /** How many offers each requirement excludes; one offer may fail by several. */
+  excluded: ReadonlyMap<Criterion, number>
+  /** Cheapest first; none when something fits, or when every offer fails by several requirements. */
+  alternatives: readonly Alternative[]
+  nearestMiss?: NearestMiss
+  /** Clouds that have fitting offers, but nobody to pay for them. */
+  unconnected: readonly string[]
+  /** Fitting, payable offers that rest, and when the first of them wakes. */
+  resting: { offers: number; until?: Date }
+  /** Fitting, payable, awake offers that exceed a cap, and the cheapest of them. */
+  overCaps: { offers: number; cheapestHourlyUsd?: number }
+}
+
+/** Looks at every offer: some milliseconds for a hundred thousand. */
+export function surveyShortfall(requirements: Requirements, catalogue: Catalogue, context: RouteContext): Shortfall {
+  const failings = failingsOf(requirements, catalogue)
+  const tally = tallyOf(catalogue, failings)
+  const market = marketOf(catalogue, failings, context)
+  const fitting = tally.counts[0] ?? 0
+  const alternatives = fitting > 0 ? [] : alternativesOf(catalogue, failings, tally)
+  const miss = fitting > 0 || alternatives.length > 0 ? undefined : nearestMiss(catalogue, tally)
+  return {
+    fitting,
+    excluded: excludedBy(tally),
+    alternatives,
+    ...(miss !== undefined && { nearestMiss: miss }),
+    ...market,
+  }
+}
+
+/** The requirements that an offer fails, as bits in the order of CRITERIA. */
+type Failings = (rank: number) => number
+
+function bit(criterion: Criterion): number {
+  return 1 << CRITERIA.indexOf(criterion)
+}
+
+const BITS = Object.fromEntries(CRITERIA.map((criterion) => [criterion, bit(criterion)])) as Record<Criterion, number>
+
+function failingsOf(requirements: Requirements, catalogue: Catalogue): Failings {
+  const { clouds, regions, architectures, provisioning, maxHourlyPriceUsd = Infinity } = requirements
+  const { machineOf, regionOf, poolOf, priceOf } = catalogue
+  const allowed = allowedRegions(catalogue, regions)
+  const ofRegion = Uint16Array.from(allowed, (isAllowed) => (isAllowed ? 0 : BITS.region))
+  const ofMachine = Uint16Array.from(catalogue.machines, (machine) => sizeFailings(machine, requirements))
+  const ofPool = Uint16Array.from(catalogue.pools, ({ cloud, architecture, spot }) => {
+    const isSold = provisioning === "spotFirst" || (provisioning === "spot") === spot
+    return (
+      (clouds.length === 0 || clouds.includes(cloud) ? 0 : BITS.cloud) |
+      (architectures.length === 0 || architectures.includes(architecture) ? 0 : BITS.architecture) |
+      (isSold ? 0 : BITS.provisioning)
+    )
+  })
+  return (rank) =>
+    (ofMachine[machineOf[rank] as number] as number) |
+    (ofRegion[regionOf[rank] as number] as number) |
+    (ofPool[poolOf[rank] as number] as number) |
+    ((priceOf[rank] as number) > maxHourlyPriceUsd ? BITS.maxHourlyPriceUsd : 0)
+}
+
+function sizeFailings(machine: Machine, { cpu, memoryGib, gpu }: Requirements): number {
+  const small = (machine.cpu < cpu ? BITS.cpu : 0) | (machine.memoryGib < memoryGib ? BITS.memory : 0)
+  if (gpu === undefined) return small
+  const has = machine.gpu !== undefined && isNvidia(machine.gpu.model) ? machine.gpu : undefined
+  const { count = 0, vramGib = 0, model = "none" } = has ?? {}
+  const wanted = gpu.model === undefined ? undefined : parseModel(gpu.model)
+  const isIt = has !== undefined && (wanted === undefined || isModel(wanted, parseModel(model).base, vramGib))
+  return (
+    small |
+    (isIt ? 0 : BITS.gpu) |
+    (count < (gpu.count ?? 0) ? BITS["gpu.count"] : 0) |
+    (count * vramGib < (gpu.vramGib ?? 0) ? BITS["gpu.vram"] : 0)
+  )
+}
+
+/** By what offers fail together: how many there are, and the cheapest. */
+interface Tally {
+  counts: Uint32Array
+  cheapest: Int32Array
+}
+
+function tallyOf({ size }: Catalogue, failings: Failings): Tally {
+  const tally = {
+    counts: new Uint32Array(1 << CRITERIA.length),
+    cheapest: new Int32Array(1 << CRITERIA.length).fill(-1),
+  }
+  for (let rank = 0; rank < size; rank++) {
+    const mask = failings(rank)
+    tally.counts[mask] = (tally.counts[mask] as number) + 1
+    if (tally.cheapest[mask] === -1) tally.cheapest[mask] = rank
+  }
+  return tally
+}
+
+function excludedBy({ counts }: Tally): Map<Criterion, number> {
+  const excluded = new Map<Criterion, number>()
+  for (const criterion of CRITERIA) {
+    const count = counts.reduce((sum, offers, mask) => (mask & BITS[criterion] ? sum + offers : sum), 0)
+    if (count > 0) excluded.set(criterion, count)
+  }
+  return excluded
+}
+
+function alternativesOf(catalogue: Catalogue, failings: Failings, { counts, cheapest }: Tally): Alternative[] {
+  const found: (Alternative & { rank: number })[] = []
+  for (const criterion of CRITERIA) {
+    const rank = cheapest[BITS[criterion]] ?? -1
+    if (rank < 0) continue
+    const offers = counts[BITS[criterion]] ?? 0
+    const more = details(criterion, catalogue, failings, rank)
+    found.push({ criterion, offers, cheapest: catalogue.offerAt(rank), ...more, rank })
+  }
+  return found.sort((a, b) => a.rank - b.rank).map(({ rank: _, ...alternative }) => alternative)
+}
+
+/** What makes an alternative plain: where those offers are, or how large the largest is. */
+function details(
+  criterion: Criterion,
+  catalogue: Catalogue,
+  failings: Failings,
+  cheapest: number,
+): Pick<Alternative, "where" | "most"> & { offers?: number } {
+  const { size, regions, regionOf, machines, machineOf } = catalogue
+  const macroOf = (rank: number) => regions[regionOf[rank] ?? -1]?.groups[0]
+  const sizeOf = SIZES[criterion]
+  const where = criterion === "region" ? macroOf(cheapest) : undefined
+  if (sizeOf === undefined && where === undefined) return {}
+  let offers = 0
+  let most = 0
+  for (let rank = 0; rank < size; rank++) {
+    if (failings(rank) !== BITS[criterion]) continue
+    if (where !== undefined && macroOf(rank) === where) offers++
+    if (sizeOf !== undefined) most = Math.max(most, sizeOf(machines[machineOf[rank] as number] as Machine))
+  }
+  return where === undefined ? { most } : { where, offers }
+}
+
+const SIZES: Partial<Record<Criterion, (machine: Machine) => number>> = {
+  cpu: ({ cpu }) => cpu,
+  memory: ({ memoryGib }) => memoryGib,
+  "gpu.count": ({ gpu }) => gpu?.count ?? 0,
+  "gpu.vram": ({ gpu }) => (gpu?.count ?? 0) * (gpu?.vramGib ?? 0),
+}
+
+/** The offer that fails by the fewest requirements, the cheapest of these. */
+function nearestMiss(catalogue: Catalogue, { cheapest }: Tally): NearestMiss | undefined {
+  let best = -1
+  for (let mask = 1; mask < cheapest.length; mask++) {
+    if ((cheapest[mask] ?? -1) < 0) continue
+    const fewer = best < 0 ? -1 : criteriaIn(mask).length - criteriaIn(best).length
+    if (fewer < 0 || (fewer === 0 && (cheapest[mask] as number) < (cheapest[best] as number))) best = mask
+  }
+  if (best < 0) return undefined
+  return { offer: catalogue.offerAt(cheapest[best] as number), unmet: criteriaIn(best) }
+}
+
+function criteriaIn(mask: number): Criterion[] {
+  return CRITERIA.filter((criterion) => mask & BITS[criterion])
+}
+
+/** What stands in the way of the offers that fit. */
+function marketOf(catalogue: Catalogue, failings: Failings, context: RouteContext) {
+  const unconnected = new Set<string>()
+  const resting: Shortfall["resting"] = { offers: 0 }
+  const overCaps: Shortfall["overCaps"] = { offers: 0 }
+  const egress = egressByRegion(catalogue, context.buckets ?? [])
+  const active = { ...context, resting: context.resting.filter(({ until }) => until > context.now) }
+  const payersOf = catalogue.pools.map((pool) => context.payers.filter(({ cloud }) => cloud === pool.cloud))
+  const ask = (rank: number, payers: readonly Payer[]): void => {
+    const offer = catalogue.offerAt(rank)
+    const wakes = wakingTime(offer, payers, active)
+    if (wakes !== undefined) {
+      resting.offers++
+      if (resting.until === undefined || wakes < resting.until) resting.until = wakes
+    } else if (!isUnderCaps(offer, egress[catalogue.regionOf[rank] as number] as number, context)) {
+      overCaps.offers++
+      overCaps.cheapestHourlyUsd = Math.min(overCaps.cheapestHourlyUsd ?? Infinity, offer.hourlyPriceUsd)
+    }
+  }
+  for (let rank = 0; rank < catalogue.size; rank++) {
+    if (failings(rank) !== 0) continue
+    const pool = catalogue.poolOf[rank] as number
+    const payers = payersOf[pool] ?? []
+    if (payers.length > 0) ask(rank, payers)
+    else unconnected.add(catalogue.pools[pool]?.cloud ?? "")
+  }
+  return { unconnected: [...unconnected].sort(), resting, overCaps }
+}
+
+/** When the first payer may ask for an offer again; undefined: one may now. A payer's rest ends with its last one. */
+function wakingTime(offer: Offer, payers: readonly Payer[], { resting }: RouteContext): Date | undefined {
+  if (resting.length === 0) return undefined
+  const times = payers.map((payer) =>
+    Math.max(...resting.filter((rest) => rests(rest, offer, payer)).map(({ until }) => until.getTime())),
+  )
+  const first = Math.min(...times)
+  return first === Number.NEGATIVE_INFINITY ? undefined : new Date(first)
+}
+
+function isUnderCaps(offer: Offer, trafficUsd: number, { room, expectedSeconds }: RouteContext): boolean {
+  const totalUsd = roundUsd(billedUsd(offer.hourlyPriceUsd, expectedSeconds, offer.minimumBilledSeconds) + trafficUsd)
+  return offer.hourlyPriceUsd <= (room.hourlyUsd ?? Infinity) && totalUsd <= (room.monthlyUsd ?? Infinity)
+}

@@ -1,0 +1,102 @@
+import type { Architecture, Offer } from "../apis/offer.ts"
+
+/** A machine type: the same wherever and however it is bought. */
+export interface Machine {
+  cloud: string
+  instanceType: string
+  architecture: Architecture
+  cpu: number
+  memoryGib: number
+  gpu?: NonNullable<Offer["gpu"]>
+}
+
+/** A region of a cloud, and the groups of regions that it belongs to: its macro-region first, narrower ones after. */
+export interface Region {
+  cloud: string
+  name: string
+  groups: readonly string[]
+  /** Its accounts are not those of the other regions (GovCloud): only jobs that name it go there. */
+  restricted?: boolean
+}
+
+/** Where a machine is offered: a region, or one zone of it. */
+export interface Place {
+  /** Index into the regions. */
+  region: number
+  zone?: string
+}
+
+/** Offers column by column, in no order: a million of them are a few arrays. Each row is one offer. */
+export interface OfferTable {
+  machines: readonly Machine[]
+  regions: readonly Region[]
+  places: readonly Place[]
+  /** Index into the machines. */
+  machine: Uint32Array
+  /** Index into the places. */
+  place: Uint32Array
+  /** 1 for spot. */
+  spot: Uint8Array
+  /** US dollars an hour, at least 0. */
+  hourlyPriceUsd: Float64Array
+  minimumBilledSeconds: Uint32Array
+}
+
+/** An empty table with room for so many offers. */
+export function emptyTable(size: number, parts: Pick<OfferTable, "machines" | "regions" | "places">): OfferTable {
+  return {
+    ...parts,
+    machine: new Uint32Array(size),
+    place: new Uint32Array(size),
+    spot: new Uint8Array(size),
+    hourlyPriceUsd: new Float64Array(size),
+    minimumBilledSeconds: new Uint32Array(size),
+  }
+}
+
+/** Tells the groups of a region that is no part of a shipped catalogue. */
+export type GroupsOf = (cloud: string, region: string) => readonly string[]
+
+/** The table of offers that are given one by one; regions are in the groups that `groupsOf` says, by default none. */
+export function tableOf(offers: readonly Offer[], groupsOf: GroupsOf = () => []): OfferTable {
+  const machines = new Numbering<Machine>()
+  const regions = new Numbering<Region>()
+  const places = new Numbering<Place>()
+  const table = emptyTable(offers.length, { machines: machines.items, regions: regions.items, places: places.items })
+  for (const [row, offer] of offers.entries()) {
+    const { cloud, zone } = offer
+    const region = regions.of(`${cloud}/${offer.region}`, () => ({
+      cloud,
+      name: offer.region,
+      groups: groupsOf(cloud, offer.region),
+    }))
+    const machine = machineOf(offer)
+    table.machine[row] = machines.of(JSON.stringify(machine), () => machine)
+    table.place[row] = places.of(JSON.stringify([region, zone]), () => ({
+      region,
+      ...(zone !== undefined && { zone }),
+    }))
+    table.spot[row] = Number(offer.provisioning === "spot")
+    table.hourlyPriceUsd[row] = offer.hourlyPriceUsd
+    table.minimumBilledSeconds[row] = offer.minimumBilledSeconds
+  }
+  return table
+}
+
+/** The machine type of an offer. */
+export function machineOf({ cloud, instanceType, architecture, cpu, memoryGib, gpu }: Offer): Machine {
+  return { cloud, instanceType, architecture, cpu, memoryGib, ...(gpu !== undefined && { gpu }) }
+}
+
+/** Gives each different thing a number, in the order in which they come. */
+export class Numbering<T> {
+  readonly items: T[] = []
+  readonly #numbers = new Map<string, number>()
+
+  of(key: string, make: () => T): number {
+    const known = this.#numbers.get(key)
+    if (known !== undefined) return known
+    this.#numbers.set(key, this.items.length)
+    return this.items.push(make()) - 1
+  }
+}
