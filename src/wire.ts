@@ -157,6 +157,8 @@ export async function startFacade(
   const ending = new AbortController()
   const cache = { client, logger }
   const jobs = new Reflector({ ...cache, ...CACHE_OPTIONS.jobs, namespace: watchNamespace })
+  const cronJobs = new Reflector({ ...cache, ...CACHE_OPTIONS.cronJobs, namespace: watchNamespace })
+  const connections = new Reflector({ ...cache, ...CACHE_OPTIONS.connections, namespace: watchNamespace })
   const apiKeys = new Reflector({ ...cache, ...CACHE_OPTIONS.apiKeys, namespace: watchNamespace })
   const projects = new Reflector({ ...cache, ...CACHE_OPTIONS.projects })
   const launches = new Reflector({ ...cache, resource: LAUNCHES, namespace: systemNamespace })
@@ -172,7 +174,7 @@ export async function startFacade(
   const health = new Health()
   const app = createFacade({
     client,
-    caches: { jobs, apiKeys, projects },
+    caches: { jobs, cronJobs, connections, apiKeys, projects },
     logStore,
     gateway,
     health,
@@ -185,7 +187,9 @@ export async function startFacade(
   const server = createServer(app)
   server.listen(options.port, options.host)
   await once(server, "listening")
-  const reflectors = [jobs, apiKeys, projects, launches].map((reflector) => reflector.run(ending.signal))
+  const reflectors = [jobs, cronJobs, connections, apiKeys, projects, launches].map((reflector) =>
+    reflector.run(ending.signal),
+  )
   const retention = { client, jobs, logStore, logger }
   const endRetention = removeLogsOfDeletedJobs(retention)
   void jobs

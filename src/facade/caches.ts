@@ -1,4 +1,6 @@
 import type { StoredApiKey } from "../apis/apikey.ts"
+import { CONNECTION, type StoredConnection } from "../apis/connection.ts"
+import { CRON_JOB, type StoredCronJob } from "../apis/cronjob.ts"
 import { JOB, type StoredJob } from "../apis/job.ts"
 import { ANNOTATIONS } from "../apis/meta.ts"
 import type { StoredProject } from "../apis/project.ts"
@@ -12,34 +14,45 @@ import { statusOf } from "./translate/record.ts"
 import { keepUpdateTime } from "./translate/update-time.ts"
 
 export const JOBS = resourceOf<StoredJob>(JOB)
+export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)
+export const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
 
 /** What the façade needs of a reflector. */
 export type Cache<T extends ApiObject> = Pick<Reflector<T>, "store" | "synced" | "onChange">
 
 export interface Caches {
   jobs: Cache<StoredJob>
+  cronJobs: Cache<StoredCronJob>
+  connections: Cache<StoredConnection>
   apiKeys: Cache<StoredApiKey>
   projects: Cache<StoredProject>
 }
 
+/** Index of every kind that POST makes; its values begin with the namespace. */
+export const IDEMPOTENCY_KEY_INDEX = "idempotencyKey"
+
 /** Indexes of the cache of Jobs. Their values begin with the namespace. */
-export const JobIndex = { status: "status", tag: "tag", label: "label", idempotencyKey: "idempotencyKey" } as const
+export const JobIndex = { status: "status", tag: "tag", label: "label" } as const
 
 /** The value under which an index has the jobs of a namespace with this; a namespace has no slash. */
 export function inNamespace(namespace: string, ...parts: string[]): string {
   return `${namespace}/${parts.join("\0")}`
 }
 
-const JOB_INDEXES: Record<string, IndexFunction<StoredJob>> = {
+const OBJECT_INDEXES: Record<string, IndexFunction<ApiObject>> = {
   [NAMESPACE_INDEX]: byNamespace,
+  [IDEMPOTENCY_KEY_INDEX]: ({ metadata }) => {
+    const key = metadata.annotations?.[ANNOTATIONS.idempotencyKey]
+    return key === undefined ? [] : [inNamespace(metadata.namespace ?? "", key)]
+  },
+}
+
+const JOB_INDEXES: Record<string, IndexFunction<StoredJob>> = {
+  ...OBJECT_INDEXES,
   [JobIndex.status]: (job) => [inNamespace(namespaceOf(job), statusOf(job))],
   [JobIndex.tag]: (job) => [...new Set(job.spec.tags)].map((tag) => inNamespace(namespaceOf(job), tag)),
   [JobIndex.label]: (job) =>
     Object.entries(job.spec.labels ?? {}).map(([key, value]) => inNamespace(namespaceOf(job), key, value)),
-  [JobIndex.idempotencyKey]: (job) => {
-    const key = job.metadata.annotations?.[ANNOTATIONS.idempotencyKey]
-    return key === undefined ? [] : [inNamespace(namespaceOf(job), key)]
-  },
 }
 
 function namespaceOf({ metadata }: ApiObject): string {
@@ -51,10 +64,14 @@ type CacheOptions<T extends ApiObject> = Pick<ReflectorOptions<T>, "resource" | 
 /** What the reflectors of the façade's caches must be made with. */
 export const CACHE_OPTIONS: {
   jobs: CacheOptions<StoredJob>
+  cronJobs: CacheOptions<StoredCronJob>
+  connections: CacheOptions<StoredConnection>
   apiKeys: CacheOptions<StoredApiKey>
   projects: CacheOptions<StoredProject>
 } = {
   jobs: { resource: JOBS, indexes: JOB_INDEXES, transform: keepUpdateTime },
+  cronJobs: { resource: CRON_JOBS, indexes: OBJECT_INDEXES, transform: keepUpdateTime },
+  connections: { resource: CONNECTIONS, indexes: OBJECT_INDEXES },
   apiKeys: { resource: API_KEYS, indexes: API_KEY_INDEXES },
   projects: { resource: PROJECTS },
 }

@@ -3,7 +3,7 @@ import { findOrCatchUp, NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import { isConflict, isNotFound } from "../kube/errors.ts"
 import type { Store } from "../kube/store.ts"
-import { inNamespace, JOBS, JobIndex } from "./caches.ts"
+import { IDEMPOTENCY_KEY_INDEX, inNamespace, JOBS, JobIndex } from "./caches.ts"
 import { newest } from "./created-at.ts"
 import { notFound, Problem, unavailable } from "./problem.ts"
 import type { Page } from "./query.ts"
@@ -91,7 +91,7 @@ export class Jobs {
   /** The job that a request with this Idempotency-Key made before. */
   madeBy(idempotencyKey: string): Promise<StoredJob | undefined> {
     const cached = { client: this.#client, resource: JOBS, store: this.#store }
-    return findOrCatchUp(cached, this.#namespace, () => this.#indexed(JobIndex.idempotencyKey, idempotencyKey)[0])
+    return findOrCatchUp(cached, this.#namespace, () => this.#indexed(IDEMPOTENCY_KEY_INDEX, idempotencyKey)[0])
   }
 
   /**

@@ -10,6 +10,8 @@ import { Agent, fetch, type RequestInit, type Response } from "undici"
 import { afterAll, beforeAll } from "vitest"
 import type { ApiKey, Role, StoredApiKey } from "../../src/apis/apikey.ts"
 import { systemClock } from "../../src/apis/clock.ts"
+import type { StoredConnection } from "../../src/apis/connection.ts"
+import type { StoredCronJob } from "../../src/apis/cronjob.ts"
 import type { Job, JobStatus, StoredJob } from "../../src/apis/job.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import type { StoredProject } from "../../src/apis/project.ts"
@@ -66,17 +68,20 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const running = new AbortController()
   const shutdown = new AbortController()
   const jobs = new Reflector<StoredJob>({ client, logger, ...CACHE_OPTIONS.jobs })
+  const cronJobs = new Reflector<StoredCronJob>({ client, logger, ...CACHE_OPTIONS.cronJobs })
+  const connections = new Reflector<StoredConnection>({ client, logger, ...CACHE_OPTIONS.connections })
   const apiKeys = new Reflector<StoredApiKey>({ client, logger, ...CACHE_OPTIONS.apiKeys })
   const projects = new Reflector<StoredProject>({ client, logger, ...CACHE_OPTIONS.projects })
-  const loops = [jobs, apiKeys, projects].map((reflector) => reflector.run(running.signal))
-  await Promise.all([jobs, apiKeys, projects].map((reflector) => reflector.whenSynced(AbortSignal.timeout(20_000))))
+  const reflectors = [jobs, cronJobs, connections, apiKeys, projects]
+  const loops = reflectors.map((reflector) => reflector.run(running.signal))
+  await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(20_000))))
   const folder = await mkdtemp(join(tmpdir(), "berth-facade-"))
   const logStore = new FileLogStore(folder)
   removeLogsOfDeletedJobs({ client, jobs, logStore, logger })
   const gateway = Router().post("/hello", (_req, res) => void res.json({ hello: "agent" }))
   const app = createFacade({
     client,
-    caches: { jobs, apiKeys, projects },
+    caches: { jobs, cronJobs, connections, apiKeys, projects },
     logStore,
     gateway,
     health: new Health(),
