@@ -54,6 +54,16 @@ export class Query {
     return text === "true"
   }
 
+  /** One of a list of words. */
+  choice<const Word extends string>(name: string, words: readonly Word[]): Word | undefined {
+    const text = this.one(name)
+    const chosen = words.find((word) => word === text)
+    if (text !== undefined && chosen === undefined) {
+      this.fault(name, `must be one of ${words.join(", ")}, not "${text}"`)
+    }
+    return chosen
+  }
+
   page(): Page {
     const limit = this.integer("limit", { minimum: 1, maximum: PAGE.maxLimit }) ?? PAGE.defaultLimit
     const offset = this.integer("offset", { minimum: 0, maximum: Number.MAX_SAFE_INTEGER }) ?? 0

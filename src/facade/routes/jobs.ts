@@ -1,10 +1,11 @@
 import type { Router } from "express"
-import { JOB_PHASES, type JobPhase } from "../../apis/job.ts"
+import { JOB_PHASES } from "../../apis/job.ts"
 import type { Principal, ProjectScope } from "../../identity/principal.ts"
 import { parseBody } from "../body/body.ts"
 import { type Admission, type Call, endpoint, pathParameter } from "../endpoint.ts"
+import { idempotencyKeyOf } from "../idempotency.ts"
 import type { Jobs } from "../jobs.ts"
-import { badRequest, invalidRequest } from "../problem.ts"
+import { invalidRequest } from "../problem.ts"
 import { Query } from "../query.ts"
 import type { JobCreated, JobList } from "../schemas/job.ts"
 import type { Submitter } from "../submit.ts"
@@ -46,7 +47,7 @@ export function jobRoutes(router: Router, options: JobRouteOptions): void {
 }
 
 async function createJob({ req, res, principal }: Call, { submitterOf, places }: JobRouteOptions): Promise<void> {
-  const idempotencyKey = idempotencyKeyOf(req.get("Idempotency-Key"))
+  const idempotencyKey = idempotencyKeyOf(req)
   const checked = checkSubmission(parseBody(req), { ...ownerOf(principal.project), ...places() })
   if ("faults" in checked) throw invalidRequest(checked.faults, "The job")
   const job = await submitterOf(principal).submit(checked.submission, idempotencyKey)
@@ -55,30 +56,15 @@ async function createJob({ req, res, principal }: Call, { submitterOf, places }:
   res.status(201).location(`/1/jobs/${uid}`).json(answer)
 }
 
-/** A key is any text that a header can hold; it is kept on the job, so it has a bound. */
-function idempotencyKeyOf(header: string | undefined): string | undefined {
-  if (header === undefined || /^[\x20-\x7e]{1,255}$/.test(header)) return header
-  throw badRequest("Idempotency-Key must have 1 to 255 printable ASCII characters.")
-}
-
 function listJobs({ req, res, principal }: Call, jobs: Jobs): void {
   const query = new Query(req)
-  const filter = { status: statusParameter(query), tags: query.all("tag"), labels: labelParameters(query) }
+  const filter = { status: query.choice("status", JOB_PHASES), tags: query.all("tag"), labels: labelParameters(query) }
   const page = query.page()
   query.check()
   const found = jobs.list(filter, page)
   const owner = ownerOf(principal.project)
   const list: JobList = { jobs: found.jobs.map((job) => recordOf(job, owner)), total: found.total, ...page }
   res.json(list)
-}
-
-function statusParameter(query: Query): JobPhase | undefined {
-  const text = query.one("status")
-  const status = JOB_PHASES.find((phase) => phase === text)
-  if (text !== undefined && status === undefined) {
-    query.fault("status", `must be one of ${JOB_PHASES.join(", ")}, not "${text}"`)
-  }
-  return status
 }
 
 /** `key:value` or `key=value`, split at the first of the two signs. */
