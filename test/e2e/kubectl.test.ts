@@ -60,7 +60,7 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
     const launch = berth.launchesOf("hello")[0]?.metadata.name
     const events = eventsIn(await inProject(["describe", "bj", "hello"]))
     expect(events).toEqual([
-      ["Placed", expect.stringMatching(/^launch 1: local local-1 in local \(.*\$0\.02\/h\): cheapest of 4 placements/)],
+      ["Placed", expect.stringMatching(/^launch 1: local local-1 in local \(.*\$0\.02\/h\): cheapest of 4 offers/)],
       ["Booting", `VM ${launch} was created`],
       ["Started", `the container runs on ${launch}`],
       ["Succeeded", expect.stringMatching(/exit code 0/)],
