@@ -1,0 +1,160 @@
+import type { Machine, OfferTable, Region } from "../router/table.ts"
+import { emptyTable } from "../router/table.ts"
+
+/** Where prices come from. */
+export interface PriceSource {
+  cloud: string
+  /** What was taken from it. */
+  what: string
+  name: string
+  /** When it was read, or by when its prices held (ISO 8601). */
+  date: string
+  licence: string
+}
+
+/** An offer whose price can't be true: kept for people to see, never chosen. */
+export interface Suspect {
+  cloud: string
+  region: string
+  instanceType: string
+  provisioning: "onDemand" | "spot"
+  hourlyPriceUsd: number
+  reason: string
+}
+
+/** A price list: what each machine costs in each region that sells it. */
+export interface PriceList {
+  /** The day of its newest prices (ISO 8601). */
+  asOf: string
+  sources: readonly PriceSource[]
+  suspects: readonly Suspect[]
+  /** By cloud, the shortest time that is billed, seconds. */
+  minimumBilledSeconds: Readonly<Record<string, number>>
+  machines: readonly Machine[]
+  regions: readonly Region[]
+  /** One row for each machine and region: all of the first machine, then of the next. */
+  machine: Uint32Array
+  region: Uint32Array
+  /** Millionths of a US dollar an hour; 0: not sold so. */
+  onDemand: Uint32Array
+  spot: Uint32Array
+}
+
+/** What stands in the file before the columns. */
+interface Header
+  extends Pick<PriceList, "asOf" | "sources" | "suspects" | "minimumBilledSeconds" | "machines" | "regions"> {
+  format: 1
+  rows: number
+}
+
+const COLUMNS = ["machine", "region", "onDemand", "spot"] as const
+const LENGTH_BYTES = 4
+
+/**
+ * Writes a price list: the length of a header, the header as JSON, then the columns. Each column is written as the
+ * first bytes of all its numbers, then their second bytes and so on, which compresses best.
+ */
+export function encode(list: PriceList): Uint8Array {
+  const { asOf, sources, suspects, minimumBilledSeconds, machines, regions } = list
+  const rows = list.machine.length
+  const header: Header = { format: 1, rows, asOf, sources, suspects, minimumBilledSeconds, machines, regions }
+  const text = new TextEncoder().encode(JSON.stringify(header))
+  const bytes = new Uint8Array(LENGTH_BYTES + text.length + COLUMNS.length * rows * 4)
+  new DataView(bytes.buffer).setUint32(0, text.length, true)
+  bytes.set(text, LENGTH_BYTES)
+  let at = LENGTH_BYTES + text.length
+  for (const name of COLUMNS) {
+    const column = name === "machine" || name === "region" ? differences(list[name]) : list[name]
+    for (let shift = 0; shift < 32; shift += 8) {
+      for (let row = 0; row < rows; row++) bytes[at++] = (column[row] as number) >>> shift
+    }
+  }
+  return bytes
+}
+
+/** Reads what `encode` wrote. @throws RangeError when the file is of another format or cut off */
+export function decode(bytes: Uint8Array): PriceList {
+  if (bytes.length < LENGTH_BYTES) throw new RangeError("the price list is empty")
+  const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true)
+  const start = LENGTH_BYTES + length
+  const { format, rows, ...header } = JSON.parse(
+    new TextDecoder().decode(bytes.subarray(LENGTH_BYTES, start)),
+  ) as Header
+  if (format !== 1) throw new RangeError(`the price list has format ${format}: this program reads format 1`)
+  if (bytes.length !== start + COLUMNS.length * rows * 4) throw new RangeError("the price list is cut off")
+  const columns = COLUMNS.map((_, index) => column(bytes.subarray(start + index * rows * 4), rows))
+  const [machine, region, onDemand, spot] = columns as [Uint32Array, Uint32Array, Uint32Array, Uint32Array]
+  return { ...header, machine: sums(machine), region: sums(region), onDemand, spot }
+}
+
+function column(bytes: Uint8Array, rows: number): Uint32Array {
+  const values = new Uint32Array(rows)
+  for (let row = 0; row < rows; row++) {
+    values[row] =
+      (bytes[row] as number) |
+      ((bytes[row + rows] as number) << 8) |
+      ((bytes[row + rows * 2] as number) << 16) |
+      ((bytes[row + rows * 3] as number) << 24)
+  }
+  return values
+}
+
+/** From each number to the next, modulo 2^32. */
+function differences(values: Uint32Array): Uint32Array {
+  return values.map((value, index) => value - (values[index - 1] ?? 0))
+}
+
+function sums(values: Uint32Array): Uint32Array {
+  for (let row = 1; row < values.length; row++) values[row] = (values[row] as number) + (values[row - 1] as number)
+  return values
+}
+
+/** The offers of a price list: on demand and spot apart, without those whose price can't be true. */
+export function offersOf(list: PriceList): OfferTable {
+  const isSuspect = suspectRows(list)
+  const prices = [list.onDemand, list.spot]
+  const sold = prices.map((column, spot) => rowsWhere(column, (row) => !isSuspect[spot]?.has(row)))
+  const places = list.regions.map((_, region) => ({ region }))
+  const parts = { machines: list.machines, regions: list.regions, places }
+  const table = emptyTable((sold[0]?.length ?? 0) + (sold[1]?.length ?? 0), parts)
+  const minimum = Uint32Array.from(list.machines, ({ cloud }) => list.minimumBilledSeconds[cloud] ?? 0)
+  let at = 0
+  for (const [spot, rows] of sold.entries()) {
+    const column = prices[spot] as Uint32Array
+    for (const row of rows) {
+      const machine = list.machine[row] as number
+      table.machine[at] = machine
+      table.place[at] = list.region[row] as number
+      table.spot[at] = spot
+      table.hourlyPriceUsd[at] = (column[row] as number) / 1e6
+      table.minimumBilledSeconds[at] = minimum[machine] as number
+      at++
+    }
+  }
+  return table
+}
+
+function rowsWhere(prices: Uint32Array, holds: (row: number) => boolean): Uint32Array {
+  const rows = new Uint32Array(prices.length)
+  let count = 0
+  for (let row = 0; row < prices.length; row++) {
+    if (prices[row] !== 0 && holds(row)) rows[count++] = row
+  }
+  return rows.subarray(0, count)
+}
+
+/** Rows of suspects, of those on demand and of spot ones. */
+function suspectRows({ suspects, machines, regions, machine, region }: PriceList): [Set<number>, Set<number>] {
+  const rows: [Set<number>, Set<number>] = [new Set(), new Set()]
+  if (suspects.length === 0) return rows
+  const byName = new Map<string, number>()
+  for (let row = 0; row < machine.length; row++) {
+    const { cloud, instanceType } = machines[machine[row] as number] as Machine
+    byName.set(`${cloud}/${regions[region[row] as number]?.name}/${instanceType}`, row)
+  }
+  for (const { cloud, region: name, instanceType, provisioning } of suspects) {
+    const row = byName.get(`${cloud}/${name}/${instanceType}`)
+    if (row !== undefined) rows[provisioning === "spot" ? 1 : 0].add(row)
+  }
+  return rows
+}
