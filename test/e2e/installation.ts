@@ -24,7 +24,7 @@ import type { ContainerRuntime } from "./container-runtime.ts"
 import type { FacadeConfig } from "./processes/facade.ts"
 import type { OperatorConfig } from "./processes/operator.ts"
 import { Program } from "./program.ts"
-import { launchesWithContainer, processesNaming, signalContainer } from "./traces.ts"
+import { containersOf, processesNaming, type RunningProcess, removeContainers, signalContainer } from "./traces.ts"
 
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
@@ -283,17 +283,19 @@ export class Installation {
     const vms = launches ?? (await this.vms())
     const processes = await processesNaming(`${this.vmsDir}/`)
     const { dockerSocket } = this.runtime
-    const containers = dockerSocket === undefined ? [] : await launchesWithContainer(dockerSocket, vms)
-    return [...processes.filter((line) => vms.some((vm) => line.includes(`${this.vmsDir}/${vm}/`))), ...containers]
+    const containers = dockerSocket === undefined ? [] : await containersOf(dockerSocket, vms)
+    return [
+      ...processes.filter(({ text }) => vms.some((vm) => text.includes(`${this.vmsDir}/${vm}/`))).map(describe),
+      ...containers.map(({ launch }) => `a container of ${launch}`),
+    ]
   }
 
   /** The agent's process of a VM. */
   async agentPid(launch: string): Promise<number> {
-    const folder = `--data-dir ${this.vmsDir}/${launch}/`
-    const pids = (await processesNaming(folder)).map((line) => Number.parseInt(line, 10))
-    const [pid] = pids
-    if (pid === undefined || pids.length > 1) throw new Error(`${pids.length} agents run for ${launch}`)
-    return pid
+    const agents = await processesNaming(`--data-dir ${this.vmsDir}/${launch}/`)
+    const [agent] = agents
+    if (agent === undefined || agents.length > 1) throw new Error(`${agents.length} agents run for ${launch}`)
+    return agent.pid
   }
 
   /** Lets the container of a VM go on that waits in `gate`. */
@@ -332,9 +334,14 @@ export class Installation {
     })
     await powerOff(cloud, { installation: this.#id, region: LOCAL_REGION }, 20)
     cloud.close()
-    const left = (await this.runningOn()).map((line) => Number.parseInt(line, 10)).filter((pid) => pid > 0)
-    for (const pid of left) process.kill(pid, "SIGKILL")
+    // Where the cloud itself is at fault, nothing is left either.
+    for (const { pid } of await processesNaming(`${this.vmsDir}/`)) process.kill(pid, "SIGKILL")
+    if (dockerSocket !== undefined) await removeContainers(dockerSocket, await this.vms())
   }
+}
+
+function describe({ pid, text }: RunningProcess): string {
+  return `process ${pid}: ${text.slice(0, 200)}`
 }
 
 function exists(path: string): Promise<boolean> {

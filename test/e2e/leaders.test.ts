@@ -39,5 +39,10 @@ describe("two operators", { timeout: 200_000 }, () => {
     expect(launches).toEqual(jobs.map((job) => `${berth.job(job).metadata.uid}-1`))
     expect(await berth.vms()).toEqual(launches.sort())
     for (const job of jobs) expect(await berth.log(job)).toBe("began\n")
+
+    await second.stop()
+    await berth.submit("again", "echo began")
+    await berth.reached("succeeded", "again")
+    expect(first.output.slice(silence)).toMatch(/"leading"/)
   })
 })
