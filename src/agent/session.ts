@@ -182,7 +182,9 @@ export class Session {
     const { clock, leave } = this.#context
     const giveUp = new AbortController()
     whenAborted(leave.signal, () => {
-      alarm(clock, leave.signal.reason === "refused" ? 0 : LAST_WORD_SECONDS, () => giveUp.abort())
+      const cancel = alarm(clock, leave.signal.reason === "refused" ? 0 : LAST_WORD_SECONDS, () => giveUp.abort())
+      // Else it would keep this process, and so its VM, alive for that long after all was said.
+      whenAborted(this.#quit.signal, cancel)
     })
     return giveUp.signal
   }
