@@ -23,6 +23,7 @@ import { gatewayRouter } from "./gateway/router.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { ensureInstallation, readInstallation } from "./identity/installation.ts"
 import { PROJECTS } from "./identity/projects.ts"
+import { ensureSealingKeys } from "./identity/sealing-keys.ts"
 import { KubeClient } from "./kube/client.ts"
 import { EventRecorder } from "./kube/events.ts"
 import { LeaderElector, type LeaderElectorOptions } from "./kube/lease.ts"
@@ -71,6 +72,7 @@ export async function startOperator(
   const { systemNamespace, watchNamespace, gatewayUrl } = options
   const clock = systemClock
   const { id: installation, bootstrapKey } = await ensureInstallation(client, systemNamespace)
+  await ensureSealingKeys(client, systemNamespace)
   const identity = `${hostname()}-${randomUUID()}`
   const jobs = new Reflector<StoredJob>({
     client,

@@ -1,0 +1,67 @@
+import type { ObjectMeta } from "../apis/meta.ts"
+import type { KubeClient } from "../kube/client.ts"
+import { isAlreadyExists, isNotFound } from "../kube/errors.ts"
+import { resourceOf } from "../kube/resource.ts"
+
+/** A Kubernetes Secret as stored; the values of `data` are base64. */
+export interface Secret {
+  metadata: ObjectMeta
+  type?: string
+  data?: Record<string, string>
+}
+
+export const SECRETS = resourceOf<Secret>({
+  group: "",
+  version: "v1",
+  kind: "Secret",
+  plural: "secrets",
+  namespaced: true,
+})
+
+/** A Secret of the installation itself, which the operator makes once. */
+export interface OwnSecret<Content> {
+  name: string
+  type: string
+  /** New content, of random bytes. */
+  make: () => Record<string, Uint8Array>
+  /** @throws Error when the Secret is damaged */
+  parse: (data: ReadonlyMap<string, Buffer>, where: string) => Content
+}
+
+/**
+ * The Secret's content, made on the first call of all. The operator makes it, never a chart: a chart that is rendered
+ * without the cluster (Argo CD) would make another one with each sync.
+ */
+export async function ensureOwnSecret<C>(client: KubeClient, namespace: string, own: OwnSecret<C>): Promise<C> {
+  const found = await readOwnSecret(client, namespace, own)
+  if (found !== undefined) return found
+  const { name, type } = own
+  const data = Object.fromEntries(
+    Object.entries(own.make()).map(([key, value]) => [key, Buffer.from(value).toString("base64")]),
+  )
+  try {
+    return parsed(await client.create(SECRETS, { metadata: { name, namespace }, type, data }), own)
+  } catch (error) {
+    if (!isAlreadyExists(error)) throw error
+    return parsed(await client.get(SECRETS, { namespace, name }), own)
+  }
+}
+
+/** The Secret's content, or undefined while no operator has made it yet. */
+export async function readOwnSecret<C>(
+  client: Pick<KubeClient, "get">,
+  namespace: string,
+  own: OwnSecret<C>,
+): Promise<C | undefined> {
+  try {
+    return parsed(await client.get(SECRETS, { namespace, name: own.name }), own)
+  } catch (error) {
+    if (isNotFound(error)) return undefined
+    throw error
+  }
+}
+
+function parsed<C>({ metadata, data = {} }: Secret, own: OwnSecret<C>): C {
+  const decoded = new Map(Object.entries(data).map(([key, value]) => [key, Buffer.from(value, "base64")]))
+  return own.parse(decoded, `Secret ${metadata.namespace}/${own.name}`)
+}

@@ -1,0 +1,114 @@
+import { createCipheriv, createDecipheriv, randomBytes } from "node:crypto"
+
+/** Sizes of AES-256-GCM, bytes: its key, the nonce that NIST SP 800-38D recommends, the whole tag. */
+export const KEY_BYTES = 32
+export const NONCE_BYTES = 12
+export const TAG_BYTES = 16
+
+/** Key ids are a part of sealed texts, whose parts are parted by dots. */
+export const KEY_ID_PATTERN = /^[A-Za-z0-9_-]{1,64}$/
+
+/** A data key as only the keeper of the key-encryption key can read it. */
+export interface WrappedKey {
+  /** Id of the key-encryption key. */
+  keyId: string
+  bytes: Uint8Array
+}
+
+/** Why something sealed can't be opened. */
+export type SealingFault =
+  | "malformed"
+  /** Made by a release that knows more. */
+  | "unknownVersion"
+  /** Sealed under a key that is not here (any more). */
+  | "unknownKey"
+  /** Changed, cut, or copied from another place. */
+  | "tampered"
+
+/** Something sealed can't be opened. Its message has neither a key nor any of the content. */
+export class SealingError extends Error {
+  override readonly name = "SealingError"
+  readonly fault: SealingFault
+
+  constructor(fault: SealingFault, message: string) {
+    super(message)
+    this.fault = fault
+  }
+}
+
+/** Keeps the key-encryption keys and never gives one away: a keyring in memory, or a key management service. */
+export interface KeyEncryption {
+  /** Encrypts a data key under the present primary key, bound to `associatedData`. */
+  wrap(dataKey: Uint8Array, associatedData: Uint8Array): Promise<WrappedKey>
+  /** @throws SealingError unknownKey, or tampered when it was not wrapped so with this `associatedData` */
+  unwrap(wrapped: WrappedKey, associatedData: Uint8Array): Promise<Uint8Array>
+}
+
+/** Key-encryption keys by their ids; new data keys are wrapped under the primary one, old ones may use the others. */
+export interface Keyring {
+  primary: string
+  keys: ReadonlyMap<string, Uint8Array>
+}
+
+/** Wraps under the keys of a keyring that somebody else keeps and may rotate. */
+export class KeyringEncryption implements KeyEncryption {
+  readonly #read: () => Promise<Keyring>
+  #last: Keyring | undefined
+
+  /** `read` gives the keyring as it is now; its errors are passed on. */
+  constructor(read: () => Promise<Keyring>) {
+    this.#read = read
+  }
+
+  /** Always under the primary key of this moment, so that a key that was rotated away gets nothing new. */
+  async wrap(dataKey: Uint8Array, associatedData: Uint8Array): Promise<WrappedKey> {
+    const { primary, keys } = await this.#refresh()
+    const key = keys.get(primary)
+    if (key === undefined) throw unknownKey(primary)
+    return { keyId: primary, bytes: encrypt(key, dataKey, associatedData) }
+  }
+
+  async unwrap({ keyId, bytes }: WrappedKey, associatedData: Uint8Array): Promise<Uint8Array> {
+    const key = this.#last?.keys.get(keyId) ?? (await this.#refresh()).keys.get(keyId)
+    if (key === undefined) throw unknownKey(keyId)
+    return decrypt(key, bytes, associatedData)
+  }
+
+  async #refresh(): Promise<Keyring> {
+    this.#last = await this.#read()
+    return this.#last
+  }
+}
+
+function unknownKey(keyId: string): SealingError {
+  return new SealingError("unknownKey", `the key-encryption key "${keyId}" is not in the keyring`)
+}
+
+/** AES-256-GCM under a fresh nonce: the nonce, the ciphertext, the tag. */
+export function encrypt(key: Uint8Array, content: Uint8Array, associatedData: Uint8Array): Uint8Array {
+  const nonce = randomBytes(NONCE_BYTES)
+  const cipher = createCipheriv("aes-256-gcm", key, nonce, { authTagLength: TAG_BYTES }).setAAD(associatedData)
+  return Buffer.concat([nonce, cipher.update(content), cipher.final(), cipher.getAuthTag()])
+}
+
+/**
+ * What `encrypt` made of the content.
+ * @throws SealingError tampered when a bit of it, the key or the associated data is not the one it was made with
+ */
+export function decrypt(key: Uint8Array, bytes: Uint8Array, associatedData: Uint8Array): Uint8Array {
+  if (bytes.length < NONCE_BYTES + TAG_BYTES) throw tampered()
+  const nonce = bytes.subarray(0, NONCE_BYTES)
+  const decipher = createDecipheriv("aes-256-gcm", key, nonce, { authTagLength: TAG_BYTES })
+    .setAAD(associatedData)
+    .setAuthTag(bytes.subarray(-TAG_BYTES))
+  const content = decipher.update(bytes.subarray(NONCE_BYTES, -TAG_BYTES))
+  try {
+    return Buffer.concat([content, decipher.final()])
+  } catch {
+    throw tampered()
+  }
+}
+
+function tampered(): SealingError {
+  return new SealingError("tampered", "it was changed, or sealed for another project or name")
+}

@@ -1,0 +1,136 @@
+import { randomBytes } from "node:crypto"
+import fc from "fast-check"
+import { describe, expect, it } from "vitest"
+import { keyIdOf, Sealer, type SealingContext } from "./envelope.ts"
+import { type Keyring, KeyringEncryption } from "./keys.ts"
+
+const HERE: SealingContext = { project: "acme", name: "my-aws.ud" }
+
+function ring(primary: string, ...others: string[]): Keyring {
+  return { primary, keys: new Map([primary, ...others].map((id) => [id, randomBytes(32)])) }
+}
+
+function sealerOf(keyring: Keyring): Sealer {
+  return new Sealer(new KeyringEncryption(() => Promise.resolve(keyring)))
+}
+
+describe("a sealed secret", () => {
+  const sealer = sealerOf(ring("k1"))
+
+  it("opens where it was sealed for, whatever it is, and shows nothing of it", async () => {
+    const text = fc.string({ unit: "grapheme", maxLength: 200 })
+    await fc.assert(
+      fc.asyncProperty(text, text, text, async (secret, project, name) => {
+        const sealed = await sealer.seal(secret, { project, name })
+        expect(await sealer.open(sealed, { project, name })).toBe(secret)
+        expect(sealed).toMatch(/^berth1\.k1\.[0-9a-f-]{36}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/)
+      }),
+    )
+    const sealed = await sealer.seal("marker-of-a-secret", HERE)
+    const inBase64 = Buffer.from(sealed.split(".").slice(3).join(""), "base64url").toString("latin1")
+    expect(`${sealed} ${inBase64}`).not.toContain("marker")
+  })
+
+  it.each<[string, SealingContext]>([
+    ["another project", { ...HERE, project: "evil" }],
+    ["another name", { ...HERE, name: "my-aws" }],
+    ["project and name exchanged", { project: HERE.name, name: HERE.project }],
+    ["names that only join to the same text", { project: 'acme","my', name: "aws.ud" }],
+  ])("does not open for %s", async (_what, elsewhere) => {
+    const sealed = await sealer.seal("secret", HERE)
+    await expect(sealer.open(sealed, elsewhere)).rejects.toMatchObject({ name: "SealingError", fault: "tampered" })
+    await expect(sealer.reseal(sealed, elsewhere)).rejects.toMatchObject({ fault: "tampered" })
+  })
+
+  it("does not open when any of its characters is another one, or missing", async () => {
+    const sealed = await sealer.seal("secret", HERE)
+    for (let i = 0; i < sealed.length; i++) {
+      const other = sealed[i] === "A" ? "B" : "A"
+      const changed = sealed.slice(0, i) + other + sealed.slice(i + 1)
+      await expect(sealer.open(changed, HERE), changed).rejects.toMatchObject({ name: "SealingError" })
+      await expect(sealer.open(sealed.slice(0, i), HERE)).rejects.toMatchObject({ name: "SealingError" })
+      await expect(sealer.open(sealed.slice(0, i) + sealed.slice(i + 1), HERE)).rejects.toMatchObject({
+        name: "SealingError",
+      })
+    }
+  })
+
+  it("does not open with parts of another one of the same place", async () => {
+    const [mine, other] = [await sealer.seal("mine", HERE), await sealer.seal("other", HERE)].map((s) => s.split("."))
+    for (const part of [2, 3, 4]) {
+      const mixed = mine?.with(part, other?.[part] ?? "").join(".") ?? ""
+      await expect(sealer.open(mixed, HERE)).rejects.toMatchObject({ fault: "tampered" })
+    }
+  })
+
+  it.each([
+    ["", "malformed"],
+    ["hello", "malformed"],
+    ["berth1", "malformed"],
+    ["berth1.k1.c.AA", "malformed"],
+    ["berth1.k1.c.AA.AA.AA", "malformed"],
+    ["berth1.k1.c.AA.!!", "malformed"],
+    ["berth1.k1.c.AB.AA", "malformed"],
+    ["berth1..c.AA.AA", "malformed"],
+    ["berth1.k1.c.AA.AA", "tampered"],
+    ["berth2.k1.c.AA.AA", "unknownVersion"],
+    ["berth2:anything", "malformed"],
+    ["berth1.k2.c.AA.AA", "unknownKey"],
+  ])("%j is %s", async (sealed, fault) => {
+    await expect(sealer.open(sealed, HERE)).rejects.toMatchObject({ name: "SealingError", fault })
+  })
+
+  it("never has a data key, nonce or credential id twice", async () => {
+    const sealed = await Promise.all(Array.from({ length: 500 }, () => sealer.seal("same", HERE)))
+    for (const part of [2, 3, 4]) {
+      const starts = sealed.map((text) => text.split(".")[part]?.slice(0, 16))
+      expect(new Set(starts).size).toBe(500)
+    }
+  })
+
+  it("does not open under another key of the same id, and says nothing of the content", async () => {
+    const sealed = await sealer.seal("marker", HERE)
+    const error: unknown = await sealerOf(ring("k1"))
+      .open(sealed, HERE)
+      .catch((reason: unknown) => reason)
+    expect(error).toMatchObject({ fault: "tampered" })
+    expect(String(error)).not.toContain("marker")
+  })
+})
+
+describe("rotation", () => {
+  it("seals under the new primary key, opens under the old one, and reseals without a change of the secret", async () => {
+    let keyring = ring("old")
+    const sealer = new Sealer(new KeyringEncryption(() => Promise.resolve(keyring)))
+    const sealed = await sealer.seal("secret", HERE)
+    keyring = { primary: "new", keys: new Map([...keyring.keys, ["new", randomBytes(32)]]) }
+    expect(await sealer.open(sealed, HERE)).toBe("secret")
+    expect(keyIdOf(await sealer.seal("secret", HERE))).toBe("new")
+    const resealed = await sealer.reseal(sealed, HERE)
+    expect(keyIdOf(resealed)).toBe("new")
+    keyring = { primary: "new", keys: new Map([...keyring.keys].filter(([id]) => id === "new")) }
+    const restarted = new Sealer(new KeyringEncryption(() => Promise.resolve(keyring)))
+    expect(await restarted.open(resealed, HERE)).toBe("secret")
+    await expect(restarted.open(sealed, HERE)).rejects.toMatchObject({
+      fault: "unknownKey",
+      message: expect.stringContaining('"old"'),
+    })
+  })
+
+  it("reads the keyring again for a key that it has not seen, and for every seal", async () => {
+    let keyring = ring("k1")
+    let reads = 0
+    const sealer = new Sealer(new KeyringEncryption(() => Promise.resolve(keyring).finally(() => reads++)))
+    const first = await sealer.seal("1", HERE)
+    keyring = { primary: "k2", keys: new Map([...keyring.keys, ["k2", randomBytes(32)]]) }
+    const second = await sealerOf(keyring).seal("2", HERE)
+    expect([await sealer.open(first, HERE), await sealer.open(second, HERE)]).toEqual(["1", "2"])
+    expect(await sealer.open(second, HERE)).toBe("2")
+    expect(reads).toBe(2)
+  })
+
+  it("refuses to seal under a primary key that is not there", async () => {
+    const sealer = sealerOf({ primary: "gone", keys: new Map() })
+    await expect(sealer.seal("secret", HERE)).rejects.toMatchObject({ fault: "unknownKey" })
+  })
+})
