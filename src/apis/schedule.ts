@@ -1,0 +1,130 @@
+import { CronExpressionParser } from "cron-parser"
+
+/** The aliases that a schedule may be, and the five fields that each stands for. */
+export const SCHEDULE_ALIASES: Readonly<Record<string, string>> = {
+  "@yearly": "0 0 1 1 *",
+  "@annually": "0 0 1 1 *",
+  "@monthly": "0 0 1 * *",
+  "@weekly": "0 0 * * 0",
+  "@daily": "0 0 * * *",
+  "@midnight": "0 0 * * *",
+  "@hourly": "0 * * * *",
+}
+
+interface Field {
+  name: string
+  minimum: number
+  maximum: number
+  /** Names of the values, from the least on. */
+  names?: readonly string[]
+}
+
+const MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+const DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+
+const FIELDS: readonly Field[] = [
+  { name: "minute", minimum: 0, maximum: 59 },
+  { name: "hour", minimum: 0, maximum: 23 },
+  { name: "day of month", minimum: 1, maximum: 31 },
+  { name: "month", minimum: 1, maximum: 12, names: MONTHS },
+  { name: "day of week", minimum: 0, maximum: 7, names: DAYS },
+]
+
+const SHAPE = 'five fields (minute, hour, day of month, month, day of week) such as "30 3 * * MON-FRI"'
+
+/** From where the search for a first tick starts: it decides nothing, as every date of a calendar comes again. */
+const SOME_TIME = new Date("2000-01-01T00:00:00Z")
+
+/**
+ * What is wrong with a schedule, as the end of a sentence that begins with the field's name; undefined when nothing
+ * is. Standard cron: five fields of numbers, names, ranges, steps and lists, or an alias. Checked before cron-parser
+ * sees it, which also takes the empty text, four fields, seconds and much that only Jenkins or Quartz know.
+ */
+export function scheduleFault(schedule: string): string | undefined {
+  const text = schedule.trim()
+  if (/[^\x20-\x7e\t]/.test(text)) return `must be ${SHAPE}, in plain ASCII and on one line`
+  if (text.startsWith("@")) return Object.hasOwn(SCHEDULE_ALIASES, text) ? undefined : unknownAlias(text)
+  if (/^(CRON_)?TZ=/i.test(text)) return "must not name a time zone: schedules are in UTC"
+  const fields = text.split(/[ \t]+/).filter((field) => field !== "")
+  if (fields.length !== FIELDS.length) return wrongCount(fields.length)
+  const fault = FIELDS.map((field, index) => fieldFault(field, fields[index] ?? "")).find(
+    (found) => found !== undefined,
+  )
+  if (fault !== undefined) return fault
+  return nextTick(schedule, SOME_TIME) === undefined
+    ? `${shown(text)} names a date that never comes, such as 31 February`
+    : undefined
+}
+
+/**
+ * The first tick after a moment, in UTC; undefined when the schedule has none. As in every cron, a day that is limited
+ * by both day of month and day of week is one that either allows. Needs a schedule in which `scheduleFault` sees no
+ * other fault.
+ */
+export function nextTick(schedule: string, after: Date): Date | undefined {
+  const text = schedule.trim()
+  try {
+    return CronExpressionParser.parse(SCHEDULE_ALIASES[text] ?? text, { currentDate: after, tz: "UTC" })
+      .next()
+      .toDate()
+  } catch {
+    // With all fields within their bounds, the one thing left to refuse is a date that no calendar has.
+    return undefined
+  }
+}
+
+function unknownAlias(text: string): string {
+  return `${shown(text)} is no alias: known are ${Object.keys(SCHEDULE_ALIASES).join(", ")}; or write ${SHAPE}`
+}
+
+function wrongCount(count: number): string {
+  const hint = count > FIELDS.length ? ": there are no seconds and no years" : ""
+  return `must have ${SHAPE}, or be an alias such as @hourly; it has ${count === 0 ? "none" : count}${hint}`
+}
+
+function fieldFault(field: Field, text: string): string | undefined {
+  for (const item of text.split(",")) {
+    const fault = itemFault(field, item)
+    if (fault !== undefined) return `has ${shown(item)} as ${field.name}: ${fault}`
+  }
+  return undefined
+}
+
+function itemFault(field: Field, item: string): string | undefined {
+  const [base = "", step, ...moreSteps] = item.split("/")
+  if (/^H\b/i.test(base)) return "H is Jenkins' own, write a number"
+  if (/^\?$|^L|[LW#]/i.test(base) && !isName(field, base))
+    return `standard cron has no ?, L, W and #; ${allowed(field)}`
+  if (moreSteps.length > 0) return 'it has more than one "/"'
+  if (step !== undefined && !/^0*[1-9][0-9]{0,3}$/.test(step)) return `the step after "/" must be a number from 1`
+  if (base === "*") return undefined
+  const [first = "", last, ...moreEnds] = base.split("-")
+  const start = numberOf(field, first)
+  const end = last === undefined ? start : numberOf(field, last)
+  if (start === undefined || end === undefined || moreEnds.length > 0) return allowed(field)
+  if (start > end)
+    return `the range runs backwards; write two, such as ${first}-${field.maximum},${field.minimum}-${last}`
+  return undefined
+}
+
+/** Whether it is made of a field's names: JUL has an L, WED a W. */
+function isName(field: Field, base: string): boolean {
+  return base.split("-").every((part) => numberOf(field, part) !== undefined)
+}
+
+function numberOf({ minimum, maximum, names = [] }: Field, text: string): number | undefined {
+  const place = names.indexOf(text.toUpperCase())
+  if (place >= 0) return minimum + place
+  if (!/^[0-9]{1,2}$/.test(text)) return undefined
+  const value = Number(text)
+  return value >= minimum && value <= maximum ? value : undefined
+}
+
+function allowed({ minimum, maximum, names }: Field): string {
+  const named = names === undefined ? "" : ` or ${names[0]} to ${names.at(-1)}`
+  return `it takes ${minimum} to ${maximum}${named}, *, ranges (a-b), steps (*/n) and lists (a,b)`
+}
+
+function shown(text: string): string {
+  return JSON.stringify(text.length > 40 ? `${text.slice(0, 40)}…` : text)
+}
