@@ -1,0 +1,52 @@
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { afterAll, beforeAll, expect, it } from "vitest"
+import { runAgent } from "../../src/agent/main.ts"
+import { type Clock, systemClock } from "../../src/apis/clock.ts"
+import { eventually } from "../kube/fixtures.ts"
+import { startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
+
+const world = testWorld("agent-timers")
+let gateway: TestGateway
+let dataDir: string
+
+beforeAll(async () => {
+  gateway = await startGateway(world)
+  dataDir = await mkdtemp(join(tmpdir(), "berth-agent-"))
+})
+afterAll(async () => {
+  await gateway?.close()
+  await rm(dataDir, { recursive: true, force: true })
+})
+
+/** The system's clock, with what its timers that are neither over nor cancelled were set for. */
+function watchedClock(): { clock: Clock; pending: Set<number> } {
+  const pending = new Set<number>()
+  const setTimer: Clock["setTimer"] = (seconds, callback) => {
+    // A number of its own for each timer, close enough to its seconds.
+    const name = seconds + Math.random() * 1e-6
+    pending.add(name)
+    const cancel = systemClock.setTimer(seconds, () => {
+      pending.delete(name)
+      callback()
+    })
+    return () => {
+      pending.delete(name)
+      cancel()
+    }
+  }
+  return { clock: { ...systemClock, setTimer }, pending }
+}
+
+it("leaves no timer set when the VM is told to end, as each one would keep the process and so the VM alive", async () => {
+  const launch = await world.launch({ command: ["sleep", "600"] })
+  const { clock, pending } = watchedClock()
+  const power = new AbortController()
+  const userData = gateway.userData(launch)
+  const exit = runAgent({ userData, dataDir, runtime: "process", clock, logger: testLogger(), signal: power.signal })
+  await eventually("the container started", async () => (await world.agentOf(launch))?.startTime !== undefined)
+  power.abort()
+  expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Stopped" } })
+  expect([...pending]).toEqual([])
+})
