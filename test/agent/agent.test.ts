@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
 import { existsSync } from "node:fs"
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { connect, createServer, type Socket } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { RequestHandler } from "express"
@@ -78,6 +79,29 @@ async function kill(child: ChildProcess): Promise<void> {
   const gone = once(child, "exit")
   child.kill("SIGKILL")
   await gone
+}
+
+/** The real engine behind a socket whose connections can be cut. */
+async function breakableEngine() {
+  const socket = join(await newDisk(), "docker.sock")
+  const open = new Set<Socket>()
+  const server = createServer((near) => {
+    const far = connect("/var/run/docker.sock")
+    for (const end of [near, far]) {
+      open.add(end)
+      end.on("error", () => end.destroy()).on("close", () => open.delete(end))
+    }
+    near.pipe(far).pipe(near)
+  }).listen(socket)
+  await once(server, "listening")
+  const breakAll = (): void => {
+    for (const end of open) end.destroy()
+  }
+  const close = (): void => {
+    server.close()
+    breakAll()
+  }
+  return { socket, breakAll, close }
 }
 
 function shell(script: string, more: Partial<Run> = {}): Partial<Run> {
@@ -425,6 +449,21 @@ describe("the process runtime", () => {
 })
 
 describe.skipIf(missing !== undefined)("the docker runtime", () => {
+  it("loses no output when all connections to the engine break off", async () => {
+    const engine = await breakableEngine()
+    try {
+      const launch = await world.launch(shell("echo began; sleep 2; seq 1 1000; printf end"))
+      const { exit } = await start(launch, { runtime: "docker", dockerSocket: engine.socket })
+      await logShows(launch, "began")
+      engine.breakAll()
+      expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
+      const numbers = Array.from({ length: 1000 }, (_, index) => `${index + 1}\n`).join("")
+      expect((await gateway.logOf(launch)).toString()).toBe(`began\n${numbers}end`)
+    } finally {
+      engine.close()
+    }
+  })
+
   it("keeps the image's entrypoint and command, unless they are replaced", async () => {
     const image = images?.tools ?? ""
     const said = async (run: Partial<Run>): Promise<string> => (await runVm("docker", { image, ...run })).log

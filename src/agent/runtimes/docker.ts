@@ -27,6 +27,12 @@ const PULL_TRIES = 3
 const PULL_RETRY_SECONDS = { first: 2, most: 20 }
 const ENGINE_RETRY_SECONDS = { first: 0.5, most: 10 }
 
+/** How long the engine may take to answer, seconds. */
+const CALL_SECONDS = 120
+
+/** A container's state is looked at so often even when its wait is not answered, seconds. */
+const WAIT_SECONDS = 10
+
 /** Pull errors that no further try mends; in the words of Docker and of registries. */
 const FINAL_PULL_ERROR =
   /not found|manifest unknown|denied|unauthorized|invalid reference|no matching manifest|not exist/i
@@ -60,7 +66,9 @@ export class DockerRuntime implements Runtime {
     if (await this.#hasImage(image)) return
     for (let tries = 1; !signal.aborted; tries++) {
       try {
-        return await this.#pull(image, signal)
+        await this.#pull(image, signal)
+        if (await this.#hasImage(image)) return
+        throw new Error("the pull broke off")
       } catch (error) {
         const why = messageOf(error)
         if (tries === PULL_TRIES || FINAL_PULL_ERROR.test(why)) {
@@ -75,16 +83,22 @@ export class DockerRuntime implements Runtime {
   async start(order: RunOrder, attempt: number): Promise<Container> {
     const container = await this.#create(order, attempt)
     // Before the start, so that not a byte is missed.
-    const stream = await container.attach({ stream: true, stdout: true, stderr: true })
+    const stream = await within(CALL_SECONDS, container.attach({ stream: true, stdout: true, stderr: true }))
+    let failure: unknown
     try {
-      await container.start()
+      await within(CALL_SECONDS, container.start())
     } catch (error) {
-      const ended = await startFailure(container, error)
-      if (ended === undefined) throw new RunError("AgentFailed", `the engine can't start: ${messageOf(error)}`, error)
-      return new DockerContainer(container, { startTime: new Date().toISOString(), logger: this.#logger, ended })
+      failure = error
     }
-    const { State } = await container.inspect()
-    return new DockerContainer(container, { startTime: State.StartedAt, logger: this.#logger, stream })
+    const { State } = await within(CALL_SECONDS, container.inspect())
+    const logger = this.#logger
+    if (failure === undefined) return new DockerContainer(container, { startTime: State.StartedAt, logger, stream })
+    // Only the answer was lost.
+    if (State.Status !== "created") return new DockerContainer(container, { startTime: State.StartedAt, logger })
+    const why = `the container can't be started: ${messageOf(failure)}`
+    if (State.ExitCode === 0) throw new RunError("AgentFailed", why, failure)
+    const ended = { exitCode: State.ExitCode, message: why }
+    return new DockerContainer(container, { startTime: systemClock.now().toISOString(), logger, ended })
   }
 
   async find(attempt: number): Promise<Container | undefined> {
@@ -103,7 +117,7 @@ export class DockerRuntime implements Runtime {
 
   async clear(): Promise<void> {
     const filters = { label: [`${LAUNCH_LABEL}=${this.#launch}`, `${AGENT_LABEL}=${this.#agent}`] }
-    for (const { Id } of await this.#docker.listContainers({ all: true, filters })) {
+    for (const { Id } of await within(CALL_SECONDS, this.#docker.listContainers({ all: true, filters }))) {
       await ifFound(this.#docker.getContainer(Id).remove({ force: true, v: true }))
     }
   }
@@ -111,20 +125,23 @@ export class DockerRuntime implements Runtime {
   async #create({ run, secretEnv, gpus }: RunOrder, attempt: number): Promise<Docker.Container> {
     const env = { ...run.env, ...secretEnv }
     try {
-      return await this.#docker.createContainer({
-        name: this.#nameOf(attempt),
-        Image: withTag(run.image),
-        ...(isGiven(run.command) && { Entrypoint: run.command }),
-        ...(isGiven(run.args) && { Cmd: run.args }),
-        Env: Object.entries(env).map(([name, value]) => `${name}=${value}`),
-        Labels: { [LAUNCH_LABEL]: this.#launch, [ATTEMPT_LABEL]: String(attempt), [AGENT_LABEL]: this.#agent },
-        HostConfig: {
-          NetworkMode: "bridge",
-          SecurityOpt: ["no-new-privileges"],
-          LogConfig: LOG_CONFIG,
-          ...(gpus > 0 && { DeviceRequests: [{ Driver: "", Count: gpus, Capabilities: [["gpu"]] }] }),
-        },
-      })
+      return await within(
+        CALL_SECONDS,
+        this.#docker.createContainer({
+          name: this.#nameOf(attempt),
+          Image: withTag(run.image),
+          ...(isGiven(run.command) && { Entrypoint: run.command }),
+          ...(isGiven(run.args) && { Cmd: run.args }),
+          Env: Object.entries(env).map(([name, value]) => `${name}=${value}`),
+          Labels: { [LAUNCH_LABEL]: this.#launch, [ATTEMPT_LABEL]: String(attempt), [AGENT_LABEL]: this.#agent },
+          HostConfig: {
+            NetworkMode: "bridge",
+            SecurityOpt: ["no-new-privileges"],
+            LogConfig: LOG_CONFIG,
+            ...(gpus > 0 && { DeviceRequests: [{ Driver: "", Count: gpus, Capabilities: [["gpu"]] }] }),
+          },
+        }),
+      )
     } catch (error) {
       // 400: what the Job asks for makes no container, such as an image without any command.
       const reason = statusOf(error) === 400 ? "ContainerFailed" : "AgentFailed"
@@ -187,15 +204,16 @@ class DockerContainer implements Container {
     if (this.#ended !== undefined) return
     let position = from
     let last: number | undefined
-    let exact = this.#stream !== undefined
+    let exact = false
     try {
       for await (const piece of skip(payloads(this.#stream ?? (await this.#logs())), from)) {
         position += piece.byteLength
         last = piece.at(-1)
         yield piece
       }
+      // A connection that breaks off looks like a stream that ends, but for the container that goes on.
+      exact = this.#stream !== undefined && !(await this.#state()).Running
     } catch (error) {
-      exact = false
       this.#logger.warn({ err: error }, "output of the container broke off, catching up from the engine's copy")
     }
     if (exact) return
@@ -204,29 +222,37 @@ class DockerContainer implements Container {
   }
 
   async #logs(): Promise<NodeJS.ReadableStream> {
-    return await this.#container.logs({ follow: true, stdout: true, stderr: true })
+    return await within(CALL_SECONDS, this.#container.logs({ follow: true, stdout: true, stderr: true }))
+  }
+
+  async #state(): Promise<Docker.ContainerInspectInfo["State"]> {
+    return (await within(CALL_SECONDS, this.#container.inspect())).State
   }
 
   async wait(): Promise<Ended> {
     if (this.#ended !== undefined) return this.#ended
-    for (let tries = 0; ; tries++) {
+    for (let failures = 0; ; ) {
       try {
-        await this.#container.wait()
-        const { State } = await this.#container.inspect()
-        if (!State.Running) return endedOf(State)
+        const waiting = new AbortController()
+        // Not answered: looked at all the same.
+        await within(WAIT_SECONDS, this.#container.wait({ abortSignal: waiting.signal })).catch(() => waiting.abort())
+        const state = await this.#state()
+        if (!state.Running) return endedOf(state)
+        failures = 0
       } catch (error) {
         if (statusOf(error) === 404) return { exitCode: 137, message: "the container was removed from outside" }
         this.#logger.warn({ err: error }, "the engine doesn't answer")
+        failures++
       }
-      // The engine is being restarted: the container may well go on without it.
-      const seconds = backoff(tries, ENGINE_RETRY_SECONDS.first, ENGINE_RETRY_SECONDS.most)
+      // The engine may be starting again: the container may well go on without it.
+      const seconds = backoff(failures, ENGINE_RETRY_SECONDS.first, ENGINE_RETRY_SECONDS.most)
       await pause(systemClock, seconds, new AbortController().signal)
     }
   }
 
   async signal(name: "SIGTERM" | "SIGKILL"): Promise<void> {
     try {
-      await this.#container.kill({ signal: name })
+      await within(CALL_SECONDS, this.#container.kill({ signal: name }))
     } catch (error) {
       // 404 gone, 409 not running.
       if (statusOf(error) !== 404 && statusOf(error) !== 409) throw error
@@ -295,22 +321,26 @@ function isGiven(list: string[] | undefined): list is string[] {
   return list !== undefined && list.length > 0
 }
 
-/** How a container that could not be started ended; undefined when the fault is the engine's. */
-async function startFailure(container: Docker.Container, error: unknown): Promise<Ended | undefined> {
-  const { State } = await container.inspect()
-  if (State.ExitCode === 0) return undefined
-  return { exitCode: State.ExitCode, message: `the container can't be started: ${messageOf(error)}` }
-}
-
 function endedOf(state: { ExitCode: number; OOMKilled: boolean; Error: string }): Ended {
   if (state.OOMKilled) return { exitCode: state.ExitCode, message: "out of memory: the kernel killed it" }
   return { exitCode: state.ExitCode, ...(state.Error !== "" && { message: state.Error }) }
 }
 
+/** dockerode's promises never settle when the connection breaks in the middle of an answer: this one does. */
+async function within<Result>(seconds: number, call: Promise<Result>): Promise<Result> {
+  const { promise: late, reject } = Promise.withResolvers<never>()
+  const timer = setTimeout(() => reject(new Error(`the engine has not answered for ${seconds} s`)), seconds * 1000)
+  try {
+    return await Promise.race([call, late])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
 /** Undefined instead of Docker's 404. */
 async function ifFound<Result>(result: Promise<Result>): Promise<Result | undefined> {
   try {
-    return await result
+    return await within(CALL_SECONDS, result)
   } catch (error) {
     if (statusOf(error) === 404) return undefined
     throw error
