@@ -15,6 +15,7 @@ import { Gatekeeper } from "./admission.ts"
 import type { Caches } from "./caches.ts"
 import { CreationTimes } from "./created-at.ts"
 import type { Admission } from "./endpoint.ts"
+import { Turns } from "./idempotency.ts"
 import { Jobs } from "./jobs.ts"
 import { principalRateLimit } from "./limits.ts"
 import { LogStreams } from "./log-stream.ts"
@@ -23,7 +24,7 @@ import { requestLog } from "./request-log.ts"
 import { jobRoutes } from "./routes/jobs.ts"
 import { logRoutes } from "./routes/logs.ts"
 import { openApiRoute } from "./routes/openapi.ts"
-import { Submitter, Turns } from "./submit.ts"
+import { Submitter } from "./submit.ts"
 
 export interface FacadeSettings {
   /** Projects are the host names one label below it. */

@@ -1,10 +1,11 @@
 import type { Request, RequestHandler, Response, Router } from "express"
 import type { Role } from "../apis/apikey.ts"
 import { roleAllows } from "../apis/apikey.ts"
+import type { KubeObject, Stored } from "../apis/meta.ts"
 import type { Principal } from "../identity/principal.ts"
 import { noteRoute } from "../telemetry/http.ts"
 import { readBody } from "./body/body.ts"
-import { forbidden, methodNotAllowed } from "./problem.ts"
+import { badRequest, forbidden, methodNotAllowed } from "./problem.ts"
 
 /** A request whose caller is known and may make it. */
 export interface Call {
@@ -31,6 +32,9 @@ export interface Admission {
   isStillAdmitted: (req: Request) => Promise<boolean>
 }
 
+/** What is answered depends on the caller, and no cache between may keep it: its key is in a header of our own. */
+const FOR_THIS_CALLER = { "Cache-Control": "private, no-cache", Vary: "X-Service-Api-Key, Authorization" }
+
 /**
  * Puts a path's operations on a router. Any other method is a 405 that names them, OPTIONS answers the same without a
  * fault. The body is read last, so that nobody unknown makes us read one.
@@ -45,6 +49,7 @@ export function endpoint(
   const allowed: string[] = []
   route.all((req, res, next) => {
     noteRoute(res, req.baseUrl + path)
+    res.set(FOR_THIS_CALLER)
     next()
   })
   for (const [method, operation] of Object.entries(operations)) {
@@ -71,6 +76,38 @@ function requireRole(needed: Role, principalOf: (req: Request) => Principal): Re
       throw forbidden(`This needs the role ${needed} or higher; the key's role is ${role}.`)
     next()
   }
+}
+
+/**
+ * Answers with the record of one object, under a weak entity tag made of its version, so that If-None-Match gets a 304
+ * for what the client has already. `view` tells apart what different callers see of the same version.
+ */
+export function sendRecord({ res }: Call, { metadata }: Pick<Stored<KubeObject>, "metadata">, sent: SentRecord): void {
+  const { record, status = 200, view } = sent
+  const version = view === undefined ? metadata.resourceVersion : `${metadata.resourceVersion}.${view}`
+  res.status(status).set("ETag", `W/"${version}"`).json(record)
+}
+
+export interface SentRecord {
+  record: object
+  /** Default 200. */
+  status?: number
+  view?: string
+}
+
+/**
+ * The versions that a request's If-Match names; undefined when it has none, or `*`. Entity tags here are weak and still
+ * good for this: a tag is a version, and no change of an object keeps it (RFC 9110, 13.1.1 has bytes in mind).
+ * @throws Problem 400
+ */
+export function preconditionOf(req: Request): ReadonlySet<string> | undefined {
+  const header = req.get("If-Match")?.trim()
+  if (header === undefined || header === "*") return undefined
+  if (!/^(W\/)?"[^"]*"(\s*,\s*(W\/)?"[^"]*")*$/.test(header)) {
+    throw badRequest('If-Match must be * or entity tags as an ETag header has them, such as W/"123".')
+  }
+  const tags = [...header.matchAll(/"([^"]*)"/g)].map(([, tag = ""]) => tag)
+  return new Set(tags.map((tag) => tag.split(".")[0] ?? ""))
 }
 
 /** The value of a parameter in the path. */

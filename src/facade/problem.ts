@@ -90,6 +90,17 @@ export function methodNotAllowed(method: string, allowed: string): Problem {
   return new Problem({ type: "method-not-allowed", status: 405, detail, headers: { Allow: allowed } })
 }
 
+/** 409: another object of the project has the name. */
+export function nameConflict(detail: string, name: string): Problem {
+  const errors = [{ pointer: "/name", detail: `name ${JSON.stringify(name)} is taken` }]
+  return new Problem({ type: "name-taken", status: 409, detail, errors })
+}
+
+/** 412: the object is not at the version that If-Match names. */
+export function preconditionFailed(detail: string): Problem {
+  return new Problem({ type: "precondition-failed", status: 412, detail })
+}
+
 /** 503: nothing is wrong with the request, it may be sent again as it is. */
 export function unavailable(detail: string, retryAfterSeconds = 1, cause?: unknown): Problem {
   const headers = { "Retry-After": String(Math.max(1, Math.ceil(retryAfterSeconds))) }

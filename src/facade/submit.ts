@@ -5,8 +5,9 @@ import type { CallerClient } from "../identity/principal.ts"
 import { isAlreadyExists, isInvalid, isNotFound } from "../kube/errors.ts"
 import { JOBS } from "./caches.ts"
 import type { CreationTimes } from "./created-at.ts"
+import { type Idempotency, keyReused, type Turns, usedKey } from "./idempotency.ts"
 import type { Jobs } from "./jobs.ts"
-import { invalidRequest, Problem, unavailable } from "./problem.ts"
+import { invalidRequest, nameConflict, type Problem, unavailable } from "./problem.ts"
 import type { JobSubmission } from "./schemas/job.ts"
 import { jobOf, requestHash } from "./translate/job.ts"
 import { generatedName } from "./translate/name.ts"
@@ -60,7 +61,7 @@ export class Submitter {
         return created
       }
       const existing = idempotency === undefined ? undefined : await jobs.read(name)
-      if (idempotency !== undefined && keyOf(existing) === idempotency.key) return replayed(existing, idempotency)
+      if (idempotency !== undefined && usedKey(existing) === idempotency.key) return replayed(existing, idempotency)
       if (submission.name !== undefined) throw nameTaken(name)
     }
     throw unavailable("Every name that was made up is taken: send the request again.")
@@ -79,46 +80,12 @@ export class Submitter {
   }
 }
 
-interface Idempotency {
-  key: string
-  requestHash: string
-}
-
-function keyOf(job: StoredJob | undefined): string | undefined {
-  return job?.metadata.annotations?.[ANNOTATIONS.idempotencyKey]
-}
-
+/** The job that the same request made before. */
 function replayed(job: StoredJob | undefined, { key, requestHash: hash }: Idempotency): StoredJob {
   if (job?.metadata.annotations?.[ANNOTATIONS.requestHash] === hash) return job
-  throw new Problem({
-    type: "idempotency-key-reused",
-    status: 422,
-    detail: `The Idempotency-Key ${JSON.stringify(key)} was used for another body: choose a new key.`,
-  })
+  throw keyReused(key)
 }
 
 function nameTaken(name: string): Problem {
-  return new Problem({
-    type: "name-taken",
-    status: 409,
-    detail: `A job named ${JSON.stringify(name)} exists in this project: choose another name.`,
-    errors: [{ pointer: "/name", detail: `name ${JSON.stringify(name)} is taken` }],
-  })
-}
-
-/** Lets tasks of one key run one after the other; tasks of different keys don't wait for each other. */
-export class Turns {
-  readonly #last = new Map<string, Promise<unknown>>()
-
-  async take<Result>(key: string, task: () => Promise<Result>): Promise<Result> {
-    const before = this.#last.get(key) ?? Promise.resolve()
-    const turn = before.then(task)
-    const settled = turn.catch(() => undefined)
-    this.#last.set(key, settled)
-    try {
-      return await turn
-    } finally {
-      if (this.#last.get(key) === settled) this.#last.delete(key)
-    }
-  }
+  return nameConflict(`A job named ${JSON.stringify(name)} exists in this project: choose another name.`, name)
 }

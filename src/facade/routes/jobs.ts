@@ -2,7 +2,7 @@ import type { Router } from "express"
 import { JOB_PHASES } from "../../apis/job.ts"
 import type { Principal, ProjectScope } from "../../identity/principal.ts"
 import { parseBody } from "../body/body.ts"
-import { type Admission, type Call, endpoint, pathParameter } from "../endpoint.ts"
+import { type Admission, type Call, endpoint, pathParameter, sendRecord } from "../endpoint.ts"
 import { idempotencyKeyOf } from "../idempotency.ts"
 import type { Jobs } from "../jobs.ts"
 import { invalidRequest } from "../problem.ts"
@@ -77,14 +77,16 @@ function labelParameters(query: Query): { key: string; value: string }[] {
   })
 }
 
-async function getJob({ req, res, principal }: Call, jobs: Jobs): Promise<void> {
-  new Query(req).check()
-  res.json(recordOf(await jobs.find(pathParameter(req, "job")), ownerOf(principal.project)))
+async function getJob(call: Call, jobs: Jobs): Promise<void> {
+  new Query(call.req).check()
+  const job = await jobs.find(pathParameter(call.req, "job"))
+  sendRecord(call, job, { record: recordOf(job, ownerOf(call.principal.project)) })
 }
 
-async function cancelJob({ req, res, principal }: Call, jobs: Jobs): Promise<void> {
-  new Query(req).check()
-  res.json(recordOf(await jobs.cancel(pathParameter(req, "job")), ownerOf(principal.project)))
+async function cancelJob(call: Call, jobs: Jobs): Promise<void> {
+  new Query(call.req).check()
+  const job = await jobs.cancel(pathParameter(call.req, "job"))
+  sendRecord(call, job, { record: recordOf(job, ownerOf(call.principal.project)) })
 }
 
 function ownerOf({ id, organizationId }: ProjectScope): { projectId: string; organizationId: string } {

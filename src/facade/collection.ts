@@ -1,0 +1,223 @@
+import type { KubeObject, Stored } from "../apis/meta.ts"
+import { isUuid, toMetadataName } from "../apis/names.ts"
+import { findOrCatchUp, NAMESPACE_INDEX } from "../identity/catch-up.ts"
+import type { CallerClient } from "../identity/principal.ts"
+import type { KubeClient } from "../kube/client.ts"
+import { isAlreadyExists, isConflict, isInvalid, isNotFound, type KubeError } from "../kube/errors.ts"
+import type { Resource } from "../kube/resource.ts"
+import type { Store } from "../kube/store.ts"
+import { IDEMPOTENCY_KEY_INDEX, inNamespace } from "./caches.ts"
+import { type Turns, usedKey } from "./idempotency.ts"
+import { invalidRequest, nameConflict, notFound, preconditionFailed, unavailable } from "./problem.ts"
+import { faultsOfRefusal } from "./translate/refusal.ts"
+
+/** How often a change is tried on an object that others change at the same time. */
+const CHANGE_ATTEMPTS = 8
+
+/** How long an answer to a write waits for the cache to show it; a broken watch must not hold it up longer. */
+const ECHO_MS = 1000
+
+export interface CollectionOptions<T extends Stored<KubeObject>> {
+  /** The contract's word for one of them, such as `cronjob`. */
+  noun: string
+  resource: Resource<T>
+  /** With the indexes of CACHE_OPTIONS. */
+  store: Store<T>
+  namespace: string
+  /** Reads with the façade's own rights: REST shows a viewer what Kubernetes' roles keep from him, in redacted form. */
+  reader: Pick<KubeClient, "get" | "list">
+  /** Writes as the caller. */
+  writer: CallerClient
+  /** Shared by all requests of the process. */
+  turns: Turns
+  /** REST's names of the spec's fields, where they are others: for what the API server refuses. */
+  fieldNames?: Readonly<Record<string, string>>
+}
+
+/** The versions that If-Match allows; undefined: any. */
+export type Precondition = ReadonlySet<string> | undefined
+
+/** A request to create that may be sent again. */
+export interface Replay<T> {
+  key: string
+  /** Gives back the object that the same request made before. @throws Problem 422 when it was another request */
+  accept: (earlier: T) => T | Promise<T>
+}
+
+/** Reads one kind of a project from the cache, and changes it on a caller's behalf; found by id or by name. */
+export class Collection<T extends Stored<KubeObject>> {
+  readonly #options: CollectionOptions<T>
+
+  constructor(options: CollectionOptions<T>) {
+    this.#options = options
+  }
+
+  /** All of the project, in no order. */
+  all(): T[] {
+    return this.#options.store.byIndex(NAMESPACE_INDEX, this.#options.namespace)
+  }
+
+  /** The one of this id or, when the text is no UUID, of this name. @throws Problem 404 */
+  async find(idOrName: string): Promise<T> {
+    const found = await (isUuid(idOrName) ? this.#byId(idOrName.toLowerCase()) : this.#byName(idOrName))
+    if (found === undefined) throw this.#unknown(idOrName)
+    return found
+  }
+
+  #byId(uid: string): Promise<T | undefined> {
+    const { store, namespace } = this.#options
+    return this.#findOrCatchUp(() => {
+      const found = store.getByUid(uid)
+      return found?.metadata.namespace === namespace ? found : undefined
+    })
+  }
+
+  async #byName(name: string): Promise<T | undefined> {
+    const metadataName = toMetadataName(name)
+    // What can't be a name must not become a part of the API server's URL.
+    if (metadataName === undefined) return undefined
+    const { store, namespace } = this.#options
+    return store.get({ namespace, name: metadataName }) ?? (await this.#read(metadataName))
+  }
+
+  async #read(metadataName: string): Promise<T | undefined> {
+    const { reader, resource, namespace } = this.#options
+    try {
+      return await reader.get(resource, { namespace, name: metadataName })
+    } catch (error) {
+      if (isNotFound(error)) return undefined
+      throw error
+    }
+  }
+
+  /** Creates once per Idempotency-Key. @throws Problem 409 name taken, 400 what the API server refuses, 422 */
+  create(object: T, name: string, replay?: Replay<T>): Promise<T> {
+    if (replay === undefined) return this.#create(object, name)
+    const { resource, namespace, turns } = this.#options
+    // In turn, because requests with one key and different names would not meet at the API server.
+    return turns.take(`${resource.plural}/${namespace}/${replay.key}`, async () => {
+      const earlier = await this.#findOrCatchUp(() => this.#madeBy(replay.key))
+      return earlier === undefined ? this.#create(object, name, replay) : replay.accept(earlier)
+    })
+  }
+
+  #madeBy(key: string): T | undefined {
+    const { store, namespace } = this.#options
+    return store.byIndex(IDEMPOTENCY_KEY_INDEX, inNamespace(namespace, key))[0]
+  }
+
+  async #create(object: T, name: string, replay?: Replay<T>): Promise<T> {
+    const { writer, resource, noun } = this.#options
+    try {
+      return await this.#echoed(await writer.create(resource, object))
+    } catch (error) {
+      if (isInvalid(error)) throw this.#refused(error)
+      if (isNotFound(error)) throw unavailable(`The project is not ready to take a ${noun} yet.`, 5, error)
+      if (!isAlreadyExists(error)) throw error
+    }
+    const existing = replay === undefined ? undefined : await this.#read(object.metadata.name)
+    if (replay !== undefined && existing !== undefined && usedKey(existing) === replay.key)
+      return replay.accept(existing)
+    const quoted = JSON.stringify(name)
+    throw nameConflict(`A ${noun} named ${quoted} exists in this project: choose another name, or PATCH it.`, name)
+  }
+
+  /**
+   * Changes one: `change` is given a copy of its present state and returns the wanted one, or undefined when nothing
+   * is to be changed; it is asked again when somebody else was faster.
+   * @throws Problem 404, 412 when it is not at a version of `precondition`, 400 what the API server refuses, 503
+   */
+  async change(
+    idOrName: string,
+    change: (present: T) => T | undefined | Promise<T | undefined>,
+    precondition?: Precondition,
+  ): Promise<T> {
+    for (let attempt = 0; attempt < CHANGE_ATTEMPTS; attempt++) {
+      const present = await this.#present(idOrName)
+      this.#check(present, precondition)
+      const wanted = await change(structuredClone(present))
+      if (wanted === undefined) return present
+      const changed = await this.#tryToReplace(wanted)
+      if (changed !== undefined) return this.#echoed(changed)
+    }
+    throw unavailable(`The ${this.#options.noun} changes too fast to be changed right now.`)
+  }
+
+  /** The changed object; undefined when it has changed since it was read, or is gone. */
+  async #tryToReplace(wanted: T): Promise<T | undefined> {
+    const { writer, resource } = this.#options
+    try {
+      return await writer.replace(resource, wanted)
+    } catch (error) {
+      if (isConflict(error) || isNotFound(error)) return undefined
+      if (isInvalid(error)) throw this.#refused(error)
+      throw error
+    }
+  }
+
+  /** Deletes one. @throws Problem 404, 412 */
+  async remove(idOrName: string, precondition?: Precondition): Promise<void> {
+    const { metadata } = await this.#present(idOrName)
+    this.#check({ metadata }, precondition)
+    const { writer, resource, store } = this.#options
+    const { uid, resourceVersion } = metadata
+    const preconditions = precondition === undefined ? { uid } : { uid, resourceVersion }
+    try {
+      await writer.delete(resource, metadata, { preconditions })
+    } catch (error) {
+      if (isNotFound(error)) throw this.#unknown(idOrName)
+      // Another one has the name by now, or, with If-Match, another version is there.
+      if (isConflict(error)) throw precondition === undefined ? this.#unknown(idOrName) : this.#notAtVersion()
+      throw error
+    }
+    await withPatience((signal) => store.waitUntil(() => store.getByUid(uid) === undefined, signal))
+  }
+
+  /** As it is at the API server now. @throws Problem 404 */
+  async #present(idOrName: string): Promise<T> {
+    const uid = isUuid(idOrName) ? idOrName.toLowerCase() : undefined
+    const name = uid === undefined ? toMetadataName(idOrName) : (await this.#byId(uid))?.metadata.name
+    const present = name === undefined ? undefined : await this.#read(name)
+    if (present === undefined || (uid !== undefined && present.metadata.uid !== uid)) throw this.#unknown(idOrName)
+    return present
+  }
+
+  #check({ metadata }: Pick<T, "metadata">, precondition: Precondition): void {
+    if (precondition !== undefined && !precondition.has(metadata.resourceVersion)) throw this.#notAtVersion()
+  }
+
+  #notAtVersion(): Error {
+    return preconditionFailed(
+      `The ${this.#options.noun} has changed since the version that If-Match names: get it again.`,
+    )
+  }
+
+  #unknown(idOrName: string): Error {
+    const { noun } = this.#options
+    return notFound(`There is no ${noun} with the id or name ${JSON.stringify(idOrName)}.`)
+  }
+
+  #refused(error: KubeError): Error {
+    const { noun, fieldNames } = this.#options
+    return invalidRequest(faultsOfRefusal(error, fieldNames), `The ${noun}`)
+  }
+
+  #findOrCatchUp<Found>(find: () => Found | undefined): Promise<Found | undefined> {
+    const { reader, resource, store, namespace } = this.#options
+    return findOrCatchUp({ client: reader, resource, store }, namespace, find)
+  }
+
+  /** Waits until the cache shows a write, so that its caller finds it in the next list. */
+  async #echoed(object: T): Promise<T> {
+    await withPatience((signal) => this.#options.store.waitFor(object.metadata.resourceVersion, signal))
+    return object
+  }
+}
+
+/** Waits for the cache, but not for ever: the write is done, whatever the watch says. */
+async function withPatience(wait: (signal: AbortSignal) => Promise<void>): Promise<void> {
+  const patience = AbortSignal.timeout(ECHO_MS)
+  await wait(patience).catch((error: unknown) => {
+    if (!patience.aborted) throw error
+  })
+}
