@@ -22,6 +22,7 @@ if (missing !== undefined) console.warn(`the agent's tests with containers are s
 
 const world = testWorld("agent")
 const disks: string[] = []
+const agents: ChildProcess[] = []
 let gateway: TestGateway
 /** Stands before the gateway where a test wants it. */
 let intercept: RequestHandler | undefined
@@ -34,6 +35,8 @@ beforeAll(async () => {
   if (missing === undefined) images = await buildImages()
 })
 afterAll(async () => {
+  // What a test that failed has left.
+  for (const child of agents) child.kill("SIGKILL")
   await gateway.close()
   await images?.remove()
   await Promise.all(disks.map((disk) => rm(disk, { recursive: true, force: true })))
@@ -72,6 +75,7 @@ async function startProcess(launch: StoredLaunch, runtime: Kind, dataDir: string
   const child = spawn(process.execPath, ["src/main.ts", "agent", "--runtime", runtime, "--data-dir", dataDir], {
     stdio: ["ignore", "ignore", "ignore"],
   })
+  agents.push(child)
   return child
 }
 

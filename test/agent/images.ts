@@ -50,7 +50,13 @@ export async function buildImages(): Promise<TestImages> {
     'CMD ["/greeting"]',
   ])
   const remove = async (): Promise<void> => {
-    for (const name of [tools, distroless]) await docker.getImage(name).remove({ force: true })
+    for (const name of [tools, distroless]) {
+      // What a test that failed has left.
+      for (const { Id } of await docker.listContainers({ all: true, filters: { ancestor: [name] } })) {
+        await docker.getContainer(Id).remove({ force: true })
+      }
+      await docker.getImage(name).remove({ force: true })
+    }
   }
   return { tools, distroless, remove }
 }
