@@ -50,7 +50,8 @@ async function runVm({ dataDir, runtime, dockerSocket, logLevel }: AgentOptions,
     ...(dockerSocket !== undefined && { dockerSocket }),
   })
   logger.info({ cause: exit.cause }, "powering off")
-  return 0
+  // Whatever still hangs (an engine that doesn't answer) must not keep the VM on.
+  process.exit(0)
 }
 
 async function runOperator(options: OperatorOptions, signal: AbortSignal): Promise<number> {
