@@ -11,6 +11,8 @@ import type { StoredLaunch } from "./apis/launch.ts"
 import type { SpendCaps, StoredProject } from "./apis/project.ts"
 import type { Offers } from "./catalogue/offers.ts"
 import type { CloudAccount, Clouds } from "./cloud/provider.ts"
+import { createApiKeyController } from "./controllers/apikey/controller.ts"
+import { API_KEYS, BINDING_CACHE, MACHINE_USER_CACHE } from "./controllers/apikey/dependencies.ts"
 import { fenceOf } from "./controllers/fence.ts"
 import { createJobController } from "./controllers/job/controller.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
@@ -88,6 +90,9 @@ export async function startOperator(
     logger,
   })
   const projects = new Reflector({ client, resource: PROJECTS, logger })
+  const apiKeys = new Reflector({ client, resource: API_KEYS, namespace: watchNamespace, logger })
+  const users = new Reflector({ client, ...MACHINE_USER_CACHE, logger })
+  const bindings = new Reflector({ client, ...BINDING_CACHE, namespace: watchNamespace, logger })
   const elector = new LeaderElector({
     client,
     lease: { namespace: systemNamespace, name: "berth-operator" },
@@ -122,9 +127,10 @@ export async function startOperator(
     offers,
     payers: { of: () => ownAccounts.map(({ cloud }) => ({ cloud })) },
   })
+  const apiKeyController = createApiKeyController({ client, apiKeys, users, bindings, clock, recorder, logger })
   const manager = new Manager({
-    reflectors: [jobs, launches, projects],
-    controllers: [jobController, launchControl.controller],
+    reflectors: [jobs, launches, projects, apiKeys, users, bindings],
+    controllers: [jobController, launchControl.controller, apiKeyController],
     leaderTasks: launchControl.leaderTasks,
     elector,
     logger,

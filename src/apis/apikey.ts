@@ -1,7 +1,8 @@
 import Type, { type Static } from "typebox"
+import { findCondition } from "./conditions.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
-import type { KubeObject, Stored } from "./meta.ts"
+import { GROUP, type KubeObject, type Stored } from "./meta.ts"
 import { ALLOWED, ConditionList, Int, immutable, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
 
 /** The contract's project roles, least first. */
@@ -15,7 +16,6 @@ export function roleAllows(role: Role, needed: Role): boolean {
 
 export const ApiKeySpecSchema = Type.Object(
   {
-    displayName: Type.Optional(Text(50, "The contract's name, where metadata.name can't carry it.")),
     role: StringEnum(ROLES, { description: "What the key may do in its project." }),
     keyId: Type.String({
       pattern: "^[a-z0-9]{8,40}$",
@@ -32,7 +32,7 @@ export const ApiKeySpecSchema = Type.Object(
     }),
     expiresAt: Type.Optional(Time("When the key stops working. Default: never.")),
   },
-  { "x-kubernetes-validations": immutable(["displayName", "keyId", "tokenHash"]) },
+  { "x-kubernetes-validations": immutable(["keyId", "tokenHash"]) },
 )
 export type ApiKeySpec = Static<typeof ApiKeySpecSchema>
 
@@ -46,6 +46,28 @@ export type ApiKeyStatus = Static<typeof ApiKeyStatusSchema>
 export type ApiKey = KubeObject<ApiKeySpec, ApiKeyStatus>
 export type StoredApiKey = Stored<ApiKey>
 
+/** Written by the ApiKey controller, dropped when the key's machine user and its rights are gone. */
+export const API_KEY_FINALIZER = `${GROUP}/machine-user`
+
+/** The types of an ApiKey's conditions. */
+export const ApiKeyCondition = {
+  Ready: "Ready",
+  Reconciling: "Reconciling",
+  Stalled: "Stalled",
+  Expired: "Expired",
+} as const
+
+/** Whether the key has stopped working by the time `now`. */
+export function isExpired({ spec }: Pick<ApiKey, "spec">, now: Date): boolean {
+  return spec.expiresAt !== undefined && new Date(spec.expiresAt).getTime() <= now.getTime()
+}
+
+/** Whether the key's machine user has the rights of the key's present role. */
+export function isBound({ metadata, status }: Pick<ApiKey, "metadata" | "status">): boolean {
+  const ready = findCondition(status?.conditions, ApiKeyCondition.Ready)
+  return ready?.status === "True" && ready.observedGeneration === metadata.generation
+}
+
 export const API_KEY = defineKind({
   kind: "ApiKey",
   plural: "apikeys",
@@ -58,6 +80,7 @@ export const API_KEY = defineKind({
   rules: nameRules(LIMITS.keyName),
   printerColumns: [
     { name: "Role", type: "string", jsonPath: ".spec.role" },
+    { name: "Ready", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].status" },
     { name: "Expires", type: "date", jsonPath: ".spec.expiresAt" },
     AGE_COLUMN,
   ],

@@ -47,6 +47,8 @@ export const LABELS = {
   jobNamespace: `${GROUP}/job-namespace`,
   jobUid: `${GROUP}/job-uid`,
   cronJobUid: `${GROUP}/cronjob-uid`,
+  /** On machine users and their bindings: the uid of the ApiKey that they stand for. */
+  apiKeyUid: `${GROUP}/apikey-uid`,
 } as const
 
 export const ANNOTATIONS = {
@@ -59,6 +61,8 @@ export const ANNOTATIONS = {
   requestHash: `${GROUP}/request-hash`,
   /** The namePrefix that the name was made from. */
   namePrefix: `${GROUP}/name-prefix`,
+  /** On machine users and their bindings: `namespace/name` of their ApiKey, which no label can hold. */
+  apiKey: `${GROUP}/apikey`,
   /** On a Namespace: allows a Project of this name to adopt it. */
   adopt: `${GROUP}/adopt-by-project`,
 } as const

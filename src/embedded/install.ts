@@ -1,4 +1,5 @@
-import { API_KEY, type ApiKey } from "../apis/apikey.ts"
+import { setTimeout as delay } from "node:timers/promises"
+import { API_KEY, type ApiKey, isBound } from "../apis/apikey.ts"
 import { type CustomResourceDefinition, crdObjects } from "../apis/crd.ts"
 import { ANNOTATIONS, type ObjectMeta } from "../apis/meta.ts"
 import { ORGANIZATION, type Organization } from "../apis/organization.ts"
@@ -10,8 +11,6 @@ import { type ApiObject, resourceOf } from "../kube/resource.ts"
 
 /** The organization, project and namespace that a stack on one machine has from the start. */
 export const DEFAULT_NAME = "default"
-
-const API_KEY_NAME = "local-admin"
 
 interface Crd extends ApiObject {
   spec?: CustomResourceDefinition["spec"]
@@ -38,13 +37,13 @@ const ORGANIZATIONS = resourceOf<Organization>(ORGANIZATION)
 const PROJECTS = resourceOf<Project>(PROJECT)
 const API_KEYS = resourceOf<ApiKey>(API_KEY)
 
-/** What owns the fields that are written here, in server-side apply. */
-const MANAGER = { fieldManager: "berth-install", force: true }
+/** What owns the fields of all that is installed, in server-side apply. */
+export const INSTALLER = { fieldManager: "berth-install", force: true }
 
 /** Installs or upgrades the kinds, and waits until the API server serves them. */
 export async function installKinds(client: KubeClient, signal: AbortSignal): Promise<void> {
   const names = await Promise.all(
-    crdObjects().map(async (crd) => (await client.apply(CRDS, crd, MANAGER)).metadata.name),
+    crdObjects().map(async (crd) => (await client.apply(CRDS, crd, INSTALLER)).metadata.name),
   )
   await Promise.all(names.map((name) => established(client, name, signal)))
 }
@@ -66,20 +65,19 @@ async function established(client: KubeClient, name: string, signal: AbortSignal
 }
 
 /**
- * Makes the default organization, project and the namespaces, as far as they are missing. The project's
- * namespace is Kubernetes' own `default`, so that a plain `kubectl apply` lands in it.
+ * Makes the default organization and project, as far as they are missing. The project's namespace is Kubernetes' own
+ * `default`, so that a plain `kubectl apply` lands in it.
  */
-export async function installDefaults(client: KubeClient, systemNamespace: string): Promise<void> {
-  await client.apply(NAMESPACES, { metadata: { name: systemNamespace } }, MANAGER)
+export async function installDefaults(client: KubeClient): Promise<void> {
   await client.apply(
     NAMESPACES,
     { metadata: { name: DEFAULT_NAME, annotations: { [ANNOTATIONS.adopt]: DEFAULT_NAME } } },
-    MANAGER,
+    INSTALLER,
   )
   await client.apply(
     ORGANIZATIONS,
     { metadata: { name: DEFAULT_NAME }, spec: { displayName: "Default", category: "personal" } },
-    MANAGER,
+    INSTALLER,
   )
   await client.apply(
     PROJECTS,
@@ -87,37 +85,67 @@ export async function installDefaults(client: KubeClient, systemNamespace: strin
       metadata: { name: DEFAULT_NAME },
       spec: { displayName: "Default", organization: DEFAULT_NAME, namespace: DEFAULT_NAME },
     },
-    MANAGER,
+    INSTALLER,
   )
-  await client.applyStatus(PROJECTS, { metadata: { name: DEFAULT_NAME }, status: { namespace: DEFAULT_NAME } }, MANAGER)
+  await client.applyStatus(
+    PROJECTS,
+    { metadata: { name: DEFAULT_NAME }, status: { namespace: DEFAULT_NAME } },
+    INSTALLER,
+  )
 }
 
+const API_KEY_REF = { namespace: DEFAULT_NAME, name: "local-admin" }
+
 /**
- * The value of an admin key of the default project.
+ * The value of an admin key of the default project; resolves when its machine user has its rights, for which an operator
+ * must be running.
  * @param kept the value that an earlier start was given; it is used again while its ApiKey is there
  */
-export async function installApiKey(client: KubeClient, kept: string | undefined): Promise<string> {
-  if (kept !== undefined && (await isInstalled(client, kept))) return kept
+export async function installApiKey(
+  client: KubeClient,
+  kept: string | undefined,
+  signal: AbortSignal,
+): Promise<string> {
+  const value = kept !== undefined && (await isInstalled(client, kept)) ? kept : await newApiKey(client, signal)
+  await untilApiKey(client, (key) => key !== undefined && isBound(key), signal)
+  return value
+}
+
+async function newApiKey(client: KubeClient, signal: AbortSignal): Promise<string> {
   const { value, keyId, tokenHash } = makeApiKey()
-  const ref = { namespace: DEFAULT_NAME, name: API_KEY_NAME }
-  await client.delete(API_KEYS, ref).catch((error: unknown) => {
+  await client.delete(API_KEYS, API_KEY_REF).catch((error: unknown) => {
     if (!isNotFound(error)) throw error
   })
+  // The one before goes when its machine user has gone.
+  await untilApiKey(client, (key) => key === undefined, signal)
   await client.create(API_KEYS, {
     apiVersion: "berth.dev/v1alpha1",
     kind: "ApiKey",
-    metadata: ref,
+    metadata: API_KEY_REF,
     spec: { role: "admin", keyId, tokenHash },
   })
   return value
 }
 
+/** Looks at the installed key until the condition holds. */
+async function untilApiKey(
+  client: KubeClient,
+  condition: (key: ApiKey | undefined) => boolean,
+  signal: AbortSignal,
+): Promise<void> {
+  while (!condition(await findApiKey(client))) await delay(50, undefined, { signal })
+}
+
 async function isInstalled(client: KubeClient, value: string): Promise<boolean> {
+  const key = await findApiKey(client)
+  return key?.spec.keyId === keyIdOf(value) && key?.spec.tokenHash === hashOf(value)
+}
+
+async function findApiKey(client: KubeClient): Promise<ApiKey | undefined> {
   try {
-    const { spec } = await client.get(API_KEYS, { namespace: DEFAULT_NAME, name: API_KEY_NAME })
-    return spec.keyId === keyIdOf(value) && spec.tokenHash === hashOf(value)
+    return await client.get(API_KEYS, API_KEY_REF)
   } catch (error) {
-    if (isNotFound(error)) return false
+    if (isNotFound(error)) return undefined
     throw error
   }
 }

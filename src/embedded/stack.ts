@@ -5,16 +5,18 @@ import { fixedOffers } from "../catalogue/offers.ts"
 import { LocalCloud, localClouds } from "../cloud/local/local.ts"
 import { LOCAL_REGION, localOffers } from "../cloud/local/offers.ts"
 import { ensureInstallation } from "../identity/installation.ts"
-import type { KubeClient } from "../kube/client.ts"
+import { KubeClient } from "../kube/client.ts"
 import type { LocalOptions } from "../options.ts"
 import { createLogger, type Logger, logFile } from "../telemetry/logger.ts"
 import { connect, type Running, startFacade, startOperator } from "../wire.ts"
+import { installBase } from "./base.ts"
 import { findBinaries } from "./controlplane/binaries.ts"
 import { type ControlPlane, startControlPlane } from "./controlplane/control-plane.ts"
 import type { Report } from "./controlplane/programs.ts"
 import { keptApiKey, writeEnvironment } from "./environment.ts"
-import { DEFAULT_NAME, installApiKey, installDefaults, installKinds } from "./install.ts"
+import { DEFAULT_NAME, installApiKey, installDefaults } from "./install.ts"
 import { powerOff } from "./power-off.ts"
+import { clusterOf, programCredentials } from "./program-credentials.ts"
 import { whenReady } from "./rest.ts"
 import { type ChosenRuntime, chooseRuntime } from "./runtime.ts"
 
@@ -51,6 +53,7 @@ export interface Stack {
 interface Parts {
   controlPlane: ControlPlane
   client: KubeClient
+  clients: ProgramClient[]
   facade: Running
   operator: Running
   cloud: LocalCloud
@@ -109,13 +112,14 @@ async function startPrograms(
   const destination = logFile({ dest: join(dataDir, "berth.log"), append: true, sync: true, mode: 0o600 })
   const loggerOf = (name: string) => createLogger({ level: options.logLevel, name, destination })
   report("installing the kinds, the default project and its API key ...")
-  await installKinds(client, signal)
-  await installDefaults(client, SYSTEM_NAMESPACE)
+  await installBase(client, signal)
+  await installDefaults(client)
   const { id: installation } = await ensureInstallation(client, SYSTEM_NAMESPACE)
-  const apiKey = await installApiKey(client, await keptApiKey(environmentFile))
   report("starting the operator and the façade ...")
   const runtime = await chooseRuntime(options, options.images ?? [], report)
   const cloud = localCloud(dataDir, runtime, loggerOf("local-cloud"))
+  const asFacade = await programClient("berth-facade", controlPlane, client, loggerOf("facade"))
+  const asOperator = await programClient("berth-operator", controlPlane, client, loggerOf("operator"))
   const facade = await startFacade(
     {
       systemNamespace: SYSTEM_NAMESPACE,
@@ -126,7 +130,7 @@ async function startPrograms(
       logsDir: join(dataDir, "logs"),
     },
     {
-      client,
+      client: asFacade.client,
       clouds: ["aws", "gcp", "azure", "local"],
       logger: loggerOf("facade"),
     },
@@ -135,7 +139,7 @@ async function startPrograms(
   const operator = await startOperator(
     { systemNamespace: SYSTEM_NAMESPACE, gatewayUrl: facade.url },
     {
-      client,
+      client: asOperator.client,
       clouds: localClouds(cloud),
       offers: fixedOffers(localOffers()),
       ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
@@ -145,10 +149,40 @@ async function startPrograms(
     stop.signal,
   )
   for (const { ended } of [facade, operator]) ended.catch(fail)
+  const apiKey = await installApiKey(client, await keptApiKey(environmentFile), signal)
   await whenReady(facade.url, READY_SECONDS, signal)
   await writeEnvironment(environmentFile, { url: facade.url, apiKey, kubeconfig: kubeconfigPath })
-  const parts = { controlPlane, client, facade, operator, cloud, installation, report }
+  const clients = [asFacade, asOperator]
+  const parts = { controlPlane, client, clients, facade, operator, cloud, installation, report }
   return { url: facade.url, apiKey, kubeconfigPath, client, environmentFile, stop: () => stopStack(parts, stop) }
+}
+
+interface ProgramClient {
+  client: KubeClient
+  close(): Promise<void>
+}
+
+/** A client with exactly the rights that a program has in a cluster, so that what it may not do there fails here, too. */
+async function programClient(
+  name: "berth-operator" | "berth-facade",
+  { kubeconfigPath }: ControlPlane,
+  admin: KubeClient,
+  logger: Logger,
+): Promise<ProgramClient> {
+  const credentials = await programCredentials({
+    client: admin,
+    cluster: clusterOf(kubeconfigPath),
+    serviceAccount: { namespace: SYSTEM_NAMESPACE, name },
+    onError: (err) => logger.warn({ err }, "the token could not be renewed, it is tried again"),
+  })
+  const client = new KubeClient(credentials.kubeConfig)
+  return {
+    client,
+    close: async () => {
+      credentials.stop()
+      await client.close()
+    },
+  }
 }
 
 function localCloud(dataDir: string, runtime: ChosenRuntime, logger: Logger): LocalCloud {
@@ -171,13 +205,14 @@ function agentCommand({ runtime }: ChosenRuntime): string[] {
 
 /** The operator first, so that nobody launches again what is ended here. */
 async function stopStack(parts: Parts, stop: AbortController): Promise<void> {
-  const { controlPlane, client, facade, operator, cloud, installation, report } = parts
+  const { controlPlane, client, clients, facade, operator, cloud, installation, report } = parts
   stop.abort()
   await Promise.allSettled([operator.ended, facade.ended])
   const { ended, left } = await powerOff(cloud, { installation, region: LOCAL_REGION }, POWER_OFF_SECONDS)
   cloud.close()
   if (ended > 0) report(`ended ${ended} VM(s) that still ran`)
   if (left.length > 0) report(`VMs still ending: ${left.join(", ")}`)
+  await Promise.all(clients.map((each) => each.close()))
   await client.close()
   await controlPlane.stop()
 }

@@ -2,7 +2,7 @@ import express, { type Express, type RequestHandler, Router } from "express"
 import helmet from "helmet"
 import type { Clock } from "../apis/clock.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
-import { ownRights, type Principal } from "../identity/principal.ts"
+import { impersonating, type Principal } from "../identity/principal.ts"
 import { ProjectDirectory } from "../identity/projects.ts"
 import type { KubeClient } from "../kube/client.ts"
 import type { LogStore } from "../logs/store.ts"
@@ -91,7 +91,7 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   const { client, caches, settings, clock, logStore, shutdown } = dependencies
   const router = Router()
   const admission = admissionOf(dependencies)
-  const callerClient = ownRights(client)
+  const callerClient = impersonating(client)
   const jobsOf = (principal: Principal): Jobs =>
     new Jobs(callerClient(principal), caches.jobs.store, principal.project.namespace)
   const creationTimes = new CreationTimes(clock)

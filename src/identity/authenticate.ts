@@ -1,11 +1,13 @@
-import { API_KEY, type StoredApiKey } from "../apis/apikey.ts"
+import { API_KEY, isBound, isExpired, type StoredApiKey } from "../apis/apikey.ts"
 import type { Clock } from "../apis/clock.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { isNotFound } from "../kube/errors.ts"
 import { resourceOf } from "../kube/resource.ts"
+import { compareResourceVersions } from "../kube/resource-version.ts"
 import type { IndexFunction, Store } from "../kube/store.ts"
 import { keyIdOf, matchesHash } from "./apikeys.ts"
 import { byNamespace, findOrCatchUp, NAMESPACE_INDEX } from "./catch-up.ts"
+import { machineUserName } from "./machine-users.ts"
 import type { Principal, ProjectScope } from "./principal.ts"
 
 export const API_KEYS = resourceOf<StoredApiKey>(API_KEY)
@@ -57,13 +59,21 @@ export class ApiKeyAuthenticator {
       store.byIndex(KEY_ID_INDEX, entry).find(({ spec }) => matchesHash(value, spec.tokenHash)),
     )
     if (cached === undefined) return undefined
-    const key = await this.#confirm(cached)
-    if (key === undefined || !matchesHash(value, key.spec.tokenHash) || this.#isExpired(key)) return undefined
-    return { kind: "apiKey", id: `apiKey/${key.metadata.uid}`, role: key.spec.role, project }
-  }
-
-  #isExpired({ spec }: StoredApiKey): boolean {
-    return spec.expiresAt !== undefined && new Date(spec.expiresAt).getTime() <= this.#options.clock.now().getTime()
+    const confirmed = await this.#confirm(cached)
+    if (confirmed === undefined) return undefined
+    // The read may be a second old, and the cache have heard of a revocation since.
+    const key = newerOf(cached, confirmed)
+    if (!matchesHash(value, key.spec.tokenHash) || isRevoked(key) || isExpired(key, this.#options.clock.now()))
+      return undefined
+    const { uid } = key.metadata
+    return {
+      kind: "apiKey",
+      id: `apiKey/${uid}`,
+      role: key.spec.role,
+      project,
+      machineUser: machineUserName(uid),
+      isBound: isBound(key),
+    }
   }
 
   /** The key as the API server has it now, or had it within the last second; undefined when it is gone. */
@@ -96,4 +106,13 @@ export class ApiKeyAuthenticator {
       if (now - startedAt >= CONFIRMATION_SECONDS) this.#reads.delete(id)
     }
   }
+}
+
+function newerOf(a: StoredApiKey, b: StoredApiKey): StoredApiKey {
+  return compareResourceVersions(a.metadata.resourceVersion, b.metadata.resourceVersion) > 0 ? a : b
+}
+
+/** From the moment on that it is deleted, whatever is still to be done about its machine user. */
+function isRevoked({ metadata }: StoredApiKey): boolean {
+  return metadata.deletionTimestamp !== undefined
 }

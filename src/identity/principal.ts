@@ -1,5 +1,7 @@
 import type { Role } from "../apis/apikey.ts"
 import type { KubeClient } from "../kube/client.ts"
+import { isForbidden } from "../kube/errors.ts"
+import { asMachineUser } from "./machine-users.ts"
 
 /** The project that a request's host names, and where its objects live. */
 export interface ProjectScope {
@@ -9,13 +11,17 @@ export interface ProjectScope {
   namespace: string
 }
 
-/** Who calls: an API key today; machine users' and people's tokens come beside it as further values of `kind`. */
+/** Who calls: an API key today; people's tokens come beside it as further values of `kind`. */
 export interface Principal {
   kind: "apiKey"
   /** Unique over all principals, safe to log: rate limits and log lines go by it. */
   id: string
   role: Role
   project: ProjectScope
+  /** The ServiceAccount in IDENTITIES_NAMESPACE that the API server takes the caller for. */
+  machineUser: string
+  /** Whether that one has its role's rights already: a key that was just made or changed gets them in a moment. */
+  isBound: boolean
 }
 
 /** What the façade does to the API server on a caller's behalf. */
@@ -24,7 +30,30 @@ export type CallerClient = Pick<KubeClient, "get" | "list" | "create" | "patch" 
 /** The one place that decides as whom the API server is called for a principal. */
 export type CallerClients = (principal: Principal) => CallerClient
 
-/** Every caller acts with the façade's own rights: the role was checked before. */
-export function ownRights(client: CallerClient): CallerClients {
-  return () => client
+/** The caller's machine user does not have its rights yet. Try again shortly. */
+export class NotBoundYet extends Error {
+  override readonly name = "NotBoundYet"
+}
+
+/**
+ * Every call is made as the caller's machine user, so that Kubernetes' own RBAC, admission and audit log see the caller,
+ * and a check that the façade forgot is still made. Calls throw KubeError, or NotBoundYet.
+ */
+export function impersonating(client: CallerClient): CallerClients {
+  return ({ machineUser, isBound }) => {
+    const as = asMachineUser(machineUser)
+    const explain = (error: unknown): never => {
+      if (!isBound && isForbidden(error))
+        throw new NotBoundYet("the key's machine user is being made", { cause: error })
+      throw error
+    }
+    return {
+      get: (resource, ref, options) => client.get(resource, ref, { ...options, as }).catch(explain),
+      list: (resource, options) => client.list(resource, { ...options, as }).catch(explain),
+      create: (resource, object, options) => client.create(resource, object, { ...options, as }).catch(explain),
+      patch: (resource, ref, patch, options) => client.patch(resource, ref, patch, { ...options, as }).catch(explain),
+      replace: (resource, object, options) => client.replace(resource, object, { ...options, as }).catch(explain),
+      delete: (resource, ref, options) => client.delete(resource, ref, { ...options, as }).catch(explain),
+    }
+  }
 }

@@ -100,7 +100,6 @@ export const API_KEYS: Corpus = {
   good: {
     "the least": {},
     everything: {
-      displayName: "My_Key",
       role: "admin",
       keyId: "a".repeat(40),
       expiresAt: "2030-01-01T00:00:00.5+01:00",
@@ -118,7 +117,7 @@ export const API_KEYS: Corpus = {
     "a hash with a newline": { tokenHash: `${HASH}\n` },
     "a value in clear": { value: "berth_x_y" },
     "an expiry that is a date": { expiresAt: "2030-01-01" },
-    "a display name that is too long": { displayName: "x".repeat(51) },
+    "a display name: metadata.name says it all": { displayName: "My_Key" },
   },
   goodMetadata: { "a coded name": { name: "my-key.ud" } },
   refusedMetadata: { "a name that is too long": { name: "a".repeat(64) }, "a name like a UUID": { name: UUID } },

@@ -72,7 +72,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       lifetimeSeconds: 1,
     },
   ],
-  [API_KEYS, { displayName: "Other", keyId: "otherother", tokenHash: "0".repeat(64) }],
+  [API_KEYS, { keyId: "otherother", tokenHash: "0".repeat(64) }],
 ]
 
 describe.each(FROZEN.map(([corpus, others]) => [corpus.kind.kind, corpus, others] as const))(

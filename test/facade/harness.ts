@@ -7,15 +7,16 @@ import { join } from "node:path"
 import type { KubeConfig } from "@kubernetes/client-node"
 import { Router } from "express"
 import { Agent, fetch, type RequestInit, type Response } from "undici"
-import { afterAll, beforeAll } from "vitest"
+import { afterAll, beforeAll, expect } from "vitest"
 import type { ApiKey, Role, StoredApiKey } from "../../src/apis/apikey.ts"
 import { systemClock } from "../../src/apis/clock.ts"
+import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { StoredCronJob } from "../../src/apis/cronjob.ts"
 import type { Job, JobStatus, StoredJob } from "../../src/apis/job.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import type { StoredProject } from "../../src/apis/project.ts"
-import { installKinds } from "../../src/embedded/install.ts"
+import { installBase } from "../../src/embedded/base.ts"
 import { createFacade, type FacadeSettings } from "../../src/facade/app.ts"
 import { CACHE_OPTIONS, JOBS } from "../../src/facade/caches.ts"
 import { removeLogsOfDeletedJobs } from "../../src/facade/log-retention.ts"
@@ -26,11 +27,14 @@ import { API_KEYS } from "../../src/identity/authenticate.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
+import type { ObjectRef } from "../../src/kube/resource.ts"
 import { FileLogStore } from "../../src/logs/file-store.ts"
 import { Health } from "../../src/telemetry/health.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { createMetrics } from "../../src/telemetry/metrics.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { clientOf, type TendedKeys, tendKeys } from "./machine-users.ts"
 
 export const BASE_DOMAIN = "berth.test"
 
@@ -53,12 +57,12 @@ export interface Replica {
 
 export interface ReplicaOptions {
   settings?: Partial<FacadeSettings>
-  /** What it reaches the API server by; default: directly. */
+  /** What it reaches the API server by; default: directly, with the rights that manifests/base gives it. */
   kubeConfig?: KubeConfig
 }
 
 export async function startReplica(options: ReplicaOptions = {}): Promise<Replica> {
-  const client = new KubeClient(options.kubeConfig ?? kubeConfig())
+  const client = options.kubeConfig === undefined ? await clientOf("berth-facade") : new KubeClient(options.kubeConfig)
   const lines: string[] = []
   const logger = createLogger({
     level: "trace",
@@ -117,20 +121,27 @@ export interface World {
   readonly keys: Record<Role, string>
 }
 
-/** Makes the kinds and a project before a suite, and removes the project after it. */
+/**
+ * Makes what every installation has and a project before a suite, and removes the project after it. An ApiKey controller
+ * looks after its keys meanwhile.
+ */
 export function testWorld(prefix: string): World {
   const namespace = testNamespace(prefix)
   const project = `p-${randomBytes(4).toString("hex")}`
   const keys = { admin: "", developer: "", viewer: "" }
   const world = { client: new KubeClient(kubeConfig()), namespace, project, organization: `org-of-${project}`, keys }
+  let tended: TendedKeys
   beforeAll(async () => {
-    await installKinds(world.client, AbortSignal.timeout(30_000))
+    await installBase(world.client, AbortSignal.timeout(30_000))
     await makeProject(world.client, project, namespace)
+    tended = await tendKeys(namespace)
+    tendedNamespaces.add(namespace)
     for (const role of ["admin", "developer", "viewer"] as const)
       keys[role] = await makeKey(world.client, namespace, role)
   })
   afterAll(async () => {
     await world.client.delete(PROJECTS, { name: project })
+    await tended.stop()
     await world.client.close()
   })
   return world
@@ -157,7 +168,27 @@ export async function makeKey(
     spec: { role, keyId, tokenHash, ...rest },
   }
   await client.create(API_KEYS, key as StoredApiKey)
+  if (tendedNamespaces.has(namespace)) await tendedTo(client, { namespace, name })
   return value
+}
+
+/** Namespaces of worlds, whose keys get their machine users. */
+const tendedNamespaces = new Set<string>()
+
+/** Resolves when the ApiKey controller has done with a key's present state. */
+export async function tendedTo(client: KubeClient, ref: ObjectRef): Promise<StoredApiKey> {
+  return eventually(async () => {
+    const key = await client.get(API_KEYS, ref)
+    const reconciling = findCondition(key.status?.conditions, "Reconciling")
+    expect(reconciling).toMatchObject({ status: "False", observedGeneration: key.metadata.generation })
+    return key
+  })
+}
+
+/** Deletes a key; resolves when it is gone with its machine user. */
+export async function deleteKey(client: KubeClient, ref: ObjectRef): Promise<void> {
+  await client.delete(API_KEYS, ref)
+  await eventually(() => expect(client.get(API_KEYS, ref)).rejects.toMatchObject({ code: 404 }))
 }
 
 export interface Call {

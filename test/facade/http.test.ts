@@ -10,6 +10,7 @@ import {
   BASE_DOMAIN,
   caller,
   created,
+  deleteKey,
   jobsOf,
   makeKey,
   makeProject,
@@ -209,7 +210,7 @@ describe("authentication", () => {
   it("refuses a revoked key at once where the watch is healthy, and its successor of the same name is another key", async () => {
     const key = await makeKey(world.client, world.namespace, "viewer", { name: "short-lived" })
     expect((await call("/1/jobs", { key })).status).toBe(200)
-    await world.client.delete(API_KEYS, { namespace: world.namespace, name: "short-lived" })
+    await deleteKey(world.client, { namespace: world.namespace, name: "short-lived" })
     await expect
       .poll(() => replica.apiKeys.store.get({ namespace: world.namespace, name: "short-lived" }))
       .toBeUndefined()

@@ -3,7 +3,7 @@ import { systemClock } from "../../src/apis/clock.ts"
 import { keyIdOf } from "../../src/identity/apikeys.ts"
 import { API_KEY_INDEXES, API_KEYS, ApiKeyAuthenticator } from "../../src/identity/authenticate.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
-import { makeKey, testWorld } from "./harness.ts"
+import { deleteKey, makeKey, testWorld } from "./harness.ts"
 
 const world = testWorld("facade-revoke")
 
@@ -21,7 +21,7 @@ describe("an accepted key (design, section 8: confirmed by a live read at most a
     const principal = await authenticator.authenticate(value, project)
     expect(principal).toMatchObject({ kind: "apiKey", role: "developer", project })
     expect(principal?.id).not.toContain(keyIdOf(value))
-    await world.client.delete(API_KEYS, ref)
+    await deleteKey(world.client, ref)
     seconds = 0.999
     expect(await authenticator.authenticate(value, project)).toBeDefined()
     seconds = 1
@@ -37,7 +37,7 @@ describe("an accepted key (design, section 8: confirmed by a live read at most a
     const first = await makeKey(world.client, world.namespace, "viewer", { name: "heir" })
     store.put(await world.client.get(API_KEYS, ref))
     expect(await authenticator.authenticate(first, project)).toBeDefined()
-    await world.client.delete(API_KEYS, ref)
+    await deleteKey(world.client, ref)
     const second = await makeKey(world.client, world.namespace, "viewer", { name: "heir" })
     store.put(await world.client.get(API_KEYS, ref))
     // The cache is up to date, so what it does not have does not exist.

@@ -1,0 +1,67 @@
+import { API_KEY, type StoredApiKey } from "../../apis/apikey.ts"
+import type { Clock } from "../../apis/clock.ts"
+import { ANNOTATIONS, LABELS, type ObjectMeta } from "../../apis/meta.ts"
+import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS, type ServiceAccount } from "../../identity/machine-users.ts"
+import type { KubeClient } from "../../kube/client.ts"
+import type { EventRecorder } from "../../kube/events.ts"
+import type { Logger } from "../../kube/logger.ts"
+import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
+import { type ApiObject, resourceOf } from "../../kube/resource.ts"
+
+/** How ApiKeys are reached. */
+export const API_KEYS = resourceOf<StoredApiKey>(API_KEY)
+
+/** Owner of the fields that the ApiKey controller writes. */
+export const FIELD_MANAGER = "berth-apikey-controller"
+
+export interface RoleBinding {
+  metadata: ObjectMeta
+  roleRef: { apiGroup: string; kind: string; name: string }
+  subjects?: { kind: string; name: string; namespace?: string; apiGroup?: string }[]
+}
+
+export const ROLE_BINDINGS = resourceOf<RoleBinding>({
+  group: "rbac.authorization.k8s.io",
+  version: "v1",
+  kind: "RoleBinding",
+  plural: "rolebindings",
+  namespaced: true,
+})
+
+/** Index of machine users and bindings by the ApiKey that they say they are for, as `namespace/name`. */
+export const API_KEY_INDEX = "apiKey"
+
+/** What the reflectors of machine users and of bindings must be made with. */
+export const MACHINE_USER_CACHE: Pick<ReflectorOptions<ServiceAccount>, "resource" | "namespace" | "indexes"> = {
+  resource: SERVICE_ACCOUNTS,
+  namespace: IDENTITIES_NAMESPACE,
+  indexes: { [API_KEY_INDEX]: (user) => keysNamedBy(user) },
+}
+export const BINDING_CACHE: Pick<ReflectorOptions<RoleBinding>, "resource" | "labelSelector" | "indexes"> = {
+  resource: ROLE_BINDINGS,
+  labelSelector: LABELS.apiKeyUid,
+  indexes: { [API_KEY_INDEX]: (binding) => keysNamedBy(binding) },
+}
+
+/**
+ * The key of the ApiKey that a machine user or binding says it is for; none when it says nothing, or when a binding
+ * names an ApiKey of another namespace: whoever writes bindings in one project has no say about another's.
+ */
+export function keysNamedBy({ metadata }: ApiObject): string[] {
+  const key = metadata.annotations?.[ANNOTATIONS.apiKey]
+  const isElsewhere = metadata.namespace !== IDENTITIES_NAMESPACE && !key?.startsWith(`${metadata.namespace}/`)
+  return key === undefined || isElsewhere ? [] : [key]
+}
+
+/** What the ApiKey controller works with; `wire.ts` gives it. */
+export interface ApiKeyControllerOptions {
+  client: Pick<KubeClient, "get" | "create" | "patch" | "patchStatus" | "delete">
+  apiKeys: Reflector<StoredApiKey>
+  /** Made with MACHINE_USER_CACHE. */
+  users: Reflector<ServiceAccount>
+  /** Made with BINDING_CACHE, of the same namespaces as the ApiKeys. */
+  bindings: Reflector<RoleBinding>
+  clock: Clock
+  recorder: Pick<EventRecorder, "record">
+  logger: Logger
+}

@@ -1,0 +1,86 @@
+import { type Cluster, KubeConfig } from "@kubernetes/client-node"
+import { type Clock, systemClock } from "../apis/clock.ts"
+import { SERVICE_ACCOUNTS } from "../identity/machine-users.ts"
+import type { KubeClient } from "../kube/client.ts"
+import type { ObjectRef } from "../kube/resource.ts"
+
+/** How long a token is good, seconds; a new one is asked for at half of it. */
+const TOKEN_SECONDS = 3600
+
+/** How soon it is tried again when no new token can be had, seconds. */
+const AGAIN_SECONDS = 10
+
+interface TokenRequest {
+  status?: { token: string }
+}
+
+export interface ProgramCredentialsOptions {
+  /** May make tokens of the ServiceAccount. */
+  client: Pick<KubeClient, "createSubresource">
+  /** The API server and its CA. */
+  cluster: Cluster
+  serviceAccount: ObjectRef
+  /** Told when a new token can't be had; the present one is good for a while. */
+  onError: (error: unknown) => void
+  clock?: Clock
+}
+
+/** A kubeconfig by which a program has the rights of its ServiceAccount and no more, as it has them in a cluster. */
+export interface ProgramCredentials {
+  kubeConfig: KubeConfig
+  /** Makes no more tokens. */
+  stop(): void
+}
+
+/** Gives a program its ServiceAccount's credentials, and keeps them fresh until they are stopped. */
+export async function programCredentials(options: ProgramCredentialsOptions): Promise<ProgramCredentials> {
+  const { client, cluster, serviceAccount, onError, clock = systemClock } = options
+  const kubeConfig = new KubeConfig()
+  const token = async (): Promise<string> => {
+    const request = {
+      apiVersion: "authentication.k8s.io/v1",
+      kind: "TokenRequest",
+      spec: { expirationSeconds: TOKEN_SECONDS },
+    }
+    const answer = await client.createSubresource<TokenRequest>(SERVICE_ACCOUNTS, serviceAccount, request, {
+      subresource: "token",
+    })
+    if (answer.status === undefined) throw new Error(`no token came for ServiceAccount ${serviceAccount.name}`)
+    return answer.status.token
+  }
+  // The client reads its kubeconfig again every half minute.
+  const refresh = async (): Promise<void> =>
+    kubeConfig.loadFromClusterAndUser(cluster, { name: serviceAccount.name, token: await token() })
+  let stopped = false
+  let cancel = (): void => undefined
+  const refreshAfter = (seconds: number): void => {
+    if (stopped) return
+    cancel = clock.setTimer(seconds, () => {
+      refresh().then(
+        () => refreshAfter(TOKEN_SECONDS / 2),
+        (error: unknown) => {
+          if (!stopped) onError(error)
+          refreshAfter(AGAIN_SECONDS)
+        },
+      )
+    })
+  }
+  await refresh()
+  refreshAfter(TOKEN_SECONDS / 2)
+  return {
+    kubeConfig,
+    stop: () => {
+      stopped = true
+      cancel()
+    },
+  }
+}
+
+/** The API server that a kubeconfig's current context names. */
+export function clusterOf(kubeconfigPath: string): Cluster {
+  const kubeConfig = new KubeConfig()
+  kubeConfig.loadFromFile(kubeconfigPath)
+  const cluster = kubeConfig.getCurrentCluster()
+  if (cluster === null) throw new Error(`${kubeconfigPath} names no cluster: set its current-context`)
+  return cluster
+}

@@ -1,0 +1,65 @@
+import type { StoredApiKey } from "../../src/apis/apikey.ts"
+import { systemClock } from "../../src/apis/clock.ts"
+import { createApiKeyController } from "../../src/controllers/apikey/controller.ts"
+import {
+  API_KEYS,
+  type ApiKeyControllerOptions,
+  BINDING_CACHE,
+  MACHINE_USER_CACHE,
+} from "../../src/controllers/apikey/dependencies.ts"
+import { clusterOf, programCredentials } from "../../src/embedded/program-credentials.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { EventRecorder } from "../../src/kube/events.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { kubeConfig, kubeconfigPath } from "../control-plane.ts"
+
+const SYSTEM_NAMESPACE = "berth-system"
+
+/** A client with exactly the rights that manifests/base gives a program. Call its `close`. */
+export async function clientOf(program: "berth-operator" | "berth-facade"): Promise<KubeClient> {
+  const admin = new KubeClient(kubeConfig())
+  const credentials = await programCredentials({
+    client: admin,
+    cluster: clusterOf(kubeconfigPath()),
+    serviceAccount: { namespace: SYSTEM_NAMESPACE, name: program },
+    onError: (error) => console.error(error),
+  })
+  // Good for an hour, longer than any suite.
+  credentials.stop()
+  await admin.close()
+  return new KubeClient(credentials.kubeConfig)
+}
+
+/** An ApiKey controller that looks after one namespace, with the operator's rights. */
+export interface TendedKeys {
+  apiKeys: Reflector<StoredApiKey>
+  stop(): Promise<void>
+}
+
+export async function tendKeys(
+  namespace: string,
+  overrides: Partial<Pick<ApiKeyControllerOptions, "clock">> = {},
+): Promise<TendedKeys> {
+  const client = await clientOf("berth-operator")
+  const logger = createLogger({ level: "silent", name: "apikeys" })
+  const clock = systemClock
+  const apiKeys = new Reflector({ client, resource: API_KEYS, namespace, logger })
+  const users = new Reflector({ client, ...MACHINE_USER_CACHE, logger })
+  const bindings = new Reflector({ client, ...BINDING_CACHE, namespace, logger })
+  const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })
+  const options = { client, apiKeys, users, bindings, clock, recorder, logger, ...overrides }
+  const controller = createApiKeyController(options)
+  const stop = new AbortController()
+  const loops = [apiKeys, users, bindings].map((reflector) => reflector.run(stop.signal))
+  const running = controller.run(stop.signal, stop.signal)
+  return {
+    apiKeys,
+    stop: async () => {
+      stop.abort()
+      await Promise.all([running, ...loops])
+      await recorder.flush()
+      await client.close()
+    },
+  }
+}
