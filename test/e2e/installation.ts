@@ -16,6 +16,7 @@ import { whenReady } from "../../src/embedded/rest.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { ensureInstallation } from "../../src/identity/installation.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
+import { leases } from "../../src/kube/lease.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
@@ -174,6 +175,12 @@ export class Installation {
     })
     await operator.ready()
     return operator
+  }
+
+  /** Kills an operator and takes its lease away, which nobody then has to wait for: its holder is dead for certain. */
+  async killOperator(operator: Program): Promise<void> {
+    await operator.kill()
+    await this.client.delete(leases, { namespace: this.systemNamespace, name: "berth-operator" })
   }
 
   #start<Config>(name: "operator" | "facade", config: Config): Program {

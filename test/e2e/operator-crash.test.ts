@@ -24,18 +24,18 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
     const whileQueued = await berth.startOperator({ withoutOffers: true })
     await berth.submit("booting", "echo began; sleep 1; echo done")
     await berth.reached("queued", "booting")
-    await whileQueued.kill()
+    await berth.killOperator(whileQueued)
     expect(berth.launchesOf("booting")).toEqual([])
 
     const beforeLaunch = await berth.startOperator({ hang: "beforeLaunch" })
     await beforeLaunch.printed(/calls launch/)
-    await beforeLaunch.kill()
+    await berth.killOperator(beforeLaunch)
     const launch = onlyLaunchOf("booting")
     expect(await berth.vms()).toEqual([])
 
     const afterLaunch = await berth.startOperator({ hang: "afterLaunch" })
     await berth.untilLaunches("agent registered", () => berth.launchesOf("booting")[0]?.status?.agent !== undefined)
-    await afterLaunch.kill()
+    await berth.killOperator(afterLaunch)
     expect(berth.launchesOf("booting")[0]?.status?.vm?.id).toBeUndefined()
 
     const last = await berth.startOperator()
@@ -63,6 +63,7 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
     )
     expect(berth.job("running").status?.phase).not.toBe("succeeded")
 
+    // This one waits until the dead one's lease runs out.
     const next = await berth.startOperator()
     await berth.reached("succeeded", "running")
     await berth.allOver()
@@ -80,7 +81,7 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
     const ref = { namespace: berth.namespace, name: "deleted" }
     await berth.client.delete(JOBS, ref)
     await berth.untilLaunches("launch ended", () => berth.launchesOf("deleted")[0]?.spec.ended === true)
-    await killed.kill()
+    await berth.killOperator(killed)
     expect(berth.job("deleted").metadata.deletionTimestamp).toBeDefined()
 
     const next = await berth.startOperator()
@@ -99,7 +100,7 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
       const moment = Math.round(Math.random() * 2500)
       moments.push(moment)
       await delay(moment)
-      await operator.kill()
+      await berth.killOperator(operator)
     }
     await berth.startOperator()
     await berth.allOver()

@@ -24,7 +24,7 @@ export interface OperatorConfig {
 }
 
 /** Short, so that a test need not wait for long after it has killed a leader. */
-const LEASE_TIMES = { leaseSeconds: 5, renewDeadlineSeconds: 3, retrySeconds: 0.5 }
+const LEASE_TIMES = { leaseSeconds: 6, renewDeadlineSeconds: 4, retrySeconds: 0.5 }
 
 const config = configuration<OperatorConfig>()
 const stop = stopSignal()
