@@ -394,6 +394,19 @@ describe("local cloud", () => {
     })
   })
 
+  it("takes no VM that boots for a dead one, however lists and launches interleave", async () => {
+    const specs = Array.from({ length: 12 }, () => spec())
+    let launching = true
+    const looking = [cloud, openAt(dataDir, { clock })].map(async (through) => {
+      while (launching) await through.list({ installation: "i", region: "local" })
+      through.close()
+    })
+    for (const each of specs) await cloud.launch(each)
+    launching = false
+    await Promise.all(looking)
+    for (const { name } of specs) expect((await find(name))?.state, name).toMatch(/booting|running/)
+  })
+
   it("ends a VM that outlives its lifetime, and forgets it a day later", async () => {
     const asked = spec({}, { lifetimeSeconds: 60 })
     await up(asked)

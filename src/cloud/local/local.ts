@@ -166,11 +166,9 @@ export class LocalCloud implements Cloud {
     const agent = await folder.process()
     if (agent === undefined) return { folder, record, facts: { ...facts, power: "off" } }
     if (agent === "nobody") return { folder, record, facts }
-    return {
-      folder,
-      record,
-      facts: { ...facts, power: isAlive(agent, table ?? (await readProcessTable())) ? "on" : "gone" },
-    }
+    // A table that was read before the agent wrote down who it is doesn't show it: only a later one proves a death.
+    const alive = (table !== undefined && isAlive(agent, table)) || isAlive(agent, await readProcessTable())
+    return { folder, record, facts: { ...facts, power: alive ? "on" : "gone" } }
   }
 
   /** Takes a VM as far as it goes now. Undefined when nothing of it is left to show. */
