@@ -33,7 +33,9 @@ function start(command: "demo" | "serve", dataDir: string, more: string[] = []):
 /** Runs a shell script in an environment that the stack's own file has filled. */
 async function inShell(environmentFile: string, script: string): Promise<string> {
   const setup = `set -eu; . "$1"; kubectl() { env "$KUBECTL" "$@"; }; api() { node -e "$CALL" "$@"; }`
-  const env = { PATH: `${dirname(process.execPath)}:${process.env["PATH"]}`, KUBECTL: inject("kubectlPath"), CALL }
+  const path = `${dirname(process.execPath)}:${process.env["PATH"]}`
+  // kubectl keeps a cache in its home.
+  const env = { PATH: path, HOME: folder, KUBECTL: inject("kubectlPath"), CALL }
   const { stdout } = await run("sh", ["-c", `${setup}\n${script}`, "sh", environmentFile], { env, cwd: ROOT })
   return stdout
 }
