@@ -82,8 +82,15 @@ function rowOf(cells: readonly string[], regionNumbers: ReadonlyMap<string, numb
   const region = regionNumbers.get(`${cloud}/${name}`)
   if (region === undefined) throw new Error(`${cloud} ${name} is not in regions.csv`)
   if (arch !== "amd64" && arch !== "arm64") throw new Error(`${instanceType}: unknown architecture "${arch}"`)
-  const gpu = model ? { gpu: { model, count: decimal(count), vramGib: vram ? decimal(vram) : 0 } } : {}
-  const machine = { cloud, instanceType, architecture: arch, cpu: decimal(cpu), memoryGib: decimal(memory), ...gpu }
+  const gpu = model ? { model, count: decimal(count), vramGib: vram ? decimal(vram) : 0 } : undefined
+  const machine: Machine = {
+    cloud,
+    instanceType,
+    architecture: arch,
+    cpu: decimal(cpu),
+    memoryGib: decimal(memory),
+    ...(gpu !== undefined && { gpu }),
+  }
   const sold = (provisioning: "onDemand" | "spot", usd: string | undefined): number =>
     !usd || whyUnlaunchable(machine, name, provisioning) !== undefined ? 0 : Math.round(decimal(usd) * 1e6)
   return { machine, region, onDemand: sold("onDemand", price), spot: sold("spot", spotPrice) }
@@ -102,8 +109,9 @@ function machinesOf(all: readonly Machine[]): Machine[] {
     (a, b) =>
       a.cpu - b.cpu ||
       a.memoryGib - b.memoryGib ||
-      compareText(a.cloud, b.cloud) ||
-      compareText(a.instanceType, b.instanceType),
+      (a.gpu?.count ?? 0) - (b.gpu?.count ?? 0) ||
+      compareText(a.instanceType, b.instanceType) ||
+      compareText(a.cloud, b.cloud),
   )
 }
 

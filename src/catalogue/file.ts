@@ -109,38 +109,41 @@ function sums(values: Uint32Array): Uint32Array {
   return values
 }
 
-/** The offers of a price list: on demand and spot apart, without those whose price can't be true. */
+/**
+ * The offers of a price list, on demand and spot each for itself, without those whose price can't be true; those of
+ * one machine and region one after the other, as the list has them.
+ */
 export function offersOf(list: PriceList): OfferTable {
-  const isSuspect = suspectRows(list)
+  const { machines, regions, machine, region, minimumBilledSeconds } = list
   const prices = [list.onDemand, list.spot]
-  const sold = prices.map((column, spot) => rowsWhere(column, (row) => !isSuspect[spot]?.has(row)))
-  const places = list.regions.map((_, region) => ({ region }))
-  const parts = { machines: list.machines, regions: list.regions, places }
-  const table = emptyTable((sold[0]?.length ?? 0) + (sold[1]?.length ?? 0), parts)
-  const minimum = Uint32Array.from(list.machines, ({ cloud }) => list.minimumBilledSeconds[cloud] ?? 0)
+  const suspects = suspectRows(list)
+  const minimum = Uint32Array.from(machines, ({ cloud }) => minimumBilledSeconds[cloud] ?? 0)
+  const places = regions.map((_, index) => ({ region: index }))
+  const table = emptyTable(soldIn(list.onDemand) + soldIn(list.spot) - list.suspects.length, {
+    machines,
+    regions,
+    places,
+  })
   let at = 0
-  for (const [spot, rows] of sold.entries()) {
-    const column = prices[spot] as Uint32Array
-    for (const row of rows) {
-      const machine = list.machine[row] as number
-      table.machine[at] = machine
-      table.place[at] = list.region[row] as number
+  for (let row = 0; row < machine.length; row++) {
+    for (let spot = 0; spot < 2; spot++) {
+      const price = prices[spot]?.[row] as number
+      if (price === 0 || suspects[spot]?.has(row)) continue
+      table.machine[at] = machine[row] as number
+      table.place[at] = region[row] as number
       table.spot[at] = spot
-      table.hourlyPriceUsd[at] = (column[row] as number) / 1e6
-      table.minimumBilledSeconds[at] = minimum[machine] as number
+      table.hourlyPriceUsd[at] = price / 1e6
+      table.minimumBilledSeconds[at] = minimum[machine[row] as number] as number
       at++
     }
   }
   return table
 }
 
-function rowsWhere(prices: Uint32Array, holds: (row: number) => boolean): Uint32Array {
-  const rows = new Uint32Array(prices.length)
+function soldIn(prices: Uint32Array): number {
   let count = 0
-  for (let row = 0; row < prices.length; row++) {
-    if (prices[row] !== 0 && holds(row)) rows[count++] = row
-  }
-  return rows.subarray(0, count)
+  for (let row = 0; row < prices.length; row++) if (prices[row] !== 0) count++
+  return count
 }
 
 /** Rows of suspects, of those on demand and of spot ones. */

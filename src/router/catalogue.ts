@@ -2,7 +2,7 @@ import type { Architecture, Offer } from "../apis/offer.ts"
 import { isNvidia, parseModel } from "./gpu-models.ts"
 import { Lists } from "./lists.ts"
 import { sortByKey, sortByNumber } from "./sort.ts"
-import { type GroupsOf, type Machine, type OfferTable, type Place, type Region, tableOf } from "./table.ts"
+import { type GroupsOf, type Machine, Numbering, type OfferTable, type Place, type Region, tableOf } from "./table.ts"
 
 /** Offers that are billed alike and run the same images: what one list of prices may hold. */
 export interface Pool {
@@ -237,18 +237,29 @@ export function* buildInSteps(table: OfferTable): Generator<undefined, Catalogue
 
 /** The rows in the order of price, ties by the smaller machine, then by the name. */
 function* ranked({ machines, regions, places, machine, place, spot, hourlyPriceUsd }: OfferTable) {
-  const machineRank = ranksOf(machines, compareMachines)
-  const placeRank = ranksOf(places, (a, b) => comparePlaces(a, b, regions))
+  const machineRanks = ranksOf(machines, compareMachines)
+  const placeRanks = ranksOf(places, (a, b) => comparePlaces(a, b, regions))
   yield
-  let order: Uint32Array = Uint32Array.from(hourlyPriceUsd, (_, row) => row)
-  order = sortByKey(
-    order,
-    (row) => (placeRank[place[row] as number] as number) * 2 + (spot[row] as number),
-    2 * places.length,
-  )
+  const size = hourlyPriceUsd.length
+  const byMachine = new Uint32Array(size)
+  const byPlace = new Uint32Array(size)
+  let order: Uint32Array = new Uint32Array(size)
+  let isInOrder = true
+  for (let row = 0; row < size; row++) {
+    byMachine[row] = machineRanks[machine[row] as number] as number
+    byPlace[row] = (placeRanks[place[row] as number] as number) * 2 + (spot[row] as number)
+    order[row] = row
+    const step = row === 0 ? 1 : (byMachine[row] as number) - (byMachine[row - 1] as number)
+    isInOrder &&= step > 0 || (step === 0 && (byPlace[row] as number) >= (byPlace[row - 1] as number))
+  }
   yield
-  order = sortByKey(order, (row) => machineRank[machine[row] as number] as number, machines.length)
-  yield
+  // A price list comes in this order.
+  if (!isInOrder) {
+    order = sortByKey(order, byPlace, places.length * 2)
+    yield
+    order = sortByKey(order, byMachine, machines.length)
+    yield
+  }
   order = sortByNumber(order, hourlyPriceUsd)
   yield
   return order
@@ -303,26 +314,26 @@ function columnsOf({ places, machine, place, hourlyPriceUsd }: OfferTable, order
 
 function poolsOf({ machines, machine, spot, minimumBilledSeconds }: OfferTable, order: Uint32Array) {
   const pools: Pool[] = []
-  const numbers = new Map<string, number>()
-  const kinds = Uint32Array.from(machines, ({ cloud, architecture }) => {
-    const key = `${cloud}/${architecture}`
-    const known = numbers.get(key) ?? numbers.size
-    numbers.set(key, known)
-    return known
-  })
-  // By kind and provisioning, then by what is billed at least: two numbers instead of a text for each offer.
-  const known = new Map<number, number>()
   const poolOf = new Uint32Array(order.length)
+  const sameCpus = new Numbering<number[][]>()
+  // By cloud, architecture and provisioning: the pools, which differ in what is billed at least.
+  const known = machines.map(({ cloud, architecture }) => {
+    const kind = sameCpus.of(`${cloud}/${architecture}`, () => [[], []])
+    return sameCpus.items[kind] as number[][]
+  })
   for (let rank = 0; rank < order.length; rank++) {
     const row = order[rank] as number
     const index = machine[row] as number
     const minimum = minimumBilledSeconds[row] as number
-    const key = ((kinds[index] as number) * 2 + (spot[row] as number)) * 2 ** 32 + minimum
-    let pool = known.get(key)
+    const alike = known[index]?.[spot[row] as number] as number[]
+    let pool = alike[0]
+    if (pool === undefined || pools[pool]?.minimumBilledSeconds !== minimum) {
+      pool = alike.find((number) => pools[number]?.minimumBilledSeconds === minimum)
+    }
     if (pool === undefined) {
       const { cloud, architecture } = machines[index] as Machine
       pool = pools.push({ cloud, spot: spot[row] === 1, architecture, minimumBilledSeconds: minimum }) - 1
-      known.set(key, pool)
+      alike.push(pool)
     }
     poolOf[rank] = pool
   }
@@ -342,19 +353,22 @@ function modelsOf(machines: readonly Machine[]) {
 function* fillLists(parts: Omit<CatalogueParts, "lists">): Generator<undefined, Lists> {
   const { poolOf, regionOf, machineOf, modelOf, machines } = parts
   const size = poolOf.length
-  const lists = listNumber(parts, parts.pools.length, 0, 0)
-  const scopes = scopesOf(parts)
+  const poolStride = listNumber(parts, 1, 0, 0)
+  const bases = scopesOf(parts).map((scopes) => Uint32Array.from(scopes, (scope) => listNumber(parts, 0, scope, 0)))
+  /** Calls `add` for each list that an offer is in. */
   const visit = (rank: number, add: (list: number, rank: number) => void): void => {
     const model = modelOf[machineOf[rank] as number] as number
-    for (const scope of scopes[regionOf[rank] as number] as number[]) {
-      const list = listNumber(parts, poolOf[rank] as number, scope, ANY_MACHINE)
-      add(list, rank)
+    const ofPool = (poolOf[rank] as number) * poolStride
+    const scopes = bases[regionOf[rank] as number] as Uint32Array
+    for (let i = 0; i < scopes.length; i++) {
+      const list = ofPool + (scopes[i] as number)
+      add(list + ANY_MACHINE, rank)
       if (model < 0) continue
       add(list + ANY_NVIDIA, rank)
       add(list + FIRST_MODEL + model, rank)
     }
   }
-  const starts = new Uint32Array(lists + 1)
+  const starts = new Uint32Array(poolStride * parts.pools.length + 1)
   const count = (list: number): void => {
     starts[list + 1] = (starts[list + 1] as number) + 1
   }
@@ -362,8 +376,8 @@ function* fillLists(parts: Omit<CatalogueParts, "lists">): Generator<undefined, 
     visit(rank, count)
     if (rank % STEP === STEP - 1) yield
   }
-  for (let list = 0; list < lists; list++) starts[list + 1] = (starts[list + 1] as number) + (starts[list] as number)
-  const entries = new Uint32Array(starts[lists] as number)
+  for (let list = 1; list < starts.length; list++) starts[list] = (starts[list] as number) + (starts[list - 1] as number)
+  const entries = new Uint32Array(starts.at(-1) ?? 0)
   const ends = starts.slice()
   const append = (list: number, rank: number): void => {
     const end = ends[list] as number

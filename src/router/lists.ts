@@ -1,7 +1,8 @@
 import type { Machine } from "./table.ts"
 
 /** Entries that one bound stands for; each level's blocks are so many times those of the level below. */
-export const BLOCK = 16
+const BLOCK_BITS = 4
+const BLOCK = 2 ** BLOCK_BITS
 const BLOCK_2 = BLOCK ** 2
 const BLOCK_3 = BLOCK ** 3
 
@@ -54,7 +55,7 @@ export class Lists {
     }
     const level1 = boundsOf(Math.ceil(entries.length / BLOCK))
     for (let i = 0; i < entries.length; i++) {
-      raise(level1, Math.floor(i / BLOCK), sizes, machineOf[entries[i] as number] as number)
+      raise(level1, i >>> BLOCK_BITS, sizes, machineOf[entries[i] as number] as number)
       if (i % STEP === STEP - 1) yield
     }
     const level2 = above(level1)
@@ -111,14 +112,17 @@ function boundsOf(length: number): Bounds {
 
 function above(level: Bounds): Bounds {
   const next = boundsOf(Math.ceil(level.cpu.length / BLOCK))
-  for (let i = 0; i < level.cpu.length; i++) raise(next, Math.floor(i / BLOCK), level, i)
+  for (let i = 0; i < level.cpu.length; i++) raise(next, i >>> BLOCK_BITS, level, i)
   return next
 }
 
 function raise(bounds: Bounds, block: number, by: Bounds, index: number): void {
-  bounds.cpu[block] = Math.max(bounds.cpu[block] as number, by.cpu[index] as number)
-  bounds.memoryGib[block] = Math.max(bounds.memoryGib[block] as number, by.memoryGib[index] as number)
-  bounds.vramGib[block] = Math.max(bounds.vramGib[block] as number, by.vramGib[index] as number)
+  const cpu = by.cpu[index] as number
+  const memoryGib = by.memoryGib[index] as number
+  const vramGib = by.vramGib[index] as number
+  if (cpu > (bounds.cpu[block] as number)) bounds.cpu[block] = cpu
+  if (memoryGib > (bounds.memoryGib[block] as number)) bounds.memoryGib[block] = memoryGib
+  if (vramGib > (bounds.vramGib[block] as number)) bounds.vramGib[block] = vramGib
 }
 
 function reaches(bounds: Bounds, block: number, needs: Needs): boolean {

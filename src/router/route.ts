@@ -48,14 +48,27 @@ export interface Routing<P extends Payer = Payer> {
 const DEFAULT_COUNT = 5
 
 /**
- * The best ways to run a job, the cheapest in all first. Pure and deterministic: ties go to the lower price an hour,
- * the smaller machine, then the name. With `spotFirst`, spot comes before on-demand whatever it costs.
+ * The best ways to run a job, the cheapest in all first, and what stands in the way when there is none. Pure and
+ * deterministic: ties go to the lower price an hour, the smaller machine, then the name. With `spotFirst`, spot comes
+ * before on-demand whatever it costs.
  */
 export function route<P extends Payer>(
   requirements: Requirements,
   catalogue: Catalogue,
   context: RouteContext<P>,
 ): Routing<P> {
+  const placements = rankPlacements(requirements, catalogue, context)
+  const routing = { placements, offers: catalogue.size }
+  if (placements.length > 0) return routing
+  return { ...routing, shortfall: surveyShortfall(requirements, catalogue, context) }
+}
+
+/** The placements of `route` alone, without a look at what stands in the way. */
+export function rankPlacements<P extends Payer>(
+  requirements: Requirements,
+  catalogue: Catalogue,
+  context: RouteContext<P>,
+): RankedPlacement<P>[] {
   const { count = DEFAULT_COUNT } = context
   const payers = new Payers(catalogue, context)
   const placements: RankedPlacement<P>[] = []
@@ -65,9 +78,7 @@ export function route<P extends Payer>(
       if (placements.length < count) placements.push({ offer, payer, totalUsd })
     }
   }
-  const routing = { placements, offers: catalogue.size }
-  if (placements.length > 0) return routing
-  return { ...routing, shortfall: surveyShortfall(requirements, catalogue, context) }
+  return placements
 }
 
 function search<P extends Payer>(

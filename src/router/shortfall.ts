@@ -59,11 +59,10 @@ export interface Shortfall {
   overCaps: { offers: number; cheapestHourlyUsd?: number }
 }
 
-/** Looks at every offer: some milliseconds for a hundred thousand. */
+/** Looks at every offer: a few milliseconds for a hundred thousand. */
 export function surveyShortfall(requirements: Requirements, catalogue: Catalogue, context: RouteContext): Shortfall {
   const failings = failingsOf(requirements, catalogue)
-  const tally = tallyOf(catalogue, failings)
-  const market = marketOf(catalogue, failings, context)
+  const tally = tallyOf(failings)
   const fitting = tally.counts[0] ?? 0
   const alternatives = fitting > 0 ? [] : alternativesOf(catalogue, failings, tally)
   const miss = fitting > 0 || alternatives.length > 0 ? undefined : nearestMiss(catalogue, tally)
@@ -72,12 +71,12 @@ export function surveyShortfall(requirements: Requirements, catalogue: Catalogue
     excluded: excludedBy(tally),
     alternatives,
     ...(miss !== undefined && { nearestMiss: miss }),
-    ...market,
+    ...marketOf(catalogue, failings, context),
   }
 }
 
-/** The requirements that an offer fails, as bits in the order of CRITERIA. */
-type Failings = (rank: number) => number
+/** By offer, the requirements that it fails, as bits in the order of CRITERIA; 0: it fits. */
+type Failings = Uint16Array
 
 function bit(criterion: Criterion): number {
   return 1 << CRITERIA.indexOf(criterion)
@@ -99,11 +98,15 @@ function failingsOf(requirements: Requirements, catalogue: Catalogue): Failings 
       (isSold ? 0 : BITS.provisioning)
     )
   })
-  return (rank) =>
-    (ofMachine[machineOf[rank] as number] as number) |
-    (ofRegion[regionOf[rank] as number] as number) |
-    (ofPool[poolOf[rank] as number] as number) |
-    ((priceOf[rank] as number) > maxHourlyPriceUsd ? BITS.maxHourlyPriceUsd : 0)
+  const failings = new Uint16Array(catalogue.size)
+  for (let rank = 0; rank < failings.length; rank++) {
+    failings[rank] =
+      (ofMachine[machineOf[rank] as number] as number) |
+      (ofRegion[regionOf[rank] as number] as number) |
+      (ofPool[poolOf[rank] as number] as number) |
+      ((priceOf[rank] as number) > maxHourlyPriceUsd ? BITS.maxHourlyPriceUsd : 0)
+  }
+  return failings
 }
 
 function sizeFailings(machine: Machine, { cpu, memoryGib, gpu }: Requirements): number {
@@ -127,17 +130,15 @@ interface Tally {
   cheapest: Int32Array
 }
 
-function tallyOf({ size }: Catalogue, failings: Failings): Tally {
-  const tally = {
-    counts: new Uint32Array(1 << CRITERIA.length),
-    cheapest: new Int32Array(1 << CRITERIA.length).fill(-1),
+function tallyOf(failings: Failings): Tally {
+  const counts = new Uint32Array(1 << CRITERIA.length)
+  const cheapest = new Int32Array(1 << CRITERIA.length).fill(-1)
+  for (let rank = 0; rank < failings.length; rank++) {
+    const mask = failings[rank] as number
+    counts[mask] = (counts[mask] as number) + 1
+    if (cheapest[mask] === -1) cheapest[mask] = rank
   }
-  for (let rank = 0; rank < size; rank++) {
-    const mask = failings(rank)
-    tally.counts[mask] = (tally.counts[mask] as number) + 1
-    if (tally.cheapest[mask] === -1) tally.cheapest[mask] = rank
-  }
-  return tally
+  return { counts, cheapest }
 }
 
 function excludedBy({ counts }: Tally): Map<Criterion, number> {
@@ -168,15 +169,15 @@ function details(
   failings: Failings,
   cheapest: number,
 ): Pick<Alternative, "where" | "most"> & { offers?: number } {
-  const { size, regions, regionOf, machines, machineOf } = catalogue
+  const { regions, regionOf, machines, machineOf } = catalogue
   const macroOf = (rank: number) => regions[regionOf[rank] ?? -1]?.groups[0]
   const sizeOf = SIZES[criterion]
   const where = criterion === "region" ? macroOf(cheapest) : undefined
   if (sizeOf === undefined && where === undefined) return {}
   let offers = 0
   let most = 0
-  for (let rank = 0; rank < size; rank++) {
-    if (failings(rank) !== BITS[criterion]) continue
+  for (let rank = cheapest; rank < failings.length; rank++) {
+    if (failings[rank] !== BITS[criterion]) continue
     if (where !== undefined && macroOf(rank) === where) offers++
     if (sizeOf !== undefined) most = Math.max(most, sizeOf(machines[machineOf[rank] as number] as Machine))
   }
@@ -225,8 +226,8 @@ function marketOf(catalogue: Catalogue, failings: Failings, context: RouteContex
       overCaps.cheapestHourlyUsd = Math.min(overCaps.cheapestHourlyUsd ?? Infinity, offer.hourlyPriceUsd)
     }
   }
-  for (let rank = 0; rank < catalogue.size; rank++) {
-    if (failings(rank) !== 0) continue
+  for (let rank = 0; rank < failings.length; rank++) {
+    if (failings[rank] !== 0) continue
     const pool = catalogue.poolOf[rank] as number
     const payers = payersOf[pool] ?? []
     if (payers.length > 0) ask(rank, payers)

@@ -1,0 +1,123 @@
+import { beforeAll, describe, expect, test } from "vitest"
+import { offersOf } from "../../src/catalogue/file.ts"
+import { readPriceList } from "../../src/catalogue/shipped.ts"
+import type { Offer } from "../../src/apis/offer.ts"
+import { buildCatalogue, type Catalogue } from "../../src/router/catalogue.ts"
+import type { Requirements } from "../../src/router/requirements.ts"
+import { rankPlacements } from "../../src/router/route.ts"
+import { Oracle, type Question } from "./oracle.ts"
+
+const QUESTIONS = 2_000
+const SEED = 20_261_121
+
+/** Names that people write, and what they mean in the catalogue. */
+const MODELS: [written: string, models: string[], oneCardGib?: number][] = [
+  ["T4", ["T4"]],
+  ["nvidia-tesla-t4", ["T4"]],
+  ["T4G", ["T4G"]],
+  ["L4", ["L4"]],
+  ["L40S", ["L40S"]],
+  ["A10", ["A10"]],
+  ["a10g", ["A10G"]],
+  ["A100", ["A100", "A100-80GB"]],
+  ["a100-80gb", ["A100-80GB"]],
+  ["NVIDIA A100 40GB", ["A100"]],
+  ["H100", ["H100"]],
+  ["H100-80GB", ["H100"], 80],
+  ["H100 NVL", ["H100"], 94],
+  ["H200", ["H200"]],
+  ["B200", ["B200"]],
+  ["GB200", ["GB200"]],
+  ["V100", ["V100", "V100-32GB"]],
+  ["V100-32GB", ["V100-32GB"]],
+  ["V100-16GB", ["V100"]],
+  ["P100", ["P100"]],
+  ["p4", ["P4"]],
+  ["RTX-PRO-6000", ["RTX-PRO-6000"]],
+  ["rtx pro 6000", ["RTX-PRO-6000"]],
+]
+
+/** mulberry32: the same questions every time. */
+function randomFrom(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let t = Math.imul(state ^ (state >>> 15), 1 | state)
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
+  }
+}
+
+describe("a brute force over the whole catalogue", () => {
+  let catalogue: Catalogue
+  let offers: Offer[]
+  let groups: Map<string, Set<string>>
+  beforeAll(() => {
+    const list = readPriceList()
+    catalogue = buildCatalogue(offersOf(list))
+    offers = [...catalogue.offers()]
+    groups = new Map()
+    for (const { cloud, name, groups: its, restricted } of list.regions) {
+      const names = restricted ? [name] : [name, ...its]
+      for (const group of names) groups.set(group, (groups.get(group) ?? new Set()).add(`${cloud}/${name}`))
+    }
+  })
+
+  test(`finds the same price as the router, ${QUESTIONS} times`, { timeout: 300_000 }, () => {
+    const oracle = new Oracle(offers)
+    const random = randomFrom(SEED)
+    const names = [...groups.keys()]
+    const payers = ["aws", "gcp", "azure"].map((cloud) => ({ cloud }))
+    const now = new Date("2026-11-01T00:00:00Z")
+    const found = { placed: 0, none: 0 }
+    for (let n = 0; n < QUESTIONS; n++) {
+      const { requirements, question } = ask(random, names, groups)
+      const expected = oracle.cheapest(question)
+      const context = { payers, resting: [], room: {}, expectedSeconds: question.seconds, now, count: 1 }
+      const actual = rankPlacements(requirements, catalogue, context)[0]?.totalUsd
+      found[expected === undefined ? "none" : "placed"]++
+      const isSame = expected === undefined ? actual === undefined : Math.abs((actual ?? -1) - expected) <= 1e-6
+      if (!isSame) expect({ requirements, total: actual }).toEqual({ requirements, total: expected })
+    }
+    // Questions that nothing answers are no proof of much: most must be placed, and some not.
+    expect(found.placed).toBeGreaterThan(QUESTIONS / 2)
+    expect(found.none).toBeGreaterThan(QUESTIONS / 100)
+  })
+})
+
+function ask(random: () => number, names: readonly string[], groups: ReadonlyMap<string, ReadonlySet<string>>) {
+  const below = (limit: number) => Math.floor(random() * limit)
+  const pick = <T>(items: readonly T[]) => items[below(items.length)] as T
+  const chance = (part: number) => random() < part
+  const some = <T>(items: readonly T[], most: number) => Array.from({ length: 1 + below(most) }, () => pick(items))
+  const cpu = chance(0.5) ? pick([0.25, 0.5, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128]) : Math.round(random() ** 3 * 2e5) / 1e3
+  const memoryGib = chance(0.5) ? 2 ** below(11) : random() ** 4 * 4000
+  const clouds = chance(0.3) ? some(["aws", "gcp", "azure"], 2) : []
+  const macros = ["us", "eu", "asia", "ca", "sa", "me", "af", "oceania", "uk", "ch", "eea", "au"]
+  const regions = chance(0.5) ? (chance(0.6) ? some(macros, 3) : some(names, 4)) : []
+  const architectures = pick([[], [], ["amd64" as const], ["arm64" as const], ["amd64" as const, "arm64" as const]])
+  const provisioning = pick(["onDemand", "onDemand", "spot", "spotFirst"] as const)
+  const common = { cpu, memoryGib, clouds, architectures, provisioning }
+  const cap = chance(0.15) ? { maxHourlyPriceUsd: Math.round(random() ** 4 * 5e7) / 1e6 } : {}
+  const gpu = chance(0.4) ? askGpu(pick, chance, below) : undefined
+  const requirements: Requirements = { ...common, ...cap, regions, ...(gpu && { gpu: gpu.required }) }
+  const places = regions.length === 0 ? {} : { places: new Set(regions.flatMap((name) => [...(groups.get(name) ?? [])])) }
+  const seconds = pick([10, 60, 600, 3600, 3600, 86_400])
+  const question: Question = { ...common, ...cap, ...places, seconds, ...(gpu && { gpu: gpu.asked }) }
+  return { requirements, question }
+}
+
+function askGpu(
+  pick: <T>(items: readonly T[]) => T,
+  chance: (part: number) => boolean,
+  below: (limit: number) => number,
+) {
+  const [model, models, oneCardGib] = pick(MODELS)
+  const vramGib = pick([1, 2, 8, 16, 24, 40, 80, 96, 160, 320, 640, 1000])
+  const count = 1 + below(8)
+  const card = { models, ...(oneCardGib !== undefined && { oneCardGib }) }
+  if (chance(0.3)) return { required: { vramGib }, asked: { vramGib } }
+  if (chance(0.5)) return { required: { model, count }, asked: { ...card, count } }
+  if (chance(0.5)) return { required: { model, vramGib }, asked: { ...card, vramGib } }
+  return { required: { model, count, vramGib }, asked: { ...card, count, vramGib } }
+}
