@@ -1,30 +1,39 @@
 import express, { type Express, type RequestHandler, Router } from "express"
 import helmet from "helmet"
 import type { Clock } from "../apis/clock.ts"
+import type { StoredCronJob } from "../apis/cronjob.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import { impersonating, type Principal } from "../identity/principal.ts"
 import { ProjectDirectory } from "../identity/projects.ts"
 import type { KubeClient } from "../kube/client.ts"
 import type { LogStore } from "../logs/store.ts"
+import type { Sealer } from "../sealing/envelope.ts"
 import type { Health } from "../telemetry/health.ts"
 import { measureRequests } from "../telemetry/http.ts"
 import type { Logger } from "../telemetry/logger.ts"
 import type { Registry } from "../telemetry/metrics.ts"
 import { operationsRouter } from "../telemetry/operations.ts"
 import { Gatekeeper } from "./admission.ts"
-import type { Caches } from "./caches.ts"
+import { type Caches, CONNECTIONS, CRON_JOBS } from "./caches.ts"
+import { Collection } from "./collection.ts"
+import { Connections } from "./connections.ts"
 import { CreationTimes } from "./created-at.ts"
 import type { Admission } from "./endpoint.ts"
 import { Turns } from "./idempotency.ts"
 import { Jobs } from "./jobs.ts"
+import { Keys } from "./keys.ts"
 import { principalRateLimit } from "./limits.ts"
 import { LogStreams } from "./log-stream.ts"
 import { notFound, problemHandler } from "./problem.ts"
 import { requestLog } from "./request-log.ts"
+import { connectionRoutes } from "./routes/connections.ts"
+import { cronJobRoutes } from "./routes/cronjobs.ts"
 import { jobRoutes } from "./routes/jobs.ts"
+import { keyRoutes } from "./routes/keys.ts"
 import { logRoutes } from "./routes/logs.ts"
 import { openApiRoute } from "./routes/openapi.ts"
 import { Submitter } from "./submit.ts"
+import { CRON_JOB_FIELDS } from "./translate/cronjob.ts"
 
 export interface FacadeSettings {
   /** Projects are the host names one label below it. */
@@ -46,6 +55,8 @@ export interface FacadeDependencies {
   /** Reflectors made with CACHE_OPTIONS and running. */
   caches: Caches
   logStore: LogStore
+  /** Seals the credentials of connections. */
+  sealer: Sealer
   /** What agents talk to, mounted at /agent/v1; it reads its own bodies. */
   gateway: RequestHandler
   health: Health
@@ -105,6 +116,34 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   const logStreams = new LogStreams({ logStore, store: caches.jobs.store, clock, shutdown })
   jobRoutes(router, { admission, jobsOf, submitterOf, places })
   logRoutes(router, { admission, jobsOf, logStreams })
+  const keysOf = (principal: Principal): Keys => {
+    const { namespace } = principal.project
+    const writer = callerClient(principal)
+    return new Keys({ store: caches.apiKeys.store, namespace, reader: client, writer, creationTimes, turns, clock })
+  }
+  keyRoutes(router, { admission, keysOf, clock })
+  const collectionOf = (principal: Principal) => ({
+    namespace: principal.project.namespace,
+    reader: client,
+    writer: callerClient(principal),
+    turns,
+  })
+  const cronJobsOf = (principal: Principal): Collection<StoredCronJob> =>
+    new Collection({
+      ...collectionOf(principal),
+      noun: "cronjob",
+      resource: CRON_JOBS,
+      store: caches.cronJobs.store,
+      fieldNames: CRON_JOB_FIELDS,
+    })
+  const connectionsOf = (principal: Principal): Connections => {
+    const { store } = caches.connections
+    const kind = { noun: "connection", resource: CONNECTIONS, store }
+    const collection = new Collection({ ...collectionOf(principal), ...kind })
+    return new Connections({ collection, sealer: dependencies.sealer, project: principal.project, creationTimes })
+  }
+  cronJobRoutes(router, { admission, cronJobsOf, creationTimes, places })
+  connectionRoutes(router, { admission, connectionsOf })
   openApiRoute(router)
   return router
 }

@@ -72,6 +72,6 @@ export const CACHE_OPTIONS: {
   jobs: { resource: JOBS, indexes: JOB_INDEXES, transform: keepUpdateTime },
   cronJobs: { resource: CRON_JOBS, indexes: OBJECT_INDEXES, transform: keepUpdateTime },
   connections: { resource: CONNECTIONS, indexes: OBJECT_INDEXES },
-  apiKeys: { resource: API_KEYS, indexes: API_KEY_INDEXES },
+  apiKeys: { resource: API_KEYS, indexes: { ...OBJECT_INDEXES, ...API_KEY_INDEXES } },
   projects: { resource: PROJECTS },
 }

@@ -1,4 +1,5 @@
 import { jobPaths, jobSchemas } from "./openapi/jobs.ts"
+import { keyPaths, keySchemas } from "./openapi/keys.ts"
 import type { Json } from "./openapi/parts.ts"
 
 const PROBLEM: Json = {
@@ -29,13 +30,13 @@ export function openApiDocument(): Json {
     info: { title: "Berth", version: "1", description: "Runs declarative container jobs on the cheapest cloud VM." },
     servers: [{ url: "/1" }],
     security: [{ apiKey: [] }],
-    paths: { ...jobPaths() },
+    paths: { ...jobPaths(), ...keyPaths() },
     components: {
       securitySchemes: { apiKey: { type: "apiKey", in: "header", name: "X-Service-Api-Key" } },
       responses: {
         Problem: { description: "A problem.", content: { "application/problem+json": { schema: PROBLEM } } },
       },
-      schemas: { ...jobSchemas() },
+      schemas: { ...jobSchemas(), ...keySchemas() },
     },
   }
 }
