@@ -7,7 +7,7 @@ import type { Requirements } from "../../src/router/requirements.ts"
 import { rankPlacements } from "../../src/router/route.ts"
 import { Oracle, type Question } from "./oracle.ts"
 
-const QUESTIONS = 2_000
+const QUESTIONS = 100_000
 const SEED = 20_261_121
 
 /** Names that people write, and what they mean in the catalogue. */

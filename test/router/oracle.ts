@@ -16,10 +16,12 @@ export interface Question {
   seconds: number
 }
 
-/** One machine with all its prices. */
+/** One machine with all its prices, column by column. */
 interface Sold {
   offer: Offer
-  prices: { place: string; gov: boolean; usd: number; minimumSeconds: number }[]
+  places: number[]
+  usd: number[]
+  minimumSeconds: number[]
 }
 
 /**
@@ -27,45 +29,53 @@ interface Sold {
  * on the machine alone is asked once; nothing is sorted, nothing is left out.
  */
 export class Oracle {
+  readonly #places: string[] = []
   readonly #sold: { onDemand: Sold[]; spot: Sold[] }
 
   constructor(offers: Iterable<Offer>) {
     const byMachine = { onDemand: new Map<string, Sold>(), spot: new Map<string, Sold>() }
+    const numbers = new Map<string, number>()
     for (const offer of offers) {
       const known = byMachine[offer.provisioning]
       const key = `${offer.cloud}/${offer.instanceType}`
-      const sold = known.get(key) ?? { offer, prices: [] }
+      const sold = known.get(key) ?? { offer, places: [], usd: [], minimumSeconds: [] }
       known.set(key, sold)
-      sold.prices.push({
-        place: `${offer.cloud}/${offer.region}`,
-        gov: offer.region.startsWith("us-gov-"),
-        usd: offer.hourlyPriceUsd,
-        minimumSeconds: offer.minimumBilledSeconds,
-      })
+      const place = `${offer.cloud}/${offer.region}`
+      const number = numbers.get(place) ?? this.#places.push(place) - 1
+      numbers.set(place, number)
+      sold.places.push(number)
+      sold.usd.push(offer.hourlyPriceUsd)
+      sold.minimumSeconds.push(offer.minimumBilledSeconds)
     }
     this.#sold = { onDemand: [...byMachine.onDemand.values()], spot: [...byMachine.spot.values()] }
   }
 
   /** The least total price at which the question can be answered, US dollars; undefined: not at all. */
   cheapest(question: Question): number | undefined {
-    const { provisioning } = question
+    const { provisioning, places } = question
+    const allowed = this.#places.map((place) => places?.has(place) ?? !place.startsWith("aws/us-gov-"))
     const ways = provisioning === "spotFirst" ? (["spot", "onDemand"] as const) : ([provisioning] as const)
     for (const way of ways) {
       let least = Number.POSITIVE_INFINITY
-      for (const { offer, prices } of this.#sold[way]) {
-        if (!isMachine(offer, question)) continue
-        for (const price of prices) {
-          if (question.places === undefined ? price.gov : !question.places.has(price.place)) continue
-          if (price.usd > (question.maxHourlyPriceUsd ?? Number.POSITIVE_INFINITY)) continue
-          const seconds = question.seconds < price.minimumSeconds ? price.minimumSeconds : question.seconds
-          const total = (price.usd * seconds) / 3600
-          if (total < least) least = total
-        }
+      for (const sold of this.#sold[way]) {
+        if (isMachine(sold.offer, question)) least = Math.min(least, leastOf(sold, allowed, question))
       }
       if (least < Number.POSITIVE_INFINITY) return least
     }
     return undefined
   }
+}
+
+function leastOf({ places, usd, minimumSeconds }: Sold, allowed: readonly boolean[], question: Question): number {
+  const { seconds, maxHourlyPriceUsd = Number.POSITIVE_INFINITY } = question
+  let least = Number.POSITIVE_INFINITY
+  for (let i = 0; i < usd.length; i++) {
+    const hourly = usd[i] as number
+    if (!allowed[places[i] as number] || hourly > maxHourlyPriceUsd) continue
+    const total = (hourly * Math.max(seconds, minimumSeconds[i] as number)) / 3600
+    if (total < least) least = total
+  }
+  return least
 }
 
 function isMachine(offer: Offer, { cpu, memoryGib, gpu, clouds, architectures }: Question): boolean {
