@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto"
 import { access, mkdtemp, readdir, readFile, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { API_KEY, type ApiKey } from "../../src/apis/apikey.ts"
+import { API_KEY, type ApiKey, isBound } from "../../src/apis/apikey.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { isTerminal, JOB, type JobPhase, type JobSpec, type StoredJob } from "../../src/apis/job.ts"
 import { LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
@@ -10,7 +10,7 @@ import { API_VERSION, type ObjectMeta } from "../../src/apis/meta.ts"
 import { PROJECT, type Project } from "../../src/apis/project.ts"
 import { LocalCloud } from "../../src/cloud/local/local.ts"
 import { LOCAL_REGION } from "../../src/cloud/local/offers.ts"
-import { installKinds } from "../../src/embedded/install.ts"
+import { installBase } from "../../src/embedded/base.ts"
 import { powerOff } from "../../src/embedded/power-off.ts"
 import { whenReady } from "../../src/embedded/rest.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
@@ -21,6 +21,7 @@ import { Reflector } from "../../src/kube/reflector.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { connect } from "../../src/wire.ts"
+import { eventually } from "../kube/fixtures.ts"
 import type { ContainerRuntime } from "./container-runtime.ts"
 import type { FacadeConfig } from "./processes/facade.ts"
 import type { OperatorConfig } from "./processes/operator.ts"
@@ -117,7 +118,7 @@ export class Installation {
 
   async #install(): Promise<void> {
     const { client, namespace } = this
-    await installKinds(client, AbortSignal.timeout(PATIENCE_SECONDS * 1000))
+    await installBase(client, AbortSignal.timeout(PATIENCE_SECONDS * 1000))
     for (const name of [namespace, this.systemNamespace]) await client.apply(NAMESPACES, { metadata: { name } })
     this.#id = (await ensureInstallation(client, this.systemNamespace)).id
     const spec = { displayName: namespace, organization: "e2e", namespace }
@@ -174,7 +175,15 @@ export class Installation {
       ...variant,
     })
     await operator.ready()
+    await this.#keyIsBound()
     return operator
+  }
+
+  /** Until some operator has made its machine user, the project's key may not write. */
+  async #keyIsBound(): Promise<void> {
+    const ref = { namespace: this.namespace, name: "admin" }
+    const isKeyBound = async (): Promise<boolean> => isBound(await this.client.get(API_KEYS, ref))
+    await eventually("the project's key is bound", isKeyBound, PATIENCE_SECONDS)
   }
 
   /** Kills an operator and takes its lease away, which nobody then has to wait for: its holder is dead for certain. */
