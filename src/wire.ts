@@ -25,7 +25,7 @@ import { gatewayRouter } from "./gateway/router.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { ensureInstallation, readInstallation } from "./identity/installation.ts"
 import { PROJECTS } from "./identity/projects.ts"
-import { ensureSealingKeys } from "./identity/sealing-keys.ts"
+import { ensureSealingKeys, readSealingKeys } from "./identity/sealing-keys.ts"
 import { KubeClient } from "./kube/client.ts"
 import { EventRecorder } from "./kube/events.ts"
 import { LeaderElector, type LeaderElectorOptions } from "./kube/lease.ts"
@@ -35,6 +35,8 @@ import type { Store } from "./kube/store.ts"
 import { FileLogStore } from "./logs/file-store.ts"
 import type { FacadeOptions, KubeOptions, OperatorOptions } from "./options.ts"
 import { Manager } from "./runtime/manager.ts"
+import { Sealer } from "./sealing/envelope.ts"
+import { KeyringEncryption } from "./sealing/keys.ts"
 import { Health } from "./telemetry/health.ts"
 import type { Logger } from "./telemetry/logger.ts"
 import { createMetrics } from "./telemetry/metrics.ts"
@@ -184,6 +186,7 @@ export async function startFacade(
     client,
     caches: { jobs, cronJobs, connections, apiKeys, projects },
     logStore,
+    sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, systemNamespace))),
     gateway,
     health,
     metrics: createMetrics("facade"),

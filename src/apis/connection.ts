@@ -18,7 +18,7 @@ export const ConnectionSpecSchema = Type.Object(
       ),
     ),
     sealedCredentials: Type.Optional(
-      Text(65_536, "Credentials as Berth's REST API sealed them.", { [SENSITIVE]: true }),
+      Text(LIMITS.sealedCredentials, "Credentials as Berth's REST API sealed them.", { [SENSITIVE]: true }),
     ),
   },
   {

@@ -37,6 +37,11 @@ export const LIMITS = {
   connectionName: 63,
   keyName: 63,
   cronJobName: 104,
+  /** One field of a connection's credentials; a key file of Google's has about 2400 characters. */
+  credential: 1024,
+  /** However it is escaped, its sealed form fits into sealedCredentials. */
+  keyfile: 8000,
+  sealedCredentials: 65_536,
   message: 4096,
   conditions: 16,
   refusedOffers: 10,

@@ -25,10 +25,13 @@ import type { JobCreated, JobRecord } from "../../src/facade/schemas/job.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
+import { ensureSealingKeys, readSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import type { ObjectRef } from "../../src/kube/resource.ts"
 import { FileLogStore } from "../../src/logs/file-store.ts"
+import { Sealer } from "../../src/sealing/envelope.ts"
+import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { Health } from "../../src/telemetry/health.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { createMetrics } from "../../src/telemetry/metrics.ts"
@@ -37,6 +40,9 @@ import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { clientOf, type TendedKeys, tendKeys } from "./machine-users.ts"
 
 export const BASE_DOMAIN = "berth.test"
+
+/** Where manifests/base puts Berth's own Secrets. */
+export const SYSTEM_NAMESPACE = "berth-system"
 
 /** Every host is this machine. */
 const loopback = new Agent({
@@ -87,6 +93,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     client,
     caches: { jobs, cronJobs, connections, apiKeys, projects },
     logStore,
+    sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, SYSTEM_NAMESPACE))),
     gateway,
     health: new Health(),
     metrics: createMetrics("facade"),
@@ -133,6 +140,7 @@ export function testWorld(prefix: string): World {
   let tended: TendedKeys
   beforeAll(async () => {
     await installBase(world.client, AbortSignal.timeout(30_000))
+    await ensureSealingKeys(world.client, SYSTEM_NAMESPACE)
     await makeProject(world.client, project, namespace)
     tended = await tendKeys(namespace)
     tendedNamespaces.add(namespace)

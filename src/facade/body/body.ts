@@ -9,8 +9,12 @@ export const BODY_LIMIT_BYTES = 256 * 1024
 /** Deepest nesting: the API's own shapes need five levels; bounds every later recursion. */
 const MAX_DEPTH = 32
 
-const PARSERS: Record<string, (text: string, maxDepth: number) => unknown> = {
-  "application/json": parseJson,
+type Parsers = Readonly<Record<string, (text: string, maxDepth: number) => unknown>>
+
+const JSON_PARSERS: Parsers = { "application/json": parseJson }
+
+const PARSERS: Parsers = {
+  ...JSON_PARSERS,
   "application/yaml": parseYaml,
   // What YAML was called before RFC 9512 registered it.
   "application/x-yaml": parseYaml,
@@ -48,24 +52,34 @@ function tooLarge(): Problem {
 }
 
 /**
- * The value that the request's body stands for. Needs `readBody` before.
+ * The value that the request's body stands for, JSON or YAML. Needs `readBody` before.
  * @throws Problem 415 for another media type, 400 for what can't be parsed
  */
 export function parseBody(req: Request): unknown {
+  return parseAs(req, PARSERS)
+}
+
+/** The same where the contract has JSON only. */
+export function parseJsonBody(req: Request): unknown {
+  return parseAs(req, JSON_PARSERS)
+}
+
+function parseAs(req: Request, parsers: Parsers): unknown {
   const [mediaType = "", ...parameters] = (req.get("Content-Type") ?? "").toLowerCase().split(";")
-  const parse = PARSERS[mediaType.trim()]
+  const parse = parsers[mediaType.trim()]
+  const taken = parsers === PARSERS ? ["application/json", "application/yaml"] : ["application/json"]
   if (parse === undefined)
-    throw unsupported(mediaType === "" ? "without a Content-Type" : `of type "${mediaType.trim()}"`)
+    throw unsupported(mediaType === "" ? "without a Content-Type" : `of type "${mediaType.trim()}"`, taken)
   const charset = parameters.map((parameter) => parameter.trim()).find((parameter) => parameter.startsWith("charset="))
-  if (charset !== undefined && !/^charset="?utf-?8"?$/.test(charset)) throw unsupported(`in ${charset}`)
+  if (charset !== undefined && !/^charset="?utf-?8"?$/.test(charset)) throw unsupported(`in ${charset}`, taken)
   const text = decode(req.body as Buffer)
-  if (text.trim() === "") throw badRequest("The body is empty: send an object as JSON or YAML.")
+  if (text.trim() === "") throw badRequest("The body is empty: send an object.")
   return parse(text, MAX_DEPTH)
 }
 
-function unsupported(what: string): Problem {
-  const detail = `A body ${what} is not taken: send application/json or application/yaml, in UTF-8, uncompressed.`
-  const headers = { "Accept-Post": "application/json, application/yaml" }
+function unsupported(what: string, taken: readonly string[] = ["application/json"]): Problem {
+  const detail = `A body ${what} is not taken: send ${taken.join(" or ")}, in UTF-8, uncompressed.`
+  const headers = { "Accept-Post": taken.join(", ") }
   return new Problem({ type: "unsupported-media-type", status: 415, detail, headers })
 }
 

@@ -1,6 +1,6 @@
 import type { Router } from "express"
 import { JOB_PHASES } from "../../apis/job.ts"
-import type { Principal, ProjectScope } from "../../identity/principal.ts"
+import type { Principal } from "../../identity/principal.ts"
 import { parseBody } from "../body/body.ts"
 import { type Admission, type Call, endpoint, pathParameter, sendRecord } from "../endpoint.ts"
 import { idempotencyKeyOf } from "../idempotency.ts"
@@ -9,7 +9,7 @@ import { invalidRequest } from "../problem.ts"
 import { Query } from "../query.ts"
 import type { JobCreated, JobList } from "../schemas/job.ts"
 import type { Submitter } from "../submit.ts"
-import { recordOf } from "../translate/record.ts"
+import { ownerOf, recordOf } from "../translate/record.ts"
 import { checkSubmission } from "../translate/submission.ts"
 
 export interface JobRouteOptions {
@@ -87,8 +87,4 @@ async function cancelJob(call: Call, jobs: Jobs): Promise<void> {
   new Query(call.req).check()
   const job = await jobs.cancel(pathParameter(call.req, "job"))
   sendRecord(call, job, { record: recordOf(job, ownerOf(call.principal.project)) })
-}
-
-function ownerOf({ id, organizationId }: ProjectScope): { projectId: string; organizationId: string } {
-  return { projectId: id, organizationId }
 }

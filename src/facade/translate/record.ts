@@ -2,6 +2,7 @@ import { isTerminal, type JobPhase, type StoredJob } from "../../apis/job.ts"
 import { DEFAULT_RESOURCES, LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { parseCpu } from "../../apis/quantity.ts"
+import type { ProjectScope } from "../../identity/principal.ts"
 import type { JobRecord } from "../schemas/job.ts"
 import { updateTimeOf } from "./update-time.ts"
 
@@ -9,6 +10,11 @@ import { updateTimeOf } from "./update-time.ts"
 export interface Owner {
   projectId: string
   organizationId: string
+}
+
+/** Whose everything in a project is. */
+export function ownerOf({ id, organizationId }: ProjectScope): Owner {
+  return { projectId: id, organizationId }
 }
 
 /** The contract's status: a cancel shows at once, before the controller has acted on it. */
@@ -110,8 +116,8 @@ function placementFields(status: StoredJob["status"]) {
   } satisfies Partial<JobRecord>
 }
 
-/** Times with an offset become UTC; others stay as they are, with their fractions. */
-function inUtc(time: string | undefined): string | null {
+/** Times with an offset become UTC; others stay as they are, with their fractions; null where there is none. */
+export function inUtc(time: string | undefined): string | null {
   if (time === undefined) return null
   return time.endsWith("Z") ? time : new Date(time).toISOString()
 }

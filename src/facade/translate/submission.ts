@@ -49,6 +49,12 @@ function nameFaults({ name, namePrefix }: Unchecked): Fault[] {
   return faults
 }
 
+/** What no schema can say of a cronjob's definition, which is a submission too; `definition` is of any type. */
+export function definitionFaults(definition: unknown, context: SubmissionContext): Fault[] {
+  if (typeof definition !== "object" || definition === null) return []
+  return [...placeFaults(definition, context), ...cpuFaults(definition)]
+}
+
 function placeFaults({ cloud, region }: Unchecked, { clouds, regions }: SubmissionContext): Fault[] {
   const faults = unknownItems("cloud", cloud, clouds)
   return regions === undefined ? faults : [...faults, ...unknownItems("region", region, regions)]
@@ -69,7 +75,11 @@ function cpuFaults({ resources }: Unchecked): Fault[] {
   return [{ pointer: "/resources/cpu", detail: `resources.cpu must have at most three decimals, not ${cpu}` }]
 }
 
-function ownerFaults(value: Unchecked, context: SubmissionContext): Fault[] {
+/** Of the two fields that a body may only repeat from the host. */
+export function ownerFaults(
+  value: { readonly project_id?: unknown; readonly organization_id?: unknown },
+  context: Pick<SubmissionContext, "projectId" | "organizationId">,
+): Fault[] {
   const owners = { project_id: context.projectId, organization_id: context.organizationId } as const
   return Object.entries(owners).flatMap(([field, own]) => {
     const given = value[field as keyof typeof owners]
@@ -81,11 +91,12 @@ function ownerFaults(value: Unchecked, context: SubmissionContext): Fault[] {
 /** A size in a unit that people write and Kubernetes does not have. */
 const FOREIGN_SIZE = /^(\d+(?:\.\d+)?) ?([kKmMgGtT])i?[bB]?$/
 
-const SIZE_POINTERS = ["/resources/memory", "/resources/gpu", "/resources/gpu/vram"]
+/** Where a submission, or a cronjob's definition, has sizes. */
+const SIZE_POINTER = /^(\/job_definition)?\/resources\/(memory|gpu|gpu\/vram)$/
 
-/** Says what somebody who wrote `24GB` probably meant. */
-function withHint(fault: Fault, value: unknown): Fault {
-  if (!SIZE_POINTERS.includes(fault.pointer)) return fault
+/** Says what somebody who wrote `24GB` probably meant; `value` is the body. */
+export function withHint(fault: Fault, value: unknown): Fault {
+  if (!SIZE_POINTER.test(fault.pointer)) return fault
   const found = fault.pointer.split("/").slice(1).reduce<unknown>(memberOf, value)
   const [, number, letter] = (typeof found === "string" && FOREIGN_SIZE.exec(found)) || []
   if (number === undefined || letter === undefined) return fault

@@ -1,0 +1,115 @@
+import type { Router } from "express"
+import type { StoredCronJob } from "../../apis/cronjob.ts"
+import { ANNOTATIONS } from "../../apis/meta.ts"
+import type { Principal, ProjectScope } from "../../identity/principal.ts"
+import { parseJsonBody } from "../body/body.ts"
+import type { Collection } from "../collection.ts"
+import { type CreationTimes, newest } from "../created-at.ts"
+import { type Admission, type Call, endpoint, pathParameter, preconditionOf, sendRecord } from "../endpoint.ts"
+import { idempotencyKeyOf, keyReused } from "../idempotency.ts"
+import { invalidRequest } from "../problem.ts"
+import { Query } from "../query.ts"
+import type { CronJobList } from "../schemas/cronjob.ts"
+import { changedSpec, checkChange, checkCreation, cronJobOf, cronJobRecordOf } from "../translate/cronjob.ts"
+import { requestHash } from "../translate/job.ts"
+import { ownerOf } from "../translate/record.ts"
+import type { SubmissionContext } from "../translate/submission.ts"
+
+export interface CronJobRouteOptions {
+  admission: Admission
+  cronJobsOf: (principal: Principal) => Collection<StoredCronJob>
+  creationTimes: CreationTimes
+  /** What a definition may name; undefined: any. */
+  places: () => Pick<SubmissionContext, "clouds" | "regions">
+}
+
+/** The contract's cronjob endpoints. */
+export function cronJobRoutes(router: Router, options: CronJobRouteOptions): void {
+  const { admission, cronJobsOf } = options
+  endpoint(
+    router,
+    "/cronjobs",
+    {
+      GET: { role: "viewer", handle: (call) => listCronJobs(call, cronJobsOf(call.principal)) },
+      POST: { role: "developer", handle: (call) => createCronJob(call, options) },
+    },
+    admission,
+  )
+  endpoint(
+    router,
+    "/cronjobs/:cronjob",
+    {
+      GET: { role: "viewer", handle: (call) => getCronJob(call, cronJobsOf(call.principal)) },
+      PATCH: { role: "developer", handle: (call) => changeCronJob(call, options) },
+      DELETE: { role: "developer", handle: (call) => deleteCronJob(call, cronJobsOf(call.principal)) },
+    },
+    admission,
+  )
+}
+
+async function createCronJob(call: Call, options: CronJobRouteOptions): Promise<void> {
+  const { req, res, principal } = call
+  new Query(req).check()
+  const key = idempotencyKeyOf(req)
+  const checked = checkCreation(parseJsonBody(req), contextOf(principal.project, options))
+  if ("faults" in checked) throw invalidRequest(checked.faults, "The cronjob")
+  const { body } = checked
+  const idempotency = key === undefined ? undefined : { key, requestHash: requestHash(body) }
+  const cronJob = cronJobOf(body, {
+    namespace: principal.project.namespace,
+    createdAt: options.creationTimes.next(),
+    idempotency,
+  })
+  const accept = (earlier: StoredCronJob): StoredCronJob => {
+    if (earlier.metadata.annotations?.[ANNOTATIONS.requestHash] === idempotency?.requestHash) return earlier
+    throw keyReused(key ?? "")
+  }
+  const replay = key === undefined ? undefined : { key, accept }
+  const created = await options.cronJobsOf(principal).create(cronJob as StoredCronJob, body.name, replay)
+  res.location(`/1/cronjobs/${created.metadata.uid}`)
+  sendCronJob(call, created, 201)
+}
+
+function listCronJobs({ req, res, principal }: Call, cronJobs: Collection<StoredCronJob>): void {
+  const query = new Query(req)
+  const page = query.page()
+  query.check()
+  const all = cronJobs.all()
+  const shown = newest(all, page.offset + page.limit).slice(page.offset)
+  const owner = ownerOf(principal.project)
+  const list: CronJobList = { cronjobs: shown.map((one) => cronJobRecordOf(one, owner)), total: all.length, ...page }
+  res.json(list)
+}
+
+async function getCronJob(call: Call, cronJobs: Collection<StoredCronJob>): Promise<void> {
+  new Query(call.req).check()
+  sendCronJob(call, await cronJobs.find(pathParameter(call.req, "cronjob")))
+}
+
+async function changeCronJob(call: Call, options: CronJobRouteOptions): Promise<void> {
+  const { req, principal } = call
+  new Query(req).check()
+  const precondition = preconditionOf(req)
+  const checked = checkChange(parseJsonBody(req), contextOf(principal.project, options))
+  if ("faults" in checked) throw invalidRequest(checked.faults, "The change")
+  const change = (present: StoredCronJob): StoredCronJob | undefined => {
+    const spec = changedSpec(present.spec, checked.body)
+    return spec && { ...present, spec }
+  }
+  const cronJobs = options.cronJobsOf(principal)
+  sendCronJob(call, await cronJobs.change(pathParameter(req, "cronjob"), change, precondition))
+}
+
+async function deleteCronJob({ req, res }: Call, cronJobs: Collection<StoredCronJob>): Promise<void> {
+  new Query(req).check()
+  await cronJobs.remove(pathParameter(req, "cronjob"), preconditionOf(req))
+  res.status(204).end()
+}
+
+function sendCronJob(call: Call, cronJob: StoredCronJob, status = 200): void {
+  sendRecord(call, cronJob, { record: cronJobRecordOf(cronJob, ownerOf(call.principal.project)), status })
+}
+
+function contextOf(project: ProjectScope, { places }: CronJobRouteOptions): SubmissionContext {
+  return { ...ownerOf(project), ...places() }
+}
