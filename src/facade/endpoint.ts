@@ -82,10 +82,17 @@ function requireRole(needed: Role, principalOf: (req: Request) => Principal): Re
  * Answers with the record of one object, under a weak entity tag made of its version, so that If-None-Match gets a 304
  * for what the client has already. `view` tells apart what different callers see of the same version.
  */
-export function sendRecord({ res }: Call, { metadata }: Pick<Stored<KubeObject>, "metadata">, sent: SentRecord): void {
-  const { record, status = 200, view } = sent
-  const version = view === undefined ? metadata.resourceVersion : `${metadata.resourceVersion}.${view}`
-  res.status(status).set("ETag", `W/"${version}"`).json(record)
+export function sendRecord(
+  { req, res }: Call,
+  { metadata }: Pick<Stored<KubeObject>, "metadata">,
+  { record, status = 200, view }: SentRecord,
+): void {
+  const tag = view === undefined ? metadata.resourceVersion : `${metadata.resourceVersion}.${view}`
+  res.set("ETag", `W/"${tag}"`)
+  // Not left to express, which looks away when the request says no-cache: fetch adds that to every If-None-Match.
+  const isKnown = (req.method === "GET" || req.method === "HEAD") && namesTag(req.get("If-None-Match"), tag)
+  if (isKnown) res.status(304).end()
+  else res.status(status).json(record)
 }
 
 export interface SentRecord {
@@ -93,6 +100,16 @@ export interface SentRecord {
   /** Default 200. */
   status?: number
   view?: string
+}
+
+/** Compared weakly (RFC 9110, 13.1.2). */
+function namesTag(header: string | undefined, tag: string): boolean {
+  return header !== undefined && (header.trim() === "*" || opaqueTags(header).includes(tag))
+}
+
+/** What stands between the quotes of a list of entity tags. */
+function opaqueTags(header: string): string[] {
+  return [...header.matchAll(/"([^"]*)"/g)].map(([, tag = ""]) => tag)
 }
 
 /**
@@ -106,8 +123,7 @@ export function preconditionOf(req: Request): ReadonlySet<string> | undefined {
   if (!/^(W\/)?"[^"]*"(\s*,\s*(W\/)?"[^"]*")*$/.test(header)) {
     throw badRequest('If-Match must be * or entity tags as an ETag header has them, such as W/"123".')
   }
-  const tags = [...header.matchAll(/"([^"]*)"/g)].map(([, tag = ""]) => tag)
-  return new Set(tags.map((tag) => tag.split(".")[0] ?? ""))
+  return new Set(opaqueTags(header).map((tag) => tag.split(".")[0] ?? ""))
 }
 
 /** The value of a parameter in the path. */

@@ -1,0 +1,492 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import type { CronJobSpec, StoredCronJob } from "../../src/apis/cronjob.ts"
+import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
+import { SCHEDULE_ALIASES } from "../../src/apis/schedule.ts"
+import { faultsOf } from "../../src/apis/validate.ts"
+import { CRON_JOBS } from "../../src/facade/caches.ts"
+import { type CronJobList, type CronJobRecord, CronJobRecordSchema } from "../../src/facade/schemas/cronjob.ts"
+import { type Call, caller, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
+
+/** "contract" is the API's document; each rule of its "Cronjobs", "Cronjob record" and "Limits" is here. */
+const world = testWorld("facade-cronjobs")
+let replica: Replica
+const call = caller(() => replica, world)
+
+beforeAll(async () => {
+  replica = await startReplica()
+})
+afterAll(() => replica.close())
+beforeEach(async () => {
+  for (const { metadata } of await stored()) await world.client.delete(CRON_JOBS, metadata)
+})
+
+async function stored(): Promise<StoredCronJob[]> {
+  return (await world.client.list(CRON_JOBS, { namespace: world.namespace })).items
+}
+
+/** A CronJob as kubectl would make it. */
+function apply(name: string, spec: Partial<CronJobSpec> = {}): Promise<StoredCronJob> {
+  const metadata = { name, namespace: world.namespace }
+  const whole = { schedule: "0 3 * * *", jobDefinition: { image: "alpine" }, ...spec }
+  return world.client.create(CRON_JOBS, {
+    apiVersion: API_VERSION,
+    kind: "CronJob",
+    metadata,
+    spec: whole,
+  } as StoredCronJob)
+}
+
+const LEAST = { name: "nightly", cron_spec: "0 3 * * *", job_definition: { image: "alpine" } }
+
+async function record(path: string, options: Call = {}, status = 200): Promise<CronJobRecord> {
+  const response = await call(path, options)
+  if (response.status !== status) throw new Error(`${response.status}: ${await response.text()}`)
+  return (await response.json()) as CronJobRecord
+}
+
+const create = (body: object = LEAST): Promise<CronJobRecord> => record("/1/cronjobs", { body }, 201)
+const patch = (name: string, body: object): Promise<CronJobRecord> =>
+  record(`/1/cronjobs/${name}`, { method: "PATCH", body })
+
+async function list(query = ""): Promise<CronJobList> {
+  const response = await call(`/1/cronjobs${query}`)
+  expect(response.status).toBe(200)
+  return (await response.json()) as CronJobList
+}
+
+async function said(path: string, options: Call, status: number): Promise<string> {
+  const response = await call(path, options)
+  const { detail, errors } = await problemIn(response)
+  expect(response.status, detail).toBe(status)
+  return [detail, ...errors.map((fault) => `${fault.pointer} ${fault.detail}`)].join("\n")
+}
+
+describe("POST /1/cronjobs", () => {
+  it("answers 201 with Location and the whole record; is_active is true by default (contract, Cronjob record)", async () => {
+    const response = await call("/1/cronjobs", { body: LEAST })
+    expect(response.status).toBe(201)
+    const made = (await response.json()) as CronJobRecord
+    expect(response.headers.get("location")).toBe(`/1/cronjobs/${made.id}`)
+    expect(made).toEqual({
+      id: expect.stringMatching(/^[0-9a-f-]{36}$/),
+      organization_id: world.organization,
+      project_id: world.project,
+      name: "nightly",
+      cron_spec: "0 3 * * *",
+      job_definition: { image: "alpine", maxRetries: 0, provisioning: "onDemand" },
+      is_active: true,
+      last_triggered_at: null,
+      created_at: expect.stringMatching(/^\d{4}-.*Z$/),
+      updated_at: expect.stringMatching(/^\d{4}-.*Z$/),
+    })
+    const [cronJob, ...others] = await stored()
+    expect(others).toEqual([])
+    expect(cronJob?.metadata).toMatchObject({ uid: made.id, name: "nightly" })
+    expect(cronJob?.spec).toMatchObject({ schedule: "0 3 * * *", jobDefinition: { image: "alpine" }, active: true })
+    expect(cronJob?.metadata.annotations?.[ANNOTATIONS.createdAt]).toMatch(/\.\d{6}Z$/)
+  })
+
+  it("keeps a whole definition, extensions included, and shows it so; cloud and region are single strings (contract, Notes)", async () => {
+    const job_definition = {
+      image: "ghcr.io/acme/train:1",
+      command: ["python", "train.py"],
+      args: ["--epochs", "3"],
+      env: { MODE: "fast" },
+      volumes: { data: { bucket: "models", mountPath: "/data", prefix: "a/" } },
+      resources: { cpu: 0.5, memory: "2Gi", gpu: { model: "A100", count: 2 } },
+      cloud: "aws",
+      region: "eu",
+      maxRetries: 2,
+      labels: { team: "a", "free form": "any: value" },
+      tags: ["nightly"],
+      timeoutSeconds: 1,
+      provisioning: "spotFirst",
+      maxHourlyPriceUsd: 1.5,
+      secretEnv: { TOKEN: { secret: "s", key: "k" } },
+      ttlSecondsAfterFinished: 10,
+    }
+    const made = await create({ ...LEAST, is_active: false, job_definition })
+    expect(made.job_definition).toEqual(job_definition)
+    expect(made.is_active).toBe(false)
+    const [cronJob] = await stored()
+    expect(cronJob?.spec.jobDefinition).toMatchObject({ cloud: ["aws"], region: ["eu"], resources: { cpu: "500m" } })
+  })
+
+  it("expands the shorthand of gpu, and a model alone to one card (contract, GPU object rules)", async () => {
+    const gpuOf = async (name: string, gpu: unknown) =>
+      (await create({ ...LEAST, name, job_definition: { image: "a", resources: { gpu } } })).job_definition.resources
+        ?.gpu
+    expect(await gpuOf("short", "24Gi")).toEqual({ vram: "24Gi" })
+    expect(await gpuOf("model", { model: "L4" })).toEqual({ model: "L4", count: 1 })
+  })
+
+  it.each(["abc", "abc-", "a".repeat(100), "1-2", "a--b-"])("takes the name %s (contract, Limits)", async (name) => {
+    const made = await create({ ...LEAST, name })
+    expect(made.name).toBe(name)
+    expect((await record(`/1/cronjobs/${name}`)).id).toBe(made.id)
+  })
+
+  it.each([...Object.keys(SCHEDULE_ALIASES), "*/5 0-23/2 1,15 JAN-MAR mon-fri"])(
+    "takes the schedule %s",
+    async (cron_spec) => {
+      expect((await create({ ...LEAST, cron_spec })).cron_spec).toBe(cron_spec)
+    },
+  )
+
+  it("takes null for what may be left out, and its own project and organization", async () => {
+    const owners = { project_id: world.project, organization_id: world.organization }
+    const made = await create({
+      ...LEAST,
+      ...owners,
+      is_active: null,
+      job_definition: { image: "a", cloud: null, env: null },
+    })
+    expect(made).toMatchObject({ is_active: true, job_definition: { image: "a" } })
+    expect(made.job_definition).not.toHaveProperty("cloud")
+  })
+
+  it.each<[string, object, RegExp]>([
+    ["no name", { name: undefined }, /\/name name is required/],
+    ["a null name", { name: null }, /\/name name is required/],
+    ["a name of two characters", { name: "ab" }, /\/name .*at least 3/],
+    ["a name of 101 characters", { name: "a".repeat(101) }, /\/name .*at most 100/],
+    ["a name with a capital", { name: "Abc" }, /\/name .*a-z, 0-9 and -/],
+    ["a name that starts with a dash", { name: "-abc" }, /\/name .*start with a letter or digit/],
+    ["a name with an underscore", { name: "a_bc" }, /\/name/],
+    ["a name with a line end", { name: "abc\n" }, /\/name/],
+    ["a name like a UUID", { name: "123e4567-e89b-12d3-a456-426614174000" }, /\/name .*UUID/],
+    ["a name that is a number", { name: 123 }, /\/name .*string/],
+    ["no schedule", { cron_spec: undefined }, /cron_spec is required/],
+    ["an empty schedule", { cron_spec: "" }, /\/cron_spec/],
+    ["a schedule of spaces", { cron_spec: "  " }, /\/cron_spec .*five fields/],
+    ["four fields", { cron_spec: "* * * *" }, /\/cron_spec .*five fields.*has 4/],
+    ["six fields", { cron_spec: "0 * * * * *" }, /\/cron_spec .*no seconds/],
+    ["H", { cron_spec: "H * * * *" }, /\/cron_spec .*Jenkins/],
+    ["an unknown alias", { cron_spec: "@reboot" }, /\/cron_spec .*@hourly/],
+    ["a date that never comes", { cron_spec: "0 0 31 2 *" }, /\/cron_spec .*never comes/],
+    ["an hour of 24", { cron_spec: "0 24 * * *" }, /\/cron_spec .*hour.*0 to 23/],
+    ["a time zone", { cron_spec: "TZ=Europe/Berlin 0 3 * * *" }, /\/cron_spec .*UTC/],
+    ["a schedule that is too long", { cron_spec: `${"1,".repeat(200)}1 * * * *` }, /\/cron_spec .*256/],
+    ["a schedule that is a list", { cron_spec: ["0 3 * * *"] }, /\/cron_spec .*string/],
+    ["no definition", { job_definition: undefined }, /job_definition is required/],
+    ["a null definition", { job_definition: null }, /job_definition is required/],
+    ["a definition that is a string", { job_definition: "alpine" }, /\/job_definition .*object/],
+    ["a definition without image", { job_definition: {} }, /\/job_definition\/image job_definition.image is required/],
+    [
+      "a definition with a name",
+      { job_definition: { image: "a", name: "x" } },
+      /\/job_definition\/name .*must not contain name.*UTC timestamp/,
+    ],
+    [
+      "a definition with a prefix",
+      { job_definition: { image: "a", namePrefix: "x" } },
+      /\/job_definition\/namePrefix .*must not contain/,
+    ],
+    ["a timeout of 0", { job_definition: { image: "a", timeoutSeconds: 0 } }, /timeoutSeconds must be at least 1/],
+    ["a timeout of half a second", { job_definition: { image: "a", timeoutSeconds: 0.5 } }, /timeoutSeconds/],
+    ["a list of clouds", { job_definition: { image: "a", cloud: ["aws"] } }, /\/job_definition\/cloud .*string/],
+    ["a list of regions", { job_definition: { image: "a", region: ["eu"] } }, /\/job_definition\/region .*string/],
+    [
+      "an unknown cloud",
+      { job_definition: { image: "a", cloud: "ibm" } },
+      /job_definition.cloud "ibm" is not known: known are aws/,
+    ],
+    ["a size with a foreign unit", { job_definition: { image: "a", resources: { memory: "24GB" } } }, /write 24Gi/],
+    [
+      "a cpu of four decimals",
+      { job_definition: { image: "a", resources: { cpu: 0.0001 } } },
+      /\/job_definition\/resources\/cpu/,
+    ],
+    ["an empty gpu", { job_definition: { image: "a", resources: { gpu: {} } } }, /gpu/],
+    ["a null in env", { job_definition: { image: "a", env: { A: null } } }, /\/job_definition\/env\/A/],
+    ["a cancelled definition", { job_definition: { image: "a", cancelled: true } }, /cancelled is no known field/],
+    ["a misspelt field in it", { job_definition: { image: "a", max_retries: 1 } }, /did you mean maxRetries/],
+    ["is_active as a string", { is_active: "yes" }, /\/is_active .*true or false/],
+    ["another project", { project_id: "elsewhere" }, /\/project_id .*left out or/],
+    ["another organization", { organization_id: "elsewhere" }, /\/organization_id/],
+    ["an unknown field", { schedule: "0 3 * * *" }, /schedule is no known field/],
+    ["a field of the record", { id: "x" }, /id is no known field/],
+  ])("refuses %s with 400, and makes nothing", async (_what, change, expected) => {
+    expect(await said("/1/cronjobs", { body: { ...LEAST, ...change } }, 400)).toMatch(expected)
+    expect(await stored()).toEqual([])
+  })
+
+  it("names all faults at once", async () => {
+    const body = { name: "A", cron_spec: "* * *", job_definition: { name: "x", cloud: "ibm" }, is_active: 1 }
+    const { errors } = await problemIn(await call("/1/cronjobs", { body }))
+    expect(errors.map(({ pointer }) => pointer).toSorted()).toEqual([
+      "/cron_spec",
+      "/is_active",
+      "/job_definition/cloud",
+      "/job_definition/image",
+      "/job_definition/name",
+      "/name",
+      "/name",
+    ])
+  })
+
+  it.each<[string, Call, number]>([
+    ["YAML", { body: "name: nightly", type: "application/yaml" }, 415],
+    ["text", { body: "{}", type: "text/plain" }, 415],
+    ["broken JSON", { body: "{" }, 400],
+    ["nothing", { body: "", method: "POST" }, 400],
+    ["a list", { body: [LEAST] }, 400],
+    ["null", { body: "null" }, 400],
+    ["5 MB", { body: { ...LEAST, job_definition: { image: "x".repeat(5_000_000) } } }, 413],
+  ])("refuses %s (contract: bodies are JSON)", async (_what, options, status) => {
+    await said("/1/cronjobs", options, status)
+    expect(await stored()).toEqual([])
+  })
+
+  it("answers 409 to a name that is taken, by REST or kubectl, and leaves that one as it is (contract, Errors)", async () => {
+    await create()
+    await apply("other")
+    for (const name of ["nightly", "other"]) {
+      const body = { ...LEAST, name, cron_spec: "@hourly" }
+      expect(await said("/1/cronjobs", { body }, 409)).toMatch(new RegExp(`"${name}" exists.*PATCH`))
+    }
+    expect((await stored()).map(({ spec }) => spec.schedule)).toEqual(["0 3 * * *", "0 3 * * *"])
+  })
+
+  it("makes one of many at the same moment", async () => {
+    const answers = await Promise.all(Array.from({ length: 5 }, () => call("/1/cronjobs", { body: LEAST })))
+    expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 409, 409, 409, 409])
+  })
+
+  it("makes one per Idempotency-Key; another body is 422", async () => {
+    const headers = { "Idempotency-Key": "k1" }
+    const first = await record("/1/cronjobs", { body: LEAST, headers }, 201)
+    expect(await record("/1/cronjobs", { body: LEAST, headers }, 201)).toEqual(first)
+    await said("/1/cronjobs", { body: { ...LEAST, name: "another" }, headers }, 422)
+    await said("/1/cronjobs", { body: { ...LEAST, is_active: false }, headers }, 422)
+    expect(await stored()).toHaveLength(1)
+  })
+})
+
+describe("GET /1/cronjobs", () => {
+  it("lists newest first, active and inactive, 50 by default (contract, Cronjobs)", async () => {
+    for (let i = 0; i < 52; i++) await create({ ...LEAST, name: `job-${i}`, is_active: i % 2 === 0 })
+    const { cronjobs, ...rest } = await list()
+    expect(rest).toEqual({ total: 52, offset: 0, limit: 50 })
+    expect(cronjobs.map(({ name }) => name)).toEqual(Array.from({ length: 50 }, (_, i) => `job-${51 - i}`))
+    expect(new Set(cronjobs.map(({ is_active }) => is_active)).size).toBe(2)
+    const second = await list("?offset=50&limit=200")
+    expect(second).toMatchObject({ total: 52, offset: 50, limit: 200 })
+    expect(second.cronjobs.map(({ name }) => name)).toEqual(["job-1", "job-0"])
+    expect((await list("?offset=100")).cronjobs).toEqual([])
+  })
+
+  it.each(["limit=0", "limit=201", "limit=-1", "limit=x", "offset=-1", "limit=1&limit=2", "name=a", "status=queued"])(
+    "refuses ?%s with 400: out of range is never clamped (contract, Limits)",
+    async (query) => {
+      expect(await said(`/1/cronjobs?${query}`, {}, 400)).toMatch(query.split("=")[0] ?? "")
+    },
+  )
+
+  it("shows nothing of another project's", async () => {
+    const metadata = { name: "elsewhere", namespace: "default" }
+    const spec = { schedule: "0 3 * * *", jobDefinition: { image: "a" } }
+    const { metadata: made } = await world.client.create(CRON_JOBS, { metadata, spec } as StoredCronJob)
+    try {
+      expect(await list()).toMatchObject({ cronjobs: [], total: 0 })
+      for (const path of ["elsewhere", made.uid]) await said(`/1/cronjobs/${path}`, {}, 404)
+      await said("/1/cronjobs/elsewhere", { method: "DELETE" }, 404)
+    } finally {
+      await world.client.delete(CRON_JOBS, metadata)
+    }
+  })
+})
+
+describe("GET /1/cronjobs/{name}", () => {
+  it("finds by name and by id in any case, made here or just now elsewhere", async () => {
+    const made = await create()
+    for (const path of ["nightly", made.id, made.id.toUpperCase()])
+      expect(await record(`/1/cronjobs/${path}`)).toEqual(made)
+    const { metadata } = await apply("by-kubectl")
+    expect((await record("/1/cronjobs/by-kubectl")).id).toBe(metadata.uid)
+    expect((await record(`/1/cronjobs/${(await apply("another")).metadata.uid}`)).name).toBe("another")
+  })
+
+  it.each(["unknown", "123e4567-e89b-12d3-a456-426614174000", "..%2Fjobs", "%00", "abc-x.x0", "a%20b"])(
+    "answers 404 to %s",
+    async (path) => {
+      await create({ ...LEAST, name: "abc-" })
+      expect(await said(`/1/cronjobs/${path}`, {}, 404)).toMatch(/no cronjob with the id or name/)
+    },
+  )
+
+  it("refuses query parameters", async () => {
+    await create()
+    await said("/1/cronjobs/nightly?view=full", {}, 400)
+  })
+
+  it("shows a well-formed record of whatever kubectl made", async () => {
+    await apply("wild", {
+      schedule: "whenever",
+      active: false,
+      concurrencyPolicy: "Forbid",
+      jobDefinition: { image: "a", cloud: ["aws", "gcp"], region: [], resources: { cpu: 2, gpu: { vram: "24Gi" } } },
+    })
+    const shown = await record("/1/cronjobs/wild")
+    expect(faultsOf(CronJobRecordSchema, shown)).toEqual([])
+    expect(shown).toMatchObject({
+      cron_spec: "whenever",
+      is_active: false,
+      job_definition: { cloud: ["aws", "gcp"], resources: { cpu: 2 } },
+    })
+    expect(shown.job_definition).not.toHaveProperty("region")
+  })
+
+  it("shows when it was last triggered, in UTC", async () => {
+    await create()
+    const status = { lastTriggeredTime: "2026-01-31T12:00:00+02:00" }
+    await world.client.patchStatus(CRON_JOBS, { namespace: world.namespace, name: "nightly" }, { merge: { status } })
+    await expect
+      .poll(async () => (await record("/1/cronjobs/nightly")).last_triggered_at)
+      .toBe("2026-01-31T10:00:00.000Z")
+  })
+})
+
+describe("PATCH /1/cronjobs/{name}", () => {
+  it("pauses and resumes; what is left out or null stays (contract, Cronjob activity)", async () => {
+    const made = await create()
+    const paused = await patch("nightly", { is_active: false, cron_spec: null, job_definition: null, project_id: null })
+    expect(paused).toEqual({ ...made, is_active: false, updated_at: paused.updated_at })
+    expect(await record("/1/cronjobs/nightly")).toEqual(paused)
+    expect((await patch(made.id, { is_active: true })).is_active).toBe(true)
+    expect((await stored())[0]?.spec.active).toBe(true)
+  })
+
+  it("changes the schedule alone, and replaces the definition as a whole (contract: replaces the template)", async () => {
+    await create({ ...LEAST, job_definition: { image: "a", env: { A: "1", B: "2" }, tags: ["x"], cloud: "aws" } })
+    const changed = await patch("nightly", { cron_spec: "@hourly" })
+    expect(changed).toMatchObject({ cron_spec: "@hourly", job_definition: { env: { A: "1", B: "2" }, cloud: "aws" } })
+    const replaced = await patch("nightly", { job_definition: { image: "b", env: { C: "3" } } })
+    expect(replaced.job_definition).toEqual({ image: "b", env: { C: "3" }, maxRetries: 0, provisioning: "onDemand" })
+    expect(replaced.cron_spec).toBe("@hourly")
+  })
+
+  it("keeps what only kubectl can say", async () => {
+    await apply("by-kubectl", { concurrencyPolicy: "Forbid", failedJobsHistoryLimit: 3 })
+    await patch("by-kubectl", { cron_spec: "@daily" })
+    expect((await stored())[0]?.spec).toMatchObject({ concurrencyPolicy: "Forbid", failedJobsHistoryLimit: 3 })
+  })
+
+  it("takes a record's own definition back", async () => {
+    const made = await create({ ...LEAST, job_definition: { image: "a", resources: { gpu: "24Gi" }, region: "eu" } })
+    const again = await patch("nightly", { job_definition: made.job_definition })
+    expect(again.job_definition).toEqual(made.job_definition)
+  })
+
+  it("changes nothing for an empty change", async () => {
+    await create()
+    const before = (await stored())[0]?.metadata.resourceVersion
+    await patch("nightly", {})
+    await patch("nightly", { is_active: null, project_id: world.project })
+    expect((await stored())[0]?.metadata.resourceVersion).toBe(before)
+  })
+
+  it.each<[object, RegExp]>([
+    [{ cron_spec: "* * * *" }, /\/cron_spec/],
+    [{ cron_spec: "" }, /\/cron_spec/],
+    [{ job_definition: {} }, /job_definition.image is required/],
+    [{ job_definition: { image: "a", name: "x" } }, /must not contain name/],
+    [{ job_definition: { image: "a", timeoutSeconds: 0 } }, /at least 1/],
+    [{ is_active: 0 }, /true or false/],
+    [{ name: "other" }, /name is no known field/],
+    [{ project_id: "elsewhere" }, /\/project_id/],
+    [{ active: false }, /did you mean is_active|active is no known field/],
+  ])("refuses %j with 400 and changes nothing", async (body, expected) => {
+    await create()
+    const [before] = await stored()
+    expect(await said("/1/cronjobs/nightly", { method: "PATCH", body }, 400)).toMatch(expected)
+    expect(await stored()).toEqual([before])
+  })
+
+  it("answers 404 to an unknown one, and 415 to another media type", async () => {
+    await said("/1/cronjobs/unknown", { method: "PATCH", body: {} }, 404)
+    await said("/1/cronjobs/unknown", { method: "PATCH", body: "{}", type: "application/merge-patch+json" }, 415)
+  })
+
+  it("loses no change of many at the same moment", async () => {
+    await create()
+    const changes = [{ cron_spec: "@daily" }, { is_active: false }, { job_definition: { image: "new" } }]
+    await Promise.all(changes.map((body) => patch("nightly", body)))
+    expect((await stored())[0]?.spec).toMatchObject({
+      schedule: "@daily",
+      active: false,
+      jobDefinition: { image: "new" },
+    })
+  })
+})
+
+describe("DELETE /1/cronjobs/{name}", () => {
+  it("answers 204 without a body, by name or id, and the next list has it no more", async () => {
+    const made = await create()
+    await create({ ...LEAST, name: "other" })
+    const response = await call(`/1/cronjobs/${made.id}`, { method: "DELETE" })
+    expect([response.status, await response.text()]).toEqual([204, ""])
+    expect((await list()).cronjobs.map(({ name }) => name)).toEqual(["other"])
+    expect((await call("/1/cronjobs/other", { method: "DELETE" })).status).toBe(204)
+    expect(await stored()).toEqual([])
+    await said("/1/cronjobs/other", { method: "DELETE" }, 404)
+    expect((await create()).id).not.toBe(made.id)
+  })
+})
+
+describe("roles (contract, Cronjobs: admin, developer; viewer or higher)", () => {
+  it.each<["viewer" | "developer" | "admin", number[]]>([
+    ["viewer", [200, 200, 403, 403, 403]],
+    ["developer", [200, 200, 201, 200, 204]],
+    ["admin", [200, 200, 201, 200, 204]],
+  ])("%s", async (role, expected) => {
+    await create()
+    const key = world.keys[role]
+    const statuses = []
+    statuses.push((await call("/1/cronjobs", { key })).status)
+    statuses.push((await call("/1/cronjobs/nightly", { key })).status)
+    statuses.push((await call("/1/cronjobs", { key, body: { ...LEAST, name: "another" } })).status)
+    statuses.push((await call("/1/cronjobs/nightly", { key, method: "PATCH", body: { is_active: false } })).status)
+    statuses.push((await call("/1/cronjobs/nightly", { key, method: "DELETE" })).status)
+    expect(statuses).toEqual(expected)
+  })
+
+  it("refuses other methods with 405 and Allow", async () => {
+    const response = await call("/1/cronjobs/nightly", { method: "PUT", body: {} })
+    expect([response.status, response.headers.get("allow")]).toEqual([405, "GET, HEAD, PATCH, DELETE, OPTIONS"])
+  })
+})
+
+describe("entity tags", () => {
+  const get = (headers: Record<string, string>) => call("/1/cronjobs/nightly", { headers })
+
+  it("answer 304 to what the client has, until it changes", async () => {
+    await create()
+    const first = await get({})
+    const etag = first.headers.get("etag") ?? ""
+    expect(etag).toMatch(/^W\/"\d+"$/)
+    expect(first.headers.get("cache-control")).toBe("private, no-cache")
+    expect(first.headers.get("vary")).toContain("X-Service-Api-Key")
+    const again = await get({ "If-None-Match": `"x", ${etag}` })
+    expect([again.status, await again.text()]).toEqual([304, ""])
+    await patch("nightly", { is_active: false })
+    expect((await get({ "If-None-Match": etag })).status).toBe(200)
+  })
+
+  it("guard changes and deletions by If-Match, where it is sent", async () => {
+    await create()
+    const old = (await get({})).headers.get("etag") ?? ""
+    const change = (etag: string, is_active: boolean) =>
+      call("/1/cronjobs/nightly", { method: "PATCH", body: { is_active }, headers: { "If-Match": etag } })
+    const changed = await change(old, false)
+    expect(changed.status).toBe(200)
+    expect((await problemIn(await change(old, true))).status).toBe(412)
+    expect((await stored())[0]?.spec.active).toBe(false)
+    const remove = (etag: string) => call("/1/cronjobs/nightly", { method: "DELETE", headers: { "If-Match": etag } })
+    expect((await remove(old)).status).toBe(412)
+    expect((await problemIn(await remove("123"))).status).toBe(400)
+    expect(await stored()).toHaveLength(1)
+    expect((await change("*", true)).status).toBe(200)
+    expect((await remove((await get({})).headers.get("etag") ?? "")).status).toBe(204)
+  })
+})
