@@ -143,7 +143,7 @@ function unknownField(error: ErrorObject, name: string): string {
 }
 
 /** The name that somebody who wrote `name` most likely meant: `max_retries` and `maxretires` for maxRetries. */
-function nearest(name: string, known: readonly string[]): string | undefined {
+export function nearest(name: string, known: readonly string[]): string | undefined {
   const plain = plainName(name)
   const most = Math.min(2, Math.floor(plain.length / 3))
   const ranked = known.map((candidate) => ({ candidate, edits: editDistance(plain, plainName(candidate)) }))

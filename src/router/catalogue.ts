@@ -376,7 +376,8 @@ function* fillLists(parts: Omit<CatalogueParts, "lists">): Generator<undefined, 
     visit(rank, count)
     if (rank % STEP === STEP - 1) yield
   }
-  for (let list = 1; list < starts.length; list++) starts[list] = (starts[list] as number) + (starts[list - 1] as number)
+  for (let list = 1; list < starts.length; list++)
+    starts[list] = (starts[list] as number) + (starts[list - 1] as number)
   const entries = new Uint32Array(starts.at(-1) ?? 0)
   const ends = starts.slice()
   const append = (list: number, rank: number): void => {

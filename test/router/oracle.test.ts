@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest"
+import type { Offer } from "../../src/apis/offer.ts"
 import { offersOf } from "../../src/catalogue/file.ts"
 import { readPriceList } from "../../src/catalogue/shipped.ts"
-import type { Offer } from "../../src/apis/offer.ts"
 import { buildCatalogue, type Catalogue } from "../../src/router/catalogue.ts"
 import type { Requirements } from "../../src/router/requirements.ts"
 import { rankPlacements } from "../../src/router/route.ts"
@@ -90,7 +90,9 @@ function ask(random: () => number, names: readonly string[], groups: ReadonlyMap
   const pick = <T>(items: readonly T[]) => items[below(items.length)] as T
   const chance = (part: number) => random() < part
   const some = <T>(items: readonly T[], most: number) => Array.from({ length: 1 + below(most) }, () => pick(items))
-  const cpu = chance(0.5) ? pick([0.25, 0.5, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128]) : Math.round(random() ** 3 * 2e5) / 1e3
+  const cpu = chance(0.5)
+    ? pick([0.25, 0.5, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128])
+    : Math.round(random() ** 3 * 2e5) / 1e3
   const memoryGib = chance(0.5) ? 2 ** below(11) : random() ** 4 * 4000
   const clouds = chance(0.3) ? some(["aws", "gcp", "azure"], 2) : []
   const macros = ["us", "eu", "asia", "ca", "sa", "me", "af", "oceania", "uk", "ch", "eea", "au"]
@@ -101,7 +103,8 @@ function ask(random: () => number, names: readonly string[], groups: ReadonlyMap
   const cap = chance(0.15) ? { maxHourlyPriceUsd: Math.round(random() ** 4 * 5e7) / 1e6 } : {}
   const gpu = chance(0.4) ? askGpu(pick, chance, below) : undefined
   const requirements: Requirements = { ...common, ...cap, regions, ...(gpu && { gpu: gpu.required }) }
-  const places = regions.length === 0 ? {} : { places: new Set(regions.flatMap((name) => [...(groups.get(name) ?? [])])) }
+  const places =
+    regions.length === 0 ? {} : { places: new Set(regions.flatMap((name) => [...(groups.get(name) ?? [])])) }
   const seconds = pick([10, 60, 600, 3600, 3600, 86_400])
   const question: Question = { ...common, ...cap, ...places, seconds, ...(gpu && { gpu: gpu.asked }) }
   return { requirements, question }

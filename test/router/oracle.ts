@@ -82,11 +82,13 @@ function isMachine(offer: Offer, { cpu, memoryGib, gpu, clouds, architectures }:
   if (offer.cpu < cpu || offer.memoryGib < memoryGib) return false
   if (clouds.length > 0 && !clouds.includes(offer.cloud)) return false
   if (architectures.length > 0 && !architectures.includes(offer.architecture)) return false
-  if (gpu === undefined) return true
-  const has = offer.gpu
+  return gpu === undefined || hasCards(offer, gpu)
+}
+
+function hasCards({ gpu: has }: Offer, { models, oneCardGib, count, vramGib }: NonNullable<Question["gpu"]>): boolean {
   // The contract: NVIDIA only. Others carry their maker's name.
   if (has === undefined || has.model.includes(":")) return false
-  if (gpu.models !== undefined && !gpu.models.includes(has.model)) return false
-  if (gpu.oneCardGib !== undefined && has.vramGib !== gpu.oneCardGib) return false
-  return has.count >= (gpu.count ?? 0) && has.count * has.vramGib >= (gpu.vramGib ?? 0)
+  if (models !== undefined && !models.includes(has.model)) return false
+  if (oneCardGib !== undefined && has.vramGib !== oneCardGib) return false
+  return has.count >= (count ?? 0) && has.count * has.vramGib >= (vramGib ?? 0)
 }

@@ -1,0 +1,110 @@
+import { type Fault, nearest } from "../apis/fault.ts"
+import type { Catalogue } from "./catalogue.ts"
+import { isModel, isNvidia, parseModel } from "./gpu-models.ts"
+
+/** The parts of a job that only a catalogue can judge; REST writes one cloud or region as a string, too. */
+export interface CatalogueTerms {
+  cloud?: string | readonly string[]
+  region?: string | readonly string[]
+  resources?: { gpu?: { model?: string } }
+}
+
+/** More regions than this are not listed: the groups are, and the nearest name. */
+const MOST_REGIONS_SHOWN = 64
+
+/**
+ * What is wrong with the names in a job: clouds, regions and GPU models that nobody sells, and regions that none of
+ * its clouds has. Each fault names the field, the value and what is allowed. Sizes and shapes are the schema's to check.
+ * @param clouds those that this installation can use; default: those of the catalogue
+ */
+export function catalogueFaults(
+  { cloud, region, resources }: CatalogueTerms,
+  catalogue: Catalogue,
+  clouds: readonly string[] = catalogue.clouds,
+): Fault[] {
+  const wanted = items("cloud", cloud)
+  const cloudFaults = wanted.flatMap(({ pointer, value }) => cloudFault(pointer, value, clouds))
+  const usable = cloudFaults.length > 0 || wanted.length === 0 ? clouds : wanted.map(({ value }) => value)
+  const regionFaults = items("region", region).flatMap(({ pointer, value }) =>
+    regionFault(pointer, value, catalogue, usable),
+  )
+  const model = resources?.gpu?.model
+  return [...cloudFaults, ...regionFaults, ...(model === undefined ? [] : modelFault(model, catalogue))]
+}
+
+/** The names that a job may give as a region, groups first: for documentation and for completion. */
+export function regionNames(catalogue: Catalogue, clouds: readonly string[] = catalogue.clouds): string[] {
+  return [...groupsOf(catalogue, clouds), ...regionsOf(catalogue, clouds)]
+}
+
+/** The NVIDIA models that are offered, as the catalogue names them. */
+export function modelNames(catalogue: Catalogue): string[] {
+  const models = catalogue.machines.flatMap(({ gpu }) => (gpu && isNvidia(gpu.model) ? [gpu.model] : []))
+  return [...new Set(models)].sort()
+}
+
+function items(field: string, value: string | readonly string[] | undefined) {
+  if (value === undefined) return []
+  if (typeof value === "string") return [{ pointer: `/${field}`, value }]
+  return value.map((item, index) => ({ pointer: `/${field}/${index}`, value: item }))
+}
+
+function cloudFault(pointer: string, value: string, clouds: readonly string[]): Fault[] {
+  if (clouds.includes(value)) return []
+  return [
+    { pointer, detail: `cloud ${quoted(value)} is not known${meant(value, clouds)}: known are ${clouds.join(", ")}` },
+  ]
+}
+
+function regionFault(pointer: string, value: string, catalogue: Catalogue, clouds: readonly string[]): Fault[] {
+  const groups = groupsOf(catalogue, clouds)
+  const regions = regionsOf(catalogue, clouds)
+  if (groups.includes(value) || regions.includes(value)) return []
+  const owners = catalogue.regionNumbers(value).map((number) => catalogue.regions[number]?.cloud)
+  const allowed =
+    regions.length <= MOST_REGIONS_SHOWN
+      ? `${groups.join(", ")} and the regions ${regions.join(", ")}`
+      : `${groups.join(", ")} and any region of ${clouds.join(", ")} by its own name`
+  const what =
+    owners.length > 0
+      ? `region ${quoted(value)} is one of ${owners.join(" and ")}, which the job's cloud excludes`
+      : `region ${quoted(value)} is not known${meant(value, [...groups, ...regions])}`
+  return [{ pointer, detail: `${what}: allowed are ${allowed}` }]
+}
+
+function modelFault(model: string, catalogue: Catalogue): Fault[] {
+  const wanted = parseModel(model)
+  const isOffered = catalogue.machines.some(
+    ({ gpu }) =>
+      gpu && isNvidia(gpu.model) && isModel(wanted, parseModel(gpu.model).base, gpu.vramGib) && gpu.count > 0,
+  )
+  if (isOffered) return []
+  const names = modelNames(catalogue)
+  const known = names.length === 0 ? "the catalogue has none" : `known are ${names.join(", ")}`
+  const makers = catalogue.machines.flatMap(({ gpu }) => (gpu && !isNvidia(gpu.model) ? [gpu.model.split(":")] : []))
+  const maker = makers.find(([, name]) => name !== undefined && parseModel(name).base === wanted.base)?.[0]
+  const what =
+    maker === undefined
+      ? `resources.gpu.model ${quoted(model)} is not known${meant(model, names)}`
+      : `resources.gpu.model ${quoted(model)} is made by ${maker}, and only NVIDIA's GPUs can be asked for`
+  return [{ pointer: "/resources/gpu/model", detail: `${what}: ${known}` }]
+}
+
+function groupsOf(catalogue: Catalogue, clouds: readonly string[]): string[] {
+  return catalogue.groups.filter((_, group) =>
+    clouds.some((cloud) => catalogue.regionsOfGroup(group, cloud).length > 0),
+  )
+}
+
+function regionsOf(catalogue: Catalogue, clouds: readonly string[]): string[] {
+  return [...new Set(catalogue.regions.filter(({ cloud }) => clouds.includes(cloud)).map(({ name }) => name))].sort()
+}
+
+function meant(value: string, known: readonly string[]): string {
+  const near = nearest(value, known)
+  return near === undefined ? "" : ` (did you mean ${near}?)`
+}
+
+function quoted(value: string): string {
+  return JSON.stringify(value)
+}

@@ -1,0 +1,100 @@
+import { describe, expect, test } from "vitest"
+import { JOB } from "../../src/apis/job.ts"
+import { faultsOf } from "../../src/apis/validate.ts"
+import { offersOf } from "../../src/catalogue/file.ts"
+import { readPriceList } from "../../src/catalogue/shipped.ts"
+import { buildCatalogue } from "../../src/router/catalogue.ts"
+import { catalogueFaults, modelNames, regionNames } from "../../src/router/faults.ts"
+
+const catalogue = buildCatalogue(offersOf(readPriceList()))
+
+/** What the schema and the catalogue find wrong, as the REST API and the router ask them. */
+function faults(spec: object): string[] {
+  const ofSchema = faultsOf(JOB.spec, { image: "busybox", ...spec })
+  return [...ofSchema, ...(ofSchema.length > 0 ? [] : catalogueFaults(spec, catalogue))].map(
+    ({ pointer, detail }) => `${pointer}: ${detail}`,
+  )
+}
+
+describe("bad input is told with the field, the value and what is allowed", () => {
+  test.each<[string, object, string, RegExp[]]>([
+    ["an unknown cloud", { cloud: ["amazon"] }, "/cloud/0", [/"amazon"/, /known are aws, azure, gcp/]],
+    ["a cloud in capitals", { cloud: ["AWS"] }, "/cloud/0", [/did you mean aws\?/]],
+    [
+      "an unknown region",
+      { region: ["eu-west-9"] },
+      "/region/0",
+      [/"eu-west-9"/, /did you mean eu-west-\d\?/, /eea, eu/],
+    ],
+    ["an unknown group", { region: ["europe"] }, "/region/0", [/"europe"/, /af, asia, au, ca/]],
+    ["another cloud's region", { cloud: ["gcp"], region: ["us-east-1"] }, "/region/0", [/one of aws/, /us-central1/]],
+    ["the second of several", { region: ["eu", "mars"] }, "/region/1", [/"mars"/, /allowed are/]],
+    [
+      "an unknown model",
+      { resources: { gpu: { model: "H1000" } } },
+      "/resources/gpu/model",
+      [/"H1000"/, /did you mean H\w+\?/, /A100, A100-80GB, A10G/],
+    ],
+    [
+      "a size of a model that is not made",
+      { resources: { gpu: { model: "A100-60GB" } } },
+      "/resources/gpu/model",
+      [/"A100-60GB"/, /known are/],
+    ],
+    [
+      "another maker's card",
+      { resources: { gpu: { model: "MI300X" } } },
+      "/resources/gpu/model",
+      [/made by AMD/, /only NVIDIA/],
+    ],
+    [
+      "cards without a model",
+      { resources: { gpu: { count: 2 } } },
+      "/resources/gpu/model",
+      [/gpu\.count requires .*gpu\.model/],
+    ],
+    ["no card", { resources: { gpu: { model: "T4", count: 0 } } }, "/resources/gpu/count", [/at least 1, not 0/]],
+    ["half a card", { resources: { gpu: { model: "T4", count: 0.5 } } }, "/resources/gpu/count", [/0\.5/]],
+    ["an empty gpu", { resources: { gpu: {} } }, "/resources/gpu", [/must not be empty/]],
+    ["vram without a unit", { resources: { gpu: { vram: "24" } } }, "/resources/gpu/vram", [/"24"/, /such as 4Gi/]],
+    ["vram in GB", { resources: { gpu: { vram: "24GB" } } }, "/resources/gpu/vram", [/"24GB"/, /Ki, Mi, Gi/]],
+    ["memory without a unit", { resources: { memory: "4" } }, "/resources/memory", [/"4"/, /such as 4Gi/]],
+    ["no memory", { resources: { memory: "0Gi" } }, "/resources/memory", [/"0Gi"/]],
+    ["negative memory", { resources: { memory: "-1Gi" } }, "/resources/memory", [/"-1Gi"/]],
+    ["a number of bytes", { resources: { memory: 4096 } }, "/resources/memory", [/in quotes/]],
+    ["no cpu", { resources: { cpu: 0 } }, "/resources/cpu", [/at least 1, not 0|such as 2/]],
+    ["negative cpu", { resources: { cpu: "-1" } }, "/resources/cpu", [/"-1"/, /such as 2/]],
+    ["cpu in words", { resources: { cpu: "two" } }, "/resources/cpu", [/"two"/, /"500m"/]],
+  ])("%s", (_, spec, pointer, texts) => {
+    const found = faults(spec)
+    expect(found).toHaveLength(1)
+    expect(found[0]?.split(": ")[0]).toBe(pointer)
+    for (const text of texts) expect(found[0]).toMatch(text)
+  })
+
+  test.each([
+    [{ cloud: ["aws", "gcp"], region: ["us", "europe-west4"] }],
+    [{ region: ["us-gov-west-1", "uk", "ch", "eea", "au"] }],
+    [{ resources: { gpu: { model: "a100-80gb" } } }],
+    [{ resources: { gpu: { model: "nvidia-tesla-t4", count: 2 } } }],
+    [{ resources: { cpu: "500m", memory: "1.5Ti", gpu: { vram: "80G" } } }],
+    [{}],
+  ])("%j is right", (spec) => {
+    expect(faults(spec)).toEqual([])
+  })
+
+  test("one cloud or region as a string has a pointer without a number", () => {
+    const found = catalogueFaults({ cloud: "amazon", region: "mars" }, catalogue)
+    expect(found.map(({ pointer }) => pointer)).toEqual(["/cloud", "/region"])
+  })
+
+  test("all names that may be given", () => {
+    const groups = ["af", "asia", "au", "ca", "ch", "eea", "eu", "me", "oceania", "sa", "uk", "us"]
+    expect(regionNames(catalogue).slice(0, groups.length)).toEqual(groups)
+    expect(regionNames(catalogue)).toHaveLength(groups.length + 135)
+    expect(regionNames(catalogue, ["gcp"])).toContain("us-central1")
+    expect(regionNames(catalogue, ["gcp"])).not.toContain("us-east-1")
+    expect(modelNames(catalogue)).toContain("A100-80GB")
+    expect(modelNames(catalogue)).not.toContain("AMD:MI300X")
+  })
+})
