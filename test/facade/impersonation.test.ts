@@ -1,0 +1,287 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { API_KEY, ROLES, type Role, type StoredApiKey } from "../../src/apis/apikey.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
+import { API_VERSION } from "../../src/apis/meta.ts"
+import { CONNECTIONS, JOBS } from "../../src/facade/caches.ts"
+import { makeApiKey } from "../../src/identity/apikeys.ts"
+import { API_KEYS } from "../../src/identity/authenticate.ts"
+import {
+  asMachineUser,
+  IDENTITIES_NAMESPACE,
+  machineUserName,
+  SERVICE_ACCOUNTS,
+} from "../../src/identity/machine-users.ts"
+import { SECRETS } from "../../src/identity/own-secret.ts"
+import { impersonating, type Principal } from "../../src/identity/principal.ts"
+import type { Impersonation, KubeClient } from "../../src/kube/client.ts"
+import type { ApiObject } from "../../src/kube/resource.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { kubectl } from "../control-plane.ts"
+import { applyJob, makeKey, testWorld } from "./harness.ts"
+import { clientOf } from "./machine-users.ts"
+
+const world = testWorld("facade-trust")
+let facade: KubeClient
+let operator: KubeClient
+
+beforeAll(async () => {
+  facade = await clientOf("berth-facade")
+  operator = await clientOf("berth-operator")
+})
+afterAll(async () => {
+  await facade.close()
+  await operator.close()
+})
+
+const NAMESPACES = resourceOf({ group: "", version: "v1", kind: "Namespace", plural: "namespaces", namespaced: false })
+const rbac = { group: "rbac.authorization.k8s.io", version: "v1" }
+const CLUSTER_ROLE_BINDINGS = resourceOf<ApiObject & { roleRef: object; subjects: object[] }>({
+  ...rbac,
+  kind: "ClusterRoleBinding",
+  plural: "clusterrolebindings",
+  namespaced: false,
+})
+const ROLE_BINDINGS = resourceOf<ApiObject & { roleRef: object; subjects: object[] }>({
+  ...rbac,
+  kind: "RoleBinding",
+  plural: "rolebindings",
+  namespaced: true,
+})
+const roleRef = (name: string) => ({ apiGroup: rbac.group, kind: "ClusterRole", name })
+const forbidden = { reason: "Forbidden" }
+
+async function machineUserOf(name: string, role: Role): Promise<string> {
+  await makeKey(world.client, world.namespace, role, { name })
+  const { metadata } = await world.client.get(API_KEYS, { namespace: world.namespace, name })
+  return machineUserName(metadata.uid)
+}
+
+describe("a façade with the rights of manifests/base", () => {
+  it.each<[string, Impersonation]>([
+    ["a user in system:masters", { user: "kubernetes-admin", groups: ["system:masters"] }],
+    ["a machine user in system:masters", { ...asMachineUser("apikey-x"), groups: ["system:masters"] }],
+    ["a machine user with a uid", { ...asMachineUser("apikey-x"), uid: "1" }],
+    ["a machine user with extras", { ...asMachineUser("apikey-x"), extra: { scopes: ["all"] } }],
+    ["a user", { user: "kubernetes-admin" }],
+    ["the controller manager", { user: "system:kube-controller-manager" }],
+    ["a controller's ServiceAccount", { user: "system:serviceaccount:kube-system:clusterrole-aggregation-controller" }],
+    ["the operator", { user: "system:serviceaccount:berth-system:berth-operator" }],
+    ["a ServiceAccount of the tenant's", { user: `system:serviceaccount:${world.namespace}:default` }],
+    ["a name that only begins like a machine user's", { user: "system:serviceaccount:berth-identities:a:b" }],
+    ["an anonymous caller", { user: "system:anonymous", groups: ["system:unauthenticated"] }],
+  ])("can't act as %s", async (_what, as) => {
+    await expect(facade.list(JOBS, { namespace: world.namespace, as })).rejects.toMatchObject({
+      ...forbidden,
+      message: expect.stringMatching(/cannot impersonate|not allowed to impersonate|impersonat/),
+    })
+  })
+
+  it("can't give itself rights", async () => {
+    const me = { kind: "ServiceAccount", name: "berth-facade", namespace: "berth-system" }
+    const admin = { metadata: { name: "gotcha" }, roleRef: roleRef("cluster-admin"), subjects: [me] }
+    await expect(facade.create(CLUSTER_ROLE_BINDINGS, admin)).rejects.toMatchObject(forbidden)
+    const local = { ...admin, metadata: { name: "gotcha", namespace: world.namespace } }
+    await expect(facade.create(ROLE_BINDINGS, local)).rejects.toMatchObject(forbidden)
+    const identities = { ...admin, metadata: { name: "gotcha", namespace: IDENTITIES_NAMESPACE } }
+    await expect(facade.create(ROLE_BINDINGS, identities)).rejects.toMatchObject(forbidden)
+    for (const namespace of [IDENTITIES_NAMESPACE, "berth-system"]) {
+      const token = { apiVersion: "authentication.k8s.io/v1", kind: "TokenRequest", spec: {} }
+      const ref = { namespace, name: "berth-operator" }
+      const asked = facade.createSubresource(SERVICE_ACCOUNTS, ref, token, { subresource: "token" })
+      await expect(asked).rejects.toMatchObject(forbidden)
+    }
+  })
+
+  it("writes nothing of its own", async () => {
+    const job = await applyJob(world, "not-mine")
+    await expect(
+      facade.create(JOBS, { ...job, metadata: { name: "mine", namespace: world.namespace } } as StoredJob),
+    ).rejects.toMatchObject(forbidden)
+    const merge = { spec: { cancelled: true } }
+    await expect(facade.patch(JOBS, job.metadata, { merge })).rejects.toMatchObject(forbidden)
+    await expect(facade.delete(JOBS, job.metadata)).rejects.toMatchObject(forbidden)
+    const key = apiKey("mine", "admin")
+    await expect(facade.create(API_KEYS, key)).rejects.toMatchObject(forbidden)
+  })
+
+  it("acts as a machine user with that one's rights, in its own project only", async () => {
+    const as = asMachineUser(await machineUserOf("reaches", "admin"))
+    await facade.create(JOBS, jobNamed("reached"), { as })
+    for (const namespace of ["default", "berth-system", IDENTITIES_NAMESPACE]) {
+      await expect(facade.list(JOBS, { namespace, as })).rejects.toMatchObject(forbidden)
+    }
+    await expect(facade.list(SECRETS, { namespace: world.namespace, as })).rejects.toMatchObject(forbidden)
+    await expect(facade.get(NAMESPACES, { name: world.namespace }, { as })).rejects.toMatchObject(forbidden)
+    await expect(
+      facade.patchStatus(JOBS, { namespace: world.namespace, name: "reached" }, { merge: { status: {} } }, { as }),
+    ).rejects.toMatchObject(forbidden)
+  })
+})
+
+function jobNamed(name: string): StoredJob {
+  const { namespace } = world
+  return { apiVersion: API_VERSION, kind: "Job", metadata: { name, namespace }, spec: { image: "a" } } as StoredJob
+}
+
+function apiKey(name: string, role: Role): StoredApiKey {
+  const { keyId, tokenHash } = makeApiKey()
+  const metadata = { name, namespace: world.namespace }
+  return { apiVersion: API_VERSION, kind: API_KEY.kind, metadata, spec: { role, keyId, tokenHash } } as StoredApiKey
+}
+
+describe("RBAC sees the caller", () => {
+  const principal = (role: Role, machineUser: string): Principal => ({
+    kind: "apiKey",
+    id: "apiKey/test",
+    role,
+    project: { id: world.project, organizationId: world.organization, namespace: world.namespace },
+    machineUser,
+    isBound: true,
+  })
+
+  it("denies a viewer though the façade itself had forgotten to (contract, Jobs: roles)", async () => {
+    // The façade believes that it is an admin.
+    const viewer = impersonating(facade)(principal("admin", await machineUserOf("peeper", "viewer")))
+    expect((await viewer.list(JOBS, { namespace: world.namespace })).items).toBeDefined()
+    await expect(viewer.create(JOBS, jobNamed("by-viewer"))).rejects.toMatchObject(forbidden)
+    for (const resource of [API_KEYS, CONNECTIONS]) {
+      const { group, version, kind, plural, namespaced } = resource
+      const any = resourceOf({ group, version, kind, plural, namespaced })
+      await expect(viewer.list(any, { namespace: world.namespace })).rejects.toMatchObject(forbidden)
+    }
+  })
+
+  it("lets a developer write jobs and no keys", async () => {
+    const developer = impersonating(facade)(principal("admin", await machineUserOf("builder", "developer")))
+    await developer.create(JOBS, jobNamed("by-developer"))
+    await expect(developer.create(API_KEYS, apiKey("by-developer", "viewer"))).rejects.toMatchObject(forbidden)
+  })
+
+  it("tells a caller whose rights are still to come from one who may not", async () => {
+    const nobody = { ...principal("admin", machineUserName("nobody")), isBound: false }
+    await expect(impersonating(facade)(nobody).list(JOBS, { namespace: world.namespace })).rejects.toMatchObject({
+      name: "NotBoundYet",
+    })
+    const known = { ...nobody, isBound: true }
+    await expect(impersonating(facade)(known).list(JOBS, { namespace: world.namespace })).rejects.toMatchObject(
+      forbidden,
+    )
+  })
+})
+
+describe("a tenant with Kubernetes' own role edit in its namespace", () => {
+  const tenant: Impersonation = { user: "tenant-edit" }
+
+  beforeAll(async () => {
+    const subjects = [{ kind: "User", apiGroup: rbac.group, name: tenant.user }]
+    const metadata = { name: "tenant-edit", namespace: world.namespace }
+    await world.client.create(ROLE_BINDINGS, { metadata, roleRef: roleRef("edit"), subjects })
+    await eventually(() => world.client.list(JOBS, { namespace: world.namespace, as: tenant }))
+  })
+
+  const canI = (...question: string[]): Promise<string> =>
+    kubectl(["auth", "can-i", ...question, `--as=${tenant.user}`]).catch((error: { stdout: string }) => error.stdout)
+
+  it("may impersonate the ServiceAccounts of its own namespace, as ever, and gains nothing by it", async () => {
+    expect((await canI("impersonate", "serviceaccounts", "-n", world.namespace)).trim()).toBe("yes")
+    expect((await canI("impersonate", "serviceaccounts", "-n", IDENTITIES_NAMESPACE)).trim()).toBe("no")
+    const bindings = await kubectl(["get", "rolebindings", "-n", world.namespace, "-o", "json"])
+    const { items } = JSON.parse(bindings) as { items: { subjects?: { kind: string; namespace?: string }[] }[] }
+    const local = items.flatMap(({ subjects = [] }) => subjects).filter(({ kind }) => kind === "ServiceAccount")
+    expect(local.length).toBeGreaterThan(0)
+    for (const { namespace } of local) expect(namespace).toBe(IDENTITIES_NAMESPACE)
+  })
+
+  it("can't read or write keys, make machine users, or bind them", async () => {
+    const as = tenant
+    await expect(world.client.list(API_KEYS, { namespace: world.namespace, as })).rejects.toMatchObject(forbidden)
+    await expect(world.client.create(API_KEYS, apiKey("forged", "viewer"), { as })).rejects.toMatchObject(forbidden)
+    const metadata = { name: "apikey-forged", namespace: IDENTITIES_NAMESPACE }
+    await expect(world.client.create(SERVICE_ACCOUNTS, { metadata }, { as })).rejects.toMatchObject(forbidden)
+    const subjects = [{ kind: "User", apiGroup: rbac.group, name: tenant.user }]
+    const binding = { metadata: { name: "up", namespace: world.namespace }, roleRef: roleRef("berth-admin"), subjects }
+    await expect(world.client.create(ROLE_BINDINGS, binding, { as })).rejects.toMatchObject(forbidden)
+  })
+})
+
+describe("the admission policy on ApiKeys (design, section 9: no escalation through CRs)", () => {
+  const author: Impersonation = { user: "key-author" }
+  const ROLES_KIND = resourceOf<ApiObject & { rules: object[] }>({
+    ...rbac,
+    kind: "Role",
+    plural: "roles",
+    namespaced: true,
+  })
+
+  /** A custom role: may write ApiKeys, and hand out viewer only. */
+  beforeAll(async () => {
+    const metadata = { name: "key-author", namespace: world.namespace }
+    const keys = { apiGroups: ["berth.dev"], resources: ["apikeys"] }
+    const rules = [
+      { ...keys, verbs: ["get", "list", "create", "update", "patch", "delete"] },
+      { ...keys, verbs: ["grant-viewer"] },
+    ]
+    await world.client.create(ROLES_KIND, { metadata, rules })
+    const subjects = [{ kind: "User", apiGroup: rbac.group, name: author.user }]
+    const role = { apiGroup: rbac.group, kind: "Role", name: "key-author" }
+    await world.client.create(ROLE_BINDINGS, { metadata, roleRef: role, subjects })
+    // The API server takes up a new policy in its own time.
+    await eventually(async () => {
+      const attempt = world.client.create(API_KEYS, apiKey("probe", "admin"), { as: author, dryRun: true })
+      await expect(attempt).rejects.toMatchObject(forbidden)
+    })
+  })
+
+  it("refuses a role that the author may not grant, and says which verb it takes", async () => {
+    const as = author
+    await world.client.create(API_KEYS, apiKey("granted", "viewer"), { as })
+    for (const role of ["developer", "admin"] as const) {
+      await expect(world.client.create(API_KEYS, apiKey(`no-${role}`, role), { as })).rejects.toMatchObject({
+        ...forbidden,
+        message: expect.stringContaining(`this needs the verb grant-${role} on apikeys.berth.dev`),
+      })
+    }
+  })
+
+  it("refuses a higher role, and a later expiry, for a key that exists; labels and deletion are free", async () => {
+    const as = author
+    const mine = { namespace: world.namespace, name: "climbs" }
+    await world.client.create(API_KEYS, apiKey("climbs", "viewer"), { as })
+    await expect(
+      world.client.patch(API_KEYS, mine, { merge: { spec: { role: "admin" } } }, { as }),
+    ).rejects.toMatchObject(forbidden)
+    await world.client.patch(API_KEYS, mine, { merge: { spec: { expiresAt: "2099-01-01T00:00:00Z" } } }, { as })
+    const others = { namespace: world.namespace, name: "others" }
+    await makeKey(world.client, world.namespace, "admin", { name: "others", expiresAt: "2020-01-01T00:00:00Z" })
+    const revive = { merge: { spec: { expiresAt: "2099-01-01T00:00:00Z" } } }
+    await expect(world.client.patch(API_KEYS, others, revive, { as })).rejects.toMatchObject(forbidden)
+    await expect(
+      world.client.patch(API_KEYS, others, { merge: { spec: { expiresAt: null } } }, { as }),
+    ).rejects.toMatchObject(forbidden)
+    await world.client.patch(API_KEYS, others, { merge: { metadata: { labels: { a: "b" } } } }, { as })
+    await world.client.delete(API_KEYS, others, { as })
+  })
+
+  it("lets an admin's machine user grant every role, by way of the façade", async () => {
+    const as = asMachineUser(await machineUserOf("grants", "admin"))
+    for (const role of ROLES) await facade.create(API_KEYS, apiKey(`granted-${role}`, role), { as })
+  })
+
+  it("lets the operator grant none, though it may write finalizers and status", async () => {
+    const ref = { namespace: world.namespace, name: "tended" }
+    await makeKey(world.client, world.namespace, "viewer", { name: "tended" })
+    await operator.patch(API_KEYS, ref, { merge: { metadata: { annotations: { a: "b" } } } })
+    const merge = { spec: { role: "admin" } }
+    await expect(operator.patch(API_KEYS, ref, { merge })).rejects.toMatchObject(forbidden)
+    await expect(operator.create(API_KEYS, apiKey("by-operator", "viewer"))).rejects.toMatchObject(forbidden)
+  })
+
+  it("lets the operator bind no role but the three", async () => {
+    const subjects = [{ kind: "ServiceAccount", name: "berth-operator", namespace: "berth-system" }]
+    for (const name of ["cluster-admin", "admin", "edit", "view"]) {
+      const binding = { metadata: { name: "up", namespace: world.namespace }, roleRef: roleRef(name), subjects }
+      await expect(operator.create(ROLE_BINDINGS, binding)).rejects.toMatchObject(forbidden)
+    }
+  })
+})

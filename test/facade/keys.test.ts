@@ -1,0 +1,367 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { ROLES } from "../../src/apis/apikey.ts"
+import { systemClock } from "../../src/apis/clock.ts"
+import { ROLE_BINDINGS } from "../../src/controllers/apikey/dependencies.ts"
+import { CACHE_OPTIONS } from "../../src/facade/caches.ts"
+import { CreationTimes } from "../../src/facade/created-at.ts"
+import { Turns } from "../../src/facade/idempotency.ts"
+import { Keys } from "../../src/facade/keys.ts"
+import type { KeyCreated, KeyItem, KeyList, KeyRecord } from "../../src/facade/schemas/key.ts"
+import { hashOf } from "../../src/identity/apikeys.ts"
+import { API_KEYS } from "../../src/identity/authenticate.ts"
+import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
+import { IndexedStore } from "../../src/kube/store.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { testNamespace } from "../control-plane.ts"
+import { caller, deleteKey, makeKey, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
+
+const world = testWorld("facade-keys")
+let replica: Replica
+let second: Replica
+const call = caller(() => replica, world)
+const callSecond = caller(() => second, world)
+
+beforeAll(async () => {
+  replica = await startReplica()
+  second = await startReplica()
+})
+afterAll(async () => {
+  await replica.close()
+  await second.close()
+})
+/** All but the world's own. */
+beforeEach(async () => {
+  const { items } = await world.client.list(API_KEYS, { namespace: world.namespace })
+  const made = items.filter(({ metadata }) => !metadata.name.startsWith("key-"))
+  await Promise.all(made.map(({ metadata }) => deleteKey(world.client, metadata)))
+})
+
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+const HOUR_MS = 3_600_000
+
+async function made(body: object, headers: Record<string, string> = {}): Promise<KeyCreated> {
+  const response = await call("/1/keys", { body, headers })
+  if (response.status !== 201) throw new Error(`not made: ${response.status} ${await response.text()}`)
+  return (await response.json()) as KeyCreated
+}
+
+async function listed(query = ""): Promise<KeyList> {
+  const response = await call(`/1/keys${query}`)
+  expect(response.status).toBe(200)
+  return (await response.json()) as KeyList
+}
+
+const stored = async (id: string) => {
+  const { items } = await world.client.list(API_KEYS, { namespace: world.namespace })
+  return items.find(({ metadata }) => metadata.uid === id)
+}
+
+const statusOf = async (key: string, method = "GET", body?: object): Promise<number> =>
+  (await call("/1/jobs", { key, method, ...(body && { body }) })).status
+
+describe("POST /1/keys", () => {
+  it("answers 201 with Location and the record with the value, once; only its hash is kept (contract, API key record)", async () => {
+    const response = await call("/1/keys", { body: { name: "build", role: "developer" } })
+    expect(response.status).toBe(201)
+    expect(response.headers.get("cache-control")).toBe("no-store")
+    const key = (await response.json()) as KeyCreated
+    expect(response.headers.get("location")).toBe(`/1/keys/${key.id}`)
+    expect(key).toEqual({
+      id: expect.stringMatching(UUID),
+      name: "build",
+      role: "developer",
+      created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/),
+      expires_at: null,
+      value: expect.stringMatching(/^berth_[a-z0-9]{12}_[\w-]{43}$/),
+    })
+    expect((await stored(key.id))?.spec).toEqual({
+      role: "developer",
+      keyId: key.value.split("_")[1],
+      tokenHash: hashOf(key.value),
+    })
+    const { value: _, ...record } = key
+    expect(await (await call(`/1/keys/${key.id}`)).json()).toEqual(record)
+    expect(JSON.stringify(await listed())).not.toContain(key.value)
+    expect(replica.logged()).not.toContain(key.value)
+  })
+
+  it("answers when the machine user has its rights: the key works at once, on every replica", async () => {
+    for (const role of ROLES) {
+      const { id, value } = await made({ name: `as-${role}`, role })
+      const user = `apikey-${id}`
+      await world.client.get(SERVICE_ACCOUNTS, { namespace: IDENTITIES_NAMESPACE, name: user })
+      const binding = { namespace: world.namespace, name: `berth-${user}-${role}` }
+      expect((await world.client.get(ROLE_BINDINGS, binding)).roleRef.name).toBe(`berth-${role}`)
+      const expected = role === "viewer" ? 403 : 201
+      expect((await callSecond("/1/jobs", { key: value, body: { image: "a" } })).status).toBe(expected)
+    }
+  })
+
+  it("takes YAML, and an expiry with any offset, which is told in UTC (design, section 8)", async () => {
+    const inAnHour = Math.ceil(Date.now() / 1000) * 1000 + HOUR_MS
+    const local = `${new Date(inAnHour + 5.5 * HOUR_MS).toISOString().slice(0, 19)}+05:30`
+    const body = `name: My_Key-\nrole: viewer\nexpires_at: "${local}"\n`
+    const response = await call("/1/keys", { body, type: "application/yaml" })
+    expect(response.status).toBe(201)
+    const key = (await response.json()) as KeyCreated
+    expect(key).toMatchObject({ name: "My_Key-", expires_at: `${new Date(inAnHour).toISOString().slice(0, 19)}Z` })
+    expect((await listed("?name=My_Key-")).keys).toMatchObject([{ id: key.id, name: "My_Key-" }])
+  })
+
+  it("takes null for what is not given", async () => {
+    expect(await made({ name: "forever", role: "viewer", expires_at: null })).toMatchObject({ expires_at: null })
+  })
+
+  it("refuses names that are taken with 409, also those that differ only to Kubernetes (contract: names unique)", async () => {
+    await made({ name: "Taken_1", role: "viewer" })
+    const response = await call("/1/keys", { body: { name: "Taken_1", role: "viewer" } })
+    expect(response.status).toBe(409)
+    expect((await problemIn(response)).errors).toMatchObject([{ pointer: "/name" }])
+    await made({ name: "taken_1", role: "viewer" })
+    await made({ name: "taken-1", role: "viewer" })
+    expect((await listed()).keys.map(({ name }) => name)).toEqual(
+      expect.arrayContaining(["Taken_1", "taken_1", "taken-1"]),
+    )
+  })
+
+  const past = "2020-01-01T00:00:00Z"
+  it.each<[string, unknown, string[]]>([
+    ["nothing", {}, ["/name", "/role"]],
+    ["nulls", { name: null, role: null }, ["/name", "/role"]],
+    ["a name that is too short", { name: "ab", role: "viewer" }, ["/name"]],
+    ["a name that is too long", { name: "a".repeat(51), role: "viewer" }, ["/name"]],
+    ["a name that starts with a dash", { name: "-abc", role: "viewer" }, ["/name"]],
+    ["a name with a dot", { name: "my.key", role: "viewer" }, ["/name"]],
+    ["a name with a newline", { name: "abc\n", role: "viewer" }, ["/name"]],
+    ["a name like a UUID", { name: "01234567-89AB-cdef-0123-456789abcdef", role: "viewer" }, ["/name"]],
+    ["an unknown role", { name: "abc", role: "owner" }, ["/role"]],
+    ["an expiry in the past", { name: "abc", role: "viewer", expires_at: past }, ["/expires_at"]],
+    ["an expiry that is a date", { name: "abc", role: "viewer", expires_at: "2099-01-01" }, ["/expires_at"]],
+    [
+      "an expiry without an offset",
+      { name: "abc", role: "viewer", expires_at: "2099-01-01T00:00:00" },
+      ["/expires_at"],
+    ],
+    ["an expiry on no day", { name: "abc", role: "viewer", expires_at: "2099-02-30T00:00:00Z" }, ["/expires_at"]],
+    ["an expiry that is a number", { name: "abc", role: "viewer", expires_at: 4102444800 }, ["/expires_at"]],
+    [
+      "an expiry in the year 10000",
+      { name: "abc", role: "viewer", expires_at: "9999-12-31T23:59:59-01:00" },
+      ["/expires_at"],
+    ],
+    ["an unknown field", { name: "abc", role: "viewer", value: "mine" }, ["/value"]],
+    ["a list", [], [""]],
+  ])("refuses %s with 400 and makes nothing", async (_what, body, pointers) => {
+    const before = (await listed()).total
+    const response = await call("/1/keys", { body })
+    expect(response.status).toBe(400)
+    const { errors } = await problemIn(response)
+    expect([...new Set(errors.map(({ pointer }) => pointer))].toSorted()).toEqual(pointers)
+    expect((await listed()).total).toBe(before)
+  })
+
+  it("refuses a replay of an Idempotency-Key with 409, on every replica, and makes one key (design, section 8)", async () => {
+    const headers = { "Idempotency-Key": "once" }
+    await made({ name: "once-1", role: "viewer" }, headers)
+    for (const name of ["once-1", "once-2"]) {
+      const response = await callSecond("/1/keys", { body: { name, role: "viewer" }, headers })
+      expect(response.status).toBe(409)
+      expect((await problemIn(response)).type).toContain("idempotency-key-reused")
+    }
+    expect((await listed()).keys.filter(({ name }) => name.startsWith("once"))).toHaveLength(1)
+  })
+
+  it("makes one key of concurrent requests for one name", async () => {
+    const body = { name: "contested", role: "viewer" }
+    const answers = await Promise.all([0, 1, 2, 3].map((n) => (n % 2 ? call : callSecond)("/1/keys", { body })))
+    expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 409, 409, 409])
+  })
+})
+
+describe("POST /1/keys without an operator", () => {
+  const orphaned = testNamespace("facade-keys-orphaned")
+
+  it("is a 503, and leaves no key behind", async () => {
+    const store = new IndexedStore(CACHE_OPTIONS.apiKeys.indexes)
+    store.advance("1")
+    const { client } = world
+    const creationTimes = new CreationTimes(systemClock)
+    const options = { store, namespace: orphaned, reader: client, writer: client, creationTimes, turns: new Turns() }
+    const keys = new Keys({ ...options, clock: systemClock, patienceSeconds: 0.5 })
+    const wanted = { name: "abandoned", metadataName: "abandoned", role: "viewer", expiresAt: undefined } as const
+    await expect(keys.create(wanted)).rejects.toMatchObject({ status: 503 })
+    expect((await client.list(API_KEYS, { namespace: orphaned })).items).toEqual([])
+  })
+})
+
+describe("GET /1/keys", () => {
+  it("has exactly id, name and created_at of each, newest first, with total, offset and limit (contract, API keys)", async () => {
+    const names = ["bravo", "Alpha", "charlie"]
+    for (const name of names) await made({ name, role: "viewer" })
+    const list = await listed()
+    expect(list).toMatchObject({ total: 6, offset: 0, limit: 50 })
+    expect(list.keys.slice(0, 3).map(({ name }) => name)).toEqual(names.toReversed())
+    for (const key of list.keys) expect(Object.keys(key).toSorted()).toEqual(["created_at", "id", "name"])
+  })
+
+  it("sorts by name or created_at, both ways, and pages", async () => {
+    for (const name of ["bravo", "Alpha", "charlie"]) await made({ name, role: "viewer" })
+    const ours = ({ name }: KeyItem): boolean => ["bravo", "Alpha", "charlie"].includes(name)
+    const names = async (query: string): Promise<string[]> =>
+      (await listed(query)).keys.filter(ours).map(({ name }) => name)
+    expect(await names("?sort_by=name&sort_order=asc")).toEqual(["Alpha", "bravo", "charlie"])
+    expect(await names("?sort_by=name")).toEqual(["charlie", "bravo", "Alpha"])
+    expect(await names("?sort_by=created_at&sort_order=asc")).toEqual(["bravo", "Alpha", "charlie"])
+    expect(await names("?sort_order=desc")).toEqual(["charlie", "Alpha", "bravo"])
+    const page = await listed("?sort_by=name&sort_order=asc&limit=1&offset=1")
+    expect(page).toMatchObject({ keys: [{ name: "bravo" }], total: 6, offset: 1, limit: 1 })
+    expect((await listed("?offset=1000")).keys).toEqual([])
+  })
+
+  it("filters by the exact name", async () => {
+    await made({ name: "exactly", role: "viewer" })
+    expect(await listed("?name=exactly")).toMatchObject({ keys: [{ name: "exactly" }], total: 1 })
+    for (const other of ["exact", "Exactly", "exactly%20", ""]) {
+      expect(await listed(`?name=${other}`)).toMatchObject({ keys: [], total: 0 })
+    }
+  })
+
+  it.each(["limit=0", "limit=201", "limit=x", "offset=-1", "sort_by=role", "sort_order=up", "name=a&name=b", "foo=1"])(
+    "refuses ?%s with 400",
+    async (query) => {
+      const response = await call(`/1/keys?${query}`)
+      expect(response.status).toBe(400)
+      expect((await problemIn(response)).errors).toHaveLength(1)
+    },
+  )
+
+  it("shows keys that kubectl made, well formed", async () => {
+    await makeKey(world.client, world.namespace, "viewer", { name: "my.key", expiresAt: "2099-01-01T01:00:00+01:00" })
+    const key = (await listed("?name=my.key")).keys[0]
+    expect(await (await call(`/1/keys/${key?.id}`)).json()).toMatchObject({
+      name: "my.key",
+      role: "viewer",
+      expires_at: "2099-01-01T00:00:00Z",
+    })
+  })
+})
+
+describe("GET, PATCH and DELETE /1/keys/{id}", () => {
+  it("find a key by its id, in this project only", async () => {
+    const { id } = await made({ name: "findable", role: "viewer" })
+    expect((await call(`/1/keys/${id.toUpperCase()}`)).status).toBe(200)
+    const nobody = "01234567-89ab-cdef-0123-456789abcdef"
+    for (const method of ["GET", "PATCH", "DELETE"]) {
+      for (const unknown of [nobody, "nobody", "..%2F..", "%00"]) {
+        const response = await call(`/1/keys/${unknown}`, { method, ...(method === "PATCH" && { body: {} }) })
+        expect([method, unknown, response.status]).toEqual([method, unknown, 404])
+        await problemIn(response)
+      }
+    }
+  })
+
+  it("PATCH gives another role, with its rights, from the answer on", async () => {
+    const { id, value } = await made({ name: "climber", role: "viewer" })
+    expect(await statusOf(value, "POST", { image: "a" })).toBe(403)
+    const response = await call(`/1/keys/${id}`, { method: "PATCH", body: { role: "developer" } })
+    expect(response.status).toBe(200)
+    const record = (await response.json()) as KeyRecord
+    expect(record).toEqual(await (await call(`/1/keys/${id}`)).json())
+    expect(record).toMatchObject({ id, name: "climber", role: "developer" })
+    expect(await statusOf(value, "POST", { image: "a" })).toBe(201)
+    await call(`/1/keys/${id}`, { method: "PATCH", body: { role: "viewer" } })
+    expect(await statusOf(value, "POST", { image: "a" })).toBe(403)
+    const bindings = (await world.client.list(ROLE_BINDINGS, { namespace: world.namespace })).items
+    expect(bindings.filter(({ metadata }) => metadata.name.includes(id)).map(({ roleRef }) => roleRef.name)).toEqual([
+      "berth-viewer",
+    ])
+  })
+
+  it.each([{}, { role: null }])("PATCH with %j changes nothing", async (body) => {
+    const { id, value: _, ...record } = await made({ name: "steady", role: "developer" })
+    const before = await stored(id)
+    const response = await call(`/1/keys/${id}`, { method: "PATCH", body })
+    expect(response.status).toBe(200)
+    expect(await response.json()).toEqual({ id, ...record })
+    expect(await stored(id)).toEqual(before)
+  })
+
+  it.each([{ role: "owner" }, { role: 1 }, { name: "other" }, { expires_at: null }, [], "x"])(
+    "PATCH with %j is 400",
+    async (body) => {
+      const { id } = await made({ name: "fixed", role: "developer" })
+      const response = await call(`/1/keys/${id}`, { method: "PATCH", body: JSON.stringify(body) })
+      expect(response.status).toBe(400)
+      await problemIn(response)
+      expect((await stored(id))?.spec.role).toBe("developer")
+    },
+  )
+
+  it("PATCH of an expired key does not wait for rights that never come", async () => {
+    await makeKey(world.client, world.namespace, "viewer", { name: "expired", expiresAt: "2020-01-01T00:00:00Z" })
+    const id = (await listed("?name=expired")).keys[0]?.id
+    const response = await call(`/1/keys/${id}`, { method: "PATCH", body: { role: "admin" } })
+    expect(response.status).toBe(200)
+    expect(await response.json()).toMatchObject({ role: "admin", expires_at: "2020-01-01T00:00:00Z" })
+  })
+
+  it("DELETE is 204, revokes at once on every replica, and takes the machine user along (contract, Authentication 6)", async () => {
+    const { id, value } = await made({ name: "doomed", role: "admin" })
+    expect((await callSecond("/1/jobs", { key: value })).status).toBe(200)
+    const response = await call(`/1/keys/${id}`, { method: "DELETE" })
+    expect(response.status).toBe(204)
+    expect(await response.text()).toBe("")
+    expect(await statusOf(value)).toBe(401)
+    await eventually(async () => expect((await callSecond("/1/jobs", { key: value })).status).toBe(401), 1)
+    expect((await call(`/1/keys/${id}`)).status).toBe(404)
+    expect((await call(`/1/keys/${id}`, { method: "DELETE" })).status).toBe(404)
+    expect((await listed("?name=doomed")).total).toBe(0)
+    const user = { namespace: IDENTITIES_NAMESPACE, name: `apikey-${id}` }
+    await expect(world.client.get(SERVICE_ACCOUNTS, user)).rejects.toMatchObject({ code: 404 })
+    const bindings = (await world.client.list(ROLE_BINDINGS, { namespace: world.namespace })).items
+    expect(bindings.filter(({ metadata }) => metadata.name.includes(id))).toEqual([])
+    // The name is free again.
+    await made({ name: "doomed", role: "viewer" })
+  })
+
+  it("a key may delete itself", async () => {
+    const { id, value } = await made({ name: "hara-kiri", role: "admin" })
+    expect((await call(`/1/keys/${id}`, { key: value, method: "DELETE" })).status).toBe(204)
+    expect(await statusOf(value)).toBe(401)
+  })
+
+  it("say which version they are of, and change only the version that If-Match names", async () => {
+    const { id } = await made({ name: "versioned", role: "viewer" })
+    const etag = (await call(`/1/keys/${id}`)).headers.get("etag") ?? ""
+    const headers = { "If-Match": etag }
+    // fetch would add no-cache to a conditional request, for which express gives no 304.
+    const known = { "If-None-Match": etag, "Cache-Control": "max-age=0" }
+    expect((await call(`/1/keys/${id}`, { headers: known })).status).toBe(304)
+    expect((await call(`/1/keys/${id}`, { method: "PATCH", body: { role: "admin" }, headers })).status).toBe(200)
+    expect((await call(`/1/keys/${id}`, { method: "PATCH", body: { role: "viewer" }, headers })).status).toBe(412)
+    expect((await call(`/1/keys/${id}`, { method: "DELETE", headers })).status).toBe(412)
+    expect((await stored(id))?.spec.role).toBe("admin")
+  })
+})
+
+describe("a key that is being deleted", () => {
+  it("is refused and not shown any more, though something still holds its object", async () => {
+    const value = await makeKey(world.client, world.namespace, "admin", { name: "held" })
+    const ref = { namespace: world.namespace, name: "held" }
+    const { metadata } = await world.client.get(API_KEYS, ref)
+    const hold = { metadata: { finalizers: [...(metadata.finalizers ?? []), "example.com/hold"] } }
+    await world.client.patch(API_KEYS, ref, { merge: hold })
+    expect(await statusOf(value)).toBe(200)
+    expect((await call(`/1/keys/${metadata.uid}`, { method: "DELETE" })).status).toBe(204)
+    try {
+      expect(await statusOf(value)).toBe(401)
+      expect((await call(`/1/keys/${metadata.uid}`)).status).toBe(404)
+      expect((await listed("?name=held")).total).toBe(0)
+      expect((await call("/1/keys", { body: { name: "held", role: "viewer" } })).status).toBe(409)
+      const user = { namespace: IDENTITIES_NAMESPACE, name: `apikey-${metadata.uid}` }
+      await expect(world.client.get(SERVICE_ACCOUNTS, user)).rejects.toMatchObject({ code: 404 })
+    } finally {
+      await world.client.patch(API_KEYS, ref, { merge: { metadata: { finalizers: null } } })
+    }
+  })
+})
