@@ -1,0 +1,170 @@
+import { roundUsd } from "../apis/money.ts"
+import type { Fault } from "../apis/validate.ts"
+import { familyOf } from "../router/family.ts"
+import { emptyTable, type Machine, type OfferTable, type Place, type Region } from "../router/table.ts"
+import type { Discount, Exclusion, Numbered, Overlay, OwnOffer } from "./overlay.ts"
+
+/** A table with an overlay in it, and what of the overlay has no effect or could not be used. */
+export interface Applied {
+  table: OfferTable
+  faults: Fault[]
+}
+
+/** Rows that are seen to between two steps. */
+const STEP = 2 ** 14
+
+/**
+ * Puts an overlay over a price list, in steps as buildInSteps: exclusions take offers out, discounts multiply each
+ * other, own offers come in at the price that they have and stand instead of the list's for the same machine.
+ */
+export function* applyInSteps(list: OfferTable, overlay: Overlay): Generator<undefined, Applied> {
+  const faults: Fault[] = []
+  const { table: grown, added } = withOwn(list, overlay.offers, faults)
+  const exclusions = overlay.exclusions.map((numbered) => new Matcher(numbered, grown))
+  const discounts = overlay.discounts.map((numbered) => new Matcher(numbered, grown))
+  const replaced = new Set(added.map((row) => keyAt(grown, row)))
+  yield
+  const kept = new Uint32Array(grown.machine.length)
+  const prices = grown.hourlyPriceUsd.slice()
+  const firstOwn = list.machine.length
+  let count = 0
+  for (let row = 0; row < grown.machine.length; row++) {
+    if (row % STEP === STEP - 1) yield
+    if (row < firstOwn && replaced.size > 0 && replaced.has(keyAt(grown, row))) continue
+    // Every rule is asked, so that none seems to be without effect.
+    const isExcluded = exclusions.filter((rule) => rule.matches(row)).length > 0
+    for (const [index, rule] of discounts.entries()) {
+      if (rule.matches(row) && row < firstOwn)
+        prices[row] = discounted(prices[row] as number, overlay.discounts[index]?.rule)
+    }
+    if (!isExcluded) kept[count++] = row
+  }
+  faults.push(...idle("exclusions", exclusions), ...idle("discounts", discounts))
+  return { table: picked({ ...grown, hourlyPriceUsd: prices }, kept.subarray(0, count)), faults }
+}
+
+function discounted(usd: number, discount: Discount | undefined): number {
+  return roundUsd(usd * (discount?.factor ?? 1))
+}
+
+function keyAt({ machines, machine, place, spot }: OfferTable, row: number): string {
+  const { cloud, instanceType } = machines[machine[row] as number] as Machine
+  return `${cloud}/${instanceType}/${place[row]}/${spot[row]}`
+}
+
+/** The rows in `kept` only. */
+function picked(table: OfferTable, kept: Uint32Array): OfferTable {
+  const result = emptyTable(kept.length, table)
+  for (let at = 0; at < kept.length; at++) {
+    const row = kept[at] as number
+    result.machine[at] = table.machine[row] as number
+    result.place[at] = table.place[row] as number
+    result.spot[at] = table.spot[row] as number
+    result.hourlyPriceUsd[at] = table.hourlyPriceUsd[row] as number
+    result.minimumBilledSeconds[at] = table.minimumBilledSeconds[row] as number
+  }
+  return result
+}
+
+function idle(key: string, rules: readonly Matcher[]): Fault[] {
+  return rules.flatMap(({ isUsed, index }) =>
+    isUsed ? [] : [{ pointer: `/${key}/${index}`, detail: `${key}[${index}] matches no offer: check its names` }],
+  )
+}
+
+/** Tells the rows that a rule is about, by machine and region, which are few. */
+class Matcher {
+  isUsed = false
+  readonly index: number
+  readonly #table: OfferTable
+  readonly #machines: readonly boolean[]
+  readonly #places: readonly boolean[]
+  readonly #spot: number | undefined
+
+  constructor({ index, rule }: Numbered<Exclusion>, table: OfferTable) {
+    const { cloud, region, family, instanceType, provisioning } = rule
+    this.index = index
+    const [isCloud, isRegion, isFamily, isType] = [cloud, region, family, instanceType].map(globOf) as [
+      Glob,
+      Glob,
+      Glob,
+      Glob,
+    ]
+    this.#table = table
+    this.#machines = table.machines.map(
+      (machine) =>
+        isCloud(machine.cloud) &&
+        isType(machine.instanceType) &&
+        isFamily(familyOf(machine.cloud, machine.instanceType)),
+    )
+    this.#places = table.places.map((place) => {
+      const { name, groups } = table.regions[place.region] as Region
+      return isRegion(name) || groups.some(isRegion)
+    })
+    this.#spot = provisioning === undefined ? undefined : Number(provisioning === "spot")
+  }
+
+  matches(row: number): boolean {
+    const { machine, place, spot } = this.#table
+    if (!this.#machines[machine[row] as number] || !this.#places[place[row] as number]) return false
+    if (this.#spot !== undefined && this.#spot !== spot[row]) return false
+    this.isUsed = true
+    return true
+  }
+}
+
+type Glob = (name: string) => boolean
+
+function globOf(pattern: string | undefined): Glob {
+  if (pattern === undefined) return () => true
+  const parts = pattern.split("*").map((part) => part.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&"))
+  const expression = new RegExp(`^${parts.join(".*")}$`)
+  return (name) => expression.test(name)
+}
+
+/** The list with own offers behind it, and their rows. */
+function withOwn(list: OfferTable, offers: readonly Numbered<OwnOffer>[], faults: Fault[]) {
+  const machines = [...list.machines]
+  const regions = [...list.regions]
+  const places = [...list.places]
+  const usable = offers.flatMap(({ rule: offer, index }) => {
+    const machine = machineFor(offer, machines)
+    if (typeof machine !== "string") return [{ offer, machine }]
+    faults.push({ pointer: `/offers/${index}`, detail: `offers[${index}]: ${machine}` })
+    return []
+  })
+  const size = list.machine.length
+  const table = emptyTable(size + usable.length, { machines, regions, places })
+  for (const column of ["machine", "place", "spot", "hourlyPriceUsd", "minimumBilledSeconds"] as const) {
+    table[column].set(list[column])
+  }
+  for (const [index, { offer, machine }] of usable.entries()) {
+    const row = size + index
+    table.machine[row] = machine
+    table.place[row] = placeFor(offer, regions, places)
+    table.spot[row] = Number(offer.provisioning === "spot")
+    table.hourlyPriceUsd[row] = roundUsd(offer.hourlyPriceUsd)
+    table.minimumBilledSeconds[row] = offer.minimumBilledSeconds ?? DEFAULT_MINIMUM_SECONDS
+  }
+  return { table, added: usable.map((_, index) => size + index) }
+}
+
+const DEFAULT_MINIMUM_SECONDS = 60
+
+/** The number of an own offer's machine; what is missing to know it. */
+function machineFor(offer: OwnOffer, machines: Machine[]): number | string {
+  const { cloud, instanceType, architecture, cpu, memoryGib, gpu } = offer
+  const known = machines.findIndex((machine) => machine.cloud === cloud && machine.instanceType === instanceType)
+  if (known >= 0 && architecture === undefined && cpu === undefined && memoryGib === undefined) return known
+  if (architecture === undefined || cpu === undefined || memoryGib === undefined) {
+    return `${cloud} ${instanceType} is not in the price list: architecture, cpu and memoryGib are needed`
+  }
+  return machines.push({ cloud, instanceType, architecture, cpu, memoryGib, ...(gpu !== undefined && { gpu }) }) - 1
+}
+
+function placeFor({ cloud, region, zone }: OwnOffer, regions: Region[], places: Place[]): number {
+  let number = regions.findIndex((known) => known.cloud === cloud && known.name === region)
+  if (number < 0) number = regions.push({ cloud, name: region, groups: [] }) - 1
+  const known = places.findIndex((place) => place.region === number && place.zone === zone)
+  return known >= 0 ? known : places.push({ region: number, ...(zone !== undefined && { zone }) }) - 1
+}

@@ -1,0 +1,229 @@
+import { describe, expect, test } from "vitest"
+import type { Offer } from "../apis/offer.ts"
+import { buildCatalogue } from "../router/catalogue.ts"
+import { requirementsOf } from "../router/requirements.ts"
+import { route } from "../router/route.ts"
+import { tableOf } from "../router/table.ts"
+import { decode, encode, offersOf, type PriceList } from "./file.ts"
+import { LiveCatalogue } from "./live.ts"
+import { readPriceList } from "./shipped.ts"
+import { suspectsOf } from "./suspects.ts"
+import { whyUnlaunchable } from "./unlaunchable.ts"
+
+const REGIONS = [
+  { cloud: "aws", name: "eu-west-1", groups: ["eu", "eea"] },
+  { cloud: "aws", name: "us-east-1", groups: ["us"] },
+  { cloud: "aws", name: "us-west-2", groups: ["us"] },
+]
+const MACHINES = [
+  { cloud: "aws", instanceType: "m7i.large", architecture: "amd64" as const, cpu: 2, memoryGib: 8 },
+  { cloud: "aws", instanceType: "c7g.xlarge", architecture: "arm64" as const, cpu: 4, memoryGib: 8 },
+]
+
+function priceList(onDemand: number[], spot: number[]): Omit<PriceList, "suspects"> {
+  return {
+    asOf: "2026-01-01",
+    sources: [],
+    minimumBilledSeconds: { aws: 60 },
+    machines: MACHINES,
+    regions: REGIONS,
+    machine: Uint32Array.from(onDemand, (_, row) => Math.floor(row / REGIONS.length)),
+    region: Uint32Array.from(onDemand, (_, row) => row % REGIONS.length),
+    onDemand: Uint32Array.from(onDemand),
+    spot: Uint32Array.from(spot),
+  }
+}
+
+const LIST = priceList(
+  [110_000, 100_000, 100_000, 150_000, 140_000, 0],
+  [50_000, 40_000, 4_294_967_295, 0, 70_000, 60_000],
+)
+
+function offer(changes: Partial<Offer> = {}): Offer {
+  return {
+    cloud: "aws",
+    region: "eu-west-1",
+    instanceType: "m7i.large",
+    architecture: "amd64",
+    provisioning: "onDemand",
+    cpu: 2,
+    memoryGib: 8,
+    hourlyPriceUsd: 0.1,
+    minimumBilledSeconds: 60,
+    ...changes,
+  }
+}
+
+describe("the file of a price list", () => {
+  test("holds what was written, to the byte", () => {
+    const list = { ...LIST, suspects: [] }
+    expect(decode(encode(list))).toEqual(list)
+    expect(encode(decode(encode(list)))).toEqual(encode(list))
+  })
+
+  test("that is cut off, or of another format, is refused", () => {
+    const bytes = encode({ ...LIST, suspects: [] })
+    expect(() => decode(bytes.subarray(0, bytes.length - 1))).toThrow("cut off")
+    expect(() => decode(new Uint8Array())).toThrow("empty")
+    const other = Buffer.from(bytes)
+    other.write('"format":2', other.indexOf('"format":1'))
+    expect(() => decode(other)).toThrow("format 2")
+  })
+
+  test("sells each machine on demand and as spot, each for itself, where it has a price", () => {
+    const offers = [...buildCatalogue(offersOf({ ...LIST, suspects: [] })).offers()]
+    expect(offers).toHaveLength(10)
+    expect(offers[0]).toEqual(offer({ region: "us-east-1", provisioning: "spot", hourlyPriceUsd: 0.04 }))
+    expect(offers.filter((o) => o.region === "us-west-2" && o.instanceType === "c7g.xlarge")).toHaveLength(1)
+  })
+})
+
+describe("prices that can't be true", () => {
+  test("are told and not sold", () => {
+    const list = priceList(
+      [110_000, 9_000, 100_000, 150_000, 140_000, 160_000],
+      [50_000, 8_000, 100_001, 0, 6_999, 71_000],
+    )
+    const suspects = suspectsOf({ ...list, spot: list.spot.with(3, 70_000) })
+    expect(
+      suspects.map(({ instanceType, region, provisioning }) => `${instanceType} ${region} ${provisioning}`),
+    ).toEqual(["m7i.large us-east-1 onDemand", "m7i.large us-west-2 spot", "c7g.xlarge us-east-1 spot"])
+    const sold = [...buildCatalogue(offersOf({ ...list, suspects: suspectsOf(list) })).offers()]
+    expect(sold.some((o) => o.hourlyPriceUsd === 0.009 || o.hourlyPriceUsd === 0.100001)).toBe(false)
+  })
+
+  test("spot as dear as on demand may be true", () => {
+    expect(suspectsOf(priceList([100_000], [100_000]))).toEqual([])
+  })
+})
+
+describe("machines that can't be had", () => {
+  test.each([
+    ["aws", "p3.2xlarge", "us-east-1", "onDemand", /withdrawn/],
+    ["aws", "p3dn.24xlarge", "us-east-1", "onDemand", undefined],
+    ["aws", "i3.metal", "us-east-1", "spot", /withdrawn/],
+    ["aws", "i3.large", "us-east-1", "spot", undefined],
+    ["aws", "c8i.metal-48xl", "us-east-1", "onDemand", /Dedicated/],
+    ["aws", "c7i.metal-48xl", "us-east-1", "onDemand", undefined],
+    ["aws", "c7i.metal-48xl", "us-gov-west-1", "onDemand", /Dedicated/],
+    ["gcp", "a3-highgpu-1g", "us-central1", "onDemand", /Spot/],
+    ["gcp", "a3-highgpu-1g", "us-central1", "spot", undefined],
+    ["gcp", "a3-highgpu-8g", "us-central1", "onDemand", undefined],
+    ["azure", "Standard_NC6s_v3", "eastus", "spot", /retired/],
+    ["azure", "Standard_NC24rs_v3", "eastus", "onDemand", /retired/],
+    ["azure", "Standard_NV16as_v4", "eastus", "onDemand", /retired/],
+    ["azure", "Standard_NV18ads_A10_v5", "eastus", "onDemand", undefined],
+  ] as const)("%s %s in %s, %s", (cloud, instanceType, region, provisioning, reason) => {
+    const why = whyUnlaunchable({ cloud, instanceType }, region, provisioning)
+    if (reason === undefined) expect(why).toBeUndefined()
+    else expect(why).toMatch(reason)
+  })
+
+  test("are not in the shipped list", () => {
+    const { machines, machine, region, regions, onDemand, spot } = readPriceList()
+    const sold = [onDemand, spot].flatMap((prices, way) =>
+      Array.from(prices.keys()).filter((row) => {
+        const place = regions[region[row] ?? -1]?.name ?? ""
+        const type = machines[machine[row] ?? -1]
+        return prices[row] !== 0 && type && whyUnlaunchable(type, place, way === 1 ? "spot" : "onDemand") !== undefined
+      }),
+    )
+    expect(sold).toEqual([])
+    expect(machine.length).toBeGreaterThan(80_000)
+  })
+})
+
+const job = requirementsOf({ image: "busybox" })
+const CONTEXT = { payers: [{ cloud: "aws" }], resting: [], room: {}, expectedSeconds: 3600, now: new Date(0) }
+
+describe("what whoever runs Berth changes", () => {
+  const table = offersOf({ ...LIST, suspects: [] })
+  async function changed(data: Record<string, string>) {
+    const live = new LiveCatalogue(table)
+    const faults = await live.change(data)
+    return { live, faults: faults.map(({ pointer, detail }) => `${pointer}: ${detail}`) }
+  }
+  const best = (live: LiveCatalogue, changes = {}) => {
+    const [placement] = route({ ...job, ...changes }, live.current(), CONTEXT).placements
+    return placement && [placement.offer.instanceType, placement.offer.region, placement.offer.hourlyPriceUsd]
+  }
+
+  test("nothing: the list as it is", async () => {
+    const { live, faults } = await changed({})
+    expect(faults).toEqual([])
+    expect(best(live)).toEqual(["m7i.large", "us-east-1", 0.1])
+  })
+
+  test("discounts multiply, by group of regions, family, provisioning", async () => {
+    const discounts = "- {region: eu, factor: 0.8}\n- {family: c7*, factor: 0.5}\n- {provisioning: spot, factor: 2}\n"
+    const { live, faults } = await changed({ discounts })
+    expect(faults).toEqual([])
+    expect(best(live)).toEqual(["c7g.xlarge", "eu-west-1", 0.06])
+    expect(best(live, { regions: ["us"] })).toEqual(["c7g.xlarge", "us-east-1", 0.07])
+    expect(best(live, { provisioning: "spot", regions: ["us-east-1"] })).toEqual(["c7g.xlarge", "us-east-1", 0.07])
+  })
+
+  test("exclusions take out", async () => {
+    const { live, faults } = await changed({
+      exclusions: "- {region: us-*}\n- {instanceType: c7g.xlarge, cloud: aws}\n",
+    })
+    expect(faults).toEqual([])
+    expect(best(live)).toEqual(["m7i.large", "eu-west-1", 0.11])
+    expect(best(live, { regions: ["us"] })).toBeUndefined()
+  })
+
+  test("own offers: a reserved machine at its price, which no discount changes, and a type of one's own", async () => {
+    const offers = [
+      "- {cloud: aws, region: us-west-2, instanceType: m7i.large, hourlyPriceUsd: 0.02}",
+      "- {cloud: aws, region: attic, zone: attic-1, instanceType: old.box, architecture: amd64, cpu: 96, memoryGib: 512, hourlyPriceUsd: 0}",
+    ].join("\n")
+    const { live, faults } = await changed({ offers, discounts: "- {factor: 0.5}" })
+    expect(faults).toEqual([])
+    expect(best(live, { cpu: 2, regions: ["us-west-2"] })).toEqual(["m7i.large", "us-west-2", 0.02])
+    expect(best(live, { cpu: 96 })).toEqual(["old.box", "attic", 0])
+    const there = [...live.current().offers()].filter((o) => o.region === "us-west-2" && o.provisioning === "onDemand")
+    expect(there.map(({ hourlyPriceUsd }) => hourlyPriceUsd)).toEqual([0.02])
+  })
+
+  test("faults are told, and what has none holds", async () => {
+    const { live, faults } = await changed({
+      exclusions: "- {region: us-east-1}\n- {}\n- {colour: red}\n- {family: m9}\n",
+      discounts: "factor: 2",
+      offers: "- {cloud: aws, region: eu-west-1, instanceType: mine, hourlyPriceUsd: 0.01}\n- {cloud: aws",
+      prices: "",
+    })
+    expect(faults).toEqual([
+      "/prices: prices is no known key: known are offers, discounts, exclusions",
+      expect.stringMatching(/^\/offers: offers is no YAML \(line \d+, column \d+\): /),
+      '/discounts: discounts must be a list in YAML: begin each item with "- "',
+      "/exclusions/1: exclusions[1]: the value must not be empty",
+      expect.stringContaining("/exclusions/2/colour: exclusions[2]: colour is no known field"),
+      "/exclusions/3: exclusions[3] matches no offer: check its names",
+    ])
+    expect(best(live)).toEqual(["m7i.large", "us-west-2", 0.1])
+    const unknown = await changed({
+      offers: "- {cloud: aws, region: eu-west-1, instanceType: mine, hourlyPriceUsd: 0.01}",
+    })
+    expect(unknown.faults).toEqual([
+      "/offers/0: offers[0]: aws mine is not in the price list: architecture, cpu and memoryGib are needed",
+    ])
+  })
+
+  test("the last change counts, and its end restores the list", async () => {
+    const live = new LiveCatalogue(table)
+    const first = live.change({ exclusions: "- {cloud: aws}" })
+    const last = live.change({ exclusions: "- {region: us-east-1}" })
+    expect(best(live)).toEqual(["m7i.large", "us-east-1", 0.1])
+    await Promise.all([first, last])
+    expect(best(live)).toEqual(["m7i.large", "us-west-2", 0.1])
+    await live.change(undefined)
+    expect(best(live)).toEqual(["m7i.large", "us-east-1", 0.1])
+  })
+
+  test("offers given one by one are sorted as those of a list", () => {
+    const offers = [...buildCatalogue(table).offers()]
+    const shuffled = [...offers].sort((a, b) => (a.instanceType + a.region > b.instanceType + b.region ? -1 : 1))
+    const groupsOf = (_: string, region: string) => REGIONS.find(({ name }) => name === region)?.groups ?? []
+    expect([...buildCatalogue(tableOf(shuffled, groupsOf)).offers()]).toEqual(offers)
+  })
+})
