@@ -65,6 +65,8 @@ export interface ReplicaOptions {
   settings?: Partial<FacadeSettings>
   /** What it reaches the API server by; default: directly, with the rights that manifests/base gives it. */
   kubeConfig?: KubeConfig
+  /** Where it looks for the sealing keys; default: where they are. */
+  sealingNamespace?: string
 }
 
 export async function startReplica(options: ReplicaOptions = {}): Promise<Replica> {
@@ -93,7 +95,9 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     client,
     caches: { jobs, cronJobs, connections, apiKeys, projects },
     logStore,
-    sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, SYSTEM_NAMESPACE))),
+    sealer: new Sealer(
+      new KeyringEncryption(() => readSealingKeys(client, options.sealingNamespace ?? SYSTEM_NAMESPACE)),
+    ),
     gateway,
     health: new Health(),
     metrics: createMetrics("facade"),
