@@ -116,12 +116,6 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   const logStreams = new LogStreams({ logStore, store: caches.jobs.store, clock, shutdown })
   jobRoutes(router, { admission, jobsOf, submitterOf, places })
   logRoutes(router, { admission, jobsOf, logStreams })
-  const keysOf = (principal: Principal): Keys => {
-    const { namespace } = principal.project
-    const writer = callerClient(principal)
-    return new Keys({ store: caches.apiKeys.store, namespace, reader: client, writer, creationTimes, turns, clock })
-  }
-  keyRoutes(router, { admission, keysOf, clock })
   const collectionOf = (principal: Principal) => ({
     namespace: principal.project.namespace,
     reader: client,
@@ -142,6 +136,9 @@ function projectRouter(dependencies: FacadeDependencies): Router {
     const collection = new Collection({ ...collectionOf(principal), ...kind })
     return new Connections({ collection, sealer: dependencies.sealer, project: principal.project, creationTimes })
   }
+  const keysOf = (principal: Principal): Keys =>
+    new Keys({ ...collectionOf(principal), store: caches.apiKeys.store, creationTimes, clock })
+  keyRoutes(router, { admission, keysOf, clock })
   cronJobRoutes(router, { admission, cronJobsOf, creationTimes, places })
   connectionRoutes(router, { admission, connectionsOf })
   openApiRoute(router)

@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { KubeConfig } from "@kubernetes/client-node"
-import { Router } from "express"
+import { type Express, Router } from "express"
 import { Agent, fetch, type RequestInit, type Response } from "undici"
 import { afterAll, beforeAll, expect } from "vitest"
 import type { ApiKey, Role, StoredApiKey } from "../../src/apis/apikey.ts"
@@ -51,6 +51,7 @@ const loopback = new Agent({
 
 /** One façade replica that listens, with everything real behind it. */
 export interface Replica {
+  app: Express
   port: number
   logStore: FileLogStore
   jobs: Reflector<StoredJob>
@@ -119,7 +120,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     await rm(folder, { recursive: true, force: true })
   }
   const { port } = server.address() as AddressInfo
-  return { port, logStore, jobs, apiKeys, logged: () => lines.join(""), shutdown, close }
+  return { app, port, logStore, jobs, apiKeys, logged: () => lines.join(""), shutdown, close }
 }
 
 /** A project with a namespace of its own and a key of each role. */

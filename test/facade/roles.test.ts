@@ -1,0 +1,188 @@
+import { randomBytes } from "node:crypto"
+import type { Express } from "express"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { ROLES, type Role } from "../../src/apis/apikey.ts"
+import { JOBS } from "../../src/facade/caches.ts"
+import { API_KEYS } from "../../src/identity/authenticate.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { testNamespace } from "../control-plane.ts"
+import { caller, deleteKey, makeKey, makeProject, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
+
+const world = testWorld("facade-roles")
+const elsewhere = testNamespace("facade-roles-else")
+const otherProject = `p-${randomBytes(4).toString("hex")}`
+let replica: Replica
+const call = caller(() => replica, world)
+/** Keys that are good for nothing here. */
+const bad = { none: "", malformed: "hunter2", expired: "", revoked: "", otherProjects: "" }
+
+beforeAll(async () => {
+  replica = await startReplica()
+  const { client, namespace } = world
+  await makeProject(client, otherProject, elsewhere)
+  bad.otherProjects = await makeKey(client, elsewhere, "admin")
+  bad.expired = await makeKey(client, namespace, "admin", { expiresAt: "2020-01-01T00:00:00Z" })
+  bad.revoked = await makeKey(client, namespace, "admin", { name: "revoked" })
+  await deleteKey(client, { namespace, name: "revoked" })
+})
+afterAll(async () => {
+  await world.client.delete(PROJECTS, { name: otherProject })
+  await replica.close()
+})
+
+const unique = (): string => `x${randomBytes(6).toString("hex")}`
+
+async function madeBy(path: string, body: object): Promise<{ id: string; name: string }> {
+  const response = await call(path, { body })
+  if (response.status !== 201) throw new Error(`${path}: ${response.status} ${await response.text()}`)
+  const { id, job_id, name } = (await response.json()) as { id?: string; job_id?: string; name: string }
+  return { id: id ?? job_id ?? "", name }
+}
+
+const job = () => madeBy("/1/jobs", { image: "a" })
+const key = () => madeBy("/1/keys", { name: unique(), role: "viewer" })
+const cronjobBody = () => ({ name: unique(), cron_spec: "0 3 * * *", job_definition: { image: "a" } })
+const cronjob = () => madeBy("/1/cronjobs", cronjobBody())
+const connectionBody = () => ({ name: unique(), type: "aws", access_key_id: "AKIA0", secret_access_key: "s" })
+const connection = () => madeBy("/1/connections", connectionBody())
+
+/** One endpoint: what viewers, developers and admins get, and a request that nothing else is wrong with. */
+interface Row {
+  statuses: readonly [viewer: number, developer: number, admin: number]
+  request: () => Promise<{ path: string; body?: object }> | { path: string; body?: object }
+}
+
+/** The contract's roles, endpoint by endpoint (contract, "Endpoints"; "who may list keys": design, section 8). */
+const TABLE: Readonly<Record<string, Row>> = {
+  "POST /jobs": { statuses: [403, 201, 201], request: () => ({ path: "/jobs", body: { image: "a" } }) },
+  "GET /jobs": { statuses: [200, 200, 200], request: () => ({ path: "/jobs" }) },
+  "GET /jobs/:job": { statuses: [200, 200, 200], request: async () => ({ path: `/jobs/${(await job()).id}` }) },
+  "GET /jobs/:job/logs": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/jobs/${(await job()).id}/logs` }),
+  },
+  "POST /jobs/:job/cancel": {
+    statuses: [403, 200, 200],
+    request: async () => ({ path: `/jobs/${(await job()).name}/cancel` }),
+  },
+  "POST /cronjobs": { statuses: [403, 201, 201], request: () => ({ path: "/cronjobs", body: cronjobBody() }) },
+  "GET /cronjobs": { statuses: [200, 200, 200], request: () => ({ path: "/cronjobs" }) },
+  "GET /cronjobs/:cronjob": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/cronjobs/${(await cronjob()).name}` }),
+  },
+  "PATCH /cronjobs/:cronjob": {
+    statuses: [403, 200, 200],
+    request: async () => ({ path: `/cronjobs/${(await cronjob()).name}`, body: { is_active: false } }),
+  },
+  "DELETE /cronjobs/:cronjob": {
+    statuses: [403, 204, 204],
+    request: async () => ({ path: `/cronjobs/${(await cronjob()).id}` }),
+  },
+  "POST /keys": {
+    statuses: [403, 403, 201],
+    request: () => ({ path: "/keys", body: { name: unique(), role: "viewer" } }),
+  },
+  "GET /keys": { statuses: [200, 200, 200], request: () => ({ path: "/keys" }) },
+  "GET /keys/:key": { statuses: [200, 200, 200], request: async () => ({ path: `/keys/${(await key()).id}` }) },
+  "PATCH /keys/:key": {
+    statuses: [403, 403, 200],
+    request: async () => ({ path: `/keys/${(await key()).id}`, body: { role: "developer" } }),
+  },
+  "DELETE /keys/:key": { statuses: [403, 403, 204], request: async () => ({ path: `/keys/${(await key()).id}` }) },
+  "POST /connections": {
+    statuses: [403, 403, 201],
+    request: () => ({ path: "/connections", body: connectionBody() }),
+  },
+  "GET /connections": { statuses: [200, 200, 200], request: () => ({ path: "/connections" }) },
+  "GET /connections/:connection": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/connections/${(await connection()).name}` }),
+  },
+  "PATCH /connections/:connection": {
+    statuses: [403, 403, 200],
+    request: async () => ({ path: `/connections/${(await connection()).name}`, body: { secret_access_key: "t" } }),
+  },
+  "DELETE /connections/:connection": {
+    statuses: [403, 403, 204],
+    request: async () => ({ path: `/connections/${(await connection()).name}` }),
+  },
+}
+
+/** What anybody may see. */
+const PUBLIC = ["GET /openapi.json"]
+
+interface Layer {
+  route?: { path: string; methods: Record<string, boolean> }
+  handle: { stack?: Layer[] }
+}
+
+/** Every method and path under /1 that the application has, from its routers themselves. */
+function endpointsOf(app: Express): string[] {
+  const { stack } = app.router as unknown as { stack: Layer[] }
+  const isProjects = ({ handle }: Layer): boolean => handle.stack?.some(({ route }) => route?.path === "/jobs") ?? false
+  const projects = stack.find(isProjects)
+  return (projects?.handle.stack ?? []).flatMap(({ route }) =>
+    Object.keys(route?.methods ?? {})
+      .filter((method) => !["_all", "options"].includes(method))
+      .map((method) => `${method.toUpperCase()} ${route?.path}`),
+  )
+}
+
+it("has a row for every endpoint, and every endpoint is in the OpenAPI document", async () => {
+  const endpoints = endpointsOf(replica.app)
+  expect(endpoints.toSorted()).toEqual([...Object.keys(TABLE), ...PUBLIC].toSorted())
+  const { paths } = (await (await call("/1/openapi.json")).json()) as { paths: Record<string, object> }
+  const documented = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path.replaceAll(/\{(\w+)\}/g, ":$1")}`),
+  )
+  expect(documented.filter((endpoint) => !PUBLIC.includes(endpoint)).toSorted()).toEqual(Object.keys(TABLE).toSorted())
+})
+
+describe.each(Object.entries(TABLE))("%s", (endpoint, { statuses, request }) => {
+  const [method = ""] = endpoint.split(" ")
+  const send = async (by: string) => {
+    const { path, body } = await request()
+    return call(`/1${path}`, { method, key: by, ...(body && { body }) })
+  }
+
+  it.each(Object.keys(bad) as (keyof typeof bad)[])("is 401 with a key that is: %s", async (kind) => {
+    const response = await send(bad[kind])
+    expect(response.status).toBe(401)
+    expect(response.headers.get("www-authenticate")).toContain("X-Service-Api-Key")
+    await problemIn(response)
+  })
+
+  it.each(ROLES.map((role, i): [Role, number] => [role, statuses[i] ?? 0]))("for a %s is %i", async (role, status) => {
+    const response = await send(world.keys[role])
+    expect(response.status).toBe(status)
+    if (status === 403) expect((await problemIn(response)).detail).toMatch(/^This needs the role \w+ or higher/)
+  })
+})
+
+it("a key of another project tells nothing of whether this one exists", async () => {
+  const said = async (host: string) => {
+    const { instance: _, ...problem } = await problemIn(await call("/1/jobs", { key: bad.otherProjects, host }))
+    return problem
+  }
+  const here = await said(`${world.project}.berth.test`)
+  expect(here.status).toBe(401)
+  expect(await said("nowhere.berth.test")).toEqual(here)
+})
+
+it("who is refused has changed nothing", async () => {
+  const { client, namespace } = world
+  const state = async () => [
+    (await client.list(JOBS, { namespace })).items.length,
+    (await client.list(API_KEYS, { namespace })).items.length,
+  ]
+  const { id } = await key()
+  const before = await state()
+  for (const by of [...Object.values(bad), world.keys.viewer, world.keys.developer]) {
+    await call("/1/keys", { key: by, body: { name: unique(), role: "admin" } })
+    await call(`/1/keys/${id}`, { key: by, method: "DELETE" })
+    await call(`/1/keys/${id}`, { key: by, method: "PATCH", body: { role: "admin" } })
+  }
+  expect(await state()).toEqual(before)
+  expect(await (await call(`/1/keys/${id}`)).json()).toMatchObject({ role: "viewer" })
+})
