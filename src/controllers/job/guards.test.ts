@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../test/controllers/builders.ts"
+import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/controllers/builders.ts"
 import type { LaunchStatus, StoredLaunch } from "../../apis/launch.ts"
 import { offerKey } from "../../apis/offer.ts"
 import { catalogueOf } from "../../router/catalogue.ts"
@@ -44,10 +44,26 @@ describe("resting offers", () => {
 
   test.each([
     ["Capacity", { cloud: "sim", offer }],
-    ["Quota", { cloud: "sim", offer, connection: "main" }],
+    [
+      "Quota",
+      { cloud: "sim", region: "here", family: "small", provisioning: "onDemand", minCpu: 2, connection: "main" },
+    ],
     ["Credentials", { cloud: "sim", connection: "main" }],
   ] as const)("%s rests %o", (kind, expected) => {
     expect(rest([refused(0, kind)], 1)).toEqual([{ ...expected, until: at(300) }])
+  })
+
+  test("quota rests from the smallest size on that was refused, until a VM of that size registers; by account if known", () => {
+    const launch = (cpu: number, status: LaunchStatus) =>
+      launchOf(jobOf(), 1, { spec: { connection: "main", account: "42", offer: offerOf({ cpu }) }, status })
+    const refusal = (seconds: number) => ({ class: "Quota" as const, message: "no", time: time(seconds) })
+    const small = launch(4, { phase: "refused", refusal: refusal(0) })
+    const large = launch(8, { phase: "refused", refusal: refusal(10) })
+    const scope = { cloud: "sim", region: "here", family: "small", provisioning: "onDemand", account: "42" }
+    expect(rest([large, small], 20)).toEqual([{ ...scope, minCpu: 4, until: at(10 + 600) }])
+    const registered = (cpu: number) => launch(cpu, vmStatus({ agent: agentOf({ registrationTime: time(30) }) }))
+    expect(rest([large, small, registered(2)], 40)).toHaveLength(1)
+    expect(rest([large, small, registered(4)], 40)).toEqual([])
   })
 
   test("boot failures and preemptions rest; a VM that a cancelled job ended early does not", () => {
