@@ -45,4 +45,60 @@ describe("an accepted key (design, section 8: confirmed by a live read at most a
     expect(await authenticator.authenticate(first, project)).toBeUndefined()
     expect(await authenticator.authenticate(second, project)).toBeDefined()
   })
+
+  it("is refused, and has its new role, from the moment on that the cache knows, whatever an earlier read said", async () => {
+    const store = new IndexedStore(API_KEY_INDEXES)
+    const clock = { ...systemClock, monotonic: () => 0 }
+    const authenticator = new ApiKeyAuthenticator({ client: world.client, store, clock })
+    const project = { id: world.project, organizationId: world.organization, namespace: world.namespace }
+    const ref = { namespace: world.namespace, name: "known" }
+    const value = await makeKey(world.client, world.namespace, "admin", { name: "known" })
+    store.put(await world.client.get(API_KEYS, ref))
+    expect(await authenticator.authenticate(value, project)).toMatchObject({ role: "admin", isBound: true })
+    store.put(await world.client.patch(API_KEYS, ref, { merge: { spec: { role: "viewer" } } }))
+    expect(await authenticator.authenticate(value, project)).toMatchObject({ role: "viewer", isBound: false })
+
+    const held = { merge: { metadata: { finalizers: ["example.com/hold"] } } }
+    await world.client.patch(API_KEYS, ref, held)
+    await world.client.delete(API_KEYS, ref)
+    const going = await world.client.get(API_KEYS, ref)
+    expect(going.metadata.deletionTimestamp).toBeDefined()
+    store.put(going)
+    expect(await authenticator.authenticate(value, project)).toBeUndefined()
+    await world.client.patch(API_KEYS, ref, { merge: { metadata: { finalizers: null } } })
+  })
+
+  it("is refused while its object is held back by a finalizer, by a cache that never hears of it", async () => {
+    let seconds = 0
+    const store = new IndexedStore(API_KEY_INDEXES)
+    const clock = { ...systemClock, monotonic: () => seconds }
+    const authenticator = new ApiKeyAuthenticator({ client: world.client, store, clock })
+    const project = { id: world.project, organizationId: world.organization, namespace: world.namespace }
+    const ref = { namespace: world.namespace, name: "held" }
+    const value = await makeKey(world.client, world.namespace, "admin", { name: "held" })
+    const hold = { merge: { metadata: { finalizers: ["example.com/hold"] } } }
+    store.put(await world.client.patch(API_KEYS, ref, hold))
+    expect(await authenticator.authenticate(value, project)).toBeDefined()
+    await world.client.delete(API_KEYS, ref)
+    seconds = 1
+    expect(await authenticator.authenticate(value, project)).toBeUndefined()
+    await world.client.patch(API_KEYS, ref, { merge: { metadata: { finalizers: null } } })
+  })
+
+  it("is refused from the very second of its expiry on", async () => {
+    const expiresAt = "2099-01-01T02:00:00+02:00"
+    let now = new Date("2098-12-31T23:59:59.999Z")
+    const store = new IndexedStore(API_KEY_INDEXES)
+    const authenticator = new ApiKeyAuthenticator({
+      client: world.client,
+      store,
+      clock: { ...systemClock, now: () => now },
+    })
+    const project = { id: world.project, organizationId: world.organization, namespace: world.namespace }
+    const value = await makeKey(world.client, world.namespace, "viewer", { name: "ephemeral", expiresAt })
+    store.put(await world.client.get(API_KEYS, { namespace: world.namespace, name: "ephemeral" }))
+    expect(await authenticator.authenticate(value, project)).toBeDefined()
+    now = new Date("2099-01-01T00:00:00Z")
+    expect(await authenticator.authenticate(value, project)).toBeUndefined()
+  })
 })

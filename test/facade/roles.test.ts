@@ -129,9 +129,11 @@ function endpointsOf(app: Express): string[] {
   )
 }
 
-it("has a row for every endpoint, and every endpoint is in the OpenAPI document", async () => {
-  const endpoints = endpointsOf(replica.app)
-  expect(endpoints.toSorted()).toEqual([...Object.keys(TABLE), ...PUBLIC].toSorted())
+it("the table has a row for every endpoint", () => {
+  expect(endpointsOf(replica.app).toSorted()).toEqual([...Object.keys(TABLE), ...PUBLIC].toSorted())
+})
+
+it("every endpoint is in the OpenAPI document", async () => {
   const { paths } = (await (await call("/1/openapi.json")).json()) as { paths: Record<string, object> }
   const documented = Object.entries(paths).flatMap(([path, methods]) =>
     Object.keys(methods).map((method) => `${method.toUpperCase()} ${path.replaceAll(/\{(\w+)\}/g, ":$1")}`),
