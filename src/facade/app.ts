@@ -31,7 +31,7 @@ import { cronJobRoutes } from "./routes/cronjobs.ts"
 import { jobRoutes } from "./routes/jobs.ts"
 import { keyRoutes } from "./routes/keys.ts"
 import { logRoutes } from "./routes/logs.ts"
-import { openApiRoute } from "./routes/openapi.ts"
+import { openApiRoutes } from "./routes/openapi.ts"
 import { Submitter } from "./submit.ts"
 import { CRON_JOB_FIELDS } from "./translate/cronjob.ts"
 
@@ -141,7 +141,7 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   keyRoutes(router, { admission, keysOf, clock })
   cronJobRoutes(router, { admission, cronJobsOf, creationTimes, places })
   connectionRoutes(router, { admission, connectionsOf })
-  openApiRoute(router)
+  openApiRoutes(router)
   return router
 }
 

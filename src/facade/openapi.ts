@@ -1,6 +1,20 @@
+import { connectionPaths, connectionSchemas } from "./openapi/connections.ts"
+import { cronJobPaths, cronJobSchemas } from "./openapi/cronjobs.ts"
 import { jobPaths, jobSchemas } from "./openapi/jobs.ts"
 import { keyPaths, keySchemas } from "./openapi/keys.ts"
-import type { Json } from "./openapi/parts.ts"
+import { type Json, problemResponses } from "./openapi/parts.ts"
+
+const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM.
+
+A project is the first label of the host: https://<project>.<domain>/1. Every request carries an API key of that project in the header X-Service-Api-Key. A key has a role: viewer, developer (or higher) or admin.
+
+In the body of a POST null means left out; in the body of a PATCH it means unchanged. Unknown fields and parameters are refused. Every field of a record is always there.
+
+Lists come in pages of limit objects, from offset on, with the total. An answer to a change is given when the next list shows it.
+
+A POST with an Idempotency-Key may be sent again: it makes one object. The ETag of a record is good for If-None-Match, and for If-Match where somebody else may change the same thing.
+
+Whatever is no success is a problem document (RFC 9457), with all faults found and the request's id.`
 
 const PROBLEM: Json = {
   type: "object",
@@ -17,26 +31,43 @@ const PROBLEM: Json = {
       items: {
         type: "object",
         required: ["pointer", "detail"],
-        properties: { pointer: { type: "string" }, detail: { type: "string" } },
+        properties: {
+          pointer: { type: "string", description: "JSON pointer (RFC 6901) of the field in the body." },
+          detail: { type: "string" },
+        },
       },
     },
   },
+  examples: [
+    {
+      type: "https://berth.dev/problems/invalid-request",
+      title: "Bad Request",
+      status: 400,
+      detail: "The job has one fault: see errors.",
+      instance: "01JD0Z6Q3W8Y0T2J5K6M7N8P9Q",
+      errors: [{ pointer: "/image", detail: "image is required" }],
+    },
+  ],
 }
 
 /** The API in OpenAPI 3.1, made from the very schemas that requests are checked by. */
 export function openApiDocument(): Json {
   return {
     openapi: "3.1.0",
-    info: { title: "Berth", version: "1", description: "Runs declarative container jobs on the cheapest cloud VM." },
+    info: { title: "Berth", version: "1", description: DESCRIPTION },
     servers: [{ url: "/1" }],
     security: [{ apiKey: [] }],
-    paths: { ...jobPaths(), ...keyPaths() },
+    paths: { ...jobPaths(), ...cronJobPaths(), ...keyPaths(), ...connectionPaths() },
     components: {
       securitySchemes: { apiKey: { type: "apiKey", in: "header", name: "X-Service-Api-Key" } },
-      responses: {
-        Problem: { description: "A problem.", content: { "application/problem+json": { schema: PROBLEM } } },
+      responses: problemResponses(),
+      schemas: {
+        ...jobSchemas(),
+        ...cronJobSchemas(),
+        ...keySchemas(),
+        ...connectionSchemas(),
+        Problem: PROBLEM,
       },
-      schemas: { ...jobSchemas(), ...keySchemas() },
     },
   }
 }

@@ -2,18 +2,36 @@ import { JOB_PHASES } from "../../apis/job.ts"
 import { BODY_LIMIT_BYTES } from "../body/body.ts"
 import { JobCreatedSchema, JobRecordSchema, JobSubmissionSchema } from "../schemas/job.ts"
 import {
+  createdResponse,
   IDEMPOTENCY_KEY,
+  IF_NONE_MATCH,
   type Json,
   json,
   jsonOrYaml,
   operation,
   pageParameters,
   pageSchema,
+  pathParameter,
   published,
   queryParameter,
+  recordResponse,
+  recordResponses,
 } from "./parts.ts"
 
 const TAGS = ["jobs"]
+
+const SUBMISSION = {
+  namePrefix: "train",
+  image: "ghcr.io/acme/train:1.4",
+  command: ["python", "train.py"],
+  env: { EPOCHS: "3" },
+  resources: { cpu: 4, memory: "16Gi", gpu: { model: "L4", count: 1 } },
+  region: "eu",
+  maxRetries: 2,
+  tags: ["nightly"],
+}
+
+const CREATED = { job_id: "5ea07726-efd2-42ec-a095-6d7674666e31", name: "train-4kzrd9wb", status: "queued" }
 
 /** The schemas that `jobPaths` refers to. */
 export function jobSchemas(): Json {
@@ -27,7 +45,7 @@ export function jobSchemas(): Json {
 
 /** The contract's job endpoints. */
 export function jobPaths(): Json {
-  const job = { name: "job", in: "path", required: true, schema: { type: "string" }, description: "Id or name." }
+  const job = pathParameter("job")
   return {
     "/jobs": {
       post: operation("createJob", "Submit a job (developer or higher).", {
@@ -36,9 +54,10 @@ export function jobPaths(): Json {
         requestBody: {
           required: true,
           description: `At most ${BODY_LIMIT_BYTES} bytes.`,
-          content: jsonOrYaml("JobSubmission"),
+          content: jsonOrYaml("JobSubmission", SUBMISSION),
         },
-        responses: { "201": { description: "Registered.", content: json("JobCreated") } },
+        responses: { "201": createdResponse("Registered.", json("JobCreated", CREATED)) },
+        problems: [409, 422],
       }),
       get: operation("listJobs", "List jobs, newest first (viewer or higher).", {
         tags: TAGS,
@@ -49,15 +68,17 @@ export function jobPaths(): Json {
     "/jobs/{job}": {
       get: operation("getJob", "A job (viewer or higher).", {
         tags: TAGS,
-        parameters: [job],
-        responses: { "200": { description: "The job.", content: json("JobRecord") } },
+        parameters: [job, IF_NONE_MATCH],
+        responses: recordResponses("The job.", json("JobRecord")),
+        problems: [404],
       }),
     },
     "/jobs/{job}/cancel": {
       post: operation("cancelJob", "Cancel a job (developer or higher).", {
         tags: TAGS,
         parameters: [job],
-        responses: { "200": { description: "The cancelled job.", content: json("JobRecord") } },
+        responses: { "200": recordResponse("The cancelled job.", json("JobRecord")) },
+        problems: [404, 409],
       }),
     },
     "/jobs/{job}/logs": {
@@ -65,6 +86,7 @@ export function jobPaths(): Json {
         tags: TAGS,
         parameters: [job, queryParameter("follow", { type: "boolean" }), queryParameter("tail", { type: "integer" })],
         responses: { "200": { description: "The log.", content: { "text/plain": { schema: { type: "string" } } } } },
+        problems: [404],
       }),
     },
   }

@@ -14,6 +14,7 @@ import {
   operation,
   pageParameters,
   pageSchema,
+  pathParameter,
   published,
   queryParameter,
 } from "./parts.ts"
@@ -34,7 +35,7 @@ export function keySchemas(): Json {
 
 /** The contract's endpoints of API keys. */
 export function keyPaths(): Json {
-  const key = { name: "key", in: "path", required: true, schema: { type: "string" }, description: "Id or name." }
+  const key = pathParameter("key")
   return {
     "/keys": {
       post: operation("createKey", "Make a key (admin). Its value is in this answer and nowhere else.", {

@@ -1,10 +1,19 @@
+import { createHash } from "node:crypto"
 import type { Router } from "express"
 import { openApiDocument } from "../openapi.ts"
+import { REFERENCE_STYLE, type ReferenceDocument, referencePage } from "../reference.ts"
 
-/** `GET /openapi.json`, for everybody: it says nothing of any project. */
-export function openApiRoute(router: Router): void {
-  const document = JSON.stringify(openApiDocument())
+/** `GET /openapi.json` and `GET /docs`, the same for people; for everybody, as they say nothing of any project. */
+export function openApiRoutes(router: Router): void {
+  const document = openApiDocument()
+  const json = JSON.stringify(document)
+  const page = referencePage(JSON.parse(json) as ReferenceDocument)
+  const style = createHash("sha256").update(REFERENCE_STYLE).digest("base64")
+  const policy = `default-src 'none'; style-src 'sha256-${style}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`
   router.get("/openapi.json", (_req, res) => {
-    res.type("application/json").send(document)
+    res.type("application/json").send(json)
+  })
+  router.get("/docs", (_req, res) => {
+    res.set("Content-Security-Policy", policy).type("text/html; charset=utf-8").send(page)
   })
 }
