@@ -6,6 +6,7 @@ import {
   type AgentOptions,
   type FacadeOptions,
   type Invocation,
+  type KeyOptions,
   type OperatorOptions,
   readInvocation,
 } from "./options.ts"
@@ -34,6 +35,8 @@ async function run({ command, options }: Invocation, signal: AbortSignal): Promi
       return runOperator(options, signal)
     case "facade":
       return runFacade(options, signal)
+    case "key":
+      return printKey(options)
   }
 }
 
@@ -73,6 +76,15 @@ async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<n
   logger.info({ url }, "listening")
   await ended
   await client.close()
+  return 0
+}
+
+/** The two halves apart, so that `berth key … > key.yaml` puts into a repository only what may be there. */
+async function printKey(options: KeyOptions): Promise<number> {
+  const { declareKey } = await import("./identity/key-manifest.ts")
+  const { value, manifest } = declareKey(options)
+  process.stdout.write(manifest)
+  process.stderr.write(`# The key's value. It is shown once and kept nowhere.\n${value}\n`)
   return 0
 }
 

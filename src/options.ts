@@ -1,5 +1,8 @@
 import { join, resolve } from "node:path"
 import { Command, InvalidArgumentError, Option } from "commander"
+import { ROLES, type Role } from "./apis/apikey.ts"
+import { LIMITS } from "./apis/limits.ts"
+import { toMetadataName } from "./apis/names.ts"
 import { cacheDirectory } from "./embedded/controlplane/programs.ts"
 
 /** What every program that talks to a kube-apiserver is told. */
@@ -58,6 +61,15 @@ export interface ServeOptions extends LocalOptions {
   port: number
 }
 
+/** A key that is to be declared by a manifest. */
+export interface KeyOptions {
+  name: string
+  role: Role
+  namespace?: string
+  /** RFC 3339, in UTC. */
+  expiresAt?: string
+}
+
 export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const
 export type LogLevel = (typeof LOG_LEVELS)[number]
 
@@ -68,6 +80,7 @@ export type Invocation =
   | { command: "agent"; options: AgentOptions }
   | { command: "serve"; options: ServeOptions }
   | { command: "demo"; options: LocalOptions }
+  | { command: "key"; options: KeyOptions }
 
 /**
  * Reads the command line and the environment, the only place that does. Prints help, the version or what is
@@ -88,6 +101,7 @@ export async function readInvocation(argv: string[], version: string): Promise<I
     .addCommand(agentCommand(chosen))
     .addCommand(serveCommand(chosen))
     .addCommand(demoCommand(chosen))
+    .addCommand(keyCommand(chosen))
   await program.parseAsync(argv)
   if (invocation === undefined) return program.help({ error: true })
   return invocation
@@ -153,6 +167,19 @@ function demoCommand(choose: Choose): Command {
   return withLocalOptions(new Command("demo"), join(".berth", "demo"))
     .description("Run the sample jobs on this machine, show how they end, and clean up.")
     .action((options: LocalOptions) => choose({ command: "demo", options }))
+}
+
+function keyCommand(choose: Choose): Command {
+  return new Command("key")
+    .description(
+      "Make an API key for GitOps: its value goes to standard error, for its owner, and the manifest, which has only " +
+        "the value's hash, to standard output. Nothing is written anywhere else.",
+    )
+    .addOption(new Option("--name <name>", "unique in the project").makeOptionMandatory().argParser(keyName))
+    .addOption(new Option("--role <role>", "what the key may do").makeOptionMandatory().choices(ROLES))
+    .addOption(new Option("--namespace <name>", "the project's; default: where the manifest is applied"))
+    .addOption(new Option("--expires-at <time>", "when the key stops working (default: never)").argParser(futureTime))
+    .action((options: KeyOptions) => choose({ command: "key", options }))
 }
 
 function withKubeOptions(command: Command): Command {
@@ -237,4 +264,17 @@ function socketPath(text: string): string {
 function httpUrl(text: string): string {
   if (/^https?:$/.test(URL.parse(text)?.protocol ?? "")) return text.replace(/\/+$/, "")
   throw new InvalidArgumentError(`"${text}" is not an http or https URL.`)
+}
+
+function keyName(text: string): string {
+  const metadataName = toMetadataName(text)
+  if (metadataName !== undefined && metadataName.length <= LIMITS.keyName) return text
+  throw new InvalidArgumentError(`"${text}" can't be a key's name: take letters, digits, - and _, at most 50.`)
+}
+
+function futureTime(text: string): string {
+  const time = new Date(text)
+  const hasOffset = /T.*(Z|[+-]\d{2}:\d{2})$/.test(text)
+  if (hasOffset && time.getTime() > Date.now()) return time.toISOString().replace(/[.]000Z$/, "Z")
+  throw new InvalidArgumentError(`"${text}" is not a time to come, such as 2031-01-31T12:00:00Z.`)
 }

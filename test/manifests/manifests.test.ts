@@ -4,7 +4,9 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import { load } from "js-yaml"
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest"
+import { installBase } from "../../src/embedded/base.ts"
 import type { ControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
+import { connect } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 
@@ -13,6 +15,15 @@ const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
 
 /** Each object's name and version. */
 const VERSIONS = "jsonpath={range .items[*]}{.metadata.name}={.metadata.generation} {end}"
+
+interface Installed {
+  metadata: { name: string; namespace?: string; labels: object }
+  kind: string
+  spec?: object
+  rules?: object
+  subjects?: object
+  roleRef?: object
+}
 
 describe("manifests", () => {
   let controlPlane: ControlPlane
@@ -30,10 +41,35 @@ describe("manifests", () => {
     const kinds = await kubectl("api-resources", "--api-group=berth.dev", "--no-headers", "-o", "name")
     const names = ["apikeys", "connections", "cronjobs", "jobs", "launches", "organizations", "projects"]
     expect(kinds.trim().split("\n").sort()).toEqual(names.map((name) => `${name}.berth.dev`))
-    const versions = () => kubectl("get", "crd,clusterrole,ns", "-l", "app.kubernetes.io/part-of=berth", "-o", VERSIONS)
+    const versions = () =>
+      kubectl(
+        "get",
+        "crd,clusterrole,ns,validatingadmissionpolicy",
+        "-l",
+        "app.kubernetes.io/part-of=berth",
+        "-o",
+        VERSIONS,
+      )
     const before = await versions()
     await kubectl("apply", "--server-side", "-k", join(MANIFESTS, "base"))
     expect(await versions()).toBe(before)
+  })
+
+  it("are what a stack on one machine installs, too", async () => {
+    const kinds = "crd,ns,sa,clusterrole,clusterrolebinding,role,rolebinding,validatingadmissionpolicy"
+    const installed = async (): Promise<unknown[]> => {
+      const list = await kubectl("get", kinds, "-A", "-l", "app.kubernetes.io/part-of=berth", "-o", "json")
+      const { items } = JSON.parse(list) as { items: Installed[] }
+      return items.map(({ metadata: { name, namespace, labels }, kind, spec, rules, subjects, roleRef }) => {
+        return { name, namespace, labels, kind, spec, rules, subjects, roleRef }
+      })
+    }
+    const before = await installed()
+    expect(before.length).toBeGreaterThan(15)
+    const client = connect({ kubeconfig: controlPlane.kubeconfigPath })
+    await installBase(client, AbortSignal.timeout(30_000))
+    await client.close()
+    expect(await installed()).toEqual(before)
   })
 
   it("have samples that the API server takes, one by one and together", async () => {
@@ -62,6 +98,7 @@ describe("manifests", () => {
       return (await asked).trim() === "yes"
     }
     const system = ["-n", "berth-system"]
+    const identities = ["-n", "berth-identities"]
     const elsewhere = ["-n", "default"]
 
     it.each<[string, string, string, string[], boolean]>([
@@ -75,14 +112,31 @@ describe("manifests", () => {
       [operator, "get", "secrets/another", system, false],
       [operator, "get", "secrets", elsewhere, false],
       [operator, "create", "events", elsewhere, true],
-      [facade, "create", "jobs.berth.dev", elsewhere, true],
+      [operator, "patch", "apikeys.berth.dev", elsewhere, true],
+      [operator, "create", "apikeys.berth.dev", elsewhere, false],
+      [operator, "grant-admin", "apikeys.berth.dev", elsewhere, false],
+      [operator, "create", "rolebindings", elsewhere, true],
+      [operator, "bind", "clusterroles/berth-admin", elsewhere, true],
+      [operator, "bind", "clusterroles/cluster-admin", elsewhere, false],
+      [operator, "create", "serviceaccounts", identities, true],
+      [operator, "create", "serviceaccounts", elsewhere, false],
+      [operator, "impersonate", "serviceaccounts", identities, false],
+      [facade, "watch", "apikeys.berth.dev", ["-A"], true],
+      [facade, "create", "jobs.berth.dev", elsewhere, false],
+      [facade, "patch", "jobs.berth.dev", elsewhere, false],
+      [facade, "create", "apikeys.berth.dev", elsewhere, false],
       [facade, "patch", "jobs.berth.dev/status", elsewhere, false],
       [facade, "delete", "jobs.berth.dev", elsewhere, false],
       [facade, "patch", "launches.berth.dev/status", system, true],
       [facade, "patch", "launches.berth.dev", system, false],
       [facade, "get", "secrets", elsewhere, true],
       [facade, "list", "secrets", elsewhere, false],
+      [facade, "impersonate", "serviceaccounts", identities, true],
       [facade, "impersonate", "serviceaccounts", elsewhere, false],
+      [facade, "impersonate", "serviceaccounts", system, false],
+      [facade, "impersonate", "users", [], false],
+      [facade, "impersonate", "groups", [], false],
+      [facade, "create", "serviceaccounts/token", identities, false],
     ])("%s %s %s %s: %s", async (who, verb, resource, where, allowed) => {
       expect(await can([`--as=${who}`], verb, resource, ...where)).toBe(allowed)
     })
@@ -97,10 +151,12 @@ describe("manifests", () => {
         expect(await can(["--as=editr"], "create", "jobs.berth.dev", ...elsewhere)).toBe(true),
       )
       await eventually(async () =>
-        expect(await can(["--as=adminr"], "list", "apikeys.berth.dev", ...elsewhere)).toBe(true),
+        expect(await can(["--as=adminr"], "grant-admin", "apikeys.berth.dev", ...elsewhere)).toBe(true),
       )
       expect(await can(["--as=viewr"], "create", "jobs.berth.dev", ...elsewhere)).toBe(false)
+      expect(await can(["--as=adminr"], "list", "apikeys.berth.dev", ...elsewhere)).toBe(true)
       expect(await can(["--as=editr"], "get", "connections.berth.dev", ...elsewhere)).toBe(false)
+      expect(await can(["--as=editr"], "grant-viewer", "apikeys.berth.dev", ...elsewhere)).toBe(false)
       expect(await can(["--as=adminr"], "get", "launches.berth.dev", ...elsewhere)).toBe(false)
       expect(await can(["--as=adminr"], "patch", "jobs.berth.dev/status", ...elsewhere)).toBe(false)
     })

@@ -1,0 +1,73 @@
+import { execFile } from "node:child_process"
+import { readdir } from "node:fs/promises"
+import { join } from "node:path"
+import { promisify } from "node:util"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { kubectl } from "../control-plane.ts"
+import { caller, type Replica, startReplica, tendedTo, testWorld } from "./harness.ts"
+
+const run = promisify(execFile)
+const ROOT = join(import.meta.dirname, "..", "..")
+
+const world = testWorld("facade-key-command")
+let replica: Replica
+const call = caller(() => replica, world)
+
+beforeAll(async () => {
+  replica = await startReplica()
+})
+afterAll(() => replica.close())
+
+const berthKey = (...args: string[]) =>
+  run(process.execPath, [join(ROOT, "src", "main.ts"), "key", ...args], {
+    cwd: ROOT,
+    env: { PATH: process.env["PATH"] },
+  })
+
+describe("berth key", () => {
+  it("makes a value and a manifest apart: applied by kubectl, the value works", async () => {
+    const before = await readdir(ROOT)
+    const { stdout, stderr } = await berthKey(
+      "--name",
+      "My_CI",
+      "--role",
+      "developer",
+      "--expires-at",
+      "2099-01-01T01:00:00+01:00",
+    )
+    const value = /^berth_\S+$/m.exec(stderr)?.[0] ?? ""
+    expect(stdout).not.toContain(value.split("_").at(-1))
+    await kubectl(["apply", "--server-side", "-n", world.namespace, "-f", "-"], stdout)
+    await tendedTo(world.client, { namespace: world.namespace, name: "my-ci.ut" })
+    expect((await call("/1/jobs", { key: value, body: { image: "a" } })).status).toBe(201)
+    const { keys } = (await (await call("/1/keys?name=My_CI")).json()) as { keys: { id: string }[] }
+    expect(await (await call(`/1/keys/${keys[0]?.id}`)).json()).toMatchObject({
+      name: "My_CI",
+      role: "developer",
+      expires_at: "2099-01-01T00:00:00Z",
+    })
+    expect(await readdir(ROOT)).toEqual(before)
+  })
+
+  it("puts the namespace into the manifest only when it is given, and makes another key each time", async () => {
+    const first = await berthKey("--name", "abc", "--role", "viewer")
+    const second = await berthKey("--name", "abc", "--role", "viewer", "--namespace", "shop")
+    expect(first.stdout).not.toContain("namespace")
+    expect(second.stdout).toContain("namespace: shop")
+    expect(first.stderr).not.toBe(second.stderr)
+  })
+
+  it.each([
+    ["no name", ["--role", "viewer"], /--name/],
+    ["no role", ["--name", "abc"], /--role/],
+    ["an unknown role", ["--name", "abc", "--role", "owner"], /viewer, developer, admin/],
+    ["a name that nothing can have", ["--name", "a b", "--role", "viewer"], /can't be a key's name/],
+    ["an expiry in the past", ["--name", "abc", "--role", "viewer", "--expires-at", "2020-01-01T00:00:00Z"], /to come/],
+    ["an expiry without an offset", ["--name", "abc", "--role", "viewer", "--expires-at", "2099-01-01"], /to come/],
+  ])("refuses %s, and prints no key", async (_what, args, said) => {
+    const refused = await berthKey(...args).catch((error: { code: number; stdout: string; stderr: string }) => error)
+    expect(refused).toMatchObject({ code: 1, stdout: "" })
+    expect(refused.stderr).toMatch(said)
+    expect(refused.stderr).not.toContain("berth_")
+  })
+})
