@@ -110,7 +110,7 @@ const TABLE: Readonly<Record<string, Row>> = {
 }
 
 /** What anybody may see. */
-const PUBLIC = ["GET /openapi.json"]
+const PUBLIC = ["GET /openapi.json", "GET /docs"]
 
 interface Layer {
   route?: { path: string; methods: Record<string, boolean> }
