@@ -75,7 +75,7 @@ describe("GET /1/openapi.json", () => {
     expect(seen).toBeGreaterThanOrEqual(10)
   })
 
-  it.each(["createJob", "createCronJob", "createConnection"])(
+  it.each(["createJob", "createCronJob", "createKey", "createConnection"])(
     "has an example for %s that the API takes",
     async (id) => {
       const found = operations.find(({ operation }) => operation.operationId === id)

@@ -7,7 +7,10 @@ import {
 } from "../schemas/key.ts"
 import { SORT_FIELDS, SORT_ORDERS } from "../sorting.ts"
 import {
+  createdResponse,
   IDEMPOTENCY_KEY,
+  IF_MATCH,
+  IF_NONE_MATCH,
   type Json,
   json,
   jsonOrYaml,
@@ -17,9 +20,21 @@ import {
   pathParameter,
   published,
   queryParameter,
+  recordResponse,
+  recordResponses,
 } from "./parts.ts"
 
 const TAGS = ["keys"]
+
+const SUBMISSION = { name: "build", role: "developer", expires_at: "2031-01-31T12:00:00+01:00" }
+
+const RECORD = {
+  id: "0b7e4c1e-5d0b-4f0e-9a55-2f3c8c9b7d11",
+  name: "build",
+  role: "developer",
+  created_at: "2026-01-02T10:00:00Z",
+  expires_at: "2031-01-31T11:00:00Z",
+}
 
 /** The schemas that `keyPaths` refers to. */
 export function keySchemas(): Json {
@@ -35,43 +50,53 @@ export function keySchemas(): Json {
 
 /** The contract's endpoints of API keys. */
 export function keyPaths(): Json {
+  return { "/keys": collectionPath(), "/keys/{key}": keyPath() }
+}
+
+function collectionPath(): Json {
+  const value = "berth_k3yid0123456_the-rest-of-the-value-is-shown-here-only-once"
+  return {
+    post: operation("createKey", "Make a key (admin). Its value is in this answer and nowhere else.", {
+      tags: TAGS,
+      parameters: [IDEMPOTENCY_KEY],
+      requestBody: { required: true, content: jsonOrYaml("KeySubmission", SUBMISSION) },
+      responses: { "201": createdResponse("Made, and usable.", json("KeyCreated", { ...RECORD, value })) },
+      problems: [409],
+    }),
+    get: operation("listKeys", "List keys (viewer or higher).", {
+      tags: TAGS,
+      parameters: [
+        queryParameter("name", { type: "string", description: "Only the key of exactly this name." }),
+        ...sortParameters(),
+        ...pageParameters(),
+      ],
+      responses: { "200": { description: "A page of keys.", content: json("KeyList") } },
+    }),
+  }
+}
+
+function keyPath(): Json {
   const key = pathParameter("key")
   return {
-    "/keys": {
-      post: operation("createKey", "Make a key (admin). Its value is in this answer and nowhere else.", {
-        tags: TAGS,
-        parameters: [IDEMPOTENCY_KEY],
-        requestBody: { required: true, content: jsonOrYaml("KeySubmission") },
-        responses: { "201": { description: "Made, and usable.", content: json("KeyCreated") } },
-      }),
-      get: operation("listKeys", "List keys (viewer or higher).", {
-        tags: TAGS,
-        parameters: [
-          queryParameter("name", { type: "string", description: "Only the key of exactly this name." }),
-          ...sortParameters(),
-          ...pageParameters(),
-        ],
-        responses: { "200": { description: "A page of keys.", content: json("KeyList") } },
-      }),
-    },
-    "/keys/{key}": {
-      get: operation("getKey", "A key, without its value (viewer or higher).", {
-        tags: TAGS,
-        parameters: [key],
-        responses: { "200": { description: "The key.", content: json("KeyRecord") } },
-      }),
-      patch: operation("updateKey", "Change a key's role (admin).", {
-        tags: TAGS,
-        parameters: [key],
-        requestBody: { required: true, content: jsonOrYaml("KeyUpdate") },
-        responses: { "200": { description: "The changed key.", content: json("KeyRecord") } },
-      }),
-      delete: operation("deleteKey", "Delete a key; it is refused from now on (admin).", {
-        tags: TAGS,
-        parameters: [key],
-        responses: { "204": { description: "Deleted." } },
-      }),
-    },
+    get: operation("getKey", "A key, without its value (viewer or higher).", {
+      tags: TAGS,
+      parameters: [key, IF_NONE_MATCH],
+      responses: recordResponses("The key.", json("KeyRecord", RECORD)),
+      problems: [404],
+    }),
+    patch: operation("updateKey", "Change a key's role (admin).", {
+      tags: TAGS,
+      parameters: [key, IF_MATCH],
+      requestBody: { required: true, content: jsonOrYaml("KeyUpdate", { role: "developer" }) },
+      responses: { "200": recordResponse("The changed key.", json("KeyRecord", RECORD)) },
+      problems: [404, 412],
+    }),
+    delete: operation("deleteKey", "Delete a key; it is refused from now on (admin).", {
+      tags: TAGS,
+      parameters: [key, IF_MATCH],
+      responses: { "204": { description: "Deleted." } },
+      problems: [404, 412],
+    }),
   }
 }
 

@@ -1,20 +1,13 @@
 import Type, { type Static, type TSchema } from "typebox"
 import { CONNECTION_TYPES, type ConnectionType } from "../../apis/connection.ts"
 import { CREDENTIALS, SECRET_FIELDS } from "../../apis/credentials.ts"
-import { ALLOWED, StringEnum } from "../../apis/schema.ts"
+import { StringEnum } from "../../apis/schema.ts"
 import { JobSubmissionSchema } from "./job.ts"
+import { NameSchema } from "./name.ts"
 
 /** The REST API's shapes of a connection, with the contract's property names to the letter. */
 
 const { project_id, organization_id } = JobSubmissionSchema.properties
-
-const NAME = Type.String({
-  minLength: 3,
-  maxLength: 50,
-  pattern: "^[a-zA-Z0-9][a-zA-Z0-9_-]*$",
-  description: "Unique in the project.",
-  [ALLOWED]: "of letters, digits, _ and -, and start with a letter or digit",
-})
 
 const TYPE = StringEnum(CONNECTION_TYPES, { description: "What kind of account it is." })
 
@@ -27,7 +20,7 @@ const anyCredentials: Record<string, TSchema> = Object.fromEntries(
 
 /** What POST /connections takes, of whatever type. */
 export const ConnectionCreationSchema = Type.Object({
-  name: NAME,
+  name: NameSchema,
   type: TYPE,
   ...anyCredentials,
   project_id,
@@ -80,7 +73,7 @@ export type ConnectionRecord = ConnectionSummary & Record<string, string | null>
 /** What POST takes for one type, for the reference: there are no others' fields. */
 export function creationSchemaOf(type: ConnectionType): TSchema {
   return Type.Object(
-    { name: NAME, type: StringEnum([type]), ...CREDENTIALS[type].properties, project_id, organization_id },
+    { name: NameSchema, type: StringEnum([type]), ...CREDENTIALS[type].properties, project_id, organization_id },
     { description: `A connection of type ${type} to be made.` },
   )
 }

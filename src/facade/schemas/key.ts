@@ -1,17 +1,9 @@
 import Type, { type Static } from "typebox"
 import { ROLES, type Role } from "../../apis/apikey.ts"
-import { ALLOWED, StringEnum, Time } from "../../apis/schema.ts"
+import { StringEnum, Time } from "../../apis/schema.ts"
+import { NameSchema } from "./name.ts"
 
 /** The REST API's shapes of an API key, with the contract's property names to the letter. */
-
-/** What a key or a connection may be called (contract, "Limits"). */
-export const NameSchema = Type.String({
-  minLength: 3,
-  maxLength: 50,
-  pattern: "^[a-zA-Z0-9][a-zA-Z0-9_-]*$",
-  description: "Unique in the project.",
-  [ALLOWED]: "of letters, digits, _ and -, and start with a letter or digit",
-})
 
 const ExpirySchema = Type.Unsafe<string | null>({
   ...Time("When the key stops working, with any offset. Null: never."),
