@@ -6,6 +6,7 @@ import type { BenchContext, BenchResult } from "../bench/result.ts"
 
 const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promise<BenchResult> }>> = {
   client: () => import("../bench/client.ts"),
+  route: () => import("../bench/route.ts"),
 }
 
 const json = process.argv.includes("--json")

@@ -42,6 +42,8 @@ export class Catalogue {
   readonly groups: readonly string[]
   /** Bases of the NVIDIA models that are offered. */
   readonly modelBases: readonly string[]
+  /** By base: the memory of its smallest card, GiB. */
+  readonly leastCardGib: readonly number[]
   /** By machine: its base's index, or -1 without NVIDIA GPUs. */
   readonly modelOf: Int32Array
   readonly lists: Lists
@@ -66,6 +68,7 @@ export class Catalogue {
     this.pools = parts.pools
     this.groups = parts.groups
     this.modelBases = parts.modelBases
+    this.leastCardGib = parts.leastCardGib
     this.modelOf = parts.modelOf
     this.lists = parts.lists
     this.#clouds = [...new Set(parts.regions.map(({ cloud }) => cloud))].sort()
@@ -182,6 +185,7 @@ interface CatalogueParts
     | "pools"
     | "groups"
     | "modelBases"
+    | "leastCardGib"
     | "modelOf"
     | "lists"
   > {}
@@ -229,9 +233,9 @@ export function* buildInSteps(table: OfferTable): Generator<undefined, Catalogue
   const { pools, poolOf } = poolsOf(table, order)
   yield
   const groups = [...new Set(table.regions.flatMap((region) => region.groups))].sort()
-  const { modelBases, modelOf } = modelsOf(table.machines)
+  const models = modelsOf(table.machines)
   const { machines, regions, places } = table
-  const parts = { ...columns, machines, regions, places, pools, poolOf, groups, modelBases, modelOf }
+  const parts = { ...columns, machines, regions, places, pools, poolOf, groups, ...models }
   return new Catalogue({ ...parts, lists: yield* fillLists(parts) })
 }
 
@@ -346,7 +350,10 @@ function modelsOf(machines: readonly Machine[]) {
   )
   const modelBases = [...new Set(bases)].filter((base) => base !== undefined).sort()
   const modelOf = Int32Array.from(bases, (base) => (base === undefined ? -1 : modelBases.indexOf(base)))
-  return { modelBases, modelOf }
+  const leastCardGib = modelBases.map((base) =>
+    Math.min(...machines.flatMap(({ gpu }, index) => (gpu !== undefined && bases[index] === base ? gpu.vramGib : []))),
+  )
+  return { modelBases, leastCardGib, modelOf }
 }
 
 /** Puts each offer into the lists of all its scopes and kinds, in ascending order. */

@@ -6,19 +6,58 @@ const BLOCK = 2 ** BLOCK_BITS
 const BLOCK_2 = BLOCK ** 2
 const BLOCK_3 = BLOCK ** 3
 
-/** The most that any machine among some entries has. */
-interface Bounds {
-  cpu: Float64Array
-  memoryGib: Float64Array
-  vramGib: Float64Array
+/**
+ * Bounds of one size alone would make most blocks look as if a machine in them had all that is needed: one with many
+ * vCPUs and another with much memory stand side by side at the same price. So there are bounds of two sizes together:
+ * of a shape, which is so much memory for each unit of the other size, the most units that any machine has with that
+ * much memory each. A search takes the two shapes that its own lies between.
+ */
+const SHAPES = {
+  /** GiB a vCPU. */
+  cpu: [1, 2, 4, 8, 16],
+  /** GiB a GiB of GPU memory. */
+  vramGib: [0.5, 1, 2, 4],
 }
+
+/** Bounds of each block: vCPUs, shapes of these, memory, GPU memory, shapes of these, memory. */
+const FIRST = { cpu: 0, vramGib: SHAPES.cpu.length + 2 }
+const BOUNDS = FIRST.vramGib + SHAPES.vramGib.length + 2
 
 /** What a machine must have at least; 0 where nothing is asked. */
 export interface Needs {
   cpu: number
   memoryGib: number
-  /** Over all its NVIDIA cards. */
+  /** Over all its cards. */
   vramGib: number
+}
+
+/** One bound of a block, and what it must be at least for a machine in the block to do. */
+export interface Threshold {
+  bound: number
+  least: number
+}
+
+/** Reckons once for a search what `next` compares by. */
+export function thresholdsOf(needs: Needs): readonly Threshold[] {
+  const both = nearestShapes("cpu", needs)
+  return needs.vramGib === 0 ? both : [...both, ...nearestShapes("vramGib", needs)]
+}
+
+function nearestShapes(size: keyof typeof SHAPES, { memoryGib, ...units }: Needs): Threshold[] {
+  const shapes = SHAPES[size]
+  let above = 0
+  while (above < shapes.length && (shapes[above] as number) * units[size] < memoryGib) above++
+  const leastAbove = above === shapes.length ? memoryGib : memoryGib / (shapes[above] as number)
+  return [
+    { bound: FIRST[size] + above, least: units[size] },
+    { bound: FIRST[size] + above + 1, least: leastAbove },
+  ]
+}
+
+function boundsOf({ cpu, memoryGib, gpu }: Machine): number[] {
+  const vramGib = (gpu?.count ?? 0) * (gpu?.vramGib ?? 0)
+  const shaped = (units: number, shapes: readonly number[]) => shapes.map((gib) => Math.min(units, memoryGib / gib))
+  return [...[cpu, ...shaped(cpu, SHAPES.cpu), memoryGib], ...[vramGib, ...shaped(vramGib, SHAPES.vramGib), memoryGib]]
 }
 
 interface ListParts {
@@ -37,9 +76,10 @@ interface ListParts {
 export class Lists {
   readonly #starts: Uint32Array
   readonly #entries: Uint32Array
-  readonly #levels: readonly Bounds[]
+  /** Bounds of blocks, of blocks of blocks, and of blocks of these. */
+  readonly #levels: readonly Float64Array[]
 
-  private constructor(starts: Uint32Array, entries: Uint32Array, levels: readonly Bounds[]) {
+  private constructor(starts: Uint32Array, entries: Uint32Array, levels: readonly Float64Array[]) {
     this.#starts = starts
     this.#entries = entries
     this.#levels = levels
@@ -47,15 +87,11 @@ export class Lists {
 
   /** Reckons the bounds, in steps as buildInSteps. */
   static *over({ starts, entries, machineOf, machines }: ListParts): Generator<undefined, Lists> {
-    const sizes = boundsOf(machines.length)
-    for (const [index, { cpu, memoryGib, gpu }] of machines.entries()) {
-      sizes.cpu[index] = cpu
-      sizes.memoryGib[index] = memoryGib
-      sizes.vramGib[index] = (gpu?.count ?? 0) * (gpu?.vramGib ?? 0)
-    }
-    const level1 = boundsOf(Math.ceil(entries.length / BLOCK))
+    const own = new Float64Array(machines.length * BOUNDS)
+    for (const [index, machine] of machines.entries()) own.set(boundsOf(machine), index * BOUNDS)
+    const level1 = new Float64Array(Math.ceil(entries.length / BLOCK) * BOUNDS)
     for (let i = 0; i < entries.length; i++) {
-      raise(level1, i >>> BLOCK_BITS, sizes, machineOf[entries[i] as number] as number)
+      raise(level1, i >>> BLOCK_BITS, own, machineOf[entries[i] as number] as number)
       if (i % STEP === STEP - 1) yield
     }
     const level2 = above(level1)
@@ -86,13 +122,13 @@ export class Lists {
    * The first entry from this one on that may have what is needed: `end` when there is none. May name one that has
    * not, never passes over one that has.
    */
-  next(entry: number, end: number, needs: Needs): number {
-    const [level1, level2, level3] = this.#levels as [Bounds, Bounds, Bounds]
+  next(entry: number, end: number, thresholds: readonly Threshold[]): number {
+    const [level1, level2, level3] = this.#levels as [Float64Array, Float64Array, Float64Array]
     let i = entry
     while (i < end && i % BLOCK === 0) {
-      if (i % BLOCK_3 === 0 && !reaches(level3, i / BLOCK_3, needs)) i += BLOCK_3
-      else if (i % BLOCK_2 === 0 && !reaches(level2, i / BLOCK_2, needs)) i += BLOCK_2
-      else if (!reaches(level1, i / BLOCK, needs)) i += BLOCK
+      if (i % BLOCK_3 === 0 && !reaches(level3, i / BLOCK_3, thresholds)) i += BLOCK_3
+      else if (i % BLOCK_2 === 0 && !reaches(level2, i / BLOCK_2, thresholds)) i += BLOCK_2
+      else if (!reaches(level1, i / BLOCK, thresholds)) i += BLOCK
       else return i
     }
     return Math.min(i, end)
@@ -100,35 +136,27 @@ export class Lists {
 }
 
 /** Entries between two steps. */
-const STEP = 2 ** 17
+const STEP = 2 ** 16
 
-function boundsOf(length: number): Bounds {
-  return {
-    cpu: new Float64Array(length),
-    memoryGib: new Float64Array(length),
-    vramGib: new Float64Array(length),
-  }
-}
-
-function above(level: Bounds): Bounds {
-  const next = boundsOf(Math.ceil(level.cpu.length / BLOCK))
-  for (let i = 0; i < level.cpu.length; i++) raise(next, i >>> BLOCK_BITS, level, i)
+function above(level: Float64Array): Float64Array {
+  const blocks = level.length / BOUNDS
+  const next = new Float64Array(Math.ceil(blocks / BLOCK) * BOUNDS)
+  for (let i = 0; i < blocks; i++) raise(next, i >>> BLOCK_BITS, level, i)
   return next
 }
 
-function raise(bounds: Bounds, block: number, by: Bounds, index: number): void {
-  const cpu = by.cpu[index] as number
-  const memoryGib = by.memoryGib[index] as number
-  const vramGib = by.vramGib[index] as number
-  if (cpu > (bounds.cpu[block] as number)) bounds.cpu[block] = cpu
-  if (memoryGib > (bounds.memoryGib[block] as number)) bounds.memoryGib[block] = memoryGib
-  if (vramGib > (bounds.vramGib[block] as number)) bounds.vramGib[block] = vramGib
+function raise(bounds: Float64Array, block: number, by: Float64Array, index: number): void {
+  const to = block * BOUNDS
+  const from = index * BOUNDS
+  for (let i = 0; i < BOUNDS; i++) {
+    const bound = by[from + i] as number
+    if (bound > (bounds[to + i] as number)) bounds[to + i] = bound
+  }
 }
 
-function reaches(bounds: Bounds, block: number, needs: Needs): boolean {
-  return (
-    (bounds.cpu[block] as number) >= needs.cpu &&
-    (bounds.memoryGib[block] as number) >= needs.memoryGib &&
-    (bounds.vramGib[block] as number) >= needs.vramGib
-  )
+function reaches(bounds: Float64Array, block: number, thresholds: readonly Threshold[]): boolean {
+  for (const { bound, least } of thresholds) {
+    if ((bounds[block * BOUNDS + bound] as number) < least) return false
+  }
+  return true
 }

@@ -2,7 +2,7 @@ import { billedUsd, roundUsd } from "../apis/money.ts"
 import { ANY_MACHINE, ANY_NVIDIA, ANYWHERE, type Catalogue, FIRST_MODEL, type Pool } from "./catalogue.ts"
 import { type BucketPlace, egressUsd } from "./egress.ts"
 import { isModel, type ModelName, parseModel } from "./gpu-models.ts"
-import type { Needs } from "./lists.ts"
+import { type Threshold, thresholdsOf } from "./lists.ts"
 import { scopesOf } from "./regions.ts"
 import type { Requirements } from "./requirements.ts"
 import type { Machine } from "./table.ts"
@@ -46,7 +46,7 @@ export class Search {
   readonly #catalogue: Catalogue
   readonly #requirements: Requirements
   readonly #terms: SearchTerms
-  readonly #needs: Needs
+  readonly #thresholds: readonly Threshold[]
   readonly #model: ModelName | undefined
   /** By region, what traffic costs there, US dollars; undefined: nothing anywhere. */
   readonly #egressUsd: Float64Array | undefined
@@ -57,8 +57,9 @@ export class Search {
     this.#catalogue = catalogue
     this.#requirements = requirements
     this.#terms = terms
-    this.#needs = { cpu, memoryGib, vramGib: gpu?.vramGib ?? 0 }
-    this.#model = gpu?.model === undefined ? undefined : parseModel(gpu.model)
+    const model = gpu?.model === undefined ? undefined : parseModel(gpu.model)
+    this.#model = model
+    this.#thresholds = thresholdsOf({ cpu, memoryGib, vramGib: leastVramGib(catalogue, requirements, model) })
     this.#egressUsd = terms.buckets.length === 0 ? undefined : egressByRegion(catalogue, terms.buckets)
     this.#bucketRegions = new Set(terms.buckets.flatMap((bucket) => regionOfBucket(catalogue, bucket)))
   }
@@ -104,8 +105,8 @@ export class Search {
     const { lists, priceOf } = this.#catalogue
     const { expectedSeconds, maxHourlyUsd, maxTotalUsd, count } = this.#terms
     const end = lists.endOf(list)
-    let entry = lists.next(lists.startOf(list), end, this.#needs)
-    for (; entry < end; entry = lists.next(entry + 1, end, this.#needs)) {
+    let entry = lists.next(lists.startOf(list), end, this.#thresholds)
+    for (; entry < end; entry = lists.next(entry + 1, end, this.#thresholds)) {
       const rank = lists.rankAt(entry)
       const price = priceOf[rank] as number
       if (price > maxHourlyUsd) return
@@ -147,6 +148,13 @@ function isLargeEnough(machine: Machine, { cpu, memoryGib, gpu }: Requirements, 
   if (has === undefined || has.count < (gpu.count ?? 0) || has.count * has.vramGib < (gpu.vramGib ?? 0)) return false
   // The list holds cards of this base only.
   return model === undefined || isModel(model, model.base, has.vramGib)
+}
+
+/** What the cards must have together, as far as a count of one model tells. */
+function leastVramGib(catalogue: Catalogue, { gpu }: Requirements, model: ModelName | undefined): number {
+  const base = model === undefined ? -1 : catalogue.modelBases.indexOf(model.base)
+  const ofCards = (gpu?.count ?? 0) * (catalogue.leastCardGib[base] ?? 0)
+  return Math.max(gpu?.vramGib ?? 0, ofCards)
 }
 
 /** The kind of machines whose lists are read; undefined: nobody sells that model. */
