@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import { ROLES } from "../../src/apis/apikey.ts"
 import { systemClock } from "../../src/apis/clock.ts"
@@ -10,10 +11,21 @@ import type { KeyCreated, KeyItem, KeyList, KeyRecord } from "../../src/facade/s
 import { hashOf } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
-import { caller, deleteKey, makeKey, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
+import {
+  BASE_DOMAIN,
+  caller,
+  deleteKey,
+  makeKey,
+  makeProject,
+  problemIn,
+  type Replica,
+  startReplica,
+  testWorld,
+} from "./harness.ts"
 
 const world = testWorld("facade-keys")
 let replica: Replica
@@ -178,10 +190,10 @@ describe("POST /1/keys", () => {
   })
 })
 
-describe("POST /1/keys without an operator", () => {
+describe("without an operator", () => {
   const orphaned = testNamespace("facade-keys-orphaned")
 
-  it("is a 503, and leaves no key behind", async () => {
+  it("POST /1/keys is a 503, and leaves no key behind", async () => {
     const store = new IndexedStore(CACHE_OPTIONS.apiKeys.indexes)
     store.advance("1")
     const { client } = world
@@ -191,6 +203,22 @@ describe("POST /1/keys without an operator", () => {
     const wanted = { name: "abandoned", metadataName: "abandoned", role: "viewer", expiresAt: undefined } as const
     await expect(keys.create(wanted)).rejects.toMatchObject({ status: 503 })
     expect((await client.list(API_KEYS, { namespace: orphaned })).items).toEqual([])
+  })
+
+  it("a key that kubectl made may read, and gets 503 with Retry-After until its rights are there", async () => {
+    const project = `p-${randomBytes(4).toString("hex")}`
+    await makeProject(world.client, project, orphaned)
+    try {
+      const key = await makeKey(world.client, orphaned, "developer", { name: "early" })
+      const host = `${project}.${BASE_DOMAIN}`
+      expect((await call("/1/jobs", { key, host })).status).toBe(200)
+      const response = await call("/1/jobs", { key, host, body: { image: "a" } })
+      expect(response.status).toBe(503)
+      expect(response.headers.get("retry-after")).toBe("1")
+      expect((await problemIn(response)).detail).toMatch(/rights are being set up/)
+    } finally {
+      await world.client.delete(PROJECTS, { name: project })
+    }
   })
 })
 

@@ -1,0 +1,45 @@
+import { setImmediate as nextTurn } from "node:timers/promises"
+import { expect, it } from "vitest"
+import { ManualClock } from "../../test/kube/manual-clock.ts"
+import type { KubeClient } from "../kube/client.ts"
+import { programCredentials } from "./program-credentials.ts"
+
+const cluster = { name: "here", server: "https://127.0.0.1:6443", skipTLSVerify: false }
+const serviceAccount = { namespace: "berth-system", name: "berth-facade" }
+
+it("a program's token is renewed at half of its life, again after a failure, and not after the end", async () => {
+  const clock = new ManualClock()
+  const errors: unknown[] = []
+  let asked = 0
+  let isAway = false
+  const createSubresource = async () => {
+    if (isAway) throw new Error("away")
+    return { status: { token: `token-${++asked}` } }
+  }
+  const client = { createSubresource } as unknown as Pick<KubeClient, "createSubresource">
+  const onError = (error: unknown) => void errors.push(error)
+  const { kubeConfig, stop } = await programCredentials({ client, cluster, serviceAccount, onError, clock })
+  const passed = async (seconds: number) => {
+    clock.advance(seconds)
+    await nextTurn()
+    return kubeConfig.getCurrentUser()?.token
+  }
+  expect(kubeConfig.getCurrentCluster()?.server).toBe(cluster.server)
+  expect(await passed(1799)).toBe("token-1")
+  expect(await passed(1)).toBe("token-2")
+  isAway = true
+  expect(await passed(1800)).toBe("token-2")
+  expect(errors).toHaveLength(1)
+  isAway = false
+  expect(await passed(10)).toBe("token-3")
+  stop()
+  expect(await passed(7200)).toBe("token-3")
+  expect(clock.timers).toBe(0)
+})
+
+it("a program whose ServiceAccount gets no token does not start", async () => {
+  const client = { createSubresource: async () => ({}) } as unknown as Pick<KubeClient, "createSubresource">
+  await expect(
+    programCredentials({ client, cluster, serviceAccount, onError: () => undefined, clock: new ManualClock() }),
+  ).rejects.toThrow("no token came for ServiceAccount berth-facade")
+})
