@@ -202,7 +202,7 @@ describe("drift is repaired", () => {
 })
 
 describe("what others made", () => {
-  it("is never adopted: neither a ServiceAccount of the name nor a RoleBinding", async () => {
+  it("is never adopted: not a ServiceAccount of the name", async () => {
     const key = await make("squatted")
     const user = {
       ...machineUserOf(key),
@@ -218,21 +218,22 @@ describe("what others made", () => {
     await stopAll()
 
     await client.delete(SERVICE_ACCOUNTS, foreign.metadata)
-    const { name } = bindingOf(key).metadata
-    const planted = await client.create(ROLE_BINDINGS, {
-      ...bindingOf(key),
-      metadata: { name, namespace },
-      subjects: [],
-    })
-    await start()
-    await becomesReady("squatted", "NameTaken")
-    const left = await client.get(ROLE_BINDINGS, planted.metadata)
-    expect(left.metadata.resourceVersion).toBe(planted.metadata.resourceVersion)
-    await stopAll()
-
-    await client.delete(ROLE_BINDINGS, planted.metadata)
     await start()
     await becomesBound("squatted")
+  })
+
+  it("is never adopted: nor a RoleBinding", async () => {
+    const key = await make("planted")
+    const { name } = bindingOf(key).metadata
+    const planted = await client.create(ROLE_BINDINGS, { ...bindingOf(key), metadata: { name, namespace } })
+    await start()
+    const taken = await becomesReady("planted", "NameTaken")
+    expect(findCondition(taken.status?.conditions, "Ready")?.message).toContain(`RoleBinding ${name} exists`)
+    expect(await client.get(ROLE_BINDINGS, planted.metadata)).toEqual(planted)
+    await stopAll()
+    await client.delete(ROLE_BINDINGS, planted.metadata)
+    await start()
+    await becomesBound("planted")
   })
 
   it("in one namespace has no say about a key of another", async () => {
