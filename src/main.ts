@@ -72,7 +72,8 @@ async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<n
   const { connect, startFacade } = await import("./wire.ts")
   const logger = createLogger({ level: options.logLevel, name: "facade" })
   const client = connect(options)
-  const { url, ended } = await startFacade(options, { client, clouds: ["aws", "gcp", "azure"], logger }, signal)
+  const parts = { client, clouds: ["aws", "gcp", "azure"], offers: fixedOffers([]), ownAccounts: [], logger }
+  const { url, ended } = await startFacade(options, parts, signal)
   logger.info({ url }, "listening")
   await ended
   await client.close()

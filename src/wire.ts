@@ -14,7 +14,8 @@ import type { CloudAccount, Clouds } from "./cloud/provider.ts"
 import { createApiKeyController } from "./controllers/apikey/controller.ts"
 import { API_KEYS, BINDING_CACHE, MACHINE_USER_CACHE } from "./controllers/apikey/dependencies.ts"
 import { fenceOf } from "./controllers/fence.ts"
-import { createJobController } from "./controllers/job/controller.ts"
+import { createJobController, type Payers } from "./controllers/job/controller.ts"
+import { jobPlanner } from "./controllers/job/plan.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
 import { LAUNCHES } from "./controllers/launch/dependencies.ts"
 import { createFacade } from "./facade/app.ts"
@@ -127,7 +128,7 @@ export async function startOperator(
     ...shared,
     installation: { id: installation, systemNamespace, gatewayUrl },
     offers,
-    payers: { of: () => ownAccounts.map(({ cloud }) => ({ cloud })) },
+    payers: payersOf(ownAccounts),
   })
   const apiKeyController = createApiKeyController({ client, apiKeys, users, bindings, clock, recorder, logger })
   const manager = new Manager({
@@ -140,6 +141,12 @@ export async function startOperator(
   return { ended: manager.run(stop).finally(() => recorder.flush()) }
 }
 
+/** Who can pay for a project's VMs: the accounts that need no connection. */
+function payersOf(ownAccounts: readonly CloudAccount[]): Payers {
+  const payers = ownAccounts.map(({ cloud }) => ({ cloud }))
+  return { of: () => payers }
+}
+
 /** Finds the caps of the project whose namespace it is. */
 function capsOf(projects: Store<StoredProject>): (namespace: string) => SpendCaps | undefined {
   return (namespace) => projects.list().find(({ status }) => status?.namespace === namespace)?.spec.caps
@@ -149,6 +156,10 @@ export interface FacadeParts {
   client: KubeClient
   /** Clouds that a job may name. */
   clouds: readonly string[]
+  /** For the names of regions and GPU models, and for dry runs: the operator's. */
+  offers: Offers
+  /** The operator's. */
+  ownAccounts: readonly CloudAccount[]
   logger: Logger
 }
 
@@ -158,7 +169,7 @@ const DRAIN_SECONDS = 10
 /** Starts the REST API and the gateway. Resolves when it listens; caches may still be filling (`/readyz` tells). */
 export async function startFacade(
   options: Omit<FacadeOptions, "kubeconfig" | "logLevel">,
-  { client, clouds, logger }: FacadeParts,
+  { client, clouds, offers, ownAccounts, logger }: FacadeParts,
   stop: AbortSignal,
 ): Promise<Running & { url: string }> {
   const { systemNamespace, watchNamespace } = options
@@ -171,7 +182,7 @@ export async function startFacade(
   const connections = new Reflector({ ...cache, ...CACHE_OPTIONS.connections, namespace: watchNamespace })
   const apiKeys = new Reflector({ ...cache, ...CACHE_OPTIONS.apiKeys, namespace: watchNamespace })
   const projects = new Reflector({ ...cache, ...CACHE_OPTIONS.projects })
-  const launches = new Reflector({ ...cache, resource: LAUNCHES, namespace: systemNamespace })
+  const launches = new Reflector({ ...cache, resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes })
   const logStore = new FileLogStore(options.logsDir)
   const gateway = gatewayRouter({
     launches: kubeLaunches(client, launches.store, systemNamespace),
@@ -182,6 +193,9 @@ export async function startFacade(
     logger,
   })
   const health = new Health()
+  health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
+  const payers = payersOf(ownAccounts)
+  const caps = capsOf(projects.store)
   const app = createFacade({
     client,
     caches: { jobs, cronJobs, connections, apiKeys, projects },
@@ -190,6 +204,8 @@ export async function startFacade(
     gateway,
     health,
     metrics: createMetrics("facade"),
+    catalogue: () => offers.current(),
+    plan: jobPlanner({ offers, payers, jobs, launches, caps, clock: systemClock }),
     settings: { baseDomain: options.baseDomain, defaultProject: options.defaultProject, clouds },
     logger,
     clock: systemClock,

@@ -120,6 +120,8 @@ async function startPrograms(
   const cloud = localCloud(dataDir, runtime, loggerOf("local-cloud"))
   const asFacade = await programClient("berth-facade", controlPlane, client, loggerOf("facade"))
   const asOperator = await programClient("berth-operator", controlPlane, client, loggerOf("operator"))
+  // One catalogue and one account for both: what a dry run answers is what the operator would do.
+  const market = { offers: fixedOffers(localOffers()), ownAccounts: [{ cloud: "local", region: LOCAL_REGION }] }
   const facade = await startFacade(
     {
       systemNamespace: SYSTEM_NAMESPACE,
@@ -132,6 +134,7 @@ async function startPrograms(
     {
       client: asFacade.client,
       clouds: ["aws", "gcp", "azure", "local"],
+      ...market,
       logger: loggerOf("facade"),
     },
     stop.signal,
@@ -141,8 +144,7 @@ async function startPrograms(
     {
       client: asOperator.client,
       clouds: localClouds(cloud),
-      offers: fixedOffers(localOffers()),
-      ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
+      ...market,
       observeSeconds: OBSERVE_SECONDS,
       logger: loggerOf("operator"),
     },

@@ -7,6 +7,7 @@ import { impersonating, type Principal } from "../identity/principal.ts"
 import { ProjectDirectory } from "../identity/projects.ts"
 import type { KubeClient } from "../kube/client.ts"
 import type { LogStore } from "../logs/store.ts"
+import type { Catalogue } from "../router/catalogue.ts"
 import type { Sealer } from "../sealing/envelope.ts"
 import type { Health } from "../telemetry/health.ts"
 import { measureRequests } from "../telemetry/http.ts"
@@ -24,6 +25,7 @@ import { Jobs } from "./jobs.ts"
 import { Keys } from "./keys.ts"
 import { principalRateLimit } from "./limits.ts"
 import { LogStreams } from "./log-stream.ts"
+import type { Planner } from "./planner.ts"
 import { notFound, problemHandler } from "./problem.ts"
 import { requestLog } from "./request-log.ts"
 import { connectionRoutes } from "./routes/connections.ts"
@@ -33,6 +35,7 @@ import { keyRoutes } from "./routes/keys.ts"
 import { logRoutes } from "./routes/logs.ts"
 import { openApiRoutes } from "./routes/openapi.ts"
 import { Submitter } from "./submit.ts"
+import { catalogueCheck } from "./translate/catalogue-terms.ts"
 import { CRON_JOB_FIELDS } from "./translate/cronjob.ts"
 
 export interface FacadeSettings {
@@ -42,8 +45,6 @@ export interface FacadeSettings {
   defaultProject?: string | undefined
   /** The clouds that a job may name: aws, gcp and azure, and local in development. */
   clouds: readonly string[]
-  /** The regions and macro-regions that a job may name, as the catalogue has them now; without it any. */
-  regions?: (() => readonly string[]) | undefined
   /** Per principal, each replica on its own. Default 600. */
   requestsPerMinute?: number | undefined
   /** Which proxies' X-Forwarded-* headers are believed, as express's "trust proxy" takes it. Default: none's. */
@@ -63,6 +64,10 @@ export interface FacadeDependencies {
   /** Where given, requests are measured; `exposeMetrics` serves it on this very port, which tenants may reach. */
   metrics?: Registry | undefined
   exposeMetrics?: boolean | undefined
+  /** The offers as they are now: what a job may name. */
+  catalogue: () => Catalogue
+  /** For dry runs. */
+  plan: Planner
   settings: FacadeSettings
   logger: Logger
   clock: Clock
@@ -99,7 +104,7 @@ function unsynced(caches: Caches): string | undefined {
 
 /** Everything under /1. */
 function projectRouter(dependencies: FacadeDependencies): Router {
-  const { client, caches, settings, clock, logStore, shutdown } = dependencies
+  const { client, caches, settings, clock, logStore, plan, shutdown } = dependencies
   const router = Router()
   const admission = admissionOf(dependencies)
   const callerClient = impersonating(client)
@@ -112,9 +117,9 @@ function projectRouter(dependencies: FacadeDependencies): Router {
     const caller = callerClient(principal)
     return new Submitter({ client: caller, jobs: jobsOf(principal), namespace, creationTimes, turns })
   }
-  const places = () => ({ clouds: settings.clouds, regions: settings.regions?.() })
+  const catalogueFaults = catalogueCheck(dependencies.catalogue, settings.clouds)
   const logStreams = new LogStreams({ logStore, store: caches.jobs.store, clock, shutdown })
-  jobRoutes(router, { admission, jobsOf, submitterOf, places })
+  jobRoutes(router, { admission, jobsOf, submitterOf, catalogueFaults, plan })
   logRoutes(router, { admission, jobsOf, logStreams })
   const collectionOf = (principal: Principal) => ({
     namespace: principal.project.namespace,
@@ -139,7 +144,7 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   const keysOf = (principal: Principal): Keys =>
     new Keys({ ...collectionOf(principal), store: caches.apiKeys.store, creationTimes, clock })
   keyRoutes(router, { admission, keysOf, clock })
-  cronJobRoutes(router, { admission, cronJobsOf, creationTimes, places })
+  cronJobRoutes(router, { admission, cronJobsOf, creationTimes, catalogueFaults })
   connectionRoutes(router, { admission, connectionsOf })
   openApiRoutes(router)
   return router

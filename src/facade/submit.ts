@@ -25,6 +25,16 @@ export interface SubmitterOptions {
   turns: Turns
 }
 
+/** Whether a Job is submitted only to see what would come of it. */
+export interface DryRun {
+  /** Default false. */
+  dryRun?: boolean | undefined
+}
+
+interface CreateOptions extends DryRun {
+  idempotency?: Idempotency
+}
+
 /** Makes Jobs out of checked submissions, one per Idempotency-Key. */
 export class Submitter {
   readonly #options: SubmitterOptions
@@ -34,30 +44,31 @@ export class Submitter {
   }
 
   /**
-   * Creates the Job, or finds the one that the same request made before.
+   * Creates the Job, or finds the one that the same request made before. In a dry run the API server judges the Job as
+   * if, and nothing is made: what is returned was never stored.
    * @throws Problem 409 name taken, 422 key used for another body, 400 what the API server refuses
    */
-  async submit(submission: JobSubmission, idempotencyKey?: string): Promise<StoredJob> {
+  async submit(submission: JobSubmission, idempotencyKey?: string, { dryRun }: DryRun = {}): Promise<StoredJob> {
     const { jobs, namespace, turns } = this.#options
-    if (idempotencyKey === undefined) return this.#create(submission)
+    if (idempotencyKey === undefined) return this.#create(submission, { dryRun })
     const idempotency = { key: idempotencyKey, requestHash: requestHash(submission) }
     // In turn, because requests with one key and different names would not meet at the API server.
     return turns.take(`${namespace}/${idempotencyKey}`, async () => {
       const earlier = await jobs.madeBy(idempotencyKey)
-      return earlier === undefined ? this.#create(submission, idempotency) : replayed(earlier, idempotency)
+      return earlier === undefined ? this.#create(submission, { idempotency, dryRun }) : replayed(earlier, idempotency)
     })
   }
 
-  async #create(submission: JobSubmission, idempotency?: Idempotency): Promise<StoredJob> {
+  async #create(submission: JobSubmission, { idempotency, dryRun = false }: CreateOptions): Promise<StoredJob> {
     const { jobs, namespace, creationTimes } = this.#options
     // Concurrent requests with one key, on whatever replicas, try the same names in the same order.
     const seed = idempotency === undefined ? randomUUID() : `${namespace}/${idempotency.key}`
     for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
       const name = submission.name ?? generatedName(`${seed}/${attempt}`, submission.namePrefix)
       const job = jobOf(submission, { namespace, name, createdAt: creationTimes.next(), idempotency })
-      const created = await this.#tryToCreate(job as StoredJob)
+      const created = await this.#tryToCreate(job as StoredJob, dryRun)
       if (created !== undefined) {
-        await jobs.awaitEcho(created)
+        if (!dryRun) await jobs.awaitEcho(created)
         return created
       }
       const existing = idempotency === undefined ? undefined : await jobs.read(name)
@@ -68,9 +79,9 @@ export class Submitter {
   }
 
   /** The Job as stored; undefined when its name is taken. */
-  async #tryToCreate(job: StoredJob): Promise<StoredJob | undefined> {
+  async #tryToCreate(job: StoredJob, dryRun: boolean): Promise<StoredJob | undefined> {
     try {
-      return await this.#options.client.create(JOBS, job)
+      return await this.#options.client.create(JOBS, job, { dryRun })
     } catch (error) {
       if (isAlreadyExists(error)) return undefined
       if (isInvalid(error)) throw invalidRequest(faultsOfRefusal(error), "The job")

@@ -14,8 +14,17 @@ import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { StoredCronJob } from "../../src/apis/cronjob.ts"
 import type { Job, JobStatus, StoredJob } from "../../src/apis/job.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import type { StoredProject } from "../../src/apis/project.ts"
+import { offersOf } from "../../src/catalogue/file.ts"
+import { LiveCatalogue } from "../../src/catalogue/live.ts"
+import type { Offers } from "../../src/catalogue/offers.ts"
+import { readPriceList } from "../../src/catalogue/shipped.ts"
+import type { Payers } from "../../src/controllers/job/controller.ts"
+import { jobPlanner } from "../../src/controllers/job/plan.ts"
+import { launchIndexes } from "../../src/controllers/launch/controller.ts"
+import { LAUNCHES } from "../../src/controllers/launch/dependencies.ts"
 import { installBase } from "../../src/embedded/base.ts"
 import { createFacade, type FacadeSettings } from "../../src/facade/app.ts"
 import { CACHE_OPTIONS, JOBS } from "../../src/facade/caches.ts"
@@ -68,6 +77,8 @@ export interface ReplicaOptions {
   kubeConfig?: KubeConfig
   /** Where it looks for the sealing keys; default: where they are. */
   sealingNamespace?: string
+  /** What is sold, and who pays for it; default: the price list that Berth comes with, and nobody. */
+  market?: { offers: Offers; payers: Payers }
 }
 
 export async function startReplica(options: ReplicaOptions = {}): Promise<Replica> {
@@ -85,9 +96,12 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const connections = new Reflector<StoredConnection>({ client, logger, ...CACHE_OPTIONS.connections })
   const apiKeys = new Reflector<StoredApiKey>({ client, logger, ...CACHE_OPTIONS.apiKeys })
   const projects = new Reflector<StoredProject>({ client, logger, ...CACHE_OPTIONS.projects })
-  const reflectors = [jobs, cronJobs, connections, apiKeys, projects]
+  const launchCache = { resource: LAUNCHES, namespace: SYSTEM_NAMESPACE, indexes: launchIndexes }
+  const launches = new Reflector<StoredLaunch>({ client, logger, ...launchCache })
+  const reflectors = [jobs, cronJobs, connections, apiKeys, projects, launches]
   const loops = reflectors.map((reflector) => reflector.run(running.signal))
   await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(20_000))))
+  const { market = { offers: shippedOffers(), payers: { of: () => [] } } } = options
   const folder = await mkdtemp(join(tmpdir(), "berth-facade-"))
   const logStore = new FileLogStore(folder)
   removeLogsOfDeletedJobs({ client, jobs, logStore, logger })
@@ -103,6 +117,8 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     health: new Health(),
     metrics: createMetrics("facade"),
     exposeMetrics: true,
+    catalogue: () => market.offers.current(),
+    plan: jobPlanner({ ...market, jobs, launches, clock: systemClock }),
     settings: { baseDomain: BASE_DOMAIN, clouds: ["aws", "gcp", "azure", "local"], ...options.settings },
     logger,
     clock: systemClock,
@@ -121,6 +137,14 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   }
   const { port } = server.address() as AddressInfo
   return { app, port, logStore, jobs, apiKeys, logged: () => lines.join(""), shutdown, close }
+}
+
+let shipped: Offers | undefined
+
+/** The price list that Berth comes with; read once, when it is first needed. */
+export function shippedOffers(): Offers {
+  shipped ??= new LiveCatalogue(offersOf(readPriceList()))
+  return shipped
 }
 
 /** A project with a namespace of its own and a key of each role. */

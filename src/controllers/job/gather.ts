@@ -3,10 +3,11 @@ import { LAUNCH, type StoredLaunch } from "../../apis/launch.ts"
 import { LABELS } from "../../apis/meta.ts"
 import { isNotFound } from "../../kube/errors.ts"
 import { resourceOf } from "../../kube/resource.ts"
+import type { Store } from "../../kube/store.ts"
 import type { JobObservation } from "./decide.ts"
 import type { JobControllerOptions } from "./dependencies.ts"
 import type { LaunchLedger } from "./ledger.ts"
-import { appraise } from "./market.ts"
+import { appraise, type Market } from "./market.ts"
 import type { JobSettings } from "./settings.ts"
 
 const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
@@ -22,19 +23,34 @@ export async function gather(
   return {
     launches: await launchesOf(job, options),
     installation: options.installation,
-    market: () => {
-      const now = options.clock.now()
-      const facts = {
-        offers: options.offers.current(),
-        payers: options.payers.of(namespace),
-        launches: ledger.all(),
-        projectLaunches: ledger.ofNamespace(namespace),
-        projectCaps: options.caps?.(namespace),
-        recordedUsd: recordedUsd(namespace, options, now),
-      }
-      return appraise(facts, now, settings)
-    },
+    market: () => marketOf(namespace, options, ledger, settings),
   }
+}
+
+/** What a market is reckoned from, wherever it is: caches, nothing that is asked for. */
+export interface MarketSources extends Pick<JobControllerOptions, "offers" | "payers" | "caps" | "clock"> {
+  jobs: { store: Store<StoredJob> }
+  /** With the indexes `launchIndexes` of the launch controller. */
+  launches: { store: Store<StoredLaunch> }
+}
+
+/** The market of a namespace's project as it is now. */
+export function marketOf(
+  namespace: string,
+  sources: MarketSources,
+  ledger: LaunchLedger,
+  settings: JobSettings,
+): Market {
+  const now = sources.clock.now()
+  const facts = {
+    offers: sources.offers.current(),
+    payers: sources.payers.of(namespace),
+    launches: ledger.all(),
+    projectLaunches: ledger.ofNamespace(namespace),
+    projectCaps: sources.caps?.(namespace),
+    recordedUsd: recordedUsd(namespace, sources, settings),
+  }
+  return appraise(facts, now, settings)
 }
 
 /**
@@ -61,10 +77,10 @@ async function launchesOf(job: StoredJob, options: JobControllerOptions): Promis
 }
 
 /** What jobs of the project cost that ended this month (UTC) and whose Launches' records are deleted, US dollars. */
-function recordedUsd(namespace: string, options: JobControllerOptions, now: Date): number {
-  const { caps, launches, jobs, settings } = options
-  if ((caps?.(namespace)?.maxMonthlyUsd ?? settings?.caps?.maxMonthlyUsd) === undefined) return 0
-  const month = now.toISOString().slice(0, 7)
+function recordedUsd(namespace: string, sources: MarketSources, settings: JobSettings): number {
+  const { caps, launches, jobs, clock } = sources
+  if ((caps?.(namespace)?.maxMonthlyUsd ?? settings.caps.maxMonthlyUsd) === undefined) return 0
+  const month = clock.now().toISOString().slice(0, 7)
   return jobs.store
     .list()
     .filter((job) => job.metadata.namespace === namespace && job.status?.completionTime?.startsWith(month))

@@ -2,7 +2,7 @@ import { timestamp } from "../../apis/clock.ts"
 import { JobReason, type StoredJob } from "../../apis/job.ts"
 import { describeOffer, explainChoice, explainShortfall, usd } from "../../router/explain.ts"
 import { requirementsOf } from "../../router/requirements.ts"
-import { type RankedPlacement, route } from "../../router/route.ts"
+import { type RankedPlacement, type RouteContext, route } from "../../router/route.ts"
 import type { Shortfall } from "../../router/shortfall.ts"
 import type { LaunchPayer, Market } from "./market.ts"
 import type { JobSettings } from "./settings.ts"
@@ -16,15 +16,9 @@ export type PlaceVerdict =
   | { kind: "noOffer"; message: string }
 
 /** Looks for the cheapest place that fits, is paid for, awake and under the caps. Pure. */
-export function place(job: StoredJob, market: Market, now: Date, settings: JobSettings): PlaceVerdict {
+export function place(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): PlaceVerdict {
   const requirements = requirementsOf(job.spec, settings.architectures)
-  const routing = route(requirements, market.offers, {
-    payers: market.payers,
-    resting: market.resting,
-    room: roomUnder(market.caps, market.spending),
-    expectedSeconds: job.spec.timeoutSeconds ?? settings.expectedSeconds,
-    now,
-  })
+  const routing = route(requirements, market.offers, contextOf(job, market, now, settings))
   if (routing.offers === 0) {
     return wait(JobReason.NoCapacity, "the catalogue has no offers yet", settings.capRetrySeconds)
   }
@@ -36,6 +30,17 @@ export function place(job: StoredJob, market: Market, now: Date, settings: JobSe
   if (best === undefined) return noCapacity(shortfall?.resting, now)
   const why = `${explainChoice(routing)}; expected to cost ${usd(best.totalUsd)}`
   return { kind: "placed", placement: best, why: `${describeOffer(best.offer)}: ${why}` }
+}
+
+/** What the routing of a job depends on besides its requirements and the offers. */
+export function contextOf(
+  { spec }: Pick<StoredJob, "spec">,
+  { payers, resting, caps, spending }: Market,
+  now: Date,
+  settings: JobSettings,
+): RouteContext<LaunchPayer> {
+  const expectedSeconds = spec.timeoutSeconds ?? settings.expectedSeconds
+  return { payers, resting, room: roomUnder(caps, spending), expectedSeconds, now }
 }
 
 function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict {

@@ -19,8 +19,8 @@ export interface CronJobRouteOptions {
   admission: Admission
   cronJobsOf: (principal: Principal) => Collection<StoredCronJob>
   creationTimes: CreationTimes
-  /** What a definition may name; undefined: any. */
-  places: () => Pick<SubmissionContext, "clouds" | "regions">
+  /** By the catalogue as it is now. */
+  catalogueFaults: SubmissionContext["catalogueFaults"]
 }
 
 /** The contract's cronjob endpoints. */
@@ -110,6 +110,6 @@ function sendCronJob(call: Call, cronJob: StoredCronJob, status = 200): void {
   sendRecord(call, cronJob, { record: cronJobRecordOf(cronJob, ownerOf(call.principal.project)), status })
 }
 
-function contextOf(project: ProjectScope, { places }: CronJobRouteOptions): SubmissionContext {
-  return { ...ownerOf(project), ...places() }
+function contextOf(project: ProjectScope, { catalogueFaults }: CronJobRouteOptions): SubmissionContext {
+  return { ...ownerOf(project), catalogueFaults }
 }

@@ -5,19 +5,22 @@ import { parseBody } from "../body/body.ts"
 import { type Admission, type Call, endpoint, pathParameter, sendRecord } from "../endpoint.ts"
 import { idempotencyKeyOf } from "../idempotency.ts"
 import type { Jobs } from "../jobs.ts"
+import type { Planner } from "../planner.ts"
 import { invalidRequest } from "../problem.ts"
 import { Query } from "../query.ts"
 import type { JobCreated, JobList } from "../schemas/job.ts"
 import type { Submitter } from "../submit.ts"
+import { planRecordOf } from "../translate/plan.ts"
 import { ownerOf, recordOf } from "../translate/record.ts"
-import { checkSubmission } from "../translate/submission.ts"
+import { checkSubmission, type SubmissionContext } from "../translate/submission.ts"
 
 export interface JobRouteOptions {
   admission: Admission
   jobsOf: (principal: Principal) => Jobs
   submitterOf: (principal: Principal) => Submitter
-  /** What a submission may name; undefined: any. */
-  places: () => { clouds: readonly string[]; regions?: readonly string[] | undefined }
+  /** By the catalogue as it is now. */
+  catalogueFaults: SubmissionContext["catalogueFaults"]
+  plan: Planner
 }
 
 /** The contract's job endpoints. */
@@ -46,12 +49,20 @@ export function jobRoutes(router: Router, options: JobRouteOptions): void {
   )
 }
 
-async function createJob({ req, res, principal }: Call, { submitterOf, places }: JobRouteOptions): Promise<void> {
+async function createJob({ req, res, principal }: Call, options: JobRouteOptions): Promise<void> {
+  const { submitterOf, catalogueFaults, plan } = options
+  const query = new Query(req)
+  const dryRun = query.boolean("dry_run") ?? false
+  query.check()
   const idempotencyKey = idempotencyKeyOf(req)
-  const checked = checkSubmission(parseBody(req), { ...ownerOf(principal.project), ...places() })
+  const checked = checkSubmission(parseBody(req), { ...ownerOf(principal.project), catalogueFaults })
   if ("faults" in checked) throw invalidRequest(checked.faults, "The job")
-  const job = await submitterOf(principal).submit(checked.submission, idempotencyKey)
+  const job = await submitterOf(principal).submit(checked.submission, idempotencyKey, { dryRun })
   const { uid, name } = job.metadata
+  if (dryRun) {
+    res.json(planRecordOf(name, plan(principal.project.namespace, job.spec)))
+    return
+  }
   const answer: JobCreated = { job_id: uid, name, status: "queued" }
   res.status(201).location(`/1/jobs/${uid}`).json(answer)
 }

@@ -109,7 +109,7 @@ export const JobCreatedSchema = Type.Object({
 export type JobCreated = Static<typeof JobCreatedSchema>
 
 /** A value that is null until it is known. */
-function nullable<T extends string | number>(type: "string" | "number" | "integer", description: string) {
+export function nullable<T extends string | number>(type: "string" | "number" | "integer", description: string) {
   return Type.Unsafe<T | null>({ type: [type, "null"], description })
 }
 
@@ -126,7 +126,8 @@ const VolumeRecordSchema = Type.Object({
   prefix: nullable<string>("string", "Null: the bucket's root."),
 })
 
-const GpuRecordSchema = Type.Unsafe<{ vram: string | null; count: number | null; model: string | null } | null>({
+/** GPUs in a record; null: none. */
+export const GpuRecordSchema = Type.Unsafe<{ vram: string | null; count: number | null; model: string | null } | null>({
   type: ["object", "null"],
   required: ["vram", "count", "model"],
   properties: {

@@ -1,15 +1,18 @@
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
+import { SAMPLE_CATALOGUE } from "../../../test/facade/sample-catalogue.ts"
 import { CRON_JOB, type CronJobSpec, type StoredCronJob } from "../../apis/cronjob.ts"
 import { API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
 import { errorFromAnswer } from "../../kube/errors.ts"
 import { type CronJobCreation, CronJobRecordSchema, type JobDefinition } from "../schemas/cronjob.ts"
+import { catalogueCheck } from "./catalogue-terms.ts"
 import { CRON_JOB_FIELDS, changedSpec, checkChange, checkCreation, cronJobOf, cronJobRecordOf } from "./cronjob.ts"
 import { faultsOfRefusal } from "./refusal.ts"
 
-const context = { projectId: "p", organizationId: "o", clouds: ["aws", "gcp", "azure"], regions: ["us", "eu"] }
+const catalogueFaults = catalogueCheck(() => SAMPLE_CATALOGUE, SAMPLE_CATALOGUE.clouds)
+const context = { projectId: "p", organizationId: "o", catalogueFaults }
 const identity = { namespace: "ns", createdAt: "2026-01-02T03:04:05.000006Z" }
 
 const text = fc.string({ maxLength: 20 })

@@ -3,16 +3,15 @@ import { formatCpu } from "../../apis/quantity.ts"
 import type { Fault } from "../../apis/validate.ts"
 import { faultsOf } from "../../apis/validate.ts"
 import { type JobSubmission, JobSubmissionSchema } from "../schemas/job.ts"
+import { type CatalogueCheck, termsOf } from "./catalogue-terms.ts"
 import { withoutNulls } from "./nulls.ts"
 
 /** What a submission is held against, beside its schema. */
 export interface SubmissionContext {
   projectId: string
   organizationId: string
-  /** The clouds that a job may name. */
-  clouds: readonly string[]
-  /** The regions and macro-regions that a job may name; undefined: any, as no catalogue is at hand. */
-  regions?: readonly string[] | undefined
+  /** What of its clouds, regions and GPU model nobody sells. */
+  catalogueFaults: CatalogueCheck
 }
 
 /** A submission that may become a Job, or everything that is wrong with it. */
@@ -35,7 +34,8 @@ export function checkSubmission(body: unknown, context: SubmissionContext): Chec
 type Unchecked = { readonly [Field in keyof JobSubmission]?: unknown }
 
 function ruleFaults(value: Unchecked, context: SubmissionContext): Fault[] {
-  return [...nameFaults(value), ...placeFaults(value, context), ...cpuFaults(value), ...ownerFaults(value, context)]
+  const offered = context.catalogueFaults(termsOf(value))
+  return [...nameFaults(value), ...offered, ...cpuFaults(value), ...ownerFaults(value, context)]
 }
 
 function nameFaults({ name, namePrefix }: Unchecked): Fault[] {
@@ -52,21 +52,7 @@ function nameFaults({ name, namePrefix }: Unchecked): Fault[] {
 /** What no schema can say of a cronjob's definition, which is a submission too; `definition` is of any type. */
 export function definitionFaults(definition: unknown, context: SubmissionContext): Fault[] {
   if (typeof definition !== "object" || definition === null) return []
-  return [...placeFaults(definition, context), ...cpuFaults(definition)]
-}
-
-function placeFaults({ cloud, region }: Unchecked, { clouds, regions }: SubmissionContext): Fault[] {
-  const faults = unknownItems("cloud", cloud, clouds)
-  return regions === undefined ? faults : [...faults, ...unknownItems("region", region, regions)]
-}
-
-function unknownItems(field: string, value: unknown, known: readonly string[]): Fault[] {
-  const items: unknown[] = Array.isArray(value) ? value : [value]
-  return items.flatMap((item, index) => {
-    if (typeof item !== "string" || item === "" || known.includes(item)) return []
-    const pointer = Array.isArray(value) ? `/${field}/${index}` : `/${field}`
-    return [{ pointer, detail: `${field} ${JSON.stringify(item)} is not known: known are ${known.join(", ")}` }]
-  })
+  return [...context.catalogueFaults(termsOf(definition)), ...cpuFaults(definition)]
 }
 
 function cpuFaults({ resources }: Unchecked): Fault[] {

@@ -1,10 +1,13 @@
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
+import { SAMPLE_CATALOGUE } from "../../../test/facade/sample-catalogue.ts"
 import { JOB, type JobStatus, type StoredJob } from "../../apis/job.ts"
 import { ANNOTATIONS, GATEWAY_FIELD_MANAGER } from "../../apis/meta.ts"
 import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
 import { errorFromAnswer } from "../../kube/errors.ts"
+import { catalogueOf } from "../../router/catalogue.ts"
 import { JobRecordSchema, type JobSubmission, JobSubmissionSchema } from "../schemas/job.ts"
+import { catalogueCheck } from "./catalogue-terms.ts"
 import { jobOf, requestHash } from "./job.ts"
 import { generatedName } from "./name.ts"
 import { withoutNulls } from "./nulls.ts"
@@ -16,8 +19,7 @@ import { keepUpdateTime, updateTimeOf } from "./update-time.ts"
 const context = {
   projectId: "p",
   organizationId: "o",
-  clouds: ["aws", "gcp", "azure"],
-  regions: ["us", "eu", "eu-west-1"],
+  catalogueFaults: catalogueCheck(() => SAMPLE_CATALOGUE, SAMPLE_CATALOGUE.clouds),
 }
 
 const text = fc.string({ maxLength: 30 })
@@ -62,7 +64,7 @@ const submissions: fc.Arbitrary<JobSubmission> = fc.record(
       { requiredKeys: [] },
     ),
     cloud: fc.uniqueArray(fc.constantFrom("aws", "gcp", "azure")),
-    region: fc.oneof(fc.constantFrom("us", "eu"), fc.array(fc.constantFrom("us", "eu-west-1"), { maxLength: 3 })),
+    region: fc.oneof(fc.constantFrom("us", "eu"), fc.array(fc.constantFrom("us", "eu"), { maxLength: 3 })),
     maxRetries: fc.integer({ min: 0, max: 100 }),
     labels: map(fc.string({ minLength: 1, maxLength: 20 }), text),
     tags: fc.array(fc.string({ minLength: 1, maxLength: 20 }), { maxLength: 4 }),
@@ -215,10 +217,28 @@ describe("checkSubmission", () => {
   })
 
   it("lists what there is for an unknown cloud or region, one by one", () => {
-    expect(faults({ cloud: ["AWS", "gcp"], region: "mars" })).toEqual({
-      "/cloud/0": 'cloud "AWS" is not known: known are aws, gcp, azure',
-      "/region": 'region "mars" is not known: known are us, eu, eu-west-1',
+    expect(faults({ cloud: ["AWS", "gcp"], region: "mars", resources: { gpu: { model: "H1000" } } })).toEqual({
+      "/cloud/0": 'cloud "AWS" is not known (did you mean aws?): known are aws, azure, gcp',
+      "/region": expect.stringMatching(/^region "mars" is not known.*: allowed are .*eu/),
+      "/resources/gpu/model": expect.stringMatching(/^resources.gpu.model "H1000" is not known.*: known are .*A100/),
     })
+  })
+
+  it("leaves to the schema what is none of the catalogue's, and judges the rest", () => {
+    const odd = { cloud: ["", "ibm"], region: [7], resources: { gpu: { model: "" } } }
+    for (const detail of Object.values(faults(odd))) expect(detail).not.toMatch(/is not known/)
+    expect(Object.keys(faults({ ...odd, region: "mars" }))).toEqual(
+      expect.arrayContaining(["/cloud/0", "/region", "/resources/gpu/model"]),
+    )
+  })
+
+  it("holds names of regions and models against no catalogue that is empty", () => {
+    const body = { image: "a", cloud: ["ibm"], region: "mars", resources: { gpu: { model: "H1000" } } }
+    const checked = checkSubmission(body, {
+      ...context,
+      catalogueFaults: catalogueCheck(() => catalogueOf([]), ["aws"]),
+    })
+    expect(checked).toEqual({ faults: [{ pointer: "/cloud/0", detail: 'cloud "ibm" is not known: known are aws' }] })
   })
 
   it("takes owners that match the host's, and keeps them out of the Job", () => {

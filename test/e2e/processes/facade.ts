@@ -1,3 +1,5 @@
+import { fixedOffers } from "../../../src/catalogue/offers.ts"
+import { LOCAL_REGION, localOffers } from "../../../src/cloud/local/offers.ts"
 import { createLogger } from "../../../src/telemetry/logger.ts"
 import { connect, startFacade } from "../../../src/wire.ts"
 import { configuration, ready, stopSignal } from "./entry.ts"
@@ -18,7 +20,13 @@ const logger = createLogger({ level: "trace", name: "facade" })
 const client = connect(config)
 const { url, ended } = await startFacade(
   { ...config, host: "127.0.0.1", baseDomain: "localhost", defaultProject: project },
-  { client, clouds: ["aws", "gcp", "azure", "local"], logger },
+  {
+    client,
+    clouds: ["aws", "gcp", "azure", "local"],
+    offers: fixedOffers(localOffers()),
+    ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
+    logger,
+  },
   stopSignal(),
 )
 ready({ url })

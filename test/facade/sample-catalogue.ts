@@ -1,0 +1,25 @@
+import type { Offer } from "../../src/apis/offer.ts"
+import { catalogueOf } from "../../src/router/catalogue.ts"
+
+/** Each cloud sells the same in its two regions. */
+const offers = ["aws", "azure", "gcp"].flatMap((cloud) =>
+  ["us", "eu"].flatMap((group) =>
+    ["A100", "H100", "L4"].map(
+      (gpu): Offer => ({
+        cloud,
+        region: `${group}-1`,
+        instanceType: gpu,
+        architecture: "amd64",
+        provisioning: "onDemand",
+        cpu: 4,
+        memoryGib: 16,
+        gpu: { model: gpu, count: 1, vramGib: 24 },
+        hourlyPriceUsd: 1,
+        minimumBilledSeconds: 60,
+      }),
+    ),
+  ),
+)
+
+/** A small catalogue for what needs no real prices. */
+export const SAMPLE_CATALOGUE = catalogueOf(offers, (_, region) => [region.slice(0, 2)])
