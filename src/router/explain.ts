@@ -97,7 +97,7 @@ function counterOffer(alternative: Alternative, requirements: Requirements): str
     case "gpu":
       return `with other GPUs there are ${from}`
     default:
-      return `there are at most ${round(most ?? 0)} ${UNITS[criterion]}: ${from}`
+      return `there are at most ${round(most ?? 0)} ${UNITS[criterion]}, in ${from}`
   }
 }
 

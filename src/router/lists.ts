@@ -15,11 +15,16 @@ const BLOCK_3 = BLOCK ** 3
 const SHAPES = {
   /** GiB a vCPU. */
   cpu: [1, 2, 4, 8, 16],
-  /** GiB a GiB of GPU memory. */
+  /** Bulk a GiB of GPU memory. */
   vramGib: [0.5, 1, 2, 4],
 }
 
-/** Bounds of each block: vCPUs, shapes of these, memory, GPU memory, shapes of these, memory. */
+/** One size for vCPUs and memory where they are held against GPU memory: the larger of the two, at 4 GiB a vCPU. */
+function bulkOf({ cpu, memoryGib }: Pick<Needs, "cpu" | "memoryGib">): number {
+  return Math.max(cpu * 4, memoryGib)
+}
+
+/** Bounds of each block: vCPUs, shapes of these, memory, GPU memory, shapes of these, bulk. */
 const FIRST = { cpu: 0, vramGib: SHAPES.cpu.length + 2 }
 const BOUNDS = FIRST.vramGib + SHAPES.vramGib.length + 2
 
@@ -39,25 +44,27 @@ export interface Threshold {
 
 /** Reckons once for a search what `next` compares by. */
 export function thresholdsOf(needs: Needs): readonly Threshold[] {
-  const both = nearestShapes("cpu", needs)
-  return needs.vramGib === 0 ? both : [...both, ...nearestShapes("vramGib", needs)]
+  const both = nearestShapes("cpu", needs.cpu, needs.memoryGib)
+  return needs.vramGib === 0 ? both : [...both, ...nearestShapes("vramGib", needs.vramGib, bulkOf(needs))]
 }
 
-function nearestShapes(size: keyof typeof SHAPES, { memoryGib, ...units }: Needs): Threshold[] {
+function nearestShapes(size: keyof typeof SHAPES, units: number, gib: number): Threshold[] {
   const shapes = SHAPES[size]
   let above = 0
-  while (above < shapes.length && (shapes[above] as number) * units[size] < memoryGib) above++
-  const leastAbove = above === shapes.length ? memoryGib : memoryGib / (shapes[above] as number)
+  while (above < shapes.length && (shapes[above] as number) * units < gib) above++
+  const leastAbove = above === shapes.length ? gib : gib / (shapes[above] as number)
   return [
-    { bound: FIRST[size] + above, least: units[size] },
+    { bound: FIRST[size] + above, least: units },
     { bound: FIRST[size] + above + 1, least: leastAbove },
   ]
 }
 
 function boundsOf({ cpu, memoryGib, gpu }: Machine): number[] {
   const vramGib = (gpu?.count ?? 0) * (gpu?.vramGib ?? 0)
-  const shaped = (units: number, shapes: readonly number[]) => shapes.map((gib) => Math.min(units, memoryGib / gib))
-  return [...[cpu, ...shaped(cpu, SHAPES.cpu), memoryGib], ...[vramGib, ...shaped(vramGib, SHAPES.vramGib), memoryGib]]
+  const bulk = bulkOf({ cpu, memoryGib })
+  const ofCpu = SHAPES.cpu.map((shape) => Math.min(cpu, memoryGib / shape))
+  const ofVram = SHAPES.vramGib.map((shape) => Math.min(vramGib, bulk / shape))
+  return [cpu, ...ofCpu, memoryGib, vramGib, ...ofVram, bulk]
 }
 
 interface ListParts {

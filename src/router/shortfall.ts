@@ -30,9 +30,9 @@ export interface Alternative {
   /** How many offers that would let in, and the cheapest of them an hour. */
   offers: number
   cheapest: Offer
-  /** For `region`: the macro-region of that offer, if it has one; `offers` counts those in it. */
+  /** For `region`: the macro-region of that offer, if it has one; only offers in it count. */
   where?: string
-  /** For sizes: the most that there is. */
+  /** For sizes: the most that there is; only offers that have it count. */
   most?: number
 }
 
@@ -48,7 +48,7 @@ export interface Shortfall {
   fitting: number
   /** How many offers each requirement excludes; one offer may fail by several. */
   excluded: ReadonlyMap<Criterion, number>
-  /** Cheapest first; none when something fits, or when every offer fails by several requirements. */
+  /** In the order of RELAXED; none when something fits, or when every offer fails by several requirements. */
   alternatives: readonly Alternative[]
   nearestMiss?: NearestMiss
   /** Clouds that have fitting offers, but nobody to pay for them. */
@@ -150,38 +150,49 @@ function excludedBy({ counts }: Tally): Map<Criterion, number> {
   return excluded
 }
 
-function alternativesOf(catalogue: Catalogue, failings: Failings, { counts, cheapest }: Tally): Alternative[] {
-  const found: (Alternative & { rank: number })[] = []
-  for (const criterion of CRITERIA) {
-    const rank = cheapest[BITS[criterion]] ?? -1
-    if (rank < 0) continue
-    const offers = counts[BITS[criterion]] ?? 0
-    const more = details(criterion, catalogue, failings, rank)
-    found.push({ criterion, offers, cheapest: catalogue.offerAt(rank), ...more, rank })
-  }
-  return found.sort((a, b) => a.rank - b.rank).map(({ rank: _, ...alternative }) => alternative)
+/** What people give up first: where and how to buy, before what they buy. */
+const RELAXED: readonly Criterion[] = [
+  "region",
+  "cloud",
+  "provisioning",
+  "architecture",
+  "maxHourlyPriceUsd",
+  "gpu.count",
+  "gpu.vram",
+  "cpu",
+  "memory",
+  "gpu",
+]
+
+function alternativesOf(catalogue: Catalogue, failings: Failings, { cheapest }: Tally): Alternative[] {
+  return RELAXED.flatMap((criterion) => {
+    const first = cheapest[BITS[criterion]] ?? -1
+    return first < 0 ? [] : alternative(criterion, first, catalogue, failings)
+  })
 }
 
-/** What makes an alternative plain: where those offers are, or how large the largest is. */
-function details(
-  criterion: Criterion,
-  catalogue: Catalogue,
-  failings: Failings,
-  cheapest: number,
-): Pick<Alternative, "where" | "most"> & { offers?: number } {
+/** Of the offers that fail by one requirement only, the first of which is given, those that are worth telling. */
+function alternative(criterion: Criterion, first: number, catalogue: Catalogue, failings: Failings): Alternative {
   const { regions, regionOf, machines, machineOf } = catalogue
   const macroOf = (rank: number) => regions[regionOf[rank] ?? -1]?.groups[0]
+  const where = criterion === "region" ? macroOf(first) : undefined
   const sizeOf = SIZES[criterion]
-  const where = criterion === "region" ? macroOf(cheapest) : undefined
-  if (sizeOf === undefined && where === undefined) return {}
+  let cheapest = first
   let offers = 0
   let most = 0
-  for (let rank = cheapest; rank < failings.length; rank++) {
-    if (failings[rank] !== BITS[criterion]) continue
-    if (where !== undefined && macroOf(rank) === where) offers++
-    if (sizeOf !== undefined) most = Math.max(most, sizeOf(machines[machineOf[rank] as number] as Machine))
+  for (let rank = first; rank < failings.length; rank++) {
+    if (failings[rank] !== BITS[criterion] || (where !== undefined && macroOf(rank) !== where)) continue
+    const size = sizeOf?.(machines[machineOf[rank] as number] as Machine) ?? 0
+    if (size < most) continue
+    if (size > most) {
+      most = size
+      cheapest = rank
+      offers = 0
+    }
+    offers++
   }
-  return where === undefined ? { most } : { where, offers }
+  const detail = { ...(where !== undefined && { where }), ...(sizeOf !== undefined && { most }) }
+  return { criterion, offers, cheapest: catalogue.offerAt(cheapest), ...detail }
 }
 
 const SIZES: Partial<Record<Criterion, (machine: Machine) => number>> = {

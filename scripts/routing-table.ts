@@ -1,0 +1,105 @@
+// Writes what Berth picks for typical jobs into docs/routing.md, from the shipped price list: `scripts/routing-table.ts`.
+// A test holds that the page is what would be written now.
+import { readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import type { JobSpec } from "../src/apis/job.ts"
+import { offersOf } from "../src/catalogue/file.ts"
+import { readPriceList } from "../src/catalogue/shipped.ts"
+import { UNLAUNCHABLE } from "../src/catalogue/unlaunchable.ts"
+import { buildCatalogue, type Catalogue } from "../src/router/catalogue.ts"
+import { requirementsOf } from "../src/router/requirements.ts"
+import { rankPlacements } from "../src/router/route.ts"
+
+const PAGE = join(import.meta.dirname, "..", "docs", "routing.md")
+
+const JOBS: readonly [name: string, spec: Omit<JobSpec, "image">][] = [
+  ["small: nothing asked (1 vCPU, 4Gi)", {}],
+  ["small, spot", { provisioning: "spot" }],
+  ["build: 16 vCPU, 32Gi", { resources: { cpu: 16, memory: "32Gi" } }],
+  ["memory-heavy: 8 vCPU, 256Gi", { resources: { cpu: 8, memory: "256Gi" } }],
+  ["any GPU with 16Gi", { resources: { gpu: { vram: "16Gi" } } }],
+  ["1 × T4", { resources: { cpu: 4, memory: "16Gi", gpu: { model: "T4" } } }],
+  ["1 × L4", { resources: { cpu: 4, memory: "16Gi", gpu: { model: "L4" } } }],
+  ["1 × A100 of 80 GB", { resources: { cpu: 8, memory: "64Gi", gpu: { model: "a100-80gb" } } }],
+  ["8 × H100", { resources: { cpu: 64, memory: "512Gi", gpu: { model: "H100", count: 8 } } }],
+  [
+    "8 × H100, spot",
+    { provisioning: "spot", resources: { cpu: 64, memory: "512Gi", gpu: { model: "H100", count: 8 } } },
+  ],
+]
+
+/** The parts of the page that are made from data, by the name of their marker. */
+export function generatedParts(): Record<string, string> {
+  const list = readPriceList()
+  const catalogue = buildCatalogue(offersOf(list))
+  return {
+    jobs: jobsTable(catalogue),
+    sources: [
+      "| cloud | what | source | date | licence |",
+      "|---|---|---|---|---|",
+      ...list.sources.map(
+        ({ cloud, what, name, date, licence }) => `| ${cloud} | ${what} | ${name} | ${date} | ${licence} |`,
+      ),
+    ].join("\n"),
+    unlaunchable: [
+      "| cloud | machine types | where | bought | why |",
+      "|---|---|---|---|---|",
+      ...UNLAUNCHABLE.map(({ cloud, types, regions, provisioning, reason }) =>
+        [
+          cloud,
+          code(types),
+          regions === undefined ? "everywhere" : code(regions),
+          provisioning ?? "in any way",
+          reason,
+        ].join(" | "),
+      ).map((row) => `| ${row} |`),
+    ].join("\n"),
+    counts: `${number(catalogue.size)} offers of ${number(catalogue.machines.length)} machine types in ${catalogue.regions.length} regions, as of ${list.asOf}; ${list.suspects.length} prices are flagged as suspect.`,
+  }
+}
+
+function jobsTable(catalogue: Catalogue): string {
+  const rows = JOBS.flatMap(([name, spec]) =>
+    ["us", "eu"].map((region) => {
+      const requirements = requirementsOf({ image: "busybox", ...spec, region: [region] })
+      const [best, next] = rankPlacements(requirements, catalogue, {
+        payers: catalogue.clouds.map((cloud) => ({ cloud })),
+        resting: [],
+        room: {},
+        expectedSeconds: 3600,
+        now: new Date(0),
+        count: 2,
+      })
+      if (best === undefined) return `| ${name} | ${region} | nothing fits | | | |`
+      const { cloud, instanceType, region: where, cpu, memoryGib, gpu, hourlyPriceUsd } = best.offer
+      const cards = gpu === undefined ? "" : `, ${gpu.count} × ${gpu.model}`
+      const size = `${cpu} vCPU, ${memoryGib} GiB${cards}`
+      const second =
+        next === undefined
+          ? ""
+          : `${next.offer.cloud} \`${next.offer.instanceType}\` in ${next.offer.region}, ${next.offer.hourlyPriceUsd}`
+      return `| ${name} | ${region} | ${cloud} \`${instanceType}\` in ${where} | ${size} | ${hourlyPriceUsd} | ${second} |`
+    }),
+  )
+  return ["| job | region | Berth picks | size | USD/h | next best |", "|---|---|---|---|---|---|", ...rows].join("\n")
+}
+
+function code(pattern: RegExp): string {
+  return `\`${pattern.source.replaceAll("|", "\\|")}\``
+}
+
+function number(value: number): string {
+  return value.toLocaleString("en-US")
+}
+
+/** The page with its generated parts as they are now. @throws Error when a marker is missing */
+export function currentPage(page: string = readFileSync(PAGE, "utf8")): string {
+  return Object.entries(generatedParts()).reduce((text, [name, part]) => {
+    const [begin, end] = [`<!-- ${name}: generated -->`, `<!-- /${name} -->`]
+    const [from, to] = [text.indexOf(begin), text.indexOf(end)]
+    if (from < 0 || to < from) throw new Error(`docs/routing.md has no part between ${begin} and ${end}`)
+    return `${text.slice(0, from + begin.length)}\n${part}\n${text.slice(to)}`
+  }, page)
+}
+
+if (import.meta.main) writeFileSync(PAGE, currentPage())

@@ -1,0 +1,9 @@
+import { readFileSync } from "node:fs"
+import { join } from "node:path"
+import { expect, test } from "vitest"
+import { currentPage } from "../../scripts/routing-table.ts"
+
+test("docs/routing.md has what the shipped price list says: else run scripts/routing-table.ts", () => {
+  const page = readFileSync(join(import.meta.dirname, "..", "..", "docs", "routing.md"), "utf8")
+  expect(currentPage(page)).toBe(page)
+})

@@ -1,0 +1,164 @@
+import { describe, expect, test } from "vitest"
+import type { JobSpec } from "../../src/apis/job.ts"
+import type { Offer } from "../../src/apis/offer.ts"
+import { catalogueOf } from "../../src/router/catalogue.ts"
+import { explainRanking } from "../../src/router/explain.ts"
+import { planOf } from "../../src/router/plan.ts"
+import { requirementsOf } from "../../src/router/requirements.ts"
+import type { RouteContext } from "../../src/router/route.ts"
+
+const GROUPS: Record<string, string[]> = {
+  "eu-west-1": ["eu"],
+  "us-east-1": ["us"],
+  "us-central1": ["us"],
+  "me-1": ["me"],
+}
+
+function offer(changes: Partial<Offer>): Offer {
+  return {
+    cloud: "aws",
+    region: "eu-west-1",
+    instanceType: "m7i.large",
+    architecture: "amd64",
+    provisioning: "onDemand",
+    cpu: 2,
+    memoryGib: 8,
+    hourlyPriceUsd: 0.1,
+    minimumBilledSeconds: 60,
+    ...changes,
+  }
+}
+
+const h100 = { model: "H100", vramGib: 80 }
+const OFFERS = [
+  offer({}),
+  offer({ provisioning: "spot", hourlyPriceUsd: 0.04 }),
+  offer({ instanceType: "c7g.4xlarge", architecture: "arm64", cpu: 16, memoryGib: 32, hourlyPriceUsd: 0.62 }),
+  offer({ region: "us-east-1", hourlyPriceUsd: 0.096 }),
+  offer({
+    region: "us-east-1",
+    instanceType: "p5.48xlarge",
+    cpu: 192,
+    memoryGib: 2048,
+    gpu: { ...h100, count: 8 },
+    hourlyPriceUsd: 55.04,
+  }),
+  offer({
+    cloud: "gcp",
+    region: "us-central1",
+    instanceType: "a3-highgpu-4g",
+    cpu: 104,
+    memoryGib: 936,
+    gpu: { ...h100, count: 4 },
+    hourlyPriceUsd: 39.2,
+  }),
+  offer({
+    instanceType: "g6.12xlarge",
+    cpu: 48,
+    memoryGib: 192,
+    gpu: { model: "L4", count: 4, vramGib: 24 },
+    hourlyPriceUsd: 4.6,
+  }),
+]
+const catalogue = catalogueOf(OFFERS, (_, region) => GROUPS[region] ?? [])
+
+const CONTEXT: RouteContext = {
+  payers: [{ cloud: "aws", connection: "main" }, { cloud: "gcp" }],
+  resting: [],
+  room: {},
+  expectedSeconds: 7200,
+  now: new Date("2026-05-01T12:00:00Z"),
+}
+
+const plan = (spec: Omit<JobSpec, "image">, context: Partial<RouteContext> = {}) =>
+  planOf(requirementsOf({ image: "busybox", ...spec }), catalogue, { ...CONTEXT, ...context })
+
+describe("why", () => {
+  test("this one", () => {
+    const { verdict, estimatedCostUsd, message, ranking } = plan({ region: ["eu"] })
+    expect(verdict).toBe("placeable")
+    expect(estimatedCostUsd).toBe(0.2)
+    expect(message).toBe(
+      "aws m7i.large in eu-west-1 (on demand, 2 vCPU, 8 GiB, $0.1/h): cheapest of 7 offers that fits; " +
+        "the next, aws c7g.4xlarge in eu-west-1, costs $1.24 in all; expected to cost $0.2",
+    )
+    expect(ranking).toEqual([
+      "aws m7i.large in eu-west-1 (on demand, 2 vCPU, 8 GiB, $0.1/h) by connection main: $0.2 in all",
+      "aws c7g.4xlarge in eu-west-1 (on demand, 16 vCPU, 32 GiB, $0.62/h) by connection main: $1.24 in all, 520 % more",
+      "aws g6.12xlarge in eu-west-1 (on demand, 48 vCPU, 192 GiB, 4 × L4, $4.6/h) by connection main: $9.2 in all, 4500 % more",
+    ])
+  })
+
+  test("spot, and the only one", () => {
+    expect(plan({ provisioning: "spotFirst", region: ["eu"] }).message).toContain(
+      "cheapest of 7 offers that fits; spot goes first; on demand, aws m7i.large in eu-west-1 costs $0.2 in all",
+    )
+    expect(plan({ provisioning: "spot" }).message).toContain("cheapest of 7 offers that fits, and the only one")
+  })
+
+  test.each<[string, Omit<JobSpec, "image">, string]>([
+    [
+      "not here, but elsewhere",
+      { region: ["eu"], resources: { gpu: { model: "H100", count: 4 } } },
+      "no offer has 4 × H100, ≥ 1 vCPU and ≥ 4 GiB on demand in eu; " +
+        "us has 2 from $39.2/h (gcp a3-highgpu-4g in us-central1 (on demand, 104 vCPU, 936 GiB, 4 × H100, $39.2/h)); " +
+        "with other GPUs there are 1 from $4.6/h (aws g6.12xlarge in eu-west-1 (on demand, 48 vCPU, 192 GiB, 4 × L4, $4.6/h)). " +
+        "Of all offers gpu H100 excludes 5, gpu.count ≥ 4 excludes 4, region eu excludes 3, provisioning onDemand excludes 1",
+    ],
+    [
+      "nothing so large",
+      { resources: { gpu: { vram: "1000Gi" } } },
+      "no offer has ≥ 1000 GiB of GPU memory, ≥ 1 vCPU and ≥ 4 GiB on demand; " +
+        "there are at most 640 GiB of GPU memory, in 1 from $55.04/h " +
+        "(aws p5.48xlarge in us-east-1 (on demand, 192 vCPU, 2048 GiB, 8 × H100, $55.04/h)). " +
+        "Of all offers gpu.vram ≥ 1000 GiB excludes 7, gpu of NVIDIA excludes 4, provisioning onDemand excludes 1",
+    ],
+    [
+      "not so cheap, not of that cloud, not as spot",
+      { cloud: ["aws"], resources: { cpu: 8 }, provisioning: "spot", maxHourlyPriceUsd: 1 },
+      "no offer has ≥ 8 vCPU and ≥ 4 GiB spot of aws for at most $1/h; " +
+        "on demand there are 1 from $0.62/h (aws c7g.4xlarge in eu-west-1 (on demand, 16 vCPU, 32 GiB, $0.62/h)); " +
+        "there are at most 2 vCPU, in 1 from $0.04/h (aws m7i.large in eu-west-1 (spot, 2 vCPU, 8 GiB, $0.04/h)). " +
+        "Of all offers provisioning spot excludes 6, cpu ≥ 8 excludes 3, maxHourlyPriceUsd ≤ $1 excludes 3, cloud aws excludes 1",
+    ],
+    [
+      "nothing by one change",
+      { region: ["me"], provisioning: "spot", resources: { gpu: { model: "H100" } } },
+      "no offer has 1 × H100, ≥ 1 vCPU and ≥ 4 GiB spot in me; " +
+        "the nearest is gcp a3-highgpu-4g in us-central1 (on demand, 104 vCPU, 936 GiB, 4 × H100, $39.2/h), " +
+        "but for region me and provisioning spot. Of all offers region me excludes 7, provisioning spot excludes 6, " +
+        "gpu H100 excludes 5, gpu.count ≥ 1 excludes 4",
+    ],
+  ])("%s", (_, spec, message) => {
+    expect(plan(spec)).toMatchObject({ verdict: "noOffer", message, placements: [], ranking: [] })
+  })
+
+  test("it waits", () => {
+    expect(plan({}, { payers: [] })).toMatchObject({
+      verdict: "noConnection",
+      message: "6 offers fit, but the project has no Ready connection for them: add one of type aws or gcp",
+    })
+    const until = new Date("2026-05-01T12:05:00Z")
+    const resting = [
+      { cloud: "aws", until },
+      { cloud: "gcp", until },
+    ]
+    expect(plan({}, { resting })).toMatchObject({
+      verdict: "resting",
+      message: "all 6 fitting offers rest after they refused until 2026-05-01T12:05:00.000Z at least",
+    })
+    expect(plan({}, { room: { hourlyUsd: 0.05 } })).toMatchObject({
+      verdict: "overCaps",
+      message: "the project's caps leave no room for the cheapest fitting offer ($0.096/h)",
+    })
+  })
+
+  test("a ranking from nothing has differences in dollars", () => {
+    const free = catalogueOf([offer({ hourlyPriceUsd: 0 }), offer({ instanceType: "m8i.large" })])
+    const { placements } = planOf(requirementsOf({ image: "x" }), free, CONTEXT)
+    expect(explainRanking({ placements }).map((line) => line.split(": ")[1])).toEqual([
+      "$0 in all",
+      "$0.2 in all, $0.2 more",
+    ])
+  })
+})
