@@ -77,10 +77,11 @@ export class Collection<T extends Stored<KubeObject>> {
     // What can't be a name must not become a part of the API server's URL.
     if (metadataName === undefined) return undefined
     const { store, namespace } = this.#options
-    return store.get({ namespace, name: metadataName }) ?? (await this.#read(metadataName))
+    return store.get({ namespace, name: metadataName }) ?? (await this.read(metadataName))
   }
 
-  async #read(metadataName: string): Promise<T | undefined> {
+  /** The one of this metadata.name as it is at the API server now; undefined when there is none. */
+  async read(metadataName: string): Promise<T | undefined> {
     const { reader, resource, namespace } = this.#options
     try {
       return await reader.get(resource, { namespace, name: metadataName })
@@ -96,26 +97,27 @@ export class Collection<T extends Stored<KubeObject>> {
     const { resource, namespace, turns } = this.#options
     // In turn, because requests with one key and different names would not meet at the API server.
     return turns.take(`${resource.plural}/${namespace}/${replay.key}`, async () => {
-      const earlier = await this.#findOrCatchUp(() => this.#madeBy(replay.key))
+      const earlier = await this.madeBy(replay.key)
       return earlier === undefined ? this.#create(object, name, replay) : replay.accept(earlier)
     })
   }
 
-  #madeBy(key: string): T | undefined {
+  /** The one that a request with this Idempotency-Key made before. */
+  madeBy(idempotencyKey: string): Promise<T | undefined> {
     const { store, namespace } = this.#options
-    return store.byIndex(IDEMPOTENCY_KEY_INDEX, inNamespace(namespace, key))[0]
+    return this.#findOrCatchUp(() => store.byIndex(IDEMPOTENCY_KEY_INDEX, inNamespace(namespace, idempotencyKey))[0])
   }
 
   async #create(object: T, name: string, replay?: Replay<T>): Promise<T> {
     const { writer, resource, noun } = this.#options
     try {
-      return await this.#echoed(await writer.create(resource, object))
+      return await this.echoed(await writer.create(resource, object))
     } catch (error) {
       if (isInvalid(error)) throw this.#refused(error)
       if (isNotFound(error)) throw unavailable(`The project is not ready to take a ${noun} yet.`, 5, error)
       if (!isAlreadyExists(error)) throw error
     }
-    const existing = replay === undefined ? undefined : await this.#read(object.metadata.name)
+    const existing = replay === undefined ? undefined : await this.read(object.metadata.name)
     if (replay !== undefined && existing !== undefined && usedKey(existing) === replay.key)
       return replay.accept(existing)
     const quoted = JSON.stringify(name)
@@ -138,7 +140,7 @@ export class Collection<T extends Stored<KubeObject>> {
       const wanted = await change(structuredClone(present))
       if (wanted === undefined) return present
       const changed = await this.#tryToReplace(wanted)
-      if (changed !== undefined) return this.#echoed(changed)
+      if (changed !== undefined) return this.echoed(changed)
     }
     throw unavailable(`The ${this.#options.noun} changes too fast to be changed right now.`)
   }
@@ -177,7 +179,7 @@ export class Collection<T extends Stored<KubeObject>> {
   async #present(idOrName: string): Promise<T> {
     const uid = isUuid(idOrName) ? idOrName.toLowerCase() : undefined
     const name = uid === undefined ? toMetadataName(idOrName) : (await this.#byId(uid))?.metadata.name
-    const present = name === undefined ? undefined : await this.#read(name)
+    const present = name === undefined ? undefined : await this.read(name)
     if (present === undefined || (uid !== undefined && present.metadata.uid !== uid)) throw this.#unknown(idOrName)
     return present
   }
@@ -207,8 +209,8 @@ export class Collection<T extends Stored<KubeObject>> {
     return findOrCatchUp({ client: reader, resource, store }, namespace, find)
   }
 
-  /** Waits until the cache shows a write, so that its caller finds it in the next list. */
-  async #echoed(object: T): Promise<T> {
+  /** The written object, when the cache shows it (so that its caller finds it in the next list), or after a second. */
+  async echoed(object: T): Promise<T> {
     await withPatience((signal) => this.#options.store.waitFor(object.metadata.resourceVersion, signal))
     return object
   }

@@ -1,14 +1,15 @@
-import { JOB_NAME_PATTERN, type JobPhase, type StoredJob } from "../apis/job.ts"
-import { findOrCatchUp, NAMESPACE_INDEX } from "../identity/catch-up.ts"
+import type { JobPhase, StoredJob } from "../apis/job.ts"
+import { NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import { isConflict, isNotFound } from "../kube/errors.ts"
 import type { Store } from "../kube/store.ts"
-import { IDEMPOTENCY_KEY_INDEX, inNamespace, JOBS, JobIndex } from "./caches.ts"
+import { inNamespace, JOBS, JobIndex } from "./caches.ts"
+import { Collection } from "./collection.ts"
 import { newest } from "./created-at.ts"
+import { Turns } from "./idempotency.ts"
 import { notFound, Problem, unavailable } from "./problem.ts"
 import type { Page } from "./query.ts"
 import { statusOf } from "./translate/record.ts"
-import { UUID } from "./translate/submission.ts"
 
 export interface JobFilter {
   status?: JobPhase | undefined
@@ -21,21 +22,20 @@ export interface JobFilter {
 /** How often a cancel is tried against a job that changes at the same time. */
 const CANCEL_ATTEMPTS = 8
 
-/** How long an answer to a write waits for the cache to show it; a broken watch must not hold it up longer. */
-const ECHO_MS = 1000
-
-const NAME = new RegExp(JOB_NAME_PATTERN)
-
 /** Reads from the cache and changes the Jobs of one project on a caller's behalf. */
 export class Jobs {
   readonly #client: CallerClient
   readonly #store: Store<StoredJob>
   readonly #namespace: string
+  readonly #collection: Collection<StoredJob>
 
   constructor(client: CallerClient, store: Store<StoredJob>, namespace: string) {
     this.#client = client
     this.#store = store
     this.#namespace = namespace
+    // Creation is the Submitter's, which makes up names; no turns are taken here.
+    const kind = { noun: "job", resource: JOBS, store, turns: new Turns() }
+    this.#collection = new Collection({ ...kind, namespace, reader: client, writer: client })
   }
 
   /** A page of the jobs that pass the filter, newest first, and how many there are. */
@@ -58,40 +58,23 @@ export class Jobs {
   }
 
   /** The job of this id or, when there is none, of this name. Throws Problem 404. */
-  async find(idOrName: string): Promise<StoredJob> {
-    const job = await (UUID.test(idOrName.toLowerCase()) ? this.#byId(idOrName.toLowerCase()) : this.#byName(idOrName))
-    if (job === undefined) throw notFound(`There is no job with the id or name ${JSON.stringify(idOrName)}.`)
-    return job
-  }
-
-  #byId(uid: string): Promise<StoredJob | undefined> {
-    const cached = { client: this.#client, resource: JOBS, store: this.#store }
-    return findOrCatchUp(cached, this.#namespace, () => {
-      const job = this.#store.getByUid(uid)
-      return job?.metadata.namespace === this.#namespace ? job : undefined
-    })
-  }
-
-  async #byName(name: string): Promise<StoredJob | undefined> {
-    // What can't be a name must not become a part of the API server's URL.
-    if (!NAME.test(name)) return undefined
-    return this.#store.get({ namespace: this.#namespace, name }) ?? (await this.read(name))
+  find(idOrName: string): Promise<StoredJob> {
+    return this.#collection.find(idOrName)
   }
 
   /** The job as the API server has it now. */
-  async read(name: string): Promise<StoredJob | undefined> {
-    try {
-      return await this.#client.get(JOBS, { namespace: this.#namespace, name })
-    } catch (error) {
-      if (isNotFound(error)) return undefined
-      throw error
-    }
+  read(name: string): Promise<StoredJob | undefined> {
+    return this.#collection.read(name)
   }
 
   /** The job that a request with this Idempotency-Key made before. */
   madeBy(idempotencyKey: string): Promise<StoredJob | undefined> {
-    const cached = { client: this.#client, resource: JOBS, store: this.#store }
-    return findOrCatchUp(cached, this.#namespace, () => this.#indexed(IDEMPOTENCY_KEY_INDEX, idempotencyKey)[0])
+    return this.#collection.madeBy(idempotencyKey)
+  }
+
+  /** The job, when the cache shows it, or after a second. */
+  echoed(job: StoredJob): Promise<StoredJob> {
+    return this.#collection.echoed(job)
   }
 
   /**
@@ -107,7 +90,7 @@ export class Jobs {
       if (status === "cancelled") return job
       if (status === "succeeded" || status === "failed") throw alreadyEnded(name, status)
       const cancelled = await this.#tryToCancel(job)
-      if (cancelled !== undefined) return this.#echoed(cancelled)
+      if (cancelled !== undefined) return this.echoed(cancelled)
     }
     throw unavailable(`The job ${name} changes too fast to be cancelled right now.`)
   }
@@ -122,20 +105,6 @@ export class Jobs {
       if (isConflict(error) || isNotFound(error)) return undefined
       throw error
     }
-  }
-
-  /** Waits until the cache shows a write, so that its caller finds it in the next list. */
-  async #echoed(job: StoredJob): Promise<StoredJob> {
-    await this.awaitEcho(job)
-    return job
-  }
-
-  /** Resolves when the cache shows the job's version, or after a second. */
-  async awaitEcho({ metadata }: StoredJob): Promise<void> {
-    const patience = AbortSignal.timeout(ECHO_MS)
-    await this.#store.waitFor(metadata.resourceVersion, patience).catch((error: unknown) => {
-      if (!patience.aborted) throw error
-    })
   }
 }
 

@@ -67,10 +67,7 @@ export class Submitter {
       const name = submission.name ?? generatedName(`${seed}/${attempt}`, submission.namePrefix)
       const job = jobOf(submission, { namespace, name, createdAt: creationTimes.next(), idempotency })
       const created = await this.#tryToCreate(job as StoredJob, dryRun)
-      if (created !== undefined) {
-        if (!dryRun) await jobs.awaitEcho(created)
-        return created
-      }
+      if (created !== undefined) return dryRun ? created : jobs.echoed(created)
       const existing = idempotency === undefined ? undefined : await jobs.read(name)
       if (idempotency !== undefined && usedKey(existing) === idempotency.key) return replayed(existing, idempotency)
       if (submission.name !== undefined) throw nameTaken(name)

@@ -40,6 +40,22 @@ async function names(query = ""): Promise<string[]> {
   return (await list(query)).jobs.map(({ name }) => name)
 }
 
+describe("GET /1/jobs/{id}", () => {
+  it("has an entity tag: 304 while nothing has changed, for GET and HEAD", async () => {
+    const { job_id } = await created(await call("/1/jobs", { body: { name: "tagged", image: "a" } }))
+    const path = `/1/jobs/${job_id}`
+    const etag = (await call(path)).headers.get("etag") ?? ""
+    expect(etag).toMatch(/^W\/"\d+"$/)
+    const headers = { "If-None-Match": etag }
+    for (const method of ["GET", "HEAD"]) {
+      const response = await call(path, { method, headers })
+      expect([response.status, await response.text(), response.headers.get("etag")]).toEqual([304, "", etag])
+    }
+    await setStatus(world, "tagged", { phase: "running" })
+    await expect.poll(async () => (await call(path, { headers })).status).toBe(200)
+  })
+})
+
 describe("POST /1/jobs", () => {
   it("answers 201 with Location and {job_id, name, status: queued}, and makes a Job", async () => {
     const response = await call("/1/jobs", { body: { name: "first", image: "alpine:3.20" } })
