@@ -133,6 +133,16 @@ describe("why", () => {
     expect(plan(spec)).toMatchObject({ verdict: "noOffer", message, placements: [], ranking: [] })
   })
 
+  test("every offer of the largest size counts, whatever it costs", () => {
+    const same = catalogueOf([
+      offer({}),
+      offer({ region: "us-east-1", hourlyPriceUsd: 0.2 }),
+      offer({ instanceType: "tiny", cpu: 1 }),
+    ])
+    const { message } = planOf(requirementsOf({ image: "x", resources: { cpu: 4 } }), same, CONTEXT)
+    expect(message).toContain("there are at most 2 vCPU, in 2 from $0.1/h (aws m7i.large in eu-west-1")
+  })
+
   test("it waits", () => {
     expect(plan({}, { payers: [] })).toMatchObject({
       verdict: "noConnection",
