@@ -109,6 +109,7 @@ describe("manifests", () => {
       [operator, "create", "launches.berth.dev", elsewhere, false],
       [operator, "update", "leases.coordination.k8s.io", system, true],
       [operator, "get", "secrets/berth-installation", system, true],
+      [operator, "get", "secrets/berth-sealing-keys", system, true],
       [operator, "get", "secrets/another", system, false],
       [operator, "get", "secrets", elsewhere, false],
       [operator, "create", "events", elsewhere, true],

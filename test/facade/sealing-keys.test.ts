@@ -1,0 +1,51 @@
+import { afterAll, describe, expect, it } from "vitest"
+import { SECRETS } from "../../src/identity/own-secret.ts"
+import { ensureSealingKeys, readSealingKeys } from "../../src/identity/sealing-keys.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+
+describe("the Secret with the sealing keys", () => {
+  const namespace = testNamespace("sealing-keys")
+  const client = new KubeClient(kubeConfig())
+  const ref = { namespace, name: "berth-sealing-keys" }
+  afterAll(() => client.close())
+
+  it("is missed before the operator has made it, and made once, however many start at the same moment", async () => {
+    await expect(readSealingKeys(client, namespace)).rejects.toMatchObject({ name: "SealingKeysMissing" })
+    const made = await Promise.all(Array.from({ length: 5 }, () => ensureSealingKeys(client, namespace)))
+    const again = await ensureSealingKeys(client, namespace)
+    for (const keyring of made) expect(keyring).toEqual(again)
+    expect([...again.keys.keys()]).toEqual([again.primary])
+    expect(again.keys.get(again.primary)).toHaveLength(32)
+    expect(await readSealingKeys(client, namespace)).toEqual(again)
+    expect((await client.get(SECRETS, ref)).type).toBe("berth.dev/sealing-keys")
+  })
+
+  it("holds several keys, of which one is primary", async () => {
+    const before = await ensureSealingKeys(client, namespace)
+    const data = { primary: btoa("next"), "key-next": Buffer.alloc(32, 1).toString("base64") }
+    await client.patch(SECRETS, ref, { merge: { data } })
+    const { primary, keys } = await readSealingKeys(client, namespace)
+    expect(primary).toBe("next")
+    expect([...keys.keys()].toSorted()).toEqual([before.primary, "next"].toSorted())
+  })
+
+  it.each([
+    ["names a primary key that is not there", { primary: btoa("gone") }],
+    ["names none", { primary: null }],
+    ["has a key of another length", { "key-short": btoa("short") }],
+    ["has a key whose id can't be one", { "key-a.b": Buffer.alloc(32).toString("base64") }],
+  ])("is refused and left as it is when it %s", async (_what, data) => {
+    await ensureSealingKeys(client, namespace)
+    const kept = await client.get(SECRETS, ref)
+    await client.patch(SECRETS, ref, { merge: { data } })
+    const damaged = await client.get(SECRETS, ref)
+    const expected = /sealing-keys is damaged.*Restore it from a backup/
+    await expect(ensureSealingKeys(client, namespace)).rejects.toThrow(expected)
+    await expect(readSealingKeys(client, namespace)).rejects.toThrow(expected)
+    expect(await client.get(SECRETS, ref)).toEqual(damaged)
+    await client.delete(SECRETS, ref)
+    const { name, labels } = kept.metadata
+    await client.create(SECRETS, { ...kept, metadata: { name, namespace, ...(labels && { labels }) } })
+  })
+})
