@@ -22,8 +22,8 @@ const run_ = promisify(execFile)
 const GPUHUNT = "0.1.34"
 const ROUNDS = 7
 const QUESTIONS = 2000
-/** A question's time is the median of so many: what else the machine does is no part of a decision. */
-const REPEATS = 5
+/** So often all questions are asked in a round; a question's time is its median, as preemptions are no decisions. */
+const PASSES = 5
 /** gpuhunt reads its whole list for each. */
 const PEER_QUESTIONS = 3
 const LOADS = 7
@@ -86,7 +86,7 @@ async function measure(catalogue: Catalogue, peer: Gpuhunt | undefined, report: 
   const measured: Measured = { p50: [], p99: [], peerP50: [] }
   // The first round warms up.
   for (let round = 0; round <= ROUNDS; round++) {
-    const times = questions.map((question) => timeOf(question, catalogue)).sort((a, b) => a - b)
+    const times = timesOf(questions, catalogue).sort((a, b) => a - b)
     const asked = questions.slice(round * PEER_QUESTIONS, (round + 1) * PEER_QUESTIONS)
     const peerTimes = (await peer?.ask(asked, catalogue)) ?? []
     const [p50, p99] = [times[Math.floor(times.length / 2)] ?? 0, times[Math.floor(times.length * 0.99)] ?? 0]
@@ -100,14 +100,17 @@ async function measure(catalogue: Catalogue, peer: Gpuhunt | undefined, report: 
   return measured
 }
 
-function timeOf(question: Requirements, catalogue: Catalogue): number {
-  const times: number[] = []
-  for (let n = 0; n < REPEATS; n++) {
-    const startedAt = performance.now()
-    route(question, catalogue, CONTEXT)
-    times.push((performance.now() - startedAt) * 1000)
+/** How long each question takes, microseconds. */
+function timesOf(questions: readonly Requirements[], catalogue: Catalogue): number[] {
+  const times: number[][] = questions.map(() => [])
+  for (let pass = 0; pass < PASSES; pass++) {
+    for (const [index, question] of questions.entries()) {
+      const startedAt = performance.now()
+      route(question, catalogue, CONTEXT)
+      times[index]?.push((performance.now() - startedAt) * 1000)
+    }
   }
-  return median(times)
+  return times.map(median)
 }
 
 function rowsOf(name: string, { p50, p99, peerP50 }: Measured): BenchRow[] {

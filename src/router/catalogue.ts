@@ -2,7 +2,7 @@ import type { Architecture, Offer } from "../apis/offer.ts"
 import { isNvidia, parseModel } from "./gpu-models.ts"
 import { Lists } from "./lists.ts"
 import { sortByKey, sortByNumber } from "./sort.ts"
-import { type GroupsOf, type Machine, Numbering, type OfferTable, type Place, type Region, tableOf } from "./table.ts"
+import { type GroupsOf, type Machine, type OfferTable, type Place, type Region, tableOf } from "./table.ts"
 
 /** Offers that are billed alike and run the same images: what one list of prices may hold. */
 export interface Pool {
@@ -318,26 +318,22 @@ function columnsOf({ places, machine, place, hourlyPriceUsd }: OfferTable, order
 
 function poolsOf({ machines, machine, spot, minimumBilledSeconds }: OfferTable, order: Uint32Array) {
   const pools: Pool[] = []
+  const numbers = new Map<string, number>()
   const poolOf = new Uint32Array(order.length)
-  const sameCpus = new Numbering<number[][]>()
-  // By cloud, architecture and provisioning: the pools, which differ in what is billed at least.
-  const known = machines.map(({ cloud, architecture }) => {
-    const kind = sameCpus.of(`${cloud}/${architecture}`, () => [[], []])
-    return sameCpus.items[kind] as number[][]
-  })
+  // By machine and provisioning, the pool that was found last: the next one is nearly always the same.
+  const last = new Int32Array(machines.length * 2).fill(-1)
   for (let rank = 0; rank < order.length; rank++) {
     const row = order[rank] as number
-    const index = machine[row] as number
+    const way = (machine[row] as number) * 2 + (spot[row] as number)
     const minimum = minimumBilledSeconds[row] as number
-    const alike = known[index]?.[spot[row] as number] as number[]
-    let pool = alike[0]
-    if (pool === undefined || pools[pool]?.minimumBilledSeconds !== minimum) {
-      pool = alike.find((number) => pools[number]?.minimumBilledSeconds === minimum)
-    }
-    if (pool === undefined) {
-      const { cloud, architecture } = machines[index] as Machine
-      pool = pools.push({ cloud, spot: spot[row] === 1, architecture, minimumBilledSeconds: minimum }) - 1
-      alike.push(pool)
+    let pool = last[way] as number
+    if (pool < 0 || pools[pool]?.minimumBilledSeconds !== minimum) {
+      const { cloud, architecture } = machines[machine[row] as number] as Machine
+      const found = { cloud, spot: spot[row] === 1, architecture, minimumBilledSeconds: minimum }
+      const key = JSON.stringify(found)
+      pool = numbers.get(key) ?? pools.push(found) - 1
+      numbers.set(key, pool)
+      last[way] = pool
     }
     poolOf[rank] = pool
   }
