@@ -227,6 +227,13 @@ describe("POST /1/connections", () => {
     expect(await stored()).toEqual([])
   })
 
+  it("takes YAML, in which a key file may stand as it is", async () => {
+    const block = JSON.stringify(JSON.parse(keyfile()), null, 2).replaceAll(/^/gm, "  ")
+    const body = `name: my-gcp\ntype: gcp\ngcp_project_id: acme-1\nkeyfile_json: |\n${block}\n`
+    await record("/1/connections", { body, type: "application/yaml" }, 201)
+    expect(await get("my-gcp")).toMatchObject({ keyfile_json: expect.stringContaining(CANARY) })
+  })
+
   it("takes the longest key file, however it is escaped: its sealed form fits", async () => {
     const filler = (length: number): string => keyfile({ x: "\ud800".repeat(length) }).replaceAll("\\ud800", "\ud800")
     const longest = filler(LIMITS.keyfile - filler(0).length)
@@ -236,13 +243,14 @@ describe("POST /1/connections", () => {
   })
 
   it.each<[string, Call, number]>([
-    ["YAML", { body: "name: my-aws", type: "application/yaml" }, 415],
+    ["text", { body: "name: my-aws", type: "text/plain" }, 415],
+    ["a YAML alias", { body: "name: &a my-aws\ntype: *a", type: "application/yaml" }, 400],
     ["broken JSON", { body: "{" }, 400],
     ["a list", { body: [] }, 400],
     ["null", { body: "null" }, 400],
     ["a duplicate key", { body: '{"name":"abc","name":"abd"}' }, 400],
     ["300 kB", { body: { ...aws(), secret_access_key: "x".repeat(300_000) } }, 413],
-  ])("refuses %s (contract: bodies are JSON)", async (_what, options, status) => {
+  ])("refuses %s", async (_what, options, status) => {
     await said("/1/connections", options, status)
     expect(await stored()).toEqual([])
   })

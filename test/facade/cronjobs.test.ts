@@ -112,6 +112,12 @@ describe("POST /1/cronjobs", () => {
     expect(cronJob?.spec.jobDefinition).toMatchObject({ cloud: ["aws"], region: ["eu"], resources: { cpu: "500m" } })
   })
 
+  it("takes YAML, as every body may be", async () => {
+    const body = 'name: nightly\ncron_spec: "@hourly"\njob_definition:\n  image: alpine\n  env: {PORT: "8080"}\n'
+    const made = await record("/1/cronjobs", { body, type: "application/yaml" }, 201)
+    expect(made).toMatchObject({ name: "nightly", cron_spec: "@hourly", job_definition: { env: { PORT: "8080" } } })
+  })
+
   it("expands the shorthand of gpu, and a model alone to one card (contract, GPU object rules)", async () => {
     const gpuOf = async (name: string, gpu: unknown) =>
       (await create({ ...LEAST, name, job_definition: { image: "a", resources: { gpu } } })).job_definition.resources
@@ -226,14 +232,16 @@ describe("POST /1/cronjobs", () => {
   })
 
   it.each<[string, Call, number]>([
-    ["YAML", { body: "name: nightly", type: "application/yaml" }, 415],
+    ["a form", { body: "name=nightly", type: "application/x-www-form-urlencoded" }, 415],
+    ["broken YAML", { body: "name: [nightly", type: "application/yaml" }, 400],
+    ["YAML that would have to be guessed", { body: "name: 010\ncron_spec: @hourly", type: "application/yaml" }, 400],
     ["text", { body: "{}", type: "text/plain" }, 415],
     ["broken JSON", { body: "{" }, 400],
     ["nothing", { body: "", method: "POST" }, 400],
     ["a list", { body: [LEAST] }, 400],
     ["null", { body: "null" }, 400],
     ["5 MB", { body: { ...LEAST, job_definition: { image: "x".repeat(5_000_000) } } }, 413],
-  ])("refuses %s (contract: bodies are JSON)", async (_what, options, status) => {
+  ])("refuses %s", async (_what, options, status) => {
     await said("/1/cronjobs", options, status)
     expect(await stored()).toEqual([])
   })

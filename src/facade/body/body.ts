@@ -9,12 +9,8 @@ export const BODY_LIMIT_BYTES = 256 * 1024
 /** Deepest nesting: the API's own shapes need five levels; bounds every later recursion. */
 const MAX_DEPTH = 32
 
-type Parsers = Readonly<Record<string, (text: string, maxDepth: number) => unknown>>
-
-const JSON_PARSERS: Parsers = { "application/json": parseJson }
-
-const PARSERS: Parsers = {
-  ...JSON_PARSERS,
+const PARSERS: Record<string, (text: string, maxDepth: number) => unknown> = {
+  "application/json": parseJson,
   "application/yaml": parseYaml,
   // What YAML was called before RFC 9512 registered it.
   "application/x-yaml": parseYaml,
@@ -52,34 +48,24 @@ function tooLarge(): Problem {
 }
 
 /**
- * The value that the request's body stands for, JSON or YAML. Needs `readBody` before.
+ * The value that the request's body stands for. Needs `readBody` before.
  * @throws Problem 415 for another media type, 400 for what can't be parsed
  */
 export function parseBody(req: Request): unknown {
-  return parseAs(req, PARSERS)
-}
-
-/** The same where the contract has JSON only. */
-export function parseJsonBody(req: Request): unknown {
-  return parseAs(req, JSON_PARSERS)
-}
-
-function parseAs(req: Request, parsers: Parsers): unknown {
   const [mediaType = "", ...parameters] = (req.get("Content-Type") ?? "").toLowerCase().split(";")
-  const parse = parsers[mediaType.trim()]
-  const taken = parsers === PARSERS ? ["application/json", "application/yaml"] : ["application/json"]
+  const parse = PARSERS[mediaType.trim()]
   if (parse === undefined)
-    throw unsupported(mediaType === "" ? "without a Content-Type" : `of type "${mediaType.trim()}"`, taken)
+    throw unsupported(mediaType === "" ? "without a Content-Type" : `of type "${mediaType.trim()}"`)
   const charset = parameters.map((parameter) => parameter.trim()).find((parameter) => parameter.startsWith("charset="))
-  if (charset !== undefined && !/^charset="?utf-?8"?$/.test(charset)) throw unsupported(`in ${charset}`, taken)
+  if (charset !== undefined && !/^charset="?utf-?8"?$/.test(charset)) throw unsupported(`in ${charset}`)
   const text = decode(req.body as Buffer)
-  if (text.trim() === "") throw badRequest("The body is empty: send an object.")
+  if (text.trim() === "") throw badRequest("The body is empty: send an object as JSON or YAML.")
   return parse(text, MAX_DEPTH)
 }
 
-function unsupported(what: string, taken: readonly string[] = ["application/json"]): Problem {
-  const detail = `A body ${what} is not taken: send ${taken.join(" or ")}, in UTF-8, uncompressed.`
-  const headers = { "Accept-Post": taken.join(", ") }
+function unsupported(what: string): Problem {
+  const detail = `A body ${what} is not taken: send application/json or application/yaml, in UTF-8, uncompressed.`
+  const headers = { "Accept-Post": "application/json, application/yaml" }
   return new Problem({ type: "unsupported-media-type", status: 415, detail, headers })
 }
 

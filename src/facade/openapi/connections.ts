@@ -13,6 +13,7 @@ import {
   IF_NONE_MATCH,
   type Json,
   json,
+  jsonOrYaml,
   operation,
   pageParameters,
   pageSchema,
@@ -83,7 +84,7 @@ function collectionPath(): Json {
     post: operation("createConnection", "Make a connection; its credentials are kept encrypted (admin).", {
       tags: TAGS,
       parameters: [IDEMPOTENCY_KEY],
-      requestBody: { required: true, content: json("ConnectionCreation", CREATION) },
+      requestBody: { required: true, content: jsonOrYaml("ConnectionCreation", CREATION) },
       responses: { "201": createdResponse("Made.", json("ConnectionRecord", REDACTED)) },
       problems: [409, 422],
     }),
@@ -112,7 +113,7 @@ function connectionPath(): Json {
     patch: operation("changeConnection", "Change credentials, which are encrypted anew (admin).", {
       tags: TAGS,
       parameters: [connection, IF_MATCH],
-      requestBody: { required: true, content: json("ConnectionChange", { secret_access_key: "the-new-key" }) },
+      requestBody: { required: true, content: jsonOrYaml("ConnectionChange", { secret_access_key: "the-new-key" }) },
       responses: { "200": recordResponse("The changed connection, redacted.", json("ConnectionRecord", REDACTED)) },
       problems: [404, 409, 412],
     }),

@@ -6,6 +6,7 @@ import {
   IF_NONE_MATCH,
   type Json,
   json,
+  jsonOrYaml,
   operation,
   pageParameters,
   pageSchema,
@@ -53,7 +54,7 @@ export function cronJobPaths(): Json {
       post: operation("createCronJob", "Make a cronjob (developer or higher).", {
         tags: TAGS,
         parameters: [IDEMPOTENCY_KEY],
-        requestBody: { required: true, content: json("CronJobCreation", CREATION) },
+        requestBody: { required: true, content: jsonOrYaml("CronJobCreation", CREATION) },
         responses: { "201": createdResponse("Made.", json("CronJobRecord", RECORD)) },
         problems: [409, 422],
       }),
@@ -73,7 +74,7 @@ export function cronJobPaths(): Json {
       patch: operation("changeCronJob", "Change a cronjob; job_definition replaces the whole (developer or higher).", {
         tags: TAGS,
         parameters: [cronjob, IF_MATCH],
-        requestBody: { required: true, content: json("CronJobChange", { is_active: false }) },
+        requestBody: { required: true, content: jsonOrYaml("CronJobChange", { is_active: false }) },
         responses: { "200": recordResponse("The changed cronjob.", json("CronJobRecord")) },
         problems: [404, 412],
       }),

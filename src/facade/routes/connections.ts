@@ -2,7 +2,7 @@ import type { Router } from "express"
 import type { StoredConnection } from "../../apis/connection.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import type { Principal } from "../../identity/principal.ts"
-import { parseJsonBody } from "../body/body.ts"
+import { parseBody } from "../body/body.ts"
 import type { Connections } from "../connections.ts"
 import { type Admission, type Call, endpoint, pathParameter, preconditionOf, sendRecord } from "../endpoint.ts"
 import { idempotencyKeyOf } from "../idempotency.ts"
@@ -51,7 +51,7 @@ async function createConnection(call: Call, connections: Connections): Promise<v
   const { req, res, principal } = call
   new Query(req).check()
   const key = idempotencyKeyOf(req)
-  const checked = checkConnection(parseJsonBody(req), ownerOf(principal.project))
+  const checked = checkConnection(parseBody(req), ownerOf(principal.project))
   if ("faults" in checked) throw invalidRequest(checked.faults, "The connection")
   const created = await connections.create(checked.body, key)
   res.location(`/1/connections/${encodeURIComponent(fromMetadataName(created.metadata.name))}`)
@@ -95,7 +95,7 @@ async function changeConnection(call: Call, connections: Connections): Promise<v
   const { req, principal } = call
   new Query(req).check()
   const precondition = preconditionOf(req)
-  const checked = checkConnectionChange(parseJsonBody(req), ownerOf(principal.project))
+  const checked = checkConnectionChange(parseBody(req), ownerOf(principal.project))
   if ("faults" in checked) throw invalidRequest(checked.faults, "The change")
   const changed = await connections.change(pathParameter(req, "connection"), checked.body, precondition)
   sendRecord(call, changed, { record: await redacted(call, connections, changed) })

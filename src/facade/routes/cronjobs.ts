@@ -2,7 +2,7 @@ import type { Router } from "express"
 import type { StoredCronJob } from "../../apis/cronjob.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import type { Principal, ProjectScope } from "../../identity/principal.ts"
-import { parseJsonBody } from "../body/body.ts"
+import { parseBody } from "../body/body.ts"
 import type { Collection } from "../collection.ts"
 import { type CreationTimes, newest } from "../created-at.ts"
 import { type Admission, type Call, endpoint, pathParameter, preconditionOf, sendRecord } from "../endpoint.ts"
@@ -51,7 +51,7 @@ async function createCronJob(call: Call, options: CronJobRouteOptions): Promise<
   const { req, res, principal } = call
   new Query(req).check()
   const key = idempotencyKeyOf(req)
-  const checked = checkCreation(parseJsonBody(req), contextOf(principal.project, options))
+  const checked = checkCreation(parseBody(req), contextOf(principal.project, options))
   if ("faults" in checked) throw invalidRequest(checked.faults, "The cronjob")
   const { body } = checked
   const idempotency = key === undefined ? undefined : { key, requestHash: requestHash(body) }
@@ -90,7 +90,7 @@ async function changeCronJob(call: Call, options: CronJobRouteOptions): Promise<
   const { req, principal } = call
   new Query(req).check()
   const precondition = preconditionOf(req)
-  const checked = checkChange(parseJsonBody(req), contextOf(principal.project, options))
+  const checked = checkChange(parseBody(req), contextOf(principal.project, options))
   if ("faults" in checked) throw invalidRequest(checked.faults, "The change")
   const change = (present: StoredCronJob): StoredCronJob | undefined => {
     const spec = changedSpec(present.spec, checked.body)
