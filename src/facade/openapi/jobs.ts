@@ -1,6 +1,7 @@
 import { JOB_PHASES } from "../../apis/job.ts"
 import { BODY_LIMIT_BYTES } from "../body/body.ts"
 import { JobCreatedSchema, JobRecordSchema, JobSubmissionSchema } from "../schemas/job.ts"
+import { type JobPlanRecord, JobPlanSchema } from "../schemas/plan.ts"
 import {
   createdResponse,
   IDEMPOTENCY_KEY,
@@ -33,11 +34,46 @@ const SUBMISSION = {
 
 const CREATED = { job_id: "5ea07726-efd2-42ec-a095-6d7674666e31", name: "train-4kzrd9wb", status: "queued" }
 
+const DRY_RUN = queryParameter("dry_run", {
+  type: "boolean",
+  default: false,
+  description: "true: validate like a real submission and answer with the plan; nothing is made.",
+})
+
+const PLAN = {
+  dry_run: true,
+  name: "train-4kzrd9wb",
+  verdict: "placeable",
+  reason: "Placed",
+  message:
+    "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): cheapest of 86,000 offers " +
+    "that fits, and the only one; expected to cost $0.7787",
+  estimated_cost: 0.7787,
+  placements: [
+    {
+      provider: "gcp",
+      region: "europe-west4",
+      zone: null,
+      instance_type: "g2-standard-4",
+      provisioning: "onDemand",
+      connection: null,
+      hourly_price_usd: 0.7787,
+      estimated_cost_usd: 0.7787,
+      cpu: 4,
+      memory: "16Gi",
+      architecture: "amd64",
+      gpu: { vram: "24Gi", count: 1, model: "L4" },
+      why: "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.7787 in all",
+    },
+  ],
+} satisfies JobPlanRecord
+
 /** The schemas that `jobPaths` refers to. */
 export function jobSchemas(): Json {
   return {
     JobSubmission: published(JobSubmissionSchema),
     JobCreated: published(JobCreatedSchema),
+    JobPlan: published(JobPlanSchema),
     JobRecord: published(JobRecordSchema),
     JobList: pageSchema("jobs", "JobRecord"),
   }
@@ -50,13 +86,16 @@ export function jobPaths(): Json {
     "/jobs": {
       post: operation("createJob", "Submit a job (developer or higher).", {
         tags: TAGS,
-        parameters: [IDEMPOTENCY_KEY],
+        parameters: [DRY_RUN, IDEMPOTENCY_KEY],
         requestBody: {
           required: true,
           description: `At most ${BODY_LIMIT_BYTES} bytes.`,
           content: jsonOrYaml("JobSubmission", SUBMISSION),
         },
-        responses: { "201": createdResponse("Registered.", json("JobCreated", CREATED)) },
+        responses: {
+          "200": { description: "With dry_run=true: the plan. Nothing was made.", content: json("JobPlan", PLAN) },
+          "201": createdResponse("Registered.", json("JobCreated", CREATED)),
+        },
         problems: [409, 422],
       }),
       get: operation("listJobs", "List jobs, newest first (viewer or higher).", {

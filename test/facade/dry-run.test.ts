@@ -1,0 +1,284 @@
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { findCondition } from "../../src/apis/conditions.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
+import { faultsOf } from "../../src/apis/validate.ts"
+import { LAUNCHES } from "../../src/controllers/launch/dependencies.ts"
+import { CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
+import { type JobPlanRecord, JobPlanSchema } from "../../src/facade/schemas/plan.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { startFacade, startOperator } from "../../src/wire.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { kubectl } from "../control-plane.ts"
+import { SimCloud } from "../controllers/sim-cloud.ts"
+import {
+  BASE_DOMAIN,
+  type Call,
+  caller,
+  created,
+  jobsOf,
+  problemIn,
+  type Replica,
+  SYSTEM_NAMESPACE,
+  shippedOffers,
+  testWorld,
+} from "./harness.ts"
+import { clientOf } from "./machine-users.ts"
+
+/** A whole installation: façade and operator as `wire.ts` makes them, with the rights that manifests/base gives them. */
+const world = testWorld("facade-dry-run")
+const cloud = new SimCloud(systemClock)
+const stop = new AbortController()
+const closing: (() => Promise<unknown>)[] = []
+let port = 0
+const call = caller(() => ({ port }) as Replica, world)
+
+beforeAll(async () => {
+  const { client, namespace, project } = world
+  await client.applyStatus(PROJECTS, { metadata: { name: project }, status: { namespace } })
+  const logger = createLogger({ level: "silent", name: "dry-run" })
+  const folder = await mkdtemp(join(tmpdir(), "berth-dry-run-"))
+  const programs: [KubeClient, KubeClient] = [await clientOf("berth-operator"), await clientOf("berth-facade")]
+  const ownAccounts = [
+    { cloud: "aws", region: "us-east-1" },
+    { cloud: "azure", region: "eastus" },
+    { cloud: "gcp", region: "us-central1" },
+  ]
+  const market = { offers: shippedOffers(), ownAccounts, logger }
+  const where = { systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace }
+  const operator = await startOperator(
+    { ...where, gatewayUrl: "https://gateway.test" },
+    {
+      ...market,
+      observeSeconds: 0.2,
+      client: programs[0],
+      clouds: { open: (account) => cloud.open({ ...account, cloud: "sim" }) },
+    },
+    stop.signal,
+  )
+  const facade = await startFacade(
+    { ...where, host: "127.0.0.1", port: 0, baseDomain: BASE_DOMAIN, logsDir: folder },
+    { ...market, client: programs[1], clouds: ["aws", "azure", "gcp"] },
+    stop.signal,
+  )
+  port = Number(new URL(facade.url).port)
+  closing.push(() => Promise.all([operator.ended, facade.ended]), ...programs.map((program) => () => program.close()))
+  closing.push(() => rm(folder, { recursive: true }))
+  await eventually(async () => expect((await fetch(`${facade.url}/readyz`)).status).toBe(200))
+})
+beforeEach(clear)
+afterAll(async () => {
+  await clear()
+  stop.abort()
+  for (const close of closing) await close()
+})
+
+/** Deletes all jobs; resolves when the operator has let go of them. */
+async function clear(): Promise<void> {
+  for (const { metadata } of await jobsOf(world)) await world.client.delete(JOBS, metadata)
+  await eventually(async () => expect(await jobsOf(world)).toEqual([]), 20)
+}
+
+async function planned(body: object | string, more: Call = {}): Promise<JobPlanRecord> {
+  const response = await call("/1/jobs?dry_run=true", { body, ...more })
+  const plan = (await response.json()) as JobPlanRecord
+  expect([response.status, plan]).toEqual([200, expect.objectContaining({ dry_run: true })])
+  expect(faultsOf(JobPlanSchema, plan)).toEqual([])
+  return plan
+}
+
+/** Submits, and waits for what the operator makes of it. */
+async function decided(body: object): Promise<StoredJob> {
+  const { name } = await created(await call("/1/jobs", { body }))
+  return eventually(async () => {
+    const job = await world.client.get(JOBS, { namespace: world.namespace, name })
+    expect(findCondition(job.status?.conditions, "Placed")).toBeDefined()
+    return job
+  }, 20)
+}
+
+/** What of a plan the job's own status must repeat to the letter. */
+function expectSame(plan: JobPlanRecord, { status }: StoredJob): void {
+  expect(findCondition(status?.conditions, "Placed")).toMatchObject({ reason: plan.reason, message: plan.message })
+  const [first] = plan.placements
+  const offer = status?.placement?.offer
+  if (plan.verdict !== "placeable") {
+    expect(offer).toBeUndefined()
+    return
+  }
+  expect([first?.provider, first?.region, first?.instance_type, first?.provisioning, first?.hourly_price_usd]).toEqual([
+    offer?.cloud,
+    offer?.region,
+    offer?.instanceType,
+    offer?.provisioning,
+    offer?.hourlyPriceUsd,
+  ])
+  expect(plan.estimated_cost).toBe(status?.cost?.estimatedUsd)
+}
+
+/** Everything that a submission could leave behind, by its version. */
+async function traces(): Promise<string[]> {
+  const { client, namespace } = world
+  const found = [
+    ...(await client.list(JOBS, { namespace })).items,
+    ...(await client.list(CRON_JOBS, { namespace })).items,
+    ...(await client.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })).items.filter(
+      ({ spec }) => spec.job.namespace === namespace,
+    ),
+  ]
+  const vms = cloud.vms.map(({ vm }) => `${vm.id} ${vm.state}`)
+  return [...found.map(({ metadata }) => `${metadata.name} ${metadata.uid}`), ...vms].toSorted()
+}
+
+const GPU_JOB = { image: "a", resources: { cpu: 4, memory: "16Gi", gpu: { model: "T4", count: 1 } }, region: "us" }
+
+describe("a dry run tells what the operator then does", () => {
+  it.each([
+    ["a small job", { image: "a" }],
+    ["a job with a timeout", { image: "a", timeoutSeconds: 30 }],
+    ["a GPU job", GPU_JOB],
+    ["spot in eu", { image: "a", provisioning: "spot", region: "eu", resources: { cpu: 16 } }],
+  ])("%s: the same machine, for the same reason and cost", async (_, body) => {
+    const plan = await planned(body)
+    expect(plan).toMatchObject({ verdict: "placeable", reason: "Placed" })
+    expect(plan.placements.length).toBeGreaterThan(1)
+    for (const { why, provider } of plan.placements) expect(why).toContain(provider)
+    expectSame(plan, await decided(body))
+  })
+
+  it("after a refusal for want of capacity: the next machine", async () => {
+    const [refusing] = (await planned(GPU_JOB)).placements
+    cloud.faults.push({ fault: "capacity", instanceType: refusing?.instance_type ?? "" })
+    const { name } = await created(await call("/1/jobs", { body: GPU_JOB }))
+    await eventually(async () => {
+      const { status } = await world.client.get(JOBS, { namespace: world.namespace, name })
+      expect(status?.launches?.count).toBe(2)
+    }, 20)
+    const plan = await planned(GPU_JOB)
+    const placeOf = (placement = refusing) => [placement?.provider, placement?.region, placement?.instance_type]
+    expect(placeOf(plan.placements[0])).not.toEqual(placeOf())
+    expectSame(plan, await decided(GPU_JOB))
+  })
+
+  it("nothing that fits: why, and the nearest miss", async () => {
+    const body = { ...GPU_JOB, resources: { gpu: { model: "H100", count: 64 } }, region: "eu" }
+    const plan = await planned(body)
+    expect(plan).toMatchObject({ verdict: "noOffer", reason: "NoOffer", estimated_cost: null, placements: [] })
+    expect(plan.message).toMatch(/^no offer has 64 × H100, .* in eu; .*H100.*excludes \d/)
+    const job = await decided(body)
+    expect(job.status?.phase).toBe("failed")
+    expectSame(plan, job)
+  })
+
+  it("a cap of the project that is reached: that it waits for", async () => {
+    await decided({ image: "a" })
+    const ref = { name: world.project }
+    await world.client.patch(PROJECTS, ref, { merge: { spec: { caps: { maxVms: 1 } } } })
+    try {
+      const plan = await eventually(async () => {
+        const plan = await planned({ image: "a" })
+        expect(plan).toMatchObject({ verdict: "waits", reason: "CapReached" })
+        return plan
+      })
+      expect(plan.message).toBe("the project's cap of 1 VMs is reached")
+      expectSame(plan, await decided({ image: "a" }))
+    } finally {
+      await world.client.patch(PROJECTS, ref, { merge: { spec: { caps: null } } })
+    }
+  })
+})
+
+describe("a dry run refuses what a submission is refused", () => {
+  const faults: [string, object, string, RegExp][] = [
+    ["an unknown region", { region: "mars" }, "/region", /"mars" is not known.*: allowed are .*eu/],
+    ["an unknown cloud", { cloud: ["ibm"] }, "/cloud/0", /"ibm" is not known: known are aws, azure, gcp/],
+    ["another cloud's region", { cloud: ["gcp"], region: "us-east-1" }, "/region", /one of aws/],
+    [
+      "an unknown GPU model",
+      { resources: { gpu: { model: "H1000" } } },
+      "/resources/gpu/model",
+      /"H1000" is not known.*known are .*A100/,
+    ],
+    ["what its schema has not", { resources: { memory: "24GB" } }, "/resources/memory", /24Gi/],
+  ]
+
+  it.each(faults)("%s", async (_, more, pointer, detail) => {
+    const before = await traces()
+    const body = { image: "a", ...more }
+    const [dry, real] = [await call("/1/jobs?dry_run=true", { body }), await call("/1/jobs", { body })]
+    const problem = await problemIn(dry)
+    expect(problem).toMatchObject({ status: 400, errors: [{ pointer, detail: expect.stringMatching(detail) }] })
+    expect(await problemIn(real)).toEqual({ ...problem, instance: expect.any(String) })
+    expect(await traces()).toEqual(before)
+  })
+
+  it("so does a cronjob's definition", async () => {
+    const job_definition = { image: "a", cloud: "gcp", region: "mars", resources: { gpu: { model: "H1000" } } }
+    const response = await call("/1/cronjobs", { body: { name: "nightly", cron_spec: "@daily", job_definition } })
+    const { errors } = await problemIn(response)
+    expect(errors.map(({ pointer }) => pointer)).toEqual([
+      "/job_definition/region",
+      "/job_definition/resources/gpu/model",
+    ])
+  })
+
+  it("a name that is taken", async () => {
+    const body = { image: "a", name: "taken" }
+    await decided(body)
+    const before = await traces()
+    const problem = await problemIn(await call("/1/jobs?dry_run=true", { body }))
+    expect(problem).toMatchObject({ status: 409, errors: [{ pointer: "/name" }] })
+    expect(await problemIn(await call("/1/jobs", { body }))).toEqual({ ...problem, instance: expect.any(String) })
+    expect(await traces()).toEqual(before)
+  })
+
+  it("a viewer's", async () => {
+    const viewers = await call("/1/jobs?dry_run=true", { body: { image: "a" }, key: world.keys.viewer })
+    expect(await problemIn(viewers)).toMatchObject({ status: 403, detail: expect.stringContaining("developer") })
+    await planned({ image: "a" }, { key: world.keys.developer })
+  })
+
+  it.each(["", "yes", "1", "True", "true&dry_run=true"])("dry_run=%s", async (value) => {
+    const { status, errors } = await problemIn(await call(`/1/jobs?dry_run=${value}`, { body: { image: "a" } }))
+    expect([status, errors]).toEqual([400, [{ pointer: "", detail: expect.stringContaining('"dry_run"') }]])
+    expect(await jobsOf(world)).toEqual([])
+  })
+})
+
+describe("a dry run makes nothing", () => {
+  it("no job, launch or VM, and a name stays free", async () => {
+    const before = await traces()
+    const body = { name: "free", image: "a" }
+    expect((await planned(body)).name).toBe("free")
+    expect((await planned({ image: "a", namePrefix: "train" })).name).toMatch(/^train-[a-z0-9]{8}$/)
+    expect((await planned({ image: "a" })).name).toMatch(/^[a-z]+-[a-z]+-\d+$/)
+    await planned("image: a", { type: "application/yaml" })
+    expect(await traces()).toEqual(before)
+    await created(await call("/1/jobs?dry_run=false", { body }))
+    expect((await jobsOf(world)).map(({ metadata }) => metadata.name)).toEqual(["free"])
+  })
+
+  it("no use of an Idempotency-Key; one that is used counts", async () => {
+    const headers = { "Idempotency-Key": "k" }
+    await planned({ image: "a" }, { headers })
+    const { name } = await created(await call("/1/jobs", { body: { image: "b" }, headers }))
+    expect((await planned({ image: "b" }, { headers })).name).toBe(name)
+    const other = await call("/1/jobs?dry_run=true", { body: { image: "a" }, headers })
+    expect((await problemIn(other)).status).toBe(422)
+  })
+
+  it("nor does kubectl's", async () => {
+    const manifest = (spec: object): string =>
+      JSON.stringify({ apiVersion: "berth.dev/v1alpha1", kind: "Job", metadata: { name: "dry" }, spec })
+    const apply = (spec: object): Promise<string> =>
+      kubectl(["apply", "--dry-run=server", "-n", world.namespace, "-f", "-"], manifest(spec))
+    expect(await apply({ image: "a" })).toBe("job.berth.dev/dry created (server dry run)\n")
+    await expect(apply({ image: "a", resources: { gpu: { count: 2 } } })).rejects.toThrow(/gpu.*model/)
+    expect(await jobsOf(world)).toEqual([])
+  })
+})
