@@ -1,0 +1,55 @@
+import { expect, test } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import type { Offer } from "../../src/apis/offer.ts"
+import { LiveCatalogue } from "../../src/catalogue/live.ts"
+import { watchCatalogue } from "../../src/controllers/catalogue/watch.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { EventRecorder } from "../../src/kube/events.ts"
+import { tableOf } from "../../src/router/table.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
+import { offerOf } from "./builders.ts"
+
+const namespace = testNamespace("catalogue")
+
+test("the ConfigMap's rules hold while it is there, and its faults are told in an event", async () => {
+  const logger = createLogger({ level: "silent", name: "test" })
+  const client = new KubeClient(kubeConfig())
+  const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })
+  const offers: Offer[] = [offerOf(), offerOf({ instanceType: "medium", hourlyPriceUsd: 1.2 })]
+  const catalogue = new LiveCatalogue(tableOf(offers))
+  const stop = new AbortController()
+  const reflector = watchCatalogue({ client, systemNamespace: namespace, catalogue, recorder, logger })
+  const running = reflector.run(stop.signal)
+  const prices = () => [...catalogue.current().offers()].map(({ hourlyPriceUsd }) => hourlyPriceUsd)
+  try {
+    expect(prices()).toEqual([0.6, 1.2])
+    const data = { discounts: "- {factor: 0.5}", exclusions: "- {instanceType: medium}\n- {shape: round}" }
+    const configMap = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "berth-catalogue", namespace }, data }
+    await kubectl(["apply", "-f", "-"], JSON.stringify(configMap))
+    await eventually(async () => expect(prices()).toEqual([0.3]))
+    await eventually(async () => {
+      const events = await kubectl(["get", "events", "-n", namespace, "-o", "jsonpath={.items[*].message}"])
+      expect(events).toContain("exclusions[1]: shape is no known field")
+    })
+    await kubectl(["delete", "configmap", "berth-catalogue", "-n", namespace])
+    await eventually(async () => expect(prices()).toEqual([0.6, 1.2]))
+  } finally {
+    stop.abort()
+    await running
+    await recorder.flush()
+    await client.close()
+  }
+})
+
+async function eventually(check: () => Promise<void>): Promise<void> {
+  const deadline = systemClock.monotonic() + 20
+  for (;;) {
+    try {
+      return await check()
+    } catch (error) {
+      if (systemClock.monotonic() > deadline) throw error
+      await new Promise<void>((resolve) => systemClock.setTimer(0.05, resolve))
+    }
+  }
+}
