@@ -155,7 +155,9 @@ function above(level: Float64Array): Float64Array {
 function raise(bounds: Float64Array, block: number, by: Float64Array, index: number): void {
   const to = block * BOUNDS
   const from = index * BOUNDS
-  for (let i = 0; i < BOUNDS; i++) {
+  // What has no cards doesn't count where cards are asked for.
+  const count = by[from + FIRST.vramGib] === 0 ? FIRST.vramGib : BOUNDS
+  for (let i = 0; i < count; i++) {
     const bound = by[from + i] as number
     if (bound > (bounds[to + i] as number)) bounds[to + i] = bound
   }
