@@ -1,6 +1,9 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
-import { fixedOffers } from "./catalogue/offers.ts"
+import type { Architecture } from "./apis/offer.ts"
+import { offersOf } from "./catalogue/file.ts"
+import { LiveCatalogue } from "./catalogue/live.ts"
+import { readPriceList } from "./catalogue/shipped.ts"
 import { cloudsOf } from "./cloud/clouds.ts"
 import {
   type AgentOptions,
@@ -57,12 +60,18 @@ async function runVm({ dataDir, runtime, dockerSocket, logLevel }: AgentOptions,
   process.exit(0)
 }
 
+/** What operator and façade route by: the price list that ships, and images as most of them are built. */
+function shippedMarket() {
+  const architectures: Architecture[] = ["amd64"]
+  return { offers: new LiveCatalogue(offersOf(readPriceList())), ownAccounts: [], architectures }
+}
+
 async function runOperator(options: OperatorOptions, signal: AbortSignal): Promise<number> {
   const { connect, startOperator } = await import("./wire.ts")
   const logger = createLogger({ level: options.logLevel, name: "operator" })
-  logger.warn({}, "this version has no public cloud yet: jobs will find no offer")
+  logger.warn({}, "this version can launch on no public cloud yet: jobs will wait for a connection")
   const client = connect(options)
-  const parts = { client, clouds: cloudsOf({}), offers: fixedOffers([]), ownAccounts: [], logger }
+  const parts = { client, clouds: cloudsOf({}), ...shippedMarket(), logger }
   await (await startOperator(options, parts, signal)).ended
   await client.close()
   return 0
@@ -72,7 +81,7 @@ async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<n
   const { connect, startFacade } = await import("./wire.ts")
   const logger = createLogger({ level: options.logLevel, name: "facade" })
   const client = connect(options)
-  const parts = { client, clouds: ["aws", "gcp", "azure"], offers: fixedOffers([]), ownAccounts: [], logger }
+  const parts = { client, clouds: ["aws", "gcp", "azure"], ...shippedMarket(), logger }
   const { url, ended } = await startFacade(options, parts, signal)
   logger.info({ url }, "listening")
   await ended

@@ -8,11 +8,14 @@ import { bootConfig, renderUserData } from "./agent/bootstrap.ts"
 import { systemClock } from "./apis/clock.ts"
 import { JOB, type StoredJob } from "./apis/job.ts"
 import type { StoredLaunch } from "./apis/launch.ts"
+import type { Architecture } from "./apis/offer.ts"
 import type { SpendCaps, StoredProject } from "./apis/project.ts"
+import { LiveCatalogue } from "./catalogue/live.ts"
 import type { Offers } from "./catalogue/offers.ts"
 import type { CloudAccount, Clouds } from "./cloud/provider.ts"
 import { createApiKeyController } from "./controllers/apikey/controller.ts"
 import { API_KEYS, BINDING_CACHE, MACHINE_USER_CACHE } from "./controllers/apikey/dependencies.ts"
+import { type CatalogueWatchOptions, watchCatalogue } from "./controllers/catalogue/watch.ts"
 import { fenceOf } from "./controllers/fence.ts"
 import { createJobController, type Payers } from "./controllers/job/controller.ts"
 import { jobPlanner } from "./controllers/job/plan.ts"
@@ -56,6 +59,8 @@ export interface OperatorParts {
   offers: Offers
   /** Accounts that need no connection: anybody's jobs may run there, and VMs are looked for there always. */
   ownAccounts: readonly CloudAccount[]
+  /** What images run on, as long as nobody reads their manifests; none: anything. */
+  architectures: readonly Architecture[]
   /** Between two looks at the VMs of an account; default: what public clouds are asked. */
   observeSeconds?: number
   /** How soon another candidate takes over from a silent leader; default: the elector's own. */
@@ -71,31 +76,16 @@ export interface Running {
 /** Starts the loops that bring Jobs to VMs, as one candidate of possibly several: only the leader acts. */
 export async function startOperator(
   options: Omit<OperatorOptions, "kubeconfig" | "logLevel">,
-  { client, clouds, offers, ownAccounts, observeSeconds, leaseTimes, logger }: OperatorParts,
+  { client, clouds, offers, ownAccounts, architectures, observeSeconds, leaseTimes, logger }: OperatorParts,
   stop: AbortSignal,
 ): Promise<Running> {
-  const { systemNamespace, watchNamespace, gatewayUrl } = options
+  const { systemNamespace, gatewayUrl } = options
   const clock = systemClock
   const { id: installation, bootstrapKey } = await ensureInstallation(client, systemNamespace)
   await ensureSealingKeys(client, systemNamespace)
   const identity = `${hostname()}-${randomUUID()}`
-  const jobs = new Reflector<StoredJob>({
-    client,
-    resource: resourceOf<StoredJob>(JOB),
-    namespace: watchNamespace,
-    logger,
-  })
-  const launches = new Reflector<StoredLaunch>({
-    client,
-    resource: LAUNCHES,
-    namespace: systemNamespace,
-    indexes: launchIndexes,
-    logger,
-  })
-  const projects = new Reflector({ client, resource: PROJECTS, logger })
-  const apiKeys = new Reflector({ client, resource: API_KEYS, namespace: watchNamespace, logger })
-  const users = new Reflector({ client, ...MACHINE_USER_CACHE, logger })
-  const bindings = new Reflector({ client, ...BINDING_CACHE, namespace: watchNamespace, logger })
+  const caches = operatorCaches({ client, logger }, options)
+  const { jobs, launches, projects, apiKeys, users, bindings } = caches
   const elector = new LeaderElector({
     client,
     lease: { namespace: systemNamespace, name: "berth-operator" },
@@ -126,13 +116,14 @@ export async function startOperator(
   })
   const jobController = createJobController({
     ...shared,
+    settings: { architectures },
     installation: { id: installation, systemNamespace, gatewayUrl },
     offers,
     payers: payersOf(ownAccounts),
   })
   const apiKeyController = createApiKeyController({ client, apiKeys, users, bindings, clock, recorder, logger })
   const manager = new Manager({
-    reflectors: [jobs, launches, projects, apiKeys, users, bindings],
+    reflectors: [...Object.values(caches), ...catalogueWatches(offers, { client, systemNamespace, recorder, logger })],
     controllers: [jobController, launchControl.controller, apiKeyController],
     leaderTasks: launchControl.leaderTasks,
     elector,
@@ -141,10 +132,34 @@ export async function startOperator(
   return { ended: manager.run(stop).finally(() => recorder.flush()) }
 }
 
+/** All that the operator's controllers read from memory. */
+function operatorCaches(
+  base: { client: KubeClient; logger: Logger },
+  { systemNamespace, watchNamespace: namespace }: Pick<KubeOptions, "systemNamespace" | "watchNamespace">,
+) {
+  const launches = { resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes }
+  return {
+    jobs: new Reflector<StoredJob>({ ...base, resource: resourceOf<StoredJob>(JOB), namespace }),
+    launches: new Reflector<StoredLaunch>({ ...base, ...launches }),
+    projects: new Reflector({ ...base, resource: PROJECTS }),
+    apiKeys: new Reflector({ ...base, resource: API_KEYS, namespace }),
+    users: new Reflector({ ...base, ...MACHINE_USER_CACHE }),
+    bindings: new Reflector({ ...base, ...BINDING_CACHE, namespace }),
+  }
+}
+
 /** Who can pay for a project's VMs: the accounts that need no connection. */
 function payersOf(ownAccounts: readonly CloudAccount[]): Payers {
   const payers = ownAccounts.map(({ cloud }) => ({ cloud }))
   return { of: () => payers }
+}
+
+/** Keeps a catalogue that can change as its ConfigMap says; another one stays as it is. */
+function catalogueWatches(
+  offers: Offers,
+  options: Omit<CatalogueWatchOptions, "catalogue">,
+): ReturnType<typeof watchCatalogue>[] {
+  return offers instanceof LiveCatalogue ? [watchCatalogue({ ...options, catalogue: offers })] : []
 }
 
 /** Finds the caps of the project whose namespace it is. */
@@ -160,6 +175,8 @@ export interface FacadeParts {
   offers: Offers
   /** The operator's. */
   ownAccounts: readonly CloudAccount[]
+  /** The operator's. */
+  architectures: readonly Architecture[]
   logger: Logger
 }
 
@@ -169,7 +186,7 @@ const DRAIN_SECONDS = 10
 /** Starts the REST API and the gateway. Resolves when it listens; caches may still be filling (`/readyz` tells). */
 export async function startFacade(
   options: Omit<FacadeOptions, "kubeconfig" | "logLevel">,
-  { client, clouds, offers, ownAccounts, logger }: FacadeParts,
+  { client, clouds, offers, ownAccounts, architectures, logger }: FacadeParts,
   stop: AbortSignal,
 ): Promise<Running & { url: string }> {
   const { systemNamespace, watchNamespace } = options
@@ -205,7 +222,7 @@ export async function startFacade(
     health,
     metrics: createMetrics("facade"),
     catalogue: () => offers.current(),
-    plan: jobPlanner({ offers, payers, jobs, launches, caps, clock: systemClock }),
+    plan: jobPlanner({ offers, payers, jobs, launches, caps, clock: systemClock }, { architectures }),
     settings: { baseDomain: options.baseDomain, defaultProject: options.defaultProject, clouds },
     logger,
     clock: systemClock,
@@ -214,7 +231,8 @@ export async function startFacade(
   const server = createServer(app)
   server.listen(options.port, options.host)
   await once(server, "listening")
-  const reflectors = [jobs, cronJobs, connections, apiKeys, projects, launches].map((reflector) =>
+  const rules = catalogueWatches(offers, { client, systemNamespace, logger })
+  const reflectors = [jobs, cronJobs, connections, apiKeys, projects, launches, ...rules].map((reflector) =>
     reflector.run(ending.signal),
   )
   const retention = { client, jobs, logStore, logger }

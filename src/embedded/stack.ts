@@ -1,12 +1,15 @@
 import { mkdir } from "node:fs/promises"
 import { join } from "node:path"
 import { systemClock } from "../apis/clock.ts"
-import { fixedOffers } from "../catalogue/offers.ts"
+import { offersOf } from "../catalogue/file.ts"
+import { LiveCatalogue } from "../catalogue/live.ts"
+import { readPriceList } from "../catalogue/shipped.ts"
 import { LocalCloud, localClouds } from "../cloud/local/local.ts"
-import { LOCAL_REGION, localOffers } from "../cloud/local/offers.ts"
+import { hostArchitecture, LOCAL_REGION, localOffers } from "../cloud/local/offers.ts"
 import { ensureInstallation } from "../identity/installation.ts"
 import { KubeClient } from "../kube/client.ts"
 import type { LocalOptions } from "../options.ts"
+import { joined, tableOf } from "../router/table.ts"
 import { createLogger, type Logger, logFile } from "../telemetry/logger.ts"
 import { connect, type Running, startFacade, startOperator } from "../wire.ts"
 import { installBase } from "./base.ts"
@@ -121,7 +124,11 @@ async function startPrograms(
   const asFacade = await programClient("berth-facade", controlPlane, client, loggerOf("facade"))
   const asOperator = await programClient("berth-operator", controlPlane, client, loggerOf("operator"))
   // One catalogue and one account for both: what a dry run answers is what the operator would do.
-  const market = { offers: fixedOffers(localOffers()), ownAccounts: [{ cloud: "local", region: LOCAL_REGION }] }
+  const market = {
+    offers: new LiveCatalogue(joined(offersOf(readPriceList()), tableOf(localOffers()))),
+    ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
+    architectures: [hostArchitecture()],
+  }
   const facade = await startFacade(
     {
       systemNamespace: SYSTEM_NAMESPACE,

@@ -54,6 +54,28 @@ export function emptyTable(size: number, parts: Pick<OfferTable, "machines" | "r
   }
 }
 
+/** Two tables as one; what they have in common (a region, say) may stand in it twice. */
+export function joined(first: OfferTable, second: OfferTable): OfferTable {
+  const places = second.places.map((place) => ({ ...place, region: place.region + first.regions.length }))
+  const rows = first.machine.length
+  const table = emptyTable(rows + second.machine.length, {
+    machines: [...first.machines, ...second.machines],
+    regions: [...first.regions, ...second.regions],
+    places: [...first.places, ...places],
+  })
+  table.machine.set(first.machine)
+  table.place.set(first.place)
+  for (const column of ["spot", "hourlyPriceUsd", "minimumBilledSeconds"] as const) {
+    table[column].set(first[column])
+    table[column].set(second[column], rows)
+  }
+  for (let row = 0; row < second.machine.length; row++) {
+    table.machine[rows + row] = (second.machine[row] as number) + first.machines.length
+    table.place[rows + row] = (second.place[row] as number) + first.places.length
+  }
+  return table
+}
+
 /** Tells the groups of a region that is no part of a shipped catalogue. */
 export type GroupsOf = (cloud: string, region: string) => readonly string[]
 

@@ -10,12 +10,17 @@ const GIB_PER_CPU = 4
 /** US dollars per vCPU and hour: about what the cheapest public clouds ask. Nobody bills it. */
 const NOTIONAL_CPU_PRICE_USD = 0.02
 
+/** What programs of this host, and so its VMs, run on. */
+export function hostArchitecture(): Architecture {
+  return process.arch === "arm64" ? "arm64" : "amd64"
+}
+
 /**
  * What the local cloud offers: a small ladder of machine types. It is notional, as every VM is a process on this host
  * and may use all of it; so are the prices, which are there to show routing and accounting at work.
  * @param architecture of this host
  */
-export function localOffers(architecture: Architecture = process.arch === "arm64" ? "arm64" : "amd64"): Offer[] {
+export function localOffers(architecture: Architecture = hostArchitecture()): Offer[] {
   return LADDER.map((cpu) => ({
     cloud: "local",
     region: LOCAL_REGION,

@@ -23,6 +23,7 @@ const { url, ended } = await startFacade(
   {
     client,
     clouds: ["aws", "gcp", "azure", "local"],
+    architectures: [],
     offers: fixedOffers(localOffers()),
     ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
     logger,
