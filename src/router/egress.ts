@@ -20,9 +20,10 @@ interface EgressPrices {
 }
 
 /**
- * List prices of the first tier, by cloud and by the macro-region of the bucket, without the free allowances (an
- * account has one, not a job). Sources: the pages on data transfer of Amazon EC2 and S3, on network pricing of Google
- * Cloud Storage and on bandwidth of Azure, as of 2026. Cloudflare R2 charges none.
+ * Rough prices of the first tier, by cloud and by the macro-region of the bucket, without the free allowances (an
+ * account has one, not a job): good enough to prefer a machine near its data, not a bill. The internet rates of the US
+ * and Europe agree with what is commonly published in 2026; the other rates, those between regions above all, have not
+ * been held against the clouds' price pages. Cloudflare R2 charges none.
  */
 const PRICES: Readonly<Record<string, { default: EgressPrices } & Partial<Record<string, EgressPrices>>>> = {
   aws: {
