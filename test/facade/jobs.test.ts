@@ -119,6 +119,7 @@ organization_id: ${world.organization}
       selected_provider: null,
       selected_region: null,
       selected_instance_type: null,
+      placement_reason: null,
       vm_instance_id: null,
       ip_address: null,
       estimated_cost: null,
@@ -462,6 +463,7 @@ describe("GET /1/jobs/{id|name}", () => {
       selected_provider: "aws",
       selected_region: "eu-north-1",
       selected_instance_type: "m7g.large",
+      placement_reason: "cheapest",
     }
     await expect.poll(async () => recordIn(await call(`/1/jobs/${name}`))).toMatchObject(expected)
   })

@@ -162,6 +162,7 @@ export const JobRecordSchema = Type.Object({
   selected_provider: nullable<string>("string", "Routing decision."),
   selected_region: nullable<string>("string", "Routing decision."),
   selected_instance_type: nullable<string>("string", "Routing decision."),
+  placement_reason: nullable<string>("string", "Why this machine, and what the next one would have cost."),
   vm_instance_id: nullable<string>("string", "The cloud's id of the VM."),
   ip_address: nullable<string>("string", "The VM's public address."),
   estimated_cost: nullable<number>("number", "US dollars."),

@@ -109,6 +109,7 @@ function placementFields(status: StoredJob["status"]) {
     selected_provider: offer?.cloud ?? null,
     selected_region: offer?.region ?? null,
     selected_instance_type: offer?.instanceType ?? null,
+    placement_reason: status?.placement?.reason ?? null,
     vm_instance_id: status?.vm?.id ?? null,
     ip_address: status?.vm?.ipAddress ?? null,
     estimated_cost: status?.cost?.estimatedUsd ?? null,
