@@ -310,7 +310,7 @@ describe("with a broken way to the API server", () => {
 
 /** Makes the watches of a replica's three caches fall silent, once they are open. */
 async function stallWatches(proxy: ChaosProxy): Promise<void> {
-  await expect.poll(() => proxy.watchesOpened, { timeout: 10_000 }).toBeGreaterThanOrEqual(5)
+  await expect.poll(() => proxy.openWatches, { timeout: 10_000 }).toBeGreaterThanOrEqual(5)
   proxy.stall()
 }
 

@@ -65,6 +65,11 @@ export class ChaosProxy {
     for (const socket of this.#sockets) socket.resetAndDestroy()
   }
 
+  /** Watches that are open now: one that was opened anew counts once. */
+  get openWatches(): number {
+    return this.#watches.size
+  }
+
   /** Half-open: the open watches deliver nothing any more and don't end. */
   stall(): number {
     for (const { from, to } of this.#watches) {

@@ -8,6 +8,7 @@ import {
 import { type CredentialFields, credentialFaults, credentialFieldsOf, SECRET_FIELDS } from "../../apis/credentials.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName, isUuid } from "../../apis/names.ts"
+import { withoutNulls } from "../../apis/nulls.ts"
 import type { Fault } from "../../apis/validate.ts"
 import { faultsOf } from "../../apis/validate.ts"
 import {
@@ -18,7 +19,6 @@ import {
   type ConnectionRepetition,
   type ConnectionSummary,
 } from "../schemas/connection.ts"
-import { withoutNulls } from "./nulls.ts"
 import type { Owner } from "./record.ts"
 import { ownerFaults } from "./submission.ts"
 
@@ -41,7 +41,7 @@ type Body = Readonly<Record<string, unknown>>
 
 /** Checks the parsed body of POST /connections. */
 export function checkConnection(value: unknown, owner: Owner): { body: ConnectionCreation } | { faults: Fault[] } {
-  const body = withoutNulls(ConnectionCreationSchema, value)
+  const body = withoutNulls(ConnectionCreationSchema, value, "fields")
   const faults = faultsOf(ConnectionCreationSchema, body)
   if (typeof body !== "object" || body === null) return { faults }
   const { name, type, ...rest } = body as Body
@@ -57,7 +57,7 @@ export function checkConnection(value: unknown, owner: Owner): { body: Connectio
 
 /** Checks the parsed body of PATCH /connections/{name}, as far as that can be done without the connection. */
 export function checkConnectionChange(value: unknown, owner: Owner): { body: ConnectionChange } | { faults: Fault[] } {
-  const body = withoutNulls(ConnectionChangeSchema, value)
+  const body = withoutNulls(ConnectionChangeSchema, value, "fields")
   const faults = faultsOf(ConnectionChangeSchema, body)
   if (typeof body !== "object" || body === null) return { faults }
   faults.push(...ownerFaults(body as Body, owner))

@@ -1,6 +1,7 @@
 import { CRON_JOB, type CronJob, type CronJobSpec, type StoredCronJob } from "../../apis/cronjob.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName, isUuid, toMetadataName } from "../../apis/names.ts"
+import { withoutNulls } from "../../apis/nulls.ts"
 import { parseCpu } from "../../apis/quantity.ts"
 import { scheduleFault } from "../../apis/schedule.ts"
 import type { Fault } from "../../apis/validate.ts"
@@ -14,7 +15,6 @@ import {
   type JobDefinition,
 } from "../schemas/cronjob.ts"
 import type { JobIdentity } from "./job.ts"
-import { withoutNulls } from "./nulls.ts"
 import { inUtc, type Owner } from "./record.ts"
 import { definitionFaults, jobSpecOf, ownerFaults, type SubmissionContext, withHint } from "./submission.ts"
 import { updateTimeOf } from "./update-time.ts"
@@ -40,7 +40,7 @@ function check(
   value: unknown,
   context: SubmissionContext,
 ): Checked<unknown> {
-  const body = withoutNulls(schema, value)
+  const body = withoutNulls(schema, value, "fields")
   const faults = faultsOf(schema, body).map((fault) => withHint(aboutName(fault), body))
   if (typeof body === "object" && body !== null) faults.push(...ruleFaults(body, context))
   return faults.length > 0 ? { faults } : { body }

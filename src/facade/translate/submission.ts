@@ -1,10 +1,10 @@
 import type { Gpu, JobSpec } from "../../apis/job.ts"
+import { withoutNulls } from "../../apis/nulls.ts"
 import { formatCpu } from "../../apis/quantity.ts"
 import type { Fault } from "../../apis/validate.ts"
 import { faultsOf } from "../../apis/validate.ts"
 import { type JobSubmission, JobSubmissionSchema } from "../schemas/job.ts"
 import { type CatalogueCheck, termsOf } from "./catalogue-terms.ts"
-import { withoutNulls } from "./nulls.ts"
 
 /** What a submission is held against, beside its schema. */
 export interface SubmissionContext {
@@ -22,7 +22,7 @@ export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 
 /** Checks a parsed body: by its schema, then by the rules that no schema can say. */
 export function checkSubmission(body: unknown, context: SubmissionContext): Checked {
-  const value = withoutNulls(JobSubmissionSchema, body)
+  const value = withoutNulls(JobSubmissionSchema, body, "fields")
   const faults = faultsOf(JobSubmissionSchema, value).map((fault) => withHint(fault, value))
   if (typeof value === "object" && value !== null) {
     // Seen as a submission whose fields may be of any type: every rule checks the types it needs.

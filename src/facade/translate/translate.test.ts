@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest"
 import { SAMPLE_CATALOGUE } from "../../../test/facade/sample-catalogue.ts"
 import { JOB, type JobStatus, type StoredJob } from "../../apis/job.ts"
 import { ANNOTATIONS, GATEWAY_FIELD_MANAGER } from "../../apis/meta.ts"
+import { withoutNulls } from "../../apis/nulls.ts"
 import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
 import { errorFromAnswer } from "../../kube/errors.ts"
 import { catalogueOf } from "../../router/catalogue.ts"
@@ -10,7 +11,6 @@ import { JobRecordSchema, type JobSubmission, JobSubmissionSchema } from "../sch
 import { catalogueCheck } from "./catalogue-terms.ts"
 import { jobOf, requestHash } from "./job.ts"
 import { generatedName } from "./name.ts"
-import { withoutNulls } from "./nulls.ts"
 import { recordOf, statusOf } from "./record.ts"
 import { faultsOfRefusal } from "./refusal.ts"
 import { checkSubmission, UUID } from "./submission.ts"
@@ -184,7 +184,7 @@ describe("withoutNulls", () => {
       unknown: null,
       volumes: { v: { prefix: null }, w: null },
     }
-    expect(withoutNulls(JobSubmissionSchema, value)).toEqual({
+    expect(withoutNulls(JobSubmissionSchema, value, "fields")).toEqual({
       env: { A: null },
       tags: [null],
       unknown: null,
