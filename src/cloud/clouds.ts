@@ -1,5 +1,9 @@
+import type { CredentialFields } from "../apis/credentials.ts"
 import { CredentialsError } from "./errors.ts"
 import type { Cloud, CloudAccount, Clouds } from "./provider.ts"
+
+/** Opens a provider's region with credentials in clear, which are used for nothing else; calls no host. */
+export type RegionOpener = (credentials: CredentialFields, region: string) => Cloud
 
 /** Opens one cloud's accounts. */
 export type CloudOpener = (account: CloudAccount) => Promise<Cloud>

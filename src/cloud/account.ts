@@ -1,0 +1,34 @@
+import type { CredentialFields } from "../apis/credentials.ts"
+import type { Identity } from "./provider.ts"
+
+/** Something that an account holds and a job can name. */
+export interface DiscoveredResource {
+  /** The provider's own full name of it (an ARN, a resource name, a URL): unique within the provider. */
+  id: string
+  /** What a job's `bucket`, `image` or placement would say. */
+  name: string
+  /** Where it is kept, such as s3, gcs or ghcr. */
+  platform: string
+  /** What it is, such as bucket, repository or account. */
+  type: string
+  /** What is cheap to know of it: region, created (RFC 3339), size (bytes). */
+  metadata: Record<string, string>
+}
+
+/** Finds one sort of resources, page by page, so that who runs out of time keeps what has come. */
+export type Discovery = (signal: AbortSignal) => AsyncIterable<DiscoveredResource[]>
+
+/**
+ * What can be asked of the account that a connection opens, besides VMs. A sort of resources that the provider does not
+ * have is absent. Every method throws only the errors of `errors.ts`, and ends soon after its signal is aborted.
+ */
+export interface ExternalAccount {
+  /** Proves the credentials and tells whose they are. */
+  verify(signal: AbortSignal): Promise<Identity>
+  readonly storages?: Discovery
+  readonly repositories?: Discovery
+  readonly virtualMachinePools?: Discovery
+}
+
+/** Opens one provider's accounts by their credentials, which are used for nothing else; calls no host. */
+export type AccountOpener = (credentials: CredentialFields) => ExternalAccount
