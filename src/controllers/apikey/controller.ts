@@ -1,14 +1,11 @@
-import { ApiKeyCondition, type StoredApiKey } from "../../apis/apikey.ts"
+import { API_KEY_FINALIZER, ApiKeyCondition, type StoredApiKey } from "../../apis/apikey.ts"
 import { findCondition } from "../../apis/conditions.ts"
 import type { ApiObject } from "../../kube/resource.ts"
 import type { Change } from "../../kube/store.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
-import { createBinding, deleteBinding } from "./actions/binding.ts"
-import { addFinalizer, dropFinalizer } from "./actions/finalizer.ts"
-import { createUser, deleteUser } from "./actions/machine-user.ts"
-import { writeStatus } from "./actions/write-status.ts"
+import { addFinalizer, create, dropFinalizer, remove, writeStatus } from "../writes.ts"
 import { type ApiKeyAction, decide } from "./decide.ts"
-import { type ApiKeyControllerOptions, keysNamedBy } from "./dependencies.ts"
+import { type ApiKeyControllerOptions, keysNamedBy, writersOf } from "./dependencies.ts"
 import { gather, leftoversOf } from "./gather.ts"
 
 /** Makes the controller that gives each ApiKey its machine user, bound to its role, and takes both away again. */
@@ -38,7 +35,7 @@ async function reconcile(
   const decision = decide(key, await gather(key, options), options.clock.now())
   let current = key
   if (decision.status !== undefined) {
-    current = await writeStatus(key, decision.status, options, context)
+    current = await writeStatus(key, decision.status, writersOf(options).keys, context)
     tellOfChange(key, current, options)
   }
   for (const action of decision.actions) {
@@ -54,19 +51,20 @@ async function act(
   options: ApiKeyControllerOptions,
   context: ReconcileContext,
 ): Promise<void> {
+  const { keys, users, bindings } = writersOf(options)
   switch (action.do) {
     case "addFinalizer":
-      return addFinalizer(key, options, context)
+      return addFinalizer(key, API_KEY_FINALIZER, keys, context)
     case "createUser":
-      return createUser(action.user, options, context)
+      return create(action.user, users, context)
     case "deleteUser":
-      return deleteUser(action.user, options, context)
+      return remove(action.user, users, context)
     case "createBinding":
-      return createBinding(action.binding, options, context)
+      return create(action.binding, bindings, context)
     case "deleteBinding":
-      return deleteBinding(action.binding, options, context)
+      return remove(action.binding, bindings, context)
     case "dropFinalizer":
-      return dropFinalizer(key, options, context)
+      return dropFinalizer(key, API_KEY_FINALIZER, keys, context)
   }
 }
 
@@ -78,8 +76,9 @@ async function clearLeftovers(
   context: ReconcileContext,
 ): Promise<void> {
   const leftovers = await leftoversOf(name, key, options)
-  for (const binding of leftovers.bindings) await deleteBinding(binding, options, context)
-  for (const user of leftovers.users) await deleteUser(user, options, context)
+  const { users, bindings } = writersOf(options)
+  for (const binding of leftovers.bindings) await remove(binding, bindings, context)
+  for (const user of leftovers.users) await remove(user, users, context)
 }
 
 function tellOfChange(before: StoredApiKey, after: StoredApiKey, { recorder }: ApiKeyControllerOptions): void {

@@ -7,6 +7,7 @@ import type { EventRecorder } from "../../kube/events.ts"
 import type { Logger } from "../../kube/logger.ts"
 import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../../kube/resource.ts"
+import type { Writer } from "../writes.ts"
 
 /** How ApiKeys are reached. */
 export const API_KEYS = resourceOf<StoredApiKey>(API_KEY)
@@ -53,9 +54,23 @@ export function keysNamedBy({ metadata }: ApiObject): string[] {
   return key === undefined || isElsewhere ? [] : [key]
 }
 
+/** How the ApiKey controller writes each kind of object. */
+export function writersOf({ client, apiKeys, users, bindings }: ApiKeyControllerOptions): {
+  keys: Writer<StoredApiKey>
+  users: Writer<ServiceAccount>
+  bindings: Writer<RoleBinding>
+} {
+  const base = { client, fieldManager: FIELD_MANAGER }
+  return {
+    keys: { ...base, resource: API_KEYS, store: apiKeys.store },
+    users: { ...base, resource: SERVICE_ACCOUNTS, store: users.store },
+    bindings: { ...base, resource: ROLE_BINDINGS, store: bindings.store },
+  }
+}
+
 /** What the ApiKey controller works with; `wire.ts` gives it. */
 export interface ApiKeyControllerOptions {
-  client: Pick<KubeClient, "get" | "create" | "patch" | "patchStatus" | "delete">
+  client: Pick<KubeClient, "get" | "create" | "replace" | "patch" | "patchStatus" | "delete">
   apiKeys: Reflector<StoredApiKey>
   /** Made with MACHINE_USER_CACHE. */
   users: Reflector<ServiceAccount>
