@@ -1,0 +1,81 @@
+import { spawn } from "node:child_process"
+import { access, mkdir, rm, writeFile } from "node:fs/promises"
+import { dirname, join } from "node:path"
+import { createInterface } from "node:readline"
+import { setTimeout as delay } from "node:timers/promises"
+import { type Lock, LockHeldError, takeLock } from "../src/embedded/controlplane/lock.ts"
+import { cacheDirectory } from "../src/embedded/controlplane/programs.ts"
+
+const LOCK_POLL_MS = 500
+
+/** A directory in Berth's cache that is made once and then stays. */
+export interface Cached {
+  /** With all that it depends on, such as a version: another name is another directory. */
+  readonly name: string
+  /** A file in it that must be there. */
+  readonly proof: string
+  /** Fills the directory, which exists and is empty. */
+  readonly make: (directory: string) => Promise<void>
+}
+
+/** The directory, made now if it isn't there. Whoever else wants it meanwhile, in whatever process, waits. */
+export async function cached({ name, proof, make }: Cached): Promise<string> {
+  const directory = join(cacheDirectory(process.env["XDG_CACHE_HOME"]), name)
+  const marker = join(directory, ".complete")
+  const isThere = async () => (await exists(marker)) && (await exists(join(directory, proof)))
+  if (await isThere()) return directory
+  const lock = await waitForLock(`${directory}.lock`)
+  try {
+    if (await isThere()) return directory
+    await rm(directory, { recursive: true, force: true })
+    await mkdir(directory, { recursive: true })
+    await make(directory)
+    await writeFile(marker, "")
+    return directory
+  } finally {
+    lock.release()
+  }
+}
+
+/** Runs a program that takes long and tells each line that it prints. @throws Error with its last lines when it fails */
+export async function runTelling(command: string, args: readonly string[], say: (line: string) => void): Promise<void> {
+  const child = spawn(command, [...args], { stdio: ["ignore", "pipe", "pipe"] })
+  const lines: string[] = []
+  for (const output of [child.stdout, child.stderr]) {
+    createInterface({ input: output }).on("line", (line) => {
+      lines.push(line)
+      say(line)
+    })
+  }
+  await new Promise<void>((resolve, reject) => {
+    child.once("error", reject)
+    child.once("close", (code, signal) => {
+      if (code === 0) return resolve()
+      reject(
+        new Error(
+          `${command} ${args.join(" ")} ended with ${signal ?? `exit code ${code}`}:\n${lines.slice(-15).join("\n")}`,
+        ),
+      )
+    })
+  })
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await access(path).then(
+    () => true,
+    () => false,
+  )
+}
+
+async function waitForLock(path: string): Promise<Lock> {
+  await mkdir(dirname(path), { recursive: true })
+  for (let told = false; ; told = true) {
+    try {
+      return await takeLock(path)
+    } catch (error) {
+      if (!(error instanceof LockHeldError)) throw error
+      if (!told) console.log(`waiting for process ${error.holder}, which makes ${path.replace(/[.]lock$/, "")}`)
+    }
+    await delay(LOCK_POLL_MS)
+  }
+}

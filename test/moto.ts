@@ -1,0 +1,82 @@
+import { spawn } from "node:child_process"
+import { createHash } from "node:crypto"
+import { once } from "node:events"
+import { readFile } from "node:fs/promises"
+import { join } from "node:path"
+import { createInterface } from "node:readline"
+import { text } from "node:stream/consumers"
+import { cached, runTelling } from "./cached.ts"
+
+const REQUIREMENTS = join(import.meta.dirname, "moto.requirements.txt")
+
+/** Serves on a free port, which it prints, until its standard input ends: so it never outlives the test. */
+const SERVER = `
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+`
+
+/** A moto server (https://docs.getmoto.org): EC2, S3, ECR, STS, IAM and SSM of AWS, in memory. */
+export interface Moto {
+  /** What SDKs take as their endpoint, without a slash at the end. S3 needs path-style addresses. */
+  readonly url: string
+  /** Forgets everything that was made. */
+  reset(): Promise<void>
+  stop(): Promise<void>
+}
+
+/**
+ * Starts a moto server, after having installed moto where it isn't (once, in the cache directory). One for each test file
+ * is cheap (a second), and it forgets by `reset`.
+ * @param environment moto's own settings, such as `MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION: "true"`, or
+ *   `INITIAL_NO_AUTH_ACTION_COUNT: "0"`, with which only access keys made by its IAM (`withoutAuthentication`) are taken
+ */
+export async function startMoto(environment: Readonly<Record<string, string>> = {}): Promise<Moto> {
+  const python = await installedPython()
+  const child = spawn(python, ["-c", SERVER], {
+    stdio: ["pipe", "pipe", "pipe"],
+    // Nothing of the machine's own AWS settings.
+    env: { PATH: process.env["PATH"], ...environment },
+  })
+  const complaints = text(child.stderr)
+  const ended = once(child, "exit")
+  const line = await Promise.race([
+    once(createInterface({ input: child.stdout }), "line").then(([port]) => String(port)),
+    ended.then(async () => Promise.reject(new Error(`moto did not start:\n${await complaints}`))),
+  ])
+  const url = `http://127.0.0.1:${line}`
+  return {
+    url,
+    reset: async () => {
+      const answer = await fetch(`${url}/moto-api/reset`, { method: "POST" })
+      if (!answer.ok) throw new Error(`moto did not reset: ${answer.status} ${await answer.text()}`)
+    },
+    stop: async () => {
+      child.stdin.end()
+      if (child.exitCode === null && child.signalCode === null) await ended
+    },
+  }
+}
+
+async function installedPython(): Promise<string> {
+  const requirements = await readFile(REQUIREMENTS, "utf8")
+  const version = /^moto==(.+)$/m.exec(requirements)?.[1] ?? "unpinned"
+  const digest = createHash("sha256").update(requirements).digest("hex").slice(0, 8)
+  const directory = await cached({ name: `moto-${version}-${digest}`, proof: join("bin", "python"), make: install })
+  return join(directory, "bin", "python")
+}
+
+async function install(directory: string): Promise<void> {
+  const say = (line: string) => console.log(`moto: ${line}`)
+  say(`installing from PyPI into ${directory}, this once`)
+  const ignore = () => undefined
+  await runTelling("python3", ["-m", "venv", directory], ignore).catch((error: unknown) => {
+    throw new Error("moto needs Python 3.10 or newer with venv (Debian: python3-venv)", { cause: error })
+  })
+  const python = join(directory, "bin", "python")
+  const pip = ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "-r", REQUIREMENTS]
+  await runTelling(python, pip, (line) => /^(Installing|Successfully)/.test(line) && say(line))
+}
