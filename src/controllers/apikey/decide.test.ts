@@ -4,8 +4,9 @@ import { API_KEY_FINALIZER, isBound, ROLES, type StoredApiKey } from "../../apis
 import { findCondition } from "../../apis/conditions.ts"
 import { ANNOTATIONS, LABELS } from "../../apis/meta.ts"
 import type { ServiceAccount } from "../../identity/machine-users.ts"
+import type { RoleBinding } from "../../identity/role-bindings.ts"
 import { type ApiKeyObservation, decide } from "./decide.ts"
-import { keysNamedBy, type RoleBinding } from "./dependencies.ts"
+import { keysNamedBy } from "./dependencies.ts"
 import { bindingOf, machineUserOf } from "./objects.ts"
 
 const NOW = new Date("2026-01-01T00:00:00Z")

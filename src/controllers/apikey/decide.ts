@@ -2,8 +2,8 @@ import { isDeepStrictEqual } from "node:util"
 import { API_KEY_FINALIZER, type ApiKeyStatus, isExpired, type StoredApiKey } from "../../apis/apikey.ts"
 import { secondsBetween } from "../../apis/clock.ts"
 import type { ServiceAccount } from "../../identity/machine-users.ts"
-import type { RoleBinding } from "./dependencies.ts"
-import { bindingOf, givesTheSame, isMadeFor, machineUserOf } from "./objects.ts"
+import { givesTheSame, type RoleBinding } from "../../identity/role-bindings.ts"
+import { bindingOf, isMadeFor, machineUserOf } from "./objects.ts"
 import { type Situation, statusOf } from "./status.ts"
 
 /** What there is of a key's machine user. */

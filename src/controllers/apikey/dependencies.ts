@@ -1,7 +1,8 @@
 import { API_KEY, type StoredApiKey } from "../../apis/apikey.ts"
 import type { Clock } from "../../apis/clock.ts"
-import { ANNOTATIONS, LABELS, type ObjectMeta } from "../../apis/meta.ts"
+import { ANNOTATIONS, LABELS } from "../../apis/meta.ts"
 import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS, type ServiceAccount } from "../../identity/machine-users.ts"
+import { ROLE_BINDINGS, type RoleBinding } from "../../identity/role-bindings.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import type { EventRecorder } from "../../kube/events.ts"
 import type { Logger } from "../../kube/logger.ts"
@@ -14,20 +15,6 @@ export const API_KEYS = resourceOf<StoredApiKey>(API_KEY)
 
 /** Owner of the fields that the ApiKey controller writes. */
 export const FIELD_MANAGER = "berth-apikey-controller"
-
-export interface RoleBinding {
-  metadata: ObjectMeta
-  roleRef: { apiGroup: string; kind: string; name: string }
-  subjects?: { kind: string; name: string; namespace?: string; apiGroup?: string }[]
-}
-
-export const ROLE_BINDINGS = resourceOf<RoleBinding>({
-  group: "rbac.authorization.k8s.io",
-  version: "v1",
-  kind: "RoleBinding",
-  plural: "rolebindings",
-  namespaced: true,
-})
 
 /** Index of machine users and bindings by the ApiKey that they say they are for, as `namespace/name`. */
 export const API_KEY_INDEX = "apiKey"

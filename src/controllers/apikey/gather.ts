@@ -1,16 +1,11 @@
 import type { StoredApiKey } from "../../apis/apikey.ts"
 import { keyOf, type ObjectMeta } from "../../apis/meta.ts"
 import { SERVICE_ACCOUNTS, type ServiceAccount } from "../../identity/machine-users.ts"
+import { ROLE_BINDINGS, type RoleBinding } from "../../identity/role-bindings.ts"
 import { isNotFound } from "../../kube/errors.ts"
 import type { ApiObject, ObjectRef, Resource } from "../../kube/resource.ts"
 import type { ApiKeyObservation } from "./decide.ts"
-import {
-  API_KEY_INDEX,
-  API_KEYS,
-  type ApiKeyControllerOptions,
-  ROLE_BINDINGS,
-  type RoleBinding,
-} from "./dependencies.ts"
+import { API_KEY_INDEX, API_KEYS, type ApiKeyControllerOptions } from "./dependencies.ts"
 import { bindingOf, isMadeFor, machineUserOf } from "./objects.ts"
 
 type Reads = Pick<ApiKeyControllerOptions, "client" | "users" | "bindings">

@@ -6,9 +6,7 @@ import {
   machineUserName,
   type ServiceAccount,
 } from "../../identity/machine-users.ts"
-import type { RoleBinding } from "./dependencies.ts"
-
-const RBAC_GROUP = "rbac.authorization.k8s.io"
+import { RBAC_GROUP, type RoleBinding } from "../../identity/role-bindings.ts"
 
 /** The machine user of a key. It gets no token: nobody logs in as it, the façade impersonates it. */
 export function machineUserOf(key: StoredApiKey): ServiceAccount {
@@ -33,21 +31,6 @@ export function bindingOf(key: StoredApiKey): RoleBinding {
 /** Whether an object was made for this very key; its name alone says nothing. */
 export function isMadeFor(object: { metadata: ObjectMeta }, key: StoredApiKey): boolean {
   return object.metadata.labels?.[LABELS.apiKeyUid] === key.metadata.uid
-}
-
-/** Whether a binding gives what is wanted, to whom it is wanted for, and to nobody else. */
-export function givesTheSame(binding: RoleBinding, wanted: RoleBinding): boolean {
-  const [subject, ...more] = binding.subjects ?? []
-  const [wantedSubject] = wanted.subjects ?? []
-  return (
-    more.length === 0 &&
-    subject?.kind === wantedSubject?.kind &&
-    subject?.name === wantedSubject?.name &&
-    subject?.namespace === wantedSubject?.namespace &&
-    binding.roleRef.apiGroup === wanted.roleRef.apiGroup &&
-    binding.roleRef.kind === wanted.roleRef.kind &&
-    binding.roleRef.name === wanted.roleRef.name
-  )
 }
 
 function mark(key: StoredApiKey): Pick<ObjectMeta, "labels" | "annotations"> {
