@@ -21,6 +21,9 @@ import { createJobController, type Payers } from "./controllers/job/controller.t
 import { jobPlanner } from "./controllers/job/plan.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
 import { LAUNCHES } from "./controllers/launch/dependencies.ts"
+import { createOrganizationController } from "./controllers/organization/controller.ts"
+import { createProjectController } from "./controllers/project/controller.ts"
+import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/dependencies.ts"
 import { createFacade } from "./facade/app.ts"
 import { CACHE_OPTIONS } from "./facade/caches.ts"
 import { removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/log-retention.ts"
@@ -28,7 +31,8 @@ import { kubeLaunches } from "./gateway/launches.ts"
 import { gatewayRouter } from "./gateway/router.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { ensureInstallation, readInstallation } from "./identity/installation.ts"
-import { PROJECTS } from "./identity/projects.ts"
+import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
+import { ORGANIZATIONS, PROJECTS } from "./identity/projects.ts"
 import { ensureSealingKeys, readSealingKeys } from "./identity/sealing-keys.ts"
 import { KubeClient } from "./kube/client.ts"
 import { EventRecorder } from "./kube/events.ts"
@@ -122,9 +126,22 @@ export async function startOperator(
     payers: payersOf(ownAccounts),
   })
   const apiKeyController = createApiKeyController({ client, apiKeys, users, bindings, clock, recorder, logger })
+  const tenancy = {
+    ...{ client, jobs, projects, users, clock, recorder, logger },
+    organizations: caches.organizations,
+    namespaces: caches.namespaces,
+    memberBindings: caches.memberBindings,
+    reservedNamespaces: [systemNamespace, IDENTITIES_NAMESPACE],
+  }
   const manager = new Manager({
     reflectors: [...Object.values(caches), ...catalogueWatches(offers, { client, systemNamespace, recorder, logger })],
-    controllers: [jobController, launchControl.controller, apiKeyController],
+    controllers: [
+      jobController,
+      launchControl.controller,
+      apiKeyController,
+      createProjectController(tenancy),
+      createOrganizationController(tenancy),
+    ],
     leaderTasks: launchControl.leaderTasks,
     elector,
     logger,
@@ -142,6 +159,9 @@ function operatorCaches(
     jobs: new Reflector<StoredJob>({ ...base, resource: resourceOf<StoredJob>(JOB), namespace }),
     launches: new Reflector<StoredLaunch>({ ...base, ...launches }),
     projects: new Reflector({ ...base, resource: PROJECTS }),
+    organizations: new Reflector({ ...base, resource: ORGANIZATIONS }),
+    namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),
+    memberBindings: new Reflector({ ...base, ...MEMBER_BINDING_CACHE }),
     apiKeys: new Reflector({ ...base, resource: API_KEYS, namespace }),
     users: new Reflector({ ...base, ...MACHINE_USER_CACHE }),
     bindings: new Reflector({ ...base, ...BINDING_CACHE, namespace }),

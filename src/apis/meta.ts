@@ -42,8 +42,10 @@ export interface ResourceType {
 
 /** Labels, annotations and finalizers that Berth puts on objects. */
 export const LABELS = {
-  /** On Launches: the namespace, name and uid of the Job; on Jobs: the uid of the CronJob. */
+  /** On what was made for a Project: its name and its uid. */
   project: `${GROUP}/project`,
+  projectUid: `${GROUP}/project-uid`,
+  /** On Launches: the namespace, name and uid of the Job; on Jobs: the uid of the CronJob. */
   jobNamespace: `${GROUP}/job-namespace`,
   jobUid: `${GROUP}/job-uid`,
   cronJobUid: `${GROUP}/cronjob-uid`,

@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
-import type { KubeObject, Stored } from "./meta.ts"
+import { GROUP, type KubeObject, type Stored } from "./meta.ts"
 import { ConditionList, Int, StringEnum, Text } from "./schema.ts"
 
 /** The contract's organization roles. */
@@ -33,8 +33,13 @@ export const OrganizationStatusSchema = Type.Object({
   conditions: Type.Optional(ConditionList),
 })
 
-export type Organization = KubeObject<OrganizationSpec, Static<typeof OrganizationStatusSchema>>
+export type OrganizationStatus = Static<typeof OrganizationStatusSchema>
+
+export type Organization = KubeObject<OrganizationSpec, OrganizationStatus>
 export type StoredOrganization = Stored<Organization>
+
+/** Keeps an Organization as long as it has Projects. */
+export const ORGANIZATION_FINALIZER = `${GROUP}/projects`
 
 export const ORGANIZATION = defineKind({
   kind: "Organization",
@@ -48,6 +53,7 @@ export const ORGANIZATION = defineKind({
   printerColumns: [
     { name: "Name", type: "string", jsonPath: ".spec.displayName" },
     { name: "Category", type: "string", jsonPath: ".spec.category" },
+    { name: "Ready", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].status" },
     AGE_COLUMN,
   ],
 })

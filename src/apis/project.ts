@@ -1,8 +1,8 @@
 import Type, { type Static } from "typebox"
 import { ROLES } from "./apikey.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
-import type { KubeObject, Stored } from "./meta.ts"
-import { ConditionList, Int, StringEnum, Text } from "./schema.ts"
+import { GROUP, type KubeObject, type Stored } from "./meta.ts"
+import { ConditionList, Int, immutable, StringEnum, Text } from "./schema.ts"
 
 /** What a project may spend at most; a job that would exceed it waits. */
 const SpendCapsSchema = Type.Object(
@@ -15,28 +15,37 @@ const SpendCapsSchema = Type.Object(
 )
 export type SpendCaps = Static<typeof SpendCapsSchema>
 
-export const ProjectSpecSchema = Type.Object({
-  displayName: Type.String({ minLength: 1, maxLength: 64, description: "Name for people; need not be unique." }),
-  organization: Type.String({ minLength: 1, maxLength: 63, description: "Name of the Organization." }),
-  namespace: Type.Optional(
-    Text(63, "Namespace to use instead of one of the project's name; it must be annotated berth.dev/adopt-by-project."),
-  ),
-  caps: Type.Optional(SpendCapsSchema),
-  members: Type.Optional(
-    Type.Array(
-      Type.Object({
-        userId: Text(512, "Issuer and subject of the person's OIDC identity."),
-        role: StringEnum(ROLES, { description: "What the person may do in this project." }),
-      }),
-      {
-        description: "Roles of people beyond those that the Organization gives them.",
-        maxItems: 1000,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["userId"],
-      },
+export const ProjectSpecSchema = Type.Object(
+  {
+    displayName: Type.String({ minLength: 1, maxLength: 64, description: "Name for people; need not be unique." }),
+    organization: Type.String({ minLength: 1, maxLength: 63, description: "Name of the Organization." }),
+    namespace: Type.Optional(
+      Text(
+        63,
+        "Namespace to use instead of one of the project's name; it must be annotated berth.dev/adopt-by-project.",
+      ),
     ),
-  ),
-})
+    caps: Type.Optional(SpendCapsSchema),
+    members: Type.Optional(
+      Type.Array(
+        Type.Object({
+          userId: Text(512, "Issuer and subject of the person's OIDC identity."),
+          role: StringEnum(ROLES, { description: "What the person may do in this project." }),
+        }),
+        {
+          description: "Roles of people beyond those that the Organization gives them.",
+          maxItems: 1000,
+          "x-kubernetes-list-type": "map",
+          "x-kubernetes-list-map-keys": ["userId"],
+        },
+      ),
+    ),
+  },
+  {
+    description: "What a project is and who may use it.",
+    "x-kubernetes-validations": immutable(["organization", "namespace"]),
+  },
+)
 export type ProjectSpec = Static<typeof ProjectSpecSchema>
 
 export const ProjectStatusSchema = Type.Object({
@@ -48,6 +57,21 @@ export type ProjectStatus = Static<typeof ProjectStatusSchema>
 
 export type Project = KubeObject<ProjectSpec, ProjectStatus>
 export type StoredProject = Stored<Project>
+
+/** Keeps a Project until its jobs are over and its namespace is gone. */
+export const PROJECT_FINALIZER = `${GROUP}/namespace`
+
+/** Conditions of a Project; Reconciling and Stalled are kstatus' names. */
+export const ProjectCondition = {
+  Ready: "Ready",
+  Reconciling: "Reconciling",
+  Stalled: "Stalled",
+} as const
+
+/** The namespace that a Project asks for. Only `status.namespace` says that it has it. */
+export function namespaceOf({ metadata, spec }: Pick<Project, "metadata" | "spec">): string {
+  return spec.namespace ?? metadata.name
+}
 
 /** The Project's name is the host label of its URLs, hence a DNS label of at most 40 characters. */
 export const PROJECT = defineKind({
@@ -69,6 +93,7 @@ export const PROJECT = defineKind({
     { name: "Name", type: "string", jsonPath: ".spec.displayName" },
     { name: "Organization", type: "string", jsonPath: ".spec.organization" },
     { name: "Namespace", type: "string", jsonPath: ".status.namespace" },
+    { name: "Ready", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].status" },
     AGE_COLUMN,
   ],
 })

@@ -30,6 +30,11 @@ export function machineUserName(apiKeyUid: string): string {
   return `apikey-${apiKeyUid}`
 }
 
+/** Name of the ServiceAccount as which people of a role act in a project. */
+export function roleUserName(projectUid: string, role: Role): string {
+  return `project-${projectUid}-${role}`
+}
+
 /** How the API server is called as a machine user; its groups are those that Kubernetes gives every ServiceAccount. */
 export function asMachineUser(name: string): Impersonation {
   return { user: `system:serviceaccount:${IDENTITIES_NAMESPACE}:${name}` }

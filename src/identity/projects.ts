@@ -1,3 +1,4 @@
+import { ORGANIZATION, type StoredOrganization } from "../apis/organization.ts"
 import { PROJECT, type StoredProject } from "../apis/project.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { isNotFound } from "../kube/errors.ts"
@@ -6,6 +7,7 @@ import type { Store } from "../kube/store.ts"
 import type { ProjectScope } from "./principal.ts"
 
 export const PROJECTS = resourceOf<StoredProject>(PROJECT)
+export const ORGANIZATIONS = resourceOf<StoredOrganization>(ORGANIZATION)
 
 /** What a host says about the project: a label, none (a host such as localhost or an IP), or something impossible. */
 export type HostLabel = { kind: "project"; name: string } | { kind: "none" } | { kind: "invalid" }

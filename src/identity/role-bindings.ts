@@ -36,6 +36,8 @@ function roleOf({ roleRef: { apiGroup, kind, name } }: RoleBinding): string {
 
 /** The API server writes the group of a User or Group where it was left out. */
 function subjectsOf({ subjects = [] }: RoleBinding): string {
-  const texts = subjects.map(({ kind, name, namespace = "" }) => JSON.stringify([kind, namespace, name]))
-  return [...new Set(texts)].sort().join()
+  return subjects
+    .map(({ kind, name, namespace = "" }) => JSON.stringify([kind, namespace, name]))
+    .sort()
+    .join()
 }

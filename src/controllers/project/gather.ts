@@ -1,0 +1,58 @@
+import { isTerminal } from "../../apis/job.ts"
+import { namespaceOf, type StoredProject } from "../../apis/project.ts"
+import { SERVICE_ACCOUNTS } from "../../identity/machine-users.ts"
+import { ROLE_BINDINGS } from "../../identity/role-bindings.ts"
+import { isNotFound } from "../../kube/errors.ts"
+import type { ApiObject, ObjectRef, Resource } from "../../kube/resource.ts"
+import type { Store } from "../../kube/store.ts"
+import type { ProjectObservation } from "./decide.ts"
+import { NAMESPACES, type ProjectControllerOptions } from "./dependencies.ts"
+import { bindingsOf, roleUsersOf } from "./objects.ts"
+
+/** Reads what there is of a project: from the caches, and live what they don't have, as somebody else may have made it. */
+export async function gather(project: StoredProject, options: ProjectControllerOptions): Promise<ProjectObservation> {
+  const organization = options.organizations.store.get({ name: project.spec.organization })
+  const find = <T extends ApiObject>(resource: Resource<T>, store: Store<T>, refs: readonly ObjectRef[]) =>
+    findAll({ client: options.client, resource, store }, refs)
+  const name = namespaceOf(project)
+  const [namespace] = await find(NAMESPACES, options.namespaces.store, [{ name }])
+  const users = roleUsersOf(project).map(({ metadata }) => metadata)
+  const bindings = bindingsOf(project, organization).map(({ metadata }) => metadata)
+  const isGoing = project.metadata.deletionTimestamp !== undefined
+  return {
+    organization,
+    namespace,
+    users: await find(SERVICE_ACCOUNTS, options.users.store, users),
+    bindings: namespace === undefined ? [] : await find(ROLE_BINDINGS, options.memberBindings.store, bindings),
+    unfinishedJobs: isGoing ? unfinishedJobs(name, options) : 0,
+    reservedNamespaces: options.reservedNamespaces,
+  }
+}
+
+function unfinishedJobs(namespace: string, { jobs }: ProjectControllerOptions): number {
+  return jobs.store.list().filter((job) => job.metadata.namespace === namespace && !isTerminal(job.status?.phase))
+    .length
+}
+
+interface Source<T extends ApiObject> {
+  client: ProjectControllerOptions["client"]
+  resource: Resource<T>
+  store: Store<T>
+}
+
+async function findAll<T extends ApiObject>(source: Source<T>, refs: readonly ObjectRef[]): Promise<T[]> {
+  const found = await Promise.all(refs.map((ref) => source.store.get(ref) ?? read(source, ref)))
+  return found.filter((object) => object !== undefined)
+}
+
+async function read<T extends ApiObject>(
+  { client, resource }: Source<T>,
+  { namespace, name }: ObjectRef,
+): Promise<T | undefined> {
+  try {
+    return await client.get(resource, { namespace, name })
+  } catch (error) {
+    if (isNotFound(error)) return undefined
+    throw error
+  }
+}

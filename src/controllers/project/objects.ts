@@ -1,0 +1,80 @@
+import { ROLES, type Role } from "../../apis/apikey.ts"
+import { ANNOTATIONS, GROUP, LABELS, type ObjectMeta } from "../../apis/meta.ts"
+import type { StoredOrganization } from "../../apis/organization.ts"
+import { namespaceOf, type StoredProject } from "../../apis/project.ts"
+import { clusterRoleOf, IDENTITIES_NAMESPACE, roleUserName, type ServiceAccount } from "../../identity/machine-users.ts"
+import { projectRoles } from "../../identity/members.ts"
+import { RBAC_GROUP, type RoleBinding } from "../../identity/role-bindings.ts"
+import type { ApiObject } from "../../kube/resource.ts"
+import type { Namespace } from "./dependencies.ts"
+
+/** The namespace that a project gets when there is none of that name. */
+export function newNamespaceOf(project: StoredProject): Namespace {
+  return { metadata: { name: namespaceOf(project), ...mark(project) } }
+}
+
+/** Whether an object was made for this very project; its name alone says nothing. */
+export function isMadeFor(object: { metadata: ObjectMeta }, project: StoredProject): boolean {
+  return object.metadata.labels?.[LABELS.projectUid] === project.metadata.uid
+}
+
+/** Whether the owner of a namespace that was there before lets this project have it. */
+export function mayAdopt({ metadata }: Namespace, project: StoredProject): boolean {
+  return metadata.annotations?.[ANNOTATIONS.adopt] === project.metadata.name
+}
+
+/** The ServiceAccounts as which people act in the project, one for each role. They get no tokens. */
+export function roleUsersOf(project: StoredProject): ServiceAccount[] {
+  return ROLES.map((role) => ({
+    metadata: { name: roleUserName(project.metadata.uid, role), namespace: IDENTITIES_NAMESPACE, ...mark(project) },
+    automountServiceAccountToken: false,
+  }))
+}
+
+/**
+ * What gives each role to its ServiceAccount, and to the people who have it, as Kubernetes names users of an OIDC
+ * issuer: kubectl with the same identity may do the same.
+ */
+export function bindingsOf(project: StoredProject, organization: StoredOrganization | undefined): RoleBinding[] {
+  const members = [...projectRoles(project, organization)].sort(([a], [b]) => (a < b ? -1 : 1))
+  return ROLES.map((role) => {
+    const people = members.filter(([, has]) => has === role).map(([name]) => name)
+    const user = roleUserName(project.metadata.uid, role)
+    return {
+      metadata: { name: bindingName(role), namespace: namespaceOf(project), ...mark(project) },
+      roleRef: { apiGroup: RBAC_GROUP, kind: "ClusterRole", name: clusterRoleOf(role) },
+      subjects: [
+        { kind: "ServiceAccount", name: user, namespace: IDENTITIES_NAMESPACE },
+        ...people.map((name) => ({ kind: "User", apiGroup: RBAC_GROUP, name })),
+      ],
+    }
+  })
+}
+
+function bindingName(role: Role): string {
+  return `berth-project-${role}`
+}
+
+/**
+ * How many objects of the small kinds a project may have, in a namespace that was made for it. Jobs are not counted: the
+ * API server writes the quota anew with every object that counts, which makes creates of one namespace wait for another.
+ */
+const QUOTA = { cronjobs: 1000, connections: 200, apikeys: 200 }
+
+export function quotaOf(project: StoredProject): ApiObject & { spec: unknown } {
+  const hard = Object.entries(QUOTA).map(([plural, count]) => [`count/${plural}.${GROUP}`, String(count)])
+  return { metadata: inNamespace(project), spec: { hard: Object.fromEntries(hard) } }
+}
+
+/** Jobs run on VMs: no pod is meant to run in a project's namespace, and one that does reaches nothing. */
+export function networkPolicyOf(project: StoredProject): ApiObject & { spec: unknown } {
+  return { metadata: inNamespace(project), spec: { podSelector: {}, policyTypes: ["Ingress", "Egress"] } }
+}
+
+function inNamespace(project: StoredProject): ObjectMeta {
+  return { name: "berth-default", namespace: namespaceOf(project), ...mark(project) }
+}
+
+function mark({ metadata }: StoredProject): Required<Pick<ObjectMeta, "labels">> {
+  return { labels: { [LABELS.project]: metadata.name, [LABELS.projectUid]: metadata.uid } }
+}
