@@ -136,9 +136,26 @@ export const ConditionList = Type.Array(ConditionSchema, {
  * `has()` too, because a rule on the field itself is bypassed by removing the field and adding it again.
  */
 export function immutable(fields: readonly string[]): CelRule[] {
-  return fields.map((field) => ({
-    rule: `has(self.${field}) == has(oldSelf.${field}) && (!has(self.${field}) || self.${field} == oldSelf.${field})`,
-    message: `${field} is immutable: delete the object and create it anew with the other value`,
-    fieldPath: `.${field}`,
-  }))
+  return fields.map((field) => {
+    const now = `self.${celName(field)}`
+    const before = `oldSelf.${celName(field)}`
+    return {
+      rule: `has(${now}) == has(${before}) && (!has(${now}) || ${now} == ${before})`,
+      message: `${field} is immutable: delete the object and create it anew with the other value`,
+      fieldPath: `.${field}`,
+    }
+  })
 }
+
+/**
+ * A field's name as rules write it: CEL's own words are put between underscores
+ * (https://kubernetes.io/docs/reference/using-api/cel/#escaping).
+ */
+function celName(field: string): string {
+  return CEL_WORDS.includes(field) ? `__${field}__` : field
+}
+
+const CEL_WORDS =
+  "true false null in as break const continue else for function if import let loop package namespace return"
+    .concat(" var void while")
+    .split(" ")
