@@ -313,7 +313,7 @@ const RefusedOfferSchema = Type.Object({
   region: Text(LIMITS.region, "Region."),
   instanceType: Text(128, "Machine type."),
   provisioning: Text(16, "onDemand or spot."),
-  reason: Text(64, "Capacity, Quota, Credentials, InvalidRequest, BootDeadlineExceeded, VMLost or Preempted."),
+  reason: Text(64, "Capacity, Quota, Credentials, Region, InvalidRequest, BootDeadlineExceeded, VMLost or Preempted."),
   message: Text(1024, "What the cloud said."),
   time: Time("When."),
 })

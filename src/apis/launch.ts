@@ -25,7 +25,7 @@ export function isOver(launch: { status?: { phase?: LaunchPhase } }): boolean {
 }
 
 /** Why a cloud refused a launch, in the words of the cloud errors that the controller acts on. */
-export const REFUSALS = ["Capacity", "Quota", "Credentials", "InvalidRequest"] as const
+export const REFUSALS = ["Capacity", "Quota", "Credentials", "Region", "InvalidRequest"] as const
 
 /** Why a VM went away that nobody had asked to go. */
 export const LOSSES = ["VMLost", "Preempted", "KeyConflict", "Silent"] as const
@@ -58,6 +58,7 @@ export const LaunchSpecSchema = Type.Object(
     number: Int({ minimum: 1, description: "Which launch of the Job this is." }),
     installation: Text(64, "Id of this Berth installation; every VM carries it as a tag."),
     offer: OfferSchema,
+    project: Type.Optional(Text(40, "Project that pays: the credentials are sealed for it.")),
     connection: Type.Optional(Text(LIMITS.connectionName, "Connection whose account the VM is in.")),
     account: Type.Optional(Text(256, "The cloud's id of that account, project or subscription.")),
     sealedCredentials: Type.Optional(
@@ -90,6 +91,7 @@ export const LaunchSpecSchema = Type.Object(
         "number",
         "installation",
         "offer",
+        "project",
         "connection",
         "account",
         "sealedCredentials",
@@ -142,6 +144,9 @@ export const LaunchStatusSchema = Type.Object(
     phase: Type.Optional(StringEnum(LAUNCH_PHASES)),
     message: Type.Optional(Text(LIMITS.message, "For people.")),
     conditions: Type.Optional(ConditionList),
+    imageId: Type.Optional(
+      Text(512, "The VM image, found out before the cloud was asked for the VM: every call says the same."),
+    ),
     vm: Type.Optional(
       Type.Object({
         state: StringEnum(VM_STATES),

@@ -22,6 +22,9 @@ export class QuotaError extends CloudError {}
 /** The credentials are wrong, expired, or not allowed to do this. */
 export class CredentialsError extends CloudError {}
 
+/** The account may not use this region, though it may use others. */
+export class RegionError extends CloudError {}
+
 /** The request can never succeed as it is. */
 export class InvalidRequestError extends CloudError {}
 

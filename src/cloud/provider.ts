@@ -59,23 +59,37 @@ export interface Identity {
  * Every method throws only the errors of `errors.ts`.
  */
 export interface Cloud {
-  /** Makes the VM, or finds the one that an earlier, identical call made. Returns as soon as the cloud has accepted it. */
-  launch(spec: LaunchSpec): Promise<Vm>
+  /**
+   * The VM image that an offer is to start with now. It changes with time, so whoever launches keeps the answer and says
+   * it in every launch of the same VM. Absent where the cloud has but one.
+   */
+  readonly imageFor?: (offer: Offer) => Promise<string>
+  /**
+   * Makes the VM, or finds the one that an earlier, identical call made. Returns as soon as the cloud has accepted it.
+   * @param fence called right before each request that changes anything; when it throws, nothing is sent
+   */
+  launch(spec: LaunchSpec, fence?: () => void): Promise<Vm>
   /** Every VM of the installation in the region, all pages; terminated ones as long as the cloud shows them. */
   list(scope: Scope): Promise<Vm[]>
-  /** Ends a VM; no error when it is ending or gone already. */
-  terminate(vm: VmRef): Promise<void>
+  /** Ends a VM; no error when it is ending or gone already. @param fence as in `launch` */
+  terminate(vm: VmRef, fence?: () => void): Promise<void>
   /** Proves the credentials and tells whose they are. */
   verify(): Promise<Identity>
   /** Seconds after a launch during which `list` may not show the VM yet. */
   readonly consistencySeconds: number
 }
 
-/** The account that a Launch is pinned to; `credentials` is a sealed copy, opened by who implements `Clouds`. */
+/**
+ * The account that a Launch is pinned to; `sealedCredentials` is a copy, sealed for `project` and `connection`, and opened
+ * by who implements `Clouds`. Accounts that need no connection have none of the last four.
+ */
 export interface CloudAccount {
   cloud: string
   region: string
   account?: string
+  /** Id of the project that pays, and the connection by which it does. */
+  project?: string
+  connection?: string
   sealedCredentials?: string
 }
 

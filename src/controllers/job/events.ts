@@ -1,4 +1,5 @@
 import { isTerminal, JobReason, type JobStatus, type StoredJob } from "../../apis/job.ts"
+import { REFUSALS } from "../../apis/launch.ts"
 import type { EventNote } from "../../kube/events.ts"
 import { usd } from "../../router/explain.ts"
 import { refusalKey } from "./history.ts"
@@ -31,7 +32,7 @@ function warning(reason: string, message: string): EventNote {
 }
 
 /** Refusals whose reason is the cloud's word; the other reasons are events of their own. */
-const CLOUD_REFUSALS: readonly string[] = ["Capacity", "Quota", "Credentials", "InvalidRequest"]
+const CLOUD_REFUSALS: readonly string[] = REFUSALS
 
 function refusals(before: JobStatus, next: JobStatus): EventNote[] {
   const known = new Set(before.refusedOffers?.map(refusalKey))

@@ -1,8 +1,10 @@
-import { isOver, type StoredLaunch } from "../../apis/launch.ts"
+import { isOver, type REFUSALS, type StoredLaunch } from "../../apis/launch.ts"
 import { offerKey } from "../../apis/offer.ts"
 import { familyOf } from "../../router/family.ts"
 import type { Rest } from "../../router/rest.ts"
 import { bootDeadline, outcomeOf } from "./history.ts"
+
+type RefusalClass = (typeof REFUSALS)[number]
 
 /** How long what refused is left alone, seconds. */
 export interface RestSettings {
@@ -24,7 +26,8 @@ type Registrations = ReadonlyMap<string, ReadonlyMap<number, number>>
 /**
  * What rests now, derived from nothing but the Launches: every process comes to the same answer, also after a restart.
  * Capacity, boot failures and preemptions rest an offer for everybody; quota a family in a region, from the refused
- * size on, for that account; bad requests an offer for it; credentials all that it pays. Each refusal in a row doubles
+ * size on, for that account; a region that it may not use all of the region for it; bad requests an offer for it;
+ * credentials all that it pays. Each refusal in a row doubles
  * the rest; a VM that registered ends the row.
  */
 export function restingOffers(launches: readonly StoredLaunch[], now: Date, settings: RestSettings): Rest[] {
@@ -90,6 +93,7 @@ function keysOf({ spec: { offer, ...spec } }: StoredLaunch) {
     request: JSON.stringify([offerKey(offer), payer]),
     quota: JSON.stringify([cloud, region, family, provisioning, payer]),
     credentials: JSON.stringify([cloud, payer]),
+    region: JSON.stringify([cloud, region, payer]),
   }
 }
 
@@ -114,12 +118,13 @@ function refusalOf(launch: StoredLaunch): Refusal | undefined {
 }
 
 /** A refusal that is about who pays. Accounts are the same in all projects, names of connections are not. */
-function payersRefusal(launch: StoredLaunch, kind: "Quota" | "Credentials" | "InvalidRequest", time: number): Refusal {
+function payersRefusal(launch: StoredLaunch, kind: Exclude<RefusalClass, "Capacity">, time: number): Refusal {
   const keys = keysOf(launch)
   const { offer, account, connection } = launch.spec
   const { cloud, region, instanceType, provisioning, cpu } = offer
   const payer = account !== undefined ? { account } : connection !== undefined ? { connection } : {}
   if (kind === "Credentials") return { key: keys.credentials, rest: { cloud, ...payer }, time }
+  if (kind === "Region") return { key: keys.region, rest: { cloud, region, ...payer }, time }
   if (kind === "InvalidRequest") return { key: keys.request, rest: { cloud, offer: offerKey(offer), ...payer }, time }
   const family = familyOf(cloud, instanceType)
   return { key: keys.quota, rest: { cloud, region, family, provisioning, minCpu: cpu, ...payer }, time }

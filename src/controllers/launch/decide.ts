@@ -267,6 +267,11 @@ function seenVm(launch: StoredLaunch, sighting: Sighting, isEnding: boolean): No
   }
 }
 
+/** The status of a Launch whose VM's image has been found out, and whose cloud has not been asked yet. */
+export function imageStatus(imageId: string): OwnStatus {
+  return { phase: "requested", message: "the cloud is asked for a VM", imageId }
+}
+
 /** The status of a Launch whose cloud has accepted it. */
 export function createdStatus(vm: Vm): OwnStatus {
   const { id, ipAddress, createTime } = vm

@@ -128,9 +128,9 @@ export class VmObserver {
       const begunAt = this.#options.clock.monotonic()
       const cloud = await this.#options.clouds.open(account)
       const vms = await cloud.list({ installation: this.#options.installation, region: account.region })
-      const byLaunch = new Map(vms.map((vm) => [vm.launch, vm]))
+      const byId = new Map(vms.map((vm) => [vm.id, vm]))
       for (const launch of launches) {
-        this.#see(launch, byLaunch.get(launch.metadata.name), begunAt - cloud.consistencySeconds)
+        this.#see(launch, byId.get(launch.status?.vm?.id ?? ""), begunAt - cloud.consistencySeconds)
       }
     } catch (error) {
       const { cloud, region } = account

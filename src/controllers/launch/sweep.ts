@@ -100,14 +100,13 @@ export class Sweep {
   /** A Launch in the cache needs no live read: only its absence must not be believed. */
   #isCached(vm: Vm): boolean {
     const launch = this.#options.launches.get({ namespace: this.#options.systemNamespace, name: vm.launch })
-    return launch !== undefined && !isOver(launch)
+    return launch !== undefined && standsFor(launch, vm)
   }
 
   async #isStray(vm: Vm): Promise<boolean> {
     try {
-      return isOver(
-        await this.#options.client.get(LAUNCHES, { namespace: this.#options.systemNamespace, name: vm.launch }),
-      )
+      const ref = { namespace: this.#options.systemNamespace, name: vm.launch }
+      return !standsFor(await this.#options.client.get(LAUNCHES, ref), vm)
     } catch (error) {
       if (isNotFound(error)) return true
       throw error
@@ -119,7 +118,7 @@ export class Sweep {
     const about = { vm: vm.id, launch: vm.launch, cloud: account.cloud, region: account.region }
     try {
       fence()
-      await cloud.terminate({ id: vm.id, launch: vm.launch, region: vm.region })
+      await cloud.terminate({ id: vm.id, launch: vm.launch, region: vm.region }, fence)
       logger.warn(about, "swept a VM that no Launch stands for")
       onSwept?.(vm, account)
       return true
@@ -129,4 +128,10 @@ export class Sweep {
       return false
     }
   }
+}
+
+/** Whether this VM is wanted by the Launch that it names: one that has another VM wants no second one. */
+function standsFor(launch: StoredLaunch, vm: Vm): boolean {
+  const id = launch.status?.vm?.id
+  return !isOver(launch) && (id === undefined || id === vm.id)
 }

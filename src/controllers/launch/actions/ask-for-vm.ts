@@ -7,12 +7,13 @@ import {
   CredentialsError,
   InvalidRequestError,
   QuotaError,
+  RegionError,
   TransientError,
 } from "../../../cloud/errors.ts"
-import type { LaunchSpec, Vm } from "../../../cloud/provider.ts"
+import type { Cloud, LaunchSpec, Vm } from "../../../cloud/provider.ts"
 import { accountOf } from "../account.ts"
 import type { CloudCalls } from "../calls.ts"
-import { createdStatus, givenUp, type OwnStatus } from "../decide.ts"
+import { createdStatus, givenUp, imageStatus, type OwnStatus } from "../decide.ts"
 import type { LaunchControllerOptions } from "../dependencies.ts"
 import type { LaunchSettings } from "../settings.ts"
 
@@ -27,7 +28,8 @@ interface Context {
 
 /**
  * Asks the cloud for the Launch's VM and returns what the status becomes. The same Launch always makes the same call,
- * so calling again finds out what became of an earlier call.
+ * so calling again finds out what became of an earlier call. Where the VM's image is still to be found out, that is all
+ * it does: the image is written down before the first call, so that every call has the same.
  * @throws what leaves the outcome open (transient, unknown): the caller tries again
  */
 export async function askForVm(launch: StoredLaunch, context: Context): Promise<OwnStatus> {
@@ -35,12 +37,14 @@ export async function askForVm(launch: StoredLaunch, context: Context): Promise<
   const { name } = launch.metadata
   const wasOutstanding = calls.isOutstanding(name)
   try {
-    return createdStatus(await call(launch, context))
+    const cloud = await options.clouds.open(accountOf(launch))
+    const image = await missingImage(launch, cloud)
+    return image === undefined ? createdStatus(await call(launch, cloud, context)) : imageStatus(image)
   } catch (error) {
     const refusal = refusalOf(error)
     if (refusal === undefined) throw error
     // Any other refusal of the identical call says that there is no VM; this one only that nobody may ask.
-    if (refusal.class === "Credentials" && wasOutstanding) {
+    if ((refusal.class === "Credentials" || refusal.class === "Region") && wasOutstanding) {
       const status = givenUp(launch, options.clock.now(), settings)
       if (status === undefined) throw error
       return status
@@ -60,23 +64,29 @@ export async function askForVm(launch: StoredLaunch, context: Context): Promise<
   }
 }
 
-async function call(launch: StoredLaunch, { options, calls, signal }: Context): Promise<Vm> {
-  const cloud = await options.clouds.open(accountOf(launch))
+/** The image that a Launch is to have which has none yet: no cloud was ever asked for its VM. */
+async function missingImage({ spec, status }: StoredLaunch, cloud: Cloud): Promise<string | undefined> {
+  if (spec.imageId !== undefined || status?.imageId !== undefined) return undefined
+  return await cloud.imageFor?.(spec.offer)
+}
+
+async function call(launch: StoredLaunch, cloud: Cloud, { options, calls, signal }: Context): Promise<Vm> {
   const spec = cloudSpec(launch, options)
   signal.throwIfAborted()
   options.fence()
   const didNotHappen = calls.asking(launch.metadata.name)
   try {
-    return await cloud.launch(spec)
+    return await cloud.launch(spec, options.fence)
   } catch (error) {
     if (error instanceof TransientError) didNotHappen()
     throw error
   }
 }
 
-/** A pure function of the frozen Launch: a replay must be the same to the last byte. */
+/** A pure function of what of the Launch is frozen: a replay must be the same to the last byte. */
 function cloudSpec(launch: StoredLaunch, options: LaunchControllerOptions): LaunchSpec {
-  const { job, installation, offer, imageId, lifetimeSeconds } = launch.spec
+  const { job, installation, offer, lifetimeSeconds } = launch.spec
+  const imageId = launch.spec.imageId ?? launch.status?.imageId
   return {
     name: launch.metadata.name,
     installation,
@@ -92,6 +102,7 @@ function refusalOf(error: unknown): { class: RefusalClass; error: CloudError } |
   if (error instanceof CapacityError) return { class: "Capacity", error }
   if (error instanceof QuotaError) return { class: "Quota", error }
   if (error instanceof CredentialsError) return { class: "Credentials", error }
+  if (error instanceof RegionError) return { class: "Region", error }
   if (error instanceof InvalidRequestError) return { class: "InvalidRequest", error }
   return undefined
 }

@@ -1,5 +1,5 @@
 import type { StoredLaunch } from "../../../apis/launch.ts"
-import { CredentialsError } from "../../../cloud/errors.ts"
+import { CredentialsError, RegionError } from "../../../cloud/errors.ts"
 import { accountOf } from "../account.ts"
 import type { CloudCalls } from "../calls.ts"
 import { givenUp, type OwnStatus } from "../decide.ts"
@@ -28,9 +28,11 @@ export async function terminate(
     const cloud = await options.clouds.open(accountOf(launch))
     signal.throwIfAborted()
     options.fence()
-    await cloud.terminate({ id: vmId, launch: launch.metadata.name, region, ...(zone !== undefined && { zone }) })
+    const vm = { id: vmId, launch: launch.metadata.name, region, ...(zone !== undefined && { zone }) }
+    await cloud.terminate(vm, options.fence)
   } catch (error) {
-    const status = error instanceof CredentialsError ? givenUp(launch, options.clock.now(), settings) : undefined
+    const isLocked = error instanceof CredentialsError || error instanceof RegionError
+    const status = isLocked ? givenUp(launch, options.clock.now(), settings) : undefined
     if (status === undefined) throw error
     return status
   }

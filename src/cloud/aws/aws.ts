@@ -1,0 +1,290 @@
+import { createHash } from "node:crypto"
+import {
+  DescribeInstancesCommand,
+  type DescribeInstancesCommandInput,
+  type Instance,
+  RunInstancesCommand,
+  TerminateInstancesCommand,
+} from "@aws-sdk/client-ec2"
+import { SSMClient } from "@aws-sdk/client-ssm"
+import type { Clock } from "../../apis/clock.ts"
+import type { CredentialFields } from "../../apis/credentials.ts"
+import type { Offer } from "../../apis/offer.ts"
+import type { RegionOpener } from "../clouds.ts"
+import { CloudError, InvalidRequestError, OutcomeUnknownError, RegionError, TransientError } from "../errors.ts"
+import type { Cloud, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
+import { awsAccounts } from "./account.ts"
+import { Batch } from "./batch.ts"
+import { ANSWER_SECONDS, Ec2Calls } from "./calls.ts"
+import { cloudErrorOf, isKeyRefused } from "./errors.ts"
+import { imageOf, imageParameter } from "./images.ts"
+import { Network, type NetworkSettings } from "./network.ts"
+import { type Allowance, Pacer } from "./pacing.ts"
+import { digestOf, runInstancesInput } from "./request.ts"
+import { sdkConfig } from "./sdk.ts"
+import { TAGS, tagOf } from "./tags.ts"
+import { vmOf } from "./vm.ts"
+
+export interface AwsOptions {
+  clock: Clock
+  /** By region, where its VMs shall be in the network; else in the default VPC. */
+  networks?: Readonly<Record<string, NetworkSettings>>
+  /** How often each action may be called; default: a part of what EC2 allows an account. */
+  allowances?: Readonly<Record<string, Allowance>>
+  /** Default 300: EC2's lists follow its changes within seconds, and mostly show what has ended for an hour. */
+  consistencySeconds?: number
+}
+
+/** Regions that are kept open, with what was found out about them; the least recently used is dropped. */
+const MOST_OPEN = 256
+/** How long what AWS recommends as image is taken for granted, seconds. */
+const IMAGE_SECONDS = 600
+/** How long a question waits for others that can be asked with it, seconds. */
+const GATHER_SECONDS = 0.05
+/** Values of a filter, and ids of one call, at most (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstances.html). */
+const MOST_VALUES = 200
+const PAGE_SIZE = 1000
+
+/** Opens EC2 by region. What is opened twice with the same key is the same, and keeps one pace. */
+export function openAws(options: AwsOptions): RegionOpener {
+  const open = new Map<string, Cloud>()
+  return (credentials, region) => {
+    const key = createHash("sha256")
+      .update(JSON.stringify([region, credentials]))
+      .digest("base64url")
+    const cloud = open.get(key) ?? new AwsRegion(credentials, region, options)
+    open.delete(key)
+    open.set(key, cloud)
+    const [oldest] = open.keys()
+    if (open.size > MOST_OPEN && oldest !== undefined) open.delete(oldest)
+    return cloud
+  }
+}
+
+interface Ending {
+  id: string
+  fence: () => void
+}
+
+/** EC2 in one region of one account. */
+class AwsRegion implements Cloud {
+  readonly consistencySeconds: number
+  readonly #region: string
+  readonly #credentials: CredentialFields
+  readonly #clock: Clock
+  readonly #calls: Ec2Calls
+  readonly #network: Network
+  readonly #isNetworkNamed: boolean
+  readonly #ssm: SSMClient
+  readonly #looks: Batch<string, readonly Instance[]>
+  readonly #endings: Batch<Ending, undefined>
+  readonly #images = new Map<string, { image: string; until: number }>()
+  /** Ids of VMs made lately, with when: EC2 may not know them everywhere yet. Monotonic seconds. */
+  readonly #fresh = new Map<string, number>()
+
+  constructor(credentials: CredentialFields, region: string, options: AwsOptions) {
+    const { clock, networks = {}, allowances, consistencySeconds = 300 } = options
+    const network = networks[region] ?? {}
+    this.consistencySeconds = consistencySeconds
+    this.#region = region
+    this.#credentials = credentials
+    this.#clock = clock
+    this.#calls = new Ec2Calls({ credentials, region, pacer: new Pacer(clock, allowances), clock })
+    this.#network = new Network(this.#calls, network)
+    this.#isNetworkNamed = (network.subnetIds ?? network.securityGroupIds) !== undefined
+    this.#ssm = new SSMClient(sdkConfig(credentials, region))
+    const gathered = { most: MOST_VALUES, gatherSeconds: GATHER_SECONDS, clock }
+    this.#looks = new Batch<string, readonly Instance[]>({ ...gathered, call: (names) => this.#look(names) })
+    this.#endings = new Batch({ ...gathered, call: (endings) => this.#end(endings) })
+  }
+
+  readonly imageFor = async (offer: Offer): Promise<string> => {
+    const parameter = imageParameter(offer)
+    const now = this.#clock.monotonic()
+    const known = this.#images.get(parameter)
+    if (known !== undefined && now < known.until) return known.image
+    const image = await this.#told("GetParameter", (signal) => imageOf(this.#ssm, parameter, signal))
+    this.#images.set(parameter, { image, until: now + IMAGE_SECONDS })
+    return image
+  }
+
+  async launch(spec: LaunchSpec, fence: () => void = () => undefined): Promise<Vm> {
+    return await this.#explained(async () => {
+      const found = await this.#find(spec)
+      if (found !== undefined) return found
+      const request = runInstancesInput(spec, await this.#network.choose(spec, fence))
+      try {
+        const { Instances = [] } = await this.#calls.change("RunInstances", fence, (client, options) =>
+          client.send(new RunInstancesCommand(request), options),
+        )
+        return this.#made(spec, Instances)
+      } catch (error) {
+        return await this.#afterRefusal(spec, error)
+      }
+    })
+  }
+
+  #made(spec: LaunchSpec, instances: readonly Instance[]): Vm {
+    const vm = instances[0] && vmOf(instances[0], this.#region)
+    if (vm === undefined) throw new OutcomeUnknownError("NoInstance", "RunInstances answered without an instance")
+    if (vm.launch !== spec.name) throw new OutcomeUnknownError("NoInstance", "RunInstances answered for another launch")
+    this.#remember(vm.id)
+    return vm
+  }
+
+  /** What a refusal of RunInstances means when an earlier call may have been taken. */
+  async #afterRefusal(spec: LaunchSpec, error: unknown): Promise<Vm> {
+    if (!(error instanceof InvalidRequestError)) throw error
+    if (error.code === "IdempotentParameterMismatch" || error.code === "IdempotentInstanceTerminated") {
+      // The token was taken by an earlier call: for this very spec in another network, or for another spec.
+      const found = await this.#find(spec)
+      if (found !== undefined) return found
+      if (error.code === "IdempotentInstanceTerminated") throw error
+      throw new OutcomeUnknownError(error.code, `${error.message}; EC2 doesn't list the VM of the earlier call yet`)
+    }
+    if (!this.#isNetworkNamed && /^Invalid(Group|SecurityGroupID|SubnetID|VpcID)\./.test(error.code)) {
+      // What we found was deleted, or isn't known everywhere yet: it is looked for again.
+      this.#network.forget()
+      throw new TransientError(error.code, error.message, { cause: error })
+    }
+    throw error
+  }
+
+  /** The VM of this spec, if EC2 shows it. @throws InvalidRequestError when it was made for another spec */
+  async #find(spec: LaunchSpec): Promise<Vm | undefined> {
+    const instances = (await this.#looks.ask(spec.name)).filter(
+      ({ Tags }) => tagOf(Tags, TAGS.installation) === spec.installation,
+    )
+    const [first] = instances.sort(byLife)
+    if (first === undefined) return undefined
+    if (tagOf(first.Tags, TAGS.spec) === digestOf(spec)) return vmOf(first, this.#region)
+    const message = `the VM ${first.InstanceId} was made for ${spec.name} by another request`
+    throw new InvalidRequestError("IdempotentParameterMismatch", message)
+  }
+
+  async #look(names: readonly string[]): Promise<(readonly Instance[])[]> {
+    const filter = { Name: `tag:${TAGS.launch}`, Values: [...new Set(names)] }
+    const instances: Instance[] = []
+    for await (const page of this.#pages({ Filters: [filter] })) instances.push(...page)
+    return names.map((name) => instances.filter(({ Tags }) => tagOf(Tags, TAGS.launch) === name))
+  }
+
+  async list({ installation, region }: Scope): Promise<Vm[]> {
+    if (region !== this.#region) return []
+    return await this.#explained(async () => {
+      const filter = { Name: `tag:${TAGS.installation}`, Values: [installation] }
+      const vms: Vm[] = []
+      for await (const page of this.#pages({ Filters: [filter] })) {
+        vms.push(...page.flatMap((instance) => vmOf(instance, this.#region) ?? []))
+      }
+      return vms
+    })
+  }
+
+  async *#pages(filter: DescribeInstancesCommandInput): AsyncGenerator<Instance[]> {
+    let NextToken: string | undefined
+    do {
+      const command = new DescribeInstancesCommand({
+        ...filter,
+        MaxResults: PAGE_SIZE,
+        ...(NextToken && { NextToken }),
+      })
+      const page = await this.#calls.send("DescribeInstances", (client, options) => client.send(command, options))
+      yield (page.Reservations ?? []).flatMap(({ Instances = [] }) => Instances)
+      NextToken = page.NextToken
+    } while (NextToken)
+  }
+
+  async terminate({ id }: VmRef, fence: () => void = () => undefined): Promise<void> {
+    await this.#explained(() => this.#endings.ask({ id, fence }))
+  }
+
+  async #end(endings: readonly Ending[]): Promise<(Error | undefined)[]> {
+    const ids = [...new Set(endings.map(({ id }) => id))]
+    const fence = (): void => {
+      for (const ending of endings) ending.fence()
+    }
+    try {
+      await this.#terminateInstances(ids, fence)
+      return endings.map(() => undefined)
+    } catch (error) {
+      if (!(error instanceof CloudError) || !isUnknownInstance(error)) throw error
+      if (ids.length === 1) return endings.map(() => this.#unknownInstance(ids[0] ?? "", error))
+    }
+    // For one unknown id EC2 ends none of them.
+    return await Promise.all(endings.map((ending) => this.#endOne(ending)))
+  }
+
+  async #endOne({ id, fence }: Ending): Promise<Error | undefined> {
+    try {
+      await this.#terminateInstances([id], fence)
+      return undefined
+    } catch (error) {
+      if (!(error instanceof Error)) throw error
+      return error instanceof CloudError && isUnknownInstance(error) ? this.#unknownInstance(id, error) : error
+    }
+  }
+
+  async #terminateInstances(ids: readonly string[], fence: () => void): Promise<void> {
+    const command = new TerminateInstancesCommand({ InstanceIds: [...ids] })
+    await this.#calls.change("TerminateInstances", fence, (client, options) => client.send(command, options))
+  }
+
+  /** An id that EC2 doesn't know is that of a VM that is gone, unless it was made a moment ago. */
+  #unknownInstance(id: string, error: CloudError): Error | undefined {
+    const madeAt = this.#fresh.get(id)
+    if (madeAt === undefined || this.#clock.monotonic() - madeAt > this.consistencySeconds) return undefined
+    return new TransientError(error.code, error.message, { cause: error })
+  }
+
+  #remember(id: string): void {
+    const now = this.#clock.monotonic()
+    for (const [known, at] of this.#fresh) {
+      if (now - at <= this.consistencySeconds) break
+      this.#fresh.delete(known)
+    }
+    this.#fresh.set(id, now)
+  }
+
+  verify(): Promise<Identity> {
+    return awsAccounts()(this.#credentials).verify(AbortSignal.timeout(ANSWER_SECONDS * 1000))
+  }
+
+  /**
+   * A region that the account has not enabled answers as if the key were wrong. Then a region that each account has is
+   * asked, so that one region doesn't make all the others be left alone.
+   */
+  async #explained<T>(call: () => Promise<T>): Promise<T> {
+    try {
+      return await call()
+    } catch (error) {
+      if (!isKeyRefused(error)) throw error
+      const isGood = await this.verify().then(
+        () => true,
+        () => false,
+      )
+      if (!isGood) throw error
+      const message = `AWS takes the key elsewhere, but not in ${this.#region}: enable the region for the account, or leave it out`
+      throw new RegionError("RegionNotEnabled", message, { cause: error })
+    }
+  }
+
+  /** A call that reads, of another service than EC2: its own SDK repeats it. */
+  async #told<T>(action: string, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    try {
+      return await call(AbortSignal.timeout(ANSWER_SECONDS * 1000))
+    } catch (error) {
+      throw cloudErrorOf(error, { action, region: this.#region, changes: false })
+    }
+  }
+}
+
+function isUnknownInstance({ code }: CloudError): boolean {
+  return code.startsWith("InvalidInstanceID.")
+}
+
+/** One that lives before one that has ended; the earlier one of two. */
+function byLife(a: Instance, b: Instance): number {
+  const ended = (instance: Instance) => (instance.State?.Name === "terminated" ? 1 : 0)
+  return ended(a) - ended(b) || Number(a.LaunchTime ?? 0) - Number(b.LaunchTime ?? 0)
+}
