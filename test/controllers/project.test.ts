@@ -1,0 +1,277 @@
+import { randomBytes } from "node:crypto"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { findCondition } from "../../src/apis/conditions.ts"
+import { JOB, type StoredJob } from "../../src/apis/job.ts"
+import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
+import type { Organization, StoredOrganization } from "../../src/apis/organization.ts"
+import type { Project, StoredProject } from "../../src/apis/project.ts"
+import { MACHINE_USER_CACHE } from "../../src/controllers/apikey/dependencies.ts"
+import { createOrganizationController } from "../../src/controllers/organization/controller.ts"
+import { createProjectController } from "../../src/controllers/project/controller.ts"
+import {
+  MEMBER_BINDING_CACHE,
+  NAMESPACE_CACHE,
+  NAMESPACES,
+  RESOURCE_QUOTAS,
+} from "../../src/controllers/project/dependencies.ts"
+import { installBase } from "../../src/embedded/base.ts"
+import { IDENTITIES_NAMESPACE, roleUserName, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
+import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
+import { ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { isNotFound } from "../../src/kube/errors.ts"
+import { EventRecorder } from "../../src/kube/events.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import { type ApiObject, type ObjectRef, type Resource, resourceOf } from "../../src/kube/resource.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { kubeConfig, kubectl } from "../control-plane.ts"
+import { clientOf } from "../facade/machine-users.ts"
+
+const JOBS = resourceOf<StoredJob>(JOB)
+const ISSUER = "https://issuer.test"
+
+/** Projects are the whole cluster's: these controllers shall look after this suite's and no others. */
+const SUITE = { "test/suite": randomBytes(4).toString("hex") }
+const labelSelector = Object.entries(SUITE)
+  .map(([key, value]) => `${key}=${value}`)
+  .join()
+
+const admin = new KubeClient(kubeConfig())
+const logger = createLogger({ level: "silent", name: "projects" })
+const stop = new AbortController()
+let running: Promise<unknown>[] = []
+let close: () => Promise<void> = async () => undefined
+
+/** Both controllers, with the operator's rights and no others. */
+beforeAll(async () => {
+  await installBase(admin, AbortSignal.timeout(30_000))
+  const client = await clientOf("berth-operator")
+  const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })
+  const options = {
+    ...{ client, clock: systemClock, recorder, logger, reservedNamespaces: ["berth-system", IDENTITIES_NAMESPACE] },
+    projects: new Reflector<StoredProject>({ client, logger, labelSelector, resource: PROJECTS }),
+    organizations: new Reflector<StoredOrganization>({ client, logger, labelSelector, resource: ORGANIZATIONS }),
+    namespaces: new Reflector({ client, logger, ...NAMESPACE_CACHE }),
+    memberBindings: new Reflector({ client, logger, ...MEMBER_BINDING_CACHE }),
+    users: new Reflector({ client, logger, ...MACHINE_USER_CACHE }),
+    jobs: new Reflector<StoredJob>({ client, logger, resource: JOBS }),
+  }
+  const { projects, organizations, namespaces, memberBindings, users, jobs } = options
+  const loops = [projects, organizations, namespaces, memberBindings, users, jobs]
+  const controllers = [createProjectController(options), createOrganizationController(options)]
+  running = [
+    ...loops.map((reflector) => reflector.run(stop.signal)),
+    ...controllers.map((controller) => controller.run(stop.signal, stop.signal)),
+  ]
+  close = async () => {
+    stop.abort()
+    await Promise.all(running)
+    await recorder.flush()
+    await client.close()
+  }
+})
+
+afterAll(async () => {
+  await close()
+  await admin.close()
+})
+
+function unique(prefix: string): string {
+  return `${prefix}-${randomBytes(4).toString("hex")}`
+}
+
+async function makeOrganization(members: Organization["spec"]["members"] = []): Promise<string> {
+  const name = unique("org")
+  await admin.create(ORGANIZATIONS, {
+    ...{ apiVersion: API_VERSION, kind: "Organization", metadata: { name, labels: SUITE } },
+    spec: { displayName: "Acme", members },
+  } as StoredOrganization)
+  return name
+}
+
+async function makeProject(organization: string, spec: Partial<Project["spec"]> = {}): Promise<string> {
+  const name = unique("project")
+  await admin.create(PROJECTS, {
+    ...{ apiVersion: API_VERSION, kind: "Project", metadata: { name, labels: SUITE } },
+    spec: { displayName: "Trains", organization, ...spec },
+  } as StoredProject)
+  return name
+}
+
+const reasonOf = async (name: string, type = "Ready"): Promise<string | undefined> => {
+  const project = await admin.get(PROJECTS, { name })
+  const condition = findCondition(project.status?.conditions, type)
+  return condition === undefined ? undefined : `${condition.status} ${condition.reason}`
+}
+
+const becomes = (name: string, state: string): Promise<void> =>
+  eventually(async () => expect(await reasonOf(name)).toBe(state))
+
+async function find<T extends ApiObject>(resource: Resource<T>, ref: ObjectRef): Promise<T | undefined> {
+  try {
+    return await admin.get(resource, ref)
+  } catch (error) {
+    if (isNotFound(error)) return undefined
+    throw error
+  }
+}
+
+/** Whether Kubernetes itself lets a user do something with jobs of a namespace. */
+async function can(user: string, verb: string, namespace: string): Promise<string> {
+  const args = ["auth", "can-i", verb, "jobs.berth.dev", "-n", namespace, "--as", user]
+  return (await kubectl(args).catch(() => "no")).trim()
+}
+
+const userId = (subject: string): string => `${ISSUER}#${subject}`
+
+describe("a Project", () => {
+  it("gets a namespace of its own, with quota and rights for its roles", async () => {
+    const name = await makeProject(await makeOrganization())
+    await becomes(name, "True Ready")
+    const project = await admin.get(PROJECTS, { name })
+    expect(project.status).toMatchObject({ namespace: name, observedGeneration: 1 })
+    expect(await find(RESOURCE_QUOTAS, { namespace: name, name: "berth-default" })).toBeDefined()
+    await kubectl(["get", "networkpolicy", "berth-default", "-n", name])
+    const developer = roleUserName(project.metadata.uid, "developer")
+    const user = await admin.get(SERVICE_ACCOUNTS, { namespace: IDENTITIES_NAMESPACE, name: developer })
+    expect(user).toMatchObject({ automountServiceAccountToken: false })
+    const as = `system:serviceaccount:${IDENTITIES_NAMESPACE}:${developer}`
+    expect(await can(as, "create", name)).toBe("yes")
+    expect(await can(as, "create", "default")).toBe("no")
+    await kubectl(["wait", "--for=condition=Ready", `bproj/${name}`, "--timeout=10s"])
+  })
+
+  it("leaves its namespace's quota to its owners", async () => {
+    const name = await makeProject(await makeOrganization())
+    await becomes(name, "True Ready")
+    await admin.delete(RESOURCE_QUOTAS, { namespace: name, name: "berth-default" })
+    await admin.patch(PROJECTS, { name }, { merge: { spec: { displayName: "Other" } } })
+    await eventually(async () => expect((await admin.get(PROJECTS, { name })).status?.observedGeneration).toBe(2))
+    expect(await find(RESOURCE_QUOTAS, { namespace: name, name: "berth-default" })).toBeUndefined()
+  })
+
+  it("gives the organization's people their rights in Kubernetes too, and takes them back", async () => {
+    const organization = await makeOrganization([
+      { userId: userId("olga"), role: "owner" },
+      { userId: userId("mike"), role: "member" },
+    ])
+    const name = await makeProject(organization, { members: [{ userId: userId("vera"), role: "viewer" }] })
+    await becomes(name, "True Ready")
+    expect(await can(userId("olga"), "delete", name)).toBe("yes")
+    expect(await can(userId("mike"), "create", name)).toBe("yes")
+    expect(await can(userId("vera"), "get", name)).toBe("yes")
+    expect(await can(userId("vera"), "create", name)).toBe("no")
+    expect(await can(userId("stranger"), "get", name)).toBe("no")
+    await admin.patch(
+      ORGANIZATIONS,
+      { name: organization },
+      {
+        merge: { spec: { members: [{ userId: userId("olga"), role: "owner" }] } },
+      },
+    )
+    await eventually(async () => expect(await can(userId("mike"), "get", name)).toBe("no"))
+    expect(await can(userId("olga"), "delete", name)).toBe("yes")
+  })
+
+  it("repairs rights that somebody changed or deleted", async () => {
+    const name = await makeProject(await makeOrganization([{ userId: userId("olga"), role: "owner" }]))
+    await becomes(name, "True Ready")
+    const ref = { namespace: name, name: "berth-project-admin" }
+    await admin.patch(ROLE_BINDINGS, ref, { merge: { subjects: [{ kind: "User", name: "mallory" }] } })
+    await eventually(async () => expect(await can("mallory", "get", name)).toBe("no"))
+    await admin.delete(ROLE_BINDINGS, ref)
+    await eventually(async () => expect(await can(userId("olga"), "delete", name)).toBe("yes"))
+  })
+
+  it("takes no namespace that isn't lent to it, and gives nobody rights there", async () => {
+    const namespace = unique("theirs")
+    await admin.create(NAMESPACES, { metadata: { name: namespace } })
+    const name = await makeProject(await makeOrganization([{ userId: userId("olga"), role: "owner" }]), { namespace })
+    await becomes(name, "False NamespaceTaken")
+    expect(await reasonOf(name, "Stalled")).toBe("True NamespaceTaken")
+    expect((await admin.get(PROJECTS, { name })).status?.namespace).toBeUndefined()
+    expect(await can(userId("olga"), "get", namespace)).toBe("no")
+    expect((await admin.list(ROLE_BINDINGS, { namespace })).items).toEqual([])
+  })
+
+  it.each(["kube-system", "berth-system", IDENTITIES_NAMESPACE])("never takes %s, lent or not", async (namespace) => {
+    const name = await makeProject(await makeOrganization(), { namespace })
+    const annotations = { [ANNOTATIONS.adopt]: name }
+    await admin.patch(NAMESPACES, { name: namespace }, { merge: { metadata: { annotations } } })
+    await becomes(name, "False NamespaceReserved")
+    const { items } = await admin.list(ROLE_BINDINGS, { namespace })
+    expect(items.filter(({ metadata }) => metadata.name.startsWith("berth-project"))).toEqual([])
+  })
+
+  it("waits for its organization", async () => {
+    const organization = unique("org")
+    const name = await makeProject(organization)
+    await becomes(name, "False OrganizationNotFound")
+    expect(await find(NAMESPACES, { name })).toBeUndefined()
+    await admin.create(ORGANIZATIONS, {
+      ...{ apiVersion: API_VERSION, kind: "Organization", metadata: { name: organization, labels: SUITE } },
+      spec: { displayName: "Late" },
+    } as StoredOrganization)
+    await becomes(name, "True Ready")
+  })
+
+  it("can't change its organization or namespace", async () => {
+    const name = await makeProject(await makeOrganization())
+    const other = await makeOrganization()
+    for (const spec of [{ organization: other }, { namespace: "elsewhere" }]) {
+      await expect(admin.patch(PROJECTS, { name }, { merge: { spec } })).rejects.toMatchObject({ code: 422 })
+    }
+  })
+})
+
+describe("the end of a Project", () => {
+  const job = { apiVersion: API_VERSION, kind: "Job", metadata: { name: "held" }, spec: { image: "x" } }
+
+  it("waits for jobs that are not over, says so, and takes its namespace with it", async () => {
+    const organization = await makeOrganization()
+    const name = await makeProject(organization)
+    await becomes(name, "True Ready")
+    const { uid } = (await admin.get(PROJECTS, { name })).metadata
+    await admin.create(JOBS, { ...job, metadata: { ...job.metadata, namespace: name } } as StoredJob)
+    await admin.delete(PROJECTS, { name })
+    await becomes(name, "False JobsNotOver")
+    expect((await admin.get(NAMESPACES, { name })).metadata.deletionTimestamp).toBeUndefined()
+    await admin.delete(JOBS, { namespace: name, name: "held" })
+    await eventually(async () => expect(await find(PROJECTS, { name })).toBeUndefined(), 30)
+    expect(await find(NAMESPACES, { name })).toBeUndefined()
+    const user = { namespace: IDENTITIES_NAMESPACE, name: roleUserName(uid, "admin") }
+    expect(await find(SERVICE_ACCOUNTS, user)).toBeUndefined()
+  })
+
+  it("leaves a namespace that was lent, without its rights", async () => {
+    const organization = await makeOrganization([{ userId: userId("olga"), role: "owner" }])
+    const namespace = unique("lent")
+    const name = await makeProject(organization, { namespace })
+    await admin.create(NAMESPACES, { metadata: { name: namespace, annotations: { [ANNOTATIONS.adopt]: name } } })
+    await becomes(name, "True Ready")
+    expect(await can(userId("olga"), "get", namespace)).toBe("yes")
+    expect(await find(RESOURCE_QUOTAS, { namespace, name: "berth-default" })).toBeUndefined()
+    await admin.delete(PROJECTS, { name })
+    await eventually(async () => expect(await find(PROJECTS, { name })).toBeUndefined(), 30)
+    expect((await admin.get(NAMESPACES, { name: namespace })).metadata.deletionTimestamp).toBeUndefined()
+    expect(await can(userId("olga"), "get", namespace)).toBe("no")
+  })
+})
+
+describe("an Organization", () => {
+  it("goes after the last of its projects, and says which are left", async () => {
+    const organization = await makeOrganization()
+    const name = await makeProject(organization)
+    await becomes(name, "True Ready")
+    await admin.delete(ORGANIZATIONS, { name: organization })
+    await eventually(async () => {
+      const { status } = await admin.get(ORGANIZATIONS, { name: organization })
+      expect(findCondition(status?.conditions, "Ready")).toMatchObject({ status: "False", reason: "HasProjects" })
+      expect(findCondition(status?.conditions, "Ready")?.message).toContain(name)
+    })
+    await admin.delete(PROJECTS, { name })
+    await eventually(async () => expect(await find(ORGANIZATIONS, { name: organization })).toBeUndefined(), 30)
+  })
+})
