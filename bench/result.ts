@@ -27,10 +27,35 @@ export interface BenchContext {
   cacheHome: string | undefined
 }
 
-/** Compares values that were measured in the same rounds, in this order; the ratio must be at least `goal`. */
+/** Compares values of which more is better, measured in the same rounds, in this order: ours must be `goal` times as much. */
 export function compare(what: string, ours: number[], peer: number[], goal: number): BenchRow {
+  return rowOf(what, { ours, peer, goal }, (own, other) => own / other)
+}
+
+/** Compares values of which less is better, as `compare` does: the peer's must be `goal` times as much as ours. */
+export function compareLess(what: string, ours: number[], peer: number[], goal: number): BenchRow {
+  return rowOf(what, { ours, peer, goal }, (own, other) => other / own)
+}
+
+/** A row whose peer is a limit that must not be exceeded. */
+export function within(what: string, values: number[], limit: number): BenchRow {
+  return compareLess(
+    what,
+    values,
+    values.map(() => limit),
+    1,
+  )
+}
+
+interface Rounds {
+  ours: number[]
+  peer: number[]
+  goal: number
+}
+
+function rowOf(what: string, { ours, peer, goal }: Rounds, times: (ours: number, peer: number) => number): BenchRow {
   if (ours.length !== peer.length) throw new RangeError(`${what}: ${ours.length} rounds against ${peer.length}`)
-  const ratio = median(ours.map((value, round) => value / (peer[round] ?? Number.NaN)))
+  const ratio = median(ours.map((value, index) => times(value, peer[index] ?? Number.NaN)))
   return {
     what,
     ours: round(median(ours)),
