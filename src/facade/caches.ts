@@ -1,15 +1,17 @@
 import type { StoredApiKey } from "../apis/apikey.ts"
 import { CONNECTION, type StoredConnection } from "../apis/connection.ts"
 import { CRON_JOB, type StoredCronJob } from "../apis/cronjob.ts"
-import { JOB, type StoredJob } from "../apis/job.ts"
-import { ANNOTATIONS } from "../apis/meta.ts"
+import { JOB, type JobPhase, type StoredJob } from "../apis/job.ts"
+import { ANNOTATIONS, type KubeObject, type Stored } from "../apis/meta.ts"
 import type { StoredProject } from "../apis/project.ts"
 import { API_KEY_INDEXES, API_KEYS } from "../identity/authenticate.ts"
 import { byNamespace, NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import { PROJECTS } from "../identity/projects.ts"
+import type { PageIndexDefinition } from "../kube/page-index.ts"
 import type { Reflector, ReflectorOptions } from "../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../kube/resource.ts"
 import type { IndexFunction } from "../kube/store.ts"
+import { creationKey } from "./created-at.ts"
 import { statusOf } from "./translate/record.ts"
 import { keepUpdateTime } from "./translate/update-time.ts"
 
@@ -31,9 +33,6 @@ export interface Caches {
 /** Index of every kind that POST makes; its values begin with the namespace. */
 export const IDEMPOTENCY_KEY_INDEX = "idempotencyKey"
 
-/** Indexes of the cache of Jobs. Their values begin with the namespace. */
-export const JobIndex = { status: "status", tag: "tag", label: "label" } as const
-
 /** The value under which an index has the jobs of a namespace with this; a namespace has no slash. */
 export function inNamespace(namespace: string, ...parts: string[]): string {
   return `${namespace}/${parts.join("\0")}`
@@ -47,19 +46,25 @@ const OBJECT_INDEXES: Record<string, IndexFunction<ApiObject>> = {
   },
 }
 
-const JOB_INDEXES: Record<string, IndexFunction<StoredJob>> = {
-  ...OBJECT_INDEXES,
-  [JobIndex.status]: (job) => [inNamespace(namespaceOf(job), statusOf(job))],
-  [JobIndex.tag]: (job) => [...new Set(job.spec.tags)].map((tag) => inNamespace(namespaceOf(job), tag)),
-  [JobIndex.label]: (job) =>
-    Object.entries(job.spec.labels ?? {}).map(([key, value]) => inNamespace(namespaceOf(job), key, value)),
+/** What jobs can be filtered by. */
+export const JobTerm = {
+  status: (status: JobPhase) => `status\0${status}`,
+  tag: (tag: string) => `tag\0${tag}`,
+  label: (key: string, value: string) => `label\0${key}\0${value}`,
+} as const
+
+function termsOfJob(job: StoredJob): string[] {
+  const { tags = [], labels = {} } = job.spec
+  const ofLabels = Object.entries(labels).map(([key, value]) => JobTerm.label(key, value))
+  return [JobTerm.status(statusOf(job)), ...tags.map(JobTerm.tag), ...ofLabels]
 }
 
-function namespaceOf({ metadata }: ApiObject): string {
-  return metadata.namespace ?? ""
+/** A project's objects, newest first. */
+function newestOfProject<T extends Stored<KubeObject>>(termsOf: (object: T) => string[]): PageIndexDefinition<T> {
+  return { scopeOf: ({ metadata }) => metadata.namespace ?? "", sortKeyOf: creationKey, termsOf }
 }
 
-type CacheOptions<T extends ApiObject> = Pick<ReflectorOptions<T>, "resource" | "indexes" | "transform">
+type CacheOptions<T extends ApiObject> = Pick<ReflectorOptions<T>, "resource" | "indexes" | "pages" | "transform">
 
 /** What the reflectors of the façade's caches must be made with. */
 export const CACHE_OPTIONS: {
@@ -69,8 +74,13 @@ export const CACHE_OPTIONS: {
   apiKeys: CacheOptions<StoredApiKey>
   projects: CacheOptions<StoredProject>
 } = {
-  jobs: { resource: JOBS, indexes: JOB_INDEXES, transform: keepUpdateTime },
-  cronJobs: { resource: CRON_JOBS, indexes: OBJECT_INDEXES, transform: keepUpdateTime },
+  jobs: { resource: JOBS, indexes: OBJECT_INDEXES, pages: newestOfProject(termsOfJob), transform: keepUpdateTime },
+  cronJobs: {
+    resource: CRON_JOBS,
+    indexes: OBJECT_INDEXES,
+    pages: newestOfProject(() => []),
+    transform: keepUpdateTime,
+  },
   connections: { resource: CONNECTIONS, indexes: OBJECT_INDEXES },
   apiKeys: { resource: API_KEYS, indexes: { ...OBJECT_INDEXES, ...API_KEY_INDEXES } },
   projects: { resource: PROJECTS },

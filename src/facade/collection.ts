@@ -4,11 +4,13 @@ import { findOrCatchUp, NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { isAlreadyExists, isConflict, isInvalid, isNotFound, type KubeError } from "../kube/errors.ts"
+import type { PageOf } from "../kube/page-index.ts"
 import type { Resource } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
 import { IDEMPOTENCY_KEY_INDEX, inNamespace } from "./caches.ts"
 import { type Turns, usedKey } from "./idempotency.ts"
 import { invalidRequest, nameConflict, notFound, preconditionFailed, unavailable } from "./problem.ts"
+import type { Page } from "./query.ts"
 import { faultsOfRefusal } from "./translate/refusal.ts"
 
 /** How often a change is tried on an object that others change at the same time. */
@@ -55,6 +57,11 @@ export class Collection<T extends Stored<KubeObject>> {
   /** All of the project, in no order. */
   all(): T[] {
     return this.#options.store.byIndex(NAMESPACE_INDEX, this.#options.namespace)
+  }
+
+  /** A page of those that have all of these terms (see `CACHE_OPTIONS`), newest first, and how many they are. */
+  page({ limit, offset }: Page, terms: readonly string[] = []): PageOf<T> {
+    return this.#options.store.page({ scope: this.#options.namespace, terms, offset, limit })
   }
 
   /** The one of this id or, when the text is no UUID, of this name. @throws Problem 404 */

@@ -1,9 +1,8 @@
-import fc from "fast-check"
 import { expect, it } from "vitest"
 import { systemClock } from "../apis/clock.ts"
 import type { StoredJob } from "../apis/job.ts"
 import { ANNOTATIONS } from "../apis/meta.ts"
-import { CreationTimes, newest, newestFirst } from "./created-at.ts"
+import { CreationTimes, newestFirst } from "./created-at.ts"
 
 it("gives times with microseconds that only grow, also when the clock stands or goes back", () => {
   const readings = [
@@ -39,17 +38,4 @@ it("sorts by the façade's time, then creationTimestamp, then uid, newest first;
     job("f", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01.000002Z"),
   ]
   expect(jobs.sort(newestFirst).map(({ metadata }) => metadata.uid)).toEqual(["e", "a", "f", "b", "d", "c"])
-})
-
-it("picks the newest as sorting would", () => {
-  const seconds = fc.array(fc.integer({ min: 0, max: 59 }), { maxLength: 60 })
-  fc.assert(
-    fc.property(seconds, fc.nat(70), (times, count) => {
-      const jobs = times.map((second, index) => {
-        const creationTimestamp = `2026-01-01T00:00:${String(second).padStart(2, "0")}Z`
-        return { metadata: { uid: String(index).padStart(2, "0"), creationTimestamp } } as StoredJob
-      })
-      expect(newest(jobs, count)).toEqual(jobs.toSorted(newestFirst).slice(0, count))
-    }),
-  )
 })

@@ -1,11 +1,9 @@
 import type { JobPhase, StoredJob } from "../apis/job.ts"
-import { NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import { isConflict, isNotFound } from "../kube/errors.ts"
 import type { Store } from "../kube/store.ts"
-import { inNamespace, JOBS, JobIndex } from "./caches.ts"
+import { JOBS, JobTerm } from "./caches.ts"
 import { Collection } from "./collection.ts"
-import { newest } from "./created-at.ts"
 import { Turns } from "./idempotency.ts"
 import { notFound, Problem, unavailable } from "./problem.ts"
 import type { Page } from "./query.ts"
@@ -25,36 +23,24 @@ const CANCEL_ATTEMPTS = 8
 /** Reads from the cache and changes the Jobs of one project on a caller's behalf. */
 export class Jobs {
   readonly #client: CallerClient
-  readonly #store: Store<StoredJob>
-  readonly #namespace: string
   readonly #collection: Collection<StoredJob>
 
   constructor(client: CallerClient, store: Store<StoredJob>, namespace: string) {
     this.#client = client
-    this.#store = store
-    this.#namespace = namespace
     // Creation is the Submitter's, which makes up names; no turns are taken here.
     const kind = { noun: "job", resource: JOBS, store, turns: new Turns() }
     this.#collection = new Collection({ ...kind, namespace, reader: client, writer: client })
   }
 
   /** A page of the jobs that pass the filter, newest first, and how many there are. */
-  list(filter: JobFilter, { limit, offset }: Page): { jobs: StoredJob[]; total: number } {
-    const jobs = this.#candidates(filter).filter((job) => passes(job, filter))
-    return { jobs: newest(jobs, offset + limit).slice(offset), total: jobs.length }
-  }
-
-  /** The jobs that the most selective index of the filter gives. */
-  #candidates({ status, tags, labels }: JobFilter): StoredJob[] {
-    const [label] = labels
-    if (label !== undefined) return this.#indexed(JobIndex.label, label.key, label.value)
-    if (tags[0] !== undefined) return this.#indexed(JobIndex.tag, tags[0])
-    if (status !== undefined) return this.#indexed(JobIndex.status, status)
-    return this.#store.byIndex(NAMESPACE_INDEX, this.#namespace)
-  }
-
-  #indexed(index: string, ...parts: string[]): StoredJob[] {
-    return this.#store.byIndex(index, inNamespace(this.#namespace, ...parts))
+  list({ status, tags, labels }: JobFilter, page: Page): { jobs: StoredJob[]; total: number } {
+    const terms = [
+      ...(status === undefined ? [] : [JobTerm.status(status)]),
+      ...tags.map(JobTerm.tag),
+      ...labels.map(({ key, value }) => JobTerm.label(key, value)),
+    ]
+    const { objects, total } = this.#collection.page(page, terms)
+    return { jobs: objects, total }
   }
 
   /** The job of this id or, when there is none, of this name. Throws Problem 404. */
@@ -106,15 +92,6 @@ export class Jobs {
       throw error
     }
   }
-}
-
-function passes(job: StoredJob, { status, tags, labels }: JobFilter): boolean {
-  if (status !== undefined && statusOf(job) !== status) return false
-  if (!tags.every((tag) => job.spec.tags?.includes(tag))) return false
-  return labels.every(({ key, value }) => {
-    const own = job.spec.labels ?? {}
-    return Object.hasOwn(own, key) && own[key] === value
-  })
 }
 
 function alreadyEnded(name: string, status: JobPhase): Problem {

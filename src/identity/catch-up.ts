@@ -40,7 +40,7 @@ export async function findOrCatchUp<T extends ApiObject, Found>(
   const more = metadata.continue ? metadata.remainingItemCount : 0
   const total = more === undefined ? undefined : items.length + more
   const upToDate = (): boolean =>
-    store.reached(metadata.resourceVersion) || store.byIndex(NAMESPACE_INDEX, namespace).length === total
+    store.reached(metadata.resourceVersion) || store.countByIndex(NAMESPACE_INDEX, namespace) === total
   try {
     await store.waitUntil(() => find() !== undefined || upToDate(), AbortSignal.timeout(PATIENCE_MS))
   } catch (cause) {

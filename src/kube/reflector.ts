@@ -11,6 +11,7 @@ import {
   KubeError,
 } from "./errors.ts"
 import type { Logger } from "./logger.ts"
+import type { PageIndexDefinition } from "./page-index.ts"
 import type { ApiObject, Resource, ServerMeta } from "./resource.ts"
 import { compareResourceVersions } from "./resource-version.ts"
 import { type Change, type ChangeHandler, IndexedStore, type IndexFunction, type Store } from "./store.ts"
@@ -21,6 +22,8 @@ export interface ReflectorOptions<T extends ApiObject> extends Selection {
   logger: Logger
   /** Indexes by name; see Store.byIndex. */
   indexes?: Record<string, IndexFunction<T>>
+  /** See Store.page. */
+  pages?: PageIndexDefinition<T>
   /** Sees each object before `managedFields` is stripped; what it returns is kept. May change its argument. */
   transform?: (object: T) => T
   clock?: Clock
@@ -55,7 +58,7 @@ export class Reflector<T extends ApiObject = ApiObject> {
   constructor(options: ReflectorOptions<T>) {
     this.resource = options.resource
     this.#options = options
-    this.#store = new IndexedStore(options.indexes)
+    this.#store = new IndexedStore(options.indexes, options.pages)
     this.#clock = options.clock ?? systemClock
   }
 

@@ -1,4 +1,5 @@
 import { keyOf } from "../apis/meta.ts"
+import { PageIndex, type PageIndexDefinition, type PageOf, type PageQuery } from "./page-index.ts"
 import type { ApiObject, ObjectRef } from "./resource.ts"
 import { compareResourceVersions } from "./resource-version.ts"
 
@@ -16,6 +17,8 @@ export type ChangeHandler<T extends ApiObject> = (change: Change<T>) => void
 /** The values under which an index finds an object. */
 export type IndexFunction<T extends ApiObject> = (object: T) => readonly string[]
 
+const NONE: ReadonlySet<string> = new Set()
+
 /** A cache of one resource. Its objects are shared: never modify them, copy with structuredClone. */
 export interface Store<T extends ApiObject> {
   readonly size: number
@@ -27,6 +30,10 @@ export interface Store<T extends ApiObject> {
   list(): T[]
   /** The objects of an index given at construction; throws RangeError for an unknown index. */
   byIndex(index: string, value: string): T[]
+  /** How many `byIndex` would give. */
+  countByIndex(index: string, value: string): number
+  /** A page in the order given at construction, and the exact number of objects; throws RangeError without an order. */
+  page(query: PageQuery): PageOf<T>
   /** Whether the cache shows this version of its resource, or a later one. */
   reached(resourceVersion: string): boolean
   /** Resolves when `reached` holds; rejects with the signal's reason. */
@@ -40,11 +47,13 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
   #objects = new Map<string, T>()
   #byUid = new Map<string, T>()
   readonly #indexes = new Map<string, { of: IndexFunction<T>; entries: Map<string, Set<string>> }>()
+  readonly #pages: PageIndex<T> | undefined
   readonly #waiters = new Set<() => void>()
   #resourceVersion: string | undefined
 
-  constructor(indexes: Record<string, IndexFunction<T>> = {}) {
+  constructor(indexes: Record<string, IndexFunction<T>> = {}, pages?: PageIndexDefinition<T>) {
     for (const [name, of] of Object.entries(indexes)) this.#indexes.set(name, { of, entries: new Map() })
+    if (pages !== undefined) this.#pages = new PageIndex(pages)
   }
 
   get size(): number {
@@ -72,16 +81,27 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
   }
 
   byIndex(index: string, value: string): T[] {
-    const found = this.#indexes.get(index)
-    if (found === undefined) {
-      throw new RangeError(`no index "${index}": this store has ${[...this.#indexes.keys()].join(", ") || "none"}`)
-    }
     const objects: T[] = []
-    for (const key of found.entries.get(value) ?? []) {
+    for (const key of this.#keysOf(index, value)) {
       const object = this.#objects.get(key)
       if (object !== undefined) objects.push(object)
     }
     return objects
+  }
+
+  countByIndex(index: string, value: string): number {
+    return this.#keysOf(index, value).size
+  }
+
+  #keysOf(index: string, value: string): ReadonlySet<string> {
+    const found = this.#indexes.get(index)
+    if (found !== undefined) return found.entries.get(value) ?? NONE
+    throw new RangeError(`no index "${index}": this store has ${[...this.#indexes.keys()].join(", ") || "none"}`)
+  }
+
+  page(query: PageQuery): PageOf<T> {
+    if (this.#pages === undefined) throw new RangeError("this store keeps no order for pages")
+    return this.#pages.page(query)
   }
 
   reached(resourceVersion: string): boolean {
@@ -154,6 +174,7 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
 
   #index(key: string, object: T): void {
     if (object.metadata.uid !== undefined) this.#byUid.set(object.metadata.uid, object)
+    this.#pages?.add(object)
     for (const { of, entries } of this.#indexes.values()) {
       for (const value of of(object)) {
         const keys = entries.get(value)
@@ -165,6 +186,7 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
 
   #unindex(key: string, object: T): void {
     if (object.metadata.uid !== undefined) this.#byUid.delete(object.metadata.uid)
+    this.#pages?.remove(object)
     for (const { of, entries } of this.#indexes.values()) {
       for (const value of of(object)) {
         const keys = entries.get(value)

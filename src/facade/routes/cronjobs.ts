@@ -4,7 +4,7 @@ import { ANNOTATIONS } from "../../apis/meta.ts"
 import type { Principal, ProjectScope } from "../../identity/principal.ts"
 import { parseBody } from "../body/body.ts"
 import type { Collection } from "../collection.ts"
-import { type CreationTimes, newest } from "../created-at.ts"
+import type { CreationTimes } from "../created-at.ts"
 import { type Admission, type Call, endpoint, pathParameter, preconditionOf, sendRecord } from "../endpoint.ts"
 import { idempotencyKeyOf, keyReused } from "../idempotency.ts"
 import { invalidRequest } from "../problem.ts"
@@ -74,10 +74,9 @@ function listCronJobs({ req, res, principal }: Call, cronJobs: Collection<Stored
   const query = new Query(req)
   const page = query.page()
   query.check()
-  const all = cronJobs.all()
-  const shown = newest(all, page.offset + page.limit).slice(page.offset)
+  const { objects, total } = cronJobs.page(page)
   const owner = ownerOf(principal.project)
-  const list: CronJobList = { cronjobs: shown.map((one) => cronJobRecordOf(one, owner)), total: all.length, ...page }
+  const list: CronJobList = { cronjobs: objects.map((one) => cronJobRecordOf(one, owner)), total, ...page }
   res.json(list)
 }
 

@@ -1,0 +1,128 @@
+import fc from "fast-check"
+import { describe, expect, test } from "vitest"
+import { PageIndex, type PageQuery } from "./page-index.ts"
+import type { ApiObject } from "./resource.ts"
+import { IndexedStore } from "./store.ts"
+
+interface Item extends ApiObject {
+  order: number
+  terms: string[]
+}
+
+const definition = {
+  scopeOf: ({ metadata }: Item) => metadata.namespace ?? "",
+  sortKeyOf: ({ order, metadata }: Item) => `${String(order).padStart(6, "0")} ${metadata.uid}`,
+  termsOf: ({ terms }: Item) => terms,
+}
+
+/** What the index must find, by looking at everything. */
+function bruteForce(items: Iterable<Item>, { scope, terms, offset, limit }: PageQuery) {
+  const found = [...items]
+    .filter((item) => definition.scopeOf(item) === scope && terms.every((term) => item.terms.includes(term)))
+    .sort((a, b) => (definition.sortKeyOf(a) > definition.sortKeyOf(b) ? -1 : 1))
+  return { objects: found.slice(offset, offset + limit), total: found.length }
+}
+
+/** As jobs are: a common term, some that many have, one of its own, and one given twice. */
+function itemOf(number: number, { order, seed }: { order: number; seed: number }): Item {
+  const mixed = Math.imul(number + 1, seed * 2 + 1) >>> 7
+  const terms = ["all", `half${mixed & 1}`, `eighth${(mixed >> 1) & 7}`, `own${number}`, `half${mixed & 1}`]
+  const namespace = mixed % 5 === 0 ? "b" : "a"
+  return {
+    metadata: { namespace, name: `i${number}`, uid: `${number}`, resourceVersion: String(number) },
+    order,
+    terms,
+  }
+}
+
+const step = fc.record({
+  do: fc.constantFrom("append", "scatter", "change", "remove"),
+  count: fc.integer({ min: 1, max: 1200 }),
+  seed: fc.nat(999),
+})
+
+const query = fc.record({
+  scope: fc.constantFrom("a", "b", "nowhere"),
+  terms: fc.array(fc.constantFrom("all", "half0", "half1", "eighth3", "eighth5", "own7", "unknown"), { maxLength: 3 }),
+  offset: fc.oneof(fc.nat(60), fc.nat(3000), fc.constant(Number.MAX_SAFE_INTEGER)),
+  limit: fc.integer({ min: 1, max: 200 }),
+})
+
+/** An index and what must be in it. */
+class Both {
+  readonly index = new PageIndex<Item>(definition)
+  readonly items = new Map<number, Item>()
+  #next = 0
+
+  take({ do: kind, count, seed }: { do: string; count: number; seed: number }): void {
+    if (kind === "append" || kind === "scatter") {
+      for (let n = 0; n < count; n++, this.#next++) {
+        const order = kind === "append" ? this.#next : Math.imul(this.#next + 1, seed + 7) >>> 16
+        this.#add(this.#next, order, seed)
+      }
+      return
+    }
+    const chosen = [...this.items].filter(([number]) => (Math.imul(number, seed + 1) >>> 3) % 4 !== 0).slice(0, count)
+    for (const [number, item] of chosen) {
+      this.index.remove(item)
+      this.items.delete(number)
+      if (kind === "change") this.#add(number, item.order, seed)
+    }
+  }
+
+  #add(number: number, order: number, seed: number): void {
+    const item = itemOf(number, { order, seed })
+    this.items.set(number, item)
+    this.index.add(item)
+  }
+}
+
+describe("PageIndex", () => {
+  test("finds every page that looking at everything finds, whatever was added, changed and removed", () => {
+    const queries = fc.array(query, { minLength: 8, maxLength: 8 })
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 8 }), queries, (steps, asked) => {
+        const both = new Both()
+        const check = (one: PageQuery) => expect(both.index.page(one)).toEqual(bruteForce(both.items.values(), one))
+        for (const next of steps) {
+          both.take(next)
+          asked.slice(0, 1).forEach(check)
+        }
+        asked.forEach(check)
+      }),
+      { numRuns: 40 },
+    )
+  })
+
+  test("notices an object that was changed while it was indexed, rather than count it for ever", () => {
+    const index = new PageIndex<Item>(definition)
+    const item = itemOf(1, { order: 1, seed: 1 })
+    index.add(item)
+    item.terms.push("new")
+    expect(() => index.remove(item)).toThrow('"new" is new: an object was changed while it was indexed')
+  })
+})
+
+describe("IndexedStore", () => {
+  test("pages follow what is put, replaced and removed", () => {
+    const store = new IndexedStore<Item>({}, definition)
+    const names = (terms: string[]) =>
+      store.page({ scope: "a", terms, offset: 0, limit: 10 }).objects.map(({ metadata }) => metadata.name)
+    const item = (name: string, order: number, version: number, terms: string[] = []): Item => ({
+      metadata: { namespace: "a", name, uid: name, resourceVersion: String(version) },
+      order,
+      terms,
+    })
+    store.put(item("first", 1, 1, ["queued"]))
+    store.put(item("third", 3, 2, ["queued"]))
+    store.put(item("second", 2, 3, ["queued"]))
+    expect(names(["queued"])).toEqual(["third", "second", "first"])
+    store.put(item("third", 3, 4, ["running"]))
+    expect(names(["queued"])).toEqual(["second", "first"])
+    store.remove("a/second")
+    expect(names([])).toEqual(["third", "first"])
+    store.replace(new Map([["a/fourth", item("fourth", 4, 5)]]))
+    expect(names([])).toEqual(["fourth"])
+    expect(() => new IndexedStore().page({ scope: "a", terms: [], offset: 0, limit: 1 })).toThrow("no order")
+  })
+})
