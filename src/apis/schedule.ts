@@ -1,4 +1,4 @@
-import { CronExpressionParser } from "cron-parser"
+import { type CronExpression, CronExpressionParser } from "cron-parser"
 
 /** The aliases that a schedule may be, and the five fields that each stands for. */
 export const SCHEDULE_ALIASES: Readonly<Record<string, string>> = {
@@ -58,19 +58,46 @@ export function scheduleFault(schedule: string): string | undefined {
 
 /**
  * The first tick after a moment, in UTC; undefined when the schedule has none. As in every cron, a day that is limited
- * by both day of month and day of week is one that either allows. Needs a schedule in which `scheduleFault` sees no
- * other fault.
+ * by both day of month and day of week is one that either allows; as in Kubernetes', a step limits it, and `*` in a
+ * list does not. Needs a schedule in which `scheduleFault` sees no other fault.
  */
 export function nextTick(schedule: string, after: Date): Date | undefined {
-  const text = schedule.trim()
   try {
-    return CronExpressionParser.parse(SCHEDULE_ALIASES[text] ?? text, { currentDate: after, tz: "UTC" })
-      .next()
-      .toDate()
+    return expressionOf(schedule, after).next().toDate()
   } catch {
     // With all fields within their bounds, the one thing left to refuse is a date that no calendar has.
     return undefined
   }
+}
+
+/** The last tick after one moment and not after another, in UTC; undefined when none is between them. */
+export function latestTick(schedule: string, after: Date, until: Date): Date | undefined {
+  // Asked for first, because looking back finds a tick however long ago, and most have none since.
+  const first = nextTick(schedule, after)
+  if (first === undefined || first > until) return undefined
+  // cron-parser looks for what is earlier than the moment it is given.
+  return expressionOf(schedule, new Date(until.getTime() + 1))
+    .prev()
+    .toDate()
+}
+
+/** How many ticks are after one moment and before another, in UTC; not more than `most` are counted. */
+export function countTicks(schedule: string, after: Date, before: Date, most: number): number {
+  const expression = expressionOf(schedule, after)
+  let count = 0
+  while (count < most && expression.next().toDate() < before) count++
+  return count
+}
+
+function expressionOf(schedule: string, currentDate: Date): CronExpression {
+  const text = schedule.trim()
+  const fields = (SCHEDULE_ALIASES[text] ?? text).split(/[ \t]+/).map(unlimited)
+  return CronExpressionParser.parse(fields.join(" "), { currentDate, tz: "UTC" })
+}
+
+/** A list with `*` in it allows all, and cron-parser shall see that it limits nothing. */
+function unlimited(field: string): string {
+  return field.split(",").some((item) => /^\*(\/0*1)?$/.test(item)) ? "*" : field
 }
 
 function unknownAlias(text: string): string {
