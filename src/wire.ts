@@ -5,19 +5,23 @@ import type { AddressInfo } from "node:net"
 import { hostname } from "node:os"
 import { KubeConfig } from "@kubernetes/client-node"
 import { bootConfig, renderUserData } from "./agent/bootstrap.ts"
-import { systemClock } from "./apis/clock.ts"
+import { type Clock, systemClock } from "./apis/clock.ts"
 import { JOB, type StoredJob } from "./apis/job.ts"
 import type { StoredLaunch } from "./apis/launch.ts"
 import type { Architecture } from "./apis/offer.ts"
 import type { SpendCaps, StoredProject } from "./apis/project.ts"
 import { LiveCatalogue } from "./catalogue/live.ts"
 import type { Offers } from "./catalogue/offers.ts"
+import type { Providers } from "./cloud/clouds.ts"
 import type { CloudAccount, Clouds } from "./cloud/provider.ts"
 import { createApiKeyController } from "./controllers/apikey/controller.ts"
 import { API_KEYS, BINDING_CACHE, MACHINE_USER_CACHE } from "./controllers/apikey/dependencies.ts"
 import { type CatalogueWatchOptions, watchCatalogue } from "./controllers/catalogue/watch.ts"
+import { ConnectionClouds } from "./controllers/connection/clouds.ts"
+import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE } from "./controllers/connection/dependencies.ts"
+import { accountsInUse, credentialsCopier, payersOf } from "./controllers/connection/payers.ts"
 import { fenceOf } from "./controllers/fence.ts"
-import { createJobController, type Payers } from "./controllers/job/controller.ts"
+import { createJobController } from "./controllers/job/controller.ts"
 import { jobPlanner } from "./controllers/job/plan.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
 import { LAUNCHES } from "./controllers/launch/dependencies.ts"
@@ -42,6 +46,7 @@ import { resourceOf } from "./kube/resource.ts"
 import type { Store } from "./kube/store.ts"
 import { FileLogStore } from "./logs/file-store.ts"
 import type { FacadeOptions, KubeOptions, OperatorOptions } from "./options.ts"
+import type { Controller } from "./runtime/controller.ts"
 import { Manager } from "./runtime/manager.ts"
 import { Sealer } from "./sealing/envelope.ts"
 import { KeyringEncryption } from "./sealing/keys.ts"
@@ -59,7 +64,10 @@ export function connect({ kubeconfig }: Pick<KubeOptions, "kubeconfig">): KubeCl
 
 export interface OperatorParts {
   client: KubeClient
+  /** Opens the accounts that need no connection. */
   clouds: Clouds
+  /** What connections can be used for. */
+  providers: Providers
   offers: Offers
   /** Accounts that need no connection: anybody's jobs may run there, and VMs are looked for there always. */
   ownAccounts: readonly CloudAccount[]
@@ -80,16 +88,17 @@ export interface Running {
 /** Starts the loops that bring Jobs to VMs, as one candidate of possibly several: only the leader acts. */
 export async function startOperator(
   options: Omit<OperatorOptions, "kubeconfig" | "logLevel">,
-  { client, clouds, offers, ownAccounts, architectures, observeSeconds, leaseTimes, logger }: OperatorParts,
+  parts: OperatorParts,
   stop: AbortSignal,
 ): Promise<Running> {
   const { systemNamespace, gatewayUrl } = options
+  const { client, offers, architectures, observeSeconds, leaseTimes, logger } = parts
   const clock = systemClock
   const { id: installation, bootstrapKey } = await ensureInstallation(client, systemNamespace)
   await ensureSealingKeys(client, systemNamespace)
   const identity = `${hostname()}-${randomUUID()}`
   const caches = operatorCaches({ client, logger }, options)
-  const { jobs, launches, projects, apiKeys, users, bindings } = caches
+  const { jobs, launches, projects } = caches
   const elector = new LeaderElector({
     client,
     lease: { namespace: systemNamespace, name: "berth-operator" },
@@ -108,14 +117,15 @@ export async function startOperator(
     logger,
     caps: capsOf(projects.store),
   }
+  const accounts = connectedAccounts(parts, caches, sealerOf(client, systemNamespace))
   const userData = (launch: StoredLaunch) => renderUserData(bootConfig(launch, bootstrapKey))
   const launchControl = createLaunchController({
     ...shared,
     systemNamespace,
     installation,
-    clouds,
+    clouds: accounts.clouds,
     userData,
-    sweep: { accounts: () => ownAccounts },
+    sweep: { accounts: accounts.inUse },
     ...(observeSeconds && { observeSeconds }),
   })
   const jobController = createJobController({
@@ -123,24 +133,16 @@ export async function startOperator(
     settings: { architectures },
     installation: { id: installation, systemNamespace, gatewayUrl },
     offers,
-    payers: payersOf(ownAccounts),
+    connections: caches.connections,
+    payers: accounts.payers,
+    copyCredentials: accounts.copyCredentials,
   })
-  const apiKeyController = createApiKeyController({ client, apiKeys, users, bindings, clock, recorder, logger })
-  const tenancy = {
-    ...{ client, jobs, projects, users, clock, recorder, logger },
-    organizations: caches.organizations,
-    namespaces: caches.namespaces,
-    memberBindings: caches.memberBindings,
-    reservedNamespaces: [systemNamespace, IDENTITIES_NAMESPACE],
-  }
   const manager = new Manager({
     reflectors: [...Object.values(caches), ...catalogueWatches(offers, { client, systemNamespace, recorder, logger })],
     controllers: [
       jobController,
       launchControl.controller,
-      apiKeyController,
-      createProjectController(tenancy),
-      createOrganizationController(tenancy),
+      ...tenancyControllers(caches, { client, systemNamespace, clock, recorder, logger }),
     ],
     leaderTasks: launchControl.leaderTasks,
     elector,
@@ -162,16 +164,48 @@ function operatorCaches(
     organizations: new Reflector({ ...base, resource: ORGANIZATIONS }),
     namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),
     memberBindings: new Reflector({ ...base, ...MEMBER_BINDING_CACHE }),
+    connections: new Reflector({ ...base, ...CONNECTION_CACHE, namespace }),
+    secrets: new Reflector({ ...base, ...CREDENTIALS_SECRET_CACHE, namespace }),
     apiKeys: new Reflector({ ...base, resource: API_KEYS, namespace }),
     users: new Reflector({ ...base, ...MACHINE_USER_CACHE }),
     bindings: new Reflector({ ...base, ...BINDING_CACHE, namespace }),
   }
 }
 
-/** Who can pay for a project's VMs: the accounts that need no connection. */
-function payersOf(ownAccounts: readonly CloudAccount[]): Payers {
-  const payers = ownAccounts.map(({ cloud }) => ({ cloud }))
-  return { of: () => payers }
+/** The controllers that say whose everything is: organizations, projects, keys. */
+function tenancyControllers(
+  caches: ReturnType<typeof operatorCaches>,
+  base: { client: KubeClient; systemNamespace: string; clock: Clock; recorder: EventRecorder; logger: Logger },
+): Controller[] {
+  const reservedNamespaces = [base.systemNamespace, IDENTITIES_NAMESPACE]
+  const tenancy = { ...base, ...caches, reservedNamespaces }
+  return [createApiKeyController(tenancy), createProjectController(tenancy), createOrganizationController(tenancy)]
+}
+
+/** What jobs and Launches need of the accounts that there are: a project's connections, and those that need none. */
+function connectedAccounts(
+  { clouds: own, providers, ownAccounts }: Pick<OperatorParts, "clouds" | "providers" | "ownAccounts">,
+  { connections, launches, secrets, projects }: ReturnType<typeof operatorCaches>,
+  sealer: Sealer,
+) {
+  const credentials = { secrets, projects, sealer }
+  const { store } = connections
+  return {
+    clouds: new ConnectionClouds({ providers, connections: store, launches: launches.store, own, ...credentials }),
+    payers: payersOf({ ownAccounts, connections: store, types: payingTypes(providers), sources: credentials }),
+    copyCredentials: credentialsCopier(store, credentials),
+    inUse: () => [...ownAccounts, ...accountsInUse(store, credentials)],
+  }
+}
+
+/** The sealing keys are read anew each time that it matters: any process may have been told of another one. */
+function sealerOf(client: KubeClient, systemNamespace: string): Sealer {
+  return new Sealer(new KeyringEncryption(() => readSealingKeys(client, systemNamespace)))
+}
+
+/** The types of connections that VMs can be made by. */
+function payingTypes(providers: Providers): string[] {
+  return Object.entries(providers).flatMap(([type, { region }]) => (region === undefined ? [] : [type]))
 }
 
 /** Keeps a catalogue that can change as its ConfigMap says; another one stays as it is. */
@@ -194,6 +228,8 @@ export interface FacadeParts {
   /** For the names of regions and GPU models, and for dry runs: the operator's. */
   offers: Offers
   /** The operator's. */
+  providers: Providers
+  /** The operator's. */
   ownAccounts: readonly CloudAccount[]
   /** The operator's. */
   architectures: readonly Architecture[]
@@ -206,7 +242,7 @@ const DRAIN_SECONDS = 10
 /** Starts the REST API and the gateway. Resolves when it listens; caches may still be filling (`/readyz` tells). */
 export async function startFacade(
   options: Omit<FacadeOptions, "kubeconfig" | "logLevel">,
-  { client, clouds, offers, ownAccounts, architectures, logger }: FacadeParts,
+  { client, clouds, providers, offers, ownAccounts, architectures, logger }: FacadeParts,
   stop: AbortSignal,
 ): Promise<Running & { url: string }> {
   const { systemNamespace, watchNamespace } = options
@@ -231,13 +267,13 @@ export async function startFacade(
   })
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
-  const payers = payersOf(ownAccounts)
+  const payers = payersOf({ ownAccounts, connections: connections.store, types: payingTypes(providers) })
   const caps = capsOf(projects.store)
   const app = createFacade({
     client,
     caches: { jobs, cronJobs, connections, apiKeys, projects },
     logStore,
-    sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, systemNamespace))),
+    sealer: sealerOf(client, systemNamespace),
     gateway,
     health,
     metrics: createMetrics("facade"),

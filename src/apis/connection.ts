@@ -8,6 +8,33 @@ import { ConditionList, Int, SENSITIVE, StringEnum, Text, Time } from "./schema.
 export const CONNECTION_TYPES = ["aws", "gcp", "azure", "cloudflare", "dockerhub", "github"] as const
 export type ConnectionType = (typeof CONNECTION_TYPES)[number]
 
+/** Conditions of a Connection, all of them for the tools that read kstatus. */
+export const ConnectionCondition = { Ready: "Ready", Reconciling: "Reconciling", Stalled: "Stalled" } as const
+
+/** Reasons of its conditions and events. */
+export const ConnectionReason = {
+  /** The provider took the credentials. */
+  Verified: "Verified",
+  /** Being asked for the first time. */
+  Verifying: "Verifying",
+  SecretNotFound: "SecretNotFound",
+  WrongSecretType: "WrongSecretType",
+  /** A field is missing, unknown or malformed. */
+  InvalidCredentials: "InvalidCredentials",
+  /** The provider doesn't take them. */
+  CredentialsRefused: "CredentialsRefused",
+  ProviderUnreachable: "ProviderUnreachable",
+  /** This version can't ask such a provider. */
+  Unverified: "Unverified",
+  /** Sealed under a key that is not in the keyring. */
+  UnknownKey: "UnknownKey",
+  /** Changed, or sealed for another project or name. */
+  Tampered: "Tampered",
+  /** The namespace belongs to no Project. */
+  NoProject: "NoProject",
+} as const
+export type ConnectionReason = (typeof ConnectionReason)[keyof typeof ConnectionReason]
+
 export const ConnectionSpecSchema = Type.Object(
   {
     type: StringEnum(CONNECTION_TYPES, { description: "What kind of account it is." }),
@@ -43,6 +70,13 @@ export const ConnectionStatusSchema = Type.Object({
   conditions: Type.Optional(ConditionList),
   account: Type.Optional(Text(256, "Whose account the credentials open.")),
   lastVerifiedTime: Type.Optional(Time("When the credentials were last seen to work.")),
+  verifiedCredentials: Type.Optional(Text(256, "Tells which credentials were verified, and nothing of what they are.")),
+  regions: Type.Optional(
+    Type.Array(Text(LIMITS.region, "A region."), {
+      description: "Where VMs were made by this connection: forgotten ones are looked for there.",
+      maxItems: LIMITS.usedRegions,
+    }),
+  ),
 })
 export type ConnectionStatus = Static<typeof ConnectionStatusSchema>
 

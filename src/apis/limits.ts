@@ -21,6 +21,8 @@ export const LIMITS = {
   clouds: 8,
   regions: 32,
   region: 64,
+  /** Of one connection; each is a list call of the sweep. */
+  usedRegions: 128,
   labels: 64,
   labelKey: 317,
   labelValue: 1024,

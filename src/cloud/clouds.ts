@@ -1,9 +1,22 @@
+import type { ConnectionType } from "../apis/connection.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
+import type { AccountOpener } from "./account.ts"
 import { CredentialsError } from "./errors.ts"
 import type { Cloud, CloudAccount, Clouds } from "./provider.ts"
 
 /** Opens a provider's region with credentials in clear, which are used for nothing else; calls no host. */
 export type RegionOpener = (credentials: CredentialFields, region: string) => Cloud
+
+/** What Berth can do with one type of connection; what is absent it can't. */
+export interface Provider {
+  /** Verifies credentials and finds what they open. */
+  account?: AccountOpener
+  /** Makes VMs. */
+  region?: RegionOpener
+}
+
+/** The providers that an installation has, by the type of their connections. */
+export type Providers = Readonly<Partial<Record<ConnectionType, Provider>>>
 
 /** Opens one cloud's accounts. */
 export type CloudOpener = (account: CloudAccount) => Promise<Cloud>

@@ -59,6 +59,11 @@ export class Sealer {
     return Buffer.from(decrypt(dataKey, content, associatedData)).toString()
   }
 
+  /** Whether it is sealed under a key that is not the primary one any more. @throws SealingError for no sealed text */
+  async isOutdated(sealed: string): Promise<boolean> {
+    return keyIdOf(sealed) !== (await this.#keys.primary())
+  }
+
   /**
    * The same secret under the primary key of now: only the data key is wrapped anew, the content stays.
    * @throws as `open`
@@ -69,6 +74,14 @@ export class Sealer {
     const dataKey = await this.#keys.unwrap(wrapped, associatedData)
     return format({ credentialId, wrapped: await this.#keys.wrap(dataKey, associatedData), content })
   }
+}
+
+/**
+ * Id of what is sealed: the same as long as the content is, also when it is sealed again under another key.
+ * @throws SealingError for what is no sealed text
+ */
+export function credentialIdOf(sealed: string): string {
+  return parse(sealed).credentialId
 }
 
 /** Id of the key-encryption key that a sealed text needs. @throws SealingError for what is no sealed text */

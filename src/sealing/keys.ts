@@ -38,6 +38,8 @@ export class SealingError extends Error {
 
 /** Keeps the key-encryption keys and never gives one away: a keyring in memory, or a key management service. */
 export interface KeyEncryption {
+  /** Id of the key that data keys are wrapped under now. */
+  primary(): Promise<string>
   /** Encrypts a data key under the present primary key, bound to `associatedData`. */
   wrap(dataKey: Uint8Array, associatedData: Uint8Array): Promise<WrappedKey>
   /** @throws SealingError unknownKey, or tampered when it was not wrapped so with this `associatedData` */
@@ -58,6 +60,10 @@ export class KeyringEncryption implements KeyEncryption {
   /** `read` gives the keyring as it is now; its errors are passed on. */
   constructor(read: () => Promise<Keyring>) {
     this.#read = read
+  }
+
+  async primary(): Promise<string> {
+    return (await this.#refresh()).primary
   }
 
   /** Always under the primary key of this moment, so that a key that was rotated away gets nothing new. */

@@ -92,6 +92,7 @@ describe("a sealed secret", () => {
   it("has a data key of its own, wrapped by whoever keeps the keys: a key management service will do", async () => {
     const dataKeys = new Map<string, Uint8Array>()
     const service = new Sealer({
+      primary: () => Promise.resolve("service-1"),
       wrap: (dataKey) => {
         const bytes = randomBytes(16)
         dataKeys.set(bytes.toString("hex"), Buffer.from(dataKey))

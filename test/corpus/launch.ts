@@ -39,6 +39,7 @@ export const LAUNCHES: Corpus = {
   good: {
     "the least": {},
     everything: {
+      project: "acme-x1",
       connection: "my-gcp",
       account: "my-project",
       sealedCredentials: "AAAA",

@@ -87,7 +87,10 @@ export const CONNECTIONS: Corpus = {
   refusedMetadata: { "a name that is too long": { name: "a".repeat(64) }, "a name like a UUID": { name: UUID } },
   status: {
     base: {},
-    good: { nothing: {}, everything: { observedGeneration: 1, account: "123456789012", lastVerifiedTime: TIME } },
+    good: {
+      nothing: {},
+      everything: { observedGeneration: 1, account: "123456789012", lastVerifiedTime: TIME, regions: ["eu-west-1"] },
+    },
     bad: { "an account that is a number": { account: 123456789012 } },
   },
 }

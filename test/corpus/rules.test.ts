@@ -61,6 +61,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       number: 2,
       installation: "other",
       offer: { hourlyPriceUsd: 1 },
+      project: "other",
       connection: "other",
       account: "other",
       sealedCredentials: "other",

@@ -49,7 +49,7 @@ beforeAll(async () => {
     { cloud: "azure", region: "eastus" },
     { cloud: "gcp", region: "us-central1" },
   ]
-  const market = { offers: shippedOffers(), ownAccounts, architectures: [], logger }
+  const market = { offers: shippedOffers(), providers: {}, ownAccounts, architectures: [], logger }
   const where = { systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace }
   const operator = await startOperator(
     { ...where, gatewayUrl: "https://gateway.test" },

@@ -1,3 +1,5 @@
+import { findCondition } from "../../apis/conditions.ts"
+import type { StoredConnection } from "../../apis/connection.ts"
 import type { StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
@@ -47,7 +49,16 @@ function sourcesOf({ jobs, launches, connections }: JobControllerOptions): Sourc
       .list()
       .filter((job) => job.metadata.namespace === namespace && job.status?.phase === "queued")
       .map(keyOf)
-  return [...sources, watches(connections, ({ old, current }) => waiting((current ?? old)?.metadata.namespace))]
+  const woken = ({ old, current }: Change<StoredConnection>) =>
+    current === undefined || standing(old) === standing(current) ? [] : waiting(current.metadata.namespace)
+  return [...sources, watches(connections, woken)]
+}
+
+/** What of a connection decides whether it pays; a verification that found nothing new wakes nobody. */
+function standing(connection: StoredConnection | undefined): string {
+  const { account, conditions, verifiedCredentials } = connection?.status ?? {}
+  const ready = findCondition(conditions, "Ready")
+  return JSON.stringify([ready?.status, ready?.observedGeneration, account, verifiedCredentials])
 }
 
 function jobOf({ old, current }: Change<StoredLaunch>): string[] {

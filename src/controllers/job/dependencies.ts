@@ -1,7 +1,7 @@
 import type { Clock } from "../../apis/clock.ts"
 import type { StoredConnection } from "../../apis/connection.ts"
 import { JOB, type StoredJob } from "../../apis/job.ts"
-import type { StoredLaunch } from "../../apis/launch.ts"
+import type { Launch, StoredLaunch } from "../../apis/launch.ts"
 import type { SpendCaps } from "../../apis/project.ts"
 import type { Offers } from "../../catalogue/offers.ts"
 import type { KubeClient } from "../../kube/client.ts"
@@ -9,9 +9,9 @@ import type { EventRecorder } from "../../kube/events.ts"
 import type { Logger } from "../../kube/logger.ts"
 import type { Reflector } from "../../kube/reflector.ts"
 import { resourceOf } from "../../kube/resource.ts"
+import type { Payer } from "../../router/rest.ts"
 import type { Fence } from "../fence.ts"
 import type { InstallationFacts } from "./launch-object.ts"
-import type { LaunchPayer } from "./market.ts"
 import type { JobSettings } from "./settings.ts"
 
 /** How Jobs are reached. */
@@ -23,8 +23,17 @@ export const FIELD_MANAGER = "berth-job-controller"
 /** Who can pay for a project's VMs. */
 export interface Payers {
   /** Ready connections of the namespace that can run VMs, and clouds that need none. */
-  of(namespace: string): readonly LaunchPayer[]
+  of(namespace: string): readonly Payer[]
 }
+
+/** What ends a Launch's VM when its connection has changed or gone. */
+export type CredentialsCopy = Required<Pick<Launch["spec"], "project" | "sealedCredentials">>
+
+/**
+ * The credentials that a Launch is to carry, sealed; undefined when its connection can't pay any more, or opens another
+ * account by now.
+ */
+export type CopyCredentials = (launch: Launch) => Promise<CredentialsCopy | undefined>
 
 /** What the job controller works with; `wire.ts` gives it. */
 export interface JobControllerOptions {
@@ -32,8 +41,10 @@ export interface JobControllerOptions {
   /** Caches; the launches' has the indexes `launchIndexes` of the launch controller. */
   jobs: Reflector<StoredJob>
   launches: Reflector<StoredLaunch>
-  /** Where there are connections: a change of one wakes the jobs that wait in its namespace. */
+  /** Where there are connections: one that can pay since its last change wakes the jobs that wait in its namespace. */
   connections?: Reflector<StoredConnection>
+  /** Where there are connections. */
+  copyCredentials?: CopyCredentials
   installation: InstallationFacts
   offers: Offers
   payers: Payers

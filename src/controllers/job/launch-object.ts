@@ -2,8 +2,8 @@ import type { StoredJob } from "../../apis/job.ts"
 import { RunSchema } from "../../apis/job.ts"
 import { LAUNCH_FINALIZER, type Launch, launchName } from "../../apis/launch.ts"
 import { API_VERSION, LABELS } from "../../apis/meta.ts"
+import type { Payer } from "../../router/rest.ts"
 import type { RankedPlacement } from "../../router/route.ts"
-import type { LaunchPayer } from "./market.ts"
 import type { JobSettings } from "./settings.ts"
 
 /** Where this installation's Launches live and where their agents report. */
@@ -18,7 +18,7 @@ export interface InstallationFacts {
 /** What one Launch is made from. */
 export interface LaunchInputs {
   number: number
-  placement: RankedPlacement<LaunchPayer>
+  placement: RankedPlacement<Payer>
   /** How long the container may run in this VM, seconds: what earlier VMs have left of the job's timeout. */
   timeoutSeconds: number
 }
@@ -27,7 +27,7 @@ export interface LaunchInputs {
 const END_SLACK_SECONDS = 600
 const RETRY_SLACK_SECONDS = 30
 
-/** The Launch of a job: everything that its VM's whole life needs, frozen. Pure. */
+/** The Launch of a job: everything that its VM's whole life needs, frozen, but for the credentials. Pure. */
 export function launchObject(
   job: StoredJob,
   inputs: LaunchInputs,
@@ -36,7 +36,7 @@ export function launchObject(
 ): Launch {
   const { number, placement, timeoutSeconds } = inputs
   const { namespace = "", name, uid } = job.metadata
-  const { connection, account, sealedCredentials } = placement.payer
+  const { connection, account } = placement.payer
   const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * (job.spec.maxRetries ?? 0)
   return {
     apiVersion: API_VERSION,
@@ -54,7 +54,6 @@ export function launchObject(
       offer: placement.offer,
       ...(connection !== undefined && { connection }),
       ...(account !== undefined && { account }),
-      ...(sealedCredentials !== undefined && { sealedCredentials }),
       run: { ...runOf(job), timeoutSeconds },
       gatewayUrl: installation.gatewayUrl,
       ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),

@@ -2,21 +2,16 @@ import { secondsBetween } from "../../apis/clock.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import type { SpendCaps } from "../../apis/project.ts"
 import type { Catalogue } from "../../router/catalogue.ts"
-import type { Payer, Rest } from "../../router/route.ts"
+import type { Payer, Rest } from "../../router/rest.ts"
 import { pausedUntil } from "./breaker.ts"
 import { restingOffers } from "./resting.ts"
 import type { JobSettings } from "./settings.ts"
 import { effectiveCaps, type Spending, spendingOf } from "./spend.ts"
 
-/** Who pays, with what a Launch needs to be ended when the connection is gone. */
-export interface LaunchPayer extends Payer {
-  sealedCredentials?: string
-}
-
 /** All that a placement is decided by, besides the job. */
 export interface Market {
   offers: Catalogue
-  payers: readonly LaunchPayer[]
+  payers: readonly Payer[]
   resting: readonly Rest[]
   caps: SpendCaps
   spending: Spending
@@ -29,7 +24,7 @@ export interface Market {
 /** What a market is reckoned from. */
 export interface MarketFacts {
   offers: Catalogue
-  payers: readonly LaunchPayer[]
+  payers: readonly Payer[]
   /** All Launches there are, and those of the job's project among them. */
   launches: readonly StoredLaunch[]
   projectLaunches: readonly StoredLaunch[]

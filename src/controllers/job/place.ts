@@ -2,15 +2,16 @@ import { timestamp } from "../../apis/clock.ts"
 import { JobReason, type StoredJob } from "../../apis/job.ts"
 import { describeOffer, explainChoice, explainShortfall, usd } from "../../router/explain.ts"
 import { requirementsOf } from "../../router/requirements.ts"
+import type { Payer } from "../../router/rest.ts"
 import { type RankedPlacement, type RouteContext, route } from "../../router/route.ts"
 import type { Shortfall } from "../../router/shortfall.ts"
-import type { LaunchPayer, Market } from "./market.ts"
+import type { Market } from "./market.ts"
 import type { JobSettings } from "./settings.ts"
 import { roomUnder } from "./spend.ts"
 
 /** What comes of looking for a place. */
 export type PlaceVerdict =
-  | { kind: "placed"; placement: RankedPlacement<LaunchPayer>; why: string }
+  | { kind: "placed"; placement: RankedPlacement<Payer>; why: string }
   | { kind: "wait"; reason: JobReason; message: string; seconds: number }
   /** Nothing that any cloud sells will ever do. */
   | { kind: "noOffer"; message: string }
@@ -38,7 +39,7 @@ export function contextOf(
   { payers, resting, caps, spending }: Market,
   now: Date,
   settings: JobSettings,
-): RouteContext<LaunchPayer> {
+): RouteContext<Payer> {
   const expectedSeconds = spec.timeoutSeconds ?? settings.expectedSeconds
   return { payers, resting, room: roomUnder(caps, spending), expectedSeconds, now }
 }

@@ -3,10 +3,11 @@ import { JobReason, type StoredJob } from "../../apis/job.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { planOf } from "../../router/plan.ts"
 import { requirementsOf } from "../../router/requirements.ts"
+import type { Payer } from "../../router/rest.ts"
 import type { RankedPlacement } from "../../router/route.ts"
 import { type MarketSources, marketOf } from "./gather.ts"
 import { LaunchLedger } from "./ledger.ts"
-import type { LaunchPayer, Market } from "./market.ts"
+import type { Market } from "./market.ts"
 import { contextOf, type PlaceVerdict, place } from "./place.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
@@ -18,7 +19,7 @@ export interface JobPlan {
   reason: JobReason
   message: string
   /** What would be tried, first choice first; a job that waits for room under a cap has them, too. */
-  placements: RankedPlacement<LaunchPayer>[]
+  placements: RankedPlacement<Payer>[]
   /** For people: one line for each placement. */
   ranking: string[]
 }

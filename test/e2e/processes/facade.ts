@@ -23,6 +23,7 @@ const { url, ended } = await startFacade(
   {
     client,
     clouds: ["aws", "gcp", "azure", "local"],
+    providers: {},
     architectures: [],
     offers: fixedOffers(localOffers()),
     ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],

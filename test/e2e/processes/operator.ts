@@ -43,6 +43,7 @@ const { ended } = await startOperator(
   {
     client,
     clouds: told(cloud),
+    providers: {},
     architectures: [],
     offers: fixedOffers(config.withoutOffers === true ? [] : localOffers()),
     ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],

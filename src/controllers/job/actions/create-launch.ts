@@ -20,13 +20,14 @@ export async function createLaunch(
   launch: Launch,
   { options, ledger, context }: { options: JobControllerOptions; ledger: LaunchLedger; context: ReconcileContext },
 ): Promise<boolean> {
-  if (!(await isCurrent(job, options))) {
-    ledger.release(launch)
-    return false
-  }
   try {
+    const complete = (await isCurrent(job, options)) ? await withCredentials(launch, options) : undefined
+    if (complete === undefined) {
+      ledger.release(launch)
+      return false
+    }
     options.fence()
-    const written = await options.client.create(LAUNCHES, launch as StoredLaunch, { fieldManager: FIELD_MANAGER })
+    const written = await options.client.create(LAUNCHES, complete as StoredLaunch, { fieldManager: FIELD_MANAGER })
     context.wrote(options.launches.store, written)
     return true
   } catch (error) {
@@ -43,6 +44,13 @@ export async function createLaunch(
   }
   context.wrote(options.launches.store, found)
   return false
+}
+
+/** The Launch as it is written; undefined when its connection can't pay any more. */
+async function withCredentials(launch: Launch, { copyCredentials }: JobControllerOptions): Promise<Launch | undefined> {
+  if (launch.spec.connection === undefined) return launch
+  const copy = await copyCredentials?.(launch)
+  return copy === undefined ? undefined : { ...launch, spec: { ...launch.spec, ...copy } }
 }
 
 /** Whether the Job is still the version that was decided on. */
