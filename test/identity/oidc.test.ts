@@ -1,0 +1,114 @@
+import { exportJWK, generateKeyPair, SignJWT, UnsecuredJWT } from "jose"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { IssuerUnavailable, TokenVerifier } from "../../src/identity/oidc.ts"
+import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
+
+let issuer: Issuer
+let verifier: TokenVerifier
+
+beforeAll(async () => {
+  issuer = await startIssuer()
+  verifier = new TokenVerifier({ issuers: [{ issuer: issuer.url, audience: AUDIENCE }], clock: systemClock })
+})
+afterAll(() => issuer.close())
+
+const now = (): number => Math.floor(Date.now() / 1000)
+
+describe("a bearer token", () => {
+  it("stands for the person that its issuer names", async () => {
+    const person = await verifier.verify(await issuer.token())
+    expect(person).toEqual({ userId: `${issuer.url}#ada`, email: "ada@example.com" })
+  })
+
+  it("needs no e-mail address", async () => {
+    expect(await verifier.verify(await issuer.token({ email: null }))).toEqual({ userId: `${issuer.url}#ada` })
+  })
+
+  it("may be for several audiences, and seconds off the clock", async () => {
+    const claims = { aud: ["other", AUDIENCE], nbf: now() + 10, exp: now() - 10 }
+    expect(await verifier.verify(await issuer.token(claims))).toBeDefined()
+  })
+
+  it.each<[string, Record<string, unknown>]>([
+    ["another issuer", { iss: "https://elsewhere.test" }],
+    ["an issuer that only begins like ours", { iss: "http://127.0.0.1" }],
+    ["another audience", { aud: "other" }],
+    ["no audience", { aud: null }],
+    ["an expiry in the past", { exp: 1 }],
+    ["no expiry", { exp: null }],
+    ["a start in the future", { nbf: 4_000_000_000 }],
+    ["no subject", { sub: null }],
+    ["an empty subject", { sub: "" }],
+  ])("is refused with %s", async (_what, claims) => {
+    expect(await verifier.verify(await issuer.token(claims))).toBeUndefined()
+  })
+
+  it("is refused under an unknown key id", async () => {
+    expect(await verifier.verify(await issuer.token({}, { kid: "unknown" }))).toBeUndefined()
+  })
+
+  it("is refused when it has no signature", async () => {
+    const claims = { sub: "ada", iss: issuer.url, aud: AUDIENCE, exp: now() + 300 }
+    expect(await verifier.verify(new UnsecuredJWT(claims).encode())).toBeUndefined()
+  })
+
+  it("is refused when it was changed", async () => {
+    const [header, , signature] = (await issuer.token()).split(".")
+    const claims = { sub: "root", iss: issuer.url, aud: AUDIENCE, exp: now() + 300 }
+    const payload = Buffer.from(JSON.stringify(claims)).toString("base64url")
+    expect(await verifier.verify(`${header}.${payload}.${signature}`)).toBeUndefined()
+  })
+
+  it("is refused when it was signed with the public key as a shared secret", async () => {
+    const jwks = (await (await fetch(`${issuer.url}/jwks`)).json()) as { keys: object[] }
+    const secret = new TextEncoder().encode(JSON.stringify(jwks.keys[0]))
+    const token = new SignJWT({ sub: "ada" }).setProtectedHeader({ alg: "HS256", kid: "key-1" })
+    token.setIssuer(issuer.url).setAudience(AUDIENCE).setExpirationTime("5m")
+    expect(await verifier.verify(await token.sign(secret))).toBeUndefined()
+  })
+
+  it("is refused when it brings its own key", async () => {
+    const { privateKey, publicKey } = await generateKeyPair("ES256", { extractable: true })
+    const token = new SignJWT({ sub: "ada" })
+      .setProtectedHeader({ alg: "ES256", kid: "key-1", jwk: await exportJWK(publicKey) })
+      .setIssuer(issuer.url)
+      .setAudience(AUDIENCE)
+      .setExpirationTime("5m")
+    expect(await verifier.verify(await token.sign(privateKey))).toBeUndefined()
+  })
+
+  it.each(["", "x", "a.b.c", "e30.e30.", "berth_abc_def"])("is refused when it is no token: %j", async (text) => {
+    expect(await verifier.verify(text)).toBeUndefined()
+  })
+})
+
+describe("an issuer", () => {
+  it("may change its keys: new tokens are taken, old ones are not", async () => {
+    const own = await startIssuer()
+    const clock = { ...systemClock, monotonic: () => later + systemClock.monotonic() }
+    let later = 0
+    const fresh = new TokenVerifier({ issuers: [{ issuer: own.url, audience: AUDIENCE }], clock })
+    const old = await own.token()
+    expect(await fresh.verify(old)).toBeDefined()
+    await own.rotate()
+    // Far enough for a new look at what the issuer publishes.
+    later = 601
+    expect(await fresh.verify(await own.token())).toBeDefined()
+    expect(await fresh.verify(old)).toBeUndefined()
+    await own.close()
+  })
+
+  it("that can't be asked makes no token bad", async () => {
+    const own = await startIssuer()
+    const fresh = new TokenVerifier({ issuers: [{ issuer: own.url, audience: AUDIENCE }], clock: systemClock })
+    const token = await own.token()
+    await own.close()
+    await expect(fresh.verify(token)).rejects.toBeInstanceOf(IssuerUnavailable)
+  })
+
+  it("must be reached by https, but on this machine", () => {
+    const issuers = [{ issuer: "http://issuer.example.com", audience: AUDIENCE }]
+    expect(() => new TokenVerifier({ issuers, clock: systemClock })).toThrow(/must be an https URL/)
+  })
+})

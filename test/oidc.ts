@@ -1,0 +1,49 @@
+import { createServer, type RequestListener } from "node:http"
+import type { AddressInfo } from "node:net"
+import { type CryptoKey, exportJWK, generateKeyPair, type JWTPayload, SignJWT } from "jose"
+import Provider from "oidc-provider"
+
+/** A running OpenID Connect server (oidc-provider, which is certified) whose signing keys the test has, too. */
+export interface Issuer {
+  url: string
+  /** A token that its present key has signed, with these claims beside the usual ones; null leaves one out. */
+  token(claims?: Record<string, unknown>, header?: Record<string, unknown>): Promise<string>
+  /** Signs with another key from now on, and publishes that one only. */
+  rotate(): Promise<void>
+  close(): Promise<void>
+}
+
+export const AUDIENCE = "berth-test"
+
+export async function startIssuer(): Promise<Issuer> {
+  let handle: RequestListener = (_req, res) => void res.writeHead(503).end()
+  const server = createServer((req, res) => handle(req, res))
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  let signing: { kid: string; key: CryptoKey }
+  let made = 0
+  const rotate = async (): Promise<void> => {
+    const { privateKey } = await generateKeyPair("ES256", { extractable: true })
+    const kid = `key-${++made}`
+    const jwk = { ...(await exportJWK(privateKey)), kid, alg: "ES256", use: "sig" }
+    handle = new Provider(url, { jwks: { keys: [jwk] } }).callback()
+    signing = { kid, key: privateKey }
+  }
+  await rotate()
+  return {
+    url,
+    rotate,
+    token: (claims = {}, header = {}) => {
+      const now = Math.floor(Date.now() / 1000)
+      const usual = { iss: url, aud: AUDIENCE, sub: "ada", email: "ada@example.com", iat: now, exp: now + 300 }
+      const payload = Object.fromEntries(Object.entries({ ...usual, ...claims }).filter(([, value]) => value !== null))
+      return new SignJWT(payload as JWTPayload)
+        .setProtectedHeader({ alg: "ES256", kid: signing.kid, ...header })
+        .sign(signing.key)
+    },
+    close: async () => {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
