@@ -20,6 +20,8 @@ import { type CatalogueWatchOptions, watchCatalogue } from "./controllers/catalo
 import { ConnectionClouds } from "./controllers/connection/clouds.ts"
 import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE } from "./controllers/connection/dependencies.ts"
 import { accountsInUse, credentialsCopier, payersOf } from "./controllers/connection/payers.ts"
+import { createCronJobController } from "./controllers/cronjob/controller.ts"
+import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/dependencies.ts"
 import { fenceOf } from "./controllers/fence.ts"
 import { createJobController } from "./controllers/job/controller.ts"
 import { jobPlanner } from "./controllers/job/plan.ts"
@@ -142,6 +144,7 @@ export async function startOperator(
     controllers: [
       jobController,
       launchControl.controller,
+      createCronJobController({ ...shared, cronJobs: caches.cronJobs }),
       ...tenancyControllers(caches, { client, systemNamespace, clock, recorder, logger }),
     ],
     leaderTasks: launchControl.leaderTasks,
@@ -158,7 +161,8 @@ function operatorCaches(
 ) {
   const launches = { resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes }
   return {
-    jobs: new Reflector<StoredJob>({ ...base, resource: resourceOf<StoredJob>(JOB), namespace }),
+    jobs: new Reflector<StoredJob>({ ...base, resource: resourceOf<StoredJob>(JOB), namespace, indexes: cronJobIndexes }),
+    cronJobs: new Reflector({ ...base, ...CRON_JOB_CACHE, namespace }),
     launches: new Reflector<StoredLaunch>({ ...base, ...launches }),
     projects: new Reflector({ ...base, resource: PROJECTS }),
     organizations: new Reflector({ ...base, resource: ORGANIZATIONS }),
