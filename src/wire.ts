@@ -159,9 +159,10 @@ function operatorCaches(
   base: { client: KubeClient; logger: Logger },
   { systemNamespace, watchNamespace: namespace }: Pick<KubeOptions, "systemNamespace" | "watchNamespace">,
 ) {
+  const jobs = { resource: resourceOf<StoredJob>(JOB), namespace, indexes: cronJobIndexes }
   const launches = { resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes }
   return {
-    jobs: new Reflector<StoredJob>({ ...base, resource: resourceOf<StoredJob>(JOB), namespace, indexes: cronJobIndexes }),
+    jobs: new Reflector<StoredJob>({ ...base, ...jobs }),
     cronJobs: new Reflector({ ...base, ...CRON_JOB_CACHE, namespace }),
     launches: new Reflector<StoredLaunch>({ ...base, ...launches }),
     projects: new Reflector({ ...base, resource: PROJECTS }),
