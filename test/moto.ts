@@ -35,7 +35,7 @@ export interface Moto {
  *   `INITIAL_NO_AUTH_ACTION_COUNT: "0"`, with which only access keys made by its IAM (`withoutAuthentication`) are taken
  */
 export async function startMoto(environment: Readonly<Record<string, string>> = {}): Promise<Moto> {
-  const python = await installedPython()
+  const python = join(await motoEnvironment(), "bin", "python")
   const child = spawn(python, ["-c", SERVER], {
     stdio: ["pipe", "pipe", "pipe"],
     // Nothing of the machine's own AWS settings.
@@ -61,12 +61,12 @@ export async function startMoto(environment: Readonly<Record<string, string>> = 
   }
 }
 
-async function installedPython(): Promise<string> {
+/** The Python environment that moto is installed in, made now if it isn't there. */
+export async function motoEnvironment(): Promise<string> {
   const requirements = await readFile(REQUIREMENTS, "utf8")
   const version = /^moto==(.+)$/m.exec(requirements)?.[1] ?? "unpinned"
   const digest = createHash("sha256").update(requirements).digest("hex").slice(0, 8)
-  const directory = await cached({ name: `moto-${version}-${digest}`, proof: join("bin", "python"), make: install })
-  return join(directory, "bin", "python")
+  return await cached({ name: `moto-${version}-${digest}`, proof: join("bin", "python"), make: install })
 }
 
 async function install(directory: string): Promise<void> {

@@ -1,0 +1,285 @@
+import { once } from "node:events"
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
+import type { AddressInfo } from "node:net"
+import { text } from "node:stream/consumers"
+import { type Moto, motoEnvironment } from "../moto.ts"
+import { Ec2Schema } from "./ec2-schema.ts"
+
+/**
+ * Something that goes wrong with a call. `before`: the error comes and nothing has happened. `after`: it has happened,
+ * and the error comes all the same. `lost`: it has happened, and the connection breaks instead of an answer.
+ */
+export interface Ec2Fault {
+  action: string
+  when: "before" | "after" | "lost"
+  /** AWS' error code; without meaning for `lost`. */
+  code?: string
+  message?: string
+  /** HTTP status. Default 400. */
+  status?: number
+  /** How many calls it meets. Default 1. */
+  times?: number
+  /** Only calls like this. */
+  if?: (parameters: URLSearchParams) => boolean
+}
+
+/** A call that came through. */
+export interface AwsRequest {
+  service: string
+  action: string
+  region: string
+  accessKeyId: string
+  parameters: URLSearchParams
+}
+
+interface Answer {
+  status: number
+  type: string
+  body: string
+}
+
+interface Asked {
+  method: string
+  path: string
+  headers: Record<string, string>
+  body: string
+}
+
+/** What moto lacks of EC2: it takes each request for a new one, shows everything at once, and never fails. */
+export class Ec2Proxy {
+  /** What an SDK takes as its endpoint. */
+  readonly url: string
+  readonly requests: AwsRequest[] = []
+  /** What EC2 would not have taken, by what AWS publishes of its API. */
+  readonly breaches: string[] = []
+  readonly faults: Ec2Fault[] = []
+  /** How long an instance that was just made is in no list and unknown to other calls. */
+  hideSeconds = 0
+  /** Reservations of a page, at most, whatever was asked for. */
+  pageSize = 1000
+  readonly #server: Server
+  readonly #moto: Moto
+  readonly #schema: Ec2Schema
+  /** By region and token: what was asked for, and what was answered. */
+  readonly #tokens = new Map<string, { request: string; answer: Promise<Answer> }>()
+  readonly #hiddenUntil = new Map<string, number>()
+  readonly #takenBack = new Set<string>()
+  readonly #ended = new Set<string>()
+
+  private constructor(moto: Moto, schema: Ec2Schema, server: Server) {
+    this.#moto = moto
+    this.#schema = schema
+    this.#server = server
+    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    server.on("request", (request, response) => void this.#serve(request, response))
+  }
+
+  static async start(moto: Moto): Promise<Ec2Proxy> {
+    const schema = await Ec2Schema.load(await motoEnvironment())
+    const server = createServer()
+    server.listen(0, "127.0.0.1")
+    await once(server, "listening")
+    return new Ec2Proxy(moto, schema, server)
+  }
+
+  async stop(): Promise<void> {
+    this.#server.closeAllConnections()
+    this.#server.close()
+    await once(this.#server, "close")
+  }
+
+  /** Calls of an action of EC2. */
+  of(action: string): AwsRequest[] {
+    return this.requests.filter((request) => request.action === action)
+  }
+
+  /** EC2 takes a spot instance back. */
+  async takeBack(id: string, region: string): Promise<void> {
+    this.#takenBack.add(id)
+    const body = new URLSearchParams({ Action: "TerminateInstances", Version: "2016-11-15", "InstanceId.1": id })
+    const scope = `AWS4-HMAC-SHA256 Credential=any/20260101/${region}/ec2/aws4_request, Signature=none`
+    const answer = await fetch(this.#moto.url, { method: "POST", headers: { authorization: scope }, body })
+    if (!answer.ok) throw new Error(`${id} could not be taken back: ${await answer.text()}`)
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    try {
+      const body = await text(request)
+      const headers = Object.fromEntries(
+        Object.entries(request.headers).flatMap(([name, value]) => (typeof value === "string" ? [[name, value]] : [])),
+      )
+      const asked: Asked = { method: request.method ?? "GET", path: request.url ?? "/", headers, body }
+      const answer = await this.#answer(asked)
+      if (answer === undefined) request.socket.destroy()
+      else response.writeHead(answer.status, { "content-type": answer.type }).end(answer.body)
+    } catch (error) {
+      this.breaches.push(`the proxy failed: ${error instanceof Error ? error.stack : String(error)}`)
+      request.socket.destroy()
+    }
+  }
+
+  async #answer(asked: Asked): Promise<Answer | undefined> {
+    const call = requestOf(asked)
+    this.requests.push(call)
+    const fault = this.#faultFor(call)
+    if (fault?.when === "before") return failure(call, fault)
+    const answer = call.service === "ec2" ? await this.#ec2(call, asked) : await this.#forward(asked)
+    if (fault?.when === "lost") return undefined
+    return fault === undefined ? answer : failure(call, fault)
+  }
+
+  #faultFor({ action, parameters }: AwsRequest): Ec2Fault | undefined {
+    const index = this.faults.findIndex((fault) => fault.action === action && (fault.if?.(parameters) ?? true))
+    const fault = this.faults[index]
+    if (fault === undefined) return undefined
+    const times = (fault.times ?? 1) - 1
+    if (times === 0) this.faults.splice(index, 1)
+    else this.faults[index] = { ...fault, times }
+    return fault
+  }
+
+  async #ec2(call: AwsRequest, asked: Asked): Promise<Answer> {
+    const { action, parameters } = call
+    const wrong = this.#schema.faultsOf(parameters)
+    if (wrong.length > 0) {
+      this.breaches.push(...wrong)
+      return failure(call, { code: "InvalidParameter", status: 400 })
+    }
+    if (action === "RunInstances") return await this.#runInstances(call, asked)
+    if (action === "DescribeInstances") return this.#shown(await this.#forward(this.#cutPage(asked, parameters)))
+    if (action === "TerminateInstances") return await this.#terminateInstances(call, asked)
+    return await this.#forward(asked)
+  }
+
+  async #runInstances(call: AwsRequest, asked: Asked): Promise<Answer> {
+    const token = call.parameters.get("ClientToken")
+    if (token === null) {
+      this.breaches.push("RunInstances without a ClientToken")
+      return await this.#made(await this.#forward(asked))
+    }
+    if (!/^[\x20-\x7e]{1,64}$/.test(token))
+      this.breaches.push(`a ClientToken has at most 64 ASCII characters: ${token}`)
+    const key = `${call.region}/${token}`
+    const known = this.#tokens.get(key)
+    if (known !== undefined) {
+      if (known.request !== asked.body) return failure(call, { code: "IdempotentParameterMismatch", status: 400 })
+      return await known.answer
+    }
+    const answer = this.#forward(asked).then((made) => this.#made(made))
+    this.#tokens.set(key, { request: asked.body, answer })
+    // A request that failed has not used its token up.
+    if ((await answer).status !== 200) this.#tokens.delete(key)
+    return await answer
+  }
+
+  async #terminateInstances(call: AwsRequest, asked: Asked): Promise<Answer> {
+    const ids = valuesOf(call.parameters, "InstanceId")
+    if (ids.some((id) => this.#isHidden(id))) {
+      return failure(call, { code: "InvalidInstanceID.NotFound", status: 400 })
+    }
+    // Moto lets an instance end anew each time it is asked.
+    const left = ids.filter((id) => !this.#ended.has(id))
+    if (left.length === 0) return { status: 200, type: "text/xml", body: "<TerminateInstancesResponse/>" }
+    const body = new URLSearchParams([...call.parameters].filter(([key]) => !key.startsWith("InstanceId.")))
+    for (const [index, id] of left.entries()) body.set(`InstanceId.${index + 1}`, id)
+    const answer = await this.#forward({ ...asked, body: String(body) })
+    if (answer.status === 200) for (const id of left) this.#ended.add(id)
+    return answer
+  }
+
+  /** What was hidden is shown from now on. */
+  reveal(): void {
+    this.#hiddenUntil.clear()
+  }
+
+  #made(answer: Answer): Answer {
+    for (const [, id = ""] of answer.body.matchAll(/<instanceId>(i-[0-9a-f]+)<[/]instanceId>/g)) {
+      this.#hiddenUntil.set(id, performance.now() + this.hideSeconds * 1000)
+    }
+    return answer
+  }
+
+  #isHidden(id: string): boolean {
+    return performance.now() < (this.#hiddenUntil.get(id) ?? 0)
+  }
+
+  #cutPage(asked: Asked, parameters: URLSearchParams): Asked {
+    const most = Math.min(this.pageSize, Number(parameters.get("MaxResults") ?? this.pageSize))
+    const cut = new URLSearchParams(parameters)
+    cut.set("MaxResults", String(most))
+    return { ...asked, body: String(cut) }
+  }
+
+  /** A list as EC2 shows it: without what is too fresh, and with the true reason of an end. */
+  #shown(answer: Answer): Answer {
+    const [before, inside, after] = parted(answer.body, "reservationSet")
+    const reservations = itemsOf(inside).filter((item) => !this.#isHidden(instanceIdOf(item)))
+    const told = reservations.map((item) => (this.#takenBack.has(instanceIdOf(item)) ? asTakenBack(item) : item))
+    return { ...answer, body: before + told.join("") + after }
+  }
+
+  async #forward({ method, path, headers, body }: Asked): Promise<Answer> {
+    const { host: _, connection: __, "content-length": ___, expect: ____, ...kept } = headers
+    const answer = await fetch(this.#moto.url + path, { method, headers: kept, ...(body !== "" && { body }) })
+    return { status: answer.status, type: answer.headers.get("content-type") ?? "text/xml", body: await answer.text() }
+  }
+}
+
+function requestOf({ headers, body }: Asked): AwsRequest {
+  const scope = /Credential=([^/]*)\/\d+\/([^/]+)\/([^/]+)\//.exec(headers["authorization"] ?? "")
+  const [, accessKeyId = "", region = "", service = ""] = scope ?? []
+  const target = headers["x-amz-target"]?.split(".")[1]
+  const parameters = new URLSearchParams(target === undefined ? body : "")
+  const action = target ?? parameters.get("Action") ?? ""
+  return { service, action, region, accessKeyId, parameters }
+}
+
+type Failure = Pick<Ec2Fault, "code" | "message" | "status">
+
+function failure(
+  { service }: AwsRequest,
+  { code = "InternalError", message = "so it goes", status = 400 }: Failure,
+): Answer {
+  if (service === "ec2") {
+    const error = `<Errors><Error><Code>${code}</Code><Message>${message}</Message></Error></Errors>`
+    return { status, type: "text/xml", body: `<Response>${error}<RequestID>test</RequestID></Response>` }
+  }
+  if (service === "sts") {
+    const error = `<Error><Type>Sender</Type><Code>${code}</Code><Message>${message}</Message></Error>`
+    return { status, type: "text/xml", body: `<ErrorResponse>${error}<RequestId>test</RequestId></ErrorResponse>` }
+  }
+  return { status, type: "application/x-amz-json-1.1", body: JSON.stringify({ __type: code, message }) }
+}
+
+function valuesOf(parameters: URLSearchParams, name: string): string[] {
+  return [...parameters].filter(([key]) => key.startsWith(`${name}.`)).map(([, value]) => value)
+}
+
+/** What stands before an element's content, the content, and what comes after. */
+function parted(xml: string, element: string): [string, string, string] {
+  const start = xml.indexOf(`<${element}>`)
+  const end = xml.lastIndexOf(`</${element}>`)
+  if (start === -1 || end === -1) return [xml, "", ""]
+  const inside = start + element.length + 2
+  return [xml.slice(0, inside), xml.slice(inside, end), xml.slice(end)]
+}
+
+/** The outermost items. */
+function itemsOf(xml: string): string[] {
+  const items: string[] = []
+  let depth = 0
+  let start = 0
+  for (const match of xml.matchAll(/<(\/?)item>/g)) {
+    if (match[1] === "" && depth++ === 0) start = match.index
+    if (match[1] === "/" && --depth === 0) items.push(xml.slice(start, match.index + match[0].length))
+  }
+  return items
+}
+
+function instanceIdOf(reservation: string): string {
+  return /<instanceId>(i-[0-9a-f]+)<[/]instanceId>/.exec(reservation)?.[1] ?? ""
+}
+
+function asTakenBack(reservation: string): string {
+  return reservation.replaceAll(/Client\.User[A-Za-z]+/g, "Server.SpotInstanceTermination")
+}
