@@ -18,23 +18,34 @@ export type PlaceVerdict =
 
 /** Looks for the cheapest place that fits, is paid for, awake and under the caps. Pure. */
 export function place(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): PlaceVerdict {
+  return placeAmong(job, market, now, settings).verdict
+}
+
+/** As `place`, with all that would be tried, best first; a job that waits for room under a cap has that, too. */
+export function placeAmong(
+  job: Pick<StoredJob, "spec">,
+  market: Market,
+  now: Date,
+  settings: JobSettings,
+): { verdict: PlaceVerdict; placements: RankedPlacement<Payer>[] } {
   const requirements = requirementsOf(job.spec, settings.architectures)
   const routing = route(requirements, market.offers, contextOf(job, market, now, settings))
+  const { shortfall, placements } = routing
+  const judged = (verdict: PlaceVerdict) => ({ verdict, placements })
   if (routing.offers === 0) {
-    return wait(JobReason.NoCapacity, "the catalogue has no offers yet", settings.capRetrySeconds)
+    return judged(wait(JobReason.NoCapacity, "the catalogue has no offers yet", settings.capRetrySeconds))
   }
-  const { shortfall } = routing
-  if (shortfall?.fitting === 0) return { kind: "noOffer", message: explainShortfall(shortfall, requirements) }
-  const [best] = routing.placements
+  if (shortfall?.fitting === 0) return judged({ kind: "noOffer", message: explainShortfall(shortfall, requirements) })
+  const [best] = placements
   const obstacle = hindrance(shortfall, market, now, settings)
-  if (obstacle !== undefined) return obstacle
-  if (best === undefined) return noCapacity(shortfall?.resting, now)
+  if (obstacle !== undefined) return judged(obstacle)
+  if (best === undefined) return judged(noCapacity(shortfall?.resting, now))
   const why = `${explainChoice(routing)}; expected to cost ${usd(best.totalUsd)}`
-  return { kind: "placed", placement: best, why: `${describeOffer(best.offer)}: ${why}` }
+  return judged({ kind: "placed", placement: best, why: `${describeOffer(best.offer)}: ${why}` })
 }
 
 /** What the routing of a job depends on besides its requirements and the offers. */
-export function contextOf(
+function contextOf(
   { spec }: Pick<StoredJob, "spec">,
   { payers, resting, caps, spending }: Market,
   now: Date,

@@ -1,14 +1,13 @@
 import { cutTo } from "../../apis/conditions.ts"
 import { JobReason, type StoredJob } from "../../apis/job.ts"
 import { LIMITS } from "../../apis/limits.ts"
-import { planOf } from "../../router/plan.ts"
-import { requirementsOf } from "../../router/requirements.ts"
+import { explainRanking } from "../../router/explain.ts"
 import type { Payer } from "../../router/rest.ts"
 import type { RankedPlacement } from "../../router/route.ts"
 import { type MarketSources, marketOf } from "./gather.ts"
 import { LaunchLedger } from "./ledger.ts"
 import type { Market } from "./market.ts"
-import { contextOf, type PlaceVerdict, place } from "./place.ts"
+import { type PlaceVerdict, placeAmong } from "./place.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 /** What would become of a job if it were submitted now. */
@@ -26,9 +25,9 @@ export interface JobPlan {
 
 /** Plans a job by the very verdict that its controller would come to. Pure. */
 export function planJob(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): JobPlan {
-  const requirements = requirementsOf(job.spec, settings.architectures)
-  const { placements, ranking } = planOf(requirements, market.offers, contextOf(job, market, now, settings))
-  const { message, ...verdict } = told(place(job, market, now, settings))
+  const { verdict: found, placements } = placeAmong(job, market, now, settings)
+  const { message, ...verdict } = told(found)
+  const ranking = explainRanking({ placements })
   return { ...verdict, message: cutTo(message, LIMITS.message), placements, ranking }
 }
 

@@ -1,0 +1,84 @@
+import { describe, expect, test } from "vitest"
+import { at, OFFERS, offerOf } from "../../../test/controllers/builders.ts"
+import type { JobSpec } from "../../apis/job.ts"
+import { catalogueOf } from "../../router/catalogue.ts"
+import { appraise, type Market } from "./market.ts"
+import { place, placeAmong } from "./place.ts"
+import { planJob } from "./plan.ts"
+import { JOB_DEFAULTS } from "./settings.ts"
+
+const offers = catalogueOf([...OFFERS, offerOf({ cloud: "other", instanceType: "odd", hourlyPriceUsd: 0.9 })])
+const facts = { launches: [], projectLaunches: [], projectCaps: undefined, recordedUsd: 0 }
+const payers = [{ cloud: "sim", connection: "main" }]
+
+function marketOf(changes: Partial<Market> = {}): Market {
+  return { ...appraise({ ...facts, offers, payers }, at(0), JOB_DEFAULTS), ...changes }
+}
+
+const job = (spec: Partial<JobSpec> = {}) => ({ spec: { image: "busybox", timeoutSeconds: 7200, ...spec } })
+const verdict = (market: Partial<Market>, spec: Partial<JobSpec> = {}) =>
+  place(job(spec), marketOf(market), at(0), JOB_DEFAULTS)
+
+describe("place", () => {
+  test("takes the cheapest that is paid for, and says why", () => {
+    expect(verdict({})).toMatchObject({
+      kind: "placed",
+      placement: { offer: { instanceType: "small" }, payer: { connection: "main" }, totalUsd: 1.2 },
+      why:
+        "sim small in here (on demand, 2 vCPU, 8 GiB, $0.6/h): cheapest of 4 offers that fits; " +
+        "the next, sim medium in here, costs $2.4 in all; expected to cost $1.2",
+    })
+  })
+
+  test.each<[string, Partial<Market>, object]>([
+    [
+      "a connection",
+      { payers: [] },
+      {
+        reason: "NoConnection",
+        message: "4 offers fit, but the project has no Ready connection for them: add one of type other or sim",
+      },
+    ],
+    [
+      "a rest to end",
+      { resting: [{ cloud: "sim", until: at(300) }] },
+      {
+        reason: "NoCapacity",
+        message: "all 3 fitting offers rest after they refused; next try at 2026-05-01T12:05:00Z",
+        seconds: 300,
+      },
+    ],
+    [
+      "room under a cap",
+      { caps: { maxHourlyUsd: 0.5 } },
+      {
+        reason: "CapReached",
+        message: "the project's cap of $0.5 an hour leaves no room for the cheapest fitting offer ($0.6/h)",
+      },
+    ],
+    ["an offer", { offers: catalogueOf([]) }, { reason: "NoCapacity", message: "the catalogue has no offers yet" }],
+  ])("waits for %s", (_, market, expected) => {
+    expect(verdict(market)).toMatchObject({ kind: "wait", ...expected })
+  })
+
+  test("a plan tells that very verdict; what only waits for the launch rate has placements", () => {
+    const market = marketOf({ rateWaitSeconds: 7 })
+    const { verdict: found, placements } = placeAmong(job(), market, at(0), JOB_DEFAULTS)
+    expect(found).toMatchObject({ kind: "wait", reason: "CapReached", seconds: 7 })
+    expect(placements.map(({ offer }) => offer.instanceType)).toEqual(["small", "medium", "large"])
+    const plan = planJob(job(), market, at(0), JOB_DEFAULTS)
+    expect(plan).toMatchObject({
+      verdict: "waits",
+      reason: "CapReached",
+      message: (found as { message: string }).message,
+    })
+    expect(plan.placements).toEqual(placements)
+    expect(plan.ranking).toHaveLength(3)
+    expect(planJob(job({ resources: { cpu: 99 } }), market, at(0), JOB_DEFAULTS)).toMatchObject({
+      verdict: "noOffer",
+      reason: "NoOffer",
+      placements: [],
+      ranking: [],
+    })
+  })
+})
