@@ -1,0 +1,187 @@
+import { DescribeRegionsCommand, EC2Client } from "@aws-sdk/client-ec2"
+import { ECRClient, paginateDescribeRepositories, type Repository } from "@aws-sdk/client-ecr"
+import { S3Client } from "@aws-sdk/client-s3"
+import { GetCallerIdentityCommand, STSClient } from "@aws-sdk/client-sts"
+import type { CredentialFields } from "../../apis/credentials.ts"
+import type { AccountOpener, DiscoveredResource, ExternalAccount } from "../account.ts"
+import { metadataOf } from "../account.ts"
+import { type CloudError, CredentialsError } from "../errors.ts"
+import { merged } from "../pages.ts"
+import type { Identity } from "../provider.ts"
+import { abortedRead } from "../read-errors.ts"
+import { cloudErrorOf } from "./errors.ts"
+import { bucketPages, reachedBucket } from "./s3.ts"
+import { type SdkConfig, sdkConfig } from "./sdk.ts"
+
+/** Where the account itself is asked: STS, S3 and EC2 answer there for all regions of the partition. */
+const HOME_REGION = "us-east-1"
+
+/**
+ * Regions that every account has enabled from its beginning, for those whose key may not ask which are
+ * (https://docs.aws.amazon.com/accounts/latest/reference/manage-acct-regions.html).
+ */
+const DEFAULT_REGIONS = [
+  "ap-northeast-1",
+  "ap-northeast-2",
+  "ap-northeast-3",
+  "ap-south-1",
+  "ap-southeast-1",
+  "ap-southeast-2",
+  "ca-central-1",
+  "eu-central-1",
+  "eu-north-1",
+  "eu-west-1",
+  "eu-west-2",
+  "eu-west-3",
+  "sa-east-1",
+  "us-east-1",
+  "us-east-2",
+  "us-west-1",
+  "us-west-2",
+]
+
+/** The largest page that DescribeRepositories gives. */
+const REPOSITORIES_A_PAGE = 1000
+
+export interface AwsAccountOptions {
+  /** Instead of AWS' own endpoints, for all services: of an emulator. Never from anybody's credentials. */
+  endpoint?: string
+}
+
+/** Opens AWS accounts by an access key. */
+export function awsAccounts(options: AwsAccountOptions = {}): AccountOpener {
+  return (credentials) => new AwsAccount(credentials, options)
+}
+
+class AwsAccount implements ExternalAccount {
+  readonly #credentials: CredentialFields
+  readonly #endpoint: { endpoint?: string }
+
+  constructor(credentials: CredentialFields, { endpoint }: AwsAccountOptions) {
+    this.#credentials = credentials
+    this.#endpoint = endpoint === undefined ? {} : { endpoint }
+  }
+
+  async verify(signal: AbortSignal): Promise<Identity> {
+    return { account: await this.#accountId(signal) }
+  }
+
+  readonly storages = async function* (this: AwsAccount, signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
+    const client = this.#s3()
+    try {
+      for await (const buckets of bucketPages(client, signal)) {
+        yield buckets.map(({ name, region, created }) => ({
+          id: `arn:aws:s3:::${name}`,
+          name,
+          platform: "s3",
+          type: "bucket",
+          metadata: metadataOf({ region, created }),
+        }))
+      }
+    } catch (error) {
+      throw readError(error, { action: "ListBuckets", region: HOME_REGION, signal })
+    } finally {
+      client.destroy()
+    }
+  }.bind(this)
+
+  readonly repositories = async function* (
+    this: AwsAccount,
+    signal: AbortSignal,
+  ): AsyncGenerator<DiscoveredResource[]> {
+    const regions = await this.#regions(signal)
+    yield* merged(regions.map((region) => ({ place: `ECR in ${region}`, pages: this.#repositoriesOf(region, signal) })))
+  }.bind(this)
+
+  readonly virtualMachinePools = async function* (
+    this: AwsAccount,
+    signal: AbortSignal,
+  ): AsyncGenerator<DiscoveredResource[]> {
+    const name = await this.#accountId(signal)
+    yield [{ id: `arn:aws:iam::${name}:root`, name, platform: "aws", type: "account", metadata: {} }]
+  }.bind(this)
+
+  readonly bucket = async (name: string, signal: AbortSignal) => {
+    const client = this.#s3()
+    try {
+      return await reachedBucket(client, name, signal)
+    } catch (error) {
+      throw readError(error, { action: "HeadBucket", region: HOME_REGION, signal })
+    } finally {
+      client.destroy()
+    }
+  }
+
+  async #accountId(signal: AbortSignal): Promise<string> {
+    const client = new STSClient(this.#config(HOME_REGION))
+    try {
+      const { Account } = await client.send(new GetCallerIdentityCommand(), { abortSignal: signal })
+      if (Account !== undefined) return Account
+      throw new CredentialsError("NoAccount", "AWS names no account for this access key")
+    } catch (error) {
+      throw readError(error, { action: "GetCallerIdentity", region: HOME_REGION, signal })
+    } finally {
+      client.destroy()
+    }
+  }
+
+  async #regions(signal: AbortSignal): Promise<string[]> {
+    const client = new EC2Client(this.#config(HOME_REGION))
+    try {
+      const { Regions = [] } = await client.send(new DescribeRegionsCommand(), { abortSignal: signal })
+      return Regions.map(({ RegionName }) => RegionName).filter((name) => name !== undefined)
+    } catch (error) {
+      const explained = readError(error, { action: "DescribeRegions", region: HOME_REGION, signal })
+      // Wrong credentials are found out by the first region that is asked.
+      if (explained instanceof CredentialsError) return DEFAULT_REGIONS
+      throw explained
+    } finally {
+      client.destroy()
+    }
+  }
+
+  async *#repositoriesOf(region: string, signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
+    const client = new ECRClient(this.#config(region))
+    try {
+      const paging = { client, pageSize: REPOSITORIES_A_PAGE }
+      for await (const { repositories = [] } of paginateDescribeRepositories(paging, {}, { abortSignal: signal })) {
+        yield repositories.map((repository) => resourceOf(repository, region))
+      }
+    } catch (error) {
+      throw readError(error, { action: "DescribeRepositories", region, signal })
+    } finally {
+      client.destroy()
+    }
+  }
+
+  #s3(): S3Client {
+    return new S3Client({ ...this.#config(HOME_REGION), followRegionRedirects: true, ...pathStyle(this.#endpoint) })
+  }
+
+  #config(region: string): SdkConfig & { endpoint?: string } {
+    return { ...sdkConfig(this.#credentials, region), ...this.#endpoint }
+  }
+}
+
+/** An emulator has no host name for each bucket. */
+function pathStyle({ endpoint }: { endpoint?: string }): { forcePathStyle?: boolean } {
+  return endpoint === undefined ? {} : { forcePathStyle: true }
+}
+
+function resourceOf({ repositoryArn, repositoryUri, createdAt }: Repository, region: string): DiscoveredResource {
+  return {
+    id: repositoryArn ?? "",
+    name: repositoryUri ?? "",
+    platform: "ecr",
+    type: "repository",
+    metadata: metadataOf({ region, created: createdAt?.toISOString() }),
+  }
+}
+
+/** What the failed call means; that it was given up is nobody's fault. */
+function readError(
+  error: unknown,
+  { signal, ...call }: { action: string; region: string; signal: AbortSignal },
+): CloudError {
+  return signal.aborted ? abortedRead(error) : cloudErrorOf(error, { ...call, changes: false })
+}

@@ -1,0 +1,71 @@
+import { CloudError } from "./errors.ts"
+
+/** How many places are asked at the same time. */
+const AT_ONCE = 16
+
+/** The name of a place that is asked, for people, and its pages. */
+export interface PageSource<T> {
+  place: string
+  pages: AsyncIterable<T>
+}
+
+/**
+ * The pages of many places, as they come. A place that fails takes nothing from the others: its error is thrown when all
+ * else is done, with the names of those that failed.
+ * @throws CloudError of the class of the first failure
+ */
+export async function* merged<T>(sources: readonly PageSource<T>[]): AsyncGenerator<T> {
+  const failures: { place: string; error: unknown }[] = []
+  const waiting = [...sources]
+  const pending = new Map<AsyncIterator<T>, Promise<Arrival<T>>>()
+  const places = new Map<AsyncIterator<T>, string>()
+  const open = (): void => {
+    for (let next = waiting.shift(); next !== undefined; next = pending.size < AT_ONCE ? waiting.shift() : undefined) {
+      const iterator = next.pages[Symbol.asyncIterator]()
+      places.set(iterator, next.place)
+      pending.set(iterator, arrival(iterator))
+    }
+  }
+  try {
+    for (open(); pending.size > 0; ) {
+      const { iterator, result, error } = await Promise.race(pending.values())
+      if (result?.done === false) {
+        pending.set(iterator, arrival(iterator))
+        yield result.value
+        continue
+      }
+      pending.delete(iterator)
+      if (result === undefined) failures.push({ place: places.get(iterator) ?? "", error })
+      open()
+    }
+  } finally {
+    // Who looks no further does not wait for those that are being asked.
+    for (const iterator of pending.keys()) void iterator.return?.().catch(() => undefined)
+  }
+  throwFailures(failures)
+}
+
+interface Arrival<T> {
+  iterator: AsyncIterator<T>
+  /** Absent when it failed. */
+  result?: IteratorResult<T>
+  error?: unknown
+}
+
+async function arrival<T>(iterator: AsyncIterator<T>): Promise<Arrival<T>> {
+  try {
+    return { iterator, result: await iterator.next() }
+  } catch (error) {
+    return { iterator, error }
+  }
+}
+
+function throwFailures(failures: readonly { place: string; error: unknown }[]): void {
+  const [first] = failures
+  if (first === undefined) return
+  const unexpected = failures.find(({ error }) => !(error instanceof CloudError))
+  if (unexpected !== undefined) throw unexpected.error
+  const error = first.error as CloudError
+  const Kind = error.constructor as new (code: string, message: string, options: ErrorOptions) => CloudError
+  throw new Kind(error.code, `${failures.map(({ place }) => place).join(", ")}: ${error.message}`, { cause: error })
+}

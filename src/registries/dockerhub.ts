@@ -1,0 +1,89 @@
+import type { CredentialFields } from "../apis/credentials.ts"
+import { type AccountOpener, type DiscoveredResource, type ExternalAccount, metadataOf } from "../cloud/account.ts"
+import { TransientError } from "../cloud/errors.ts"
+import { type Fetch, guardedFetch } from "../cloud/guarded-fetch.ts"
+import type { Identity } from "../cloud/provider.ts"
+import { ask, numberIn, textIn } from "./http.ts"
+
+const HOST = "hub.docker.com"
+/** The largest page that the API gives. */
+const REPOSITORIES_A_PAGE = 100
+
+export interface RegistryOptions {
+  /** What sends requests, whose hosts were checked; default: Node.js' own fetch. */
+  send?: Fetch
+}
+
+/** Opens Docker Hub by an access token (https://docs.docker.com/reference/api/hub/latest/). */
+export function dockerHubAccounts(options: RegistryOptions = {}): AccountOpener {
+  return (credentials) => new DockerHubAccount(credentials, options)
+}
+
+class DockerHubAccount implements ExternalAccount {
+  readonly #credentials: CredentialFields
+  readonly #send: Fetch | undefined
+
+  constructor(credentials: CredentialFields, { send }: RegistryOptions) {
+    this.#credentials = credentials
+    this.#send = send
+  }
+
+  async verify(signal: AbortSignal): Promise<Identity> {
+    await this.#signIn(this.#fetch(signal), signal)
+    return { account: this.#namespace }
+  }
+
+  /** The repositories of the user's, or the organization's, own namespace. */
+  async *repositories(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
+    const fetch = this.#fetch(signal)
+    const authorization = `Bearer ${await this.#signIn(fetch, signal)}`
+    // Pages by their number: the address of the next one, which the API offers, could be any.
+    for (let page = 1, isMore = true; isMore; page++) {
+      const url = `https://${HOST}/v2/namespaces/${this.#namespace}/repositories?page=${page}&page_size=${REPOSITORIES_A_PAGE}`
+      const { body } = await ask(fetch, url, { headers: { authorization } }, signal)
+      const { results, next } = body as { results?: unknown; next?: unknown }
+      if (!Array.isArray(results)) throw new TransientError("UnexpectedAnswer", `${HOST} lists no repositories`)
+      yield results.map((repository) => resourceOf(repository, this.#namespace))
+      isMore = typeof next === "string" && next !== "" && results.length > 0
+    }
+  }
+
+  /** Docker ids are written in small letters, whatever their owner types. */
+  get #namespace(): string {
+    return (this.#credentials["username"] ?? "").toLowerCase()
+  }
+
+  #fetch(signal: AbortSignal): Fetch {
+    return guardedFetch({ isOwn: (host) => host === HOST, signal, send: this.#send })
+  }
+
+  /** A token for the API, good for some minutes. */
+  async #signIn(fetch: Fetch, signal: AbortSignal): Promise<string> {
+    const { username: identifier, token: secret } = this.#credentials
+    const init = {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ identifier, secret }),
+    }
+    const { body } = await ask(fetch, `https://${HOST}/v2/auth/token`, init, signal)
+    const token = textIn(body, "access_token")
+    if (token === undefined) throw new TransientError("UnexpectedAnswer", `${HOST} gave no token`)
+    return token
+  }
+}
+
+function resourceOf(repository: unknown, namespace: string): DiscoveredResource {
+  const name = textIn(repository, "name") ?? ""
+  const isPrivate = (repository as { is_private?: unknown } | null)?.is_private === true
+  return {
+    id: `docker.io/${namespace}/${name}`,
+    name: `docker.io/${namespace}/${name}`,
+    platform: "dockerhub",
+    type: "repository",
+    metadata: metadataOf({
+      created: textIn(repository, "date_registered"),
+      size: numberIn(repository, "storage_size"),
+      visibility: isPrivate ? "private" : "public",
+    }),
+  }
+}

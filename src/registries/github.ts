@@ -1,0 +1,124 @@
+import type { CredentialFields } from "../apis/credentials.ts"
+import { type AccountOpener, type DiscoveredResource, type ExternalAccount, metadataOf } from "../cloud/account.ts"
+import { CredentialsError, TransientError } from "../cloud/errors.ts"
+import { type Fetch, guardedFetch } from "../cloud/guarded-fetch.ts"
+import { merged } from "../cloud/pages.ts"
+import type { Identity } from "../cloud/provider.ts"
+import type { RegistryOptions } from "./dockerhub.ts"
+import { type Answer, ask, textIn } from "./http.ts"
+
+const HOST = "api.github.com"
+const ITEMS_A_PAGE = 100
+
+/** Either lets a token read packages. */
+const PACKAGE_SCOPES = ["read:packages", "write:packages"]
+
+/**
+ * Opens GitHub's container registry by a classic personal access token: others don't open packages
+ * (https://docs.github.com/packages/working-with-a-github-packages-registry/working-with-the-container-registry).
+ */
+export function githubAccounts(options: RegistryOptions = {}): AccountOpener {
+  return (credentials) => new GithubAccount(credentials, options)
+}
+
+class GithubAccount implements ExternalAccount {
+  readonly #credentials: CredentialFields
+  readonly #send: Fetch | undefined
+
+  constructor(credentials: CredentialFields, { send }: RegistryOptions) {
+    this.#credentials = credentials
+    this.#send = send
+  }
+
+  async verify(signal: AbortSignal): Promise<Identity> {
+    const { token = "", username = "" } = this.#credentials
+    if (token.startsWith("github_pat_")) {
+      const message = "a fine-grained token can't read packages: make a classic one with read:packages"
+      throw new CredentialsError("FineGrainedToken", message)
+    }
+    const { body, headers } = await this.#get("/user", signal)
+    const login = textIn(body, "login")
+    if (login?.toLowerCase() !== username.toLowerCase()) {
+      throw new CredentialsError("OtherUser", `the token is that of the user ${login}, not of ${username}`)
+    }
+    const scopes = scopesIn(headers)
+    if (scopes !== undefined && !PACKAGE_SCOPES.some((scope) => scopes.includes(scope))) {
+      const message = `the token has the scopes ${scopes.join(", ") || "(none)"}: make one with read:packages`
+      throw new CredentialsError("MissingScope", message)
+    }
+    return { account: login }
+  }
+
+  /** The container packages of the user and of the organizations that the token shows. */
+  async *repositories(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
+    yield* this.#packages("/user/packages", signal)
+    for await (const organizations of this.#organizations(signal)) {
+      yield* merged(
+        organizations.map((login) => ({
+          place: `organization ${login}`,
+          pages: this.#packages(`/orgs/${encodeURIComponent(login)}/packages`, signal),
+        })),
+      )
+    }
+  }
+
+  async *#organizations(signal: AbortSignal): AsyncGenerator<string[]> {
+    try {
+      for await (const items of this.#pages("/user/orgs", {}, signal)) {
+        yield items.map((item) => textIn(item, "login")).filter((login) => login !== undefined)
+      }
+    } catch (error) {
+      if (!(error instanceof CredentialsError)) throw error
+      const message = "the packages of organizations are not listed: the token lacks read:org"
+      throw new CredentialsError("MissingScope", message, { cause: error })
+    }
+  }
+
+  async *#packages(path: string, signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
+    for await (const items of this.#pages(path, { package_type: "container" }, signal)) yield items.map(resourceOf)
+  }
+
+  async *#pages(path: string, query: Record<string, string>, signal: AbortSignal): AsyncGenerator<unknown[]> {
+    // Pages by their number: the address of the next one, which the API offers, could be any.
+    for (let page = 1, isMore = true; isMore; page++) {
+      const parameters = new URLSearchParams({ ...query, per_page: String(ITEMS_A_PAGE), page: String(page) })
+      const { body, headers } = await this.#get(`${path}?${parameters}`, signal)
+      if (!Array.isArray(body)) throw new TransientError("UnexpectedAnswer", `${HOST} answers ${path} with no list`)
+      yield body
+      isMore = /;\s*rel="?next"?/.test(headers.get("link") ?? "") && body.length > 0
+    }
+  }
+
+  #get(path: string, signal: AbortSignal): Promise<Answer> {
+    const fetch = guardedFetch({ isOwn: (host) => host === HOST, signal, send: this.#send })
+    const headers = {
+      accept: "application/vnd.github+json",
+      authorization: `Bearer ${this.#credentials["token"]}`,
+      "user-agent": "berth",
+      "x-github-api-version": "2022-11-28",
+    }
+    return ask(fetch, `https://${HOST}${path}`, { headers }, signal)
+  }
+}
+
+/** The scopes of a classic token; undefined for tokens that have none of this sort. */
+function scopesIn(headers: Headers): string[] | undefined {
+  const header = headers.get("x-oauth-scopes")
+  if (header === null) return undefined
+  return header
+    .split(",")
+    .map((scope) => scope.trim())
+    .filter((scope) => scope !== "")
+}
+
+function resourceOf(item: unknown): DiscoveredResource {
+  const owner = textIn((item as { owner?: unknown } | null)?.owner, "login") ?? ""
+  const image = `ghcr.io/${owner}/${textIn(item, "name") ?? ""}`.toLowerCase()
+  return {
+    id: image,
+    name: image,
+    platform: "ghcr",
+    type: "repository",
+    metadata: metadataOf({ created: textIn(item, "created_at"), visibility: textIn(item, "visibility") }),
+  }
+}
