@@ -29,6 +29,8 @@ export interface FacadeOptions extends KubeOptions {
   /** Project of hosts without a project label, such as localhost. */
   defaultProject?: string
   logsDir: string
+  /** Per caller, on each replica; 0: any number. */
+  requestsPerMinute?: number
 }
 
 export interface AgentOptions {
@@ -137,6 +139,11 @@ function facadeCommand(choose: Choose): Command {
         .env("BERTH_LOGS_DIR")
         .makeOptionMandatory()
         .argParser(absolute),
+    )
+    .addOption(
+      new Option("--requests-per-minute <number>", "most of one caller, on each replica; 0: any number (default: 600)")
+        .env("BERTH_REQUESTS_PER_MINUTE")
+        .argParser(count),
     )
     .action((_, command: Command) => choose({ command: "facade", options: kubeOptions(command) }))
 }
@@ -252,6 +259,11 @@ function port(text: string): number {
   const number = Number(text)
   if (/^\d+$/.test(text) && number <= 65_535) return number
   throw new InvalidArgumentError(`"${text}" is not a port: give a number from 0 (any free one) to 65535.`)
+}
+
+function count(text: string): number {
+  if (/^\d{1,9}$/.test(text)) return Number(text)
+  throw new InvalidArgumentError(`"${text}" is not a number of requests: give a whole number, at least 0.`)
 }
 
 /** DOCKER_HOST is a URL, of which only local sockets are of use: a container elsewhere is not on this VM. */

@@ -284,7 +284,12 @@ export async function startFacade(
     metrics: createMetrics("facade"),
     catalogue: () => offers.current(),
     plan: jobPlanner({ offers, payers, jobs, launches, caps, clock: systemClock }, { architectures }),
-    settings: { baseDomain: options.baseDomain, defaultProject: options.defaultProject, clouds },
+    settings: {
+      baseDomain: options.baseDomain,
+      defaultProject: options.defaultProject,
+      clouds,
+      requestsPerMinute: options.requestsPerMinute,
+    },
     logger,
     clock: systemClock,
     shutdown: stop,
