@@ -1,11 +1,19 @@
 import Type, { type Static } from "typebox"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
-import { ConditionList, Int, StringEnum, Text } from "./schema.ts"
+import { ALLOWED, ConditionList, Int, StringEnum, Text } from "./schema.ts"
 
 /** The contract's organization roles. */
 export const ORGANIZATION_ROLES = ["owner", "admin", "member"] as const
 export type OrganizationRole = (typeof ORGANIZATION_ROLES)[number]
+
+/** A person: the OIDC issuer, `#`, and the subject that it knows the person by; Kubernetes' user of the same name. */
+export const UserIdSchema = Type.String({
+  maxLength: 512,
+  pattern: "^https?://[^#\\s]+#\\S(.*\\S)?$",
+  description: "Issuer and subject of the person's OIDC identity: <issuer>#<subject>.",
+  [ALLOWED]: "an issuer's URL, # and a subject, such as https://issuer.example.com#248289761001",
+})
 
 export const OrganizationSpecSchema = Type.Object({
   displayName: Type.String({ minLength: 1, maxLength: 64, description: "Name for people; need not be unique." }),
@@ -13,7 +21,7 @@ export const OrganizationSpecSchema = Type.Object({
   members: Type.Optional(
     Type.Array(
       Type.Object({
-        userId: Text(512, "Issuer and subject of the person's OIDC identity."),
+        userId: UserIdSchema,
         email: Type.Optional(Text(320, "Address, for people.")),
         role: StringEnum(ORGANIZATION_ROLES, { description: "owner and admin are admins of its projects." }),
       }),

@@ -2,6 +2,7 @@ import Type, { type Static } from "typebox"
 import { ROLES } from "./apikey.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
+import { UserIdSchema } from "./organization.ts"
 import { ConditionList, Int, immutable, StringEnum, Text } from "./schema.ts"
 
 /** What a project may spend at most; a job that would exceed it waits. */
@@ -29,7 +30,7 @@ export const ProjectSpecSchema = Type.Object(
     members: Type.Optional(
       Type.Array(
         Type.Object({
-          userId: Text(512, "Issuer and subject of the person's OIDC identity."),
+          userId: UserIdSchema,
           role: StringEnum(ROLES, { description: "What the person may do in this project." }),
         }),
         {

@@ -147,16 +147,18 @@ export const ORGANIZATIONS: Corpus = {
     "an empty name": { displayName: "" },
     "a name that is too long": { displayName: "x".repeat(65) },
     "a category that is too long": { category: "x".repeat(33) },
-    "a member without role": { members: [{ userId: "1" }] },
+    "a member without role": { members: [{ userId: "https://issuer#1" }] },
     "a member twice": {
       members: [
-        { userId: "1", role: "owner" },
-        { userId: "1", role: "member" },
+        { userId: "https://issuer#1", role: "owner" },
+        { userId: "https://issuer#1", role: "member" },
       ],
     },
-    "a project's role": { members: [{ userId: "1", role: "viewer" }] },
+    "a project's role": { members: [{ userId: "https://issuer#1", role: "viewer" }] },
     "members as a map": { members: { "1": "owner" } },
     "a null member": { members: [null] },
+    "a person without an issuer": { members: [{ userId: "system:admin", role: "owner" }] },
+    "an issuer without a person": { members: [{ userId: "https://issuer#", role: "owner" }] },
   },
 }
 
@@ -168,7 +170,7 @@ export const PROJECTS: Corpus = {
     everything: {
       namespace: "research",
       caps: { maxVms: 10, maxHourlyUsd: 12.5, maxMonthlyUsd: 1000 },
-      members: [{ userId: "1", role: "developer" }],
+      members: [{ userId: "https://issuer#1", role: "developer" }],
     },
     "caps of nothing": { caps: { maxVms: 0, maxHourlyUsd: 0 } },
   },
@@ -178,11 +180,11 @@ export const PROJECTS: Corpus = {
     "half a VM": { caps: { maxVms: 0.5 } },
     "a cap below zero": { caps: { maxMonthlyUsd: -1 } },
     "an unknown cap": { caps: { maxGpus: 1 } },
-    "an organization's role": { members: [{ userId: "1", role: "owner" }] },
+    "an organization's role": { members: [{ userId: "https://issuer#1", role: "owner" }] },
     "a member twice": {
       members: [
-        { userId: "1", role: "viewer" },
-        { userId: "1", role: "viewer" },
+        { userId: "https://issuer#1", role: "viewer" },
+        { userId: "https://issuer#1", role: "viewer" },
       ],
     },
   },
