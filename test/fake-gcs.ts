@@ -1,0 +1,36 @@
+import { execFile } from "node:child_process"
+import { mkdir, rename } from "node:fs/promises"
+import { join } from "node:path"
+import { promisify } from "node:util"
+import { cached, runTelling } from "./cached.ts"
+import { startTied, type TiedProcess } from "./tied-process.ts"
+
+const PROGRAM = "fake-gcs-server"
+const MODULE = `github.com/fsouza/${PROGRAM}`
+const VERSION = "v1.56.1"
+
+/**
+ * Starts a server of Google Cloud Storage's JSON API, in memory (https://github.com/fsouza/fake-gcs-server). It is built
+ * by Go, once, into the cache directory. It checks no tokens and puts every bucket into US-CENTRAL1.
+ */
+export async function startFakeGcs(): Promise<TiedProcess> {
+  const directory = await cached({ name: `${PROGRAM}-${VERSION}`, proof: PROGRAM, make: build })
+  const args = ["-scheme", "http", "-host", "127.0.0.1", "-port", "0", "-backend", "memory"]
+  return await startTied(join(directory, PROGRAM), args, { ready: /server started at (http:[^" ]+)/ })
+}
+
+async function build(directory: string): Promise<void> {
+  const say = (line: string) => console.log(`${PROGRAM}: ${line}`)
+  say(`building ${VERSION} with Go into ${directory}: some minutes, this once`)
+  await promisify(execFile)("go", ["version"]).catch((cause: unknown) => {
+    throw new Error(`${PROGRAM} needs Go 1.25 or newer (https://go.dev/dl)`, { cause })
+  })
+  const workshop = join(directory, "making")
+  await mkdir(workshop)
+  const settings = [`GOBIN=${workshop}`, "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false"]
+  let lines = 0
+  await runTelling("env", [...settings, "go", "install", "-v", `${MODULE}@${VERSION}`], () => {
+    if (++lines % 100 === 0) say(`${lines} modules and packages so far`)
+  })
+  await rename(join(workshop, PROGRAM), join(directory, PROGRAM))
+}

@@ -1,0 +1,157 @@
+import { once } from "node:events"
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
+import type { AddressInfo } from "node:net"
+import { text } from "node:stream/consumers"
+import type { Fetch } from "../../src/cloud/guarded-fetch.ts"
+
+/** A request to a provider, as its server got it. */
+export interface ApiRequest {
+  method: string
+  /** The host that was meant. */
+  host: string
+  path: string
+  query: URLSearchParams
+  headers: IncomingMessage["headers"]
+  body: string
+}
+
+/** What is answered; `hang` never answers, `reset` cuts the connection. */
+export type ApiAnswer =
+  | { status?: number; json?: unknown; text?: string; headers?: Record<string, string> }
+  | "hang"
+  | "reset"
+
+/** One operation of a provider's published API: what a request to it must look like, and what comes of it. */
+export interface Operation {
+  method: string
+  host: string
+  path: RegExp
+  /** The parameters that there are, and what each must be; those that begin with `?` may be left out. */
+  query?: Record<string, RegExp>
+  headers?: Record<string, RegExp>
+  body?: RegExp
+  answer: (request: ApiRequest, match: RegExpExecArray) => ApiAnswer
+}
+
+/** A small server of some providers' APIs. Whatever the documents don't know is refused and noted. */
+export interface ApiServer {
+  /** Brings requests here, whatever host they are for. */
+  send: Fetch
+  requests: ApiRequest[]
+  /** Everything that was wrong with requests; a test ends with none. */
+  faults: string[]
+  /** Changes an answer from now on. */
+  override(path: RegExp, answer: Operation["answer"] | undefined): void
+  stop(): Promise<void>
+}
+
+export async function startApiServer(operations: readonly Operation[]): Promise<ApiServer> {
+  const requests: ApiRequest[] = []
+  const faults: string[] = []
+  const overrides = new Map<string, Operation["answer"]>()
+  const server = createServer(async (req, res) => {
+    const request = await requestOf(req)
+    requests.push(request)
+    const [answer, ...wrong] = answerTo(request, operations, overrides)
+    faults.push(...wrong)
+    reply(req, res, answer)
+  })
+  server.listen(0, "127.0.0.1")
+  await once(server, "listening")
+  const { port } = server.address() as AddressInfo
+  return {
+    send: redirectTo(() => `http://127.0.0.1:${port}`),
+    requests,
+    faults,
+    override: (path, answer) => {
+      if (answer === undefined) overrides.delete(path.source)
+      else overrides.set(path.source, answer)
+    },
+    stop: async () => {
+      server.closeAllConnections()
+      server.close()
+      await once(server, "close")
+    },
+  }
+}
+
+/** A fetch that goes to another origin than the one that is asked for, and tells it which that was. */
+export function redirectTo(originOf: (host: string) => string): Fetch {
+  return (input, init) => {
+    const request = new Request(input, init)
+    const { host, pathname, search } = new URL(request.url)
+    const headers = new Headers(request.headers)
+    headers.set("x-meant-host", host)
+    const { method, signal, redirect } = request
+    const body = init?.body ?? undefined
+    return fetch(`${originOf(host)}${pathname}${search}`, { method, headers, signal, redirect, ...(body && { body }) })
+  }
+}
+
+async function requestOf(req: IncomingMessage): Promise<ApiRequest> {
+  const url = new URL(req.url ?? "/", "http://localhost")
+  const host = String(req.headers["x-meant-host"] ?? "")
+  const body = await text(req)
+  return { method: req.method ?? "", host, path: url.pathname, query: url.searchParams, headers: req.headers, body }
+}
+
+function answerTo(
+  request: ApiRequest,
+  operations: readonly Operation[],
+  overrides: ReadonlyMap<string, Operation["answer"]>,
+): [ApiAnswer, ...string[]] {
+  const { method, host, path } = request
+  for (const operation of operations) {
+    const match = operation.path.exec(path)
+    if (operation.method !== method || operation.host !== host || match === null) continue
+    const wrong = faultsOf(request, operation)
+    if (wrong.length > 0) return [{ status: 400, json: { message: wrong.join("; ") } }, ...wrong]
+    const overriding = [...overrides].find(([source]) => new RegExp(source).test(path))?.[1]
+    return [(overriding ?? operation.answer)(request, match)]
+  }
+  const unknown = `no operation ${method} ${host}${path}`
+  return [{ status: 404, json: { message: unknown } }, unknown]
+}
+
+function faultsOf(request: ApiRequest, { query = {}, headers = {}, body }: Operation): string[] {
+  const where = `${request.method} ${request.host}${request.path}`
+  const wrong: string[] = []
+  for (const name of new Set(request.query.keys()))
+    if (!(name in query) && !(`?${name}` in query)) wrong.push(`${where}: unknown parameter ${name}`)
+  for (const [key, pattern] of Object.entries(query)) {
+    const name = key.replace(/^[?]/, "")
+    const value = request.query.get(name)
+    if (value === null ? !key.startsWith("?") : !pattern.test(value)) wrong.push(`${where}: ${name}=${value}`)
+  }
+  for (const [name, pattern] of Object.entries(headers)) {
+    const value = String(request.headers[name] ?? "")
+    if (!pattern.test(value)) wrong.push(`${where}: header ${name}: ${value}`)
+  }
+  if (body !== undefined && !body.test(request.body)) wrong.push(`${where}: body ${request.body}`)
+  return wrong
+}
+
+function reply(req: IncomingMessage, res: ServerResponse, answer: ApiAnswer): void {
+  if (answer === "hang") return
+  if (answer === "reset") {
+    req.socket.destroy()
+    return
+  }
+  const { status = 200, json, text: plain, headers = {} } = answer
+  const type = json === undefined ? "text/html" : "application/json"
+  res.writeHead(status, { "content-type": type, ...headers }).end(json === undefined ? plain : JSON.stringify(json))
+}
+
+/** All that a discovery gives: its items, and what it ended with when that was an error. */
+export async function collect<T>(pages: AsyncIterable<T[]> | undefined): Promise<{ items: T[]; error?: unknown }> {
+  const items: T[] = []
+  try {
+    for await (const page of pages ?? []) items.push(...page)
+    return { items }
+  } catch (error) {
+    return { items, error }
+  }
+}
+
+/** A signal that nobody aborts. */
+export const unending = (): AbortSignal => new AbortController().signal
