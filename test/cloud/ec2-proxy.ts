@@ -20,7 +20,7 @@ export interface Ec2Fault {
   /** How many calls it meets. Default 1. */
   times?: number
   /** Only calls like this. */
-  if?: (parameters: URLSearchParams) => boolean
+  if?: (request: AwsRequest) => boolean
 }
 
 /** A call that came through. */
@@ -128,8 +128,8 @@ export class Ec2Proxy {
     return fault === undefined ? answer : failure(call, fault)
   }
 
-  #faultFor({ action, parameters }: AwsRequest): Ec2Fault | undefined {
-    const index = this.faults.findIndex((fault) => fault.action === action && (fault.if?.(parameters) ?? true))
+  #faultFor(call: AwsRequest): Ec2Fault | undefined {
+    const index = this.faults.findIndex((fault) => fault.action === call.action && (fault.if?.(call) ?? true))
     const fault = this.faults[index]
     if (fault === undefined) return undefined
     const times = (fault.times ?? 1) - 1

@@ -3,9 +3,10 @@ import { afterAll, beforeAll } from "vitest"
 import { timestamp } from "../../src/apis/clock.ts"
 import { JOB, type JobSpec, type StoredJob } from "../../src/apis/job.ts"
 import { type AgentStatus, type FinishReason, isOver, LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
+import type { Offer } from "../../src/apis/offer.ts"
 import type { SpendCaps } from "../../src/apis/project.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
-import type { Clouds } from "../../src/cloud/provider.ts"
+import type { CloudAccount, Clouds } from "../../src/cloud/provider.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
 import type { JobSettings } from "../../src/controllers/job/settings.ts"
 import { createLaunchController, type LaunchControl, launchIndexes } from "../../src/controllers/launch/controller.ts"
@@ -50,7 +51,16 @@ export interface OperatorOptions {
   payers?: () => { cloud: string }[]
   /** Both controllers'. Default 0.2. */
   settleSeconds?: number
+  /** Another cloud's, instead of the stage's own. */
+  market?: { offers: readonly Offer[]; account: CloudAccount }
+  /** Between two looks at the VMs. Default 0.05. */
+  observeSeconds?: number
+  /** The least age of a VM that may be swept. */
+  youngSeconds?: number
 }
+
+/** What is sold on the stage's own cloud. */
+const OWN_MARKET = { offers: OFFERS, account: { cloud: "sim", region: "here" } }
 
 /** An operator that runs in this process. */
 export interface Operator {
@@ -115,7 +125,7 @@ export class Stage {
       logger: quiet,
       transform: (launch) => this.#shifted(launch),
     })
-    const { caps, settleSeconds = 0.2 } = options
+    const { caps, settleSeconds = 0.2, observeSeconds = 0.05, youngSeconds, market = OWN_MARKET } = options
     const shared = { client, jobs, launches, fence, clock, recorder, logger: quiet, ...(caps && { caps: () => caps }) }
     const launchControl = createLaunchController({
       ...shared,
@@ -123,15 +133,19 @@ export class Stage {
       installation: this.installation,
       clouds,
       userData: (launch) => JSON.stringify({ launch: launch.metadata.name, url: launch.spec.gatewayUrl }),
-      observeSeconds: 0.05,
+      observeSeconds,
       settings: { settleSeconds },
-      sweep: { intervalSeconds: 3600, accounts: () => [{ cloud: "sim", region: "here" }] },
+      sweep: {
+        intervalSeconds: 3600,
+        accounts: () => [market.account],
+        ...(youngSeconds !== undefined && { youngSeconds }),
+      },
     })
     const jobController = createJobController({
       ...shared,
       installation: { id: this.installation, systemNamespace: namespace, gatewayUrl: "https://gateway.test" },
-      offers: fixedOffers(OFFERS),
-      payers: { of: options.payers ?? (() => [{ cloud: "sim" }]) },
+      offers: fixedOffers(market.offers),
+      payers: { of: options.payers ?? (() => [{ cloud: market.account.cloud }]) },
       settings: { settleSeconds, ...options.settings },
     })
     const manager = new Manager({

@@ -1,0 +1,186 @@
+import type { Instance } from "@aws-sdk/client-ec2"
+import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { isOver } from "../../src/apis/launch.ts"
+import type { Offer } from "../../src/apis/offer.ts"
+import { openAws } from "../../src/cloud/aws/aws.ts"
+import { isNotFound } from "../../src/kube/errors.ts"
+import { LAUNCHES, type Operator, type OperatorOptions, type Stage, stages } from "../controllers/harness.ts"
+import { type Moto, startMoto } from "../moto.ts"
+import { Ec2Console, isGone, launchOf } from "./ec2-console.ts"
+import { type Ec2Fault, Ec2Proxy } from "./ec2-proxy.ts"
+import { eventually } from "./eventually.ts"
+
+const REGION = "eu-west-1"
+const ACCOUNT = { cloud: "aws", region: REGION }
+
+/** Each the next choice after the one before, and of a family of its own, as quotas are granted by family. */
+const OFFERS: readonly Offer[] = ["t3.small", "m6i.large", "c6i.xlarge", "r6i.2xlarge"].map((instanceType, index) => ({
+  ...ACCOUNT,
+  instanceType,
+  architecture: "amd64",
+  provisioning: "onDemand",
+  cpu: 2 ** (index + 1),
+  memoryGib: 8 * (index + 1),
+  hourlyPriceUsd: 0.1 * (index + 1),
+  minimumBilledSeconds: 60,
+}))
+
+/** One error of AWS for each class of `cloud/errors.ts`. */
+const ERRORS = [
+  { code: "InsufficientInstanceCapacity", status: 500 },
+  { code: "VcpuLimitExceeded", status: 400 },
+  { code: "UnauthorizedOperation", status: 403 },
+  { code: "OptInRequired", status: 401 },
+  { code: "InvalidParameterValue", status: 400 },
+  { code: "RequestLimitExceeded", status: 503 },
+  { code: "InternalError", status: 500 },
+]
+const ACTIONS = ["RunInstances", "DescribeInstances", "TerminateInstances"]
+
+const FAULTS: Ec2Fault[] = ACTIONS.flatMap((action): Ec2Fault[] => [
+  ...ERRORS.flatMap((error) => [
+    { action, when: "before" as const, ...error },
+    { action, when: "after" as const, ...error },
+  ]),
+  { action, when: "lost" },
+])
+
+const newStage = stages()
+let moto: Moto
+let proxy: Ec2Proxy
+let console_: Ec2Console
+
+beforeAll(async () => {
+  moto = await startMoto()
+  proxy = await Ec2Proxy.start(moto)
+  // As real as it gets: no list shows what was just made.
+  proxy.hideSeconds = 0.3
+  console_ = new Ec2Console(moto, REGION)
+  process.env["AWS_ENDPOINT_URL"] = proxy.url
+})
+afterAll(async () => {
+  console_.close()
+  await proxy.stop()
+  await moto.stop()
+})
+
+/** One job in an account of its own, with agents that do their work wherever a VM runs. */
+class Play {
+  readonly stage: Stage
+  readonly #operator: Operator
+
+  constructor(stage: Stage, options: Partial<OperatorOptions> = {}) {
+    this.stage = stage
+    const open = openAws({ clock: systemClock, consistencySeconds: 1, allowances: UNPACED })
+    const credentials = { access_key_id: stage.namespace, secret_access_key: "secret" }
+    this.#operator = stage.operator({
+      membrane: {
+        client: stage.client,
+        clouds: { open: async ({ region }) => open(credentials, region) },
+        fence: () => undefined,
+      },
+      market: { offers: OFFERS, account: ACCOUNT },
+      settings: { restSeconds: 1, restCapSeconds: 1, capRetrySeconds: 1, connectionRetrySeconds: 1 },
+      observeSeconds: 0.4,
+      youngSeconds: 0,
+      ...options,
+    })
+  }
+
+  instances(): Promise<Instance[]> {
+    return console_.instances("installation", this.stage.installation)
+  }
+
+  /** One step of the agents on all VMs that run; one whose Launch is not current is refused and powers its VM off. */
+  async agentsStep(): Promise<void> {
+    for (const instance of (await this.instances()).filter((each) => !isGone(each))) {
+      const name = launchOf(instance)
+      const launch = await this.stage.client
+        .get(LAUNCHES, { namespace: this.stage.namespace, name })
+        .catch(ignoreNotFound)
+      if (launch === undefined || isOver(launch) || launch.spec.ended === true) continue
+      const agent = launch.status?.agent
+      if (agent === undefined) await this.stage.register(name)
+      else if (agent.startTime === undefined) await this.stage.start(name)
+      else if (agent.finish === undefined) await this.stage.finish(name, "Succeeded")
+    }
+  }
+
+  /** Until the job has ended, its cost is final, and its Launches are over. */
+  async over(): Promise<void> {
+    await eventually(async () => {
+      await this.agentsStep()
+      const { status } = await this.stage.job("job")
+      expect(status?.cost?.actualUsd).toBeDefined()
+      expect((await this.stage.launches()).filter((launch) => !isOver(launch))).toEqual([])
+    }, 60)
+  }
+
+  /** As often as it takes to be sure of each stray. */
+  async sweep(): Promise<void> {
+    await this.#operator.launchControl.sweep.round()
+    await this.#operator.launchControl.sweep.round()
+  }
+
+  async close(): Promise<void> {
+    await this.#operator.stop()
+    await this.stage.close()
+  }
+}
+
+const UNPACED = { RunInstances: { capacity: 1000, perSecond: 1000 } }
+
+function ignoreNotFound(error: unknown): undefined {
+  if (!isNotFound(error)) throw error
+  return undefined
+}
+
+function nameOf({ action, when, code = "no answer" }: Ec2Fault): string {
+  return `${action}: ${code}, ${when === "before" ? "nothing has happened" : "it has happened"}`
+}
+
+async function playWith(fault: Ec2Fault): Promise<void> {
+  const stage = await newStage()
+  const about = nameOf(fault)
+  proxy.faults.push({ ...fault, if: ({ accessKeyId }) => accessKeyId === stage.namespace })
+  const play = new Play(stage)
+  await stage.submit("job")
+  await play.over()
+  expect((await stage.job("job")).status?.phase, about).toBe("succeeded")
+  const met = proxy.faults.every((left) => left.if?.({ accessKeyId: stage.namespace } as never) !== true)
+  expect(met, `${about}: the fault was met`).toBe(true)
+  const launches = (await play.instances()).map(launchOf)
+  expect(launches.length, `${about}: VMs of ${launches.join(", ")}`).toBe(new Set(launches).size)
+  await play.sweep()
+  expect(
+    (await play.instances()).filter((instance) => !isGone(instance)),
+    about,
+  ).toEqual([])
+  await play.close()
+}
+
+/** Runs so many at a time. */
+async function inParallel(tasks: readonly (() => Promise<void>)[], width: number): Promise<void> {
+  const left = [...tasks]
+  const worker = async (): Promise<void> => {
+    for (let task = left.shift(); task !== undefined; task = left.shift()) await task()
+  }
+  await Promise.all(Array.from({ length: width }, worker))
+}
+
+describe("a job on EC2", () => {
+  test.each(ACTIONS)(
+    "%s meets each kind of error, before or after its effect: one VM for each Launch, none left, the job succeeds",
+    async (action) => {
+      const faults = FAULTS.filter((fault) => fault.action === action)
+      expect(faults).toHaveLength(15)
+      await inParallel(
+        faults.map((fault) => () => playWith(fault)),
+        5,
+      )
+      expect(proxy.breaches).toEqual([])
+    },
+    180_000,
+  )
+})
