@@ -1,0 +1,386 @@
+import { createHash } from "node:crypto"
+import { type Clock, systemClock } from "../../apis/clock.ts"
+import type { CredentialFields } from "../../apis/credentials.ts"
+import type { RegionOpener } from "../clouds.ts"
+import { CapacityError, InvalidRequestError, OutcomeUnknownError, TransientError } from "../errors.ts"
+import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
+import { specDigest } from "../spec-digest.ts"
+import { type CallOptions, type Clients, Compute, type ComputeOptions, credentialsDigest } from "./compute.ts"
+import { type Effect, isAlreadyThere, isNotFound, operationError } from "./errors.ts"
+import { closeInbound } from "./firewall.ts"
+import {
+  type GcpSettings,
+  INSTALLATION_LABEL,
+  type Instance,
+  instanceOf,
+  LAUNCH_LABEL,
+  namePrefix,
+  requestId,
+  SPEC_LABEL,
+  vmName,
+} from "./machine.ts"
+import { isDone, type Operation } from "./operation.ts"
+
+export interface GcpOptions extends ComputeOptions {
+  settings?: GcpSettings
+  /** Seconds that the making of a VM is followed; then nobody knows yet, and the next, identical call goes on. */
+  followSeconds?: number
+  clock?: Clock
+}
+
+const FOLLOW_SECONDS = 120
+/** Accounts whose clients and tokens are kept. */
+const MOST_ACCOUNTS = 100
+/** VMs of one page: Compute Engine's most. */
+const PAGE_SIZE = 500
+
+/** What is known of an account, whatever region of it is opened. */
+interface Account {
+  compute: Compute
+  /** Zones of each region. */
+  zones: Map<string, Promise<string[]>>
+  /** Networks that let nothing in, for all that this process knows. */
+  closed: Map<string, Promise<void>>
+}
+
+/** Opens Google Cloud's regions. Clients and their tokens are kept for each account that was opened lately. */
+export function openGcp(options: GcpOptions = {}): RegionOpener {
+  const accounts = new Map<string, Account>()
+  return (credentials: CredentialFields, region: string) => {
+    const key = credentialsDigest(credentials)
+    const account = accounts.get(key) ?? {
+      compute: new Compute(credentials, options),
+      zones: new Map(),
+      closed: new Map(),
+    }
+    // The one that was used last stands last.
+    accounts.delete(key)
+    accounts.set(key, account)
+    for (const oldest of accounts.keys()) {
+      if (accounts.size <= MOST_ACCOUNTS) break
+      accounts.delete(oldest)
+    }
+    return new GcpCloud(account, region, options)
+  }
+}
+
+/**
+ * Compute Engine in one region of one project. A VM's name comes from its Launch, and the zones of the region are tried
+ * in an order that comes from it too, so that a repetition goes the same way and finds what the call before it did.
+ */
+class GcpCloud implements Cloud {
+  // Reads of single instances see every write; lists lag by seconds.
+  readonly consistencySeconds = 30
+  readonly #account: Account
+  readonly #region: string
+  readonly #options: GcpOptions
+  readonly #clock: Clock
+
+  constructor(account: Account, region: string, options: GcpOptions) {
+    this.#account = account
+    this.#region = region
+    this.#options = options
+    this.#clock = options.clock ?? systemClock
+  }
+
+  async launch(spec: LaunchSpec, fence?: () => void): Promise<Vm> {
+    if (spec.offer.region !== this.#region) {
+      const message = `offer of region ${spec.offer.region}: opened was ${this.#region}`
+      throw new InvalidRequestError("WrongRegion", message)
+    }
+    const name = vmName(spec)
+    const zones = await this.#zonesFor(spec)
+    const found = await this.#find(name, zones)
+    if (found !== undefined) this.#refuseOther(spec, found.instance)
+    if (found !== undefined && found.instance.status !== "PROVISIONING") return this.#show(found.instance)
+    await this.#closeInbound(fence)
+    // One that is being provisioned may still be refused: its request, repeated, tells what becomes of it.
+    const order = found === undefined ? zones : [found.zone, ...zones.filter((zone) => zone !== found.zone)]
+    const refusals: string[] = []
+    let last: CapacityError | undefined
+    for (const zone of order) {
+      try {
+        return await this.#launchIn(zone, spec, fence)
+      } catch (error) {
+        if (!(error instanceof CapacityError)) throw error
+        last = error
+        refusals.push(`${zone}: ${error.message}`)
+      }
+    }
+    throw new CapacityError(last?.code ?? "NoZone", refusals.join("; "), { cause: last })
+  }
+
+  /** @throws CapacityError when the zone has no such machine (now): another zone may */
+  async #launchIn(zone: string, spec: LaunchSpec, fence?: () => void): Promise<Vm> {
+    const name = vmName(spec)
+    const operation = await this.#insert(zone, spec, fence)
+    if (operation !== undefined) await this.#follow(zone, operation)
+    const instance = await this.#get(zone, name, "change")
+    if (instance !== undefined) {
+      this.#refuseOther(spec, instance)
+      return this.#show(instance)
+    }
+    if (operation === undefined) throw new TransientError("Vanished", `${zone}/${name} was there and is gone`)
+    // The request was answered with the operation of an earlier one, whose VM has ended.
+    return {
+      id: idOf(zone, name),
+      launch: spec.name,
+      installation: spec.installation,
+      region: this.#region,
+      state: "terminated",
+      createTime: utc(operation.insertTime),
+    }
+  }
+
+  /** The operation that makes the VM; undefined when one of that name is there already. */
+  async #insert(zone: string, spec: LaunchSpec, fence?: () => void): Promise<Operation | undefined> {
+    const { compute } = this.#account
+    const request = {
+      project: compute.project,
+      zone,
+      requestId: requestId(spec, zone),
+      instanceResource: instanceOf(spec, zone, this.#options.settings ?? {}),
+    }
+    const insert = async ({ instances }: Clients, options: CallOptions) => {
+      try {
+        const [{ latestResponse }] = await instances.insert(request, options)
+        return latestResponse as Operation
+      } catch (error) {
+        if (isAlreadyThere(error)) return undefined
+        throw error
+      }
+    }
+    return await compute.call("change", insert, fence)
+  }
+
+  /** Waits for an operation's end. @throws what its error means; OutcomeUnknownError when it takes too long */
+  async #follow(zone: string, started: Operation): Promise<void> {
+    const { compute } = this.#account
+    const deadline = this.#clock.monotonic() + (this.#options.followSeconds ?? FOLLOW_SECONDS)
+    const name = started.name ?? ""
+    let operation = started
+    while (!isDone(operation)) {
+      if (this.#clock.monotonic() >= deadline) {
+        throw new OutcomeUnknownError("OperationPending", `operation ${zone}/${name} goes on: it is looked at again`)
+      }
+      // Answers at the operation's end, or after two minutes at most.
+      ;[operation] = await compute.call("change", ({ zoneOperations }, options) =>
+        zoneOperations.wait({ project: compute.project, zone, operation: name }, options),
+      )
+    }
+    const errors = operation.error?.errors ?? []
+    if (errors.length > 0) throw operationError(errors, operation.httpErrorStatusCode ?? 0)
+  }
+
+  /** @param after what has been done before: once a VM was asked for, a failed look leaves its fate open */
+  async #get(zone: string, instance: string, after: Effect = "read"): Promise<Instance | undefined> {
+    const { compute } = this.#account
+    return await compute.call(after, async ({ instances }, options) => {
+      try {
+        return (await instances.get({ project: compute.project, zone, instance }, options))[0]
+      } catch (error) {
+        if (isNotFound(error)) return undefined
+        throw error
+      }
+    })
+  }
+
+  /** Looks into every zone for a VM of this name: single reads see what a list may not show yet. */
+  async #find(name: string, zones: readonly string[]): Promise<{ zone: string; instance: Instance } | undefined> {
+    const looks = await Promise.all(zones.map(async (zone) => ({ zone, instance: await this.#get(zone, name) })))
+    for (const { zone, instance } of looks) if (instance !== undefined) return { zone, instance }
+    return undefined
+  }
+
+  #refuseOther(spec: LaunchSpec, instance: Instance): void {
+    if (instance.labels?.[SPEC_LABEL] === specDigest(spec)) return
+    const message = `a VM named ${instance.name} was launched from another spec: launch under another name`
+    throw new InvalidRequestError("LaunchNameTaken", message)
+  }
+
+  /** The zones to try, in an order of the Launch's own: jobs spread over them. */
+  async #zonesFor({ name, offer }: LaunchSpec): Promise<string[]> {
+    if (offer.zone !== undefined) return [offer.zone]
+    const { zones } = this.#account
+    const known =
+      zones.get(this.#region) ??
+      this.#zones().catch((error: unknown) => {
+        zones.delete(this.#region)
+        throw error
+      })
+    zones.set(this.#region, known)
+    const all = await known
+    const first = createHash("sha256").update(name).digest().readUInt32BE() % Math.max(1, all.length)
+    return [...all.slice(first), ...all.slice(0, first)]
+  }
+
+  async #zones(): Promise<string[]> {
+    const { compute } = this.#account
+    const [region] = await compute.call("read", ({ regions }, options) =>
+      regions.get({ project: compute.project, region: this.#region }, options),
+    )
+    const names = (region.zones ?? []).map(lastPart).sort()
+    if (names.length > 0) return names
+    throw new InvalidRequestError("NoZone", `region ${this.#region} has no zones that the project may use`)
+  }
+
+  async #closeInbound(fence?: () => void): Promise<void> {
+    const { compute, closed } = this.#account
+    const { network = "default" } = this.#options.settings ?? {}
+    const closing =
+      closed.get(network) ??
+      closeInbound(compute, network, fence).catch((error: unknown) => {
+        closed.delete(network)
+        throw error
+      })
+    closed.set(network, closing)
+    await closing
+  }
+
+  /**
+   * Ends what has stopped by itself, too: the disk of a stopped VM is billed, and nothing starts it again, so that this
+   * needs no fence. A spot VM that was taken back is deleted by Compute Engine; only an operation tells of it then.
+   */
+  async list(scope: Scope): Promise<Vm[]> {
+    const [instances, preempted] = await Promise.all([this.#instances(scope), this.#preempted(scope)])
+    await Promise.all(
+      instances.filter(hasStopped).map((instance) => this.#delete(zoneOf(instance), instance.name ?? "")),
+    )
+    const shown = instances.map((instance) => this.#show(instance))
+    const ids = new Set(shown.map(({ id }) => id))
+    return [...shown, ...preempted.filter(({ id }) => !ids.has(id))]
+  }
+
+  async #instances({ installation, region }: Scope): Promise<Instance[]> {
+    const { compute } = this.#account
+    const filter = `labels.${INSTALLATION_LABEL} = "${installation}"`
+    return await compute.call("read", async (clients, options) => {
+      const found: Instance[] = []
+      const request = { project: compute.project, filter, maxResults: PAGE_SIZE }
+      for await (const [scopeName, list] of clients.instances.aggregatedListAsync(request, {
+        ...options,
+        autoPaginate: false,
+      })) {
+        const { code, message } = list.warning ?? {}
+        if (code === "UNREACHABLE" && inRegion(scopeName, region)) {
+          throw new TransientError(code, `${scopeName} could not be listed: ${message}`)
+        }
+        if (inRegion(scopeName, region)) found.push(...(list.instances ?? []))
+      }
+      return found
+    })
+  }
+
+  async #preempted({ installation, region }: Scope): Promise<Vm[]> {
+    const { compute } = this.#account
+    const prefix = namePrefix(installation)
+    return await compute.call("read", async ({ globalOperations }, options) => {
+      const vms: Vm[] = []
+      const request = { project: compute.project, filter: 'operationType = "compute.instances.preempted"' }
+      for await (const [scopeName, list] of globalOperations.aggregatedListAsync(request, {
+        ...options,
+        autoPaginate: false,
+      })) {
+        if (!inRegion(scopeName, region)) continue
+        for (const operation of list.operations ?? []) {
+          if (!lastPart(operation.targetLink ?? "").startsWith(prefix)) continue
+          vms.push({ ...takenBack(operation, lastPart(scopeName), prefix), installation, region })
+        }
+      }
+      return vms
+    })
+  }
+
+  async terminate(vm: VmRef, fence?: () => void): Promise<void> {
+    const { zone, name } = partsOf(vm.id)
+    await this.#delete(zone, name, fence)
+  }
+
+  /** Without a request id: repeated after a failure, it must be tried, not answered with the failure. */
+  async #delete(zone: string, instance: string, fence?: () => void): Promise<void> {
+    const { compute } = this.#account
+    const remove = async ({ instances }: Clients, options: CallOptions) => {
+      try {
+        await instances.delete({ project: compute.project, zone, instance }, options)
+      } catch (error) {
+        if (!isNotFound(error)) throw error
+      }
+    }
+    await compute.call("change", remove, fence)
+  }
+
+  async verify(): Promise<Identity> {
+    const { compute } = this.#account
+    await compute.call("read", ({ projects }, options) => projects.get({ project: compute.project }, options))
+    return { account: compute.project }
+  }
+
+  #show(instance: Instance): Vm {
+    const { name, labels, status, creationTimestamp, networkInterfaces } = instance
+    const ipAddress = networkInterfaces?.[0]?.accessConfigs?.[0]?.natIP
+    return {
+      id: idOf(zoneOf(instance), name ?? ""),
+      launch: labels?.[LAUNCH_LABEL] ?? "",
+      installation: labels?.[INSTALLATION_LABEL] ?? "",
+      region: this.#region,
+      state: STATES[String(status)] ?? "terminating",
+      createTime: utc(creationTimestamp),
+      ...(ipAddress && { ipAddress }),
+    }
+  }
+}
+
+/** A VM that is gone, by the operation that tells of it. */
+function takenBack(operation: Operation, zone: string, prefix: string): Omit<Vm, "installation" | "region"> {
+  const { targetLink, insertTime, endTime } = operation
+  const name = lastPart(targetLink ?? "")
+  return {
+    id: idOf(zone, name),
+    launch: name.slice(prefix.length),
+    state: "terminated",
+    createTime: utc(insertTime),
+    terminationTime: utc(endTime ?? insertTime),
+    preempted: true,
+  }
+}
+
+/** Every other status is one of ending or of having stopped, which `list` ends. */
+const STATES: Readonly<Record<string, CloudVmState>> = {
+  PROVISIONING: "booting",
+  STAGING: "booting",
+  RUNNING: "running",
+  REPAIRING: "running",
+}
+
+function hasStopped({ status }: Instance): boolean {
+  return ["TERMINATED", "STOPPED", "SUSPENDED"].includes(String(status))
+}
+
+/** A VM's id says where it is: Compute Engine finds none by its number alone. */
+function idOf(zone: string, name: string): string {
+  return `zones/${zone}/instances/${name}`
+}
+
+function partsOf(id: string): { zone: string; name: string } {
+  const { zone, name } = /^zones\/(?<zone>[a-z0-9-]+)\/instances\/(?<name>berth-[a-z0-9-]+)$/.exec(id)?.groups ?? {}
+  if (zone !== undefined && name !== undefined) return { zone, name }
+  throw new InvalidRequestError("MalformedId", `"${id}" is no id of a VM: zones/ZONE/instances/NAME`)
+}
+
+function zoneOf({ zone }: Instance): string {
+  return lastPart(zone ?? "")
+}
+
+function lastPart(url: string): string {
+  return url.slice(url.lastIndexOf("/") + 1)
+}
+
+/** Whether a scope of an aggregated list, `zones/us-central1-a`, is in a region. */
+function inRegion(scope: string, region: string): boolean {
+  return /^zones\/(.+)-[a-z]+$/.exec(scope)?.[1] === region
+}
+
+/** Compute Engine tells times in its own time zone. */
+function utc(time: string | null | undefined): string {
+  return new Date(time ?? 0).toISOString()
+}

@@ -1,0 +1,466 @@
+import { createPublicKey, generateKeyPairSync, randomUUID, verify } from "node:crypto"
+import { once } from "node:events"
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
+import type { AddressInfo } from "node:net"
+import { type Act, FaultPlan, hasEffect } from "./faults.ts"
+import { answerFaults, type Matched, matchRequest, requestFaults } from "./gce-description.ts"
+
+type Json = Record<string, unknown>
+
+/** A VM, as the API shows it; what of it is read here is named. */
+interface Instance extends Json {
+  name: string
+  status: string
+  labels: Record<string, string>
+  scheduling: { provisioningModel?: string; maxRunDuration?: { seconds?: string } }
+  creationTimestamp: string
+}
+
+interface Operation extends Json {
+  name: string
+  status: string
+  zone?: string
+}
+
+interface ApiError {
+  status: number
+  reason: string
+  message: string
+}
+
+/** A request, and what can be done about it. */
+interface Exchange {
+  query: URLSearchParams
+  text: string
+  send: (status: number, body: unknown) => void
+  refuse: (error: ApiError) => void
+  reset: () => void
+}
+
+/** What the server needs to know of the world. */
+export interface GceWorld {
+  project: string
+  /** Zones of each region. */
+  regions: Record<string, string[]>
+  /** Machine types that each zone sells; absent: all. */
+  machineTypes?: Record<string, string[]>
+}
+
+/** What a request needs the caller to be allowed (Compute Engine's page on permissions). */
+const PERMISSIONS: Record<string, readonly string[]> = {
+  "Instances.Insert": [
+    "compute.instances.create",
+    "compute.instances.setLabels",
+    "compute.instances.setMetadata",
+    "compute.instances.setTags",
+    "compute.disks.create",
+    "compute.subnetworks.use",
+    "compute.subnetworks.useExternalIp",
+  ],
+  "Instances.Get": ["compute.instances.get"],
+  "Instances.Delete": ["compute.instances.delete"],
+  "Instances.AggregatedList": ["compute.instances.list"],
+  "ZoneOperations.Wait": ["compute.zoneOperations.get"],
+  "GlobalOperations.Wait": ["compute.globalOperations.get"],
+  "GlobalOperations.AggregatedList": ["compute.globalOperations.list"],
+  "Regions.Get": ["compute.regions.get"],
+  "Firewalls.Get": ["compute.firewalls.get"],
+  "Firewalls.Insert": ["compute.firewalls.create", "compute.networks.updatePolicy"],
+  "Projects.Get": ["compute.projects.get"],
+}
+
+const ACTS: Record<string, Act> = {
+  "Instances.Insert": "launch",
+  "Instances.AggregatedList": "list",
+  "Instances.Delete": "terminate",
+}
+
+const REFUSALS: Record<string, ApiError> = {
+  capacity: { status: 503, reason: "resourcesNotAvailable", message: "The zone does not have enough resources." },
+  quota: { status: 403, reason: "quotaExceeded", message: "Quota 'CPUS' exceeded. Limit: 24.0 in region." },
+  forbidden: { status: 403, reason: "forbidden", message: "Required permission for the project" },
+  invalid: { status: 400, reason: "invalid", message: "Invalid value for field 'resource.disks[0]'" },
+  rateLimit: { status: 403, reason: "rateLimitExceeded", message: "Rate Limit Exceeded" },
+  serverError: { status: 503, reason: "backendError", message: "Backend Error" },
+  errorAfter: { status: 503, reason: "backendError", message: "Backend Error" },
+}
+
+function keyPair(): { publicKey: string; privateKey: string } {
+  return generateKeyPairSync("rsa", {
+    modulusLength: 2048,
+    publicKeyEncoding: { type: "spki", format: "pem" },
+    privateKeyEncoding: { type: "pkcs8", format: "pem" },
+  })
+}
+
+/** The service account's key, which these servers know. */
+const KEY = keyPair()
+
+/** A key file of a key that no server knows: the account's owner has deleted it. */
+export function deletedKeyfile(project: string): string {
+  return keyfile(project, keyPair().privateKey)
+}
+
+const HOSTS = ["compute.googleapis.com", "oauth2.googleapis.com"]
+
+/**
+ * Compute Engine's API as far as Berth uses it, in memory. Each request and each answer is held against Google's own
+ * description (`gce-description.ts`), tokens are given for assertions that the service account's key has signed, and a
+ * request needs the permissions that Google documents. docs/gcp.md says what it does not cover.
+ */
+export class GceServer {
+  readonly faults = new FaultPlan()
+  readonly firewalls = new Map<string, Json>()
+  /** Names of VMs that were ever started, in order. */
+  readonly boots: string[] = []
+  readonly usedPermissions = new Set<string>()
+  /** Requests that the API doesn't describe, and answers of this server that it doesn't: must stay empty. */
+  readonly violations: string[] = []
+  readonly calls: string[] = []
+  /** Errors that the operations of inserting end with, by zone. */
+  readonly insertErrors = new Map<string, { code: string; message: string }>()
+  /** What the caller may do; undefined: everything. */
+  permissions: ReadonlySet<string> | undefined
+  /** VMs of a page, at most. */
+  pageSize = 500
+  /** Lists don't show the VMs made since. */
+  hidesSince: number | undefined
+  /** Milliseconds that the operation of an insert takes. */
+  operationMs = 20
+  readonly keyfile: string
+  readonly #world: GceWorld
+  readonly #instances = new Map<string, Instance>()
+  readonly #operations = new Map<string, Operation>()
+  readonly #byRequestId = new Map<string, string>()
+  readonly #preemptions: Operation[] = []
+  readonly #tokens = new Set<string>()
+  readonly #server: Server
+  #ids = 1000n
+  #aheadMs = 0
+
+  constructor(world: GceWorld) {
+    this.#world = world
+    this.keyfile = keyfile(world.project, KEY.privateKey)
+    this.#server = createServer((request, response) => void this.#answer(request, response))
+  }
+
+  async start(): Promise<void> {
+    this.#server.listen(0, "127.0.0.1")
+    await once(this.#server, "listening")
+  }
+
+  async close(): Promise<void> {
+    this.#server.closeAllConnections()
+    this.#server.close()
+    await once(this.#server, "close")
+  }
+
+  /** Calls this server in the place of Google's hosts, and no other host. */
+  readonly send: typeof fetch = async (input, init) => {
+    const url = new URL(input instanceof Request ? input.url : input)
+    if (!HOSTS.includes(url.hostname)) throw new Error(`${url.hostname} is no host of Google's that is called`)
+    const { port } = this.#server.address() as AddressInfo
+    return await fetch(`http://127.0.0.1:${port}/${url.hostname}${url.pathname}${url.search}`, init)
+  }
+
+  /** The VM's own shutdown: it stays, stopped. */
+  powerOff(zone: string, name: string): void {
+    const instance = this.#instances.get(`${zone}/${name}`)
+    if (instance !== undefined) instance.status = "TERMINATED"
+  }
+
+  /** Takes a spot VM back as `instanceTerminationAction` says: it is deleted, and an operation tells. */
+  preempt(zone: string, name: string): void {
+    this.#instances.delete(`${zone}/${name}`)
+    this.#preemptions.push(this.#operation("compute.instances.preempted", zone, name, "DONE"))
+  }
+
+  /** Time passes: VMs that have reached their `maxRunDuration` are deleted. */
+  elapse(seconds: number): void {
+    this.#aheadMs += seconds * 1000
+    for (const [key, { scheduling, creationTimestamp }] of this.#instances) {
+      const runs = Number(scheduling.maxRunDuration?.seconds ?? Number.POSITIVE_INFINITY)
+      if (this.#now() - Date.parse(creationTimestamp) >= runs * 1000) this.#instances.delete(key)
+    }
+  }
+
+  instances(): Instance[] {
+    return [...this.#instances.values()]
+  }
+
+  #now(): number {
+    return Date.now() + this.#aheadMs
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const text = await textOf(request)
+    const url = new URL(request.url ?? "/", "http://server")
+    const [, host, ...path] = url.pathname.split("/")
+    const send = (status: number, body: unknown) => {
+      response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body))
+    }
+    const refuse = ({ status, reason, message }: ApiError) =>
+      send(status, { error: { code: status, message, errors: [{ message, domain: "global", reason }] } })
+    if (host === "oauth2.googleapis.com") {
+      const token = this.#tokenFor(new URLSearchParams(text))
+      if (token === undefined) send(400, { error: "invalid_grant", error_description: "Invalid JWT Signature." })
+      else send(200, { access_token: token, expires_in: 3599, token_type: "Bearer" })
+      return
+    }
+    const token = /^Bearer (.+)$/.exec(request.headers.authorization ?? "")?.[1] ?? ""
+    const matched = matchRequest(request.method ?? "", `/${path.join("/")}`)
+    if (!this.#tokens.has(token)) refuse({ status: 401, reason: "authError", message: "Invalid Credentials" })
+    else if (matched === undefined) {
+      this.violations.push(`no such request: ${request.method} ${url.pathname}`)
+      refuse({ status: 404, reason: "notFound", message: "no such request" })
+    } else await this.#serve(matched, { query: url.searchParams, text, send, refuse, reset: () => response.destroy() })
+  }
+
+  async #serve(matched: Matched, { query, text, send, refuse, reset }: Exchange): Promise<void> {
+    const body = text === "" ? undefined : (JSON.parse(text) as Json)
+    const refusal = this.#refusal(matched, query, body)
+    if (refusal !== undefined) return refuse(refusal)
+    const fault = this.faults.take(ACTS[matched.name])
+    if (fault === "reset") return reset()
+    if (fault !== undefined && !hasEffect(fault)) return refuse(REFUSALS[fault] as ApiError)
+    const answer = await this.#act(matched, query, body ?? {})
+    if (fault === "lost") return reset()
+    // The answer never comes; the caller gives up by itself.
+    if (fault === "slow") return
+    if (fault === "errorAfter") return refuse(REFUSALS["errorAfter"] as ApiError)
+    if ("refused" in answer) return refuse(answer["refused"] as ApiError)
+    for (const each of answerFaults(matched, answer)) this.violations.push(`answer to ${matched.name}: ${each}`)
+    send(200, answer)
+  }
+
+  /** The token for an assertion that the service account's key has signed. */
+  #tokenFor(form: URLSearchParams): string | undefined {
+    const [head = "", claims = "", signature = ""] = (form.get("assertion") ?? "").split(".")
+    const signed = Buffer.from(`${head}.${claims}`)
+    const key = createPublicKey(KEY.publicKey)
+    if (!verify("RSA-SHA256", signed, key, Buffer.from(signature, "base64url"))) return undefined
+    const { aud, iss } = JSON.parse(Buffer.from(claims, "base64url").toString()) as { aud?: string; iss?: string }
+    if (aud !== "https://oauth2.googleapis.com/token" || iss !== `berth@${this.#world.project}.iam`) return undefined
+    if (form.get("grant_type") !== "urn:ietf:params:oauth:grant-type:jwt-bearer") return undefined
+    const token = randomUUID()
+    this.#tokens.add(token)
+    return token
+  }
+
+  /** What Google would refuse before it does anything. */
+  #refusal(matched: Matched, query: URLSearchParams, body: unknown): ApiError | undefined {
+    this.calls.push(matched.name)
+    const faults = requestFaults(matched, query, body)
+    this.violations.push(...faults.map((fault) => `${matched.name}: ${fault}`))
+    if (faults.length > 0) return { status: 400, reason: "invalid", message: faults.join("; ") }
+    const needed = PERMISSIONS[matched.name]
+    if (needed === undefined) throw new Error(`${matched.name} is not known here: add its permissions and its effect`)
+    for (const permission of needed) this.usedPermissions.add(permission)
+    const missing = needed.find((permission) => this.permissions?.has(permission) === false)
+    if (missing !== undefined) {
+      return { status: 403, reason: "forbidden", message: `Required '${missing}' permission for 'projects/p'` }
+    }
+    if (matched.path["project"] === this.#world.project) return undefined
+    return {
+      status: 404,
+      reason: "notFound",
+      message: `The resource 'projects/${matched.path["project"]}' was not found`,
+    }
+  }
+
+  async #act({ name, path }: Matched, query: URLSearchParams, body: Json): Promise<Json> {
+    const { zone = "", instance = "", operation = "", region = "", firewall = "" } = path
+    switch (name) {
+      case "Instances.Insert":
+        return this.#insert(zone, query.get("requestId") ?? "", body as Instance)
+      case "Instances.Get":
+        return this.#shown(zone, instance) ?? notFound(`zones/${zone}/instances/${instance}`)
+      case "Instances.Delete":
+        return this.#delete(zone, instance)
+      case "Instances.AggregatedList":
+        return this.#list(query)
+      case "ZoneOperations.Wait":
+      case "GlobalOperations.Wait":
+        return (await this.#wait(operation)) ?? notFound(`operations/${operation}`)
+      case "GlobalOperations.AggregatedList":
+        return this.#listOperations(query)
+      case "Regions.Get":
+        return this.#region(region)
+      case "Firewalls.Get":
+        return this.firewalls.get(firewall) ?? notFound(`global/firewalls/${firewall}`)
+      case "Firewalls.Insert":
+        return this.#insertFirewall(body)
+      default:
+        return { kind: "compute#project", name: this.#world.project, id: "1" }
+    }
+  }
+
+  #insert(zone: string, requestId: string, body: Instance): Json {
+    const repeated = this.#operations.get(this.#byRequestId.get(`${zone}/${requestId}`) ?? "")
+    if (repeated !== undefined) return repeated
+    const key = `${zone}/${body.name}`
+    const machineType = String(body["machineType"]).split("/").at(-1) ?? ""
+    if (!Object.values(this.#world.regions).some((zones) => zones.includes(zone))) return notFound(`zones/${zone}`)
+    if (this.#world.machineTypes?.[zone]?.includes(machineType) === false) {
+      const message = `Invalid value for field 'resource.machineType': The machine type '${machineType}' does not exist in zone`
+      return { refused: { status: 400, reason: "invalid", message } }
+    }
+    const seconds = Number(body.scheduling.maxRunDuration?.seconds ?? 30)
+    if (seconds < 30 || seconds > 120 * 24 * 3600) {
+      return { refused: { status: 400, reason: "invalid", message: "Invalid value for field 'maxRunDuration'" } }
+    }
+    if (this.#instances.has(key)) {
+      return { refused: { status: 409, reason: "alreadyExists", message: `The resource '${key}' already exists` } }
+    }
+    const operation = this.#operation("insert", zone, body.name, "RUNNING")
+    this.#byRequestId.set(`${zone}/${requestId}`, operation.name)
+    this.#instances.set(key, this.#made(zone, body))
+    setTimeout(() => this.#finishInsert(key, zone, operation), this.operationMs)
+    return operation
+  }
+
+  #made(zone: string, body: Instance): Instance {
+    const base = `https://www.googleapis.com/compute/v1/projects/${this.#world.project}`
+    const interfaces = (body["networkInterfaces"] as Json[]).map((each) => ({
+      ...each,
+      name: "nic0",
+      accessConfigs: (each["accessConfigs"] as Json[]).map((config) => ({ ...config, natIP: "203.0.113.7" })),
+    }))
+    return {
+      ...body,
+      id: String(this.#ids++),
+      kind: "compute#instance",
+      zone: `${base}/zones/${zone}`,
+      status: "PROVISIONING",
+      // Google's own time zone, as the real answers have it.
+      creationTimestamp: new Date(this.#now() - 8 * 3600_000).toISOString().replace("Z", "-08:00"),
+      networkInterfaces: interfaces,
+    }
+  }
+
+  #finishInsert(key: string, zone: string, operation: Operation): void {
+    const instance = this.#instances.get(key)
+    const error = this.insertErrors.get(zone)
+    operation.status = "DONE"
+    operation["endTime"] = new Date(this.#now()).toISOString()
+    if (error !== undefined) {
+      this.#instances.delete(key)
+      operation["error"] = { errors: [error] }
+      operation["httpErrorStatusCode"] = /QUOTA|PERMISSION/.test(error.code) ? 403 : 503
+      operation["httpErrorMessage"] = "SERVICE UNAVAILABLE"
+      return
+    }
+    if (instance === undefined) return
+    instance.status = "RUNNING"
+    this.boots.push(instance.name)
+  }
+
+  #delete(zone: string, name: string): Json {
+    const key = `${zone}/${name}`
+    const instance = this.#instances.get(key)
+    if (instance === undefined) return notFound(`zones/${zone}/instances/${name}`)
+    const operation = this.#operation("delete", zone, name, "RUNNING")
+    instance.status = "STOPPING"
+    setTimeout(() => {
+      this.#instances.delete(key)
+      operation.status = "DONE"
+    }, this.operationMs)
+    return operation
+  }
+
+  #operation(operationType: string, zone: string | undefined, target: string, status: string): Operation {
+    const base = `https://www.googleapis.com/compute/v1/projects/${this.#world.project}`
+    const name = `operation-${this.#ids++}`
+    const operation: Operation = {
+      kind: "compute#operation",
+      id: String(this.#ids++),
+      name,
+      operationType,
+      status,
+      progress: status === "DONE" ? 100 : 0,
+      insertTime: new Date(this.#now()).toISOString(),
+      targetLink:
+        zone === undefined ? `${base}/global/firewalls/${target}` : `${base}/zones/${zone}/instances/${target}`,
+      ...(zone !== undefined && { zone: `${base}/zones/${zone}` }),
+    }
+    this.#operations.set(name, operation)
+    return operation
+  }
+
+  async #wait(name: string): Promise<Operation | undefined> {
+    const operation = this.#operations.get(name)
+    while (operation !== undefined && operation.status !== "DONE") await new Promise((done) => setTimeout(done, 5))
+    return operation
+  }
+
+  #shown(zone: string, name: string): Instance | undefined {
+    return this.#instances.get(`${zone}/${name}`)
+  }
+
+  #list(query: URLSearchParams): Json {
+    const [, label = "", value] = /^labels\.([a-z-]+) = "([^"]*)"$/.exec(query.get("filter") ?? "") ?? []
+    const visible = [...this.#instances].filter(
+      ([, { labels, creationTimestamp }]) =>
+        labels[label] === value && Date.parse(creationTimestamp) < (this.hidesSince ?? Number.POSITIVE_INFINITY),
+    )
+    const from = Number(query.get("pageToken") ?? 0)
+    const size = Math.min(this.pageSize, Number(query.get("maxResults") ?? 500))
+    const page = visible.slice(from, from + size)
+    const items: Record<string, Json> = {}
+    for (const zone of Object.values(this.#world.regions).flat()) {
+      const instances = page.filter(([key]) => key.startsWith(`${zone}/`)).map(([, instance]) => instance)
+      const empty = { warning: { code: "NO_RESULTS_ON_PAGE", message: `no results for zones/${zone} on this page` } }
+      items[`zones/${zone}`] = instances.length > 0 ? { instances } : empty
+    }
+    const more = from + size < visible.length
+    return { kind: "compute#instanceAggregatedList", items, ...(more && { nextPageToken: String(from + size) }) }
+  }
+
+  #listOperations(query: URLSearchParams): Json {
+    const type = /^operationType = "([a-z.]+)"$/.exec(query.get("filter") ?? "")?.[1]
+    const items: Record<string, { operations: Operation[] }> = {}
+    for (const operation of this.#preemptions.filter((each) => each["operationType"] === type)) {
+      const scope = `zones/${operation.zone?.split("/").at(-1)}`
+      items[scope] = { operations: [...(items[scope]?.operations ?? []), operation] }
+    }
+    return { kind: "compute#operationAggregatedList", items }
+  }
+
+  #region(name: string): Json {
+    const zones = this.#world.regions[name]
+    if (zones === undefined) return notFound(`regions/${name}`)
+    const base = `https://www.googleapis.com/compute/v1/projects/${this.#world.project}/zones`
+    return { kind: "compute#region", name, status: "UP", zones: zones.map((zone) => `${base}/${zone}`) }
+  }
+
+  #insertFirewall(body: Json): Json {
+    const name = String(body["name"])
+    if (this.firewalls.has(name)) {
+      return { refused: { status: 409, reason: "alreadyExists", message: `The resource '${name}' already exists` } }
+    }
+    this.firewalls.set(name, body)
+    return this.#operation("insert", undefined, name, "DONE")
+  }
+}
+
+function notFound(resource: string): Json {
+  return { refused: { status: 404, reason: "notFound", message: `The resource '${resource}' was not found` } }
+}
+
+/** Content of a service account's key file. */
+function keyfile(project: string, privateKey: string): string {
+  return JSON.stringify({
+    type: "service_account",
+    project_id: project,
+    private_key_id: "1",
+    private_key: privateKey,
+    client_email: `berth@${project}.iam`,
+    token_uri: "https://oauth2.googleapis.com/token",
+  })
+}
+
+async function textOf(request: IncomingMessage): Promise<string> {
+  const parts: Buffer[] = []
+  for await (const part of request) parts.push(part as Buffer)
+  return Buffer.concat(parts).toString()
+}

@@ -1,0 +1,277 @@
+import { randomUUID } from "node:crypto"
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import type { Offer } from "../../src/apis/offer.ts"
+import {
+  CapacityError,
+  CredentialsError,
+  InvalidRequestError,
+  OutcomeUnknownError,
+  QuotaError,
+} from "../../src/cloud/errors.ts"
+import { openGcp } from "../../src/cloud/gcp/gcp.ts"
+import type { Cloud, LaunchSpec, Vm } from "../../src/cloud/provider.ts"
+import { type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
+import { eventually } from "./eventually.ts"
+import { deletedKeyfile, GceServer } from "./gce-server.ts"
+
+const REGION = "us-central1"
+const ZONES = ["us-central1-a", "us-central1-b", "us-central1-c"]
+const OFFER: Offer = {
+  cloud: "gcp",
+  region: REGION,
+  instanceType: "e2-standard-2",
+  architecture: "amd64",
+  provisioning: "onDemand",
+  cpu: 2,
+  memoryGib: 8,
+  hourlyPriceUsd: 0.067,
+  minimumBilledSeconds: 60,
+}
+
+const world = (more: object = {}) => ({ project: "berth-test", regions: { [REGION]: ZONES }, ...more })
+
+function openAt(server: GceServer, keyfile = server.keyfile, callSeconds = 30): Cloud {
+  const open = openGcp({ send: server.send, callSeconds, settings: { network: "jobs" } })
+  return open({ gcp_project_id: "berth-test", keyfile_json: keyfile }, REGION)
+}
+
+async function underTest(callSeconds: number): Promise<CloudWithFaults> {
+  const server = new GceServer(world())
+  await server.start()
+  return {
+    offer: OFFER,
+    userData: "#cloud-config\n{}",
+    remembers: "launch",
+    neverWas: (launch) => ({ id: `zones/${ZONES[0]}/instances/berth-0-${launch}`, launch, region: REGION }),
+    open: async () => openAt(server, server.keyfile, callSeconds),
+    countBoots: (launch) =>
+      eventually(() => {
+        const boots = server.boots.filter((name) => name.endsWith(`-${launch}`))
+        expect(boots).not.toEqual([])
+        return boots.length
+      }),
+    async powerOff(vm) {
+      const [, zone = "", , name = ""] = vm.id.split("/")
+      server.powerOff(zone, name)
+    },
+    fail: (act, fault) => server.faults.add(act, fault),
+    mend: () => server.faults.clear(),
+    limitPages(size) {
+      server.pageSize = size
+    },
+    openRefused: async () => openAt(server, deletedKeyfile("berth-test"), callSeconds),
+    violations: () => server.violations,
+    close: () => server.close(),
+  }
+}
+
+describeCloud("gcp", () => underTest(30))
+describeFaults("gcp", () => underTest(3))
+
+describe("gcp", () => {
+  let server: GceServer
+  let cloud: Cloud
+
+  beforeEach(async () => {
+    server = new GceServer(world())
+    await server.start()
+    cloud = openAt(server)
+    return async () => {
+      expect(server.violations).toEqual([])
+      await server.close()
+    }
+  })
+
+  const spec = (offer: Partial<Offer> = {}, overrides: Partial<LaunchSpec> = {}): LaunchSpec => ({
+    name: `${randomUUID()}-1`,
+    installation: "i",
+    tags: { project: "Team_A", job: "train" },
+    offer: { ...OFFER, ...offer },
+    userData: "#cloud-config\n{}",
+    lifetimeSeconds: 3600,
+    ...overrides,
+  })
+  const list = () => cloud.list({ installation: "i", region: REGION })
+  const partsOf = (vm: Vm) => {
+    const [, zone = "", , name = ""] = vm.id.split("/")
+    return { zone, name }
+  }
+  const allOut = (code: string, zones = ZONES) => {
+    for (const zone of zones) server.insertErrors.set(zone, { code, message: `${code} in ${zone}` })
+  }
+
+  it("asks for what the offer says, labelled, that ends itself and lets nothing in", async () => {
+    await cloud.launch(spec({ provisioning: "spot" }, { lifetimeSeconds: 7200 }))
+    expect(server.instances()).toEqual([
+      expect.objectContaining({
+        labels: expect.objectContaining({ "berth-installation": "i", "berth-project": "team_a", "berth-job": "train" }),
+        scheduling: expect.objectContaining({
+          provisioningModel: "SPOT",
+          instanceTerminationAction: "DELETE",
+          maxRunDuration: { seconds: "7200" },
+          automaticRestart: false,
+        }),
+        tags: { items: ["berth"] },
+        disks: [expect.objectContaining({ autoDelete: true })],
+      }),
+    ])
+    expect(server.instances()[0]).not.toHaveProperty("serviceAccounts.0")
+    expect(server.firewalls.get("berth-no-inbound-jobs")).toMatchObject({
+      priority: 0,
+      direction: "INGRESS",
+      denied: [{ IPProtocol: "all" }],
+      targetTags: ["berth"],
+    })
+  })
+
+  it("attaches GPUs as the catalogue names them, with an image that has their driver", async () => {
+    const gpu = { model: "T4", count: 2, vramGib: 16 }
+    const vm = await cloud.launch(spec({ instanceType: "n1-standard-8_2xnvidia-tesla-t4", gpu }))
+    const { zone } = partsOf(vm)
+    expect(server.instances()[0]).toMatchObject({
+      machineType: `zones/${zone}/machineTypes/n1-standard-8`,
+      guestAccelerators: [{ acceleratorType: `zones/${zone}/acceleratorTypes/nvidia-tesla-t4`, acceleratorCount: 2 }],
+      scheduling: { onHostMaintenance: "TERMINATE" },
+      shieldedInstanceConfig: { enableSecureBoot: false },
+      disks: [{ initializeParams: { sourceImage: expect.stringContaining("deeplearning-platform-release") } }],
+    })
+  })
+
+  it("goes on in the next zone when one is out of machines, and finds that VM again from whatever zone", async () => {
+    const asked = spec()
+    allOut("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", ZONES.slice(0, 2))
+    const vm = await cloud.launch(asked)
+    expect(partsOf(vm).zone).toBe(ZONES[2])
+    server.insertErrors.clear()
+    server.hidesSince = 0
+    expect((await openAt(server).launch(asked)).id).toBe(vm.id)
+    expect(server.boots).toHaveLength(1)
+  })
+
+  it("finds the VM of an earlier zone when the answer of a later one was lost", async () => {
+    const asked = spec()
+    server.faults.add("launch", "capacity")
+    server.faults.add("launch", "lost")
+    await expect(cloud.launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
+    server.hidesSince = 0
+    await openAt(server).launch(asked)
+    await eventually(() => expect(server.boots).toHaveLength(1))
+    expect(server.instances()).toHaveLength(1)
+  })
+
+  it("refuses for capacity when every zone is out, with what each has said", async () => {
+    const asked = spec()
+    allOut("ZONE_RESOURCE_POOL_EXHAUSTED")
+    const refusal = await cloud.launch(asked).catch((error: unknown) => error as CapacityError)
+    expect(refusal).toBeInstanceOf(CapacityError)
+    expect(refusal).toMatchObject({ code: "ZONE_RESOURCE_POOL_EXHAUSTED" })
+    for (const zone of ZONES) expect((refusal as CapacityError).message).toContain(zone)
+    expect(server.instances()).toEqual([])
+  })
+
+  it("asks no other zone when the quota is used up: it holds for the region", async () => {
+    allOut("QUOTA_EXCEEDED")
+    await expect(cloud.launch(spec())).rejects.toBeInstanceOf(QuotaError)
+    expect(server.calls.filter((call) => call === "Instances.Insert")).toHaveLength(1)
+  })
+
+  it.each([
+    ["INTERNAL_ERROR", CapacityError],
+    ["PERMISSIONS_ERROR", CredentialsError],
+  ] as const)("an operation that ends with %s has left nothing", async (code, expected) => {
+    const asked = spec()
+    allOut(code)
+    await expect(cloud.launch(asked)).rejects.toBeInstanceOf(expected)
+    // The operation is what the identical request is answered with: it may never make a VM after all.
+    server.insertErrors.clear()
+    await expect(cloud.launch(asked)).rejects.toBeInstanceOf(expected)
+    expect(server.boots).toEqual([])
+  })
+
+  it("passes over zones that don't sell the machine", async () => {
+    const [first = "", ...others] = ZONES
+    const picky = new GceServer(
+      world({ machineTypes: Object.fromEntries(others.map((zone) => [zone, ["n2-standard-2"]])) }),
+    )
+    await picky.start()
+    const vm = await openAt(picky).launch(spec())
+    expect(partsOf(vm).zone).toBe(first)
+    await expect(openAt(picky).launch(spec({ zone: ZONES[1] as string }))).rejects.toBeInstanceOf(CapacityError)
+    await picky.close()
+  })
+
+  it("goes on waiting for an operation that an earlier call gave up", async () => {
+    const asked = spec()
+    server.operationMs = 3000
+    await expect(openAt(server, server.keyfile, 1).launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
+    const vm = await eventually(() => openAt(server).launch(asked))
+    expect(vm.state).toBe("running")
+    expect(server.boots).toHaveLength(1)
+  })
+
+  it("shows a spot VM that was taken back, which is gone by then", async () => {
+    const asked = spec({ provisioning: "spot" })
+    const { zone, name } = partsOf(await cloud.launch(asked))
+    const other = await cloud.launch(spec({ provisioning: "spot" }, { installation: "j" }))
+    server.preempt(zone, name)
+    server.preempt(partsOf(other).zone, partsOf(other).name)
+    expect(await list()).toEqual([
+      expect.objectContaining({ launch: asked.name, state: "terminated", preempted: true, region: REGION }),
+    ])
+  })
+
+  it("has VMs ended by the cloud itself when their lifetime is over", async () => {
+    await cloud.launch(spec({}, { lifetimeSeconds: 600 }))
+    server.elapse(599)
+    expect(await list()).toHaveLength(1)
+    server.elapse(2)
+    expect(await list()).toEqual([])
+  })
+
+  it("refuses names, types and ids that Compute Engine could take for something else", async () => {
+    const wrong = [
+      spec({}, { name: "A" }),
+      spec({}, { name: "a".repeat(49) }),
+      spec({}, { installation: "I" }),
+      spec({ instanceType: "../x" }),
+      spec({ region: "europe-west1" }),
+    ]
+    for (const each of wrong) await expect(cloud.launch(each)).rejects.toBeInstanceOf(InvalidRequestError)
+    for (const id of [
+      "x",
+      "zones/us-central1-a/instances/other",
+      "zones/a/b/instances/berth-1",
+      `${ZONES[0]}/berth-1`,
+    ]) {
+      const ref = { id, launch: "x", region: REGION }
+      await expect(cloud.terminate(ref)).rejects.toBeInstanceOf(InvalidRequestError)
+    }
+  })
+})
+
+describe("what a key of Google Cloud must be", () => {
+  let server: GceServer
+  beforeAll(async () => {
+    server = new GceServer(world())
+    await server.start()
+  })
+  afterAll(() => server.close())
+
+  it("no file but a service account's key opens an account", () => {
+    expect(() => openAt(server, "{")).toThrow(CredentialsError)
+    expect(() => openAt(server, '{"type":"authorized_user"}')).toThrow(CredentialsError)
+  })
+
+  it("a private key that is none is refused without a word of it", async () => {
+    const broken = JSON.stringify({
+      ...JSON.parse(server.keyfile),
+      private_key: "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n",
+    })
+    const refusal = await openAt(server, broken)
+      .verify()
+      .catch((error: unknown) => error as CredentialsError)
+    expect(refusal).toBeInstanceOf(CredentialsError)
+    expect((refusal as Error).message).not.toContain("c2VjcmV0")
+    expect(server.calls).toEqual([])
+  })
+})
