@@ -1,0 +1,363 @@
+import { describe, expect, it } from "vitest"
+import {
+  CANCEL_JOBS_FINALIZER,
+  CRON_JOB_ANNOTATIONS,
+  type CronJobSpec,
+  type CronJobStatus,
+  type StoredCronJob,
+} from "../../apis/cronjob.ts"
+import type { JobPhase, StoredJob } from "../../apis/job.ts"
+import { API_VERSION, LABELS } from "../../apis/meta.ts"
+import { type CronJobAction, type CronJobDecision, decide } from "./decide.ts"
+import { jobName, jobOf } from "./job-object.ts"
+
+const UID = "5ea07726-efd2-42ec-a095-6d7674666e31"
+/** A time of the day on which everything here happens. */
+const at = (time: string): Date => new Date(`2026-05-01T${time}Z`)
+const written = (time: string): string => `2026-05-01T${time}Z`
+
+interface Changes {
+  spec?: Partial<CronJobSpec>
+  status?: CronJobStatus
+  metadata?: Partial<StoredCronJob["metadata"]>
+}
+
+function cronJob({ spec, status, metadata }: Changes = {}): StoredCronJob {
+  return {
+    apiVersion: API_VERSION,
+    kind: "CronJob",
+    metadata: {
+      name: "hourly",
+      namespace: "team",
+      uid: UID,
+      resourceVersion: "1",
+      generation: 1,
+      creationTimestamp: written("09:30:00"),
+      ...metadata,
+    },
+    spec: { schedule: "0 * * * *", jobDefinition: { image: "busybox" }, ...spec },
+    ...(status && { status }),
+  }
+}
+
+/** As it is when the controller has looked at it once since `countsFrom`. */
+function scheduled(countsFrom: string, changes: Changes = {}): StoredCronJob {
+  const base = cronJob(changes)
+  const seen = decide(base, { jobs: [], changedAt: at(countsFrom) }, at(countsFrom)).actions[0]
+  if (seen?.do !== "writeStatus") throw new Error("no status")
+  return { ...base, status: { ...seen.status, ...changes.status } }
+}
+
+function job(tick: string, phase: JobPhase = "succeeded", changes: Partial<StoredJob["spec"]> = {}): StoredJob {
+  const made = jobOf(cronJob(), { tick: at(tick), createdAt: "" })
+  const stored = { uid: tick, resourceVersion: "1", generation: 1, creationTimestamp: written(tick) }
+  return { ...made, metadata: { ...made.metadata, ...stored }, spec: { ...made.spec, ...changes }, status: { phase } }
+}
+
+function look(of: StoredCronJob, now: string, jobs: StoredJob[] = [], changedAt?: string): CronJobDecision {
+  return decide(of, { jobs, changedAt: changedAt === undefined ? undefined : at(changedAt) }, at(now))
+}
+
+/** What a decision does, in few words. */
+const acts = ({ actions }: CronJobDecision): string[] => actions.map(inFewWords)
+
+function inFewWords(action: CronJobAction): string {
+  switch (action.do) {
+    case "createJob":
+      return `create ${action.firing.tick.toISOString().slice(11, 19)}`
+    case "cancelJob":
+    case "deleteJob":
+      return `${action.do} ${action.job.metadata.name}`
+    case "writeStatus":
+      return `status ${action.status.countsFrom?.slice(11, 19)} next ${action.status.nextTriggerTime?.slice(11, 19)}`
+    case "dropFinalizer":
+      return action.do
+  }
+}
+
+const reasons = ({ events }: CronJobDecision): string[] => events.map(({ reason }) => reason)
+
+describe("a tick", () => {
+  it("waits for its time, makes a Job, and is written down", () => {
+    const first = look(cronJob(), "09:30:01", [], "09:30:00")
+    expect(acts(first)).toEqual(["status 09:30:00 next 10:00:00"])
+    expect(first.wakeAt).toEqual(at("10:00:00"))
+
+    const waiting = scheduled("09:30:00")
+    expect(acts(look(waiting, "09:59:59.999"))).toEqual([])
+    const due = look(waiting, "10:00:00")
+    expect(acts(due)).toEqual(["create 10:00:00"])
+    expect(due.wakeAt).toEqual(at("11:00:00"))
+
+    const made = look(waiting, "10:00:01", [job("10:00:00", "queued")])
+    expect(acts(made)).toEqual(["status 10:00:00 next 11:00:00"])
+    expect(reasons(made)).toEqual(["JobCreated"])
+  })
+
+  it("that its CronJob was made at is not its", () => {
+    const made = cronJob({ metadata: { creationTimestamp: written("10:00:00") } })
+    expect(acts(look(made, "10:00:00.900"))).toEqual(["status 10:00:00 next 11:00:00"])
+  })
+
+  it("is made up for after a downtime, the latest one alone; the others are counted", () => {
+    const due = look(scheduled("09:30:00"), "15:20:00")
+    expect(acts(due)).toEqual(["create 15:00:00"])
+    expect(due.events).toEqual([
+      {
+        type: "Warning",
+        reason: "TicksSkipped",
+        message: expect.stringContaining("skipped 5 ticks after 2026-05-01T09"),
+      },
+    ])
+    const longAgo = scheduled("09:30:00", { spec: { schedule: "* * * * *" } })
+    const decision = decide(longAgo, { jobs: [], changedAt: undefined }, new Date("2036-05-01T00:00:30Z"))
+    expect(decision.actions).toMatchObject([{ do: "createJob", firing: { tick: new Date("2036-05-01T00:00:00Z") } }])
+    expect(decision.events[0]?.message).toContain("10000 ticks or more")
+  })
+
+  it("that has its Job already, whoever made it, is only written down", () => {
+    const before = scheduled("09:30:00")
+    expect(acts(look(before, "10:59:00", [job("10:00:00")]))).toEqual(["status 10:00:00 next 11:00:00"])
+    const later = look(before, "12:10:00", [job("10:00:00")])
+    expect(acts(later)).toEqual(["create 12:00:00"])
+    expect(later.events[0]?.message).toContain("skipped 1 tick after")
+  })
+
+  it("is not taken for one whose Job is another CronJob's, or of a clock that was wrong", () => {
+    expect(acts(look(scheduled("09:30:00"), "10:00:00", [job("23:00:00", "queued")]))).toEqual(["create 10:00:00"])
+  })
+
+  it("does not come again when the calendar is set back", () => {
+    const fired = scheduled("09:30:00", { status: { countsFrom: written("11:00:00") } })
+    const decision = look(fired, "10:20:00", [job("11:00:00")])
+    expect(acts(decision)).toEqual(["status 11:00:00 next 12:00:00"])
+    expect(decision.wakeAt).toEqual(at("12:00:00"))
+  })
+})
+
+describe("startingDeadlineSeconds", () => {
+  const spec = { startingDeadlineSeconds: 60 }
+
+  it("lets a tick start that is not later", () => {
+    expect(acts(look(scheduled("09:30:00", { spec }), "10:01:00.900"))).toEqual(["create 10:00:00"])
+    const atOnce = scheduled("09:30:00", { spec: { startingDeadlineSeconds: 0 } })
+    expect(acts(look(atOnce, "10:00:00.900"))).toEqual(["create 10:00:00"])
+  })
+
+  it("skips a later one for good, and counts what is skipped", () => {
+    const late = look(scheduled("09:30:00", { spec }), "12:01:01")
+    expect(acts(late)).toEqual(["status 12:00:00 next 13:00:00"])
+    expect(late.events).toEqual([
+      { type: "Warning", reason: "DeadlineExceeded", message: expect.stringMatching(/skipped 3 ticks.*12:00:00Z/) },
+    ])
+  })
+})
+
+describe("concurrencyPolicy", () => {
+  const running = job("10:00:00", "running")
+  const recorded = { status: { countsFrom: written("10:00:00"), lastTriggeredTime: written("10:00:00") } }
+
+  it("Allow (the default) looks at no other Job", () => {
+    expect(acts(look(scheduled("09:30:00", recorded), "11:00:00", [running]))).toEqual(["create 11:00:00"])
+  })
+
+  it("Forbid lets the latest tick wait for the end of what runs, and says so once", () => {
+    const forbid = scheduled("09:30:00", { ...recorded, spec: { concurrencyPolicy: "Forbid" } })
+    const first = look(forbid, "11:00:00", [running])
+    expect(acts(first)).toEqual(["status 10:00:00 next 12:00:00"])
+    expect(reasons(first)).toEqual(["JobActive"])
+    const write = first.actions[0]
+    const waiting = { ...forbid, ...(write?.do === "writeStatus" && { status: write.status }) }
+    expect(look(waiting, "11:30:00", [running])).toMatchObject({ actions: [], events: [] })
+    expect(acts(look(waiting, "11:40:00", [job("10:00:00", "failed")]))).toEqual(["create 11:00:00"])
+    const later = look(waiting, "12:40:00", [job("10:00:00", "cancelled")])
+    expect(acts(later)).toEqual(["create 12:00:00"])
+    expect(later.events[0]?.message).toContain("skipped 1 tick")
+  })
+
+  it("Forbid with a deadline skips what would start too late", () => {
+    const spec = { concurrencyPolicy: "Forbid", startingDeadlineSeconds: 10 } as const
+    const late = look(scheduled("09:30:00", { ...recorded, spec }), "11:20:00", [job("10:00:00")])
+    expect(acts(late)).toEqual(["status 11:00:00 next 12:00:00"])
+  })
+
+  it("Replace cancels what runs first, each once", () => {
+    const replace = scheduled("09:30:00", { ...recorded, spec: { concurrencyPolicy: "Replace" } })
+    const jobs = [job("08:00:00"), job("09:00:00", "booting", { cancelled: true }), running]
+    const decision = look(replace, "11:00:00", jobs)
+    expect(acts(decision)).toEqual([`cancelJob ${running.metadata.name}`, "create 11:00:00"])
+    expect(reasons(decision)).toEqual(["JobReplaced"])
+  })
+})
+
+describe("a change", () => {
+  const changed = (generation: number, spec: Partial<CronJobSpec>, before: StoredCronJob): StoredCronJob => ({
+    ...before,
+    metadata: { ...before.metadata, generation },
+    spec: { ...before.spec, ...spec },
+  })
+
+  it("of the schedule counts from the change, also where nobody looked for a while", () => {
+    const other = changed(2, { schedule: "*/10 * * * *" }, scheduled("09:30:00"))
+    expect(acts(look(other, "11:05:00", [], "11:05:00"))).toEqual(["status 11:05:00 next 11:10:00"])
+    expect(acts(look(other, "11:25:00", [], "11:05:00"))).toEqual(["create 11:20:00"])
+    expect(acts(look(other, "11:25:00"))).toEqual(["status 11:25:00 next 11:30:00"])
+  })
+
+  it("never fires a tick again that was fired", () => {
+    const fired = scheduled("09:30:00", {
+      status: { countsFrom: written("11:00:00"), lastTriggeredTime: written("11:00:00") },
+    })
+    const other = changed(2, { schedule: "*/10 * * * *" }, fired)
+    // The API server's clock is behind ours.
+    expect(acts(look(other, "11:00:02", [], "10:59:58"))).toEqual(["status 11:00:00 next 11:10:00"])
+  })
+
+  it("of the definition alone misses nothing", () => {
+    const other = changed(2, { jobDefinition: { image: "other" } }, scheduled("09:30:00"))
+    expect(acts(look(other, "10:00:05", [], "10:00:03"))).toEqual(["create 10:00:00"])
+  })
+
+  it("that pauses: no more ticks, and no timer", () => {
+    const paused = changed(2, { active: false }, scheduled("09:30:00"))
+    const decision = look(paused, "10:30:00", [], "09:40:00")
+    expect(acts(decision)).toEqual(["status 09:30:00 next undefined"])
+    expect(reasons(decision)).toEqual(["Paused"])
+    expect(decision.wakeAt).toBeUndefined()
+    const write = decision.actions[0]
+    expect(write?.do === "writeStatus" && write.status.conditions).toMatchObject([
+      { type: "Ready", status: "True", reason: "Paused" },
+    ])
+  })
+
+  it("that resumes never fires what was missed while paused, seen or not", () => {
+    const before = changed(2, { active: false }, scheduled("09:30:00"))
+    const seen = look(before, "09:50:00", [], "09:40:00").actions[0]
+    const paused = { ...before, ...(seen?.do === "writeStatus" && { status: seen.status }) }
+    const resumed = changed(3, { active: true }, paused)
+    expect(acts(look(resumed, "12:30:00", [], "12:30:00"))).toEqual(["status 12:30:00 next 13:00:00"])
+    // Paused and resumed while no controller ran.
+    const unseen = changed(3, {}, scheduled("09:30:00"))
+    expect(acts(look(unseen, "12:30:00", [], "12:20:00"))).toEqual(["status 12:20:00 next 13:00:00"])
+    // A tick after the resumption is made up for.
+    expect(acts(look(unseen, "13:10:00", [], "12:20:00"))).toEqual(["create 13:00:00"])
+  })
+
+  it("heals what a wrong clock has put off for years", () => {
+    const future = scheduled("09:30:00", { status: { countsFrom: "2040-01-01T00:00:00Z" } })
+    expect(acts(look(future, "10:30:00"))).toEqual(["status 00:00:00 next 01:00:00"])
+    const other = changed(2, { schedule: "*/10 * * * *" }, future)
+    expect(acts(look(other, "10:35:00", [], "10:35:00"))).toEqual(["status 10:35:00 next 10:40:00"])
+  })
+})
+
+describe("what can't be fired", () => {
+  it.each([
+    ["a schedule", "InvalidSchedule", { schedule: "0 0 31 2 *" }, /schedule.*never comes/],
+    ["seconds", "InvalidSchedule", { schedule: "0 0 * * * *" }, /no seconds/],
+    ["a definition", "InvalidDefinition", { jobDefinition: { image: "two words" } }, /jobDefinition\.image/],
+    ["a field", "InvalidDefinition", { jobDefinition: { image: "a", name: "b" } as never }, /jobDefinition\.name/],
+  ])("%s: a condition and an event, no Job, no timer", (_, reason, spec, message) => {
+    const decision = look(cronJob({ spec }), "10:30:00", [], "09:30:00")
+    expect(decision.actions).toMatchObject([
+      {
+        do: "writeStatus",
+        status: {
+          conditions: [
+            { type: "Ready", status: "False", reason },
+            { type: "Stalled", status: "True" },
+          ],
+        },
+      },
+    ])
+    expect(decision.events).toEqual([{ type: "Warning", reason, message: expect.stringMatching(message) }])
+    expect(decision.wakeAt).toBeUndefined()
+    const write = decision.actions[0]
+    const told = { ...cronJob({ spec }), ...(write?.do === "writeStatus" && { status: write.status }) }
+    expect(look(told, "10:31:00", [], "09:30:00")).toMatchObject({ actions: [], events: [] })
+  })
+
+  it("counts from when it can be again, though nobody changed it", () => {
+    const invalid = cronJob({ spec: { jobDefinition: { image: "two words" } } })
+    const write = look(invalid, "09:31:00", [], "09:30:00").actions[0]
+    const valid = cronJob(write?.do === "writeStatus" ? { status: write.status } : {})
+    const decision = look(valid, "12:30:00", [], "09:30:00")
+    expect(acts(decision)).toEqual(["status 12:30:00 next 13:00:00"])
+    expect(decision.actions).toMatchObject([
+      {
+        status: {
+          conditions: [
+            { type: "Ready", status: "True" },
+            { type: "Stalled", status: "False" },
+          ],
+        },
+      },
+    ])
+  })
+})
+
+describe("history limits", () => {
+  const spec = { successfulJobsHistoryLimit: 1, failedJobsHistoryLimit: 0 }
+  const jobs = [
+    job("05:00:00"),
+    job("07:00:00", "failed"),
+    job("06:00:00"),
+    job("08:00:00", "cancelled"),
+    job("09:00:00", "running"),
+  ]
+  const names = (...ticks: string[]): string[] => ticks.map((tick) => `deleteJob ${jobName(cronJob(), at(tick))}`)
+
+  it("are off unless they are set", () => {
+    expect(
+      acts(look(scheduled("09:30:00", { status: { lastTriggeredTime: written("09:00:00") } }), "09:40:00", jobs)),
+    ).toEqual([])
+  })
+
+  it("delete the oldest that have ended, each kind for itself", () => {
+    const status = { lastTriggeredTime: written("09:00:00") }
+    const decision = look(scheduled("09:30:00", { spec, status }), "09:40:00", jobs)
+    expect(acts(decision)).toEqual(names("05:00:00", "08:00:00", "07:00:00"))
+  })
+
+  it("spare a Job whose tick is not written down", () => {
+    const none = { successfulJobsHistoryLimit: 0 }
+    expect(acts(look(scheduled("09:30:00", { spec: none }), "10:00:01", [job("10:00:00")]))).toEqual([
+      "status 10:00:00 next 11:00:00",
+    ])
+  })
+})
+
+describe("a deletion", () => {
+  const jobs = [job("09:00:00"), job("10:00:00", "running"), job("11:00:00", "booting", { cancelled: true })]
+  const deleted = { deletionTimestamp: written("11:10:00") }
+
+  it("leaves the Jobs alone, and makes no more", () => {
+    expect(look(cronJob({ metadata: deleted }), "11:10:00", jobs)).toEqual({ actions: [], events: [] })
+  })
+
+  it("cancels what has not ended where the finalizer asks for it, and is not held up longer", () => {
+    const metadata = { ...deleted, finalizers: ["other", CANCEL_JOBS_FINALIZER] }
+    const decision = look(cronJob({ metadata }), "11:10:00", jobs)
+    expect(acts(decision)).toEqual(["cancelJob hourly-20260501t100000z", "dropFinalizer"])
+  })
+})
+
+describe("the Job of a tick", () => {
+  it("has a name that a Job may have, however long its CronJob's is", () => {
+    const tick = at("10:00:00")
+    expect(jobName(cronJob(), tick)).toBe("hourly-20260501t100000z")
+    const longest = jobName(cronJob({ metadata: { name: `${"a".repeat(99)}-x.x0` } }), tick, 9)
+    expect(longest).toBe(`${"a".repeat(99)}--20260501t100000z-9`)
+    expect(longest.length).toBeLessThanOrEqual(128)
+    expect(jobName(cronJob({ metadata: { name: "a".repeat(104) } }), tick, 9).length).toBeLessThanOrEqual(128)
+  })
+
+  it("says which CronJob and which tick it is of", () => {
+    const { metadata } = jobOf(cronJob(), { tick: at("10:00:00"), createdAt: "now", expectedSeconds: 90 })
+    expect(metadata.labels).toEqual({ [LABELS.cronJobUid]: UID })
+    expect(metadata.annotations).toMatchObject({
+      [CRON_JOB_ANNOTATIONS.scheduledTime]: written("10:00:00"),
+      [CRON_JOB_ANNOTATIONS.expectedSeconds]: "90",
+    })
+  })
+})

@@ -1,0 +1,207 @@
+import { randomBytes } from "node:crypto"
+import { afterAll } from "vitest"
+import { timestamp } from "../../../src/apis/clock.ts"
+import type { CronJobSpec, StoredCronJob } from "../../../src/apis/cronjob.ts"
+import type { JobPhase, JobStatus, StoredJob } from "../../../src/apis/job.ts"
+import { API_VERSION } from "../../../src/apis/meta.ts"
+import { keepChangeTime } from "../../../src/controllers/cronjob/change-time.ts"
+import { createCronJobController } from "../../../src/controllers/cronjob/controller.ts"
+import { CRON_JOBS, cronJobIndexes, JOBS } from "../../../src/controllers/cronjob/dependencies.ts"
+import type { KubeClient } from "../../../src/kube/client.ts"
+import { isNotFound } from "../../../src/kube/errors.ts"
+import { EventRecorder, events, type KubeEvent } from "../../../src/kube/events.ts"
+import type { Logger } from "../../../src/kube/logger.ts"
+import { Reflector } from "../../../src/kube/reflector.ts"
+import { type ApiObject, resourceOf, type ServerMeta } from "../../../src/kube/resource.ts"
+import { eventually } from "../../cloud/eventually.ts"
+import { sharedClient } from "../harness.ts"
+import { ShiftedClock } from "../shifted-clock.ts"
+
+const NAMESPACES = resourceOf<ApiObject>({
+  group: "",
+  version: "v1",
+  kind: "Namespace",
+  plural: "namespaces",
+  namespaced: false,
+})
+
+/** Logs nothing: what matters is asserted. Put console's methods here to see what goes on. */
+export const quiet: Logger = {
+  debug: () => undefined,
+  info: () => undefined,
+  warn: () => undefined,
+  error: () => undefined,
+}
+
+/** A calendar that stands still until a test moves it; durations pass as they do. */
+export class TestCalendar extends ShiftedClock {
+  override now(): Date {
+    return new Date(START.getTime() + this.ahead * 1000)
+  }
+
+  /** Moves to this time of the day at which tests begin, or of a later one. */
+  goTo(time: string): void {
+    this.advance((Date.parse(time) - this.now().getTime()) / 1000)
+  }
+}
+
+export const START = new Date("2026-05-01T12:00:30Z")
+
+/** A controller that runs in this process. */
+export interface Operator {
+  stop(): Promise<void>
+}
+
+export interface OperatorOptions {
+  client?: KubeClient
+  fence?: () => void
+}
+
+/** One namespace of the shared API server with its own calendar, and operators on demand. */
+export class CronStage {
+  readonly namespace = `cron-${randomBytes(4).toString("hex")}`
+  readonly clock = new TestCalendar()
+  readonly client: KubeClient
+  readonly #operators = new Set<Operator>()
+  /** What the calendar said when each generation of a CronJob was made, by its name. */
+  readonly #times = new Map<string, Date>()
+
+  constructor(client: KubeClient) {
+    this.client = client
+  }
+
+  async open(): Promise<this> {
+    await this.client.create(NAMESPACES, { metadata: { name: this.namespace } })
+    return this
+  }
+
+  async close(): Promise<void> {
+    for (const operator of this.#operators) await operator.stop()
+    await this.client.delete(NAMESPACES, { name: this.namespace })
+  }
+
+  operator({ client = this.client, fence = () => undefined }: OperatorOptions = {}): Operator {
+    const { namespace, clock } = this
+    const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet })
+    const cronJobs = new Reflector<StoredCronJob>({
+      client,
+      resource: CRON_JOBS,
+      namespace,
+      logger: quiet,
+      transform: (cronJob) => keepChangeTime(this.#dated(cronJob)),
+    })
+    const jobs = new Reflector<StoredJob>({ client, resource: JOBS, namespace, indexes: cronJobIndexes, logger: quiet })
+    const options = { client, cronJobs, jobs, fence, clock, recorder, logger: quiet }
+    const controller = createCronJobController(options)
+    const ending = new AbortController()
+    const { signal } = ending
+    const running = [cronJobs.run(signal), jobs.run(signal), controller.run(signal, signal)]
+    const operator: Operator = {
+      stop: async () => {
+        ending.abort()
+        await Promise.all(running)
+        await recorder.flush()
+        this.#operators.delete(operator)
+      },
+    }
+    this.#operators.add(operator)
+    return operator
+  }
+
+  /** The CronJob as an API server with this stage's calendar would show it. */
+  #dated(cronJob: StoredCronJob): StoredCronJob {
+    const { name, generation } = cronJob.metadata
+    const made = this.#times.get(`${name}/1`)
+    if (made !== undefined) cronJob.metadata.creationTimestamp = timestamp(made)
+    const changed = this.#times.get(`${name}/${generation}`)
+    for (const entry of (cronJob.metadata as ServerMeta).managedFields ?? []) {
+      if (changed !== undefined) entry.time = timestamp(changed)
+    }
+    return cronJob
+  }
+
+  /** Before it is written, as a watch may be faster than the answer. */
+  #note(name: string, generation: number): void {
+    this.#times.set(`${name}/${generation}`, this.clock.now())
+  }
+
+  async create(name: string, spec: Partial<CronJobSpec> = {}, finalizers: string[] = []): Promise<StoredCronJob> {
+    this.#note(name, 1)
+    const cronJob = {
+      apiVersion: API_VERSION,
+      kind: "CronJob",
+      metadata: { name, namespace: this.namespace, finalizers },
+      spec: { schedule: "* * * * *", jobDefinition: { image: "busybox" }, ...spec },
+    }
+    return this.client.create(CRON_JOBS, cronJob as StoredCronJob)
+  }
+
+  async change(name: string, spec: { [Field in keyof CronJobSpec]?: unknown }): Promise<StoredCronJob> {
+    this.#note(name, (await this.cronJob(name)).metadata.generation + 1)
+    return this.client.patch(CRON_JOBS, { namespace: this.namespace, name }, { merge: { spec } })
+  }
+
+  cronJob(name: string): Promise<StoredCronJob> {
+    return this.client.get(CRON_JOBS, { namespace: this.namespace, name })
+  }
+
+  async jobs(): Promise<StoredJob[]> {
+    const { items } = await this.client.list(JOBS, { namespace: this.namespace })
+    return items.sort((a, b) => (a.metadata.name < b.metadata.name ? -1 : 1))
+  }
+
+  async jobNames(): Promise<string[]> {
+    return (await this.jobs()).map(({ metadata }) => metadata.name)
+  }
+
+  /** Writes how a Job stands, as the job controller does. */
+  async report(name: string, phase: JobPhase, status: Partial<JobStatus> = {}): Promise<void> {
+    const merge = { status: { phase, ...status } }
+    await this.client.patchStatus(JOBS, { namespace: this.namespace, name }, { merge })
+  }
+
+  async delete(name: string): Promise<void> {
+    await this.client.delete(CRON_JOBS, { namespace: this.namespace, name })
+  }
+
+  async isGone(name: string): Promise<boolean> {
+    try {
+      await this.cronJob(name)
+      return false
+    } catch (error) {
+      if (!isNotFound(error)) throw error
+      return true
+    }
+  }
+
+  /** When the controller has seen the present spec and knows the next tick. */
+  async waitsFor(name: string, next: string | undefined): Promise<StoredCronJob> {
+    return eventually(async () => {
+      const cronJob = await this.cronJob(name)
+      const { metadata, status } = cronJob
+      if (status?.observedGeneration !== metadata.generation || status.nextTriggerTime !== next) {
+        throw new Error(`${name}: ${JSON.stringify({ ...status, generation: metadata.generation })}`)
+      }
+      return cronJob
+    })
+  }
+
+  async told(name: string): Promise<{ reason: string; message: string; count: number }[]> {
+    const { items } = await this.client.list<KubeEvent>(events, { namespace: this.namespace })
+    return items
+      .filter((event) => event.involvedObject.name === name && event.involvedObject.kind === "CronJob")
+      .map(({ reason, message, count }) => ({ reason, message, count }))
+  }
+}
+
+/** Makes stages and closes them after the suite. */
+export function cronStages(): () => Promise<CronStage> {
+  const client = sharedClient()
+  const open: CronStage[] = []
+  afterAll(() => Promise.all(open.map((stage) => stage.close())))
+  return async () => {
+    const stage = await new CronStage(client).open()
+    open.push(stage)
+    return stage
+  }
+}
