@@ -11,6 +11,7 @@ import {
   type Invocation,
   type KeyOptions,
   type OperatorOptions,
+  type RotateOptions,
   readInvocation,
 } from "./options.ts"
 import { createLogger } from "./telemetry/logger.ts"
@@ -40,6 +41,8 @@ async function run({ command, options }: Invocation, signal: AbortSignal): Promi
       return runFacade(options, signal)
     case "key":
       return printKey(options)
+    case "rotate-sealing-key":
+      return rotateKey(options)
   }
 }
 
@@ -97,6 +100,15 @@ async function printKey(options: KeyOptions): Promise<number> {
   const { value, manifest } = declareKey(options)
   process.stdout.write(manifest)
   process.stderr.write(`# The key's value. It is shown once and kept nowhere.\n${value}\n`)
+  return 0
+}
+
+async function rotateKey(options: RotateOptions): Promise<number> {
+  const { connect } = await import("./wire.ts")
+  const { rotateSealingKey } = await import("./identity/sealing-keys.ts")
+  const client = connect(options)
+  const { before, now } = await rotateSealingKey(client, options.systemNamespace).finally(() => client.close())
+  process.stdout.write(`Credentials are sealed under the key ${now} from now on, in place of ${before}.\n`)
   return 0
 }
 

@@ -72,6 +72,9 @@ export interface KeyOptions {
   expiresAt?: string
 }
 
+/** Whose sealing key is to be replaced. */
+export type RotateOptions = Pick<KubeOptions, "kubeconfig" | "systemNamespace">
+
 export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const
 export type LogLevel = (typeof LOG_LEVELS)[number]
 
@@ -83,6 +86,7 @@ export type Invocation =
   | { command: "serve"; options: ServeOptions }
   | { command: "demo"; options: LocalOptions }
   | { command: "key"; options: KeyOptions }
+  | { command: "rotate-sealing-key"; options: RotateOptions }
 
 /**
  * Reads the command line and the environment, the only place that does. Prints help, the version or what is
@@ -104,6 +108,7 @@ export async function readInvocation(argv: string[], version: string): Promise<I
     .addCommand(serveCommand(chosen))
     .addCommand(demoCommand(chosen))
     .addCommand(keyCommand(chosen))
+    .addCommand(rotateCommand(chosen))
   await program.parseAsync(argv)
   if (invocation === undefined) return program.help({ error: true })
   return invocation
@@ -189,7 +194,16 @@ function keyCommand(choose: Choose): Command {
     .action((options: KeyOptions) => choose({ command: "key", options }))
 }
 
-function withKubeOptions(command: Command): Command {
+function rotateCommand(choose: Choose): Command {
+  return withClusterOptions(new Command("rotate-sealing-key"))
+    .description(
+      "Make a new key that the credentials of connections are sealed under. The operator then seals all of them anew " +
+        "and deletes the former key when nothing needs it any more.",
+    )
+    .action((options: RotateOptions) => choose({ command: "rotate-sealing-key", options }))
+}
+
+function withClusterOptions(command: Command): Command {
   return command
     .addOption(new Option("--kubeconfig <path>", "default: $KUBECONFIG, else ~/.kube/config, else in-cluster"))
     .addOption(
@@ -197,6 +211,10 @@ function withKubeOptions(command: Command): Command {
         .env("BERTH_SYSTEM_NAMESPACE")
         .default("berth-system"),
     )
+}
+
+function withKubeOptions(command: Command): Command {
+  return withClusterOptions(command)
     .addOption(
       new Option("--watch-namespace <name>", "serve only this one (default: all)").env("BERTH_WATCH_NAMESPACE"),
     )

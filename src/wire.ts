@@ -18,8 +18,10 @@ import { createApiKeyController } from "./controllers/apikey/controller.ts"
 import { API_KEYS, BINDING_CACHE, MACHINE_USER_CACHE } from "./controllers/apikey/dependencies.ts"
 import { type CatalogueWatchOptions, watchCatalogue } from "./controllers/catalogue/watch.ts"
 import { ConnectionClouds } from "./controllers/connection/clouds.ts"
-import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE } from "./controllers/connection/dependencies.ts"
+import { createConnectionController } from "./controllers/connection/controller.ts"
+import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE, type OpenAccount } from "./controllers/connection/dependencies.ts"
 import { accountsInUse, credentialsCopier, payersOf } from "./controllers/connection/payers.ts"
+import { createRetirementController } from "./controllers/connection/retirement.ts"
 import { createCronJobController } from "./controllers/cronjob/controller.ts"
 import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/dependencies.ts"
 import { fenceOf } from "./controllers/fence.ts"
@@ -39,7 +41,7 @@ import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { ensureInstallation, readInstallation } from "./identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
 import { ORGANIZATIONS, PROJECTS } from "./identity/projects.ts"
-import { ensureSealingKeys, readSealingKeys } from "./identity/sealing-keys.ts"
+import { ensureSealingKeys, readSealingKeys, SEALING_KEYS_CACHE } from "./identity/sealing-keys.ts"
 import { KubeClient } from "./kube/client.ts"
 import { EventRecorder } from "./kube/events.ts"
 import { LeaderElector, type LeaderElectorOptions } from "./kube/lease.ts"
@@ -119,7 +121,9 @@ export async function startOperator(
     logger,
     caps: capsOf(projects.store),
   }
-  const accounts = connectedAccounts(parts, caches, sealerOf(client, systemNamespace))
+  const sealer = sealerOf(client, systemNamespace)
+  const accounts = connectedAccounts(parts, caches, sealer)
+  const keeping = { ...caches, client, systemNamespace, clock, recorder, logger }
   const userData = (launch: StoredLaunch) => renderUserData(bootConfig(launch, bootstrapKey))
   const launchControl = createLaunchController({
     ...shared,
@@ -145,7 +149,10 @@ export async function startOperator(
       jobController,
       launchControl.controller,
       createCronJobController({ ...shared, cronJobs: caches.cronJobs }),
-      ...tenancyControllers(caches, { client, systemNamespace, clock, recorder, logger }),
+      ...tenancyControllers(keeping),
+      createConnectionController({ ...keeping, sealer, openAccount: accountOpener(parts.providers) }),
+      // Who sees one namespace alone can't know what others have sealed.
+      ...(options.watchNamespace === undefined ? [createRetirementController({ ...keeping, sealer })] : []),
     ],
     leaderTasks: launchControl.leaderTasks,
     elector,
@@ -171,19 +178,30 @@ function operatorCaches(
     memberBindings: new Reflector({ ...base, ...MEMBER_BINDING_CACHE }),
     connections: new Reflector({ ...base, ...CONNECTION_CACHE, namespace }),
     secrets: new Reflector({ ...base, ...CREDENTIALS_SECRET_CACHE, namespace }),
+    sealingKeys: new Reflector({ ...base, ...SEALING_KEYS_CACHE, namespace: systemNamespace }),
     apiKeys: new Reflector({ ...base, resource: API_KEYS, namespace }),
     users: new Reflector({ ...base, ...MACHINE_USER_CACHE }),
     bindings: new Reflector({ ...base, ...BINDING_CACHE, namespace }),
   }
 }
 
+/** What controllers that keep an installation in order work with. */
+type Keeping = ReturnType<typeof operatorCaches> & {
+  client: KubeClient
+  systemNamespace: string
+  clock: Clock
+  recorder: EventRecorder
+  logger: Logger
+}
+
+/** Opens accounts for those who only ask about them. */
+function accountOpener(providers: Providers): OpenAccount {
+  return (type, credentials) => providers[type]?.account?.(credentials)
+}
+
 /** The controllers that say whose everything is: organizations, projects, keys. */
-function tenancyControllers(
-  caches: ReturnType<typeof operatorCaches>,
-  base: { client: KubeClient; systemNamespace: string; clock: Clock; recorder: EventRecorder; logger: Logger },
-): Controller[] {
-  const reservedNamespaces = [base.systemNamespace, IDENTITIES_NAMESPACE]
-  const tenancy = { ...base, ...caches, reservedNamespaces }
+function tenancyControllers(keeping: Keeping): Controller[] {
+  const tenancy = { ...keeping, reservedNamespaces: [keeping.systemNamespace, IDENTITIES_NAMESPACE] }
   return [createApiKeyController(tenancy), createProjectController(tenancy), createOrganizationController(tenancy)]
 }
 

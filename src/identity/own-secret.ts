@@ -53,8 +53,18 @@ export async function readOwnSecret<C>(
   namespace: string,
   own: OwnSecret<C>,
 ): Promise<C | undefined> {
+  return (await readStoredSecret(client, namespace, own))?.content
+}
+
+/** The Secret's content with what a change of it must be made upon; undefined while no operator has made it yet. */
+export async function readStoredSecret<C>(
+  client: Pick<KubeClient, "get">,
+  namespace: string,
+  own: OwnSecret<C>,
+): Promise<{ metadata: ObjectMeta; content: C } | undefined> {
   try {
-    return parsed(await client.get(SECRETS, { namespace, name: own.name }), own)
+    const secret = await client.get(SECRETS, { namespace, name: own.name })
+    return { metadata: secret.metadata, content: parsed(secret, own) }
   } catch (error) {
     if (isNotFound(error)) return undefined
     throw error

@@ -1,7 +1,12 @@
 import { randomBytes } from "node:crypto"
+import type { ObjectMeta } from "../apis/meta.ts"
 import type { KubeClient } from "../kube/client.ts"
+import type { ReflectorOptions } from "../kube/reflector.ts"
 import { KEY_BYTES, KEY_ID_PATTERN, type Keyring } from "../sealing/keys.ts"
-import { ensureOwnSecret, type OwnSecret, readOwnSecret } from "./own-secret.ts"
+import { ensureOwnSecret, type OwnSecret, readOwnSecret, readStoredSecret, SECRETS, type Secret } from "./own-secret.ts"
+
+/** Owner of the fields that a change of the keys writes. */
+const FIELD_MANAGER = "berth-sealing-keys"
 
 /** `primary` is the id of the key that new secrets are sealed under, `key-<id>` each key, the retiring ones too. */
 const PRIMARY = "primary"
@@ -10,10 +15,7 @@ const KEY_PREFIX = "key-"
 const SEALING_KEYS: OwnSecret<Keyring> = {
   name: "berth-sealing-keys",
   type: "berth.dev/sealing-keys",
-  make: () => {
-    const id = randomBytes(4).toString("hex")
-    return { [PRIMARY]: Buffer.from(id), [KEY_PREFIX + id]: randomBytes(KEY_BYTES) }
-  },
+  make: newPrimaryKey,
   parse: (data, where) => {
     const primary = data.get(PRIMARY)?.toString() ?? ""
     const found = [...data].filter(([entry]) => entry.startsWith(KEY_PREFIX))
@@ -25,6 +27,18 @@ const SEALING_KEYS: OwnSecret<Keyring> = {
         "Restore it from a backup: connections can't be read without it.",
     )
   },
+}
+
+/** What makes a fresh key the primary one. */
+function newPrimaryKey(): Record<string, Uint8Array> {
+  const id = randomBytes(4).toString("hex")
+  return { [PRIMARY]: Buffer.from(id), [KEY_PREFIX + id]: randomBytes(KEY_BYTES) }
+}
+
+/** What a reflector of this one Secret must be made with, in the system namespace. */
+export const SEALING_KEYS_CACHE: Pick<ReflectorOptions<Secret>, "resource" | "fieldSelector"> = {
+  resource: SECRETS,
+  fieldSelector: `metadata.name=${SEALING_KEYS.name}`,
 }
 
 /** The operator has not made the keys yet, or somebody has deleted them. */
@@ -41,7 +55,61 @@ export function ensureSealingKeys(client: KubeClient, namespace: string): Promis
 export async function readSealingKeys(client: Pick<KubeClient, "get">, namespace: string): Promise<Keyring> {
   const keyring = await readOwnSecret(client, namespace, SEALING_KEYS)
   if (keyring !== undefined) return keyring
-  throw new SealingKeysMissing(
+  throw missing(namespace)
+}
+
+/**
+ * Makes a fresh key the primary one; what was sealed before stays readable by the keys that it was sealed under.
+ * @returns the ids of the primary key before and now
+ * @throws SealingKeysMissing; KubeError, a Conflict when somebody else changed the keys in the same moment
+ */
+export async function rotateSealingKey(
+  client: Pick<KubeClient, "get" | "patch">,
+  namespace: string,
+): Promise<{ before: string; now: string }> {
+  const { metadata, keyring } = await readStored(client, namespace)
+  const entries = Object.entries(newPrimaryKey()).map(([entry, value]) => [entry, Buffer.from(value)] as const)
+  const data = Object.fromEntries(entries.map(([entry, value]) => [entry, value.toString("base64")]))
+  await patchKeys(client, metadata, data)
+  return { before: keyring.primary, now: entries.find(([entry]) => entry === PRIMARY)?.[1].toString() ?? "" }
+}
+
+/**
+ * Deletes keys; what is sealed under one of them can't be read by anybody any more. The primary one always stays.
+ * @throws as `rotateSealingKey`
+ */
+export async function deleteSealingKeys(
+  client: Pick<KubeClient, "get" | "patch">,
+  namespace: string,
+  ids: readonly string[],
+): Promise<void> {
+  const { metadata, keyring } = await readStored(client, namespace)
+  const gone = ids.filter((id) => id !== keyring.primary && keyring.keys.has(id))
+  if (gone.length === 0) return
+  await patchKeys(client, metadata, Object.fromEntries(gone.map((id) => [KEY_PREFIX + id, null])))
+}
+
+async function readStored(
+  client: Pick<KubeClient, "get">,
+  namespace: string,
+): Promise<{ metadata: ObjectMeta; keyring: Keyring }> {
+  const found = await readStoredSecret(client, namespace, SEALING_KEYS)
+  if (found === undefined) throw missing(namespace)
+  return { metadata: found.metadata, keyring: found.content }
+}
+
+/** Upon the version that was read: a key that somebody else has just made must not be lost. */
+async function patchKeys(
+  client: Pick<KubeClient, "patch">,
+  { namespace, name, resourceVersion }: ObjectMeta,
+  data: Record<string, string | null>,
+): Promise<void> {
+  const merge = { metadata: { resourceVersion }, data }
+  await client.patch(SECRETS, { namespace, name }, { merge }, { fieldManager: FIELD_MANAGER })
+}
+
+function missing(namespace: string): SealingKeysMissing {
+  return new SealingKeysMissing(
     `there is no Secret ${SEALING_KEYS.name} in namespace "${namespace}": the operator makes it at its first start`,
   )
 }

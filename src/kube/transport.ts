@@ -39,6 +39,8 @@ export interface KubeRequest extends CallOptions {
   /** Sent as JSON. */
   body?: unknown
   contentType?: string
+  /** Default JSON; another form of it where the server has one, such as metadata only. */
+  accept?: string
 }
 
 const DEFAULT_TIMEOUT_SECONDS = 30
@@ -162,7 +164,13 @@ export class Transport {
   }
 
   #headers(request: KubeRequest, credentials: Credentials): string[] {
-    const headers = ["accept", "application/json", "user-agent", this.#userAgent, ...credentials.headers]
+    const headers = [
+      "accept",
+      request.accept ?? "application/json",
+      "user-agent",
+      this.#userAgent,
+      ...credentials.headers,
+    ]
     if (request.body !== undefined) headers.push("content-type", request.contentType ?? "application/json")
     if (request.as !== undefined) headers.push(...impersonationHeaders(request.as))
     return headers

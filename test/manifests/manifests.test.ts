@@ -110,6 +110,8 @@ describe("manifests", () => {
       [operator, "update", "leases.coordination.k8s.io", system, true],
       [operator, "get", "secrets/berth-installation", system, true],
       [operator, "get", "secrets/berth-sealing-keys", system, true],
+      [operator, "patch", "secrets/berth-sealing-keys", system, true],
+      [operator, "patch", "secrets/berth-installation", system, false],
       [operator, "get", "secrets/another", system, false],
       [operator, "get", "secrets", elsewhere, false],
       [operator, "watch", "secrets", elsewhere, true],

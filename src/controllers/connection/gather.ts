@@ -1,0 +1,80 @@
+import { ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
+import type { StoredLaunch } from "../../apis/launch.ts"
+import { SECRETS } from "../../identity/own-secret.ts"
+import { collectionPath } from "../../kube/resource.ts"
+import { CredentialsUnusable, credentialsOf, type FoundCredentials } from "./credentials.ts"
+import { type ConnectionControllerOptions, CREDENTIALS_SECRET_TYPE } from "./dependencies.ts"
+import type { Attempt, ConnectionObservation } from "./observation.ts"
+
+/** Reads all that a decision on this Connection is made from. */
+export async function gather(
+  connection: StoredConnection,
+  options: ConnectionControllerOptions,
+  lastAttempt: Attempt | undefined,
+): Promise<ConnectionObservation> {
+  const credentials = await findCredentials(connection, options)
+  const { sealedCredentials } = connection.spec
+  const isReadable = sealedCredentials !== undefined && !(credentials instanceof CredentialsUnusable)
+  const isOutdated = isReadable && (await options.sealer.isOutdated(sealedCredentials))
+  const isOfThese = !(credentials instanceof CredentialsUnusable) && lastAttempt?.version === credentials.version
+  const launches = launchesOf(connection, options)
+  const refusedTime = lastRefusal(launches)
+  return {
+    credentials,
+    isOutdated,
+    ...(isOfThese && { attempt: lastAttempt }),
+    ...(refusedTime !== undefined && { refusedTime }),
+    regions: [...new Set(launches.map(({ spec }) => spec.offer.region))],
+  }
+}
+
+async function findCredentials(
+  connection: StoredConnection,
+  options: ConnectionControllerOptions,
+): Promise<FoundCredentials | CredentialsUnusable> {
+  try {
+    return await credentialsOf(connection, options)
+  } catch (error) {
+    if (!(error instanceof CredentialsUnusable)) throw error
+    return error.reason === ConnectionReason.SecretNotFound ? await wrongTypeOr(error, connection, options) : error
+  }
+}
+
+/** Tells a Secret of another type from none, by its metadata alone: what is in it is never read. */
+async function wrongTypeOr(
+  missing: CredentialsUnusable,
+  { metadata, spec }: StoredConnection,
+  { client }: ConnectionControllerOptions,
+): Promise<CredentialsUnusable> {
+  const name = spec.credentialsSecretRef?.name ?? ""
+  const { items } = await client.request<{ items: unknown[] | null }>({
+    method: "GET",
+    path: collectionPath(SECRETS, metadata.namespace),
+    query: { fieldSelector: `metadata.name=${name},type!=${CREDENTIALS_SECRET_TYPE}` },
+    accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+  })
+  // Go writes a list without items as null.
+  if (items === null || items.length === 0) return missing
+  const advice = "a Secret's type can't be changed, so delete it and create it with that type"
+  const message = `the Secret ${name} is not of type ${CREDENTIALS_SECRET_TYPE}, so it is not read: ${advice}`
+  return new CredentialsUnusable(ConnectionReason.WrongSecretType, message)
+}
+
+function launchesOf({ metadata, spec }: StoredConnection, { launches }: ConnectionControllerOptions): StoredLaunch[] {
+  return launches.store
+    .byIndex("namespace", metadata.namespace ?? "")
+    .filter((launch) => launch.spec.connection === metadata.name && launch.spec.offer.cloud === spec.type)
+}
+
+function lastRefusal(launches: readonly StoredLaunch[]): string | undefined {
+  return launches
+    .filter(isCredentialsRefusal)
+    .flatMap(({ status }) => status?.refusal?.time ?? [])
+    .toSorted()
+    .at(-1)
+}
+
+/** Whether a cloud said no to a Launch because of the credentials. */
+export function isCredentialsRefusal({ status }: Pick<StoredLaunch, "status">): boolean {
+  return status?.refusal?.class === "Credentials"
+}

@@ -1,0 +1,128 @@
+import type { Clock } from "../../apis/clock.ts"
+import type { StoredConnection } from "../../apis/connection.ts"
+import { isOver, LAUNCH, type StoredLaunch } from "../../apis/launch.ts"
+import type { Secret } from "../../identity/own-secret.ts"
+import { deleteSealingKeys, readSealingKeys } from "../../identity/sealing-keys.ts"
+import type { KubeClient } from "../../kube/client.ts"
+import type { EventRecorder } from "../../kube/events.ts"
+import type { Logger } from "../../kube/logger.ts"
+import type { Reflector } from "../../kube/reflector.ts"
+import { resourceOf } from "../../kube/resource.ts"
+import { Controller, type ReconcileResult, watches } from "../../runtime/controller.ts"
+import { keyIdOf } from "../../sealing/envelope.ts"
+import { SealingError } from "../../sealing/keys.ts"
+import { CredentialsUnusable, credentialsOf } from "./credentials.ts"
+import { CONNECTIONS, type CredentialSources } from "./dependencies.ts"
+
+const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+
+export interface RetirementOptions extends CredentialSources {
+  client: Pick<KubeClient, "get" | "patch" | "pages">
+  systemNamespace: string
+  /** The Secret of the sealing keys. */
+  sealingKeys: Reflector<Secret>
+  clock: Clock
+  recorder: Pick<EventRecorder, "record">
+  logger: Logger
+  /** How long nothing must have used a key before it goes: longer than any request or late cache holds on to it. Default 600. */
+  graceSeconds?: number
+  /** Between two looks while there are former keys. Default 60. */
+  lookSeconds?: number
+}
+
+/**
+ * Makes the controller that deletes former sealing keys once nothing is sealed under them any more: no Connection and no
+ * Launch whose VM may live. That is looked up live each time, in all namespaces.
+ */
+export function createRetirementController(options: RetirementOptions): Controller {
+  const retirement = new Retirement(options)
+  return new Controller({
+    name: "sealing-keys",
+    reconcile: (_, { signal }) => retirement.look(signal),
+    sources: [watches(options.sealingKeys)],
+    logger: options.logger,
+    clock: options.clock,
+    workers: 1,
+  })
+}
+
+class Retirement {
+  readonly #options: RetirementOptions
+  /** Since when (monotonic seconds) each former key has been without use, by its id. */
+  readonly #unusedSince = new Map<string, number>()
+
+  constructor(options: RetirementOptions) {
+    this.#options = options
+  }
+
+  async look(signal: AbortSignal): Promise<ReconcileResult> {
+    const { client, systemNamespace, clock, graceSeconds = 600, lookSeconds = 60 } = this.#options
+    const { primary, keys } = await readSealingKeys(client, systemNamespace)
+    const former = [...keys.keys()].filter((id) => id !== primary)
+    for (const id of this.#unusedSince.keys()) if (!former.includes(id)) this.#unusedSince.delete(id)
+    if (former.length === 0) return {}
+    // Before the look: nothing that is written while it takes place shall count as older than it.
+    const now = clock.monotonic()
+    const used = await this.#keysInUse(former, signal)
+    for (const id of former) {
+      if (used.has(id)) this.#unusedSince.delete(id)
+      else if (!this.#unusedSince.has(id)) this.#unusedSince.set(id, now)
+    }
+    const ripe = former.filter((id) => now - (this.#unusedSince.get(id) ?? now) >= graceSeconds)
+    if (ripe.length > 0) await this.#retire(ripe, signal)
+    return { requeueAfter: lookSeconds }
+  }
+
+  async #retire(ids: readonly string[], signal: AbortSignal): Promise<void> {
+    const { client, systemNamespace, sealingKeys, recorder, logger } = this.#options
+    signal.throwIfAborted()
+    await deleteSealingKeys(client, systemNamespace, ids)
+    const message = `nothing is sealed under ${ids.join(", ")} any more: deleted`
+    logger.info({ keys: ids }, "former sealing keys are deleted: nothing is sealed under them any more")
+    const [secret] = sealingKeys.store.list()
+    if (secret === undefined) return
+    recorder.record(
+      { ...secret, apiVersion: "v1", kind: "Secret" },
+      { type: "Normal", reason: "SealingKeyRetired", message },
+    )
+  }
+
+  async #keysInUse(former: readonly string[], signal: AbortSignal): Promise<Set<string>> {
+    const { client, systemNamespace } = this.#options
+    const used = new Set<string>()
+    const note = (sealed: string | undefined): void => {
+      const id = sealed === undefined ? undefined : namedKey(sealed)
+      if (id !== undefined) used.add(id)
+    }
+    for await (const { items } of client.pages(LAUNCHES, { namespace: systemNamespace, signal })) {
+      for (const launch of items) if (!isOver(launch)) note(launch.spec.sealedCredentials)
+    }
+    for await (const { items } of client.pages(CONNECTIONS, { signal })) {
+      for (const connection of items) if (await this.#uses(connection, former)) note(connection.spec.sealedCredentials)
+    }
+    return used
+  }
+
+  /** Anybody may write a key's id into a Connection of his: what the key doesn't open doesn't need it. */
+  async #uses(connection: StoredConnection, former: readonly string[]): Promise<boolean> {
+    const { sealedCredentials } = connection.spec
+    if (sealedCredentials === undefined || !former.includes(namedKey(sealedCredentials) ?? "")) return false
+    try {
+      await credentialsOf(connection, this.#options)
+      return true
+    } catch (error) {
+      if (error instanceof CredentialsUnusable) return error.reason !== "Tampered"
+      throw error
+    }
+  }
+}
+
+/** Id of the key that a text claims to be sealed under. */
+function namedKey(sealed: string): string | undefined {
+  try {
+    return keyIdOf(sealed)
+  } catch (error) {
+    if (error instanceof SealingError) return undefined
+    throw error
+  }
+}

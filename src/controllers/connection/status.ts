@@ -1,0 +1,119 @@
+import { type ConditionUpdate, cutTo, findCondition, setCondition } from "../../apis/conditions.ts"
+import {
+  ConnectionCondition,
+  ConnectionReason,
+  type ConnectionStatus,
+  type StoredConnection,
+} from "../../apis/connection.ts"
+import { LIMITS } from "../../apis/limits.ts"
+import type { Condition } from "../../apis/schema.ts"
+import type { CredentialsUnusable } from "./credentials.ts"
+
+/** How a connection stands. `version` says with which credentials. */
+export type Situation =
+  /** As its status says. */
+  | { is: "unchanged" }
+  | { is: "unusable"; why: Pick<CredentialsUnusable, "reason" | "message"> }
+  | { is: "verifying" }
+  | { is: "verified"; version: string; account: string; time: string }
+  | { is: "refused"; version: string; message: string }
+  | { is: "unreachable"; version: string; message: string }
+  | { is: "unsupported"; version: string }
+
+/** What only somebody's act can change. */
+const STALLED: readonly Situation["is"][] = ["unusable", "refused", "unsupported"]
+
+/**
+ * What is told of a connection. For kstatus (Helm, Flux, Argo CD): Reconciling until the provider has been asked, then
+ * Ready; Stalled when only somebody's act can help. Pure.
+ */
+export function statusOf(
+  connection: StoredConnection,
+  situation: Situation,
+  { regions, now }: { regions: readonly string[]; now: Date },
+): ConnectionStatus {
+  const { status = {}, metadata } = connection
+  const before = status.conditions ?? []
+  const conditions = updatesOf(connection, situation).reduce<Condition[]>(
+    (all, update) => setCondition(all, update, metadata.generation, now),
+    [...before],
+  )
+  const used = usedRegions(status.regions, regions)
+  return {
+    ...verificationOf(status, situation),
+    ...(used.length > 0 && { regions: used }),
+    conditions,
+    observedGeneration: metadata.generation,
+  }
+}
+
+type Verification = Pick<ConnectionStatus, "account" | "lastVerifiedTime" | "verifiedCredentials">
+
+/** Whose account it is goes with the credentials that were verified: others may open another one. */
+function verificationOf(status: ConnectionStatus, situation: Situation): Verification {
+  if (situation.is === "verified") {
+    const { account, time, version } = situation
+    return { account: cutTo(account, 256), lastVerifiedTime: time, verifiedCredentials: version }
+  }
+  const { account, lastVerifiedTime, verifiedCredentials } = status
+  const isSame = situation.is === "unchanged" || ("version" in situation && situation.version === verifiedCredentials)
+  if (!isSame) return {}
+  return {
+    ...(account !== undefined && { account }),
+    ...(lastVerifiedTime !== undefined && { lastVerifiedTime }),
+    ...(verifiedCredentials !== undefined && { verifiedCredentials }),
+  }
+}
+
+function usedRegions(known: readonly string[] = [], seen: readonly string[]): string[] {
+  return [...new Set([...known, ...seen])].slice(-LIMITS.usedRegions)
+}
+
+function updatesOf(connection: StoredConnection, situation: Situation): ConditionUpdate[] {
+  const before = connection.status?.conditions
+  if (situation.is === "unchanged") return [...(before ?? [])]
+  const why = whyOf(connection, situation)
+  const isStalled = STALLED.includes(situation.is)
+  const isReady = situation.is === "verified"
+  const stalled = condition(ConnectionCondition.Stalled, isStalled, why)
+  return [
+    condition(ConnectionCondition.Ready, isReady, why),
+    condition(ConnectionCondition.Reconciling, !isReady && !isStalled, why),
+    ...(isStalled || findCondition(before, ConnectionCondition.Stalled) !== undefined ? [stalled] : []),
+  ]
+}
+
+interface Why {
+  reason: ConnectionReason
+  message: string
+}
+
+function whyOf({ spec }: StoredConnection, situation: Exclude<Situation, { is: "unchanged" }>): Why {
+  switch (situation.is) {
+    case "unusable":
+      return { reason: situation.why.reason, message: situation.why.message }
+    case "verifying":
+      return { reason: ConnectionReason.Verifying, message: "the provider is asked whose credentials these are" }
+    case "verified":
+      return { reason: ConnectionReason.Verified, message: `the credentials open ${spec.type} ${situation.account}` }
+    case "refused":
+      return {
+        reason: ConnectionReason.CredentialsRefused,
+        message: `the provider does not take the credentials: ${situation.message}`,
+      }
+    case "unreachable":
+      return {
+        reason: ConnectionReason.ProviderUnreachable,
+        message: `the provider could not be asked, this is tried again: ${situation.message}`,
+      }
+    case "unsupported":
+      return {
+        reason: ConnectionReason.Unverified,
+        message: `this version can't verify or use connections of type ${spec.type} yet`,
+      }
+  }
+}
+
+function condition(type: string, isTrue: boolean, why: Why): ConditionUpdate {
+  return { type, status: isTrue ? "True" : "False", ...why }
+}

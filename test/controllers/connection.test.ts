@@ -1,0 +1,411 @@
+import { randomBytes, randomUUID } from "node:crypto"
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { timestamp } from "../../src/apis/clock.ts"
+import { findCondition } from "../../src/apis/conditions.ts"
+import type { ConnectionSpec, ConnectionType, StoredConnection } from "../../src/apis/connection.ts"
+import { LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
+import { OutcomeUnknownError, TransientError } from "../../src/cloud/errors.ts"
+import { createConnectionController } from "../../src/controllers/connection/controller.ts"
+import {
+  CONNECTION_CACHE,
+  CONNECTIONS,
+  CREDENTIALS_SECRET_CACHE,
+} from "../../src/controllers/connection/dependencies.ts"
+import { payersOf } from "../../src/controllers/connection/payers.ts"
+import { CONNECTION_DEFAULTS } from "../../src/controllers/connection/settings.ts"
+import { launchIndexes } from "../../src/controllers/launch/controller.ts"
+import { installBase } from "../../src/embedded/base.ts"
+import { SECRETS, type Secret } from "../../src/identity/own-secret.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { ensureSealingKeys, readSealingKeys, SEALING_KEYS_CACHE } from "../../src/identity/sealing-keys.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { EventRecorder, events } from "../../src/kube/events.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+import { sealCredentials } from "../../src/sealing/credentials.ts"
+import { Sealer } from "../../src/sealing/envelope.ts"
+import { KeyringEncryption } from "../../src/sealing/keys.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { clientOf } from "../facade/machine-users.ts"
+import { jobOf, launchOf } from "./builders.ts"
+import { ShiftedClock } from "./shifted-clock.ts"
+import { SimProvider } from "./sim-provider.ts"
+
+const SYSTEM_NAMESPACE = "berth-system"
+const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+const MARKER = "cAnArY"
+
+const namespace = testNamespace("connection")
+const project = `p-${randomBytes(4).toString("hex")}`
+const admin = new KubeClient(kubeConfig())
+const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, SYSTEM_NAMESPACE)))
+const clock = new ShiftedClock()
+const provider = new SimProvider(clock)
+const lines: string[] = []
+let stop: () => Promise<void>
+let caches: { connections: Reflector<StoredConnection>; secrets: Reflector<Secret> }
+
+beforeAll(async () => {
+  await installBase(admin, AbortSignal.timeout(30_000))
+  await ensureSealingKeys(admin, SYSTEM_NAMESPACE)
+  await admin.apply(PROJECTS, {
+    metadata: { name: project },
+    spec: { displayName: project, organization: "o", namespace },
+  })
+  const client = await clientOf("berth-operator")
+  const logger = createLogger({ level: "trace", name: "test", destination: { write: (line) => void lines.push(line) } })
+  const base = { client, logger }
+  const reflectors = {
+    connections: new Reflector({ ...base, ...CONNECTION_CACHE, namespace }),
+    secrets: new Reflector({ ...base, ...CREDENTIALS_SECRET_CACHE, namespace }),
+    sealingKeys: new Reflector({ ...base, ...SEALING_KEYS_CACHE, namespace: SYSTEM_NAMESPACE }),
+    projects: new Reflector({ ...base, resource: PROJECTS }),
+    launches: new Reflector<StoredLaunch>({
+      ...{ ...base, resource: LAUNCHES },
+      namespace: SYSTEM_NAMESPACE,
+      indexes: launchIndexes,
+    }),
+  }
+  caches = reflectors
+  const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })
+  const controller = createConnectionController({
+    ...{ ...reflectors, client, clock, recorder, logger },
+    sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, SYSTEM_NAMESPACE))),
+    openAccount: (type, fields) => (type === "github" ? undefined : provider.provider.account?.(fields)),
+  })
+  const ending = new AbortController()
+  const running = [...Object.values(reflectors).map((reflector) => reflector.run(ending.signal))]
+  running.push(controller.run(ending.signal, ending.signal))
+  stop = async () => {
+    ending.abort()
+    await Promise.all(running)
+    await recorder.flush()
+    await client.close()
+  }
+})
+afterAll(async () => {
+  await stop()
+  await admin.delete(PROJECTS, { name: project })
+  await admin.close()
+})
+beforeEach(async () => {
+  provider.onVerify = undefined
+  provider.verified.length = 0
+  for (const resource of [CONNECTIONS, SECRETS]) {
+    const { items } = await admin.list(resource, { namespace })
+    for (const { metadata } of items) await admin.delete(resource, { namespace, name: metadata.name })
+  }
+  await eventually(() => expect(caches.connections.store.size + caches.secrets.store.size).toBe(0))
+})
+
+function aws(secret: string): Record<string, string> {
+  return { access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key: secret }
+}
+
+/** A key pair of an account, as `issue` of the provider takes it. */
+function keyOf(account: string): Record<string, string> {
+  const secret = `${MARKER}${randomBytes(12).toString("hex")}`
+  provider.issue(account, secret)
+  return aws(secret)
+}
+
+function create(name: string, spec: ConnectionSpec): Promise<StoredConnection> {
+  return admin.create(CONNECTIONS, { metadata: { name, namespace }, spec } as StoredConnection)
+}
+
+async function sealed(name: string, fields: Record<string, string>, type: ConnectionType = "aws"): Promise<string> {
+  return await sealCredentials(sealer, { type, fields }, { project, name })
+}
+
+async function createSealed(name: string, fields: Record<string, string>): Promise<StoredConnection> {
+  return create(name, { type: "aws", sealedCredentials: await sealed(name, fields) })
+}
+
+function secretOf(name: string, fields: Record<string, string>, type = "berth.dev/connection"): Promise<Secret> {
+  const data = Object.fromEntries(Object.entries(fields).map(([key, value]) => [key, btoa(value)]))
+  return admin.create(SECRETS, { metadata: { name, namespace }, type, data })
+}
+
+function byReference(name: string, secret: string, type: ConnectionType = "aws"): Promise<StoredConnection> {
+  return create(name, { type, credentialsSecretRef: { name: secret } })
+}
+
+function get(name: string): Promise<StoredConnection> {
+  return admin.get(CONNECTIONS, { namespace, name })
+}
+
+/** The connection once its Ready condition says so of its present state. */
+async function ready(name: string, status: "True" | "False", reason: string): Promise<StoredConnection> {
+  return await eventually(async () => {
+    const connection = await get(name)
+    const condition = findCondition(connection.status?.conditions, "Ready")
+    expect(condition).toMatchObject({ status, reason, observedGeneration: connection.metadata.generation })
+    return connection
+  })
+}
+
+function message(connection: StoredConnection): string {
+  return findCondition(connection.status?.conditions, "Ready")?.message ?? ""
+}
+
+function kstatus(connection: StoredConnection): Record<string, string> {
+  return Object.fromEntries((connection.status?.conditions ?? []).map(({ type, status }) => [type, status]))
+}
+
+function keyfile(change: object): string {
+  const file = {
+    type: "service_account",
+    project_id: "acme-1",
+    private_key: `-----BEGIN PRIVATE KEY-----\n${MARKER}\n-----END PRIVATE KEY-----\n`,
+    client_email: "berth@acme-1.iam.gserviceaccount.com",
+    token_uri: "https://oauth2.googleapis.com/token",
+  }
+  return JSON.stringify({ ...file, ...change })
+}
+
+describe("a connection", () => {
+  it("with sealed credentials is Ready once its provider has told whose they are", async () => {
+    await createSealed("my-aws", keyOf("111122223333"))
+    const connection = await ready("my-aws", "True", "Verified")
+    expect(connection.status).toMatchObject({ account: "111122223333", observedGeneration: 1 })
+    expect(Date.parse(connection.status?.lastVerifiedTime ?? "")).not.toBeNaN()
+    expect(kstatus(connection)).toEqual({ Ready: "True", Reconciling: "False" })
+    await eventually(async () => {
+      const { items } = await admin.list(events, { namespace })
+      const told = items.filter(({ involvedObject }) => involvedObject.uid === connection.metadata.uid)
+      expect(told.map(({ reason }) => reason)).toEqual(["Verified"])
+    })
+  })
+
+  it("follows the Secret that it names: made late, changed, mistaken, deleted", async () => {
+    await byReference("by-secret", "credentials")
+    const missing = await ready("by-secret", "False", "SecretNotFound")
+    expect(kstatus(missing)).toMatchObject({ Stalled: "True", Reconciling: "False" })
+    await secretOf("credentials", keyOf("account-1"))
+    expect((await ready("by-secret", "True", "Verified")).status?.account).toBe("account-1")
+    const write = (fields: Record<string, string>) => {
+      const data = Object.fromEntries(Object.entries(fields).map(([key, value]) => [key, btoa(value)]))
+      return admin.patch(SECRETS, { namespace, name: "credentials" }, { merge: { data } })
+    }
+    await write(keyOf("account-2"))
+    await eventually(async () => expect((await get("by-secret")).status?.account).toBe("account-2"))
+    await write({ secret_access_key: `${MARKER} with a line end\n` })
+    const mistaken = await ready("by-secret", "False", "InvalidCredentials")
+    expect(message(mistaken)).toContain("secret_access_key")
+    expect(mistaken.status?.account).toBeUndefined()
+    await write(keyOf("account-3"))
+    await ready("by-secret", "True", "Verified")
+    await admin.delete(SECRETS, { namespace, name: "credentials" })
+    await ready("by-secret", "False", "SecretNotFound")
+  })
+
+  it("whose type this version can't verify says so", async () => {
+    await secretOf("token", { username: "acme", token: `ghp_${MARKER}` })
+    await byReference("ghcr", "token", "github")
+    const connection = await ready("ghcr", "False", "Unverified")
+    expect(message(connection)).toContain("connections of type github")
+    expect(kstatus(connection)).toMatchObject({ Stalled: "True" })
+  })
+
+  it("that is refused says why without a piece of the credentials, and is Ready as soon as they are taken", async () => {
+    const secret = `${MARKER}${randomBytes(12).toString("hex")}`
+    await createSealed("early", aws(secret))
+    const refused = await ready("early", "False", "CredentialsRefused")
+    expect(message(refused)).toContain("InvalidClientTokenId: the key [redacted] is not known")
+    expect(kstatus(refused)).toMatchObject({ Stalled: "True" })
+    // A key that was just made is not known everywhere yet.
+    provider.issue("account", secret)
+    clock.advance(CONNECTION_DEFAULTS.refusedRetrySeconds)
+    expect(kstatus(await ready("early", "True", "Verified"))).toMatchObject({ Ready: "True", Stalled: "False" })
+  })
+
+  it("is verified again on a schedule, and stays Ready while its provider can't be reached for a while", async () => {
+    const key = keyOf("account")
+    await createSealed("steady", key)
+    const before = await ready("steady", "True", "Verified")
+    clock.advance(1.25 * CONNECTION_DEFAULTS.intervalSeconds)
+    await eventually(() => expect(provider.verified).toHaveLength(2))
+    const later = await eventually(async () => {
+      const connection = await get("steady")
+      expect(connection.status?.lastVerifiedTime).not.toBe(before.status?.lastVerifiedTime)
+      return connection
+    })
+    provider.onVerify = () => Promise.reject(new TransientError("Throttled", "slow down"))
+    clock.advance(1.25 * CONNECTION_DEFAULTS.intervalSeconds)
+    await eventually(() => expect(provider.verified).toHaveLength(3))
+    clock.advance(CONNECTION_DEFAULTS.unreachableRetryCapSeconds)
+    await eventually(() => expect(provider.verified.length).toBeGreaterThan(3))
+    expect(await get("steady")).toEqual(later)
+    clock.advance(CONNECTION_DEFAULTS.unreachableGraceSeconds)
+    const lost = await ready("steady", "False", "ProviderUnreachable")
+    expect(message(lost)).toContain("Throttled: slow down")
+    expect(kstatus(lost)).toMatchObject({ Reconciling: "True" })
+    provider.onVerify = undefined
+    clock.advance(CONNECTION_DEFAULTS.unreachableRetryCapSeconds)
+    await ready("steady", "True", "Verified")
+  })
+
+  it("whose provider never answers is given up on after the time limit", async () => {
+    provider.onVerify = () => new Promise(() => undefined)
+    await createSealed("hanging", keyOf("account"))
+    await eventually(() => expect(provider.verified).toHaveLength(1))
+    await ready("hanging", "False", "Verifying")
+    clock.advance(CONNECTION_DEFAULTS.verifySeconds)
+    const connection = await ready("hanging", "False", "ProviderUnreachable")
+    expect(message(connection)).toContain("no answer within 30 seconds")
+  })
+
+  it("pays only while its present credentials are the verified ones", async () => {
+    const payers = payersOf({
+      ...{ ownAccounts: [], types: ["aws"] },
+      connections: caches.connections.store,
+      sources: caches,
+    })
+    await createSealed("paying", keyOf("account-1"))
+    await ready("paying", "True", "Verified")
+    await eventually(() =>
+      expect(payers.of(namespace)).toEqual([{ cloud: "aws", connection: "paying", account: "account-1" }]),
+    )
+    expect(payers.of("elsewhere")).toEqual([])
+    provider.onVerify = () => Promise.reject(new OutcomeUnknownError("Timeout", "reset"))
+    const merge = { spec: { sealedCredentials: await sealed("paying", keyOf("account-2")) } }
+    await admin.patch(CONNECTIONS, { namespace, name: "paying" }, { merge })
+    await eventually(() => expect(payers.of(namespace)).toEqual([]))
+    const connection = await ready("paying", "False", "ProviderUnreachable")
+    expect(connection.status?.account).toBeUndefined()
+  })
+
+  it("is verified at once when a cloud refuses a launch for its credentials, and remembers its regions", async () => {
+    const key = keyOf("account")
+    await createSealed("used", key)
+    await ready("used", "True", "Verified")
+    provider.revoke(key["secret_access_key"] ?? "")
+    clock.advance(5)
+    const job = jobOf({ metadata: { namespace, uid: randomUUID() } })
+    const { metadata, spec } = launchOf(job, 1, { spec: { connection: "used", account: "account" } })
+    const ref = { namespace: SYSTEM_NAMESPACE, name: metadata.name }
+    const offer = { ...spec.offer, cloud: "aws", region: "eu-north-1" }
+    await admin.create(LAUNCHES, { metadata: ref, spec: { ...spec, offer } } as StoredLaunch)
+    try {
+      await eventually(async () => expect((await get("used")).status?.regions).toEqual(["eu-north-1"]))
+      expect(provider.verified).toHaveLength(1)
+      const refusal = { class: "Credentials", code: "AuthFailure", message: "no", time: timestamp(clock.now()) }
+      await admin.patchStatus(LAUNCHES, ref, { merge: { status: { phase: "refused", refusal } } })
+      const connection = await ready("used", "False", "CredentialsRefused")
+      expect(connection.status?.regions).toEqual(["eu-north-1"])
+      expect(provider.verified).toHaveLength(2)
+    } finally {
+      await admin.delete(LAUNCHES, ref)
+    }
+  })
+})
+
+describe("an attack by", () => {
+  const attempt = async (name: string, type: ConnectionType, fields: Record<string, string>): Promise<string> => {
+    await create(name, { type, sealedCredentials: await sealed(name, fields, type) })
+    const bySeal = await ready(name, "False", "InvalidCredentials")
+    await secretOf(name, fields)
+    await byReference(`${name}-ref`, name, type)
+    expect(message(await ready(`${name}-ref`, "False", "InvalidCredentials"))).toBe(message(bySeal))
+    return message(bySeal)
+  }
+  const gcp = (change: object) => ({ gcp_project_id: "acme-1", keyfile_json: keyfile(change) })
+
+  it.each<[string, ConnectionType, Record<string, string>, string]>([
+    [
+      "a file that makes us read files of ours",
+      "gcp",
+      gcp({ type: "external_account", credential_source: { file: "/var/run/secrets/kubernetes.io/token" } }),
+      "type external_account, which is not taken",
+    ],
+    [
+      "a file that runs a program",
+      "gcp",
+      gcp({ type: "external_account", credential_source: { executable: { command: "/bin/sh" } } }),
+      "type external_account, which is not taken",
+    ],
+    ["a person's own credentials", "gcp", gcp({ type: "authorized_user" }), "type authorized_user"],
+    ["a foreign token_uri", "gcp", gcp({ token_uri: "https://evil.example/token" }), "token_uri that is not Google's"],
+    [
+      "a token_uri of the metadata service",
+      "gcp",
+      gcp({ token_uri: "http://169.254.169.254/computeMetadata/v1/" }),
+      "token_uri that is not Google's",
+    ],
+    ["a token_uri in here", "gcp", gcp({ token_uri: "http://10.0.0.1/token" }), "token_uri that is not Google's"],
+    ["another universe", "gcp", gcp({ universe_domain: "evil.example" }), "another universe_domain"],
+    [
+      "a tenant that is a path and a host",
+      "azure",
+      {
+        tenant_id: "x@169.254.169.254/..",
+        client_id: randomUUID(),
+        client_secret: MARKER,
+        subscription_id: randomUUID(),
+      },
+      "tenant_id must be a UUID or a domain name",
+    ],
+    [
+      "an account id that is a host",
+      "cloudflare",
+      { account_id: "127.0.0.1/", access_key_id: "id", secret_access_key: MARKER },
+      "account_id must be 32 of 0-9 and a-f",
+    ],
+    ["an endpoint of one's own", "aws", { ...aws(MARKER), endpoint: "http://10.0.0.1" }, "endpoint is no known field"],
+    ["half a key", "aws", { access_key_id: "AKIA" }, "secret_access_key is required"],
+  ])("%s is refused by name, and nobody is asked", async (_what, type, fields, expected) => {
+    const told = await attempt("attack", type, fields)
+    expect(told).toContain(expected)
+    expect(told).not.toContain(MARKER)
+    expect(provider.verified).toEqual([])
+  })
+
+  it("a Secret of another type is refused unread, and one of another namespace can't be named", async () => {
+    await secretOf("token", { ...aws(MARKER), namespace: "kube-system" }, "Opaque")
+    await byReference("thief", "token")
+    const connection = await ready("thief", "False", "WrongSecretType")
+    expect(message(connection)).toContain("is not of type berth.dev/connection, so it is not read")
+    expect(caches.secrets.store.list()).toEqual([])
+    const spec = { type: "aws", credentialsSecretRef: { name: "a", namespace: "berth-system" } }
+    await expect(create("other", spec as ConnectionSpec)).rejects.toMatchObject({ code: 400 })
+    expect(provider.verified).toEqual([])
+  })
+
+  it("a ciphertext that was copied, changed or sealed elsewhere is refused, and nobody is asked", async () => {
+    const fields = keyOf("account")
+    const mine = await sealed("mine", fields)
+    const ofProject = await sealCredentials(sealer, { type: "aws", fields }, { project: "another", name: "foreign" })
+    const last = mine.at(-2) === "A" ? "B" : "A"
+    const texts: [string, string, string][] = [
+      ["copied", mine, "Tampered"],
+      ["foreign", ofProject, "Tampered"],
+      ["changed", `${(await sealed("changed", fields)).slice(0, -2)}${last}${mine.slice(-1)}`, "Tampered"],
+      ["retyped", await sealed("retyped", fields, "gcp"), "Tampered"],
+      ["rotated", (await sealed("rotated", fields)).replace(/^berth1[.][^.]+/, "berth1.0ld-key"), "UnknownKey"],
+      ["nothing", "hello", "InvalidCredentials"],
+      ["future", mine.replace("berth1", "berth9"), "InvalidCredentials"],
+    ]
+    for (const [name, sealedCredentials] of texts) await create(name, { type: "aws", sealedCredentials })
+    for (const [name, , reason] of texts) {
+      const connection = await ready(name, "False", reason)
+      expect(message(connection)).toContain("sealedCredentials can't be opened")
+      expect(kstatus(connection)).toMatchObject({ Stalled: "True" })
+    }
+    expect(message(await get("rotated"))).toContain('"0ld-key" is not in the keyring')
+    expect(provider.verified).toEqual([])
+    // And the controller is as well as before.
+    await createSealed("mine", fields)
+    await ready("mine", "True", "Verified")
+  })
+})
+
+it("none of this was in a log or an event", async () => {
+  expect(lines.length).toBeGreaterThan(0)
+  expect(lines.join("")).not.toContain(MARKER)
+  expect(lines.join("")).not.toContain("TypeError")
+  const { items } = await admin.list(events, { namespace })
+  expect(items.length).toBeGreaterThan(5)
+  expect(JSON.stringify(items)).not.toContain(MARKER)
+})
