@@ -2,6 +2,7 @@ import { execFile } from "node:child_process"
 import { mkdir, rename } from "node:fs/promises"
 import { join } from "node:path"
 import { promisify } from "node:util"
+import { freePort } from "../src/embedded/controlplane/ports.ts"
 import { cached, runTelling } from "./cached.ts"
 import { startTied, type TiedProcess } from "./tied-process.ts"
 
@@ -15,7 +16,9 @@ const VERSION = "v1.56.1"
  */
 export async function startFakeGcs(): Promise<TiedProcess> {
   const directory = await cached({ name: `${PROGRAM}-${VERSION}`, proof: PROGRAM, make: build })
-  const args = ["-scheme", "http", "-host", "127.0.0.1", "-port", "0", "-backend", "memory"]
+  // Of port 0 it does not tell which one it got.
+  const port = String(await freePort())
+  const args = ["-scheme", "http", "-host", "127.0.0.1", "-port", port, "-backend", "memory"]
   return await startTied(join(directory, PROGRAM), args, { ready: /server started at (http:[^" ]+)/ })
 }
 

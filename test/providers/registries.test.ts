@@ -111,7 +111,7 @@ beforeEach(() => {
   api.requests.length = 0
 })
 afterEach(() => {
-  expect(api.faults).toEqual([])
+  expect(api.faults.splice(0)).toEqual([])
 })
 
 /** Answers otherwise until the test has ended. */

@@ -3,8 +3,7 @@ import { ECRClient, paginateDescribeRepositories, type Repository } from "@aws-s
 import { S3Client } from "@aws-sdk/client-s3"
 import { GetCallerIdentityCommand, STSClient } from "@aws-sdk/client-sts"
 import type { CredentialFields } from "../../apis/credentials.ts"
-import type { AccountOpener, DiscoveredResource, ExternalAccount } from "../account.ts"
-import { metadataOf } from "../account.ts"
+import { type AccountOpener, type DiscoveredResource, type ExternalAccount, metadataOf, type ReachedBucket } from "../account.ts"
 import { type CloudError, CredentialsError } from "../errors.ts"
 import { merged } from "../pages.ts"
 import type { Identity } from "../provider.ts"
@@ -66,7 +65,7 @@ class AwsAccount implements ExternalAccount {
     return { account: await this.#accountId(signal) }
   }
 
-  readonly storages = async function* (this: AwsAccount, signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
+  async *storages(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
     const client = this.#s3()
     try {
       for await (const buckets of bucketPages(client, signal)) {
@@ -83,25 +82,19 @@ class AwsAccount implements ExternalAccount {
     } finally {
       client.destroy()
     }
-  }.bind(this)
+  }
 
-  readonly repositories = async function* (
-    this: AwsAccount,
-    signal: AbortSignal,
-  ): AsyncGenerator<DiscoveredResource[]> {
+  async *repositories(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
     const regions = await this.#regions(signal)
     yield* merged(regions.map((region) => ({ place: `ECR in ${region}`, pages: this.#repositoriesOf(region, signal) })))
-  }.bind(this)
+  }
 
-  readonly virtualMachinePools = async function* (
-    this: AwsAccount,
-    signal: AbortSignal,
-  ): AsyncGenerator<DiscoveredResource[]> {
+  async *virtualMachinePools(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
     const name = await this.#accountId(signal)
     yield [{ id: `arn:aws:iam::${name}:root`, name, platform: "aws", type: "account", metadata: {} }]
-  }.bind(this)
+  }
 
-  readonly bucket = async (name: string, signal: AbortSignal) => {
+  async bucket(name: string, signal: AbortSignal): Promise<ReachedBucket | undefined> {
     const client = this.#s3()
     try {
       return await reachedBucket(client, name, signal)
@@ -159,7 +152,10 @@ class AwsAccount implements ExternalAccount {
   }
 
   #config(region: string): SdkConfig & { endpoint?: string } {
-    return { ...sdkConfig(this.#credentials, region), ...this.#endpoint }
+    const config = sdkConfig(this.#credentials, region)
+    const { accessKeyId, secretAccessKey } = config.credentials
+    if (accessKeyId !== "" && secretAccessKey !== "") return { ...config, ...this.#endpoint }
+    throw new CredentialsError("NoCredentials", "access_key_id and secret_access_key are needed")
   }
 }
 

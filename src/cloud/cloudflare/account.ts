@@ -91,6 +91,8 @@ class CloudflareAccount implements ExternalAccount {
   /** With explicit credentials, always: without them the SDK would find the operator's own. */
   #client(): S3Client {
     const { access_key_id: accessKeyId = "", secret_access_key: secretAccessKey = "" } = this.#credentials
+    if (accessKeyId === "" || secretAccessKey === "")
+      throw new CredentialsError("NoCredentials", "access_key_id and secret_access_key are needed")
     return new S3Client({
       endpoint: this.#endpoint,
       region: REGION,

@@ -78,7 +78,7 @@ class GcpAccount implements ExternalAccount {
     const client = new ArtifactRegistryClient({ ...REST, authClient, projectId: this.#project })
     const parent = `projects/${this.#project}`
     const locations: string[] = []
-    const list = (pageToken: string) => client.locationsClient.listLocations({ name: parent, pageToken }, CALL)
+    const list = (page: Page) => client.locationsClient.listLocations({ name: parent, ...page }, CALL)
     for await (const found of pagesOf(list)) locations.push(...found.map(({ name }) => name ?? ""))
     const listed = locations.map((location) => ({
       place: `Artifact Registry in ${location.split("/").at(-1)}`,
@@ -97,7 +97,7 @@ class GcpAccount implements ExternalAccount {
     const options = { ...REST, authClient, projectId: this.#project } as unknown as ProjectsClientOptions
     const client = new ProjectsClient(options)
     const request = { query: "state:ACTIVE", pageSize: PROJECTS_A_PAGE }
-    for await (const projects of pagesOf((pageToken) => client.searchProjects({ ...request, pageToken }, CALL))) {
+    for await (const projects of pagesOf((page) => client.searchProjects({ ...request, ...page }, CALL))) {
       yield projects.map(({ name, projectId, displayName, createTime }) => ({
         id: `//cloudresourcemanager.googleapis.com/${name}`,
         name: projectId ?? "",
@@ -121,21 +121,26 @@ type RegistryClient = InstanceType<typeof import("@google-cloud/artifact-registr
 
 async function* repositoriesIn(client: RegistryClient, parent: string): AsyncGenerator<DiscoveredResource[]> {
   const request = { parent, pageSize: REPOSITORIES_A_PAGE }
-  for await (const found of pagesOf((pageToken) => client.listRepositories({ ...request, pageToken }, CALL))) {
+  for await (const found of pagesOf((page) => client.listRepositories({ ...request, ...page }, CALL))) {
     yield found.filter(({ format }) => format === "DOCKER").map(resourceOf)
   }
 }
 
+/** What asks for a page; none for the first. */
+interface Page {
+  pageToken?: string
+}
+
+type Answer<T> = [T[], { pageToken?: string | null } | null, ...unknown[]]
+
 /** All pages of a list: an answer comes with the request for the next one, while there is one. */
-async function* pagesOf<T>(
-  list: (pageToken: string) => Promise<[T[], { pageToken?: string | null } | null, ...unknown[]]>,
-): AsyncGenerator<T[]> {
-  let pageToken: string | null | undefined = ""
-  do {
-    const [items, next]: [T[], { pageToken?: string | null } | null, ...unknown[]] = await list(pageToken)
+async function* pagesOf<T>(list: (page: Page) => Promise<Answer<T>>): AsyncGenerator<T[]> {
+  let page: Page | undefined = {}
+  while (page !== undefined) {
+    const [items, next]: Answer<T> = await list(page)
     yield items
-    pageToken = next?.pageToken
-  } while (pageToken)
+    page = next?.pageToken ? { pageToken: next.pageToken } : undefined
+  }
 }
 
 /** What images in a repository begin with is `<location>-docker.pkg.dev/<project>/<repository>`. */

@@ -77,7 +77,7 @@ function innerCloudError(error: unknown): CloudError | undefined {
 const KEY_REFUSED = /invalid_grant|invalid_client|account_disabled/
 
 function failureOf(error: unknown): ReadFailure {
-  const { message, status, code } = error as Error & { status?: number; code?: unknown }
+  const { message, status, code } = answerIn(error)
   const refusal = KEY_REFUSED.exec(message)?.[0]
   const advice = "Google refuses the service account's key: make a new one, and see that the account is enabled"
   if (refusal !== undefined) return { status: 401, code: refusal, message: advice }
@@ -86,6 +86,21 @@ function failureOf(error: unknown): ReadFailure {
     return { status: 401, code, message: "private_key in keyfile_json can't be read: make a new key" }
   if (status === undefined) return { code: typeof code === "string" ? code : undefined, message }
   return { status, ...saidIn(message, status) }
+}
+
+interface Answer {
+  message: string
+  /** HTTP status; absent when there was no answer. */
+  status?: number | undefined
+  code?: unknown
+}
+
+/** The error that has the answer as it came, under those that the SDK made of it. */
+function answerIn(error: unknown): Answer {
+  for (let inner = error; inner instanceof Error; inner = inner.cause)
+    if (typeof (inner as { status?: unknown }).status === "number") return inner
+  const { message, code, httpStatusCode: status } = error as Error & { code?: unknown; httpStatusCode?: number }
+  return { message, code, status }
 }
 
 /** Google's own words in the body of an answer (https://cloud.google.com/apis/design/errors). */
