@@ -24,6 +24,9 @@ export interface BenchContext {
   report(line: string): void
   /** KUBEBUILDER_ASSETS and XDG_CACHE_HOME, where set. */
   assetsDir: string | undefined
+  /** For a quick look while something is changed: how many jobs there are, and how long each turn takes. */
+  sizes?: number[]
+  seconds?: number
   cacheHome: string | undefined
 }
 
@@ -61,7 +64,7 @@ function rowOf(what: string, { ours, peer, goal }: Rounds, times: (ours: number,
     ours: round(median(ours)),
     peer: round(median(peer)),
     ratio: round(ratio),
-    goal,
+    goal: round(goal),
     reached: ratio >= goal,
   }
 }

@@ -1,0 +1,160 @@
+import { type ChildProcess, spawn } from "node:child_process"
+import { once } from "node:events"
+import { mkdtemp, open, rm, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { setTimeout as delay } from "node:timers/promises"
+import { KubeConfig } from "@kubernetes/client-node"
+import { Pool } from "undici"
+import { isBound, type StoredApiKey } from "../src/apis/apikey.ts"
+import { systemClock } from "../src/apis/clock.ts"
+import type { ObjectMeta } from "../src/apis/meta.ts"
+import { createApiKeyController } from "../src/controllers/apikey/controller.ts"
+import { BINDING_CACHE, MACHINE_USER_CACHE } from "../src/controllers/apikey/dependencies.ts"
+import { installBase } from "../src/embedded/base.ts"
+import { findBinaries } from "../src/embedded/controlplane/binaries.ts"
+import { type ControlPlane, startControlPlane } from "../src/embedded/controlplane/control-plane.ts"
+import { freePort } from "../src/embedded/controlplane/ports.ts"
+import { cacheDirectory } from "../src/embedded/controlplane/programs.ts"
+import { clusterOf, programCredentials } from "../src/embedded/program-credentials.ts"
+import { makeApiKey } from "../src/identity/apikeys.ts"
+import { API_KEYS } from "../src/identity/authenticate.ts"
+import { ensureInstallation } from "../src/identity/installation.ts"
+import { PROJECTS } from "../src/identity/projects.ts"
+import { ensureSealingKeys } from "../src/identity/sealing-keys.ts"
+import { KubeClient } from "../src/kube/client.ts"
+import { EventRecorder } from "../src/kube/events.ts"
+import { Reflector } from "../src/kube/reflector.ts"
+import { resourceOf } from "../src/kube/resource.ts"
+import { createLogger } from "../src/telemetry/logger.ts"
+import type { BenchContext } from "./result.ts"
+
+const SYSTEM_NAMESPACE = "berth-system"
+const READY_SECONDS = 30
+
+const NAMESPACES = resourceOf<{ metadata: ObjectMeta }>({
+  group: "",
+  version: "v1",
+  kind: "Namespace",
+  plural: "namespaces",
+  namespaced: false,
+})
+
+/** A project, which is a namespace of the same name, and how it is called over REST. */
+export interface BenchProject {
+  name: string
+  /** Of an admin's key. */
+  headers: Record<string, string>
+}
+
+/** An API server, and a façade as it is deployed: a process of its own with the rights of its ServiceAccount. */
+export interface FacadeStack {
+  /** The API server's administrator. */
+  client: KubeClient
+  /** Connections to the façade. */
+  facade: Pool
+  makeProject(name: string): Promise<BenchProject>
+  stop(): Promise<void>
+}
+
+/** Starts a stack without an operator, so that jobs stay as they are made. */
+export async function startFacadeStack(context: BenchContext, connections: number): Promise<FacadeStack> {
+  const { assetsDir, cacheHome, report } = context
+  const folder = await mkdtemp(join(tmpdir(), "berth-bench-"))
+  const binaries = await findBinaries({ assetsDir, cacheDir: cacheDirectory(cacheHome), report })
+  const controlPlane = await startControlPlane({ binaries, dataDir: join(folder, "control-plane"), durable: false })
+  const kubeConfig = new KubeConfig()
+  kubeConfig.loadFromFile(controlPlane.kubeconfigPath)
+  const client = new KubeClient(kubeConfig, { maxConcurrent: connections })
+  await installBase(client, AbortSignal.timeout(READY_SECONDS * 1000))
+  await ensureInstallation(client, SYSTEM_NAMESPACE)
+  await ensureSealingKeys(client, SYSTEM_NAMESPACE)
+  const tended = tendKeys(client)
+  const { url, process: facadeProcess } = await startFacade(controlPlane, client, folder)
+  const facade = new Pool(url, { connections })
+  return {
+    client,
+    facade,
+    makeProject: (name) => makeProject(client, name),
+    stop: async () => {
+      await facade.close()
+      facadeProcess.kill("SIGTERM")
+      if (facadeProcess.exitCode === null) await once(facadeProcess, "exit")
+      await tended.stop()
+      await client.close()
+      await controlPlane.stop()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+/** Gives API keys their machine users, as the operator would. */
+function tendKeys(client: KubeClient): { stop(): Promise<void> } {
+  const logger = createLogger({ level: "warn", name: "bench" })
+  const apiKeys = new Reflector({ client, resource: API_KEYS, logger })
+  const users = new Reflector({ client, ...MACHINE_USER_CACHE, logger })
+  const bindings = new Reflector({ client, ...BINDING_CACHE, logger })
+  const recorder = new EventRecorder({ client, component: "berth-operator", instance: "bench", logger })
+  const controller = createApiKeyController({ client, apiKeys, users, bindings, clock: systemClock, recorder, logger })
+  const stop = new AbortController()
+  const loops = [apiKeys, users, bindings].map((reflector) => reflector.run(stop.signal))
+  const running = controller.run(stop.signal, stop.signal)
+  return {
+    stop: async () => {
+      stop.abort()
+      await Promise.all([running, ...loops])
+      await recorder.flush()
+    },
+  }
+}
+
+async function startFacade(
+  { kubeconfigPath }: ControlPlane,
+  client: KubeClient,
+  folder: string,
+): Promise<{ url: string; process: ChildProcess }> {
+  const credentials = await programCredentials({
+    client,
+    cluster: clusterOf(kubeconfigPath),
+    serviceAccount: { namespace: SYSTEM_NAMESPACE, name: "berth-facade" },
+    onError: (error) => console.error(error),
+  })
+  // Good for an hour, longer than any benchmark.
+  credentials.stop()
+  const kubeconfig = join(folder, "facade.kubeconfig")
+  await writeFile(kubeconfig, credentials.kubeConfig.exportConfig(), { mode: 0o600 })
+  const port = await freePort()
+  const log = await open(join(folder, "facade.log"), "w")
+  const args = ["--kubeconfig", kubeconfig, "--port", String(port), "--logs-dir", join(folder, "logs")]
+  const started = spawn(
+    process.execPath,
+    [join(import.meta.dirname, "..", "src", "main.ts"), "facade", ...args, "--requests-per-minute", "0"],
+    { stdio: ["ignore", log.fd, log.fd] },
+  )
+  await log.close()
+  const url = `http://127.0.0.1:${port}`
+  await ready(url)
+  return { url, process: started }
+}
+
+async function ready(url: string): Promise<void> {
+  const signal = AbortSignal.timeout(READY_SECONDS * 1000)
+  for (;;) {
+    const answer = await fetch(`${url}/readyz`, { signal }).catch((error: unknown) => {
+      if (signal.aborted) throw error
+    })
+    if (answer?.ok) return
+    await delay(100, undefined, { signal })
+  }
+}
+
+async function makeProject(client: KubeClient, name: string): Promise<BenchProject> {
+  await client.create(NAMESPACES, { metadata: { name } })
+  await client.apply(PROJECTS, { metadata: { name }, spec: { displayName: name, organization: name, namespace: name } })
+  const { value, keyId, tokenHash } = makeApiKey()
+  const key = { metadata: { namespace: name, name: "admin" }, spec: { role: "admin", keyId, tokenHash } }
+  await client.create(API_KEYS, key as StoredApiKey)
+  const signal = AbortSignal.timeout(READY_SECONDS * 1000)
+  while (!isBound(await client.get(API_KEYS, key.metadata))) await delay(50, undefined, { signal })
+  return { name, headers: { host: `${name}.localhost`, "x-service-api-key": value } }
+}

@@ -1,0 +1,317 @@
+import type { Pool } from "undici"
+import { systemClock } from "../src/apis/clock.ts"
+import type { StoredJob } from "../src/apis/job.ts"
+import { JOBS } from "../src/facade/caches.ts"
+import { CreationTimes } from "../src/facade/created-at.ts"
+import type { JobList, JobSubmission } from "../src/facade/schemas/job.ts"
+import { jobOf } from "../src/facade/translate/job.ts"
+import type { KubeClient } from "../src/kube/client.ts"
+import { type BenchProject, type FacadeStack, startFacadeStack } from "./facade-stack.ts"
+import { type BenchContext, type BenchResult, type BenchRow, compare, compareLess, spreadOf } from "./result.ts"
+
+const CONCURRENCY = 32
+const ROUNDS = 7
+const SECONDS_PER_TURN = 2
+const LIST_ROUNDS = 7
+const LISTS_PER_TURN = 100
+const SIZES = [1000, 10_000, 50_000]
+const LIMIT = 50
+
+/** The aims of the project. */
+const POST_THROUGHPUT = 0.8
+const POST_P99 = 1 / 1.3
+/** What "nearly flat" means: a page of the largest project takes at most 1.4 times as long as one of the smallest. */
+const FLAT = 1 / 1.4
+
+/**
+ * What the façade costs: POST /1/jobs against a direct create of the same Job, and GET /1/jobs against the API server's
+ * own list, in projects of different sizes, with each kind of filter. All on one API server, in turns, so that what
+ * else the machine does hits all. Totals and pages are held against an oracle that looks at everything.
+ */
+export async function run(context: BenchContext): Promise<BenchResult> {
+  const stack = await startFacadeStack(context, CONCURRENCY)
+  try {
+    const posts = await measurePosts(stack, context)
+    const lists = await measureLists(stack, context)
+    return { name: "facade", rows: [...posts.rows, ...lists.rows], spread: { ...posts.spread, ...lists.spread } }
+  } finally {
+    await stack.stop()
+  }
+}
+
+type Measured = Pick<BenchResult, "rows" | "spread">
+
+async function measurePosts(
+  stack: FacadeStack,
+  { report, seconds = SECONDS_PER_TURN }: BenchContext,
+): Promise<Measured> {
+  const project = await stack.makeProject("posts")
+  const rates = { facade: [] as number[], direct: [] as number[] }
+  const p99s = { facade: [] as number[], direct: [] as number[] }
+  const creators = { facade: throughFacade(stack.facade, project), direct: directly(stack.client, project) }
+  // The first round warms up.
+  for (let round = 0; round <= ROUNDS; round++) {
+    const turns = ["facade", "direct"] as const
+    const line: string[] = []
+    for (const turn of round % 2 === 0 ? turns : turns.toReversed()) {
+      const times = await loadOf(seconds, (n) => creators[turn](submissionOf(n, `${turn}-${round}-${n}`)))
+      const [rate, p99] = [times.length / seconds, quantile(times, 0.99)]
+      line.push(`${turn} ${Math.round(rate)}/s, p99 ${p99.toFixed(1)} ms`)
+      if (round === 0) continue
+      rates[turn].push(rate)
+      p99s[turn].push(p99)
+    }
+    report(`POST, round ${round} of ${ROUNDS}: ${line.join("; ")}`)
+  }
+  return {
+    rows: [
+      compare("POST /1/jobs a second, against direct creates", rates.facade, rates.direct, POST_THROUGHPUT),
+      compareLess("POST /1/jobs, p99 in ms, against direct creates", p99s.facade, p99s.direct, POST_P99),
+    ],
+    spread: { "POST /1/jobs a second": spreadOf(rates.facade), "direct creates a second": spreadOf(rates.direct) },
+  }
+}
+
+type Create = (submission: JobSubmission & { name: string }) => Promise<void>
+
+function throughFacade(facade: Pool, { headers }: BenchProject): Create {
+  return async (submission) => {
+    const { statusCode, body } = await facade.request({
+      method: "POST",
+      path: "/1/jobs",
+      headers: { ...headers, "content-type": "application/json" },
+      body: JSON.stringify(submission),
+    })
+    const text = await body.text()
+    if (statusCode !== 201) throw new Error(`POST /1/jobs: ${statusCode} ${text}`)
+  }
+}
+
+const creationTimes = new CreationTimes(systemClock)
+
+function directly(client: KubeClient, project: BenchProject): Create {
+  return async (submission) => void (await client.create(JOBS, newJob(submission, project)))
+}
+
+function newJob(submission: JobSubmission & { name: string }, { name: namespace }: BenchProject): StoredJob {
+  return jobOf(submission, { namespace, name: submission.name, createdAt: creationTimes.next() }) as StoredJob
+}
+
+/** Milliseconds of each call, made by CONCURRENCY workers for so many seconds. */
+async function loadOf(seconds: number, call: (n: number) => Promise<void>): Promise<number[]> {
+  const times: number[] = []
+  const endsAt = performance.now() + seconds * 1000
+  let next = 0
+  const worker = async (): Promise<void> => {
+    while (performance.now() < endsAt) {
+      const startedAt = performance.now()
+      await call(next++)
+      times.push(performance.now() - startedAt)
+    }
+  }
+  await Promise.all(Array.from({ length: CONCURRENCY }, worker))
+  return times
+}
+
+/** Jobs as people have them: with a team, a stage, a few tags, and some cancelled. */
+function submissionOf(n: number, name: string): JobSubmission & { name: string } {
+  return {
+    name,
+    image: "registry.example/team/trainer:1.4.2",
+    command: ["python", "train.py"],
+    args: ["--epochs", "3"],
+    env: { MODEL: "small", RUN: String(n) },
+    resources: { cpu: 2, memory: "8Gi" },
+    labels: { team: `team-${n % 4}`, run: `run-${n}` },
+    tags: n % 3 === 0 ? ["nightly", "gpu"] : ["adhoc"],
+  }
+}
+
+interface Filter {
+  name: string
+  query: string
+  passes: (job: StoredJob) => boolean
+  /** The API server's own, where it has such a one. */
+  peer?: { labelSelector?: string }
+  /** As a part of all jobs. */
+  depth?: number
+}
+
+const isCancelled = (job: StoredJob): boolean => job.spec.cancelled === true
+const isNightly = (job: StoredJob): boolean => job.spec.tags?.includes("nightly") ?? false
+const isOfTeam1 = (job: StoredJob): boolean => job.spec.labels?.["team"] === "team-1"
+
+const FILTERS: Filter[] = [
+  { name: "no filter", query: "", passes: () => true, peer: {} },
+  { name: "status", query: "status=cancelled", passes: isCancelled },
+  { name: "tag", query: "tag=nightly", passes: isNightly },
+  { name: "label", query: "label=team:team-1", passes: isOfTeam1, peer: { labelSelector: "team=team-1" } },
+  {
+    name: "status, tag and label",
+    query: "status=cancelled&tag=nightly&tag=gpu&label=team:team-1",
+    passes: (job) => isCancelled(job) && isNightly(job) && isOfTeam1(job),
+  },
+  { name: "no filter, from the middle on", query: "", passes: () => true, depth: 0.5 },
+]
+
+/** A project that has so many jobs. */
+interface Filled extends BenchProject {
+  size: number
+  /** Newest first. */
+  jobs: StoredJob[]
+}
+
+async function measureLists(stack: FacadeStack, { report, sizes = SIZES }: BenchContext): Promise<Measured> {
+  const projects: Filled[] = []
+  for (const size of sizes) projects.push(await fill(stack, size, report))
+  for (const project of projects) await caughtUp(stack.facade, project)
+  const p99s = new Map<string, number[]>()
+  const judged = { right: 0, asked: 0 }
+  for (let round = 0; round <= LIST_ROUNDS; round++) {
+    // What the first round measures, which warms up, is thrown away.
+    const kept = round === 0 ? new Map<string, number[]>() : p99s
+    for (const project of round % 2 === 0 ? projects : projects.toReversed()) {
+      for (const filter of FILTERS) await measureTurn(stack, { project, filter, judged }, kept)
+    }
+    const shown = projects.map(({ size }) => `${size}: ${kept.get(`${size} no filter`)?.at(-1)?.toFixed(1)}`)
+    report(`GET, round ${round} of ${LIST_ROUNDS}, p99 in ms without a filter: ${shown.join(", ")}`)
+  }
+  return listResult(sizes, p99s, judged)
+}
+
+async function measureTurn(stack: FacadeStack, turn: Turn, p99s: Map<string, number[]>): Promise<void> {
+  const { project, filter } = turn
+  const key = keyOf(project.size, filter)
+  note(p99s, key, quantile(await listsThroughFacade(stack.facade, turn), 0.99))
+  if (filter.peer === undefined) return
+  note(p99s, `${key} peer`, quantile(await listsOfApiServer(stack.client, project, filter.peer), 0.99))
+}
+
+function listResult(sizes: readonly number[], p99s: ReadonlyMap<string, number[]>, judged: Judged): Measured {
+  const rows: BenchRow[] = []
+  const spread: BenchResult["spread"] = {}
+  const of = (key: string): number[] => p99s.get(key) ?? []
+  const [smallest = 0, largest = 0] = [Math.min(...sizes), Math.max(...sizes)]
+  for (const filter of FILTERS) {
+    const what = `GET /1/jobs, p99 in ms, ${filter.name}`
+    for (const size of filter.peer === undefined ? [] : sizes) {
+      const key = keyOf(size, filter)
+      rows.push(compareLess(`${what}, of ${count(size)}, against the API server's list`, of(key), of(`${key} peer`), 1))
+    }
+    const [large, small] = [of(keyOf(largest, filter)), of(keyOf(smallest, filter))]
+    rows.push(compareLess(`${what}, of ${count(largest)} against of ${count(smallest)}`, large, small, FLAT))
+    spread[`${what}, of ${count(largest)}`] = spreadOf(large)
+  }
+  const { right, asked } = judged
+  const ratio = right / asked
+  rows.push({
+    what: "totals and pages as the oracle's",
+    ours: right,
+    peer: asked,
+    ratio,
+    goal: 1,
+    reached: ratio === 1,
+  })
+  return { rows, spread }
+}
+
+async function fill(
+  { client, makeProject }: FacadeStack,
+  size: number,
+  report: BenchContext["report"],
+): Promise<Filled> {
+  const project = await makeProject(`jobs-${size}`)
+  const startedAt = performance.now()
+  const jobs: StoredJob[] = []
+  let next = 0
+  const worker = async (): Promise<void> => {
+    while (next < size) {
+      const n = next++
+      const job = newJob(submissionOf(n, `job-${n}`), project)
+      if (n % 2 === 1) job.spec.cancelled = true
+      jobs[n] = job
+      await client.create(JOBS, job)
+    }
+  }
+  await Promise.all(Array.from({ length: CONCURRENCY }, worker))
+  report(`made ${count(size)} in ${((performance.now() - startedAt) / 1000).toFixed(0)} s`)
+  return { ...project, size, jobs: jobs.reverse() }
+}
+
+async function caughtUp(facade: Pool, project: Filled): Promise<void> {
+  for (const deadline = performance.now() + 30_000; ; ) {
+    const { total } = await page(facade, project, "limit=1")
+    if (total === project.size) return
+    if (performance.now() > deadline) throw new Error(`the façade has ${total} of ${project.size} jobs`)
+  }
+}
+
+interface Judged {
+  right: number
+  asked: number
+}
+
+interface Turn {
+  project: Filled
+  filter: Filter
+  judged: Judged
+}
+
+/** Milliseconds of each of some lists; each is held against the oracle, outside the time. */
+async function listsThroughFacade(facade: Pool, { project, filter, judged }: Turn): Promise<number[]> {
+  const matching = project.jobs.filter(filter.passes)
+  const start = Math.floor(matching.length * (filter.depth ?? 0))
+  // Full pages, so that all projects' answers are of one size.
+  const pages = Math.min(10, Math.floor((matching.length - start) / LIMIT)) || 1
+  const times: number[] = []
+  for (let n = 0; n < LISTS_PER_TURN; n++) {
+    const offset = start + (n % pages) * LIMIT
+    const startedAt = performance.now()
+    const list = await page(facade, project, `${filter.query}&limit=${LIMIT}&offset=${offset}`)
+    times.push(performance.now() - startedAt)
+    const names = matching.slice(offset, offset + LIMIT).map(({ metadata }) => metadata.name)
+    const isRight = list.total === matching.length && list.jobs.map(({ name }) => name).join() === names.join()
+    judged.asked++
+    if (isRight) judged.right++
+  }
+  return times
+}
+
+async function page(facade: Pool, { headers }: BenchProject, query: string): Promise<JobList> {
+  const { statusCode, body } = await facade.request({ method: "GET", path: `/1/jobs?${query}`, headers })
+  if (statusCode !== 200) throw new Error(`GET /1/jobs?${query}: ${statusCode} ${await body.text()}`)
+  return (await body.json()) as JobList
+}
+
+async function listsOfApiServer(
+  client: KubeClient,
+  { name: namespace }: BenchProject,
+  selection: NonNullable<Filter["peer"]>,
+): Promise<number[]> {
+  const times: number[] = []
+  for (let n = 0; n < LISTS_PER_TURN; n++) {
+    const startedAt = performance.now()
+    await client.list(JOBS, { namespace, limit: LIMIT, ...selection })
+    times.push(performance.now() - startedAt)
+  }
+  return times
+}
+
+function keyOf(size: number, { name }: Filter): string {
+  return `${size} ${name}`
+}
+
+function note(values: Map<string, number[]>, key: string, value: number): void {
+  const known = values.get(key)
+  if (known === undefined) values.set(key, [value])
+  else known.push(value)
+}
+
+function count(size: number): string {
+  return `${size.toLocaleString("en")} jobs`
+}
+
+function quantile(values: readonly number[], part: number): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? Number.NaN
+}
