@@ -49,12 +49,16 @@ export const START = new Date("2026-05-01T12:00:30Z")
 
 /** A controller that runs in this process. */
 export interface Operator {
+  /** Its caches are filled. */
+  synced(): Promise<unknown>
   stop(): Promise<void>
 }
 
 export interface OperatorOptions {
   client?: KubeClient
   fence?: () => void
+  /** Until then it only fills its caches. Default: at once. */
+  leads?: Promise<void>
 }
 
 /** One namespace of the shared API server with its own calendar, and operators on demand. */
@@ -63,6 +67,7 @@ export class CronStage {
   readonly clock = new TestCalendar()
   readonly client: KubeClient
   readonly #operators = new Set<Operator>()
+  #closed = false
   /** What the calendar said when each generation of a CronJob was made, by its name. */
   readonly #times = new Map<string, Date>()
 
@@ -75,12 +80,15 @@ export class CronStage {
     return this
   }
 
+  /** Ends what runs; the namespace goes in the background. Again: nothing. */
   async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
     for (const operator of this.#operators) await operator.stop()
     await this.client.delete(NAMESPACES, { name: this.namespace })
   }
 
-  operator({ client = this.client, fence = () => undefined }: OperatorOptions = {}): Operator {
+  operator({ client = this.client, fence = () => undefined, leads }: OperatorOptions = {}): Operator {
     const { namespace, clock } = this
     const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet })
     const cronJobs = new Reflector<StoredCronJob>({
@@ -95,8 +103,10 @@ export class CronStage {
     const controller = createCronJobController(options)
     const ending = new AbortController()
     const { signal } = ending
-    const running = [cronJobs.run(signal), jobs.run(signal), controller.run(signal, signal)]
+    const leading = (leads ?? Promise.resolve()).then(() => controller.run(signal, signal))
+    const running = [cronJobs.run(signal), jobs.run(signal), leading]
     const operator: Operator = {
+      synced: () => Promise.all([cronJobs, jobs].map((cache) => cache.whenSynced(signal))),
       stop: async () => {
         ending.abort()
         await Promise.all(running)
