@@ -122,6 +122,8 @@ export interface TestGatewayOptions {
   parts?: Partial<GatewayOptions>
   /** Stands before the gateway. */
   before?: RequestHandler
+  /** Where it listens; default: 127.0.0.1. */
+  host?: string
 }
 
 export async function startGateway(world: World, options: TestGatewayOptions = {}): Promise<TestGateway> {
@@ -155,9 +157,10 @@ export async function startGateway(world: World, options: TestGatewayOptions = {
     }),
   )
   app.use(problemHandler)
-  let server = await listen(app, 0)
+  const host = options.host ?? "127.0.0.1"
+  let server = await listen(app, { port: 0, host })
   const { port } = server.address() as AddressInfo
-  const url = `http://127.0.0.1:${port}`
+  const url = `http://${host}:${port}`
   const stop = async (): Promise<void> => {
     server.closeAllConnections()
     server.close()
@@ -169,7 +172,7 @@ export async function startGateway(world: World, options: TestGatewayOptions = {
     answered,
     stop,
     restart: async () => {
-      server = await listen(app, port)
+      server = await listen(app, { port, host })
     },
     userData: ({ metadata, spec }) =>
       renderUserData(bootConfig({ metadata, spec: { ...spec, gatewayUrl: url } }, BOOTSTRAP_KEY)),
@@ -188,8 +191,8 @@ export async function startGateway(world: World, options: TestGatewayOptions = {
   }
 }
 
-async function listen(app: express.Express, port: number): Promise<Server> {
-  const server = createServer(app).listen(port, "127.0.0.1")
+async function listen(app: express.Express, at: { port: number; host: string }): Promise<Server> {
+  const server = createServer(app).listen(at)
   await once(server, "listening")
   return server
 }

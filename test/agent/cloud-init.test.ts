@@ -1,0 +1,143 @@
+import { execFileSync, spawnSync } from "node:child_process"
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { load } from "js-yaml"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { bootConfig, parseUserData } from "../../src/agent/bootstrap.ts"
+import { AGENT_DATA_DIR, renderCloudInit, USER_DATA_LIMIT_BYTES, type VmSystem } from "../../src/agent/cloud-init.ts"
+import type { BootConfig } from "../../src/agent/protocol.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
+import { eventually } from "../kube/fixtures.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway, testWorld } from "./harness.ts"
+import { bootVm, missingForVms, prepareVms, removeVms, type Vm, type VmHost } from "./vm.ts"
+
+const CONFIG: BootConfig = {
+  launch: "5cbd7f6e-93a4-4b0c-8a55-1f0e3a8e0a10-1",
+  gatewayUrl: "https://berth.example",
+  gatewayCa: "-----BEGIN CERTIFICATE-----\nMII=\n-----END CERTIFICATE-----\n",
+  bootstrapToken: "DvmoDwVnd9Bt6LFyj4Zphyahs_L99zXM9kYX-roiPHA",
+  lifetimeSeconds: 90_000,
+}
+const agentImage = "registry.example/berth:0.1.0"
+
+const systems: VmSystem[] = ["ecs", "ubuntu", "cos"]
+
+describe.each(systems)("cloud-init for %s", (system) => {
+  const text = renderCloudInit(CONFIG, { system, agentImage })
+
+  it("is what it was", async () => {
+    await expect(text).toMatchFileSnapshot(`golden/cloud-init.${system}.yaml`)
+  })
+
+  it("arms the dead-man before anything else, and has the agent's own config in it", () => {
+    const document = load(text) as {
+      bootcmd: string[][]
+      write_files: { path: string; content: string; permissions: string }[]
+    }
+    expect(document.bootcmd[0]?.[2]).toContain("berth-dead-man.timer")
+    const config = document.write_files.find(({ path }) => path === `${AGENT_DATA_DIR}/user-data.json`)
+    expect(config?.permissions).toBe("0600")
+    expect(parseUserData(config?.content ?? "")).toEqual(CONFIG)
+  })
+})
+
+describe("rendering cloud-init", () => {
+  it("takes nothing for an image that a shell would read as more", () => {
+    for (const image of ["a b", "a;reboot", "$(reboot)", "", "-v", "a'b", "a%n", "a\nb"]) {
+      expect(() => renderCloudInit(CONFIG, { system: "ecs", agentImage: image })).toThrow(/image reference/)
+    }
+  })
+
+  it("keeps whatever text the gateway's CA has", () => {
+    const gatewayCa = "# : - {x} 'y' \"z\" \\n\n\ttab\r\n  é ☃ #cloud-config\nEND\n"
+    const text = renderCloudInit({ ...CONFIG, gatewayCa }, { system: "ecs", agentImage })
+    const { write_files: files } = load(text) as { write_files: { content: string }[] }
+    expect(parseUserData(files[0]?.content ?? "").gatewayCa).toBe(gatewayCa)
+  })
+
+  it("is no larger than EC2 allows, or says what is too large", () => {
+    const cas = (bytes: number) => ({ ...CONFIG, gatewayCa: "x".repeat(bytes) })
+    const most = renderCloudInit(cas(12_000), { system: "ubuntu", agentImage })
+    expect(Buffer.byteLength(most)).toBeLessThanOrEqual(USER_DATA_LIMIT_BYTES)
+    expect(() => renderCloudInit(cas(14_000), { system: "ecs", agentImage })).toThrow(/16384: gatewayCa has 14000/)
+  })
+})
+
+const hasCloudInit = spawnSync("cloud-init", ["--version"]).status === 0
+if (!hasCloudInit) console.warn("user data is not checked by cloud-init: it is missing (Debian's package cloud-init)")
+
+describe.skipIf(!hasCloudInit)("cloud-init's own schema", () => {
+  const folder = mkdtempSync(join(tmpdir(), "berth-cloud-init-"))
+  afterAll(() => rmSync(folder, { recursive: true }))
+
+  function check(text: string): string {
+    const path = join(folder, "user-data")
+    writeFileSync(path, text)
+    return execFileSync("cloud-init", ["schema", "--config-file", path], { encoding: "utf8", stdio: "pipe" })
+  }
+
+  it.each(systems)("takes what is rendered for %s", (system) => {
+    expect(check(renderCloudInit(CONFIG, { system, agentImage }))).toMatch(/^Valid/)
+  })
+
+  it("refuses what is wrong", () => {
+    expect(() => check("#cloud-config\nruncmd: 1\n")).toThrow(/runcmd/)
+  })
+})
+
+const missing = hasCloudInit ? await missingForVms() : "cloud-init is missing"
+if (missing !== undefined) console.warn(`user data is executed by no VM: ${missing}`)
+
+describe.skipIf(missing !== undefined)("a VM that boots with it", () => {
+  const world = testWorld("cloud-init")
+  let gateway: TestGateway
+  let host: VmHost
+  const vms: Vm[] = []
+
+  beforeAll(async () => {
+    host = await prepareVms()
+    gateway = await startGateway(world, { host: host.address })
+  }, 300_000)
+  afterAll(async () => {
+    await removeVms(vms)
+    await gateway.close()
+  })
+
+  async function boot(launch: StoredLaunch, image: string): Promise<Vm> {
+    const spec = { ...launch.spec, gatewayUrl: gateway.url }
+    const config = bootConfig({ metadata: launch.metadata, spec }, BOOTSTRAP_KEY)
+    const vm = await bootVm(renderCloudInit(config, { system: "ecs", agentImage: image }))
+    vms.push(vm)
+    return vm
+  }
+
+  it("runs its job, which doesn't reach the metadata service, and powers off", async () => {
+    const script = `for (const url of ["http://169.254.169.254", "${gateway.url}/nothing"])
+      await fetch(url).then((answer) => console.log(answer.status), (error) => console.log(error.cause.code))`
+    const run = { image: host.agentImage, command: ["/node", "--input-type=module", "-e", script] }
+    const launch = await world.launch(run)
+    const vm = await boot(launch, host.agentImage)
+    await eventually(
+      "the metadata service answers the VM itself",
+      async () => (await vm.metadata()) === "metadata\n",
+      60,
+    )
+    await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+    expect((await world.agentOf(launch))?.finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
+    expect((await gateway.logOf(launch)).toString()).toBe("ECONNREFUSED\n404\n")
+    expect(await vm.cloudInitErrors()).toEqual([])
+  }, 180_000)
+
+  it("ends when its lifetime is over, without any agent and over a reboot", async () => {
+    const launch = await world.launch({ image: "none" }, { lifetimeSeconds: 30 })
+    const vm = await boot(launch, "registry.invalid/none")
+    await eventually("the deadline is kept", async () => (await vm.file("/var/lib/berth/deadline")) !== undefined, 30)
+    const deadline = Number(await vm.file("/var/lib/berth/deadline"))
+    await vm.reboot()
+    await eventually("the VM is off", async () => !(await vm.isOn()), 60)
+    expect(Number(await vm.file("/var/lib/berth/deadline"))).toBe(deadline)
+    expect(Date.now() / 1000).toBeGreaterThanOrEqual(deadline)
+    expect((await world.agentOf(launch))?.registrationTime).toBeUndefined()
+  }, 180_000)
+})

@@ -1,0 +1,341 @@
+import { execFile, execFileSync, spawn, spawnSync } from "node:child_process"
+import { createHash, randomBytes } from "node:crypto"
+import { createWriteStream, existsSync, lstatSync } from "node:fs"
+import { mkdtemp, readFile, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join, resolve } from "node:path"
+import { text } from "node:stream/consumers"
+import { pipeline } from "node:stream/promises"
+import { promisify } from "node:util"
+import type Docker from "dockerode"
+import { build } from "esbuild"
+import { extract, pack } from "tar-stream"
+import { docker, missingForContainers } from "./images.ts"
+
+/**
+ * VMs for tests: containers in which this machine's own Debian boots, with its systemd, its cloud-init and a Docker
+ * engine of their own. They are given user data as a cloud would give it.
+ */
+
+/** What a VM is made of, with all that these depend on. */
+const PACKAGES = ["systemd-sysv", "dbus", "cloud-init", "docker.io", "iptables", "iproute2", "procps", "busybox-static"]
+
+/** What is on every Debian, and so in no package's dependencies. */
+const ESSENTIAL = [
+  "base-files",
+  "bash",
+  "coreutils",
+  "dash",
+  "findutils",
+  "grep",
+  "gzip",
+  "hostname",
+  "libc-bin",
+].concat(["login", "mount", "sed", "tar", "util-linux"])
+
+/** Of whole Debian only what runs. */
+const LEFT_OUT = /^\/(\.$|etc\/init\.d|usr\/share\/(doc|man|locale|info|lintian|bug)(\/|$))/
+
+/** Made by the packages' scripts, not in any of them. */
+const FURTHER = ["/etc/passwd", "/etc/group", "/etc/ld.so.conf", "/etc/ld.so.cache", "/etc/nsswitch.conf"]
+const ALTERNATIVES = [
+  "/usr/sbin/iptables",
+  "/usr/sbin/ip6tables",
+  "/etc/alternatives/iptables",
+  "/etc/alternatives/ip6tables",
+]
+
+/** All that a VM's root needs, and this machine's own root may not have: so not simply `--privileged`. */
+const CAPABILITIES = [
+  "SYS_ADMIN",
+  "NET_ADMIN",
+  "SYS_PTRACE",
+  "SYS_BOOT",
+  "DAC_READ_SEARCH",
+  "IPC_LOCK",
+  "SYS_NICE",
+  "SYSLOG",
+]
+
+const CLOUD_CFG =
+  "datasource_list: [NoCloud]\nnetwork: {config: disabled}\nlocale: false\nssh_deletekeys: false\nssh_genkeytypes: []\ngrub_dpkg: {enabled: false}\n"
+/** Only with all privileges would the engine leave these writable, which systemd and the engine inside need. */
+const BOOT =
+  "mount -o remount,rw /sys/fs/cgroup; for d in /sys/fs/cgroup/*/; do mount -o remount,rw $d; done 2> /dev/null; exec /lib/systemd/systemd"
+
+const LOAD_IMAGES = `[Unit]
+Requires=docker.service
+After=docker.service
+Before=berth-agent.service
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'for image in /images/*.tar; do docker load -i $image; done'
+[Install]
+WantedBy=multi-user.target
+`
+
+/** Why no VM can be made here; undefined when one can. */
+export async function missingForVms(): Promise<string | undefined> {
+  const noContainers = await missingForContainers()
+  if (noContainers !== undefined) return noContainers
+  if (!existsSync("/usr/bin/dpkg-query")) return "this machine is no Debian"
+  const lacking = PACKAGES.filter((name) => !isInstalled(name))
+  return lacking.length === 0 ? undefined : `Debian's packages ${lacking.join(", ")} are missing`
+}
+
+/** What is the same for all VMs of a test file. */
+export interface VmHost {
+  /** Where VMs reach this machine. */
+  address: string
+  /** An image that each VM has: the agent's, whose `/node` jobs may run, too. */
+  agentImage: string
+}
+
+export interface Vm {
+  isOn(): Promise<boolean>
+  reboot(): Promise<void>
+  /** A file's text; undefined when there is none. */
+  file(path: string): Promise<string | undefined>
+  /** What the VM itself reads from the metadata service. */
+  metadata(): Promise<string>
+  cloudInitErrors(): Promise<unknown>
+  remove(): Promise<void>
+}
+
+const METADATA_NETWORK = "berth-test-metadata"
+const METADATA_ADDRESS = "169.254.169.254"
+
+let folder: string | undefined
+let metadata: string | undefined
+let agentImage: string | undefined
+let vmImage = ""
+
+/** Makes all that VMs need; takes half a minute when it is done for the first time. */
+export async function prepareVms(): Promise<VmHost> {
+  folder = await mkdtemp(join(tmpdir(), "berth-vms-"))
+  vmImage = await buildVmImage()
+  agentImage = `berth-test/berth:${randomBytes(4).toString("hex")}`
+  await buildAgentImage(agentImage)
+  await pipeline(await docker.getImage(agentImage).get(), createWriteStream(join(folder, "berth.tar")))
+  await serveMetadata(agentImage)
+  const bridge = (await docker.getNetwork("bridge").inspect()) as { IPAM: { Config: { Gateway: string }[] } }
+  return { address: bridge.IPAM.Config[0]?.Gateway ?? "172.17.0.1", agentImage }
+}
+
+/** Removes the VMs, and what prepareVms made but for the VMs' own image, which the next run finds again. */
+export async function removeVms(vms: readonly Vm[]): Promise<void> {
+  await Promise.all(vms.map((vm) => vm.remove()))
+  if (metadata !== undefined) await docker.getContainer(metadata).remove({ force: true })
+  await docker.getNetwork(METADATA_NETWORK).remove()
+  if (agentImage !== undefined) await docker.getImage(agentImage).remove({ force: true })
+  if (folder !== undefined) await rm(folder, { recursive: true })
+}
+
+/** Boots a VM with this user data. */
+export async function bootVm(userData: string): Promise<Vm> {
+  const container: Docker.Container = await docker.createContainer({
+    Image: vmImage,
+    StopSignal: "SIGRTMIN+3",
+    Env: ["container=docker"],
+    Volumes: { "/var/lib/docker": {} },
+    HostConfig: {
+      CapAdd: CAPABILITIES,
+      SecurityOpt: ["seccomp=unconfined", "apparmor=unconfined"],
+      ...{ MaskedPaths: [], ReadonlyPaths: [] },
+      ...{ CgroupnsMode: "private" },
+      Devices: [{ PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm" }],
+      Tmpfs: { "/run": "", "/run/lock": "", "/tmp": "exec" },
+      Binds: [`${folder}:/images:ro`],
+    },
+  })
+  const seed = pack()
+  seed.entry({ name: "var/lib/cloud/seed/nocloud/user-data", mode: 0o600 }, userData)
+  seed.entry({ name: "var/lib/cloud/seed/nocloud/meta-data" }, `instance-id: i-${randomBytes(8).toString("hex")}\n`)
+  seed.entry({ name: "etc/machine-id" }, `${randomBytes(16).toString("hex")}\n`)
+  seed.finalize()
+  await container.putArchive(seed as unknown as NodeJS.ReadableStream, { path: "/" })
+  await docker.getNetwork(METADATA_NETWORK).connect({ Container: container.id })
+  await container.start()
+  return new ContainerVm(container)
+}
+
+class ContainerVm implements Vm {
+  readonly #container: Docker.Container
+
+  constructor(container: Docker.Container) {
+    this.#container = container
+  }
+
+  async isOn(): Promise<boolean> {
+    return (await this.#container.inspect()).State.Running
+  }
+
+  async reboot(): Promise<void> {
+    await this.#container.restart({ t: 20 })
+  }
+
+  async file(path: string): Promise<string | undefined> {
+    let archive: NodeJS.ReadableStream
+    try {
+      archive = await this.#container.getArchive({ path })
+    } catch (error) {
+      if ((error as { statusCode?: number }).statusCode === 404) return undefined
+      throw error
+    }
+    const entries = extract()
+    archive.pipe(entries)
+    for await (const entry of entries) return await text(entry)
+    return undefined
+  }
+
+  async metadata(): Promise<string> {
+    const command = ["busybox", "wget", "-q", "-T", "2", "-O", "-", `http://${METADATA_ADDRESS}/`]
+    const { stdout } = await promisify(execFile)("docker", ["exec", this.#container.id, ...command])
+    return stdout
+  }
+
+  async cloudInitErrors(): Promise<unknown> {
+    const result = JSON.parse((await this.file("/var/lib/cloud/data/result.json")) ?? "{}") as {
+      v1?: { errors: unknown }
+    }
+    return result.v1?.errors
+  }
+
+  async remove(): Promise<void> {
+    await this.#container.remove({ force: true, v: true })
+  }
+}
+
+/** A server where clouds have their metadata service: one hop from the VM. */
+async function serveMetadata(image: string): Promise<void> {
+  const IPAM = { Driver: "default", Config: [{ Subnet: "169.254.169.0/24" }] }
+  await docker.createNetwork({ Name: METADATA_NETWORK, IPAM, Internal: true })
+  const script = "require('http').createServer((_, res) => res.end('metadata')).listen(80)"
+  const container: Docker.Container = await docker.createContainer({
+    Image: image,
+    Entrypoint: ["/node", "-e", script],
+    HostConfig: { NetworkMode: METADATA_NETWORK },
+    NetworkingConfig: {
+      EndpointsConfig: { [METADATA_NETWORK]: { IPAMConfig: { IPv4Address: METADATA_ADDRESS } } },
+    },
+  })
+  metadata = container.id
+  await container.start()
+}
+
+/** This machine's Debian as an image; made once for its versions of the packages. */
+async function buildVmImage(): Promise<string> {
+  const packages = closureOf([...PACKAGES, ...ESSENTIAL])
+  const versions = execFileSync("dpkg-query", ["--show", ...packages], { encoding: "utf8" })
+  const setUp = [
+    "RUN systemctl enable cloud-init-local cloud-init cloud-config cloud-final docker containerd load-images",
+    "RUN systemctl mask systemd-firstboot apt-daily.timer apt-daily-upgrade.timer",
+    `ENTRYPOINT ["/bin/sh", "-c", "${BOOT}"]`,
+  ]
+  const files = {
+    // Another network than that of the engine outside.
+    "etc/docker/daemon.json": '{"bip": "172.31.77.1/24"}',
+    "etc/cloud/cloud.cfg.d/99-test.cfg": CLOUD_CFG,
+    "etc/systemd/system/load-images.service": LOAD_IMAGES,
+  }
+  const digest = createHash("sha256")
+    .update(JSON.stringify([versions, setUp, files]))
+    .digest("hex")
+    .slice(0, 12)
+  const name = `berth-test/vm:${digest}`
+  if ((await docker.listImages({ filters: { reference: [name] } })).length > 0) return name
+  console.log(`making the image of test VMs out of this machine's Debian packages: ${name}`)
+  const base = `berth-test/vm-base:${digest}`
+  await importFiles(filesOf(packages), base)
+  const dockerfile = [`FROM ${base}`, "COPY etc /etc", ...setUp].join("\n")
+  await buildImage(name, { Dockerfile: dockerfile, ...files })
+  return name
+}
+
+function isInstalled(name: string): boolean {
+  const { stdout } = spawnSync("dpkg-query", ["--status", name], { encoding: "utf8" })
+  return stdout.includes("ok installed")
+}
+
+/** Installed packages that these depend on, themselves included. */
+function closureOf(names: readonly string[]): string[] {
+  const without = ["recommends", "suggests", "conflicts", "breaks", "replaces", "enhances"].map(
+    (what) => `--no-${what}`,
+  )
+  const args = ["depends", "--recurse", "--installed", ...without, ...names]
+  const lines = execFileSync("apt-cache", args, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).split("\n")
+  return [...new Set(lines.filter((line) => /^[a-z0-9]/.test(line)))].filter(isInstalled).sort()
+}
+
+/** Their files' paths without the first slash, as they lie on a system whose /bin is /usr/bin. */
+function filesOf(packages: readonly string[]): string[] {
+  const listed = execFileSync("dpkg-query", ["--listfiles", ...packages], { encoding: "utf8", maxBuffer: 64 << 20 })
+  const paths = [...listed.split("\n"), ...FURTHER, ...ALTERNATIVES].filter(
+    (path) => path !== "" && !LEFT_OUT.test(path),
+  )
+  const merged = paths.map((path) => path.slice(1).replace(/^(bin|sbin|lib|lib64)\//, "usr/$1/"))
+  const roots = ["bin", "sbin", "lib", "lib64"]
+  const rest = [...new Set(merged)].filter((path) => !roots.includes(path)).sort()
+  return [...roots, ...rest.filter((path) => lstatSync(`/${path}`, { throwIfNoEntry: false }) !== undefined)]
+}
+
+async function importFiles(paths: readonly string[], name: string): Promise<void> {
+  const args = ["--create", "--no-recursion", "--directory", "/", "--files-from", "-"]
+  const tar = spawn("tar", args, { stdio: ["pipe", "pipe", "inherit"] })
+  tar.stdin.end(`${paths.join("\n")}\n`)
+  const [repo, tag] = name.split(":")
+  const answer = await docker.importImage(tar.stdout, { repo, tag })
+  await followProgress(answer)
+}
+
+/** Berth's image as an agent needs it: the program as one file, and the Node.js that runs it. */
+async function buildAgentImage(name: string): Promise<void> {
+  const root = resolve(import.meta.dirname, "../..")
+  const { outputFiles } = await build({
+    absWorkingDir: root,
+    entryPoints: ["src/main.ts"],
+    bundle: true,
+    write: false,
+    platform: "node",
+    format: "esm",
+    banner: { js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url)" },
+    // What other commands than `agent` load.
+    external: ["./wire.ts", "./embedded/serve.ts", "./embedded/demo.ts", "./identity/key-manifest.ts", "*.node"],
+  })
+  const node = join(root, "node_modules/node/bin/node")
+  await buildImage(name, {
+    Dockerfile: ["FROM scratch", "COPY . /", 'ENTRYPOINT ["/node", "/berth/dist/main.mjs"]'].join("\n"),
+    ".dockerignore": "Dockerfile\n.dockerignore\n",
+    "berth/package.json": await readFile(join(root, "package.json")),
+    "berth/dist/main.mjs": outputFiles[0]?.contents ?? "",
+    node: await readFile(node),
+    ...(await librariesOf(node)),
+  })
+}
+
+/** The shared libraries that a program is linked to, by their paths without the first slash. */
+async function librariesOf(program: string): Promise<Record<string, Buffer>> {
+  const paths = execFileSync("ldd", [program], { encoding: "utf8" }).match(/\/\S+(?= \()/g) ?? []
+  return Object.fromEntries(
+    await Promise.all(paths.map(async (path) => [path.slice(1), await readFile(path)] as const)),
+  )
+}
+
+async function buildImage(name: string, files: Record<string, string | Uint8Array>): Promise<void> {
+  const context = pack()
+  for (const [path, content] of Object.entries(files)) {
+    context.entry({ name: path, mode: path.startsWith("etc/") ? 0o644 : 0o755 }, Buffer.from(content))
+  }
+  context.finalize()
+  await followProgress(await docker.buildImage(context as unknown as NodeJS.ReadableStream, { t: name }))
+}
+
+/** The engine tells what went wrong as the last of its lines. */
+async function followProgress(stream: NodeJS.ReadableStream): Promise<void> {
+  const lines = await new Promise<{ error?: string }[]>((done, reject) => {
+    docker.modem.followProgress(stream, (error, output) => (error === null ? done(output) : reject(error)))
+  })
+  const error = lines.find((line) => line.error !== undefined)?.error
+  if (error !== undefined) throw new Error(error)
+}
