@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import type { CronJobSpec, StoredCronJob } from "../../src/apis/cronjob.ts"
+import { CANCEL_JOBS_FINALIZER, type CronJobSpec, type StoredCronJob } from "../../src/apis/cronjob.ts"
 import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
 import { SCHEDULE_ALIASES } from "../../src/apis/schedule.ts"
 import { faultsOf } from "../../src/apis/validate.ts"
@@ -439,6 +439,44 @@ describe("DELETE /1/cronjobs/{name}", () => {
     expect(await stored()).toEqual([])
     await said("/1/cronjobs/other", { method: "DELETE" }, 404)
     expect((await create()).id).not.toBe(made.id)
+  })
+
+  it("asks for the end of its jobs by cascade=true, in one step with the deletion", async () => {
+    await create()
+    const remove = (query: string, options: Call = {}) =>
+      call(`/1/cronjobs/nightly${query}`, { method: "DELETE", ...options })
+    expect((await remove("?cascade=true")).status).toBe(204)
+    const [held] = await stored()
+    expect(held?.metadata).toMatchObject({
+      deletionTimestamp: expect.any(String),
+      finalizers: [CANCEL_JOBS_FINALIZER],
+    })
+    // Again, while it is being deleted.
+    expect((await remove("?cascade=true")).status).toBe(204)
+    await world.client.patch(
+      CRON_JOBS,
+      { ...LEAST, namespace: world.namespace },
+      { merge: { metadata: { finalizers: [] } } },
+    )
+    await said("/1/cronjobs/nightly", { method: "DELETE" }, 404)
+  })
+
+  it("leaves what the manifest asks for, unless cascade says otherwise, and honours If-Match", async () => {
+    const metadata = { name: "nightly", namespace: world.namespace, finalizers: [CANCEL_JOBS_FINALIZER] }
+    const spec = { schedule: "0 3 * * *", jobDefinition: { image: "alpine" } }
+    const kept = await world.client.create(CRON_JOBS, {
+      apiVersion: API_VERSION,
+      kind: "CronJob",
+      metadata,
+      spec,
+    } as StoredCronJob)
+    const path = "/1/cronjobs/nightly?cascade=false"
+    await said(path, { method: "DELETE", headers: { "If-Match": 'W/"1"' } }, 412)
+    expect((await stored())[0]?.metadata.finalizers).toEqual([CANCEL_JOBS_FINALIZER])
+    const tag = `W/"${kept.metadata.resourceVersion}"`
+    expect((await call(path, { method: "DELETE", headers: { "If-Match": tag } })).status).toBe(204)
+    expect(await stored()).toEqual([])
+    expect(await said("/1/cronjobs/nightly?cascade=yes", { method: "DELETE" }, 400)).toContain("cascade")
   })
 })
 

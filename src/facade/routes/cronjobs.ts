@@ -10,7 +10,14 @@ import { idempotencyKeyOf, keyReused } from "../idempotency.ts"
 import { invalidRequest } from "../problem.ts"
 import { Query } from "../query.ts"
 import type { CronJobList } from "../schemas/cronjob.ts"
-import { changedSpec, checkChange, checkCreation, cronJobOf, cronJobRecordOf } from "../translate/cronjob.ts"
+import {
+  changedSpec,
+  checkChange,
+  checkCreation,
+  cronJobOf,
+  cronJobRecordOf,
+  withCascade,
+} from "../translate/cronjob.ts"
 import { requestHash } from "../translate/job.ts"
 import { ownerOf } from "../translate/record.ts"
 import type { SubmissionContext } from "../translate/submission.ts"
@@ -99,9 +106,18 @@ async function changeCronJob(call: Call, options: CronJobRouteOptions): Promise<
   sendCronJob(call, await cronJobs.change(pathParameter(req, "cronjob"), change, precondition))
 }
 
+/** Its jobs stay as they are, or, by `cascade` or as its manifest asks, those that have not ended are cancelled. */
 async function deleteCronJob({ req, res }: Call, cronJobs: Collection<StoredCronJob>): Promise<void> {
-  new Query(req).check()
-  await cronJobs.remove(pathParameter(req, "cronjob"), preconditionOf(req))
+  const query = new Query(req)
+  const cascade = query.boolean("cascade")
+  query.check()
+  const cronJob = pathParameter(req, "cronjob")
+  const precondition = preconditionOf(req)
+  if (cascade === undefined) await cronJobs.remove(cronJob, precondition)
+  else {
+    const { metadata } = await cronJobs.change(cronJob, (present) => withCascade(present, cascade), precondition)
+    await cronJobs.remove(metadata.uid)
+  }
   res.status(204).end()
 }
 

@@ -1,4 +1,10 @@
-import { CRON_JOB, type CronJob, type CronJobSpec, type StoredCronJob } from "../../apis/cronjob.ts"
+import {
+  CANCEL_JOBS_FINALIZER,
+  CRON_JOB,
+  type CronJob,
+  type CronJobSpec,
+  type StoredCronJob,
+} from "../../apis/cronjob.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName, isUuid, toMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
@@ -117,6 +123,17 @@ export function changedSpec(spec: CronJobSpec, { cron_spec, job_definition, is_a
     ...(job_definition !== undefined && { jobDefinition: definitionSpecOf(job_definition) }),
     ...(is_active !== undefined && { active: is_active }),
   } satisfies CronJobSpec
+}
+
+/** The CronJob with, or without, what cancels its jobs when it is deleted; undefined when it is so already. */
+export function withCascade(cronJob: StoredCronJob, cascade: boolean): StoredCronJob | undefined {
+  const { deletionTimestamp, finalizers = [] } = cronJob.metadata
+  const isAsked = finalizers.includes(CANCEL_JOBS_FINALIZER)
+  // What is being deleted takes no finalizer any more.
+  if (isAsked === cascade || deletionTimestamp !== undefined) return undefined
+  const others = finalizers.filter((finalizer) => finalizer !== CANCEL_JOBS_FINALIZER)
+  const wanted = cascade ? [...others, CANCEL_JOBS_FINALIZER] : others
+  return { ...cronJob, metadata: { ...cronJob.metadata, finalizers: wanted } }
 }
 
 function definitionSpecOf({ cloud, ...definition }: JobDefinition): CronJobSpec["jobDefinition"] {
