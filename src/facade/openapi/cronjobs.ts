@@ -12,6 +12,7 @@ import {
   pageSchema,
   pathParameter,
   published,
+  queryParameter,
   recordResponse,
   recordResponses,
 } from "./parts.ts"
@@ -44,6 +45,12 @@ export function cronJobSchemas(): Json {
     CronJobRecord: published(CronJobRecordSchema),
     CronJobList: pageSchema("cronjobs", "CronJobRecord"),
   }
+}
+
+const CASCADE = {
+  ...queryParameter("cascade", { type: "boolean" }),
+  description:
+    "Whether its jobs that have not ended are cancelled. Default: as the cronjob's manifest asks, which is no unless it says so.",
 }
 
 /** The contract's cronjob endpoints. */
@@ -80,7 +87,7 @@ export function cronJobPaths(): Json {
       }),
       delete: operation("deleteCronJob", "Delete a cronjob; its jobs stay (developer or higher).", {
         tags: TAGS,
-        parameters: [cronjob, IF_MATCH],
+        parameters: [cronjob, CASCADE, IF_MATCH],
         responses: { "204": { description: "Deleted." } },
         problems: [404, 412],
       }),
