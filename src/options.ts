@@ -4,6 +4,7 @@ import { ROLES, type Role } from "./apis/apikey.ts"
 import { LIMITS } from "./apis/limits.ts"
 import { toMetadataName } from "./apis/names.ts"
 import { cacheDirectory } from "./embedded/controlplane/programs.ts"
+import type { TrustedIssuer } from "./identity/oidc.ts"
 
 /** What every program that talks to a kube-apiserver is told. */
 export interface KubeOptions {
@@ -31,6 +32,10 @@ export interface FacadeOptions extends KubeOptions {
   logsDir: string
   /** Per caller, on each replica; 0: any number. */
   requestsPerMinute?: number
+  /** The same of discovery, which has a limit of its own. */
+  discoveriesPerMinute?: number
+  /** Whose tokens people sign in with; absent: nobody does. */
+  issuer?: TrustedIssuer
 }
 
 export interface AgentOptions {
@@ -150,7 +155,16 @@ function facadeCommand(choose: Choose): Command {
         .env("BERTH_REQUESTS_PER_MINUTE")
         .argParser(count),
     )
-    .action((_, command: Command) => choose({ command: "facade", options: kubeOptions(command) }))
+    .addOption(
+      new Option("--discoveries-per-minute <number>", "the same of discovery, a limit of its own (default: 30)")
+        .env("BERTH_DISCOVERIES_PER_MINUTE")
+        .argParser(count),
+    )
+    .addOption(new Option("--oidc-issuer <url>", "whose tokens people sign in with").env("BERTH_OIDC_ISSUER"))
+    .addOption(
+      new Option("--oidc-audience <name>", "what such tokens are for, as their aud says").env("BERTH_OIDC_AUDIENCE"),
+    )
+    .action((_, command: Command) => choose({ command: "facade", options: facadeOptions(command) }))
 }
 
 function agentCommand(choose: Choose): Command {
@@ -224,6 +238,20 @@ function withKubeOptions(command: Command): Command {
 /** Commander's own result type is `any`-like by design; the options declared above are what it holds. */
 function kubeOptions<T extends KubeOptions>(command: Command): T {
   return command.opts<T>()
+}
+
+function facadeOptions(command: Command): FacadeOptions {
+  const { oidcIssuer, oidcAudience, ...options } = kubeOptions<FacadeOptions & OidcOptions>(command)
+  if ((oidcIssuer === undefined) !== (oidcAudience === undefined)) {
+    command.error("--oidc-issuer and --oidc-audience belong together: a token for another service must not be taken")
+  }
+  if (oidcIssuer === undefined || oidcAudience === undefined) return options
+  return { ...options, issuer: { issuer: oidcIssuer, audience: oidcAudience } }
+}
+
+interface OidcOptions {
+  oidcIssuer?: string
+  oidcAudience?: string
 }
 
 function withLocalOptions(command: Command, dataDir: string): Command {

@@ -21,6 +21,7 @@ import { ConnectionClouds } from "./controllers/connection/clouds.ts"
 import { createConnectionController } from "./controllers/connection/controller.ts"
 import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE, type OpenAccount } from "./controllers/connection/dependencies.ts"
 import { accountsInUse, credentialsCopier, payersOf } from "./controllers/connection/payers.ts"
+import { liveCredentials } from "./controllers/connection/readable.ts"
 import { createRetirementController } from "./controllers/connection/retirement.ts"
 import { createCronJobController } from "./controllers/cronjob/controller.ts"
 import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/dependencies.ts"
@@ -32,6 +33,7 @@ import { LAUNCHES } from "./controllers/launch/dependencies.ts"
 import { createOrganizationController } from "./controllers/organization/controller.ts"
 import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/dependencies.ts"
+import { Discoverer } from "./discovery/discoverer.ts"
 import { createFacade } from "./facade/app.ts"
 import { CACHE_OPTIONS } from "./facade/caches.ts"
 import { removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/log-retention.ts"
@@ -40,6 +42,7 @@ import { gatewayRouter } from "./gateway/router.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { ensureInstallation, readInstallation } from "./identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
+import { TokenVerifier } from "./identity/oidc.ts"
 import { ORGANIZATIONS, PROJECTS } from "./identity/projects.ts"
 import { ensureSealingKeys, readSealingKeys, SEALING_KEYS_CACHE } from "./identity/sealing-keys.ts"
 import { KubeClient } from "./kube/client.ts"
@@ -268,7 +271,7 @@ export async function startFacade(
   { client, clouds, providers, offers, ownAccounts, architectures, logger }: FacadeParts,
   stop: AbortSignal,
 ): Promise<Running & { url: string }> {
-  const { systemNamespace, watchNamespace } = options
+  const { systemNamespace, watchNamespace, issuer } = options
   const installation = await readInstallation(client, systemNamespace)
   if (installation === undefined) throw new Error(noInstallation(systemNamespace))
   const ending = new AbortController()
@@ -278,6 +281,7 @@ export async function startFacade(
   const connections = new Reflector({ ...cache, ...CACHE_OPTIONS.connections, namespace: watchNamespace })
   const apiKeys = new Reflector({ ...cache, ...CACHE_OPTIONS.apiKeys, namespace: watchNamespace })
   const projects = new Reflector({ ...cache, ...CACHE_OPTIONS.projects })
+  const organizations = new Reflector({ ...cache, ...CACHE_OPTIONS.organizations })
   const launches = new Reflector({ ...cache, resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes })
   const logStore = new FileLogStore(options.logsDir)
   const gateway = gatewayRouter({
@@ -291,22 +295,31 @@ export async function startFacade(
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
   const payers = payersOf({ ownAccounts, connections: connections.store, types: payingTypes(providers) })
-  const caps = capsOf(projects.store)
+  const sealer = sealerOf(client, systemNamespace)
+  const discoverer = new Discoverer({
+    openAccount: accountOpener(providers),
+    credentialsOf: liveCredentials(client, { projects, sealer }),
+    clock: systemClock,
+    logger,
+  })
   const app = createFacade({
     client,
-    caches: { jobs, cronJobs, connections, apiKeys, projects },
+    caches: { jobs, cronJobs, connections, apiKeys, projects, organizations },
     logStore,
-    sealer: sealerOf(client, systemNamespace),
+    sealer,
     gateway,
     health,
     metrics: createMetrics("facade"),
+    tokens: issuer && new TokenVerifier({ issuers: [issuer], clock: systemClock }),
     catalogue: () => offers.current(),
-    plan: jobPlanner({ offers, payers, jobs, launches, caps, clock: systemClock }, { architectures }),
+    plan: jobPlanner({ offers, payers, jobs, launches, caps: capsOf(projects.store), clock: systemClock }, { architectures }),
+    discover: (sort, found) => discoverer.discover(sort, found),
     settings: {
       baseDomain: options.baseDomain,
       defaultProject: options.defaultProject,
       clouds,
       requestsPerMinute: options.requestsPerMinute,
+      discoveriesPerMinute: options.discoveriesPerMinute,
     },
     logger,
     clock: systemClock,
@@ -316,7 +329,7 @@ export async function startFacade(
   server.listen(options.port, options.host)
   await once(server, "listening")
   const rules = catalogueWatches(offers, { client, systemNamespace, logger })
-  const reflectors = [jobs, cronJobs, connections, apiKeys, projects, launches, ...rules].map((reflector) =>
+  const reflectors = [jobs, cronJobs, connections, apiKeys, projects, organizations, launches, ...rules].map((reflector) =>
     reflector.run(ending.signal),
   )
   const retention = { client, jobs, logStore, logger }

@@ -10,6 +10,7 @@ import { ORGANIZATIONS, PROJECTS } from "../identity/projects.ts"
 import { isAlreadyExists, isConflict, isNotFound } from "../kube/errors.ts"
 import type { Resource } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
+import { PROJECTS_OF_ORGANIZATION } from "./caches.ts"
 import { type CreationTimes, newestFirst } from "./created-at.ts"
 import { keyReused } from "./idempotency.ts"
 import { forbidden, notFound, Problem, unavailable } from "./problem.ts"
@@ -33,9 +34,6 @@ export interface AccountsOptions {
   projects: Store<StoredProject>
   creationTimes: CreationTimes
 }
-
-/** Index of Projects by their Organization. */
-export const PROJECTS_OF_ORGANIZATION = "organization"
 
 /** How many organizations a person may own, and how many projects an organization may have. */
 export const ACCOUNT_LIMITS = { ownedOrganizations: 50, projects: 200, members: 1000 } as const

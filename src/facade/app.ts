@@ -3,7 +3,10 @@ import helmet from "helmet"
 import type { Clock } from "../apis/clock.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
-import { impersonating, type Principal } from "../identity/principal.ts"
+import { ACCOUNTS_USER } from "../identity/machine-users.ts"
+import type { TokenVerifier } from "../identity/oidc.ts"
+import { Memberships, PeopleInProjects } from "../identity/persons.ts"
+import { impersonating, impersonatingUser, type Principal } from "../identity/principal.ts"
 import { ProjectDirectory } from "../identity/projects.ts"
 import type { KubeClient } from "../kube/client.ts"
 import type { LogStore } from "../logs/store.ts"
@@ -14,11 +17,13 @@ import { measureRequests } from "../telemetry/http.ts"
 import type { Logger } from "../telemetry/logger.ts"
 import type { Registry } from "../telemetry/metrics.ts"
 import { operationsRouter } from "../telemetry/operations.ts"
-import { Gatekeeper } from "./admission.ts"
+import { Accounts } from "./accounts.ts"
+import { AccountGatekeeper, Gatekeeper } from "./admission.ts"
 import { type Caches, CONNECTIONS, CRON_JOBS } from "./caches.ts"
 import { Collection } from "./collection.ts"
 import { Connections } from "./connections.ts"
 import { CreationTimes } from "./created-at.ts"
+import type { Discoverer } from "./discoverer.ts"
 import type { Admission } from "./endpoint.ts"
 import { Turns } from "./idempotency.ts"
 import { Jobs } from "./jobs.ts"
@@ -28,12 +33,14 @@ import { LogStreams } from "./log-stream.ts"
 import type { Planner } from "./planner.ts"
 import { notFound, problemHandler } from "./problem.ts"
 import { requestLog } from "./request-log.ts"
+import { accountRoutes } from "./routes/accounts.ts"
 import { connectionRoutes } from "./routes/connections.ts"
 import { cronJobRoutes } from "./routes/cronjobs.ts"
 import { jobRoutes } from "./routes/jobs.ts"
 import { keyRoutes } from "./routes/keys.ts"
 import { logRoutes } from "./routes/logs.ts"
 import { openApiRoutes } from "./routes/openapi.ts"
+import { resourceRoutes } from "./routes/resources.ts"
 import { Submitter } from "./submit.ts"
 import { catalogueCheck } from "./translate/catalogue-terms.ts"
 import { CRON_JOB_FIELDS } from "./translate/cronjob.ts"
@@ -45,8 +52,10 @@ export interface FacadeSettings {
   defaultProject?: string | undefined
   /** The clouds that a job may name: aws, gcp and azure, and local in development. */
   clouds: readonly string[]
-  /** Per principal, each replica on its own. Default 600. */
+  /** Per principal, each replica on its own. Default 600; 0: no limit. */
   requestsPerMinute?: number | undefined
+  /** The same of discovery, which has a limit of its own. Default 30; 0: no limit. */
+  discoveriesPerMinute?: number | undefined
   /** Which proxies' X-Forwarded-* headers are believed, as express's "trust proxy" takes it. Default: none's. */
   trustProxy?: string | number | undefined
 }
@@ -64,10 +73,14 @@ export interface FacadeDependencies {
   /** Where given, requests are measured; `exposeMetrics` serves it on this very port, which tenants may reach. */
   metrics?: Registry | undefined
   exposeMetrics?: boolean | undefined
+  /** Tells whom a bearer token stands for; absent: nobody signs in. */
+  tokens?: TokenVerifier | undefined
   /** The offers as they are now: what a job may name. */
   catalogue: () => Catalogue
   /** For dry runs. */
   plan: Planner
+  /** Looks into the accounts of connections. */
+  discover: Discoverer
   settings: FacadeSettings
   logger: Logger
   clock: Clock
@@ -76,6 +89,7 @@ export interface FacadeDependencies {
 }
 
 const DEFAULT_REQUESTS_PER_MINUTE = 600
+const DEFAULT_DISCOVERIES_PER_MINUTE = 30
 
 /** The REST API as an express application; the caller listens and closes. */
 export function createFacade(dependencies: FacadeDependencies): Express {
@@ -90,6 +104,7 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   app.use(operationsRouter(health, dependencies.exposeMetrics ? metrics : undefined))
   app.use("/agent/v1", gateway)
   app.use("/1", projectRouter(dependencies))
+  app.use("/1", accountRouter(dependencies))
   app.use((req) => {
     throw notFound(`There is nothing at ${JSON.stringify(req.path)}; the API is under /1.`)
   })
@@ -146,18 +161,61 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   keyRoutes(router, { admission, keysOf, clock })
   cronJobRoutes(router, { admission, cronJobsOf, creationTimes, catalogueFaults })
   connectionRoutes(router, { admission, connectionsOf })
-  openApiRoutes(router)
+  const limit = principalRateLimit({
+    name: "discovery",
+    requestsPerMinute: settings.discoveriesPerMinute ?? DEFAULT_DISCOVERIES_PER_MINUTE,
+    principalOf: admission.principalOf,
+  })
+  resourceRoutes(router, { admission: { ...admission, limit }, connectionsOf, discover: dependencies.discover })
+  openApiRoutes(router, settings.clouds)
   return router
 }
 
-function admissionOf({ client, caches, settings, clock }: FacadeDependencies): Admission {
+/** Who people are to the projects and organizations that they belong to. */
+function peopleOf({ client, caches, clock }: FacadeDependencies): { memberships: Memberships; people: PeopleInProjects } {
+  const memberships = new Memberships({ client, organizations: caches.organizations.store, clock })
+  return { memberships, people: new PeopleInProjects(memberships, { client, clock }) }
+}
+
+function admissionOf(dependencies: FacadeDependencies): Admission {
+  const { client, caches, settings, clock, tokens } = dependencies
   const { baseDomain, defaultProject } = settings
-  const gatekeeper = new Gatekeeper(
-    new ProjectDirectory({ client, store: caches.projects.store, baseDomain, defaultProject }),
-    new ApiKeyAuthenticator({ client, store: caches.apiKeys.store, clock }),
-  )
-  const { authenticate, principalOf, isStillAdmitted } = gatekeeper
+  const gatekeeper = new Gatekeeper({
+    projects: new ProjectDirectory({ client, store: caches.projects.store, baseDomain, defaultProject }),
+    apiKeys: new ApiKeyAuthenticator({ client, store: caches.apiKeys.store, clock }),
+    tokens,
+    people: peopleOf(dependencies).people,
+  })
+  return limited(gatekeeper, "requests", settings)
+}
+
+/** What a gate admits, as often as the settings allow. */
+function limited<Caller extends { id: string }>(
+  { authenticate, principalOf, isStillAdmitted }: Omit<Admission<Caller>, "limit">,
+  name: string,
+  settings: FacadeSettings,
+): Admission<Caller> {
   const requestsPerMinute = settings.requestsPerMinute ?? DEFAULT_REQUESTS_PER_MINUTE
-  const limit = principalRateLimit({ name: "requests", requestsPerMinute, principalOf })
+  const limit = principalRateLimit({ name, requestsPerMinute, principalOf })
   return { authenticate, limit, principalOf, isStillAdmitted }
+}
+
+/** Organizations, members and projects, for people who are signed in. */
+function accountRouter(dependencies: FacadeDependencies): Router {
+  const { client, caches, settings, clock, tokens } = dependencies
+  const router = Router()
+  const admission = limited(
+    new AccountGatekeeper({ tokens, baseDomain: settings.baseDomain }),
+    "accounts",
+    settings,
+  )
+  const accounts = new Accounts({
+    client: impersonatingUser(client, ACCOUNTS_USER),
+    memberships: peopleOf(dependencies).memberships,
+    organizations: caches.organizations.store,
+    projects: caches.projects.store,
+    creationTimes: new CreationTimes(clock),
+  })
+  accountRoutes(router, { admission, accounts })
+  return router
 }

@@ -3,10 +3,12 @@ import { CONNECTION, type StoredConnection } from "../apis/connection.ts"
 import { CRON_JOB, type StoredCronJob } from "../apis/cronjob.ts"
 import { JOB, type JobPhase, type StoredJob } from "../apis/job.ts"
 import { ANNOTATIONS, type KubeObject, type Stored } from "../apis/meta.ts"
+import type { StoredOrganization } from "../apis/organization.ts"
 import type { StoredProject } from "../apis/project.ts"
 import { API_KEY_INDEXES, API_KEYS } from "../identity/authenticate.ts"
 import { byNamespace, NAMESPACE_INDEX } from "../identity/catch-up.ts"
-import { PROJECTS } from "../identity/projects.ts"
+import { ORGANIZATION_INDEXES } from "../identity/persons.ts"
+import { ORGANIZATIONS, PROJECTS } from "../identity/projects.ts"
 import type { PageIndexDefinition } from "../kube/page-index.ts"
 import type { Reflector, ReflectorOptions } from "../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../kube/resource.ts"
@@ -28,7 +30,11 @@ export interface Caches {
   connections: Cache<StoredConnection>
   apiKeys: Cache<StoredApiKey>
   projects: Cache<StoredProject>
+  organizations: Cache<StoredOrganization>
 }
+
+/** Index of Projects by their Organization. */
+export const PROJECTS_OF_ORGANIZATION = "organization"
 
 /** Index of every kind that POST makes; its values begin with the namespace. */
 export const IDEMPOTENCY_KEY_INDEX = "idempotencyKey"
@@ -73,6 +79,7 @@ export const CACHE_OPTIONS: {
   connections: CacheOptions<StoredConnection>
   apiKeys: CacheOptions<StoredApiKey>
   projects: CacheOptions<StoredProject>
+  organizations: CacheOptions<StoredOrganization>
 } = {
   jobs: { resource: JOBS, indexes: OBJECT_INDEXES, pages: newestOfProject(termsOfJob), transform: keepUpdateTime },
   cronJobs: {
@@ -83,5 +90,9 @@ export const CACHE_OPTIONS: {
   },
   connections: { resource: CONNECTIONS, indexes: OBJECT_INDEXES },
   apiKeys: { resource: API_KEYS, indexes: { ...OBJECT_INDEXES, ...API_KEY_INDEXES } },
-  projects: { resource: PROJECTS },
+  projects: {
+    resource: PROJECTS,
+    indexes: { [PROJECTS_OF_ORGANIZATION]: ({ spec }) => [spec.organization] },
+  },
+  organizations: { resource: ORGANIZATIONS, indexes: ORGANIZATION_INDEXES },
 }

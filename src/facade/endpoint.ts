@@ -8,26 +8,24 @@ import { readBody } from "./body/body.ts"
 import { badRequest, forbidden, methodNotAllowed } from "./problem.ts"
 
 /** A request whose caller is known and may make it. */
-export interface Call {
+export interface Call<Caller = Principal> {
   req: Request
   res: Response
-  principal: Principal
+  principal: Caller
 }
 
-/** What one method of a path does. */
-export interface Operation {
-  /** The least role that may. */
-  role: Role
-  handle: (call: Call) => Promise<void> | void
-}
+/** What one method of a path does. Where callers have a role in the project, it says the least one that may. */
+export type Operation<Caller = Principal> = {
+  handle: (call: Call<Caller>) => Promise<void> | void
+} & (Caller extends { role: Role } ? { role: Role } : { role?: never })
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE"
 
 /** What every operation passes first: who calls, and not too often. */
-export interface Admission {
+export interface Admission<Caller = Principal> {
   authenticate: RequestHandler
   limit: RequestHandler
-  principalOf: (req: Request) => Principal
+  principalOf: (req: Request) => Caller
   /** Asked during a long answer: false when the credentials are not good any more. */
   isStillAdmitted: (req: Request) => Promise<boolean>
 }
@@ -39,11 +37,11 @@ const FOR_THIS_CALLER = { "Cache-Control": "private, no-cache", Vary: "X-Service
  * Puts a path's operations on a router. Any other method is a 405 that names them, OPTIONS answers the same without a
  * fault. The body is read last, so that nobody unknown makes us read one.
  */
-export function endpoint(
+export function endpoint<Caller = Principal>(
   router: Router,
   path: string,
-  operations: Partial<Record<Method, Operation>>,
-  { authenticate, limit, principalOf }: Admission,
+  operations: Partial<Record<Method, Operation<Caller>>>,
+  { authenticate, limit, principalOf }: Admission<Caller>,
 ): void {
   const route = router.route(path)
   const allowed: string[] = []
@@ -54,7 +52,8 @@ export function endpoint(
   })
   for (const [method, operation] of Object.entries(operations)) {
     const name = method.toLowerCase() as Lowercase<Method>
-    route[name](authenticate, limit, requireRole(operation.role, principalOf))
+    route[name](authenticate, limit)
+    if (operation.role !== undefined) route[name](requireRole(operation.role, principalOf))
     if (method !== "GET" && method !== "DELETE") route[name](readBody)
     route[name]((req, res) => operation.handle({ req, res, principal: principalOf(req) }))
     allowed.push(method)
@@ -69,11 +68,10 @@ export function endpoint(
   })
 }
 
-function requireRole(needed: Role, principalOf: (req: Request) => Principal): RequestHandler {
+function requireRole(needed: Role, principalOf: (req: Request) => { role?: Role } | unknown): RequestHandler {
   return (req, _res, next) => {
-    const { role } = principalOf(req)
-    if (!roleAllows(role, needed))
-      throw forbidden(`This needs the role ${needed} or higher; the key's role is ${role}.`)
+    const { role } = principalOf(req) as Pick<Principal, "role">
+    if (!roleAllows(role, needed)) throw forbidden(`This needs the role ${needed} or higher; yours is ${role}.`)
     next()
   }
 }
@@ -83,7 +81,7 @@ function requireRole(needed: Role, principalOf: (req: Request) => Principal): Re
  * for what the client has already. `view` tells apart what different callers see of the same version.
  */
 export function sendRecord(
-  { req, res }: Call,
+  { req, res }: Pick<Call, "req" | "res">,
   { metadata }: Pick<Stored<KubeObject>, "metadata">,
   { record, status = 200, view }: SentRecord,
 ): void {
@@ -112,6 +110,10 @@ function opaqueTags(header: string): string[] {
   return [...header.matchAll(/"([^"]*)"/g)].map(([, tag = ""]) => tag)
 }
 
+/** What If-Match may be: `*`, or a list of entity tags (RFC 9110, 13.1.1) in ASCII, as ours are. */
+export const IF_MATCH_PATTERN = '^(\\*|(W/)?"[!#-~]*"([ \\t]*,[ \\t]*(W/)?"[!#-~]*")*)$'
+const IF_MATCH = new RegExp(IF_MATCH_PATTERN)
+
 /**
  * The versions that a request's If-Match names; undefined when it has none, or `*`. Entity tags here are weak and still
  * good for this: a tag is a version, and no change of an object keeps it (RFC 9110, 13.1.1 has bytes in mind).
@@ -120,7 +122,7 @@ function opaqueTags(header: string): string[] {
 export function preconditionOf(req: Request): ReadonlySet<string> | undefined {
   const header = req.get("If-Match")?.trim()
   if (header === undefined || header === "*") return undefined
-  if (!/^(W\/)?"[^"]*"(\s*,\s*(W\/)?"[^"]*")*$/.test(header)) {
+  if (!IF_MATCH.test(header)) {
     throw badRequest('If-Match must be * or entity tags as an ETag header has them, such as W/"123".')
   }
   return new Set(opaqueTags(header).map((tag) => tag.split(".")[0] ?? ""))

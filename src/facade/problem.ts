@@ -2,6 +2,7 @@ import { STATUS_CODES } from "node:http"
 import type { ErrorRequestHandler, Request } from "express"
 import type { Fault } from "../apis/validate.ts"
 import { CacheBehind } from "../identity/catch-up.ts"
+import { IssuerUnavailable } from "../identity/oidc.ts"
 import { NotBoundYet } from "../identity/principal.ts"
 import {
   isConflict,
@@ -111,6 +112,8 @@ export function unavailable(detail: string, retryAfterSeconds = 1, cause?: unkno
 /** Whatever was thrown, as what the caller is told; a mistake of ours becomes a 500 that says nothing of its inside. */
 export function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error
+  if (error instanceof IssuerUnavailable)
+    return unavailable("The issuer of your token can't be asked for the moment: try again.", 5, error)
   return (
     problemOfKube(error) ??
     problemOfHttp(error) ??

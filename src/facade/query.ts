@@ -3,7 +3,13 @@ import type { Fault } from "../apis/validate.ts"
 import { invalidRequest } from "./problem.ts"
 
 /** The largest page and the one that a request gets which doesn't ask (contract, "Limits"). */
-export const PAGE = { defaultLimit: 50, maxLimit: 200 } as const
+export const PAGE: PageSizes = { defaultLimit: 50, maxLimit: 200 }
+
+/** The page that a request gets which asks for none, and the largest. */
+export interface PageSizes {
+  defaultLimit: number
+  maxLimit: number
+}
 
 export interface Page {
   limit: number
@@ -64,8 +70,8 @@ export class Query {
     return chosen
   }
 
-  page(): Page {
-    const limit = this.integer("limit", { minimum: 1, maximum: PAGE.maxLimit }) ?? PAGE.defaultLimit
+  page({ defaultLimit, maxLimit }: PageSizes = PAGE): Page {
+    const limit = this.integer("limit", { minimum: 1, maximum: maxLimit }) ?? defaultLimit
     const offset = this.integer("offset", { minimum: 0, maximum: Number.MAX_SAFE_INTEGER }) ?? 0
     return { limit, offset }
   }

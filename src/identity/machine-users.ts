@@ -30,6 +30,9 @@ export function machineUserName(apiKeyUid: string): string {
   return `apikey-${apiKeyUid}`
 }
 
+/** The ServiceAccount as which Organizations and Projects are written for people (manifests/base/accounts-rbac.yaml). */
+export const ACCOUNTS_USER = "berth-accounts"
+
 /** Name of the ServiceAccount as which people of a role act in a project. */
 export function roleUserName(projectUid: string, role: Role): string {
   return `project-${projectUid}-${role}`

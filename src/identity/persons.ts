@@ -1,4 +1,3 @@
-import type { Role } from "../apis/apikey.ts"
 import type { Clock } from "../apis/clock.ts"
 import type { OrganizationRole, StoredOrganization } from "../apis/organization.ts"
 import type { StoredProject } from "../apis/project.ts"
@@ -6,9 +5,11 @@ import type { KubeClient } from "../kube/client.ts"
 import { isNotFound } from "../kube/errors.ts"
 import type { IndexFunction, Store } from "../kube/store.ts"
 import { LiveReads } from "./live-reads.ts"
+import { roleUserName } from "./machine-users.ts"
 import { projectRoles } from "./members.ts"
 import type { Person } from "./oidc.ts"
-import { ORGANIZATIONS } from "./projects.ts"
+import type { Principal } from "./principal.ts"
+import { ORGANIZATIONS, PROJECTS, scopeOf } from "./projects.ts"
 
 const MEMBER_INDEX = "member"
 
@@ -48,17 +49,13 @@ export class Memberships {
     id: string,
     person: Person,
   ): Promise<{ organization: StoredOrganization; role: OrganizationRole } | undefined> {
-    const organization = await this.#organization(id)
+    const organization = await this.organization(id)
     const role = organization?.spec.members?.find(({ userId }) => userId === person.userId)?.role
     return organization === undefined || role === undefined ? undefined : { organization, role }
   }
 
-  /** What a person may do in a project; undefined when nothing. @throws KubeError when that can't be told now */
-  async roleIn(project: StoredProject, person: Person): Promise<Role | undefined> {
-    return projectRoles(project, await this.#organization(project.spec.organization)).get(person.userId)
-  }
-
-  async #organization(name: string): Promise<StoredOrganization | undefined> {
+  /** An organization as it is now or was within the last second. @throws KubeError when that can't be told now */
+  async organization(name: string): Promise<StoredOrganization | undefined> {
     const cached = this.#options.organizations.get({ name }) ?? (await this.#read(name))
     return cached && (await this.#live.newest(cached))
   }
@@ -70,6 +67,38 @@ export class Memberships {
     } catch (error) {
       if (isNotFound(error)) return undefined
       throw error
+    }
+  }
+}
+
+/** Tells as whom people act in projects. */
+export class PeopleInProjects {
+  readonly #memberships: Memberships
+  readonly #live: LiveReads<StoredProject>
+
+  constructor(memberships: Memberships, options: { client: Pick<KubeClient, "get">; clock: Clock }) {
+    this.#memberships = memberships
+    this.#live = new LiveReads({ ...options, resource: PROJECTS })
+  }
+
+  /**
+   * The principal that a person is in a project; undefined when the person has no role there, now or within the last
+   * second. The API server sees the ServiceAccount of the role.
+   * @throws KubeError when that can't be told now
+   */
+  async principal(person: Person, cached: StoredProject): Promise<Principal | undefined> {
+    const project = await this.#live.newest(cached)
+    if (project === undefined) return undefined
+    const organization = await this.#memberships.organization(project.spec.organization)
+    const role = projectRoles(project, organization).get(person.userId)
+    if (role === undefined) return undefined
+    return {
+      kind: "person",
+      id: `person/${person.userId}`,
+      role,
+      project: scopeOf(project),
+      machineUser: roleUserName(project.metadata.uid, role),
+      isBound: project.status?.namespace !== undefined,
     }
   }
 }

@@ -11,9 +11,9 @@ export interface ProjectScope {
   namespace: string
 }
 
-/** Who calls: an API key today; people's tokens come beside it as further values of `kind`. */
+/** Who calls something of a project: the holder of an API key, or a person who is signed in. */
 export interface Principal {
-  kind: "apiKey"
+  kind: "apiKey" | "person"
   /** Unique over all principals, safe to log: rate limits and log lines go by it. */
   id: string
   role: Role
@@ -40,20 +40,28 @@ export class NotBoundYet extends Error {
  * and a check that the façade forgot is still made. Calls throw KubeError, or NotBoundYet.
  */
 export function impersonating(client: CallerClient): CallerClients {
-  return ({ machineUser, isBound }) => {
-    const as = asMachineUser(machineUser)
-    const explain = (error: unknown): never => {
-      if (!isBound && isForbidden(error))
-        throw new NotBoundYet("the key's machine user is being made", { cause: error })
-      throw error
-    }
-    return {
-      get: (resource, ref, options) => client.get(resource, ref, { ...options, as }).catch(explain),
-      list: (resource, options) => client.list(resource, { ...options, as }).catch(explain),
-      create: (resource, object, options) => client.create(resource, object, { ...options, as }).catch(explain),
-      patch: (resource, ref, patch, options) => client.patch(resource, ref, patch, { ...options, as }).catch(explain),
-      replace: (resource, object, options) => client.replace(resource, object, { ...options, as }).catch(explain),
-      delete: (resource, ref, options) => client.delete(resource, ref, { ...options, as }).catch(explain),
-    }
+  return ({ machineUser, isBound }) =>
+    calling(client, machineUser, (error) => {
+      if (isBound || !isForbidden(error)) throw error
+      throw new NotBoundYet("the caller's machine user is being made", { cause: error })
+    })
+}
+
+/** Every call is made as a ServiceAccount of IDENTITIES_NAMESPACE. Calls throw KubeError. */
+export function impersonatingUser(client: CallerClient, name: string): CallerClient {
+  return calling(client, name, (error) => {
+    throw error
+  })
+}
+
+function calling(client: CallerClient, machineUser: string, explain: (error: unknown) => never): CallerClient {
+  const as = asMachineUser(machineUser)
+  return {
+    get: (resource, ref, options) => client.get(resource, ref, { ...options, as }).catch(explain),
+    list: (resource, options) => client.list(resource, { ...options, as }).catch(explain),
+    create: (resource, object, options) => client.create(resource, object, { ...options, as }).catch(explain),
+    patch: (resource, ref, patch, options) => client.patch(resource, ref, patch, { ...options, as }).catch(explain),
+    replace: (resource, object, options) => client.replace(resource, object, { ...options, as }).catch(explain),
+    delete: (resource, ref, options) => client.delete(resource, ref, { ...options, as }).catch(explain),
   }
 }

@@ -41,12 +41,11 @@ export class ProjectDirectory {
   }
 
   /** The project of a host; undefined when it has none. Throws KubeError when the API server is away. */
-  async find(hostname: string): Promise<ProjectScope | undefined> {
+  async find(hostname: string): Promise<StoredProject | undefined> {
     const label = hostLabel(hostname, this.#options.baseDomain)
     const name = label.kind === "project" ? label.name : this.#options.defaultProject
     if (label.kind === "invalid" || name === undefined) return undefined
-    const project = this.#options.store.get({ name }) ?? (await this.#read(name))
-    return project === undefined ? undefined : scopeOf(project)
+    return this.#options.store.get({ name }) ?? (await this.#read(name))
   }
 
   /** Another replica may just have made it: the cache has the last word on no absence. */

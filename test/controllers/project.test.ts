@@ -87,7 +87,7 @@ async function makeOrganization(members: Organization["spec"]["members"] = []): 
   await admin.create(ORGANIZATIONS, {
     ...{ apiVersion: API_VERSION, kind: "Organization", metadata: { name, labels: SUITE } },
     spec: { displayName: "Acme", members },
-  } as StoredOrganization)
+  } as unknown as StoredOrganization)
   return name
 }
 
@@ -96,7 +96,7 @@ async function makeProject(organization: string, spec: Partial<Project["spec"]> 
   await admin.create(PROJECTS, {
     ...{ apiVersion: API_VERSION, kind: "Project", metadata: { name, labels: SUITE } },
     spec: { displayName: "Trains", organization, ...spec },
-  } as StoredProject)
+  } as unknown as StoredProject)
   return name
 }
 
@@ -213,7 +213,7 @@ describe("a Project", () => {
     await admin.create(ORGANIZATIONS, {
       ...{ apiVersion: API_VERSION, kind: "Organization", metadata: { name: organization, labels: SUITE } },
       spec: { displayName: "Late" },
-    } as StoredOrganization)
+    } as unknown as StoredOrganization)
     await becomes(name, "True Ready")
   })
 

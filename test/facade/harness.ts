@@ -16,6 +16,7 @@ import type { StoredCronJob } from "../../src/apis/cronjob.ts"
 import type { Job, JobStatus, StoredJob } from "../../src/apis/job.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
+import type { StoredOrganization } from "../../src/apis/organization.ts"
 import type { StoredProject } from "../../src/apis/project.ts"
 import { offersOf } from "../../src/catalogue/file.ts"
 import { LiveCatalogue } from "../../src/catalogue/live.ts"
@@ -28,11 +29,13 @@ import { LAUNCHES } from "../../src/controllers/launch/dependencies.ts"
 import { installBase } from "../../src/embedded/base.ts"
 import { createFacade, type FacadeSettings } from "../../src/facade/app.ts"
 import { CACHE_OPTIONS, JOBS } from "../../src/facade/caches.ts"
+import type { Discoverer } from "../../src/facade/discoverer.ts"
 import { removeLogsOfDeletedJobs } from "../../src/facade/log-retention.ts"
 import type { ProblemDocument } from "../../src/facade/problem.ts"
 import type { JobCreated, JobRecord } from "../../src/facade/schemas/job.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
+import type { TokenVerifier } from "../../src/identity/oidc.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys, readSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/kube/client.ts"
@@ -77,8 +80,12 @@ export interface ReplicaOptions {
   kubeConfig?: KubeConfig
   /** Where it looks for the sealing keys; default: where they are. */
   sealingNamespace?: string
+  /** Whose tokens are taken; default: nobody's. */
+  tokens?: TokenVerifier
   /** What is sold, and who pays for it; default: the price list that Berth comes with, and nobody. */
   market?: { offers: Offers; payers: Payers }
+  /** What looks into accounts; default: finds nothing. */
+  discover?: Discoverer
 }
 
 export async function startReplica(options: ReplicaOptions = {}): Promise<Replica> {
@@ -96,9 +103,10 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const connections = new Reflector<StoredConnection>({ client, logger, ...CACHE_OPTIONS.connections })
   const apiKeys = new Reflector<StoredApiKey>({ client, logger, ...CACHE_OPTIONS.apiKeys })
   const projects = new Reflector<StoredProject>({ client, logger, ...CACHE_OPTIONS.projects })
+  const organizations = new Reflector<StoredOrganization>({ client, logger, ...CACHE_OPTIONS.organizations })
   const launchCache = { resource: LAUNCHES, namespace: SYSTEM_NAMESPACE, indexes: launchIndexes }
   const launches = new Reflector<StoredLaunch>({ client, logger, ...launchCache })
-  const reflectors = [jobs, cronJobs, connections, apiKeys, projects, launches]
+  const reflectors = [jobs, cronJobs, connections, apiKeys, projects, organizations, launches]
   const loops = reflectors.map((reflector) => reflector.run(running.signal))
   await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(20_000))))
   const { market = { offers: shippedOffers(), payers: { of: () => [] } } } = options
@@ -108,7 +116,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const gateway = Router().post("/hello", (_req, res) => void res.json({ hello: "agent" }))
   const app = createFacade({
     client,
-    caches: { jobs, cronJobs, connections, apiKeys, projects },
+    caches: { jobs, cronJobs, connections, apiKeys, projects, organizations },
     logStore,
     sealer: new Sealer(
       new KeyringEncryption(() => readSealingKeys(client, options.sealingNamespace ?? SYSTEM_NAMESPACE)),
@@ -117,8 +125,10 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     health: new Health(),
     metrics: createMetrics("facade"),
     exposeMetrics: true,
+    tokens: options.tokens,
     catalogue: () => market.offers.current(),
     plan: jobPlanner({ ...market, jobs, launches, clock: systemClock }),
+    discover: options.discover ?? (async () => ({ found: [], failures: [] })),
     settings: { baseDomain: BASE_DOMAIN, clouds: ["aws", "gcp", "azure", "local"], ...options.settings },
     logger,
     clock: systemClock,
