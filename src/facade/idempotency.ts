@@ -19,13 +19,17 @@ export function keyReused(key: string): Problem {
   return new Problem({ type: "idempotency-key-reused", status: 422, detail })
 }
 
+/** What an Idempotency-Key may be: it is kept on an object, so it has a bound. */
+export const IDEMPOTENCY_KEY_PATTERN = "^[!-~]([ -~]{0,253}[!-~])?$"
+const ALLOWED_KEY = new RegExp(IDEMPOTENCY_KEY_PATTERN)
+
 /**
- * The request's Idempotency-Key: any text that a header can hold; it is kept on the object, so it has a bound.
+ * The request's Idempotency-Key.
  * @throws Problem 400
  */
 export function idempotencyKeyOf(req: Request): string | undefined {
   const header = req.get("Idempotency-Key")
-  if (header === undefined || /^[\x20-\x7e]{1,255}$/.test(header)) return header
+  if (header === undefined || ALLOWED_KEY.test(header)) return header
   throw badRequest("Idempotency-Key must have 1 to 255 printable ASCII characters.")
 }
 

@@ -2,7 +2,7 @@ import { connectionPaths, connectionSchemas } from "./openapi/connections.ts"
 import { cronJobPaths, cronJobSchemas } from "./openapi/cronjobs.ts"
 import { jobPaths, jobSchemas } from "./openapi/jobs.ts"
 import { keyPaths, keySchemas } from "./openapi/keys.ts"
-import { type Json, problemResponses } from "./openapi/parts.ts"
+import { answerHeaders, type Json, problemResponses } from "./openapi/parts.ts"
 
 const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM.
 
@@ -50,8 +50,11 @@ const PROBLEM: Json = {
   ],
 }
 
-/** The API in OpenAPI 3.1, made from the very schemas that requests are checked by. */
-export function openApiDocument(): Json {
+/**
+ * The API in OpenAPI 3.1, made from the very schemas that requests are checked by.
+ * @param clouds those that a job may name here
+ */
+export function openApiDocument(clouds: readonly string[]): Json {
   return {
     openapi: "3.1.0",
     info: { title: "Berth", version: "1", description: DESCRIPTION },
@@ -60,10 +63,11 @@ export function openApiDocument(): Json {
     paths: { ...jobPaths(), ...cronJobPaths(), ...keyPaths(), ...connectionPaths() },
     components: {
       securitySchemes: { apiKey: { type: "apiKey", in: "header", name: "X-Service-Api-Key" } },
+      headers: answerHeaders(),
       responses: problemResponses(),
       schemas: {
-        ...jobSchemas(),
-        ...cronJobSchemas(),
+        ...jobSchemas(clouds),
+        ...cronJobSchemas(clouds),
         ...keySchemas(),
         ...connectionSchemas(),
         Problem: PROBLEM,

@@ -17,6 +17,7 @@ interface Schema {
   additionalProperties?: boolean | Schema
   items?: Schema
   oneOf?: Schema[]
+  anyOf?: Schema[]
   examples?: unknown[]
 }
 
@@ -211,8 +212,10 @@ function fieldRow(field: string, schema: Schema, isRequired: boolean): Markup {
 /** A schema in words: a link, or its type and bounds. */
 function schemaWords(schema: Schema = {}): Markup {
   if (schema.$ref !== undefined) return schemaLink(nameOf(schema.$ref))
-  if (schema.oneOf !== undefined)
-    return html`${schema.oneOf.map((one, index) => html`${index === 0 ? "" : " or "}${schemaWords(one)}`)}`
+  // Beside a type they only narrow it.
+  const choices = schema.type === undefined ? (schema.oneOf ?? schema.anyOf) : undefined
+  if (choices !== undefined)
+    return html`${choices.map((one, index) => html`${index === 0 ? "" : " or "}${schemaWords(one)}`)}`
   const { properties, items, additionalProperties } = schema
   const types = [schema.type ?? "any"].flat().join(" or ")
   const of = items === undefined ? "" : html` of ${schemaWords(items)}`

@@ -1,12 +1,13 @@
 import { CONNECTION_TYPES, type ConnectionType } from "../../apis/connection.ts"
 import {
-  ConnectionChangeSchema,
   ConnectionRecordSchema,
   ConnectionSummarySchema,
+  changeSchemaOf,
   creationSchemaOf,
 } from "../schemas/connection.ts"
 import { sortParameters } from "./keys.ts"
 import {
+  bodySchema,
   createdResponse,
   IDEMPOTENCY_KEY,
   IF_MATCH,
@@ -14,6 +15,7 @@ import {
   type Json,
   json,
   jsonOrYaml,
+  links,
   operation,
   pageParameters,
   pageSchema,
@@ -24,6 +26,7 @@ import {
   recordResponses,
   schemaRef,
 } from "./parts.ts"
+import { type Additions, inFormat, NO_UUID, OWNER_RULES } from "./rules.ts"
 
 const TAGS = ["connections"]
 
@@ -50,12 +53,22 @@ const REDACTED = {
   keyfile_json: null,
 }
 
-const creationName = (type: ConnectionType): string =>
-  `${type.charAt(0).toUpperCase()}${type.slice(1)}ConnectionCreation`
+const typeName = (type: ConnectionType): string => `${type.charAt(0).toUpperCase()}${type.slice(1)}`
+const creationName = (type: ConnectionType): string => `${typeName(type)}ConnectionCreation`
+const changeName = (type: ConnectionType): string => `${typeName(type)}ConnectionChange`
+
+function rulesOf(type: ConnectionType): Additions {
+  const keyfile = { "/properties/keyfile_json": inFormat("serviceAccountKey") }
+  return { ...OWNER_RULES, ...(type === "gcp" && keyfile) }
+}
 
 /** The schemas that `connectionPaths` refers to. */
 export function connectionSchemas(): Json {
-  const creations = CONNECTION_TYPES.map((type) => [creationName(type), published(creationSchemaOf(type))])
+  const creations = CONNECTION_TYPES.map((type) => {
+    const rules = { ...rulesOf(type), "/properties/name": NO_UUID }
+    return [creationName(type), bodySchema(creationSchemaOf(type), rules)]
+  })
+  const changes = CONNECTION_TYPES.map((type) => [changeName(type), bodySchema(changeSchemaOf(type), rulesOf(type))])
   const mapping = CONNECTION_TYPES.map((type) => [type, `#/components/schemas/${creationName(type)}`])
   return {
     ...Object.fromEntries(creations),
@@ -64,7 +77,11 @@ export function connectionSchemas(): Json {
       oneOf: CONNECTION_TYPES.map((type) => schemaRef(creationName(type))),
       discriminator: { propertyName: "type", mapping: Object.fromEntries(mapping) },
     },
-    ConnectionChange: published(ConnectionChangeSchema),
+    ...Object.fromEntries(changes),
+    ConnectionChange: {
+      description: "What is to be changed of a connection: fields of its type.",
+      anyOf: CONNECTION_TYPES.map((type) => schemaRef(changeName(type))),
+    },
     ConnectionRecord: published(ConnectionRecordSchema),
     ConnectionSummary: published(ConnectionSummarySchema),
     ConnectionList: {
@@ -73,6 +90,12 @@ export function connectionSchemas(): Json {
     },
   }
 }
+
+const NEXT = links({
+  getConnection: { connection: "$response.body#/id" },
+  changeConnection: { connection: "$response.body#/name" },
+  deleteConnection: { connection: "$response.body#/name" },
+})
 
 /** The contract's connection endpoints. */
 export function connectionPaths(): Json {
@@ -85,7 +108,7 @@ function collectionPath(): Json {
       tags: TAGS,
       parameters: [IDEMPOTENCY_KEY],
       requestBody: { required: true, content: jsonOrYaml("ConnectionCreation", CREATION) },
-      responses: { "201": createdResponse("Made.", json("ConnectionRecord", REDACTED)) },
+      responses: { "201": { ...createdResponse("Made.", json("ConnectionRecord", REDACTED)), ...NEXT } },
       problems: [409, 422],
     }),
     get: operation("listConnections", "List connections, always redacted (viewer or higher).", {

@@ -1,5 +1,6 @@
 import { CronJobChangeSchema, CronJobCreationSchema, CronJobRecordSchema } from "../schemas/cronjob.ts"
 import {
+  bodySchema,
   createdResponse,
   IDEMPOTENCY_KEY,
   IF_MATCH,
@@ -7,6 +8,7 @@ import {
   type Json,
   json,
   jsonOrYaml,
+  links,
   operation,
   pageParameters,
   pageSchema,
@@ -16,6 +18,7 @@ import {
   recordResponse,
   recordResponses,
 } from "./parts.ts"
+import { cronJobRules, NO_UUID } from "./rules.ts"
 
 const TAGS = ["cronjobs"]
 
@@ -37,15 +40,25 @@ const RECORD = {
   updated_at: "2026-01-30T03:30:01Z",
 }
 
-/** The schemas that `cronJobPaths` refers to. */
-export function cronJobSchemas(): Json {
+/**
+ * The schemas that `cronJobPaths` refers to.
+ * @param clouds those that a job may name here
+ */
+export function cronJobSchemas(clouds: readonly string[]): Json {
+  const rules = cronJobRules(clouds)
   return {
-    CronJobCreation: published(CronJobCreationSchema),
-    CronJobChange: published(CronJobChangeSchema),
+    CronJobCreation: bodySchema(CronJobCreationSchema, { ...rules, "/properties/name": NO_UUID }),
+    CronJobChange: bodySchema(CronJobChangeSchema, rules),
     CronJobRecord: published(CronJobRecordSchema),
     CronJobList: pageSchema("cronjobs", "CronJobRecord"),
   }
 }
+
+const NEXT = links({
+  getCronJob: { cronjob: "$response.body#/name" },
+  changeCronJob: { cronjob: "$response.body#/id" },
+  deleteCronJob: { cronjob: "$response.body#/id" },
+})
 
 const CASCADE = {
   ...queryParameter("cascade", { type: "boolean" }),
@@ -62,7 +75,7 @@ export function cronJobPaths(): Json {
         tags: TAGS,
         parameters: [IDEMPOTENCY_KEY],
         requestBody: { required: true, content: jsonOrYaml("CronJobCreation", CREATION) },
-        responses: { "201": createdResponse("Made.", json("CronJobRecord", RECORD)) },
+        responses: { "201": { ...createdResponse("Made.", json("CronJobRecord", RECORD)), ...NEXT } },
         problems: [409, 422],
       }),
       get: operation("listCronJobs", "List cronjobs, newest first (viewer or higher).", {

@@ -3,12 +3,14 @@ import { BODY_LIMIT_BYTES } from "../body/body.ts"
 import { JobCreatedSchema, JobRecordSchema, JobSubmissionSchema } from "../schemas/job.ts"
 import { type JobPlanRecord, JobPlanSchema } from "../schemas/plan.ts"
 import {
-  createdResponse,
+  bodySchema,
   IDEMPOTENCY_KEY,
   IF_NONE_MATCH,
   type Json,
   json,
   jsonOrYaml,
+  LOCATION,
+  links,
   operation,
   pageParameters,
   pageSchema,
@@ -18,6 +20,7 @@ import {
   recordResponse,
   recordResponses,
 } from "./parts.ts"
+import { submissionRules } from "./rules.ts"
 
 const TAGS = ["jobs"]
 
@@ -68,16 +71,32 @@ const PLAN = {
   ],
 } satisfies JobPlanRecord
 
-/** The schemas that `jobPaths` refers to. */
-export function jobSchemas(): Json {
+/**
+ * The schemas that `jobPaths` refers to.
+ * @param clouds those that a job may name here
+ */
+export function jobSchemas(clouds: readonly string[]): Json {
   return {
-    JobSubmission: published(JobSubmissionSchema),
+    JobSubmission: bodySchema(JobSubmissionSchema, submissionRules(clouds)),
     JobCreated: published(JobCreatedSchema),
     JobPlan: published(JobPlanSchema),
     JobRecord: published(JobRecordSchema),
     JobList: pageSchema("jobs", "JobRecord"),
   }
 }
+
+const FOLLOW = queryParameter("follow", {
+  type: "boolean",
+  default: false,
+  description: "true: the answer goes on until the job has ended.",
+})
+
+const TAIL = queryParameter("tail", {
+  type: "integer",
+  minimum: 0,
+  maximum: Number.MAX_SAFE_INTEGER,
+  description: "Only so many last lines. Default: all.",
+})
 
 /** The contract's job endpoints. */
 export function jobPaths(): Json {
@@ -94,7 +113,16 @@ export function jobPaths(): Json {
         },
         responses: {
           "200": { description: "With dry_run=true: the plan. Nothing was made.", content: json("JobPlan", PLAN) },
-          "201": createdResponse("Registered.", json("JobCreated", CREATED)),
+          "201": {
+            description: "Registered.",
+            headers: LOCATION,
+            content: json("JobCreated", CREATED),
+            ...links({
+              getJob: { job: "$response.body#/job_id" },
+              cancelJob: { job: "$response.body#/name" },
+              getJobLogs: { job: "$response.body#/job_id" },
+            }),
+          },
         },
         problems: [409, 422],
       }),
@@ -117,13 +145,13 @@ export function jobPaths(): Json {
         tags: TAGS,
         parameters: [job],
         responses: { "200": recordResponse("The cancelled job.", json("JobRecord")) },
-        problems: [404, 409],
+        problems: [404, 409, 413, 415],
       }),
     },
     "/jobs/{job}/logs": {
       get: operation("getJobLogs", "What the job's containers wrote (viewer or higher).", {
         tags: TAGS,
-        parameters: [job, queryParameter("follow", { type: "boolean" }), queryParameter("tail", { type: "integer" })],
+        parameters: [job, FOLLOW, TAIL],
         responses: { "200": { description: "The log.", content: { "text/plain": { schema: { type: "string" } } } } },
         problems: [404],
       }),
@@ -136,7 +164,11 @@ function listParameters(): Json[] {
   return [
     queryParameter("status", { type: "string", enum: JOB_PHASES }),
     queryParameter("tag", repeatable),
-    queryParameter("label", { ...repeatable, description: "key:value or key=value." }),
+    queryParameter("label", {
+      ...repeatable,
+      items: { type: "string", pattern: "^[^:=]+[:=]" },
+      description: "key:value or key=value.",
+    }),
     ...pageParameters(),
   ]
 }

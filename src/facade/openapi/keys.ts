@@ -7,6 +7,7 @@ import {
 } from "../schemas/key.ts"
 import { SORT_FIELDS, SORT_ORDERS } from "../sorting.ts"
 import {
+  bodySchema,
   createdResponse,
   IDEMPOTENCY_KEY,
   IF_MATCH,
@@ -14,6 +15,7 @@ import {
   type Json,
   json,
   jsonOrYaml,
+  links,
   operation,
   pageParameters,
   pageSchema,
@@ -23,6 +25,7 @@ import {
   recordResponse,
   recordResponses,
 } from "./parts.ts"
+import { NO_UUID } from "./rules.ts"
 
 const TAGS = ["keys"]
 
@@ -39,14 +42,22 @@ const RECORD = {
 /** The schemas that `keyPaths` refers to. */
 export function keySchemas(): Json {
   return {
-    KeySubmission: published(KeySubmissionSchema),
-    KeyUpdate: published(KeyUpdateSchema),
+    KeySubmission: bodySchema(KeySubmissionSchema, {
+      "/properties/name": NO_UUID,
+    }),
+    KeyUpdate: bodySchema(KeyUpdateSchema),
     KeyCreated: published(KeyCreatedSchema),
     KeyRecord: published(KeyRecordSchema),
     KeyItem: published(KeyItemSchema),
     KeyList: pageSchema("keys", "KeyItem"),
   }
 }
+
+const NEXT = links({
+  getKey: { key: "$response.body#/name" },
+  updateKey: { key: "$response.body#/id" },
+  deleteKey: { key: "$response.body#/id" },
+})
 
 /** The contract's endpoints of API keys. */
 export function keyPaths(): Json {
@@ -60,7 +71,9 @@ function collectionPath(): Json {
       tags: TAGS,
       parameters: [IDEMPOTENCY_KEY],
       requestBody: { required: true, content: jsonOrYaml("KeySubmission", SUBMISSION) },
-      responses: { "201": createdResponse("Made, and usable.", json("KeyCreated", { ...RECORD, value })) },
+      responses: {
+        "201": { ...createdResponse("Made, and usable.", json("KeyCreated", { ...RECORD, value })), ...NEXT },
+      },
       problems: [409],
     }),
     get: operation("listKeys", "List keys (viewer or higher).", {

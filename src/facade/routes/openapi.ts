@@ -3,9 +3,12 @@ import type { Router } from "express"
 import { openApiDocument } from "../openapi.ts"
 import { REFERENCE_STYLE, type ReferenceDocument, referencePage } from "../reference.ts"
 
-/** `GET /openapi.json` and `GET /docs`, the same for people; for everybody, as they say nothing of any project. */
-export function openApiRoutes(router: Router): void {
-  const document = openApiDocument()
+/**
+ * `GET /openapi.json` and `GET /docs`, the same for people; for everybody, as they say nothing of any project.
+ * @param clouds those that a job may name here
+ */
+export function openApiRoutes(router: Router, clouds: readonly string[]): void {
+  const document = openApiDocument(clouds)
   const json = JSON.stringify(document)
   const page = referencePage(JSON.parse(json) as ReferenceDocument)
   const style = createHash("sha256").update(REFERENCE_STYLE).digest("base64")

@@ -70,11 +70,30 @@ const CREDENTIAL_RECORDS = Object.fromEntries(
 export const ConnectionRecordSchema = Type.Object({ ...ConnectionSummarySchema.properties, ...CREDENTIAL_RECORDS })
 export type ConnectionRecord = ConnectionSummary & Record<string, string | null>
 
-/** What POST takes for one type, for the reference: there are no others' fields. */
+/** Other types' fields may be there as a record has them: null. */
+function othersFields(type: ConnectionType): Record<string, TSchema> {
+  const others = Object.keys(anyCredentials).filter((field) => !Object.hasOwn(CREDENTIALS[type].properties, field))
+  const schema = Type.Optional(Type.Null({ description: "Another type's." }))
+  return Object.fromEntries(others.map((field) => [field, schema]))
+}
+
+/** What POST takes for one type, for the reference: of others' fields there is nothing but null. */
 export function creationSchemaOf(type: ConnectionType): TSchema {
+  const own = CREDENTIALS[type].properties
   return Type.Object(
-    { name: NameSchema, type: StringEnum([type]), ...CREDENTIALS[type].properties, project_id, organization_id },
+    { name: NameSchema, type: StringEnum([type]), ...own, ...othersFields(type), project_id, organization_id },
     { description: `A connection of type ${type} to be made.` },
+  )
+}
+
+/** What PATCH takes for one type, for the reference. */
+export function changeSchemaOf(type: ConnectionType): TSchema {
+  const own = Object.entries(CREDENTIALS[type].properties).map(([field, schema]) => [field, Type.Optional(schema)])
+  const { id, name, created_at } = ConnectionChangeSchema.properties
+  const repeated = { id, name, created_at, type: Type.Optional(StringEnum([type])) }
+  return Type.Object(
+    { ...repeated, ...Object.fromEntries(own), ...othersFields(type), project_id, organization_id },
+    { description: `What is to be changed of a connection of type ${type}.` },
   )
 }
 
