@@ -14,6 +14,10 @@ export interface KubeOptions {
   systemNamespace: string
   /** Only Jobs of this namespace are served; absent: of all. */
   watchNamespace?: string
+  /** Where /metrics, /livez and /readyz are served, apart from everything else; absent: nowhere. */
+  metricsPort?: number
+  /** Address of that port; default: this machine's own alone. */
+  metricsHost?: string
   logLevel: LogLevel
 }
 
@@ -231,6 +235,14 @@ function withKubeOptions(command: Command): Command {
   return withClusterOptions(command)
     .addOption(
       new Option("--watch-namespace <name>", "serve only this one (default: all)").env("BERTH_WATCH_NAMESPACE"),
+    )
+    .addOption(
+      new Option("--metrics-port <number>", "port of its own for /metrics, /livez and /readyz (default: not served)")
+        .env("BERTH_METRICS_PORT")
+        .argParser(port),
+    )
+    .addOption(
+      new Option("--metrics-host <address>", "address of that port").env("BERTH_METRICS_HOST").default("127.0.0.1"),
     )
     .addOption(logLevelOption())
 }

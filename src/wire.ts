@@ -57,9 +57,13 @@ import type { Controller } from "./runtime/controller.ts"
 import { Manager } from "./runtime/manager.ts"
 import { Sealer } from "./sealing/envelope.ts"
 import { KeyringEncryption } from "./sealing/keys.ts"
+import { measureControllers, measureLeadership } from "./telemetry/controllers.ts"
 import { Health } from "./telemetry/health.ts"
+import { measureJobs } from "./telemetry/jobs.ts"
+import { measureCaches, measureClient } from "./telemetry/kube.ts"
 import type { Logger } from "./telemetry/logger.ts"
-import { createMetrics } from "./telemetry/metrics.ts"
+import { createMetrics, type Registry } from "./telemetry/metrics.ts"
+import { type OperationsServer, startOperationsServer } from "./telemetry/server.ts"
 
 /** A client for the API server that the options name. */
 export function connect({ kubeconfig }: Pick<KubeOptions, "kubeconfig">): KubeClient {
@@ -90,6 +94,8 @@ export interface OperatorParts {
 /** A program that runs until it is told to stop; `ended` then resolves, or rejects with what went wrong before. */
 export interface Running {
   ended: Promise<void>
+  /** Where /metrics, /livez and /readyz are, when they have a port. */
+  metricsUrl: string | undefined
 }
 
 /** Starts the loops that bring Jobs to VMs, as one candidate of possibly several: only the leader acts. */
@@ -146,6 +152,7 @@ export async function startOperator(
     payers: accounts.payers,
     copyCredentials: accounts.copyCredentials,
   })
+  const metrics = createMetrics("operator")
   const manager = new Manager({
     reflectors: [...Object.values(caches), ...catalogueWatches(offers, { client, systemNamespace, recorder, logger })],
     controllers: [
@@ -158,10 +165,41 @@ export async function startOperator(
       ...(options.watchNamespace === undefined ? [createRetirementController({ ...keeping, sealer })] : []),
     ],
     leaderTasks: launchControl.leaderTasks,
+    metricsOf: measureControllers(metrics),
     elector,
     logger,
   })
-  return { ended: manager.run(stop).finally(() => recorder.flush()) }
+  measureOperator(metrics, { client, caches, manager })
+  const health = new Health()
+  health.addReadyCheck("caches", () => manager.readiness().reasons.join("; ") || undefined)
+  const operations = await serveOperations(options, health, metrics)
+  const ended = manager
+    .run(stop)
+    .finally(() => recorder.flush())
+    .finally(() => operations?.close())
+  return { ended, metricsUrl: operations?.url }
+}
+
+/** What the operator tells beside its controllers' work. */
+function measureOperator(
+  metrics: Registry,
+  { client, caches, manager }: { client: KubeClient; caches: ReturnType<typeof operatorCaches>; manager: Manager },
+): void {
+  const isLeading = () => manager.readiness().leading
+  measureClient(metrics, client)
+  measureCaches(metrics, Object.values(caches))
+  measureLeadership(metrics, "berth-operator", isLeading)
+  measureJobs(metrics, { ...caches, isLeading })
+}
+
+/** Serves metrics and health where the options name a port for them. */
+async function serveOperations(
+  { metricsPort, metricsHost = "127.0.0.1" }: Pick<KubeOptions, "metricsPort" | "metricsHost">,
+  health: Health,
+  metrics: Registry,
+): Promise<OperationsServer | undefined> {
+  if (metricsPort === undefined) return undefined
+  return startOperationsServer({ host: metricsHost, port: metricsPort, health, metrics })
 }
 
 /** All that the operator's controllers read from memory. */
@@ -292,6 +330,7 @@ export async function startFacade(
     clock: systemClock,
     logger,
   })
+  const metrics = createMetrics("facade")
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
   const payers = payersOf({ ownAccounts, connections: connections.store, types: payingTypes(providers) })
@@ -309,7 +348,7 @@ export async function startFacade(
     sealer,
     gateway,
     health,
-    metrics: createMetrics("facade"),
+    metrics,
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock: systemClock }),
     catalogue: () => offers.current(),
     plan: jobPlanner({ offers, payers, jobs, launches, caps: capsOf(projects.store), clock: systemClock }, { architectures }),
@@ -325,6 +364,9 @@ export async function startFacade(
     clock: systemClock,
     shutdown: stop,
   })
+  measureClient(metrics, client)
+  measureCaches(metrics, [jobs, cronJobs, connections, apiKeys, projects, organizations, launches])
+  const operations = await serveOperations(options, health, metrics)
   const server = createServer(app)
   server.listen(options.port, options.host)
   await once(server, "listening")
@@ -344,8 +386,10 @@ export async function startFacade(
     await closed(server)
     ending.abort()
     await Promise.all(reflectors)
+    await operations?.close()
   })
-  return { url: `http://${urlHost(options.host)}:${(server.address() as AddressInfo).port}`, ended }
+  const url = `http://${urlHost(options.host)}:${(server.address() as AddressInfo).port}`
+  return { url, metricsUrl: operations?.url, ended }
 }
 
 function noInstallation(namespace: string): string {

@@ -1,9 +1,9 @@
 import type { KubeConfig } from "@kubernetes/client-node"
 import { type ApiObject, apiVersionOf, collectionPath, type ObjectRef, objectPath, type Resource } from "./resource.ts"
-import { type CallOptions, type KubeRequest, Transport, type TransportOptions } from "./transport.ts"
+import { type CallOptions, type Exchange, type KubeRequest, Transport, type TransportOptions } from "./transport.ts"
 import { type WatchEvent, watchEvents } from "./watch.ts"
 
-export type { CallOptions, Impersonation } from "./transport.ts"
+export type { CallOptions, Exchange, Impersonation } from "./transport.ts"
 export type { WatchEvent } from "./watch.ts"
 
 export interface ClientOptions extends TransportOptions {
@@ -267,6 +267,11 @@ export class KubeClient {
   /** Any other request, e.g. `GET /version` or `GET /readyz`: the parsed JSON, or the text. */
   async request<Answer>(request: KubeRequest): Promise<Answer> {
     return (await this.#transport.send(request)) as Answer
+  }
+
+  /** Calls the listener after each exchange with the API server; returns how to end it. It must not throw. */
+  onExchange(listener: (exchange: Exchange) => void): () => void {
+    return this.#transport.onExchange(listener)
   }
 
   /** Waits for running requests, then closes the connections. */

@@ -37,6 +37,16 @@ export interface ReflectorOptions<T extends ApiObject> extends Selection {
   silenceSeconds?: number
 }
 
+/** How often a reflector has done what, since its start. */
+export interface ReflectorCounts {
+  /** Complete lists that were begun. */
+  lists: number
+  /** Watches that were begun: each but the first goes on where one has ended. */
+  watches: number
+  /** Lists and watches that failed. */
+  failures: number
+}
+
 /** A watch that the server ends sooner than this without an event counts as a failure, as in client-go. */
 const SHORT_WATCH_SECONDS = 1
 
@@ -52,6 +62,7 @@ export class Reflector<T extends ApiObject = ApiObject> {
   readonly #store: IndexedStore<T>
   readonly #clock: Clock
   readonly #handlers = new Set<ChangeHandler<T>>()
+  readonly #counts: ReflectorCounts = { lists: 0, watches: 0, failures: 0 }
   #failures = 0
   #heardAt = Number.NEGATIVE_INFINITY
 
@@ -81,6 +92,10 @@ export class Reflector<T extends ApiObject = ApiObject> {
     return this.#clock.monotonic() - this.#heardAt
   }
 
+  get counts(): Readonly<ReflectorCounts> {
+    return this.#counts
+  }
+
   /** Calls the handler for all objects that are there, then for each change; returns how to end it. */
   onChange(handler: ChangeHandler<T>): () => void {
     this.#handlers.add(handler)
@@ -104,6 +119,7 @@ export class Reflector<T extends ApiObject = ApiObject> {
   async #list(signal: AbortSignal): Promise<void> {
     const { client, resource, pageSize, namespace, labelSelector, fieldSelector } = this.#options
     const selection = { namespace, labelSelector, fieldSelector }
+    this.#counts.lists++
     const objects = new Map<string, T>()
     let resourceVersion = ""
     for await (const page of client.pages(resource, { ...selection, limit: pageSize ?? 500, signal })) {
@@ -138,6 +154,7 @@ export class Reflector<T extends ApiObject = ApiObject> {
     const { client, resource, serverTimeoutSeconds, silenceSeconds } = this.#options
     const { namespace, labelSelector, fieldSelector } = this.#options
     const startedAt = this.#clock.monotonic()
+    this.#counts.watches++
     const events = client.watch(resource, {
       namespace,
       labelSelector,
@@ -198,6 +215,7 @@ export class Reflector<T extends ApiObject = ApiObject> {
 
   async #backOff(error: unknown, next: string, signal: AbortSignal): Promise<void> {
     this.#failures++
+    this.#counts.failures++
     const limits = this.#options.backoff ?? { baseSeconds: 0.8, capSeconds: 30 }
     const asked = error instanceof KubeError ? (error.retryAfterSeconds ?? 0) : 0
     const seconds = Math.max(asked, backoffSeconds(this.#failures, limits))

@@ -43,6 +43,15 @@ export interface KubeRequest extends CallOptions {
   accept?: string
 }
 
+/** One exchange with the API server; a call that is repeated has several. */
+export interface Exchange {
+  method: KubeRequest["method"]
+  /** The HTTP status; undefined when no answer came. */
+  code: number | undefined
+  /** Until the answer began. */
+  seconds: number
+}
+
 const DEFAULT_TIMEOUT_SECONDS = 30
 const MAX_ATTEMPTS = 5
 
@@ -62,6 +71,7 @@ export class Transport {
   readonly #origin: string
   readonly #pathPrefix: string
   readonly #connections: Connections
+  readonly #listeners = new Set<(exchange: Exchange) => void>()
 
   constructor(kubeConfig: KubeConfig, options: TransportOptions = {}) {
     const server = kubeConfig.getCurrentCluster()?.server
@@ -118,6 +128,12 @@ export class Transport {
     }
   }
 
+  /** Calls the listener after each exchange; returns how to end it. */
+  onExchange(listener: (exchange: Exchange) => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
   /** Waits for the running requests, then closes all connections; watches must have been aborted. */
   async close(): Promise<void> {
     await this.#connections.close()
@@ -152,15 +168,25 @@ export class Transport {
     let credentials = this.#credentials.get()
     if (credentials instanceof Promise) credentials = await credentials
     const connections = this.#connections.get(credentials)
-    return await (timeouts === NO_TIMEOUTS ? connections.requests : connections.streams).request({
-      origin: this.#origin,
-      path: this.#pathPrefix + request.path + queryString(request.query),
-      method: request.method,
-      headers: this.#headers(request, credentials),
-      body: request.body === undefined ? null : JSON.stringify(request.body),
-      signal: deadline.signal,
-      ...timeouts,
-    })
+    const dispatcher = timeouts === NO_TIMEOUTS ? connections.requests : connections.streams
+    const startedAt = performance.now()
+    let code: number | undefined
+    try {
+      const answer = await dispatcher.request({
+        origin: this.#origin,
+        path: this.#pathPrefix + request.path + queryString(request.query),
+        method: request.method,
+        headers: this.#headers(request, credentials),
+        body: request.body === undefined ? null : JSON.stringify(request.body),
+        signal: deadline.signal,
+        ...timeouts,
+      })
+      code = answer.statusCode
+      return answer
+    } finally {
+      const exchange = { method: request.method, code, seconds: (performance.now() - startedAt) / 1000 }
+      for (const listener of this.#listeners) listener(exchange)
+    }
   }
 
   #headers(request: KubeRequest, credentials: Credentials): string[] {

@@ -5,7 +5,7 @@ import type { Reflector } from "../kube/reflector.ts"
 import type { ApiObject } from "../kube/resource.ts"
 import type { Change, Store } from "../kube/store.ts"
 import { Expectations } from "./expectations.ts"
-import { KeyQueue, type KeyQueueOptions } from "./queue.ts"
+import { KeyQueue, type KeyQueueOptions, type QueueMetrics } from "./queue.ts"
 
 export interface ReconcileResult {
   /** Look at this key again after so many seconds, even if nothing changes. */
@@ -57,7 +57,7 @@ export function watches<T extends ApiObject>(
   }
 }
 
-export interface ControllerOptions extends KeyQueueOptions {
+export interface ControllerOptions extends Omit<KeyQueueOptions, "metrics"> {
   /** For logs, e.g. `job`. */
   name: string
   reconcile: Reconcile
@@ -68,6 +68,14 @@ export interface ControllerOptions extends KeyQueueOptions {
   workers?: number
   /** How long a reconcile waits for the caches to show this key's last writes. Default 10. */
   settleSeconds?: number
+}
+
+/** How a reconcile ended. `requeue`: it could not begin, or met a change of somebody else's, and is tried again. */
+export type ReconcileOutcome = "success" | "requeue_after" | "requeue" | "error" | "terminal_error"
+
+/** What a controller tells its metrics. */
+export interface ControllerMetrics extends QueueMetrics {
+  reconciled(outcome: ReconcileOutcome, seconds: number): void
 }
 
 /** Keeps calling `reconcile` for the keys that its sources name. Can be run again after it has ended. */
@@ -84,10 +92,10 @@ export class Controller {
 
   /**
    * Runs until `stop`: then it takes no more keys and resolves when the running reconciles have ended.
-   * `abort` is what they see as their signal.
+   * `abort` is what they see as their signal, `metrics` are told of the work.
    */
-  async run(stop: AbortSignal, abort: AbortSignal): Promise<void> {
-    const queue = new KeyQueue(this.#options)
+  async run(stop: AbortSignal, abort: AbortSignal, metrics?: ControllerMetrics): Promise<void> {
+    const queue = new KeyQueue({ ...this.#options, ...(metrics && { metrics }) })
     const expectations = new Expectations(this.#clock)
     const close = (): void => queue.close()
     if (stop.aborted) close()
@@ -95,7 +103,7 @@ export class Controller {
     const unsubscribe = this.#options.sources.map((source) => source.subscribe((key) => queue.add(key)))
     try {
       await Promise.all(this.#options.sources.map((source) => source.whenSynced(stop)))
-      const workers = Array.from({ length: this.#options.workers ?? 4 }, () => this.#work(queue, expectations, abort))
+      const workers = Array.from({ length: this.#options.workers ?? 4 }, () => this.#work(queue, { expectations, abort, metrics }))
       await Promise.all(workers)
     } catch (error) {
       if (!stop.aborted) throw error
@@ -106,27 +114,30 @@ export class Controller {
     }
   }
 
-  async #work(queue: KeyQueue, expectations: Expectations, abort: AbortSignal): Promise<void> {
+  async #work(queue: KeyQueue, { expectations, abort, metrics }: Work): Promise<void> {
     for (let key = await queue.next(); key !== undefined; key = await queue.next()) {
+      const startedAt = this.#clock.monotonic()
+      let outcome: ReconcileOutcome
       try {
-        await this.#reconcileOnce(key, queue, { expectations, abort })
+        outcome = await this.#reconcileOnce(key, queue, { expectations, abort })
       } catch (error) {
-        this.#failed(key, queue, { error, abort })
+        outcome = this.#failed(key, queue, { error, abort })
       } finally {
         queue.done(key)
       }
+      metrics?.reconciled(outcome, this.#clock.monotonic() - startedAt)
     }
   }
 
   async #reconcileOnce(
     key: string,
     queue: KeyQueue,
-    { expectations, abort }: { expectations: Expectations; abort: AbortSignal },
-  ): Promise<void> {
+    { expectations, abort }: Omit<Work, "metrics">,
+  ): Promise<ReconcileOutcome> {
     if (!(await this.#settled(key, expectations, abort))) {
       if (!abort.aborted) this.#options.logger.warn(this.#about(key), "the caches don't show the last write yet: later")
       queue.addRateLimited(key)
-      return
+      return "requeue"
     }
     const result = await this.#options.reconcile(key, {
       signal: abort,
@@ -134,7 +145,9 @@ export class Controller {
       deleted: (store, object) => expectations.deleted(key, store, object),
     })
     queue.forget(key)
-    if (result?.requeueAfter !== undefined) queue.addAfter(key, result.requeueAfter)
+    if (result?.requeueAfter === undefined) return "success"
+    queue.addAfter(key, result.requeueAfter)
+    return "requeue_after"
   }
 
   async #settled(key: string, expectations: Expectations, abort: AbortSignal): Promise<boolean> {
@@ -150,25 +163,36 @@ export class Controller {
     }
   }
 
-  #failed(key: string, queue: KeyQueue, { error, abort }: { error: unknown; abort: AbortSignal }): void {
+  #failed(key: string, queue: KeyQueue, { error, abort }: { error: unknown; abort: AbortSignal }): ReconcileOutcome {
     const { logger } = this.#options
     const about = { ...this.#about(key), err: error }
     if (abort.aborted) {
       logger.debug(about, "reconcile aborted")
-      return
+      return "requeue"
     }
     if (error instanceof TerminalError) {
       queue.forget(key)
       logger.error(about, "reconcile failed for good: only a change of the object can help")
-      return
+      return "terminal_error"
     }
     queue.addRateLimited(key)
     // A Conflict only means that the object has changed meanwhile.
-    if (isConflict(error)) logger.debug(about, "reconcile conflicted, trying again")
-    else logger.warn({ ...about, failures: queue.failures(key) }, "reconcile failed, trying again")
+    if (isConflict(error)) {
+      logger.debug(about, "reconcile conflicted, trying again")
+      return "requeue"
+    }
+    logger.warn({ ...about, failures: queue.failures(key) }, "reconcile failed, trying again")
+    return "error"
   }
 
   #about(key: string): { controller: string; key: string } {
     return { controller: this.name, key }
   }
+}
+
+/** What a worker needs beside the queue. */
+interface Work {
+  expectations: Expectations
+  abort: AbortSignal
+  metrics: ControllerMetrics | undefined
 }

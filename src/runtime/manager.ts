@@ -2,7 +2,7 @@ import { type Clock, systemClock } from "../apis/clock.ts"
 import type { LeaderElector } from "../kube/lease.ts"
 import type { Logger } from "../kube/logger.ts"
 import type { Reflector } from "../kube/reflector.ts"
-import type { Controller } from "./controller.ts"
+import type { Controller, ControllerMetrics } from "./controller.ts"
 
 /** The part of a reflector that a manager runs; a Reflector of any kind is one. */
 export type RunnableReflector = Pick<Reflector, "run" | "synced" | "silentSeconds"> & {
@@ -17,6 +17,8 @@ export interface ManagerOptions {
   elector?: LeaderElector
   /** Other loops that only the leader runs, e.g. a sweep; each runs until its signal. */
   leaderTasks?: ((signal: AbortSignal) => Promise<void>)[]
+  /** Gives a controller, by its name, whom it tells of its work. */
+  metricsOf?: (controller: string) => ControllerMetrics
   clock?: Clock
   /** How long running reconciles may take to finish when stopping. Default 20. */
   drainSeconds?: number
@@ -74,7 +76,7 @@ export class Manager {
 
   /** `lost`: the lease is another's now, so that each further act would be one too many. */
   async #lead(stop: AbortSignal, lost: AbortSignal): Promise<void> {
-    const { controllers, leaderTasks = [], logger } = this.#options
+    const { controllers, leaderTasks = [], metricsOf, logger } = this.#options
     const failed = new AbortController()
     const end = AbortSignal.any([stop, failed.signal])
     const overdue = new AbortController()
@@ -83,7 +85,7 @@ export class Manager {
     this.#leading = true
     try {
       const parts = [
-        ...controllers.map((controller) => controller.run(end, abort)),
+        ...controllers.map((controller) => controller.run(end, abort, metricsOf?.(controller.name))),
         ...leaderTasks.map((task) => task(end)),
       ]
       // One that fails ends the others, and all are waited for: none may run on without the lease.

@@ -1,12 +1,14 @@
 import type { RequestHandler, Response } from "express"
-import { Histogram, type Registry } from "prom-client"
+import { Counter, Histogram, type Registry } from "prom-client"
 
 /** Notes which route a request took, for `measureRequests`: express forgets where a router is mounted once it fails. */
 export function noteRoute(res: Response, route: string): void {
   res.locals["route"] = route
 }
 
-/** Measures how long answers take, by method, route (the pattern, so that labels stay few) and status. */
+const AUTH_FAILURES: Readonly<Record<number, string>> = { 401: "unauthenticated", 403: "forbidden" }
+
+/** Measures how long answers take, by method, route (the pattern, so that labels stay few) and status; and counts who was refused. */
 export function measureRequests(registry: Registry): RequestHandler {
   const duration = new Histogram({
     name: "http_request_duration_seconds",
@@ -15,12 +17,21 @@ export function measureRequests(registry: Registry): RequestHandler {
     buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
     registers: [registry],
   })
+  const refusals = new Counter({
+    name: "berth_auth_failures_total",
+    help: "Requests without good credentials (unauthenticated) or without the right (forbidden).",
+    labelNames: ["reason"],
+    registers: [registry],
+  })
+  for (const reason of Object.values(AUTH_FAILURES)) refusals.inc({ reason }, 0)
   return (req, res, next) => {
     const stop = duration.startTimer()
     res.once("close", () => {
       const path: unknown = req.route?.path
       const matched = typeof path === "string" ? req.baseUrl + path : "none"
       const route = String(res.locals["route"] ?? matched)
+      const failure = AUTH_FAILURES[res.statusCode]
+      if (failure !== undefined) refusals.inc({ reason: failure })
       stop({ method: req.method, route, status: String(res.statusCode) })
     })
     next()

@@ -1,0 +1,112 @@
+import { Counter, Gauge, Histogram, type Registry } from "prom-client"
+import { JOB_PHASES, type StoredJob } from "../apis/job.ts"
+import { isOver, type StoredLaunch } from "../apis/launch.ts"
+import type { Reflector } from "../kube/reflector.ts"
+import type { Change } from "../kube/store.ts"
+
+export interface MeasuredObjects {
+  jobs: Pick<Reflector<StoredJob>, "store">
+  launches: Pick<Reflector<StoredLaunch>, "store" | "onChange">
+  /** Only the leader tells, so that sums over replicas are right. */
+  isLeading: () => boolean
+}
+
+/** Tells of jobs, VMs and what they cost. No label has names that users give. */
+export function measureJobs(registry: Registry, { jobs, launches, isLeading }: MeasuredObjects): void {
+  new Gauge({
+    name: "berth_jobs",
+    help: "Jobs that there are, by phase.",
+    labelNames: ["phase"],
+    registers: [registry],
+    collect() {
+      this.reset()
+      if (!isLeading()) return
+      for (const phase of JOB_PHASES) this.set({ phase }, 0)
+      for (const { status } of jobs.store.list()) this.inc({ phase: status?.phase ?? "queued" })
+    },
+  })
+  const live = () => (isLeading() ? launches.store.list().filter((launch) => !isOver(launch)) : [])
+  perMarket(registry, "berth_vms", "VMs that were asked for and are not known to be gone.", { live, valueOf: () => 1 })
+  perMarket(registry, "berth_spend_usd_per_hour", "What these cost an hour by the catalogue, US dollars.", {
+    live,
+    valueOf: ({ spec }) => spec.offer.hourlyPriceUsd,
+  })
+  measureLaunches(registry, launches, isLeading)
+}
+
+interface Summands {
+  live: () => StoredLaunch[]
+  valueOf: (launch: StoredLaunch) => number
+}
+
+function perMarket(registry: Registry, name: string, help: string, { live, valueOf }: Summands): void {
+  new Gauge({
+    name,
+    help,
+    labelNames: ["cloud", "provisioning"],
+    registers: [registry],
+    collect() {
+      this.reset()
+      for (const launch of live()) {
+        const { cloud, provisioning } = launch.spec.offer
+        this.inc({ cloud, provisioning }, valueOf(launch))
+      }
+    },
+  })
+}
+
+/** What became of Launches, as it happens. */
+function measureLaunches(registry: Registry, launches: MeasuredObjects["launches"], isLeading: () => boolean): void {
+  const outcomes = new Counter({
+    name: "berth_launches_total",
+    help: "What became of launches: refused, registered, finished, lost, terminated; with the reason, where there is one.",
+    labelNames: ["cloud", "outcome", "reason"],
+    registers: [registry],
+  })
+  const boots = new Histogram({
+    name: "berth_vm_boot_seconds",
+    help: "Time from the decision for a VM until its agent registered.",
+    labelNames: ["cloud"],
+    buckets: [5, 10, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900],
+    registers: [registry],
+  })
+  launches.onChange((change) => {
+    if (!isLeading()) return
+    const { cloud } = (change.current ?? change.old)?.spec.offer ?? {}
+    if (cloud === undefined) return
+    for (const { outcome, reason } of newOutcomes(change)) outcomes.inc({ cloud, outcome, reason })
+    const seconds = bootSeconds(change)
+    if (seconds !== undefined) boots.observe({ cloud }, seconds)
+  })
+}
+
+interface Outcome {
+  outcome: "refused" | "registered" | "finished" | "lost" | "terminated"
+  reason: string
+}
+
+/** What a Launch has come to by this change. One that was not known before has no change. */
+function newOutcomes({ old, current }: Change<StoredLaunch>): Outcome[] {
+  if (old === undefined || current === undefined) return []
+  const known = new Set(outcomesOf(old).map(({ outcome }) => outcome))
+  return outcomesOf(current).filter(({ outcome }) => !known.has(outcome))
+}
+
+function outcomesOf({ status }: StoredLaunch): Outcome[] {
+  const { refusal, agent, loss, phase } = status ?? {}
+  const outcomes: (Outcome | undefined)[] = [
+    refusal && { outcome: "refused", reason: refusal.class },
+    agent && { outcome: "registered", reason: "" },
+    agent?.finish && { outcome: "finished", reason: agent.finish.reason },
+    loss && { outcome: "lost", reason: loss.reason },
+    phase === "terminated" ? { outcome: "terminated", reason: "" } : undefined,
+  ]
+  return outcomes.filter((outcome) => outcome !== undefined)
+}
+
+function bootSeconds({ old, current }: Change<StoredLaunch>): number | undefined {
+  const registrationTime = current?.status?.agent?.registrationTime
+  if (old === undefined || current === undefined || registrationTime === undefined) return undefined
+  if (old.status?.agent !== undefined) return undefined
+  return Math.max(0, (Date.parse(registrationTime) - Date.parse(current.metadata.creationTimestamp)) / 1000)
+}

@@ -1,0 +1,43 @@
+import { once } from "node:events"
+import { createServer } from "node:http"
+import type { AddressInfo } from "node:net"
+import express from "express"
+import type { Registry } from "prom-client"
+import type { Health } from "./health.ts"
+import { operationsRouter } from "./operations.ts"
+
+export interface OperationsServerOptions {
+  host: string
+  /** 0: any free one. */
+  port: number
+  health: Health
+  metrics: Registry
+}
+
+export interface OperationsServer {
+  /** Without a path. */
+  url: string
+  close(): Promise<void>
+}
+
+/**
+ * Serves what the platform asks of a process (`/metrics`, `/livez`, `/readyz`) on a port of its own, so that nobody who
+ * may reach the public one learns of it. Rejects when the port is taken.
+ */
+export async function startOperationsServer(options: OperationsServerOptions): Promise<OperationsServer> {
+  const { host, port, health, metrics } = options
+  const app = express().disable("x-powered-by").use(operationsRouter(health, metrics))
+  const server = createServer(app)
+  server.listen(port, host)
+  await once(server, "listening")
+  const { port: taken } = server.address() as AddressInfo
+  return {
+    url: `http://${host.includes(":") ? `[${host}]` : host}:${taken}`,
+    close: async () => {
+      server.close()
+      // A scraper keeps its connection open.
+      server.closeAllConnections()
+      await once(server, "close")
+    },
+  }
+}
