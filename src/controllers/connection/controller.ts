@@ -91,7 +91,7 @@ class ConnectionReconciler {
         // What was read is out of date now: the change brings this key again.
         return {}
       }
-      const attempt = await this.#verify(current, action.credentials, context.signal)
+      const attempt = await this.#verify(current, action.credentials, { ...observed, signal: context.signal })
       decision = await this.#decide(current, { ...observed, attempt }, context)
     }
     return decision.requeueAfter === undefined ? {} : { requeueAfter: decision.requeueAfter }
@@ -113,7 +113,7 @@ class ConnectionReconciler {
   async #verify(
     { metadata, spec }: StoredConnection,
     { fields, version }: FoundCredentials,
-    signal: AbortSignal,
+    { signal, refusedTime }: { signal: AbortSignal; refusedTime?: string },
   ): Promise<Attempt> {
     const { clock } = this.#options
     const seconds = this.#settings.verifySeconds
@@ -121,7 +121,8 @@ class ConnectionReconciler {
     const key = keyOf({ metadata })
     const before = this.#attempts.get(key)
     const isSame = before?.version === version && before.outcome.is === outcome.is
-    const attempt = { version, time: clock.now(), outcome, count: isSame ? before.count + 1 : 1 }
+    const count = isSame ? before.count + 1 : 1
+    const attempt = { version, time: clock.now(), outcome, count, ...(refusedTime !== undefined && { refusedTime }) }
     this.#attempts.set(key, attempt)
     return attempt
   }

@@ -80,7 +80,9 @@ function dueInSeconds(
   const lastTime =
     attempt?.time ?? (wasVerified(connection, credentials) ? connection.status?.lastVerifiedTime : undefined)
   if (lastTime === undefined) return 0
-  if (refusedTime !== undefined && secondsBetween(lastTime, refusedTime) > 0) return 0
+  // Times of refusals have whole seconds: one of the same second may be later.
+  const isNews = refusedTime !== undefined && refusedTime !== attempt?.refusedTime
+  if (isNews && secondsBetween(timestamp(new Date(lastTime)), refusedTime) >= 0) return 0
   return pauseSeconds(connection, attempt, settings) - secondsBetween(lastTime, now)
 }
 

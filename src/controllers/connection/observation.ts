@@ -16,6 +16,8 @@ export interface Attempt {
   outcome: Outcome
   /** Such outcomes in a row, this one counted. */
   count: number
+  /** The last refusal of a launch that was known then. */
+  refusedTime?: string
 }
 
 /** Everything that a decision on a Connection is made from, besides itself. */

@@ -1,0 +1,335 @@
+import { randomBytes } from "node:crypto"
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { findCondition } from "../../src/apis/conditions.ts"
+import type { ConnectionSpec, StoredConnection } from "../../src/apis/connection.ts"
+import type { JobStatus, StoredJob } from "../../src/apis/job.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
+import { fixedOffers } from "../../src/catalogue/offers.ts"
+import { cloudsOf } from "../../src/cloud/clouds.ts"
+import { ConnectionClouds } from "../../src/controllers/connection/clouds.ts"
+import {
+  CONNECTION_CACHE,
+  CONNECTIONS,
+  CREDENTIALS_SECRET_CACHE,
+} from "../../src/controllers/connection/dependencies.ts"
+import { accountsInUse } from "../../src/controllers/connection/payers.ts"
+import { accountOf } from "../../src/controllers/launch/account.ts"
+import { launchIndexes } from "../../src/controllers/launch/controller.ts"
+import { Sweep } from "../../src/controllers/launch/sweep.ts"
+import { installBase } from "../../src/embedded/base.ts"
+import { ensureInstallation } from "../../src/identity/installation.ts"
+import { SECRETS } from "../../src/identity/own-secret.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import { sealCredentials } from "../../src/sealing/credentials.ts"
+import { Sealer } from "../../src/sealing/envelope.ts"
+import { KeyringEncryption } from "../../src/sealing/keys.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { type Running, startOperator } from "../../src/wire.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { clientOf } from "../facade/machine-users.ts"
+import { offerOf } from "./builders.ts"
+import { JOBS, LAUNCHES } from "./harness.ts"
+import type { SimCloud } from "./sim-cloud.ts"
+import { SimProvider } from "./sim-provider.ts"
+
+/** Whatever becomes of a connection while VMs run that were made by it: they are ended in the account they were made in. */
+
+const SYSTEM_NAMESPACE = "berth-system"
+const REGION = "eu-north-1"
+const namespace = testNamespace("connection-vms")
+const project = `p-${randomBytes(4).toString("hex")}`
+const admin = new KubeClient(kubeConfig())
+const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, SYSTEM_NAMESPACE)))
+const provider = new SimProvider(systemClock)
+const logger = createLogger({ level: "silent", name: "test" })
+const stop = new AbortController()
+let operator: Running
+let client: KubeClient
+
+beforeAll(async () => {
+  await installBase(admin, AbortSignal.timeout(30_000))
+  const spec = { displayName: project, organization: "o", namespace }
+  await admin.apply(PROJECTS, { metadata: { name: project }, spec })
+  client = await clientOf("berth-operator")
+  operator = await startOperator(
+    { systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
+    {
+      client,
+      clouds: cloudsOf({}),
+      providers: { aws: provider.provider },
+      offers: fixedOffers([offerOf({ cloud: "aws", region: REGION })]),
+      ownAccounts: [],
+      architectures: [],
+      observeSeconds: 0.1,
+      logger,
+    },
+    stop.signal,
+  )
+})
+afterAll(async () => {
+  stop.abort()
+  await operator.ended
+  for (const { metadata } of await launches()) await admin.delete(LAUNCHES, metadata)
+  await admin.delete(PROJECTS, { name: project })
+  await Promise.all([client.close(), admin.close()])
+})
+beforeEach(async () => {
+  for (const { metadata } of (await admin.list(JOBS, { namespace })).items) await admin.delete(JOBS, metadata)
+  for (const { metadata } of (await admin.list(CONNECTIONS, { namespace })).items)
+    await admin.delete(CONNECTIONS, metadata)
+  await eventually(async () => expect((await admin.list(JOBS, { namespace })).items).toEqual([]))
+})
+
+interface Key {
+  account: string
+  secret: string
+  cloud: SimCloud
+  fields: Record<string, string>
+}
+
+function keyOf(account: string): Key {
+  const secret = randomBytes(16).toString("hex")
+  const fields = { access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key: secret }
+  return { account, secret, fields, cloud: provider.issue(account, secret) }
+}
+
+/** An account of no other test. */
+function newAccount(): string {
+  return `account-${randomBytes(4).toString("hex")}`
+}
+
+function seal(name: string, { fields }: Key): Promise<string> {
+  return sealCredentials(sealer, { type: "aws", fields }, { project, name })
+}
+
+function create(name: string, spec: ConnectionSpec): Promise<StoredConnection> {
+  return admin.create(CONNECTIONS, { metadata: { name, namespace }, spec } as StoredConnection)
+}
+
+async function connect(name: string, key: Key): Promise<void> {
+  await create(name, { type: "aws", sealedCredentials: await seal(name, key) })
+}
+
+async function submit(name: string): Promise<StoredJob> {
+  return admin.create(JOBS, { metadata: { name, namespace }, spec: { image: "busybox" } } as StoredJob)
+}
+
+async function cancel(name: string): Promise<void> {
+  await admin.patch(JOBS, { namespace, name }, { merge: { spec: { cancelled: true } } })
+}
+
+async function launches(): Promise<StoredLaunch[]> {
+  const { items } = await admin.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })
+  return items.filter(({ spec }) => spec.job.namespace === namespace)
+}
+
+async function jobStatus(name: string, check: (status: JobStatus) => void): Promise<void> {
+  await eventually(async () => check((await admin.get(JOBS, { namespace, name })).status ?? {}))
+}
+
+/** The job's Launch, once it has a VM; the VM is in this account and in no other. */
+async function launchIn(key: Key, job: string): Promise<StoredLaunch> {
+  return await eventually(async () => {
+    const launch = (await launches()).find(({ spec }) => spec.job.name === job)
+    expect(launch?.status?.vm?.id).toBeDefined()
+    expect(key.cloud.alive.map((vm) => vm.launch)).toContain(launch?.metadata.name)
+    if (launch === undefined) throw new Error("no Launch")
+    return launch
+  })
+}
+
+async function ended(key: Key, launch: StoredLaunch): Promise<void> {
+  await eventually(async () => {
+    const [vm] = key.cloud.of(launch.metadata.name)
+    expect(vm?.state).toBe("terminated")
+    const { status } = await admin.get(LAUNCHES, launch.metadata)
+    expect(status?.phase).toBe("terminated")
+  })
+  expect(key.cloud.breaches).toEqual([])
+}
+
+async function verified(name: string, key: Key): Promise<void> {
+  await eventually(async () =>
+    expect((await admin.get(CONNECTIONS, { namespace, name })).status?.account).toBe(key.account),
+  )
+}
+
+async function refused(name: string): Promise<void> {
+  await eventually(async () => {
+    const { status } = await admin.get(CONNECTIONS, { namespace, name })
+    expect(findCondition(status?.conditions, "Ready")).toMatchObject({ status: "False", reason: "CredentialsRefused" })
+  })
+}
+
+describe("a job", () => {
+  it("waits for a connection that can pay, and is placed as soon as there is one", async () => {
+    const key = keyOf(newAccount())
+    await submit("first")
+    await jobStatus("first", ({ phase, reason, message }) => {
+      expect({ phase, reason }).toEqual({ phase: "queued", reason: "NoConnection" })
+      expect(message).toContain("add one of type aws")
+    })
+    await connect("main", key)
+    const launch = await launchIn(key, "first")
+    expect(launch.spec).toMatchObject({ project, connection: "main", account: key.account })
+    expect(launch.spec.sealedCredentials).toMatch(/^berth1[.]/)
+    expect(JSON.stringify(launch)).not.toContain(key.secret)
+    await cancel("first")
+    await ended(key, launch)
+  })
+
+  it("whose launch is refused for the credentials has its connection looked at, and waits", async () => {
+    const key = keyOf(newAccount())
+    await connect("main", key)
+    await verified("main", key)
+    provider.revoke(key.secret)
+    await submit("second")
+    await refused("main")
+    await jobStatus("second", ({ reason }) => expect(reason).toBe("NoConnection"))
+    const [launch] = (await launches()).filter(({ spec }) => spec.job.name === "second")
+    const message = "the key [redacted] is not known"
+    expect(launch?.status?.refusal).toMatchObject({ class: "Credentials", code: "InvalidClientTokenId", message })
+  })
+})
+
+describe("VMs are ended where they were made", () => {
+  it("after their connection was deleted", async () => {
+    const key = keyOf(newAccount())
+    await connect("main", key)
+    await submit("job-3")
+    const launch = await launchIn(key, "job-3")
+    await admin.delete(CONNECTIONS, { namespace, name: "main" })
+    await cancel("job-3")
+    await ended(key, launch)
+  })
+
+  it("after their connection was changed to another account", async () => {
+    const [before, after] = [keyOf(newAccount()), keyOf(newAccount())]
+    await connect("main", before)
+    await submit("job-4")
+    const launch = await launchIn(before, "job-4")
+    const merge = { spec: { sealedCredentials: await seal("main", after) } }
+    await admin.patch(CONNECTIONS, { namespace, name: "main" }, { merge })
+    await verified("main", after)
+    await submit("next")
+    const next = await launchIn(after, "next")
+    await cancel("job-4")
+    await ended(before, launch)
+    expect(after.cloud.of(launch.metadata.name)).toEqual([])
+    await cancel("next")
+    await ended(after, next)
+  })
+
+  it("after their key was replaced by another one of the account, and revoked", async () => {
+    const account = newAccount()
+    const [before, after] = [keyOf(account), keyOf(account)]
+    await connect("main", before)
+    await submit("job-5")
+    const launch = await launchIn(before, "job-5")
+    const merge = { spec: { sealedCredentials: await seal("main", after) } }
+    await admin.patch(CONNECTIONS, { namespace, name: "main" }, { merge })
+    await eventually(() => expect(provider.verified).toContain(after.secret))
+    provider.revoke(before.secret)
+    await cancel("job-5")
+    await ended(before, launch)
+  })
+
+  it("after the Secret that their connection named was deleted with it", async () => {
+    const key = keyOf(newAccount())
+    const data = Object.fromEntries(Object.entries(key.fields).map(([field, value]) => [field, btoa(value)]))
+    await admin.create(SECRETS, { metadata: { name: "gitops", namespace }, type: "berth.dev/connection", data })
+    await create("by-secret", { type: "aws", credentialsSecretRef: { name: "gitops" } })
+    await submit("job-6")
+    const launch = await launchIn(key, "job-6")
+    await admin.delete(SECRETS, { namespace, name: "gitops" })
+    await admin.delete(CONNECTIONS, { namespace, name: "by-secret" })
+    await cancel("job-6")
+    await ended(key, launch)
+  })
+})
+
+describe("what opens an account", () => {
+  const ending = new AbortController()
+  const base = { client: admin, logger }
+  const connections = new Reflector({ ...base, ...CONNECTION_CACHE, namespace })
+  const secrets = new Reflector({ ...base, ...CREDENTIALS_SECRET_CACHE, namespace })
+  const projects = new Reflector({ ...base, resource: PROJECTS })
+  const launchCache = { resource: LAUNCHES, namespace: SYSTEM_NAMESPACE, indexes: launchIndexes }
+  const cached = new Reflector<StoredLaunch>({ ...base, ...launchCache })
+  const reflectors = [connections, secrets, projects, cached]
+  const clouds = new ConnectionClouds({
+    ...{ secrets, projects, sealer, own: cloudsOf({}), providers: { aws: provider.provider } },
+    connections: connections.store,
+    launches: cached.store,
+  })
+  let running: Promise<void>[]
+  beforeAll(async () => {
+    running = reflectors.map((reflector) => reflector.run(ending.signal))
+    await Promise.all(reflectors.map((reflector) => reflector.whenSynced(ending.signal)))
+  })
+  afterAll(async () => {
+    ending.abort()
+    await Promise.all(running)
+  })
+
+  it("is not another project's, nor a copy that was sealed for it", async () => {
+    const key = keyOf(newAccount())
+    await connect("main", key)
+    await submit("job-7")
+    const launch = await launchIn(key, "job-7")
+    const account = accountOf(launch)
+    await (await clouds.open(account)).list({ installation: "i", region: REGION })
+    const elsewhere = clouds.open({ ...account, project: "another" })
+    await expect(elsewhere).rejects.toMatchObject({ name: "CredentialsError", code: "tampered" })
+    const { sealedCredentials: _, ...without } = account
+    await expect(clouds.open({ ...without, project: "another" })).rejects.toMatchObject({ code: "NoCredentials" })
+    await expect(clouds.open({ ...without, account: "another" })).rejects.toMatchObject({ code: "NoCredentials" })
+    await (await clouds.open(without)).list({ installation: "i", region: REGION })
+    await cancel("job-7")
+    await ended(key, launch)
+  })
+
+  it("opens it for the sweep, in the regions that the connection has used: a forgotten VM is ended", async () => {
+    const key = keyOf(newAccount())
+    const { id } = await ensureInstallation(admin, SYSTEM_NAMESPACE)
+    await connect("main", key)
+    await submit("job-8")
+    const launch = await launchIn(key, "job-8")
+    const stray = key.cloud.plant(id, "forgotten-1", "2026-01-01T00:00:00Z")
+    stray.region = REGION
+    const sources = { secrets, projects, sealer }
+    const accounts = await eventually(() => {
+      const found = accountsInUse(connections.store, sources)
+      expect(found).toEqual([{ cloud: "aws", region: REGION, account: key.account, project, connection: "main" }])
+      return found
+    })
+    await cancel("job-8")
+    await ended(key, launch)
+    const sweep = new Sweep({
+      ...{ client: admin, clouds, installation: id, systemNamespace: SYSTEM_NAMESPACE, logger, clock: systemClock },
+      // As if the records of all Launches were deleted.
+      launches: { ...cached.store, list: () => [], get: () => undefined } as typeof cached.store,
+      accounts: () => accounts,
+      fence: () => undefined,
+    })
+    expect(await sweep.round()).toEqual([])
+    expect((await sweep.round()).map((vm) => vm.id)).toEqual([stray.id])
+    expect(key.cloud.alive).toEqual([])
+  })
+
+  it("shows nothing of itself when it fails", async () => {
+    const key = keyOf(newAccount())
+    const sealedCredentials = await seal("main", key)
+    const account = { cloud: "aws", region: REGION, account: key.account, project, connection: "main", sealedCredentials }
+    const cloud = await clouds.open(account)
+    provider.revoke(key.secret)
+    const error: unknown = await cloud.list({ installation: "i", region: REGION }).catch((reason: unknown) => reason)
+    expect(error).toMatchObject({ name: "CredentialsError", message: "the key [redacted] is not known" })
+    expect((error as Error).stack).not.toContain(key.secret)
+  })
+})
