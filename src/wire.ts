@@ -21,7 +21,7 @@ import { ConnectionClouds } from "./controllers/connection/clouds.ts"
 import { createConnectionController } from "./controllers/connection/controller.ts"
 import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE, type OpenAccount } from "./controllers/connection/dependencies.ts"
 import { accountsInUse, credentialsCopier, payersOf } from "./controllers/connection/payers.ts"
-import { liveCredentials } from "./controllers/connection/readable.ts"
+import { liveCredentials, type ReadCredentials } from "./controllers/connection/readable.ts"
 import { createRetirementController } from "./controllers/connection/retirement.ts"
 import { createCronJobController } from "./controllers/cronjob/controller.ts"
 import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/dependencies.ts"
@@ -35,6 +35,7 @@ import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/dependencies.ts"
 import { Discoverer } from "./discovery/discoverer.ts"
 import { createFacade } from "./facade/app.ts"
+import type { Discoverer as DiscoverResources } from "./facade/discoverer.ts"
 import { CACHE_OPTIONS } from "./facade/caches.ts"
 import { removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/log-retention.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
@@ -272,6 +273,13 @@ function payingTypes(providers: Providers): string[] {
   return Object.entries(providers).flatMap(([type, { region }]) => (region === undefined ? [] : [type]))
 }
 
+/** Looks into the accounts of connections. */
+function discovererOf(providers: Providers, credentialsOf: ReadCredentials, logger: Logger): DiscoverResources {
+  const openAccount = accountOpener(providers)
+  const discoverer = new Discoverer({ openAccount, credentialsOf, clock: systemClock, logger })
+  return (sort, connections) => discoverer.discover(sort, connections)
+}
+
 /** Keeps a catalogue that can change as its ConfigMap says; another one stays as it is. */
 function catalogueWatches(
   offers: Offers,
@@ -335,12 +343,6 @@ export async function startFacade(
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
   const payers = payersOf({ ownAccounts, connections: connections.store, types: payingTypes(providers) })
   const sealer = sealerOf(client, systemNamespace)
-  const discoverer = new Discoverer({
-    openAccount: accountOpener(providers),
-    credentialsOf: liveCredentials(client, { projects, sealer }),
-    clock: systemClock,
-    logger,
-  })
   const app = createFacade({
     client,
     caches: { jobs, cronJobs, connections, apiKeys, projects, organizations },
@@ -352,7 +354,7 @@ export async function startFacade(
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock: systemClock }),
     catalogue: () => offers.current(),
     plan: jobPlanner({ offers, payers, jobs, launches, caps: capsOf(projects.store), clock: systemClock }, { architectures }),
-    discover: (sort, found) => discoverer.discover(sort, found),
+    discover: discovererOf(providers, liveCredentials(client, { projects, sealer }), logger),
     settings: {
       baseDomain: options.baseDomain,
       defaultProject: options.defaultProject,

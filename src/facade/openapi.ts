@@ -3,6 +3,7 @@ import { cronJobPaths, cronJobSchemas } from "./openapi/cronjobs.ts"
 import { jobPaths, jobSchemas } from "./openapi/jobs.ts"
 import { keyPaths, keySchemas } from "./openapi/keys.ts"
 import { answerHeaders, type Json, problemResponses } from "./openapi/parts.ts"
+import { resourcePaths, resourceSchemas } from "./openapi/resources.ts"
 
 const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM.
 
@@ -60,7 +61,7 @@ export function openApiDocument(clouds: readonly string[]): Json {
     info: { title: "Berth", version: "1", description: DESCRIPTION },
     servers: [{ url: "/1" }],
     security: [{ apiKey: [] }],
-    paths: { ...jobPaths(), ...cronJobPaths(), ...keyPaths(), ...connectionPaths() },
+    paths: { ...jobPaths(), ...cronJobPaths(), ...keyPaths(), ...connectionPaths(), ...resourcePaths() },
     components: {
       securitySchemes: { apiKey: { type: "apiKey", in: "header", name: "X-Service-Api-Key" } },
       headers: answerHeaders(),
@@ -70,6 +71,7 @@ export function openApiDocument(clouds: readonly string[]): Json {
         ...cronJobSchemas(clouds),
         ...keySchemas(),
         ...connectionSchemas(),
+        ...resourceSchemas(),
         Problem: PROBLEM,
       },
     },

@@ -114,21 +114,17 @@ function answerTo(
 }
 
 function faultsOf(request: ApiRequest, { query = {}, headers = {}, body }: Operation): string[] {
+  const known = new Map(Object.entries(query).map(([key, pattern]) => [key.replace(/^[?]/, ""), pattern]))
+  const wrong = [...new Set(request.query.keys())]
+    .filter((name) => !known.get(name)?.test(request.query.get(name) ?? ""))
+    .map((name) => `${name}=${request.query.get(name)}`)
+  const missing = Object.keys(query).filter((name) => !name.startsWith("?") && !request.query.has(name))
+  const headersWrong = Object.entries(headers)
+    .filter(([name, pattern]) => !pattern.test(String(request.headers[name] ?? "")))
+    .map(([name]) => `header ${name}: ${request.headers[name]}`)
+  const bodyWrong = body === undefined || body.test(request.body) ? [] : [`body ${request.body}`]
   const where = `${request.method} ${request.host}${request.path}`
-  const wrong: string[] = []
-  for (const name of new Set(request.query.keys()))
-    if (!(name in query) && !(`?${name}` in query)) wrong.push(`${where}: unknown parameter ${name}`)
-  for (const [key, pattern] of Object.entries(query)) {
-    const name = key.replace(/^[?]/, "")
-    const value = request.query.get(name)
-    if (value === null ? !key.startsWith("?") : !pattern.test(value)) wrong.push(`${where}: ${name}=${value}`)
-  }
-  for (const [name, pattern] of Object.entries(headers)) {
-    const value = String(request.headers[name] ?? "")
-    if (!pattern.test(value)) wrong.push(`${where}: header ${name}: ${value}`)
-  }
-  if (body !== undefined && !body.test(request.body)) wrong.push(`${where}: body ${request.body}`)
-  return wrong
+  return [...wrong, ...missing.map((name) => `no ${name}`), ...headersWrong, ...bodyWrong].map((fault) => `${where}: ${fault}`)
 }
 
 function reply(req: IncomingMessage, res: ServerResponse, answer: ApiAnswer): void {

@@ -46,7 +46,8 @@ export async function startAwsFront(motoUrl: string, pageSize: number): Promise<
 
 /** The service and the region that a request is signed for. */
 function scopeOf(req: IncomingMessage): string {
-  const [, region, service] = /Credential=[^/]+[/][0-9]+[/]([^/]+)[/]([^/]+)[/]/.exec(req.headers.authorization ?? "") ?? []
+  const [, region, service] =
+    /Credential=[^/]+[/][0-9]+[/]([^/]+)[/]([^/]+)[/]/.exec(req.headers.authorization ?? "") ?? []
   return `${service}/${region}`
 }
 
@@ -91,7 +92,8 @@ interface Asked {
 
 function pageOf(answer: Answer, { req, body, pageSize }: Asked): string {
   const url = new URL(req.url ?? "/", "http://localhost")
-  if (req.method === "GET" && url.searchParams.has("max-buckets")) return bucketPage(answer.body, url.searchParams, pageSize)
+  if (req.method === "GET" && url.searchParams.has("max-buckets"))
+    return bucketPage(answer.body, url.searchParams, pageSize)
   const isRepositories = String(req.headers["x-amz-target"]).endsWith(".DescribeRepositories")
   return isRepositories && answer.status === 200 ? repositoryPage(answer.body, body, pageSize) : answer.body
 }
@@ -102,7 +104,12 @@ function bucketPage(xml: string, query: URLSearchParams, pageSize: number): stri
   const size = Math.min(pageSize, Number(query.get("max-buckets")))
   const page = all
     .slice(from, from + size)
-    .map((bucket) => bucket.replace("</Bucket>", `<BucketRegion>${/eu/.test(bucket) ? "eu-west-1" : "us-east-1"}</BucketRegion></Bucket>`))
+    .map((bucket) =>
+      bucket.replace(
+        "</Bucket>",
+        `<BucketRegion>${/eu/.test(bucket) ? "eu-west-1" : "us-east-1"}</BucketRegion></Bucket>`,
+      ),
+    )
   const token = from + size < all.length ? `<ContinuationToken>${from + size}</ContinuationToken>` : ""
   return `<?xml version="1.0"?><ListAllMyBucketsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Buckets>${page.join("")}</Buckets>${token}</ListAllMyBucketsResult>`
 }

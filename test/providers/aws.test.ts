@@ -17,7 +17,8 @@ beforeAll(async () => {
   front = await startAwsFront(moto.url, 2)
   for (const name of ["one", "two-eu", "three"]) await made("s3", "us-east-1", `/${name}`, { method: "PUT" })
   const repositories = { "us-east-1": ["team/app", "team/base", "tool"], "eu-west-1": ["team/app"] }
-  for (const [region, names] of Object.entries(repositories)) for (const name of names) await makeRepository(region, name)
+  for (const [region, names] of Object.entries(repositories))
+    for (const name of names) await makeRepository(region, name)
 })
 afterAll(async () => {
   await front.stop()
@@ -63,7 +64,11 @@ describe("AWS", () => {
       ["arn:aws:s3:::two-eu", "two-eu", "eu-west-1"],
       ["arn:aws:s3:::three", "three", "us-east-1"],
     ])
-    expect(items[0]).toMatchObject({ platform: "s3", type: "bucket", metadata: { created: expect.stringMatching(/Z$/) } })
+    expect(items[0]).toMatchObject({
+      platform: "s3",
+      type: "bucket",
+      metadata: { created: expect.stringMatching(/Z$/) },
+    })
     expect(front.requests).toHaveLength(2)
   })
 
@@ -94,7 +99,9 @@ describe("AWS", () => {
     const { items, error } = await collect(aws().repositories?.(unending()))
     expect(error).toBeUndefined()
     expect(items).toHaveLength(4)
-    expect(new Set(front.requests.filter((request) => request.startsWith("ecr/")).map((each) => each.split(" ")[0])).size).toBe(17)
+    expect(
+      new Set(front.requests.filter((request) => request.startsWith("ecr/")).map((each) => each.split(" ")[0])).size,
+    ).toBe(17)
   })
 
   it("reaches buckets that there are, and takes no ARN or path for one", async () => {

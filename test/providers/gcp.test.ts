@@ -197,8 +197,10 @@ describe("Google Cloud", () => {
   })
 
   it("keeps the other locations when one fails, and names it", async () => {
-    const { items, error } = await answering(/us[/]repositories/, () => ({ status: 503, text: "<html>" }), () =>
-      collect(account().repositories?.(unending())),
+    const { items, error } = await answering(
+      /us[/]repositories/,
+      () => ({ status: 503, text: "<html>" }),
+      () => collect(account().repositories?.(unending())),
     )
     expect(items.map(({ name }) => name)).toEqual(["europe-west1-docker.pkg.dev/ship-yard/eu"])
     expect(error).toBeInstanceOf(TransientError)
@@ -219,7 +221,9 @@ describe("Google Cloud", () => {
 
   it("says in Google's words what is not allowed", async () => {
     const message = "Cloud Resource Manager API has not been used in project 1 before or it is disabled."
-    const details = [{ "@type": "type.googleapis.com/google.rpc.ErrorInfo", reason: "SERVICE_DISABLED", domain: "googleapis.com" }]
+    const details = [
+      { "@type": "type.googleapis.com/google.rpc.ErrorInfo", reason: "SERVICE_DISABLED", domain: "googleapis.com" },
+    ]
     const disabled: Operation["answer"] = () => ({
       status: 403,
       json: { error: { code: 403, message, status: "PERMISSION_DENIED", details } },
@@ -234,13 +238,19 @@ describe("Google Cloud", () => {
 
 describe("a key of Google's", () => {
   it("that was deleted is refused in words that show nothing of it", async () => {
-    const other = generateKeyPairSync("rsa", { modulusLength: 2048 }).privateKey.export({ type: "pkcs8", format: "pem" })
+    const other = generateKeyPairSync("rsa", { modulusLength: 2048 }).privateKey.export({
+      type: "pkcs8",
+      format: "pem",
+    })
     const foreign = account(keyfile({ private_key: other.toString() }))
     const refused = await foreign.verify(unending()).catch((error: unknown) => error)
     expect(refused).toBeInstanceOf(CredentialsError)
     expect(refused).toMatchObject({ code: "invalid_grant" })
     for (const sort of ["storages", "repositories", "virtualMachinePools"] as const) {
-      expect(await collect(foreign[sort]?.(unending())), sort).toEqual({ items: [], error: expect.any(CredentialsError) })
+      expect(await collect(foreign[sort]?.(unending())), sort).toEqual({
+        items: [],
+        error: expect.any(CredentialsError),
+      })
     }
     await expect(foreign.bucket?.("beta", unending())).rejects.toThrow(CredentialsError)
   })
@@ -266,7 +276,11 @@ describe("a key of Google's", () => {
   })
 
   it("goes to nobody that Google might redirect to", async () => {
-    const redirect: Operation["answer"] = () => ({ status: 302, text: "", headers: { location: "http://127.0.0.1:1/" } })
+    const redirect: Operation["answer"] = () => ({
+      status: 302,
+      text: "",
+      headers: { location: "http://127.0.0.1:1/" },
+    })
     await answering(/token$/, redirect, async () => {
       await expect(account().verify(unending())).rejects.toThrow(InvalidRequestError)
     })
@@ -277,9 +291,13 @@ describe("a key of Google's", () => {
   })
 
   it("is not held against when nobody answers, and given up when asked to", async () => {
-    await answering(/token$/, () => "reset", async () => {
-      await expect(account().verify(unending())).rejects.toThrow(TransientError)
-    })
+    await answering(
+      /token$/,
+      () => "reset",
+      async () => {
+        await expect(account().verify(unending())).rejects.toThrow(TransientError)
+      },
+    )
     const giveUp = new AbortController()
     const hang: Operation["answer"] = () => {
       giveUp.abort()

@@ -37,7 +37,14 @@ const DOCKER_HUB: Operation[] = [
       })
       // An address that nobody must follow.
       const next = page === 1 ? "https://attacker.example/v2/next" : null
-      return { json: { count: 3, next, previous: null, results: page === 1 ? [repository("a"), repository("b")] : [repository("c")] } }
+      return {
+        json: {
+          count: 3,
+          next,
+          previous: null,
+          results: page === 1 ? [repository("a"), repository("b")] : [repository("c")],
+        },
+      }
     },
   },
 ]
@@ -161,7 +168,11 @@ describe("Docker Hub", () => {
   })
 
   it("calls no other host, whatever it is told to do", async () => {
-    const redirect: Operation["answer"] = () => ({ status: 307, text: "", headers: { location: "http://169.254.169.254/" } })
+    const redirect: Operation["answer"] = () => ({
+      status: 307,
+      text: "",
+      headers: { location: "http://169.254.169.254/" },
+    })
     await answering(/auth[/]token/, redirect, async () => {
       await expect(account().verify(unending())).rejects.toThrow(InvalidRequestError)
     })
@@ -174,9 +185,13 @@ describe("Docker Hub", () => {
     ["without a token", { status: 200, json: {} }],
     ["of too many requests", { status: 429, json: { detail: "slow down" } }],
   ])("an answer %s is not held against the credentials", async (_, answer) => {
-    await answering(/auth[/]token/, () => answer, async () => {
-      await expect(account().verify(unending())).rejects.toThrow(TransientError)
-    })
+    await answering(
+      /auth[/]token/,
+      () => answer,
+      async () => {
+        await expect(account().verify(unending())).rejects.toThrow(TransientError)
+      },
+    )
   })
 
   it("ends when it is aborted", async () => {
@@ -204,9 +219,13 @@ describe("GitHub", () => {
     await answering(/user$/, scopes, async () => {
       await expect(account().verify(unending())).rejects.toThrow("the scopes repo: make one with read:packages")
     })
-    await answering(/user$/, () => ({ status: 401, json: { message: "Bad credentials" } }), async () => {
-      await expect(account().verify(unending())).rejects.toThrow(CredentialsError)
-    })
+    await answering(
+      /user$/,
+      () => ({ status: 401, json: { message: "Bad credentials" } }),
+      async () => {
+        await expect(account().verify(unending())).rejects.toThrow(CredentialsError)
+      },
+    )
   })
 
   it("lists all pages of the user and of the organizations, and says which was refused", async () => {
@@ -219,7 +238,9 @@ describe("GitHub", () => {
 
   it("keeps the user's packages when the organizations may not be asked for", async () => {
     const refused: Operation["answer"] = () => ({ status: 403, json: { message: "You need at least read:org scope" } })
-    const { items, error } = await answering(/user[/]orgs/, refused, () => collect(account().repositories?.(unending())))
+    const { items, error } = await answering(/user[/]orgs/, refused, () =>
+      collect(account().repositories?.(unending())),
+    )
     expect(items).toHaveLength(2)
     expect((error as Error).message).toContain("lacks read:org")
   })

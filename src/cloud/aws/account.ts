@@ -3,7 +3,13 @@ import { ECRClient, paginateDescribeRepositories, type Repository } from "@aws-s
 import { S3Client } from "@aws-sdk/client-s3"
 import { GetCallerIdentityCommand, STSClient } from "@aws-sdk/client-sts"
 import type { CredentialFields } from "../../apis/credentials.ts"
-import { type AccountOpener, type DiscoveredResource, type ExternalAccount, metadataOf, type ReachedBucket } from "../account.ts"
+import {
+  type AccountOpener,
+  type DiscoveredResource,
+  type ExternalAccount,
+  metadataOf,
+  type ReachedBucket,
+} from "../account.ts"
 import { type CloudError, CredentialsError } from "../errors.ts"
 import { merged } from "../pages.ts"
 import type { Identity } from "../provider.ts"

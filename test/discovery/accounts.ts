@@ -1,0 +1,31 @@
+import type { ConnectionType, StoredConnection } from "../../src/apis/connection.ts"
+import type { DiscoveredResource, ExternalAccount } from "../../src/cloud/account.ts"
+
+/** A connection as the API server has it. */
+export function connection(name: string, changes: { type?: ConnectionType; created?: string; version?: string } = {}) {
+  const { type = "aws", created = "2026-01-01T00:00:00Z", version = "1" } = changes
+  return {
+    metadata: { name, namespace: "yard", uid: `uid-of-${name}`, resourceVersion: version, creationTimestamp: created },
+    spec: { type, sealedCredentials: "sealed" },
+  } as StoredConnection
+}
+
+export function bucket(name: string): DiscoveredResource {
+  return { id: `id-of-${name}`, name, platform: "s3", type: "bucket", metadata: {} }
+}
+
+/** An account whose buckets come in these pages. What is thrown or never comes stands in a page's place. */
+export function accountWith(...pages: (readonly string[] | Error | Promise<never>)[]): ExternalAccount {
+  return {
+    verify: async () => ({ account: "1" }),
+    async *storages() {
+      for (const page of pages) {
+        if (page instanceof Error) throw page
+        yield (await page).map(bucket)
+      }
+    },
+  }
+}
+
+/** What never comes, whoever gives up. */
+export const never = (): Promise<never> => new Promise(() => undefined)
