@@ -1,5 +1,6 @@
 import type { Clock } from "../apis/clock.ts"
 import type { ConnectionType, StoredConnection } from "../apis/connection.ts"
+import { newestFirst } from "../apis/creation-times.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
 import type { DiscoveredResource, ExternalAccount } from "../cloud/account.ts"
 import { CloudError } from "../cloud/errors.ts"
@@ -79,7 +80,7 @@ export class Discoverer {
 
   /** Never rejects because of a connection. */
   async discover(sort: DiscoverySort, connections: readonly StoredConnection[]): Promise<Discovered> {
-    const inOrder = connections.toSorted(byCreation)
+    const inOrder = connections.toSorted(newestFirst).reverse()
     const parts = await Promise.all(
       inOrder.map(async (connection) => ({ connection, ...(await this.#part(sort, connection)) })),
     )
@@ -146,15 +147,6 @@ class TooMany extends Error {
   constructor(most: number) {
     super(`only the first ${most} are shown`)
   }
-}
-
-/** The oldest first: the contract's order of connections. */
-export function byCreation(a: StoredConnection, b: StoredConnection): number {
-  return compare(createdAt(a), createdAt(b)) || compare(a.metadata.name, b.metadata.name)
-}
-
-function createdAt({ metadata }: StoredConnection): string {
-  return metadata.creationTimestamp ?? ""
 }
 
 function byName(a: DiscoveredResource, b: DiscoveredResource): number {

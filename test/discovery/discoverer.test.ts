@@ -44,7 +44,9 @@ describe("a discovery", () => {
     clock.advance(0.2)
     const discovered = await answer
     expect(namesIn(discovered)).toEqual(["broken/kept", "healthy/a", "slow/first"])
-    expect(discovered.failures.map(({ connection: by, reason, message }) => [by.metadata.name, reason, message])).toEqual([
+    expect(
+      discovered.failures.map(({ connection: by, reason, message }) => [by.metadata.name, reason, message]),
+    ).toEqual([
       ["broken", "AccessDenied", "no: [redacted]"],
       ["slow", "TimedOut", "it gave no complete answer within 15 seconds"],
     ])
@@ -77,7 +79,11 @@ describe("a discovery", () => {
   })
 
   it("is in a stable order: connections as they were made, resources by name", async () => {
-    const { discoverer } = stage({ old: accountWith(["z"], ["b", "a"]), twin: accountWith(["c"]), young: accountWith(["d"]) })
+    const { discoverer } = stage({
+      old: accountWith(["z"], ["b", "a"]),
+      twin: accountWith(["c"]),
+      young: accountWith(["d"]),
+    })
     const made = [
       connection("young", { created: "2026-03-01T00:00:00Z" }),
       connection("twin", { created: "2026-02-01T00:00:00Z" }),
@@ -107,7 +113,8 @@ describe("a discovery", () => {
 
   it("is not kept when it failed", async () => {
     const { discoverer, asked } = stage({ mine: accountWith(["a"], new TransientError("Busy", "later")) })
-    for (const _ of [1, 2]) expect((await discoverer.discover("storages", [connection("mine")])).failures).toHaveLength(1)
+    for (const _ of [1, 2])
+      expect((await discoverer.discover("storages", [connection("mine")])).failures).toHaveLength(1)
     expect(asked).toHaveLength(2)
   })
 

@@ -124,7 +124,9 @@ function faultsOf(request: ApiRequest, { query = {}, headers = {}, body }: Opera
     .map(([name]) => `header ${name}: ${request.headers[name]}`)
   const bodyWrong = body === undefined || body.test(request.body) ? [] : [`body ${request.body}`]
   const where = `${request.method} ${request.host}${request.path}`
-  return [...wrong, ...missing.map((name) => `no ${name}`), ...headersWrong, ...bodyWrong].map((fault) => `${where}: ${fault}`)
+  return [...wrong, ...missing.map((name) => `no ${name}`), ...headersWrong, ...bodyWrong].map(
+    (fault) => `${where}: ${fault}`,
+  )
 }
 
 function reply(req: IncomingMessage, res: ServerResponse, answer: ApiAnswer): void {

@@ -1,0 +1,166 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import type { StoredConnection } from "../../src/apis/connection.ts"
+import type { ExternalAccount } from "../../src/cloud/account.ts"
+import { CredentialsError } from "../../src/cloud/errors.ts"
+import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
+import { liveCredentials } from "../../src/controllers/connection/readable.ts"
+import { Discoverer } from "../../src/discovery/discoverer.ts"
+import type { Discoverer as DiscoverResources } from "../../src/facade/discoverer.ts"
+import { SECRETS } from "../../src/identity/own-secret.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { readSealingKeys } from "../../src/identity/sealing-keys.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import { Sealer } from "../../src/sealing/envelope.ts"
+import { KeyringEncryption } from "../../src/sealing/keys.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { accountWith } from "../discovery/accounts.ts"
+import { caller, type Replica, SYSTEM_NAMESPACE, startReplica, testWorld } from "./harness.ts"
+import { clientOf } from "./machine-users.ts"
+
+const MARKER = "canary-7f3a"
+const world = testWorld("resources")
+
+/** Accounts by their access key, as a provider knows them. */
+const ACCOUNTS: Record<string, ExternalAccount> = {
+  AKIAHEALTHY: {
+    ...accountWith(["b"], ["a"]),
+    async *repositories() {
+      yield [{ id: "r", name: "registry/app", platform: "ecr", type: "repository", metadata: { region: "x", size: 7 } }]
+    },
+    async *virtualMachinePools() {
+      yield [{ id: "arn", name: "1234", platform: "aws", type: "account", metadata: {} }]
+    },
+  },
+  AKIABROKEN: accountWith(["partly"], new CredentialsError("AccessDenied", `user "ü\\" may not, said ${MARKER}`)),
+}
+
+let replica: Replica
+const call = caller(() => replica, world)
+const stop = new AbortController()
+beforeAll(async () => {
+  const client = await clientOf("berth-facade")
+  const logger = createLogger({ level: "silent", name: "test" })
+  const projects = new Reflector({ client, logger, resource: PROJECTS })
+  void projects.run(stop.signal)
+  await projects.whenSynced(AbortSignal.timeout(20_000))
+  const sealer = new Sealer(new KeyringEncryption(() => readSealingKeys(client, SYSTEM_NAMESPACE)))
+  const discoverer = new Discoverer({
+    openAccount: (_, { access_key_id }) => ACCOUNTS[access_key_id ?? ""],
+    credentialsOf: liveCredentials(client, { projects, sealer }),
+    clock: systemClock,
+    logger,
+  })
+  const discover: DiscoverResources = (sort, connections) => discoverer.discover(sort, connections)
+  replica = await startReplica({ discover, settings: { discoveriesPerMinute: 12 } })
+})
+afterAll(async () => {
+  await replica.close()
+  stop.abort()
+})
+
+const get = (path: string, role: "viewer" | "developer" | "admin" = "admin") =>
+  call(`/1/resources/${path}`, { key: world.keys[role] })
+
+async function connect(name: string, access_key_id: string): Promise<StoredConnection> {
+  const body = { name, type: "aws", access_key_id, secret_access_key: MARKER }
+  const made = await call("/1/connections", { body })
+  expect(made.status).toBe(201)
+  return await world.client.get(CONNECTIONS, { namespace: world.namespace, name })
+}
+
+describe("discovery over REST", () => {
+  it("is empty without connections", async () => {
+    const none = await get("storages", "viewer")
+    expect(none.status).toBe(200)
+    expect(await none.json()).toEqual({ storages: [] })
+    expect(none.headers.get("Berth-Partial-Result")).toBeNull()
+  })
+
+  it("answers a viewer with what every connection gives, and says which failed", async () => {
+    const healthy = await connect("healthy", "AKIAHEALTHY")
+    const broken = await connect("broken", "AKIABROKEN")
+    const answer = await eventually(async () => {
+      const response = await get("storages", "viewer")
+      const { storages } = (await response.json()) as { storages: { name: string; connection_id: string }[] }
+      expect(storages).toHaveLength(3)
+      return { response, storages }
+    })
+    const item = { platform: "s3", type: "bucket", metadata: {}, connection_type: "aws" }
+    expect(answer.storages).toEqual([
+      { ...item, id: "id-of-a", name: "a", connection_id: healthy.metadata.uid },
+      { ...item, id: "id-of-b", name: "b", connection_id: healthy.metadata.uid },
+      { ...item, id: "id-of-partly", name: "partly", connection_id: broken.metadata.uid },
+    ])
+    expect(answer.response.headers.get("Berth-Partial-Result")).toBe(
+      '"broken";reason="AccessDenied";message="user \\"?\\\\\\" may not, said [redacted]"',
+    )
+    const logged = replica
+      .logged()
+      .split("\n")
+      .filter((line) => line.includes("discovery by a connection failed"))
+    expect(JSON.parse(logged.at(-1) ?? "{}")).toMatchObject({ connection: "broken", reason: "AccessDenied" })
+    expect(replica.logged()).not.toContain(MARKER)
+  })
+
+  it("finds repositories and pools under the contract's names, by one connection when asked to", async () => {
+    const healthy = await world.client.get(CONNECTIONS, { namespace: world.namespace, name: "healthy" })
+    const repositories = await get(`repositories?connection_id=${healthy.metadata.uid}`)
+    const found = { connection_id: healthy.metadata.uid, connection_type: "aws" }
+    const app = {
+      ...found,
+      id: "r",
+      name: "registry/app",
+      platform: "ecr",
+      type: "repository",
+      metadata: { region: "x", size: 7 },
+    }
+    expect(await repositories.json()).toEqual({ repositories: [app] })
+    const pools = await get("virtual-machine-pools?connection_id=")
+    const pool = { ...found, id: "arn", name: "1234", platform: "aws", type: "account", metadata: {} }
+    expect(await pools.json()).toEqual({ virtual_machine_pools: [pool] })
+    const other = await get("storages?connection_id=broken")
+    expect(((await other.json()) as { storages: unknown[] }).storages).toHaveLength(1)
+  })
+
+  it("knows what it is asked", async () => {
+    expect((await get("storages?connection_id=nobody")).status).toBe(404)
+    expect((await get("storages?connection_id=a&connection_id=b")).status).toBe(400)
+    expect((await get("storages?bucket=a")).status).toBe(400)
+    const posted = await call("/1/resources/storages", { body: {} })
+    expect([posted.status, posted.headers.get("Allow")]).toEqual([405, "GET, HEAD, OPTIONS"])
+  })
+
+  it("reads the Secret that a connection names, if it is one for that, and shows it to nobody", async () => {
+    const { namespace } = world
+    const stringData = { access_key_id: "AKIAHEALTHY", secret_access_key: MARKER }
+    for (const [name, type] of [
+      ["keys", "berth.dev/connection"],
+      ["other", "Opaque"],
+    ] as const) {
+      await world.client.create(SECRETS, { metadata: { namespace, name }, type, stringData } as never)
+      const spec = { type: "aws" as const, credentialsSecretRef: { name } }
+      await world.client.create(CONNECTIONS, { metadata: { namespace, name: `by-${name}` }, spec } as StoredConnection)
+    }
+    const response = await eventually(async () => {
+      const answer = await get("storages?connection_id=by-keys", "developer")
+      expect(answer.status).toBe(200)
+      return answer
+    })
+    expect(((await response.json()) as { storages: unknown[] }).storages).toHaveLength(2)
+    const refused = await get("storages?connection_id=by-other", "developer")
+    expect(await refused.json()).toEqual({ storages: [] })
+    expect(refused.headers.get("Berth-Partial-Result")).toContain('"by-other";reason="SecretNotFound"')
+  })
+
+  it("has a rate limit of its own", async () => {
+    const statuses: number[] = []
+    for (let n = 0; n < 13; n++) statuses.push((await get("storages?connection_id=nobody")).status)
+    expect(statuses.at(-1)).toBe(429)
+    const limited = await get("storages")
+    expect(limited.headers.get("Retry-After")).toMatch(/^[0-9]+$/)
+    expect(limited.headers.get("RateLimit-Policy")).toMatch(/^"discovery"; q=12; w=60/)
+    expect((await call("/1/connections")).status).toBe(200)
+  })
+})
