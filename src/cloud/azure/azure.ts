@@ -1,0 +1,353 @@
+import { createHash } from "node:crypto"
+import type { VirtualMachine } from "@azure/arm-compute"
+import { type Clock, systemClock } from "../../apis/clock.ts"
+import type { CredentialFields } from "../../apis/credentials.ts"
+import type { RegionOpener } from "../clouds.ts"
+import { CloudError, CredentialsError, InvalidRequestError, OutcomeUnknownError, TransientError } from "../errors.ts"
+import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
+import { specDigest } from "../spec-digest.ts"
+import { Arm, type ArmOptions } from "./arm.ts"
+import { type Effect, provisioningError, statusOf } from "./errors.ts"
+import {
+  type AzureSettings,
+  groupName,
+  INSTALLATION_TAG,
+  LAUNCH_TAG,
+  machineOf,
+  type Place,
+  SPEC_TAG,
+  vmName,
+} from "./machine.ts"
+import { placeFor } from "./place.ts"
+import { letDeleteItself, vmRoleId } from "./self-delete.ts"
+import { type RunStatus, runStatusOf } from "./status.ts"
+
+export interface AzureOptions extends ArmOptions {
+  settings?: AzureSettings
+  /** Seconds that a launch waits for whether Azure has a machine for it. Default 30. */
+  settleSeconds?: number
+  /** Between two looks at that, for all launches of an account together. Default 2. */
+  lookSeconds?: number
+  clock?: Clock
+}
+
+const SETTLE_SECONDS = 30
+const LOOK_SECONDS = 2
+/** A VM that could not be provisioned is removed by its launch; by a list only when no launch can be at it any more. */
+const FAILED_SECONDS = 300
+/** Accounts whose clients and tokens are kept. */
+const MOST_ACCOUNTS = 100
+const SUBSCRIPTIONS_API = "2022-12-01"
+
+/** What is known of an account, whatever region of it is opened. */
+interface Account {
+  arm: Arm
+  /** By resource group. */
+  places: Map<string, Promise<Place>>
+  role?: Promise<string> | undefined
+  /** The look that is going on. */
+  looking?: Promise<Map<string, RunStatus>> | undefined
+}
+
+/** Opens Azure's regions. Clients and their tokens are kept for each account that was opened lately. */
+export function openAzure(options: AzureOptions = {}): RegionOpener {
+  const accounts = new Map<string, Account>()
+  return (credentials: CredentialFields, region: string) => {
+    const key = createHash("sha256")
+      .update(JSON.stringify(Object.entries(credentials).sort()))
+      .digest("hex")
+    const account = accounts.get(key) ?? { arm: new Arm(credentials, options), places: new Map() }
+    // The one that was used last stands last.
+    accounts.delete(key)
+    accounts.set(key, account)
+    for (const oldest of accounts.keys()) {
+      if (accounts.size <= MOST_ACCOUNTS) break
+      accounts.delete(oldest)
+    }
+    return new AzureCloud(account, region, options)
+  }
+}
+
+/**
+ * Azure in one region of one subscription. Each installation has a resource group there. A VM's name comes from its
+ * Launch; of a VM that is gone Azure knows nothing any more.
+ */
+class AzureCloud implements Cloud {
+  readonly consistencySeconds = 120
+  readonly #account: Account
+  readonly #region: string
+  readonly #options: AzureOptions
+  readonly #clock: Clock
+
+  constructor(account: Account, region: string, options: AzureOptions) {
+    this.#account = account
+    this.#region = region
+    this.#options = options
+    this.#clock = options.clock ?? systemClock
+  }
+
+  async launch(spec: LaunchSpec, fence?: () => void): Promise<Vm> {
+    if (spec.offer.region !== this.#region) {
+      const message = `offer of region ${spec.offer.region}: opened was ${this.#region}`
+      throw new InvalidRequestError("WrongRegion", message)
+    }
+    const group = groupName(spec.installation, this.#region)
+    const name = vmName(spec.name)
+    const roleId = await this.#roleId()
+    const machine = await this.#findOrMake(spec, { group, name }, fence)
+    if (machine.tags?.[SPEC_TAG] !== specDigest(spec)) {
+      const message = `a VM named ${name} was launched from another spec: launch under another name`
+      throw new InvalidRequestError("LaunchNameTaken", message)
+    }
+    const shown = this.#show(machine, undefined)
+    if (shown.state === "terminating") return shown
+    await this.#settle({ group, name, id: shown.id }, fence)
+    const principalId = machine.identity?.principalId
+    if (principalId === undefined) throw new OutcomeUnknownError("NoIdentity", `${name} has no identity yet`)
+    await this.#letDeleteItself({ vmId: shown.id, principalId, roleId }, { group, name }, fence)
+    return shown
+  }
+
+  async #findOrMake(spec: LaunchSpec, at: Named, fence?: () => void): Promise<VirtualMachine> {
+    const place = await this.#place(spec.installation, fence)
+    const found = await this.#get(at)
+    if (found !== undefined) return found
+    const wanted = machineOf(spec, place, this.#options.settings ?? {})
+    await this.#account.arm.call(
+      "change",
+      async ({ compute }, options) => {
+        try {
+          // Never a change of one that is there: that would start it again, say.
+          const poller = compute.virtualMachines.createOrUpdate(at.group, at.name, wanted, {
+            ...options,
+            ifNoneMatch: "*",
+          })
+          await poller.submitted()
+        } catch (error) {
+          // The group may have been deleted since this process saw it: it is made anew when this is tried again.
+          if (statusOf(error) === 404) this.#account.places.delete(at.group)
+          if (statusOf(error) === 404) throw new TransientError("GroupGone", `resource group ${at.group} is gone`)
+          if (statusOf(error) !== 412) throw error
+        }
+      },
+      fence,
+    )
+    const made = await this.#get(at, "change")
+    if (made !== undefined) return made
+    throw new OutcomeUnknownError("Vanished", `${at.name} was accepted and is not there`)
+  }
+
+  /** @param after what has been done before: once a VM was asked for, a failed look leaves its fate open */
+  async #get({ group, name }: Named, after: Effect = "read"): Promise<VirtualMachine | undefined> {
+    return await this.#account.arm.call(after, async ({ compute }, options) => {
+      try {
+        return await compute.virtualMachines.get(group, name, options)
+      } catch (error) {
+        if (statusOf(error) === 404) return undefined
+        throw error
+      }
+    })
+  }
+
+  /**
+   * Waits until Azure has found a machine for the VM, or a while: one that takes longer counts as accepted. What can't be
+   * provisioned is removed. @throws what it means when there was none
+   */
+  async #settle({ group, name, id }: Named & { id: string }, fence?: () => void): Promise<void> {
+    const deadline = this.#clock.monotonic() + (this.#options.settleSeconds ?? SETTLE_SECONDS)
+    for (;;) {
+      const status = await this.#glance(id)
+      if (status?.failure !== undefined && !status.runs) {
+        await this.#delete({ group, name }, fence)
+        throw provisioningError(status.failure.code, status.failure.message)
+      }
+      if (status?.runs === true || this.#clock.monotonic() >= deadline) return
+      await new Promise<void>((resolve) => this.#clock.setTimer(this.#options.lookSeconds ?? LOOK_SECONDS, resolve))
+    }
+  }
+
+  /** How a VM does, as far as is known: a look that fails says nothing of the VM, which is made. */
+  async #glance(id: string): Promise<RunStatus | undefined> {
+    try {
+      return (await this.#look()).get(id.toLowerCase())
+    } catch (error) {
+      if (error instanceof CloudError) return undefined
+      throw error
+    }
+  }
+
+  /** How the subscription's VMs do, by id in lower case: one call for all who wait. */
+  #look(): Promise<Map<string, RunStatus>> {
+    const account = this.#account
+    account.looking ??= this.#runStatuses().finally(() => {
+      account.looking = undefined
+    })
+    return account.looking
+  }
+
+  async #runStatuses(): Promise<Map<string, RunStatus>> {
+    return await this.#account.arm.call("read", async ({ compute }, options) => {
+      const statuses = new Map<string, RunStatus>()
+      for await (const { id = "", instanceView } of compute.virtualMachines.listAll({
+        ...options,
+        statusOnly: "true",
+      })) {
+        statuses.set(id.toLowerCase(), runStatusOf(instanceView?.statuses ?? []))
+      }
+      return statuses
+    })
+  }
+
+  /** A VM that may not delete itself would outlive its job: there shall be none, when that is sure. */
+  async #letDeleteItself(
+    right: { vmId: string; principalId: string; roleId: string },
+    at: Named,
+    fence?: () => void,
+  ): Promise<void> {
+    try {
+      await letDeleteItself(this.#account.arm, right, fence)
+    } catch (error) {
+      if (!(error instanceof CloudError)) throw error
+      if (error.code === "RoleAssignmentExists") return
+      if (!(error instanceof CredentialsError || error instanceof InvalidRequestError)) {
+        throw new OutcomeUnknownError(error.code, `the VM is made: ${error.message}`, { cause: error })
+      }
+      await this.#delete(at, fence)
+      throw error
+    }
+  }
+
+  async #roleId(): Promise<string> {
+    const account = this.#account
+    account.role ??= vmRoleId(account.arm).catch((error: unknown) => {
+      account.role = undefined
+      throw error
+    })
+    return await account.role
+  }
+
+  async #place(installation: string, fence?: () => void): Promise<Place> {
+    const { arm, places } = this.#account
+    const group = groupName(installation, this.#region)
+    const making =
+      places.get(group) ??
+      placeFor(arm, { installation, region: this.#region }, fence).catch((error: unknown) => {
+        places.delete(group)
+        throw error
+      })
+    places.set(group, making)
+    return await making
+  }
+
+  /**
+   * Ends what has stopped by itself, or was never provisioned, too: both are billed, and nothing starts them again, so
+   * that this needs no fence.
+   */
+  async list({ installation, region }: Scope): Promise<Vm[]> {
+    const group = groupName(installation, region)
+    const machines = await this.#machines(group)
+    if (machines.length === 0) return []
+    const [statuses, addresses] = await Promise.all([this.#look(), this.#addresses(group)])
+    const vms: Vm[] = []
+    for (const machine of machines) {
+      const status = statuses.get((machine.id ?? "").toLowerCase())
+      const vm = this.#show(machine, status)
+      const ipAddress = addresses.get(vm.launch)
+      vms.push({ ...vm, ...(ipAddress !== undefined && { ipAddress }) })
+      if (this.#isLeftOver(machine, status)) await this.#delete({ group, name: machine.name ?? "" })
+    }
+    return vms
+  }
+
+  async #machines(group: string): Promise<VirtualMachine[]> {
+    return await this.#account.arm.call("read", async ({ compute }, options) => {
+      try {
+        const machines: VirtualMachine[] = []
+        for await (const machine of compute.virtualMachines.list(group, options)) machines.push(machine)
+        return machines
+      } catch (error) {
+        if (statusOf(error) === 404) return []
+        throw error
+      }
+    })
+  }
+
+  /** Public addresses by Launch. */
+  async #addresses(group: string): Promise<Map<string, string>> {
+    return await this.#account.arm.call("read", async ({ network }, options) => {
+      const addresses = new Map<string, string>()
+      for await (const { tags, ipAddress } of network.publicIPAddresses.list(group, options)) {
+        const launch = tags?.[LAUNCH_TAG]
+        if (launch !== undefined && ipAddress !== undefined) addresses.set(launch, ipAddress)
+      }
+      return addresses
+    })
+  }
+
+  #isLeftOver({ provisioningState, timeCreated }: VirtualMachine, status: RunStatus | undefined): boolean {
+    if (provisioningState === "Deleting" || status === undefined) return false
+    if (status.stopped) return true
+    const age = (this.#clock.now().getTime() - (timeCreated?.getTime() ?? 0)) / 1000
+    return status.failure !== undefined && !status.runs && age > FAILED_SECONDS
+  }
+
+  async terminate(vm: VmRef, fence?: () => void): Promise<void> {
+    const { subscription } = this.#account.arm
+    const parts = ID.exec(vm.id.toLowerCase())?.groups ?? {}
+    const { group, name } = parts
+    if (group === undefined || name === undefined || parts["subscription"] !== subscription.toLowerCase()) {
+      throw new InvalidRequestError("MalformedId", `"${vm.id}" is no id of a VM of Berth's in this subscription`)
+    }
+    await this.#delete({ group, name }, fence)
+  }
+
+  async #delete({ group, name }: Named, fence?: () => void): Promise<void> {
+    await this.#account.arm.call(
+      "change",
+      async ({ compute }, options) => {
+        try {
+          // Without waiting for its operating system to shut down: what it had to say, it has said.
+          await compute.virtualMachines.delete(group, name, { ...options, forceDeletion: true }).submitted()
+        } catch (error) {
+          if (statusOf(error) !== 404) throw error
+        }
+      },
+      fence,
+    )
+  }
+
+  async verify(): Promise<Identity> {
+    const { arm } = this.#account
+    const path = `/subscriptions/${arm.subscription}`
+    await arm.request("read", { method: "GET", path, apiVersion: SUBSCRIPTIONS_API })
+    return { account: arm.subscription }
+  }
+
+  #show(machine: VirtualMachine, status: RunStatus | undefined): Vm {
+    const { id = "", tags, timeCreated } = machine
+    return {
+      id,
+      launch: tags?.[LAUNCH_TAG] ?? "",
+      installation: tags?.[INSTALLATION_TAG] ?? "",
+      region: this.#region,
+      state: stateOf(machine, status),
+      createTime: (timeCreated ?? this.#clock.now()).toISOString(),
+    }
+  }
+}
+
+/** A VM by its resource group and name. */
+interface Named {
+  group: string
+  name: string
+}
+
+/** Ids are compared without regard to case. */
+const ID =
+  /^\/subscriptions\/(?<subscription>[0-9a-f-]{36})\/resourcegroups\/(?<group>berth-[a-z0-9-]+)\/providers\/microsoft\.compute\/virtualmachines\/(?<name>berth-[a-z0-9-]+)$/
+
+function stateOf({ provisioningState }: VirtualMachine, status: RunStatus | undefined): CloudVmState {
+  if (provisioningState === "Deleting" || status?.stopped === true) return "terminating"
+  if (status?.runs === true) return "running"
+  return status?.failure === undefined ? "booting" : "terminating"
+}

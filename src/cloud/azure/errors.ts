@@ -1,0 +1,124 @@
+import {
+  CapacityError,
+  CloudError,
+  CredentialsError,
+  InvalidRequestError,
+  OutcomeUnknownError,
+  QuotaError,
+  TransientError,
+} from "../errors.ts"
+
+/**
+ * What Azure Resource Manager's errors mean
+ * (https://learn.microsoft.com/azure/azure-resource-manager/troubleshooting/common-deployment-errors,
+ * https://learn.microsoft.com/troubleshoot/azure/virtual-machines/windows/allocation-failure).
+ */
+
+/** What a call does, which tells what a broken one may have done. */
+export type Effect = "read" | "change"
+
+const CAPACITY =
+  /^(SkuNotAvailable|AllocationFailed|ZonalAllocationFailed|Overconstrained(Zonal)?AllocationRequest|AllocationTimeout|InsufficientCapacity|SpotAllocationFailed|AvailabilityZoneNotSupported)$/
+const QUOTA = /^(QuotaExceeded|ResourceQuotaExceeded|SpotQuotaExceeded|.*LimitReached|ReadWriteQuotaExceeded)$/
+/** Azure says this both of used up quotas and of what is never allowed: only its message tells which. */
+const AMBIGUOUS = "OperationNotAllowed"
+const CREDENTIALS =
+  /^(AuthorizationFailed|LinkedAuthorizationFailed|InvalidAuthenticationToken.*|ExpiredAuthenticationToken|AuthenticationFailed|SubscriptionNotFound|InvalidSubscriptionId|MissingSubscriptionRegistration|ReadOnlyDisabledSubscription|SubscriptionNotRegistered)$/
+const TRANSIENT =
+  /^(TooManyRequests|RetryableError.*|AnotherOperationInProgress|ResourceGroupBeingDeleted|Conflict|OperationPreempted|CanceledAndSupersededDueToAnotherOperation|ReferencedResourceNotProvisioned|InUseSubnetCannotBeDeleted)$/
+
+/** Nobody was reached: no request can have had an effect. */
+const NOT_CONNECTED = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/
+
+interface SdkError extends Error {
+  code?: unknown
+  statusCode?: number | string
+  status?: number | string
+  details?: { error?: { code?: string; message?: string } }
+  cause?: unknown
+}
+
+/** Azure's own words for an error, however it came. */
+interface Said {
+  code: string
+  message: string
+  status?: number
+}
+
+/** What the failure of a call means. */
+export function callError(error: unknown, effect: Effect): CloudError {
+  for (let inner = error; inner instanceof Error; inner = inner.cause) if (inner instanceof CloudError) return inner
+  const { code, message, status } = said(error)
+  const options = { cause: error }
+  const known = status === undefined ? undefined : meaning({ code, message }, options)
+  if (known !== undefined) return known
+  if (status === 401 || status === 403) return new CredentialsError(code, message, options)
+  if (status === 429 || status === 409) return new TransientError(code, message, options)
+  if (status !== undefined && status < 500 && status !== 408) return new InvalidRequestError(code, message, options)
+  const text = status === undefined ? `Azure did not answer: ${message}` : message
+  if (effect === "change" && !NOT_CONNECTED.test(code)) return new OutcomeUnknownError(code, text, options)
+  return new TransientError(code, text, options)
+}
+
+/**
+ * What it means that a VM could not be provisioned, by the code and message of its instance view. Nothing of it runs; it
+ * is there still, and has to be removed.
+ */
+export function provisioningError(code: string, message: string): CloudError {
+  const known = meaning({ code, message })
+  // The VM is removed, so that the request is over: whatever went wrong, another machine is the way on.
+  return known === undefined || known instanceof TransientError ? new CapacityError(code, message) : known
+}
+
+function meaning({ code, message }: Said, options?: ErrorOptions): CloudError | undefined {
+  if (CAPACITY.test(code)) return new CapacityError(code, message, options)
+  if (QUOTA.test(code)) return new QuotaError(code, message, options)
+  if (code === AMBIGUOUS) {
+    const isQuota = /quota|cores? limit|exceed/i.test(message)
+    return isQuota ? new QuotaError(code, message, options) : new InvalidRequestError(code, message, options)
+  }
+  if (CREDENTIALS.test(code)) return new CredentialsError(code, message, options)
+  if (TRANSIENT.test(code)) return new TransientError(code, message, options)
+  return undefined
+}
+
+function said(error: unknown): Said {
+  if (!(error instanceof Error)) return { code: "Unknown", message: String(error) }
+  const { message, details, code, statusCode, status: otherStatus } = error as SdkError
+  const status = Number(statusCode ?? otherStatus)
+  const body = details?.error
+  if (Number.isNaN(status)) return { code: systemCode(error), message }
+  const text = (body?.message ?? message).split(/\r?\n/)[0] ?? message
+  return { code: body?.code ?? (typeof code === "string" ? code : `HTTP${status}`), message: text, status }
+}
+
+function systemCode(error: Error): string {
+  const { code, cause } = error as SdkError
+  if (cause instanceof Error) return systemCode(cause)
+  return typeof code === "string" ? code : error.name
+}
+
+/** What the sign-in library throws: what Microsoft has answered is in its cause. */
+interface SignInError extends Error {
+  cause?: { errorCode?: string; errorMessage?: string; status?: number }
+}
+
+/** The failure to get a token. Microsoft answers a wrong or expired secret with a code of its own and status 400 or 401. */
+export function tokenError(error: unknown): CloudError {
+  const { message, cause } = error as SignInError
+  const { errorCode, errorMessage = "", status = 0 } = typeof cause === "object" ? cause : {}
+  const options = { cause: error }
+  if (errorCode !== undefined && status >= 400 && status < 500 && status !== 429) {
+    // The rest of the description is trace ids, in lines of their own.
+    const said = /AADSTS[0-9]+:[^\r\n]*/.exec(errorMessage)?.[0] ?? errorCode
+    const code = /^AADSTS[0-9]+/.exec(said)?.[0] ?? errorCode
+    return new CredentialsError(code, `Microsoft refused the service principal: ${said}`, options)
+  }
+  const text = `Microsoft's sign-in could not be asked: ${message.split(/\r?\n/)[0]}`
+  return new TransientError(errorCode ?? "SignInFailed", text, options)
+}
+
+/** The HTTP status of a failed call; undefined when no answer came. */
+export function statusOf(error: unknown): number | undefined {
+  return said(error).status
+}

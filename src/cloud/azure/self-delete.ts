@@ -1,0 +1,42 @@
+import { createHash } from "node:crypto"
+import { CredentialsError } from "../errors.ts"
+import type { Arm } from "./arm.ts"
+
+const AUTHORIZATION_API = "2022-04-01"
+
+/** The custom role that lets a VM delete itself, which the owner of the subscription makes (docs/azure.md). */
+export const VM_ROLE = "Berth VM"
+
+/** The id of the role `Berth VM`. @throws CredentialsError when the subscription has none */
+export async function vmRoleId(arm: Arm): Promise<string> {
+  const filter = encodeURIComponent(`roleName eq '${VM_ROLE}'`)
+  const path = `/subscriptions/${arm.subscription}/providers/Microsoft.Authorization/roleDefinitions?$filter=${filter}`
+  const answer = await arm.request("read", { method: "GET", path, apiVersion: AUTHORIZATION_API })
+  const { value = [] } = answer as { value?: { id?: string }[] }
+  const id = value[0]?.id
+  if (id !== undefined) return id
+  const message = `the subscription has no role "${VM_ROLE}", by which a VM deletes itself: make it as docs/azure.md says`
+  throw new CredentialsError("RoleMissing", message)
+}
+
+/**
+ * Lets a VM delete itself, and nothing else: a VM that only shuts down is billed on. Asked again it changes nothing.
+ * @param principalId of the VM's own identity
+ * @throws CloudError, a CredentialsError when the service principal may not assign the role
+ */
+export async function letDeleteItself(
+  arm: Arm,
+  { vmId, principalId, roleId }: { vmId: string; principalId: string; roleId: string },
+  fence?: () => void,
+): Promise<void> {
+  const path = `${vmId}/providers/Microsoft.Authorization/roleAssignments/${assignmentName(vmId, principalId)}`
+  // Said to be a service principal, it is not looked for in the directory, which doesn't know it yet.
+  const properties = { roleDefinitionId: roleId, principalId, principalType: "ServicePrincipal" }
+  await arm.request("change", { method: "PUT", path, apiVersion: AUTHORIZATION_API, body: { properties } }, fence)
+}
+
+/** Names of assignments are UUIDs; this one is the same for the same VM (version 8: of one's own contents). */
+function assignmentName(vmId: string, principalId: string): string {
+  const hex = createHash("sha256").update(`${vmId.toLowerCase()} ${principalId}`).digest("hex")
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`
+}

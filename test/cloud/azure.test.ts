@@ -1,0 +1,206 @@
+import { randomUUID } from "node:crypto"
+import { beforeEach, describe, expect, it } from "vitest"
+import type { Offer } from "../../src/apis/offer.ts"
+import { openAzure } from "../../src/cloud/azure/azure.ts"
+import { CapacityError, CredentialsError, InvalidRequestError, QuotaError } from "../../src/cloud/errors.ts"
+import type { Cloud, LaunchSpec } from "../../src/cloud/provider.ts"
+import { ArmServer } from "./arm-server.ts"
+import { type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
+import { eventually } from "./eventually.ts"
+
+const REGION = "westeurope"
+const OFFER: Offer = {
+  cloud: "azure",
+  region: REGION,
+  instanceType: "Standard_D2s_v5",
+  architecture: "amd64",
+  provisioning: "onDemand",
+  cpu: 2,
+  memoryGib: 8,
+  hourlyPriceUsd: 0.115,
+  minimumBilledSeconds: 60,
+}
+
+function openAt(
+  server: ArmServer,
+  { secret, callSeconds = 30 }: { secret?: string; callSeconds?: number } = {},
+): Cloud {
+  const open = openAzure({ send: server.send, callSeconds, settleSeconds: 5, lookSeconds: 0.02 })
+  return open({ ...server.credentials, ...(secret !== undefined && { client_secret: secret }) }, REGION)
+}
+
+async function underTest(callSeconds: number): Promise<CloudWithFaults> {
+  const server = new ArmServer()
+  await server.start()
+  const group = `/subscriptions/${server.credentials.subscription_id}/resourceGroups/berth-i-${REGION}`
+  return {
+    offer: OFFER,
+    userData: "#cloud-config\n{}",
+    remembers: "nothing",
+    neverWas: (launch) => ({
+      id: `${group}/providers/Microsoft.Compute/virtualMachines/berth-${launch}`,
+      launch,
+      region: REGION,
+    }),
+    open: async () => openAt(server, { callSeconds }),
+    countBoots: (launch) =>
+      eventually(() => {
+        const boots = server.boots.filter((name) => name === `berth-${launch}`)
+        expect(boots).not.toEqual([])
+        return boots.length
+      }),
+    powerOff: async (vm) => server.powerOff(vm.id),
+    fail: (act, fault) => server.faults.add(act, fault),
+    mend: () => server.faults.clear(),
+    limitPages(size) {
+      server.pageSize = size
+    },
+    openRefused: async () => openAt(server, { secret: "wrong" }),
+    violations: () => server.violations,
+    close: () => server.close(),
+  }
+}
+
+describeCloud("azure", () => underTest(30))
+describeFaults("azure", () => underTest(3))
+
+describe("azure", () => {
+  let server: ArmServer
+  let cloud: Cloud
+
+  beforeEach(async () => {
+    server = new ArmServer()
+    await server.start()
+    cloud = openAt(server)
+    return async () => {
+      expect(server.violations).toEqual([])
+      await server.close()
+    }
+  })
+
+  const spec = (offer: Partial<Offer> = {}, overrides: Partial<LaunchSpec> = {}): LaunchSpec => ({
+    name: `${randomUUID()}-1`,
+    installation: "i",
+    tags: { project: "team-a", job: "train" },
+    offer: { ...OFFER, ...offer },
+    userData: "#cloud-config\n{}",
+    lifetimeSeconds: 3600,
+    ...overrides,
+  })
+  const list = () => cloud.list({ installation: "i", region: REGION })
+
+  it("asks for a VM whose interface, address and disk go with it, tagged, which lets nothing in", async () => {
+    const asked = spec({ provisioning: "spot" })
+    await cloud.launch(asked)
+    const tags = {
+      "berth-installation": "i",
+      "berth-launch": asked.name,
+      "berth-project": "team-a",
+      "berth-job": "train",
+    }
+    const [interfaces] = [expect.objectContaining({ properties: expect.objectContaining({ deleteOption: "Delete" }) })]
+    expect(server.machines()).toEqual([
+      expect.objectContaining({
+        tags: expect.objectContaining(tags),
+        properties: expect.objectContaining({
+          priority: "Spot",
+          evictionPolicy: "Delete",
+          storageProfile: expect.objectContaining({ osDisk: expect.objectContaining({ deleteOption: "Delete" }) }),
+          networkProfile: expect.objectContaining({ networkInterfaceConfigurations: [interfaces] }),
+        }),
+      }),
+    ])
+    const address = JSON.stringify(server.machines()[0]).match(
+      /"publicIPAddressConfiguration":\{.*?"deleteOption":"(\w+)"/,
+    )
+    expect(address?.[1]).toBe("Delete")
+    expect(server.securityGroups.get(`berth-i-${REGION}`)).toMatchObject({
+      properties: {
+        securityRules: [{ properties: { direction: "Inbound", access: "Deny", sourceAddressPrefix: "*" } }],
+      },
+    })
+  })
+
+  it("gives the VM the right to delete itself, and only that VM", async () => {
+    const vm = await cloud.launch(spec())
+    expect([...server.assignments]).toEqual([
+      [vm.id.toLowerCase(), expect.objectContaining({ roleDefinitionId: expect.stringContaining("roleDefinitions") })],
+    ])
+  })
+
+  it("makes no VM that could not delete itself: without the role, or the right to assign it", async () => {
+    server.roleName = "another"
+    await expect(cloud.launch(spec())).rejects.toThrow(/Berth VM.*docs\/azure\.md/)
+    server.roleName = "Berth VM"
+    server.actions = { has: (action: string) => !action.endsWith("roleAssignments/write") } as ReadonlySet<string>
+    await expect(cloud.launch(spec())).rejects.toBeInstanceOf(CredentialsError)
+    await eventually(async () => expect(await list()).toEqual([]))
+  })
+
+  it.each([
+    ["AllocationFailed", "no capacity", CapacityError],
+    ["ZonalAllocationFailed", "no capacity in zone 1", CapacityError],
+    ["OverconstrainedAllocationRequest", "too many constraints", CapacityError],
+    ["OperationNotAllowed", "exceeding approved standardDSv5Family Cores quota", QuotaError],
+  ] as const)("removes a VM that can't be provisioned: %s", async (code, message, expected) => {
+    server.failure = { code, message }
+    await expect(cloud.launch(spec())).rejects.toBeInstanceOf(expected)
+    await eventually(async () => expect(await list()).toEqual([]))
+    expect(server.boots).toEqual([])
+  })
+
+  it("knows what is not allowed from what is too much", async () => {
+    server.failure = { code: "OperationNotAllowed", message: "this size can't have that disk" }
+    await expect(cloud.launch(spec())).rejects.toBeInstanceOf(InvalidRequestError)
+  })
+
+  it("takes a VM that is being provisioned for long as accepted", async () => {
+    server.operationMs = 1000
+    const open = openAzure({ send: server.send, settleSeconds: 0.1, lookSeconds: 0.05 })
+    const vm = await open(server.credentials, REGION).launch(spec())
+    expect(vm.state).toBe("booting")
+    await eventually(async () =>
+      expect(await list()).toEqual([expect.objectContaining({ id: vm.id, state: "running" })]),
+    )
+  })
+
+  it("asks once for all launches that wait for whether there is a machine for them", async () => {
+    server.operationMs = 300
+    await cloud.launch(spec())
+    server.calls.length = 0
+    await Promise.all(Array.from({ length: 20 }, () => cloud.launch(spec())))
+    const calls = server.calls.filter((call) => call === "Microsoft.Compute/virtualMachines/read").length
+    // Two of each launch, and the looks of all together.
+    expect(calls).toBeLessThan(20 * 2 + 40)
+  })
+
+  it("makes its resource group anew when somebody has deleted it", async () => {
+    await cloud.launch(spec())
+    server.deleteGroup(`berth-i-${REGION}`)
+    const asked = spec()
+    await eventually(() => cloud.launch(asked))
+    await eventually(async () => expect(await list()).toEqual([expect.objectContaining({ launch: asked.name })]))
+  })
+
+  it("picks images by architecture, generation and GPUs", async () => {
+    const gpu = { model: "A100", count: 1, vramGib: 80 }
+    await cloud.launch(spec({ architecture: "arm64", instanceType: "Standard_D2ps_v5" }))
+    await cloud.launch(spec({ instanceType: "Standard_A2_v2" }))
+    await cloud.launch(spec({ instanceType: "Standard_NC24ads_A100_v4", gpu }))
+    const skus = JSON.stringify(server.machines()).match(/"sku":"[a-z0-9-]+","version"/g)
+    expect(skus?.map((each) => each.split('"')[3])).toEqual(["server-arm64", "server-gen1", "2204"])
+  })
+
+  it("refuses names and ids that Azure could take for something else", async () => {
+    const wrong = [spec({}, { name: "A/b" }), spec({}, { name: "a".repeat(58) }), spec({}, { installation: "../x" })]
+    for (const each of wrong) await expect(cloud.launch(each)).rejects.toBeInstanceOf(InvalidRequestError)
+    const group = "resourceGroups/berth-i-westeurope/providers/Microsoft.Compute/virtualMachines"
+    for (const id of [
+      `/subscriptions/${randomUUID()}/${group}/berth-1`,
+      "berth-1",
+      `/subscriptions/x/${group}/other`,
+    ]) {
+      await expect(cloud.terminate({ id, launch: "x", region: REGION })).rejects.toBeInstanceOf(InvalidRequestError)
+    }
+  })
+})
