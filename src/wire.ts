@@ -22,7 +22,7 @@ import { createConnectionController } from "./controllers/connection/controller.
 import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE, type OpenAccount } from "./controllers/connection/dependencies.ts"
 import { accountsInUse, credentialsCopier, payersOf } from "./controllers/connection/payers.ts"
 import { liveCredentials, type ReadCredentials } from "./controllers/connection/readable.ts"
-import { createRetirementController } from "./controllers/connection/retirement.ts"
+import { createRetirementController, type RetirementOptions } from "./controllers/connection/retirement.ts"
 import { createCronJobController } from "./controllers/cronjob/controller.ts"
 import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/dependencies.ts"
 import { fenceOf } from "./controllers/fence.ts"
@@ -89,6 +89,8 @@ export interface OperatorParts {
   observeSeconds?: number
   /** How soon another candidate takes over from a silent leader; default: the elector's own. */
   leaseTimes?: Pick<LeaderElectorOptions, "leaseSeconds" | "renewDeadlineSeconds" | "retrySeconds">
+  /** How soon former sealing keys are deleted; default: the controller's own. */
+  retirement?: Pick<RetirementOptions, "graceSeconds" | "lookSeconds">
   logger: Logger
 }
 
@@ -163,7 +165,7 @@ export async function startOperator(
       ...tenancyControllers(keeping),
       createConnectionController({ ...keeping, sealer, openAccount: accountOpener(parts.providers) }),
       // Who sees one namespace alone can't know what others have sealed.
-      ...(options.watchNamespace === undefined ? [createRetirementController({ ...keeping, sealer })] : []),
+      ...(options.watchNamespace === undefined ? [createRetirementController({ ...keeping, sealer, ...parts.retirement })] : []),
     ],
     leaderTasks: launchControl.leaderTasks,
     metricsOf: measureControllers(metrics),

@@ -1,0 +1,164 @@
+import { randomBytes } from "node:crypto"
+import { mkdtemp, readFile, rm } from "node:fs/promises"
+import { request } from "node:https"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import type { Role, StoredApiKey } from "../../src/apis/apikey.ts"
+import { systemClock } from "../../src/apis/clock.ts"
+import { fixedOffers } from "../../src/catalogue/offers.ts"
+import { cloudsOf, type Providers } from "../../src/cloud/clouds.ts"
+import type { RetirementOptions } from "../../src/controllers/connection/retirement.ts"
+import { installBase } from "../../src/embedded/base.ts"
+import type { ControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
+import { clusterOf, programCredentials } from "../../src/embedded/program-credentials.ts"
+import { makeApiKey } from "../../src/identity/apikeys.ts"
+import { API_KEYS } from "../../src/identity/authenticate.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+import { createLogger, type Logger } from "../../src/telemetry/logger.ts"
+import { connect, type Running, startFacade, startOperator } from "../../src/wire.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { offerOf } from "../controllers/builders.ts"
+import { SimProvider } from "../controllers/sim-provider.ts"
+import { startPrivateControlPlane } from "../control-plane.ts"
+
+export const SYSTEM_NAMESPACE = "berth-system"
+export const REGION = "eu-north-1"
+
+const NAMESPACES = resourceOf<ApiObject>({
+  group: "",
+  version: "v1",
+  kind: "Namespace",
+  plural: "namespaces",
+  namespaced: false,
+})
+
+/** A whole Berth with a control plane of its own: operator, two façades, and a provider in memory for type aws. */
+export interface Installation {
+  controlPlane: ControlPlane
+  /** The administrator's. */
+  client: KubeClient
+  provider: SimProvider
+  project: string
+  namespace: string
+  keys: Record<Role, string>
+  /** Of the façades, with `/1`. */
+  urls: readonly string[]
+  metricsUrls: readonly string[]
+  /** All that its programs have logged, at the level trace. */
+  logged(): string
+  stop(): Promise<void>
+}
+
+export interface InstallationOptions {
+  retirement?: Pick<RetirementOptions, "graceSeconds" | "lookSeconds">
+  providers?: Providers
+}
+
+export async function startInstallation({ retirement, providers }: InstallationOptions): Promise<Installation> {
+  const controlPlane = await startPrivateControlPlane()
+  const client = connect({ kubeconfig: controlPlane.kubeconfigPath })
+  await installBase(client, AbortSignal.timeout(30_000))
+  const project = `p-${randomBytes(4).toString("hex")}`
+  const namespace = project
+  await client.create(NAMESPACES, { metadata: { name: namespace, annotations: { "berth.dev/adopt-by-project": project } } })
+  await client.apply(PROJECTS, { metadata: { name: project }, spec: { displayName: project, organization: "o" } })
+  const lines: string[] = []
+  const loggerOf = (name: string): Logger =>
+    createLogger({ level: "trace", name, destination: { write: (line) => void lines.push(line) } })
+  const provider = new SimProvider(systemClock)
+  const stop = new AbortController()
+  const logsDir = await mkdtemp(join(tmpdir(), "berth-sealing-"))
+  const market = {
+    providers: { aws: provider.provider, ...providers },
+    offers: fixedOffers([offerOf({ cloud: "aws", region: REGION })]),
+    ...{ ownAccounts: [], architectures: [] },
+  }
+  const asOperator = await programClient("berth-operator", controlPlane, client)
+  const operator = await startOperator(
+    { systemNamespace: SYSTEM_NAMESPACE, gatewayUrl: "https://gateway.test", metricsPort: 0 },
+    {
+      ...{ ...market, client: asOperator, clouds: cloudsOf({}), observeSeconds: 0.1, logger: loggerOf("operator") },
+      ...(retirement && { retirement }),
+    },
+    stop.signal,
+  )
+  const asFacade = await programClient("berth-facade", controlPlane, client)
+  const where = { host: "127.0.0.1", port: 0, baseDomain: "localhost", metricsPort: 0 }
+  const facades: (Running & { url: string })[] = []
+  for (const name of ["facade-1", "facade-2"]) {
+    const settings = { requestsPerMinute: 100_000, defaultProject: project, logsDir }
+    const parts = { ...market, client: asFacade, clouds: ["aws"], logger: loggerOf(name) }
+    facades.push(await startFacade({ ...where, ...settings, systemNamespace: SYSTEM_NAMESPACE }, parts, stop.signal))
+  }
+  const keys: Record<Role, string> = { admin: "", developer: "", viewer: "" }
+  for (const role of ["admin", "developer", "viewer"] as const) keys[role] = await makeKey(client, namespace, role)
+  const urls = facades.map(({ url }) => `${url}/1`)
+  await eventually(async () => {
+    for (const url of urls) for (const key of Object.values(keys)) await usable(url, key)
+  })
+  return {
+    ...{ controlPlane, client, provider, project, namespace, keys, urls },
+    metricsUrls: [operator, ...facades].flatMap(({ metricsUrl }) => metricsUrl ?? []),
+    logged: () => lines.join(""),
+    stop: async () => {
+      stop.abort()
+      await Promise.all([operator, ...facades].map(({ ended }) => ended))
+      await Promise.all([asOperator, asFacade, client].map((each) => each.close()))
+      await controlPlane.stop()
+      await rm(logsDir, { recursive: true, force: true })
+    },
+  }
+}
+
+async function usable(url: string, key: string): Promise<void> {
+  const response = await fetch(`${url}/connections`, { headers: { "X-Service-Api-Key": key } })
+  if (response.status !== 200) throw new Error(`${response.status} ${await response.text()}`)
+}
+
+async function makeKey(client: KubeClient, namespace: string, role: Role): Promise<string> {
+  const { value, keyId, tokenHash } = makeApiKey()
+  const key = { metadata: { name: `key-of-${role}`, namespace }, spec: { role, keyId, tokenHash } }
+  await client.create(API_KEYS, key as StoredApiKey)
+  return value
+}
+
+async function programClient(
+  name: string,
+  { kubeconfigPath }: ControlPlane,
+  admin: KubeClient,
+): Promise<KubeClient> {
+  const credentials = await programCredentials({
+    client: admin,
+    cluster: clusterOf(kubeconfigPath),
+    serviceAccount: { namespace: SYSTEM_NAMESPACE, name },
+    onError: (error) => console.error(error),
+  })
+  // Good for an hour, longer than any suite.
+  credentials.stop()
+  return new KubeClient(credentials.kubeConfig)
+}
+
+/** All that etcd holds, as it lies there: its present keys and their values, without what was overwritten. */
+export async function etcdContent({ dataDir, pids }: ControlPlane): Promise<Map<string, Buffer>> {
+  const command = (await readFile(`/proc/${pids.etcd}/cmdline`, "utf8")).split("\0")
+  const url = command.find((argument) => argument.startsWith("--listen-client-urls="))?.split("=")[1] ?? ""
+  const certificates = join(dataDir, "pki", "certificates")
+  const [ca, cert, key] = await Promise.all(
+    ["etcd-ca.crt", "etcd-client.crt", "etcd-client.key"].map((file) => readFile(join(certificates, file))),
+  )
+  // From the first key to the last, by etcd's own gateway from JSON to gRPC.
+  const body = JSON.stringify({ key: btoa("\0"), range_end: btoa("\0") })
+  const { promise, resolve, reject } = Promise.withResolvers<string>()
+  const options = { method: "POST", ca, cert, key, headers: { "content-type": "application/json" } }
+  const asking = request(`${url}/v3/kv/range`, options, (response) => {
+    const chunks: Buffer[] = []
+    response.on("data", (chunk: Buffer) => chunks.push(chunk))
+    response.on("end", () => resolve(Buffer.concat(chunks).toString()))
+  })
+  asking.on("error", reject)
+  asking.end(body)
+  const { kvs } = JSON.parse(await promise) as { kvs: { key: string; value: string }[] }
+  return new Map(kvs.map((kv) => [Buffer.from(kv.key, "base64").toString(), Buffer.from(kv.value, "base64")]))
+}

@@ -1,0 +1,205 @@
+import { randomBytes } from "node:crypto"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { findCondition } from "../../src/apis/conditions.ts"
+import type { StoredConnection } from "../../src/apis/connection.ts"
+import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
+import { deleteSealingKeys, readSealingKeys, rotateSealingKey } from "../../src/identity/sealing-keys.ts"
+import { keyIdOf } from "../../src/sealing/envelope.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { JOBS, LAUNCHES } from "../controllers/harness.ts"
+import { type Installation, startInstallation, SYSTEM_NAMESPACE } from "./installation.ts"
+
+let berth: Installation
+beforeAll(async () => {
+  berth = await startInstallation({ retirement: { graceSeconds: 0.5, lookSeconds: 0.25 } })
+})
+afterAll(() => berth?.stop())
+
+const COUNT = 12
+
+interface ConnectionRecord {
+  name: string
+  secret_access_key: string | null
+}
+
+async function call(path: string, options: { method?: string; body?: object; replica?: number } = {}) {
+  const { method = "GET", body, replica = 0 } = options
+  const headers = { "X-Service-Api-Key": berth.keys.admin, "Content-Type": "application/json" }
+  const init = { method, headers, ...(body !== undefined && { body: JSON.stringify(body) }) }
+  const response = await fetch(`${berth.urls[replica]}${path}`, init)
+  return { status: response.status, body: (await response.json()) as ConnectionRecord }
+}
+
+/** Makes a connection whose key its provider knows. */
+async function connect(name: string): Promise<string> {
+  const secret = randomBytes(16).toString("hex")
+  berth.provider.issue(`account-of-${name}`, secret)
+  const body = { name, type: "aws", access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key: secret }
+  expect((await call("/connections", { method: "POST", body })).status).toBe(201)
+  return secret
+}
+
+async function connections(): Promise<StoredConnection[]> {
+  return (await berth.client.list(CONNECTIONS, { namespace: berth.namespace })).items
+}
+
+async function keysInUse(): Promise<string[]> {
+  return [...new Set((await connections()).map(({ spec }) => keyIdOf(spec.sealedCredentials ?? "")))]
+}
+
+async function keysThere(): Promise<string[]> {
+  return [...(await readSealingKeys(berth.client, SYSTEM_NAMESPACE)).keys.keys()]
+}
+
+/** Reads and changes connections by both façades until it is stopped; each answer must be right. */
+class Load {
+  readonly #secrets: Map<string, string>
+  readonly faults: string[] = []
+  reads = 0
+  writes = 0
+  #stopped = false
+  readonly #loops: Promise<void>[]
+
+  constructor(secrets: Map<string, string>) {
+    this.#secrets = secrets
+    const names = [...secrets.keys()]
+    this.#loops = [this.#read(names, 0), this.#read(names, 1), this.#write(names.slice(0, 3))]
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true
+    await Promise.all(this.#loops)
+  }
+
+  async #read(names: readonly string[], replica: number): Promise<void> {
+    while (!this.#stopped) {
+      for (const name of names) {
+        const before = this.#secrets.get(name)
+        const { status, body } = await call(`/connections/${name}`, { replica })
+        this.reads++
+        const right = [before, this.#secrets.get(name), this.#changing.get(name)]
+        if (status !== 200 || !right.includes(body.secret_access_key ?? ""))
+          this.faults.push(`read of ${name}: ${status} ${JSON.stringify(body)}`)
+      }
+    }
+  }
+
+  /** What is being written and may be read already. */
+  readonly #changing = new Map<string, string>()
+
+  async #write(names: readonly string[]): Promise<void> {
+    while (!this.#stopped) {
+      for (const name of names) {
+        const secret = randomBytes(16).toString("hex")
+        berth.provider.issue(`account-of-${name}`, secret)
+        this.#changing.set(name, secret)
+        const body = { secret_access_key: secret }
+        const { status, body: answer } = await call(`/connections/${name}`, { method: "PATCH", body })
+        this.writes++
+        if (status !== 200) this.faults.push(`write of ${name}: ${status} ${JSON.stringify(answer)}`)
+        this.#secrets.set(name, secret)
+      }
+    }
+  }
+}
+
+describe("a rotation of the sealing key", () => {
+  const secrets = new Map<string, string>()
+
+  it("under load fails no read and no write; all is sealed anew, and the former keys go", async () => {
+    for (let number = 0; number < COUNT; number++) secrets.set(`main-${number}`, await connect(`main-${number}`))
+    await eventually(async () => {
+      for (const { status } of await connections())
+        expect(findCondition(status?.conditions, "Ready")?.status).toBe("True")
+    })
+    const [first] = await keysThere()
+    const load = new Load(secrets)
+    const ids = [first]
+    for (let round = 0; round < 3; round++) {
+      const { before, now } = await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)
+      expect(before).toBe(ids.at(-1))
+      ids.push(now)
+      await eventually(async () => expect(await keysInUse()).toEqual([now]))
+      await eventually(async () => expect(await keysThere()).toEqual([now]))
+    }
+    await load.stop()
+    expect(load.faults).toEqual([])
+    expect(load.reads).toBeGreaterThan(COUNT * 2)
+    expect(load.writes).toBeGreaterThan(2)
+    expect(new Set(ids).size).toBe(4)
+    for (const [name, secret] of secrets)
+      for (const replica of [0, 1])
+        expect(await call(`/connections/${name}`, { replica })).toMatchObject({ body: { secret_access_key: secret } })
+    // Sealing anew is no change of the credentials: nobody was asked about those that nobody changed.
+    const asked = berth.provider.verified.filter((secret) => secret === secrets.get(`main-${COUNT - 1}`))
+    expect(asked).toHaveLength(1)
+    expect(berth.logged()).not.toContain(secrets.get("main-0"))
+  })
+
+  it("leaves a key as long as a Launch may need it to end its VM", async () => {
+    const secret = await connect("paying")
+    const job = { metadata: { name: "job", namespace: berth.namespace }, spec: { image: "busybox" } }
+    for (const { metadata } of await connections())
+      if (metadata.name !== "paying") await berth.client.delete(CONNECTIONS, metadata)
+    await berth.client.create(JOBS, job as never)
+    const launch = await eventually(async () => {
+      const [found] = (await berth.client.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })).items
+      expect(found?.status?.vm?.id).toBeDefined()
+      return found
+    })
+    const { before, now } = await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)
+    expect(keyIdOf(launch?.spec.sealedCredentials ?? "")).toBe(before)
+    await eventually(async () => expect(await keysInUse()).toEqual([now]))
+    // A key that nothing needs shows when the others have been looked at, too.
+    const unneeded = await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)
+    await eventually(async () => expect(await keysThere()).toEqual([before, unneeded.now].toSorted()))
+    await berth.client.delete(CONNECTIONS, { namespace: berth.namespace, name: "paying" })
+    berth.provider.issue("account-of-paying", secret)
+    await berth.client.patch(JOBS, job.metadata, { merge: { spec: { cancelled: true } } })
+    await eventually(async () => expect(await keysThere()).toEqual([unneeded.now]))
+    const { status } = await berth.client.get(LAUNCHES, { namespace: SYSTEM_NAMESPACE, name: launch?.metadata.name ?? "" })
+    expect(status?.phase).toBe("terminated")
+  })
+
+  it("is not held up by who writes a former key's id into a Connection of his", async () => {
+    const { before, now } = await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)
+    const sealedCredentials = `berth1.${before}.id.${"A".repeat(40)}.${"A".repeat(80)}`
+    const connection = { metadata: { name: "squatter", namespace: berth.namespace }, spec: { type: "aws", sealedCredentials } }
+    await berth.client.create(CONNECTIONS, connection as StoredConnection)
+    await eventually(async () => expect(await keysThere()).toEqual([now]))
+  })
+
+  it("names what is sealed under a key that is gone, and takes credentials that are sent anew", async () => {
+    const secret = await connect("lost")
+    const key = (await keysThere())[0] ?? ""
+    // By the façade alone: the operator would seal it anew.
+    await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)
+    await eventually(async () => expect(await keysThere()).not.toContain(key))
+    const [stored] = (await connections()).filter(({ metadata }) => metadata.name === "lost")
+    const sealedCredentials = stored?.spec.sealedCredentials?.replace(/^berth1[.][^.]+/, `berth1.${key}`)
+    await berth.client.patch(CONNECTIONS, stored?.metadata ?? { name: "" }, { merge: { spec: { sealedCredentials } } })
+    await eventually(async () => {
+      const { status } = await berth.client.get(CONNECTIONS, { namespace: berth.namespace, name: "lost" })
+      const ready = findCondition(status?.conditions, "Ready")
+      expect(ready).toMatchObject({ status: "False", reason: "UnknownKey" })
+      expect(ready?.message).toContain(`"${key}" is not in the keyring`)
+    })
+    expect((await call("/connections/lost")).status).toBe(409)
+    const body = { access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key: secret }
+    expect((await call("/connections/lost", { method: "PATCH", body })).status).toBe(200)
+    expect(await call("/connections/lost")).toMatchObject({ status: 200, body: { secret_access_key: secret } })
+  })
+})
+
+describe("the primary sealing key", () => {
+  it("is never deleted, and a rotation in the same moment is lost by nobody", async () => {
+    const { primary } = await readSealingKeys(berth.client, SYSTEM_NAMESPACE)
+    await deleteSealingKeys(berth.client, SYSTEM_NAMESPACE, [primary, "unknown"])
+    expect((await readSealingKeys(berth.client, SYSTEM_NAMESPACE)).primary).toBe(primary)
+    const both = await Promise.allSettled([1, 2].map(() => rotateSealingKey(berth.client, SYSTEM_NAMESPACE)))
+    const made = both.flatMap((result) => (result.status === "fulfilled" ? [result.value.now] : []))
+    expect(made.length).toBeGreaterThan(0)
+    for (const result of both) if (result.status === "rejected") expect(result.reason).toMatchObject({ code: 409 })
+    expect(made).toContain((await readSealingKeys(berth.client, SYSTEM_NAMESPACE)).primary)
+  })
+})
