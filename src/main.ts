@@ -71,11 +71,10 @@ function shippedMarket() {
 
 async function runOperator(options: OperatorOptions, signal: AbortSignal): Promise<number> {
   const { connect, startOperator } = await import("./wire.ts")
-  const { PROVIDERS } = await import("./providers.ts")
+  const { providersOf } = await import("./providers.ts")
   const logger = createLogger({ level: options.logLevel, name: "operator" })
-  logger.warn({}, "this version can launch on no public cloud yet: jobs will wait for a connection")
   const client = connect(options)
-  const parts = { client, clouds: cloudsOf({}), providers: PROVIDERS, ...shippedMarket(), logger }
+  const parts = { client, clouds: cloudsOf({}), providers: providersOf(options), ...shippedMarket(), logger }
   await (await startOperator(options, parts, signal)).ended
   await client.close()
   return 0
@@ -83,10 +82,10 @@ async function runOperator(options: OperatorOptions, signal: AbortSignal): Promi
 
 async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<number> {
   const { connect, startFacade } = await import("./wire.ts")
-  const { PROVIDERS } = await import("./providers.ts")
+  const { providersOf } = await import("./providers.ts")
   const logger = createLogger({ level: options.logLevel, name: "facade" })
   const client = connect(options)
-  const parts = { client, clouds: ["aws", "gcp", "azure"], providers: PROVIDERS, ...shippedMarket(), logger }
+  const parts = { client, clouds: ["aws", "gcp", "azure"], providers: providersOf(), ...shippedMarket(), logger }
   const { url, ended } = await startFacade(options, parts, signal)
   logger.info({ url }, "listening")
   await ended

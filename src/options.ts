@@ -1,8 +1,10 @@
 import { join, resolve } from "node:path"
 import { Command, InvalidArgumentError, Option } from "commander"
+import Type, { type Static } from "typebox"
 import { ROLES, type Role } from "./apis/apikey.ts"
 import { LIMITS } from "./apis/limits.ts"
 import { toMetadataName } from "./apis/names.ts"
+import { faultsOf } from "./apis/validate.ts"
 import { cacheDirectory } from "./embedded/controlplane/programs.ts"
 import type { TrustedIssuer } from "./identity/oidc.ts"
 
@@ -24,7 +26,22 @@ export interface KubeOptions {
 export interface OperatorOptions extends KubeOptions {
   /** Where agents reach the gateway. */
   gatewayUrl: string
+  /** By region, where VMs on AWS are in the network; default: in the account's default VPC. */
+  awsNetworks?: AwsNetworks
 }
+
+const Ids = (pattern: string) => Type.Array(Type.String({ pattern }), { minItems: 1, maxItems: 16 })
+
+const AWS_REGION = /^[a-z]{2}(-[a-z]+)+-[0-9]+$/
+
+const AwsNetworksSchema = Type.Record(
+  Type.String(),
+  Type.Object({
+    subnetIds: Type.Optional(Ids("^subnet-[0-9a-f]+$")),
+    securityGroupIds: Type.Optional(Ids("^sg-[0-9a-f]+$")),
+  }),
+)
+type AwsNetworks = Static<typeof AwsNetworksSchema>
 
 export interface FacadeOptions extends KubeOptions {
   host: string
@@ -133,6 +150,11 @@ function operatorCommand(choose: Choose): Command {
         .env("BERTH_GATEWAY_URL")
         .makeOptionMandatory()
         .argParser(httpUrl),
+    )
+    .addOption(
+      new Option("--aws-networks <json>", "by region, subnets and security groups of VMs on AWS: docs/aws.md")
+        .env("BERTH_AWS_NETWORKS")
+        .argParser(awsNetworks),
     )
     .action((_, command: Command) => choose({ command: "operator", options: kubeOptions(command) }))
 }
@@ -334,6 +356,21 @@ function socketPath(text: string): string {
 function httpUrl(text: string): string {
   if (/^https?:$/.test(URL.parse(text)?.protocol ?? "")) return text.replace(/\/+$/, "")
   throw new InvalidArgumentError(`"${text}" is not an http or https URL.`)
+}
+
+function awsNetworks(text: string): AwsNetworks {
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch (error) {
+    throw new InvalidArgumentError(`it is no JSON: ${error instanceof Error ? error.message : String(error)}.`)
+  }
+  const faults = faultsOf(AwsNetworksSchema, value)
+  for (const region of faults.length === 0 ? Object.keys(value as AwsNetworks) : []) {
+    if (!AWS_REGION.test(region)) faults.push({ pointer: `/${region}`, detail: "no region of AWS, such as eu-central-1" })
+  }
+  if (faults.length === 0) return value as AwsNetworks
+  throw new InvalidArgumentError(faults.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
 }
 
 function keyName(text: string): string {

@@ -1,9 +1,27 @@
 import { systemClock } from "./apis/clock.ts"
 import { awsAccounts } from "./cloud/aws/account.ts"
-import { openAws } from "./cloud/aws/aws.ts"
+import { type AwsOptions, openAws } from "./cloud/aws/aws.ts"
+import { azureAccounts } from "./cloud/azure/account.ts"
+import { cloudflareAccounts } from "./cloud/cloudflare/account.ts"
 import type { Providers } from "./cloud/clouds.ts"
+import { gcpAccounts } from "./cloud/gcp/account.ts"
+import { dockerHubAccounts } from "./registries/dockerhub.ts"
+import { githubAccounts } from "./registries/github.ts"
+
+/** What an installation has to say about its providers. */
+export interface ProviderSettings {
+  awsNetworks?: AwsOptions["networks"]
+}
 
 /** All that Berth can do with each type of connection; operator and façade are given the same. */
-export const PROVIDERS: Providers = {
-  aws: { account: awsAccounts(), region: openAws({ clock: systemClock }) },
+export function providersOf({ awsNetworks }: ProviderSettings = {}): Providers {
+  const aws: AwsOptions = { clock: systemClock, ...(awsNetworks !== undefined && { networks: awsNetworks }) }
+  return {
+    aws: { account: awsAccounts(), region: openAws(aws) },
+    gcp: { account: gcpAccounts() },
+    azure: { account: azureAccounts() },
+    cloudflare: { account: cloudflareAccounts() },
+    dockerhub: { account: dockerHubAccounts() },
+    github: { account: githubAccounts() },
+  }
 }

@@ -9,7 +9,7 @@ import { hostArchitecture, LOCAL_REGION, localOffers } from "../cloud/local/offe
 import { ensureInstallation } from "../identity/installation.ts"
 import { KubeClient } from "../kube/client.ts"
 import type { LocalOptions } from "../options.ts"
-import { PROVIDERS } from "../providers.ts"
+import { providersOf } from "../providers.ts"
 import { joined, tableOf } from "../router/table.ts"
 import { createLogger, type Logger, logFile } from "../telemetry/logger.ts"
 import { connect, type Running, startFacade, startOperator } from "../wire.ts"
@@ -127,7 +127,7 @@ async function startPrograms(
   // One catalogue and one account for both: what a dry run answers is what the operator would do.
   const market = {
     offers: new LiveCatalogue(joined(offersOf(readPriceList()), tableOf(localOffers()))),
-    providers: PROVIDERS,
+    providers: providersOf(),
     ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
     architectures: [hostArchitecture()],
   }

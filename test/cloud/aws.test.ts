@@ -1,4 +1,6 @@
 import { randomUUID } from "node:crypto"
+import { readFile } from "node:fs/promises"
+import { join } from "node:path"
 import {
   CreateSubnetCommand,
   CreateVpcCommand,
@@ -430,4 +432,20 @@ describe("aws", () => {
     expect(new Set((await list()).map(({ id }) => id))).toEqual(new Set(made.map(({ id }) => id)))
     expect(actions()).toEqual(["DescribeInstances", "DescribeInstances", "DescribeInstances"])
   })
+})
+
+/** AWS asks for these rights, though no call has their name: tags of what is made, the role of the spot market. */
+const IMPLIED = ["ec2:CreateTags", "iam:CreateServiceLinkedRole"]
+/** Who has no right at all may call this. */
+const FREE = "sts:GetCallerIdentity"
+
+it("calls just what the policy in docs/aws.md allows, which is read last of all tests of this file", async () => {
+  const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "aws.md"), "utf8")
+  const [, policy = ""] = /```json\n(\{\n {2}"Version"[\s\S]*?)```/.exec(page) ?? []
+  const { Statement } = JSON.parse(policy) as { Statement: { Effect: string; Action: string | string[] }[] }
+  expect(new Set(Statement.map(({ Effect }) => Effect))).toEqual(new Set(["Allow"]))
+  const allowed = Statement.flatMap(({ Action }) => Action)
+  const called = [...proxy.actions].filter((action) => action !== FREE)
+  expect([...new Set(allowed)].sort()).toEqual([...called, ...IMPLIED].sort())
+  expect(proxy.actions).toContain(FREE)
 })

@@ -1,4 +1,10 @@
-import { DescribeInstancesCommand, EC2Client, type Instance, TerminateInstancesCommand } from "@aws-sdk/client-ec2"
+import {
+  DescribeInstanceAttributeCommand,
+  DescribeInstancesCommand,
+  EC2Client,
+  type Instance,
+  TerminateInstancesCommand,
+} from "@aws-sdk/client-ec2"
 import { TAGS, tagOf } from "../../src/cloud/aws/tags.ts"
 import type { Moto } from "../moto.ts"
 
@@ -23,6 +29,13 @@ export class Ec2Console {
       NextToken = page.NextToken
     } while (NextToken)
     return found
+  }
+
+  /** What an instance was started with. */
+  async userData(id: string): Promise<string> {
+    const command = new DescribeInstanceAttributeCommand({ InstanceId: id, Attribute: "userData" })
+    const { UserData } = await this.client.send(command)
+    return Buffer.from(UserData?.Value ?? "", "base64").toString()
   }
 
   async terminate(id: string): Promise<void> {

@@ -50,6 +50,8 @@ export class Ec2Proxy {
   /** What an SDK takes as its endpoint. */
   readonly url: string
   readonly requests: AwsRequest[] = []
+  /** All that was ever called, in the words of IAM's policies, such as ec2:RunInstances. */
+  readonly actions = new Set<string>()
   /** What EC2 would not have taken, by what AWS publishes of its API. */
   readonly breaches: string[] = []
   readonly faults: Ec2Fault[] = []
@@ -121,6 +123,7 @@ export class Ec2Proxy {
   async #answer(asked: Asked): Promise<Answer | undefined> {
     const call = requestOf(asked)
     this.requests.push(call)
+    this.actions.add(`${call.service}:${call.action}`)
     const fault = this.#faultFor(call)
     if (fault?.when === "before") return failure(call, fault)
     const answer = call.service === "ec2" ? await this.#ec2(call, asked) : await this.#forward(asked)
