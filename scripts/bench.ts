@@ -9,6 +9,7 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
   client: () => import("../bench/client.ts"),
   route: () => import("../bench/route.ts"),
   facade: () => import("../bench/facade.ts"),
+  cron: () => import("../bench/cron.ts"),
 }
 
 const { name, json = false, sizes, seconds } = commandLine()

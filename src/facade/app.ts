@@ -70,9 +70,8 @@ export interface FacadeDependencies {
   /** What agents talk to, mounted at /agent/v1; it reads its own bodies. */
   gateway: RequestHandler
   health: Health
-  /** Where given, requests are measured; `exposeMetrics` serves it on this very port, which tenants may reach. */
+  /** Where given, requests are measured. It is served elsewhere: tenants reach this port. */
   metrics?: Registry | undefined
-  exposeMetrics?: boolean | undefined
   /** Tells whom a bearer token stands for; absent: nobody signs in. */
   tokens?: TokenVerifier | undefined
   /** The offers as they are now: what a job may name. */
@@ -101,7 +100,7 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   app.use(requestLog(logger))
   if (metrics !== undefined) app.use(measureRequests(metrics))
   app.use(helmet())
-  app.use(operationsRouter(health, dependencies.exposeMetrics ? metrics : undefined))
+  app.use(operationsRouter(health))
   app.use("/agent/v1", gateway)
   app.use("/1", projectRouter(dependencies))
   app.use("/1", accountRouter(dependencies))
@@ -172,7 +171,10 @@ function projectRouter(dependencies: FacadeDependencies): Router {
 }
 
 /** Who people are to the projects and organizations that they belong to. */
-function peopleOf({ client, caches, clock }: FacadeDependencies): { memberships: Memberships; people: PeopleInProjects } {
+function peopleOf({ client, caches, clock }: FacadeDependencies): {
+  memberships: Memberships
+  people: PeopleInProjects
+} {
   const memberships = new Memberships({ client, organizations: caches.organizations.store, clock })
   return { memberships, people: new PeopleInProjects(memberships, { client, clock }) }
 }
@@ -204,11 +206,7 @@ function limited<Caller extends { id: string }>(
 function accountRouter(dependencies: FacadeDependencies): Router {
   const { client, caches, settings, clock, tokens } = dependencies
   const router = Router()
-  const admission = limited(
-    new AccountGatekeeper({ tokens, baseDomain: settings.baseDomain }),
-    "accounts",
-    settings,
-  )
+  const admission = limited(new AccountGatekeeper({ tokens, baseDomain: settings.baseDomain }), "accounts", settings)
   const accounts = new Accounts({
     client: impersonatingUser(client, ACCOUNTS_USER),
     memberships: peopleOf(dependencies).memberships,

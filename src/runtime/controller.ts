@@ -103,7 +103,9 @@ export class Controller {
     const unsubscribe = this.#options.sources.map((source) => source.subscribe((key) => queue.add(key)))
     try {
       await Promise.all(this.#options.sources.map((source) => source.whenSynced(stop)))
-      const workers = Array.from({ length: this.#options.workers ?? 4 }, () => this.#work(queue, { expectations, abort, metrics }))
+      const workers = Array.from({ length: this.#options.workers ?? 4 }, () =>
+        this.#work(queue, { expectations, abort, metrics }),
+      )
       await Promise.all(workers)
     } catch (error) {
       if (!stop.aborted) throw error

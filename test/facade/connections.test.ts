@@ -495,7 +495,7 @@ describe("a secret that went through everything above", () => {
     const events = resourceOf({ group: "", version: "v1", kind: "Event", plural: "events", namespaced: true })
     const { items } = await world.client.list(events, { namespace: world.namespace })
     expect(JSON.stringify(items)).not.toContain(CANARY)
-    expect(await (await call("/metrics")).text()).not.toContain(CANARY)
+    expect(await replica.measured()).not.toContain(CANARY)
   })
 })
 

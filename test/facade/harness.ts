@@ -70,6 +70,8 @@ export interface Replica {
   apiKeys: Reflector<StoredApiKey>
   /** All that it has logged. */
   logged: () => string
+  /** All that it measures, as it is exposed. */
+  measured: () => Promise<string>
   shutdown: AbortController
   close: () => Promise<void>
 }
@@ -114,6 +116,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const logStore = new FileLogStore(folder)
   removeLogsOfDeletedJobs({ client, jobs, logStore, logger })
   const gateway = Router().post("/hello", (_req, res) => void res.json({ hello: "agent" }))
+  const metrics = createMetrics("facade")
   const app = createFacade({
     client,
     caches: { jobs, cronJobs, connections, apiKeys, projects, organizations },
@@ -123,8 +126,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     ),
     gateway,
     health: new Health(),
-    metrics: createMetrics("facade"),
-    exposeMetrics: true,
+    metrics,
     tokens: options.tokens,
     catalogue: () => market.offers.current(),
     plan: jobPlanner({ ...market, jobs, launches, clock: systemClock }),
@@ -146,7 +148,17 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     await rm(folder, { recursive: true, force: true })
   }
   const { port } = server.address() as AddressInfo
-  return { app, port, logStore, jobs, apiKeys, logged: () => lines.join(""), shutdown, close }
+  return {
+    app,
+    port,
+    logStore,
+    jobs,
+    apiKeys,
+    logged: () => lines.join(""),
+    measured: () => metrics.metrics(),
+    shutdown,
+    close,
+  }
 }
 
 let shipped: Offers | undefined

@@ -425,9 +425,10 @@ describe("what the platform asks", () => {
     expect(await (await call("/readyz?verbose", { key: "" })).text()).toBe("[+] caches: ok\n[+] shutdown: ok\nok\n")
   })
 
-  it("measures requests by route at /metrics", async () => {
+  it("measures requests by route, and tells nobody on this port", async () => {
     await call("/1/jobs/some-name")
-    const text = await (await call("/metrics", { key: "" })).text()
+    expect((await call("/metrics", { key: "" })).status).toBe(404)
+    const text = await replica.measured()
     const count = /^http_request_duration_seconds_count\{.*method="GET",route="\/1\/jobs\/:job",status="404"\} \d+$/m
     expect(count.test(text)).toBe(true)
     expect(text).not.toContain("some-name")

@@ -1,0 +1,176 @@
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
+import { fixedOffers } from "../../src/catalogue/offers.ts"
+import { LAUNCHES } from "../../src/controllers/launch/dependencies.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { connect, type Running, startFacade, startOperator } from "../../src/wire.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { kubeconfigPath, testNamespace } from "../control-plane.ts"
+import { agentOf, OFFERS } from "../controllers/builders.ts"
+import { SimCloud } from "../controllers/sim-cloud.ts"
+import { applyJob, testWorld } from "../facade/harness.ts"
+
+const world = testWorld("metrics")
+const systemNamespace = testNamespace("metrics-system")
+const cloud = new SimCloud(systemClock)
+const stop = new AbortController()
+const logger = createLogger({ level: "silent", name: "test" })
+const clients: ReturnType<typeof connect>[] = []
+let folder: string
+let operator: Running
+let facade: Running & { url: string }
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "berth-metrics-"))
+  const market = {
+    offers: fixedOffers(OFFERS),
+    ownAccounts: [{ cloud: "sim", region: "here" }],
+    architectures: [],
+    providers: {},
+  }
+  const kube = { systemNamespace, watchNamespace: world.namespace, metricsPort: 0 }
+  const client = () => {
+    const made = connect({ kubeconfig: kubeconfigPath() })
+    clients.push(made)
+    return made
+  }
+  operator = await startOperator(
+    { ...kube, gatewayUrl: "https://gateway.test" },
+    { client: client(), clouds: cloud, observeSeconds: 0.2, logger, ...market },
+    stop.signal,
+  )
+  facade = await startFacade(
+    { ...kube, host: "127.0.0.1", port: 0, baseDomain: "localhost", defaultProject: world.project, logsDir: folder },
+    { client: client(), clouds: ["sim"], logger, ...market },
+    stop.signal,
+  )
+})
+afterAll(async () => {
+  stop.abort()
+  await Promise.all([operator.ended, facade.ended])
+  await Promise.all(clients.map((client) => client.close()))
+  await rm(folder, { recursive: true, force: true })
+})
+
+/** The samples that a program tells, by name and labels as they are written. */
+async function samplesOf(program: Running): Promise<Map<string, number>> {
+  const answer = await fetch(`${program.metricsUrl}/metrics`)
+  expect(answer.headers.get("content-type")).toMatch(/^text\/plain; version=0\.0\.4/)
+  const lines = (await answer.text()).split("\n").filter((line) => line !== "" && !line.startsWith("#"))
+  return new Map(
+    lines.map((line) => {
+      const end = line.lastIndexOf(" ")
+      // Each sample says whose it is; where that stands differs.
+      const name = line.slice(0, end).replace(/program="\w+",|,?program="\w+"/, "")
+      return [name.replace("{}", ""), Number(line.slice(end + 1))]
+    }),
+  )
+}
+
+/** Waits until a program tells these very samples. */
+function tells(program: Running, expected: Record<string, number>): Promise<void> {
+  return eventually(async () => {
+    const samples = await samplesOf(program)
+    const told = Object.keys(expected).map((name) => [name, samples.get(name)])
+    expect(Object.fromEntries(told)).toEqual(expected)
+  })
+}
+
+function launchesOf(job: string): Promise<StoredLaunch[]> {
+  return world.client
+    .list(LAUNCHES, { namespace: systemNamespace })
+    .then(({ items }) => items.filter(({ spec }) => spec.job.name === job))
+}
+
+describe("an operator", () => {
+  it("tells what runs, what it costs, and what became of launches", async () => {
+    await tells(operator, { 'leader_election_master_status{name="berth-operator"}': 1 })
+    await tells(operator, { 'berth_jobs{phase="queued"}': 0, 'berth_jobs{phase="booting"}': 0 })
+    cloud.faults.push({ fault: "capacity", instanceType: "small" })
+    await applyJob(world, "measured")
+    // The small one refuses: the medium one it is, at twice its price.
+    await tells(operator, {
+      'berth_jobs{phase="booting"}': 1,
+      'berth_vms{cloud="sim",provisioning="onDemand"}': 1,
+      'berth_spend_usd_per_hour{cloud="sim",provisioning="onDemand"}': 1.2,
+      'berth_launches_total{cloud="sim",outcome="refused",reason="Capacity"}': 1,
+    })
+    const [launch] = (await launchesOf("measured")).filter(({ status }) => status?.refusal === undefined)
+    const agent = agentOf({ registrationTime: new Date().toISOString() })
+    await world.client.patchStatus(LAUNCHES, launch?.metadata ?? { name: "" }, { merge: { status: { agent } } })
+    await tells(operator, {
+      'berth_launches_total{cloud="sim",outcome="registered",reason=""}': 1,
+      'berth_vm_boot_seconds_count{cloud="sim"}': 1,
+    })
+    cloud.lose(launch?.status?.vm?.id ?? "", true)
+    await tells(operator, { 'berth_launches_total{cloud="sim",outcome="lost",reason="Preempted"}': 1 })
+  })
+
+  it("tells how its controllers, caches and the API server do", async () => {
+    await applyJob(world, "worked-on", { cancelled: true })
+    await tells(operator, { 'berth_jobs{phase="cancelled"}': 1 })
+    const samples = await samplesOf(operator)
+    for (const name of [
+      'controller_runtime_reconcile_total{controller="job",result="success"}',
+      'controller_runtime_reconcile_time_seconds_count{controller="launch"}',
+      'workqueue_queue_duration_seconds_count{name="job"}',
+      'workqueue_work_duration_seconds_count{name="apikey"}',
+      'rest_client_requests_total{method="POST",code="201"}',
+      'rest_client_request_duration_seconds_count{verb="GET"}',
+      'reflector_watches_total{resource="jobs"}',
+      'reflector_objects{resource="jobs"}',
+      'reflector_synced{resource="launches"}',
+      "process_resident_memory_bytes",
+    ]) {
+      expect(samples.get(name), name).toBeGreaterThan(0)
+    }
+    expect(samples.get('workqueue_depth{name="job"}')).toBe(0)
+    expect(samples.get('reflector_silence_seconds{resource="jobs"}')).toBeLessThan(120)
+    // Nothing of a user's is in a label: there may be any number of them.
+    const labels = [...samples.keys()].join()
+    for (const name of ["measured", world.namespace, world.project]) expect(labels).not.toContain(name)
+  })
+
+  it("answers /livez and /readyz on that port", async () => {
+    for (const path of ["/livez", "/readyz"]) expect((await fetch(operator.metricsUrl + path)).status).toBe(200)
+    expect(await (await fetch(`${operator.metricsUrl}/readyz?verbose`)).text()).toBe(
+      "[+] caches: ok\n[+] shutdown: ok\nok\n",
+    )
+    expect((await fetch(`${operator.metricsUrl}/anything`)).status).toBe(404)
+  })
+})
+
+describe("a façade", () => {
+  it("counts requests by route and refusals, on the other port alone and without a secret", async () => {
+    const { admin, viewer } = world.keys
+    const call = (path: string, key: string, method = "GET") =>
+      fetch(`${facade.url}${path}`, { method, headers: { "X-Service-Api-Key": key } })
+    await eventually(async () => expect((await call("/1/jobs", admin)).status).toBe(200))
+    expect((await call("/1/jobs/none", "berth_wrong_value")).status).toBe(401)
+    expect((await call("/1/jobs", viewer, "POST")).status).toBe(403)
+    await tells(facade, {
+      'berth_auth_failures_total{reason="unauthenticated"}': 1,
+      'berth_auth_failures_total{reason="forbidden"}': 1,
+      'http_request_duration_seconds_count{method="GET",route="/1/jobs/:job",status="401"}': 1,
+    })
+    const samples = await samplesOf(facade)
+    expect(
+      samples.get('http_request_duration_seconds_count{method="GET",route="/1/jobs",status="200"}'),
+    ).toBeGreaterThan(0)
+    expect(samples.get('reflector_silence_seconds{resource="apikeys"}')).toBeLessThan(120)
+    const labels = [...samples.keys()].join()
+    for (const secret of [admin, viewer, world.project, "none"]) expect(labels).not.toContain(secret)
+    expect((await fetch(`${facade.url}/metrics`)).status).toBe(404)
+    for (const path of ["/livez", "/readyz"]) expect((await fetch(facade.metricsUrl + path)).status).toBe(200)
+  })
+})
+
+it("ends with its program, port and all", async () => {
+  stop.abort()
+  await Promise.all([operator.ended, facade.ended])
+  for (const { metricsUrl } of [operator, facade]) await expect(fetch(`${metricsUrl}/livez`)).rejects.toThrow()
+})
