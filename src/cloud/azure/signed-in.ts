@@ -54,24 +54,31 @@ export function azureError(error: unknown, signal: AbortSignal): CloudError {
 
 interface SdkError extends Error {
   code?: string
+  /** HTTP status, as the SDKs of the APIs have it. */
   statusCode?: number
   details?: { error?: { code?: string; message?: string }; errorCode?: string }
-  errorResponse?: { error?: string; errorDescription?: string }
 }
+
+/** What the library that signs in says it by. */
+const SIGN_IN_ERRORS = ["AuthenticationError", "AuthenticationRequiredError", "CredentialUnavailableError"]
 
 function failureOf(error: unknown): ReadFailure {
-  const { name, message, code, statusCode: status, details, errorResponse } = error as SdkError
-  // Of signing in. Microsoft's description goes on with trace ids and times in lines of their own.
-  if (name === "AuthenticationError" || name === "CredentialUnavailableError" || errorResponse !== undefined) {
-    const said = errorResponse?.errorDescription ?? message
-    const known = /AADSTS[0-9]+/.exec(said)?.[0] ?? errorResponse?.error ?? "AuthenticationFailed"
-    return { status: isOfUs(status) ? 401 : status, code: known, message: said.split(/\r?\n/)[0] ?? known }
-  }
+  const { name, message, code, statusCode: status, details } = error as SdkError
+  if (SIGN_IN_ERRORS.includes(name)) return signInFailure(error as Error)
   const text = details?.error?.message ?? message
-  return { status, code: details?.error?.code ?? details?.errorCode ?? code, message: text.split(/\r?\n/)[0] ?? text }
+  return { status, code: details?.error?.code ?? details?.errorCode ?? code, message: firstLine(text) }
 }
 
-/** 400 is what Microsoft says to a secret or an application that it does not know. */
-function isOfUs(status: number | undefined): boolean {
-  return status !== undefined && status >= 400 && status < 500 && status !== 429
+/** A secret or an application that Microsoft does not know has a code of its own; without one nobody was asked. */
+function signInFailure(error: Error): ReadFailure {
+  const [said, code] = /(AADSTS[0-9]+):[^\r\n]*/.exec(error.message) ?? []
+  if (said === undefined) return { code: "SignInFailed", message: "Microsoft's sign-in could not be asked" }
+  return { status: TRANSIENT_SIGN_IN.includes(code ?? "") ? 503 : 401, code, message: said }
+}
+
+/** Too much or too busy (https://learn.microsoft.com/entra/identity-platform/reference-error-codes). */
+const TRANSIENT_SIGN_IN = ["AADSTS90033", "AADSTS90055", "AADSTS50196", "AADSTS90006"]
+
+function firstLine(text: string): string {
+  return text.split(/\r?\n/)[0] ?? text
 }
