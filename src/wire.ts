@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto"
 import { once } from "node:events"
-import { createServer, type Server } from "node:http"
+import type { Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { hostname } from "node:os"
 import { KubeConfig } from "@kubernetes/client-node"
@@ -35,9 +35,10 @@ import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/dependencies.ts"
 import { Discoverer } from "./discovery/discoverer.ts"
 import { createFacade } from "./facade/app.ts"
-import type { Discoverer as DiscoverResources } from "./facade/discoverer.ts"
 import { CACHE_OPTIONS } from "./facade/caches.ts"
-import { removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/log-retention.ts"
+import type { Discoverer as DiscoverResources } from "./facade/discoverer.ts"
+import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/log-retention.ts"
+import { createHttpServer } from "./facade/server.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
 import { gatewayRouter } from "./gateway/router.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
@@ -115,27 +116,14 @@ export async function startOperator(
   const identity = `${hostname()}-${randomUUID()}`
   const caches = operatorCaches({ client, logger }, options)
   const { jobs, launches, projects } = caches
-  const elector = new LeaderElector({
-    client,
-    lease: { namespace: systemNamespace, name: "berth-operator" },
-    identity,
-    logger,
-    ...leaseTimes,
-  })
+  const lease = { namespace: systemNamespace, name: "berth-operator" }
+  const elector = new LeaderElector({ client, lease, identity, logger, ...leaseTimes })
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: identity, logger })
-  const shared = {
-    client,
-    jobs,
-    launches,
-    fence: fenceOf(elector),
-    clock,
-    recorder,
-    logger,
-    caps: capsOf(projects.store),
-  }
+  const base = { client, clock, recorder, logger }
+  const shared = { ...base, jobs, launches, fence: fenceOf(elector), caps: capsOf(projects.store) }
   const sealer = sealerOf(client, systemNamespace)
   const accounts = connectedAccounts(parts, caches, sealer)
-  const keeping = { ...caches, client, systemNamespace, clock, recorder, logger }
+  const keeping = { ...caches, ...base, systemNamespace }
   const userData = (launch: StoredLaunch) => renderUserData(bootConfig(launch, bootstrapKey))
   const launchControl = createLaunchController({
     ...shared,
@@ -165,17 +153,16 @@ export async function startOperator(
       ...tenancyControllers(keeping),
       createConnectionController({ ...keeping, sealer, openAccount: accountOpener(parts.providers) }),
       // Who sees one namespace alone can't know what others have sealed.
-      ...(options.watchNamespace === undefined ? [createRetirementController({ ...keeping, sealer, ...parts.retirement })] : []),
+      ...(options.watchNamespace === undefined
+        ? [createRetirementController({ ...keeping, sealer, ...parts.retirement })]
+        : []),
     ],
     leaderTasks: launchControl.leaderTasks,
     metricsOf: measureControllers(metrics),
     elector,
     logger,
   })
-  measureOperator(metrics, { client, caches, manager })
-  const health = new Health()
-  health.addReadyCheck("caches", () => manager.readiness().reasons.join("; ") || undefined)
-  const operations = await serveOperations(options, health, metrics)
+  const operations = await tellOfOperator(options, { metrics, client, caches, manager })
   const ended = manager
     .run(stop)
     .finally(() => recorder.flush())
@@ -183,21 +170,33 @@ export async function startOperator(
   return { ended, metricsUrl: operations?.url }
 }
 
-/** What the operator tells beside its controllers' work. */
-function measureOperator(
-  metrics: Registry,
-  { client, caches, manager }: { client: KubeClient; caches: ReturnType<typeof operatorCaches>; manager: Manager },
-): void {
+interface OperatorTelling {
+  metrics: Registry
+  client: KubeClient
+  caches: ReturnType<typeof operatorCaches>
+  manager: Manager
+}
+
+/** What the operator tells beside its controllers' work, and where. */
+function tellOfOperator(
+  options: OperationsOptions,
+  { metrics, client, caches, manager }: OperatorTelling,
+): Promise<OperationsServer | undefined> {
   const isLeading = () => manager.readiness().leading
   measureClient(metrics, client)
   measureCaches(metrics, Object.values(caches))
   measureLeadership(metrics, "berth-operator", isLeading)
   measureJobs(metrics, { ...caches, isLeading })
+  const health = new Health()
+  health.addReadyCheck("caches", () => manager.readiness().reasons.join("; ") || undefined)
+  return serveOperations(options, health, metrics)
 }
+
+type OperationsOptions = Pick<KubeOptions, "metricsPort" | "metricsHost">
 
 /** Serves metrics and health where the options name a port for them. */
 async function serveOperations(
-  { metricsPort, metricsHost = "127.0.0.1" }: Pick<KubeOptions, "metricsPort" | "metricsHost">,
+  { metricsPort, metricsHost = "127.0.0.1" }: OperationsOptions,
   health: Health,
   metrics: Registry,
 ): Promise<OperationsServer | undefined> {
@@ -319,18 +318,12 @@ export async function startFacade(
   { client, clouds, providers, offers, ownAccounts, architectures, logger }: FacadeParts,
   stop: AbortSignal,
 ): Promise<Running & { url: string }> {
-  const { systemNamespace, watchNamespace, issuer } = options
+  const { systemNamespace, issuer, baseDomain, defaultProject, requestsPerMinute, discoveriesPerMinute } = options
   const installation = await readInstallation(client, systemNamespace)
   if (installation === undefined) throw new Error(noInstallation(systemNamespace))
   const ending = new AbortController()
-  const cache = { client, logger }
-  const jobs = new Reflector({ ...cache, ...CACHE_OPTIONS.jobs, namespace: watchNamespace })
-  const cronJobs = new Reflector({ ...cache, ...CACHE_OPTIONS.cronJobs, namespace: watchNamespace })
-  const connections = new Reflector({ ...cache, ...CACHE_OPTIONS.connections, namespace: watchNamespace })
-  const apiKeys = new Reflector({ ...cache, ...CACHE_OPTIONS.apiKeys, namespace: watchNamespace })
-  const projects = new Reflector({ ...cache, ...CACHE_OPTIONS.projects })
-  const organizations = new Reflector({ ...cache, ...CACHE_OPTIONS.organizations })
-  const launches = new Reflector({ ...cache, resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes })
+  const { launches, ...caches } = facadeCaches({ client, logger }, options)
+  const { jobs, connections, projects } = caches
   const logStore = new FileLogStore(options.logsDir)
   const gateway = gatewayRouter({
     launches: kubeLaunches(client, launches.store, systemNamespace),
@@ -347,7 +340,7 @@ export async function startFacade(
   const sealer = sealerOf(client, systemNamespace)
   const app = createFacade({
     client,
-    caches: { jobs, cronJobs, connections, apiKeys, projects, organizations },
+    caches,
     logStore,
     sealer,
     gateway,
@@ -355,35 +348,25 @@ export async function startFacade(
     metrics,
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock: systemClock }),
     catalogue: () => offers.current(),
-    plan: jobPlanner({ offers, payers, jobs, launches, caps: capsOf(projects.store), clock: systemClock }, { architectures }),
+    plan: jobPlanner(
+      { offers, payers, jobs, launches, caps: capsOf(projects.store), clock: systemClock },
+      { architectures },
+    ),
     discover: discovererOf(providers, liveCredentials(client, { projects, sealer }), logger),
-    settings: {
-      baseDomain: options.baseDomain,
-      defaultProject: options.defaultProject,
-      clouds,
-      requestsPerMinute: options.requestsPerMinute,
-      discoveriesPerMinute: options.discoveriesPerMinute,
-    },
+    settings: { baseDomain, defaultProject, clouds, requestsPerMinute, discoveriesPerMinute },
     logger,
     clock: systemClock,
     shutdown: stop,
   })
   measureClient(metrics, client)
-  measureCaches(metrics, [jobs, cronJobs, connections, apiKeys, projects, organizations, launches])
+  measureCaches(metrics, [...Object.values(caches), launches])
   const operations = await serveOperations(options, health, metrics)
-  const server = createServer(app)
+  const server = createHttpServer(app)
   server.listen(options.port, options.host)
   await once(server, "listening")
   const rules = catalogueWatches(offers, { client, systemNamespace, logger })
-  const reflectors = [jobs, cronJobs, connections, apiKeys, projects, organizations, launches, ...rules].map((reflector) =>
-    reflector.run(ending.signal),
-  )
-  const retention = { client, jobs, logStore, logger }
-  const endRetention = removeLogsOfDeletedJobs(retention)
-  void jobs
-    .whenSynced(ending.signal)
-    .then(() => removeOrphanedLogs(retention))
-    .catch((err: unknown) => ending.signal.aborted || logger.warn({ err }, "logs of deleted jobs were not looked for"))
+  const reflectors = [...Object.values(caches), launches, ...rules].map((reflector) => reflector.run(ending.signal))
+  const endRetention = keepOnlyLogsOfJobs({ client, jobs, logStore, logger }, ending.signal)
   const ended = stopped(stop).then(async () => {
     health.drain()
     endRetention()
@@ -394,6 +377,36 @@ export async function startFacade(
   })
   const url = `http://${urlHost(options.host)}:${(server.address() as AddressInfo).port}`
   return { url, metricsUrl: operations?.url, ended }
+}
+
+/** All that the façade reads from memory. */
+function facadeCaches(
+  base: { client: KubeClient; logger: Logger },
+  { systemNamespace, watchNamespace: namespace }: Pick<KubeOptions, "systemNamespace" | "watchNamespace">,
+) {
+  const launches = { resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes }
+  return {
+    jobs: new Reflector({ ...base, ...CACHE_OPTIONS.jobs, namespace }),
+    cronJobs: new Reflector({ ...base, ...CACHE_OPTIONS.cronJobs, namespace }),
+    connections: new Reflector({ ...base, ...CACHE_OPTIONS.connections, namespace }),
+    apiKeys: new Reflector({ ...base, ...CACHE_OPTIONS.apiKeys, namespace }),
+    projects: new Reflector({ ...base, ...CACHE_OPTIONS.projects }),
+    organizations: new Reflector({ ...base, ...CACHE_OPTIONS.organizations }),
+    launches: new Reflector({ ...base, ...launches }),
+  }
+}
+
+/** Removes the logs of jobs as these go, and of those that went while nobody looked; returns how to end it. */
+function keepOnlyLogsOfJobs(
+  retention: LogRetentionOptions & { jobs: Reflector<StoredJob> },
+  ending: AbortSignal,
+): () => void {
+  const { jobs, logger } = retention
+  void jobs
+    .whenSynced(ending)
+    .then(() => removeOrphanedLogs(retention))
+    .catch((err: unknown) => ending.aborted || logger.warn({ err }, "logs of deleted jobs were not looked for"))
+  return removeLogsOfDeletedJobs(retention)
 }
 
 function noInstallation(namespace: string): string {

@@ -26,20 +26,20 @@ export function measureJobs(registry: Registry, { jobs, launches, isLeading }: M
     },
   })
   const live = () => (isLeading() ? launches.store.list().filter((launch) => !isOver(launch)) : [])
-  perMarket(registry, "berth_vms", "VMs that were asked for and are not known to be gone.", { live, valueOf: () => 1 })
+  perMarket(registry, "berth_vms", "VMs that were asked for and are not known to be gone.", { live, amountOf: () => 1 })
   perMarket(registry, "berth_spend_usd_per_hour", "What these cost an hour by the catalogue, US dollars.", {
     live,
-    valueOf: ({ spec }) => spec.offer.hourlyPriceUsd,
+    amountOf: ({ spec }) => spec.offer.hourlyPriceUsd,
   })
   measureLaunches(registry, launches, isLeading)
 }
 
 interface Summands {
   live: () => StoredLaunch[]
-  valueOf: (launch: StoredLaunch) => number
+  amountOf: (launch: StoredLaunch) => number
 }
 
-function perMarket(registry: Registry, name: string, help: string, { live, valueOf }: Summands): void {
+function perMarket(registry: Registry, name: string, help: string, { live, amountOf }: Summands): void {
   new Gauge({
     name,
     help,
@@ -49,7 +49,7 @@ function perMarket(registry: Registry, name: string, help: string, { live, value
       this.reset()
       for (const launch of live()) {
         const { cloud, provisioning } = launch.spec.offer
-        this.inc({ cloud, provisioning }, valueOf(launch))
+        this.inc({ cloud, provisioning }, amountOf(launch))
       }
     },
   })

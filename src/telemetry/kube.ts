@@ -34,14 +34,14 @@ export type MeasuredReflector = Pick<Reflector, "counts" | "synced" | "silentSec
 
 /** Tells of caches: how large they are, how long they have heard nothing, and how often they began to watch anew. */
 export function measureCaches(registry: Registry, reflectors: readonly MeasuredReflector[]): void {
-  const gauge = (name: string, help: string, valueOf: (reflector: MeasuredReflector) => number) =>
+  const gauge = (name: string, help: string, amountOf: (reflector: MeasuredReflector) => number) =>
     new Gauge({
       name,
       help,
       labelNames: ["resource"],
       registers: [registry],
       collect() {
-        for (const reflector of reflectors) this.set({ resource: reflector.resource.plural }, valueOf(reflector))
+        for (const reflector of reflectors) this.set({ resource: reflector.resource.plural }, amountOf(reflector))
       },
     })
   gauge("reflector_objects", "Objects in the cache.", ({ store }) => store.size)
