@@ -1,0 +1,251 @@
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { setTimeout as sleep } from "node:timers/promises"
+import { KubeConfig } from "@kubernetes/client-node"
+import { timestamp } from "../src/apis/clock.ts"
+import { CRON_JOB_ANNOTATIONS, type StoredCronJob } from "../src/apis/cronjob.ts"
+import type { StoredJob } from "../src/apis/job.ts"
+import { API_VERSION } from "../src/apis/meta.ts"
+import { createCronJobController } from "../src/controllers/cronjob/controller.ts"
+import { CRON_JOB_CACHE, CRON_JOBS, cronJobIndexes, JOBS } from "../src/controllers/cronjob/dependencies.ts"
+import { jobOf } from "../src/controllers/cronjob/job-object.ts"
+import { findBinaries } from "../src/embedded/controlplane/binaries.ts"
+import { startControlPlane } from "../src/embedded/controlplane/control-plane.ts"
+import { cacheDirectory } from "../src/embedded/controlplane/programs.ts"
+import { installKinds } from "../src/embedded/install.ts"
+import { KubeClient } from "../src/kube/client.ts"
+import { EventRecorder } from "../src/kube/events.ts"
+import { Reflector } from "../src/kube/reflector.ts"
+import { type ApiObject, resourceOf } from "../src/kube/resource.ts"
+import { createLogger } from "../src/telemetry/logger.ts"
+import { ShiftedClock } from "../test/controllers/shifted-clock.ts"
+import { type BenchContext, type BenchResult, compare, spreadOf } from "./result.ts"
+
+const CRON_JOBS_FIRING = 10_000
+const ROUNDS = 3
+const CONCURRENCY = 32
+const NAMESPACE = "bench"
+const IDLE_SECONDS = 10
+
+/** CPU of a process that waits with caches and pools open, milliseconds a second: more is not nothing. */
+const MOST_IDLE_CPU = 20
+
+const NAMESPACES = resourceOf<ApiObject>({
+  group: "",
+  version: "v1",
+  kind: "Namespace",
+  plural: "namespaces",
+  namespaced: false,
+})
+
+/**
+ * As many CronJobs as are asked for (10,000) that fire in the same minute, on a real API server: how many Jobs a second
+ * are made of them, against as many like them that are just created, by turns. Each tick must have its one Job: one that
+ * is missing or there twice is an error, and so is any request or CPU while all of them are paused.
+ */
+export async function run(context: BenchContext): Promise<BenchResult> {
+  const dataDir = await mkdtemp(join(tmpdir(), "berth-bench-"))
+  const binaries = await findBinaries({
+    assetsDir: context.assetsDir,
+    cacheDir: cacheDirectory(context.cacheHome),
+    report: context.report,
+  })
+  const controlPlane = await startControlPlane({ binaries, dataDir, durable: false })
+  const kubeConfig = new KubeConfig()
+  kubeConfig.loadFromFile(controlPlane.kubeconfigPath)
+  const client = new KubeClient(kubeConfig, { maxConcurrent: CONCURRENCY })
+  try {
+    await installKinds(client, AbortSignal.timeout(60_000))
+    await client.create(NAMESPACES, { metadata: { name: NAMESPACE } })
+    return await measure(client, context.sizes?.[0] ?? CRON_JOBS_FIRING, context.report)
+  } finally {
+    await client.close()
+    await controlPlane.stop()
+    await rm(dataDir, { recursive: true, force: true })
+  }
+}
+
+async function measure(client: KubeClient, count: number, report: BenchContext["report"]): Promise<BenchResult> {
+  const bench = new CronBench(client, count)
+  const ours: number[] = []
+  const peer: number[] = []
+  try {
+    report(`making ${count} CronJobs, paused`)
+    await bench.prepare()
+    report(`idle with ${count} paused: ${await bench.idle()}`)
+    await bench.activate()
+    for (let round = 0; round <= ROUNDS; round++) {
+      const bare = count / (await bench.createBare(round))
+      const fired = await bench.fire()
+      const rate = count / fired.jobsAfter
+      const line = `bare ${Math.round(bare)} a second, fired ${Math.round(rate)} a second`
+      const inAll = `all Jobs after ${fired.jobsAfter.toFixed(1)} s, all written down after ${fired.writtenAfter.toFixed(1)} s`
+      report(`round ${round} of ${ROUNDS}: ${line}; ${inAll}`)
+      // The first round warms up connections, code and the server's caches.
+      if (round === 0) continue
+      ours.push(rate)
+      peer.push(bare)
+    }
+  } finally {
+    await bench.stop()
+  }
+  return {
+    name: "cron",
+    rows: [compare(`Jobs a second of ${count} CronJobs of one minute, against bare creates`, ours, peer, 0.4)],
+    spread: { fired: spreadOf(ours), "bare creates": spreadOf(peer) },
+  }
+}
+
+/** The calendar stands at half a minute, and goes on when a round begins. */
+class BenchClock extends ShiftedClock {
+  readonly #startedAt = Math.floor(Date.now() / 60_000) * 60_000 + 30_000
+
+  override now(): Date {
+    return new Date(this.#startedAt + this.ahead * 1000)
+  }
+}
+
+class CronBench {
+  readonly #client: KubeClient
+  readonly #count: number
+  readonly #clock = new BenchClock()
+  readonly #ending = new AbortController()
+  readonly #logger = createLogger({ level: "error", name: "bench" })
+  readonly #cronJobs: Reflector<StoredCronJob>
+  readonly #jobs: Reflector<StoredJob>
+  #running: Promise<unknown>[] = []
+  #requests = 0
+
+  constructor(client: KubeClient, count: number) {
+    this.#client = client
+    this.#count = count
+    const base = { client, logger: this.#logger, namespace: NAMESPACE }
+    this.#cronJobs = new Reflector({ ...base, ...CRON_JOB_CACHE })
+    this.#jobs = new Reflector({ ...base, resource: JOBS, indexes: cronJobIndexes })
+  }
+
+  /** Makes the CronJobs and starts the controller; resolves when it has looked at all of them. */
+  async prepare(): Promise<void> {
+    await this.#each((n) => this.#client.create(CRON_JOBS, cronJobOf(n)))
+    const client = this.#counted()
+    const recorder = new EventRecorder({ client, component: "bench", instance: "bench", logger: this.#logger })
+    const controller = createCronJobController({
+      client,
+      cronJobs: this.#cronJobs,
+      jobs: this.#jobs,
+      fence: () => undefined,
+      clock: this.#clock,
+      recorder,
+      logger: this.#logger,
+    })
+    const { signal } = this.#ending
+    this.#running = [
+      this.#cronJobs.run(signal),
+      this.#jobs.run(signal),
+      controller.run(signal, signal).then(() => recorder.flush()),
+    ]
+    await this.#untilAll(({ status }) => status?.observedGeneration === 1)
+  }
+
+  /** What it costs to have them all paused. @throws Error when that is not nothing */
+  async idle(): Promise<string> {
+    // What was told of them is written in the background.
+    for (let before = -1; before !== this.#requests; await pause(2)) before = this.#requests
+    const [cpu, requests] = [process.cpuUsage(), this.#requests]
+    await pause(IDLE_SECONDS)
+    const { user, system } = process.cpuUsage(cpu)
+    const cpuMs = (user + system) / 1000 / IDLE_SECONDS
+    const made = this.#requests - requests
+    const found = `${made} requests in ${IDLE_SECONDS} s, ${cpuMs.toFixed(1)} ms of CPU a second`
+    if (made > 0 || cpuMs > MOST_IDLE_CPU) throw new Error(`paused CronJobs cost something: ${found}`)
+    return found
+  }
+
+  async activate(): Promise<void> {
+    await this.#each((n) => this.#client.patch(CRON_JOBS, cronJobOf(n).metadata, { merge: { spec: { active: true } } }))
+    await this.#untilAll(({ status }) => status?.nextTriggerTime !== undefined)
+  }
+
+  /** Seconds that it takes to create as many Jobs, like those of a tick in all but their names. */
+  async createBare(round: number): Promise<number> {
+    const startedAt = performance.now()
+    await this.#each((n) => {
+      const { metadata, ...job } = jobOf(cronJobOf(n), { tick: this.#clock.now(), createdAt: timestamp(new Date()) })
+      return this.#client.create(JOBS, { ...job, metadata: { ...metadata, name: `bare-${round}-${n}` } } as StoredJob)
+    })
+    return (performance.now() - startedAt) / 1000
+  }
+
+  /** Lets the next minute come. @throws Error when a Job is missing or there twice */
+  async fire(): Promise<{ jobsAfter: number; writtenAfter: number }> {
+    const tick = new Date(Math.ceil(this.#clock.now().getTime() / 60_000) * 60_000)
+    const time = timestamp(tick)
+    const made = new Set<string>()
+    const { promise: allMade, resolve } = Promise.withResolvers<void>()
+    const forget = this.#jobs.onChange(({ current }) => {
+      const isOfTick = current?.metadata.annotations?.[CRON_JOB_ANNOTATIONS.scheduledTime] === time
+      if (current === undefined || !isOfTick || current.metadata.name.startsWith("bare-")) return
+      if (made.add(current.metadata.name).size === this.#count) resolve()
+    })
+    const startedAt = performance.now()
+    this.#clock.advance(60)
+    await allMade
+    const jobsAfter = (performance.now() - startedAt) / 1000
+    await this.#untilAll(({ status }) => status?.lastTriggeredTime === time)
+    const writtenAfter = (performance.now() - startedAt) / 1000
+    forget()
+    if (made.size !== this.#count) throw new Error(`${made.size} Jobs for ${this.#count} ticks`)
+    return { jobsAfter, writtenAfter }
+  }
+
+  async stop(): Promise<void> {
+    this.#ending.abort()
+    await Promise.all(this.#running)
+  }
+
+  /** The client, which counts what the controller asks for. */
+  #counted(): KubeClient {
+    return new Proxy(this.#client, {
+      get: (target, property) => {
+        const value: unknown = Reflect.get(target, property)
+        if (typeof value !== "function") return value
+        const method = value.bind(target) as (...args: unknown[]) => unknown
+        return (...args: unknown[]) => {
+          this.#requests++
+          return method(...args)
+        }
+      },
+    })
+  }
+
+  async #untilAll(holds: (cronJob: StoredCronJob) => boolean): Promise<void> {
+    const left = new Set(Array.from({ length: this.#count }, (_, n) => cronJobOf(n).metadata.name))
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const forget = this.#cronJobs.onChange(({ current }) => {
+      if (current !== undefined && holds(current)) left.delete(current.metadata.name)
+      if (left.size === 0) resolve()
+    })
+    await promise
+    forget()
+  }
+
+  async #each(act: (n: number) => Promise<unknown>): Promise<void> {
+    let next = 0
+    const worker = async (): Promise<void> => {
+      while (next < this.#count) await act(next++)
+    }
+    await Promise.all(Array.from({ length: CONCURRENCY }, worker))
+  }
+}
+
+const pause = (seconds: number): Promise<void> => sleep(seconds * 1000)
+
+function cronJobOf(n: number): StoredCronJob {
+  return {
+    apiVersion: API_VERSION,
+    kind: "CronJob",
+    metadata: { name: `cron-${n}`, namespace: NAMESPACE },
+    spec: { schedule: "* * * * *", active: false, jobDefinition: { image: "busybox", args: ["true"] } },
+  } as StoredCronJob
+}
