@@ -2,9 +2,11 @@ import { systemClock } from "./apis/clock.ts"
 import { awsAccounts } from "./cloud/aws/account.ts"
 import { type AwsOptions, openAws } from "./cloud/aws/aws.ts"
 import { azureAccounts } from "./cloud/azure/account.ts"
+import { openAzure } from "./cloud/azure/azure.ts"
 import { cloudflareAccounts } from "./cloud/cloudflare/account.ts"
 import type { Providers } from "./cloud/clouds.ts"
 import { gcpAccounts } from "./cloud/gcp/account.ts"
+import { openGcp } from "./cloud/gcp/gcp.ts"
 import { dockerHubAccounts } from "./registries/dockerhub.ts"
 import { githubAccounts } from "./registries/github.ts"
 
@@ -18,8 +20,8 @@ export function providersOf({ awsNetworks }: ProviderSettings = {}): Providers {
   const aws: AwsOptions = { clock: systemClock, ...(awsNetworks !== undefined && { networks: awsNetworks }) }
   return {
     aws: { account: awsAccounts(), region: openAws(aws) },
-    gcp: { account: gcpAccounts() },
-    azure: { account: azureAccounts() },
+    gcp: { account: gcpAccounts(), region: openGcp() },
+    azure: { account: azureAccounts(), region: openAzure() },
     cloudflare: { account: cloudflareAccounts() },
     dockerhub: { account: dockerHubAccounts() },
     github: { account: githubAccounts() },

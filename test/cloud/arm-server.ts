@@ -195,6 +195,12 @@ export class ArmServer {
     this.#machines.delete(id.toLowerCase())
   }
 
+  /** What whoever deletes a VM needs, with what is deleted with it. */
+  get actionsToDelete(): string[] {
+    const action = "Microsoft.Compute/virtualMachines/delete"
+    return [action, ...(LINKED[action] ?? [])]
+  }
+
   /** A resource group and all in it, deleted by somebody. */
   deleteGroup(group: string): void {
     this.#groups.delete(group)

@@ -1,4 +1,6 @@
 import { randomUUID } from "node:crypto"
+import { readFile } from "node:fs/promises"
+import { join } from "node:path"
 import { beforeEach, describe, expect, it } from "vitest"
 import type { Offer } from "../../src/apis/offer.ts"
 import { openAzure } from "../../src/cloud/azure/azure.ts"
@@ -63,6 +65,11 @@ async function underTest(callSeconds: number): Promise<CloudWithFaults> {
 
 describeCloud("azure", () => underTest(30))
 describeFaults("azure", () => underTest(3))
+
+interface Role {
+  Name: string
+  Actions: string[]
+}
 
 describe("azure", () => {
   let server: ArmServer
@@ -203,4 +210,23 @@ describe("azure", () => {
       await expect(cloud.terminate({ id, launch: "x", region: REGION })).rejects.toBeInstanceOf(InvalidRequestError)
     }
   })
+})
+
+it("calls just what the role in docs/azure.md allows, and a VM may do no more than delete itself", async () => {
+  const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "azure.md"), "utf8")
+  const blocks = [...page.matchAll(/```json\n([\s\S]*?)```/g)].map(([, text = ""]) => JSON.parse(text) as Role)
+  const [vmRole, role] = blocks
+  const server = new ArmServer()
+  await server.start()
+  server.actions = new Set(role?.Actions)
+  const cloud = openAt(server)
+  const spec: LaunchSpec = { name: "a-1", installation: "i", tags: {}, offer: OFFER, userData: "", lifetimeSeconds: 60 }
+  await cloud.verify()
+  const vm = await cloud.launch(spec)
+  await cloud.list({ installation: "i", region: REGION })
+  await cloud.terminate(vm)
+  expect([...server.usedActions].sort()).toEqual(role?.Actions)
+  expect(vmRole?.Name).toBe("Berth VM")
+  expect(vmRole?.Actions).toEqual([...server.actionsToDelete].sort())
+  await server.close()
 })

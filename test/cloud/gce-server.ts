@@ -16,6 +16,14 @@ interface Instance extends Json {
   creationTimestamp: string
 }
 
+/** What a VM's machine would know of itself. */
+export interface BootedVm {
+  zone: string
+  name: string
+  launch: string
+  userData: string
+}
+
 interface Operation extends Json {
   name: string
   status: string
@@ -127,6 +135,10 @@ export class GceServer {
   hidesSince: number | undefined
   /** Milliseconds that the operation of an insert takes. */
   operationMs = 20
+  /** Milliseconds that the operation of a firewall rule takes. */
+  firewallMs = 0
+  /** Told of each VM that starts. */
+  onBoot: ((vm: BootedVm) => void) | undefined
   readonly keyfile: string
   readonly #world: GceWorld
   readonly #instances = new Map<string, Instance>()
@@ -353,6 +365,9 @@ export class GceServer {
     if (instance === undefined) return
     instance.status = "RUNNING"
     this.boots.push(instance.name)
+    const metadata = instance["metadata"] as { items: { key: string; value: string }[] }
+    const userData = metadata.items.find((item) => item.key === "user-data")?.value ?? ""
+    this.onBoot?.({ zone, name: instance.name, launch: instance.labels["berth-launch"] ?? "", userData })
   }
 
   #delete(zone: string, name: string): Json {
@@ -439,7 +454,11 @@ export class GceServer {
       return { refused: { status: 409, reason: "alreadyExists", message: `The resource '${name}' already exists` } }
     }
     this.firewalls.set(name, body)
-    return this.#operation("insert", undefined, name, "DONE")
+    const operation = this.#operation("insert", undefined, name, this.firewallMs === 0 ? "DONE" : "RUNNING")
+    setTimeout(() => {
+      operation.status = "DONE"
+    }, this.firewallMs)
+    return operation
   }
 }
 

@@ -1,4 +1,7 @@
 import { randomUUID } from "node:crypto"
+import { readFile } from "node:fs/promises"
+import { join } from "node:path"
+import { load } from "js-yaml"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { Offer } from "../../src/apis/offer.ts"
 import {
@@ -247,6 +250,25 @@ describe("gcp", () => {
       await expect(cloud.terminate(ref)).rejects.toBeInstanceOf(InvalidRequestError)
     }
   })
+})
+
+it("calls just what the role in docs/gcp.md allows", async () => {
+  const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "gcp.md"), "utf8")
+  const role = load(/```yaml\n([\s\S]*?)```/.exec(page)?.[1] ?? "") as { includedPermissions: string[] }
+  const server = new GceServer(world())
+  await server.start()
+  server.permissions = new Set(role.includedPermissions)
+  // What takes a while is waited for, which needs a right of its own.
+  server.firewallMs = 10
+  const cloud = openAt(server)
+  const spec: LaunchSpec = { name: "a-1", installation: "i", tags: {}, offer: OFFER, userData: "", lifetimeSeconds: 60 }
+  await cloud.verify()
+  const vm = await cloud.launch(spec)
+  await cloud.launch(spec)
+  await cloud.list({ installation: "i", region: REGION })
+  await cloud.terminate(vm)
+  expect([...server.usedPermissions].sort()).toEqual(role.includedPermissions)
+  await server.close()
 })
 
 describe("what a key of Google Cloud must be", () => {

@@ -5,6 +5,7 @@ import {
   InvalidRequestError,
   OutcomeUnknownError,
   QuotaError,
+  RegionError,
   TransientError,
 } from "../errors.ts"
 
@@ -26,6 +27,9 @@ const CREDENTIALS =
   /^(AuthorizationFailed|LinkedAuthorizationFailed|InvalidAuthenticationToken.*|ExpiredAuthenticationToken|AuthenticationFailed|SubscriptionNotFound|InvalidSubscriptionId|MissingSubscriptionRegistration|ReadOnlyDisabledSubscription|SubscriptionNotRegistered)$/
 const TRANSIENT =
   /^(TooManyRequests|RetryableError.*|AnotherOperationInProgress|ResourceGroupBeingDeleted|Conflict|OperationPreempted|CanceledAndSupersededDueToAnotherOperation|ReferencedResourceNotProvisioned|InUseSubnetCannotBeDeleted)$/
+
+const REGION =
+  /^(LocationNotAvailableForResource(Group|Type)|InvalidLocation|LocationRestricted|LocationNotSupported.*|RegionRestricted.*)$/
 
 /** Nobody was reached: no request can have had an effect. */
 const NOT_CONNECTED = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/
@@ -77,6 +81,7 @@ function meaning({ code, message }: Said, options?: ErrorOptions): CloudError | 
     const isQuota = /quota|cores? limit|exceed/i.test(message)
     return isQuota ? new QuotaError(code, message, options) : new InvalidRequestError(code, message, options)
   }
+  if (REGION.test(code)) return new RegionError(code, message, options)
   if (CREDENTIALS.test(code)) return new CredentialsError(code, message, options)
   if (TRANSIENT.test(code)) return new TransientError(code, message, options)
   return undefined

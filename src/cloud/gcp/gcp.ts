@@ -2,7 +2,7 @@ import { createHash } from "node:crypto"
 import { type Clock, systemClock } from "../../apis/clock.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import type { RegionOpener } from "../clouds.ts"
-import { CapacityError, InvalidRequestError, OutcomeUnknownError, TransientError } from "../errors.ts"
+import { CapacityError, InvalidRequestError, OutcomeUnknownError, RegionError, TransientError } from "../errors.ts"
 import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
 import { type CallOptions, type Clients, Compute, type ComputeOptions, credentialsDigest } from "./compute.ts"
@@ -216,12 +216,17 @@ class GcpCloud implements Cloud {
 
   async #zones(): Promise<string[]> {
     const { compute } = this.#account
-    const [region] = await compute.call("read", ({ regions }, options) =>
-      regions.get({ project: compute.project, region: this.#region }, options),
-    )
-    const names = (region.zones ?? []).map(lastPart).sort()
-    if (names.length > 0) return names
-    throw new InvalidRequestError("NoZone", `region ${this.#region} has no zones that the project may use`)
+    const zones = await compute.call("read", async ({ regions }, options) => {
+      try {
+        const [region] = await regions.get({ project: compute.project, region: this.#region }, options)
+        return region.zones ?? []
+      } catch (error) {
+        if (isNotFound(error)) return []
+        throw error
+      }
+    })
+    if (zones.length > 0) return zones.map(lastPart).sort()
+    throw new RegionError("NoZone", `region ${this.#region} has no zones that the project may use`)
   }
 
   async #closeInbound(fence?: () => void): Promise<void> {
