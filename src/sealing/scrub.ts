@@ -75,16 +75,18 @@ function isTelling(line: string): boolean {
 }
 
 function spellings(secret: string): string[] {
-  const bytes = Buffer.from(secret)
-  const all = [
-    secret,
-    JSON.stringify(secret).slice(1, -1),
-    encodeURIComponent(secret),
-    bytes.toString("base64"),
-    bytes.toString("base64url"),
-    bytes.toString("hex"),
-  ]
-  return [...new Set(all)].filter((spelling) => spelling !== "")
+  const hex = Buffer.from(secret).toString("hex")
+  const base64 = [0, 1, 2].map((offset) => base64At(offset, secret))
+  const all = [secret, JSON.stringify(secret).slice(1, -1), encodeURIComponent(secret), hex, ...base64]
+  const ofUrls = base64.map((text) => text.replaceAll("+", "-").replaceAll("/", "_"))
+  return [...new Set([...all, ...ofUrls])].filter((spelling) => spelling !== "")
+}
+
+/** What of a secret is to be seen in the base64 of a longer text (a header, a file) in which it begins at this offset. */
+function base64At(offset: number, secret: string): string {
+  const bytes = Buffer.concat([Buffer.alloc(offset), Buffer.from(secret)])
+  // Each three bytes make four characters: those at the ends depend on what stands around the secret.
+  return bytes.toString("base64").slice(offset === 0 ? 0 : 4, Math.floor(bytes.length / 3) * 4)
 }
 
 function piecesOf(secret: string): string[] {

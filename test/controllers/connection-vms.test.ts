@@ -325,7 +325,14 @@ describe("what opens an account", () => {
   it("shows nothing of itself when it fails", async () => {
     const key = keyOf(newAccount())
     const sealedCredentials = await seal("main", key)
-    const account = { cloud: "aws", region: REGION, account: key.account, project, connection: "main", sealedCredentials }
+    const account = {
+      cloud: "aws",
+      region: REGION,
+      account: key.account,
+      project,
+      connection: "main",
+      sealedCredentials,
+    }
     const cloud = await clouds.open(account)
     provider.revoke(key.secret)
     const error: unknown = await cloud.list({ installation: "i", region: REGION }).catch((reason: unknown) => reason)

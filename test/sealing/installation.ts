@@ -19,9 +19,9 @@ import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
 import { createLogger, type Logger } from "../../src/telemetry/logger.ts"
 import { connect, type Running, startFacade, startOperator } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { startPrivateControlPlane } from "../control-plane.ts"
 import { offerOf } from "../controllers/builders.ts"
 import { SimProvider } from "../controllers/sim-provider.ts"
-import { startPrivateControlPlane } from "../control-plane.ts"
 
 export const SYSTEM_NAMESPACE = "berth-system"
 export const REGION = "eu-north-1"
@@ -48,6 +48,8 @@ export interface Installation {
   metricsUrls: readonly string[]
   /** All that its programs have logged, at the level trace. */
   logged(): string
+  /** Logs as its programs do. */
+  log(fields: object): void
   stop(): Promise<void>
 }
 
@@ -62,7 +64,9 @@ export async function startInstallation({ retirement, providers }: InstallationO
   await installBase(client, AbortSignal.timeout(30_000))
   const project = `p-${randomBytes(4).toString("hex")}`
   const namespace = project
-  await client.create(NAMESPACES, { metadata: { name: namespace, annotations: { "berth.dev/adopt-by-project": project } } })
+  await client.create(NAMESPACES, {
+    metadata: { name: namespace, annotations: { "berth.dev/adopt-by-project": project } },
+  })
   await client.apply(PROJECTS, { metadata: { name: project }, spec: { displayName: project, organization: "o" } })
   const lines: string[] = []
   const loggerOf = (name: string): Logger =>
@@ -102,6 +106,7 @@ export async function startInstallation({ retirement, providers }: InstallationO
     ...{ controlPlane, client, provider, project, namespace, keys, urls },
     metricsUrls: [operator, ...facades].flatMap(({ metricsUrl }) => metricsUrl ?? []),
     logged: () => lines.join(""),
+    log: (fields) => loggerOf("test").info(fields, "something happened"),
     stop: async () => {
       stop.abort()
       await Promise.all([operator, ...facades].map(({ ended }) => ended))
@@ -124,11 +129,7 @@ async function makeKey(client: KubeClient, namespace: string, role: Role): Promi
   return value
 }
 
-async function programClient(
-  name: string,
-  { kubeconfigPath }: ControlPlane,
-  admin: KubeClient,
-): Promise<KubeClient> {
+async function programClient(name: string, { kubeconfigPath }: ControlPlane, admin: KubeClient): Promise<KubeClient> {
   const credentials = await programCredentials({
     client: admin,
     cluster: clusterOf(kubeconfigPath),

@@ -1,4 +1,7 @@
+import { execFile } from "node:child_process"
 import { randomBytes } from "node:crypto"
+import { join } from "node:path"
+import { promisify } from "node:util"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
@@ -7,7 +10,7 @@ import { deleteSealingKeys, readSealingKeys, rotateSealingKey } from "../../src/
 import { keyIdOf } from "../../src/sealing/envelope.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { JOBS, LAUNCHES } from "../controllers/harness.ts"
-import { type Installation, startInstallation, SYSTEM_NAMESPACE } from "./installation.ts"
+import { type Installation, SYSTEM_NAMESPACE, startInstallation } from "./installation.ts"
 
 let berth: Installation
 beforeAll(async () => {
@@ -16,6 +19,7 @@ beforeAll(async () => {
 afterAll(() => berth?.stop())
 
 const COUNT = 12
+const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 
 interface ConnectionRecord {
   name: string
@@ -157,14 +161,20 @@ describe("a rotation of the sealing key", () => {
     berth.provider.issue("account-of-paying", secret)
     await berth.client.patch(JOBS, job.metadata, { merge: { spec: { cancelled: true } } })
     await eventually(async () => expect(await keysThere()).toEqual([unneeded.now]))
-    const { status } = await berth.client.get(LAUNCHES, { namespace: SYSTEM_NAMESPACE, name: launch?.metadata.name ?? "" })
+    const { status } = await berth.client.get(LAUNCHES, {
+      namespace: SYSTEM_NAMESPACE,
+      name: launch?.metadata.name ?? "",
+    })
     expect(status?.phase).toBe("terminated")
   })
 
   it("is not held up by who writes a former key's id into a Connection of his", async () => {
     const { before, now } = await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)
     const sealedCredentials = `berth1.${before}.id.${"A".repeat(40)}.${"A".repeat(80)}`
-    const connection = { metadata: { name: "squatter", namespace: berth.namespace }, spec: { type: "aws", sealedCredentials } }
+    const connection = {
+      metadata: { name: "squatter", namespace: berth.namespace },
+      spec: { type: "aws", sealedCredentials },
+    }
     await berth.client.create(CONNECTIONS, connection as StoredConnection)
     await eventually(async () => expect(await keysThere()).toEqual([now]))
   })
@@ -188,6 +198,25 @@ describe("a rotation of the sealing key", () => {
     const body = { access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key: secret }
     expect((await call("/connections/lost", { method: "PATCH", body })).status).toBe(200)
     expect(await call("/connections/lost")).toMatchObject({ status: 200, body: { secret_access_key: secret } })
+  })
+})
+
+describe("berth rotate-sealing-key", () => {
+  it("replaces the key of the cluster that the kubeconfig names", async () => {
+    const { primary } = await readSealingKeys(berth.client, SYSTEM_NAMESPACE)
+    const args = [MAIN, "rotate-sealing-key", "--kubeconfig", berth.controlPlane.kubeconfigPath]
+    const { stdout } = await promisify(execFile)(process.execPath, args)
+    const { primary: now, keys } = await readSealingKeys(berth.client, SYSTEM_NAMESPACE)
+    expect(now).not.toBe(primary)
+    expect(stdout).toBe(`Credentials are sealed under the key ${now} from now on, in place of ${primary}.\n`)
+    expect(stdout).not.toContain(Buffer.from(keys.get(now) ?? []).toString("base64"))
+  })
+
+  it("says what is missing where there is no key yet", async () => {
+    const args = [MAIN, "rotate-sealing-key", "--system-namespace", "default"]
+    const options = { env: { ...process.env, KUBECONFIG: berth.controlPlane.kubeconfigPath } }
+    const running = promisify(execFile)(process.execPath, args, options)
+    await expect(running).rejects.toThrow('there is no Secret berth-sealing-keys in namespace "default"')
   })
 })
 

@@ -1,0 +1,315 @@
+import { randomBytes } from "node:crypto"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import type { Role } from "../../src/apis/apikey.ts"
+import { findCondition } from "../../src/apis/conditions.ts"
+import type { StoredConnection } from "../../src/apis/connection.ts"
+import type { CredentialFields } from "../../src/apis/credentials.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
+import type { Provider } from "../../src/cloud/clouds.ts"
+import { CredentialsError, TransientError } from "../../src/cloud/errors.ts"
+import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
+import { SECRETS } from "../../src/identity/own-secret.ts"
+import { rotateSealingKey } from "../../src/identity/sealing-keys.ts"
+import { events, type KubeEvent } from "../../src/kube/events.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+import { keyIdOf } from "../../src/sealing/envelope.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { JOBS, LAUNCHES } from "../controllers/harness.ts"
+import { etcdContent, type Installation, SYSTEM_NAMESPACE, startInstallation } from "./installation.ts"
+
+/**
+ * Credentials with a marker go through everything that Berth does with them; then the marker is looked for everywhere.
+ * It may be where an admin asks for it, and nowhere else.
+ */
+
+/** In every secret that comes by REST. */
+const MARKER = `cAnArY${randomBytes(8).toString("hex")}`
+/** In a Secret of GitOps: there Kubernetes itself keeps it in clear. */
+const GITOPS_MARKER = `gItOpS${randomBytes(8).toString("hex")}`
+
+/** Where the marker was looked for, by name. */
+const haystacks = new Map<string, string | Buffer>()
+/** What the API has answered to each role, and to nobody in particular. */
+const answers: string[] = []
+
+let berth: Installation
+beforeAll(async () => {
+  berth = await startInstallation({
+    retirement: { graceSeconds: 0.5, lookSeconds: 0.25 },
+    providers: { gcp: chattyProvider, azure: chattyProvider, github: chattyProvider },
+  })
+})
+afterAll(() => berth?.stop())
+
+/** A provider whose every error has all that it was given in it, as it is and as SDKs spell it. */
+const chattyProvider: Provider = {
+  account: (fields) => ({
+    verify: () => Promise.reject(chatty(fields)),
+    storages: async function* () {
+      yield await Promise.reject<never>(chatty(fields))
+    },
+  }),
+}
+
+function chatty(fields: CredentialFields): Error {
+  const all = JSON.stringify(fields)
+  const spellings = [all, JSON.stringify(all), encodeURIComponent(all), ...Object.values(fields).flatMap(encodings)]
+  const cause = Object.assign(new Error(`request failed: ${all}`), { config: { headers: { authorization: all } } })
+  return new CredentialsError("AuthFailure", `refused: ${spellings.join(" ")}`, { cause })
+}
+
+function encodings(value: string): string[] {
+  const bytes = Buffer.from(value)
+  return [bytes.toString("base64"), bytes.toString("base64url"), bytes.toString("hex")]
+}
+
+/** The marker as it is and as it looks inside of base64, wherever it begins, and as hex. */
+function spellingsOf(marker: string): string[] {
+  const shifted = [0, 1, 2].map((shift) => {
+    const base64 = Buffer.concat([Buffer.alloc(shift), Buffer.from(marker)]).toString("base64")
+    // Without the ends that what stands around it shares.
+    return base64.slice(shift === 0 ? 0 : 4, Math.floor((shift + marker.length) / 3) * 4)
+  })
+  return [marker, ...shifted, Buffer.from(marker).toString("hex")]
+}
+
+/** The names of the haystacks that a marker is in. */
+function found(marker: string, where: ReadonlyMap<string, string | Buffer> = haystacks): string[] {
+  const spellings = spellingsOf(marker)
+  return [...where].filter(([, hay]) => spellings.some((spelling) => hay.includes(spelling))).map(([name]) => name)
+}
+
+interface Call {
+  method?: string
+  role?: Role
+  body?: object | string
+  type?: string
+}
+
+async function call(path: string, { method, role = "admin", body, type = "application/json" }: Call = {}) {
+  const headers = { "X-Service-Api-Key": berth.keys[role], "Content-Type": type }
+  const text = typeof body === "object" ? JSON.stringify(body) : body
+  const verb = method ?? (body === undefined ? "GET" : "POST")
+  const init: RequestInit = { method: verb, headers, ...(text !== undefined && { body: text }) }
+  const response = await fetch(`${berth.urls[0]}${path}`, init)
+  const answer = `${path} ${response.status} ${JSON.stringify([...response.headers])} ${await response.text()}`
+  return { status: response.status, answer }
+}
+
+/** A call whose answer must not have the marker, whoever makes it. */
+async function quietly(path: string, options: Call = {}): Promise<number> {
+  const { status, answer } = await call(path, options)
+  answers.push(answer)
+  return status
+}
+
+const secret = (): string => `${MARKER}${randomBytes(8).toString("hex")}`
+const AWS = { type: "aws", access_key_id: "AKIAIOSFODNN7EXAMPLE" }
+
+function keyfile(): string {
+  return JSON.stringify({
+    type: "service_account",
+    project_id: "acme-1",
+    private_key_id: secret(),
+    private_key: `-----BEGIN PRIVATE KEY-----\n${secret()}\n${secret()}\n-----END PRIVATE KEY-----\n`,
+    client_email: "berth@acme-1.iam.gserviceaccount.com",
+  })
+}
+
+async function standing(name: string, reason: string): Promise<void> {
+  await eventually(async () => {
+    const { status } = await berth.client.get(CONNECTIONS, { namespace: berth.namespace, name })
+    expect(findCondition(status?.conditions, "Ready")?.reason).toBe(reason)
+  })
+}
+
+describe("credentials with a marker", () => {
+  const first = secret()
+  const UUID = "123e4567-e89b-12d3-a456-426614174000"
+
+  it("are made by REST, of kinds whose providers take them, refuse them loudly, or are unknown", async () => {
+    berth.provider.issue("account", first)
+    expect(await quietly("/connections", { body: { ...AWS, name: "paying", secret_access_key: first } })).toBe(201)
+    const others = [
+      { type: "gcp", name: "loud-gcp", gcp_project_id: "acme-1", keyfile_json: keyfile() },
+      { ...{ type: "azure", tenant_id: UUID, client_id: UUID, subscription_id: UUID }, name: "loud-azure" },
+      { type: "github", name: "loud-github", username: "acme", token: secret() },
+      { type: "dockerhub", name: "unknown", username: "acme", token: secret() },
+    ]
+    Object.assign(others[1] ?? {}, { client_secret: secret() })
+    for (const body of others) expect(await quietly("/connections", { body })).toBe(201)
+    await standing("paying", "Verified")
+    for (const name of ["loud-gcp", "loud-azure", "loud-github"]) await standing(name, "CredentialsRefused")
+    await standing("unknown", "Unverified")
+  })
+
+  it("are a Secret's that a connection names", async () => {
+    const data = { access_key_id: btoa("AKIA"), secret_access_key: btoa(`${GITOPS_MARKER}1`) }
+    const { client, namespace } = berth
+    await client.create(SECRETS, { metadata: { name: "gitops", namespace }, type: "berth.dev/connection", data })
+    const spec = { type: "aws", credentialsSecretRef: { name: "gitops" } }
+    await client.create(CONNECTIONS, { metadata: { name: "by-secret", namespace }, spec } as StoredConnection)
+    await standing("by-secret", "CredentialsRefused")
+    expect(await quietly("/connections/by-secret")).toBe(200)
+  })
+
+  it("are used: by a job's VM, by discovery, by a launch that is refused", async () => {
+    const { client, namespace } = berth
+    const submit = (name: string) =>
+      client.create(JOBS, { metadata: { name, namespace }, spec: { image: "busybox" } } as StoredJob)
+    const launchOf = async (job: string) =>
+      (await client.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })).items.find(({ spec }) => spec.job.name === job)
+    await submit("runs")
+    await eventually(async () => expect((await launchOf("runs"))?.status?.vm?.id).toBeDefined())
+    berth.provider.revoke(first)
+    await submit("refused")
+    await eventually(async () => expect((await launchOf("refused"))?.status?.refusal?.class).toBe("Credentials"))
+    await standing("paying", "CredentialsRefused")
+    for (const sort of ["storages", "repositories", "virtual-machine-pools"])
+      for (const role of ["admin", "developer", "viewer"] as const)
+        expect(await quietly(`/resources/${sort}`, { role })).toBe(200)
+  })
+
+  it("are changed, and mistaken in every way that people do", async () => {
+    const next = secret()
+    berth.provider.issue("account", next)
+    const patch = (body: object | string, type?: string) =>
+      quietly("/connections/paying", { method: "PATCH", body, ...(type !== undefined && { type }) })
+    expect(await patch({ secret_access_key: next })).toBe(200)
+    await standing("paying", "Verified")
+    const mistakes: [object | string, string?][] = [
+      [{ access_key_id: `${secret()} with a space` }],
+      [{ secret_access_key: `${secret()}\n` }],
+      [{ secret_access_key: [secret()] }],
+      [{ secret_access_key: { value: secret() } }],
+      [{ secret_access_key: secret().repeat(100) }],
+      [{ keyfile_json: secret() }],
+      [{ type: "gcp", keyfile_json: keyfile() }],
+      [`{"secret_access_key": "${secret()}`],
+      [`secret_access_key: ${secret()}: ${secret()}`, "application/yaml"],
+      [`secret_access_key: *${secret()}`, "application/yaml"],
+      [`secret_access_key: [${secret()}`, "application/yaml"],
+      [secret(), "application/yaml"],
+      [secret(), "text/plain"],
+    ]
+    for (const [body, type] of mistakes) {
+      const status = await patch(body, type)
+      expect([400, 413, 415], JSON.stringify(body)).toContain(status)
+    }
+    const creations = [
+      { ...AWS, name: "bad", secret_access_key: `${secret()} ` },
+      { type: "gcp", name: "bad", gcp_project_id: "acme-1", keyfile_json: `{"private_key": "${secret()}` },
+      { type: "gcp", name: "bad", gcp_project_id: "acme-1", keyfile_json: keyfile().replace("PRIVATE KEY", secret()) },
+      { type: "github", name: "bad", username: `acme ${secret()}`, token: `${secret()} ` },
+    ]
+    for (const body of creations) expect(await quietly("/connections", { body })).toBe(400)
+    for (const role of ["developer", "viewer"] as const) {
+      expect(await quietly("/connections", { role, body: { ...AWS, name: "no", secret_access_key: next } })).toBe(403)
+      expect(await quietly("/connections/paying", { role, method: "PATCH", body: { secret_access_key: next } })).toBe(
+        403,
+      )
+    }
+  })
+
+  it("meet a provider that is away, a rotation of the sealing key, and tampering", async () => {
+    berth.provider.onVerify = (fields) => Promise.reject(new TransientError("Down", JSON.stringify(fields)))
+    const body = { ...AWS, name: "away", secret_access_key: secret() }
+    expect(await quietly("/connections", { body })).toBe(201)
+    await standing("away", "ProviderUnreachable")
+    const { now } = await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)
+    await eventually(async () => {
+      const { items } = await berth.client.list(CONNECTIONS, { namespace: berth.namespace })
+      const sealed = items.flatMap(({ spec }) => spec.sealedCredentials ?? [])
+      expect(sealed.length).toBeGreaterThan(4)
+      expect(sealed.filter((text) => keyIdOf(text) !== now)).toEqual([])
+    })
+    const { spec } = await berth.client.get(CONNECTIONS, { namespace: berth.namespace, name: "away" })
+    const copy = { metadata: { name: "copied", namespace: berth.namespace }, spec }
+    await berth.client.create(CONNECTIONS, copy as StoredConnection)
+    await standing("copied", "Tampered")
+    expect(await quietly("/connections/copied")).toBe(409)
+  })
+
+  it("are read by everybody as their role may", async () => {
+    for (const role of ["admin", "developer", "viewer"] as const) {
+      for (const path of ["/connections", "/connections?view=summary", "/jobs", "/cronjobs", "/keys", "/openapi.json"])
+        expect(await quietly(path, { role })).toBe(200)
+      expect(await quietly("/jobs/refused", { role })).toBe(200)
+      expect(await quietly("/connections/nothing", { role })).toBe(404)
+    }
+    for (const role of ["developer", "viewer"] as const)
+      for (const name of ["paying", "loud-gcp", "by-secret", "unknown"])
+        expect(await quietly(`/connections/${name}`, { role })).toBe(200)
+  })
+})
+
+describe("the marker", () => {
+  const CONFIG_MAPS = resourceOf({
+    group: "",
+    version: "v1",
+    kind: "ConfigMap",
+    plural: "configmaps",
+    namespaced: true,
+  })
+  const collect = async (): Promise<void> => {
+    haystacks.set("logs", berth.logged())
+    haystacks.set("answers", answers.join("\n"))
+    haystacks.set("events", JSON.stringify((await berth.client.list(events)).items))
+    const metrics = await Promise.all(berth.metricsUrls.map(async (url) => (await fetch(`${url}/metrics`)).text()))
+    haystacks.set("metrics", metrics.join("\n"))
+    for (const [key, value] of await etcdContent(berth.controlPlane)) haystacks.set(`etcd ${key}`, value)
+  }
+
+  it("is where an admin asks for it", async () => {
+    expect(found(MARKER, new Map([["answer", (await call("/connections/paying")).answer]]))).toEqual(["answer"])
+    expect(found(MARKER, new Map([["answer", (await call("/connections/loud-gcp")).answer]]))).toEqual(["answer"])
+  })
+
+  it("is nowhere else: no log, event, metric, answer, and nothing that etcd holds", async () => {
+    await collect()
+    const sizes = [...haystacks].map(([name, hay]) => [name, hay.length] as const)
+    expect(sizes.filter(([, size]) => size === 0)).toEqual([])
+    expect(berth.metricsUrls).toHaveLength(3)
+    expect([...haystacks.keys()].filter((name) => name.includes("/berth.dev/connections/")).length).toBeGreaterThan(6)
+    expect([...haystacks.keys()].filter((name) => name.includes("/berth.dev/launches/")).length).toBeGreaterThan(1)
+    // What was said is not less for what was left out.
+    const told = (await berth.client.list<KubeEvent>(events)).items.map(({ message }) => message)
+    expect(told.filter((message) => message.includes("[redacted]")).length).toBeGreaterThan(3)
+    expect(berth.logged()).toContain("[redacted]")
+    expect(found(MARKER)).toEqual([])
+  })
+
+  it("of a Secret is in that Secret, and nowhere else", () => {
+    expect(found(GITOPS_MARKER)).toEqual([`etcd /registry/secrets/${berth.namespace}/gitops`])
+  })
+
+  it.each<[string, () => Promise<unknown>, string]>([
+    ["a log", async () => berth.log({ field: `x${MARKER}` }), "logs"],
+    ["an answer", async () => answers.push(`{"secret_access_key":"${MARKER}"}`), "answers"],
+    [
+      "an event",
+      async () => {
+        const [event] = (await berth.client.list<KubeEvent>(events, { namespace: berth.namespace })).items
+        const { namespace, name } = event?.metadata ?? { name: "" }
+        await berth.client.patch(events, { namespace, name }, { merge: { message: encodings(`it is ${MARKER}.`)[0] } })
+      },
+      "events",
+    ],
+    [
+      "etcd",
+      async () => {
+        const data = { planted: Buffer.from(`ab${MARKER}`).toString("base64url") }
+        const metadata = { name: "planted", namespace: berth.namespace }
+        await berth.client.create(CONFIG_MAPS, { metadata, data } as never)
+      },
+      "etcd /registry/configmaps/",
+    ],
+  ])("would be found if it leaked into %s", async (_where, plant, expected) => {
+    await collect()
+    const before = found(MARKER)
+    await plant()
+    await collect()
+    const leaks = found(MARKER).filter((name) => !before.includes(name))
+    expect(leaks.some((name) => name.startsWith(expected))).toBe(true)
+  })
+})
