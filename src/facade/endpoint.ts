@@ -111,8 +111,7 @@ function opaqueTags(header: string): string[] {
 }
 
 /** What If-Match may be: `*`, or a list of entity tags (RFC 9110, 13.1.1) in ASCII, as ours are. */
-export const IF_MATCH_PATTERN = '^(\\*|(W/)?"[!#-~]*"([ \\t]*,[ \\t]*(W/)?"[!#-~]*")*)$'
-const IF_MATCH = new RegExp(IF_MATCH_PATTERN)
+const IF_MATCH = /^(\*|(W\/)?"[!#-~]*"([ \t]*,[ \t]*(W\/)?"[!#-~]*")*)$/
 
 /**
  * The versions that a request's If-Match names; undefined when it has none, or `*`. Entity tags here are weak and still

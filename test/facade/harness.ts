@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto"
 import { mkdtemp, rm } from "node:fs/promises"
-import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { promisify } from "node:util"
 import type { KubeConfig } from "@kubernetes/client-node"
 import { type Express, Router } from "express"
 import { Agent, fetch, type RequestInit, type Response } from "undici"
@@ -33,6 +33,7 @@ import type { Discoverer } from "../../src/facade/discoverer.ts"
 import { removeLogsOfDeletedJobs } from "../../src/facade/log-retention.ts"
 import type { ProblemDocument } from "../../src/facade/problem.ts"
 import type { JobCreated, JobRecord } from "../../src/facade/schemas/job.ts"
+import { createHttpServer, type ServerLimits } from "../../src/facade/server.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import type { TokenVerifier } from "../../src/identity/oidc.ts"
@@ -73,11 +74,15 @@ export interface Replica {
   /** All that it measures, as it is exposed. */
   measured: () => Promise<string>
   shutdown: AbortController
+  /** How many clients are connected. */
+  connections: () => Promise<number>
   close: () => Promise<void>
 }
 
 export interface ReplicaOptions {
   settings?: Partial<FacadeSettings>
+  /** What clients may take; default: the server's own. */
+  limits?: Partial<ServerLimits>
   /** What it reaches the API server by; default: directly, with the rights that manifests/base gives it. */
   kubeConfig?: KubeConfig
   /** Where it looks for the sealing keys; default: where they are. */
@@ -136,7 +141,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     clock: systemClock,
     shutdown: shutdown.signal,
   })
-  const server = createServer(app)
+  const server = createHttpServer(app, options.limits)
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
   const close = async (): Promise<void> => {
     shutdown.abort()
@@ -156,6 +161,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     apiKeys,
     logged: () => lines.join(""),
     measured: () => metrics.metrics(),
+    connections: promisify(server.getConnections.bind(server)),
     shutdown,
     close,
   }

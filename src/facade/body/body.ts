@@ -34,10 +34,17 @@ async function boundedBytes(req: Request): Promise<Buffer> {
   const chunks: Uint8Array[] = []
   let length = 0
   // Not destroyed when it is left early: the answer goes over the same connection.
-  for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>) {
-    length += chunk.length
-    if (length > BODY_LIMIT_BYTES) throw tooLarge()
-    chunks.push(chunk)
+  const pieces = req.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>
+  try {
+    for await (const chunk of pieces) {
+      length += chunk.length
+      if (length > BODY_LIMIT_BYTES) throw tooLarge()
+      chunks.push(chunk)
+    }
+  } catch (error) {
+    // The client went away, or was too slow and was cut off: nobody is there to be answered, and nothing is our fault.
+    if (req.errored === error) throw badRequest("The body did not arrive whole.")
+    throw error
   }
   return Buffer.concat(chunks)
 }

@@ -1,5 +1,4 @@
 import type { TSchema } from "typebox"
-import { IF_MATCH_PATTERN } from "../endpoint.ts"
 import { IDEMPOTENCY_KEY_PATTERN } from "../idempotency.ts"
 import { PAGE } from "../query.ts"
 import type { Additions } from "./rules.ts"
@@ -117,7 +116,7 @@ export const IF_NONE_MATCH: Json = {
 export const IF_MATCH: Json = {
   name: "If-Match",
   in: "header",
-  schema: { type: "string", pattern: IF_MATCH_PATTERN },
+  schema: { type: "string" },
   example: 'W/"4711"',
   description: "ETag of an earlier answer: 412 when something has changed since.",
 }

@@ -30,7 +30,7 @@ export type Additions = Readonly<Record<string, Json>>
 
 /** A name must not look like an id. */
 export const NO_UUID: Json = {
-  not: { pattern: "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$" },
+  not: { type: "string", pattern: "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$" },
 }
 
 /** What every body may repeat of the host. */

@@ -37,10 +37,16 @@ async function streamLog(
   const gone = new AbortController()
   res.once("close", () => gone.abort())
   if (follow) res.flushHeaders()
+  // A job may be silent for long; a client may not leave what is there unread for long.
+  const idleMs = req.socket.timeout ?? 0
+  if (follow) req.setTimeout(0)
   const mayGoOn = (): Promise<boolean> => admission.isStillAdmitted(req)
   for await (const piece of logStreams.open(job, { tail, follow, signal: gone.signal, mayGoOn })) {
     if (gone.signal.aborted) return
-    if (!res.write(piece)) await drained(res, gone.signal)
+    if (res.write(piece)) continue
+    req.setTimeout(idleMs)
+    await drained(res, gone.signal)
+    if (follow) req.setTimeout(0)
   }
   res.end()
 }
