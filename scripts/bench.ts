@@ -10,6 +10,7 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
   route: () => import("../bench/route.ts"),
   facade: () => import("../bench/facade.ts"),
   cron: () => import("../bench/cron.ts"),
+  aws: () => import("../bench/aws.ts"),
 }
 
 const { name, json = false, sizes, seconds } = commandLine()

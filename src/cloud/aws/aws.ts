@@ -78,7 +78,7 @@ class AwsRegion implements Cloud {
   readonly #ssm: SSMClient
   readonly #looks: Batch<string, readonly Instance[]>
   readonly #endings: Batch<Ending, undefined>
-  readonly #images = new Map<string, { image: string; until: number }>()
+  readonly #images = new Map<string, { image: Promise<string>; until: number }>()
   /** Ids of VMs made lately, with when: EC2 may not know them everywhere yet. Monotonic seconds. */
   readonly #fresh = new Map<string, number>()
 
@@ -102,10 +102,23 @@ class AwsRegion implements Cloud {
     const parameter = imageParameter(offer)
     const now = this.#clock.monotonic()
     const known = this.#images.get(parameter)
-    if (known !== undefined && now < known.until) return known.image
-    const image = await this.#told("GetParameter", (signal) => imageOf(this.#ssm, parameter, signal))
-    this.#images.set(parameter, { image, until: now + IMAGE_SECONDS })
-    return image
+    if (known !== undefined && now < known.until) return await known.image
+    const image = this.#explained(() => this.#recommended(parameter))
+    const entry = { image, until: now + IMAGE_SECONDS }
+    this.#images.set(parameter, entry)
+    image.catch(() => {
+      if (this.#images.get(parameter) === entry) this.#images.delete(parameter)
+    })
+    return await image
+  }
+
+  /** SSM's own SDK repeats a call that failed: it only reads. */
+  async #recommended(parameter: string): Promise<string> {
+    try {
+      return await imageOf(this.#ssm, parameter, AbortSignal.timeout(ANSWER_SECONDS * 1000))
+    } catch (error) {
+      throw cloudErrorOf(error, { action: "GetParameter", region: this.#region, changes: false })
+    }
   }
 
   async launch(spec: LaunchSpec, fence: () => void = () => undefined): Promise<Vm> {
@@ -266,15 +279,6 @@ class AwsRegion implements Cloud {
       if (!isGood) throw error
       const message = `AWS takes the key elsewhere, but not in ${this.#region}: enable the region for the account, or leave it out`
       throw new RegionError("RegionNotEnabled", message, { cause: error })
-    }
-  }
-
-  /** A call that reads, of another service than EC2: its own SDK repeats it. */
-  async #told<T>(action: string, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
-    try {
-      return await call(AbortSignal.timeout(ANSWER_SECONDS * 1000))
-    } catch (error) {
-      throw cloudErrorOf(error, { action, region: this.#region, changes: false })
     }
   }
 }
