@@ -105,7 +105,9 @@ export class AccountGatekeeper extends Gate<SignedIn> {
     }
     const credentials = credentialsOf(req)
     if (credentials.kind === "key") {
-      throw forbidden("API keys are a project's and not good here: sign in, and send your token as Authorization: Bearer.")
+      throw forbidden(
+        "API keys are a project's and not good here: sign in, and send your token as Authorization: Bearer.",
+      )
     }
     const person = await personOf(credentials.value, tokens)
     return { id: `person/${person.userId}`, person }

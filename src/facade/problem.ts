@@ -75,7 +75,7 @@ export function badRequest(detail: string): Problem {
 
 /** 401; says nothing of what exists. */
 export function unauthorized(detail: string): Problem {
-  const headers = { "WWW-Authenticate": 'ApiKey realm="berth", header="X-Service-Api-Key"' }
+  const headers = { "WWW-Authenticate": 'ApiKey realm="berth", header="X-Service-Api-Key", Bearer realm="berth"' }
   return new Problem({ type: "unauthorized", status: 401, detail, headers })
 }
 

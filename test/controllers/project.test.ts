@@ -1,33 +1,21 @@
 import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import { JOB, type StoredJob } from "../../src/apis/job.ts"
 import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
 import type { Organization, StoredOrganization } from "../../src/apis/organization.ts"
 import type { Project, StoredProject } from "../../src/apis/project.ts"
-import { MACHINE_USER_CACHE } from "../../src/controllers/apikey/dependencies.ts"
-import { createOrganizationController } from "../../src/controllers/organization/controller.ts"
-import { createProjectController } from "../../src/controllers/project/controller.ts"
-import {
-  MEMBER_BINDING_CACHE,
-  NAMESPACE_CACHE,
-  NAMESPACES,
-  RESOURCE_QUOTAS,
-} from "../../src/controllers/project/dependencies.ts"
+import { NAMESPACES, RESOURCE_QUOTAS } from "../../src/controllers/project/dependencies.ts"
 import { installBase } from "../../src/embedded/base.ts"
 import { IDENTITIES_NAMESPACE, roleUserName, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
 import { ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
-import { EventRecorder } from "../../src/kube/events.ts"
-import { Reflector } from "../../src/kube/reflector.ts"
 import { type ApiObject, type ObjectRef, type Resource, resourceOf } from "../../src/kube/resource.ts"
-import { createLogger } from "../../src/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl } from "../control-plane.ts"
-import { clientOf } from "../facade/machine-users.ts"
+import { type TendedProjects, tendProjects } from "./tended-projects.ts"
 
 const JOBS = resourceOf<StoredJob>(JOB)
 const ISSUER = "https://issuer.test"
@@ -39,42 +27,15 @@ const labelSelector = Object.entries(SUITE)
   .join()
 
 const admin = new KubeClient(kubeConfig())
-const logger = createLogger({ level: "silent", name: "projects" })
-const stop = new AbortController()
-let running: Promise<unknown>[] = []
-let close: () => Promise<void> = async () => undefined
+let tended: TendedProjects
 
-/** Both controllers, with the operator's rights and no others. */
 beforeAll(async () => {
   await installBase(admin, AbortSignal.timeout(30_000))
-  const client = await clientOf("berth-operator")
-  const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })
-  const options = {
-    ...{ client, clock: systemClock, recorder, logger, reservedNamespaces: ["berth-system", IDENTITIES_NAMESPACE] },
-    projects: new Reflector<StoredProject>({ client, logger, labelSelector, resource: PROJECTS }),
-    organizations: new Reflector<StoredOrganization>({ client, logger, labelSelector, resource: ORGANIZATIONS }),
-    namespaces: new Reflector({ client, logger, ...NAMESPACE_CACHE }),
-    memberBindings: new Reflector({ client, logger, ...MEMBER_BINDING_CACHE }),
-    users: new Reflector({ client, logger, ...MACHINE_USER_CACHE }),
-    jobs: new Reflector<StoredJob>({ client, logger, resource: JOBS }),
-  }
-  const { projects, organizations, namespaces, memberBindings, users, jobs } = options
-  const loops = [projects, organizations, namespaces, memberBindings, users, jobs]
-  const controllers = [createProjectController(options), createOrganizationController(options)]
-  running = [
-    ...loops.map((reflector) => reflector.run(stop.signal)),
-    ...controllers.map((controller) => controller.run(stop.signal, stop.signal)),
-  ]
-  close = async () => {
-    stop.abort()
-    await Promise.all(running)
-    await recorder.flush()
-    await client.close()
-  }
+  tended = await tendProjects(labelSelector)
 })
 
 afterAll(async () => {
-  await close()
+  await tended.stop()
   await admin.close()
 })
 

@@ -1,5 +1,5 @@
 import { ROLES, type Role } from "../../apis/apikey.ts"
-import { ANNOTATIONS, GROUP, LABELS, type ObjectMeta } from "../../apis/meta.ts"
+import { ANNOTATIONS, LABELS, type ObjectMeta } from "../../apis/meta.ts"
 import type { StoredOrganization } from "../../apis/organization.ts"
 import { namespaceOf, type StoredProject } from "../../apis/project.ts"
 import { clusterRoleOf, IDENTITIES_NAMESPACE, roleUserName, type ServiceAccount } from "../../identity/machine-users.ts"
@@ -56,14 +56,14 @@ function bindingName(role: Role): string {
 }
 
 /**
- * How many objects of the small kinds a project may have, in a namespace that was made for it. Jobs are not counted: the
- * API server writes the quota anew with every object that counts, which makes creates of one namespace wait for another.
+ * What a namespace that was made for a project may hold beside Berth's kinds: they run on VMs, so no pods, and what
+ * connections and jobs may need of Secrets. Berth's own kinds are not counted: Kubernetes refuses all of a kind until its
+ * quota controller has heard of it, minutes after an installation, and writes the quota anew with every object that counts.
  */
-const QUOTA = { cronjobs: 1000, connections: 200, apikeys: 200 }
+const QUOTA = { pods: "0", persistentvolumeclaims: "0", "count/secrets": "200", "count/configmaps": "200" }
 
 export function quotaOf(project: StoredProject): ApiObject & { spec: unknown } {
-  const hard = Object.entries(QUOTA).map(([plural, count]) => [`count/${plural}.${GROUP}`, String(count)])
-  return { metadata: inNamespace(project), spec: { hard: Object.fromEntries(hard) } }
+  return { metadata: inNamespace(project), spec: { hard: QUOTA } }
 }
 
 /** Jobs run on VMs: no pod is meant to run in a project's namespace, and one that does reaches nothing. */

@@ -1,0 +1,52 @@
+import { systemClock } from "../../src/apis/clock.ts"
+import { JOB, type StoredJob } from "../../src/apis/job.ts"
+import type { StoredOrganization } from "../../src/apis/organization.ts"
+import type { StoredProject } from "../../src/apis/project.ts"
+import { MACHINE_USER_CACHE } from "../../src/controllers/apikey/dependencies.ts"
+import { createOrganizationController } from "../../src/controllers/organization/controller.ts"
+import { createProjectController } from "../../src/controllers/project/controller.ts"
+import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "../../src/controllers/project/dependencies.ts"
+import { IDENTITIES_NAMESPACE } from "../../src/identity/machine-users.ts"
+import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
+import { EventRecorder } from "../../src/kube/events.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { clientOf } from "../facade/machine-users.ts"
+
+/** The project and organization controllers, with the operator's rights and no others. */
+export interface TendedProjects {
+  stop(): Promise<void>
+}
+
+/** @param labelSelector limits them to a suite's own projects: these are the whole cluster's */
+export async function tendProjects(labelSelector?: string): Promise<TendedProjects> {
+  const client = await clientOf("berth-operator")
+  const logger = createLogger({ level: "silent", name: "projects" })
+  const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })
+  const base = { client, logger }
+  const caches = {
+    projects: new Reflector<StoredProject>({ ...base, labelSelector, resource: PROJECTS }),
+    organizations: new Reflector<StoredOrganization>({ ...base, labelSelector, resource: ORGANIZATIONS }),
+    namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),
+    memberBindings: new Reflector({ ...base, ...MEMBER_BINDING_CACHE }),
+    users: new Reflector({ ...base, ...MACHINE_USER_CACHE }),
+    jobs: new Reflector<StoredJob>({ ...base, resource: resourceOf<StoredJob>(JOB) }),
+  }
+  const reservedNamespaces = ["berth-system", IDENTITIES_NAMESPACE]
+  const options = { ...caches, ...base, clock: systemClock, recorder, reservedNamespaces }
+  const stop = new AbortController()
+  const controllers = [createProjectController(options), createOrganizationController(options)]
+  const running = [
+    ...Object.values(caches).map((reflector) => reflector.run(stop.signal)),
+    ...controllers.map((controller) => controller.run(stop.signal, stop.signal)),
+  ]
+  return {
+    stop: async () => {
+      stop.abort()
+      await Promise.all(running)
+      await recorder.flush()
+      await client.close()
+    },
+  }
+}
