@@ -42,8 +42,9 @@ export function bootConfig(launch: Pick<Launch, "metadata" | "spec">, key: Uint8
 
 /** The config as a VM's user data. Fields in a fixed order: equal configs make equal bytes. */
 export function renderUserData(config: BootConfig): string {
-  const { launch, gatewayUrl, gatewayCa, bootstrapToken, lifetimeSeconds } = config
-  return `${JSON.stringify({ launch, gatewayUrl, gatewayCa, bootstrapToken, lifetimeSeconds }, undefined, 2)}\n`
+  const { launch, gatewayUrl, gatewayCa, bootstrapToken, lifetimeSeconds, image, spotCloud } = config
+  const ordered = { launch, gatewayUrl, gatewayCa, bootstrapToken, lifetimeSeconds, image, spotCloud }
+  return `${JSON.stringify(ordered, undefined, 2)}\n`
 }
 
 /** Reads user data back. Throws TypeError, naming the field, when it is not what `renderUserData` makes. */

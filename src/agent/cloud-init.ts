@@ -70,7 +70,7 @@ export function renderCloudInit(config: BootConfig, { system, agentImage }: Clou
     ],
     ...(packages.length > 0 && { package_update: true, packages }),
     write_files: [
-      file(`${AGENT_DATA_DIR}/user-data.json`, renderUserData(config), "0600"),
+      file(`${AGENT_DATA_DIR}/user-data.json`, renderUserData({ ...config, image: agentImage }), "0600"),
       file(`${STATE_DIR}/firewall.sh`, firewallScript(), "0600"),
       file("/etc/systemd/system/berth-firewall.service", FIREWALL_UNIT),
       file("/etc/systemd/system/berth-agent.service", agentUnit(agentImage)),
@@ -161,6 +161,8 @@ function agentUnit(agentImage: string): string {
     "docker run --rm --name berth-agent --network host --log-driver none",
     "--volume /var/run/docker.sock:/var/run/docker.sock",
     `--volume ${AGENT_DATA_DIR}:${AGENT_DATA_DIR}`,
+    // The sockets of volume drivers, which the engine and the agent speak to.
+    "--volume /run/docker/plugins:/run/docker/plugins",
     `${agentImage} agent --runtime docker --data-dir ${AGENT_DATA_DIR}`,
   ]
   return `[Unit]

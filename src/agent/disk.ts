@@ -26,6 +26,8 @@ export interface AgentState {
   startTime?: string
   lastExitCode?: number
   finish?: Finish
+  /** What the finish will be when all that was written is in the buckets. */
+  unflushed?: Finish
   /** The gateway has stored the finish. */
   finishStored: boolean
 }

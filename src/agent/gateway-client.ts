@@ -18,6 +18,8 @@ import {
   type ReportRequest,
   type ReportResponse,
   ReportResponseSchema,
+  type VolumesResponse,
+  VolumesResponseSchema,
 } from "./protocol.ts"
 
 const ANSWER_TIMEOUT_MS = 30_000
@@ -85,6 +87,11 @@ export class GatewayClient {
 
   sendLog(offset: number, data: Buffer): Promise<LogsResponse> {
     return this.#post("logs", { offset, data: data.toString("base64") }, LogsResponseSchema)
+  }
+
+  /** The answer is still sealed: `openBuckets` reads it. */
+  volumes(): Promise<VolumesResponse> {
+    return this.#post("volumes", {}, VolumesResponseSchema)
   }
 
   /** Cuts what is still under way. */

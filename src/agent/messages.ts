@@ -9,8 +9,17 @@ import {
   importJWK,
   type JWK,
 } from "jose"
+import type { Static, TSchema } from "typebox"
 import { check } from "./check.ts"
-import { ALGORITHMS, JWS_TYPES, type MessageKind, type RunOrder, RunOrderSchema } from "./protocol.ts"
+import {
+  ALGORITHMS,
+  type Buckets,
+  BucketsSchema,
+  JWS_TYPES,
+  type MessageKind,
+  type RunOrder,
+  RunOrderSchema,
+} from "./protocol.ts"
 
 /** The private keys of one agent as JWKs: what it keeps on its disk. */
 export interface AgentKeys {
@@ -84,20 +93,43 @@ export async function verifyMessage(kind: MessageKind, jws: string, signingKey: 
   }
 }
 
-/** The order as a compact JWE that only the agent with this encryption key can read. */
-export async function sealOrder(order: RunOrder, encryptionKey: string): Promise<string> {
+/** A secret as a compact JWE that only the agent with this encryption key can read. */
+async function seal(secret: object, encryptionKey: string): Promise<string> {
   const { keyManagement: alg, encryption: enc } = ALGORITHMS
   const key = (await importJWK(parsePublicKey(encryptionKey, "X25519"), alg)) as CryptoKey
-  return await new CompactEncrypt(Buffer.from(JSON.stringify(order))).setProtectedHeader({ alg, enc }).encrypt(key)
+  return await new CompactEncrypt(Buffer.from(JSON.stringify(secret))).setProtectedHeader({ alg, enc }).encrypt(key)
 }
 
-/** Reads an order. Throws jose's JOSEError when it is for another key, TypeError when it is no RunOrder. */
-export async function openOrder(jwe: string, encryptionKey: JWK): Promise<RunOrder> {
+async function open<T extends TSchema>(
+  jwe: string,
+  encryptionKey: JWK,
+  of: { schema: T; what: string },
+): Promise<Static<T>> {
   const { keyManagement, encryption } = ALGORITHMS
   const key = await importJWK(encryptionKey, keyManagement)
   const { plaintext } = await compactDecrypt(jwe, key, {
     keyManagementAlgorithms: [keyManagement],
     contentEncryptionAlgorithms: [encryption],
   })
-  return check(RunOrderSchema, JSON.parse(Buffer.from(plaintext).toString()), "the order")
+  return check(of.schema, JSON.parse(Buffer.from(plaintext).toString()), of.what)
+}
+
+/** The order as a compact JWE that only the agent with this encryption key can read. */
+export function sealOrder(order: RunOrder, encryptionKey: string): Promise<string> {
+  return seal(order, encryptionKey)
+}
+
+/** Reads an order. Throws jose's JOSEError when it is for another key, TypeError when it is no RunOrder. */
+export function openOrder(jwe: string, encryptionKey: JWK): Promise<RunOrder> {
+  return open(jwe, encryptionKey, { schema: RunOrderSchema, what: "the order" })
+}
+
+/** The access to a run's buckets, sealed as an order is. */
+export function sealBuckets(buckets: Buckets, encryptionKey: string): Promise<string> {
+  return seal(buckets, encryptionKey)
+}
+
+/** Reads the access to buckets. Throws as openOrder does. */
+export function openBuckets(jwe: string, encryptionKey: JWK): Promise<Buckets> {
+  return open(jwe, encryptionKey, { schema: BucketsSchema, what: "the access to buckets" })
 }

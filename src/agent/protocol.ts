@@ -8,7 +8,7 @@ import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
  * What agent and gateway say to each other, over HTTPS that the agent opens. Only ever added to: a VM may run
  * the previous release's agent. Unknown fields are ignored by both sides.
  *
- * `POST {gateway}/agent/v1/launches/{launch}/register|report|logs`. Every request body is a compact JWS (RFC 7515,
+ * `POST {gateway}/agent/v1/launches/{launch}/register|report|logs|volumes`. Every request body is a compact JWS (RFC 7515,
  * EdDSA) made with the agent's own signing key, which the Launch is bound to when it registers; its `typ` header
  * names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. `register` also carries
  * `Authorization: Bearer <bootstrap token>`.
@@ -26,7 +26,12 @@ export const GATEWAY_PATH = "/agent/v1"
 export const JWS_CONTENT_TYPE = "application/jose"
 
 /** The messages, and the `typ` header of each one's JWS. */
-export const JWS_TYPES = { register: "berth-register", report: "berth-report", logs: "berth-logs" } as const
+export const JWS_TYPES = {
+  register: "berth-register",
+  report: "berth-report",
+  logs: "berth-logs",
+  volumes: "berth-volumes",
+} as const
 export type MessageKind = keyof typeof JWS_TYPES
 
 /** How both sides sign and encrypt, and nothing else is accepted (RFC 7518, RFC 8037). */
@@ -70,6 +75,29 @@ export const RegisterRequestSchema = Type.Object({
 })
 export type RegisterRequest = Static<typeof RegisterRequestSchema>
 
+/** What a volume's bucket is opened with: scoped to it and short-lived where its provider can. */
+export const BucketAccessSchema = Type.Object({
+  /** The bucket and the folder in it. */
+  path: Type.String({ minLength: 1 }),
+  /** Options of rclone's backend (https://rclone.org/overview/), `type` among them. */
+  remote: Type.Record(Type.String(), Type.String()),
+  /** The key of a backend of type s3: apart, since it can be renewed. */
+  keys: Type.Optional(
+    Type.Object({
+      accessKeyId: Type.String(),
+      secretAccessKey: Type.String(),
+      sessionToken: Type.Optional(Type.String()),
+    }),
+  ),
+  /** When this ends; it is asked for anew before (`volumes`). */
+  expiration: Type.Optional(Time("When the access ends.")),
+})
+export type BucketAccess = Static<typeof BucketAccessSchema>
+
+/** By the names of the run's volumes. */
+export const BucketsSchema = Type.Record(Type.String(), BucketAccessSchema)
+export type Buckets = Static<typeof BucketsSchema>
+
 /** What the VM is to run; sent as a compact JWE (RFC 7516) to the agent's encryption key. */
 export const RunOrderSchema = Type.Object({
   run: RunSchema,
@@ -77,6 +105,8 @@ export const RunOrderSchema = Type.Object({
   secretEnv: Type.Record(Type.String(), Type.String({ maxLength: LIMITS.envValue })),
   /** GPUs of the machine that the container is to see. */
   gpus: Int(),
+  /** What the run's volumes are opened with. */
+  buckets: Type.Optional(BucketsSchema),
 })
 export type RunOrder = Static<typeof RunOrderSchema>
 
@@ -125,6 +155,13 @@ export type LogsRequest = Static<typeof LogsRequestSchema>
 export const LogsResponseSchema = Type.Object({ length: Int(), full: Type.Boolean() })
 export type LogsResponse = Static<typeof LogsResponseSchema>
 
+/** Asks for the access to the run's buckets anew. */
+export const VolumesRequestSchema = Type.Object({ launch: Text(253, "Name of the Launch.") })
+export type VolumesRequest = Static<typeof VolumesRequestSchema>
+
+export const VolumesResponseSchema = Type.Object({ buckets: Type.String({ description: "Buckets as a compact JWE." }) })
+export type VolumesResponse = Static<typeof VolumesResponseSchema>
+
 /** What a VM starts with, as JSON in its user data. It holds no cloud credentials and no user's secret. */
 export const BootConfigSchema = Type.Object({
   launch: Text(253, "Name of the Launch."),
@@ -132,5 +169,9 @@ export const BootConfigSchema = Type.Object({
   gatewayCa: Type.Optional(Text(65_536, "PEM of the gateway's CA, where it is not a public one.")),
   bootstrapToken: Text(256, "HMAC of the Launch's name: admits one key pair."),
   lifetimeSeconds: Int({ minimum: 1 }),
+  /** Berth's own image, which has rclone in it: volumes need it. */
+  image: Type.Optional(Text(512, "Image reference.")),
+  /** Whose metadata service tells when the VM is taken back; absent where it never is. */
+  spotCloud: Type.Optional(StringEnum(["aws", "gcp", "azure"])),
 })
 export type BootConfig = Static<typeof BootConfigSchema>

@@ -11,6 +11,9 @@ import type { Spool } from "./spool.ts"
 /** Between SIGTERM and SIGKILL, seconds. */
 export const STOP_GRACE_SECONDS = 10
 
+/** For the uploads of a run that was cancelled or timed out, seconds; one whose VM ends has the stop's grace again. */
+const STOPPED_FLUSH_SECONDS = 60
+
 /** How long the output of an ended container may bring nothing before it is given up, seconds. */
 const OUTPUT_SILENCE_SECONDS = 30
 
@@ -55,6 +58,8 @@ export async function runToEnd(options: RunOptions): Promise<Finish> {
 async function runAttempts(options: RunOptions, armTimer: () => void): Promise<Finish> {
   const { clock, disk, stop, logger, onChange } = options
   for (;;) {
+    const { unflushed } = disk.state
+    if (unflushed !== undefined) return await flush(options, unflushed)
     const container = await presentContainer(options, armTimer)
     const { ended, stopped } = await superviseAttempt(options, container)
     const { attempt, limits } = disk.state
@@ -67,13 +72,56 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
     disk.update({
       stage: "ended",
       ...(ended.exitCode !== 0 && { lastExitCode: ended.exitCode }),
-      ...(finish !== undefined && { finish }),
+      ...(finish !== undefined && { unflushed: finish }),
     })
     onChange()
     await container.remove().catch((error: unknown) => logger.warn({ err: error }, "the container was not removed"))
-    if (finish !== undefined) return finish
+    if (finish !== undefined) continue
     await pause(clock, backoff(attempt - 1, ATTEMPT_RETRY_SECONDS.first, ATTEMPT_RETRY_SECONDS.most), stop.signal)
     throwIfStopped(stop.signal)
+  }
+}
+
+/** The finish, which is on the disk when all that the container has written is in its buckets, or can't be. */
+async function flush(options: RunOptions, unflushed: Finish): Promise<Finish> {
+  const { runtime, disk, logger, onChange } = options
+  using limit = flushLimit(options)
+  let finish = unflushed
+  try {
+    await runtime.flush(limit.signal)
+  } catch (error) {
+    logger.error({ err: error }, "what the container has written is not all in its buckets")
+    finish = unflushedFinish(unflushed, error)
+  }
+  disk.update({ finish })
+  onChange()
+  return finish
+}
+
+/** A success without its output is none; whatever else happened stays the reason. */
+function unflushedFinish(finish: Finish, error: unknown): Finish {
+  const why = error instanceof Error ? error.message : String(error)
+  if (finish.reason === "Succeeded") return { ...finish, reason: "VolumeFlushFailed", message: bounded(why) }
+  return { ...finish, message: bounded([finish.message, why].filter(Boolean).join("; ")) }
+}
+
+/** Aborted when uploads have had their time: all they need, but only a grace once the run is to be ended. */
+function flushLimit({ clock, stop, stopGraceSeconds }: RunOptions): Disposable & { signal: AbortSignal } {
+  const limit = new AbortController()
+  let cancel = (): void => {}
+  const begin = (): void => {
+    const cause = stop.signal.reason as StopCause
+    const seconds = cause === "stop" || cause === "timeout" ? STOPPED_FLUSH_SECONDS : stopGraceSeconds
+    cancel = alarm(clock, seconds, () => limit.abort())
+  }
+  stop.signal.addEventListener("abort", begin, { once: true })
+  if (stop.signal.aborted) begin()
+  return {
+    signal: limit.signal,
+    [Symbol.dispose]: () => {
+      stop.signal.removeEventListener("abort", begin)
+      cancel()
+    },
   }
 }
 
@@ -125,11 +173,9 @@ async function presentContainer(options: RunOptions, onStarted: () => void): Pro
 async function startAttempt(options: RunOptions, attempt: number, onStarted: () => void): Promise<Container> {
   const { disk, runtime, spool, stop } = options
   const order = await untilStopped(options.order, stop.signal)
-  const volumes = Object.keys(order.run.volumes ?? {})
-  if (volumes.length > 0) {
-    throw new RunError("VolumeMountFailed", `this runtime can't mount yet: volumes ${volumes.join(", ")}`)
-  }
   await runtime.prepare(order.run, stop.signal)
+  throwIfStopped(stop.signal)
+  await runtime.mount(order, stop.signal)
   throwIfStopped(stop.signal)
   if (attempt > 1 && disk.state.attempt !== attempt) await spool.appendLine(`--- attempt ${attempt} ---`)
   disk.update({ attempt, stage: "intended", outputStart: spool.length })

@@ -3,16 +3,17 @@ import { type Clock, timestamp } from "../apis/clock.ts"
 import type { Disk } from "./disk.ts"
 import { GatewayClient, GatewayError, RefusedError } from "./gateway-client.ts"
 import type { AgentOptions } from "./main.ts"
-import { openOrder } from "./messages.ts"
+import { openBuckets, openOrder } from "./messages.ts"
 import { bounded, type LeaveCause, type StopCause } from "./outcome.ts"
 import { alarm, backoff, pause } from "./pause.ts"
-import { type BootConfig, HEARTBEAT_SECONDS, type RegisterResponse, type RunOrder } from "./protocol.ts"
+import { type BootConfig, type Buckets, HEARTBEAT_SECONDS, type RegisterResponse, type RunOrder } from "./protocol.ts"
 import { Reporter } from "./reporter.ts"
 import { runToEnd, STOP_GRACE_SECONDS } from "./run.ts"
 import { detectRuntime } from "./runtimes/detect.ts"
 import { RunError, type Runtime } from "./runtimes/runtime.ts"
 import { Shipper } from "./shipper.ts"
 import { DEFAULT_SPOOL_BYTES, Spool } from "./spool.ts"
+import { keepAccess } from "./volumes/renewal.ts"
 
 /** Version of this agent, as it registers. */
 export const AGENT_VERSION = "0.1.0"
@@ -45,7 +46,8 @@ export class Session {
   readonly #stop = new AbortController()
   /** Aborted when nothing more is to be sent. */
   readonly #quit = new AbortController()
-  #loops: Promise<void>[] = []
+  readonly #loops: Promise<void>[] = []
+  #talking = false
   #shipper: Shipper | undefined
 
   constructor(context: SessionContext, disk: Disk) {
@@ -99,16 +101,34 @@ export class Session {
     const { clock, logger, stopGraceSeconds = STOP_GRACE_SECONDS } = this.#context
     if (this.#disk.state.finish !== undefined) return
     const onChange = (): void => this.#reporter.wake()
+    this.#keepAccess(runtime, order)
     const parts = { runtime, spool, order, disk: this.#disk, stop: this.#stop }
     const finish = await runToEnd({ ...parts, clock, logger, stopGraceSeconds, onChange })
     logger.info({ finish }, "the run has ended")
+  }
+
+  /** Renews the access to the run's buckets before it ends, for as long as anything may still be uploaded. */
+  #keepAccess(runtime: Runtime, order: Promise<RunOrder>): void {
+    const { clock, logger } = this.#context
+    const renewal = { order, runtime, clock, logger, fetch: () => this.#fetchBuckets() }
+    this.#loops.push(keepAccess(renewal, this.#quit.signal))
+  }
+
+  async #fetchBuckets(): Promise<Buckets> {
+    try {
+      return await openBuckets((await this.#client.volumes()).buckets, this.#disk.keys.encryption)
+    } catch (error) {
+      if (error instanceof RefusedError) this.#refused(error)
+      throw error
+    }
   }
 
   /** Undefined when there is none; that is the finish then. */
   async #openRuntime(): Promise<Runtime | undefined> {
     const { config, clock, dataDir, dockerSocket, logger } = this.#context
     const { state, keys } = this.#disk
-    const options = { launch: config.launch, agent: keys.signing.x ?? "", dataDir, clock, logger, dockerSocket }
+    const { launch, image } = config
+    const options = { launch, image, agent: keys.signing.x ?? "", dataDir, clock, logger, dockerSocket }
     try {
       const found = await detectRuntime(
         { ...options, runtime: state.runtime ?? this.#context.runtime },
@@ -156,8 +176,10 @@ export class Session {
 
   /** Begins to report and to ship the log, once the Launch is bound to our key. */
   #talk(): void {
-    if (this.#loops.length > 0) return
-    this.#loops = [this.#reporter.run(this.#quit.signal), this.#shipper?.run(this.#quit.signal) ?? Promise.resolve()]
+    if (this.#talking) return
+    this.#talking = true
+    this.#loops.push(this.#reporter.run(this.#quit.signal))
+    if (this.#shipper !== undefined) this.#loops.push(this.#shipper.run(this.#quit.signal))
   }
 
   /** Sends the rest of the log and the finish, for as long as the VM lives and a moment more. */

@@ -2,8 +2,9 @@ import { errors } from "jose"
 import type { Static, TSchema } from "typebox"
 import { verifyBootstrapToken } from "../agent/bootstrap.ts"
 import { check } from "../agent/check.ts"
-import { parsePublicKey, sealOrder, unverifiedMessage, verifyMessage } from "../agent/messages.ts"
+import { parsePublicKey, sealBuckets, sealOrder, unverifiedMessage, verifyMessage } from "../agent/messages.ts"
 import {
+  type Buckets,
   HEARTBEAT_SECONDS,
   LOG_CHUNK_BYTES,
   type LogsRequest,
@@ -18,14 +19,17 @@ import {
   type ReportRequest,
   ReportRequestSchema,
   type ReportResponse,
+  VolumesRequestSchema,
+  type VolumesResponse,
 } from "../agent/protocol.ts"
 import { type Clock, timestamp } from "../apis/clock.ts"
-import { type AgentStatus, isOver, type StoredLaunch } from "../apis/launch.ts"
+import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "../apis/launch.ts"
 import { LIMITS } from "../apis/limits.ts"
 import { badRequest, Problem, unavailable } from "../facade/problem.ts"
 import { isConflict } from "../kube/errors.ts"
 import type { Logger } from "../kube/logger.ts"
 import type { LogStore } from "../logs/store.ts"
+import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
 import type { Launches } from "./launches.ts"
 import { desiredOf, isCurrent, registered, takeReport } from "./report.ts"
 import { type SecretEnv, SecretMissingError } from "./secrets.ts"
@@ -36,6 +40,8 @@ const WRITE_TRIES = 5
 export interface GatewayOptions {
   launches: Launches
   secretEnv: SecretEnv
+  /** Opens the buckets of runs; without it none can be mounted. */
+  buckets?: BucketCredentials
   logs: LogStore
   /** What bootstrap tokens are derived from, at least 32 bytes; the launch controller's own. */
   bootstrapKey: Uint8Array
@@ -74,11 +80,13 @@ export class Gateway {
     const { heartbeatSeconds = HEARTBEAT_SECONDS } = this.#options
     try {
       const secretEnv = await this.#options.secretEnv(job.namespace, run.secretEnv ?? {})
-      const order = { run, secretEnv, gpus: Math.ceil(offer.gpu?.count ?? 0) }
+      const buckets = await this.#openBuckets(launch)
+      const order = { run, secretEnv, gpus: Math.ceil(offer.gpu?.count ?? 0), buckets }
       return { order: await sealOrder(order, request.encryptionKey), heartbeatSeconds }
     } catch (error) {
-      if (!(error instanceof SecretMissingError)) throw error
-      await this.#recordSecretMissing(message.launch, error.message)
+      const reason = finishReasonOf(error)
+      if (!(error instanceof Error) || reason === undefined) throw error
+      await this.#recordNothingToRun(message.launch, reason, error.message)
       throw refusal("nothing-to-run", error.message)
     }
   }
@@ -90,6 +98,32 @@ export class Gateway {
     const launch = await this.#update(found.launch, (agent, now) => takeReport(agent, report, now))
     if (report.finish !== undefined && launch.status?.agent?.finish !== undefined) this.#logFinish(launch, report)
     return { desired: desiredOf(launch) }
+  }
+
+  /** Opens the run's buckets anew. */
+  async renewVolumes(message: Message): Promise<VolumesResponse> {
+    const { launch, agent } = await this.#boundLaunch(message.launch)
+    await openMessage("volumes", { ...message, key: agent.signingKey }, VolumesRequestSchema)
+    try {
+      return { buckets: await sealBuckets(await this.#openBuckets(launch), agent.encryptionKey) }
+    } catch (error) {
+      // The agent goes on with what it has: the connection may come back before that ends.
+      if (error instanceof BucketAccessError) throw unavailable(error.message, 60, error)
+      throw error
+    }
+  }
+
+  async #openBuckets({ metadata, spec: { run, job } }: StoredLaunch): Promise<Buckets> {
+    const { volumes = {} } = run
+    if (Object.keys(volumes).length === 0) return {}
+    const { buckets } = this.#options
+    if (buckets === undefined) throw new BucketAccessError("this installation opens no buckets")
+    try {
+      return await buckets({ namespace: job.namespace, launch: metadata.name, volumes })
+    } catch (error) {
+      if (error instanceof BucketAccessError) throw error
+      throw unavailable("The buckets' providers can't be asked for the moment.", 10, error)
+    }
   }
 
   /** Stores a piece of log. */
@@ -121,11 +155,11 @@ export class Gateway {
     throw changesTooFast()
   }
 
-  async #recordSecretMissing(name: string, message: string): Promise<void> {
+  async #recordNothingToRun(name: string, reason: FinishReason, message: string): Promise<void> {
     await this.#update(await this.#liveLaunch(name), (agent, now) => {
       if (agent.finish !== undefined) return undefined
       const finish = {
-        reason: "SecretMissing" as const,
+        reason,
         message: message.slice(0, LIMITS.message),
         time: timestamp(now),
       }
@@ -181,6 +215,12 @@ export class Gateway {
     const { reason } = report.finish ?? {}
     this.#options.logger.info({ launch: launch.metadata.name, reason, sequence: report.sequence }, "finish reported")
   }
+}
+
+/** Why there is nothing to run, where trying again would not help. */
+function finishReasonOf(error: unknown): FinishReason | undefined {
+  if (error instanceof SecretMissingError) return "SecretMissing"
+  return error instanceof BucketAccessError ? "VolumeMountFailed" : undefined
 }
 
 /** A final answer: the agent stops the container and powers off. */

@@ -38,7 +38,10 @@ export function gatewayRouter(options: GatewayOptions): Router {
   router.post("/launches/:launch/logs", limits, jwsBody(LOGS_BYTES), async (req: Request, res: Response) => {
     answer(res, await gateway.appendLogs(messageOf(req)))
   })
-  router.use((_req, _res, next) => next(notFound("Agents POST to launches/{launch}/register, report or logs.")))
+  router.post("/launches/:launch/volumes", limits, jwsBody(MESSAGE_BYTES), async (req: Request, res: Response) => {
+    answer(res, await gateway.renewVolumes(messageOf(req)))
+  })
+  router.use((_req, _res, next) => next(notFound("Agents POST to launches/{launch}/register, report, logs or volumes.")))
   return router
 }
 

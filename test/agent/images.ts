@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process"
 import { randomBytes } from "node:crypto"
 import { existsSync } from "node:fs"
 import { readFile } from "node:fs/promises"
@@ -62,17 +63,37 @@ export async function buildImages(): Promise<TestImages> {
 }
 
 async function build(name: string, dockerfile: string[]): Promise<void> {
-  const context = pack()
-  context.entry({ name: "Dockerfile" }, `${dockerfile.join("\n")}\n`)
-  context.entry({ name: "busybox", mode: 0o755 }, await readFile(BUSYBOX))
-  context.finalize()
-  const stream = await docker.buildImage(context as unknown as NodeJS.ReadableStream, { t: name })
-  await new Promise<void>((resolve, reject) => {
-    docker.modem.followProgress(stream, (error) => (error === null ? resolve() : reject(error)))
-  })
+  await buildImage(name, { Dockerfile: `${dockerfile.join("\n")}\n`, busybox: await readFile(BUSYBOX) })
 }
 
 /** The containers that there are for a Launch, running or not. */
 export async function containersOf(launch: { metadata: { name: string } }): Promise<Docker.ContainerInfo[]> {
   return await docker.listContainers({ all: true, filters: { label: [`${LAUNCH_LABEL}=${launch.metadata.name}`] } })
+}
+
+/** The shared libraries that a program is linked to, by their paths without the first slash. */
+export async function librariesOf(program: string): Promise<Record<string, Buffer>> {
+  const paths = execFileSync("ldd", [program], { encoding: "utf8" }).match(/\/\S+(?= \()/g) ?? []
+  return Object.fromEntries(
+    await Promise.all(paths.map(async (path) => [path.slice(1), await readFile(path)] as const)),
+  )
+}
+
+/** Builds an image out of these files, a Dockerfile among them. */
+export async function buildImage(name: string, files: Record<string, string | Uint8Array>): Promise<void> {
+  const context = pack()
+  for (const [path, content] of Object.entries(files)) {
+    context.entry({ name: path, mode: path.startsWith("etc/") ? 0o644 : 0o755 }, Buffer.from(content))
+  }
+  context.finalize()
+  await followProgress(await docker.buildImage(context as unknown as NodeJS.ReadableStream, { t: name }))
+}
+
+/** The engine tells what went wrong as the last of its lines. */
+export async function followProgress(stream: NodeJS.ReadableStream): Promise<void> {
+  const lines = await new Promise<{ error?: string }[]>((done, reject) => {
+    docker.modem.followProgress(stream, (error, output) => (error === null ? done(output) : reject(error)))
+  })
+  const error = lines.find((line) => line.error !== undefined)?.error
+  if (error !== undefined) throw new Error(error)
 }

@@ -10,7 +10,7 @@ import { promisify } from "node:util"
 import type Docker from "dockerode"
 import { build } from "esbuild"
 import { extract, pack } from "tar-stream"
-import { docker, missingForContainers } from "./images.ts"
+import { buildImage, docker, followProgress, librariesOf, missingForContainers } from "./images.ts"
 
 /**
  * VMs for tests: containers in which this machine's own Debian boots, with its systemd, its cloud-init and a Docker
@@ -61,7 +61,7 @@ const CLOUD_CFG =
   "datasource_list: [NoCloud]\nnetwork: {config: disabled}\nlocale: false\nssh_deletekeys: false\nssh_genkeytypes: []\ngrub_dpkg: {enabled: false}\n"
 /** Only with all privileges would the engine leave these writable, which systemd and the engine inside need. */
 const BOOT =
-  "mount -o remount,rw /sys/fs/cgroup; for d in /sys/fs/cgroup/*/; do mount -o remount,rw $d; done 2> /dev/null; exec /lib/systemd/systemd"
+  "for d in /sys/fs/cgroup /sys/fs/cgroup/*/; do mount -o remount,bind,rw $d; done 2> /dev/null; exec /lib/systemd/systemd"
 
 const LOAD_IMAGES = `[Unit]
 Requires=docker.service
@@ -190,9 +190,10 @@ class ContainerVm implements Vm {
   }
 
   async metadata(): Promise<string> {
-    const command = ["busybox", "wget", "-q", "-T", "2", "-O", "-", `http://${METADATA_ADDRESS}/`]
+    const script = `import urllib.request as u; print(u.urlopen("http://${METADATA_ADDRESS}", timeout=5).read().decode())`
+    const command = ["python3", "-c", script]
     const { stdout } = await promisify(execFile)("docker", ["exec", this.#container.id, ...command])
-    return stdout
+    return stdout.trim()
   }
 
   async cloudInitErrors(): Promise<unknown> {
@@ -312,30 +313,4 @@ async function buildAgentImage(name: string): Promise<void> {
     node: await readFile(node),
     ...(await librariesOf(node)),
   })
-}
-
-/** The shared libraries that a program is linked to, by their paths without the first slash. */
-async function librariesOf(program: string): Promise<Record<string, Buffer>> {
-  const paths = execFileSync("ldd", [program], { encoding: "utf8" }).match(/\/\S+(?= \()/g) ?? []
-  return Object.fromEntries(
-    await Promise.all(paths.map(async (path) => [path.slice(1), await readFile(path)] as const)),
-  )
-}
-
-async function buildImage(name: string, files: Record<string, string | Uint8Array>): Promise<void> {
-  const context = pack()
-  for (const [path, content] of Object.entries(files)) {
-    context.entry({ name: path, mode: path.startsWith("etc/") ? 0o644 : 0o755 }, Buffer.from(content))
-  }
-  context.finalize()
-  await followProgress(await docker.buildImage(context as unknown as NodeJS.ReadableStream, { t: name }))
-}
-
-/** The engine tells what went wrong as the last of its lines. */
-async function followProgress(stream: NodeJS.ReadableStream): Promise<void> {
-  const lines = await new Promise<{ error?: string }[]>((done, reject) => {
-    docker.modem.followProgress(stream, (error, output) => (error === null ? done(output) : reject(error)))
-  })
-  const error = lines.find((line) => line.error !== undefined)?.error
-  if (error !== undefined) throw new Error(error)
 }

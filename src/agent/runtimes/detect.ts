@@ -20,6 +20,8 @@ export interface RuntimeOptions {
   /** The agent's public key. */
   agent: string
   dataDir: string
+  /** An image with rclone in it. */
+  image?: string | undefined
   clock: Clock
   logger: Logger
 }
@@ -47,5 +49,5 @@ export async function detectRuntime(options: RuntimeOptions, signal: AbortSignal
     }
     await pause(clock, 1, signal)
   }
-  return new DockerRuntime({ launch, agent, socketPath, logger })
+  return new DockerRuntime({ launch, agent, socketPath, dataDir, image: options.image, logger })
 }

@@ -4,7 +4,8 @@ import type { Run } from "../../apis/job.ts"
 import { GROUP } from "../../apis/meta.ts"
 import type { Logger } from "../logger.ts"
 import { backoff, pause } from "../pause.ts"
-import type { RunOrder } from "../protocol.ts"
+import type { Buckets, RunOrder } from "../protocol.ts"
+import { VolumeDriver } from "../volumes/driver.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtime.ts"
 
 /** Where Docker listens unless told otherwise. */
@@ -43,6 +44,10 @@ export interface DockerRuntimeOptions {
   agent: string
   /** Path of the engine's socket. */
   socketPath: string
+  /** The agent's folder, by its path on the engine's host. */
+  dataDir: string
+  /** An image with rclone in it; without it volumes can't be mounted. */
+  image: string | undefined
   logger: Logger
 }
 
@@ -53,12 +58,27 @@ export class DockerRuntime implements Runtime {
   readonly #launch: string
   readonly #agent: string
   readonly #logger: Logger
+  readonly #volumes: VolumeDriver
 
-  constructor({ launch, agent, socketPath, logger }: DockerRuntimeOptions) {
+  constructor({ launch, agent, socketPath, logger, dataDir, image }: DockerRuntimeOptions) {
     this.#docker = new Docker({ socketPath })
     this.#launch = launch
     this.#agent = agent
     this.#logger = logger
+    const labels = { [LAUNCH_LABEL]: launch, [AGENT_LABEL]: agent }
+    this.#volumes = new VolumeDriver({ docker: this.#docker, launch, labels, dataDir, image, logger })
+  }
+
+  mount(order: RunOrder, signal: AbortSignal): Promise<void> {
+    return this.#volumes.mount(order, signal)
+  }
+
+  renew(buckets: Buckets): Promise<void> {
+    return this.#volumes.renew(buckets)
+  }
+
+  flush(signal: AbortSignal): Promise<void> {
+    return this.#volumes.flush(signal)
   }
 
   async prepare(run: Run, signal: AbortSignal): Promise<void> {
@@ -116,13 +136,15 @@ export class DockerRuntime implements Runtime {
   }
 
   async clear(): Promise<void> {
-    const filters = { label: [`${LAUNCH_LABEL}=${this.#launch}`, `${AGENT_LABEL}=${this.#agent}`] }
+    const filters = { label: [`${LAUNCH_LABEL}=${this.#launch}`, `${AGENT_LABEL}=${this.#agent}`, ATTEMPT_LABEL] }
     for (const { Id } of await within(CALL_SECONDS, this.#docker.listContainers({ all: true, filters }))) {
       await ifFound(this.#docker.getContainer(Id).remove({ force: true, v: true }))
     }
+    await this.#volumes.clear()
   }
 
-  async #create({ run, secretEnv, gpus }: RunOrder, attempt: number): Promise<Docker.Container> {
+  async #create(order: RunOrder, attempt: number): Promise<Docker.Container> {
+    const { run, secretEnv, gpus } = order
     const env = { ...run.env, ...secretEnv }
     try {
       return await within(
@@ -138,6 +160,7 @@ export class DockerRuntime implements Runtime {
             NetworkMode: "bridge",
             SecurityOpt: ["no-new-privileges"],
             LogConfig: LOG_CONFIG,
+            Mounts: this.#volumes.mountsOf(order),
             ...(gpus > 0 && { DeviceRequests: [{ Driver: "", Count: gpus, Capabilities: [["gpu"]] }] }),
           },
         }),

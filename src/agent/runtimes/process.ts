@@ -47,6 +47,21 @@ export class ProcessRuntime implements Runtime {
     return Promise.reject(new RunError("ContainerFailed", message))
   }
 
+  mount({ run }: RunOrder): Promise<void> {
+    const volumes = Object.keys(run.volumes ?? {})
+    if (volumes.length === 0) return Promise.resolve()
+    const message = `volumes ${volumes.join(", ")} can't be mounted: this machine has no container engine`
+    return Promise.reject(new RunError("VolumeMountFailed", message))
+  }
+
+  renew(): Promise<void> {
+    return Promise.resolve()
+  }
+
+  flush(): Promise<void> {
+    return Promise.resolve()
+  }
+
   async start({ run, secretEnv }: RunOrder, attempt: number): Promise<Container> {
     const cwd = join(this.#dataDir, "work")
     await mkdir(cwd, { recursive: true, mode: 0o700 })

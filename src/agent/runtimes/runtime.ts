@@ -1,6 +1,6 @@
 import type { Run } from "../../apis/job.ts"
 import type { FinishReason } from "../../apis/launch.ts"
-import type { RunOrder } from "../protocol.ts"
+import type { Buckets, RunOrder } from "../protocol.ts"
 
 /** How an attempt ended. */
 export interface Ended {
@@ -29,6 +29,15 @@ export interface Runtime {
   readonly name: "docker" | "process"
   /** Makes everything ready that a start needs. Rejects with RunError. */
   prepare(run: Run, signal: AbortSignal): Promise<void>
+  /** Mounts the run's buckets, for all attempts. Rejects with RunError. */
+  mount(order: RunOrder, signal: AbortSignal): Promise<void>
+  /** The mounted buckets are opened with this from now on. */
+  renew(buckets: Buckets): Promise<void>
+  /**
+   * Resolves when all that was written is in the buckets, those of an earlier agent included. Rejects with RunError
+   * when a bucket refuses it, or when the signal is aborted before.
+   */
+  flush(signal: AbortSignal): Promise<void>
   /** Starts an attempt that `find` does not know. Rejects with RunError. */
   start(order: RunOrder, attempt: number): Promise<Container>
   /** The attempt's container, running or ended, when an earlier agent has started it. */

@@ -1,0 +1,67 @@
+import type { BucketAccess } from "../protocol.ts"
+
+/** Where the driver's container has its configuration, whatever the path on the VM. */
+export const CONFIG_DIR = "/config"
+
+/** How often an upload that fails may be tried, for each file that is not in its bucket yet, before it counts as refused. */
+const UPLOAD_TRIES = 3
+
+/**
+ * The files of the driver's configuration: one remote for each volume, under the volume's name. Keys of S3 are in files
+ * that AWS' SDK reads through a credential process, and anew when they expire: so they can be renewed under a running
+ * container. Pure. Throws TypeError for a value that would be more than a value.
+ */
+export function driverConfig(buckets: Readonly<Record<string, BucketAccess>>): Record<string, string> {
+  const names = Object.keys(buckets)
+  const files: Record<string, string> = {
+    "rclone.conf": names.map((name) => remoteSection(name, buckets[name] as BucketAccess)).join("\n"),
+    "aws.conf": names
+      .map((name) => section(`profile ${name}`, { credential_process: `cat ${keysPath(name)}` }))
+      .join("\n"),
+  }
+  for (const [name, { keys, expiration }] of Object.entries(buckets)) {
+    if (keys !== undefined) files[`${name}.json`] = credentialProcessOutput(keys, expiration)
+  }
+  return files
+}
+
+function remoteSection(name: string, { remote, keys }: BucketAccess): string {
+  if (keys === undefined) return section(name, remote)
+  const byProcess = { env_auth: "true", profile: name, shared_credentials_file: `${CONFIG_DIR}/aws.conf` }
+  return section(name, { ...remote, ...byProcess })
+}
+
+function section(title: string, options: Readonly<Record<string, string>>): string {
+  const lines = Object.entries(options).map(([key, value]) => {
+    if (/^[a-z_]+$/.test(key) && !/[\r\n\0]/.test(value)) return `${key} = ${value}`
+    throw new TypeError(`option ${JSON.stringify(key)} of volume ${title} can't stand in a configuration file`)
+  })
+  return [`[${title}]`, ...lines, ""].join("\n")
+}
+
+function keysPath(name: string): string {
+  return `${CONFIG_DIR}/${name}.json`
+}
+
+/** https://docs.aws.amazon.com/sdkref/latest/guide/feature-process-credentials.html */
+function credentialProcessOutput(keys: NonNullable<BucketAccess["keys"]>, expiration: string | undefined): string {
+  const { accessKeyId, secretAccessKey, sessionToken } = keys
+  return JSON.stringify({
+    Version: 1,
+    AccessKeyId: accessKeyId,
+    SecretAccessKey: secretAccessKey,
+    ...(sessionToken !== undefined && { SessionToken: sessionToken }),
+    ...(expiration !== undefined && { Expiration: expiration }),
+  })
+}
+
+/** How far uploads are: files that are not in their bucket yet, and failed uploads since the driver started. */
+export interface UploadState {
+  pending: number
+  failures: number
+}
+
+/** Whether uploads that go on like this can still be hoped for: each failure counts until a file gets through. */
+export function isRefused(since: UploadState, now: UploadState): boolean {
+  return now.failures - since.failures >= UPLOAD_TRIES * now.pending
+}

@@ -1,0 +1,63 @@
+import { type Clock, secondsBetween } from "../../apis/clock.ts"
+import type { Logger } from "../logger.ts"
+import { backoff, pause } from "../pause.ts"
+import type { Buckets, RunOrder } from "../protocol.ts"
+import type { Runtime } from "../runtimes/runtime.ts"
+
+/** Access is renewed when so much of its time is left: enough for many tries. */
+const LEFT_AT_RENEWAL = 1 / 3
+
+/** However short an access is. */
+const LEAST_SECONDS = 5
+
+const RETRY_SECONDS = { first: 1, most: 60 }
+
+export interface Renewal {
+  order: Promise<RunOrder>
+  runtime: Pick<Runtime, "renew">
+  /** Asks for new access. */
+  fetch: () => Promise<Buckets>
+  clock: Clock
+  logger: Logger
+}
+
+/** Renews the access to the buckets of the order, for as long as it has an end, until the signal is aborted. */
+export async function keepAccess(
+  { order, runtime, fetch, clock, logger }: Renewal,
+  signal: AbortSignal,
+): Promise<void> {
+  // Without an order nothing is mounted; who needs it tells why there is none.
+  let buckets = (await Promise.race([order.catch(() => undefined), aborted(signal)]))?.buckets ?? {}
+  for (let tries = 0; !signal.aborted; ) {
+    const seconds =
+      tries === 0 ? secondsToRenewal(buckets, clock.now()) : backoff(tries, RETRY_SECONDS.first, RETRY_SECONDS.most)
+    if (seconds === undefined) return
+    await pause(clock, seconds, signal)
+    if (signal.aborted) return
+    try {
+      buckets = await fetch()
+      await runtime.renew(buckets)
+      tries = 0
+    } catch (error) {
+      tries++
+      logger.warn({ err: error }, "access to the buckets not renewed yet")
+    }
+  }
+}
+
+/** Seconds until access has to be renewed; undefined when none of it ever ends. */
+export function secondsToRenewal(buckets: Buckets, now: Date): number | undefined {
+  const ends = Object.values(buckets).flatMap(({ expiration }) =>
+    expiration === undefined ? [] : [Date.parse(expiration)],
+  )
+  if (ends.length === 0) return undefined
+  const left = -secondsBetween(new Date(Math.min(...ends)).toISOString(), now)
+  return Math.max(LEAST_SECONDS, left * (1 - LEFT_AT_RENEWAL))
+}
+
+async function aborted(signal: AbortSignal): Promise<undefined> {
+  const { promise, resolve } = Promise.withResolvers<undefined>()
+  signal.addEventListener("abort", () => resolve(undefined), { once: true })
+  if (signal.aborted) resolve(undefined)
+  return await promise
+}

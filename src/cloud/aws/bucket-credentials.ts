@@ -1,0 +1,117 @@
+import { GetFederationTokenCommand, STSClient } from "@aws-sdk/client-sts"
+import type { CredentialFields } from "../../apis/credentials.ts"
+import { CredentialsError } from "../errors.ts"
+import { cloudErrorOf } from "./errors.ts"
+import { sdkConfig } from "./sdk.ts"
+
+/** How long a key lasts; agents ask for another one when two thirds are over. AWS: 15 minutes to 36 hours. */
+const KEY_SECONDS = 4 * 3600
+
+/** Where STS is asked when nobody knows the bucket's region. */
+const HOME_REGION = "us-east-1"
+
+/** A bucket, or a folder in it, that a Launch's volume needs. */
+export interface BucketScope {
+  bucket: string
+  /** Without slashes at its ends; empty: all of the bucket. */
+  prefix: string
+  launch: string
+  region?: string
+}
+
+/** A short-lived key of S3, and what rclone needs beside it. */
+export interface ScopedBucket {
+  path: string
+  remote: Record<string, string>
+  keys: { accessKeyId: string; secretAccessKey: string; sessionToken?: string }
+  /** RFC 3339. */
+  expiration?: string
+}
+
+export interface AwsBucketOptions {
+  /** Instead of AWS' own, of STS and S3: an emulator's. */
+  endpoint?: string
+}
+
+/**
+ * A key for this bucket and folder and nothing else, that ends by itself: GetFederationToken with a session policy, which
+ * can take away from what the access key may do and never add to it. Throws the errors of the clouds.
+ */
+export async function awsBucketAccess(
+  credentials: CredentialFields,
+  scope: BucketScope,
+  { signal, endpoint }: AwsBucketOptions & { signal: AbortSignal },
+): Promise<ScopedBucket> {
+  const { bucket, prefix, launch, region = HOME_REGION } = scope
+  const client = new STSClient({ ...sdkConfig(credentials, region), ...(endpoint !== undefined && { endpoint }) })
+  try {
+    const request = {
+      Name: tokenName(launch),
+      DurationSeconds: KEY_SECONDS,
+      Policy: JSON.stringify(bucketPolicy(scope)),
+    }
+    const answer = await client.send(new GetFederationTokenCommand(request), { abortSignal: signal })
+    const { AccessKeyId, SecretAccessKey, SessionToken, Expiration } = answer.Credentials ?? {}
+    if (AccessKeyId === undefined || SecretAccessKey === undefined || SessionToken === undefined) {
+      throw new CredentialsError("NoCredentials", "AWS' STS answered without a key")
+    }
+    return {
+      path: prefix === "" ? bucket : `${bucket}/${prefix}`,
+      remote: remoteOf(region, endpoint),
+      keys: { accessKeyId: AccessKeyId, secretAccessKey: SecretAccessKey, sessionToken: SessionToken },
+      ...(Expiration !== undefined && { expiration: Expiration.toISOString() }),
+    }
+  } catch (error) {
+    if (error instanceof CredentialsError) throw error
+    throw cloudErrorOf(error, { action: "GetFederationToken", region, changes: false })
+  } finally {
+    client.destroy()
+  }
+}
+
+/** Options of rclone's S3 backend (https://rclone.org/s3/). It is not to make the bucket when it can't see it. */
+function remoteOf(region: string, endpoint: string | undefined): Record<string, string> {
+  const common = { type: "s3", region, no_check_bucket: "true" }
+  if (endpoint === undefined) return { ...common, provider: "AWS" }
+  return { ...common, provider: "Other", endpoint, force_path_style: "true" }
+}
+
+/** Names of federated users have 2 to 32 characters. */
+function tokenName(launch: string): string {
+  return `berth-${launch.replace(/[^\w+=,.@-]/g, "-")}`.slice(0, 32)
+}
+
+/** What a volume needs and no more: the session policy of its key. Pure. */
+export function bucketPolicy({ bucket, prefix, region = HOME_REGION }: BucketScope): object {
+  const arn = `arn:${partitionOf(region)}:s3:::${bucket}`
+  const listed = prefix === "" ? {} : { Condition: { StringLike: { "s3:prefix": [prefix, `${prefix}/*`] } } }
+  return {
+    Version: "2012-10-17",
+    Statement: [
+      { Effect: "Allow", Action: ["s3:ListBucket", "s3:ListBucketMultipartUploads"], Resource: arn, ...listed },
+      {
+        Effect: "Allow",
+        Action: [
+          "s3:GetObject",
+          "s3:PutObject",
+          "s3:DeleteObject",
+          "s3:AbortMultipartUpload",
+          "s3:ListMultipartUploadParts",
+        ],
+        Resource: prefix === "" ? `${arn}/*` : `${arn}/${prefix}/*`,
+      },
+      {
+        // Of buckets that are encrypted with the account's own keys.
+        Effect: "Allow",
+        Action: ["kms:Decrypt", "kms:GenerateDataKey"],
+        Resource: "*",
+        Condition: { StringLike: { "kms:ViaService": "s3.*.amazonaws.com*" } },
+      },
+    ],
+  }
+}
+
+function partitionOf(region: string): string {
+  if (region.startsWith("cn-")) return "aws-cn"
+  return region.startsWith("us-gov-") ? "aws-us-gov" : "aws"
+}

@@ -1,0 +1,264 @@
+import { execFileSync } from "node:child_process"
+import { once } from "node:events"
+import { existsSync } from "node:fs"
+import { mkdtemp, readFile, rm } from "node:fs/promises"
+import { createServer, request } from "node:http"
+import type { AddressInfo } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import {
+  CreateBucketCommand,
+  GetObjectCommand,
+  ListObjectsV2Command,
+  PutObjectCommand,
+  S3Client,
+} from "@aws-sdk/client-s3"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { type AgentOptions, runAgent } from "../../src/agent/main.ts"
+import type { BucketAccess } from "../../src/agent/protocol.ts"
+import type { StoredConnection } from "../../src/apis/connection.ts"
+import type { Volume } from "../../src/apis/job.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
+import { awsBucketAccess } from "../../src/cloud/aws/bucket-credentials.ts"
+import { reachedBucket } from "../../src/cloud/aws/s3.ts"
+import { connectedBuckets } from "../../src/gateway/buckets.ts"
+import { eventually } from "../kube/fixtures.ts"
+import { type Moto, startMoto } from "../moto.ts"
+import { startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
+import { buildImage, buildImages, docker, librariesOf, missingForContainers, type TestImages } from "./images.ts"
+
+/** Debian's packages rclone and fuse3, and one thing more. */
+const PROGRAMS = ["/usr/bin/rclone", "/usr/bin/fusermount3", "/bin/busybox", "/dev/fuse"]
+const lacking = PROGRAMS.filter((path) => !existsSync(path))
+const missing =
+  (await missingForContainers()) ??
+  (process.getuid?.() === 0 ? undefined : "only root may mount") ?? (lacking.length > 0 ? `${lacking.join(", ")} missing` : undefined)
+if (missing !== undefined) console.warn(`the tests of volumes are skipped: ${missing}`)
+
+const image = `berth-test/rclone:${process.pid}`
+
+/** What Berth's own image has for volumes. */
+async function buildRcloneImage(): Promise<void> {
+  const [rclone, fusermount, busybox] = PROGRAMS as [string, string, string]
+  await buildImage(image, {
+    Dockerfile: 'FROM scratch\nCOPY . /\nRUN ["/bin/sh", "-c", "/bin/busybox ln -s busybox /bin/cat"]\n',
+    "usr/bin/rclone": await readFile(rclone),
+    "usr/bin/fusermount": await readFile(fusermount),
+    "bin/sh": await readFile(busybox),
+    "bin/busybox": await readFile(busybox),
+    "etc/passwd": "root:x:0:0:root:/:/bin/sh\n",
+    ...(await librariesOf(rclone)),
+  })
+}
+
+describe.skipIf(missing !== undefined)("volumes", () => {
+  const world = testWorld("volumes")
+  const disks: string[] = []
+  let moto: Moto
+  let gateway: TestGateway
+  let images: TestImages
+  let s3: S3Client
+  /** What the gateway gives for a volume, where a test wants other than what AWS gives. */
+  let change: (access: BucketAccess) => BucketAccess = (access) => access
+
+  beforeAll(async () => {
+    moto = await startMoto()
+    images = await buildImages()
+    await buildRcloneImage()
+    const credentials = { accessKeyId: "key", secretAccessKey: "secret" }
+    s3 = new S3Client({ endpoint: moto.url, region: "us-east-1", forcePathStyle: true, credentials })
+    gateway = await startGateway(world, { parts: { buckets: bucketsOfMoto() } })
+  })
+  afterAll(async () => {
+    await gateway.close()
+    await moto.stop()
+    await images.remove()
+    await docker.getImage(image).remove({ force: true })
+    for (const disk of disks) {
+      execFileSync("umount", [disk])
+      await rm(disk, { recursive: true, force: true })
+    }
+  })
+
+  function bucketsOfMoto() {
+    const open = connectedBuckets({
+      connections: () => [connection("newer", "2026-01-02T00:00:00Z"), connection("older", "2026-01-01T00:00:00Z")],
+      credentials: async ({ metadata }) => ({ access_key_id: metadata.name, secret_access_key: "secret" }),
+      providers: {
+        aws: {
+          find: (_, bucket, signal) => reachedBucket(s3, bucket, signal),
+          access: (fields, scope, signal) => awsBucketAccess(fields, scope, { signal, endpoint: moto.url }),
+        },
+      },
+    })
+    return async (request: Parameters<typeof open>[0]) => {
+      return Object.fromEntries(Object.entries(await open(request)).map(([name, access]) => [name, change(access)]))
+    }
+  }
+
+  function start(launch: StoredLaunch, options: Partial<AgentOptions> & { dataDir: string }) {
+    const userData = JSON.stringify({ ...(JSON.parse(gateway.userData(launch)) as object), image })
+    return runAgent({ userData, runtime: "docker", logger: testLogger(), stopGraceSeconds: 1, ...options })
+  }
+
+  async function launchVm(script: string, volumes: Record<string, Volume>) {
+    const dataDir = await sharedDisk()
+    const launch = await world.launch({ image: images.tools, command: ["sh", "-c", script], volumes })
+    const exit = start(launch, { dataDir })
+    exit.catch(() => undefined)
+    return { launch, exit, dataDir }
+  }
+
+  /** A folder from which mounts spread, as from all that systemd mounts. */
+  async function sharedDisk(): Promise<string> {
+    const disk = await mkdtemp(join(tmpdir(), "berth-volumes-"))
+    disks.push(disk)
+    execFileSync("mount", ["--bind", disk, disk])
+    execFileSync("mount", ["--make-shared", disk])
+    return disk
+  }
+
+  async function bucket(name: string, objects: Record<string, string> = {}): Promise<string> {
+    await s3.send(new CreateBucketCommand({ Bucket: name }))
+    for (const [Key, Body] of Object.entries(objects)) await s3.send(new PutObjectCommand({ Bucket: name, Key, Body }))
+    return name
+  }
+
+  async function objectsOf(name: string): Promise<Record<string, string>> {
+    const { Contents = [] } = await s3.send(new ListObjectsV2Command({ Bucket: name }))
+    const read = Contents.map(async ({ Key = "" }) => {
+      const { Body } = await s3.send(new GetObjectCommand({ Bucket: name, Key }))
+      return [Key, (await Body?.transformToString()) ?? ""] as const
+    })
+    return Object.fromEntries(await Promise.all(read))
+  }
+
+  /** Nothing of a VM is left on this machine. */
+  async function expectNothingLeft({ metadata: { name } }: StoredLaunch): Promise<void> {
+    const filters = { name: [name] }
+    expect(await docker.listContainers({ all: true, filters })).toEqual([])
+    expect((await docker.listVolumes({ filters })).Volumes).toEqual([])
+    expect(await readFile("/proc/mounts", "utf8")).not.toContain(name)
+  }
+
+  it("are read and written by the container, below their prefixes, and uploaded before the success is told", async () => {
+    await bucket("input", { "data/2026/a.txt": "from the bucket", "secret.txt": "not in the prefix" })
+    await bucket("output")
+    const script =
+      "cat /in/a.txt > /out/copy.txt; head -c 300000 /dev/zero > /out/big; cat /in/../in/secret.txt || true"
+    const { launch, exit } = await launchVm(script, {
+      in: { bucket: "input", mountPath: "/in", prefix: "/data/2026/" },
+      out: { bucket: "output", mountPath: "/out", prefix: "results" },
+    })
+    expect((await exit).finish).toEqual({ reason: "Succeeded", exitCode: 0, time: expect.any(String) })
+    const objects = await objectsOf("output")
+    expect(objects["results/copy.txt"]).toBe("from the bucket")
+    expect(objects["results/big"]?.length).toBe(300_000)
+    expect((await gateway.logOf(launch)).toString()).toMatch(/secret.txt.*No such file/)
+    await expectNothingLeft(launch)
+  })
+
+  it("are flushed when the job is cancelled", async () => {
+    await bucket("cancelled")
+    const script =
+      "echo part > /out/part; trap 'echo last > /out/last; exit 3' TERM; echo ready; while true; do sleep 0.1; done"
+    const { launch, exit } = await launchVm(script, { out: { bucket: "cancelled", mountPath: "/out" } })
+    await eventually("it runs", async () => (await gateway.logOf(launch)).includes("ready"), 30)
+    await world.end(launch)
+    expect((await exit).finish).toMatchObject({ reason: "Stopped", exitCode: 3 })
+    expect(await objectsOf("cancelled")).toEqual({ part: "part\n", last: "last\n" })
+    await expectNothingLeft(launch)
+  })
+
+  it("fail the job when the bucket refuses what was written, and say why", async () => {
+    await bucket("refusing", { "a.txt": "readable" })
+    using refusing = await refusingUploads(moto.url)
+    change = (access) => ({ ...access, remote: { ...access.remote, endpoint: refusing.url } })
+    try {
+      const script = "cat /b/a.txt && echo new > /b/new.txt"
+      const { launch, exit } = await launchVm(script, { b: { bucket: "refusing", mountPath: "/b" } })
+      const { finish } = await exit
+      expect(finish).toMatchObject({ reason: "VolumeFlushFailed", exitCode: 0 })
+      expect(finish?.message).toMatch(/1 file is not in the bucket, the bucket refuses them .*AccessDenied/)
+      expect((await gateway.logOf(launch)).toString()).toBe("readable")
+      await expectNothingLeft(launch)
+    } finally {
+      change = (access) => access
+    }
+  })
+
+  it("may be of a bucket that only lets itself be read, when nothing is written", async () => {
+    await bucket("readonly", { "a.txt": "readable" })
+    using refusing = await refusingUploads(moto.url)
+    change = (access) => ({ ...access, remote: { ...access.remote, endpoint: refusing.url } })
+    try {
+      const { exit } = await launchVm("cat /b/a.txt", { b: { bucket: "readonly", mountPath: "/b" } })
+      expect((await exit).finish).toMatchObject({ reason: "Succeeded" })
+    } finally {
+      change = (access) => access
+    }
+  })
+
+  it("fail the job before it starts when no connection reaches the bucket", async () => {
+    const { launch, exit } = await launchVm("true", { b: { bucket: "nowhere", mountPath: "/b" } })
+    expect((await exit).cause).toBe("refused")
+    const finish = (await world.agentOf(launch))?.finish
+    expect(finish?.reason).toBe("VolumeMountFailed")
+    expect(finish?.message).toMatch(/bucket nowhere: no connection.*older does not reach it; newer does not reach it/)
+  })
+
+  it("go on under a new key when the old one ends", async () => {
+    await bucket("renewed")
+    const keys: string[] = []
+    change = (access) => {
+      keys.push(access.keys?.accessKeyId ?? "")
+      return { ...access, expiration: new Date(Date.now() + 9000).toISOString() }
+    }
+    try {
+      const script = "while [ ! -e /b/stop ]; do echo tick >> /b/ticks; sleep 1; done; cat /b/stop"
+      const { launch, exit } = await launchVm(script, { b: { bucket: "renewed", mountPath: "/b" } })
+      await eventually("the key was renewed", () => keys.length > 1, 40)
+      await world.end(launch)
+      expect((await exit).finish?.reason).toBe("Stopped")
+      expect(new Set(keys).size).toBe(keys.length)
+      expect((await objectsOf("renewed"))["ticks"]).toBeTruthy()
+    } finally {
+      change = (access) => access
+    }
+  })
+})
+
+function connection(name: string, creationTimestamp: string): StoredConnection {
+  return {
+    apiVersion: "berth.dev/v1alpha1",
+    kind: "Connection",
+    metadata: { name, namespace: "n", uid: name, resourceVersion: "1", creationTimestamp },
+    spec: { type: "aws", sealedCredentials: "sealed" },
+  } as StoredConnection
+}
+
+/** A bucket's service that lets everything be read and nothing be written, as a key without s3:PutObject finds it. */
+async function refusingUploads(url: string): Promise<Disposable & { url: string }> {
+  const server = createServer((req, res) => {
+    if (req.method === "PUT" || req.method === "POST") {
+      req.resume()
+      const body = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+      res.writeHead(403, { "content-type": "application/xml" }).end(body)
+      return
+    }
+    const onward = request(`${url}${req.url}`, { method: req.method, headers: req.headers }, (answer) => {
+      res.writeHead(answer.statusCode ?? 502, answer.headers)
+      answer.pipe(res)
+    })
+    req.pipe(onward)
+  }).listen(0, "127.0.0.1")
+  await once(server, "listening")
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `http://127.0.0.1:${port}`,
+    [Symbol.dispose]: () => {
+      server.closeAllConnections()
+      server.close()
+    },
+  }
+}
