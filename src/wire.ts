@@ -21,7 +21,7 @@ import { ConnectionClouds } from "./controllers/connection/clouds.ts"
 import { createConnectionController } from "./controllers/connection/controller.ts"
 import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE, type OpenAccount } from "./controllers/connection/dependencies.ts"
 import { accountsInUse, credentialsCopier, payersOf } from "./controllers/connection/payers.ts"
-import { liveCredentials, type ReadCredentials } from "./controllers/connection/readable.ts"
+import { cachedCredentials, liveCredentials, type ReadCredentials } from "./controllers/connection/readable.ts"
 import { createRetirementController, type RetirementOptions } from "./controllers/connection/retirement.ts"
 import { createCronJobController } from "./controllers/cronjob/controller.ts"
 import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/dependencies.ts"
@@ -33,6 +33,7 @@ import { LAUNCHES } from "./controllers/launch/dependencies.ts"
 import { createOrganizationController } from "./controllers/organization/controller.ts"
 import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/dependencies.ts"
+import { BucketFinder } from "./discovery/buckets.ts"
 import { Discoverer } from "./discovery/discoverer.ts"
 import { createFacade } from "./facade/app.ts"
 import { CACHE_OPTIONS } from "./facade/caches.ts"
@@ -42,6 +43,7 @@ import { createHttpServer } from "./facade/server.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
 import { gatewayRouter } from "./gateway/router.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
+import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import { ensureInstallation, readInstallation } from "./identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
 import { TokenVerifier } from "./identity/oidc.ts"
@@ -142,6 +144,7 @@ export async function startOperator(
     connections: caches.connections,
     payers: accounts.payers,
     copyCredentials: accounts.copyCredentials,
+    buckets: accounts.buckets,
   })
   const metrics = createMetrics("operator")
   const manager = new Manager({
@@ -250,7 +253,12 @@ function tenancyControllers(keeping: Keeping): Controller[] {
 
 /** What jobs and Launches need of the accounts that there are: a project's connections, and those that need none. */
 function connectedAccounts(
-  { clouds: own, providers, ownAccounts }: Pick<OperatorParts, "clouds" | "providers" | "ownAccounts">,
+  {
+    clouds: own,
+    providers,
+    ownAccounts,
+    logger,
+  }: Pick<OperatorParts, "clouds" | "providers" | "ownAccounts" | "logger">,
   { connections, launches, secrets, projects }: ReturnType<typeof operatorCaches>,
   sealer: Sealer,
 ) {
@@ -261,6 +269,13 @@ function connectedAccounts(
     payers: payersOf({ ownAccounts, connections: store, types: payingTypes(providers), sources: credentials }),
     copyCredentials: credentialsCopier(store, credentials),
     inUse: () => [...ownAccounts, ...accountsInUse(store, credentials)],
+    buckets: new BucketFinder({
+      connections: (namespace) => store.byIndex(NAMESPACE_INDEX, namespace),
+      openAccount: accountOpener(providers),
+      credentialsOf: cachedCredentials(credentials),
+      clock: systemClock,
+      logger,
+    }),
   }
 }
 

@@ -60,6 +60,7 @@ export const JobReason = {
   Queued: "Queued",
   NoOffer: "NoOffer",
   NoConnection: "NoConnection",
+  BucketNotReached: "BucketNotReached",
   NoCapacity: "NoCapacity",
   CapReached: "CapReached",
   LaunchesPaused: "LaunchesPaused",
@@ -343,6 +344,15 @@ export const JobStatusSchema = Type.Object(
       }),
     ),
     credentials: Type.Optional(StringEnum(CREDENTIALS_STATES)),
+    volumes: Type.Optional(
+      MapOf(
+        Type.Object({
+          connection: Text(LIMITS.connectionName, "Connection that reaches the bucket."),
+          region: Type.Optional(Text(LIMITS.region, "Where the bucket is.")),
+        }),
+        { keys: VOLUME_NAMES, maxProperties: LIMITS.volumes, description: "How each volume's bucket is reached." },
+      ),
+    ),
     launches: Type.Optional(
       Type.Object({
         count: Int({ description: "Launches made so far; the next one's number is one higher." }),

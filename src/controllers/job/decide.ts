@@ -11,6 +11,7 @@ import type { Market } from "./market.ts"
 import { place } from "./place.ts"
 import type { JobSettings } from "./settings.ts"
 import { nextStatus, type Verdict, writeAfter } from "./status.ts"
+import type { VolumesVerdict } from "./volumes.ts"
 
 /** Everything that a decision on a Job is made from, besides the Job itself. */
 export interface JobObservation {
@@ -18,6 +19,8 @@ export interface JobObservation {
   launches: readonly StoredLaunch[]
   /** Reckoned from what has been read already, and only when a place is looked for. */
   market: () => Market
+  /** What has become of looking for the job's buckets; absent: it has none, or nobody looks. */
+  volumes?: VolumesVerdict
   installation: InstallationFacts
 }
 
@@ -211,11 +214,12 @@ function lostCount(job: StoredJob, launches: readonly StoredLaunch[]): number {
 
 function placed(
   job: StoredJob,
-  { launches, market, installation }: JobObservation,
+  { launches, market, installation, volumes }: JobObservation,
   { now, settings, timeoutSeconds }: { now: Date; settings: JobSettings; timeoutSeconds: number },
 ): Step {
-  const found = place(job, market(), now, settings)
   const lost = lostCount(job, launches)
+  if (volumes !== undefined && volumes.kind !== "found") return withoutBuckets(volumes, lost, settings)
+  const found = place(job, { ...market(), ...(volumes && { buckets: volumes.places }) }, now, settings)
   if (found.kind === "noOffer") {
     return { verdict: { phase: "failed", reason: JobReason.NoOffer, message: found.message, lost } }
   }
@@ -224,7 +228,7 @@ function placed(
     return { verdict: { phase: "queued", reason, message, lost }, requeueAfter: seconds }
   }
   const number = Math.max(job.status?.launches?.count ?? 0, newest(launches)?.spec.number ?? 0) + 1
-  const inputs = { number, placement: found.placement, timeoutSeconds }
+  const inputs = { number, placement: found.placement, timeoutSeconds, volumes: volumes?.volumes }
   const create = launchObject(job, inputs, installation, settings)
   const message = `launch ${number}: ${found.why}`
   const placement = {
@@ -232,8 +236,23 @@ function placed(
     offer: found.placement.offer,
     connection: found.placement.payer.connection,
     why: found.why,
+    volumes: volumes?.recorded,
   }
   return { verdict: { phase: "booting", reason: JobReason.Booting, message, lost, placement }, create }
+}
+
+/** How soon it is looked again whether somebody has answered, seconds. */
+const LOOK_AGAIN_SECONDS = 1
+
+/** A bucket that nobody reaches may be made, or opened to a connection, any time: the job waits. */
+function withoutBuckets(
+  { kind, message }: Exclude<VolumesVerdict, { kind: "found" }>,
+  lost: number,
+  settings: JobSettings,
+): Step {
+  const verdict = { phase: "queued", message, lost } as const
+  if (kind === "looking") return { verdict: { ...verdict, reason: JobReason.Queued }, requeueAfter: LOOK_AGAIN_SECONDS }
+  return { verdict: { ...verdict, reason: JobReason.BucketNotReached }, requeueAfter: settings.bucketRetrySeconds }
 }
 
 function toDecision(

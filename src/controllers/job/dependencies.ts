@@ -13,6 +13,7 @@ import type { Payer } from "../../router/rest.ts"
 import type { Fence } from "../fence.ts"
 import type { InstallationFacts } from "./launch-object.ts"
 import type { JobSettings } from "./settings.ts"
+import type { Buckets } from "./volumes.ts"
 
 /** How Jobs are reached. */
 export const JOBS = resourceOf<StoredJob>(JOB)
@@ -45,6 +46,8 @@ export interface JobControllerOptions {
   connections?: Reflector<StoredConnection>
   /** Where there are connections. */
   copyCredentials?: CopyCredentials
+  /** Where there are connections: without it volumes are left as they are. */
+  buckets?: Buckets
   installation: InstallationFacts
   offers: Offers
   payers: Payers

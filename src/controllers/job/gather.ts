@@ -9,6 +9,7 @@ import type { JobControllerOptions } from "./dependencies.ts"
 import type { LaunchLedger } from "./ledger.ts"
 import { appraise, type Market } from "./market.ts"
 import type { JobSettings } from "./settings.ts"
+import { findVolumes } from "./volumes.ts"
 
 const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 
@@ -20,7 +21,9 @@ export async function gather(
   settings: JobSettings,
 ): Promise<JobObservation> {
   const { namespace = "" } = job.metadata
+  const volumes = options.buckets && findVolumes(job, options.buckets)
   return {
+    ...(volumes !== undefined && { volumes }),
     launches: await launchesOf(job, options),
     installation: options.installation,
     market: () => marketOf(namespace, options, ledger, settings),

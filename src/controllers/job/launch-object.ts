@@ -1,4 +1,4 @@
-import type { StoredJob } from "../../apis/job.ts"
+import type { JobSpec, StoredJob } from "../../apis/job.ts"
 import { RunSchema } from "../../apis/job.ts"
 import { LAUNCH_FINALIZER, type Launch, launchName } from "../../apis/launch.ts"
 import { API_VERSION, LABELS } from "../../apis/meta.ts"
@@ -21,6 +21,8 @@ export interface LaunchInputs {
   placement: RankedPlacement<Payer>
   /** How long the container may run in this VM, seconds: what earlier VMs have left of the job's timeout. */
   timeoutSeconds: number
+  /** The job's volumes, each with the connection that reaches its bucket; absent: as the job has them. */
+  volumes?: JobSpec["volumes"] | undefined
 }
 
 /** Beyond its timeout a VM gets this long for each retry and for its end (pulls, flushes), seconds. */
@@ -34,7 +36,7 @@ export function launchObject(
   installation: InstallationFacts,
   settings: JobSettings,
 ): Launch {
-  const { number, placement, timeoutSeconds } = inputs
+  const { number, placement, timeoutSeconds, volumes } = inputs
   const { namespace = "", name, uid } = job.metadata
   const { connection, account } = placement.payer
   const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * (job.spec.maxRetries ?? 0)
@@ -54,7 +56,7 @@ export function launchObject(
       offer: placement.offer,
       ...(connection !== undefined && { connection }),
       ...(account !== undefined && { account }),
-      run: { ...runOf(job), timeoutSeconds },
+      run: { ...runOf(job), timeoutSeconds, ...(volumes !== undefined && { volumes }) },
       gatewayUrl: installation.gatewayUrl,
       ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),
       bootDeadlineSeconds: settings.bootDeadlineSeconds,

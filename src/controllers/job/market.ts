@@ -2,6 +2,7 @@ import { secondsBetween } from "../../apis/clock.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import type { SpendCaps } from "../../apis/project.ts"
 import type { Catalogue } from "../../router/catalogue.ts"
+import type { BucketPlace } from "../../router/egress.ts"
 import type { Payer, Rest } from "../../router/rest.ts"
 import { pausedUntil } from "./breaker.ts"
 import { restingOffers } from "./resting.ts"
@@ -15,6 +16,8 @@ export interface Market {
   resting: readonly Rest[]
   caps: SpendCaps
   spending: Spending
+  /** Where the job's buckets are, as far as that is known. */
+  buckets?: readonly BucketPlace[]
   /** Until when nothing is launched at all. */
   pausedUntil?: Date
   /** Seconds until the launch rate allows another one; 0: now. */

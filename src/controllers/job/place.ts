@@ -47,12 +47,12 @@ export function placeAmong(
 /** What the routing of a job depends on besides its requirements and the offers. */
 function contextOf(
   { spec }: Pick<StoredJob, "spec">,
-  { payers, resting, caps, spending }: Market,
+  { payers, resting, caps, spending, buckets = [] }: Market,
   now: Date,
   settings: JobSettings,
 ): RouteContext<Payer> {
   const expectedSeconds = spec.timeoutSeconds ?? settings.expectedSeconds
-  return { payers, resting, room: roomUnder(caps, spending), expectedSeconds, now }
+  return { payers, resting, buckets, room: roomUnder(caps, spending), expectedSeconds, now }
 }
 
 function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict {

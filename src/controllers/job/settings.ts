@@ -37,6 +37,7 @@ export interface JobSettings {
   /** Between two looks at what a waiting job waits for and nothing announces. */
   capRetrySeconds: number
   connectionRetrySeconds: number
+  bucketRetrySeconds: number
 }
 
 export const JOB_DEFAULTS: JobSettings = {
@@ -58,4 +59,5 @@ export const JOB_DEFAULTS: JobSettings = {
   settleSeconds: 3,
   capRetrySeconds: 15,
   connectionRetrySeconds: 300,
+  bucketRetrySeconds: 60,
 }

@@ -18,6 +18,7 @@ import type { Offer } from "../../apis/offer.ts"
 import { conditionsOf } from "./conditions.ts"
 import { countOutcomes, newest, outcomeOf, refusalKey, refusedOffer } from "./history.ts"
 import type { JobSettings } from "./settings.ts"
+import { type RecordedVolumes, volumesOf } from "./volumes.ts"
 
 /** What a decision makes of the job's phase. */
 export interface Verdict {
@@ -29,7 +30,13 @@ export interface Verdict {
   /** VMs lost so far, where it was counted. */
   lost?: number
   /** The place that was just found. */
-  placement?: { number: number; offer: Offer; connection: string | undefined; why: string }
+  placement?: {
+    number: number
+    offer: Offer
+    connection: string | undefined
+    why: string
+    volumes?: RecordedVolumes | undefined
+  }
 }
 
 interface Inputs {
@@ -55,6 +62,7 @@ export function nextStatus(job: StoredJob, inputs: Inputs): JobStatus {
     placement,
     vm: vmOf(current, launch, before),
     credentials: credentialsOf(current, launch, before),
+    volumes: verdict?.placement?.volumes ?? before.volumes ?? volumesOf(launch),
     launches: countsOf(before, current, inputs),
     cost: costOf(job, placement, phase, inputs),
     ...(verdict !== undefined && story(before, { current, launch, verdict, launches, now })),

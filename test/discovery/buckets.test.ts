@@ -1,0 +1,130 @@
+import { describe, expect, it, vi } from "vitest"
+import type { ExternalAccount, ReachedBucket } from "../../src/cloud/account.ts"
+import { TransientError } from "../../src/cloud/errors.ts"
+import { BucketFinder, type BucketFinderOptions } from "../../src/discovery/buckets.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { ManualClock } from "../kube/manual-clock.ts"
+import { connection, never } from "./accounts.ts"
+
+type Reach = (bucket: string) => Promise<ReachedBucket | undefined>
+
+/** Connections in the order of their creation, with what each reaches. */
+function stage(reaches: Record<string, Reach>, changes: Partial<BucketFinderOptions> = {}) {
+  const clock = new ManualClock()
+  const asked: string[] = []
+  const made = Object.keys(reaches).map((name, index) =>
+    connection(name, { created: `2026-01-0${index + 1}T00:00:00Z` }),
+  )
+  const finder = new BucketFinder({
+    connections: (namespace) => (namespace === "yard" ? made.toReversed() : []),
+    openAccount: (_, { name = "" }): ExternalAccount => ({
+      verify: async () => ({ account: "1" }),
+      bucket: (bucket) => {
+        asked.push(`${name}/${bucket}`)
+        return reaches[name]?.(bucket) ?? Promise.resolve(undefined)
+      },
+    }),
+    credentialsOf: async ({ metadata }) => ({ name: metadata.name, token: "a-secret-token" }),
+    clock,
+    logger: createLogger({ level: "silent", name: "test" }),
+    ...changes,
+  })
+  const answered = (bucket = "cargo", named?: string) =>
+    vi.waitFor(() => {
+      const found = finder.find("yard", bucket, named)
+      expect(found.state).not.toBe("looking")
+      return found
+    })
+  return { finder, clock, asked, answered, made }
+}
+
+const yes =
+  (region?: string): Reach =>
+  async () =>
+    region === undefined ? {} : { region }
+const no: Reach = async () => undefined
+
+describe("the connection of a bucket", () => {
+  it("is the first that was made and reaches it; nobody waits for the answer", async () => {
+    const { finder, answered, asked } = stage({ oldest: no, older: yes("eu-west-1"), newer: yes("us-east-1") })
+    expect(finder.find("yard", "cargo")).toEqual({ state: "looking" })
+    expect(await answered()).toEqual({ state: "reached", connection: "older", type: "aws", region: "eu-west-1" })
+    expect(asked).toEqual(["oldest/cargo", "older/cargo", "newer/cargo"])
+    expect(finder.find("yard", "cargo")).toMatchObject({ state: "reached" })
+    expect(asked).toHaveLength(3)
+  })
+
+  it("is not decided while an earlier one may still answer; one that never does is passed over", async () => {
+    const { finder, clock, answered, asked } = stage({ slow: never, healthy: yes() })
+    expect(finder.find("yard", "cargo").state).toBe("looking")
+    await vi.waitFor(() => expect(asked).toHaveLength(2))
+    await new Promise(setImmediate)
+    expect(finder.find("yard", "cargo").state).toBe("looking")
+    clock.advance(15)
+    expect(await answered()).toEqual({ state: "reached", connection: "healthy", type: "aws" })
+  })
+
+  it("is the named one alone, by the object's name or that of REST", async () => {
+    const { answered, asked } = stage({ first: yes(), second: yes("x") })
+    expect(await answered("cargo", "second")).toMatchObject({ connection: "second" })
+    expect(asked).toEqual(["second/cargo"])
+    expect(await answered("cargo", "third")).toEqual({
+      state: "notReached",
+      why: "there is no such connection to storage in the project",
+    })
+  })
+
+  it("is none: each says why, and shows no credentials", async () => {
+    const failing: Reach = () => Promise.reject(new TransientError("Busy", "come back with a-secret-token"))
+    const { answered } = stage({ denied: no, failing, faulty: () => Promise.reject(new TypeError("x")) })
+    expect(await answered()).toEqual({
+      state: "notReached",
+      why:
+        "denied: no such bucket, or no access to it; failing: come back with [redacted]; " +
+        "faulty: it could not be asked, by a fault of ours",
+    })
+    expect(stage({}).finder.find("yard", "cargo")).toEqual({
+      state: "notReached",
+      why: "the project has no connection to storage",
+    })
+    expect(stage({ mine: yes() }).finder.find("another", "cargo").state).toBe("notReached")
+  })
+
+  it("is asked for anew after a while, sooner when there was none, and at once of a changed connection", async () => {
+    const { answered, clock, asked, made } = stage({ mine: async (bucket) => (bucket === "cargo" ? {} : undefined) })
+    await answered("cargo")
+    await answered("nothing")
+    expect(asked).toHaveLength(2)
+    clock.advance(61)
+    await answered("cargo")
+    await answered("nothing")
+    expect(asked).toEqual(["mine/cargo", "mine/nothing", "mine/nothing"])
+    clock.advance(240)
+    await answered("cargo")
+    expect(asked).toHaveLength(4)
+    const [mine] = made
+    if (mine !== undefined) mine.metadata.resourceVersion = "2"
+    await answered("cargo")
+    expect(asked).toHaveLength(5)
+  })
+
+  it("is looked for by so many at a time", async () => {
+    const open: (() => void)[] = []
+    const { finder, asked } = stage(
+      { mine: () => new Promise((resolve) => open.push(() => resolve({}))) },
+      { settings: { atOnce: 2 } },
+    )
+    for (const bucket of ["a", "b", "c"]) finder.find("yard", bucket)
+    await vi.waitFor(() => expect(asked).toHaveLength(2))
+    open[0]?.()
+    await vi.waitFor(() => expect(asked).toEqual(["mine/a", "mine/b", "mine/c"]))
+  })
+
+  it("is never a registry", async () => {
+    const { finder } = stage({}, { connections: () => [connection("hub", { type: "dockerhub" })] })
+    expect(finder.find("yard", "cargo")).toEqual({
+      state: "notReached",
+      why: "the project has no connection to storage",
+    })
+  })
+})
