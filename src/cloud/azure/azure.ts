@@ -28,10 +28,13 @@ export interface AzureOptions extends ArmOptions {
   settleSeconds?: number
   /** Between two looks at that, for all launches of an account together. Default 2. */
   lookSeconds?: number
+  /** Default 120: Resource Manager keeps copies of what there is in several regions, which lag. */
+  consistencySeconds?: number
   clock?: Clock
 }
 
 const SETTLE_SECONDS = 30
+const CONSISTENCY_SECONDS = 120
 const LOOK_SECONDS = 2
 /** A VM that could not be provisioned is removed by its launch; by a list only when no launch can be at it any more. */
 const FAILED_SECONDS = 300
@@ -73,7 +76,7 @@ export function openAzure(options: AzureOptions = {}): RegionOpener {
  * Launch; of a VM that is gone Azure knows nothing any more.
  */
 class AzureCloud implements Cloud {
-  readonly consistencySeconds = 120
+  readonly consistencySeconds: number
   readonly #account: Account
   readonly #region: string
   readonly #options: AzureOptions
@@ -84,6 +87,7 @@ class AzureCloud implements Cloud {
     this.#region = region
     this.#options = options
     this.#clock = options.clock ?? systemClock
+    this.consistencySeconds = options.consistencySeconds ?? CONSISTENCY_SECONDS
   }
 
   async launch(spec: LaunchSpec, fence?: () => void): Promise<Vm> {

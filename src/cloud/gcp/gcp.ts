@@ -25,10 +25,13 @@ export interface GcpOptions extends ComputeOptions {
   settings?: GcpSettings
   /** Seconds that the making of a VM is followed; then nobody knows yet, and the next, identical call goes on. */
   followSeconds?: number
+  /** Default 30: reads of single instances see every write, lists lag by seconds. */
+  consistencySeconds?: number
   clock?: Clock
 }
 
 const FOLLOW_SECONDS = 120
+const CONSISTENCY_SECONDS = 30
 /** Accounts whose clients and tokens are kept. */
 const MOST_ACCOUNTS = 100
 /** VMs of one page: Compute Engine's most. */
@@ -69,8 +72,7 @@ export function openGcp(options: GcpOptions = {}): RegionOpener {
  * in an order that comes from it too, so that a repetition goes the same way and finds what the call before it did.
  */
 class GcpCloud implements Cloud {
-  // Reads of single instances see every write; lists lag by seconds.
-  readonly consistencySeconds = 30
+  readonly consistencySeconds: number
   readonly #account: Account
   readonly #region: string
   readonly #options: GcpOptions
@@ -81,6 +83,7 @@ class GcpCloud implements Cloud {
     this.#region = region
     this.#options = options
     this.#clock = options.clock ?? systemClock
+    this.consistencySeconds = options.consistencySeconds ?? CONSISTENCY_SECONDS
   }
 
   async launch(spec: LaunchSpec, fence?: () => void): Promise<Vm> {
