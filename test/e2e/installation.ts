@@ -141,6 +141,11 @@ export class Installation {
     return this.#url
   }
 
+  /** What its VMs are tagged with. */
+  get id(): string {
+    return this.#id
+  }
+
   get vmsDir(): string {
     return join(this.folder, "vms")
   }

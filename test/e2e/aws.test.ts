@@ -1,0 +1,193 @@
+import { join } from "node:path"
+import type { Instance } from "@aws-sdk/client-ec2"
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
+import { API_KEY, type ApiKey, isBound } from "../../src/apis/apikey.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+import { Ec2Console, isGone, launchOf } from "../cloud/ec2-console.ts"
+import { type Ec2Fault, Ec2Proxy } from "../cloud/ec2-proxy.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { kubeconfigPath } from "../control-plane.ts"
+import { type Moto, startMoto } from "../moto.ts"
+import { containerRuntime } from "./container-runtime.ts"
+import { Hypervisor } from "./ec2-hypervisor.ts"
+import { Installation } from "./installation.ts"
+import { Program } from "./program.ts"
+
+const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
+const API_KEYS = resourceOf<ApiKey>(API_KEY)
+const REGION = "eu-central-1"
+/** Seconds for anything awaited; far beyond what it takes. */
+const PATIENCE = 100
+
+let moto: Moto
+let proxy: Ec2Proxy
+let console_: Ec2Console
+let berth: Installation
+let hypervisor: Hypervisor
+let programs: Program[] = []
+let api = ""
+
+interface JobRecord {
+  status: string
+  vm_status: string
+  [field: string]: unknown
+}
+
+beforeAll(async () => {
+  const runtime = await containerRuntime()
+  moto = await startMoto()
+  proxy = await Ec2Proxy.start(moto)
+  console_ = new Ec2Console(moto, REGION)
+  berth = await Installation.create({ name: "aws", kubeconfig: kubeconfigPath(), runtime })
+  await startPrograms()
+  hypervisor = new Hypervisor({
+    console: console_,
+    installation: berth.id,
+    folder: join(berth.folder, "machines"),
+    runtime,
+  })
+  const connection = { name: "acme", type: "aws", access_key_id: "AKIAEXAMPLE", secret_access_key: "very-secret" }
+  // The key's rights take a moment to be known to the API server.
+  await eventually(async () => {
+    const answer = await call("POST", "/connections", connection)
+    expect(answer.status, `${await answer.text()}\n${programs[0]?.output.slice(-3000)}`).toBe(201)
+  }, 20)
+})
+afterEach(() => {
+  expect(proxy.breaches).toEqual([])
+  expect(hypervisor.faults).toEqual([])
+})
+afterAll(async () => {
+  await Promise.allSettled(programs.map((program) => program.stop()))
+  await hypervisor?.close()
+  await berth?.close()
+  console_?.close()
+  await proxy?.stop()
+  await moto?.stop()
+})
+
+/** The programs as they are shipped, told by the SDK's own variable where AWS is. */
+async function startPrograms(): Promise<void> {
+  const env = { PATH: process.env["PATH"], AWS_ENDPOINT_URL: proxy.url }
+  const cluster = ["--kubeconfig", kubeconfigPath(), "--system-namespace", berth.systemNamespace]
+  const shared = [...cluster, "--watch-namespace", berth.namespace, "--log-level", "debug"]
+  const serving = [
+    "--port",
+    "0",
+    "--default-project",
+    berth.namespace,
+    "--logs-dir",
+    join(berth.folder, "own-logs"),
+    "--requests-per-minute",
+    "0",
+  ]
+  const facade = new Program("facade", [MAIN, "facade", ...shared, ...serving], env)
+  programs = [facade]
+  const [, url = ""] = await facade.printed(/"url":"(http:[^"]+)"/)
+  api = url
+  programs.push(new Program("operator", [MAIN, "operator", ...shared, "--gateway-url", url], env))
+  await eventually(async () => {
+    expect(isBound(await berth.client.get(API_KEYS, { namespace: berth.namespace, name: "admin" }))).toBe(true)
+    expect((await fetch(`${api}/readyz`)).status).toBe(200)
+  }, PATIENCE)
+}
+
+function call(method: string, path: string, body?: object): Promise<Response> {
+  const headers = { "X-Service-Api-Key": berth.apiKey, "content-type": "application/json" }
+  return fetch(`${api}/1${path}`, { method, headers, ...(body !== undefined && { body: JSON.stringify(body) }) })
+}
+
+async function submit(name: string, script: string, more: object = {}): Promise<void> {
+  const job = {
+    name,
+    image: berth.runtime.image,
+    command: ["sh", "-c"],
+    args: [script],
+    cloud: ["aws"],
+    region: REGION,
+    ...more,
+  }
+  const answer = await call("POST", "/jobs", job)
+  expect(answer.status, await answer.clone().text()).toBe(201)
+}
+
+async function record(name: string): Promise<JobRecord> {
+  return (await (await call("GET", `/jobs/${name}`)).json()) as JobRecord
+}
+
+/** Until the record of a job says so. */
+async function until(name: string, status: string, vm?: string): Promise<void> {
+  await eventually(async () => {
+    const now = await record(name)
+    expect(now, `${JSON.stringify(now)}\n${hypervisor.output}\n${programs[1]?.output.slice(-3000)}`).toMatchObject({
+      status,
+      ...(vm !== undefined && { vm_status: vm }),
+    })
+  }, PATIENCE)
+}
+
+/** The instances that were made for a job, earlier ones first. */
+async function instancesOf(job: string): Promise<Instance[]> {
+  const names = berth.launchesOf(job).map(({ metadata }) => metadata.name)
+  const found = await console_.instances("installation", berth.id)
+  return names.flatMap((name) => found.filter((instance) => launchOf(instance) === name))
+}
+
+async function left(): Promise<Instance[]> {
+  return (await console_.instances("installation", berth.id)).filter((instance) => !isGone(instance))
+}
+
+/** Only calls for VMs of this job. */
+function of(job: string): NonNullable<Ec2Fault["if"]> {
+  return ({ parameters }) => [...parameters.values()].includes(job)
+}
+
+describe("a job with an aws connection", { timeout: 200_000 }, () => {
+  // All at once, as VMs are looked at only every ten seconds; the one that must still run when it is its turn comes first.
+  beforeAll(async () => {
+    const refusal = { action: "RunInstances", when: "before", if: of("refused") } as const
+    proxy.faults.push({ ...refusal, code: "InsufficientInstanceCapacity", status: 500 })
+    proxy.faults.push({ ...refusal, code: "VcpuLimitExceeded" })
+    await submit("spot", "trap exit TERM; sleep 15 & wait; echo done", { provisioning: "spot" })
+    await submit("hello", "echo from a VM; sleep 1")
+    await submit("refused", "true")
+    await submit("cancelled", "sleep 600")
+  })
+
+  it("is queued again when its spot VM is taken back, and runs to its end in another one", async () => {
+    await until("spot", "running")
+    const [first] = await instancesOf("spot")
+    expect(first?.InstanceLifecycle).toBe("spot")
+    await proxy.takeBack(first?.InstanceId ?? "", REGION)
+    await until("spot", "succeeded", "terminated")
+    expect(berth.launchesOf("spot").map(({ status }) => status?.loss?.reason)).toEqual(["Preempted", undefined])
+    expect(await instancesOf("spot")).toHaveLength(2)
+  })
+
+  it("runs on EC2 from queued to gone", async () => {
+    await until("hello", "succeeded", "terminated")
+    expect(await (await call("GET", "/jobs/hello/logs")).text()).toBe("from a VM\n")
+    const { status } = berth.job("hello")
+    const story = (status?.conditions ?? []).filter(({ status: now }) => now === "True").map(({ type }) => type)
+    expect(story).toEqual(expect.arrayContaining(["Placed", "VMReady", "Started", "Complete"]))
+    expect(await instancesOf("hello")).toHaveLength(1)
+    expect(hypervisor.userData.size).toBeGreaterThan(0)
+    for (const userData of hypervisor.userData.values()) expect(userData).not.toContain("very-secret")
+  })
+
+  it("goes to the next offer when EC2 refuses, and remembers what was tried", async () => {
+    await until("refused", "succeeded", "terminated")
+    expect(await instancesOf("refused")).toHaveLength(1)
+    const { status } = berth.job("refused")
+    expect(status?.refusedOffers?.map(({ reason }) => reason)).toEqual(["Capacity", "Quota"])
+    expect(status?.launches?.count).toBe(3)
+  })
+
+  it("that is cancelled leaves nothing behind", async () => {
+    await until("cancelled", "running")
+    expect((await call("POST", "/jobs/cancelled/cancel")).status).toBe(200)
+    await until("cancelled", "cancelled", "terminated")
+    expect(await left()).toEqual([])
+    await eventually(() => expect(hypervisor.running).toEqual([]))
+  })
+})

@@ -1,0 +1,134 @@
+import { type ChildProcess, spawn } from "node:child_process"
+import { once } from "node:events"
+import { mkdir, writeFile } from "node:fs/promises"
+import { join } from "node:path"
+import { setTimeout as delay } from "node:timers/promises"
+import { load } from "js-yaml"
+import { parseUserData } from "../../src/agent/bootstrap.ts"
+import { type Ec2Console, isGone } from "../cloud/ec2-console.ts"
+import type { ContainerRuntime } from "./container-runtime.ts"
+import { removeContainers } from "./traces.ts"
+
+const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
+const LOOK_MS = 200
+
+interface Machine {
+  id: string
+  launch: string
+  agent: ChildProcess
+  output: string
+}
+
+export interface HypervisorOptions {
+  console: Ec2Console
+  installation: string
+  /** Disks of its machines. */
+  folder: string
+  runtime: ContainerRuntime
+}
+
+/**
+ * What EC2 has and moto lacks: for each instance of an installation it boots a machine, which is the agent as a process of
+ * its own that finds nothing but the instance's user data. A machine that powers off ends its instance, as
+ * InstanceInitiatedShutdownBehavior says; an instance that ends takes the power from its machine.
+ */
+export class Hypervisor {
+  readonly #options: HypervisorOptions
+  readonly #machines = new Map<string, Machine>()
+  readonly #powered = new Set<string>()
+  readonly #stop = new AbortController()
+  readonly #loop: Promise<void>
+  /** User data of every instance that was booted, by its id. */
+  readonly userData = new Map<string, string>()
+  readonly faults: unknown[] = []
+
+  constructor(options: HypervisorOptions) {
+    this.#options = options
+    this.#loop = this.#run()
+  }
+
+  /** Ids of machines whose agent runs. */
+  get running(): string[] {
+    return [...this.#machines.values()]
+      .filter(({ agent }) => agent.exitCode === null && agent.signalCode === null)
+      .map(({ id }) => id)
+  }
+
+  /** What the machines printed. */
+  get output(): string {
+    return [...this.#machines.values()].map(({ id, output }) => `--- machine ${id}\n${output.slice(-4000)}`).join("\n")
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort()
+    await this.#loop
+    await Promise.all([...this.#machines.values()].map((machine) => this.#cutPower(machine)))
+  }
+
+  /** Nothing of a machine goes on without power: neither its agent nor its container. */
+  async #cutPower({ agent, launch }: Machine): Promise<void> {
+    const { dockerSocket } = this.#options.runtime
+    if (agent.exitCode === null && agent.signalCode === null && agent.pid !== undefined) {
+      const gone = once(agent, "close")
+      process.kill(-agent.pid, "SIGKILL")
+      await gone
+    }
+    if (dockerSocket !== undefined) await removeContainers(dockerSocket, [launch])
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#stop.signal.aborted) {
+      await this.#look().catch((error: unknown) => this.faults.push(error))
+      await delay(LOOK_MS, undefined, { signal: this.#stop.signal }).catch(() => undefined)
+    }
+  }
+
+  async #look(): Promise<void> {
+    const { console: ec2, installation } = this.#options
+    for (const instance of await ec2.instances("installation", installation)) {
+      const id = instance.InstanceId ?? ""
+      const machine = this.#machines.get(id)
+      if (isGone(instance)) {
+        if (machine !== undefined && this.#powered.delete(id)) await this.#cutPower(machine)
+      } else if (machine === undefined && instance.State?.Name === "running") await this.#boot(id)
+    }
+  }
+
+  async #boot(id: string): Promise<void> {
+    const { console: ec2, folder, runtime } = this.#options
+    const userData = await ec2.userData(id)
+    this.userData.set(id, userData)
+    const disk = join(folder, id)
+    await mkdir(disk, { recursive: true })
+    const config = agentConfig(userData)
+    await writeFile(join(disk, "user-data.json"), config, { mode: 0o600 })
+    const agent = spawn(
+      process.execPath,
+      [MAIN, "agent", "--data-dir", disk, "--runtime", runtime.name, "--log-level", "debug"],
+      {
+        // A VM has nothing of this machine's: no credentials, no endpoint of any cloud.
+        env: { PATH: process.env["PATH"] },
+        stdio: ["ignore", "pipe", "pipe"],
+        detached: true,
+      },
+    )
+    const machine: Machine = { id, launch: parseUserData(config).launch, agent, output: "" }
+    this.#powered.add(id)
+    for (const stream of [agent.stdout, agent.stderr]) {
+      stream?.setEncoding("utf8").on("data", (piece: string) => {
+        machine.output += piece
+      })
+    }
+    this.#machines.set(id, machine)
+    void once(agent, "close").then(() => ec2.terminate(id).catch((error: unknown) => this.faults.push(error)))
+  }
+}
+
+/** The agent's file that the user data holds: as cloud-init's write_files would write it, or the user data itself. */
+export function agentConfig(userData: string): string {
+  if (!userData.startsWith("#cloud-config")) return userData
+  const { write_files: files = [] } = load(userData) as { write_files?: { path: string; content: string }[] }
+  const file = files.find(({ path }) => path.endsWith("/user-data.json"))
+  if (file === undefined) throw new Error("the user data writes no user-data.json")
+  return file.content
+}
