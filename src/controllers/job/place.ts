@@ -5,6 +5,7 @@ import { requirementsOf } from "../../router/requirements.ts"
 import type { Payer } from "../../router/rest.ts"
 import { type RankedPlacement, type RouteContext, route } from "../../router/route.ts"
 import type { Shortfall } from "../../router/shortfall.ts"
+import { expectedSecondsOf } from "./expected-time.ts"
 import type { Market } from "./market.ts"
 import type { JobSettings } from "./settings.ts"
 import { roomUnder } from "./spend.ts"
@@ -46,12 +47,12 @@ export function placeAmong(
 
 /** What the routing of a job depends on besides its requirements and the offers. */
 function contextOf(
-  { spec }: Pick<StoredJob, "spec">,
+  job: Pick<StoredJob, "spec">,
   { payers, resting, caps, spending, buckets = [] }: Market,
   now: Date,
   settings: JobSettings,
 ): RouteContext<Payer> {
-  const expectedSeconds = spec.timeoutSeconds ?? settings.expectedSeconds
+  const expectedSeconds = expectedSecondsOf(job, settings)
   return { payers, resting, buckets, room: roomUnder(caps, spending), expectedSeconds, now }
 }
 

@@ -16,6 +16,7 @@ import { LIMITS } from "../../apis/limits.ts"
 import { billedUsd, roundUsd } from "../../apis/money.ts"
 import type { Offer } from "../../apis/offer.ts"
 import { conditionsOf } from "./conditions.ts"
+import { expectedSecondsOf } from "./expected-time.ts"
 import { countOutcomes, newest, outcomeOf, refusalKey, refusedOffer } from "./history.ts"
 import type { JobSettings } from "./settings.ts"
 import { type RecordedVolumes, volumesOf } from "./volumes.ts"
@@ -198,7 +199,7 @@ function refusedOffers(
 /** The actual cost is written once it is final: the job has ended and no VM is left. */
 function costOf(job: StoredJob, placement: Placement | undefined, phase: JobPhase, inputs: Inputs): JobStatus["cost"] {
   const before = job.status?.cost
-  const expected = job.spec.timeoutSeconds ?? inputs.settings.expectedSeconds
+  const expected = expectedSecondsOf(job, inputs.settings)
   const offer = placement?.offer
   const estimatedUsd =
     offer === undefined ? before?.estimatedUsd : billedUsd(offer.hourlyPriceUsd, expected, offer.minimumBilledSeconds)
