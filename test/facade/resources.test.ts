@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { ExternalAccount } from "../../src/cloud/account.ts"
+import { awsAccounts } from "../../src/cloud/aws/account.ts"
 import { CredentialsError } from "../../src/cloud/errors.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
 import { liveCredentials } from "../../src/controllers/connection/readable.ts"
@@ -16,6 +17,7 @@ import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { accountWith } from "../discovery/accounts.ts"
+import { type Moto, startMoto } from "../moto.ts"
 import { caller, type Replica, SYSTEM_NAMESPACE, startReplica, testWorld } from "./harness.ts"
 import { clientOf } from "./machine-users.ts"
 
@@ -36,10 +38,12 @@ const ACCOUNTS: Record<string, ExternalAccount> = {
   AKIABROKEN: accountWith(["partly"], new CredentialsError("AccessDenied", `user "ü\\" may not, said ${MARKER}`)),
 }
 
+let moto: Moto
 let replica: Replica
 const call = caller(() => replica, world)
 const stop = new AbortController()
 beforeAll(async () => {
+  moto = await startMoto()
   const client = await clientOf("berth-facade")
   const logger = createLogger({ level: "silent", name: "test" })
   const projects = new Reflector({ client, logger, resource: PROJECTS })
@@ -47,16 +51,17 @@ beforeAll(async () => {
   await projects.whenSynced(AbortSignal.timeout(20_000))
   const sealer = new Sealer(new KeyringEncryption(() => readSealingKeys(client, SYSTEM_NAMESPACE)))
   const discoverer = new Discoverer({
-    openAccount: (_, { access_key_id }) => ACCOUNTS[access_key_id ?? ""],
+    openAccount: (_, fields) => ACCOUNTS[fields["access_key_id"] ?? ""] ?? awsAccounts({ endpoint: moto.url })(fields),
     credentialsOf: liveCredentials(client, { projects, sealer }),
     clock: systemClock,
     logger,
   })
   const discover: DiscoverResources = (sort, connections) => discoverer.discover(sort, connections)
-  replica = await startReplica({ discover, settings: { discoveriesPerMinute: 12 } })
+  replica = await startReplica({ discover, settings: { discoveriesPerMinute: 20 } })
 })
 afterAll(async () => {
   await replica.close()
+  await moto.stop()
   stop.abort()
 })
 
@@ -154,13 +159,25 @@ describe("discovery over REST", () => {
     expect(refused.headers.get("Berth-Partial-Result")).toContain('"by-other";reason="SecretNotFound"')
   })
 
+  it("looks into AWS by the credentials that were sealed over REST", async () => {
+    const authorization = "AWS4-HMAC-SHA256 Credential=root/20260101/us-east-1/s3/aws4_request, Signature=none"
+    const made = await fetch(`${moto.url}/cargo`, { method: "PUT", headers: { authorization } })
+    expect(made.status).toBe(200)
+    const { metadata } = await connect("real", "AKIAREAL000000000000")
+    const response = await get(`storages?connection_id=${metadata.uid}`, "viewer")
+    expect(await response.json()).toMatchObject({
+      storages: [{ id: "arn:aws:s3:::cargo", name: "cargo", connection_id: metadata.uid, platform: "s3" }],
+    })
+    expect(response.headers.get("Berth-Partial-Result")).toBeNull()
+  })
+
   it("has a rate limit of its own", async () => {
     const statuses: number[] = []
-    for (let n = 0; n < 13; n++) statuses.push((await get("storages?connection_id=nobody")).status)
+    for (let n = 0; n < 21; n++) statuses.push((await get("storages?connection_id=nobody")).status)
     expect(statuses.at(-1)).toBe(429)
     const limited = await get("storages")
     expect(limited.headers.get("Retry-After")).toMatch(/^[0-9]+$/)
-    expect(limited.headers.get("RateLimit-Policy")).toMatch(/^"discovery"; q=12; w=60/)
+    expect(limited.headers.get("RateLimit-Policy")).toMatch(/^"discovery"; q=20; w=60/)
     expect((await call("/1/connections")).status).toBe(200)
   })
 })
