@@ -26,6 +26,8 @@ export interface KubeOptions {
 export interface OperatorOptions extends KubeOptions {
   /** Where agents reach the gateway. */
   gatewayUrl: string
+  /** Berth's own image, which VMs of public clouds run the agent from. */
+  agentImage?: string
   /** By region, where VMs on AWS are in the network; default: in the account's default VPC. */
   awsNetworks?: AwsNetworks
 }
@@ -150,6 +152,11 @@ function operatorCommand(choose: Choose): Command {
         .env("BERTH_GATEWAY_URL")
         .makeOptionMandatory()
         .argParser(httpUrl),
+    )
+    .addOption(
+      new Option("--agent-image <image>", "Berth's own image, which VMs of public clouds run the agent from").env(
+        "BERTH_AGENT_IMAGE",
+      ),
     )
     .addOption(
       new Option("--aws-networks <json>", "by region, subnets and security groups of VMs on AWS: docs/aws.md")
@@ -367,7 +374,8 @@ function awsNetworks(text: string): AwsNetworks {
   }
   const faults = faultsOf(AwsNetworksSchema, value)
   for (const region of faults.length === 0 ? Object.keys(value as AwsNetworks) : []) {
-    if (!AWS_REGION.test(region)) faults.push({ pointer: `/${region}`, detail: "no region of AWS, such as eu-central-1" })
+    if (!AWS_REGION.test(region))
+      faults.push({ pointer: `/${region}`, detail: "no region of AWS, such as eu-central-1" })
   }
   if (faults.length === 0) return value as AwsNetworks
   throw new InvalidArgumentError(faults.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))

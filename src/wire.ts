@@ -4,7 +4,7 @@ import type { Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { hostname } from "node:os"
 import { KubeConfig } from "@kubernetes/client-node"
-import { bootConfig, renderUserData } from "./agent/bootstrap.ts"
+import { userDataOf } from "./agent/cloud-init.ts"
 import { type Clock, systemClock } from "./apis/clock.ts"
 import { JOB, type StoredJob } from "./apis/job.ts"
 import type { StoredLaunch } from "./apis/launch.ts"
@@ -40,6 +40,7 @@ import { CACHE_OPTIONS } from "./facade/caches.ts"
 import type { Discoverer as DiscoverResources } from "./facade/discoverer.ts"
 import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/log-retention.ts"
 import { createHttpServer } from "./facade/server.ts"
+import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
 import { gatewayRouter } from "./gateway/router.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
@@ -110,7 +111,7 @@ export async function startOperator(
   parts: OperatorParts,
   stop: AbortSignal,
 ): Promise<Running> {
-  const { systemNamespace, gatewayUrl } = options
+  const { systemNamespace, gatewayUrl, agentImage } = options
   const { client, offers, architectures, observeSeconds, leaseTimes, logger } = parts
   const clock = systemClock
   const { id: installation, bootstrapKey } = await ensureInstallation(client, systemNamespace)
@@ -126,7 +127,7 @@ export async function startOperator(
   const sealer = sealerOf(client, systemNamespace)
   const accounts = connectedAccounts(parts, caches, sealer)
   const keeping = { ...caches, ...base, systemNamespace }
-  const userData = (launch: StoredLaunch) => renderUserData(bootConfig(launch, bootstrapKey))
+  const userData = (launch: StoredLaunch) => userDataOf(launch, bootstrapKey)
   const launchControl = createLaunchController({
     ...shared,
     systemNamespace,
@@ -139,7 +140,7 @@ export async function startOperator(
   const jobController = createJobController({
     ...shared,
     settings: { architectures },
-    installation: { id: installation, systemNamespace, gatewayUrl },
+    installation: { id: installation, systemNamespace, gatewayUrl, ...(agentImage !== undefined && { agentImage }) },
     offers,
     connections: caches.connections,
     payers: accounts.payers,
@@ -296,6 +297,17 @@ function discovererOf(providers: Providers, credentialsOf: ReadCredentials, logg
   return (sort, connections) => discoverer.discover(sort, connections)
 }
 
+/** The types of connections that buckets can be opened by, for VMs. */
+function bucketProviders(providers: Providers): Record<string, BucketProvider> {
+  const usable = Object.entries(providers).flatMap(([type, { account, buckets: access }]) => {
+    if (account === undefined || access === undefined) return []
+    const find: BucketProvider["find"] = async (credentials, bucket, signal) =>
+      await account(credentials).bucket?.(bucket, signal)
+    return [[type, { find, access }] as const]
+  })
+  return Object.fromEntries(usable)
+}
+
 /** Keeps a catalogue that can change as its ConfigMap says; another one stays as it is. */
 function catalogueWatches(
   offers: Offers,
@@ -340,9 +352,16 @@ export async function startFacade(
   const { launches, ...caches } = facadeCaches({ client, logger }, options)
   const { jobs, connections, projects } = caches
   const logStore = new FileLogStore(options.logsDir)
+  const sealer = sealerOf(client, systemNamespace)
   const gateway = gatewayRouter({
     launches: kubeLaunches(client, launches.store, systemNamespace),
     secretEnv: kubeSecretEnv(client),
+    buckets: connectedBuckets({
+      // Live: a connection that was made a moment ago may be what the job waited for.
+      connections: async (namespace) => (await client.list(CONNECTION_CACHE.resource, { namespace })).items,
+      credentials: liveCredentials(client, { projects, sealer }),
+      providers: bucketProviders(providers),
+    }),
     logs: logStore,
     bootstrapKey: installation.bootstrapKey,
     clock: systemClock,
@@ -352,7 +371,6 @@ export async function startFacade(
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
   const payers = payersOf({ ownAccounts, connections: connections.store, types: payingTypes(providers) })
-  const sealer = sealerOf(client, systemNamespace)
   const app = createFacade({
     client,
     caches,

@@ -1,7 +1,7 @@
 import { createHmac, timingSafeEqual } from "node:crypto"
 import type { Launch } from "../apis/launch.ts"
 import { check } from "./check.ts"
-import { type BootConfig, BootConfigSchema } from "./protocol.ts"
+import { type BootConfig, BootConfigSchema, SPOT_CLOUDS } from "./protocol.ts"
 
 /** Keeps these HMACs apart from whatever else the same key may ever be used for. */
 const DOMAIN = "berth.dev/agent-bootstrap/v1\0"
@@ -30,13 +30,15 @@ export function verifyBootstrapToken(key: Uint8Array, launch: string, token: str
 
 /** What the VM of this Launch starts with: a pure function of the frozen spec, the same at every replay. */
 export function bootConfig(launch: Pick<Launch, "metadata" | "spec">, key: Uint8Array): BootConfig {
-  const { gatewayUrl, gatewayCa, lifetimeSeconds } = launch.spec
+  const { gatewayUrl, gatewayCa, lifetimeSeconds, offer } = launch.spec
+  const spotCloud = offer.provisioning === "spot" ? SPOT_CLOUDS.find((cloud) => cloud === offer.cloud) : undefined
   return {
     launch: launch.metadata.name,
     gatewayUrl,
     ...(gatewayCa !== undefined && { gatewayCa }),
     bootstrapToken: bootstrapToken(key, launch.metadata.name),
     lifetimeSeconds,
+    ...(spotCloud !== undefined && { spotCloud }),
   }
 }
 

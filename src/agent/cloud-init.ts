@@ -1,5 +1,6 @@
 import { dump } from "js-yaml"
-import { renderUserData } from "./bootstrap.ts"
+import type { Launch } from "../apis/launch.ts"
+import { bootConfig, renderUserData } from "./bootstrap.ts"
 import type { BootConfig } from "./protocol.ts"
 
 /** Most user data that EC2 takes, bytes before base64 (GCP and Azure take more). */
@@ -43,6 +44,22 @@ const HARD_OFF_SECONDS = 120
 
 /** A reference as the distribution project's grammar has it: nothing that a shell or systemd would read otherwise. */
 const IMAGE = /^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,511}$/
+
+/** The system of each cloud's VMs. */
+const SYSTEM_OF: Readonly<Record<string, VmSystem>> = { aws: "ecs", azure: "ubuntu", gcp: "cos" }
+
+/**
+ * What a Launch's VM starts with on its cloud: cloud-init, or on the local cloud just the config. Pure. Throws as
+ * `renderCloudInit` does, and TypeError when the Launch names no image for the agent of a public cloud's VM.
+ */
+export function userDataOf(launch: Pick<Launch, "metadata" | "spec">, bootstrapKey: Uint8Array): string {
+  const { offer, agentImage } = launch.spec
+  const config = bootConfig(launch, bootstrapKey)
+  const system = SYSTEM_OF[offer.cloud]
+  if (system === undefined) return renderUserData(config)
+  if (agentImage !== undefined) return renderCloudInit(config, { system, agentImage })
+  throw new TypeError("no image for the agent: give the operator --agent-image (BERTH_AGENT_IMAGE)")
+}
 
 export interface CloudInitOptions {
   system: VmSystem

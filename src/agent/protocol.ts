@@ -162,6 +162,10 @@ export type VolumesRequest = Static<typeof VolumesRequestSchema>
 export const VolumesResponseSchema = Type.Object({ buckets: Type.String({ description: "Buckets as a compact JWE." }) })
 export type VolumesResponse = Static<typeof VolumesResponseSchema>
 
+/** Clouds whose metadata service tells a spot VM that it is taken back. */
+export const SPOT_CLOUDS = ["aws", "gcp", "azure"] as const
+export type SpotCloud = (typeof SPOT_CLOUDS)[number]
+
 /** What a VM starts with, as JSON in its user data. It holds no cloud credentials and no user's secret. */
 export const BootConfigSchema = Type.Object({
   launch: Text(253, "Name of the Launch."),
@@ -172,6 +176,6 @@ export const BootConfigSchema = Type.Object({
   /** Berth's own image, which has rclone in it: volumes need it. */
   image: Type.Optional(Text(512, "Image reference.")),
   /** Whose metadata service tells when the VM is taken back; absent where it never is. */
-  spotCloud: Type.Optional(StringEnum(["aws", "gcp", "azure"])),
+  spotCloud: Type.Optional(StringEnum(SPOT_CLOUDS)),
 })
 export type BootConfig = Static<typeof BootConfigSchema>

@@ -70,6 +70,7 @@ export const LaunchSpecSchema = Type.Object(
     run: RunSchema,
     gatewayUrl: Text(2048, "Where the agent reports."),
     gatewayCa: Type.Optional(Text(65_536, "PEM of the CA of the gateway, where it is not a public one.")),
+    agentImage: Type.Optional(Text(512, "Berth's own image, whose agent the VM runs; absent on the local cloud.")),
     bootDeadlineSeconds: Int({
       minimum: 1,
       description: "Seconds from creation until the container must have started.",
@@ -99,6 +100,7 @@ export const LaunchSpecSchema = Type.Object(
         "run",
         "gatewayUrl",
         "gatewayCa",
+        "agentImage",
         "bootDeadlineSeconds",
         "lifetimeSeconds",
       ]),

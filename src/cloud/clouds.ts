@@ -1,6 +1,7 @@
 import type { ConnectionType } from "../apis/connection.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
 import type { AccountOpener } from "./account.ts"
+import type { BucketOpener } from "./bucket-access.ts"
 import { CredentialsError } from "./errors.ts"
 import type { Cloud, CloudAccount, Clouds } from "./provider.ts"
 
@@ -13,6 +14,8 @@ export interface Provider {
   account?: AccountOpener
   /** Makes VMs. */
   region?: RegionOpener
+  /** Opens buckets for VMs; needs `account`. */
+  buckets?: BucketOpener
 }
 
 /** The providers that an installation has, by the type of their connections. */

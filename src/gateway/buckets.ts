@@ -45,7 +45,7 @@ export interface BucketProvider {
 
 export interface BucketCredentialsOptions {
   /** The connections of a namespace. */
-  connections: (namespace: string) => readonly StoredConnection[]
+  connections: (namespace: string) => Promise<readonly StoredConnection[]>
   /** A connection's credentials, in clear. */
   credentials: (connection: StoredConnection) => Promise<CredentialFields>
   /** By type of connection; the others have no buckets. */
@@ -59,7 +59,7 @@ const CALL_SECONDS = 20
 export function connectedBuckets(options: BucketCredentialsOptions): BucketCredentials {
   return async ({ namespace, launch, volumes }) => {
     const signal = AbortSignal.timeout(CALL_SECONDS * 1000)
-    const connections = byAge(options.connections(namespace)).filter(({ spec }) => spec.type in options.providers)
+    const connections = byAge(await options.connections(namespace)).filter(({ spec }) => spec.type in options.providers)
     const opened = Object.entries(volumes).map(async ([name, volume]): Promise<[string, BucketAccess]> => {
       const scope = { bucket: volume.bucket, prefix: (volume.prefix ?? "").replace(/^\/+|\/+$/g, ""), launch }
       const candidates = connections.filter(({ metadata }) => (volume.connection ?? metadata.name) === metadata.name)

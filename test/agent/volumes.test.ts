@@ -19,7 +19,7 @@ import type { BucketAccess } from "../../src/agent/protocol.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { Volume } from "../../src/apis/job.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
-import { awsBucketAccess } from "../../src/cloud/aws/bucket-credentials.ts"
+import { awsBuckets } from "../../src/cloud/aws/bucket-credentials.ts"
 import { reachedBucket } from "../../src/cloud/aws/s3.ts"
 import { connectedBuckets } from "../../src/gateway/buckets.ts"
 import { eventually } from "../kube/fixtures.ts"
@@ -82,12 +82,12 @@ describe.skipIf(missing !== undefined)("volumes", () => {
 
   function bucketsOfMoto() {
     const open = connectedBuckets({
-      connections: () => [connection("newer", "2026-01-02T00:00:00Z"), connection("older", "2026-01-01T00:00:00Z")],
+      connections: async () => [connection("newer", "2026-01-02T00:00:00Z"), connection("older", "2026-01-01T00:00:00Z")],
       credentials: async ({ metadata }) => ({ access_key_id: metadata.name, secret_access_key: "secret" }),
       providers: {
         aws: {
           find: (_, bucket, signal) => reachedBucket(s3, bucket, signal),
-          access: (fields, scope, signal) => awsBucketAccess(fields, scope, { signal, endpoint: moto.url }),
+          access: awsBuckets({ endpoint: moto.url }),
         },
       },
     })

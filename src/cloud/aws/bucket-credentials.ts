@@ -1,5 +1,6 @@
 import { GetFederationTokenCommand, STSClient } from "@aws-sdk/client-sts"
 import type { CredentialFields } from "../../apis/credentials.ts"
+import type { BucketOpener, BucketScope, ScopedBucket } from "../bucket-access.ts"
 import { CredentialsError } from "../errors.ts"
 import { cloudErrorOf } from "./errors.ts"
 import { sdkConfig } from "./sdk.ts"
@@ -10,34 +11,20 @@ const KEY_SECONDS = 4 * 3600
 /** Where STS is asked when nobody knows the bucket's region. */
 const HOME_REGION = "us-east-1"
 
-/** A bucket, or a folder in it, that a Launch's volume needs. */
-export interface BucketScope {
-  bucket: string
-  /** Without slashes at its ends; empty: all of the bucket. */
-  prefix: string
-  launch: string
-  region?: string
-}
-
-/** A short-lived key of S3, and what rclone needs beside it. */
-export interface ScopedBucket {
-  path: string
-  remote: Record<string, string>
-  keys: { accessKeyId: string; secretAccessKey: string; sessionToken?: string }
-  /** RFC 3339. */
-  expiration?: string
-}
-
 export interface AwsBucketOptions {
   /** Instead of AWS' own, of STS and S3: an emulator's. */
   endpoint?: string
 }
 
 /**
- * A key for this bucket and folder and nothing else, that ends by itself: GetFederationToken with a session policy, which
- * can take away from what the access key may do and never add to it. Throws the errors of the clouds.
+ * Gives out keys for one bucket and folder and nothing else, that end by themselves: GetFederationToken with a session
+ * policy, which can take away from what the access key may do and never adds to it.
  */
-export async function awsBucketAccess(
+export function awsBuckets(options: AwsBucketOptions = {}): BucketOpener {
+  return (credentials, scope, signal) => access(credentials, scope, { ...options, signal })
+}
+
+async function access(
   credentials: CredentialFields,
   scope: BucketScope,
   { signal, endpoint }: AwsBucketOptions & { signal: AbortSignal },

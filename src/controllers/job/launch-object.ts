@@ -13,6 +13,8 @@ export interface InstallationFacts {
   gatewayUrl: string
   /** PEM of the gateway's CA, where it is not a public one. */
   gatewayCa?: string
+  /** Berth's own image, which VMs of public clouds run the agent from. */
+  agentImage?: string
 }
 
 /** What one Launch is made from. */
@@ -59,6 +61,7 @@ export function launchObject(
       run: { ...runOf(job), timeoutSeconds, ...(volumes !== undefined && { volumes }) },
       gatewayUrl: installation.gatewayUrl,
       ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),
+      ...(installation.agentImage !== undefined && { agentImage: installation.agentImage }),
       bootDeadlineSeconds: settings.bootDeadlineSeconds,
       lifetimeSeconds: settings.bootDeadlineSeconds + timeoutSeconds + slack,
     },
