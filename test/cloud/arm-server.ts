@@ -3,6 +3,7 @@ import { once } from "node:events"
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { answerFaults, type Described, requestFaults } from "./arm-description.ts"
+import { Machines } from "./booted-vm.ts"
 import { type Act, FaultPlan, hasEffect } from "./faults.ts"
 
 type Json = Record<string, unknown>
@@ -136,8 +137,7 @@ export class ArmServer {
   /** What the API doesn't describe, of requests and of this server's answers: must stay empty. */
   readonly violations: string[] = []
   readonly calls: string[] = []
-  /** Names of VMs that were ever started, in order. */
-  readonly boots: string[] = []
+  readonly machines = new Machines()
   /** Role assignments, by the id of the VM that they hold for. */
   readonly assignments = new Map<string, Json>()
   readonly securityGroups = new Map<string, Json>()
@@ -192,7 +192,12 @@ export class ArmServer {
 
   /** Takes a spot VM back as its eviction policy says: it is deleted. */
   evict(id: string): void {
-    this.#machines.delete(id.toLowerCase())
+    this.#remove(id.toLowerCase())
+  }
+
+  #remove(key: string): void {
+    this.#machines.delete(key)
+    this.machines.cutPower(key)
   }
 
   /** What whoever deletes a VM needs, with what is deleted with it. */
@@ -205,11 +210,11 @@ export class ArmServer {
   deleteGroup(group: string): void {
     this.#groups.delete(group)
     this.#networks.delete(group)
-    for (const id of this.#machines.keys()) if (id.includes(`/${group}/`)) this.#machines.delete(id)
+    for (const id of this.#machines.keys()) if (id.includes(`/${group}/`)) this.#remove(id)
   }
 
   /** What was asked for, of each VM that is there. */
-  machines(): Json[] {
+  requested(): Json[] {
     return [...this.#machines.values()].map(({ body }) => body)
   }
 
@@ -372,7 +377,13 @@ export class ArmServer {
       if (failure !== undefined) machine.failure = failure
       else {
         machine.power = "running"
-        this.boots.push(name)
+        const { customData } = (body["properties"] as { osProfile: { customData: string } }).osProfile
+        this.machines.start(id.toLowerCase(), {
+          name,
+          launch: machine.tags["berth-launch"] ?? "",
+          userData: Buffer.from(customData, "base64").toString(),
+          powerOff: () => this.powerOff(id),
+        })
       }
     }, this.operationMs)
     // The SDK asks there what became of it, when it is waited for.
@@ -404,7 +415,7 @@ export class ArmServer {
     const machine = this.#machines.get(id)
     if (machine === undefined) return { status: 204 }
     machine.provisioning = "Deleting"
-    setTimeout(() => this.#machines.delete(id), this.operationMs)
+    setTimeout(() => this.#remove(id), this.operationMs)
     return { status: 202, headers: { location: "https://management.azure.com/operations/1" } }
   }
 

@@ -47,7 +47,7 @@ async function underTest(callSeconds: number): Promise<CloudWithFaults> {
     open: async () => openAt(server, { callSeconds }),
     countBoots: (launch) =>
       eventually(() => {
-        const boots = server.boots.filter((name) => name === `berth-${launch}`)
+        const boots = server.machines.boots.filter((name) => name === `berth-${launch}`)
         expect(boots).not.toEqual([])
         return boots.length
       }),
@@ -106,7 +106,7 @@ describe("azure", () => {
       "berth-job": "train",
     }
     const [interfaces] = [expect.objectContaining({ properties: expect.objectContaining({ deleteOption: "Delete" }) })]
-    expect(server.machines()).toEqual([
+    expect(server.requested()).toEqual([
       expect.objectContaining({
         tags: expect.objectContaining(tags),
         properties: expect.objectContaining({
@@ -117,7 +117,7 @@ describe("azure", () => {
         }),
       }),
     ])
-    const address = JSON.stringify(server.machines()[0]).match(
+    const address = JSON.stringify(server.requested()[0]).match(
       /"publicIPAddressConfiguration":\{.*?"deleteOption":"(\w+)"/,
     )
     expect(address?.[1]).toBe("Delete")
@@ -153,7 +153,7 @@ describe("azure", () => {
     server.failure = { code, message }
     await expect(cloud.launch(spec())).rejects.toBeInstanceOf(expected)
     await eventually(async () => expect(await list()).toEqual([]))
-    expect(server.boots).toEqual([])
+    expect(server.machines.boots).toEqual([])
   })
 
   it("knows what is not allowed from what is too much", async () => {
@@ -194,7 +194,7 @@ describe("azure", () => {
     await cloud.launch(spec({ architecture: "arm64", instanceType: "Standard_D2ps_v5" }))
     await cloud.launch(spec({ instanceType: "Standard_A2_v2" }))
     await cloud.launch(spec({ instanceType: "Standard_NC24ads_A100_v4", gpu }))
-    const skus = JSON.stringify(server.machines()).match(/"sku":"[a-z0-9-]+","version"/g)
+    const skus = JSON.stringify(server.requested()).match(/"sku":"[a-z0-9-]+","version"/g)
     expect(skus?.map((each) => each.split('"')[3])).toEqual(["server-arm64", "server-gen1", "2204"])
   })
 

@@ -2,6 +2,7 @@ import { createPublicKey, generateKeyPairSync, randomUUID, verify } from "node:c
 import { once } from "node:events"
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
+import { Machines } from "./booted-vm.ts"
 import { type Act, FaultPlan, hasEffect } from "./faults.ts"
 import { answerFaults, type Matched, matchRequest, requestFaults } from "./gce-description.ts"
 
@@ -14,14 +15,6 @@ interface Instance extends Json {
   labels: Record<string, string>
   scheduling: { provisioningModel?: string; maxRunDuration?: { seconds?: string } }
   creationTimestamp: string
-}
-
-/** What a VM's machine would know of itself. */
-export interface BootedVm {
-  zone: string
-  name: string
-  launch: string
-  userData: string
 }
 
 interface Operation extends Json {
@@ -119,8 +112,7 @@ const HOSTS = ["compute.googleapis.com", "oauth2.googleapis.com"]
 export class GceServer {
   readonly faults = new FaultPlan()
   readonly firewalls = new Map<string, Json>()
-  /** Names of VMs that were ever started, in order. */
-  readonly boots: string[] = []
+  readonly machines = new Machines()
   readonly usedPermissions = new Set<string>()
   /** Requests that the API doesn't describe, and answers of this server that it doesn't: must stay empty. */
   readonly violations: string[] = []
@@ -137,8 +129,6 @@ export class GceServer {
   operationMs = 20
   /** Milliseconds that the operation of a firewall rule takes. */
   firewallMs = 0
-  /** Told of each VM that starts. */
-  onBoot: ((vm: BootedVm) => void) | undefined
   readonly keyfile: string
   readonly #world: GceWorld
   readonly #instances = new Map<string, Instance>()
@@ -183,7 +173,7 @@ export class GceServer {
 
   /** Takes a spot VM back as `instanceTerminationAction` says: it is deleted, and an operation tells. */
   preempt(zone: string, name: string): void {
-    this.#instances.delete(`${zone}/${name}`)
+    this.#remove(`${zone}/${name}`)
     this.#preemptions.push(this.#operation("compute.instances.preempted", zone, name, "DONE"))
   }
 
@@ -192,7 +182,7 @@ export class GceServer {
     this.#aheadMs += seconds * 1000
     for (const [key, { scheduling, creationTimestamp }] of this.#instances) {
       const runs = Number(scheduling.maxRunDuration?.seconds ?? Number.POSITIVE_INFINITY)
-      if (this.#now() - Date.parse(creationTimestamp) >= runs * 1000) this.#instances.delete(key)
+      if (this.#now() - Date.parse(creationTimestamp) >= runs * 1000) this.#remove(key)
     }
   }
 
@@ -364,10 +354,13 @@ export class GceServer {
     }
     if (instance === undefined) return
     instance.status = "RUNNING"
-    this.boots.push(instance.name)
     const metadata = instance["metadata"] as { items: { key: string; value: string }[] }
-    const userData = metadata.items.find((item) => item.key === "user-data")?.value ?? ""
-    this.onBoot?.({ zone, name: instance.name, launch: instance.labels["berth-launch"] ?? "", userData })
+    this.machines.start(key, {
+      name: instance.name,
+      launch: instance.labels["berth-launch"] ?? "",
+      userData: metadata.items.find((item) => item.key === "user-data")?.value ?? "",
+      powerOff: () => this.powerOff(zone, instance.name),
+    })
   }
 
   #delete(zone: string, name: string): Json {
@@ -377,10 +370,15 @@ export class GceServer {
     const operation = this.#operation("delete", zone, name, "RUNNING")
     instance.status = "STOPPING"
     setTimeout(() => {
-      this.#instances.delete(key)
+      this.#remove(key)
       operation.status = "DONE"
     }, this.operationMs)
     return operation
+  }
+
+  #remove(key: string): void {
+    this.#instances.delete(key)
+    this.machines.cutPower(key)
   }
 
   #operation(operationType: string, zone: string | undefined, target: string, status: string): Operation {

@@ -49,7 +49,7 @@ async function underTest(callSeconds: number): Promise<CloudWithFaults> {
     open: async () => openAt(server, server.keyfile, callSeconds),
     countBoots: (launch) =>
       eventually(() => {
-        const boots = server.boots.filter((name) => name.endsWith(`-${launch}`))
+        const boots = server.machines.boots.filter((name) => name.endsWith(`-${launch}`))
         expect(boots).not.toEqual([])
         return boots.length
       }),
@@ -148,7 +148,7 @@ describe("gcp", () => {
     server.insertErrors.clear()
     server.hidesSince = 0
     expect((await openAt(server).launch(asked)).id).toBe(vm.id)
-    expect(server.boots).toHaveLength(1)
+    expect(server.machines.boots).toHaveLength(1)
   })
 
   it("finds the VM of an earlier zone when the answer of a later one was lost", async () => {
@@ -158,7 +158,7 @@ describe("gcp", () => {
     await expect(cloud.launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
     server.hidesSince = 0
     await openAt(server).launch(asked)
-    await eventually(() => expect(server.boots).toHaveLength(1))
+    await eventually(() => expect(server.machines.boots).toHaveLength(1))
     expect(server.instances()).toHaveLength(1)
   })
 
@@ -188,7 +188,7 @@ describe("gcp", () => {
     // The operation is what the identical request is answered with: it may never make a VM after all.
     server.insertErrors.clear()
     await expect(cloud.launch(asked)).rejects.toBeInstanceOf(expected)
-    expect(server.boots).toEqual([])
+    expect(server.machines.boots).toEqual([])
   })
 
   it("passes over zones that don't sell the machine", async () => {
@@ -209,7 +209,7 @@ describe("gcp", () => {
     await expect(openAt(server, server.keyfile, 1).launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
     const vm = await eventually(() => openAt(server).launch(asked))
     expect(vm.state).toBe("running")
-    expect(server.boots).toHaveLength(1)
+    expect(server.machines.boots).toHaveLength(1)
   })
 
   it("shows a spot VM that was taken back, which is gone by then", async () => {
