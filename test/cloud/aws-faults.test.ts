@@ -1,14 +1,15 @@
-import type { Instance } from "@aws-sdk/client-ec2"
+import { type Instance, RunInstancesCommand } from "@aws-sdk/client-ec2"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { isOver } from "../../src/apis/launch.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { openAws } from "../../src/cloud/aws/aws.ts"
+import { TAGS } from "../../src/cloud/aws/tags.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
 import { LAUNCHES, type Operator, type OperatorOptions, type Stage, stages } from "../controllers/harness.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { Ec2Console, isGone, launchOf } from "./ec2-console.ts"
-import { type Ec2Fault, Ec2Proxy } from "./ec2-proxy.ts"
+import { type AwsRequest, type Ec2Fault, Ec2Proxy } from "./ec2-proxy.ts"
 import { eventually } from "./eventually.ts"
 
 const REGION = "eu-west-1"
@@ -183,4 +184,118 @@ describe("a job on EC2", () => {
     },
     180_000,
   )
+
+  test("that takes spot first is bought on demand when there is none, cheapest first, and both tries are told", async () => {
+    const stage = await newStage()
+    const isSpot = ({ accessKeyId, parameters }: AwsRequest): boolean =>
+      accessKeyId === stage.namespace && parameters.get("InstanceMarketOptions.MarketType") === "spot"
+    proxy.faults.push({
+      action: "RunInstances",
+      when: "before",
+      code: "MaxSpotInstanceCountExceeded",
+      times: 99,
+      if: isSpot,
+    })
+    const spot = OFFERS.map((offer) => ({
+      ...offer,
+      provisioning: "spot" as const,
+      hourlyPriceUsd: offer.hourlyPriceUsd / 3,
+    }))
+    const settings = { restSeconds: 300, restCapSeconds: 3600 }
+    const play = new Play(stage, { market: { offers: [...OFFERS, ...spot], account: ACCOUNT }, settings })
+    await stage.submit("job", { provisioning: "spotFirst" })
+    await play.over()
+    const { status } = await stage.job("job")
+    expect(status?.phase).toBe("succeeded")
+    expect(status?.refusedOffers?.map(({ provisioning, reason }) => [provisioning, reason])).toContainEqual([
+      "spot",
+      "Quota",
+    ])
+    expect(await play.instances()).toEqual([expect.objectContaining({ InstanceType: "t3.small" })])
+    expect((await play.instances())[0]?.InstanceLifecycle).toBeUndefined()
+    proxy.faults.length = 0
+    await play.close()
+  })
+
+  test("in a region that its account has not enabled goes to another region, and that one is left alone", async () => {
+    const stage = await newStage()
+    const code = "OptInRequired"
+    const isClosed = ({ accessKeyId, region }: AwsRequest): boolean =>
+      accessKeyId === stage.namespace && region === REGION
+    proxy.faults.push({ action: "RunInstances", when: "before", code, status: 401, times: 99, if: isClosed })
+    const elsewhere = OFFERS.map((offer) => ({
+      ...offer,
+      region: "eu-west-3",
+      hourlyPriceUsd: offer.hourlyPriceUsd * 10,
+    }))
+    const settings = { restSeconds: 300, restCapSeconds: 3600 }
+    const play = new Play(stage, { market: { offers: [...OFFERS, ...elsewhere], account: ACCOUNT }, settings })
+    await stage.submit("job")
+    await eventually(async () => {
+      const launches = await stage.launches()
+      expect(launches.map(({ spec, status }) => [spec.offer.region, status?.phase])).toEqual([
+        [REGION, "refused"],
+        ["eu-west-3", "created"],
+      ])
+    })
+    await stage.cancel("job")
+    await eventually(async () => expect((await stage.launches()).every(isOver)).toBe(true))
+    proxy.faults.length = 0
+    await play.close()
+  })
 })
+
+describe("the sweep on EC2", () => {
+  test("ends what no Launch stands for, a second VM of a Launch as well; spares the young and other installations", async () => {
+    const stage = await newStage()
+    const play = new Play(stage, { youngSeconds: 3 })
+    await stage.submit("job")
+    const live = await eventually(() => stage.liveLaunch())
+    const cloud = openAws({ clock: systemClock, allowances: UNPACED })(
+      { access_key_id: "another", secret_access_key: "secret" },
+      REGION,
+    )
+    const plant = (name: string, installation = stage.installation) =>
+      cloud.launch({
+        name,
+        installation,
+        tags: {},
+        offer: OFFERS[0] as Offer,
+        imageId: "ami-0123456789abcdef0",
+        userData: "#!",
+        lifetimeSeconds: 60,
+      })
+    const stray = await plant("stray-1")
+    const foreign = await plant("stray-1", `${stage.installation}-other`)
+    const second = await runOnce(live.metadata.name, stage.installation)
+    const swept = async () => {
+      await play.sweep()
+      return new Set((await play.instances()).filter(isGone).map(({ InstanceId }) => InstanceId))
+    }
+    expect(await swept()).toEqual(new Set())
+    await eventually(async () => expect(await swept()).toEqual(new Set([stray.id, second])))
+    expect((await console_.instances("installation", `${stage.installation}-other`)).filter(isGone)).toEqual([])
+    expect((await play.instances()).filter((instance) => !isGone(instance)).map(launchOf)).toEqual([live.metadata.name])
+    await cloud.terminate(foreign)
+    await stage.cancel("job")
+    await eventually(async () => expect((await stage.launches()).every(isOver)).toBe(true))
+    await play.close()
+  })
+})
+
+/** An instance that somebody made with the tags of a Launch that has its VM. */
+async function runOnce(launch: string, installation: string): Promise<string> {
+  const Tags = [
+    { Key: TAGS.launch, Value: launch },
+    { Key: TAGS.installation, Value: installation },
+  ]
+  const { Instances = [] } = await console_.client.send(
+    new RunInstancesCommand({
+      MinCount: 1,
+      MaxCount: 1,
+      ImageId: "ami-0123456789abcdef0",
+      TagSpecifications: [{ ResourceType: "instance", Tags }],
+    }),
+  )
+  return Instances[0]?.InstanceId ?? ""
+}
