@@ -1,3 +1,4 @@
+import { accountPaths, accountSchemas } from "./openapi/accounts.ts"
 import { connectionPaths, connectionSchemas } from "./openapi/connections.ts"
 import { cronJobPaths, cronJobSchemas } from "./openapi/cronjobs.ts"
 import { jobPaths, jobSchemas } from "./openapi/jobs.ts"
@@ -7,7 +8,7 @@ import { resourcePaths, resourceSchemas } from "./openapi/resources.ts"
 
 const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM.
 
-A project is the first label of the host: https://<project>.<domain>/1. Every request carries an API key of that project in the header X-Service-Api-Key. A key has a role: viewer, developer (or higher) or admin.
+A project is the first label of the host: https://<project>.<domain>/1. Every request carries an API key of that project in the header X-Service-Api-Key, or the bearer token of a person who is signed in. Both have a role: viewer, developer (or higher) or admin. Organizations, their members and projects (tag accounts) are for signed-in people only, on the host without a project.
 
 In the body of a POST null means left out; in the body of a PATCH it means unchanged. Unknown fields and parameters are refused. Every field of a record is always there.
 
@@ -60,10 +61,20 @@ export function openApiDocument(clouds: readonly string[]): Json {
     openapi: "3.1.0",
     info: { title: "Berth", version: "1", description: DESCRIPTION },
     servers: [{ url: "/1" }],
-    security: [{ apiKey: [] }],
-    paths: { ...jobPaths(), ...cronJobPaths(), ...keyPaths(), ...connectionPaths(), ...resourcePaths() },
+    security: [{ apiKey: [] }, { bearer: [] }],
+    paths: {
+      ...jobPaths(),
+      ...cronJobPaths(),
+      ...keyPaths(),
+      ...connectionPaths(),
+      ...resourcePaths(),
+      ...accountPaths(),
+    },
     components: {
-      securitySchemes: { apiKey: { type: "apiKey", in: "header", name: "X-Service-Api-Key" } },
+      securitySchemes: {
+        apiKey: { type: "apiKey", in: "header", name: "X-Service-Api-Key" },
+        bearer: { type: "http", scheme: "bearer", bearerFormat: "JWT" },
+      },
       headers: answerHeaders(),
       responses: problemResponses(),
       schemas: {
@@ -72,6 +83,7 @@ export function openApiDocument(clouds: readonly string[]): Json {
         ...keySchemas(),
         ...connectionSchemas(),
         ...resourceSchemas(),
+        ...accountSchemas(),
         Problem: PROBLEM,
       },
     },
