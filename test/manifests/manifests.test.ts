@@ -104,7 +104,12 @@ describe("manifests", () => {
     it.each<[string, string, string, string[], boolean]>([
       [operator, "watch", "jobs.berth.dev", ["-A"], true],
       [operator, "patch", "jobs.berth.dev/status", elsewhere, true],
-      [operator, "create", "jobs.berth.dev", elsewhere, false],
+      [operator, "create", "jobs.berth.dev", elsewhere, true],
+      [operator, "update", "jobs.berth.dev", elsewhere, false],
+      [operator, "patch", "cronjobs.berth.dev", elsewhere, true],
+      [operator, "update", "cronjobs.berth.dev/status", elsewhere, true],
+      [operator, "create", "cronjobs.berth.dev", elsewhere, false],
+      [operator, "delete", "cronjobs.berth.dev", elsewhere, false],
       [operator, "create", "launches.berth.dev", system, true],
       [operator, "create", "launches.berth.dev", elsewhere, false],
       [operator, "update", "leases.coordination.k8s.io", system, true],
