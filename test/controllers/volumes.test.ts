@@ -1,0 +1,124 @@
+import { randomBytes } from "node:crypto"
+import { afterAll, beforeAll, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { findCondition } from "../../src/apis/conditions.ts"
+import type { StoredConnection } from "../../src/apis/connection.ts"
+import type { JobSpec, StoredJob } from "../../src/apis/job.ts"
+import { fixedOffers } from "../../src/catalogue/offers.ts"
+import { awsAccounts } from "../../src/cloud/aws/account.ts"
+import { cloudsOf, type Provider } from "../../src/cloud/clouds.ts"
+import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
+import { installBase } from "../../src/embedded/base.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { events } from "../../src/kube/events.ts"
+import { sealCredentials } from "../../src/sealing/credentials.ts"
+import { Sealer } from "../../src/sealing/envelope.ts"
+import { KeyringEncryption } from "../../src/sealing/keys.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { type Running, startOperator } from "../../src/wire.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { clientOf } from "../facade/machine-users.ts"
+import { type Moto, startMoto } from "../moto.ts"
+import { offerOf } from "./builders.ts"
+import { JOBS, LAUNCHES } from "./harness.ts"
+import { SimProvider } from "./sim-provider.ts"
+
+/** By which connection a volume's bucket is reached: looked for in S3 (moto), told in the Job, frozen into the Launch. */
+
+const SYSTEM_NAMESPACE = "berth-system"
+const namespace = testNamespace("volumes")
+const project = `p-${randomBytes(4).toString("hex")}`
+const admin = new KubeClient(kubeConfig())
+const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, SYSTEM_NAMESPACE)))
+const sim = new SimProvider(systemClock)
+const stop = new AbortController()
+let moto: Moto
+let client: KubeClient
+let operator: Running
+
+/** Its VMs and its identity are simulated, its buckets are moto's; keys that say so may read none of them. */
+const provider: Provider = {
+  ...sim.provider,
+  account: (fields) => ({
+    verify: (signal) => sim.provider.account?.(fields).verify(signal) ?? Promise.reject(new Error("no account")),
+    bucket: async (name, signal) =>
+      fields["secret_access_key"]?.startsWith("denied") ? undefined : await awsAccounts({ endpoint: moto.url })(fields).bucket?.(name, signal),
+  }),
+}
+
+beforeAll(async () => {
+  moto = await startMoto()
+  await installBase(admin, AbortSignal.timeout(30_000))
+  await admin.apply(PROJECTS, { metadata: { name: project }, spec: { displayName: project, organization: "o", namespace } })
+  client = await clientOf("berth-operator")
+  operator = await startOperator(
+    { systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
+    {
+      client,
+      clouds: cloudsOf({}),
+      providers: { aws: provider },
+      offers: fixedOffers([offerOf({ cloud: "aws", region: "eu-north-1" })]),
+      ownAccounts: [],
+      architectures: [],
+      observeSeconds: 0.1,
+      logger: createLogger({ level: "silent", name: "test" }),
+    },
+    stop.signal,
+  )
+})
+afterAll(async () => {
+  for (const { metadata } of (await admin.list(JOBS, { namespace })).items) await admin.delete(JOBS, metadata)
+  await eventually(async () => expect((await admin.list(JOBS, { namespace })).items).toEqual([]))
+  stop.abort()
+  await operator.ended
+  for (const { metadata, spec } of (await admin.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })).items)
+    if (spec.job.namespace === namespace) await admin.delete(LAUNCHES, metadata)
+  await admin.delete(PROJECTS, { name: project })
+  await Promise.all([client.close(), admin.close(), moto.stop()])
+})
+
+async function connect(name: string, secretPrefix: string): Promise<void> {
+  const secret_access_key = `${secretPrefix}-${randomBytes(8).toString("hex")}`
+  sim.issue("account", secret_access_key)
+  const fields = { access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key }
+  const sealedCredentials = await sealCredentials(sealer, { type: "aws", fields }, { project, name })
+  await admin.create(CONNECTIONS, { metadata: { name, namespace }, spec: { type: "aws", sealedCredentials } } as StoredConnection)
+}
+
+async function submit(name: string, volumes: JobSpec["volumes"]): Promise<void> {
+  await admin.create(JOBS, { metadata: { name, namespace }, spec: { image: "busybox", volumes } } as StoredJob)
+}
+
+async function makeBucket(name: string): Promise<void> {
+  const authorization = "AWS4-HMAC-SHA256 Credential=root/20260101/us-east-1/s3/aws4_request, Signature=none"
+  const made = await fetch(`${moto.url}/${name}`, { method: "PUT", headers: { authorization } })
+  expect(made.status).toBe(200)
+}
+
+it("waits for a connection that reaches its bucket, says what is wrong, and goes on when there is one", async () => {
+  await makeBucket("cargo")
+  await connect("first", "denied")
+  await submit("train", { data: { bucket: "cargo", mountPath: "/data" } })
+  const message =
+    "volume data: bucket cargo: no connection of the project reaches it (first: no such bucket, or no access to it); " +
+    "correct the bucket or give a connection access to it"
+  await eventually(async () => {
+    const { status } = await admin.get(JOBS, { namespace, name: "train" })
+    expect(status).toMatchObject({ phase: "queued", reason: "BucketNotReached", message })
+    expect(findCondition(status?.conditions, "Placed")).toMatchObject({ status: "False", reason: "BucketNotReached", message })
+    const told = (await admin.list(events, { namespace })).items.filter(({ reason }) => reason === "BucketNotReached")
+    expect(told).toHaveLength(1)
+  })
+
+  await connect("second", "good")
+  await eventually(async () => {
+    const { status } = await admin.get(JOBS, { namespace, name: "train" })
+    expect(status).toMatchObject({ phase: "booting", volumes: { data: { connection: "second", region: "us-east-1" } } })
+  })
+  const { items } = await admin.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })
+  const launch = items.find(({ spec }) => spec.job.namespace === namespace && spec.job.name === "train")
+  expect(launch?.spec.run.volumes).toEqual({ data: { bucket: "cargo", mountPath: "/data", connection: "second" } })
+})
