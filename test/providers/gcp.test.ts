@@ -38,6 +38,7 @@ const PAGING = { "?pageSize": /^[0-9]+$/, "?pageToken": /./, "?$alt": /^json/ }
 
 /**
  * https://developers.google.com/identity/protocols/oauth2/service-account,
+ * https://cloud.google.com/storage/docs/json_api/v1/buckets/list,
  * https://cloud.google.com/artifact-registry/docs/reference/rest,
  * https://cloud.google.com/resource-manager/reference/rest/v3/projects/search.
  */
@@ -52,6 +53,17 @@ const GOOGLE: Operation[] = [
       if (isSigned(assertion)) return { json: { access_token: ISSUED, expires_in: 3599, token_type: "Bearer" } }
       return { status: 400, json: { error: "invalid_grant", error_description: "Invalid JWT Signature." } }
     },
+  },
+  {
+    method: "GET",
+    host: "storage.googleapis.com",
+    path: /^[/]storage[/]v1[/]b$/,
+    query: { project: /^ship-yard$/, "?maxResults": /^[0-9]+$/, "?pageToken": /^2$/ },
+    headers: BEARER,
+    answer: ({ query }) =>
+      query.get("pageToken") === null
+        ? { json: { items: [{ name: "first", location: "EUROPE-WEST1" }], nextPageToken: "2" } }
+        : { json: { items: [{ name: "second", location: "EU" }] } },
   },
   {
     method: "GET",
@@ -172,6 +184,17 @@ describe("Google Cloud", () => {
       type: "bucket",
       metadata: { region: expect.stringMatching(/^[a-z0-9-]+$/), created: expect.stringMatching(/^20/) },
     })
+  })
+
+  it("lists all pages of buckets, which the real server gives at once", async () => {
+    const { items, error } = await collect(
+      gcpAccounts({ send: google.send })({ gcp_project_id: PROJECT, keyfile_json: keyfile() }).storages?.(unending()),
+    )
+    expect(error).toBeUndefined()
+    expect(items.map(({ name, metadata }) => [name, metadata["region"]])).toEqual([
+      ["first", "europe-west1"],
+      ["second", "eu"],
+    ])
   })
 
   it("reaches the buckets that there are", async () => {
