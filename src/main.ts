@@ -10,6 +10,7 @@ import {
   type FacadeOptions,
   type Invocation,
   type KeyOptions,
+  type LoginOptions,
   type OperatorOptions,
   type RotateOptions,
   readInvocation,
@@ -41,6 +42,8 @@ async function run({ command, options }: Invocation, signal: AbortSignal): Promi
       return runFacade(options, signal)
     case "key":
       return printKey(options)
+    case "login":
+      return printToken(options, signal)
     case "rotate-sealing-key":
       return rotateKey(options)
   }
@@ -99,6 +102,16 @@ async function printKey(options: KeyOptions): Promise<number> {
   const { value, manifest } = declareKey(options)
   process.stdout.write(manifest)
   process.stderr.write(`# The key's value. It is shown once and kept nowhere.\n${value}\n`)
+  return 0
+}
+
+/** So that `TOKEN=$(berth login)` works. */
+async function printToken(options: LoginOptions, signal: AbortSignal): Promise<number> {
+  const { login } = await import("./identity/login.ts")
+  const prompt = (address: string, code: string): void => {
+    process.stderr.write(`Open ${address} and agree if it shows the code ${code}.\n`)
+  }
+  process.stdout.write(`${await login({ ...options, signal, prompt })}\n`)
   return 0
 }
 

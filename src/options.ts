@@ -100,6 +100,13 @@ export interface KeyOptions {
   expiresAt?: string
 }
 
+/** Where a person signs in. */
+export interface LoginOptions {
+  issuer: string
+  clientId: string
+  resource?: string
+}
+
 /** Whose sealing key is to be replaced. */
 export type RotateOptions = Pick<KubeOptions, "kubeconfig" | "systemNamespace">
 
@@ -114,6 +121,7 @@ export type Invocation =
   | { command: "serve"; options: ServeOptions }
   | { command: "demo"; options: LocalOptions }
   | { command: "key"; options: KeyOptions }
+  | { command: "login"; options: LoginOptions }
   | { command: "rotate-sealing-key"; options: RotateOptions }
 
 /**
@@ -136,6 +144,7 @@ export async function readInvocation(argv: string[], version: string): Promise<I
     .addCommand(serveCommand(chosen))
     .addCommand(demoCommand(chosen))
     .addCommand(keyCommand(chosen))
+    .addCommand(loginCommand(chosen))
     .addCommand(rotateCommand(chosen))
   await program.parseAsync(argv)
   if (invocation === undefined) return program.help({ error: true })
@@ -239,6 +248,18 @@ function keyCommand(choose: Choose): Command {
     .addOption(new Option("--namespace <name>", "the project's; default: where the manifest is applied"))
     .addOption(new Option("--expires-at <time>", "when the key stops working (default: never)").argParser(futureTime))
     .action((options: KeyOptions) => choose({ command: "key", options }))
+}
+
+function loginCommand(choose: Choose): Command {
+  return new Command("login")
+    .description(
+      "Sign in at an OIDC issuer: where to go is said on standard error, the token, which is good for " +
+        "Authorization: Bearer, goes to standard output.",
+    )
+    .addOption(new Option("--issuer <url>", "where").env("BERTH_OIDC_ISSUER").makeOptionMandatory().argParser(httpUrl))
+    .addOption(new Option("--client-id <id>", "as which program").env("BERTH_OIDC_CLIENT_ID").default("berth-cli"))
+    .addOption(new Option("--resource <uri>", "what the token shall be for, where the issuer wants to be told"))
+    .action((options: LoginOptions) => choose({ command: "login", options }))
 }
 
 function rotateCommand(choose: Choose): Command {

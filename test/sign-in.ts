@@ -1,30 +1,18 @@
-import { setTimeout as sleep } from "node:timers/promises"
 import { CLIENT_ID } from "../src/embedded/issuer.ts"
+import { login } from "../src/identity/login.ts"
 
-/**
- * Signs a person in as they would do it: a program asks for a device code, they open its page in a browser, type their
- * name and agree (RFC 8628). Resolves with the access token that the program gets.
- */
+/** Signs a person in as they would do it: in a browser, where they type their name and agree. Resolves with the token. */
 export async function signIn(issuer: string, name: string): Promise<string> {
-  const code = await post<{ device_code: string; verification_uri_complete: string }>(`${issuer}/device/auth`, {
-    client_id: CLIENT_ID,
-    scope: "openid email",
+  const shown = Promise.withResolvers<string>()
+  const token = login({
+    issuer,
+    clientId: CLIENT_ID,
+    signal: AbortSignal.timeout(30_000),
+    prompt: (address) => shown.resolve(address),
   })
-  await new Browser().agree(code.verification_uri_complete, { login: name, password: "any" })
-  for (;;) {
-    const answer = await post<{ access_token?: string; error?: string }>(`${issuer}/token`, {
-      grant_type: "urn:ietf:params:oauth:grant-type:device_code",
-      client_id: CLIENT_ID,
-      device_code: code.device_code,
-    })
-    if (answer.access_token !== undefined) return answer.access_token
-    if (answer.error !== "authorization_pending") throw new Error(`no token: ${JSON.stringify(answer)}`)
-    await sleep(100)
-  }
-}
-
-async function post<T>(url: string, form: Record<string, string>): Promise<T> {
-  return (await (await fetch(url, { method: "POST", body: new URLSearchParams(form) })).json()) as T
+  await Promise.race([token, shown.promise])
+  await new Browser().agree(await shown.promise, { login: name, password: "any" })
+  return token
 }
 
 /** As much of a browser as forms and cookies need. */

@@ -5,11 +5,16 @@ export interface StackEnvironment {
   url: string
   apiKey: string
   kubeconfig: string
+  /** Where people sign in. */
+  issuer: string
 }
 
 /** Writes the file anew, readable by its owner only (a mode counts only when a file is made): it holds an admin's key. */
-export async function writeEnvironment(file: string, { url, apiKey, kubeconfig }: StackEnvironment): Promise<void> {
-  const variables = { BERTH_URL: url, BERTH_API_KEY: apiKey, KUBECONFIG: kubeconfig }
+export async function writeEnvironment(
+  file: string,
+  { url, apiKey, kubeconfig, issuer }: StackEnvironment,
+): Promise<void> {
+  const variables = { BERTH_URL: url, BERTH_API_KEY: apiKey, KUBECONFIG: kubeconfig, BERTH_OIDC_ISSUER: issuer }
   const assignments = Object.entries(variables).map(([name, value]) => `${name}=${shellWord(value)}`)
   const text = [...assignments, `export ${Object.keys(variables).join(" ")}`, ""].join("\n")
   await rm(file, { force: true })

@@ -38,5 +38,11 @@ or over REST:
     --data-binary @manifests/samples/rest/submit.yaml "$BERTH_URL/1/jobs"
   curl -H "X-Service-Api-Key: $BERTH_API_KEY" "$BERTH_URL/1/jobs/submitted"
   curl -H "X-Service-Api-Key: $BERTH_API_KEY" "$BERTH_URL/1/jobs/submitted/logs?follow=true"
+
+as a person (any name will do here), who may have organizations and projects of their own:
+
+  TOKEN=$(npm run --silent login)
+  curl -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" \\
+    --data '{"name": "Acme"}' "$BERTH_URL/1/organizations"
 `
 }

@@ -19,6 +19,7 @@ import { type ControlPlane, startControlPlane } from "./controlplane/control-pla
 import type { Report } from "./controlplane/programs.ts"
 import { keptApiKey, writeEnvironment } from "./environment.ts"
 import { DEFAULT_NAME, installApiKey, installDefaults } from "./install.ts"
+import { type DevelopmentIssuer, startIssuer } from "./issuer.ts"
 import { powerOff } from "./power-off.ts"
 import { clusterOf, programCredentials } from "./program-credentials.ts"
 import { whenReady } from "./rest.ts"
@@ -60,6 +61,7 @@ interface Parts {
   clients: ProgramClient[]
   facade: Running
   operator: Running
+  issuer: DevelopmentIssuer
   cloud: LocalCloud
   installation: string
   report: Report
@@ -131,6 +133,8 @@ async function startPrograms(
     ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
     architectures: [hostArchitecture()],
   }
+  // People are known by their issuer's address, so it stays the same where anything is kept.
+  const issuer = await startIssuer({ port: options.port === 0 ? 0 : options.port + 1, dataDir })
   const facade = await startFacade(
     {
       systemNamespace: SYSTEM_NAMESPACE,
@@ -139,6 +143,7 @@ async function startPrograms(
       baseDomain: "localhost",
       defaultProject: DEFAULT_NAME,
       logsDir: join(dataDir, "logs"),
+      issuer,
     },
     {
       client: asFacade.client,
@@ -162,9 +167,10 @@ async function startPrograms(
   for (const { ended } of [facade, operator]) ended.catch(fail)
   const apiKey = await installApiKey(client, await keptApiKey(environmentFile), signal)
   await whenReady(facade.url, READY_SECONDS, signal)
-  await writeEnvironment(environmentFile, { url: facade.url, apiKey, kubeconfig: kubeconfigPath })
+  const environment = { url: facade.url, apiKey, kubeconfig: kubeconfigPath, issuer: issuer.issuer }
+  await writeEnvironment(environmentFile, environment)
   const clients = [asFacade, asOperator]
-  const parts = { controlPlane, client, clients, facade, operator, cloud, installation, report }
+  const parts = { controlPlane, client, clients, facade, operator, issuer, cloud, installation, report }
   return { url: facade.url, apiKey, kubeconfigPath, client, environmentFile, stop: () => stopStack(parts, stop) }
 }
 
@@ -216,14 +222,14 @@ function agentCommand({ runtime }: ChosenRuntime): string[] {
 
 /** The operator first, so that nobody launches again what is ended here. */
 async function stopStack(parts: Parts, stop: AbortController): Promise<void> {
-  const { controlPlane, client, clients, facade, operator, cloud, installation, report } = parts
+  const { controlPlane, client, clients, facade, operator, issuer, cloud, installation, report } = parts
   stop.abort()
   await Promise.allSettled([operator.ended, facade.ended])
   const { ended, left } = await powerOff(cloud, { installation, region: LOCAL_REGION }, POWER_OFF_SECONDS)
   cloud.close()
   if (ended > 0) report(`ended ${ended} VM(s) that still ran`)
   if (left.length > 0) report(`VMs still ending: ${left.join(", ")}`)
-  await Promise.all(clients.map((each) => each.close()))
+  await Promise.all([issuer.close(), ...clients.map((each) => each.close())])
   await client.close()
   await controlPlane.stop()
 }

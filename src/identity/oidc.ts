@@ -144,7 +144,11 @@ async function read(url: string): Promise<Record<string, unknown>> {
 /** Keys that come over an open line prove nothing; this machine's own development issuer is the exception. */
 function checkAddress(address: string, what: string): URL {
   const url = URL.canParse(address) ? new URL(address) : undefined
-  const isLocal = url?.protocol === "http:" && ["localhost", "127.0.0.1", "[::1]"].includes(url.hostname)
-  if (url !== undefined && (url.protocol === "https:" || isLocal)) return url
+  if (url !== undefined && (url.protocol === "https:" || isThisMachine(url))) return url
   throw new IssuerUnavailable(`${what} must be an https URL: ${JSON.stringify(address)}`)
+}
+
+/** Whether an open line to this address does not leave this machine. */
+export function isThisMachine({ protocol, hostname }: URL): boolean {
+  return protocol === "http:" && ["localhost", "127.0.0.1", "[::1]"].includes(hostname)
 }
