@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
-import { mkdtemp, open, rm, writeFile } from "node:fs/promises"
+import { mkdtemp, open, readFile, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
@@ -30,7 +30,7 @@ import { createLogger } from "../src/telemetry/logger.ts"
 import type { BenchContext } from "./result.ts"
 
 const SYSTEM_NAMESPACE = "berth-system"
-const READY_SECONDS = 30
+const READY_SECONDS = 120
 
 const NAMESPACES = resourceOf<{ metadata: ObjectMeta }>({
   group: "",
@@ -132,20 +132,27 @@ async function startFacade(
     { stdio: ["ignore", log.fd, log.fd] },
   )
   await log.close()
+  // However this process ends.
+  const end = (): void => void started.kill("SIGTERM")
+  process.once("exit", end)
+  started.once("exit", () => process.off("exit", end))
   const url = `http://127.0.0.1:${port}`
-  await ready(url)
+  await ready(url, started).catch(async (cause: unknown) => {
+    throw new Error(`the façade does not serve:\n${await readFile(join(folder, "facade.log"), "utf8")}`, { cause })
+  })
   return { url, process: started }
 }
 
-async function ready(url: string): Promise<void> {
+async function ready(url: string, facade: ChildProcess): Promise<void> {
   const signal = AbortSignal.timeout(READY_SECONDS * 1000)
-  for (;;) {
+  while (facade.exitCode === null) {
     const answer = await fetch(`${url}/readyz`, { signal }).catch((error: unknown) => {
       if (signal.aborted) throw error
     })
     if (answer?.ok) return
     await delay(100, undefined, { signal })
   }
+  throw new Error(`it ended with exit code ${facade.exitCode}`)
 }
 
 async function makeProject(client: KubeClient, name: string): Promise<BenchProject> {

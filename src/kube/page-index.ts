@@ -55,6 +55,12 @@ export class PageIndex<T extends ApiObject> {
     blocks.add({ key: sortKeyOf(object), object })
   }
 
+  /** The objects in the order in which they are added fastest: many at once, in no order, take several times as long. */
+  inOrder(objects: Iterable<T>): T[] {
+    const keyed = Array.from(objects, (object) => ({ key: this.#definition.sortKeyOf(object), object }))
+    return keyed.sort((a, b) => (a.key < b.key ? -1 : 1)).map(({ object }) => object)
+  }
+
   /** Removes an object that was added; it must not have been changed since. */
   remove(object: T): void {
     const { scopeOf, sortKeyOf } = this.#definition

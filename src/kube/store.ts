@@ -162,7 +162,7 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
       const change = objects.has(key) ? undefined : this.remove(key)
       if (change !== undefined) changes.push(change)
     }
-    for (const object of objects.values()) changes.push(...this.put(object))
+    for (const object of this.#pages?.inOrder(objects.values()) ?? objects.values()) changes.push(...this.put(object))
     return changes
   }
 

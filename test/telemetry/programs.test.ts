@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from "node:fs/promises"
+import { mkdtemp, readFile, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
@@ -167,6 +167,18 @@ describe("a façade", () => {
     expect((await fetch(`${facade.url}/metrics`)).status).toBe(404)
     for (const path of ["/livez", "/readyz"]) expect((await fetch(facade.metricsUrl + path)).status).toBe(200)
   })
+})
+
+it("is in docs/metrics.md, name by name", async () => {
+  const docs = await readFile(join(import.meta.dirname, "..", "..", "docs", "metrics.md"), "utf8")
+  const documented = new Set(docs.match(/`[a-z_]+`/g)?.map((name) => name.slice(1, -1)))
+  for (const program of [operator, facade]) {
+    const text = await (await fetch(`${program.metricsUrl}/metrics`)).text()
+    const names = [...text.matchAll(/^# TYPE (\w+) /gm)].map(([, name = ""]) => name)
+    const own = names.filter((name) => !/^(?:process|nodejs)_/.test(name))
+    expect(own.length).toBeGreaterThan(5)
+    expect(own.filter((name) => !documented.has(name))).toEqual([])
+  }
 })
 
 it("ends with its program, port and all", async () => {
