@@ -22,8 +22,8 @@ export class QuotaError extends CloudError {}
 /** The credentials are wrong, expired, or not allowed to do this. */
 export class CredentialsError extends CloudError {}
 
-/** The account may not use this region, though it may use others. */
-export class RegionError extends CloudError {}
+/** The credentials are not allowed to do this in this region, which may be otherwise elsewhere. */
+export class RegionError extends CredentialsError {}
 
 /** The request can never succeed as it is. */
 export class InvalidRequestError extends CloudError {}

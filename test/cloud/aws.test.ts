@@ -31,9 +31,10 @@ import {
 } from "../../src/cloud/errors.ts"
 import type { Cloud, LaunchSpec } from "../../src/cloud/provider.ts"
 import { type Moto, startMoto } from "../moto.ts"
-import { type CloudUnderTest, describeCloud } from "./conformance.ts"
-import { Ec2Proxy } from "./ec2-proxy.ts"
+import { type CloudUnderTest, type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
+import { type Ec2Fault, Ec2Proxy } from "./ec2-proxy.ts"
 import { eventually } from "./eventually.ts"
+import type { FaultKind } from "./faults.ts"
 
 const REGION = "eu-central-1"
 const KEY = { access_key_id: "AKIATEST", secret_access_key: "secret" }
@@ -83,7 +84,7 @@ function open(options: Partial<AwsOptions> = {}): Cloud {
   return openAws({ clock: systemClock, allowances: { RunInstances: AT_ONCE }, ...options })(KEY, REGION)
 }
 
-describeCloud("aws", async (): Promise<CloudUnderTest> => {
+function accountUnderTest(): CloudUnderTest {
   return {
     offer: OFFER,
     imageId: IMAGE,
@@ -99,6 +100,42 @@ describeCloud("aws", async (): Promise<CloudUnderTest> => {
       await witness.send(new TerminateInstancesCommand({ InstanceIds: [id] }))
     },
     close: async () => undefined,
+  }
+}
+
+describeCloud("aws", async () => accountUnderTest())
+
+const ACTIONS = { launch: "RunInstances", list: "DescribeInstances", terminate: "TerminateInstances" } as const
+
+/** How EC2 says what goes wrong. */
+const EC2_FAULTS: Record<FaultKind, Omit<Ec2Fault, "action">> = {
+  capacity: { when: "before", code: "InsufficientInstanceCapacity", status: 500 },
+  quota: { when: "before", code: "VcpuLimitExceeded" },
+  forbidden: { when: "before", code: "UnauthorizedOperation", status: 403 },
+  invalid: { when: "before", code: "InvalidParameterValue" },
+  rateLimit: { when: "before", code: "RequestLimitExceeded", status: 503 },
+  serverError: { when: "before", code: "InternalError", status: 500 },
+  reset: { when: "reset" },
+  errorAfter: { when: "after", code: "InternalError", status: 500 },
+  lost: { when: "lost" },
+  slow: { when: "slow" },
+}
+
+describeFaults("aws", async (): Promise<CloudWithFaults> => {
+  const refused = { access_key_id: "AKIAREFUSED", secret_access_key: "wrong" }
+  proxy.refusedKeys.add(refused.access_key_id)
+  return {
+    ...accountUnderTest(),
+    open: async () => open({ answerSeconds: 5 }),
+    openRefused: async () => openAws({ clock: systemClock })(refused, REGION),
+    fail: (act, fault) => proxy.faults.push({ action: ACTIONS[act], ...EC2_FAULTS[fault] }),
+    mend: () => {
+      proxy.faults.length = 0
+    },
+    limitPages: (size) => {
+      proxy.pageSize = size
+    },
+    violations: () => proxy.breaches,
   }
 })
 
@@ -344,7 +381,7 @@ describe("aws", () => {
       ["InstanceLimitExceeded", 400, QuotaError],
       ["MaxSpotInstanceCountExceeded", 400, QuotaError],
       ["SomeNewLimitExceeded", 400, QuotaError],
-      ["UnauthorizedOperation", 403, CredentialsError],
+      ["UnauthorizedOperation", 403, RegionError],
       ["AuthFailure.ServiceLinkedRoleCreationNotPermitted", 403, CredentialsError],
       ["PendingVerification", 403, CredentialsError],
       ["Blocked", 403, CredentialsError],

@@ -7,12 +7,13 @@ import { Ec2Schema } from "./ec2-schema.ts"
 
 /**
  * Something that goes wrong with a call. `before`: the error comes and nothing has happened. `after`: it has happened,
- * and the error comes all the same. `lost`: it has happened, and the connection breaks instead of an answer.
+ * and the error comes all the same. `lost`: it has happened, and the connection breaks instead of an answer. `reset`: the
+ * connection breaks, and nothing has happened. `slow`: it has happened, and nobody ever answers.
  */
 export interface Ec2Fault {
   action: string
-  when: "before" | "after" | "lost"
-  /** AWS' error code; without meaning for `lost`. */
+  when: "before" | "after" | "lost" | "reset" | "slow"
+  /** AWS' error code, where one comes. */
   code?: string
   message?: string
   /** HTTP status. Default 400. */
@@ -55,6 +56,8 @@ export class Ec2Proxy {
   /** What EC2 would not have taken, by what AWS publishes of its API. */
   readonly breaches: string[] = []
   readonly faults: Ec2Fault[] = []
+  /** Access keys that AWS doesn't take. */
+  readonly refusedKeys = new Set<string>()
   /** How long an instance that was just made is in no list and unknown to other calls. */
   hideSeconds = 0
   /** Reservations of a page, at most, whatever was asked for. */
@@ -124,10 +127,13 @@ export class Ec2Proxy {
     const call = requestOf(asked)
     this.requests.push(call)
     this.actions.add(`${call.service}:${call.action}`)
+    if (this.refusedKeys.has(call.accessKeyId)) return failure(call, refusalOf(call))
     const fault = this.#faultFor(call)
     if (fault?.when === "before") return failure(call, fault)
+    if (fault?.when === "reset") return undefined
     const answer = call.service === "ec2" ? await this.#ec2(call, asked) : await this.#forward(asked)
     if (fault?.when === "lost") return undefined
+    if (fault?.when === "slow") return await new Promise(() => undefined)
     return fault === undefined ? answer : failure(call, fault)
   }
 
@@ -235,6 +241,11 @@ function requestOf({ headers, body }: Asked): AwsRequest {
   const parameters = new URLSearchParams(target === undefined ? body : "")
   const action = target ?? parameters.get("Action") ?? ""
   return { service, action, region, accessKeyId, parameters }
+}
+
+/** How AWS says that it doesn't know a key. */
+function refusalOf({ service }: AwsRequest): Failure {
+  return service === "ec2" ? { code: "AuthFailure", status: 401 } : { code: "InvalidClientTokenId", status: 403 }
 }
 
 type Failure = Pick<Ec2Fault, "code" | "message" | "status">

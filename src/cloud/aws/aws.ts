@@ -15,7 +15,7 @@ import { CloudError, InvalidRequestError, OutcomeUnknownError, RegionError, Tran
 import type { Cloud, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
 import { awsAccounts } from "./account.ts"
 import { Batch } from "./batch.ts"
-import { ANSWER_SECONDS, Ec2Calls } from "./calls.ts"
+import { Ec2Calls } from "./calls.ts"
 import { cloudErrorOf, isKeyRefused } from "./errors.ts"
 import { imageOf, imageParameter } from "./images.ts"
 import { Network, type NetworkSettings } from "./network.ts"
@@ -31,6 +31,8 @@ export interface AwsOptions {
   networks?: Readonly<Record<string, NetworkSettings>>
   /** How often each action may be called; default: a part of what EC2 allows an account. */
   allowances?: Readonly<Record<string, Allowance>>
+  /** How long AWS has for one answer. Default 30. */
+  answerSeconds?: number
   /** Default 300: EC2's lists follow its changes within seconds, and mostly show what has ended for an hour. */
   consistencySeconds?: number
 }
@@ -70,6 +72,7 @@ interface Ending {
 class AwsRegion implements Cloud {
   readonly consistencySeconds: number
   readonly #region: string
+  readonly #answerMs: number
   readonly #credentials: CredentialFields
   readonly #clock: Clock
   readonly #calls: Ec2Calls
@@ -83,13 +86,14 @@ class AwsRegion implements Cloud {
   readonly #fresh = new Map<string, number>()
 
   constructor(credentials: CredentialFields, region: string, options: AwsOptions) {
-    const { clock, networks = {}, allowances, consistencySeconds = 300 } = options
+    const { clock, networks = {}, allowances, answerSeconds = 30, consistencySeconds = 300 } = options
     const network = networks[region] ?? {}
     this.consistencySeconds = consistencySeconds
     this.#region = region
+    this.#answerMs = answerSeconds * 1000
     this.#credentials = credentials
     this.#clock = clock
-    this.#calls = new Ec2Calls({ credentials, region, pacer: new Pacer(clock, allowances), clock })
+    this.#calls = new Ec2Calls({ credentials, region, answerSeconds, pacer: new Pacer(clock, allowances) })
     this.#network = new Network(this.#calls, network)
     this.#isNetworkNamed = (network.subnetIds ?? network.securityGroupIds) !== undefined
     this.#ssm = new SSMClient(sdkConfig(credentials, region))
@@ -115,7 +119,7 @@ class AwsRegion implements Cloud {
   /** SSM's own SDK repeats a call that failed: it only reads. */
   async #recommended(parameter: string): Promise<string> {
     try {
-      return await imageOf(this.#ssm, parameter, AbortSignal.timeout(ANSWER_SECONDS * 1000))
+      return await imageOf(this.#ssm, parameter, AbortSignal.timeout(this.#answerMs))
     } catch (error) {
       throw cloudErrorOf(error, { action: "GetParameter", region: this.#region, changes: false })
     }
@@ -260,7 +264,7 @@ class AwsRegion implements Cloud {
   }
 
   verify(): Promise<Identity> {
-    return awsAccounts()(this.#credentials).verify(AbortSignal.timeout(ANSWER_SECONDS * 1000))
+    return awsAccounts()(this.#credentials).verify(AbortSignal.timeout(this.#answerMs))
   }
 
   /**

@@ -1,12 +1,8 @@
 import { EC2Client } from "@aws-sdk/client-ec2"
-import type { Clock } from "../../apis/clock.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { cloudErrorOf, isThrottled } from "./errors.ts"
 import type { Pacer } from "./pacing.ts"
 import { sdkConfig } from "./sdk.ts"
-
-/** How long AWS has for one answer, seconds. */
-export const ANSWER_SECONDS = 30
 
 /** What each call of the SDK gets: it ends by this signal. */
 export interface CallOptions {
@@ -16,8 +12,9 @@ export interface CallOptions {
 export interface Ec2CallsOptions {
   credentials: CredentialFields
   region: string
+  /** How long AWS has for one answer. */
+  answerSeconds: number
   pacer: Pacer
-  clock: Clock
 }
 
 /**
@@ -28,9 +25,11 @@ export class Ec2Calls {
   readonly region: string
   readonly #client: EC2Client
   readonly #pacer: Pacer
+  readonly #answerMs: number
 
-  constructor({ credentials, region, pacer }: Ec2CallsOptions) {
+  constructor({ credentials, region, answerSeconds, pacer }: Ec2CallsOptions) {
     this.region = region
+    this.#answerMs = answerSeconds * 1000
     this.#pacer = pacer
     this.#client = new EC2Client(sdkConfig(credentials, region, 1))
   }
@@ -58,7 +57,7 @@ export class Ec2Calls {
     await bucket.take()
     fence()
     try {
-      return await call(this.#client, { abortSignal: AbortSignal.timeout(ANSWER_SECONDS * 1000) })
+      return await call(this.#client, { abortSignal: AbortSignal.timeout(this.#answerMs) })
     } catch (cause) {
       const error = cloudErrorOf(cause, { action, region: this.region, changes })
       if (isThrottled(error)) bucket.empty()

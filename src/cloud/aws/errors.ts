@@ -55,7 +55,6 @@ const MEANINGS: Readonly<Record<Exclude<Meaning, "unknown">, readonly string[]>>
   ],
   credentials: [
     "AuthFailure",
-    "UnauthorizedOperation",
     "Blocked",
     "AccountDisabled",
     "PendingVerification",
@@ -68,11 +67,9 @@ const MEANINGS: Readonly<Record<Exclude<Meaning, "unknown">, readonly string[]>>
     "UnrecognizedClientException",
     "ExpiredToken",
     "ExpiredTokenException",
-    "AccessDenied",
-    "AccessDeniedException",
-    "NotAuthorized",
   ],
-  region: ["OptInRequired"],
+  // Organizations deny regions that they don't use by the same words as a policy that lacks a right.
+  region: ["OptInRequired", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "NotAuthorized"],
   invalid: ["TagPolicyViolation", "FilterLimitExceeded", "BandwidthLimitExceeded", "IdempotentInstanceTerminated"],
   transient: [
     "RequestLimitExceeded",
@@ -110,7 +107,7 @@ const KEY_REFUSED = ["AuthFailure", "InvalidClientTokenId", "UnrecognizedClientE
 
 /** Whether AWS doesn't know the key, which may only be so in this region. */
 export function isKeyRefused(error: unknown): boolean {
-  return error instanceof CredentialsError && KEY_REFUSED.includes(error.code)
+  return error instanceof CredentialsError && !(error instanceof RegionError) && KEY_REFUSED.includes(error.code)
 }
 
 /** Whether AWS asks for fewer calls. */

@@ -44,7 +44,7 @@ export async function askForVm(launch: StoredLaunch, context: Context): Promise<
     const refusal = refusalOf(error)
     if (refusal === undefined) throw error
     // Any other refusal of the identical call says that there is no VM; this one only that nobody may ask.
-    if ((refusal.class === "Credentials" || refusal.class === "Region") && wasOutstanding) {
+    if (refusal.error instanceof CredentialsError && wasOutstanding) {
       const status = givenUp(launch, options.clock.now(), settings)
       if (status === undefined) throw error
       return status
@@ -101,8 +101,8 @@ function cloudSpec(launch: StoredLaunch, options: LaunchControllerOptions): Laun
 function refusalOf(error: unknown): { class: RefusalClass; error: CloudError } | undefined {
   if (error instanceof CapacityError) return { class: "Capacity", error }
   if (error instanceof QuotaError) return { class: "Quota", error }
-  if (error instanceof CredentialsError) return { class: "Credentials", error }
   if (error instanceof RegionError) return { class: "Region", error }
+  if (error instanceof CredentialsError) return { class: "Credentials", error }
   if (error instanceof InvalidRequestError) return { class: "InvalidRequest", error }
   return undefined
 }

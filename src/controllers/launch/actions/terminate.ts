@@ -1,5 +1,5 @@
 import type { StoredLaunch } from "../../../apis/launch.ts"
-import { CredentialsError, RegionError } from "../../../cloud/errors.ts"
+import { CredentialsError } from "../../../cloud/errors.ts"
 import { accountOf } from "../account.ts"
 import type { CloudCalls } from "../calls.ts"
 import { givenUp, type OwnStatus } from "../decide.ts"
@@ -31,8 +31,7 @@ export async function terminate(
     const vm = { id: vmId, launch: launch.metadata.name, region, ...(zone !== undefined && { zone }) }
     await cloud.terminate(vm, options.fence)
   } catch (error) {
-    const isLocked = error instanceof CredentialsError || error instanceof RegionError
-    const status = isLocked ? givenUp(launch, options.clock.now(), settings) : undefined
+    const status = error instanceof CredentialsError ? givenUp(launch, options.clock.now(), settings) : undefined
     if (status === undefined) throw error
     return status
   }
