@@ -187,6 +187,85 @@ describe("a Project", () => {
   })
 })
 
+interface Review extends ApiObject {
+  spec: { user: string; resourceAttributes: Record<string, string> }
+  status?: { allowed: boolean }
+}
+
+const REVIEWS = resourceOf<Review>({
+  group: "authorization.k8s.io",
+  version: "v1",
+  kind: "SubjectAccessReview",
+  plural: "subjectaccessreviews",
+  namespaced: false,
+})
+
+/** What RBAC says, as the API server itself would be told. */
+async function isAllowed(user: string, verb: string, [resource, namespace]: [string, string]): Promise<boolean> {
+  const [plural = "", subresource = ""] = resource.split("/")
+  const group = plural === "secrets" || plural === "serviceaccounts" || plural === "pods" ? "" : "berth.dev"
+  const attributes = { group, resource: plural, subresource, namespace, verb }
+  const { status } = await admin.create(REVIEWS, {
+    metadata: { name: "" },
+    spec: { user, resourceAttributes: attributes },
+  } as Review)
+  return status?.allowed ?? false
+}
+
+describe("people with kubectl", () => {
+  const READ = ["get", "list", "watch"]
+  const WRITE = ["create", "update", "patch", "delete"]
+  /** What each person of Acme may do in its project (DESIGN, sections 8 and 9). */
+  const MATRIX: Record<string, Record<string, string[]>> = {
+    owner: { jobs: [...READ, ...WRITE], cronjobs: [...READ, ...WRITE], apikeys: WRITE, connections: WRITE },
+    admin: { jobs: [...READ, ...WRITE], cronjobs: [...READ, ...WRITE], apikeys: READ, connections: READ },
+    member: { jobs: [...READ, ...WRITE], cronjobs: [...READ, ...WRITE], apikeys: [], connections: [] },
+    projectViewer: { jobs: READ, cronjobs: READ, apikeys: [], connections: [] },
+    stranger: { jobs: [], cronjobs: [], apikeys: [], connections: [] },
+  }
+  const NOBODYS: [string, string[]][] = [
+    ["jobs/status", ["update", "patch"]],
+    ["cronjobs/status", ["update", "patch"]],
+    ["apikeys/status", ["update", "patch"]],
+    ["connections/status", ["update", "patch"]],
+    ["launches", [...READ, ...WRITE]],
+    ["secrets", [...READ, ...WRITE]],
+    ["pods", ["create"]],
+    ["serviceaccounts", ["impersonate", "create"]],
+    ["projects", ["update", "delete"]],
+  ]
+
+  it("see and change in their own projects what their role says, and nothing of others'", async () => {
+    const people = Object.fromEntries(Object.keys(MATRIX).map((who) => [who, userId(unique(who))]))
+    const { owner = "", admin: second = "", member = "", projectViewer = "" } = people
+    const organization = await makeOrganization([
+      { userId: owner, role: "owner" },
+      { userId: second, role: "admin" },
+      { userId: member, role: "member" },
+    ])
+    const own = await makeProject(organization, { members: [{ userId: projectViewer, role: "viewer" }] })
+    const others = await makeProject(await makeOrganization([{ userId: userId("eve"), role: "owner" }]))
+    await Promise.all([becomes(own, "True Ready"), becomes(others, "True Ready")])
+    const wrong: string[] = []
+    const look = async (who: string, verb: string, at: [string, string], expected: boolean): Promise<void> => {
+      const allowed = await isAllowed(people[who] ?? "", verb, at)
+      if (allowed !== expected) wrong.push(`${who} ${verb} ${at.join(" in ")}: ${allowed}`)
+    }
+    for (const [who, resources] of Object.entries(MATRIX)) {
+      for (const [resource, verbs] of Object.entries(resources)) {
+        for (const verb of verbs) await look(who, verb, [resource, own], true)
+        if (!verbs.includes("create") && !verbs.includes("get")) await look(who, "get", [resource, own], false)
+        if (!verbs.includes("create") && who !== "admin") await look(who, "create", [resource, own], false)
+        for (const verb of ["get", "create"]) await look(who, verb, [resource, others], false)
+      }
+      for (const [resource, verbs] of NOBODYS) {
+        for (const verb of verbs) await look(who, verb, [resource, own], false)
+      }
+    }
+    expect(wrong).toEqual([])
+  })
+})
+
 describe("the end of a Project", () => {
   const job = { apiVersion: API_VERSION, kind: "Job", metadata: { name: "held" }, spec: { image: "x" } }
 
