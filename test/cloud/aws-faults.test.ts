@@ -178,7 +178,7 @@ describe("a job on EC2", () => {
       expect(faults).toHaveLength(15)
       await inParallel(
         faults.map((fault) => () => playWith(fault)),
-        5,
+        8,
       )
       expect(proxy.breaches).toEqual([])
     },
