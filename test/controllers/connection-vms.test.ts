@@ -57,7 +57,10 @@ beforeAll(async () => {
   await admin.apply(PROJECTS, { metadata: { name: project }, spec })
   client = await clientOf("berth-operator")
   operator = await startOperator(
-    { systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
+    {
+      ...{ systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace },
+      ...{ gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
+    },
     {
       client,
       clouds: cloudsOf({}),

@@ -52,7 +52,7 @@ beforeAll(async () => {
   const market = { offers: shippedOffers(), providers: {}, ownAccounts, architectures: [], logger }
   const where = { systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace }
   const operator = await startOperator(
-    { ...where, gatewayUrl: "https://gateway.test" },
+    { ...where, gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
     {
       ...market,
       observeSeconds: 0.2,

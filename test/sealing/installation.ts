@@ -81,7 +81,10 @@ export async function startInstallation({ retirement, providers }: InstallationO
   }
   const asOperator = await programClient("berth-operator", controlPlane, client)
   const operator = await startOperator(
-    { systemNamespace: SYSTEM_NAMESPACE, gatewayUrl: "https://gateway.test", metricsPort: 0 },
+    {
+      ...{ systemNamespace: SYSTEM_NAMESPACE, metricsPort: 0 },
+      ...{ gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
+    },
     {
       ...{ ...market, client: asOperator, clouds: cloudsOf({}), observeSeconds: 0.1, logger: loggerOf("operator") },
       ...(retirement && { retirement }),
