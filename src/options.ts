@@ -52,7 +52,13 @@ export interface FacadeOptions extends KubeOptions {
   baseDomain: string
   /** Project of hosts without a project label, such as localhost. */
   defaultProject?: string
-  logsDir: string
+  /** Where logs are kept: a folder, for one replica … */
+  logsDir?: string
+  /** … or a bucket. */
+  logsBucket?: string
+  logsPrefix?: string
+  logsEndpoint?: string
+  logsRegion?: string
   /** Per caller, on each replica; 0: any number. */
   requestsPerMinute?: number
   /** The same of discovery, which has a limit of its own. */
@@ -189,9 +195,23 @@ function facadeCommand(choose: Choose): Command {
     .addOption(
       new Option("--logs-dir <path>", "where the logs of jobs are kept")
         .env("BERTH_LOGS_DIR")
-        .makeOptionMandatory()
+        .conflicts("logsBucket")
         .argParser(absolute),
     )
+    .addOption(
+      new Option("--logs-bucket <name>", "or: the S3 bucket where they are kept, as several replicas need it").env(
+        "BERTH_LOGS_BUCKET",
+      ),
+    )
+    .addOption(
+      new Option("--logs-prefix <prefix>", "before the names of all objects in that bucket").env("BERTH_LOGS_PREFIX"),
+    )
+    .addOption(
+      new Option("--logs-endpoint <url>", "of a store with S3's API that is not AWS'")
+        .env("BERTH_LOGS_ENDPOINT")
+        .argParser(httpUrl),
+    )
+    .addOption(new Option("--logs-region <name>", "of that bucket; default: $AWS_REGION").env("BERTH_LOGS_REGION"))
     .addOption(
       new Option("--requests-per-minute <number>", "most of one caller, on each replica; 0: any number (default: 600)")
         .env("BERTH_REQUESTS_PER_MINUTE")

@@ -57,6 +57,8 @@ import { Reflector } from "./kube/reflector.ts"
 import { resourceOf } from "./kube/resource.ts"
 import type { Store } from "./kube/store.ts"
 import { FileLogStore } from "./logs/file-store.ts"
+import { S3LogStore, s3Client } from "./logs/s3-store.ts"
+import type { LogStore } from "./logs/store.ts"
 import type { FacadeOptions, KubeOptions, OperatorOptions } from "./options.ts"
 import type { Controller } from "./runtime/controller.ts"
 import { Manager } from "./runtime/manager.ts"
@@ -297,6 +299,21 @@ function discovererOf(providers: Providers, credentialsOf: ReadCredentials, logg
   return (sort, connections) => discoverer.discover(sort, connections)
 }
 
+/** Throws Error when the options name no place for logs. */
+function logStoreOf(options: Omit<FacadeOptions, "kubeconfig" | "logLevel">, logger: Logger): LogStore {
+  const { logsDir, logsBucket: bucket, logsPrefix, logsEndpoint: endpoint, logsRegion: region } = options
+  if (logsDir !== undefined) return new FileLogStore(logsDir)
+  if (bucket === undefined) {
+    throw new Error("nowhere to keep logs: give --logs-dir (one replica) or --logs-bucket (any number of them)")
+  }
+  return new S3LogStore({
+    client: s3Client({ ...(endpoint !== undefined && { endpoint }), ...(region !== undefined && { region }) }),
+    bucket,
+    prefix: logsPrefix === undefined ? "" : `${logsPrefix.replace(/\/+$/, "")}/`,
+    onCompactionError: (err, job) => logger.warn({ err, job }, "small pieces of a log were not made one yet"),
+  })
+}
+
 /** The types of connections that buckets can be opened by, for VMs. */
 function bucketProviders(providers: Providers): Record<string, BucketProvider> {
   const usable = Object.entries(providers).flatMap(([type, { account, buckets: access }]) => {
@@ -351,7 +368,7 @@ export async function startFacade(
   const ending = new AbortController()
   const { launches, ...caches } = facadeCaches({ client, logger }, options)
   const { jobs, connections, projects } = caches
-  const logStore = new FileLogStore(options.logsDir)
+  const logStore = logStoreOf(options, logger)
   const sealer = sealerOf(client, systemNamespace)
   const gateway = gatewayRouter({
     launches: kubeLaunches(client, launches.store, systemNamespace),

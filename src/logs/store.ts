@@ -1,3 +1,6 @@
+/** Bytes that are kept of one Job, over all its Launches, unless told otherwise. */
+export const DEFAULT_LOG_CAP_BYTES = 64 * 1024 * 1024
+
 /** A Job, as logs are kept by: the uid, so that a new Job of the same name begins with an empty log. */
 export interface JobRef {
   namespace: string

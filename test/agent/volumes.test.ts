@@ -32,7 +32,8 @@ const PROGRAMS = ["/usr/bin/rclone", "/usr/bin/fusermount3", "/bin/busybox", "/d
 const lacking = PROGRAMS.filter((path) => !existsSync(path))
 const missing =
   (await missingForContainers()) ??
-  (process.getuid?.() === 0 ? undefined : "only root may mount") ?? (lacking.length > 0 ? `${lacking.join(", ")} missing` : undefined)
+  (process.getuid?.() === 0 ? undefined : "only root may mount") ??
+  (lacking.length > 0 ? `${lacking.join(", ")} missing` : undefined)
 if (missing !== undefined) console.warn(`the tests of volumes are skipped: ${missing}`)
 
 const image = `berth-test/rclone:${process.pid}`
@@ -82,7 +83,10 @@ describe.skipIf(missing !== undefined)("volumes", () => {
 
   function bucketsOfMoto() {
     const open = connectedBuckets({
-      connections: async () => [connection("newer", "2026-01-02T00:00:00Z"), connection("older", "2026-01-01T00:00:00Z")],
+      connections: async () => [
+        connection("newer", "2026-01-02T00:00:00Z"),
+        connection("older", "2026-01-01T00:00:00Z"),
+      ],
       credentials: async ({ metadata }) => ({ access_key_id: metadata.name, secret_access_key: "secret" }),
       providers: {
         aws: {

@@ -1,0 +1,107 @@
+import { randomBytes } from "node:crypto"
+import { CreateBucketCommand, ListObjectsV2Command, S3Client } from "@aws-sdk/client-s3"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { S3LogStore, type S3LogStoreOptions } from "../../src/logs/s3-store.ts"
+import type { LogStore, ReadOptions } from "../../src/logs/store.ts"
+import { type Moto, startMoto } from "../moto.ts"
+import { logStoreSuite } from "./conformance.ts"
+
+let moto: Moto
+let client: S3Client
+
+beforeAll(async () => {
+  moto = await startMoto()
+  const credentials = { accessKeyId: "key", secretAccessKey: "secret" }
+  client = new S3Client({ endpoint: moto.url, region: "us-east-1", forcePathStyle: true, credentials })
+})
+afterAll(async () => {
+  client.destroy()
+  await moto.stop()
+})
+
+async function newBucket(): Promise<string> {
+  const bucket = `logs-${randomBytes(6).toString("hex")}`
+  await client.send(new CreateBucketCommand({ Bucket: bucket }))
+  return bucket
+}
+
+async function keysIn(Bucket: string): Promise<string[]> {
+  const { Contents = [] } = await client.send(new ListObjectsV2Command({ Bucket }))
+  return Contents.map(({ Key = "" }) => Key)
+}
+
+async function read(store: LogStore, options: ReadOptions = {}): Promise<Buffer> {
+  const pieces: Uint8Array[] = []
+  for await (const piece of store.read(job, options)) pieces.push(piece)
+  return Buffer.concat(pieces)
+}
+
+const job = { namespace: "project-a", uid: "a" }
+
+describe("logs in S3", () => {
+  logStoreSuite(async () => {
+    const bucket = await newBucket()
+    return {
+      open: (options) => new S3LogStore({ client, bucket, prefix: "berth/logs/", ...options }),
+      entries: () => keysIn(bucket),
+      close: async () => undefined,
+    }
+  }, 8)
+})
+
+describe("several replicas over one bucket", () => {
+  async function replicas(more: Partial<S3LogStoreOptions> = {}) {
+    const bucket = await newBucket()
+    const open = () => new S3LogStore({ client, bucket, pollMs: 50, ...more })
+    return { bucket, one: open(), other: open() }
+  }
+
+  it("store each byte once, whichever of them is given a piece", async () => {
+    const { one, other } = await replicas()
+    const data = randomBytes(5000)
+    let length = 0
+    for (let turn = 0; length < data.byteLength; turn++) {
+      const store = turn % 3 === 0 ? other : one
+      // What an agent sends that did not hear the last answer.
+      const offset = Math.max(0, length - (turn % 4) * 40)
+      const answer = await store.append({ job, launch: 1 }, offset, data.subarray(offset, offset + 200))
+      expect(answer.length).toBeGreaterThanOrEqual(length)
+      length = answer.length
+    }
+    expect((await read(one)).equals(data)).toBe(true)
+    expect((await read(other)).equals(data)).toBe(true)
+    expect((await read(other, { tail: 0 })).byteLength).toBe(0)
+  })
+
+  it("show what another one stores to those who follow", async () => {
+    const { one, other } = await replicas()
+    const ended = new AbortController()
+    const follow = other.read(job, { follow: ended.signal })
+    const first = follow.next()
+    await one.append({ job, launch: 1 }, 0, Buffer.from("first\n"))
+    expect(Buffer.from((await first).value ?? "").toString()).toBe("first\n")
+    const second = follow.next()
+    await one.append({ job, launch: 1 }, 6, Buffer.from("second\n"))
+    expect(Buffer.from((await second).value ?? "").toString()).toBe("second\n")
+    ended.abort()
+    expect((await follow.next()).done).toBe(true)
+  })
+
+  it("make one object of many small ones, under those who read", async () => {
+    const failures: unknown[] = []
+    const { bucket, one, other } = await replicas({ onCompactionError: (error) => failures.push(error) })
+    const ended = new AbortController()
+    const follower = read(other, { follow: ended.signal })
+    const data = randomBytes(3000)
+    for (let length = 0; length < data.byteLength; ) {
+      length = (await one.append({ job, launch: 1 }, length, data.subarray(length, length + 20))).length
+    }
+    // The next write waits for what is under way.
+    await one.append({ job, launch: 1 }, 0, Buffer.alloc(0))
+    expect((await keysIn(bucket)).length).toBeLessThan(64)
+    expect((await read(one)).equals(data)).toBe(true)
+    ended.abort()
+    expect((await follower).equals(data)).toBe(true)
+    expect(failures).toEqual([])
+  })
+})
