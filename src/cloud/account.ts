@@ -1,3 +1,4 @@
+import type { ConnectionType } from "../apis/connection.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
 import type { Identity } from "./provider.ts"
 
@@ -40,6 +41,9 @@ export interface ExternalAccount {
 
 /** Opens one provider's accounts by their credentials, which are used for nothing else; calls no host. */
 export type AccountOpener = (credentials: CredentialFields) => ExternalAccount
+
+/** Opens an account by credentials in clear; undefined where this version knows nothing of the type. */
+export type OpenAccount = (type: ConnectionType, credentials: CredentialFields) => ExternalAccount | undefined
 
 /** Without the keys whose value is undefined, as providers leave out what they don't know. */
 export function metadataOf(known: Record<string, string | number | undefined>): DiscoveredResource["metadata"] {

@@ -3,11 +3,11 @@ import type { StoredConnection } from "../apis/connection.ts"
 import { newestFirst } from "../apis/creation-times.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
 import { fromMetadataName } from "../apis/names.ts"
-import type { ReachedBucket } from "../cloud/account.ts"
+import type { OpenAccount, ReachedBucket } from "../cloud/account.ts"
 import { CloudError } from "../cloud/errors.ts"
 import type { Logger } from "../kube/logger.ts"
 import { scrubbed } from "../sealing/scrub.ts"
-import type { CredentialsOf, OpenAccount } from "./discoverer.ts"
+import type { CredentialsOf } from "./discoverer.ts"
 import { within } from "./time-limit.ts"
 
 /** What is known of who reaches a bucket. */

@@ -1,8 +1,8 @@
 import type { Clock } from "../apis/clock.ts"
-import type { ConnectionType, StoredConnection } from "../apis/connection.ts"
+import type { StoredConnection } from "../apis/connection.ts"
 import { newestFirst } from "../apis/creation-times.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
-import type { DiscoveredResource, ExternalAccount } from "../cloud/account.ts"
+import type { DiscoveredResource, OpenAccount } from "../cloud/account.ts"
 import { CloudError } from "../cloud/errors.ts"
 import type { Logger } from "../kube/logger.ts"
 import { scrubbed } from "../sealing/scrub.ts"
@@ -31,9 +31,6 @@ export interface Discovered {
   found: Found[]
   failures: DiscoveryFailure[]
 }
-
-/** Opens an account by credentials in clear; undefined where this version knows nothing of the type. */
-export type OpenAccount = (type: ConnectionType, credentials: CredentialFields) => ExternalAccount | undefined
 
 /**
  * A connection's credentials in clear. @throws CloudError whose message says why they can't be had

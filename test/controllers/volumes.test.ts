@@ -45,14 +45,19 @@ const provider: Provider = {
   account: (fields) => ({
     verify: (signal) => sim.provider.account?.(fields).verify(signal) ?? Promise.reject(new Error("no account")),
     bucket: async (name, signal) =>
-      fields["secret_access_key"]?.startsWith("denied") ? undefined : await awsAccounts({ endpoint: moto.url })(fields).bucket?.(name, signal),
+      fields["secret_access_key"]?.startsWith("denied")
+        ? undefined
+        : await awsAccounts({ endpoint: moto.url })(fields).bucket?.(name, signal),
   }),
 }
 
 beforeAll(async () => {
   moto = await startMoto()
   await installBase(admin, AbortSignal.timeout(30_000))
-  await admin.apply(PROJECTS, { metadata: { name: project }, spec: { displayName: project, organization: "o", namespace } })
+  await admin.apply(PROJECTS, {
+    metadata: { name: project },
+    spec: { displayName: project, organization: "o", namespace },
+  })
   client = await clientOf("berth-operator")
   operator = await startOperator(
     { systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
@@ -85,7 +90,10 @@ async function connect(name: string, secretPrefix: string): Promise<void> {
   sim.issue("account", secret_access_key)
   const fields = { access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key }
   const sealedCredentials = await sealCredentials(sealer, { type: "aws", fields }, { project, name })
-  await admin.create(CONNECTIONS, { metadata: { name, namespace }, spec: { type: "aws", sealedCredentials } } as StoredConnection)
+  await admin.create(CONNECTIONS, {
+    metadata: { name, namespace },
+    spec: { type: "aws", sealedCredentials },
+  } as StoredConnection)
 }
 
 async function submit(name: string, volumes: JobSpec["volumes"]): Promise<void> {
@@ -108,7 +116,11 @@ it("waits for a connection that reaches its bucket, says what is wrong, and goes
   await eventually(async () => {
     const { status } = await admin.get(JOBS, { namespace, name: "train" })
     expect(status).toMatchObject({ phase: "queued", reason: "BucketNotReached", message })
-    expect(findCondition(status?.conditions, "Placed")).toMatchObject({ status: "False", reason: "BucketNotReached", message })
+    expect(findCondition(status?.conditions, "Placed")).toMatchObject({
+      status: "False",
+      reason: "BucketNotReached",
+      message,
+    })
     const told = (await admin.list(events, { namespace })).items.filter(({ reason }) => reason === "BucketNotReached")
     expect(told).toHaveLength(1)
   })

@@ -1,9 +1,8 @@
 import type { Clock } from "../../apis/clock.ts"
-import { CONNECTION, type ConnectionType, type StoredConnection } from "../../apis/connection.ts"
-import type { CredentialFields } from "../../apis/credentials.ts"
+import { CONNECTION, type StoredConnection } from "../../apis/connection.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import type { StoredProject } from "../../apis/project.ts"
-import type { ExternalAccount } from "../../cloud/account.ts"
+import type { OpenAccount } from "../../cloud/account.ts"
 import { byNamespace, NAMESPACE_INDEX } from "../../identity/catch-up.ts"
 import { SECRETS, type Secret } from "../../identity/own-secret.ts"
 import type { KubeClient } from "../../kube/client.ts"
@@ -43,8 +42,7 @@ export const CREDENTIALS_SECRET_CACHE: Pick<ReflectorOptions<Secret>, "resource"
   fieldSelector: `type=${CREDENTIALS_SECRET_TYPE}`,
 }
 
-/** Opens an account by credentials in clear; undefined where this version knows nothing of the type. */
-export type OpenAccount = (type: ConnectionType, credentials: CredentialFields) => ExternalAccount | undefined
+export type { OpenAccount } from "../../cloud/account.ts"
 
 /** Where credentials are read from. */
 export interface CredentialSources {
