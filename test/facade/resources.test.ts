@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { systemClock } from "../../src/apis/clock.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { ExternalAccount } from "../../src/cloud/account.ts"
 import { awsAccounts } from "../../src/cloud/aws/account.ts"
@@ -16,7 +15,8 @@ import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { accountWith } from "../discovery/accounts.ts"
+import { accountWith, never } from "../discovery/accounts.ts"
+import { ManualClock } from "../kube/manual-clock.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { caller, type Replica, SYSTEM_NAMESPACE, startReplica, testWorld } from "./harness.ts"
 import { clientOf } from "./machine-users.ts"
@@ -35,6 +35,7 @@ const ACCOUNTS: Record<string, ExternalAccount> = {
       yield [{ id: "arn", name: "1234", platform: "aws", type: "account", metadata: {} }]
     },
   },
+  AKIASLOW: accountWith(["first"], never()),
   AKIABROKEN: accountWith(["partly"], new CredentialsError("AccessDenied", `user "ü\\" may not, said ${MARKER}`)),
 }
 
@@ -42,6 +43,8 @@ let moto: Moto
 let replica: Replica
 const call = caller(() => replica, world)
 const stop = new AbortController()
+/** Of the time limits and of what is kept; it only moves when a test moves it. */
+const clock = new ManualClock()
 beforeAll(async () => {
   moto = await startMoto()
   const client = await clientOf("berth-facade")
@@ -53,7 +56,7 @@ beforeAll(async () => {
   const discoverer = new Discoverer({
     openAccount: (_, fields) => ACCOUNTS[fields["access_key_id"] ?? ""] ?? awsAccounts({ endpoint: moto.url })(fields),
     credentialsOf: liveCredentials(client, { projects, sealer }),
-    clock: systemClock,
+    clock,
     logger,
   })
   const discover: DiscoverResources = (sort, connections) => discoverer.discover(sort, connections)
@@ -157,6 +160,31 @@ describe("discovery over REST", () => {
     const refused = await get("storages?connection_id=by-other", "developer")
     expect(await refused.json()).toEqual({ storages: [] })
     expect(refused.headers.get("Berth-Partial-Result")).toContain('"by-other";reason="SecretNotFound"')
+  })
+
+  it("answers within the time limit with the healthy part when one fails and one hangs", async () => {
+    await connect("slow", "AKIASLOW")
+    const answer = call("/1/resources/storages")
+    let isAnswered = false
+    void answer.then(() => {
+      isAnswered = true
+    })
+    await eventually(() => expect(clock.timers).toBe(1))
+    clock.advance(14)
+    await new Promise(setImmediate)
+    expect(isAnswered).toBe(false)
+    clock.advance(1)
+    const response = await answer
+    expect(response.status).toBe(200)
+    const { storages } = (await response.json()) as { storages: { name: string }[] }
+    expect(storages.map(({ name }) => name).sort()).toEqual(["a", "a", "b", "b", "first", "partly"])
+    const names = (response.headers.get("Berth-Partial-Result") ?? "").match(/"[a-z-]+";reason="[A-Za-z]+"/g)
+    expect(names?.sort()).toEqual([
+      '"broken";reason="AccessDenied"',
+      '"by-other";reason="SecretNotFound"',
+      '"slow";reason="TimedOut"',
+    ])
+    await world.client.delete(CONNECTIONS, { namespace: world.namespace, name: "slow" })
   })
 
   it("looks into AWS by the credentials that were sealed over REST", async () => {
