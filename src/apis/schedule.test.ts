@@ -18,6 +18,8 @@ describe("a schedule", () => {
     "0 0 31 2 MON",
     "0 0 1,31 2 *",
     "0 0 * * 0-7",
+    "0 0 * * 0,7",
+    "5,0-10/5 1,1 23,7-25,*/2 JUN-AUG,JUL MON-FRI,1",
     "*/90 * * * *",
     "  0\t3  * * *  ",
     ...Object.keys(SCHEDULE_ALIASES),
@@ -98,6 +100,9 @@ describe("a schedule", () => {
     expect(tick("@midnight", "2026-01-01T00:00:00Z")).toBe("2026-01-02T00:00:00.000Z")
     expect(tick("0 0 29 2 *", "2026-01-01T00:00:00Z")).toBe("2028-02-29T00:00:00.000Z")
     expect(tick("0 0 31 2 *", "2026-01-01T00:00:00Z")).toBeUndefined()
+    // What several items of a list name is named once.
+    expect(tick("0 12 5-7,6 1,JAN *", "2026-01-06T12:00:00Z")).toBe("2026-01-07T12:00:00.000Z")
+    expect(tick("0 0 * * 7,0,6-7", "2026-01-04T00:00:00Z")).toBe("2026-01-10T00:00:00.000Z")
   })
 
   it("never makes the check throw, or last", () => {

@@ -22,12 +22,14 @@ interface Field {
 const MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 const DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
+const WEEKDAY: Field = { name: "day of week", minimum: 0, maximum: 7, names: DAYS }
+
 const FIELDS: readonly Field[] = [
   { name: "minute", minimum: 0, maximum: 59 },
   { name: "hour", minimum: 0, maximum: 23 },
   { name: "day of month", minimum: 1, maximum: 31 },
   { name: "month", minimum: 1, maximum: 12, names: MONTHS },
-  { name: "day of week", minimum: 0, maximum: 7, names: DAYS },
+  WEEKDAY,
 ]
 
 const SHAPE = 'five fields (minute, hour, day of month, month, day of week) such as "30 3 * * MON-FRI"'
@@ -91,13 +93,32 @@ export function countTicks(schedule: string, after: Date, before: Date, most: nu
 
 function expressionOf(schedule: string, currentDate: Date): CronExpression {
   const text = schedule.trim()
-  const fields = (SCHEDULE_ALIASES[text] ?? text).split(/[ \t]+/).map(unlimited)
+  const fields = (SCHEDULE_ALIASES[text] ?? text).split(/[ \t]+/).map(asOneList)
   return CronExpressionParser.parse(fields.join(" "), { currentDate, tz: "UTC" })
 }
 
-/** A list with `*` in it allows all, and cron-parser shall see that it limits nothing. */
-function unlimited(field: string): string {
-  return field.split(",").some((item) => /^\*(\/0*1)?$/.test(item)) ? "*" : field
+/**
+ * A field as cron-parser takes it: a list with `*` in it allows all, which it shall see as no limit; and values that
+ * several items of a list name, as in `1-5,3`, are nothing wrong in cron, but to it they are.
+ */
+function asOneList(text: string, index: number): string {
+  const items = text.split(",")
+  if (items.some((item) => /^\*(\/0*1)?$/.test(item))) return "*"
+  const field = FIELDS[index]
+  if (items.length === 1 || field === undefined) return text
+  // Sunday is 0 and 7.
+  const values = items.flatMap((item) => valuesOf(field, item)).map((value) => (field === WEEKDAY ? value % 7 : value))
+  return [...new Set(values)].sort((a, b) => a - b).join(",")
+}
+
+/** The values that an item of a list names; `first/step` goes to the field's end. */
+function valuesOf(field: Field, item: string): number[] {
+  const [base = "", step] = item.split("/")
+  const [first = "", last] = base === "*" ? [String(field.minimum), String(field.maximum)] : base.split("-")
+  const start = numberOf(field, first) ?? field.minimum
+  const end = last !== undefined ? numberOf(field, last) : step !== undefined ? field.maximum : start
+  const values = Array.from({ length: (end ?? start) - start + 1 }, (_, offset) => start + offset)
+  return values.filter((value) => (value - start) % Number(step ?? 1) === 0)
 }
 
 function unknownAlias(text: string): string {
