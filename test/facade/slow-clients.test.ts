@@ -1,0 +1,166 @@
+import { once } from "node:events"
+import { connect, type Socket } from "node:net"
+import { text } from "node:stream/consumers"
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
+import type { LogRef } from "../../src/logs/store.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { applyJob, BASE_DOMAIN, caller, jobsOf, type Replica, startReplica, testWorld } from "./harness.ts"
+
+/** Clients that are slow, broken or gone (issue: "half-sent bodies and slow clients time out; nothing is half created"). */
+const world = testWorld("facade-slow")
+let replica: Replica
+const call = caller(() => replica, world)
+const open: Socket[] = []
+
+const LIMITS = { headersSeconds: 0.5, requestSeconds: 1, idleSeconds: 1, checkSeconds: 0.1, headers: 20 }
+
+beforeAll(async () => {
+  replica = await startReplica({ limits: LIMITS, settings: { defaultProject: world.project } })
+})
+afterEach(() => {
+  for (const socket of open.splice(0)) socket.destroy()
+})
+afterAll(() => replica.close())
+
+/** A connection that has sent what is given and goes on no further. */
+function sent(...lines: string[]): Socket {
+  const socket = connect({ port: replica.port, host: "127.0.0.1", allowHalfOpen: true })
+  socket.on("error", () => undefined)
+  open.push(socket)
+  socket.write(lines.join("\r\n"))
+  return socket
+}
+
+const head = (method: string, path: string): string[] => [
+  `${method} ${path} HTTP/1.1`,
+  `Host: ${world.project}.${BASE_DOMAIN}`,
+  `X-Service-Api-Key: ${world.keys.admin}`,
+]
+
+/** What comes back until the server closes: a whole problem document, on a connection that is not used again. */
+async function refusal(socket: Socket): Promise<{ status: number; problem: Record<string, unknown> }> {
+  const answer = await text(socket)
+  const [, status, headers = "", body = ""] =
+    /^HTTP\/1.1 (\d{3}) [^\r]+\r\n([\s\S]*?)\r\n\r\n([\s\S]*)$/.exec(answer) ?? []
+  if (status === undefined) throw new Error(`no answer: ${JSON.stringify(answer)}`)
+  expect(headers).toMatch(/^Connection: close$/im)
+  expect(headers).toMatch(/^Content-Type: application\/problem\+json; charset=utf-8$/im)
+  const problem = JSON.parse(body) as Record<string, unknown>
+  expect(problem).toMatchObject({ status: Number(status), instance: /^X-Request-Id: (.+)$/im.exec(headers)?.[1] })
+  return { status: Number(status), problem }
+}
+
+/** What the façade takes for its own fault. */
+function ownFaults(): string[] {
+  return replica
+    .logged()
+    .split("\n")
+    .filter((line) => line !== "" && (JSON.parse(line) as { level: string | number }).level === "error")
+}
+
+describe("half-sent requests", () => {
+  it("answers 408 to headers that don't come to an end, and to those that drip", async () => {
+    expect(await refusal(sent(...head("GET", "/1/jobs")))).toMatchObject({ status: 408 })
+    const dripping = sent("GET /1/jobs HTTP/1.1", "")
+    const drops = setInterval(() => dripping.write("X-Drop: 1\r\n"), 50)
+    expect(await refusal(dripping)).toMatchObject({ status: 408 })
+    clearInterval(drops)
+  })
+
+  it.each([
+    ["of a known length", "Content-Length: 1000"],
+    ["in chunks", "Transfer-Encoding: chunked"],
+  ])("answers 408 to a body %s that doesn't come to an end, and makes nothing", async (_, framing) => {
+    const chunk = framing.startsWith("Transfer") ? `13\r\n{"image": "alpine"}` : `{"image": "alpine"}`
+    const socket = sent(...head("POST", "/1/jobs"), "Content-Type: application/json", framing, "", chunk)
+    expect(await refusal(socket)).toMatchObject({ status: 408 })
+    expect(await jobsOf(world)).toEqual([])
+    expect(ownFaults()).toEqual([])
+  })
+
+  it("answers 408 to a body that drips, and makes nothing", async () => {
+    const lines = ["Content-Type: application/json", "Content-Length: 100000", "", ""]
+    const dripping = sent(...head("POST", "/1/jobs"), ...lines)
+    const drops = setInterval(() => dripping.write(" "), 50)
+    expect(await refusal(dripping)).toMatchObject({ status: 408 })
+    clearInterval(drops)
+    expect(await jobsOf(world)).toEqual([])
+  })
+
+  it("makes nothing of a body that breaks off, and sees no fault of its own in it", async () => {
+    const lines = ["Content-Type: application/json", "Content-Length: 1000", "X-Request-Id: broke-off", "", ""]
+    const socket = sent(...head("POST", "/1/jobs"), ...lines, `{"image": "alpine"}`)
+    // The server has the body's beginning when it asks for more, which this connection shows by taking it all.
+    await eventually(() => expect(socket.writableLength).toBe(0))
+    socket.destroy()
+    await eventually(() => expect(replica.logged()).toContain("broke-off"))
+    expect(await jobsOf(world)).toEqual([])
+    expect(ownFaults()).toEqual([])
+  })
+})
+
+describe("requests that are too much, or none", () => {
+  it("answers 431 to more headers than it takes, though the key is among them", async () => {
+    const more = Array.from({ length: 19 }, (_, index) => `X-More-${index}: 1`)
+    const socket = sent(...head("GET", "/1/jobs"), ...more, "", "")
+    expect(await refusal(socket)).toMatchObject({ status: 431, problem: { detail: expect.stringContaining("20") } })
+    const right = sent(...head("GET", "/1/jobs"), ...more.slice(2), "Connection: close", "", "")
+    expect((await text(right)).split("\r\n")[0]).toBe("HTTP/1.1 200 OK")
+  })
+
+  it("answers 431 to headers that are too long", async () => {
+    const socket = sent(...head("GET", "/1/jobs"), `X-Long: ${"x".repeat(17_000)}`, "", "")
+    expect(await refusal(socket)).toMatchObject({ status: 431 })
+  })
+
+  it.each([
+    ["no HTTP", ["good morning", "", ""]],
+    ["a control character in a header", ["GET /1/jobs HTTP/1.1", "Host: a", "X-Odd: \u0001", "", ""]],
+    ["two lengths", ["POST /1/jobs HTTP/1.1", "Host: a", "Content-Length: 1", "Content-Length: 2", "", ""]],
+    [
+      "a length and chunks",
+      ["POST /1/jobs HTTP/1.1", "Host: a", "Content-Length: 1", "Transfer-Encoding: chunked", "", ""],
+    ],
+  ])("answers 400 to %s", async (_, lines) => {
+    expect(await refusal(sent(...lines))).toMatchObject({ status: 400, problem: { errors: [] } })
+  })
+})
+
+describe("clients that don't read", () => {
+  /** A job with a log of more than all buffers on the way hold. */
+  async function verbose(name: string): Promise<string> {
+    const log = await logOf(name)
+    const piece = Buffer.alloc(1024 * 1024, "x")
+    for (let length = 0; length < 16 * piece.length; ) {
+      length = (await replica.logStore.append(log, length, piece)).length
+    }
+    return name
+  }
+
+  // Made without the façade: no connections but those of the tests.
+  async function logOf(name: string): Promise<LogRef> {
+    const { metadata } = await applyJob(world, name)
+    return { job: { namespace: world.namespace, uid: metadata.uid }, launch: 1 }
+  }
+
+  it.each(["true", "false"])("cuts off who reads no log (follow=%s)", async (follow) => {
+    const path = `/1/jobs/${await verbose(`verbose-${follow}`)}/logs?follow=${follow}`
+    const socket = sent(...head("GET", path), "", "")
+    await once(socket.pause(), "connect")
+    await eventually(async () => expect(await replica.connections()).toBeGreaterThan(0))
+    await eventually(async () => expect(await replica.connections()).toBe(0))
+  })
+
+  it("does not cut off who follows a log that is silent for longer than others may be idle", async () => {
+    const log = await logOf("silent")
+    const following = await call("/1/jobs/silent/logs?follow=true")
+    // Another client is held to the same times: when that one is cut off, they have passed.
+    sent(...head("GET", `/1/jobs/${await verbose("verbose")}/logs`), "", "").pause()
+    await eventually(async () => expect(await replica.connections()).toBe(2))
+    await eventually(async () => expect(await replica.connections()).toBe(1))
+    await replica.logStore.append(log, 0, Buffer.from("late"))
+    const reader = following.body?.getReader()
+    expect(Buffer.from((await reader?.read())?.value as Uint8Array).toString()).toBe("late")
+    await reader?.cancel()
+  })
+})
