@@ -52,8 +52,7 @@ const schedule = fc.oneof(
     weight: 9,
     arbitrary: fc
       .tuple(field(0, 59), field(0, 23), field(1, 31), field(1, 12, MONTHS), field(0, 7, DAYS))
-      .map((fields) => fields.join(" "))
-      .filter((text) => scheduleFault(text) === undefined),
+      .map((fields) => fields.join(" ")),
   },
   { weight: 1, arbitrary: fc.constantFrom(...Object.keys(SCHEDULE_ALIASES)) },
 )
@@ -114,6 +113,8 @@ describe.each(ZONES)("in a process whose time zone is %s", (zone) => {
       fc.property(schedule, minute, fc.integer({ min: 0, max: 59_999 }), (text, after, milliseconds) => {
         const expected = tickAfter(rulesOf(text), after)
         const found = nextTick(text, new Date(after * 60_000 + milliseconds))
+        // All fields are well-formed, so that dates which never come are the one thing to refuse.
+        expect(scheduleFault(text) === undefined).toBe(expected !== undefined)
         expect(found?.toISOString()).toBe(expected === undefined ? undefined : dateAt(expected).toISOString())
       }),
       { numRuns: 150 },
@@ -122,8 +123,9 @@ describe.each(ZONES)("in a process whose time zone is %s", (zone) => {
 
   it("the latest tick of a span is the oracle's, and so is how many there are", () => {
     inZone(zone)
+    const comes = schedule.filter((text) => scheduleFault(text) === undefined)
     fc.assert(
-      fc.property(schedule, minute, fc.integer({ min: 0, max: 5000 }), (text, after, length) => {
+      fc.property(comes, minute, fc.integer({ min: 0, max: 5000 }), (text, after, length) => {
         const rules = rulesOf(text)
         const ticks = Array.from({ length }, (_, index) => after + 1 + index).filter((at) => isTick(rules, at))
         const until = new Date((after + length) * 60_000 + 59_999)
