@@ -5,7 +5,7 @@ import { keyOf } from "../../apis/meta.ts"
 import type { StoredProject } from "../../apis/project.ts"
 import { NAMESPACE_INDEX } from "../../identity/catch-up.ts"
 import { scopeOf } from "../../identity/projects.ts"
-import type { Change } from "../../kube/store.ts"
+import type { Change, Store } from "../../kube/store.ts"
 import {
   Controller,
   type ReconcileContext,
@@ -47,7 +47,7 @@ function sourcesOf({ connections, secrets, sealingKeys, projects, launches }: Co
     watches(secrets, ({ key }) => store.byIndex(SECRET_INDEX, key).map(keyOf)),
     watches(sealingKeys, () => store.list().map(keyOf)),
     watches(projects, (change) => changedNamespaces(change).flatMap(keysIn)),
-    watches(launches, connectionOf),
+    watches(launches, (change) => connectionOf(change, store)),
   ]
 }
 
@@ -56,11 +56,14 @@ function changedNamespaces({ old, current }: Change<StoredProject>): string[] {
   return namespaces[0] === namespaces[1] ? [] : namespaces.filter((namespace) => namespace !== undefined)
 }
 
-/** A new Launch may be in a new region, and one that was refused for its credentials says that they need a look. */
-function connectionOf({ old, current }: Change<StoredLaunch>): string[] {
+/** A Launch may be in a region that is new, and one that was refused for its credentials says that they need a look. */
+function connectionOf({ old, current }: Change<StoredLaunch>, connections: Store<StoredConnection>): string[] {
   if (current?.spec.connection === undefined) return []
+  const { job, connection, offer } = current.spec
+  const key = `${job.namespace}/${connection}`
+  const isKnown = old !== undefined || connections.getByKey(key)?.status?.regions?.includes(offer.region) === true
   const isRefusal = isCredentialsRefusal(current) && (old === undefined || !isCredentialsRefusal(old))
-  return old === undefined || isRefusal ? [`${current.spec.job.namespace}/${current.spec.connection}`] : []
+  return isRefusal || !isKnown ? [key] : []
 }
 
 class ConnectionReconciler {

@@ -27,7 +27,11 @@ function connectionOf(spec: Partial<ConnectionSpec>, status: ConnectionStatus): 
 /** As the controller writes it of these credentials. */
 function verified(version: string, changes: { isReady?: boolean; generation?: number } = {}): ConnectionStatus {
   const { isReady = true, generation = 2 } = changes
-  const ready = { type: "Ready", status: isReady ? ("True" as const) : ("False" as const), observedGeneration: generation }
+  const ready = {
+    type: "Ready",
+    status: isReady ? ("True" as const) : ("False" as const),
+    observedGeneration: generation,
+  }
   const condition = { ...ready, lastTransitionTime: "2026-01-01T00:00:00Z", reason: "Verified", message: "" }
   return { account: "1234", verifiedCredentials: version, conditions: [condition] }
 }
@@ -40,7 +44,10 @@ function sourcesOf(connection: StoredConnection, secretVersion = "3") {
   const metadata = { name: "gitops", namespace: "team", uid: "s", resourceVersion: secretVersion }
   secrets.put({ metadata, type: "berth.dev/connection", data })
   const projects = new IndexedStore<StoredProject>()
-  const project = { metadata: { ...stored, name: "acme" }, spec: { displayName: "Acme", organization: "o", namespace: "team" } }
+  const project = {
+    metadata: { ...stored, name: "acme" },
+    spec: { displayName: "Acme", organization: "o", namespace: "team" },
+  }
   projects.put(project as StoredProject)
   const sources: CredentialSources = { secrets: { store: secrets }, projects: { store: projects }, sealer }
   return { connections, sources }
@@ -53,7 +60,12 @@ const PAYER = { cloud: "aws", connection: "main", account: "1234" }
 describe("who pays", () => {
   test.each<[string, Partial<ConnectionSpec>, ConnectionStatus, object[]]>([
     ["verified", bySeal, verified(`sealed/${credentialId}`), [PAYER]],
-    ["sealed anew, which is another generation", bySeal, verified(`sealed/${credentialId}`, { generation: 1 }), [PAYER]],
+    [
+      "sealed anew, which is another generation",
+      bySeal,
+      verified(`sealed/${credentialId}`, { generation: 1 }),
+      [PAYER],
+    ],
     ["changed since it was verified", bySeal, verified("sealed/another"), []],
     ["not Ready", bySeal, verified(`sealed/${credentialId}`, { isReady: false }), []],
     ["not looked at yet", bySeal, {}, []],
@@ -69,7 +81,9 @@ describe("who pays", () => {
     const payers = payersOf({ ownAccounts: [], connections, types: ["aws", "gcp"], sources })
     expect(payers.of("team")).toEqual(expected)
     expect(payers.of("elsewhere")).toEqual([])
-    const launch = { spec: { job: { namespace: "team" }, offer: { cloud: "aws" }, connection: "main", account: "1234" } }
+    const launch = {
+      spec: { job: { namespace: "team" }, offer: { cloud: "aws" }, connection: "main", account: "1234" },
+    }
     const copy = await credentialsCopier(connections, sources)(launch as Launch)
     expect(copy !== undefined).toBe(expected.length > 0)
   })
