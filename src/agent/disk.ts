@@ -25,6 +25,8 @@ export interface AgentState {
   /** RFC 3339: when the container first started. */
   startTime?: string
   lastExitCode?: number
+  /** RFC 3339: when the cloud gave notice that it takes the VM back. */
+  preemptionNotice?: string
   finish?: Finish
   /** What the finish will be when all that was written is in the buckets. */
   unflushed?: Finish

@@ -22,6 +22,8 @@ export interface AgentOptions {
   /** Absent: docker when an engine answers, else process. `docker` waits for the engine. */
   runtime?: "docker" | "process"
   dockerSocket?: string
+  /** Of the cloud's metadata service; default: where all clouds have it. */
+  metadataUrl?: string
   logger: Logger
   clock?: Clock
   /** Between SIGTERM and SIGKILL, seconds. Default 10. */

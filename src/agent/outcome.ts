@@ -6,11 +6,12 @@ import type { Ended } from "./runtimes/runtime.ts"
 export type LeaveCause = "expired" | "shutdown" | "refused"
 
 /** Why a running container is ended: as the gateway wants it, because the job's timeout is over, or with its VM. */
-export type StopCause = "stop" | "timeout" | LeaveCause
+export type StopCause = "stop" | "timeout" | "preempted" | LeaveCause
 
 const STOPPED: Record<StopCause, Pick<Finish, "reason" | "message">> = {
   stop: { reason: "Stopped", message: "stopped as asked" },
   timeout: { reason: "DeadlineExceeded", message: "the job's timeout is over" },
+  preempted: { reason: "Preempted", message: "the cloud takes the VM back" },
   expired: { reason: "DeadlineExceeded", message: "the VM's lifetime is over" },
   shutdown: { reason: "Stopped", message: "the VM was shut down" },
   refused: { reason: "Stopped", message: "the gateway refused this VM" },

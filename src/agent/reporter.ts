@@ -81,13 +81,14 @@ export class Reporter {
   }
 
   #compose(): Omit<ReportRequest, "launch"> {
-    const { sequence, attempt, startTime, lastExitCode, finish } = this.#options.disk.state
+    const { sequence, attempt, startTime, lastExitCode, preemptionNotice, finish } = this.#options.disk.state
     return {
       sequence,
       attempt,
       retryCount: Math.max(0, attempt - 1),
       ...(startTime !== undefined && { startTime }),
       ...(lastExitCode !== undefined && { lastExitCode }),
+      ...(preemptionNotice !== undefined && { preemptionNotice }),
       ...(this.#withFinish && finish !== undefined && { finish }),
     }
   }

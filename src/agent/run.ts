@@ -11,7 +11,7 @@ import type { Spool } from "./spool.ts"
 /** Between SIGTERM and SIGKILL, seconds. */
 export const STOP_GRACE_SECONDS = 10
 
-/** For the uploads of a run that was cancelled or timed out, seconds; one whose VM ends has the stop's grace again. */
+/** For the uploads of a run that was cancelled, timed out or preempted, seconds; one whose VM ends has the stop's grace again. */
 const STOPPED_FLUSH_SECONDS = 60
 
 /** How long the output of an ended container may bring nothing before it is given up, seconds. */
@@ -111,7 +111,7 @@ function flushLimit({ clock, stop, stopGraceSeconds }: RunOptions): Disposable &
   let cancel = (): void => {}
   const begin = (): void => {
     const cause = stop.signal.reason as StopCause
-    const seconds = cause === "stop" || cause === "timeout" ? STOPPED_FLUSH_SECONDS : stopGraceSeconds
+    const seconds = cause === "stop" || cause === "timeout" || cause === "preempted" ? STOPPED_FLUSH_SECONDS : stopGraceSeconds
     cancel = alarm(clock, seconds, () => limit.abort())
   }
   stop.signal.addEventListener("abort", begin, { once: true })

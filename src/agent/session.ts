@@ -7,6 +7,7 @@ import { openBuckets, openOrder } from "./messages.ts"
 import { bounded, type LeaveCause, type StopCause } from "./outcome.ts"
 import { alarm, backoff, pause } from "./pause.ts"
 import { type BootConfig, type Buckets, HEARTBEAT_SECONDS, type RegisterResponse, type RunOrder } from "./protocol.ts"
+import { preemptionNotice } from "./preemption.ts"
 import { Reporter } from "./reporter.ts"
 import { runToEnd, STOP_GRACE_SECONDS } from "./run.ts"
 import { detectRuntime } from "./runtimes/detect.ts"
@@ -102,6 +103,7 @@ export class Session {
     if (this.#disk.state.finish !== undefined) return
     const onChange = (): void => this.#reporter.wake()
     this.#keepAccess(runtime, order)
+    this.#watchForPreemption()
     const parts = { runtime, spool, order, disk: this.#disk, stop: this.#stop }
     const finish = await runToEnd({ ...parts, clock, logger, stopGraceSeconds, onChange })
     logger.info({ finish }, "the run has ended")
@@ -112,6 +114,21 @@ export class Session {
     const { clock, logger } = this.#context
     const renewal = { order, runtime, clock, logger, fetch: () => this.#fetchBuckets() }
     this.#loops.push(keepAccess(renewal, this.#quit.signal))
+  }
+
+  /** On a spot VM: the container is ended in order while there is time, and the gateway told at once. */
+  #watchForPreemption(): void {
+    const { config, clock, logger, metadataUrl: url } = this.#context
+    if (config.spotCloud === undefined) return
+    const options = { cloud: config.spotCloud, clock, logger, ...(url !== undefined && { url }) }
+    const watch = preemptionNotice(options, this.#quit.signal).then((notice) => {
+      if (notice === undefined) return
+      logger.warn({}, "the cloud takes this VM back")
+      this.#disk.update({ preemptionNotice: notice })
+      this.#reporter.wake()
+      this.#stop.abort("preempted" satisfies StopCause)
+    })
+    this.#loops.push(watch)
   }
 
   async #fetchBuckets(): Promise<Buckets> {

@@ -256,11 +256,11 @@ export class VolumeDriver {
   /** A call of rclone's remote control (https://rclone.org/rc/). */
   async #control(method: string, body: object): Promise<unknown> {
     const { Config } = await this.#options.docker.getContainer(this.#driverName).inspect()
-    const valueOf = (name: string) =>
+    const variable = (name: string) =>
       Config.Env.find((line) => line.startsWith(`${name}=`))?.slice(name.length + 1) ?? ""
-    const authorization = `Basic ${Buffer.from(`${RC_USER}:${valueOf(RC_PASSWORD)}`).toString("base64")}`
+    const authorization = `Basic ${Buffer.from(`${RC_USER}:${variable(RC_PASSWORD)}`).toString("base64")}`
     const headers = { "content-type": "application/json", authorization }
-    const url = `http://${valueOf(RC_ADDRESS)}/${method}`
+    const url = `http://${variable(RC_ADDRESS)}/${method}`
     const answer = await request(url, { method: "POST", headers, body: JSON.stringify(body) })
     const value = (await answer.body.json()) as { error?: string }
     if (answer.statusCode !== 200) throw new Error(value.error ?? `rclone answers ${answer.statusCode} to ${method}`)

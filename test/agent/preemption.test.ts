@@ -1,0 +1,133 @@
+import { once } from "node:events"
+import { mkdtemp, rm } from "node:fs/promises"
+import { createServer, type IncomingMessage } from "node:http"
+import type { AddressInfo } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { runAgent } from "../../src/agent/main.ts"
+import type { SpotCloud } from "../../src/agent/protocol.ts"
+import { eventually } from "../kube/fixtures.ts"
+import { startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
+
+/** An answer: status and body. */
+type Answer = [status: number, body: string]
+
+/**
+ * The parts of the clouds' metadata services that tell of preemptions, as their documents have them, down to what they
+ * refuse. `breaches` is what a real one would not have put up with silently.
+ */
+class MetadataService {
+  preempted = false
+  failing = false
+  readonly breaches: string[] = []
+  readonly #tokens = new Map<string, number>()
+  readonly #server = createServer((req, res) => {
+    const [status, body] = this.failing ? [500, "internal"] : this.#answer(req)
+    res.writeHead(status).end(body)
+  })
+
+  async start(): Promise<string> {
+    this.#server.listen(0, "127.0.0.1")
+    await once(this.#server, "listening")
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
+  }
+
+  stop(): void {
+    this.#server.closeAllConnections()
+    this.#server.close()
+  }
+
+  /** AWS forgets tokens, as when their time is over. */
+  forgetTokens(): void {
+    this.#tokens.clear()
+  }
+
+  #answer(req: IncomingMessage): Answer {
+    switch (`${req.method} ${req.url}`) {
+      case "PUT /latest/api/token":
+        return this.#token(req)
+      case "GET /latest/meta-data/spot/instance-action":
+        if (!this.#tokens.has(String(req.headers["x-aws-ec2-metadata-token"]))) return [401, "Unauthorized"]
+        return this.preempted ? [200, '{"action": "terminate", "time": "2026-09-18T08:22:00Z"}'] : [404, "Not Found"]
+      case "GET /computeMetadata/v1/instance/preempted":
+        if (req.headers["metadata-flavor"] !== "Google") return [403, "Missing Metadata-Flavor:Google header."]
+        return [200, this.preempted ? "TRUE" : "FALSE"]
+      case "GET /metadata/scheduledevents?api-version=2020-07-01":
+        if (req.headers["metadata"] !== "true") return [400, '{"error": "Bad request. Required metadata header missing"}']
+        return [200, JSON.stringify({ DocumentIncarnation: 1, Events: this.#events() })]
+      default:
+        this.breaches.push(`${req.method} ${req.url}`)
+        return [404, "Not Found"]
+    }
+  }
+
+  #token(req: IncomingMessage): Answer {
+    const seconds = Number(req.headers["x-aws-ec2-metadata-token-ttl-seconds"])
+    if (!(seconds >= 1 && seconds <= 21_600)) return [400, "Bad Request"]
+    const token = `token-${this.#tokens.size}-${Math.random()}`
+    this.#tokens.set(token, seconds)
+    return [200, token]
+  }
+
+  #events(): object[] {
+    const event = (EventType: string) => ({ EventId: "1", EventStatus: "Scheduled", EventType, NotBefore: "" })
+    return this.preempted ? [event("Freeze"), event("Preempt")] : [event("Freeze")]
+  }
+}
+
+const world = testWorld("preemption")
+const disks: string[] = []
+let gateway: TestGateway
+
+beforeAll(async () => {
+  gateway = await startGateway(world)
+})
+afterAll(async () => {
+  await gateway.close()
+  await Promise.all(disks.map((disk) => rm(disk, { recursive: true, force: true })))
+})
+
+async function spotVm(cloud: SpotCloud, metadataUrl: string) {
+  const dataDir = await mkdtemp(join(tmpdir(), "berth-preemption-"))
+  disks.push(dataDir)
+  const script = "trap 'echo told to end; exit 5' TERM; echo ready; while true; do sleep 0.1; done"
+  const found = await world.launch({ image: "none", command: ["sh", "-c", script] })
+  const offer = { ...found.spec.offer, cloud, provisioning: "spot" as const }
+  const launch = { ...found, spec: { ...found.spec, offer } }
+  const options = { dataDir, metadataUrl, userData: gateway.userData(launch), runtime: "process" as const }
+  const exit = runAgent({ ...options, logger: testLogger() })
+  exit.catch(() => undefined)
+  await eventually("it runs", async () => (await gateway.logOf(launch)).includes("ready"), 20)
+  return { launch, exit }
+}
+
+describe.each<SpotCloud>(["aws", "gcp", "azure"])("a spot VM of %s that is taken back", (cloud) => {
+  it("ends its container in order and tells so, once the cloud gives notice", async () => {
+    const service = new MetadataService()
+    const { launch, exit } = await spotVm(cloud, await service.start())
+    try {
+      service.failing = true
+      service.forgetTokens()
+      await eventually("it still runs", async () => (await world.agentOf(launch))?.startTime !== undefined)
+      service.failing = false
+      service.preempted = true
+      expect((await exit).finish).toMatchObject({ reason: "Preempted", exitCode: 5 })
+      const agent = await world.agentOf(launch)
+      expect(agent?.finish?.reason).toBe("Preempted")
+      expect(Date.parse(agent?.preemptionNotice ?? "")).toBeGreaterThan(Date.parse(agent?.startTime ?? "") - 1000)
+      expect((await gateway.logOf(launch)).toString()).toBe("ready\ntold to end\n")
+      expect(service.breaches).toEqual([])
+    } finally {
+      service.stop()
+    }
+  })
+})
+
+describe("a VM that was bought for good", () => {
+  it("asks nobody", async () => {
+    const launch = await world.launch({ image: "none", command: ["true"] })
+    const aws = { ...launch, spec: { ...launch.spec, offer: { ...launch.spec.offer, cloud: "aws" } } }
+    expect(JSON.parse(gateway.userData(aws))).not.toHaveProperty("spotCloud")
+  })
+})
