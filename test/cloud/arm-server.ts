@@ -381,7 +381,7 @@ export class ArmServer {
         this.machines.start(id.toLowerCase(), {
           name,
           launch: machine.tags["berth-launch"] ?? "",
-          userData: Buffer.from(customData, "base64").toString(),
+          userData: cloudConfigIn(Buffer.from(customData, "base64").toString()),
           powerOff: () => this.powerOff(id),
         })
       }
@@ -497,6 +497,14 @@ function noGroup(group: string): Answer {
 function conflict(name: string): Answer {
   const message = `Changing property 'osProfile' of ${name} is not allowed.`
   return { refused: { status: 409, code: "PropertyChangeNotAllowed", message } }
+}
+
+/** The part of that type, as cloud-init takes user data of several parts apart. */
+function cloudConfigIn(userData: string): string {
+  const boundary = /boundary="([^"]+)"/.exec(userData)?.[1]
+  const parts = boundary === undefined ? [] : userData.split(`--${boundary}`)
+  const part = parts.find((each) => each.startsWith("\nContent-Type: text/cloud-config;"))
+  return part === undefined ? userData : part.slice(part.indexOf("\n\n") + 2).trimEnd()
 }
 
 async function textOf(request: IncomingMessage): Promise<string> {

@@ -1,9 +1,13 @@
+import { execFile } from "node:child_process"
 import { randomUUID } from "node:crypto"
-import { readFile } from "node:fs/promises"
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { promisify } from "node:util"
 import { beforeEach, describe, expect, it } from "vitest"
 import type { Offer } from "../../src/apis/offer.ts"
 import { openAzure } from "../../src/cloud/azure/azure.ts"
+import { DELETE_SCRIPT, withDeletion } from "../../src/cloud/azure/user-data.ts"
 import { CapacityError, CredentialsError, InvalidRequestError, QuotaError } from "../../src/cloud/errors.ts"
 import type { Cloud, LaunchSpec } from "../../src/cloud/provider.ts"
 import { ArmServer } from "./arm-server.ts"
@@ -209,6 +213,49 @@ describe("azure", () => {
     ]) {
       await expect(cloud.terminate({ id, launch: "x", region: REGION })).rejects.toBeInstanceOf(InvalidRequestError)
     }
+  })
+})
+
+describe("an Azure VM that shuts down", () => {
+  /** Runs the VM's script with stand-ins for what it calls, and tells what it asked of the network. */
+  async function shutDown(jobs: string): Promise<string> {
+    const folder = await mkdtemp(join(tmpdir(), "berth-azure-"))
+    const answers = [
+      `case "$*" in`,
+      `*identity/oauth2/token*) echo '{"access_token":"a.b-c","expires_in":"86400"}';;`,
+      `*compute/resourceId*) printf /subscriptions/s/virtualMachines/berth-1;;`,
+      `*DELETE*) echo "$* $(cat)" > "${folder}/asked";;`,
+      "esac",
+    ]
+    const programs = { curl: answers.join("\n"), systemctl: `echo '${jobs}'` }
+    for (const [name, text] of Object.entries(programs)) {
+      await writeFile(join(folder, name), `#!/bin/sh\n${text}\n`, { mode: 0o755 })
+    }
+    const env = { PATH: `${folder}:${process.env["PATH"]}` }
+    await promisify(execFile)("/bin/sh", ["-c", DELETE_SCRIPT], { env })
+    const asked = await readFile(join(folder, "asked"), "utf8").catch(() => "")
+    await rm(folder, { recursive: true })
+    return asked
+  }
+
+  it("is deleted by its own identity, whose token stands in no process' arguments", async () => {
+    const asked = await shutDown("12 poweroff.target start waiting")
+    expect(asked).toContain(
+      "-X DELETE https://management.azure.com/subscriptions/s/virtualMachines/berth-1?api-version=",
+    )
+    expect(asked).toContain('header = "Authorization: Bearer a.b-c"')
+    expect(asked.split("header =")[0]).not.toContain("a.b-c")
+  })
+
+  it("is kept when it only reboots", async () => {
+    expect(await shutDown("12 reboot.target start waiting")).toBe("")
+  })
+
+  it("gets what has it deleted before its own user data, which stays as it is", () => {
+    const text = withDeletion("#cloud-config\nruncmd: []\n")
+    expect(text.indexOf("#cloud-boothook")).toBeLessThan(text.indexOf("#cloud-config"))
+    expect(text).toContain("\n\n#cloud-config\nruncmd: []\n\n--")
+    expect(text).toContain(DELETE_SCRIPT)
   })
 })
 

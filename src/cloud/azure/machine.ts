@@ -3,6 +3,7 @@ import type { ImageReference, VirtualMachine } from "@azure/arm-compute"
 import { InvalidRequestError } from "../errors.ts"
 import type { LaunchSpec } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
+import { withDeletion } from "./user-data.ts"
 
 /** What VMs are made of; each has a default. */
 export interface AzureSettings {
@@ -91,7 +92,7 @@ export function machineOf(spec: LaunchSpec, place: Place, settings: AzureSetting
     osProfile: {
       computerName: name,
       adminUsername: "berth",
-      customData: Buffer.from(spec.userData).toString("base64"),
+      customData: Buffer.from(withDeletion(spec.userData)).toString("base64"),
       allowExtensionOperations: true,
       linuxConfiguration: {
         disablePasswordAuthentication: true,

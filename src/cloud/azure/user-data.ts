@@ -1,0 +1,60 @@
+/**
+ * A VM that shuts down is billed on, so whatever shuts it down (its agent's end, the end of its lifetime) has it deleted
+ * as well: by its own identity, which may do just that. A reboot is no shutdown.
+ */
+export const DELETE_SCRIPT = `#!/bin/sh
+if systemctl list-jobs | grep -Eq 'reboot\\.target.*start'; then exit 0; fi
+metadata=http://169.254.169.254/metadata
+for attempt in 1 2 3 4 5; do
+  token=$(curl -sf -m 10 -H Metadata:true "$metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fmanagement.azure.com%2F" | sed -n 's/.*"access_token":"\\([^"]*\\)".*/\\1/p')
+  id=$(curl -sf -m 10 -H Metadata:true "$metadata/instance/compute/resourceId?api-version=2021-02-01&format=text")
+  if [ -n "$token" ] && [ -n "$id" ] && printf 'header = "Authorization: Bearer %s"\\n' "$token" |
+    curl -sf -m 30 -K - -X DELETE "https://management.azure.com$id?api-version=2024-07-01&forceDeletion=true"; then exit 0; fi
+  sleep 5
+done
+exit 1
+`
+
+/** Stopped before the network is, as it was started after it. */
+const UNIT = `[Unit]
+Description=Deletes this VM when it shuts down
+Wants=network-online.target
+After=network-online.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+ExecStop=/bin/sh /var/lib/berth/delete-vm.sh
+TimeoutStopSec=300
+[Install]
+WantedBy=multi-user.target
+`
+
+/** Runs early at every boot; a later part may fail, and the VM shall be deleted none the less. */
+const BOOTHOOK = `#cloud-boothook
+#!/bin/sh
+mkdir -p /var/lib/berth
+cat > /var/lib/berth/delete-vm.sh <<'BERTH_END'
+${DELETE_SCRIPT}BERTH_END
+chmod 0700 /var/lib/berth/delete-vm.sh
+cat > /etc/systemd/system/berth-delete-vm.service <<'BERTH_END'
+${UNIT}BERTH_END
+systemctl daemon-reload
+systemctl enable berth-delete-vm.service
+systemctl start --no-block berth-delete-vm.service
+`
+
+const BOUNDARY = "berth-user-data"
+
+/** User data for an Azure VM: what is given, and before it what has the VM deleted. Pure. */
+export function withDeletion(userData: string): string {
+  const parts = [
+    { type: "text/cloud-boothook", text: BOOTHOOK },
+    { type: "text/cloud-config", text: userData },
+  ]
+  const rendered = parts.map(
+    ({ type, text }) => `--${BOUNDARY}\nContent-Type: ${type}; charset="utf-8"\nMIME-Version: 1.0\n\n${text}\n`,
+  )
+  const head = `Content-Type: multipart/mixed; boundary="${BOUNDARY}"\nMIME-Version: 1.0\n\n`
+  return `${head}${rendered.join("")}--${BOUNDARY}--\n`
+}
