@@ -116,7 +116,7 @@ async function printToken(options: LoginOptions, signal: AbortSignal): Promise<n
 }
 
 async function rotateKey(options: RotateOptions): Promise<number> {
-  const { connect } = await import("./wire.ts")
+  const { connect } = await import("./connect.ts")
   const { rotateSealingKey } = await import("./identity/sealing-keys.ts")
   const client = connect(options)
   const { before, now } = await rotateSealingKey(client, options.systemNamespace).finally(() => client.close())

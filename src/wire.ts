@@ -3,7 +3,6 @@ import { once } from "node:events"
 import type { Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { hostname } from "node:os"
-import { KubeConfig } from "@kubernetes/client-node"
 import { userDataOf } from "./agent/cloud-init.ts"
 import { type Clock, systemClock } from "./apis/clock.ts"
 import { JOB, type StoredJob } from "./apis/job.ts"
@@ -50,7 +49,7 @@ import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
 import { TokenVerifier } from "./identity/oidc.ts"
 import { ORGANIZATIONS, PROJECTS } from "./identity/projects.ts"
 import { ensureSealingKeys, readSealingKeys, SEALING_KEYS_CACHE } from "./identity/sealing-keys.ts"
-import { KubeClient } from "./kube/client.ts"
+import type { KubeClient } from "./kube/client.ts"
 import { EventRecorder } from "./kube/events.ts"
 import { LeaderElector, type LeaderElectorOptions } from "./kube/lease.ts"
 import { Reflector } from "./kube/reflector.ts"
@@ -72,13 +71,7 @@ import type { Logger } from "./telemetry/logger.ts"
 import { createMetrics, type Registry } from "./telemetry/metrics.ts"
 import { type OperationsServer, startOperationsServer } from "./telemetry/server.ts"
 
-/** A client for the API server that the options name. */
-export function connect({ kubeconfig }: Pick<KubeOptions, "kubeconfig">): KubeClient {
-  const config = new KubeConfig()
-  if (kubeconfig === undefined) config.loadFromDefault()
-  else config.loadFromFile(kubeconfig)
-  return new KubeClient(config)
-}
+export { connect } from "./connect.ts"
 
 export interface OperatorParts {
   client: KubeClient
@@ -362,7 +355,7 @@ export async function startFacade(
   { client, clouds, providers, offers, ownAccounts, architectures, logger }: FacadeParts,
   stop: AbortSignal,
 ): Promise<Running & { url: string }> {
-  const { systemNamespace, issuer, baseDomain, defaultProject, requestsPerMinute, discoveriesPerMinute } = options
+  const { systemNamespace, issuer } = options
   const installation = await readInstallation(client, systemNamespace)
   if (installation === undefined) throw new Error(noInstallation(systemNamespace))
   const ending = new AbortController()
@@ -403,7 +396,7 @@ export async function startFacade(
       { architectures },
     ),
     discover: discovererOf(providers, liveCredentials(client, { projects, sealer }), logger),
-    settings: { baseDomain, defaultProject, clouds, requestsPerMinute, discoveriesPerMinute },
+    settings: { ...options, clouds },
     logger,
     clock: systemClock,
     shutdown: stop,
