@@ -1,3 +1,4 @@
+import { isIP } from "node:net"
 import { join, resolve } from "node:path"
 import { Command, InvalidArgumentError, Option } from "commander"
 import Type, { type Static } from "typebox"
@@ -63,6 +64,10 @@ export interface FacadeOptions extends KubeOptions {
   requestsPerMinute?: number
   /** The same of discovery, which has a limit of its own. */
   discoveriesPerMinute?: number
+  /** Failed authentications from one address, on each replica; 0: any number. */
+  failuresPerMinute?: number
+  /** The proxies whose X-Forwarded-* headers are believed: addresses or networks, or how many there are on the way. */
+  trustProxy?: string | number
   /** Whose tokens people sign in with; absent: nobody does. */
   issuer?: TrustedIssuer
 }
@@ -222,6 +227,20 @@ function facadeCommand(choose: Choose): Command {
         .env("BERTH_DISCOVERIES_PER_MINUTE")
         .argParser(count),
     )
+    .addOption(
+      new Option("--failures-per-minute <number>", "failed authentications from one address; 0: any number (default: 60)")
+        .env("BERTH_FAILURES_PER_MINUTE")
+        .argParser(count),
+    )
+    .addOption(
+      new Option(
+        "--trust-proxy <which>",
+        "proxies in front whose X-Forwarded-* headers are believed: their addresses or networks, or their number " +
+          "(default: none; then the address of all clients is the proxy's)",
+      )
+        .env("BERTH_TRUST_PROXY")
+        .argParser(proxies),
+    )
     .addOption(new Option("--oidc-issuer <url>", "whose tokens people sign in with").env("BERTH_OIDC_ISSUER"))
     .addOption(
       new Option("--oidc-audience <name>", "what such tokens are for, as their aud says").env("BERTH_OIDC_AUDIENCE"),
@@ -377,6 +396,24 @@ function logLevelOption(): Option {
 
 function portOption(): Option {
   return new Option("--port <number>", "port to listen on").env("BERTH_PORT").default(8080).argParser(port)
+}
+
+/** Express takes anything else for "all", which would let every client choose its address. */
+function proxies(text: string): string | number {
+  if (/^[1-9]$/.test(text)) return Number(text)
+  const networks = text.split(",").map((network) => network.trim())
+  if (networks.every((network) => PROXY_NAMES.includes(network) || isAddress(network))) return networks.join(",")
+  throw new InvalidArgumentError(`"${text}" is neither a number from 1 to 9 nor addresses or networks such as 10.0.0.0/8.`)
+}
+
+/** Express's words for groups of addresses. */
+const PROXY_NAMES = ["loopback", "linklocal", "uniquelocal"]
+
+function isAddress(network: string): boolean {
+  const [address = "", bits, ...more] = network.split("/")
+  const family = isIP(address)
+  if (family === 0 || more.length > 0) return false
+  return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128))
 }
 
 function absolute(path: string): string {

@@ -50,6 +50,8 @@ export interface GatekeeperOptions {
   /** Absent: nobody signs in. */
   tokens?: TokenVerifier | undefined
   people: PeopleInProjects
+  /** Whether a request comes from where too many have failed: it costs the API server nothing, then. */
+  isSuspect: (req: Request) => Promise<boolean>
 }
 
 /** Tells who makes a request to a project. */
@@ -67,10 +69,11 @@ export class Gatekeeper extends Gate<Principal> {
    */
   protected override async identify(req: Request): Promise<Principal> {
     const credentials = credentialsOf(req)
-    const { projects, apiKeys, tokens, people } = this.#options
+    const { projects, apiKeys, tokens, people, isSuspect } = this.#options
     if (credentials.kind === "key") {
-      const project = await projects.find(req.hostname)
-      const principal = project && (await apiKeys.authenticate(credentials.value, scopeOf(project)))
+      const lookup = { onlyCached: await isSuspect(req) }
+      const project = await projects.find(req.hostname, lookup)
+      const principal = project && (await apiKeys.authenticate(credentials.value, scopeOf(project), lookup))
       if (principal === undefined) throw unauthorized("The API key is not valid for this host.")
       return principal
     }

@@ -28,7 +28,7 @@ import type { Admission } from "./endpoint.ts"
 import { Turns } from "./idempotency.ts"
 import { Jobs } from "./jobs.ts"
 import { Keys } from "./keys.ts"
-import { principalRateLimit } from "./limits.ts"
+import { FailedAuthentications, principalRateLimit } from "./limits.ts"
 import { LogStreams } from "./log-stream.ts"
 import type { Planner } from "./planner.ts"
 import { notFound, problemHandler } from "./problem.ts"
@@ -56,6 +56,8 @@ export interface FacadeSettings {
   requestsPerMinute?: number | undefined
   /** The same of discovery, which has a limit of its own. Default 30; 0: no limit. */
   discoveriesPerMinute?: number | undefined
+  /** Failed authentications from one address, each replica on its own. Default 60; 0: no limit. */
+  failuresPerMinute?: number | undefined
   /** Which proxies' X-Forwarded-* headers are believed, as express's "trust proxy" takes it. Default: none's. */
   trustProxy?: string | number | undefined
 }
@@ -89,6 +91,7 @@ export interface FacadeDependencies {
 
 const DEFAULT_REQUESTS_PER_MINUTE = 600
 const DEFAULT_DISCOVERIES_PER_MINUTE = 30
+const DEFAULT_FAILURES_PER_MINUTE = 60
 
 /** The REST API as an express application; the caller listens and closes. */
 export function createFacade(dependencies: FacadeDependencies): Express {
@@ -182,13 +185,16 @@ function peopleOf({ client, caches, clock }: FacadeDependencies): {
 function admissionOf(dependencies: FacadeDependencies): Admission {
   const { client, caches, settings, clock, tokens } = dependencies
   const { baseDomain, defaultProject } = settings
+  const failures = new FailedAuthentications(settings.failuresPerMinute ?? DEFAULT_FAILURES_PER_MINUTE)
   const gatekeeper = new Gatekeeper({
     projects: new ProjectDirectory({ client, store: caches.projects.store, baseDomain, defaultProject }),
     apiKeys: new ApiKeyAuthenticator({ client, store: caches.apiKeys.store, clock }),
     tokens,
     people: peopleOf(dependencies).people,
+    isSuspect: failures.areTooMany,
   })
-  return limited(gatekeeper, "requests", settings)
+  const admission = limited(gatekeeper, "requests", settings)
+  return { ...admission, authenticate: failures.counting(admission.authenticate) }
 }
 
 /** What a gate admits, as often as the settings allow. */

@@ -37,17 +37,19 @@ export class ApiKeyAuthenticator {
   }
 
   /**
-   * The principal of a key of this project; undefined when the value is no key of it, expired or revoked.
+   * The principal of a key of this project; undefined when the value is no key of it, expired or revoked. With
+   * `onlyCached` the API server is not asked about a key that the cache does not have.
    * @throws KubeError or CacheBehind when that can't be told now
    */
-  async authenticate(value: string, project: ProjectScope): Promise<Principal | undefined> {
+  async authenticate(value: string, project: ProjectScope, { onlyCached = false } = {}): Promise<Principal | undefined> {
     const keyId = keyIdOf(value)
     if (keyId === undefined) return undefined
     const { client, store } = this.#options
     const entry = `${project.namespace}/${keyId}`
-    const cached = await findOrCatchUp({ client, resource: API_KEYS, store }, project.namespace, () =>
-      store.byIndex(KEY_ID_INDEX, entry).find(({ spec }) => matchesHash(value, spec.tokenHash)),
-    )
+    const find = (): StoredApiKey | undefined =>
+      store.byIndex(KEY_ID_INDEX, entry).find(({ spec }) => matchesHash(value, spec.tokenHash))
+    const cache = { client, resource: API_KEYS, store }
+    const cached = onlyCached ? find() : await findOrCatchUp(cache, project.namespace, find)
     if (cached === undefined) return undefined
     const key = await this.#live.newest(cached)
     if (key === undefined) return undefined

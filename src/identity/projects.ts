@@ -40,12 +40,15 @@ export class ProjectDirectory {
     this.#options = options
   }
 
-  /** The project of a host; undefined when it has none. Throws KubeError when the API server is away. */
-  async find(hostname: string): Promise<StoredProject | undefined> {
+  /**
+   * The project of a host; undefined when it has none. With `onlyCached` the API server is not asked about what the
+   * cache does not have. Throws KubeError when the API server is away.
+   */
+  async find(hostname: string, { onlyCached = false } = {}): Promise<StoredProject | undefined> {
     const label = hostLabel(hostname, this.#options.baseDomain)
     const name = label.kind === "project" ? label.name : this.#options.defaultProject
     if (label.kind === "invalid" || name === undefined) return undefined
-    return this.#options.store.get({ name }) ?? (await this.#read(name))
+    return this.#options.store.get({ name }) ?? (onlyCached ? undefined : await this.#read(name))
   }
 
   /** Another replica may just have made it: the cache has the last word on no absence. */

@@ -62,6 +62,9 @@ const loopback = new Agent({
   connect: { lookup: (_host, _options, callback) => callback(null, [{ address: "127.0.0.1", family: 4 }]) },
 })
 
+/** Tests fail to authenticate more often in a minute than anybody may. */
+const SETTINGS = { baseDomain: BASE_DOMAIN, clouds: ["aws", "gcp", "azure", "local"], failuresPerMinute: 0 }
+
 /** One façade replica that listens, with everything real behind it. */
 export interface Replica {
   app: Express
@@ -136,7 +139,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     catalogue: () => market.offers.current(),
     plan: jobPlanner({ ...market, jobs, launches, clock: systemClock }),
     discover: options.discover ?? (async () => ({ found: [], failures: [] })),
-    settings: { baseDomain: BASE_DOMAIN, clouds: ["aws", "gcp", "azure", "local"], ...options.settings },
+    settings: { ...SETTINGS, ...options.settings },
     logger,
     clock: systemClock,
     shutdown: shutdown.signal,
