@@ -10,6 +10,9 @@ const PROGRAM = "fake-gcs-server"
 const MODULE = `github.com/fsouza/${PROGRAM}`
 const VERSION = "v1.56.1"
 
+/** What a suite's hook must allow for the first time of all, milliseconds. */
+export const FAKE_GCS_BUILD_MS = 1_200_000
+
 /**
  * Starts a server of Google Cloud Storage's JSON API, in memory (https://github.com/fsouza/fake-gcs-server). It is built
  * by Go, once, into the cache directory. It checks no tokens and puts every bucket into US-CENTRAL1.

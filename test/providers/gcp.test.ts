@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { CredentialsError, InvalidRequestError, TransientError } from "../../src/cloud/errors.ts"
 import { gcpAccounts } from "../../src/cloud/gcp/account.ts"
 import type { Fetch } from "../../src/cloud/guarded-fetch.ts"
-import { startFakeGcs } from "../fake-gcs.ts"
+import { FAKE_GCS_BUILD_MS, startFakeGcs } from "../fake-gcs.ts"
 import type { TiedProcess } from "../tied-process.ts"
 import { type ApiServer, collect, type Operation, redirectTo, startApiServer, unending } from "./api-server.ts"
 
@@ -145,7 +145,7 @@ beforeAll(async () => {
     const made = await fetch(`${storage.address}/storage/v1/b?project=${PROJECT}`, { method: "POST", headers, body })
     expect(made.status).toBe(200)
   }
-})
+}, FAKE_GCS_BUILD_MS)
 afterAll(async () => {
   await Promise.all([google.stop(), storage.stop()])
 })
