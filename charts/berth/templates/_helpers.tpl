@@ -1,0 +1,100 @@
+{{- define "berth.labels" -}}
+app.kubernetes.io/name: berth
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: berth
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "berth.selector" -}}
+app.kubernetes.io/name: berth
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "berth.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{- define "berth.gatewayUrl" -}}
+{{ .Values.gatewayUrl | default (printf "https://%s" .Values.baseDomain) }}
+{{- end }}
+
+{{- /* What all pods have in common: nothing of the node, no rights, nothing to write to. */ -}}
+{{- define "berth.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "berth.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- define "berth.commonEnv" -}}
+- name: BERTH_SYSTEM_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+- name: BERTH_LOG_LEVEL
+  value: {{ .Values.logLevel | quote }}
+{{- if .Values.metrics.enabled }}
+- name: BERTH_METRICS_PORT
+  value: {{ .Values.metrics.port | quote }}
+- name: BERTH_METRICS_HOST
+  value: 0.0.0.0
+{{- end }}
+{{- end }}
+
+{{- /* Where a pod is asked for its health: the port of the metrics, or the façade's own. */ -}}
+{{- define "berth.spread" -}}
+{{- with .own -}}
+{{ toYaml . }}
+{{- else -}}
+- maxSkew: 1
+  topologyKey: topology.kubernetes.io/zone
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "berth.selector" (dict "root" $.root "component" $.component) | nindent 6 }}
+- maxSkew: 1
+  topologyKey: kubernetes.io/hostname
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "berth.selector" (dict "root" $.root "component" $.component) | nindent 6 }}
+{{- end -}}
+{{- end }}
+
+{{- /* What the schema can't say. */ -}}
+{{- define "berth.check" -}}
+{{- if ne (empty .Values.oidc.issuer) (empty .Values.oidc.audience) }}
+{{- fail "oidc.issuer and oidc.audience belong together: give both or none" }}
+{{- end }}
+{{- if and (not .Values.logs.bucket) (or (gt (int .Values.facade.replicas) 1) .Values.facade.autoscaling.enabled) }}
+{{- fail "several façades need logs.bucket: a volume has the logs of one of them only" }}
+{{- end }}
+{{- if and .Values.httpRoute.enabled (empty .Values.httpRoute.parentRefs) }}
+{{- fail "httpRoute.parentRefs is needed: the Gateway that the route is attached to" }}
+{{- end }}
+{{- if and .Values.ingress.tls.certManager.enabled (empty .Values.ingress.tls.certManager.issuerRef.name) }}
+{{- fail "ingress.tls.certManager.issuerRef.name is needed: who issues the certificate" }}
+{{- end }}
+{{- if and (not .Values.metrics.enabled) (or .Values.metrics.serviceMonitor.enabled .Values.metrics.prometheusRule.enabled) }}
+{{- fail "metrics.enabled is needed for a ServiceMonitor or PrometheusRule" }}
+{{- end }}
+{{- end }}
