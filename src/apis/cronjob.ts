@@ -42,7 +42,6 @@ export const CronJobReason = {
   /** concurrencyPolicy Replace. */
   JobReplaced: "JobReplaced",
   NameTaken: "NameTaken",
-  JobsCancelled: "JobsCancelled",
 } as const
 export type CronJobReason = (typeof CronJobReason)[keyof typeof CronJobReason]
 

@@ -83,13 +83,22 @@ export function latestTick(schedule: string, after: Date, until: Date): Date | u
     .toDate()
 }
 
-/** How many ticks are after one moment and before another, in UTC; not more than `most` are counted. */
-export function countTicks(schedule: string, after: Date, before: Date, most: number): number {
+/** How many ticks are after one moment and before another, in UTC: reckoned by the day, as there may be millions. */
+export function countTicks(schedule: string, after: Date, before: Date): number {
   const expression = expressionOf(schedule, after)
+  const { hour, minute } = expression.fields
+  const times = hour.values.flatMap((hours) => minute.values.map((minutes) => (hours * 60 + minutes) * 60_000))
+  const isBetween = (time: number): boolean => time > after.getTime() && time < before.getTime()
   let count = 0
-  while (count < most && expression.next().toDate() < before) count++
+  for (let day = after.getTime() - (after.getTime() % DAY_MS); day < before.getTime(); day += DAY_MS) {
+    if (!expression.includesDate(new Date(day + (times[0] ?? 0)))) continue
+    const isWhole = isBetween(day) && isBetween(day + DAY_MS)
+    count += isWhole ? times.length : times.filter((time) => isBetween(day + time)).length
+  }
   return count
 }
+
+const DAY_MS = 86_400_000
 
 function expressionOf(schedule: string, currentDate: Date): CronExpression {
   const text = schedule.trim()

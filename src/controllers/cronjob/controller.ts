@@ -19,7 +19,7 @@ import { Timetable } from "./timetable.ts"
 export type { CronJobControllerOptions } from "./dependencies.ts"
 
 /** What was decided from a late cache is decided again; its next change comes first, as a rule. */
-const AGAIN_SECONDS = 0.2
+const AGAIN_SECONDS = 1
 
 /** Between two attempts to make a Job that the API server refuses for now (a quota, a policy). */
 const REFUSED_SECONDS = 60

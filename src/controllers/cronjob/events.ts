@@ -6,9 +6,6 @@ import { countTicks } from "../../apis/schedule.ts"
 import type { EventNote } from "../../kube/events.ts"
 import type { Standing } from "./status.ts"
 
-/** More skipped ticks than this are not counted, seconds of work being better spent. */
-const MOST_COUNTED = 10_000
-
 /** A tick has its Job. */
 export function created({ metadata }: StoredJob): EventNote {
   return normal(CronJobReason.JobCreated, `created Job ${metadata.name}`)
@@ -16,7 +13,7 @@ export function created({ metadata }: StoredJob): EventNote {
 
 /** Ticks between two that were dealt with are made up for by the later one; none: no event. */
 export function skippedBetween({ spec }: StoredCronJob, done: Date, due: Date): EventNote[] {
-  const count = countTicks(spec.schedule, done, due, MOST_COUNTED)
+  const count = countTicks(spec.schedule, done, due)
   if (count === 0) return []
   const message = `skipped ${counted(count)} after ${timestamp(done)}: only the latest that was missed is made up for`
   return [warning(CronJobReason.TicksSkipped, message)]
@@ -24,7 +21,7 @@ export function skippedBetween({ spec }: StoredCronJob, done: Date, due: Date): 
 
 /** A tick is too late for its deadline, and so are those before it. */
 export function tooLate({ spec }: StoredCronJob, done: Date, due: Date): EventNote {
-  const count = countTicks(spec.schedule, done, due, MOST_COUNTED) + 1
+  const count = countTicks(spec.schedule, done, due) + 1
   const message =
     `skipped ${counted(count)} after ${timestamp(done)}: ` +
     `the latest, ${timestamp(due)}, is later than startingDeadlineSeconds, ${spec.startingDeadlineSeconds}, allows`
@@ -70,7 +67,6 @@ function warning(reason: CronJobReason, message: string): EventNote {
 }
 
 function counted(count: number): string {
-  if (count >= MOST_COUNTED) return `${MOST_COUNTED} ticks or more`
   return count === 1 ? "1 tick" : `${count} ticks`
 }
 
