@@ -106,7 +106,12 @@ async function measure(kubeConfig: KubeConfig, { proxy, ec2, context }: Parts): 
   const jobs = new Reflector<StoredJob>({ client, resource: JOBS, namespace: PROJECT, logger })
   const loops = [launches.run(stop.signal), jobs.run(stop.signal)]
   const operator = await startOperator(
-    { systemNamespace: SYSTEM, watchNamespace: PROJECT, gatewayUrl: "https://gateway.test" },
+    {
+      systemNamespace: SYSTEM,
+      watchNamespace: PROJECT,
+      gatewayUrl: "https://gateway.test",
+      agentImage: "registry.test/berth:1",
+    },
     {
       client,
       clouds: cloudsOf({ aws: ({ region }) => Promise.resolve(openRegion(region)) }),

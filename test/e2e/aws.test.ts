@@ -25,6 +25,8 @@ let console_: Ec2Console
 let berth: Installation
 let hypervisor: Hypervisor
 let programs: Program[] = []
+let startOperator: () => Program
+let operator: Program
 let api = ""
 
 interface JobRecord {
@@ -85,7 +87,14 @@ async function startPrograms(): Promise<void> {
   programs = [facade]
   const [, url = ""] = await facade.printed(/"url":"(http:[^"]+)"/)
   api = url
-  programs.push(new Program("operator", [MAIN, "operator", ...shared, "--gateway-url", url], env))
+  // Nobody pulls it here: the hypervisor starts the agent from the sources.
+  const agents = ["--gateway-url", url, "--agent-image", "registry.test/berth:1"]
+  startOperator = () => {
+    const program = new Program("operator", [MAIN, "operator", ...shared, ...agents], env)
+    programs.push(program)
+    return program
+  }
+  operator = startOperator()
   await eventually(async () => {
     expect(isBound(await berth.client.get(API_KEYS, { namespace: berth.namespace, name: "admin" }))).toBe(true)
     expect((await fetch(`${api}/readyz`)).status).toBe(200)
@@ -119,7 +128,7 @@ async function record(name: string): Promise<JobRecord> {
 async function until(name: string, status: string, vm?: string): Promise<void> {
   await eventually(async () => {
     const now = await record(name)
-    expect(now, `${JSON.stringify(now)}\n${hypervisor.output}\n${programs[1]?.output.slice(-3000)}`).toMatchObject({
+    expect(now, `${JSON.stringify(now)}\n${hypervisor.output}\n${operator.output.slice(-3000)}`).toMatchObject({
       status,
       ...(vm !== undefined && { vm_status: vm }),
     })
@@ -189,5 +198,20 @@ describe("a job with an aws connection", { timeout: 200_000 }, () => {
     await until("cancelled", "cancelled", "terminated")
     expect(await left()).toEqual([])
     await eventually(() => expect(hypervisor.running).toEqual([]))
+  })
+
+  it("whose operator is killed while EC2 makes its VM runs in that very VM", async () => {
+    proxy.faults.push({ action: "RunInstances", when: "slow", if: of("orphaned") })
+    await submit("orphaned", "true")
+    const isAsked = () => proxy.of("RunInstances").filter((request) => of("orphaned")(request))
+    await eventually(() => expect(isAsked()).toHaveLength(1), PATIENCE)
+    await eventually(async () => expect(await instancesOf("orphaned")).toHaveLength(1))
+    await berth.killOperator(operator)
+    operator = startOperator()
+    await until("orphaned", "succeeded", "terminated")
+    expect(await instancesOf("orphaned")).toHaveLength(1)
+    expect(berth.job("orphaned").status?.launches).toMatchObject({ count: 1 })
+    const [first, ...replays] = isAsked().map(({ parameters }) => String(parameters))
+    for (const replay of replays) expect(replay).toBe(first)
   })
 })

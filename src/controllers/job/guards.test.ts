@@ -9,7 +9,7 @@ import { restingOffers } from "./resting.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 import { roomUnder, spendingOf } from "./spend.ts"
 
-function refused(seconds: number, kind: "Capacity" | "Quota" | "Credentials" = "Capacity"): StoredLaunch {
+function refused(seconds: number, kind: "Capacity" | "Quota" | "Credentials" | "Region" = "Capacity"): StoredLaunch {
   const refusal = { class: kind, message: "no", time: time(seconds) }
   return launchOf(jobOf(), 1, { spec: { connection: "main" }, status: { phase: "refused", refusal } })
 }
@@ -49,6 +49,7 @@ describe("resting offers", () => {
       { cloud: "sim", region: "here", family: "small", provisioning: "onDemand", minCpu: 2, connection: "main" },
     ],
     ["Credentials", { cloud: "sim", connection: "main" }],
+    ["Region", { cloud: "sim", region: "here", connection: "main" }],
   ] as const)("%s rests %o", (kind, expected) => {
     expect(rest([refused(0, kind)], 1)).toEqual([{ ...expected, until: at(300) }])
   })
