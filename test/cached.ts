@@ -7,6 +7,7 @@ import { type Lock, LockHeldError, takeLock } from "../src/embedded/controlplane
 import { cacheDirectory } from "../src/embedded/controlplane/programs.ts"
 
 const LOCK_POLL_MS = 500
+const COMPLETE = ".complete"
 
 /** A directory in Berth's cache that is made once and then stays. */
 export interface Cached {
@@ -20,21 +21,28 @@ export interface Cached {
 
 /** The directory, made now if it isn't there. Whoever else wants it meanwhile, in whatever process, waits. */
 export async function cached({ name, proof, make }: Cached): Promise<string> {
-  const directory = join(cacheDirectory(process.env["XDG_CACHE_HOME"]), name)
-  const marker = join(directory, ".complete")
-  const isThere = async () => (await exists(marker)) && (await exists(join(directory, proof)))
-  if (await isThere()) return directory
+  const directory = directoryOf(name)
+  if (await isCached(name, proof)) return directory
   const lock = await waitForLock(`${directory}.lock`)
   try {
-    if (await isThere()) return directory
+    if (await isCached(name, proof)) return directory
     await rm(directory, { recursive: true, force: true })
     await mkdir(directory, { recursive: true })
     await make(directory)
-    await writeFile(marker, "")
+    await writeFile(join(directory, COMPLETE), "")
     return directory
   } finally {
     lock.release()
   }
+}
+
+/** Whether the directory is there, whole. */
+export async function isCached(name: string, proof: string): Promise<boolean> {
+  return (await exists(join(directoryOf(name), COMPLETE))) && (await exists(join(directoryOf(name), proof)))
+}
+
+function directoryOf(name: string): string {
+  return join(cacheDirectory(process.env["XDG_CACHE_HOME"]), name)
 }
 
 /** Runs a program that takes long and tells each line that it prints. @throws Error with its last lines when it fails */

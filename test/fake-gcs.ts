@@ -3,12 +3,13 @@ import { mkdir, rename } from "node:fs/promises"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { freePort } from "../src/embedded/controlplane/ports.ts"
-import { cached, runTelling } from "./cached.ts"
+import { cached, isCached, runTelling } from "./cached.ts"
 import { startTied, type TiedProcess } from "./tied-process.ts"
 
 const PROGRAM = "fake-gcs-server"
 const MODULE = `github.com/fsouza/${PROGRAM}`
 const VERSION = "v1.56.1"
+const NAME = `${PROGRAM}-${VERSION}`
 
 /** What a suite's hook must allow for the first time of all, milliseconds. */
 export const FAKE_GCS_BUILD_MS = 1_200_000
@@ -18,19 +19,25 @@ export const FAKE_GCS_BUILD_MS = 1_200_000
  * by Go, once, into the cache directory. It checks no tokens and puts every bucket into US-CENTRAL1.
  */
 export async function startFakeGcs(): Promise<TiedProcess> {
-  const directory = await cached({ name: `${PROGRAM}-${VERSION}`, proof: PROGRAM, make: build })
+  const directory = await cached({ name: NAME, proof: PROGRAM, make: build })
   // Of port 0 it does not tell which one it got.
   const port = String(await freePort())
   const args = ["-scheme", "http", "-host", "127.0.0.1", "-port", port, "-backend", "memory"]
   return await startTied(join(directory, PROGRAM), args, { ready: /server started at (http:[^" ]+)/ })
 }
 
+/** Why it can't be started here; undefined: it can. */
+export async function fakeGcsObstacle(): Promise<string | undefined> {
+  if (await isCached(NAME, PROGRAM)) return undefined
+  return await promisify(execFile)("go", ["version"]).then(
+    () => undefined,
+    () => `${PROGRAM} needs Go`,
+  )
+}
+
 async function build(directory: string): Promise<void> {
   const say = (line: string) => console.log(`${PROGRAM}: ${line}`)
   say(`building ${VERSION} with Go into ${directory}: some minutes, this once`)
-  await promisify(execFile)("go", ["version"]).catch((cause: unknown) => {
-    throw new Error(`${PROGRAM} needs Go 1.25 or newer (https://go.dev/dl)`, { cause })
-  })
   const workshop = join(directory, "making")
   await mkdir(workshop)
   const settings = [`GOBIN=${workshop}`, "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false"]
