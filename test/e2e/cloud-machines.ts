@@ -1,0 +1,77 @@
+import { type ChildProcess, spawn } from "node:child_process"
+import { once } from "node:events"
+import { mkdir, writeFile } from "node:fs/promises"
+import { join } from "node:path"
+import type { BootedVm } from "../cloud/booted-vm.ts"
+import type { ContainerRuntime } from "./container-runtime.ts"
+import { agentConfig } from "./ec2-hypervisor.ts"
+import { removeContainers } from "./traces.ts"
+
+const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
+
+/**
+ * What clouds have and their stand-ins lack: each VM that starts is a machine here, an agent as a process of its own that
+ * finds nothing but the VM's user data. When it ends, the machine powers off; when the cloud removes the VM, it is killed.
+ */
+export class CloudMachines {
+  readonly #agents: { launch: string; agent: ChildProcess }[] = []
+  readonly #folder: string
+  readonly #runtime: ContainerRuntime
+  readonly faults: unknown[] = []
+  /** What the machines printed. */
+  output = ""
+
+  constructor(folder: string, runtime: ContainerRuntime) {
+    this.#folder = folder
+    this.#runtime = runtime
+  }
+
+  /** Boots a machine for a VM. */
+  readonly boot = (vm: BootedVm): (() => void) => {
+    const power = new AbortController()
+    this.#boot(vm, power.signal).catch((error: unknown) => this.faults.push(error))
+    return () => power.abort()
+  }
+
+  async #boot({ name, launch, userData, powerOff }: BootedVm, cut: AbortSignal): Promise<void> {
+    const disk = join(this.#folder, name)
+    await mkdir(disk, { recursive: true })
+    await writeFile(join(disk, "user-data.json"), agentConfig(userData), { mode: 0o600 })
+    if (cut.aborted) return
+    const agent = spawn(process.execPath, [MAIN, "agent", "--data-dir", disk, "--runtime", this.#runtime.name], {
+      // A VM has nothing of this machine's: no credentials, no endpoint of any cloud.
+      env: { PATH: process.env["PATH"] },
+      stdio: ["ignore", "pipe", "pipe"],
+      detached: true,
+    })
+    for (const stream of [agent.stdout, agent.stderr]) {
+      stream.setEncoding("utf8").on("data", (piece: string) => {
+        this.output += piece
+      })
+    }
+    this.#agents.push({ launch, agent })
+    cut.addEventListener("abort", () => kill(agent))
+    await once(agent, "close")
+    const { dockerSocket } = this.#runtime
+    if (cut.aborted && dockerSocket !== undefined) await removeContainers(dockerSocket, [launch])
+    powerOff()
+  }
+
+  /** Takes the power from all of them. */
+  async close(): Promise<void> {
+    for (const { agent } of this.#agents) {
+      if (agent.exitCode !== null || agent.signalCode !== null) continue
+      const gone = once(agent, "close")
+      kill(agent)
+      await gone
+    }
+    const { dockerSocket } = this.#runtime
+    const launches = this.#agents.map(({ launch }) => launch)
+    if (dockerSocket !== undefined) await removeContainers(dockerSocket, launches)
+  }
+}
+
+/** With all that it has started. */
+function kill({ pid, exitCode, signalCode }: ChildProcess): void {
+  if (pid !== undefined && exitCode === null && signalCode === null) process.kill(-pid, "SIGKILL")
+}

@@ -1,0 +1,219 @@
+import { join } from "node:path"
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { CONNECTION, type ConnectionType, type StoredConnection } from "../../src/apis/connection.ts"
+import type { CredentialFields } from "../../src/apis/credentials.ts"
+import type { Offer } from "../../src/apis/offer.ts"
+import { fixedOffers } from "../../src/catalogue/offers.ts"
+import { awsAccounts } from "../../src/cloud/aws/account.ts"
+import { openAws } from "../../src/cloud/aws/aws.ts"
+import { openAzure } from "../../src/cloud/azure/azure.ts"
+import { cloudsOf, type Provider, type Providers, type RegionOpener } from "../../src/cloud/clouds.ts"
+import { openGcp } from "../../src/cloud/gcp/gcp.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { startOperator } from "../../src/wire.ts"
+import { ArmServer } from "../cloud/arm-server.ts"
+import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { GceServer } from "../cloud/gce-server.ts"
+import { kubeconfigPath, kubectl } from "../control-plane.ts"
+import { type Moto, startMoto } from "../moto.ts"
+import { CloudMachines } from "./cloud-machines.ts"
+import { containerRuntime } from "./container-runtime.ts"
+import { Installation } from "./installation.ts"
+
+const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
+const PROJECT = "berth-test"
+/** Where machines are used up, and where they are not. */
+const ZONES = { "us-central1": ["us-central1-a", "us-central1-b"], "europe-west1": ["europe-west1-b"] }
+
+const offer = (cloud: string, region: string, instanceType: string, hourlyPriceUsd: number): Offer => ({
+  cloud,
+  region,
+  instanceType,
+  architecture: "amd64",
+  provisioning: "onDemand",
+  cpu: 2,
+  memoryGib: 8,
+  hourlyPriceUsd,
+  minimumBilledSeconds: 60,
+})
+const OFFERS = [
+  offer("aws", "eu-central-1", "t3.large", 0.01),
+  offer("gcp", "us-central1", "e2-standard-2", 0.02),
+  offer("azure", "westeurope", "Standard_D2s_v5", 0.03),
+  offer("gcp", "europe-west1", "e2-standard-2", 0.04),
+  { ...offer("gcp", "europe-west1", "e2-standard-2", 0.005), provisioning: "spot" as const },
+  { ...offer("gcp", "us-central1", "e2-standard-2", 0.006), provisioning: "spot" as const },
+]
+
+const stop = new AbortController()
+const gce = new GceServer({ project: PROJECT, regions: ZONES })
+const arm = new ArmServer()
+let moto: Moto
+let aws: Ec2Proxy
+let berth: Installation
+let machines: CloudMachines
+let ended: Promise<void> = Promise.resolve()
+let endpointBefore: string | undefined
+
+beforeAll(async () => {
+  const runtime = await containerRuntime()
+  ;[moto] = await Promise.all([startMoto(), gce.start(), arm.start()])
+  aws = await Ec2Proxy.start(moto)
+  // Read by AWS' SDK itself, which this process' operator uses.
+  endpointBefore = process.env["AWS_ENDPOINT_URL"]
+  process.env["AWS_ENDPOINT_URL"] = aws.url
+  berth = await Installation.create({ name: "clouds", kubeconfig: kubeconfigPath(), runtime })
+  machines = new CloudMachines(join(berth.folder, "machines"), runtime)
+  gce.machines.onBoot = machines.boot
+  arm.machines.onBoot = machines.boot
+  const operator = await startOperator(
+    {
+      systemNamespace: berth.systemNamespace,
+      watchNamespace: berth.namespace,
+      gatewayUrl: berth.url,
+      agentImage: "berth:test",
+    },
+    {
+      client: berth.client,
+      clouds: cloudsOf({}),
+      providers: providers(),
+      ownAccounts: [],
+      architectures: [],
+      offers: fixedOffers(OFFERS),
+      observeSeconds: 0.5,
+      logger: createLogger({ level: "silent", name: "operator" }),
+    },
+    stop.signal,
+  )
+  ended = operator.ended
+  await connect("aws", { access_key_id: "AKIAEXAMPLE", secret_access_key: "secret" })
+  await connect("gcp", { gcp_project_id: PROJECT, keyfile_json: gce.keyfile })
+  await connect("azure", arm.credentials)
+  await eventually(async () => {
+    for (const name of ["aws", "gcp", "azure"]) {
+      const { status } = await berth.client.get(CONNECTIONS, { namespace: berth.namespace, name })
+      expect(status?.conditions, name).toContainEqual(expect.objectContaining({ type: "Ready", status: "True" }))
+    }
+  }, 60)
+})
+afterEach(async () => {
+  // Nothing is left anywhere, and nothing was asked that a cloud wouldn't understand.
+  await eventually(() => expect([...gce.instances(), ...arm.requested()]).toEqual([]))
+  expect([...gce.violations, ...arm.violations, ...aws.breaches, ...machines.faults]).toEqual([])
+})
+afterAll(async () => {
+  stop.abort()
+  await ended
+  await machines?.close()
+  await berth?.close()
+  if (endpointBefore === undefined) delete process.env["AWS_ENDPOINT_URL"]
+  else process.env["AWS_ENDPOINT_URL"] = endpointBefore
+  await Promise.all([gce.close(), arm.close(), aws?.stop()])
+  await moto?.stop()
+})
+
+/** Each with its own SDK, and the stand-in for its cloud behind it. */
+function providers(): Providers {
+  return {
+    aws: { account: awsAccounts(), region: openAws({ clock: systemClock }) },
+    gcp: verifiedBy(openGcp({ send: gce.send, consistencySeconds: 1 }), "us-central1"),
+    azure: verifiedBy(openAzure({ send: arm.send, lookSeconds: 0.1, consistencySeconds: 1 }), "westeurope"),
+  }
+}
+
+function verifiedBy(region: RegionOpener, name: string): Provider {
+  return { region, account: (credentials) => ({ verify: () => region(credentials, name).verify() }) }
+}
+
+async function connect(type: ConnectionType, fields: CredentialFields): Promise<void> {
+  const metadata = { name: type, namespace: berth.namespace }
+  await kubectl(
+    ["apply", "-f", "-"],
+    JSON.stringify({ apiVersion: "v1", kind: "Secret", metadata, type: "berth.dev/connection", stringData: fields }),
+  )
+  const spec = { type, credentialsSecretRef: { name: type } }
+  await kubectl(
+    ["apply", "-f", "-"],
+    JSON.stringify({ apiVersion: "berth.dev/v1alpha1", kind: "Connection", metadata, spec }),
+  )
+}
+
+describe("a job that could run on three clouds", { timeout: 200_000 }, () => {
+  it("runs on Azure from queued to gone", async () => {
+    await berth.submit("azure", "echo from Azure", { cloud: ["azure"] })
+    await berth.reached("succeeded", "azure")
+    await berth.allOver()
+    expect(await berth.log("azure")).toBe("from Azure\n")
+    expect(berth.launchesOf("azure").at(-1)?.status?.vm?.id).toContain("/providers/Microsoft.Compute/virtualMachines/")
+  })
+
+  it("is queued again when Google takes its spot VM back, and runs to its end in another one", async () => {
+    await berth.submit("spot", "sleep 4; echo done", { cloud: ["gcp"], provisioning: "spot" })
+    await berth.reached("running", "spot")
+    const [, zone = "", , name = ""] = berth.launchesOf("spot")[0]?.status?.vm?.id?.split("/") ?? []
+    gce.preempt(zone, name)
+    await berth.reached("succeeded", "spot")
+    await berth.allOver()
+    expect(berth.launchesOf("spot")).toHaveLength(2)
+    expect(berth.launchesOf("spot")[0]?.status?.loss?.reason).toBe("Preempted")
+  })
+
+  it("that is cancelled leaves nothing on any cloud", async () => {
+    await berth.submit("cancelled", "sleep 600", { cloud: ["azure"] })
+    await berth.reached("running", "cancelled")
+    await kubectl([
+      "patch",
+      "bj",
+      "cancelled",
+      "-n",
+      berth.namespace,
+      "--type",
+      "merge",
+      "-p",
+      '{"spec":{"cancelled":true}}',
+    ])
+    await berth.reached("cancelled", "cancelled")
+    await berth.allOver()
+    expect(arm.requested()).toEqual([])
+  })
+
+  // Last: what has refused rests.
+  it("goes from one to the next as they refuse, and kubectl describe tells the story", async () => {
+    aws.faults.push({ action: "RunInstances", when: "before", code: "InsufficientInstanceCapacity", status: 500 })
+    for (const zone of ZONES["us-central1"]) {
+      gce.insertErrors.set(zone, { code: "ZONE_RESOURCE_POOL_EXHAUSTED", message: `no machines in ${zone}` })
+    }
+    arm.faults.add("launch", "quota")
+
+    await berth.submit("traveller", "echo made it")
+    await berth.reached("succeeded", "traveller")
+    await berth.allOver()
+
+    const tried = berth.job("traveller").status?.refusedOffers
+    expect(tried?.map(({ cloud, region, reason }) => [cloud, region, reason])).toEqual([
+      ["aws", "eu-central-1", "Capacity"],
+      ["gcp", "us-central1", "Capacity"],
+      ["azure", "westeurope", "Quota"],
+    ])
+    expect(berth.launchesOf("traveller").at(-1)?.spec.offer).toMatchObject({ cloud: "gcp", region: "europe-west1" })
+    expect(await berth.log("traveller")).toBe("made it\n")
+
+    const story = await kubectl(["describe", "bj", "traveller", "-n", berth.namespace])
+    const chapters = [
+      /Placed .* launch 1: aws t3\.large in eu-central-1/,
+      /OfferRefused .* aws t3\.large in eu-central-1: Capacity: /,
+      /OfferRefused .* gcp e2-standard-2 in us-central1: Capacity: .*no machines in us-central1-a/,
+      /OfferRefused .* azure Standard_D2s_v5 in westeurope: Quota: /,
+      /Placed .* launch 4: gcp e2-standard-2 in europe-west1/,
+      /Started .* zones\/europe-west1-b\/instances\/berth-/,
+      /Succeeded .* the container succeeded/,
+    ]
+    const lines = story.slice(story.indexOf("Events:")).split("\n")
+    const places = chapters.map((chapter) => lines.findIndex((line) => chapter.test(line)))
+    expect(places, story).not.toContain(-1)
+    expect(places, story).toEqual([...places].sort((one, other) => one - other))
+  })
+})
