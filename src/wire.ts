@@ -40,8 +40,8 @@ import type { Discoverer as DiscoverResources } from "./facade/discoverer.ts"
 import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/log-retention.ts"
 import { createHttpServer } from "./facade/server.ts"
 import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
+import { AwaitedGateway } from "./gateway/awaited.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
-import { gatewayRouter } from "./gateway/router.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import { ensureInstallation, readInstallation } from "./identity/installation.ts"
@@ -349,21 +349,23 @@ export interface FacadeParts {
 /** How long requests that are under way may take when the façade ends, seconds. */
 const DRAIN_SECONDS = 10
 
-/** Starts the REST API and the gateway. Resolves when it listens; caches may still be filling (`/readyz` tells). */
+/**
+ * Starts the REST API and the gateway. Resolves when it listens; caches may still be filling, and the operator may not
+ * have made the installation yet (`/readyz` tells).
+ */
 export async function startFacade(
   options: Omit<FacadeOptions, "kubeconfig" | "logLevel">,
   { client, clouds, providers, offers, ownAccounts, architectures, logger }: FacadeParts,
   stop: AbortSignal,
 ): Promise<Running & { url: string }> {
   const { systemNamespace, issuer } = options
-  const installation = await readInstallation(client, systemNamespace)
-  if (installation === undefined) throw new Error(noInstallation(systemNamespace))
   const ending = new AbortController()
   const { launches, ...caches } = facadeCaches({ client, logger }, options)
   const { jobs, connections, projects } = caches
   const logStore = logStoreOf(options, logger)
   const sealer = sealerOf(client, systemNamespace)
-  const gateway = gatewayRouter({
+  const gateway = new AwaitedGateway({
+    readInstallation: () => readInstallation(client, systemNamespace),
     launches: kubeLaunches(client, launches.store, systemNamespace),
     secretEnv: kubeSecretEnv(client),
     buckets: connectedBuckets({
@@ -373,20 +375,20 @@ export async function startFacade(
       providers: bucketProviders(providers),
     }),
     logs: logStore,
-    bootstrapKey: installation.bootstrapKey,
     clock: systemClock,
     logger,
   })
   const metrics = createMetrics("facade")
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
+  health.addReadyCheck("installation", () => gateway.fault())
   const payers = payersOf({ ownAccounts, connections: connections.store, types: payingTypes(providers) })
   const app = createFacade({
     client,
     caches,
     logStore,
     sealer,
-    gateway,
+    gateway: gateway.handle,
     health,
     metrics,
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock: systemClock }),
@@ -409,13 +411,14 @@ export async function startFacade(
   await once(server, "listening")
   const rules = catalogueWatches(offers, { client, systemNamespace, logger })
   const reflectors = [...Object.values(caches), launches, ...rules].map((reflector) => reflector.run(ending.signal))
+  const opening = gateway.run(ending.signal)
   const endRetention = keepOnlyLogsOfJobs({ client, jobs, logStore, logger }, ending.signal)
   const ended = stopped(stop).then(async () => {
     health.drain()
     endRetention()
     await closed(server)
     ending.abort()
-    await Promise.all(reflectors)
+    await Promise.all([opening, ...reflectors])
     await operations?.close()
   })
   const url = `http://${urlHost(options.host)}:${(server.address() as AddressInfo).port}`
@@ -450,10 +453,6 @@ function keepOnlyLogsOfJobs(
     .then(() => removeOrphanedLogs(retention))
     .catch((err: unknown) => ending.aborted || logger.warn({ err }, "logs of deleted jobs were not looked for"))
   return removeLogsOfDeletedJobs(retention)
-}
-
-function noInstallation(namespace: string): string {
-  return `there is no Secret berth-installation in namespace "${namespace}" yet: the operator makes it at its first start`
 }
 
 async function stopped(stop: AbortSignal): Promise<void> {

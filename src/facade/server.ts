@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto"
-import { createServer, type RequestListener, type Server, type ServerResponse } from "node:http"
+import { type RequestListener, Server, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import { Problem } from "./problem.ts"
 
@@ -29,6 +29,23 @@ export const SERVER_LIMITS: ServerLimits = {
   headers: 100,
 }
 
+/** A server whose connections, once it closes, end with the answers that are under way: no client sends more on them. */
+class DrainingServer extends Server {
+  readonly #underWay = new Set<ServerResponse>()
+
+  /** To be told of each answer before it begins. */
+  begin(answer: ServerResponse): void {
+    if (!this.listening) answer.setHeader("Connection", "close")
+    this.#underWay.add(answer)
+    answer.once("close", () => this.#underWay.delete(answer))
+  }
+
+  override close(callback?: (error?: Error) => void): this {
+    for (const answer of this.#underWay) if (!answer.headersSent) answer.setHeader("Connection", "close")
+    return super.close(callback)
+  }
+}
+
 /** An HTTP server that slow clients can't hold up: what comes too late, or is no HTTP, gets a problem document. */
 export function createHttpServer(app: RequestListener, limits: Partial<ServerLimits> = {}): Server {
   const { headersSeconds, requestSeconds, idleSeconds, keepAliveSeconds, checkSeconds, headers } = {
@@ -44,8 +61,9 @@ export function createHttpServer(app: RequestListener, limits: Partial<ServerLim
     // Who vanished without a word is found out by TCP.
     keepAlive: true,
   }
-  const server = createServer(times, (req, res) => {
+  const server = new DrainingServer(times, (req, res) => {
     answers.set(req.socket, res)
+    server.begin(res)
     if (req.rawHeaders.length <= headers * 2) return app(req, res)
     const { head, body } = answerOf(tooManyHeaders(`it has more than ${headers}`))
     res.writeHead(431, head).end(body)
