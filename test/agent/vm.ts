@@ -4,7 +4,7 @@ import { createWriteStream, existsSync, lstatSync } from "node:fs"
 import { mkdtemp, readFile, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
-import { text } from "node:stream/consumers"
+import { buffer, text } from "node:stream/consumers"
 import { pipeline } from "node:stream/promises"
 import { promisify } from "node:util"
 import type Docker from "dockerode"
@@ -107,7 +107,6 @@ const METADATA_NETWORK = "berth-test-metadata"
 const METADATA_ADDRESS = "169.254.169.254"
 
 let folder: string | undefined
-let metadata: string | undefined
 let agentImage: string | undefined
 let vmImage = ""
 
@@ -126,8 +125,7 @@ export async function prepareVms(): Promise<VmHost> {
 /** Removes the VMs, and what prepareVms made but for the VMs' own image, which the next run finds again. */
 export async function removeVms(vms: readonly Vm[]): Promise<void> {
   await Promise.all(vms.map((vm) => vm.remove()))
-  if (metadata !== undefined) await docker.getContainer(metadata).remove({ force: true })
-  await docker.getNetwork(METADATA_NETWORK).remove()
+  await removeMetadataNetwork()
   if (agentImage !== undefined) await docker.getImage(agentImage).remove({ force: true })
   if (folder !== undefined) await rm(folder, { recursive: true })
 }
@@ -154,7 +152,7 @@ export async function bootVm(userData: string): Promise<Vm> {
   seed.entry({ name: "var/lib/cloud/seed/nocloud/meta-data" }, `instance-id: i-${randomBytes(8).toString("hex")}\n`)
   seed.entry({ name: "etc/machine-id" }, `${randomBytes(16).toString("hex")}\n`)
   seed.finalize()
-  await container.putArchive(seed as unknown as NodeJS.ReadableStream, { path: "/" })
+  await container.putArchive(await buffer(seed), { path: "/" })
   await docker.getNetwork(METADATA_NETWORK).connect({ Container: container.id })
   await container.start()
   return new ContainerVm(container)
@@ -208,8 +206,19 @@ class ContainerVm implements Vm {
   }
 }
 
+/** The one of this run, or what a run that was killed has left: there can be but one of these addresses. */
+async function removeMetadataNetwork(): Promise<void> {
+  const network = docker.getNetwork(METADATA_NETWORK)
+  const found = await network.inspect().catch(() => undefined)
+  if (found === undefined) return
+  const { Containers } = found as { Containers?: Record<string, unknown> }
+  for (const id of Object.keys(Containers ?? {})) await docker.getContainer(id).remove({ force: true, v: true })
+  await network.remove()
+}
+
 /** A server where clouds have their metadata service: one hop from the VM. */
 async function serveMetadata(image: string): Promise<void> {
+  await removeMetadataNetwork()
   const IPAM = { Driver: "default", Config: [{ Subnet: "169.254.169.0/24" }] }
   await docker.createNetwork({ Name: METADATA_NETWORK, IPAM, Internal: true })
   const script = "require('http').createServer((_, res) => res.end('metadata')).listen(80)"
@@ -221,7 +230,6 @@ async function serveMetadata(image: string): Promise<void> {
       EndpointsConfig: { [METADATA_NETWORK]: { IPAMConfig: { IPv4Address: METADATA_ADDRESS } } },
     },
   })
-  metadata = container.id
   await container.start()
 }
 
@@ -290,6 +298,13 @@ async function importFiles(paths: readonly string[], name: string): Promise<void
   await followProgress(answer)
 }
 
+/** What modules of the older kind expect to find around them. */
+const COMMONJS = [
+  "import { createRequire } from 'node:module'",
+  "const require = createRequire(import.meta.url)",
+  "const { dirname: __dirname, filename: __filename } = import.meta",
+].join("\n")
+
 /** Berth's image as an agent needs it: the program as one file, and the Node.js that runs it. */
 async function buildAgentImage(name: string): Promise<void> {
   const root = resolve(import.meta.dirname, "../..")
@@ -300,7 +315,7 @@ async function buildAgentImage(name: string): Promise<void> {
     write: false,
     platform: "node",
     format: "esm",
-    banner: { js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url)" },
+    banner: { js: COMMONJS },
     // What other commands than `agent` load.
     external: ["./wire.ts", "./embedded/serve.ts", "./embedded/demo.ts", "./identity/key-manifest.ts", "*.node"],
   })

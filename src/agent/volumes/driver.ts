@@ -15,6 +15,12 @@ import { CONFIG_DIR, driverConfig, isRefused, type UploadState } from "./remotes
 /** Where the engine looks for the sockets of volume drivers (https://docs.docker.com/engine/extend/plugin_api/). */
 const PLUGINS_DIR = "/run/docker/plugins"
 
+/**
+ * The driver's name, one for all: a VM runs one job, and an engine asks every driver that it ever knew, until it is
+ * started again, whenever it is asked for volumes.
+ */
+const DRIVER = "berth-rclone"
+
 /** Under this id we hold each volume mounted: rclone forgets a mount's uploads when its last user is gone. */
 const HOLDER = "berth-agent"
 
@@ -122,7 +128,7 @@ export class VolumeDriver {
   }
 
   get #socket(): string {
-    return join(PLUGINS_DIR, `${this.#name}.sock`)
+    return join(PLUGINS_DIR, `${DRIVER}.sock`)
   }
 
   get #namesPath(): string {
@@ -148,7 +154,7 @@ export class VolumeDriver {
     await this.#whenListening(signal)
     for (const [name, path] of Object.entries(this.#mounted())) {
       const Name = this.#volumeName(name)
-      await docker.createVolume({ Name, Driver: this.#name, DriverOpts: { remote: `${name}:${path}` } })
+      await docker.createVolume({ Name, Driver: DRIVER, DriverOpts: { remote: `${name}:${path}` } })
       await this.#hold(Name)
       await this.#list(name, path)
     }
