@@ -73,7 +73,8 @@ export class FailedAuthentications {
     const { totalHits, resetTime } = await this.#store.increment(addressOf(req))
     if (totalHits <= this.#perMinute) return undefined
     const seconds = Math.ceil(((resetTime?.getTime() ?? Date.now() + MINUTE_MS) - Date.now()) / 1000)
-    const detail = "Too many requests without good credentials came from this address: wait as long as Retry-After says."
+    const detail =
+      "Too many requests without good credentials came from this address: wait as long as Retry-After says."
     const headers = { "Retry-After": String(Math.max(1, seconds)) }
     return new Problem({ type: "rate-limited", status: 429, detail, headers })
   }

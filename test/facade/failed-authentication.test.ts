@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
-import { CACHE_OPTIONS } from "../../src/facade/caches.ts"
 import type { FacadeSettings } from "../../src/facade/app.ts"
+import { CACHE_OPTIONS } from "../../src/facade/caches.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { ApiKeyAuthenticator } from "../../src/identity/authenticate.ts"
 import { IndexedStore } from "../../src/kube/store.ts"

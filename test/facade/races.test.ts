@@ -8,7 +8,7 @@ import { Jobs } from "../../src/facade/jobs.ts"
 import { Submitter } from "../../src/facade/submit.ts"
 import type { CallerClient } from "../../src/identity/principal.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
-import { applyJob, jobsOf, setStatus, testWorld } from "./harness.ts"
+import { applyJob, caller, created, jobsOf, setStatus, startReplica, testWorld } from "./harness.ts"
 
 /** Races that real traffic rarely hits, with the moment in question held open. */
 const world = testWorld("facade-races")
@@ -107,6 +107,34 @@ describe("one Idempotency-Key on two replicas at the same moment", () => {
       expect(await jobsOf(world)).toHaveLength(1)
     },
   )
+
+  it.each([{ image: "a" }, { image: "a", namePrefix: "p" }])(
+    "makes one job of %j, sent to both at once",
+    async (body) => {
+      for (let round = 0; round < 10; round++) {
+        const key = `round-${round}`
+        const [first, second, third] = await Promise.all(
+          [replica(), replica(), replica()].map((one) => one.submit(body, key)),
+        )
+        expect(new Set([first?.metadata.uid, second?.metadata.uid, third?.metadata.uid]).size).toBe(1)
+      }
+      expect(await jobsOf(world)).toHaveLength(10)
+    },
+  )
+
+  it("makes one job over HTTP of a request that two façades get at once, and gives both the same answer", async () => {
+    const replicas = await Promise.all([startReplica(), startReplica()])
+    const callers = replicas.map((one) => caller(() => one, world))
+    for (let round = 0; round < 10; round++) {
+      const headers = { "Idempotency-Key": `both-${round}` }
+      const answers = await Promise.all(
+        callers.map((call) => call("/1/jobs", { body: { image: "a" }, headers }).then(created)),
+      )
+      expect(answers[0]).toEqual(answers[1])
+    }
+    expect(await jobsOf(world)).toHaveLength(10)
+    await Promise.all(replicas.map((one) => one.close()))
+  })
 
   it("refuses another body, and passes by a name that somebody else has", async () => {
     const first = await replica().submit({ image: "a" }, "key")
