@@ -95,6 +95,7 @@ async function schemathesis(args: readonly string[]): Promise<{ code: number | n
     stdio: ["ignore", "pipe", "inherit"],
     env: {
       PATH: process.env["PATH"],
+      PYTHONDONTWRITEBYTECODE: "1",
       SCHEMATHESIS_HOOKS: join(import.meta.dirname, "hooks.py"),
       BERTH_KEY: key,
       BERTH_KEY_ID: keyId,
