@@ -165,6 +165,11 @@ export class GceServer {
     return await fetch(`http://127.0.0.1:${port}/${url.hostname}${url.pathname}${url.search}`, init)
   }
 
+  /** Ids of requests are kept for a while only. */
+  forgetRequests(): void {
+    this.#byRequestId.clear()
+  }
+
   /** The VM's own shutdown: it stays, stopped. */
   powerOff(zone: string, name: string): void {
     const instance = this.#instances.get(`${zone}/${name}`)

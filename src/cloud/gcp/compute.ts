@@ -9,9 +9,9 @@ import type {
 } from "@google-cloud/compute"
 import type { JWT } from "google-auth-library"
 import type { CredentialFields } from "../../apis/credentials.ts"
-import { CredentialsError } from "../errors.ts"
 import { type Fetch, guardedFetch } from "../guarded-fetch.ts"
 import { callError, type Effect, tokenError } from "./errors.ts"
+import { type Key, keyOf } from "./google.ts"
 
 /** The parts of Compute Engine's API that are used. */
 export interface Clients {
@@ -44,14 +44,14 @@ const HOSTS = ["compute.googleapis.com", "oauth2.googleapis.com"]
 /** One project's Compute Engine, called with one service account's key and with nothing else. */
 export class Compute {
   readonly project: string
-  readonly #key: { email: string; key: string; keyId?: string }
+  readonly #key: Key
   readonly #options: ComputeOptions
   #clients: Promise<{ clients: Clients; auth: JWT }> | undefined
 
   /** Calls no host. @throws CredentialsError when the key file is none */
   constructor(credentials: CredentialFields, options: ComputeOptions) {
     this.project = credentials["gcp_project_id"] ?? ""
-    this.#key = keyOf(credentials["keyfile_json"] ?? "")
+    this.#key = keyOf(credentials)
     this.#options = options
   }
 
@@ -88,11 +88,7 @@ export class Compute {
  * The SDK as a whole takes seconds and 200 MB to load. So its clients are loaded one by one, when the first account is
  * opened: an installation without Google Cloud never pays for it.
  */
-async function load(
-  projectId: string,
-  key: { email: string; key: string },
-  { send }: ComputeOptions,
-): Promise<{ clients: Clients; auth: JWT }> {
+async function load(projectId: string, key: Key, { send }: ComputeOptions): Promise<{ clients: Clients; auth: JWT }> {
   const [{ JWT }, instances, zoneOperations, globalOperations, regions, firewalls, projects] = await Promise.all([
     import("google-auth-library"),
     import("@google-cloud/compute/build/src/v1/instances_client.js"),
@@ -117,18 +113,6 @@ async function load(
     projects: new projects.ProjectsClient(options),
   }
   return { clients, auth }
-}
-
-function keyOf(file: string): { email: string; key: string; keyId?: string } {
-  try {
-    const { client_email: email, private_key: key, private_key_id: keyId } = JSON.parse(file) as Record<string, unknown>
-    if (typeof email === "string" && typeof key === "string") {
-      return { email, key, ...(typeof keyId === "string" && { keyId }) }
-    }
-  } catch {
-    // What the parser says has a piece of the key in it.
-  }
-  throw new CredentialsError("MalformedKey", "keyfile_json is no key of a service account: create a JSON key of one")
 }
 
 /** Tells credentials apart without keeping them. */

@@ -40,14 +40,15 @@ export async function proveKey(google: JWT, signal: AbortSignal): Promise<void> 
   }
 }
 
-interface Key {
+/** What of a key file is used. */
+export interface Key {
   email: string
   key: string
   keyId?: string
 }
 
-/** @throws CredentialsError, which shows nothing of the file */
-function keyOf(credentials: CredentialFields): Key {
+/** The key in a connection's key file. @throws CredentialsError, which shows nothing of the file */
+export function keyOf(credentials: CredentialFields): Key {
   try {
     const file = JSON.parse(credentials["keyfile_json"] ?? "") as Record<string, unknown>
     const { client_email: email, private_key: key, private_key_id: keyId } = file
