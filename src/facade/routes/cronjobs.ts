@@ -7,7 +7,7 @@ import type { Collection } from "../collection.ts"
 import type { CreationTimes } from "../created-at.ts"
 import { type Admission, type Call, endpoint, pathParameter, preconditionOf, sendRecord } from "../endpoint.ts"
 import { idempotencyKeyOf, keyReused } from "../idempotency.ts"
-import { invalidRequest } from "../problem.ts"
+import { invalidRequest, notFound } from "../problem.ts"
 import { Query } from "../query.ts"
 import type { CronJobList } from "../schemas/cronjob.ts"
 import {
@@ -89,7 +89,8 @@ function listCronJobs({ req, res, principal }: Call, cronJobs: Collection<Stored
 
 async function getCronJob(call: Call, cronJobs: Collection<StoredCronJob>): Promise<void> {
   new Query(call.req).check()
-  sendCronJob(call, await cronJobs.find(pathParameter(call.req, "cronjob")))
+  const id = pathParameter(call.req, "cronjob")
+  sendCronJob(call, there(await cronJobs.find(id), id))
 }
 
 async function changeCronJob(call: Call, options: CronJobRouteOptions): Promise<void> {
@@ -98,12 +99,14 @@ async function changeCronJob(call: Call, options: CronJobRouteOptions): Promise<
   const precondition = preconditionOf(req)
   const checked = checkChange(parseBody(req), contextOf(principal.project, options))
   if ("faults" in checked) throw invalidRequest(checked.faults, "The change")
+  const id = pathParameter(req, "cronjob")
   const change = (present: StoredCronJob): StoredCronJob | undefined => {
+    there(present, id)
     const spec = changedSpec(present.spec, checked.body)
     return spec && { ...present, spec }
   }
   const cronJobs = options.cronJobsOf(principal)
-  sendCronJob(call, await cronJobs.change(pathParameter(req, "cronjob"), change, precondition))
+  sendCronJob(call, await cronJobs.change(id, change, precondition))
 }
 
 /** Its jobs stay as they are, or, by `cascade` or as its manifest asks, those that have not ended are cancelled. */
@@ -119,6 +122,12 @@ async function deleteCronJob({ req, res }: Call, cronJobs: Collection<StoredCron
     await cronJobs.remove(metadata.uid)
   }
   res.status(204).end()
+}
+
+/** One that was deleted is none any more, though it stays for as long as its jobs are being cancelled. */
+function there(cronJob: StoredCronJob, id: string): StoredCronJob {
+  if (cronJob.metadata.deletionTimestamp === undefined) return cronJob
+  throw notFound(`There is no cronjob with the id or name ${JSON.stringify(id)}.`)
 }
 
 function sendCronJob(call: Call, cronJob: StoredCronJob, status = 200): void {
