@@ -15,7 +15,7 @@ import { pythonEnvironment } from "../python-environment.ts"
  * small budget and always the same seed; `npm run test:schemathesis` looks further, each time elsewhere, and prints the
  * seed of what it finds.
  */
-const EXAMPLES = process.env["SCHEMATHESIS_EXAMPLES"] ?? "15"
+const EXAMPLES = process.env["SCHEMATHESIS_EXAMPLES"] ?? "10"
 const SEED = process.env["SCHEMATHESIS_SEED"] ?? "1"
 
 const KEY_NAME = "schemathesis"
