@@ -174,9 +174,9 @@ function operatorCommand(choose: Choose): Command {
         .argParser(httpUrl),
     )
     .addOption(
-      new Option("--agent-image <image>", "Berth's own image, which VMs of public clouds run the agent from").env(
-        "BERTH_AGENT_IMAGE",
-      ),
+      new Option("--agent-image <image>", "Berth's own image, which VMs of public clouds run the agent from")
+        .env("BERTH_AGENT_IMAGE")
+        .makeOptionMandatory(),
     )
     .addOption(
       new Option("--aws-networks <json>", "by region, subnets and security groups of VMs on AWS: docs/aws.md")

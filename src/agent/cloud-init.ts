@@ -13,20 +13,21 @@ export const STATE_DIR = "/var/lib/berth"
 export const AGENT_DATA_DIR = `${STATE_DIR}/agent`
 
 /**
- * The systems that VMs boot: Amazon's ECS-optimized Linux 2023, Ubuntu, and Google's Container-Optimized OS. All have
- * cloud-init and systemd, and a Docker engine or a package with one.
+ * The systems that VMs boot: Amazon's ECS-optimized Linux 2023, Ubuntu, Ubuntu as Azure and Google publish it for GPUs,
+ * and Google's Container-Optimized OS. All have cloud-init and systemd, and a Docker engine or a package with one.
  */
-export type VmSystem = "ecs" | "ubuntu" | "cos"
+export type VmSystem = "ecs" | "ubuntu" | "ubuntuGpu" | "cos"
+
+/** An upgrade at night restarts the engine, and with it the container. */
+const UBUNTU_UPGRADES = ["apt-daily.timer", "apt-daily-upgrade.timer", "unattended-upgrades.service"]
 
 /** How the systems differ. */
 const SYSTEMS: Record<VmSystem, { packages: string[]; masked: string[] }> = {
   // ECS' own agent would look for a cluster for ever.
   ecs: { packages: [], masked: ["ecs.service"] },
-  // An upgrade at night restarts the engine, and with it the container.
-  ubuntu: {
-    packages: ["docker.io", "iptables"],
-    masked: ["apt-daily.timer", "apt-daily-upgrade.timer", "unattended-upgrades.service"],
-  },
+  ubuntu: { packages: ["docker.io", "iptables"], masked: UBUNTU_UPGRADES },
+  // An engine with NVIDIA's runtime is there; Ubuntu's own package would take its place.
+  ubuntuGpu: { packages: [], masked: UBUNTU_UPGRADES },
   cos: { packages: [], masked: ["update-engine.service"] },
 }
 
@@ -45,8 +46,12 @@ const HARD_OFF_SECONDS = 120
 /** A reference as the distribution project's grammar has it: nothing that a shell or systemd would read otherwise. */
 const IMAGE = /^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,511}$/
 
-/** The system of each cloud's VMs. */
-const SYSTEM_OF: Readonly<Record<string, VmSystem>> = { aws: "ecs", azure: "ubuntu", gcp: "cos" }
+/** The system of each cloud's VMs, without and with GPUs: what the clouds' folders have them boot. */
+const SYSTEM_OF: Readonly<Record<string, { cpu: VmSystem; gpu: VmSystem }>> = {
+  aws: { cpu: "ecs", gpu: "ecs" },
+  azure: { cpu: "ubuntu", gpu: "ubuntuGpu" },
+  gcp: { cpu: "cos", gpu: "ubuntuGpu" },
+}
 
 /**
  * What a Launch's VM starts with on its cloud: cloud-init, or on the local cloud just the config. Pure. Throws as
@@ -55,7 +60,7 @@ const SYSTEM_OF: Readonly<Record<string, VmSystem>> = { aws: "ecs", azure: "ubun
 export function userDataOf(launch: Pick<Launch, "metadata" | "spec">, bootstrapKey: Uint8Array): string {
   const { offer, agentImage } = launch.spec
   const config = bootConfig(launch, bootstrapKey)
-  const system = SYSTEM_OF[offer.cloud]
+  const system = SYSTEM_OF[offer.cloud]?.[offer.gpu === undefined ? "cpu" : "gpu"]
   if (system === undefined) return renderUserData(config)
   if (agentImage !== undefined) return renderCloudInit(config, { system, agentImage })
   throw new TypeError("no image for the agent: give the operator --agent-image (BERTH_AGENT_IMAGE)")

@@ -31,6 +31,11 @@ export const UNLAUNCHABLE: readonly Rule[] = [
   },
   {
     cloud: "aws",
+    types: /^g5g\./,
+    reason: "Arm with a GPU: the ECS-optimized GPU image, which such machines boot, is published for x86 only",
+  },
+  {
+    cloud: "aws",
     types:
       /^(c8a|c8gb|c8gn|c8i|c8ib|c8id|c8in|c9g|c9gd|i7i|i8g|i8ge|m8a|m8azn|m8gb|m8gn|m8i|m8ib|m8id|m8idb|m8idn|m8in|m9g|m9gd|r8a|r8gb|r8gn|r8i|r8ib|r8id|r8idb|r8idn|r8in|x8i)\.metal/,
     regions: /^us-east-1$/,

@@ -21,7 +21,7 @@ const CONFIG: BootConfig = {
 }
 const agentImage = "registry.example/berth:0.1.0"
 
-const systems: VmSystem[] = ["ecs", "ubuntu", "cos"]
+const systems: VmSystem[] = ["ecs", "ubuntu", "ubuntuGpu", "cos"]
 
 describe.each(systems)("cloud-init for %s", (system) => {
   const text = renderCloudInit(CONFIG, { system, agentImage })
@@ -38,7 +38,7 @@ describe.each(systems)("cloud-init for %s", (system) => {
     expect(document.bootcmd[0]?.[2]).toContain("berth-dead-man.timer")
     const config = document.write_files.find(({ path }) => path === `${AGENT_DATA_DIR}/user-data.json`)
     expect(config?.permissions).toBe("0600")
-    expect(parseUserData(config?.content ?? "")).toEqual(CONFIG)
+    expect(parseUserData(config?.content ?? "")).toEqual({ ...CONFIG, image: agentImage })
   })
 })
 
