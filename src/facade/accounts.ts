@@ -13,6 +13,7 @@ import type { Store } from "../kube/store.ts"
 import { PROJECTS_OF_ORGANIZATION } from "./caches.ts"
 import { type CreationTimes, newestFirst } from "./created-at.ts"
 import { keyReused } from "./idempotency.ts"
+import { withPatience } from "./patience.ts"
 import { forbidden, notFound, Problem, unavailable } from "./problem.ts"
 import type { Page } from "./query.ts"
 import type {
@@ -253,12 +254,4 @@ async function replaced<T extends Stored<KubeObject>>(
 
 function pageOf<T>(items: readonly T[], { offset, limit }: Page): T[] {
   return items.slice(offset, offset + limit)
-}
-
-/** Waits for the cache, but not for ever: the write is done, whatever the watch says. */
-async function withPatience(milliseconds: number, wait: (signal: AbortSignal) => Promise<void>): Promise<void> {
-  const patience = AbortSignal.timeout(milliseconds)
-  await wait(patience).catch((error: unknown) => {
-    if (!patience.aborted) throw error
-  })
 }

@@ -9,6 +9,7 @@ import type { Resource } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
 import { IDEMPOTENCY_KEY_INDEX, inNamespace } from "./caches.ts"
 import { type Turns, usedKey } from "./idempotency.ts"
+import { withPatience } from "./patience.ts"
 import { invalidRequest, nameConflict, notFound, preconditionFailed, unavailable } from "./problem.ts"
 import type { Page } from "./query.ts"
 import { faultsOfRefusal } from "./translate/refusal.ts"
@@ -179,7 +180,7 @@ export class Collection<T extends Stored<KubeObject>> {
       if (isConflict(error)) throw precondition === undefined ? this.#unknown(idOrName) : this.#notAtVersion()
       throw error
     }
-    await withPatience((signal) => store.waitUntil(() => store.getByUid(uid) === undefined, signal))
+    await withPatience(ECHO_MS, (signal) => store.waitUntil(() => store.getByUid(uid) === undefined, signal))
   }
 
   /** As it is at the API server now. @throws Problem 404 */
@@ -218,15 +219,7 @@ export class Collection<T extends Stored<KubeObject>> {
 
   /** The written object, when the cache shows it (so that its caller finds it in the next list), or after a second. */
   async echoed(object: T): Promise<T> {
-    await withPatience((signal) => this.#options.store.waitFor(object.metadata.resourceVersion, signal))
+    await withPatience(ECHO_MS, (signal) => this.#options.store.waitFor(object.metadata.resourceVersion, signal))
     return object
   }
-}
-
-/** Waits for the cache, but not for ever: the write is done, whatever the watch says. */
-async function withPatience(wait: (signal: AbortSignal) => Promise<void>): Promise<void> {
-  const patience = AbortSignal.timeout(ECHO_MS)
-  await wait(patience).catch((error: unknown) => {
-    if (!patience.aborted) throw error
-  })
 }
