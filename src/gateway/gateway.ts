@@ -81,7 +81,7 @@ export class Gateway {
     try {
       const secretEnv = await this.#options.secretEnv(job.namespace, run.secretEnv ?? {})
       const buckets = await this.#openBuckets(launch)
-      const order = { run, secretEnv, gpus: Math.ceil(offer.gpu?.count ?? 0), buckets }
+      const order = { run, secretEnv, gpus: Math.ceil(offer.gpu?.count ?? 0), ...(run.volumes && { buckets }) }
       return { order: await sealOrder(order, request.encryptionKey), heartbeatSeconds }
     } catch (error) {
       const reason = finishReasonOf(error)

@@ -297,7 +297,7 @@ describe.each(kinds)("an agent with the %s runtime", (runtime) => {
   it("refuses volumes instead of running without them", async () => {
     const volumes = { data: { bucket: "b", mountPath: "/data" } }
     const { finish, log } = await runVm(runtime, shell("echo never", { volumes }))
-    expect(finish).toMatchObject({ reason: "VolumeMountFailed", message: "this runtime can't mount yet: volumes data" })
+    expect(finish).toMatchObject({ reason: "VolumeMountFailed", message: "this installation opens no buckets" })
     expect(log).toBe("")
   })
 
