@@ -187,7 +187,7 @@ function operatorCommand(choose: Choose): Command {
 }
 
 function facadeCommand(choose: Choose): Command {
-  return withKubeOptions(new Command("facade"))
+  return withLimitOptions(withLogOptions(withKubeOptions(new Command("facade"))))
     .description("Serve the REST API and the agents' gateway (any number of replicas).")
     .addOption(new Option("--host <address>", "address to listen on").env("BERTH_HOST").default("127.0.0.1"))
     .addOption(portOption())
@@ -197,6 +197,16 @@ function facadeCommand(choose: Choose): Command {
     .addOption(
       new Option("--default-project <name>", "project of hosts without a project label").env("BERTH_DEFAULT_PROJECT"),
     )
+    .addOption(new Option("--oidc-issuer <url>", "whose tokens people sign in with").env("BERTH_OIDC_ISSUER"))
+    .addOption(
+      new Option("--oidc-audience <name>", "what such tokens are for, as their aud says").env("BERTH_OIDC_AUDIENCE"),
+    )
+    .action((_, command: Command) => choose({ command: "facade", options: facadeOptions(command) }))
+}
+
+/** Where the logs of jobs are kept. */
+function withLogOptions(command: Command): Command {
+  return command
     .addOption(
       new Option("--logs-dir <path>", "where the logs of jobs are kept")
         .env("BERTH_LOGS_DIR")
@@ -217,6 +227,11 @@ function facadeCommand(choose: Choose): Command {
         .argParser(httpUrl),
     )
     .addOption(new Option("--logs-region <name>", "of that bucket; default: $AWS_REGION").env("BERTH_LOGS_REGION"))
+}
+
+/** How much of a caller is taken, and how callers are told apart. */
+function withLimitOptions(command: Command): Command {
+  return command
     .addOption(
       new Option("--requests-per-minute <number>", "most of one caller, on each replica; 0: any number (default: 600)")
         .env("BERTH_REQUESTS_PER_MINUTE")
@@ -228,7 +243,10 @@ function facadeCommand(choose: Choose): Command {
         .argParser(count),
     )
     .addOption(
-      new Option("--failures-per-minute <number>", "failed authentications from one address; 0: any number (default: 60)")
+      new Option(
+        "--failures-per-minute <number>",
+        "failed authentications from one address; 0: any number (default: 60)",
+      )
         .env("BERTH_FAILURES_PER_MINUTE")
         .argParser(count),
     )
@@ -241,11 +259,6 @@ function facadeCommand(choose: Choose): Command {
         .env("BERTH_TRUST_PROXY")
         .argParser(proxies),
     )
-    .addOption(new Option("--oidc-issuer <url>", "whose tokens people sign in with").env("BERTH_OIDC_ISSUER"))
-    .addOption(
-      new Option("--oidc-audience <name>", "what such tokens are for, as their aud says").env("BERTH_OIDC_AUDIENCE"),
-    )
-    .action((_, command: Command) => choose({ command: "facade", options: facadeOptions(command) }))
 }
 
 function agentCommand(choose: Choose): Command {
@@ -403,7 +416,9 @@ function proxies(text: string): string | number {
   if (/^[1-9]$/.test(text)) return Number(text)
   const networks = text.split(",").map((network) => network.trim())
   if (networks.every((network) => PROXY_NAMES.includes(network) || isAddress(network))) return networks.join(",")
-  throw new InvalidArgumentError(`"${text}" is neither a number from 1 to 9 nor addresses or networks such as 10.0.0.0/8.`)
+  throw new InvalidArgumentError(
+    `"${text}" is neither a number from 1 to 9 nor addresses or networks such as 10.0.0.0/8.`,
+  )
 }
 
 /** Express's words for groups of addresses. */

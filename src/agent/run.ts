@@ -111,7 +111,8 @@ function flushLimit({ clock, stop, stopGraceSeconds }: RunOptions): Disposable &
   let cancel = (): void => {}
   const begin = (): void => {
     const cause = stop.signal.reason as StopCause
-    const seconds = cause === "stop" || cause === "timeout" || cause === "preempted" ? STOPPED_FLUSH_SECONDS : stopGraceSeconds
+    const seconds =
+      cause === "stop" || cause === "timeout" || cause === "preempted" ? STOPPED_FLUSH_SECONDS : stopGraceSeconds
     cancel = alarm(clock, seconds, () => limit.abort())
   }
   stop.signal.addEventListener("abort", begin, { once: true })

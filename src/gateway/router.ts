@@ -41,7 +41,9 @@ export function gatewayRouter(options: GatewayOptions): Router {
   router.post("/launches/:launch/volumes", limits, jwsBody(MESSAGE_BYTES), async (req: Request, res: Response) => {
     answer(res, await gateway.renewVolumes(messageOf(req)))
   })
-  router.use((_req, _res, next) => next(notFound("Agents POST to launches/{launch}/register, report, logs or volumes.")))
+  router.use((_req, _res, next) =>
+    next(notFound("Agents POST to launches/{launch}/register, report, logs or volumes.")),
+  )
   return router
 }
 

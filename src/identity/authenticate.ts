@@ -41,7 +41,11 @@ export class ApiKeyAuthenticator {
    * `onlyCached` the API server is not asked about a key that the cache does not have.
    * @throws KubeError or CacheBehind when that can't be told now
    */
-  async authenticate(value: string, project: ProjectScope, { onlyCached = false } = {}): Promise<Principal | undefined> {
+  async authenticate(
+    value: string,
+    project: ProjectScope,
+    { onlyCached = false } = {},
+  ): Promise<Principal | undefined> {
     const keyId = keyIdOf(value)
     if (keyId === undefined) return undefined
     const { client, store } = this.#options

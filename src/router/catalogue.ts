@@ -282,7 +282,11 @@ function compareMachines(a: Machine, b: Machine): number {
     a.memoryGib - b.memoryGib ||
     (a.gpu?.count ?? 0) - (b.gpu?.count ?? 0) ||
     compareText(a.instanceType, b.instanceType) ||
-    compareText(a.cloud, b.cloud)
+    compareText(a.cloud, b.cloud) ||
+    // Nobody sells one type in two of these; a list of own offers may say so.
+    compareText(a.architecture, b.architecture) ||
+    compareText(a.gpu?.model ?? "", b.gpu?.model ?? "") ||
+    (a.gpu?.vramGib ?? 0) - (b.gpu?.vramGib ?? 0)
   )
 }
 

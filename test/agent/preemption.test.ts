@@ -54,7 +54,8 @@ class MetadataService {
         if (req.headers["metadata-flavor"] !== "Google") return [403, "Missing Metadata-Flavor:Google header."]
         return [200, this.preempted ? "TRUE" : "FALSE"]
       case "GET /metadata/scheduledevents?api-version=2020-07-01":
-        if (req.headers["metadata"] !== "true") return [400, '{"error": "Bad request. Required metadata header missing"}']
+        if (req.headers["metadata"] !== "true")
+          return [400, '{"error": "Bad request. Required metadata header missing"}']
         return [200, JSON.stringify({ DocumentIncarnation: 1, Events: this.#events() })]
       default:
         this.breaches.push(`${req.method} ${req.url}`)

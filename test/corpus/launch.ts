@@ -44,6 +44,7 @@ export const LAUNCHES: Corpus = {
       account: "my-project",
       sealedCredentials: "AAAA",
       imageId: "projects/cos-cloud/global/images/cos-stable",
+      agentImage: "registry.example/berth:1",
       run: { image: "alpine", command: ["x"], env: { A: "1" }, maxRetries: 1, timeoutSeconds: 60 },
       gatewayCa: "-----BEGIN CERTIFICATE-----\n",
       ended: true,

@@ -66,6 +66,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       account: "other",
       sealedCredentials: "other",
       imageId: "other",
+      agentImage: "other",
       run: { env: { A: "2" } },
       gatewayUrl: "https://other.example.com",
       gatewayCa: "other",

@@ -12,7 +12,7 @@ let replica: Replica
 const call = caller(() => replica, world)
 const open: Socket[] = []
 
-const LIMITS = { headersSeconds: 0.5, requestSeconds: 1, idleSeconds: 1, checkSeconds: 0.1, headers: 20 }
+const LIMITS = { headersSeconds: 0.5, requestSeconds: 1, idleSeconds: 2, checkSeconds: 0.1, headers: 20 }
 
 beforeAll(async () => {
   replica = await startReplica({ limits: LIMITS, settings: { defaultProject: world.project } })

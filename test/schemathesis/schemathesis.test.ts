@@ -36,7 +36,12 @@ beforeAll(async () => {
   programs = await pythonEnvironment("schemathesis", join(import.meta.dirname, "requirements.txt"))
   folder = await mkdtemp(join(tmpdir(), "berth-schemathesis-"))
   replica = await startReplica({
-    settings: { defaultProject: world.project, requestsPerMinute: 0, discoveriesPerMinute: 0, clouds: ["aws", "gcp", "azure"] },
+    settings: {
+      defaultProject: world.project,
+      requestsPerMinute: 0,
+      discoveriesPerMinute: 0,
+      clouds: ["aws", "gcp", "azure"],
+    },
   })
   key = await makeKey(world.client, world.namespace, "admin", { name: KEY_NAME })
   keyId = (await world.client.get(API_KEYS, { namespace: world.namespace, name: KEY_NAME })).metadata.uid
