@@ -20,11 +20,12 @@ const LEFTOVER_POLL_MS = 100
  *
  * The servers are Go programs of a small heap, and Go's collector by its defaults (a heap may double before the next
  * collection) took a quarter of what two cores could do for an API server under load. So the heap may grow fivefold,
- * up to a soft limit, unless the environment says otherwise (https://go.dev/doc/gc-guide).
+ * up to a soft limit, unless the environment says otherwise (https://go.dev/doc/gc-guide). The limit is far above what
+ * 50,000 jobs need: close to it a server does little else than to collect.
  */
 const SUPERVISOR = `
 grace=$1; shift
-export GOGC="\${GOGC:-400}" GOMEMLIMIT="\${GOMEMLIMIT:-1GiB}"
+export GOGC="\${GOGC:-400}" GOMEMLIMIT="\${GOMEMLIMIT:-4GiB}"
 exec 5<&0
 "$@" </dev/null 3>&- 4>&- 5<&- &
 server=$!
