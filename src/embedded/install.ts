@@ -6,7 +6,7 @@ import { ORGANIZATION, type Organization } from "../apis/organization.ts"
 import { PROJECT, type Project } from "../apis/project.ts"
 import { hashOf, keyIdOf, makeApiKey } from "../identity/apikeys.ts"
 import type { KubeClient } from "../kube/client.ts"
-import { isNotFound } from "../kube/errors.ts"
+import { ifFound, isNotFound } from "../kube/errors.ts"
 import { type ApiObject, resourceOf } from "../kube/resource.ts"
 
 /** The organization, project and namespace that a stack on one machine has from the start. */
@@ -142,10 +142,5 @@ async function isInstalled(client: KubeClient, value: string): Promise<boolean> 
 }
 
 async function findApiKey(client: KubeClient): Promise<ApiKey | undefined> {
-  try {
-    return await client.get(API_KEYS, API_KEY_REF)
-  } catch (error) {
-    if (isNotFound(error)) return undefined
-    throw error
-  }
+  return ifFound(client.get(API_KEYS, API_KEY_REF))
 }

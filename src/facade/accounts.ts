@@ -7,7 +7,7 @@ import type { Person } from "../identity/oidc.ts"
 import type { Memberships } from "../identity/persons.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import { ORGANIZATIONS, PROJECTS } from "../identity/projects.ts"
-import { isAlreadyExists, isConflict, isNotFound } from "../kube/errors.ts"
+import { ifFound, isAlreadyExists, isConflict, isNotFound } from "../kube/errors.ts"
 import type { Resource } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
 import { PROJECTS_OF_ORGANIZATION } from "./caches.ts"
@@ -169,12 +169,7 @@ export class Accounts {
   }
 
   async #read<T extends Stored<KubeObject>>(resource: Resource<T>, name: string): Promise<T | undefined> {
-    try {
-      return await this.#options.client.get(resource, { name })
-    } catch (error) {
-      if (isNotFound(error)) return undefined
-      throw error
-    }
+    return ifFound(this.#options.client.get(resource, { name }))
   }
 
   async #create<T extends Stored<KubeObject>>(resource: Resource<T>, object: T, store: Store<T>): Promise<T> {

@@ -3,7 +3,7 @@ import { isUuid, toMetadataName } from "../apis/names.ts"
 import { findOrCatchUp, NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import type { KubeClient } from "../kube/client.ts"
-import { isAlreadyExists, isConflict, isInvalid, isNotFound, type KubeError } from "../kube/errors.ts"
+import { ifFound, isAlreadyExists, isConflict, isInvalid, isNotFound, type KubeError } from "../kube/errors.ts"
 import type { PageOf } from "../kube/page-index.ts"
 import type { Resource } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
@@ -91,12 +91,7 @@ export class Collection<T extends Stored<KubeObject>> {
   /** The one of this metadata.name as it is at the API server now; undefined when there is none. */
   async read(metadataName: string): Promise<T | undefined> {
     const { reader, resource, namespace } = this.#options
-    try {
-      return await reader.get(resource, { namespace, name: metadataName })
-    } catch (error) {
-      if (isNotFound(error)) return undefined
-      throw error
-    }
+    return ifFound(reader.get(resource, { namespace, name: metadataName }))
   }
 
   /** Creates once per Idempotency-Key. @throws Problem 409 name taken, 400 what the API server refuses, 422 */

@@ -1,7 +1,7 @@
 import { type AgentStatus, LAUNCH, type StoredLaunch } from "../apis/launch.ts"
 import { GATEWAY_FIELD_MANAGER } from "../apis/meta.ts"
 import type { KubeClient } from "../kube/client.ts"
-import { isNotFound } from "../kube/errors.ts"
+import { ifFound } from "../kube/errors.ts"
 import { type Resource, resourceOf } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
 
@@ -25,12 +25,7 @@ export function kubeLaunches(client: KubeClient, store: Pick<Store<StoredLaunch>
   return {
     get: (name) => store.get({ namespace, name }),
     async read(name) {
-      try {
-        return await client.get(LAUNCHES, { namespace, name })
-      } catch (error) {
-        if (isNotFound(error)) return undefined
-        throw error
-      }
+      return ifFound(client.get(LAUNCHES, { namespace, name }))
     },
     patchAgentStatus(launch, agent) {
       const { name, resourceVersion } = launch.metadata

@@ -2,7 +2,7 @@ import type { Run } from "../apis/job.ts"
 import { LIMITS } from "../apis/limits.ts"
 import type { ObjectMeta } from "../apis/meta.ts"
 import type { KubeClient } from "../kube/client.ts"
-import { isNotFound } from "../kube/errors.ts"
+import { ifFound } from "../kube/errors.ts"
 import { type Resource, resourceOf } from "../kube/resource.ts"
 
 /** Where the values of a run's secretEnv come from, by variable. */
@@ -48,12 +48,7 @@ export function kubeSecretEnv(client: KubeClient): SecretEnv {
 }
 
 async function read(client: KubeClient, namespace: string, name: string): Promise<Secret | undefined> {
-  try {
-    return await client.get(SECRETS, { namespace, name })
-  } catch (error) {
-    if (isNotFound(error)) return undefined
-    throw error
-  }
+  return ifFound(client.get(SECRETS, { namespace, name }))
 }
 
 function resolve(variable: string, ref: SecretRefs[string], secret: Secret | undefined): string {

@@ -2,7 +2,7 @@ import type { Clock } from "../apis/clock.ts"
 import type { OrganizationRole, StoredOrganization } from "../apis/organization.ts"
 import type { StoredProject } from "../apis/project.ts"
 import type { KubeClient } from "../kube/client.ts"
-import { isNotFound } from "../kube/errors.ts"
+import { ifFound } from "../kube/errors.ts"
 import type { IndexFunction, Store } from "../kube/store.ts"
 import { LiveReads } from "./live-reads.ts"
 import { roleUserName } from "./machine-users.ts"
@@ -62,12 +62,7 @@ export class Memberships {
 
   /** Another replica may just have made it. */
   async #read(name: string): Promise<StoredOrganization | undefined> {
-    try {
-      return await this.#options.client.get(ORGANIZATIONS, { name })
-    } catch (error) {
-      if (isNotFound(error)) return undefined
-      throw error
-    }
+    return ifFound(this.#options.client.get(ORGANIZATIONS, { name }))
   }
 }
 

@@ -1,7 +1,7 @@
 import { ORGANIZATION, type StoredOrganization } from "../apis/organization.ts"
 import { PROJECT, type StoredProject } from "../apis/project.ts"
 import type { KubeClient } from "../kube/client.ts"
-import { isNotFound } from "../kube/errors.ts"
+import { ifFound } from "../kube/errors.ts"
 import { resourceOf } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
 import type { ProjectScope } from "./principal.ts"
@@ -53,12 +53,7 @@ export class ProjectDirectory {
 
   /** Another replica may just have made it: the cache has the last word on no absence. */
   async #read(name: string): Promise<StoredProject | undefined> {
-    try {
-      return await this.#options.client.get(PROJECTS, { name })
-    } catch (error) {
-      if (isNotFound(error)) return undefined
-      throw error
-    }
+    return ifFound(this.#options.client.get(PROJECTS, { name }))
   }
 }
 

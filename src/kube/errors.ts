@@ -136,6 +136,16 @@ export function isNotFound(error: unknown): error is KubeError {
   return hasReason(error, "NotFound")
 }
 
+/** What a read found; undefined when there is nothing of that name. @throws KubeError when that can't be told */
+export async function ifFound<T>(read: Promise<T>): Promise<T | undefined> {
+  try {
+    return await read
+  } catch (error) {
+    if (isNotFound(error)) return undefined
+    throw error
+  }
+}
+
 /** The object changed since it was read, or a precondition does not hold: read again, decide again. */
 export function isConflict(error: unknown): error is KubeError {
   return hasReason(error, "Conflict")

@@ -2,7 +2,7 @@ import type { StoredApiKey } from "../../apis/apikey.ts"
 import { keyOf, type ObjectMeta } from "../../apis/meta.ts"
 import { SERVICE_ACCOUNTS, type ServiceAccount } from "../../identity/machine-users.ts"
 import { ROLE_BINDINGS, type RoleBinding } from "../../identity/role-bindings.ts"
-import { isNotFound } from "../../kube/errors.ts"
+import { ifFound } from "../../kube/errors.ts"
 import type { ApiObject, ObjectRef, Resource } from "../../kube/resource.ts"
 import type { ApiKeyObservation } from "./decide.ts"
 import { API_KEY_INDEX, API_KEYS, type ApiKeyControllerOptions } from "./dependencies.ts"
@@ -63,10 +63,5 @@ async function read<T extends ApiObject>(
   { namespace, name }: ObjectRef,
   client: Reads["client"],
 ): Promise<T | undefined> {
-  try {
-    return await client.get(resource, { namespace, name })
-  } catch (error) {
-    if (isNotFound(error)) return undefined
-    throw error
-  }
+  return ifFound(client.get(resource, { namespace, name }))
 }

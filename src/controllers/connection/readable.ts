@@ -4,7 +4,7 @@ import { CredentialsError, TransientError } from "../../cloud/errors.ts"
 import { SECRETS, type Secret } from "../../identity/own-secret.ts"
 import { SealingKeysMissing } from "../../identity/sealing-keys.ts"
 import type { KubeClient } from "../../kube/client.ts"
-import { isNotFound, KubeError } from "../../kube/errors.ts"
+import { ifFound, KubeError } from "../../kube/errors.ts"
 import { IndexedStore } from "../../kube/store.ts"
 import { CredentialsUnusable, credentialsOf } from "./credentials.ts"
 import { CREDENTIALS_SECRET_TYPE, type CredentialSources } from "./dependencies.ts"
@@ -40,12 +40,7 @@ async function secretOf(
 ): Promise<Secret | undefined> {
   const name = spec.credentialsSecretRef?.name
   if (name === undefined) return undefined
-  try {
-    return await client.get(SECRETS, { namespace: metadata.namespace, name })
-  } catch (error) {
-    if (isNotFound(error)) return undefined
-    throw error
-  }
+  return ifFound(client.get(SECRETS, { namespace: metadata.namespace, name }))
 }
 
 async function explained(read: () => Promise<CredentialFields>): Promise<CredentialFields> {

@@ -2,7 +2,7 @@ import type { StoredCronJob } from "../../apis/cronjob.ts"
 import { CANCEL_JOBS_FINALIZER } from "../../apis/cronjob.ts"
 import type { StoredJob } from "../../apis/job.ts"
 import { LABELS } from "../../apis/meta.ts"
-import { isNotFound } from "../../kube/errors.ts"
+import { ifFound } from "../../kube/errors.ts"
 import { changeTimeOf } from "./change-time.ts"
 import { type CronJobControllerOptions, JOBS, jobsOf } from "./dependencies.ts"
 import { isMadeFor, jobName, tickOf } from "./job-object.ts"
@@ -41,10 +41,5 @@ export async function findJob(
   { metadata: { namespace } }: StoredCronJob,
   { client }: Pick<CronJobControllerOptions, "client">,
 ): Promise<StoredJob | undefined> {
-  try {
-    return await client.get(JOBS, { namespace, name })
-  } catch (error) {
-    if (isNotFound(error)) return undefined
-    throw error
-  }
+  return ifFound(client.get(JOBS, { namespace, name }))
 }

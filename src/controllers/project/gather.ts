@@ -2,7 +2,7 @@ import { isTerminal } from "../../apis/job.ts"
 import { namespaceOf, type StoredProject } from "../../apis/project.ts"
 import { SERVICE_ACCOUNTS } from "../../identity/machine-users.ts"
 import { ROLE_BINDINGS } from "../../identity/role-bindings.ts"
-import { isNotFound } from "../../kube/errors.ts"
+import { ifFound } from "../../kube/errors.ts"
 import type { ApiObject, ObjectRef, Resource } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
 import type { ProjectObservation } from "./decide.ts"
@@ -49,10 +49,5 @@ async function read<T extends ApiObject>(
   { client, resource }: Source<T>,
   { namespace, name }: ObjectRef,
 ): Promise<T | undefined> {
-  try {
-    return await client.get(resource, { namespace, name })
-  } catch (error) {
-    if (isNotFound(error)) return undefined
-    throw error
-  }
+  return ifFound(client.get(resource, { namespace, name }))
 }
