@@ -5,7 +5,7 @@ import { makeApiKey } from "../identity/apikeys.ts"
 import { API_KEYS } from "../identity/authenticate.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import type { KubeClient } from "../kube/client.ts"
-import { isConflict, isNotFound } from "../kube/errors.ts"
+import { ifFound, isConflict, isNotFound } from "../kube/errors.ts"
 import type { Store } from "../kube/store.ts"
 import { Collection, type Precondition } from "./collection.ts"
 import type { CreationTimes } from "./created-at.ts"
@@ -118,13 +118,8 @@ export class Keys {
   }
 
   async #read({ metadata }: StoredApiKey): Promise<StoredApiKey | undefined> {
-    try {
-      const present = await this.#options.reader.get(API_KEYS, metadata)
-      return present.metadata.uid === metadata.uid ? present : undefined
-    } catch (error) {
-      if (isNotFound(error)) return undefined
-      throw error
-    }
+    const present = await ifFound(this.#options.reader.get(API_KEYS, metadata))
+    return present?.metadata.uid === metadata.uid ? present : undefined
   }
 
   async #discard({ metadata }: StoredApiKey): Promise<void> {

@@ -1,6 +1,6 @@
 import type { ObjectMeta } from "../apis/meta.ts"
 import type { KubeClient } from "../kube/client.ts"
-import { isAlreadyExists, isNotFound } from "../kube/errors.ts"
+import { ifFound, isAlreadyExists } from "../kube/errors.ts"
 import { resourceOf } from "../kube/resource.ts"
 
 /** A Kubernetes Secret as stored; the values of `data` are base64. */
@@ -62,13 +62,8 @@ export async function readStoredSecret<C>(
   namespace: string,
   own: OwnSecret<C>,
 ): Promise<{ metadata: ObjectMeta; content: C } | undefined> {
-  try {
-    const secret = await client.get(SECRETS, { namespace, name: own.name })
-    return { metadata: secret.metadata, content: parsed(secret, own) }
-  } catch (error) {
-    if (isNotFound(error)) return undefined
-    throw error
-  }
+  const secret = await ifFound(client.get(SECRETS, { namespace, name: own.name }))
+  return secret && { metadata: secret.metadata, content: parsed(secret, own) }
 }
 
 function parsed<C>({ metadata, data = {} }: Secret, own: OwnSecret<C>): C {

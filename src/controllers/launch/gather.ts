@@ -1,6 +1,6 @@
 import { isTerminal, JOB, type StoredJob } from "../../apis/job.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
-import { isNotFound } from "../../kube/errors.ts"
+import { ifFound } from "../../kube/errors.ts"
 import { resourceOf } from "../../kube/resource.ts"
 import type { CloudCalls } from "./calls.ts"
 import type { LaunchObservation } from "./decide.ts"
@@ -46,13 +46,8 @@ function isRefusalNoted(launch: StoredLaunch, job: StoredJob): boolean {
 /** A cache that lacks the Job may be late: only the API server's word makes a Job gone. */
 async function liveJob(launch: StoredLaunch, options: LaunchControllerOptions): Promise<StoredJob | undefined> {
   const { namespace, name, uid } = launch.spec.job
-  try {
-    const job = await options.client.get(JOBS, { namespace, name })
-    return job.metadata.uid === uid ? job : undefined
-  } catch (error) {
-    if (isNotFound(error)) return undefined
-    throw error
-  }
+  const job = await ifFound(options.client.get(JOBS, { namespace, name }))
+  return job?.metadata.uid === uid ? job : undefined
 }
 
 /** Under a monthly cap what a deleted Job has cost still counts to the month's end (UTC). */

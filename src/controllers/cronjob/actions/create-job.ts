@@ -1,6 +1,6 @@
 import type { StoredCronJob } from "../../../apis/cronjob.ts"
 import type { StoredJob } from "../../../apis/job.ts"
-import { isAlreadyExists, isForbidden, isInvalid, isNotFound, type KubeError } from "../../../kube/errors.ts"
+import { ifFound, isAlreadyExists, isForbidden, isInvalid, type KubeError } from "../../../kube/errors.ts"
 import type { ReconcileContext } from "../../../runtime/controller.ts"
 import { create } from "../../writes.ts"
 import { CRON_JOBS, type CronJobControllerOptions, writersOf } from "../dependencies.ts"
@@ -61,13 +61,8 @@ export async function createJob(
 /** Whether the CronJob is still the version that was decided on. */
 async function isCurrent({ metadata }: StoredCronJob, { client }: CronJobControllerOptions): Promise<boolean> {
   const { namespace, name, uid, resourceVersion } = metadata
-  try {
-    const live = await client.get(CRON_JOBS, { namespace, name })
-    return live.metadata.uid === uid && live.metadata.resourceVersion === resourceVersion
-  } catch (error) {
-    if (isNotFound(error)) return false
-    throw error
-  }
+  const live = await ifFound(client.get(CRON_JOBS, { namespace, name }))
+  return live?.metadata.uid === uid && live.metadata.resourceVersion === resourceVersion
 }
 
 /** The message names fields and not what is in them, which a CronJob's readers may see and its events' may not. */
