@@ -15,6 +15,8 @@ import {
   type RotateOptions,
   readInvocation,
 } from "./options.ts"
+import { packageFile } from "./package.ts"
+import { publicFetch } from "./registries/public-fetch.ts"
 import { createLogger } from "./telemetry/logger.ts"
 
 const invocation = await readInvocation(process.argv, await version())
@@ -69,7 +71,8 @@ async function runVm({ dataDir, runtime, dockerSocket, logLevel }: AgentOptions,
 /** What operator and façade route by: the price list that ships, and images as most of them are built. */
 function shippedMarket() {
   const architectures: Architecture[] = ["amd64"]
-  return { offers: new LiveCatalogue(offersOf(readPriceList())), ownAccounts: [], architectures }
+  const askRegistries = publicFetch()
+  return { offers: new LiveCatalogue(offersOf(readPriceList())), ownAccounts: [], architectures, askRegistries }
 }
 
 async function runOperator(options: OperatorOptions, signal: AbortSignal): Promise<number> {
@@ -107,11 +110,14 @@ async function printKey(options: KeyOptions): Promise<number> {
 
 /** So that `TOKEN=$(berth login)` works. */
 async function printToken(options: LoginOptions, signal: AbortSignal): Promise<number> {
-  const { login } = await import("./identity/login.ts")
+  const { login, userIdIn } = await import("./identity/login.ts")
   const prompt = (address: string, code: string): void => {
     process.stderr.write(`Open ${address} and agree if it shows the code ${code}.\n`)
   }
-  process.stdout.write(`${await login({ ...options, signal, prompt })}\n`)
+  const token = await login({ ...options, signal, prompt })
+  const userId = userIdIn(token)
+  if (userId !== undefined) process.stderr.write(`You are ${userId}: by this others invite you.\n`)
+  process.stdout.write(`${token}\n`)
   return 0
 }
 
@@ -142,9 +148,7 @@ function stopSignal(): AbortSignal {
 }
 
 async function version(): Promise<string> {
-  const { version } = JSON.parse(await readFile(join(import.meta.dirname, "..", "package.json"), "utf8")) as {
-    version: string
-  }
+  const { version } = JSON.parse(await readFile(packageFile("package.json"), "utf8")) as { version: string }
   return version
 }
 

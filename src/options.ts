@@ -1,7 +1,7 @@
 import { isIP } from "node:net"
 import { join, resolve } from "node:path"
 import { Command, InvalidArgumentError, Option } from "commander"
-import Type, { type Static } from "typebox"
+import Type, { type Static, type TSchema } from "typebox"
 import { ROLES, type Role } from "./apis/apikey.ts"
 import { LIMITS } from "./apis/limits.ts"
 import { toMetadataName } from "./apis/names.ts"
@@ -19,7 +19,7 @@ export interface KubeOptions {
   watchNamespace?: string
   /** Where /metrics, /livez and /readyz are served, apart from everything else; absent: nowhere. */
   metricsPort?: number
-  /** Address of that port; default: this machine's own alone. */
+  /** Address of that port; default: this machine's own alone; empty: all. */
   metricsHost?: string
   logLevel: LogLevel
 }
@@ -31,7 +31,16 @@ export interface OperatorOptions extends KubeOptions {
   agentImage?: string
   /** By region, where VMs on AWS are in the network; default: in the account's default VPC. */
   awsNetworks?: AwsNetworks
+  /** By region, where VMs on Google Cloud are in the network; default: in the project's network `default`. */
+  gcpNetworks?: GcpNetworks
+  /** Hours between two looks at clouds' price lists; 0 or absent: never. */
+  priceRefreshHours?: number
+  /** The same of spot prices that change from hour to hour. */
+  spotPriceRefreshHours?: number
 }
+
+/** How often prices are asked for where nobody says otherwise, hours. */
+export const PRICE_REFRESH_HOURS = { list: 12, market: 1 }
 
 const Ids = (pattern: string) => Type.Array(Type.String({ pattern }), { minItems: 1, maxItems: 16 })
 
@@ -46,7 +55,19 @@ const AwsNetworksSchema = Type.Record(
 )
 type AwsNetworks = Static<typeof AwsNetworksSchema>
 
+const GCP_REGION = /^[a-z]+-[a-z]+[0-9]+$/
+
+/** Names, as Compute Engine has them. */
+const GcpName = Type.String({ pattern: "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$" })
+
+const GcpNetworksSchema = Type.Record(
+  Type.String(),
+  Type.Object({ network: Type.Optional(GcpName), subnetwork: Type.Optional(GcpName) }),
+)
+type GcpNetworks = Static<typeof GcpNetworksSchema>
+
 export interface FacadeOptions extends KubeOptions {
+  /** Address to listen on; empty: all. */
   host: string
   port: number
   /** Projects are the host names one label below it. */
@@ -181,7 +202,24 @@ function operatorCommand(choose: Choose): Command {
     .addOption(
       new Option("--aws-networks <json>", "by region, subnets and security groups of VMs on AWS: docs/aws.md")
         .env("BERTH_AWS_NETWORKS")
-        .argParser(awsNetworks),
+        .argParser((text) => networks(text, AwsNetworksSchema, { isRegion: AWS_REGION, example: "eu-central-1" })),
+    )
+    .addOption(
+      new Option("--gcp-networks <json>", "by region, network and subnetwork of VMs on Google Cloud: docs/gcp.md")
+        .env("BERTH_GCP_NETWORKS")
+        .argParser((text) => networks(text, GcpNetworksSchema, { isRegion: GCP_REGION, example: "europe-west1" })),
+    )
+    .addOption(
+      new Option("--price-refresh-hours <number>", "how often clouds are asked for their prices; 0: never")
+        .env("BERTH_PRICE_REFRESH_HOURS")
+        .default(PRICE_REFRESH_HOURS.list)
+        .argParser(hours),
+    )
+    .addOption(
+      new Option("--spot-price-refresh-hours <number>", "the same for spot prices that change from hour to hour")
+        .env("BERTH_SPOT_PRICE_REFRESH_HOURS")
+        .default(PRICE_REFRESH_HOURS.market)
+        .argParser(hours),
     )
     .action((_, command: Command) => choose({ command: "operator", options: kubeOptions(command) }))
 }
@@ -189,7 +227,11 @@ function operatorCommand(choose: Choose): Command {
 function facadeCommand(choose: Choose): Command {
   return withLimitOptions(withLogOptions(withKubeOptions(new Command("facade"))))
     .description("Serve the REST API and the agents' gateway (any number of replicas).")
-    .addOption(new Option("--host <address>", "address to listen on").env("BERTH_HOST").default("127.0.0.1"))
+    .addOption(
+      new Option("--host <address>", "address to listen on; empty: all, of IPv4 and IPv6")
+        .env("BERTH_HOST")
+        .default("127.0.0.1"),
+    )
     .addOption(portOption())
     .addOption(
       new Option("--base-domain <domain>", "projects are its subdomains").env("BERTH_BASE_DOMAIN").default("localhost"),
@@ -200,6 +242,11 @@ function facadeCommand(choose: Choose): Command {
     .addOption(new Option("--oidc-issuer <url>", "whose tokens people sign in with").env("BERTH_OIDC_ISSUER"))
     .addOption(
       new Option("--oidc-audience <name>", "what such tokens are for, as their aud says").env("BERTH_OIDC_AUDIENCE"),
+    )
+    .addOption(
+      new Option("--oidc-groups-claim <name>", "which of their claims has a person's groups")
+        .env("BERTH_OIDC_GROUPS_CLAIM")
+        .default("groups"),
     )
     .action((_, command: Command) => choose({ command: "facade", options: facadeOptions(command) }))
 }
@@ -344,7 +391,9 @@ function withKubeOptions(command: Command): Command {
         .argParser(port),
     )
     .addOption(
-      new Option("--metrics-host <address>", "address of that port").env("BERTH_METRICS_HOST").default("127.0.0.1"),
+      new Option("--metrics-host <address>", "address of that port; empty: all, of IPv4 and IPv6")
+        .env("BERTH_METRICS_HOST")
+        .default("127.0.0.1"),
     )
     .addOption(logLevelOption())
 }
@@ -355,17 +404,18 @@ function kubeOptions<T extends KubeOptions>(command: Command): T {
 }
 
 function facadeOptions(command: Command): FacadeOptions {
-  const { oidcIssuer, oidcAudience, ...options } = kubeOptions<FacadeOptions & OidcOptions>(command)
+  const { oidcIssuer, oidcAudience, oidcGroupsClaim, ...options } = kubeOptions<FacadeOptions & OidcOptions>(command)
   if ((oidcIssuer === undefined) !== (oidcAudience === undefined)) {
     command.error("--oidc-issuer and --oidc-audience belong together: a token for another service must not be taken")
   }
   if (oidcIssuer === undefined || oidcAudience === undefined) return options
-  return { ...options, issuer: { issuer: oidcIssuer, audience: oidcAudience } }
+  return { ...options, issuer: { issuer: oidcIssuer, audience: oidcAudience, groupsClaim: oidcGroupsClaim } }
 }
 
 interface OidcOptions {
   oidcIssuer?: string
   oidcAudience?: string
+  oidcGroupsClaim: string
 }
 
 function withLocalOptions(command: Command, dataDir: string): Command {
@@ -441,6 +491,11 @@ function port(text: string): number {
   throw new InvalidArgumentError(`"${text}" is not a port: give a number from 0 (any free one) to 65535.`)
 }
 
+function hours(text: string): number {
+  if (/^\d{1,4}$/.test(text)) return Number(text)
+  throw new InvalidArgumentError(`"${text}" is not a number of hours: give a whole number, 0 for never.`)
+}
+
 function count(text: string): number {
   if (/^\d{1,9}$/.test(text)) return Number(text)
   throw new InvalidArgumentError(`"${text}" is not a number of requests: give a whole number, at least 0.`)
@@ -458,19 +513,24 @@ function httpUrl(text: string): string {
   throw new InvalidArgumentError(`"${text}" is not an http or https URL.`)
 }
 
-function awsNetworks(text: string): AwsNetworks {
+/** A cloud's networks by its regions. */
+function networks<T extends TSchema>(
+  text: string,
+  schema: T,
+  { isRegion, example }: { isRegion: RegExp; example: string },
+): Static<T> {
   let value: unknown
   try {
     value = JSON.parse(text)
   } catch (error) {
     throw new InvalidArgumentError(`it is no JSON: ${error instanceof Error ? error.message : String(error)}.`)
   }
-  const faults = faultsOf(AwsNetworksSchema, value)
-  for (const region of faults.length === 0 ? Object.keys(value as AwsNetworks) : []) {
-    if (!AWS_REGION.test(region))
-      faults.push({ pointer: `/${region}`, detail: "no region of AWS, such as eu-central-1" })
+  const faults = faultsOf(schema, value)
+  for (const region of faults.length === 0 ? Object.keys(value as object) : []) {
+    if (!isRegion.test(region))
+      faults.push({ pointer: `/${region}`, detail: `no region of this cloud, such as ${example}` })
   }
-  if (faults.length === 0) return value as AwsNetworks
+  if (faults.length === 0) return value as Static<T>
   throw new InvalidArgumentError(faults.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
 }
 

@@ -12,10 +12,12 @@ import type { SpendCaps, StoredProject } from "./apis/project.ts"
 import { LiveCatalogue } from "./catalogue/live.ts"
 import type { Offers } from "./catalogue/offers.ts"
 import type { Providers } from "./cloud/clouds.ts"
+import type { Fetch } from "./cloud/guarded-fetch.ts"
 import type { CloudAccount, Clouds } from "./cloud/provider.ts"
 import { createApiKeyController } from "./controllers/apikey/controller.ts"
 import { API_KEYS, BINDING_CACHE, MACHINE_USER_CACHE } from "./controllers/apikey/dependencies.ts"
-import { type CatalogueWatchOptions, watchCatalogue } from "./controllers/catalogue/watch.ts"
+import { PriceRefresher, type PriceRefresherOptions } from "./controllers/catalogue/refresher.ts"
+import { type CatalogueWatchOptions, watchCatalogue, watchPrices } from "./controllers/catalogue/watch.ts"
 import { ConnectionClouds } from "./controllers/connection/clouds.ts"
 import { createConnectionController } from "./controllers/connection/controller.ts"
 import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE, type OpenAccount } from "./controllers/connection/dependencies.ts"
@@ -24,7 +26,7 @@ import { cachedCredentials, liveCredentials, type ReadCredentials } from "./cont
 import { createRetirementController, type RetirementOptions } from "./controllers/connection/retirement.ts"
 import { createCronJobController } from "./controllers/cronjob/controller.ts"
 import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/dependencies.ts"
-import { fenceOf } from "./controllers/fence.ts"
+import { type Fence, fenceOf } from "./controllers/fence.ts"
 import { createJobController } from "./controllers/job/controller.ts"
 import { jobPlanner } from "./controllers/job/plan.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
@@ -34,14 +36,17 @@ import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/dependencies.ts"
 import { BucketFinder } from "./discovery/buckets.ts"
 import { Discoverer } from "./discovery/discoverer.ts"
+import { ImageFinder, type ImageFinderOptions } from "./discovery/images.ts"
 import { createFacade } from "./facade/app.ts"
 import { CACHE_OPTIONS } from "./facade/caches.ts"
 import type { Discoverer as DiscoverResources } from "./facade/discoverer.ts"
 import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/log-retention.ts"
+import type { Planner } from "./facade/planner.ts"
 import { createHttpServer } from "./facade/server.ts"
 import { AwaitedGateway } from "./gateway/awaited.ts"
 import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
+import { connectedRegistries, type RegistryProvider } from "./gateway/registries.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import { ensureInstallation, readInstallation } from "./identity/installation.ts"
@@ -59,6 +64,9 @@ import { FileLogStore } from "./logs/file-store.ts"
 import { S3LogStore, s3Client } from "./logs/s3-store.ts"
 import type { LogStore } from "./logs/store.ts"
 import type { FacadeOptions, KubeOptions, OperatorOptions } from "./options.ts"
+import { imageReader } from "./registries/manifests.ts"
+import { publicFetch } from "./registries/public-fetch.ts"
+import { pullAccess } from "./registries/pulls.ts"
 import type { Controller } from "./runtime/controller.ts"
 import { Manager } from "./runtime/manager.ts"
 import { Sealer } from "./sealing/envelope.ts"
@@ -69,6 +77,7 @@ import { measureJobs } from "./telemetry/jobs.ts"
 import { measureCaches, measureClient } from "./telemetry/kube.ts"
 import type { Logger } from "./telemetry/logger.ts"
 import { createMetrics, type Registry } from "./telemetry/metrics.ts"
+import { measurePrices } from "./telemetry/prices.ts"
 import { type OperationsServer, startOperationsServer } from "./telemetry/server.ts"
 
 export { connect } from "./connect.ts"
@@ -82,14 +91,22 @@ export interface OperatorParts {
   offers: Offers
   /** Accounts that need no connection: anybody's jobs may run there, and VMs are looked for there always. */
   ownAccounts: readonly CloudAccount[]
-  /** What images run on, as long as nobody reads their manifests; none: anything. */
+  /** What images run on of which nothing is known; none: anything. */
   architectures: readonly Architecture[]
+  /** What registries are asked by for what images run on; absent: nobody asks. */
+  askRegistries?: Fetch
   /** Between two looks at the VMs of an account; default: what public clouds are asked. */
   observeSeconds?: number
   /** How soon another candidate takes over from a silent leader; default: the elector's own. */
   leaseTimes?: Pick<LeaderElectorOptions, "leaseSeconds" | "renewDeadlineSeconds" | "retrySeconds">
   /** How soon former sealing keys are deleted; default: the controller's own. */
   retirement?: Pick<RetirementOptions, "graceSeconds" | "lookSeconds">
+  /** How soon it is noticed that prices can be asked for; default: the refresher's own. */
+  prices?: Pick<PriceRefresherOptions, "lookSeconds">
+  /** VMs asked for in a minute, at most, over all projects; default: the job controller's own. */
+  launchesPerMinute?: number
+  /** What everything is decided by; default: the machine's. */
+  clock?: Clock
   logger: Logger
 }
 
@@ -107,16 +124,15 @@ export async function startOperator(
   stop: AbortSignal,
 ): Promise<Running> {
   const { systemNamespace, gatewayUrl, agentImage } = options
-  const { client, offers, architectures, observeSeconds, leaseTimes, logger } = parts
-  const clock = systemClock
+  const { client, offers, architectures, observeSeconds, leaseTimes, logger, clock = systemClock } = parts
   const { id: installation, bootstrapKey } = await ensureInstallation(client, systemNamespace)
   await ensureSealingKeys(client, systemNamespace)
   const identity = `${hostname()}-${randomUUID()}`
   const caches = operatorCaches({ client, logger }, options)
   const { jobs, launches, projects } = caches
   const lease = { namespace: systemNamespace, name: "berth-operator" }
-  const elector = new LeaderElector({ client, lease, identity, logger, ...leaseTimes })
-  const recorder = new EventRecorder({ client, component: "berth-operator", instance: identity, logger })
+  const elector = new LeaderElector({ client, lease, identity, clock, logger, ...leaseTimes })
+  const recorder = new EventRecorder({ client, component: "berth-operator", instance: identity, clock, logger })
   const base = { client, clock, recorder, logger }
   const shared = { ...base, jobs, launches, fence: fenceOf(elector), caps: capsOf(projects.store) }
   const sealer = sealerOf(client, systemNamespace)
@@ -134,34 +150,37 @@ export async function startOperator(
   })
   const jobController = createJobController({
     ...shared,
-    settings: { architectures },
+    settings: { architectures, ...(parts.launchesPerMinute && { launchesPerMinute: parts.launchesPerMinute }) },
     installation: { id: installation, systemNamespace, gatewayUrl, ...(agentImage !== undefined && { agentImage }) },
     offers,
     connections: caches.connections,
     payers: accounts.payers,
     copyCredentials: accounts.copyCredentials,
     buckets: accounts.buckets,
+    ...accounts.images,
   })
+  const watches = catalogueWatches(offers, { client, systemNamespace, recorder, logger })
+  const refresher = priceRefresherOf(options, { ...parts, ...keeping, fence: shared.fence, sealer, watches })
   const metrics = createMetrics("operator")
   const manager = new Manager({
-    reflectors: [...Object.values(caches), ...catalogueWatches(offers, { client, systemNamespace, recorder, logger })],
+    reflectors: [...Object.values(caches), ...Object.values(watches ?? {})],
     controllers: [
       jobController,
       launchControl.controller,
       createCronJobController({ ...shared, cronJobs: caches.cronJobs }),
       ...tenancyControllers(keeping),
-      createConnectionController({ ...keeping, sealer, openAccount: accountOpener(parts.providers) }),
-      // Who sees one namespace alone can't know what others have sealed.
-      ...(options.watchNamespace === undefined
-        ? [createRetirementController({ ...keeping, sealer, ...parts.retirement })]
-        : []),
+      ...connectionControllers({ ...keeping, sealer, ...parts }, options),
     ],
-    leaderTasks: launchControl.leaderTasks,
+    leaderTasks: [
+      ...launchControl.leaderTasks,
+      ...(refresher === undefined ? [] : [(signal: AbortSignal) => refresher.run(signal)]),
+    ],
     metricsOf: measureControllers(metrics),
     elector,
+    clock,
     logger,
   })
-  const operations = await tellOfOperator(options, { metrics, client, caches, manager })
+  const operations = await tellOfOperator(options, { metrics, client, caches, manager, refresher })
   const ended = manager
     .run(stop)
     .finally(() => recorder.flush())
@@ -174,18 +193,20 @@ interface OperatorTelling {
   client: KubeClient
   caches: ReturnType<typeof operatorCaches>
   manager: Manager
+  refresher: PriceRefresher | undefined
 }
 
 /** What the operator tells beside its controllers' work, and where. */
 function tellOfOperator(
   options: OperationsOptions,
-  { metrics, client, caches, manager }: OperatorTelling,
+  { metrics, client, caches, manager, refresher }: OperatorTelling,
 ): Promise<OperationsServer | undefined> {
   const isLeading = () => manager.readiness().leading
   measureClient(metrics, client)
   measureCaches(metrics, Object.values(caches))
   measureLeadership(metrics, "berth-operator", isLeading)
   measureJobs(metrics, { ...caches, isLeading })
+  if (refresher !== undefined) measurePrices(metrics, { ages: () => refresher.ages(), isLeading })
   const health = new Health()
   health.addReadyCheck("caches", () => manager.readiness().reasons.join("; ") || undefined)
   return serveOperations(options, health, metrics)
@@ -247,32 +268,55 @@ function tenancyControllers(keeping: Keeping): Controller[] {
   return [createApiKeyController(tenancy), createProjectController(tenancy), createOrganizationController(tenancy)]
 }
 
+/** The controllers of what is sealed. */
+function connectionControllers(
+  { providers, retirement, ...keeping }: Keeping & Pick<OperatorParts, "providers" | "retirement"> & { sealer: Sealer },
+  { watchNamespace }: Pick<KubeOptions, "watchNamespace">,
+): Controller[] {
+  const connection = createConnectionController({ ...keeping, openAccount: accountOpener(providers) })
+  // Who sees one namespace alone can't know what others have sealed.
+  if (watchNamespace !== undefined) return [connection]
+  return [connection, createRetirementController({ ...keeping, ...retirement })]
+}
+
 /** What jobs and Launches need of the accounts that there are: a project's connections, and those that need none. */
 function connectedAccounts(
   {
     clouds: own,
     providers,
     ownAccounts,
+    askRegistries,
     logger,
-  }: Pick<OperatorParts, "clouds" | "providers" | "ownAccounts" | "logger">,
+  }: Pick<OperatorParts, "clouds" | "providers" | "ownAccounts" | "askRegistries" | "logger">,
   { connections, launches, secrets, projects }: ReturnType<typeof operatorCaches>,
   sealer: Sealer,
 ) {
   const credentials = { secrets, projects, sealer }
   const { store } = connections
+  const looking = {
+    connections: (namespace: string) => store.byIndex(NAMESPACE_INDEX, namespace),
+    credentialsOf: cachedCredentials(credentials),
+    clock: systemClock,
+    logger,
+  }
   return {
     clouds: new ConnectionClouds({ providers, connections: store, launches: launches.store, own, ...credentials }),
     payers: payersOf({ ownAccounts, connections: store, types: payingTypes(providers), sources: credentials }),
     copyCredentials: credentialsCopier(store, credentials),
     inUse: () => [...ownAccounts, ...accountsInUse(store, credentials)],
-    buckets: new BucketFinder({
-      connections: (namespace) => store.byIndex(NAMESPACE_INDEX, namespace),
-      openAccount: accountOpener(providers),
-      credentialsOf: cachedCredentials(credentials),
-      clock: systemClock,
-      logger,
-    }),
+    buckets: new BucketFinder({ ...looking, openAccount: accountOpener(providers) }),
+    images: askRegistries && { images: imageFinder(providers, askRegistries, looking) },
   }
+}
+
+/** Looks at images in their registries. */
+function imageFinder(
+  providers: Providers,
+  send: Fetch,
+  looking: Omit<ImageFinderOptions, "registriesOf" | "readImage">,
+): ImageFinder {
+  const registriesOf: ImageFinderOptions["registriesOf"] = (type) => providers[type]?.registries
+  return new ImageFinder({ ...looking, registriesOf, readImage: imageReader({ clock: systemClock, send }) })
 }
 
 /** The sealing keys are read anew each time that it matters: any process may have been told of another one. */
@@ -307,6 +351,17 @@ function logStoreOf(options: Omit<FacadeOptions, "kubeconfig" | "logLevel">, log
   })
 }
 
+/** What VMs get by the connections of their project. */
+function openedByConnections(client: KubeClient, providers: Providers, credentials: ReadCredentials) {
+  // Live: a connection that was made a moment ago may be what the job waited for.
+  const connections = async (namespace: string) => (await client.list(CONNECTION_CACHE.resource, { namespace })).items
+  const live = { connections, credentials, clock: systemClock }
+  return {
+    buckets: connectedBuckets({ ...live, providers: bucketProviders(providers) }),
+    registries: connectedRegistries({ ...live, providers: registryProviders(providers) }),
+  }
+}
+
 /** The types of connections that buckets can be opened by, for VMs. */
 function bucketProviders(providers: Providers): Record<string, BucketProvider> {
   const usable = Object.entries(providers).flatMap(([type, { account, buckets: access }]) => {
@@ -318,12 +373,47 @@ function bucketProviders(providers: Providers): Record<string, BucketProvider> {
   return Object.fromEntries(usable)
 }
 
-/** Keeps a catalogue that can change as its ConfigMap says; another one stays as it is. */
-function catalogueWatches(
-  offers: Offers,
-  options: Omit<CatalogueWatchOptions, "catalogue">,
-): ReturnType<typeof watchCatalogue>[] {
-  return offers instanceof LiveCatalogue ? [watchCatalogue({ ...options, catalogue: offers })] : []
+/** The types of connections that images can be pulled by. */
+function registryProviders(providers: Providers): Record<string, RegistryProvider> {
+  const options = { clock: systemClock, send: publicFetch() }
+  const usable = Object.entries(providers).flatMap(([type, { registries }]) => {
+    if (registries === undefined) return []
+    const access: RegistryProvider["access"] = (credentials, scope, signal) =>
+      pullAccess(registries, { credentials, scope }, { ...options, signal })
+    return [[type, { serves: registries.serves, access }] as const]
+  })
+  return Object.fromEntries(usable)
+}
+
+/** Keeps a catalogue that can change as its ConfigMaps say; another one stays as it is. */
+function catalogueWatches(offers: Offers, options: Omit<CatalogueWatchOptions, "catalogue">) {
+  if (!(offers instanceof LiveCatalogue)) return undefined
+  const live = { ...options, catalogue: offers }
+  return { rules: watchCatalogue(live), prices: watchPrices(live) }
+}
+
+type RefresherParts = Keeping &
+  Pick<OperatorParts, "offers" | "providers" | "prices"> & {
+    fence: Fence
+    sealer: Sealer
+    watches: ReturnType<typeof catalogueWatches>
+  }
+
+/** Asks clouds for their prices, where the options want it and the catalogue can change. */
+function priceRefresherOf(
+  { priceRefreshHours: list = 0, spotPriceRefreshHours: market = 0 }: Partial<OperatorOptions>,
+  { offers, watches, connections, secrets, projects, sealer, prices, ...parts }: RefresherParts,
+): PriceRefresher | undefined {
+  if (!(offers instanceof LiveCatalogue) || watches === undefined || (list === 0 && market === 0)) return undefined
+  return new PriceRefresher({
+    ...parts,
+    connections: connections.store,
+    sources: { secrets, projects, sealer },
+    stored: watches.prices,
+    list: offers.list,
+    hours: { list, market },
+    ...prices,
+  })
 }
 
 /** Finds the caps of the project whose namespace it is. */
@@ -343,11 +433,13 @@ export interface FacadeParts {
   ownAccounts: readonly CloudAccount[]
   /** The operator's. */
   architectures: readonly Architecture[]
+  /** The operator's. */
+  askRegistries?: Fetch
   logger: Logger
 }
 
 /** How long requests that are under way may take when the façade ends, seconds. */
-const DRAIN_SECONDS = 10
+export const DRAIN_SECONDS = 10
 
 /**
  * Starts the REST API and the gateway. Resolves when it listens; caches may still be filling, and the operator may not
@@ -355,25 +447,22 @@ const DRAIN_SECONDS = 10
  */
 export async function startFacade(
   options: Omit<FacadeOptions, "kubeconfig" | "logLevel">,
-  { client, clouds, providers, offers, ownAccounts, architectures, logger }: FacadeParts,
+  parts: FacadeParts,
   stop: AbortSignal,
 ): Promise<Running & { url: string }> {
   const { systemNamespace, issuer } = options
+  const { client, clouds, providers, offers, logger } = parts
   const ending = new AbortController()
   const { launches, ...caches } = facadeCaches({ client, logger }, options)
-  const { jobs, connections, projects } = caches
+  const { jobs, projects } = caches
   const logStore = logStoreOf(options, logger)
   const sealer = sealerOf(client, systemNamespace)
+  const credentials = liveCredentials(client, { projects, sealer })
   const gateway = new AwaitedGateway({
     readInstallation: () => readInstallation(client, systemNamespace),
     launches: kubeLaunches(client, launches.store, systemNamespace),
     secretEnv: kubeSecretEnv(client),
-    buckets: connectedBuckets({
-      // Live: a connection that was made a moment ago may be what the job waited for.
-      connections: async (namespace) => (await client.list(CONNECTION_CACHE.resource, { namespace })).items,
-      credentials: liveCredentials(client, { projects, sealer }),
-      providers: bucketProviders(providers),
-    }),
+    ...openedByConnections(client, providers, credentials),
     logs: logStore,
     clock: systemClock,
     logger,
@@ -382,10 +471,10 @@ export async function startFacade(
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
   health.addReadyCheck("installation", () => gateway.fault())
-  const payers = payersOf({ ownAccounts, connections: connections.store, types: payingTypes(providers) })
   const app = createFacade({
     client,
     caches,
+    launches: launches.store,
     logStore,
     sealer,
     gateway: gateway.handle,
@@ -393,11 +482,8 @@ export async function startFacade(
     metrics,
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock: systemClock }),
     catalogue: () => offers.current(),
-    plan: jobPlanner(
-      { offers, payers, jobs, launches, caps: capsOf(projects.store), clock: systemClock },
-      { architectures },
-    ),
-    discover: discovererOf(providers, liveCredentials(client, { projects, sealer }), logger),
+    plan: plannerOf(parts, { launches, ...caches }, credentials),
+    discover: discovererOf(providers, credentials, logger),
     settings: { ...options, clouds },
     logger,
     clock: systemClock,
@@ -409,8 +495,10 @@ export async function startFacade(
   const server = createHttpServer(app)
   server.listen(options.port, options.host)
   await once(server, "listening")
-  const rules = catalogueWatches(offers, { client, systemNamespace, logger })
-  const reflectors = [...Object.values(caches), launches, ...rules].map((reflector) => reflector.run(ending.signal))
+  const watches = catalogueWatches(offers, { client, systemNamespace, logger })
+  const reflectors = [...Object.values(caches), launches, ...Object.values(watches ?? {})].map((reflector) =>
+    reflector.run(ending.signal),
+  )
   const opening = gateway.run(ending.signal)
   const endRetention = keepOnlyLogsOfJobs({ client, jobs, logStore, logger }, ending.signal)
   const ended = stopped(stop).then(async () => {
@@ -421,8 +509,24 @@ export async function startFacade(
     await Promise.all([opening, ...reflectors])
     await operations?.close()
   })
-  const url = `http://${urlHost(options.host)}:${(server.address() as AddressInfo).port}`
+  const { address, port } = server.address() as AddressInfo
+  const url = `http://${urlHost(address)}:${port}`
   return { url, metricsUrl: operations?.url, ended }
+}
+
+/** Plans jobs as the operator would place them. */
+function plannerOf(
+  { offers, providers, ownAccounts, architectures, askRegistries, logger }: FacadeParts,
+  { jobs, launches, connections: { store }, projects }: ReturnType<typeof facadeCaches>,
+  credentialsOf: ReadCredentials,
+): Planner {
+  const payers = payersOf({ ownAccounts, connections: store, types: payingTypes(providers) })
+  const connections = (namespace: string) => store.byIndex(NAMESPACE_INDEX, namespace)
+  const looking = { connections, credentialsOf, clock: systemClock, logger }
+  const images = askRegistries && { images: imageFinder(providers, askRegistries, looking) }
+  const buckets = new BucketFinder({ ...looking, openAccount: accountOpener(providers) })
+  const market = { offers, payers, jobs, launches, caps: capsOf(projects.store), clock: systemClock }
+  return jobPlanner({ ...market, ...images, buckets }, { architectures })
 }
 
 /** All that the façade reads from memory. */

@@ -68,7 +68,7 @@ export function userDataOf(launch: Pick<Launch, "metadata" | "spec">, bootstrapK
 
 export interface CloudInitOptions {
   system: VmSystem
-  /** Berth's published image: its entrypoint is the `berth` program. */
+  /** Berth's published image (Dockerfile), which has the agent in a file of its own. */
   agentImage: string
 }
 
@@ -180,12 +180,13 @@ WantedBy=multi-user.target
  */
 function agentUnit(agentImage: string): string {
   const run = [
-    "docker run --rm --name berth-agent --network host --log-driver none",
+    // The engine's socket is root's, while the image's own user is nobody. The whole program would take twice the memory.
+    "docker run --rm --name berth-agent --user 0 --entrypoint /nodejs/bin/node --network host --log-driver none",
     "--volume /var/run/docker.sock:/var/run/docker.sock",
     `--volume ${AGENT_DATA_DIR}:${AGENT_DATA_DIR}`,
     // The sockets of volume drivers, which the engine and the agent speak to.
     "--volume /run/docker/plugins:/run/docker/plugins",
-    `${agentImage} agent --runtime docker --data-dir ${AGENT_DATA_DIR}`,
+    `${agentImage} /berth/agent.mjs agent --runtime docker --data-dir ${AGENT_DATA_DIR}`,
   ]
   return `[Unit]
 Description=Berth's agent

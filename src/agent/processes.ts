@@ -10,12 +10,7 @@ export function processIdentity(pid: number): string | undefined {
 }
 
 function linuxIdentity(pid: number): string | undefined {
-  let stat: string
-  try {
-    stat = readFileSync(`/proc/${pid}/stat`, "utf8")
-  } catch {
-    return undefined
-  }
+  const stat = statOf(pid)
   // The command's name stands in parentheses and may hold anything; field 3 follows it (man 5 proc).
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ")
   const [state, startTicks] = [fields[0], fields[19]]
@@ -23,12 +18,27 @@ function linuxIdentity(pid: number): string | undefined {
   return `${readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim()}/${startTicks}`
 }
 
+/** Empty when there is no such process. */
+function statOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, "utf8")
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    if (code === "ENOENT" || code === "ESRCH") return ""
+    throw error
+  }
+}
+
 function portableIdentity(pid: number): string | undefined {
   try {
-    const started = execFileSync("ps", ["-o", "lstart=", "-p", String(pid)], { encoding: "utf8", env: { LC_ALL: "C" } })
-    return started.trim() || undefined
-  } catch {
-    return undefined
+    const env = { LC_ALL: "C" }
+    const said = execFileSync("ps", ["-o", "stat=,lstart=", "-p", String(pid)], { encoding: "utf8", env })
+    const [, state, started] = /^(\S+)\s+(.+)$/.exec(said.trim()) ?? []
+    return state?.startsWith("Z") ? undefined : started
+  } catch (error) {
+    // ps exits with 1 when there is no such process.
+    if ((error as { status?: unknown }).status === 1) return undefined
+    throw error
   }
 }
 

@@ -98,6 +98,21 @@ export type BucketAccess = Static<typeof BucketAccessSchema>
 export const BucketsSchema = Type.Record(Type.String(), BucketAccessSchema)
 export type Buckets = Static<typeof BucketsSchema>
 
+/** What a run's image is pulled with: for this image only and short-lived where its registry can. */
+export const RegistryAccessSchema = Type.Object({
+  /** The registry's host. */
+  registry: Type.String(),
+  username: Type.Optional(Type.String()),
+  password: Type.Optional(Type.String()),
+  /** A bearer's, in place of user and password. */
+  token: Type.Optional(Type.String()),
+  /** When this ends; who needs another one registers again. */
+  expiration: Type.Optional(Time("When the access ends.")),
+  /** Why there is nothing to sign in with: told where the registry then refuses the image. */
+  why: Type.Optional(Type.String()),
+})
+export type RegistryAccess = Static<typeof RegistryAccessSchema>
+
 /** What the VM is to run; sent as a compact JWE (RFC 7516) to the agent's encryption key. */
 export const RunOrderSchema = Type.Object({
   run: RunSchema,
@@ -107,6 +122,8 @@ export const RunOrderSchema = Type.Object({
   gpus: Int(),
   /** What the run's volumes are opened with. */
   buckets: Type.Optional(BucketsSchema),
+  /** What the run's image is pulled with; without it as anybody pulls it. */
+  registry: Type.Optional(RegistryAccessSchema),
 })
 export type RunOrder = Static<typeof RunOrderSchema>
 

@@ -27,6 +27,8 @@ export interface RunOptions {
   logger: Logger
   /** What the gateway orders; needed only when a container has to be started. */
   order: Promise<RunOrder>
+  /** Gets the order anew. */
+  reorder: () => Promise<RunOrder>
   /** Aborted with a StopCause when the container is to be ended. */
   stop: AbortController
   /** Something was written to the disk's state. */
@@ -172,9 +174,9 @@ async function presentContainer(options: RunOptions, onStarted: () => void): Pro
 }
 
 async function startAttempt(options: RunOptions, attempt: number, onStarted: () => void): Promise<Container> {
-  const { disk, runtime, spool, stop } = options
+  const { disk, runtime, spool, stop, reorder } = options
   const order = await untilStopped(options.order, stop.signal)
-  await runtime.prepare(order.run, stop.signal)
+  await runtime.prepare(order, { signal: stop.signal, reorder: () => untilStopped(reorder(), stop.signal) })
   throwIfStopped(stop.signal)
   await runtime.mount(order, stop.signal)
   throwIfStopped(stop.signal)

@@ -104,7 +104,8 @@ export class Session {
     const onChange = (): void => this.#reporter.wake()
     this.#keepAccess(runtime, order)
     this.#watchForPreemption()
-    const parts = { runtime, spool, order, disk: this.#disk, stop: this.#stop }
+    const reorder = (): Promise<RunOrder> => this.#register(runtime.name)
+    const parts = { runtime, spool, order, reorder, disk: this.#disk, stop: this.#stop }
     const finish = await runToEnd({ ...parts, clock, logger, stopGraceSeconds, onChange })
     logger.info({ finish }, "the run has ended")
   }

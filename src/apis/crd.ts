@@ -5,6 +5,12 @@ import { type StructuralSchema, structuralSchema } from "./structural.ts"
 /** The category of every kind: `kubectl get berth`. */
 const CATEGORY = "berth"
 
+/**
+ * The status of an object that no controller has seen: generations begin with 1, so kstatus takes it for in progress. Without
+ * any status Helm, Flux and Argo CD would take it for done.
+ */
+const UNSEEN = { observedGeneration: 0 }
+
 /** A CustomResourceDefinition (apiextensions.k8s.io/v1) as plain JSON: the stock client's classes drop fields of it. */
 export interface CustomResourceDefinition {
   apiVersion: "apiextensions.k8s.io/v1"
@@ -89,7 +95,7 @@ function rootSchema(kind: KindDefinition): StructuralSchema {
       kind: { type: "string", description: "Kind of the object." },
       metadata: { type: "object" },
       spec: structuralSchema(kind.spec, `${kind.kind}.spec`),
-      status: structuralSchema(kind.status, `${kind.kind}.status`),
+      status: { ...structuralSchema(kind.status, `${kind.kind}.status`), default: UNSEEN },
     },
     ...(kind.rules && { "x-kubernetes-validations": kind.rules }),
   }

@@ -8,10 +8,10 @@ const SUFFIX_BYTES = 5
 /**
  * A new id of an organization or project: what is readable of its name, and a random suffix, as names need not be unique;
  * a DNS label. `Île de Café` → `ile-de-cafe-9f3c01ab7e`.
- * @param entropy at least 5 bytes; default: the system's random numbers
+ * @param entropy 5 to 19 bytes, all of which are in the suffix; default: 5 of the system's random numbers
  */
 export function makeId(displayName: string, entropy: Uint8Array = randomBytes(SUFFIX_BYTES)): string {
-  const suffix = Buffer.from(entropy.subarray(0, SUFFIX_BYTES)).toString("hex")
+  const suffix = Buffer.from(entropy).toString("hex")
   const slug = displayName
     .normalize("NFKD")
     .replace(/\p{Mark}/gu, "")

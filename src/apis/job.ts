@@ -212,7 +212,7 @@ const containerFields = {
     Int({
       maximum: LIMITS.maxRetries,
       default: 0,
-      description: "How often the container is run again after it failed.",
+      description: "How often the container is run again in its VM after it failed. Another VM begins to count anew.",
     }),
   ),
   timeoutSeconds: Type.Optional(
@@ -314,7 +314,10 @@ const RefusedOfferSchema = Type.Object({
   region: Text(LIMITS.region, "Region."),
   instanceType: Text(128, "Machine type."),
   provisioning: Text(16, "onDemand or spot."),
-  reason: Text(64, "Capacity, Quota, Credentials, Region, InvalidRequest, BootDeadlineExceeded, VMLost or Preempted."),
+  reason: Text(
+    64,
+    "Capacity, Quota, Credentials, Region, InvalidRequest, Unavailable, BootDeadlineExceeded, VMLost or Preempted.",
+  ),
   message: Text(1024, "What the cloud said."),
   time: Time("When."),
 })

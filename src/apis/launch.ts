@@ -25,7 +25,10 @@ export function isOver(launch: { status?: { phase?: LaunchPhase } }): boolean {
 }
 
 /** Why a cloud refused a launch, in the words of the cloud errors that the controller acts on. */
-export const REFUSALS = ["Capacity", "Quota", "Credentials", "Region", "InvalidRequest"] as const
+export const REFUSALS = ["Capacity", "Quota", "Credentials", "Region", "InvalidRequest", "Unavailable"] as const
+
+/** Why a cloud has given no answer: it, or the way to it, is out of order; or nobody may ask it any more. */
+export const SILENCES = ["Unavailable", "Credentials"] as const
 
 /** Why a VM went away that nobody had asked to go. */
 export const LOSSES = ["VMLost", "Preempted", "KeyConflict", "Silent"] as const
@@ -73,7 +76,7 @@ export const LaunchSpecSchema = Type.Object(
     agentImage: Type.Optional(Text(512, "Berth's own image, whose agent the VM runs; absent on the local cloud.")),
     bootDeadlineSeconds: Int({
       minimum: 1,
-      description: "Seconds from creation until the container must have started.",
+      description: "Seconds from the VM's creation until the container must have started.",
     }),
     lifetimeSeconds: Int({
       minimum: 1,
@@ -148,6 +151,16 @@ export const LaunchStatusSchema = Type.Object(
     conditions: Type.Optional(ConditionList),
     imageId: Type.Optional(
       Text(512, "The VM image, found out before the cloud was asked for the VM: every call says the same."),
+    ),
+    unanswered: Type.Optional(
+      Type.Object(
+        {
+          class: StringEnum(SILENCES),
+          message: Text(1024, "What the last attempt met."),
+          since: Time("Since when each attempt has met it."),
+        },
+        { description: "Why the cloud has not said yet whether there is a VM. It is asked again and again." },
+      ),
     ),
     vm: Type.Optional(
       Type.Object({

@@ -65,6 +65,8 @@ export const ANNOTATIONS = {
   namePrefix: `${GROUP}/name-prefix`,
   /** On machine users and their bindings: `namespace/name` of their ApiKey, which no label can hold. */
   apiKey: `${GROUP}/apikey`,
+  /** On a Launch: why its offer was chosen, for people. */
+  placementReason: `${GROUP}/placement-reason`,
   /** On a Namespace: allows a Project of this name to adopt it. */
   adopt: `${GROUP}/adopt-by-project`,
 } as const

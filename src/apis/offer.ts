@@ -33,6 +33,9 @@ export const OfferSchema = Type.Object(
     gpu: Type.Optional(OfferGpuSchema),
     hourlyPriceUsd: Type.Number({ minimum: 0, description: "US dollars an hour for the whole machine." }),
     minimumBilledSeconds: Int({ description: "The shortest time that the cloud bills, seconds." }),
+    priceDate: Type.Optional(
+      Text(10, "The day of its price (YYYY-MM-DD, in UTC): when the cloud was asked, or of the price list."),
+    ),
   },
   { description: "A machine type in a region, bought one way." },
 )

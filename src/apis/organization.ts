@@ -15,6 +15,14 @@ export const UserIdSchema = Type.String({
   [ALLOWED]: "an issuer's URL, # and a subject, such as https://issuer.example.com#248289761001",
 })
 
+/** A group of people as their issuer knows it; Kubernetes' group of the same name, with the issuer as its prefix. */
+export const GroupIdSchema = Type.String({
+  maxLength: 512,
+  pattern: "^https?://[^#\\s]+#\\S(.*\\S)?$",
+  description: "Issuer and name of the group: <issuer>#<group>.",
+  [ALLOWED]: "an issuer's URL, # and a group of its tokens, such as https://issuer.example.com#engineers",
+})
+
 export const OrganizationSpecSchema = Type.Object({
   displayName: Type.String({ minLength: 1, maxLength: 64, description: "Name for people; need not be unique." }),
   category: Type.Optional(Text(32, "What kind of organization it is, a free word.", { default: "personal" })),
@@ -30,6 +38,20 @@ export const OrganizationSpecSchema = Type.Object({
         maxItems: 1000,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["userId"],
+      },
+    ),
+  ),
+  groups: Type.Optional(
+    Type.Array(
+      Type.Object({
+        group: GroupIdSchema,
+        role: StringEnum(ORGANIZATION_ROLES, { description: "Of everybody in the group." }),
+      }),
+      {
+        description: "Groups whose people belong to it, as the issuer's tokens say; the higher role counts.",
+        maxItems: 100,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["group"],
       },
     ),
   ),

@@ -2,7 +2,7 @@ import Type, { type Static } from "typebox"
 import { ROLES } from "./apikey.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
-import { UserIdSchema } from "./organization.ts"
+import { GroupIdSchema, UserIdSchema } from "./organization.ts"
 import { ConditionList, Int, immutable, StringEnum, Text } from "./schema.ts"
 
 /** What a project may spend at most; a job that would exceed it waits. */
@@ -38,6 +38,20 @@ export const ProjectSpecSchema = Type.Object(
           maxItems: 1000,
           "x-kubernetes-list-type": "map",
           "x-kubernetes-list-map-keys": ["userId"],
+        },
+      ),
+    ),
+    groups: Type.Optional(
+      Type.Array(
+        Type.Object({
+          group: GroupIdSchema,
+          role: StringEnum(ROLES, { description: "What everybody in the group may do in this project." }),
+        }),
+        {
+          description: "Roles of groups beyond those that the Organization gives them.",
+          maxItems: 100,
+          "x-kubernetes-list-type": "map",
+          "x-kubernetes-list-map-keys": ["group"],
         },
       ),
     ),

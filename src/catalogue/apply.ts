@@ -1,7 +1,7 @@
 import { roundUsd } from "../apis/money.ts"
 import type { Fault } from "../apis/validate.ts"
 import { familyOf } from "../router/family.ts"
-import { emptyTable, type Machine, type OfferTable, type Place, type Region } from "../router/table.ts"
+import { emptyTable, type Machine, OFFER_COLUMNS, type OfferTable, type Place, type Region } from "../router/table.ts"
 import type { Discount, Exclusion, Numbered, Overlay, OwnOffer } from "./overlay.ts"
 
 /** A table with an overlay in it, and what of the overlay has no effect or could not be used. */
@@ -53,15 +53,11 @@ function keyAt({ machines, machine, place, spot }: OfferTable, row: number): str
 }
 
 /** The rows in `kept` only. */
-function picked(table: OfferTable, kept: Uint32Array): OfferTable {
+export function picked(table: OfferTable, kept: Uint32Array): OfferTable {
   const result = emptyTable(kept.length, table)
   for (let at = 0; at < kept.length; at++) {
     const row = kept[at] as number
-    result.machine[at] = table.machine[row] as number
-    result.place[at] = table.place[row] as number
-    result.spot[at] = table.spot[row] as number
-    result.hourlyPriceUsd[at] = table.hourlyPriceUsd[row] as number
-    result.minimumBilledSeconds[at] = table.minimumBilledSeconds[row] as number
+    for (const column of OFFER_COLUMNS) result[column][at] = table[column][row] as number
   }
   return result
 }
@@ -134,10 +130,9 @@ function withOwn(list: OfferTable, offers: readonly Numbered<OwnOffer>[], faults
     return []
   })
   const size = list.machine.length
-  const table = emptyTable(size + usable.length, { machines, regions, places })
-  for (const column of ["machine", "place", "spot", "hourlyPriceUsd", "minimumBilledSeconds"] as const) {
-    table[column].set(list[column])
-  }
+  const { priceDates } = list
+  const table = emptyTable(size + usable.length, { machines, regions, places, priceDates })
+  for (const column of OFFER_COLUMNS) table[column].set(list[column])
   for (const [index, { offer, machine }] of usable.entries()) {
     const row = size + index
     table.machine[row] = machine

@@ -6,6 +6,7 @@ import { route } from "../router/route.ts"
 import { tableOf } from "../router/table.ts"
 import { decode, encode, offersOf, type PriceList } from "./file.ts"
 import { LiveCatalogue } from "./live.ts"
+import { decodePrices, encodePrices, type RegionPrices } from "./refreshed.ts"
 import { readPriceList } from "./shipped.ts"
 import { suspectsOf } from "./suspects.ts"
 import { whyUnlaunchable } from "./unlaunchable.ts"
@@ -32,6 +33,15 @@ function priceList(onDemand: number[], spot: number[]): Omit<PriceList, "suspect
     onDemand: Uint32Array.from(onDemand),
     spot: Uint32Array.from(spot),
   }
+}
+
+function quoted(
+  region: string,
+  provisioning: RegionPrices["provisioning"],
+  prices: Record<string, number>,
+  time = "2026-03-01T12:00:00Z",
+): RegionPrices {
+  return { cloud: "aws", region, provisioning, time, prices: new Map(Object.entries(prices)) }
 }
 
 const LIST = priceList(
@@ -73,7 +83,13 @@ describe("the file of a price list", () => {
   test("sells each machine on demand and as spot, each for itself, where it has a price", () => {
     const offers = [...buildCatalogue(offersOf({ ...LIST, suspects: [] })).offers()]
     expect(offers).toHaveLength(10)
-    expect(offers[0]).toEqual(offer({ region: "us-east-1", provisioning: "spot", hourlyPriceUsd: 0.04 }))
+    const cheapest = {
+      region: "us-east-1",
+      provisioning: "spot",
+      hourlyPriceUsd: 0.04,
+      priceDate: "2026-01-01",
+    } as const
+    expect(offers[0]).toEqual(offer(cheapest))
     expect(offers.filter((o) => o.region === "us-west-2" && o.instanceType === "c7g.xlarge")).toHaveLength(1)
   })
 })
@@ -136,8 +152,9 @@ describe("machines that can't be had", () => {
 const job = requirementsOf({ image: "busybox" })
 const CONTEXT = { payers: [{ cloud: "aws" }], resting: [], room: {}, expectedSeconds: 3600, now: new Date(0) }
 
+const table = offersOf({ ...LIST, suspects: [] })
+
 describe("what whoever runs Berth changes", () => {
-  const table = offersOf({ ...LIST, suspects: [] })
   async function changed(data: Record<string, string>) {
     const live = new LiveCatalogue(table)
     const faults = await live.change(data)
@@ -220,10 +237,114 @@ describe("what whoever runs Berth changes", () => {
     expect(best(live)).toEqual(["m7i.large", "us-east-1", 0.1])
   })
 
+  test("stands over what clouds have told since, in whatever order the two come", async () => {
+    const told = quoted("us-west-2", "onDemand", { "m7i.large": 0.05 })
+    const data = { discounts: "- {region: us-west-2, factor: 0.5}", exclusions: "- {region: us-east-1}" }
+    const rulesFirst = new LiveCatalogue(table)
+    const pricesFirst = new LiveCatalogue(table)
+    await Promise.all([rulesFirst.change(data), rulesFirst.refresh([told])])
+    await Promise.all([pricesFirst.refresh([told]), pricesFirst.change(data)])
+    for (const live of [rulesFirst, pricesFirst]) expect(best(live)).toEqual(["m7i.large", "us-west-2", 0.025])
+    await rulesFirst.refresh([])
+    expect(best(rulesFirst)).toEqual(["m7i.large", "us-west-2", 0.05])
+  })
+
   test("offers given one by one are sorted as those of a list", () => {
     const offers = [...buildCatalogue(table).offers()]
     const shuffled = [...offers].sort((a, b) => (a.instanceType + a.region > b.instanceType + b.region ? -1 : 1))
     const groupsOf = (_: string, region: string) => REGIONS.find(({ name }) => name === region)?.groups ?? []
     expect([...buildCatalogue(tableOf(shuffled, groupsOf)).offers()]).toEqual(offers)
+  })
+})
+
+describe("prices that clouds have told since", () => {
+  /** Each offer of a machine, as `region way: price of day`. */
+  const offersFor = (live: LiveCatalogue, instanceType: string) =>
+    [...live.current().offers()]
+      .filter((o) => o.instanceType === instanceType)
+      .map((o) => `${o.region} ${o.provisioning}: ${o.hourlyPriceUsd} of ${o.priceDate}`)
+      .sort()
+  async function refreshed(...prices: RegionPrices[]) {
+    const live = new LiveCatalogue(offersOf({ ...LIST, suspects: suspectsOf(LIST) }))
+    return { live, faults: (await live.refresh(prices)).map(({ detail }) => detail) }
+  }
+
+  test("stand instead of the list's, with their day, and add what it has no price for", async () => {
+    const { live, faults } = await refreshed(
+      quoted("us-west-2", "onDemand", { "m7i.large": 0.09, "c7g.xlarge": 0.13, "m99.large": 1 }),
+      quoted("eu-west-1", "spot", { "c7g.xlarge": 0.065 }),
+      quoted("mars-1", "onDemand", { "m7i.large": 0.1 }),
+    )
+    expect(faults).toEqual([])
+    expect(offersFor(live, "m7i.large")).toEqual([
+      "eu-west-1 onDemand: 0.11 of 2026-01-01",
+      "eu-west-1 spot: 0.05 of 2026-01-01",
+      "us-east-1 onDemand: 0.1 of 2026-01-01",
+      "us-east-1 spot: 0.04 of 2026-01-01",
+      "us-west-2 onDemand: 0.09 of 2026-03-01",
+    ])
+    expect(offersFor(live, "c7g.xlarge")).toEqual([
+      "eu-west-1 onDemand: 0.15 of 2026-01-01",
+      "eu-west-1 spot: 0.065 of 2026-03-01",
+      "us-east-1 onDemand: 0.14 of 2026-01-01",
+      "us-east-1 spot: 0.07 of 2026-01-01",
+      "us-west-2 onDemand: 0.13 of 2026-03-01",
+      "us-west-2 spot: 0.06 of 2026-01-01",
+    ])
+    expect(live.current().offerAt(0).minimumBilledSeconds).toBe(60)
+  })
+
+  test("that are older than the list's change nothing", async () => {
+    const { live } = await refreshed(quoted("us-east-1", "onDemand", { "m7i.large": 0.09 }, "2025-12-31T23:59:59Z"))
+    expect(offersFor(live, "m7i.large")).toContain("us-east-1 onDemand: 0.1 of 2026-01-01")
+  })
+
+  test("that can't be true are refused and told, each cause once, and the list's stay", async () => {
+    const { live, faults } = await refreshed(
+      quoted("us-east-1", "onDemand", { "m7i.large": 0.00999, "c7g.xlarge": 1.46 }),
+      quoted("us-west-2", "onDemand", { "m7i.large": 0.000_01, "c7g.xlarge": 0 }),
+    )
+    expect(faults).toEqual([
+      "2 prices refused (aws onDemand), less than a tenth of what is usual for the machine: m7i.large in us-east-1 at $0.00999, for example",
+      "1 prices refused (aws onDemand), more than ten times what is usual for the machine: c7g.xlarge in us-east-1 at $1.46",
+      "1 prices refused (aws onDemand), no price above 0: c7g.xlarge in us-west-2 at $0",
+    ])
+    expect(offersFor(live, "m7i.large")).toEqual(
+      offersFor(new LiveCatalogue(table), "m7i.large").filter((o) => !o.includes("4294")),
+    )
+  })
+
+  test("of spot above on demand are left out, whichever of the two is the newer one", async () => {
+    const { live, faults } = await refreshed(
+      quoted("eu-west-1", "spot", { "m7i.large": 0.12 }),
+      quoted("us-east-1", "onDemand", { "m7i.large": 0.039 }),
+    )
+    expect(faults).toEqual([expect.stringMatching(/^2 prices refused \(aws spot\), spot costs more than on demand: /)])
+    expect(offersFor(live, "m7i.large")).toEqual([
+      "eu-west-1 onDemand: 0.11 of 2026-01-01",
+      "us-east-1 onDemand: 0.039 of 2026-03-01",
+      "us-west-2 onDemand: 0.1 of 2026-01-01",
+    ])
+  })
+
+  test("don't bring back what can't be had", async () => {
+    const machines = [{ ...MACHINES[0], instanceType: "p3.2xlarge" }, MACHINES[1]] as typeof MACHINES
+    const list = { ...LIST, machines, onDemand: LIST.onDemand.with(1, 0), spot: LIST.spot.with(2, 0), suspects: [] }
+    const live = new LiveCatalogue(offersOf(list))
+    const withoutIt = offersFor(live, "p3.2xlarge")
+    await live.refresh([quoted("us-east-1", "onDemand", { "p3.2xlarge": 0.09 })])
+    expect(withoutIt).toHaveLength(4)
+    expect(offersFor(live, "p3.2xlarge")).toEqual(withoutIt)
+  })
+
+  test("are written down and read again, and what is something else is refused", async () => {
+    const prices = [
+      quoted("us-east-1", "spot", { "m7i.large": 0.0412, "c7g.xlarge": 0.07 }),
+      quoted("eu-west-1", "onDemand", { "m7i.large": 0.1 }),
+    ]
+    expect(await decodePrices(await encodePrices("aws", prices))).toEqual(prices)
+    await expect(decodePrices(Buffer.from("prices"))).rejects.toThrow(RangeError)
+    const otherFormat = await encodePrices("a".repeat(33), prices)
+    await expect(decodePrices(otherFormat)).rejects.toThrow(/\/cloud/)
   })
 })

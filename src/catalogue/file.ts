@@ -123,7 +123,9 @@ export function offersOf(list: PriceList): OfferTable {
     machines,
     regions,
     places,
+    priceDates: ["", list.asOf],
   })
+  table.priceDate.fill(1)
   let at = 0
   for (let row = 0; row < machine.length; row++) {
     for (let spot = 0; spot < 2; spot++) {

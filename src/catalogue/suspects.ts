@@ -1,7 +1,7 @@
 import type { PriceList, Suspect } from "./file.ts"
 
 /** A price below this part of what the same machine usually costs is taken for an error of the list. */
-const LEAST_PART_OF_MEDIAN = 0.1
+export const LEAST_PART_OF_MEDIAN = 0.1
 
 /**
  * Prices that can't be true: spot above on-demand in the same region, or less than a tenth of the median over all
@@ -39,9 +39,12 @@ function mediansOf({ machines, machine }: Omit<PriceList, "suspects">, prices: U
   for (let row = 0; row < prices.length; row++) {
     if (prices[row] !== 0) byMachine[machine[row] as number]?.push(prices[row] as number)
   }
-  return byMachine.map((all) => {
-    all.sort((a, b) => a - b)
-    const middle = all.length / 2
-    return ((all[Math.ceil(middle) - 1] ?? 0) + (all[Math.floor(middle)] ?? 0)) / 2
-  })
+  return byMachine.map(medianOf)
+}
+
+/** The middle of prices, which are sorted by it; 0 without any. */
+export function medianOf(prices: number[]): number {
+  prices.sort((a, b) => a - b)
+  const middle = prices.length / 2
+  return ((prices[Math.ceil(middle) - 1] ?? 0) + (prices[Math.floor(middle)] ?? 0)) / 2
 }

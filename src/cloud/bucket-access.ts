@@ -7,6 +7,8 @@ export interface BucketScope {
   prefix: string
   /** Name of the Launch, for the provider's own records. */
   launch: string
+  /** How long the VM lives at most: for access that can't be renewed. */
+  lifetimeSeconds: number
   region?: string
 }
 

@@ -3,7 +3,9 @@ import type { CredentialFields } from "../apis/credentials.ts"
 import type { AccountOpener } from "./account.ts"
 import type { BucketOpener } from "./bucket-access.ts"
 import { CredentialsError } from "./errors.ts"
+import type { PriceReaders } from "./prices.ts"
 import type { Cloud, CloudAccount, Clouds } from "./provider.ts"
+import type { RegistryOpener } from "./registry-access.ts"
 
 /** Opens a provider's region with credentials in clear, which are used for nothing else; calls no host. */
 export type RegionOpener = (credentials: CredentialFields, region: string) => Cloud
@@ -16,6 +18,10 @@ export interface Provider {
   region?: RegionOpener
   /** Opens buckets for VMs; needs `account`. */
   buckets?: BucketOpener
+  /** What its VMs cost now. */
+  prices?: PriceReaders
+  /** Signs in to registries of images. */
+  registries?: RegistryOpener
 }
 
 /** The providers that an installation has, by the type of their connections. */

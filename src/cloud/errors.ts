@@ -33,3 +33,16 @@ export class TransientError extends CloudError {}
 
 /** Nobody knows whether it happened (a time-out, a broken connection): only the identical call can tell. */
 export class OutcomeUnknownError extends CloudError {}
+
+/**
+ * Whatever is done after a cloud has accepted to make a VM: when that fails, the VM may be there all the same.
+ * @throws OutcomeUnknownError for each CloudError
+ */
+export async function afterAcceptance<T>(act: Promise<T>): Promise<T> {
+  try {
+    return await act
+  } catch (error) {
+    if (!(error instanceof CloudError) || error instanceof OutcomeUnknownError) throw error
+    throw new OutcomeUnknownError(error.code, `a VM was asked for: ${error.message}`, { cause: error })
+  }
+}

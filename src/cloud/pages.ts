@@ -1,6 +1,6 @@
 import { CloudError } from "./errors.ts"
 
-/** How many places are asked at the same time. */
+/** How many places are asked at the same time, where nothing else is said. */
 const AT_ONCE = 16
 
 /** The name of a place that is asked, for people, and its pages. */
@@ -14,13 +14,13 @@ export interface PageSource<T> {
  * else is done, with the names of those that failed.
  * @throws CloudError of the class of the first failure
  */
-export async function* merged<T>(sources: readonly PageSource<T>[]): AsyncGenerator<T> {
+export async function* merged<T>(sources: readonly PageSource<T>[], atOnce = AT_ONCE): AsyncGenerator<T> {
   const failures: { place: string; error: unknown }[] = []
   const waiting = [...sources]
   const pending = new Map<AsyncIterator<T>, Promise<Arrival<T>>>()
   const places = new Map<AsyncIterator<T>, string>()
   const open = (): void => {
-    for (let next = waiting.shift(); next !== undefined; next = pending.size < AT_ONCE ? waiting.shift() : undefined) {
+    for (let next = waiting.shift(); next !== undefined; next = pending.size < atOnce ? waiting.shift() : undefined) {
       const iterator = next.pages[Symbol.asyncIterator]()
       places.set(iterator, next.place)
       pending.set(iterator, arrival(iterator))

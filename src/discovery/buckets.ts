@@ -4,10 +4,10 @@ import { newestFirst } from "../apis/creation-times.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
 import { fromMetadataName } from "../apis/names.ts"
 import type { OpenAccount, ReachedBucket } from "../cloud/account.ts"
-import { CloudError } from "../cloud/errors.ts"
 import type { Logger } from "../kube/logger.ts"
-import { scrubbed } from "../sealing/scrub.ts"
 import type { CredentialsOf } from "./discoverer.ts"
+import { explained } from "./explained.ts"
+import { Lookups } from "./lookups.ts"
 import { within } from "./time-limit.ts"
 
 /** What is known of who reaches a bucket. */
@@ -53,74 +53,71 @@ const TYPES_WITH_BUCKETS: readonly string[] = ["aws", "gcp", "azure", "cloudflar
 /** What a connection has said of a bucket. */
 type Answer = { reached: ReachedBucket } | { why: string; failed: boolean }
 
-interface Lookup {
-  /** Absent while it is asked for. */
-  answer?: Answer
-  /** Monotonic seconds. */
-  until: number
-}
-
 /**
  * Finds by which connection of a project a bucket is reached: the first, by creation, that can read it. All are asked at
- * the same time, and none for long; one that fails is passed over. Never waits: who asks again gets what has come.
+ * the same time, and none for long; one that fails is passed over.
  */
 export class BucketFinder {
   readonly #options: BucketFinderOptions
   readonly #settings: BucketSettings
-  readonly #lookups = new Map<string, Lookup>()
-  readonly #waiting: (() => Promise<void>)[] = []
-  #running = 0
+  readonly #lookups: Lookups<Answer>
 
   constructor(options: BucketFinderOptions) {
+    const { clock, settings } = options
     this.#options = options
-    this.#settings = { ...BUCKET_DEFAULTS, ...options.settings }
+    this.#settings = { ...BUCKET_DEFAULTS, ...settings }
+    const { atOnce } = this.#settings
+    this.#lookups = new Lookups({ clock, atOnce, secondsOf: (answer) => this.#secondsOf(answer) })
   }
 
-  /** @param named a connection's name, as the object's or as REST tells it; then that one alone is asked */
+  /**
+   * Never waits: who asks again gets what has come.
+   * @param named a connection's name, as the object's or as REST tells it; then that one alone is asked
+   */
   find(namespace: string, bucket: string, named?: string): BucketState {
-    this.#forgetOld()
+    const lookups = this.#lookUp(namespace, bucket, named)
+    for (const {
+      connection,
+      lookup: { answer },
+    } of lookups) {
+      if (answer === undefined) return { state: "looking" }
+      if ("reached" in answer) return reachedBy(connection, answer.reached)
+    }
+    if (lookups.length === 0) return { state: "notReached", why: noCandidate(named) }
+    const why = lookups.map(
+      ({ connection, lookup: { answer } }) => `${shownName(connection)}: ${answer && "why" in answer && answer.why}`,
+    )
+    return { state: "notReached", why: why.join("; ") }
+  }
+
+  /** As `find`, after the answers have come that decide; what is asked too much at once has no answer after a while. */
+  async whenFound(namespace: string, bucket: string, named?: string): Promise<BucketState> {
+    const lookups = this.#lookUp(namespace, bucket, named)
+    const decided = async (): Promise<void> => {
+      for (const { lookup } of lookups) {
+        await lookup.answered
+        if (lookup.answer !== undefined && "reached" in lookup.answer) return
+      }
+    }
+    const late = Promise.withResolvers<void>()
+    // Time for a turn of others', and for one that is passed over.
+    const cancel = this.#options.clock.setTimer(2 * this.#settings.limitSeconds, () => late.resolve())
+    await Promise.race([decided(), late.promise])
+    cancel()
+    return this.find(namespace, bucket, named)
+  }
+
+  /** Of each connection that may reach the bucket, the oldest first, what is known; has it asked where nothing is. */
+  #lookUp(namespace: string, bucket: string, named: string | undefined) {
     const candidates = this.#options
       .connections(namespace)
       .filter(({ spec, metadata }) => TYPES_WITH_BUCKETS.includes(spec.type) && isNamed(metadata.name, named))
       .toSorted(newestFirst)
       .reverse()
-    const answers = candidates.map((connection) => ({ connection, answer: this.#answer(connection, bucket) }))
-    for (const { connection, answer } of answers) {
-      if (answer === undefined) return { state: "looking" }
-      if ("reached" in answer) return reachedBy(connection, answer.reached)
-    }
-    if (answers.length === 0) return { state: "notReached", why: noCandidate(named) }
-    const why = answers.map(
-      ({ connection, answer }) => `${shownName(connection)}: ${answer && "why" in answer && answer.why}`,
-    )
-    return { state: "notReached", why: why.join("; ") }
-  }
-
-  /** What is known; has the connection asked where nothing is. */
-  #answer(connection: StoredConnection, bucket: string): Answer | undefined {
-    const { uid, resourceVersion } = connection.metadata
-    const key = JSON.stringify([uid, resourceVersion, bucket])
-    const known = this.#lookups.get(key)
-    if (known !== undefined) return known.answer
-    const lookup: Lookup = { until: Number.POSITIVE_INFINITY }
-    this.#lookups.set(key, lookup)
-    this.#waiting.push(async () => {
-      const answer = await this.#ask(connection, bucket)
-      lookup.answer = answer
-      lookup.until = this.#options.clock.monotonic() + this.#secondsOf(answer)
-    })
-    this.#next()
-    return undefined
-  }
-
-  #next(): void {
-    if (this.#running >= this.#settings.atOnce) return
-    const work = this.#waiting.shift()
-    if (work === undefined) return
-    this.#running++
-    void work().finally(() => {
-      this.#running--
-      this.#next()
+    return candidates.map((connection) => {
+      const { uid, resourceVersion } = connection.metadata
+      const key = JSON.stringify([uid, resourceVersion, bucket])
+      return { connection, lookup: this.#lookups.get(key, () => this.#ask(connection, bucket)) }
     })
   }
 
@@ -136,29 +133,20 @@ export class BucketFinder {
       })
       return reached === undefined ? { why: "no such bucket, or no access to it", failed: false } : { reached }
     } catch (error) {
-      return { why: this.#explained(error, connection, credentials), failed: true }
+      const { namespace, name } = connection.metadata
+      const why = explained(error, credentials, (message) =>
+        this.#options.logger.error(
+          { namespace, connection: name, error: message },
+          "a bucket was not looked for by a fault of ours",
+        ),
+      )
+      return { why, failed: true }
     }
-  }
-
-  #explained(error: unknown, { metadata }: StoredConnection, credentials: CredentialFields): string {
-    const message = scrubbed(error instanceof Error ? error.message : String(error), credentials)
-    if (error instanceof CloudError) return message
-    const { namespace, name: connection } = metadata
-    this.#options.logger.error(
-      { namespace, connection, error: message },
-      "a bucket was not looked for by a fault of ours",
-    )
-    return "it could not be asked, by a fault of ours"
   }
 
   #secondsOf(answer: Answer): number {
     if ("reached" in answer) return this.#settings.reachedSeconds
     return answer.failed ? this.#settings.failedSeconds : this.#settings.notReachedSeconds
-  }
-
-  #forgetOld(): void {
-    const now = this.#options.clock.monotonic()
-    for (const [key, { until }] of this.#lookups) if (until <= now) this.#lookups.delete(key)
   }
 }
 

@@ -4,10 +4,11 @@ import { load, loadAll } from "js-yaml"
 import type { ResourceType } from "../apis/meta.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { type ApiObject, apiVersionOf } from "../kube/resource.ts"
+import { packageFile } from "../package.ts"
 import { INSTALLER, installKinds } from "./install.ts"
 
-/** What every installation has beside the kinds: namespaces, roles, the admission policy. A bundle carries the folder. */
-const BASE_FOLDER = join(import.meta.dirname, "..", "..", "manifests", "base")
+/** What every installation has beside the kinds: namespaces, roles, the admission policy. */
+const BASE_FOLDER = packageFile("manifests", "base")
 
 const RBAC = { group: "rbac.authorization.k8s.io", version: "v1" }
 const ADMISSION = { group: "admissionregistration.k8s.io", version: "v1" }

@@ -1,11 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises"
 import { API_KEY, type ApiKey, isBound } from "../apis/apikey.ts"
 import { type CustomResourceDefinition, crdObjects } from "../apis/crd.ts"
-import { ANNOTATIONS, type ObjectMeta } from "../apis/meta.ts"
+import { ANNOTATIONS } from "../apis/meta.ts"
 import { ORGANIZATION, type Organization } from "../apis/organization.ts"
 import { PROJECT, type Project } from "../apis/project.ts"
 import { hashOf, keyIdOf, makeApiKey } from "../identity/apikeys.ts"
 import type { KubeClient } from "../kube/client.ts"
+import { NAMESPACES } from "../kube/core.ts"
 import { ifFound, isNotFound } from "../kube/errors.ts"
 import { type ApiObject, resourceOf } from "../kube/resource.ts"
 
@@ -22,14 +23,6 @@ const CRDS = resourceOf<Crd>({
   version: "v1",
   kind: "CustomResourceDefinition",
   plural: "customresourcedefinitions",
-  namespaced: false,
-})
-
-const NAMESPACES = resourceOf<{ metadata: ObjectMeta }>({
-  group: "",
-  version: "v1",
-  kind: "Namespace",
-  plural: "namespaces",
   namespaced: false,
 })
 
@@ -65,8 +58,8 @@ async function established(client: KubeClient, name: string, signal: AbortSignal
 }
 
 /**
- * Makes the default organization and project, as far as they are missing. The project's namespace is Kubernetes' own
- * `default`, so that a plain `kubectl apply` lands in it.
+ * Makes the default organization and project, as far as they are missing. The project adopts Kubernetes' own namespace
+ * `default`, so that a plain `kubectl apply` lands in it; whether it has it is the project controller's to say.
  */
 export async function installDefaults(client: KubeClient): Promise<void> {
   await client.apply(
@@ -87,11 +80,13 @@ export async function installDefaults(client: KubeClient): Promise<void> {
     },
     INSTALLER,
   )
-  await client.applyStatus(
-    PROJECTS,
-    { metadata: { name: DEFAULT_NAME }, status: { namespace: DEFAULT_NAME } },
-    INSTALLER,
-  )
+}
+
+/** Resolves when the default project has its namespace, for which an operator must be running. */
+export async function untilProject(client: KubeClient, signal: AbortSignal): Promise<void> {
+  const hasNamespace = async (): Promise<boolean> =>
+    (await client.get(PROJECTS, { name: DEFAULT_NAME })).status?.namespace !== undefined
+  while (!(await hasNamespace())) await delay(50, undefined, { signal })
 }
 
 const API_KEY_REF = { namespace: DEFAULT_NAME, name: "local-admin" }

@@ -2,6 +2,7 @@ import { readdir, readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { load } from "js-yaml"
 import type { Job, JobPhase, JobReason } from "../apis/job.ts"
+import { packageFile } from "../package.ts"
 
 /** How a sample ends, and what a reader may try with it next. */
 export interface Expectation {
@@ -22,8 +23,8 @@ export interface Samples {
   images(): string[]
 }
 
-/** The samples that stand in the project; a bundle carries them in the folder beside it. */
-const SAMPLES_FOLDER = join(import.meta.dirname, "..", "..", "manifests", "samples")
+/** The samples that stand in the project. */
+const SAMPLES_FOLDER = packageFile("manifests", "samples")
 
 const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
   hello: { phase: "succeeded", next: "kubectl describe bj hello shows which machine was chosen, and why" },

@@ -8,7 +8,7 @@ import { LocalCloud, localClouds } from "../cloud/local/local.ts"
 import { hostArchitecture, LOCAL_REGION, localOffers } from "../cloud/local/offers.ts"
 import { ensureInstallation } from "../identity/installation.ts"
 import { KubeClient } from "../kube/client.ts"
-import type { LocalOptions } from "../options.ts"
+import { type LocalOptions, PRICE_REFRESH_HOURS } from "../options.ts"
 import { providersOf } from "../providers.ts"
 import { joined, tableOf } from "../router/table.ts"
 import { createLogger, type Logger, logFile } from "../telemetry/logger.ts"
@@ -18,7 +18,7 @@ import { findBinaries } from "./controlplane/binaries.ts"
 import { type ControlPlane, startControlPlane } from "./controlplane/control-plane.ts"
 import type { Report } from "./controlplane/programs.ts"
 import { keptApiKey, writeEnvironment } from "./environment.ts"
-import { DEFAULT_NAME, installApiKey, installDefaults } from "./install.ts"
+import { DEFAULT_NAME, installApiKey, installDefaults, untilProject } from "./install.ts"
 import { type DevelopmentIssuer, startIssuer } from "./issuer.ts"
 import { powerOff } from "./power-off.ts"
 import { clusterOf, programCredentials } from "./program-credentials.ts"
@@ -154,7 +154,12 @@ async function startPrograms(
     stop.signal,
   )
   const operator = await startOperator(
-    { systemNamespace: SYSTEM_NAMESPACE, gatewayUrl: facade.url },
+    {
+      systemNamespace: SYSTEM_NAMESPACE,
+      gatewayUrl: facade.url,
+      priceRefreshHours: PRICE_REFRESH_HOURS.list,
+      spotPriceRefreshHours: PRICE_REFRESH_HOURS.market,
+    },
     {
       client: asOperator.client,
       clouds: localClouds(cloud),
@@ -165,6 +170,7 @@ async function startPrograms(
     stop.signal,
   )
   for (const { ended } of [facade, operator]) ended.catch(fail)
+  await untilProject(client, signal)
   const apiKey = await installApiKey(client, await keptApiKey(environmentFile), signal)
   await whenReady(facade.url, READY_SECONDS, signal)
   const environment = { url: facade.url, apiKey, kubeconfig: kubeconfigPath, issuer: issuer.issuer }

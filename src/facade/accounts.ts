@@ -1,20 +1,22 @@
 import { createHash } from "node:crypto"
 import { makeId } from "../apis/ids.ts"
-import { ANNOTATIONS, type KubeObject, type Stored } from "../apis/meta.ts"
+import type { KubeObject, Stored } from "../apis/meta.ts"
 import type { OrganizationRole, StoredOrganization } from "../apis/organization.ts"
 import type { StoredProject } from "../apis/project.ts"
+import { roleInOrganization } from "../identity/members.ts"
 import type { Person } from "../identity/oidc.ts"
 import type { Memberships } from "../identity/persons.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import { ORGANIZATIONS, PROJECTS } from "../identity/projects.ts"
-import { ifFound, isAlreadyExists, isConflict, isNotFound } from "../kube/errors.ts"
+import { ifFound, isAlreadyExists, isConflict, isInvalid, isNotFound } from "../kube/errors.ts"
 import type { Resource } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
-import { PROJECTS_OF_ORGANIZATION } from "./caches.ts"
+import { filled, PROJECTS_OF_ORGANIZATION } from "./caches.ts"
 import { type CreationTimes, newestFirst } from "./created-at.ts"
-import { keyReused } from "./idempotency.ts"
+import { type Precondition, requireVersion } from "./entity-tags.ts"
+import { type Idempotency, keyReused, replayed } from "./idempotency.ts"
 import { withPatience } from "./patience.ts"
-import { forbidden, notFound, Problem, unavailable } from "./problem.ts"
+import { forbidden, invalidRequest, notFound, Problem, unavailable } from "./problem.ts"
 import type { Page } from "./query.ts"
 import type {
   MemberRole,
@@ -25,6 +27,7 @@ import type {
 } from "./schemas/account.ts"
 import { type AccountIdentity, organizationOf, projectOf, type RoleRefusal, withRole } from "./translate/account.ts"
 import { requestHash } from "./translate/job.ts"
+import { faultsOfRefusal } from "./translate/refusal.ts"
 
 export interface AccountsOptions {
   /** As the ServiceAccount that may write Organizations and Projects. */
@@ -41,6 +44,10 @@ export const ACCOUNT_LIMITS = { ownedOrganizations: 50, projects: 200, members: 
 
 /** How often a change is tried on an object that others change at the same time. */
 const CHANGE_ATTEMPTS = 8
+/** How many made-up ids may turn out to be taken. */
+const ID_ATTEMPTS = 5
+/** Of an id that is made from an Idempotency-Key: so many that no two keys ever make the same. */
+const KEYED_ID_BYTES = 16
 /** How long an answer waits until the cache shows what was written, and until a new project is ready. */
 const ECHO_MS = 1000
 const READY_MS = 10_000
@@ -59,33 +66,56 @@ export class Accounts {
     this.#options = options
   }
 
-  /** A page of a person's organizations, newest first. */
+  /** A page of a person's organizations, newest first. @throws Problem 503 before the cache was read */
   organizationsOf(person: Person, page: Page): Membership[] {
+    filled(this.#options.organizations)
     const found = this.#options.memberships.of(person).toSorted(newestFirst)
     return pageOf(found, page).flatMap((organization) => {
-      const role = roleIn(organization, person)
+      const role = roleInOrganization(person, organization)
       return role === undefined ? [] : [{ organization, role }]
     })
   }
 
-  /** Makes an organization that the person owns. @throws Problem 403 too many, 422 Idempotency-Key reused */
-  async createOrganization(person: Person, wanted: OrganizationCreation, key?: string): Promise<StoredOrganization> {
-    const { memberships, creationTimes } = this.#options
-    const owned = memberships.of(person).filter((organization) => roleIn(organization, person) === "owner")
-    const limit = ACCOUNT_LIMITS.ownedOrganizations
-    if (owned.length >= limit) throw forbidden(`You own ${owned.length} organizations; ${limit} are the most.`)
-    const identity = identityOf(wanted, { by: person.userId, key, createdAt: creationTimes.next() })
-    const object = organizationOf(wanted, person, identity)
-    return this.#create(ORGANIZATIONS, object as StoredOrganization, this.#options.organizations)
+  /**
+   * Makes an organization that the person owns, or finds the one that the same request made.
+   * @throws Problem 403 too many, 422 Idempotency-Key reused, 400 what the API server refuses
+   */
+  async createOrganization(person: Person, wanted: OrganizationCreation, key?: string): Promise<Membership> {
+    const organization = await this.#create<StoredOrganization>({
+      resource: ORGANIZATIONS,
+      store: this.#options.organizations,
+      request: requestOf(wanted, person.userId, key),
+      objectOf: (identity) => organizationOf(wanted, person, identity) as StoredOrganization,
+      requireRoom: () => this.#requireRoomFor(person),
+    })
+    const role = roleInOrganization(person, organization)
+    if (role !== undefined) return { organization, role }
+    const detail =
+      "The organization that this Idempotency-Key made is not yours any more: choose a new key for another."
+    throw new Problem({ type: "idempotency-key-reused", status: 422, detail })
   }
 
-  /** @throws Problem 404, 403 below admin */
-  updateOrganization(id: string, person: Person, { displayName, category }: OrganizationUpdate): Promise<Membership> {
-    return this.#changeOrganization(id, person, ({ organization }) => ({
-      ...organization.spec,
-      displayName,
-      ...(typeof category === "string" && { category }),
-    }))
+  #requireRoomFor({ userId }: Person): void {
+    // What a group of theirs owns was not made by them.
+    const self = { userId }
+    filled(this.#options.organizations)
+    const all = this.#options.memberships.of(self)
+    const owned = all.filter((organization) => roleInOrganization(self, organization) === "owner").length
+    const limit = ACCOUNT_LIMITS.ownedOrganizations
+    if (owned >= limit) throw forbidden(`You own ${owned} organizations; ${limit} are the most.`)
+  }
+
+  /** @throws Problem 404, 403 below admin, 412 */
+  updateOrganization(
+    id: string,
+    person: Person,
+    { displayName, category }: OrganizationUpdate,
+    precondition?: Precondition,
+  ): Promise<Membership> {
+    return this.#changeOrganization(id, person, ({ organization }) => {
+      requireVersion("organization", organization, precondition)
+      return { ...organization.spec, displayName, ...(typeof category === "string" && { category }) }
+    })
   }
 
   /** The organization that a person belongs to. @throws Problem 404 */
@@ -106,36 +136,51 @@ export class Accounts {
     })
   }
 
-  /** A page of an organization's projects, newest first. @throws Problem 404 */
+  /** A page of an organization's projects, newest first. @throws Problem 404, 503 before the cache was read */
   async projectsOf(id: string, person: Person, page: Page): Promise<StoredProject[]> {
     const { organization } = await this.find(id, person)
     return pageOf(this.#projectsOf(organization).toSorted(newestFirst), page)
   }
 
-  /** Makes a project; resolves when its namespace is there, or after a while. @throws Problem 404, 403, 422 */
+  /**
+   * Makes a project, or finds the one that the same request made; resolves when its namespace is there, or after a while.
+   * @throws Problem 404, 403, 422 Idempotency-Key reused, 400 what the API server refuses
+   */
   async createProject(id: string, person: Person, wanted: ProjectCreation, key?: string): Promise<StoredProject> {
     const membership = await this.find(id, person)
     requireAdmin(membership)
-    const { projects, creationTimes } = this.#options
-    const limit = ACCOUNT_LIMITS.projects
-    if (this.#projectsOf(membership.organization).length >= limit) {
-      throw forbidden(`An organization has at most ${limit} projects.`)
-    }
-    const identity = identityOf(wanted, { by: `${person.userId} ${id}`, key, createdAt: creationTimes.next() })
-    const project = await this.#create(PROJECTS, projectOf(wanted, id, identity) as StoredProject, projects)
+    const { projects } = this.#options
+    const project = await this.#create<StoredProject>({
+      resource: PROJECTS,
+      store: projects,
+      request: requestOf(wanted, `${person.userId} ${id}`, key),
+      objectOf: (identity) => projectOf(wanted, id, identity) as StoredProject,
+      requireRoom: () => {
+        const limit = ACCOUNT_LIMITS.projects
+        if (this.#projectsOf(membership.organization).length < limit) return
+        throw forbidden(`An organization has at most ${limit} projects.`)
+      },
+    })
+    if (project.spec.organization !== id) throw keyReused(key ?? "")
     const isReady = (): boolean => projects.getByUid(project.metadata.uid)?.status?.namespace !== undefined
     await withPatience(READY_MS, (signal) => projects.waitUntil(isReady, signal))
     return project
   }
 
-  /** @throws Problem 404, 403 below admin */
-  async updateProject(id: string, person: Person, { displayName }: ProjectUpdate): Promise<StoredProject> {
+  /** @throws Problem 404, 403 below admin, 412 */
+  async updateProject(
+    id: string,
+    person: Person,
+    { displayName }: ProjectUpdate,
+    precondition?: Precondition,
+  ): Promise<StoredProject> {
     const { client, projects } = this.#options
     for (let attempt = 0; attempt < CHANGE_ATTEMPTS; attempt++) {
       const project = isId(id) ? await this.#read(PROJECTS, id) : undefined
       const membership = project && (await this.#options.memberships.find(project.spec.organization, person))
       if (membership === undefined || project === undefined) throw noProject(id)
       requireAdmin(membership)
+      requireVersion("project", project, precondition)
       if (project.spec.displayName === displayName) return project
       const changed = await replaced(client, PROJECTS, { ...project, spec: { ...project.spec, displayName } })
       if (changed !== undefined) return this.#echoed(changed, projects)
@@ -144,7 +189,7 @@ export class Accounts {
   }
 
   #projectsOf({ metadata }: StoredOrganization): StoredProject[] {
-    return this.#options.projects.byIndex(PROJECTS_OF_ORGANIZATION, metadata.name)
+    return filled(this.#options.projects).byIndex(PROJECTS_OF_ORGANIZATION, metadata.name)
   }
 
   /** Rights are looked at on the very version that is replaced: a demotion at the same moment is not overlooked. */
@@ -156,7 +201,7 @@ export class Accounts {
     const { client, organizations } = this.#options
     for (let attempt = 0; attempt < CHANGE_ATTEMPTS; attempt++) {
       const organization = isId(id) ? await this.#read(ORGANIZATIONS, id) : undefined
-      const role = organization && roleIn(organization, person)
+      const role = organization && roleInOrganization(person, organization)
       if (organization === undefined || role === undefined) {
         throw notFound(`There is no organization ${JSON.stringify(id)}.`)
       }
@@ -172,17 +217,25 @@ export class Accounts {
     return ifFound(this.#options.client.get(resource, { name }))
   }
 
-  async #create<T extends Stored<KubeObject>>(resource: Resource<T>, object: T, store: Store<T>): Promise<T> {
-    try {
-      return await this.#echoed(await this.#options.client.create(resource, object), store)
-    } catch (error) {
-      if (!isAlreadyExists(error)) throw error
+  /** What a request with a key has made comes before everything that only a new one has to fulfil. */
+  async #create<T extends Stored<KubeObject>>(creation: Creation<T>): Promise<T> {
+    const { resource, store, request, objectOf, requireRoom } = creation
+    const { client, creationTimes } = this.#options
+    for (let attempt = 0; attempt < ID_ATTEMPTS; attempt++) {
+      const { id = makeId(request.name), idempotency } = request
+      const earlier = idempotency && (await this.#read(resource, id))
+      if (idempotency !== undefined && earlier !== undefined) return replayed(earlier, idempotency)
+      requireRoom()
+      try {
+        const object = objectOf({ id, idempotency, createdAt: creationTimes.next() })
+        return await this.#echoed(await client.create(resource, object), store)
+      } catch (error) {
+        if (isInvalid(error)) throw invalidRequest(faultsOfRefusal(error, { displayName: "name" }))
+        // Another request with the key was faster, or somebody else's object has the id that was made up.
+        if (!isAlreadyExists(error)) throw error
+      }
     }
-    // Only an Idempotency-Key makes the same id twice.
-    const earlier = await this.#read(resource, object.metadata.name)
-    const hashOf = ({ metadata }: KubeObject): string | undefined => metadata.annotations?.[ANNOTATIONS.requestHash]
-    if (earlier !== undefined && hashOf(earlier) === hashOf(object)) return earlier
-    throw keyReused(object.metadata.annotations?.[ANNOTATIONS.idempotencyKey] ?? "")
+    throw unavailable("Every id that was made up is taken: send the request again.")
   }
 
   async #echoed<T extends Stored<KubeObject>>(object: T, store: Store<T>): Promise<T> {
@@ -191,25 +244,38 @@ export class Accounts {
   }
 }
 
-/** With an Idempotency-Key the id is a function of who sent it, so that the API server refuses the second one. */
-function identityOf(
-  wanted: { name: string },
-  { by, key, createdAt }: { by: string; key: string | undefined; createdAt: string },
-): AccountIdentity {
-  if (key === undefined) return { id: makeId(wanted.name), createdAt }
+/** An organization or project to be made. */
+interface Creation<T extends Stored<KubeObject>> {
+  resource: Resource<T>
+  store: Store<T>
+  request: CreationRequest
+  objectOf: (identity: AccountIdentity) => T
+  /** @throws Problem 403 when there may be no more of them */
+  requireRoom: () => void
+}
+
+interface CreationRequest {
+  /** What it is to be called. */
+  name: string
+  /** With an Idempotency-Key the id is a function of who sent it, so that the API server refuses a second one. */
+  id?: string
+  idempotency?: Idempotency
+}
+
+/** @param by who sent the request, and for what */
+function requestOf(wanted: { name: string }, by: string, key: string | undefined): CreationRequest {
+  const { name } = wanted
+  if (key === undefined) return { name }
   const entropy = createHash("sha256")
     .update(JSON.stringify([by, key]))
     .digest()
-  return { id: makeId("", entropy), createdAt, idempotency: { key, requestHash: requestHash(wanted) } }
+    .subarray(0, KEYED_ID_BYTES)
+  return { name, id: makeId("", entropy), idempotency: { key, requestHash: requestHash(wanted) } }
 }
 
 /** What can't be an id must not become a part of the API server's URL. */
 function isId(text: string): boolean {
   return /^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$/.test(text) && text.length <= 253
-}
-
-function roleIn({ spec }: StoredOrganization, person: Person): OrganizationRole | undefined {
-  return spec.members?.find(({ userId }) => userId === person.userId)?.role
 }
 
 function requireAdmin({ role }: Pick<Membership, "role">): void {
@@ -243,6 +309,7 @@ async function replaced<T extends Stored<KubeObject>>(
     return await client.replace(resource, object)
   } catch (error) {
     if (isConflict(error) || isNotFound(error)) return undefined
+    if (isInvalid(error)) throw invalidRequest(faultsOfRefusal(error), "The change")
     throw error
   }
 }

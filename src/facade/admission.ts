@@ -65,7 +65,7 @@ export class Gatekeeper extends Gate<Principal> {
 
   /**
    * @throws Problem 401 (the same for every kind of wrong key, token and host), 400 for two credentials, 404 for a
-   * person who has no role in the project, whether there is one or not
+   * person who has no role in the project, whether there is one or not, 503 while it has no namespace
    */
   protected override async identify(req: Request): Promise<Principal> {
     const credentials = credentialsOf(req)
@@ -73,7 +73,8 @@ export class Gatekeeper extends Gate<Principal> {
     if (credentials.kind === "key") {
       const lookup = { onlyCached: await isSuspect(req) }
       const project = await projects.find(req.hostname, lookup)
-      const principal = project && (await apiKeys.authenticate(credentials.value, scopeOf(project), lookup))
+      const scope = project && scopeOf(project)
+      const principal = scope && (await apiKeys.authenticate(credentials.value, scope, lookup))
       if (principal === undefined) throw unauthorized("The API key is not valid for this host.")
       return principal
     }
@@ -122,15 +123,19 @@ interface Credentials {
   value: string
 }
 
+/** Beside a key another scheme's Authorization is none of ours: proxies ask for Basic. @throws Problem 400, 401 */
 function credentialsOf(req: Request): Credentials {
   const key = req.get("X-Service-Api-Key")
-  const authorization = req.get("Authorization")
+  const authorization = req.get("Authorization")?.trim()
+  const isBearer = authorization !== undefined && /^Bearer( |$)/i.test(authorization)
+  if (key !== undefined) {
+    if (isBearer) throw badRequest("Send either X-Service-Api-Key or Authorization: Bearer, not both.")
+    return { kind: "key", value: key }
+  }
   if (authorization === undefined) {
-    if (key !== undefined) return { kind: "key", value: key }
     throw unauthorized("Send an API key as X-Service-Api-Key, or your token as Authorization: Bearer.")
   }
-  if (key !== undefined) throw badRequest("Send either X-Service-Api-Key or Authorization, not both.")
-  const token = /^Bearer +(\S+)$/i.exec(authorization.trim())?.[1]
+  const token = /^Bearer +(\S+)$/i.exec(authorization)?.[1]
   if (token === undefined) throw unauthorized("Authorization must be of the form: Bearer <token>.")
   return { kind: "token", value: token }
 }

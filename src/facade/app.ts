@@ -2,6 +2,7 @@ import express, { type Express, type RequestHandler, Router } from "express"
 import helmet from "helmet"
 import type { Clock } from "../apis/clock.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
+import type { StoredLaunch } from "../apis/launch.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import { ACCOUNTS_USER } from "../identity/machine-users.ts"
 import type { TokenVerifier } from "../identity/oidc.ts"
@@ -9,6 +10,7 @@ import { Memberships, PeopleInProjects } from "../identity/persons.ts"
 import { impersonating, impersonatingUser, type Principal } from "../identity/principal.ts"
 import { ProjectDirectory } from "../identity/projects.ts"
 import type { KubeClient } from "../kube/client.ts"
+import type { Store } from "../kube/store.ts"
 import type { LogStore } from "../logs/store.ts"
 import type { Catalogue } from "../router/catalogue.ts"
 import type { Sealer } from "../sealing/envelope.ts"
@@ -25,7 +27,6 @@ import { Connections } from "./connections.ts"
 import { CreationTimes } from "./created-at.ts"
 import type { Discoverer } from "./discoverer.ts"
 import type { Admission } from "./endpoint.ts"
-import { Turns } from "./idempotency.ts"
 import { Jobs } from "./jobs.ts"
 import { Keys } from "./keys.ts"
 import { FailedAuthentications, principalRateLimit } from "./limits.ts"
@@ -41,6 +42,7 @@ import { keyRoutes } from "./routes/keys.ts"
 import { logRoutes } from "./routes/logs.ts"
 import { openApiRoutes } from "./routes/openapi.ts"
 import { resourceRoutes } from "./routes/resources.ts"
+import { SharedTurns } from "./shared-turns.ts"
 import { Submitter } from "./submit.ts"
 import { catalogueCheck } from "./translate/catalogue-terms.ts"
 import { CRON_JOB_FIELDS } from "./translate/cronjob.ts"
@@ -66,6 +68,8 @@ export interface FacadeDependencies {
   client: KubeClient
   /** Reflectors made with CACHE_OPTIONS and running. */
   caches: Caches
+  /** Cached, with the index `jobUid`. */
+  launches: Store<StoredLaunch>
   logStore: LogStore
   /** Seals the credentials of connections. */
   sealer: Sealer
@@ -121,21 +125,21 @@ function unsynced(caches: Caches): string | undefined {
 
 /** Everything under /1. */
 function projectRouter(dependencies: FacadeDependencies): Router {
-  const { client, caches, settings, clock, logStore, plan, shutdown } = dependencies
+  const { client, caches, launches, settings, clock, logStore, plan, shutdown } = dependencies
   const router = Router()
   const admission = admissionOf(dependencies)
   const callerClient = impersonating(client)
   const jobsOf = (principal: Principal): Jobs =>
     new Jobs(callerClient(principal), caches.jobs.store, principal.project.namespace)
   const creationTimes = new CreationTimes(clock)
-  const turns = new Turns()
+  const turns = new SharedTurns({ client, clock, logger: dependencies.logger })
   const submitterOf = (principal: Principal): Submitter => {
     const { namespace } = principal.project
     const caller = callerClient(principal)
     return new Submitter({ client: caller, jobs: jobsOf(principal), namespace, creationTimes, turns })
   }
   const catalogueFaults = catalogueCheck(dependencies.catalogue, settings.clouds)
-  const logStreams = new LogStreams({ logStore, store: caches.jobs.store, clock, shutdown })
+  const logStreams = new LogStreams({ logStore, store: caches.jobs.store, launches, clock, shutdown })
   jobRoutes(router, { admission, jobsOf, submitterOf, catalogueFaults, plan })
   logRoutes(router, { admission, jobsOf, logStreams })
   const collectionOf = (principal: Principal) => ({

@@ -12,8 +12,9 @@ import { ORGANIZATIONS, PROJECTS } from "../identity/projects.ts"
 import type { PageIndexDefinition } from "../kube/page-index.ts"
 import type { Reflector, ReflectorOptions } from "../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../kube/resource.ts"
-import type { IndexFunction } from "../kube/store.ts"
+import type { IndexFunction, Store } from "../kube/store.ts"
 import { creationKey } from "./created-at.ts"
+import { unavailable } from "./problem.ts"
 import { statusOf } from "./translate/record.ts"
 import { keepUpdateTime } from "./translate/update-time.ts"
 
@@ -52,6 +53,15 @@ const OBJECT_INDEXES: Record<string, IndexFunction<ApiObject>> = {
   },
 }
 
+/**
+ * A cache to make a list from: before the first look at the API server it has nothing, which says nothing of what there is.
+ * @throws Problem 503
+ */
+export function filled<T extends ApiObject>(store: Store<T>): Store<T> {
+  if (store.resourceVersion !== undefined) return store
+  throw unavailable("What there is has not been read yet: try again.")
+}
+
 /** What jobs can be filtered by. */
 export const JobTerm = {
   status: (status: JobPhase) => `status\0${status}`,
@@ -67,7 +77,16 @@ function termsOfJob(job: StoredJob): string[] {
 
 /** A project's objects, newest first. */
 function newestOfProject<T extends Stored<KubeObject>>(termsOf: (object: T) => string[]): PageIndexDefinition<T> {
-  return { scopeOf: ({ metadata }) => metadata.namespace ?? "", sortKeyOf: creationKey, termsOf }
+  return { scopeOf, sortKeyOf: creationKey, termsOf }
+}
+
+function scopeOf({ metadata }: ApiObject): string {
+  return metadata.namespace ?? ""
+}
+
+/** Whether an object is being deleted, and is there only until something else has been done. */
+export function isGoing({ metadata }: ApiObject): boolean {
+  return metadata.deletionTimestamp !== undefined
 }
 
 type CacheOptions<T extends ApiObject> = Pick<ReflectorOptions<T>, "resource" | "indexes" | "pages" | "transform">
@@ -85,7 +104,8 @@ export const CACHE_OPTIONS: {
   cronJobs: {
     resource: CRON_JOBS,
     indexes: OBJECT_INDEXES,
-    pages: newestOfProject(() => []),
+    // One that was deleted is none any more, though it stays for as long as its jobs are being cancelled.
+    pages: { ...newestOfProject(() => []), scopeOf: (one) => (isGoing(one) ? undefined : scopeOf(one)) },
     transform: keepUpdateTime,
   },
   connections: { resource: CONNECTIONS, indexes: OBJECT_INDEXES },

@@ -7,10 +7,11 @@ import { ifFound, isAlreadyExists, isConflict, isInvalid, isNotFound, type KubeE
 import type { PageOf } from "../kube/page-index.ts"
 import type { Resource } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
-import { IDEMPOTENCY_KEY_INDEX, inNamespace } from "./caches.ts"
+import { filled, IDEMPOTENCY_KEY_INDEX, inNamespace, isGoing } from "./caches.ts"
+import { notAtVersion, type Precondition, requireVersion } from "./entity-tags.ts"
 import { type Turns, usedKey } from "./idempotency.ts"
 import { withPatience } from "./patience.ts"
-import { invalidRequest, nameConflict, notFound, preconditionFailed, unavailable } from "./problem.ts"
+import { invalidRequest, nameConflict, notFound, Problem, unavailable } from "./problem.ts"
 import type { Page } from "./query.ts"
 import { faultsOfRefusal } from "./translate/refusal.ts"
 
@@ -31,14 +32,11 @@ export interface CollectionOptions<T extends Stored<KubeObject>> {
   reader: Pick<KubeClient, "get" | "list">
   /** Writes as the caller. */
   writer: CallerClient
-  /** Shared by all requests of the process. */
+  /** Shared by all requests of the process, and with other replicas. */
   turns: Turns
   /** REST's names of the spec's fields, where they are others: for what the API server refuses. */
   fieldNames?: Readonly<Record<string, string>>
 }
-
-/** The versions that If-Match allows; undefined: any. */
-export type Precondition = ReadonlySet<string> | undefined
 
 /** A request to create that may be sent again. */
 export interface Replay<T> {
@@ -55,14 +53,17 @@ export class Collection<T extends Stored<KubeObject>> {
     this.#options = options
   }
 
-  /** All of the project, in no order. */
+  /** All of the project, in no order. @throws Problem 503 before the cache was read */
   all(): T[] {
-    return this.#options.store.byIndex(NAMESPACE_INDEX, this.#options.namespace)
+    return filled(this.#options.store).byIndex(NAMESPACE_INDEX, this.#options.namespace)
   }
 
-  /** A page of those that have all of these terms (see `CACHE_OPTIONS`), newest first, and how many they are. */
+  /**
+   * A page of those that have all of these terms (see `CACHE_OPTIONS`), newest first, and how many they are.
+   * @throws Problem 503 before the cache was read
+   */
   page({ limit, offset }: Page, terms: readonly string[] = []): PageOf<T> {
-    return this.#options.store.page({ scope: this.#options.namespace, terms, offset, limit })
+    return filled(this.#options.store).page({ scope: this.#options.namespace, terms, offset, limit })
   }
 
   /** The one of this id or, when the text is no UUID, of this name. @throws Problem 404 */
@@ -94,15 +95,30 @@ export class Collection<T extends Stored<KubeObject>> {
     return ifFound(reader.get(resource, { namespace, name: metadataName }))
   }
 
-  /** Creates once per Idempotency-Key. @throws Problem 409 name taken, 400 what the API server refuses, 422 */
+  /**
+   * Creates once per Idempotency-Key.
+   * @throws Problem 409 name taken or what the key made is being deleted, 400 what the API server refuses, 422
+   */
   create(object: T, name: string, replay?: Replay<T>): Promise<T> {
     if (replay === undefined) return this.#create(object, name)
     const { resource, namespace, turns } = this.#options
+    const known = (): Promise<T | undefined> => this.earlier(replay)
     // In turn, because requests with one key and different names would not meet at the API server.
-    return turns.take(`${resource.plural}/${namespace}/${replay.key}`, async () => {
-      const earlier = await this.madeBy(replay.key)
-      return earlier === undefined ? this.#create(object, name, replay) : replay.accept(earlier)
-    })
+    const make = async (): Promise<T> => (await known()) ?? (await this.#create(object, name, replay))
+    return turns.take(`${resource.plural}/${namespace}/${replay.key}`, make, known)
+  }
+
+  /** The one that the same request made before. @throws Problem 422 another request, 409 it is being deleted */
+  async earlier(replay: Replay<T>): Promise<T | undefined> {
+    const earlier = await this.madeBy(replay.key)
+    return earlier && this.#accepted(earlier, replay)
+  }
+
+  async #accepted(earlier: T, { accept }: Replay<T>): Promise<T> {
+    const accepted = await accept(earlier)
+    if (!isGoing(accepted)) return accepted
+    const detail = `The ${this.#options.noun} that this Idempotency-Key made is being deleted: choose a new key for another.`
+    throw new Problem({ type: "being-deleted", status: 409, detail })
   }
 
   /** The one that a request with this Idempotency-Key made before. */
@@ -120,11 +136,14 @@ export class Collection<T extends Stored<KubeObject>> {
       if (isNotFound(error)) throw unavailable(`The project is not ready to take a ${noun} yet.`, 5, error)
       if (!isAlreadyExists(error)) throw error
     }
-    const existing = replay === undefined ? undefined : await this.read(object.metadata.name)
+    const existing = await this.read(object.metadata.name)
     if (replay !== undefined && existing !== undefined && usedKey(existing) === replay.key)
-      return replay.accept(existing)
-    const quoted = JSON.stringify(name)
-    throw nameConflict(`A ${noun} named ${quoted} exists in this project: choose another name, or PATCH it.`, name)
+      return this.#accepted(existing, replay)
+    const there =
+      existing !== undefined && isGoing(existing)
+        ? "is being deleted: choose another name, or wait until it is gone"
+        : "exists in this project: choose another name, or PATCH it"
+    throw nameConflict(`A ${noun} named ${JSON.stringify(name)} ${there}.`, name)
   }
 
   /**
@@ -138,8 +157,8 @@ export class Collection<T extends Stored<KubeObject>> {
     precondition?: Precondition,
   ): Promise<T> {
     for (let attempt = 0; attempt < CHANGE_ATTEMPTS; attempt++) {
-      const present = await this.#present(idOrName)
-      this.#check(present, precondition)
+      const present = await this.present(idOrName)
+      requireVersion(this.#options.noun, present, precondition)
       const wanted = await change(structuredClone(present))
       if (wanted === undefined) return present
       const changed = await this.#tryToReplace(wanted)
@@ -162,9 +181,9 @@ export class Collection<T extends Stored<KubeObject>> {
 
   /** Deletes one. @throws Problem 404, 412 */
   async remove(idOrName: string, precondition?: Precondition): Promise<void> {
-    const { metadata } = await this.#present(idOrName)
-    this.#check({ metadata }, precondition)
-    const { writer, resource, store } = this.#options
+    const { writer, resource, store, noun } = this.#options
+    const { metadata } = await this.present(idOrName)
+    requireVersion(noun, { metadata }, precondition)
     const { uid, resourceVersion } = metadata
     const preconditions = precondition === undefined ? { uid } : { uid, resourceVersion }
     try {
@@ -172,29 +191,19 @@ export class Collection<T extends Stored<KubeObject>> {
     } catch (error) {
       if (isNotFound(error)) throw this.#unknown(idOrName)
       // Another one has the name by now, or, with If-Match, another version is there.
-      if (isConflict(error)) throw precondition === undefined ? this.#unknown(idOrName) : this.#notAtVersion()
+      if (isConflict(error)) throw precondition === undefined ? this.#unknown(idOrName) : notAtVersion(noun)
       throw error
     }
     await withPatience(ECHO_MS, (signal) => store.waitUntil(() => store.getByUid(uid) === undefined, signal))
   }
 
   /** As it is at the API server now. @throws Problem 404 */
-  async #present(idOrName: string): Promise<T> {
+  async present(idOrName: string): Promise<T> {
     const uid = isUuid(idOrName) ? idOrName.toLowerCase() : undefined
     const name = uid === undefined ? toMetadataName(idOrName) : (await this.#byId(uid))?.metadata.name
     const present = name === undefined ? undefined : await this.read(name)
     if (present === undefined || (uid !== undefined && present.metadata.uid !== uid)) throw this.#unknown(idOrName)
     return present
-  }
-
-  #check({ metadata }: Pick<T, "metadata">, precondition: Precondition): void {
-    if (precondition !== undefined && !precondition.has(metadata.resourceVersion)) throw this.#notAtVersion()
-  }
-
-  #notAtVersion(): Error {
-    return preconditionFailed(
-      `The ${this.#options.noun} has changed since the version that If-Match names: get it again.`,
-    )
   }
 
   #unknown(idOrName: string): Error {

@@ -1,12 +1,13 @@
 import type { StoredConnection } from "../apis/connection.ts"
 import { type CredentialFields, credentialFieldsOf } from "../apis/credentials.ts"
-import { toMetadataName } from "../apis/names.ts"
+import { fromMetadataName, toMetadataName } from "../apis/names.ts"
 import { SealingKeysMissing } from "../identity/sealing-keys.ts"
 import { openCredentials, type SealedCredentials, sealCredentials } from "../sealing/credentials.ts"
 import type { Sealer, SealingContext } from "../sealing/envelope.ts"
 import { SealingError } from "../sealing/keys.ts"
-import type { Collection, Precondition } from "./collection.ts"
+import type { Collection } from "./collection.ts"
 import type { CreationTimes } from "./created-at.ts"
+import type { Precondition } from "./entity-tags.ts"
 import { keyReused } from "./idempotency.ts"
 import { invalidRequest, Problem, unavailable } from "./problem.ts"
 import {
@@ -128,14 +129,15 @@ export class Connections {
   }
 }
 
-function explained(error: unknown, name: string): unknown {
+function explained(error: unknown, metadataName: string): unknown {
   if (error instanceof SealingKeysMissing) return unavailable("Credentials can't be sealed or opened yet.", 5, error)
   if (!(error instanceof SealingError)) return error
+  const name = fromMetadataName(metadataName)
   const detail = `The credentials of the connection ${name} can't be opened: ${error.message}. Send all of them by PATCH, or delete it.`
   return new Problem({ type: "credentials-unreadable", status: 409, detail, cause: error })
 }
 
-function keptElsewhere(name: string, secret: string): Problem {
-  const detail = `The credentials of the connection ${name} are kept in the Secret ${secret}: change them there.`
+function keptElsewhere(metadataName: string, secret: string): Problem {
+  const detail = `The credentials of the connection ${fromMetadataName(metadataName)} are kept in the Secret ${secret}: change them there.`
   return new Problem({ type: "credentials-in-secret", status: 409, detail })
 }

@@ -1,11 +1,12 @@
-import type { Request, RequestHandler, Response, Router } from "express"
+import type { IRoute, Request, RequestHandler, Response, Router } from "express"
 import type { Role } from "../apis/apikey.ts"
 import { roleAllows } from "../apis/apikey.ts"
 import type { KubeObject, Stored } from "../apis/meta.ts"
 import type { Principal } from "../identity/principal.ts"
 import { noteRoute } from "../telemetry/http.ts"
 import { readBody } from "./body/body.ts"
-import { badRequest, forbidden, methodNotAllowed } from "./problem.ts"
+import { namesTag } from "./entity-tags.ts"
+import { forbidden, methodNotAllowed } from "./problem.ts"
 
 /** A request whose caller is known and may make it. */
 export interface Call<Caller = Principal> {
@@ -59,7 +60,12 @@ export function endpoint<Caller = Principal>(
     allowed.push(method)
     if (method === "GET") allowed.push("HEAD")
   }
-  const allow = [...allowed, "OPTIONS"].join(", ")
+  allowNoOther(route, allowed)
+}
+
+/** Answers all other methods of a path: OPTIONS with those that there are, the rest with a 405 that names them. */
+export function allowNoOther(route: IRoute, methods: readonly string[]): void {
+  const allow = [...methods, "OPTIONS"].join(", ")
   route.options((_req, res) => {
     res.set("Allow", allow).status(204).end()
   })
@@ -98,33 +104,6 @@ export interface SentRecord {
   /** Default 200. */
   status?: number
   view?: string
-}
-
-/** Compared weakly (RFC 9110, 13.1.2). */
-function namesTag(header: string | undefined, tag: string): boolean {
-  return header !== undefined && (header.trim() === "*" || opaqueTags(header).includes(tag))
-}
-
-/** What stands between the quotes of a list of entity tags. */
-function opaqueTags(header: string): string[] {
-  return [...header.matchAll(/"([^"]*)"/g)].map(([, tag = ""]) => tag)
-}
-
-/** What If-Match may be: `*`, or a list of entity tags (RFC 9110, 13.1.1) in ASCII, as ours are. */
-const IF_MATCH = /^(\*|(W\/)?"[!#-~]*"([ \t]*,[ \t]*(W\/)?"[!#-~]*")*)$/
-
-/**
- * The versions that a request's If-Match names; undefined when it has none, or `*`. Entity tags here are weak and still
- * good for this: a tag is a version, and no change of an object keeps it (RFC 9110, 13.1.1 has bytes in mind).
- * @throws Problem 400
- */
-export function preconditionOf(req: Request): ReadonlySet<string> | undefined {
-  const header = req.get("If-Match")?.trim()
-  if (header === undefined || header === "*") return undefined
-  if (!IF_MATCH.test(header)) {
-    throw badRequest('If-Match must be * or entity tags as an ETag header has them, such as W/"123".')
-  }
-  return new Set(opaqueTags(header).map((tag) => tag.split(".")[0] ?? ""))
 }
 
 /** The value of a parameter in the path. */

@@ -4,6 +4,7 @@ import { isConflict, isNotFound } from "../kube/errors.ts"
 import type { Store } from "../kube/store.ts"
 import { JOBS, JobTerm } from "./caches.ts"
 import { Collection } from "./collection.ts"
+import { type Precondition, requireVersion } from "./entity-tags.ts"
 import { Turns } from "./idempotency.ts"
 import { notFound, Problem, unavailable } from "./problem.ts"
 import type { Page } from "./query.ts"
@@ -65,18 +66,23 @@ export class Jobs {
 
   /**
    * Cancels; a cancelled job stays so. The patch holds only for the very state in which the job was seen not to have
-   * ended, so that a job that has ended is never marked as cancelled. Throws Problem 404, and 409 when it has ended.
+   * ended, so that a job that has ended is never marked as cancelled. A name is that of the job which has it now; another
+   * one that gets it meanwhile is left alone.
+   * @throws Problem 404, 409 when it has ended, 412, 503
    */
-  async cancel(idOrName: string): Promise<StoredJob> {
-    const { name, uid } = (await this.find(idOrName)).metadata
+  async cancel(idOrName: string, precondition?: Precondition): Promise<StoredJob> {
+    let job = await this.#collection.present(idOrName)
+    const { name, uid } = job.metadata
     for (let attempt = 0; attempt < CANCEL_ATTEMPTS; attempt++) {
-      const job = await this.read(name)
-      if (job?.metadata.uid !== uid) throw notFound(`The job ${JSON.stringify(idOrName)} was deleted just now.`)
       const status = statusOf(job)
-      if (status === "cancelled") return job
       if (status === "succeeded" || status === "failed") throw alreadyEnded(name, status)
+      requireVersion("job", job, precondition)
+      if (status === "cancelled") return job
       const cancelled = await this.#tryToCancel(job)
       if (cancelled !== undefined) return this.echoed(cancelled)
+      const present = await this.read(name)
+      if (present?.metadata.uid !== uid) throw notFound(`The job ${JSON.stringify(idOrName)} was deleted just now.`)
+      job = present
     }
     throw unavailable(`The job ${name} changes too fast to be cancelled right now.`)
   }

@@ -7,8 +7,10 @@ import type { CallerClient } from "../identity/principal.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound, isConflict, isNotFound } from "../kube/errors.ts"
 import type { Store } from "../kube/store.ts"
-import { Collection, type Precondition } from "./collection.ts"
+import { isGoing } from "./caches.ts"
+import { Collection, type Replay } from "./collection.ts"
 import type { CreationTimes } from "./created-at.ts"
+import type { Precondition } from "./entity-tags.ts"
 import type { Turns } from "./idempotency.ts"
 import { notFound, Problem, unavailable } from "./problem.ts"
 import type { Page } from "./query.ts"
@@ -62,19 +64,25 @@ export class Keys {
   /**
    * Makes a key; resolves when its machine user has its rights, so that it works from the answer on. The value is known
    * to nobody but whoever gets this answer.
-   * @throws Problem 409 name taken or Idempotency-Key used, 503 when no machine user comes: then nothing is left
+   * @throws Problem 409 name taken or Idempotency-Key used, 503 when no machine user comes or nobody can tell: then nothing
+   * is left, or what is left is named
    */
   async create(wanted: WantedKey, idempotencyKey?: string): Promise<{ key: StoredApiKey; value: string }> {
     const { namespace, creationTimes } = this.#options
     const { value, keyId, tokenHash } = makeApiKey()
     const createdAt = creationTimes.next()
     const object = apiKeyOf(wanted, { namespace, keyId, tokenHash, createdAt, idempotencyKey })
-    const replay = idempotencyKey === undefined ? undefined : { key: idempotencyKey, accept: refuseReplay }
+    const replay = idempotencyKey === undefined ? undefined : replayOf(idempotencyKey)
     const created = await this.#collection.create(object as StoredApiKey, wanted.name, replay)
-    const key = await this.#bound(created)
+    const key = await this.#bound(created).catch((error: unknown) => this.#discard(created, error))
     if (key !== undefined) return { key, value }
-    await this.#discard(created)
-    throw unavailable("The key's machine user was not made in time, so no key was made either: try again.", 5)
+    const detail = "The key's machine user was not made in time, so no key was made either: try again."
+    return this.#discard(created, unavailable(detail, 5))
+  }
+
+  /** What a request with this key has made before is told nobody again. @throws Problem 409 when there is something */
+  async refuseReplay(idempotencyKey: string): Promise<undefined> {
+    await this.#collection.earlier(replayOf(idempotencyKey))
   }
 
   /**
@@ -122,12 +130,20 @@ export class Keys {
     return present?.metadata.uid === metadata.uid ? present : undefined
   }
 
-  async #discard({ metadata }: StoredApiKey): Promise<void> {
+  /**
+   * Takes a key back whose value nobody will ever be told.
+   * @throws the reason why; Problem 503 that names the key, when it is there still
+   */
+  async #discard({ metadata }: StoredApiKey, reason: unknown): Promise<never> {
     try {
       await this.#options.writer.delete(API_KEYS, metadata, { preconditions: { uid: metadata.uid } })
     } catch (error) {
-      if (!isNotFound(error) && !isConflict(error)) throw error
+      if (isNotFound(error) || isConflict(error)) throw reason
+      const name = JSON.stringify(fromMetadataName(metadata.name))
+      const detail = `The key ${name} (${metadata.uid}) was made and can't be taken back for the moment: delete it, as nobody knows its value.`
+      throw unavailable(detail, 5, new AggregateError([reason, error], "a key was neither bound nor deleted"))
     }
+    throw reason
   }
 }
 
@@ -135,13 +151,13 @@ export class Keys {
 const FIELD_NAMES = { expiresAt: "expires_at" }
 
 /** A key that is being deleted is no key any more. */
-function isGoing({ metadata }: StoredApiKey): boolean {
-  return metadata.deletionTimestamp !== undefined
-}
-
 function there(key: StoredApiKey, id: string): StoredApiKey {
   if (isGoing(key)) throw notFound(`There is no key with the id or name ${JSON.stringify(id)}.`)
   return key
+}
+
+function replayOf(key: string): Replay<StoredApiKey> {
+  return { key, accept: refuseReplay }
 }
 
 function refuseReplay(): never {

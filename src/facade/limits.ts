@@ -33,6 +33,9 @@ export function principalRateLimit({ name, requestsPerMinute, principalOf }: Rat
   })
 }
 
+/** Names the quota of failed authentications in the RateLimit headers. */
+const POLICY = "failures"
+
 /**
  * Counts failed authentications by client address, in this process. Who has failed too often gets 429 for each further
  * failure, and costs the API server nothing more; good credentials are admitted all the same, because an address may be
@@ -75,7 +78,13 @@ export class FailedAuthentications {
     const seconds = Math.ceil(((resetTime?.getTime() ?? Date.now() + MINUTE_MS) - Date.now()) / 1000)
     const detail =
       "Too many requests without good credentials came from this address: wait as long as Retry-After says."
-    const headers = { "Retry-After": String(Math.max(1, seconds)) }
+    const wait = String(Math.max(1, seconds))
+    // As the limiter of requests announces itself (IETF draft 8).
+    const headers = {
+      "Retry-After": wait,
+      RateLimit: `"${POLICY}"; r=0; t=${wait}`,
+      "RateLimit-Policy": `"${POLICY}"; q=${this.#perMinute}; w=${MINUTE_MS / 1000}`,
+    }
     return new Problem({ type: "rate-limited", status: 429, detail, headers })
   }
 }

@@ -1,8 +1,9 @@
 import { type Clock, secondsBetween } from "../apis/clock.ts"
 import { isTerminal, type StoredJob } from "../apis/job.ts"
-import { FINISH_REASONS } from "../apis/launch.ts"
+import type { StoredLaunch } from "../apis/launch.ts"
 import type { Store } from "../kube/store.ts"
-import type { JobRef, LogStore } from "../logs/store.ts"
+import type { JobRef, LogStore, ReadOptions } from "../logs/store.ts"
+import { unavailable } from "./problem.ts"
 
 /**
  * A VM that was stopped may still send its last words until it is gone; a follower waits at most this long for them.
@@ -15,6 +16,8 @@ const RECHECK_SECONDS = 1
 export interface LogStreamsOptions {
   logStore: LogStore
   store: Store<StoredJob>
+  /** With the index `jobUid`. */
+  launches: Store<StoredLaunch>
   clock: Clock
   /** Aborted when the process ends: followers are let go, and may come again. */
   shutdown: AbortSignal
@@ -37,11 +40,14 @@ export class LogStreams {
     this.#options = options
   }
 
-  /** The log; a follow ends when the job has ended and nothing more can come, or somebody's signal says so. */
+  /**
+   * The log; a follow ends when the job has ended and nothing more can come, or somebody's signal says so.
+   * @throws Problem 503 when the store can't give it
+   */
   async *open(job: StoredJob, { tail, follow, signal, mayGoOn }: LogRequest): AsyncGenerator<Uint8Array, void, void> {
     const ref: JobRef = { namespace: job.metadata.namespace ?? "", uid: job.metadata.uid }
     const lines = tail === undefined ? {} : { tail }
-    if (!follow) return yield* this.#options.logStore.read(ref, lines)
+    if (!follow) return yield* this.#read(ref, lines)
     const ended = new AbortController()
     const end = (): void => ended.abort()
     const gone = AbortSignal.any([signal, this.#options.shutdown])
@@ -51,24 +57,40 @@ export class LogStreams {
     const watching = [this.#untilComplete(job, ended.signal), this.#untilRefused(mayGoOn, ended.signal)]
     for (const watch of watching) watch.then(end, end)
     try {
-      yield* this.#options.logStore.read(ref, { ...lines, follow: ended.signal })
+      yield* this.#read(ref, { ...lines, follow: ended.signal })
     } finally {
       gone.removeEventListener("abort", end)
       end()
     }
   }
 
+  async *#read(job: JobRef, options: ReadOptions): AsyncGenerator<Uint8Array, void, void> {
+    try {
+      yield* this.#options.logStore.read(job, options)
+    } catch (error) {
+      throw unavailable("The log store can't give this for the moment.", 10, error)
+    }
+  }
+
   /** Resolves when the job has ended and its log is complete, or when it was deleted. */
   async #untilComplete({ metadata }: StoredJob, signal: AbortSignal): Promise<void> {
-    const { store } = this.#options
+    const { store, launches } = this.#options
     const current = (): StoredJob | undefined => store.getByUid(metadata.uid)
     // The cache may not have the job yet; only after that its absence says that it was deleted.
     await store.waitUntil(() => store.reached(metadata.resourceVersion), signal)
     await store.waitUntil(() => hasEnded(current()), signal)
     await Promise.race([
-      store.waitUntil(() => isLogComplete(current()), signal),
+      store.waitUntil(() => hasNoVm(current()), signal),
+      launches.waitUntil(() => this.#hasAgentFinished(current()), signal),
       this.#lastWordsTime(current(), signal),
     ])
+  }
+
+  /** An agent that tells the end has sent its log before. Who else ends a job, its timeout too, leaves the agent more to say. */
+  #hasAgentFinished(job: StoredJob | undefined): boolean {
+    const launches = this.#options.launches.byIndex("jobUid", job?.metadata.uid ?? "")
+    const current = launches.find(({ metadata }) => metadata.name === job?.status?.launches?.current)
+    return current?.status?.agent?.finish !== undefined
   }
 
   #lastWordsTime(job: StoredJob | undefined, signal: AbortSignal): Promise<void> {
@@ -100,9 +122,8 @@ function hasEnded(job: StoredJob | undefined): boolean {
   return job === undefined || isTerminal(job.status?.phase)
 }
 
-/** An agent that tells the end has sent its log before; otherwise more may come for as long as there is a VM. */
-function isLogComplete(job: StoredJob | undefined): boolean {
-  const { reason, vm } = job?.status ?? {}
-  if (FINISH_REASONS.some((finish) => finish === reason)) return true
+/** Without one nobody writes any more. */
+function hasNoVm(job: StoredJob | undefined): boolean {
+  const { vm } = job?.status ?? {}
   return vm === undefined || vm.state === "nonassigned" || vm.state === "terminated"
 }

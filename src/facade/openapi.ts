@@ -14,7 +14,7 @@ In the body of a POST null means left out; in the body of a PATCH it means uncha
 
 Lists come in pages of limit objects, from offset on, with the total. An answer to a change is given when the next list shows it.
 
-A POST with an Idempotency-Key may be sent again: it makes one object. The ETag of a record is good for If-None-Match, and for If-Match where somebody else may change the same thing.
+A POST with an Idempotency-Key may be sent again: it makes one object, and is answered with it again. The ETag of a record is good for If-None-Match, and for If-Match where somebody else may change the same thing.
 
 Whatever is no success is a problem document (RFC 9457), with all faults found and the request's id.`
 

@@ -16,6 +16,6 @@ export interface JobPlan {
 
 /**
  * Plans a job of a namespace as the job controller would place it, and does nothing; `wire.ts` gives it.
- * @throws RangeError for a quantity that no validated spec has
+ * Rejects with RangeError for a quantity that no validated spec has
  */
-export type Planner = (namespace: string, spec: JobSpec) => JobPlan
+export type Planner = (namespace: string, spec: JobSpec) => Promise<JobPlan>

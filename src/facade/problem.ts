@@ -128,7 +128,7 @@ export function problemOf(error: unknown): Problem {
 
 function problemOfKube(error: unknown): Problem | undefined {
   if (error instanceof CacheBehind) return unavailable("Not up to date with the API server for the moment.", 1, error)
-  if (error instanceof NotBoundYet) return unavailable("The key's rights are being set up: try again.", 1, error)
+  if (error instanceof NotBoundYet) return unavailable("Your rights here are being set up: try again.", 1, error)
   if (isUnavailable(error) || isTooManyRequests(error) || isUnauthorized(error)) {
     const detail = error.outcomeUnknown
       ? "The API server gave no answer: the change may or may not have happened. Look before you send it again."

@@ -5,6 +5,9 @@ import { invalidRequest } from "./problem.ts"
 /** The largest page and the one that a request gets which doesn't ask (contract, "Limits"). */
 export const PAGE: PageSizes = { defaultLimit: 50, maxLimit: 200 }
 
+/** The same of the account scope. */
+export const ACCOUNT_PAGE: PageSizes = { defaultLimit: 100, maxLimit: 100 }
+
 /** The page that a request gets which asks for none, and the largest. */
 export interface PageSizes {
   defaultLimit: number
@@ -41,6 +44,12 @@ export class Query {
     const values = this.all(name)
     if (values.length > 1) this.fault(name, `may be given once, not ${values.length} times`)
     return values[0]
+  }
+
+  /** The value of a filter; an empty one is none. */
+  filter(name: string): string | undefined {
+    const value = this.one(name)
+    return value === "" ? undefined : value
   }
 
   /** A whole number from `minimum` to `maximum`; out of range is a fault, never clamped. */

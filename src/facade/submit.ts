@@ -1,11 +1,10 @@
 import { randomUUID } from "node:crypto"
 import type { StoredJob } from "../apis/job.ts"
-import { ANNOTATIONS } from "../apis/meta.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import { isAlreadyExists, isInvalid, isNotFound } from "../kube/errors.ts"
 import { JOBS } from "./caches.ts"
 import type { CreationTimes } from "./created-at.ts"
-import { type Idempotency, keyReused, type Turns, usedKey } from "./idempotency.ts"
+import { type Idempotency, replayed, type Turns, usedKey } from "./idempotency.ts"
 import type { Jobs } from "./jobs.ts"
 import { invalidRequest, nameConflict, type Problem, unavailable } from "./problem.ts"
 import type { JobSubmission } from "./schemas/job.ts"
@@ -21,7 +20,7 @@ export interface SubmitterOptions {
   jobs: Jobs
   namespace: string
   creationTimes: CreationTimes
-  /** Shared by all requests of the process. */
+  /** Shared by all requests of the process, and with other replicas. */
   turns: Turns
 }
 
@@ -49,14 +48,20 @@ export class Submitter {
    * @throws Problem 409 name taken, 422 key used for another body, 400 what the API server refuses
    */
   async submit(submission: JobSubmission, idempotencyKey?: string, { dryRun }: DryRun = {}): Promise<StoredJob> {
-    const { jobs, namespace, turns } = this.#options
+    const { namespace, turns } = this.#options
     if (idempotencyKey === undefined) return this.#create(submission, { dryRun })
     const idempotency = { key: idempotencyKey, requestHash: requestHash(submission) }
+    const known = (): Promise<StoredJob | undefined> => this.earlier(submission, idempotencyKey)
     // In turn, because requests with one key and different names would not meet at the API server.
-    return turns.take(`${namespace}/${idempotencyKey}`, async () => {
-      const earlier = await jobs.madeBy(idempotencyKey)
-      return earlier === undefined ? this.#create(submission, { idempotency, dryRun }) : replayed(earlier, idempotency)
-    })
+    const make = async (): Promise<StoredJob> =>
+      (await known()) ?? (await this.#create(submission, { idempotency, dryRun }))
+    return turns.take(`${JOBS.plural}/${namespace}/${idempotencyKey}`, make, known)
+  }
+
+  /** The Job that the same request made before. @throws Problem 422 key used for another body */
+  async earlier(submission: JobSubmission, idempotencyKey: string): Promise<StoredJob | undefined> {
+    const earlier = await this.#options.jobs.madeBy(idempotencyKey)
+    return earlier && replayed(earlier, { key: idempotencyKey, requestHash: requestHash(submission) })
   }
 
   async #create(submission: JobSubmission, { idempotency, dryRun = false }: CreateOptions): Promise<StoredJob> {
@@ -86,12 +91,6 @@ export class Submitter {
       throw error
     }
   }
-}
-
-/** The job that the same request made before. */
-function replayed(job: StoredJob | undefined, { key, requestHash: hash }: Idempotency): StoredJob {
-  if (job?.metadata.annotations?.[ANNOTATIONS.requestHash] === hash) return job
-  throw keyReused(key)
 }
 
 function nameTaken(name: string): Problem {

@@ -2,6 +2,9 @@ import type { BucketAccess, Buckets } from "../agent/protocol.ts"
 import type { StoredConnection } from "../apis/connection.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
 import type { Volume } from "../apis/job.ts"
+import { fromMetadataName } from "../apis/names.ts"
+import { scrubbed, scrubbedError } from "../sealing/scrub.ts"
+import { byAge, isTemporary } from "./candidates.ts"
 
 /** What a run's buckets are opened for. */
 export interface BucketsRequest {
@@ -9,6 +12,8 @@ export interface BucketsRequest {
   namespace: string
   /** Name of the Launch, for the providers' own records. */
   launch: string
+  /** How long its VM lives at most. */
+  lifetimeSeconds: number
   volumes: Readonly<Record<string, Volume>>
 }
 
@@ -30,6 +35,7 @@ export interface BucketScope {
   prefix: string
   /** Name of the Launch. */
   launch: string
+  lifetimeSeconds: number
 }
 
 /** What can be done with a connection of one type. Both reject with the errors of the clouds. */
@@ -57,11 +63,12 @@ const CALL_SECONDS = 20
 
 /** Opens buckets by the project's connections: the one that a volume names, else the oldest that reaches the bucket. */
 export function connectedBuckets(options: BucketCredentialsOptions): BucketCredentials {
-  return async ({ namespace, launch, volumes }) => {
+  return async ({ namespace, launch, lifetimeSeconds, volumes }) => {
     const signal = AbortSignal.timeout(CALL_SECONDS * 1000)
     const connections = byAge(await options.connections(namespace)).filter(({ spec }) => spec.type in options.providers)
     const opened = Object.entries(volumes).map(async ([name, volume]): Promise<[string, BucketAccess]> => {
-      const scope = { bucket: volume.bucket, prefix: (volume.prefix ?? "").replace(/^\/+|\/+$/g, ""), launch }
+      const prefix = (volume.prefix ?? "").replace(/^\/+|\/+$/g, "")
+      const scope = { bucket: volume.bucket, prefix, launch, lifetimeSeconds }
       const candidates = connections.filter(({ metadata }) => (volume.connection ?? metadata.name) === metadata.name)
       return [name, await firstAccess(name, { ...options, candidates, scope, named: volume.connection }, signal)]
     })
@@ -82,30 +89,28 @@ async function firstAccess(name: string, search: Search, signal: AbortSignal): P
   for (const connection of candidates) {
     const provider = providers[connection.spec.type]
     if (provider === undefined) continue
+    let credentials: CredentialFields = {}
     try {
-      const credentials = await search.credentials(connection)
+      credentials = await search.credentials(connection)
       const found = await provider.find(credentials, scope.bucket, signal)
       if (found !== undefined) return await provider.access(credentials, { ...scope, ...found }, signal)
-      failures.push(`${connection.metadata.name} does not reach it`)
+      failures.push(`${shownName(connection)} does not reach it`)
     } catch (error) {
       // A provider that can't be asked now may be the very one.
-      if (isTemporary(error)) throw error
-      failures.push(`${connection.metadata.name}: ${error instanceof Error ? error.message : String(error)}`)
+      if (isTemporary(error)) throw scrubbedError(error, credentials)
+      const message = scrubbed(error instanceof Error ? error.message : String(error), credentials)
+      failures.push(`${shownName(connection)}: ${message}`)
     }
   }
-  const what = named === undefined ? "no connection of the project opens it" : `connection ${named} does not open it`
+  const what =
+    named === undefined
+      ? "no connection of the project opens it"
+      : `connection ${fromMetadataName(named)} does not open it`
   const why = failures.length === 0 ? "there is no such connection" : failures.join("; ")
   throw new BucketAccessError(`volume ${name}: bucket ${scope.bucket}: ${what} (${why})`)
 }
 
-/** By name, as this folder knows no cloud: TransientError and OutcomeUnknownError of the clouds, and our own time-out. */
-function isTemporary(error: unknown): boolean {
-  const temporary = ["TransientError", "OutcomeUnknownError", "TimeoutError", "AbortError", "KubeError"]
-  return error instanceof Error && temporary.includes(error.name)
-}
-
-/** "First" as people mean it: the oldest; those of one second by name. */
-function byAge(connections: readonly StoredConnection[]): StoredConnection[] {
-  const key = ({ metadata }: StoredConnection) => `${metadata.creationTimestamp} ${metadata.name}`
-  return [...connections].sort((a, b) => (key(a) < key(b) ? -1 : 1))
+/** As the operator's texts about buckets have it. */
+function shownName({ metadata }: StoredConnection): string {
+  return fromMetadataName(metadata.name)
 }

@@ -16,6 +16,7 @@ import {
   type RegisterRequest,
   RegisterRequestSchema,
   type RegisterResponse,
+  type RegistryAccess,
   type ReportRequest,
   ReportRequestSchema,
   type ReportResponse,
@@ -31,6 +32,7 @@ import type { Logger } from "../kube/logger.ts"
 import type { LogStore } from "../logs/store.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
 import type { Launches } from "./launches.ts"
+import type { PullCredentials } from "./registries.ts"
 import { desiredOf, isCurrent, registered, takeReport } from "./report.ts"
 import { type SecretEnv, SecretMissingError } from "./secrets.ts"
 
@@ -42,6 +44,8 @@ export interface GatewayOptions {
   secretEnv: SecretEnv
   /** Opens the buckets of runs; without it none can be mounted. */
   buckets?: BucketCredentials
+  /** Finds what images are pulled with; without it everybody pulls as anybody. */
+  registries?: PullCredentials
   logs: LogStore
   /** What bootstrap tokens are derived from, at least 32 bytes; the launch controller's own. */
   bootstrapKey: Uint8Array
@@ -81,7 +85,9 @@ export class Gateway {
     try {
       const secretEnv = await this.#options.secretEnv(job.namespace, run.secretEnv ?? {})
       const buckets = await this.#openBuckets(launch)
-      const order = { run, secretEnv, gpus: Math.ceil(offer.gpu?.count ?? 0), ...(run.volumes && { buckets }) }
+      const registry = await this.#openRegistry(launch)
+      const gpus = Math.ceil(offer.gpu?.count ?? 0)
+      const order = { run, secretEnv, gpus, ...(run.volumes && { buckets }), ...(registry && { registry }) }
       return { order: await sealOrder(order, request.encryptionKey), heartbeatSeconds }
     } catch (error) {
       const reason = finishReasonOf(error)
@@ -113,17 +119,21 @@ export class Gateway {
     }
   }
 
-  async #openBuckets({ metadata, spec: { run, job } }: StoredLaunch): Promise<Buckets> {
+  async #openBuckets({ metadata, spec: { run, job, lifetimeSeconds } }: StoredLaunch): Promise<Buckets> {
     const { volumes = {} } = run
     if (Object.keys(volumes).length === 0) return {}
     const { buckets } = this.#options
     if (buckets === undefined) throw new BucketAccessError("this installation opens no buckets")
     try {
-      return await buckets({ namespace: job.namespace, launch: metadata.name, volumes })
+      return await buckets({ namespace: job.namespace, launch: metadata.name, lifetimeSeconds, volumes })
     } catch (error) {
       if (error instanceof BucketAccessError) throw error
       throw unavailable("The buckets' providers can't be asked for the moment.", 10, error)
     }
+  }
+
+  #openRegistry({ metadata, spec: { run, job } }: StoredLaunch): Promise<RegistryAccess> | undefined {
+    return this.#options.registries?.({ namespace: job.namespace, launch: metadata.name, image: run.image })
   }
 
   /** Stores a piece of log. */

@@ -1,9 +1,8 @@
 import type { Run } from "../apis/job.ts"
 import { LIMITS } from "../apis/limits.ts"
-import type { ObjectMeta } from "../apis/meta.ts"
 import type { KubeClient } from "../kube/client.ts"
+import { SECRETS, type Secret } from "../kube/core.ts"
 import { ifFound } from "../kube/errors.ts"
-import { type Resource, resourceOf } from "../kube/resource.ts"
 
 /** Where the values of a run's secretEnv come from, by variable. */
 export type SecretRefs = NonNullable<Run["secretEnv"]>
@@ -18,21 +17,6 @@ export class SecretMissingError extends Error {
 
 /** The only Secrets that a Job may read: no Job can reach another one that happens to be in its namespace. */
 export const ENV_SECRET_TYPE = "berth.dev/env"
-
-interface Secret {
-  metadata: ObjectMeta
-  type?: string
-  /** Base64. */
-  data?: Record<string, string>
-}
-
-const SECRETS: Resource<Secret> = resourceOf<Secret>({
-  group: "",
-  version: "v1",
-  kind: "Secret",
-  plural: "secrets",
-  namespaced: true,
-})
 
 /** secretEnv from Kubernetes' Secrets, read live each time: they may have been rotated. */
 export function kubeSecretEnv(client: KubeClient): SecretEnv {

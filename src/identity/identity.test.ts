@@ -1,10 +1,11 @@
 import { createHash } from "node:crypto"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
-import { ApiKeySpecSchema } from "../apis/apikey.ts"
+import { ApiKeySpecSchema, type Role } from "../apis/apikey.ts"
 import type { StoredProject } from "../apis/project.ts"
 import { faultsOf } from "../apis/validate.ts"
 import { hashOf, keyIdOf, makeApiKey, matchesHash } from "./apikeys.ts"
+import { projectRoles, roleInOrganization, roleInProject } from "./members.ts"
 import { hostLabel, scopeOf } from "./projects.ts"
 
 describe("API keys", () => {
@@ -64,7 +65,44 @@ describe("hostLabel", () => {
   })
 })
 
-it("a project's namespace is the recorded one, else the wanted one, else of its own name", () => {
+describe("roles", () => {
+  const acme = { spec: { displayName: "Acme", members: [{ userId: "i#olga", role: "owner" as const }] } }
+  const project = { spec: { displayName: "p", organization: "acme" } }
+
+  it.each<[string, object, object, Role | undefined]>([
+    ["an owner is admin", {}, {}, "admin"],
+    ["a role of the project takes nothing away", {}, { members: [{ userId: "i#olga", role: "viewer" }] }, "admin"],
+    ["a member is developer", { members: [{ userId: "i#olga", role: "member" }] }, {}, "developer"],
+    ["the project may give more", { members: [] }, { members: [{ userId: "i#olga", role: "viewer" }] }, "viewer"],
+    ["a group's role is the person's", { members: [], groups: [{ group: "i#g", role: "member" }] }, {}, "developer"],
+    ["of a group in the project", { members: [] }, { groups: [{ group: "i#g", role: "viewer" }] }, "viewer"],
+    [
+      "the highest of all counts",
+      { members: [{ userId: "i#olga", role: "member" }], groups: [{ group: "i#h", role: "owner" }] },
+      { groups: [{ group: "i#g", role: "viewer" }] },
+      "admin",
+    ],
+    [
+      "a group of a person's name is not the person",
+      { members: [], groups: [{ group: "i#olga", role: "owner" }] },
+      {},
+      undefined,
+    ],
+    ["somebody else's group", { members: [], groups: [{ group: "i#other", role: "owner" }] }, {}, undefined],
+  ])("%s", (_what, organization, own, role) => {
+    const roles = projectRoles({ spec: { ...project.spec, ...own } }, { spec: { ...acme.spec, ...organization } })
+    expect(roleInProject({ userId: "i#olga", groups: ["i#g", "i#h"] }, roles)).toBe(role)
+  })
+
+  it("in an organization are the highest of the person's and their groups'", () => {
+    const spec = { ...acme.spec, groups: [{ group: "i#g", role: "admin" as const }] }
+    expect(roleInOrganization({ userId: "i#olga", groups: ["i#g"] }, { spec })).toBe("owner")
+    expect(roleInOrganization({ userId: "i#mike", groups: ["i#g"] }, { spec })).toBe("admin")
+    expect(roleInOrganization({ userId: "i#g" }, { spec })).toBeUndefined()
+  })
+})
+
+it("a project's namespace is the one that its controller has recorded, never one that it only asks for", () => {
   const project = (spec: object, status?: object) =>
     ({ metadata: { name: "p" }, spec: { organization: "o", ...spec }, status }) as unknown as StoredProject
   expect(scopeOf(project({ namespace: "wanted" }, { namespace: "recorded" }))).toEqual({
@@ -72,6 +110,6 @@ it("a project's namespace is the recorded one, else the wanted one, else of its 
     organizationId: "o",
     namespace: "recorded",
   })
-  expect(scopeOf(project({ namespace: "wanted" })).namespace).toBe("wanted")
-  expect(scopeOf(project({}, {})).namespace).toBe("p")
+  expect(scopeOf(project({ namespace: "wanted" }))).toBeUndefined()
+  expect(scopeOf(project({}, {}))).toBeUndefined()
 })

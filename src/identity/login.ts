@@ -1,3 +1,4 @@
+import { decodeJwt, errors } from "jose"
 import {
   allowInsecureRequests,
   discovery,
@@ -5,6 +6,7 @@ import {
   None,
   pollDeviceAuthorizationGrant,
 } from "openid-client"
+import { userIdOf } from "./members.ts"
 import { isThisMachine } from "./oidc.ts"
 
 export interface LoginOptions {
@@ -32,4 +34,16 @@ export async function login({ issuer, clientId, resource, signal, prompt }: Logi
   prompt(started.verification_uri_complete ?? started.verification_uri, started.user_code)
   const tokens = await pollDeviceAuthorizationGrant(client, started, undefined, { signal })
   return tokens.access_token
+}
+
+/** The id by which others invite the person that a token is of; undefined where the token does not show it. */
+export function userIdIn(token: string): string | undefined {
+  try {
+    const { iss, sub } = decodeJwt(token)
+    return iss === undefined || sub === undefined ? undefined : userIdOf(iss, sub)
+  } catch (error) {
+    // A token may be opaque to everybody but its issuer.
+    if (error instanceof errors.JWTInvalid) return undefined
+    throw error
+  }
 }

@@ -1,6 +1,6 @@
 import { createRemoteJWKSet, decodeJwt, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from "jose"
 import type { Clock } from "../apis/clock.ts"
-import { userIdOf } from "./members.ts"
+import { groupIdOf, userIdOf } from "./members.ts"
 
 /** An OIDC issuer whose tokens are taken. */
 export interface TrustedIssuer {
@@ -8,6 +8,8 @@ export interface TrustedIssuer {
   issuer: string
   /** What its tokens for this Berth have as their `aud`: a token for another service is not taken. */
   audience: string
+  /** The claim that has the names of a person's groups. Default: groups. */
+  groupsClaim?: string
 }
 
 export interface TokenVerifierOptions {
@@ -21,6 +23,8 @@ export interface Person {
   userId: string
   /** For people to read; rights never rest on it. */
   email?: string
+  /** Ids of the groups that the issuer says they are in; absent: none. */
+  groups?: string[]
 }
 
 /** An issuer can't be asked for its keys now, so no token of it can be told good or bad. */
@@ -61,9 +65,14 @@ export class TokenVerifier {
     const trusted = this.#options.issuers.find(({ issuer }) => issuer === claimedIssuer(token))
     if (trusted === undefined) return undefined
     const payload = await this.#payload(token, trusted)
-    const { sub, email } = payload ?? {}
+    const { sub, email, [trusted.groupsClaim ?? "groups"]: names } = payload ?? {}
     if (sub === undefined || sub === "") return undefined
-    return { userId: userIdOf(trusted.issuer, sub), ...(typeof email === "string" && { email: email.slice(0, 320) }) }
+    const groups = namesIn(names).map((name) => groupIdOf(trusted.issuer, name))
+    return {
+      userId: userIdOf(trusted.issuer, sub),
+      ...(typeof email === "string" && { email: email.slice(0, 320) }),
+      ...(groups.length > 0 && { groups }),
+    }
   }
 
   async #payload(token: string, { issuer, audience }: TrustedIssuer): Promise<JWTPayload | undefined> {
@@ -103,6 +112,12 @@ function claimedIssuer(token: string): string | undefined {
   } catch {
     return undefined
   }
+}
+
+/** A list of names or a single one, as Kubernetes takes the claim; whatever else is no group. */
+function namesIn(claim: unknown): string[] {
+  const names: unknown[] = Array.isArray(claim) ? claim : [claim]
+  return names.filter((name) => typeof name === "string").filter((name) => name !== "")
 }
 
 const ISSUERS_FAULTS: readonly string[] = [

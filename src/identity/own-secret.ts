@@ -1,22 +1,7 @@
 import type { ObjectMeta } from "../apis/meta.ts"
 import type { KubeClient } from "../kube/client.ts"
+import { SECRETS, type Secret } from "../kube/core.ts"
 import { ifFound, isAlreadyExists } from "../kube/errors.ts"
-import { resourceOf } from "../kube/resource.ts"
-
-/** A Kubernetes Secret as stored; the values of `data` are base64. */
-export interface Secret {
-  metadata: ObjectMeta
-  type?: string
-  data?: Record<string, string>
-}
-
-export const SECRETS = resourceOf<Secret>({
-  group: "",
-  version: "v1",
-  kind: "Secret",
-  plural: "secrets",
-  namespaced: true,
-})
 
 /** A Secret of the installation itself, which the operator makes once. */
 export interface OwnSecret<Content> {

@@ -6,16 +6,24 @@ import { ifFound } from "../kube/errors.ts"
 import type { IndexFunction, Store } from "../kube/store.ts"
 import { LiveReads } from "./live-reads.ts"
 import { roleUserName } from "./machine-users.ts"
-import { projectRoles } from "./members.ts"
+import { projectRoles, roleInOrganization, roleInProject } from "./members.ts"
 import type { Person } from "./oidc.ts"
-import type { Principal } from "./principal.ts"
+import { NotBoundYet, type Principal } from "./principal.ts"
 import { ORGANIZATIONS, PROJECTS, scopeOf } from "./projects.ts"
 
 const MEMBER_INDEX = "member"
 
 /** Indexes that the cache of Organizations must have. */
 export const ORGANIZATION_INDEXES: Record<string, IndexFunction<StoredOrganization>> = {
-  [MEMBER_INDEX]: ({ spec }) => (spec.members ?? []).map(({ userId }) => userId),
+  [MEMBER_INDEX]: ({ spec: { members = [], groups = [] } }) => [
+    ...members.map(({ userId }) => memberEntry("user", userId)),
+    ...groups.map(({ group }) => memberEntry("group", group)),
+  ],
+}
+
+/** A person and a group of an issuer may have the same id. */
+function memberEntry(kind: "user" | "group", id: string): string {
+  return `${kind}/${id}`
 }
 
 export interface MembershipsOptions {
@@ -36,8 +44,10 @@ export class Memberships {
   }
 
   /** The organizations of a person, as far as the cache knows. */
-  of({ userId }: Person): StoredOrganization[] {
-    return this.#options.organizations.byIndex(MEMBER_INDEX, userId)
+  of({ userId, groups = [] }: Person): StoredOrganization[] {
+    const entries = [memberEntry("user", userId), ...groups.map((group) => memberEntry("group", group))]
+    const found = entries.flatMap((entry) => this.#options.organizations.byIndex(MEMBER_INDEX, entry))
+    return [...new Map(found.map((organization) => [organization.metadata.uid, organization])).values()]
   }
 
   /**
@@ -50,7 +60,7 @@ export class Memberships {
     person: Person,
   ): Promise<{ organization: StoredOrganization; role: OrganizationRole } | undefined> {
     const organization = await this.organization(id)
-    const role = organization?.spec.members?.find(({ userId }) => userId === person.userId)?.role
+    const role = organization && roleInOrganization(person, organization)
     return organization === undefined || role === undefined ? undefined : { organization, role }
   }
 
@@ -79,21 +89,24 @@ export class PeopleInProjects {
   /**
    * The principal that a person is in a project; undefined when the person has no role there, now or within the last
    * second. The API server sees the ServiceAccount of the role.
-   * @throws KubeError when that can't be told now
+   * @throws KubeError when that can't be told now, NotBoundYet while the project has no namespace
    */
   async principal(person: Person, cached: StoredProject): Promise<Principal | undefined> {
     const project = await this.#live.newest(cached)
     if (project === undefined) return undefined
     const organization = await this.#memberships.organization(project.spec.organization)
-    const role = projectRoles(project, organization).get(person.userId)
+    const role = roleInProject(person, projectRoles(project, organization))
     if (role === undefined) return undefined
+    const scope = scopeOf(project)
+    if (scope === undefined) throw new NotBoundYet(`the project ${project.metadata.name} has no namespace yet`)
     return {
       kind: "person",
       id: `person/${person.userId}`,
       role,
-      project: scopeOf(project),
+      project: scope,
       machineUser: roleUserName(project.metadata.uid, role),
-      isBound: project.status?.namespace !== undefined,
+      // A project gets its namespace after its roles' users have their rights there.
+      isBound: true,
     }
   }
 }

@@ -30,7 +30,7 @@ export type CallerClient = Pick<KubeClient, "get" | "list" | "create" | "patch" 
 /** The one place that decides as whom the API server is called for a principal. */
 export type CallerClients = (principal: Principal) => CallerClient
 
-/** The caller's machine user does not have its rights yet. Try again shortly. */
+/** The caller's machine user does not have its rights yet, or the project no namespace. Try again shortly. */
 export class NotBoundYet extends Error {
   override readonly name = "NotBoundYet"
 }

@@ -48,17 +48,21 @@ export class ProjectDirectory {
     const label = hostLabel(hostname, this.#options.baseDomain)
     const name = label.kind === "project" ? label.name : this.#options.defaultProject
     if (label.kind === "invalid" || name === undefined) return undefined
-    return this.#options.store.get({ name }) ?? (onlyCached ? undefined : await this.#read(name))
+    const cached = this.#options.store.get({ name })
+    return onlyCached || cached?.status?.namespace !== undefined ? cached : this.#read(name)
   }
 
-  /** Another replica may just have made it: the cache has the last word on no absence. */
+  /** Another replica may just have made it, or its controller confirmed it: the cache has the last word on neither. */
   async #read(name: string): Promise<StoredProject | undefined> {
     return ifFound(this.#options.client.get(PROJECTS, { name }))
   }
 }
 
-/** A project's namespace is what its controller recorded; before that what the Project asks for, or its own name. */
-export function scopeOf({ metadata, spec, status }: StoredProject): ProjectScope {
-  const namespace = status?.namespace ?? spec.namespace ?? metadata.name
-  return { id: metadata.name, organizationId: spec.organization, namespace }
+/**
+ * Where a project's objects live; undefined until its controller has confirmed that the namespace is the project's. What
+ * a Project asks for counts for nothing: it may ask for somebody else's.
+ */
+export function scopeOf({ metadata, spec, status }: StoredProject): ProjectScope | undefined {
+  if (status?.namespace === undefined) return undefined
+  return { id: metadata.name, organizationId: spec.organization, namespace: status.namespace }
 }

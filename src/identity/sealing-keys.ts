@@ -1,9 +1,10 @@
 import { randomBytes } from "node:crypto"
 import type { ObjectMeta } from "../apis/meta.ts"
 import type { KubeClient } from "../kube/client.ts"
+import { SECRETS, type Secret } from "../kube/core.ts"
 import type { ReflectorOptions } from "../kube/reflector.ts"
 import { KEY_BYTES, KEY_ID_PATTERN, type Keyring } from "../sealing/keys.ts"
-import { ensureOwnSecret, type OwnSecret, readOwnSecret, readStoredSecret, SECRETS, type Secret } from "./own-secret.ts"
+import { ensureOwnSecret, type OwnSecret, readOwnSecret, readStoredSecret } from "./own-secret.ts"
 
 /** Owner of the fields that a change of the keys writes. */
 const FIELD_MANAGER = "berth-sealing-keys"

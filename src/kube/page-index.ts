@@ -2,8 +2,8 @@ import type { ApiObject } from "./resource.ts"
 
 /** How an index keeps objects, apart by scope and in order, for pages of those that have some terms. */
 export interface PageIndexDefinition<T extends ApiObject> {
-  /** Objects of different scopes never stand on one page: a namespace, for example. */
-  scopeOf(object: T): string
+  /** Objects of different scopes never stand on one page: a namespace, for example. Undefined: on no page at all. */
+  scopeOf(object: T): string | undefined
   /** Unique within the scope; pages are sorted by it, the highest first (by code units). */
   sortKeyOf(object: T): string
   /** What a page may be filtered by: each a text that an object has or has not. Asked again when it is removed. */
@@ -47,6 +47,7 @@ export class PageIndex<T extends ApiObject> {
   add(object: T): void {
     const { scopeOf, sortKeyOf, termsOf } = this.#definition
     const scope = scopeOf(object)
+    if (scope === undefined) return
     let blocks = this.#scopes.get(scope)
     if (blocks === undefined) {
       blocks = new Blocks(termsOf)
@@ -65,6 +66,7 @@ export class PageIndex<T extends ApiObject> {
   remove(object: T): void {
     const { scopeOf, sortKeyOf } = this.#definition
     const scope = scopeOf(object)
+    if (scope === undefined) return
     const blocks = this.#scopes.get(scope)
     blocks?.remove(sortKeyOf(object))
     if (blocks?.size === 0) this.#scopes.delete(scope)

@@ -1,8 +1,10 @@
 import type { CredentialFields } from "../apis/credentials.ts"
+import { DOCKER_HUB } from "../apis/image.ts"
 import { type AccountOpener, type DiscoveredResource, type ExternalAccount, metadataOf } from "../cloud/account.ts"
 import { TransientError } from "../cloud/errors.ts"
 import { type Fetch, guardedFetch } from "../cloud/guarded-fetch.ts"
 import type { Identity } from "../cloud/provider.ts"
+import type { RegistryOpener } from "../cloud/registry-access.ts"
 import { ask, numberIn, textIn } from "./http.ts"
 
 const HOST = "hub.docker.com"
@@ -17,6 +19,12 @@ export interface RegistryOptions {
 /** Opens Docker Hub by an access token (https://docs.docker.com/reference/api/hub/latest/). */
 export function dockerHubAccounts(options: RegistryOptions = {}): AccountOpener {
   return (credentials) => new DockerHubAccount(credentials, options)
+}
+
+/** Signs in to Docker Hub's registry, which gives tokens for five minutes. */
+export const dockerHubRegistry: RegistryOpener = {
+  serves: (registry) => registry === DOCKER_HUB,
+  login: ({ username = "", token: password = "" }) => Promise.resolve({ username, password }),
 }
 
 class DockerHubAccount implements ExternalAccount {

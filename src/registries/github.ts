@@ -4,6 +4,7 @@ import { CredentialsError, TransientError } from "../cloud/errors.ts"
 import { type Fetch, guardedFetch } from "../cloud/guarded-fetch.ts"
 import { merged } from "../cloud/pages.ts"
 import type { Identity } from "../cloud/provider.ts"
+import type { RegistryOpener } from "../cloud/registry-access.ts"
 import type { RegistryOptions } from "./dockerhub.ts"
 import { type Answer, ask, textIn } from "./http.ts"
 
@@ -19,6 +20,12 @@ const PACKAGE_SCOPES = ["read:packages", "write:packages"]
  */
 export function githubAccounts(options: RegistryOptions = {}): AccountOpener {
   return (credentials) => new GithubAccount(credentials, options)
+}
+
+/** Signs in to GitHub's container registry. What it gives as a token is the personal access token in another form. */
+export const githubRegistry: RegistryOpener = {
+  serves: (registry) => registry === "ghcr.io",
+  login: ({ username = "", token: password = "" }) => Promise.resolve({ username, password }),
 }
 
 class GithubAccount implements ExternalAccount {

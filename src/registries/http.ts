@@ -1,4 +1,4 @@
-import type { CloudError } from "../cloud/errors.ts"
+import { CloudError } from "../cloud/errors.ts"
 import type { Fetch } from "../cloud/guarded-fetch.ts"
 import { readError, readErrorOf } from "../cloud/read-errors.ts"
 
@@ -10,12 +10,21 @@ export interface Answer {
 
 /** Asks a registry's API, and takes only JSON for an answer. @throws CloudError */
 export async function ask(fetch: Fetch, url: string, init: RequestInit, signal: AbortSignal): Promise<Answer> {
-  try {
+  return await answered(signal, async () => {
     const response = await fetch(url, init)
     const body = bodyOf(await response.text())
     if (response.ok && body !== undefined) return { body, headers: response.headers }
     throw refusal(response, body, new URL(url).host)
+  })
+}
+
+/** What comes of calls over HTTP. @throws CloudError when nothing does */
+export async function answered<T>(signal: AbortSignal, call: () => Promise<T>): Promise<T> {
+  try {
+    return await call()
   } catch (error) {
+    // What has refused an address is wrapped by the library that would have connected to it.
+    for (let inner = error; inner instanceof Error; inner = inner.cause) if (inner instanceof CloudError) throw inner
     throw readErrorOf(error, signal, (thrown) => ({
       code: systemCode(thrown),
       message: "the host could not be reached",
@@ -23,7 +32,8 @@ export async function ask(fetch: Fetch, url: string, init: RequestInit, signal: 
   }
 }
 
-function refusal(response: Response, body: unknown, host: string): CloudError {
+/** What an answer that is not taken means. */
+export function refusal(response: Response, body: unknown, host: string): CloudError {
   // An answer that is no JSON is none of the API's: a proxy's, say.
   const status = response.ok ? 502 : response.status
   // GitHub's way to say "too many requests" (https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api).

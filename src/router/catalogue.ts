@@ -37,6 +37,9 @@ export class Catalogue {
   readonly poolOf: Uint32Array
   /** By offer, US dollars an hour. */
   readonly priceOf: Float64Array
+  readonly priceDates: readonly string[]
+  /** By offer: the index of its price's day. */
+  readonly priceDateOf: Uint16Array
   readonly pools: readonly Pool[]
   /** Groups of regions, such as macro-regions. */
   readonly groups: readonly string[]
@@ -65,6 +68,8 @@ export class Catalogue {
     this.regionOf = parts.regionOf
     this.poolOf = parts.poolOf
     this.priceOf = parts.priceOf
+    this.priceDates = parts.priceDates
+    this.priceDateOf = parts.priceDateOf
     this.pools = parts.pools
     this.groups = parts.groups
     this.modelBases = parts.modelBases
@@ -93,6 +98,7 @@ export class Catalogue {
       throw new RangeError(`no offer has rank ${rank}: there are ${this.size}`)
     }
     const { cloud, instanceType, architecture, cpu, memoryGib, gpu } = machine
+    const priceDate = this.priceDates[this.priceDateOf[rank] ?? 0]
     return {
       cloud,
       region: region.name,
@@ -105,6 +111,7 @@ export class Catalogue {
       ...(gpu !== undefined && { gpu }),
       hourlyPriceUsd: this.priceOf[rank] as number,
       minimumBilledSeconds: pool.minimumBilledSeconds,
+      ...(priceDate && { priceDate }),
     }
   }
 
@@ -182,6 +189,8 @@ interface CatalogueParts
     | "regionOf"
     | "poolOf"
     | "priceOf"
+    | "priceDates"
+    | "priceDateOf"
     | "pools"
     | "groups"
     | "modelBases"
@@ -234,8 +243,8 @@ export function* buildInSteps(table: OfferTable): Generator<undefined, Catalogue
   yield
   const groups = [...new Set(table.regions.flatMap((region) => region.groups))].sort()
   const models = modelsOf(table.machines)
-  const { machines, regions, places } = table
-  const parts = { ...columns, machines, regions, places, pools, poolOf, groups, ...models }
+  const { machines, regions, places, priceDates } = table
+  const parts = { ...columns, machines, regions, places, priceDates, pools, poolOf, groups, ...models }
   return new Catalogue({ ...parts, lists: yield* fillLists(parts) })
 }
 
@@ -303,12 +312,13 @@ function compareText(a: string, b: string): number {
   return a < b ? -1 : 1
 }
 
-function columnsOf({ places, machine, place, hourlyPriceUsd }: OfferTable, order: Uint32Array) {
+function columnsOf({ places, machine, place, hourlyPriceUsd, priceDate }: OfferTable, order: Uint32Array) {
   const size = order.length
   const machineOf = new Uint32Array(size)
   const placeOf = new Uint32Array(size)
   const regionOf = new Uint32Array(size)
   const priceOf = new Float64Array(size)
+  const priceDateOf = new Uint16Array(size)
   const placeRegions = Uint32Array.from(places, ({ region }) => region)
   for (let rank = 0; rank < size; rank++) {
     const row = order[rank] as number
@@ -316,8 +326,9 @@ function columnsOf({ places, machine, place, hourlyPriceUsd }: OfferTable, order
     placeOf[rank] = place[row] as number
     regionOf[rank] = placeRegions[place[row] as number] as number
     priceOf[rank] = hourlyPriceUsd[row] as number
+    priceDateOf[rank] = priceDate[row] as number
   }
-  return { machineOf, placeOf, regionOf, priceOf }
+  return { machineOf, placeOf, regionOf, priceOf, priceDateOf }
 }
 
 function poolsOf({ machines, machine, spot, minimumBilledSeconds }: OfferTable, order: Uint32Array) {

@@ -1,3 +1,4 @@
+import { fromMetadataName } from "../apis/names.ts"
 import type { Offer } from "../apis/offer.ts"
 import type { Requirements } from "./requirements.ts"
 import type { RankedPlacement, Routing } from "./route.ts"
@@ -11,12 +12,14 @@ export function describeOffer(offer: Offer): string {
   return `${placeOf(offer)} (${sold(offer.provisioning)}, ${size.join(", ")}, ${usd(offer.hourlyPriceUsd)}/h)`
 }
 
-/** Why the first placement was taken: out of how many offers, and what the next one would have cost. */
+/** Why the first placement was taken: out of how many offers, what the next one would have cost, how old its price is. */
 export function explainChoice(routing: Routing): string {
   const [chosen, next] = routing.placements
   if (chosen === undefined) throw new RangeError("there is no placement: explain its shortfall")
   const among = `cheapest of ${number(routing.offers)} offers that fits`
-  return next === undefined ? `${among}, and the only one` : `${among}; ${explainNext(chosen, next)}`
+  const why = next === undefined ? `${among}, and the only one` : `${among}; ${explainNext(chosen, next)}`
+  const { priceDate } = chosen.offer
+  return priceDate === undefined ? why : `${why}; price of ${priceDate}`
 }
 
 function explainNext(chosen: RankedPlacement, next: RankedPlacement): string {
@@ -26,12 +29,12 @@ function explainNext(chosen: RankedPlacement, next: RankedPlacement): string {
   return `the next, ${placeOf(next.offer)}, costs ${usd(next.totalUsd)} in all`
 }
 
-/** One line for each placement: what it is, what it costs in all, and how much more that is than the best. */
+/** One line for each placement: what it is, by which connection (in REST's words), what it costs in all, how much more than the best. */
 export function explainRanking({ placements }: Pick<Routing, "placements">): string[] {
   const [best] = placements
   return placements.map(({ offer, payer, totalUsd }) => {
     const more = best === undefined || totalUsd === best.totalUsd ? "" : `, ${difference(totalUsd, best.totalUsd)}`
-    const by = payer.connection === undefined ? "" : ` by connection ${payer.connection}`
+    const by = payer.connection === undefined ? "" : ` by connection ${fromMetadataName(payer.connection)}`
     return `${describeOffer(offer)}${by}: ${usd(totalUsd)} in all${more}`
   })
 }

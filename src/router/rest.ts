@@ -18,6 +18,7 @@ export interface Rest {
   zone?: string
   /** As `familyOf` names it: quotas are granted by family. */
   family?: string
+  instanceType?: string
   provisioning?: Offer["provisioning"]
   /** Only machines of at least so many vCPUs: a quota that is too small for one may do for a smaller one. */
   minCpu?: number
@@ -34,6 +35,7 @@ export function rests(rest: Rest, offer: Offer, payer: Payer): boolean {
     (rest.offer === undefined || rest.offer === offerKey(offer)) &&
     (rest.region === undefined || rest.region === offer.region) &&
     (rest.zone === undefined || rest.zone === offer.zone) &&
+    (rest.instanceType === undefined || rest.instanceType === offer.instanceType) &&
     (rest.provisioning === undefined || rest.provisioning === offer.provisioning) &&
     (rest.minCpu === undefined || rest.minCpu <= offer.cpu) &&
     (rest.family === undefined || rest.family === familyOf(offer.cloud, offer.instanceType)) &&
@@ -50,7 +52,8 @@ function isOf(rest: Rest, payer: Payer): boolean {
 
 /** Whether nothing of a payer's cloud is asked for now. */
 export function restsWholly(rest: Rest, payer: Payer): boolean {
-  const { cloud, offer, region, zone, family, provisioning, minCpu } = rest
-  const isWhole = [offer, region, zone, family, provisioning, minCpu].every((field) => field === undefined)
+  const { cloud, offer, region, zone, family, instanceType, provisioning, minCpu } = rest
+  const narrower = [offer, region, zone, family, instanceType, provisioning, minCpu]
+  const isWhole = narrower.every((field) => field === undefined)
   return isWhole && cloud === payer.cloud && isOf(rest, payer)
 }

@@ -135,6 +135,8 @@ describe("fits", () => {
       spot: Uint8Array.of(0),
       hourlyPriceUsd: Float64Array.of(0.1),
       minimumBilledSeconds: Uint32Array.of(60),
+      priceDates: [""],
+      priceDate: Uint16Array.of(0),
     }
     const found = (regions: string[]) =>
       route({ ...anyJob, regions }, buildCatalogue(table), context()).placements.map((p) => p.offer.region)

@@ -40,17 +40,38 @@ export interface OfferTable {
   /** US dollars an hour, at least 0. */
   hourlyPriceUsd: Float64Array
   minimumBilledSeconds: Uint32Array
+  /** The days that prices are of (YYYY-MM-DD); the first one is "", for prices of no known day. */
+  priceDates: readonly string[]
+  /** Index into the days. */
+  priceDate: Uint16Array
 }
 
+/** The columns of a table. */
+export const OFFER_COLUMNS = [
+  "machine",
+  "place",
+  "spot",
+  "hourlyPriceUsd",
+  "minimumBilledSeconds",
+  "priceDate",
+] as const satisfies (keyof OfferTable)[]
+
+const UNDATED: readonly string[] = [""]
+
 /** An empty table with room for so many offers. */
-export function emptyTable(size: number, parts: Pick<OfferTable, "machines" | "regions" | "places">): OfferTable {
+export function emptyTable(
+  size: number,
+  parts: Pick<OfferTable, "machines" | "regions" | "places"> & Partial<Pick<OfferTable, "priceDates">>,
+): OfferTable {
   return {
+    priceDates: UNDATED,
     ...parts,
     machine: new Uint32Array(size),
     place: new Uint32Array(size),
     spot: new Uint8Array(size),
     hourlyPriceUsd: new Float64Array(size),
     minimumBilledSeconds: new Uint32Array(size),
+    priceDate: new Uint16Array(size),
   }
 }
 
@@ -62,9 +83,11 @@ export function joined(first: OfferTable, second: OfferTable): OfferTable {
     machines: [...first.machines, ...second.machines],
     regions: [...first.regions, ...second.regions],
     places: [...first.places, ...places],
+    priceDates: [...first.priceDates, ...second.priceDates],
   })
   table.machine.set(first.machine)
   table.place.set(first.place)
+  table.priceDate.set(first.priceDate)
   for (const column of ["spot", "hourlyPriceUsd", "minimumBilledSeconds"] as const) {
     table[column].set(first[column])
     table[column].set(second[column], rows)
@@ -72,6 +95,7 @@ export function joined(first: OfferTable, second: OfferTable): OfferTable {
   for (let row = 0; row < second.machine.length; row++) {
     table.machine[rows + row] = (second.machine[row] as number) + first.machines.length
     table.place[rows + row] = (second.place[row] as number) + first.places.length
+    table.priceDate[rows + row] = (second.priceDate[row] as number) + first.priceDates.length
   }
   return table
 }
@@ -84,7 +108,14 @@ export function tableOf(offers: readonly Offer[], groupsOf: GroupsOf = () => [])
   const machines = new Numbering<Machine>()
   const regions = new Numbering<Region>()
   const places = new Numbering<Place>()
-  const table = emptyTable(offers.length, { machines: machines.items, regions: regions.items, places: places.items })
+  const priceDates = new Numbering<string>()
+  priceDates.of("", () => "")
+  const table = emptyTable(offers.length, {
+    machines: machines.items,
+    regions: regions.items,
+    places: places.items,
+    priceDates: priceDates.items,
+  })
   for (const [row, offer] of offers.entries()) {
     const { cloud, zone } = offer
     const region = regions.of(`${cloud}/${offer.region}`, () => ({
@@ -101,6 +132,8 @@ export function tableOf(offers: readonly Offer[], groupsOf: GroupsOf = () => [])
     table.spot[row] = Number(offer.provisioning === "spot")
     table.hourlyPriceUsd[row] = offer.hourlyPriceUsd
     table.minimumBilledSeconds[row] = offer.minimumBilledSeconds
+    const { priceDate = "" } = offer
+    table.priceDate[row] = priceDates.of(priceDate, () => priceDate)
   }
   return table
 }

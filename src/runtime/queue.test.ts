@@ -11,7 +11,12 @@ async function takeNow(queue: KeyQueue): Promise<string | undefined> {
 /** A queue and what it must do, told by sets; each step compares the two. */
 class Modelled {
   readonly #clock = new ManualClock()
-  readonly #queue = new KeyQueue({ clock: this.#clock })
+  /** A key's group changes when what it stands for comes or goes. */
+  #shift = 0
+  readonly #queue = new KeyQueue({
+    clock: this.#clock,
+    groupOf: (key) => `${(key.charCodeAt(2) + this.#shift) % 3}`,
+  })
   readonly #waiting = new Set<string>()
   readonly #processing = new Set<string>()
   readonly #again = new Set<string>()
@@ -31,6 +36,10 @@ class Modelled {
     this.#queue.addAfter(key, seconds)
     const dueAt = this.#clock.monotonic() + seconds
     this.#due.set(key, Math.min(this.#due.get(key) ?? dueAt, dueAt))
+  }
+
+  regroup(_: string, seconds: number): void {
+    this.#shift = seconds
   }
 
   pass(_: string, seconds: number): void {
@@ -66,7 +75,7 @@ class Modelled {
 }
 
 interface Step {
-  act: "add" | "addAfter" | "pass" | "take" | "done"
+  act: "add" | "addAfter" | "regroup" | "pass" | "take" | "done"
   key: string
   seconds: number
 }
@@ -74,7 +83,7 @@ interface Step {
 describe("KeyQueue", () => {
   test("does as its model: no key lost, none twice, none with two workers", async () => {
     const step: fc.Arbitrary<Step> = fc.record({
-      act: fc.constantFrom("add", "addAfter", "pass", "take", "done"),
+      act: fc.constantFrom("add", "addAfter", "regroup", "pass", "take", "done"),
       key: fc.constantFrom("a/1", "a/2", "a/3", "b/1", "c/1"),
       seconds: fc.integer({ min: 1, max: 9 }),
     })
@@ -94,6 +103,20 @@ describe("KeyQueue", () => {
     queue.add("tiny/1")
     const taken = [await queue.next(), await queue.next(), await queue.next(), await queue.next()]
     expect(taken).toEqual(["big/0", "small/1", "tiny/1", "big/1"])
+  })
+
+  test("a key whose group changes while it waits is handed out once", async () => {
+    const groups = new Map([["launch", "project"]])
+    const queue = new KeyQueue({ groupOf: (key) => groups.get(key) ?? "" })
+    queue.add("launch")
+    groups.delete("launch")
+    queue.add("launch")
+    expect(queue.length).toBe(1)
+    expect(await queue.next()).toBe("launch")
+    expect(await takeNow(queue)).toBeUndefined()
+    queue.done("launch")
+    queue.add("launch")
+    expect(await takeNow(queue)).toBe("launch")
   })
 
   test("hands a key to a worker that waits already", async () => {

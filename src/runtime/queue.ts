@@ -15,7 +15,10 @@ export interface QueueMetrics {
 
 export interface KeyQueueOptions {
   clock?: Clock
-  /** Keys of one group share one turn. Default: the namespace, so that no project starves another. */
+  /**
+   * Keys of one group share one turn. Default: the namespace, so that no project starves another. A key waits in the group
+   * that it had when it came.
+   */
   groupOf?: (key: string) => string
   /** Between the attempts at a failing key. Default 0.1 to 60 s. */
   backoff?: BackoffLimits
@@ -43,13 +46,14 @@ export class KeyQueue {
   readonly #random: () => number
   /** Waiting keys by group and the time they came. Insertion order is the order of turns and of keys. */
   readonly #groups = new Map<string, Map<string, number>>()
+  /** All of them: what a key's group is may change while it waits. */
+  readonly #waiting = new Set<string>()
   readonly #processing = new Map<string, number>()
   /** Keys added while they were processed. */
   readonly #again = new Set<string>()
   readonly #delayed = new Map<string, { dueAt: number; cancel: () => void }>()
   readonly #failures = new Map<string, number>()
   readonly #idle: ((key: string | undefined) => void)[] = []
-  #length = 0
   #closed = false
 
   constructor(options: KeyQueueOptions = {}) {
@@ -62,7 +66,7 @@ export class KeyQueue {
 
   /** Keys that wait to be processed, delayed ones not counted. */
   get length(): number {
-    return this.#length
+    return this.#waiting.size
   }
 
   /** Queues a key now. */
@@ -72,13 +76,14 @@ export class KeyQueue {
       this.#again.add(key)
       return
     }
+    if (this.#waiting.has(key)) return
     const group = this.#groupOf(key)
     const keys = this.#groups.get(group)
-    if (keys?.has(key)) return
     const now = this.#clock.monotonic()
     if (keys === undefined) this.#groups.set(group, new Map([[key, now]]))
     else keys.set(key, now)
-    this.#setLength(this.#length + 1)
+    this.#waiting.add(key)
+    this.#metrics?.depth(this.length)
     const worker = this.#idle.shift()
     if (worker !== undefined) worker(this.#take())
   }
@@ -142,8 +147,9 @@ export class KeyQueue {
     for (const { cancel } of this.#delayed.values()) cancel()
     this.#delayed.clear()
     this.#groups.clear()
+    this.#waiting.clear()
     this.#again.clear()
-    this.#setLength(0)
+    this.#metrics?.depth(0)
     for (const worker of this.#idle.splice(0)) worker(undefined)
   }
 
@@ -156,16 +162,12 @@ export class KeyQueue {
         if (keys.size > 0) this.#groups.set(group, keys)
         const now = this.#clock.monotonic()
         this.#processing.set(key, now)
-        this.#setLength(this.#length - 1)
+        this.#waiting.delete(key)
+        this.#metrics?.depth(this.length)
         this.#metrics?.waited(now - since)
         return key
       }
     }
     return undefined
-  }
-
-  #setLength(length: number): void {
-    this.#length = length
-    this.#metrics?.depth(length)
   }
 }

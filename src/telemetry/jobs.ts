@@ -1,6 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client"
 import { JOB_PHASES, type StoredJob } from "../apis/job.ts"
-import { isOver, type StoredLaunch } from "../apis/launch.ts"
+import { FINISH_REASONS, isOver, LOSSES, REFUSALS, type StoredLaunch } from "../apis/launch.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Change } from "../kube/store.ts"
 
@@ -70,10 +70,14 @@ function measureLaunches(registry: Registry, launches: MeasuredObjects["launches
     buckets: [5, 10, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900],
     registers: [registry],
   })
+  const clouds = new Set<string>()
   launches.onChange((change) => {
-    if (!isLeading()) return
     const { cloud } = (change.current ?? change.old)?.spec.offer ?? {}
     if (cloud === undefined) return
+    // A rate sees nothing of a series that begins above 0.
+    if (!clouds.has(cloud)) for (const outcome of ALL_OUTCOMES) outcomes.inc({ cloud, ...outcome }, 0)
+    clouds.add(cloud)
+    if (!isLeading()) return
     for (const { outcome, reason } of newOutcomes(change)) outcomes.inc({ cloud, outcome, reason })
     const seconds = bootSeconds(change)
     if (seconds !== undefined) boots.observe({ cloud }, seconds)
@@ -84,6 +88,15 @@ interface Outcome {
   outcome: "refused" | "registered" | "finished" | "lost" | "terminated"
   reason: string
 }
+
+/** All that a Launch can come to. */
+const ALL_OUTCOMES: readonly Outcome[] = [
+  ...REFUSALS.map((reason) => ({ outcome: "refused", reason }) as const),
+  { outcome: "registered", reason: "" },
+  ...FINISH_REASONS.map((reason) => ({ outcome: "finished", reason }) as const),
+  ...LOSSES.map((reason) => ({ outcome: "lost", reason }) as const),
+  { outcome: "terminated", reason: "" },
+]
 
 /** What a Launch has come to by this change. One that was not known before has no change. */
 function newOutcomes({ old, current }: Change<StoredLaunch>): Outcome[] {

@@ -7,6 +7,7 @@ import type { Health } from "./health.ts"
 import { operationsRouter } from "./operations.ts"
 
 export interface OperationsServerOptions {
+  /** Empty: all addresses. */
   host: string
   /** 0: any free one. */
   port: number
@@ -30,9 +31,9 @@ export async function startOperationsServer(options: OperationsServerOptions): P
   const server = createServer(app)
   server.listen(port, host)
   await once(server, "listening")
-  const { port: taken } = server.address() as AddressInfo
+  const { address, port: taken } = server.address() as AddressInfo
   return {
-    url: `http://${host.includes(":") ? `[${host}]` : host}:${taken}`,
+    url: `http://${address.includes(":") ? `[${address}]` : address}:${taken}`,
     close: async () => {
       server.close()
       // A scraper keeps its connection open.

@@ -1,6 +1,9 @@
+import { networkInterfaces } from "node:os"
 import { describe, expect, it } from "vitest"
 import { Health } from "./health.ts"
 import { createLogger } from "./logger.ts"
+import { createMetrics } from "./metrics.ts"
+import { startOperationsServer } from "./server.ts"
 
 describe("createLogger", () => {
   it("writes JSON lines and takes secrets out, wherever they usually stand", () => {
@@ -36,5 +39,24 @@ describe("Health", () => {
     expect(health.live().healthy).toBe(true)
     health.addLiveCheck("loop", () => "stuck")
     expect(health.live()).toEqual({ healthy: false, checks: [{ name: "loop", fault: "stuck" }] })
+  })
+})
+
+describe("startOperationsServer", () => {
+  it("without an address listens on all, of IPv4 and IPv6", async () => {
+    const server = await startOperationsServer({
+      host: "",
+      port: 0,
+      health: new Health(),
+      metrics: createMetrics("test"),
+    })
+    const { port } = new URL(server.url)
+    const own = Object.values(networkInterfaces()).flatMap((addresses = []) => addresses.filter((one) => one.internal))
+    expect(own).not.toEqual([])
+    for (const { family, address } of own) {
+      const host = family === "IPv6" ? `[${address}]` : address
+      expect((await fetch(`http://${host}:${port}/livez`)).status, address).toBe(200)
+    }
+    await server.close()
   })
 })

@@ -1,12 +1,11 @@
 import Docker from "dockerode"
 import { systemClock } from "../../apis/clock.ts"
-import type { Run } from "../../apis/job.ts"
 import { GROUP } from "../../apis/meta.ts"
 import type { Logger } from "../logger.ts"
 import { backoff, pause } from "../pause.ts"
-import type { Buckets, RunOrder } from "../protocol.ts"
+import type { Buckets, RegistryAccess, RunOrder } from "../protocol.ts"
 import { VolumeDriver } from "../volumes/driver.ts"
-import { type Container, type Ended, RunError, type Runtime } from "./runtime.ts"
+import { type Container, type Ended, type PrepareOptions, RunError, type Runtime } from "./runtime.ts"
 
 /** Where Docker listens unless told otherwise. */
 export const DEFAULT_DOCKER_SOCKET = "/var/run/docker.sock"
@@ -81,21 +80,23 @@ export class DockerRuntime implements Runtime {
     return this.#volumes.flush(signal)
   }
 
-  async prepare(run: Run, signal: AbortSignal): Promise<void> {
-    const image = withTag(run.image)
+  async prepare(order: RunOrder, { signal, reorder }: PrepareOptions): Promise<void> {
+    const image = withTag(order.run.image)
     if (await this.#hasImage(image)) return
+    let { registry } = order
     for (let tries = 1; !signal.aborted; tries++) {
       try {
-        await this.#pull(image, signal)
+        await this.#pull(image, { signal, registry })
         if (await this.#hasImage(image)) return
         throw new Error("the pull broke off")
       } catch (error) {
-        const why = messageOf(error)
-        if (tries === PULL_TRIES || FINAL_PULL_ERROR.test(why)) {
-          throw new RunError("ImagePullFailed", `image ${run.image} can't be pulled: ${why}`, error)
+        const isOver = hasEnded(registry)
+        if (tries === PULL_TRIES || (FINAL_PULL_ERROR.test(messageOf(error)) && !isOver)) {
+          throw pullFailed(image, error, registry)
         }
         this.#logger.warn({ err: error, image }, "image not pulled, trying again")
         await pause(systemClock, backoff(tries, PULL_RETRY_SECONDS.first, PULL_RETRY_SECONDS.most), signal)
+        if (isOver && !signal.aborted) registry = (await reorder()).registry
       }
     }
   }
@@ -176,8 +177,9 @@ export class DockerRuntime implements Runtime {
     return (await ifFound(this.#docker.getImage(image).inspect())) !== undefined
   }
 
-  async #pull(image: string, signal: AbortSignal): Promise<void> {
-    const stream = (await this.#docker.pull(image)) as NodeJS.ReadableStream & { destroy(error?: Error): void }
+  async #pull(image: string, { signal, registry }: PullOptions): Promise<void> {
+    const options = registry === undefined ? {} : { authconfig: authConfigOf(registry) }
+    const stream = (await this.#docker.pull(image, options)) as NodeJS.ReadableStream & { destroy(error?: Error): void }
     const stop = (): void => stream.destroy()
     signal.addEventListener("abort", stop, { once: true })
     try {
@@ -193,6 +195,27 @@ export class DockerRuntime implements Runtime {
   #nameOf(attempt: number): string {
     return `berth-${this.#launch}-${attempt}`
   }
+}
+
+interface PullOptions {
+  signal: AbortSignal
+  registry: RegistryAccess | undefined
+}
+
+/** As the engine takes it (https://docs.docker.com/reference/api/engine/#section/Authentication). */
+function authConfigOf({ registry, username, password, token }: RegistryAccess): object {
+  if (token !== undefined) return { serveraddress: registry, registrytoken: token }
+  return { serveraddress: registry, ...(username !== undefined && { username, password }) }
+}
+
+/** Whether another access may do where this one does not. */
+function hasEnded({ expiration }: Partial<RegistryAccess> = {}): boolean {
+  return expiration !== undefined && Date.parse(expiration) <= systemClock.now().getTime()
+}
+
+function pullFailed(image: string, error: unknown, { why }: Partial<RegistryAccess> = {}): RunError {
+  const reason = why === undefined ? "" : ` (${why})`
+  return new RunError("ImagePullFailed", `image ${image} can't be pulled: ${messageOf(error)}${reason}`, error)
 }
 
 interface DockerContainerOptions {

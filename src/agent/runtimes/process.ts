@@ -5,7 +5,6 @@ import { join } from "node:path"
 import { PassThrough } from "node:stream"
 import { setTimeout as sleep } from "node:timers/promises"
 import { systemClock, timestamp } from "../../apis/clock.ts"
-import type { Run } from "../../apis/job.ts"
 import { readIfThere, replaceFile } from "../files.ts"
 import { processIdentity, signalGroup } from "../processes.ts"
 import type { RunOrder } from "../protocol.ts"
@@ -39,7 +38,7 @@ export class ProcessRuntime implements Runtime {
     this.#dataDir = dataDir
   }
 
-  prepare(run: Run): Promise<void> {
+  prepare({ run }: RunOrder): Promise<void> {
     if ((run.command ?? []).length > 0) return Promise.resolve()
     const message =
       "this machine has no container engine, and without one a job needs a command: " +

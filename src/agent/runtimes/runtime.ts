@@ -1,4 +1,3 @@
-import type { Run } from "../../apis/job.ts"
 import type { FinishReason } from "../../apis/launch.ts"
 import type { Buckets, RunOrder } from "../protocol.ts"
 
@@ -24,11 +23,17 @@ export interface Container {
   remove(): Promise<void>
 }
 
+export interface PrepareOptions {
+  signal: AbortSignal
+  /** Gets the order anew, for what the image is pulled with may have ended. */
+  reorder: () => Promise<RunOrder>
+}
+
 /** Where attempts run. One instance serves one Launch. */
 export interface Runtime {
   readonly name: "docker" | "process"
-  /** Makes everything ready that a start needs. Rejects with RunError. */
-  prepare(run: Run, signal: AbortSignal): Promise<void>
+  /** Makes everything ready that a start needs. Rejects with RunError, or with what `reorder` does. */
+  prepare(order: RunOrder, options: PrepareOptions): Promise<void>
   /** Mounts the run's buckets, for all attempts. Rejects with RunError. */
   mount(order: RunOrder, signal: AbortSignal): Promise<void>
   /** The mounted buckets are opened with this from now on. */

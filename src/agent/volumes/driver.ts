@@ -107,20 +107,27 @@ export class VolumeDriver {
     }
   }
 
-  /** Unmounts everything and removes what is left; what is not uploaded is lost. */
+  /** Unmounts everything and removes what is left; what is not uploaded is lost. What can't go keeps nothing else. */
   async clear(): Promise<void> {
     const container = this.#options.docker.getContainer(this.#driverName)
-    for (const name of Object.keys(this.#mounted())) {
-      const volume = this.#volumeName(name)
-      await this.#call("VolumeDriver.Unmount", { Name: volume, ID: HOLDER }).catch((err: unknown) =>
-        this.#options.logger.warn({ err, volume }, "volume not unmounted"),
-      )
-      await ifThere(this.#options.docker.getVolume(volume).remove({ force: true }))
-    }
+    for (const name of Object.keys(this.#mounted())) await this.#unmount(this.#volumeName(name))
     await ifThere(container.stop({ t: STOP_SECONDS }))
     await ifThere(container.remove({ force: true, v: true }))
     rmSync(this.#socket, { force: true })
     rmSync(this.#folder, { recursive: true, force: true })
+  }
+
+  async #unmount(volume: string): Promise<void> {
+    try {
+      await this.#call("VolumeDriver.Unmount", { Name: volume, ID: HOLDER })
+    } catch (err) {
+      this.#options.logger.warn({ err, volume }, "volume not unmounted")
+    }
+    try {
+      await ifThere(this.#options.docker.getVolume(volume).remove({ force: true }))
+    } catch (err) {
+      this.#options.logger.warn({ err, volume }, "volume not removed")
+    }
   }
 
   get #driverName(): string {
@@ -176,6 +183,8 @@ export class VolumeDriver {
       name: this.#driverName,
       ...(image !== undefined && { Image: image }),
       Labels: labels,
+      // It mounts; the image's own user is nobody.
+      User: "0",
       Entrypoint: ["rclone", "serve", "docker", ...FLAGS],
       Cmd: ["--socket-addr", this.#socket, "--base-dir", mounts],
       Env: [`${RC_ADDRESS}=127.0.0.1:${await freePort()}`, `${RC_PASSWORD}=${randomBytes(24).toString("base64url")}`],

@@ -13,6 +13,7 @@ import type { Offer } from "../../apis/offer.ts"
 import type { RegionOpener } from "../clouds.ts"
 import { CloudError, InvalidRequestError, OutcomeUnknownError, RegionError, TransientError } from "../errors.ts"
 import type { Cloud, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
+import { specDigest } from "../spec-digest.ts"
 import { awsAccounts } from "./account.ts"
 import { Batch } from "./batch.ts"
 import { Ec2Calls } from "./calls.ts"
@@ -20,7 +21,7 @@ import { cloudErrorOf, isKeyRefused } from "./errors.ts"
 import { imageOf, imageParameter } from "./images.ts"
 import { Network, type NetworkSettings } from "./network.ts"
 import { type Allowance, Pacer } from "./pacing.ts"
-import { digestOf, runInstancesInput } from "./request.ts"
+import { runInstancesInput } from "./request.ts"
 import { sdkConfig } from "./sdk.ts"
 import { TAGS, tagOf } from "./tags.ts"
 import { vmOf } from "./vm.ts"
@@ -153,7 +154,8 @@ class AwsRegion implements Cloud {
   async #afterRefusal(spec: LaunchSpec, error: unknown): Promise<Vm> {
     if (!(error instanceof InvalidRequestError)) throw error
     if (error.code === "IdempotentParameterMismatch" || error.code === "IdempotentInstanceTerminated") {
-      // The token was taken by an earlier call: for this very spec in another network, or for another spec.
+      // The token was taken by an earlier call: for this very spec in another network or in another release's words, or
+      // for another spec.
       const found = await this.#find(spec)
       if (found !== undefined) return found
       if (error.code === "IdempotentInstanceTerminated") throw error
@@ -174,7 +176,7 @@ class AwsRegion implements Cloud {
     )
     const [first] = instances.sort(byLife)
     if (first === undefined) return undefined
-    if (tagOf(first.Tags, TAGS.spec) === digestOf(spec)) return vmOf(first, this.#region)
+    if (tagOf(first.Tags, TAGS.spec) === specDigest(spec)) return vmOf(first, this.#region)
     const message = `the VM ${first.InstanceId} was made for ${spec.name} by another request`
     throw new InvalidRequestError("IdempotentParameterMismatch", message)
   }

@@ -1,11 +1,8 @@
-import { GetFederationTokenCommand, STSClient } from "@aws-sdk/client-sts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import type { BucketOpener, BucketScope, ScopedBucket } from "../bucket-access.ts"
-import { CredentialsError } from "../errors.ts"
-import { cloudErrorOf } from "./errors.ts"
-import { sdkConfig } from "./sdk.ts"
+import { federatedKey, partitionOf } from "./federation.ts"
 
-/** How long a key lasts; agents ask for another one when two thirds are over. AWS: 15 minutes to 36 hours. */
+/** How long a key lasts; agents ask for another one when two thirds are over. */
 const KEY_SECONDS = 4 * 3600
 
 /** Where STS is asked when nobody knows the bucket's region. */
@@ -30,29 +27,13 @@ async function access(
   { signal, endpoint }: AwsBucketOptions & { signal: AbortSignal },
 ): Promise<ScopedBucket> {
   const { bucket, prefix, launch, region = HOME_REGION } = scope
-  const client = new STSClient({ ...sdkConfig(credentials, region), ...(endpoint !== undefined && { endpoint }) })
-  try {
-    const request = {
-      Name: tokenName(launch),
-      DurationSeconds: KEY_SECONDS,
-      Policy: JSON.stringify(bucketPolicy(scope)),
-    }
-    const answer = await client.send(new GetFederationTokenCommand(request), { abortSignal: signal })
-    const { AccessKeyId, SecretAccessKey, SessionToken, Expiration } = answer.Credentials ?? {}
-    if (AccessKeyId === undefined || SecretAccessKey === undefined || SessionToken === undefined) {
-      throw new CredentialsError("NoCredentials", "AWS' STS answered without a key")
-    }
-    return {
-      path: prefix === "" ? bucket : `${bucket}/${prefix}`,
-      remote: remoteOf(region, endpoint),
-      keys: { accessKeyId: AccessKeyId, secretAccessKey: SecretAccessKey, sessionToken: SessionToken },
-      ...(Expiration !== undefined && { expiration: Expiration.toISOString() }),
-    }
-  } catch (error) {
-    if (error instanceof CredentialsError) throw error
-    throw cloudErrorOf(error, { action: "GetFederationToken", region, changes: false })
-  } finally {
-    client.destroy()
+  const request = { region, launch, seconds: KEY_SECONDS, policy: bucketPolicy(scope), endpoint }
+  const { expiration, ...keys } = await federatedKey(credentials, request, signal)
+  return {
+    path: prefix === "" ? bucket : `${bucket}/${prefix}`,
+    remote: remoteOf(region, endpoint),
+    keys,
+    ...(expiration !== undefined && { expiration }),
   }
 }
 
@@ -61,11 +42,6 @@ function remoteOf(region: string, endpoint: string | undefined): Record<string, 
   const common = { type: "s3", region, no_check_bucket: "true" }
   if (endpoint === undefined) return { ...common, provider: "AWS" }
   return { ...common, provider: "Other", endpoint, force_path_style: "true" }
-}
-
-/** Names of federated users have 2 to 32 characters. */
-function tokenName(launch: string): string {
-  return `berth-${launch.replace(/[^\w+=,.@-]/g, "-")}`.slice(0, 32)
 }
 
 /** What a volume needs and no more: the session policy of its key. Pure. */
@@ -96,9 +72,4 @@ export function bucketPolicy({ bucket, prefix, region = HOME_REGION }: BucketSco
       },
     ],
   }
-}
-
-function partitionOf(region: string): string {
-  if (region.startsWith("cn-")) return "aws-cn"
-  return region.startsWith("us-gov-") ? "aws-us-gov" : "aws"
 }

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto"
 import type { RunInstancesCommandInput } from "@aws-sdk/client-ec2"
 import { InvalidRequestError } from "../errors.ts"
 import type { LaunchSpec } from "../provider.ts"
+import { specDigest } from "../spec-digest.ts"
 import type { NetworkChoice } from "./network.ts"
 import { TAGS, tagList } from "./tags.ts"
 
@@ -31,7 +32,7 @@ export function runInstancesInput(spec: LaunchSpec, network: NetworkChoice): Run
     ...spec.tags,
     [TAGS.installation]: spec.installation,
     [TAGS.launch]: spec.name,
-    [TAGS.spec]: digestOf(spec),
+    [TAGS.spec]: specDigest(spec),
     Name: `berth-${spec.name}`,
   })
   return {
@@ -74,18 +75,4 @@ export function runInstancesInput(spec: LaunchSpec, network: NetworkChoice): Run
  */
 export function clientToken({ installation, name }: Pick<LaunchSpec, "installation" | "name">): string {
   return createHash("sha256").update(`${installation}\0${name}`).digest("base64url")
-}
-
-/** Tells specs apart, whatever the order of their fields. */
-export function digestOf(spec: LaunchSpec): string {
-  return createHash("sha256")
-    .update(JSON.stringify(sorted(spec)))
-    .digest("hex")
-    .slice(0, 32)
-}
-
-function sorted(value: unknown): unknown {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) return value
-  const entries = Object.entries(value).filter(([, field]) => field !== undefined)
-  return Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, field]) => [key, sorted(field)]))
 }

@@ -6,6 +6,7 @@ import { type AccountOpener, type DiscoveredResource, type ExternalAccount, meta
 import { CredentialsError } from "../errors.ts"
 import { merged } from "../pages.ts"
 import type { Identity } from "../provider.ts"
+import { blobEndpoint, blobService, containerIn } from "./blobs.ts"
 import { type AzureAccountOptions, azureError, type SignedIn, signedIn } from "./signed-in.ts"
 
 const CONTAINERS_A_PAGE = 5000
@@ -56,18 +57,11 @@ class AzureAccount implements ExternalAccount {
     return explained(this.#subscriptions(signal), signal)
   }
 
-  /** A container is named with its storage account, as `account/container`: alone its name means nothing. */
   async bucket(name: string, signal: AbortSignal): Promise<ReachedBucket | undefined> {
-    const [, account, container] = /^([a-z0-9]{3,24})\/([a-z0-9$-]{3,63})$/.exec(name) ?? []
+    const { account, container } = containerIn(name) ?? {}
     if (account === undefined || container === undefined) return undefined
-    const { credential, clientOptions } = await this.#signIn(signal)
-    const { BlobServiceClient } = await import("@azure/storage-blob")
     try {
-      const service = new BlobServiceClient(
-        `https://${account}.blob.core.windows.net`,
-        credential,
-        blobOptions(clientOptions),
-      )
+      const service = await blobService(blobEndpoint(account), await this.#signIn(signal))
       const pages = service
         .getContainerClient(container)
         .listBlobsFlat({ abortSignal: signal })
@@ -134,14 +128,13 @@ class AzureAccount implements ExternalAccount {
  */
 async function* containersOf(
   { id = "", name = "", location, primaryEndpoints, properties }: StorageAccount & { properties?: Endpoints },
-  { credential, clientOptions }: SignedIn,
+  azure: SignedIn,
   signal: AbortSignal,
 ): AsyncGenerator<DiscoveredResource[]> {
   const endpoint = primaryEndpoints?.blob ?? properties?.primaryEndpoints?.blob
   // An account for files, tables or queues only.
   if (endpoint === undefined) return
-  const { BlobServiceClient } = await import("@azure/storage-blob")
-  const service = new BlobServiceClient(endpoint, credential, blobOptions(clientOptions))
+  const service = await blobService(endpoint, azure)
   const pages = service.listContainers({ abortSignal: signal }).byPage({ maxPageSize: CONTAINERS_A_PAGE })
   for await (const { containerItems } of pages) {
     yield containerItems.map((container) => ({
@@ -180,13 +173,6 @@ async function* repositoriesOf(
     }))
   }
 }
-
-/** The storage SDK has other words for the same options. */
-function blobOptions({ httpClient }: SignedIn["clientOptions"]): BlobOptions {
-  return { httpClient, retryOptions: { maxTries: 1 } } as unknown as BlobOptions
-}
-
-type BlobOptions = NonNullable<ConstructorParameters<typeof import("@azure/storage-blob").BlobServiceClient>[2]>
 
 function isRefusal(error: unknown): boolean {
   const { statusCode, name } = error as { statusCode?: number; name?: string }

@@ -1,13 +1,20 @@
-import { createHash } from "node:crypto"
 import type { VirtualMachine } from "@azure/arm-compute"
 import { type Clock, systemClock } from "../../apis/clock.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
+import { ByCredentials } from "../by-credentials.ts"
 import type { RegionOpener } from "../clouds.ts"
-import { CloudError, CredentialsError, InvalidRequestError, OutcomeUnknownError, TransientError } from "../errors.ts"
+import {
+  afterAcceptance,
+  CloudError,
+  InvalidRequestError,
+  OutcomeUnknownError,
+  RegionError,
+  TransientError,
+} from "../errors.ts"
 import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
 import { Arm, type ArmOptions } from "./arm.ts"
-import { type Effect, provisioningError, statusOf } from "./errors.ts"
+import { GROUP_GONE, provisioningError, statusOf } from "./errors.ts"
 import {
   type AzureSettings,
   groupName,
@@ -54,19 +61,9 @@ interface Account {
 
 /** Opens Azure's regions. Clients and their tokens are kept for each account that was opened lately. */
 export function openAzure(options: AzureOptions = {}): RegionOpener {
-  const accounts = new Map<string, Account>()
+  const accounts = new ByCredentials<Account>(MOST_ACCOUNTS)
   return (credentials: CredentialFields, region: string) => {
-    const key = createHash("sha256")
-      .update(JSON.stringify(Object.entries(credentials).sort()))
-      .digest("hex")
-    const account = accounts.get(key) ?? { arm: new Arm(credentials, options), places: new Map() }
-    // The one that was used last stands last.
-    accounts.delete(key)
-    accounts.set(key, account)
-    for (const oldest of accounts.keys()) {
-      if (accounts.size <= MOST_ACCOUNTS) break
-      accounts.delete(oldest)
-    }
+    const account = accounts.get(credentials, () => ({ arm: new Arm(credentials, options), places: new Map() }))
     return new AzureCloud(account, region, options)
   }
 }
@@ -116,34 +113,37 @@ class AzureCloud implements Cloud {
     const place = await this.#place(spec.installation, fence)
     const found = await this.#get(at)
     if (found !== undefined) return found
-    const wanted = machineOf(spec, place, this.#options.settings ?? {})
-    await this.#account.arm.call(
-      "change",
-      async ({ compute }, options) => {
-        try {
-          // Never a change of one that is there: that would start it again, say.
-          const poller = compute.virtualMachines.createOrUpdate(at.group, at.name, wanted, {
-            ...options,
-            ifNoneMatch: "*",
-          })
-          await poller.submitted()
-        } catch (error) {
-          // The group may have been deleted since this process saw it: it is made anew when this is tried again.
-          if (statusOf(error) === 404) this.#account.places.delete(at.group)
-          if (statusOf(error) === 404) throw new TransientError("GroupGone", `resource group ${at.group} is gone`)
-          if (statusOf(error) !== 412) throw error
-        }
-      },
-      fence,
-    )
-    const made = await this.#get(at, "change")
+    await this.#make(machineOf(spec, place, this.#options.settings ?? {}), at, fence)
+    const made = await afterAcceptance(this.#get(at))
     if (made !== undefined) return made
     throw new OutcomeUnknownError("Vanished", `${at.name} was accepted and is not there`)
   }
 
-  /** @param after what has been done before: once a VM was asked for, a failed look leaves its fate open */
-  async #get({ group, name }: Named, after: Effect = "read"): Promise<VirtualMachine | undefined> {
-    return await this.#account.arm.call(after, async ({ compute }, options) => {
+  async #make(wanted: VirtualMachine, { group, name }: Named, fence?: () => void): Promise<void> {
+    const { arm, places } = this.#account
+    try {
+      await arm.call(
+        "change",
+        async ({ compute }, options) => {
+          // Never a change of one that is there: that would start it again, say.
+          const creation = { ...options, ifNoneMatch: "*" }
+          await compute.virtualMachines
+            .createOrUpdate(group, name, wanted, creation)
+            .submitted()
+            .catch((error: unknown) => {
+              if (statusOf(error) !== 412) throw error
+            })
+        },
+        fence,
+      )
+    } catch (error) {
+      if (error instanceof CloudError && error.code === GROUP_GONE) places.delete(group)
+      throw error
+    }
+  }
+
+  async #get({ group, name }: Named): Promise<VirtualMachine | undefined> {
+    return await this.#account.arm.call("read", async ({ compute }, options) => {
       try {
         return await compute.virtualMachines.get(group, name, options)
       } catch (error) {
@@ -162,7 +162,7 @@ class AzureCloud implements Cloud {
     for (;;) {
       const status = await this.#glance(id)
       if (status?.failure !== undefined && !status.runs) {
-        await this.#delete({ group, name }, fence)
+        await afterAcceptance(this.#delete({ group, name }, fence))
         throw provisioningError(status.failure.code, status.failure.message)
       }
       if (status?.runs === true || this.#clock.monotonic() >= deadline) return
@@ -173,14 +173,14 @@ class AzureCloud implements Cloud {
   /** How a VM does, as far as is known: a look that fails says nothing of the VM, which is made. */
   async #glance(id: string): Promise<RunStatus | undefined> {
     try {
-      return (await this.#look()).get(id.toLowerCase())
+      return (await this.#look()).get(id)
     } catch (error) {
       if (error instanceof CloudError) return undefined
       throw error
     }
   }
 
-  /** How the subscription's VMs do, by id in lower case: one call for all who wait. */
+  /** How the subscription's VMs do, by id: one call for all who wait. */
   #look(): Promise<Map<string, RunStatus>> {
     const account = this.#account
     account.looking ??= this.#runStatuses().finally(() => {
@@ -192,11 +192,8 @@ class AzureCloud implements Cloud {
   async #runStatuses(): Promise<Map<string, RunStatus>> {
     return await this.#account.arm.call("read", async ({ compute }, options) => {
       const statuses = new Map<string, RunStatus>()
-      for await (const { id = "", instanceView } of compute.virtualMachines.listAll({
-        ...options,
-        statusOnly: "true",
-      })) {
-        statuses.set(id.toLowerCase(), runStatusOf(instanceView?.statuses ?? []))
+      for await (const machine of compute.virtualMachines.listAll({ ...options, statusOnly: "true" })) {
+        statuses.set(idOf(machine), runStatusOf(machine.instanceView?.statuses ?? []))
       }
       return statuses
     })
@@ -213,10 +210,10 @@ class AzureCloud implements Cloud {
     } catch (error) {
       if (!(error instanceof CloudError)) throw error
       if (error.code === "RoleAssignmentExists") return
-      if (!(error instanceof CredentialsError || error instanceof InvalidRequestError)) {
+      if (error instanceof TransientError || error instanceof OutcomeUnknownError) {
         throw new OutcomeUnknownError(error.code, `the VM is made: ${error.message}`, { cause: error })
       }
-      await this.#delete(at, fence)
+      await afterAcceptance(this.#delete(at, fence))
       throw error
     }
   }
@@ -237,7 +234,9 @@ class AzureCloud implements Cloud {
       places.get(group) ??
       placeFor(arm, { installation, region: this.#region }, fence).catch((error: unknown) => {
         places.delete(group)
-        throw error
+        if (!(error instanceof InvalidRequestError)) throw error
+        // Nothing of the offer was asked for yet: this holds for all of the region.
+        throw new RegionError(error.code, error.message, { cause: error })
       })
     places.set(group, making)
     return await making
@@ -245,22 +244,33 @@ class AzureCloud implements Cloud {
 
   /**
    * Ends what has stopped by itself, or was never provisioned, too: both are billed, and nothing starts them again, so
-   * that this needs no fence.
+   * that this needs no fence. What can't be ended is billed as if it ran, and is shown so: whoever looks after it asks for
+   * its end, and is told what is in the way.
    */
   async list({ installation, region }: Scope): Promise<Vm[]> {
     const group = groupName(installation, region)
     const machines = await this.#machines(group)
     if (machines.length === 0) return []
     const [statuses, addresses] = await Promise.all([this.#look(), this.#addresses(group)])
-    const vms: Vm[] = []
-    for (const machine of machines) {
-      const status = statuses.get((machine.id ?? "").toLowerCase())
-      const vm = this.#show(machine, status)
-      const ipAddress = addresses.get(vm.launch)
-      vms.push({ ...vm, ...(ipAddress !== undefined && { ipAddress }) })
-      if (this.#isLeftOver(machine, status)) await this.#delete({ group, name: machine.name ?? "" })
+    return await Promise.all(
+      machines.map(async (machine): Promise<Vm> => {
+        const status = statuses.get(idOf(machine))
+        const vm = this.#show(machine, status)
+        const ipAddress = addresses.get(vm.launch)
+        const stays = this.#isLeftOver(machine, status) && !(await this.#ends({ group, name: machine.name ?? "" }))
+        return { ...vm, ...(stays && { state: "running" }), ...(ipAddress !== undefined && { ipAddress }) }
+      }),
+    )
+  }
+
+  async #ends(at: Named): Promise<boolean> {
+    try {
+      await this.#delete(at)
+      return true
+    } catch (error) {
+      if (error instanceof CloudError) return false
+      throw error
     }
-    return vms
   }
 
   async #machines(group: string): Promise<VirtualMachine[]> {
@@ -328,9 +338,9 @@ class AzureCloud implements Cloud {
   }
 
   #show(machine: VirtualMachine, status: RunStatus | undefined): Vm {
-    const { id = "", tags, timeCreated } = machine
+    const { tags, timeCreated } = machine
     return {
-      id,
+      id: idOf(machine),
       launch: tags?.[LAUNCH_TAG] ?? "",
       installation: tags?.[INSTALLATION_TAG] ?? "",
       region: this.#region,
@@ -346,7 +356,11 @@ interface Named {
   name: string
 }
 
-/** Ids are compared without regard to case. */
+/** In lower case: Azure spells the same id in several ways, the group in capitals in its lists. */
+function idOf({ id = "" }: VirtualMachine): string {
+  return id.toLowerCase()
+}
+
 const ID =
   /^\/subscriptions\/(?<subscription>[0-9a-f-]{36})\/resourcegroups\/(?<group>berth-[a-z0-9-]+)\/providers\/microsoft\.compute\/virtualmachines\/(?<name>berth-[a-z0-9-]+)$/
 

@@ -20,16 +20,21 @@ export type Effect = "read" | "change"
 
 const CAPACITY =
   /^(SkuNotAvailable|AllocationFailed|ZonalAllocationFailed|Overconstrained(Zonal)?AllocationRequest|AllocationTimeout|InsufficientCapacity|SpotAllocationFailed|AvailabilityZoneNotSupported)$/
-const QUOTA = /^(QuotaExceeded|ResourceQuotaExceeded|SpotQuotaExceeded|.*LimitReached|ReadWriteQuotaExceeded)$/
+const QUOTA =
+  /^(QuotaExceeded|ResourceQuotaExceeded|SpotQuotaExceeded|.*LimitReached|ReadWriteQuotaExceeded|RoleAssignmentLimitExceeded)$/
 /** Azure says this both of used up quotas and of what is never allowed: only its message tells which. */
 const AMBIGUOUS = "OperationNotAllowed"
 const CREDENTIALS =
   /^(AuthorizationFailed|LinkedAuthorizationFailed|InvalidAuthenticationToken.*|ExpiredAuthenticationToken|AuthenticationFailed|SubscriptionNotFound|InvalidSubscriptionId|MissingSubscriptionRegistration|ReadOnlyDisabledSubscription|SubscriptionNotRegistered)$/
+/** Forbidden (403) to everybody, not to these credentials: another machine, or another region, may be allowed. */
+const POLICY = "RequestDisallowedByPolicy"
+/** Somebody has deleted it: the next call makes it anew. */
+export const GROUP_GONE = "ResourceGroupNotFound"
 const TRANSIENT =
-  /^(TooManyRequests|RetryableError.*|AnotherOperationInProgress|ResourceGroupBeingDeleted|Conflict|OperationPreempted|CanceledAndSupersededDueToAnotherOperation|ReferencedResourceNotProvisioned|InUseSubnetCannotBeDeleted)$/
+  /^(TooManyRequests|ResourceGroupNotFound|RetryableError.*|AnotherOperationInProgress|ResourceGroupBeingDeleted|Conflict|OperationPreempted|CanceledAndSupersededDueToAnotherOperation|ReferencedResourceNotProvisioned|InUseSubnetCannotBeDeleted)$/
 
 const REGION =
-  /^(LocationNotAvailableForResource(Group|Type)|InvalidLocation|LocationRestricted|LocationNotSupported.*|RegionRestricted.*)$/
+  /^(LocationNotAvailableForResource(Group|Type)|InvalidLocation|LocationRestricted|LocationNotSupported.*|RegionRestricted.*|RequestDisallowedByAzure)$/
 
 /** Nobody was reached: no request can have had an effect. */
 const NOT_CONNECTED = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/
@@ -82,6 +87,7 @@ function meaning({ code, message }: Said, options?: ErrorOptions): CloudError | 
     return isQuota ? new QuotaError(code, message, options) : new InvalidRequestError(code, message, options)
   }
   if (REGION.test(code)) return new RegionError(code, message, options)
+  if (code === POLICY) return new InvalidRequestError(code, message, options)
   if (CREDENTIALS.test(code)) return new CredentialsError(code, message, options)
   if (TRANSIENT.test(code)) return new TransientError(code, message, options)
   return undefined

@@ -20,6 +20,8 @@ export interface AzureAccountOptions {
 export interface SignedIn {
   credential: TokenCredential
   clientOptions: ClientOptions
+  /** For what no SDK does: the same hosts, until the same signal is aborted. */
+  fetch: Fetch
 }
 
 /** Nothing is sent twice: a failure is told, and the next question asked when somebody asks again. */
@@ -35,7 +37,8 @@ export async function signedIn(
 ): Promise<SignedIn> {
   const { ClientSecretCredential } = await import("@azure/identity")
   const isOwn = (host: string) => HOSTS.includes(host) || DATA_HOSTS.test(host)
-  const clientOptions = { ...ONCE, httpClient: fetchClient(guardedFetch({ isOwn, signal, send })) }
+  const fetch = guardedFetch({ isOwn, signal, send })
+  const clientOptions = { ...ONCE, httpClient: fetchClient(fetch) }
   const { tenant_id: tenant = "", client_id: client = "", client_secret: secret = "" } = credentials
   const credential = new ClientSecretCredential(tenant, client, secret, {
     ...clientOptions,
@@ -43,7 +46,7 @@ export async function signedIn(
     // Azure's own authority needs no proof that it is one.
     disableInstanceDiscovery: true,
   })
-  return { credential, clientOptions }
+  return { credential, clientOptions, fetch }
 }
 
 /** What a failed call that only reads means. */

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto"
 import type {
   FirewallsClient,
   GlobalOperationsClient,
@@ -113,11 +112,4 @@ async function load(projectId: string, key: Key, { send }: ComputeOptions): Prom
     projects: new projects.ProjectsClient(options),
   }
   return { clients, auth }
-}
-
-/** Tells credentials apart without keeping them. */
-export function credentialsDigest(credentials: CredentialFields): string {
-  return createHash("sha256")
-    .update(JSON.stringify(Object.entries(credentials).sort()))
-    .digest("hex")
 }

@@ -1,12 +1,21 @@
 import { createHash } from "node:crypto"
 import { type Clock, systemClock } from "../../apis/clock.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
+import { ByCredentials } from "../by-credentials.ts"
 import type { RegionOpener } from "../clouds.ts"
-import { CapacityError, InvalidRequestError, OutcomeUnknownError, RegionError, TransientError } from "../errors.ts"
+import {
+  afterAcceptance,
+  CapacityError,
+  CloudError,
+  InvalidRequestError,
+  OutcomeUnknownError,
+  RegionError,
+  TransientError,
+} from "../errors.ts"
 import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
-import { type CallOptions, type Clients, Compute, type ComputeOptions, credentialsDigest } from "./compute.ts"
-import { type Effect, isAlreadyThere, isNotFound, operationError } from "./errors.ts"
+import { type CallOptions, type Clients, Compute, type ComputeOptions } from "./compute.ts"
+import { isAlreadyThere, isNotFound, operationError } from "./errors.ts"
 import { closeInbound } from "./firewall.ts"
 import {
   type GcpSettings,
@@ -23,6 +32,8 @@ import { isDone, type Operation } from "./operation.ts"
 
 export interface GcpOptions extends ComputeOptions {
   settings?: GcpSettings
+  /** Of some regions, where its VMs are in the network. */
+  networks?: Readonly<Record<string, Pick<GcpSettings, "network" | "subnetwork">>>
   /** Seconds that the making of a VM is followed; then nobody knows yet, and the next, identical call goes on. */
   followSeconds?: number
   /** Default 30: reads of single instances see every write, lists lag by seconds. */
@@ -48,22 +59,12 @@ interface Account {
 
 /** Opens Google Cloud's regions. Clients and their tokens are kept for each account that was opened lately. */
 export function openGcp(options: GcpOptions = {}): RegionOpener {
-  const accounts = new Map<string, Account>()
+  const accounts = new ByCredentials<Account>(MOST_ACCOUNTS)
   return (credentials: CredentialFields, region: string) => {
-    const key = credentialsDigest(credentials)
-    const account = accounts.get(key) ?? {
-      compute: new Compute(credentials, options),
-      zones: new Map(),
-      closed: new Map(),
-    }
-    // The one that was used last stands last.
-    accounts.delete(key)
-    accounts.set(key, account)
-    for (const oldest of accounts.keys()) {
-      if (accounts.size <= MOST_ACCOUNTS) break
-      accounts.delete(oldest)
-    }
-    return new GcpCloud(account, region, options)
+    const open = () => ({ compute: new Compute(credentials, options), zones: new Map(), closed: new Map() })
+    const account = accounts.get(credentials, open)
+    const settings = { ...options.settings, ...options.networks?.[region] }
+    return new GcpCloud(account, region, { ...options, settings })
   }
 }
 
@@ -96,14 +97,14 @@ class GcpCloud implements Cloud {
     const found = await this.#find(name, zones)
     if (found !== undefined) this.#refuseOther(spec, found.instance)
     if (found !== undefined && found.instance.status !== "PROVISIONING") return this.#show(found.instance)
-    await this.#closeInbound(fence)
+    if (found === undefined) await this.#closeInbound(fence)
     // One that is being provisioned may still be refused: its request, repeated, tells what becomes of it.
     const order = found === undefined ? zones : [found.zone, ...zones.filter((zone) => zone !== found.zone)]
     const refusals: string[] = []
     let last: CapacityError | undefined
     for (const zone of order) {
       try {
-        return await this.#launchIn(zone, spec, fence)
+        return await this.#launchIn(zone, spec, { isThere: zone === found?.zone, fence })
       } catch (error) {
         if (!(error instanceof CapacityError)) throw error
         last = error
@@ -114,11 +115,16 @@ class GcpCloud implements Cloud {
   }
 
   /** @throws CapacityError when the zone has no such machine (now): another zone may */
-  async #launchIn(zone: string, spec: LaunchSpec, fence?: () => void): Promise<Vm> {
+  async #launchIn(
+    zone: string,
+    spec: LaunchSpec,
+    { isThere, fence }: { isThere: boolean; fence: (() => void) | undefined },
+  ): Promise<Vm> {
     const name = vmName(spec)
-    const operation = await this.#insert(zone, spec, fence)
+    const insertion = this.#insert(zone, spec, fence)
+    const operation = await (isThere ? afterAcceptance(insertion) : insertion)
     if (operation !== undefined) await this.#follow(zone, operation)
-    const instance = await this.#get(zone, name, "change")
+    const instance = await afterAcceptance(this.#get(zone, name))
     if (instance !== undefined) {
       this.#refuseOther(spec, instance)
       return this.#show(instance)
@@ -167,18 +173,18 @@ class GcpCloud implements Cloud {
         throw new OutcomeUnknownError("OperationPending", `operation ${zone}/${name} goes on: it is looked at again`)
       }
       // Answers at the operation's end, or after two minutes at most.
-      ;[operation] = await compute.call("change", ({ zoneOperations }, options) =>
+      const look = compute.call("read", ({ zoneOperations }, options) =>
         zoneOperations.wait({ project: compute.project, zone, operation: name }, options),
       )
+      ;[operation] = await afterAcceptance(look)
     }
     const errors = operation.error?.errors ?? []
     if (errors.length > 0) throw operationError(errors, operation.httpErrorStatusCode ?? 0)
   }
 
-  /** @param after what has been done before: once a VM was asked for, a failed look leaves its fate open */
-  async #get(zone: string, instance: string, after: Effect = "read"): Promise<Instance | undefined> {
+  async #get(zone: string, instance: string): Promise<Instance | undefined> {
     const { compute } = this.#account
-    return await compute.call(after, async ({ instances }, options) => {
+    return await compute.call("read", async ({ instances }, options) => {
       try {
         return (await instances.get({ project: compute.project, zone, instance }, options))[0]
       } catch (error) {
@@ -247,16 +253,30 @@ class GcpCloud implements Cloud {
 
   /**
    * Ends what has stopped by itself, too: the disk of a stopped VM is billed, and nothing starts it again, so that this
-   * needs no fence. A spot VM that was taken back is deleted by Compute Engine; only an operation tells of it then.
+   * needs no fence. What can't be ended is billed on, and is shown as if it ran: whoever looks after it asks for its end,
+   * and is told what is in the way. A spot VM that was taken back is deleted by Compute Engine; only an operation tells
+   * of it then.
    */
   async list(scope: Scope): Promise<Vm[]> {
     const [instances, preempted] = await Promise.all([this.#instances(scope), this.#preempted(scope)])
-    await Promise.all(
-      instances.filter(hasStopped).map((instance) => this.#delete(zoneOf(instance), instance.name ?? "")),
+    const shown = await Promise.all(
+      instances.map(async (instance): Promise<Vm> => {
+        const vm = this.#show(instance)
+        return hasStopped(instance) && !(await this.#ends(instance)) ? { ...vm, state: "running" } : vm
+      }),
     )
-    const shown = instances.map((instance) => this.#show(instance))
     const ids = new Set(shown.map(({ id }) => id))
     return [...shown, ...preempted.filter(({ id }) => !ids.has(id))]
+  }
+
+  async #ends(instance: Instance): Promise<boolean> {
+    try {
+      await this.#delete(zoneOf(instance), instance.name ?? "")
+      return true
+    } catch (error) {
+      if (error instanceof CloudError) return false
+      throw error
+    }
   }
 
   async #instances({ installation, region }: Scope): Promise<Instance[]> {

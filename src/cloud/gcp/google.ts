@@ -4,17 +4,21 @@ import { CloudError, CredentialsError } from "../errors.ts"
 import { type Fetch, guardedFetch } from "../guarded-fetch.ts"
 import { type ReadFailure, readErrorOf } from "../read-errors.ts"
 
-/** Google's hosts that discovery calls. What a key file says of addresses is not looked at. */
+/** Google's hosts that are only read from, or give tokens. What a key file says of addresses is not looked at. */
 const HOSTS = [
   "oauth2.googleapis.com",
   "storage.googleapis.com",
   "artifactregistry.googleapis.com",
   "cloudresourcemanager.googleapis.com",
+  "cloudbilling.googleapis.com",
+  "sts.googleapis.com",
 ]
 
 const SCOPES = ["https://www.googleapis.com/auth/cloud-platform.read-only"]
 
 export interface GoogleOptions {
+  /** What tokens are good for; default: reading whatever the service account may read. */
+  scopes?: readonly string[]
   /** What sends requests, whose hosts were checked; default: Node.js' own fetch. */
   send?: Fetch
 }
@@ -22,13 +26,13 @@ export interface GoogleOptions {
 /** Google, as one service account calls it until the signal is aborted. */
 export async function googleAs(
   credentials: CredentialFields,
-  { send }: GoogleOptions,
+  { send, scopes = SCOPES }: GoogleOptions,
   signal: AbortSignal,
 ): Promise<JWT> {
   const { JWT } = await import("google-auth-library")
   const fetchImplementation = guardedFetch({ isOwn: (host) => HOSTS.includes(host), signal, send })
   // Made from the key alone: a client made from the whole file would believe the addresses in it.
-  return new JWT({ ...keyOf(credentials), scopes: SCOPES, transporterOptions: { fetchImplementation } })
+  return new JWT({ ...keyOf(credentials), scopes: [...scopes], transporterOptions: { fetchImplementation } })
 }
 
 /** Proves the key, by getting a token for it. @throws CloudError */

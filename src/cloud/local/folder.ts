@@ -1,10 +1,11 @@
-import { createHash, randomUUID } from "node:crypto"
+import { randomUUID } from "node:crypto"
 import { link, mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
 import { dirname, join } from "node:path"
 import Type, { type Static } from "typebox"
 import Value from "typebox/value"
 import { TransientError } from "../errors.ts"
 import type { LaunchSpec } from "../provider.ts"
+import { specDigest } from "../spec-digest.ts"
 import { type ProcessIdentity, parseIdentity } from "./processes.ts"
 
 /** What stays the same over a VM's life, written before anything else. */
@@ -16,7 +17,7 @@ const VmRecordSchema = Type.Object({
   tags: Type.Record(Type.String(), Type.String()),
   lifetimeSeconds: Type.Integer(),
   createTime: Type.String(),
-  /** SHA-256 of the whole LaunchSpec: tells a replay from another launch of the same name. */
+  /** Tells a replay from another launch of the same name. */
   specDigest: Type.String(),
 })
 export type VmRecord = Static<typeof VmRecordSchema>
@@ -140,7 +141,7 @@ export async function createFolder(dataDir: string, spec: LaunchSpec, createTime
     tags: spec.tags,
     lifetimeSeconds: spec.lifetimeSeconds,
     createTime,
-    specDigest: digest(spec),
+    specDigest: specDigest(spec),
   }
   await writeFile(join(scratch, "vm.json"), JSON.stringify(record, undefined, 2))
   await writeFile(join(draft.disk, "user-data.json"), spec.userData, { mode: 0o600 })
@@ -161,16 +162,6 @@ export async function listFolders(dataDir: string, now: Date): Promise<VmFolder[
     if (age > SCRATCH_SECONDS) await rm(path, { recursive: true, force: true })
   }
   return names.filter((name) => !name.startsWith(SCRATCH)).map((name) => new VmFolder(join(dataDir, name)))
-}
-
-/** SHA-256 of a spec, the same whatever order its fields stand in. */
-export function digest(spec: LaunchSpec): string {
-  const sorted = JSON.stringify(spec, (_key, value: unknown) =>
-    value !== null && typeof value === "object" && !Array.isArray(value)
-      ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
-      : value,
-  )
-  return createHash("sha256").update(sorted).digest("hex")
 }
 
 /** The file's content as the schema says, or undefined when there is none. */

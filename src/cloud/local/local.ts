@@ -5,9 +5,10 @@ import { setTimeout as sleep } from "node:timers/promises"
 import { type Clock, timestamp } from "../../apis/clock.ts"
 import { CloudError, CredentialsError, InvalidRequestError, OutcomeUnknownError, TransientError } from "../errors.ts"
 import type { Cloud, CloudAccount, Clouds, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
+import { specDigest } from "../spec-digest.ts"
 import { removeContainers } from "./containers.ts"
 import { nextStep, shownState, type VmFacts } from "./decide.ts"
-import { createFolder, digest, listFolders, VmFolder, type VmRecord } from "./folder.ts"
+import { createFolder, listFolders, VmFolder, type VmRecord } from "./folder.ts"
 import { killLeftovers } from "./leftovers.ts"
 import { powerOn } from "./power.ts"
 import { isAlive, type ProcessTable, readProcessTable, signal } from "./processes.ts"
@@ -62,15 +63,17 @@ export class LocalCloud implements Cloud {
     this.#options = options
   }
 
-  async launch(spec: LaunchSpec): Promise<Vm> {
+  async launch(spec: LaunchSpec, fence?: () => void): Promise<Vm> {
     this.#refuseInvalid(spec)
+    // Everything after it is settled by the folder, whoever else is at it.
+    fence?.()
     try {
       await mkdir(this.#options.dataDir, { recursive: true, mode: 0o700 })
       const folder = this.#folder(spec.name)
       if ((await folder.record()) === undefined) await createFolder(this.#options.dataDir, spec, this.#now())
       const observed = await this.#observe(folder)
       if (observed === undefined) throw new TransientError("Vanished", `${folder.path} was removed meanwhile`)
-      if (observed.record.specDigest !== digest(spec)) {
+      if (observed.record.specDigest !== specDigest(spec)) {
         const message = `a VM named ${spec.name} was launched from another spec: launch under another name`
         throw new InvalidRequestError("LaunchNameTaken", message)
       }
@@ -97,8 +100,9 @@ export class LocalCloud implements Cloud {
     })
   }
 
-  async terminate(vm: VmRef): Promise<void> {
+  async terminate(vm: VmRef, fence?: () => void): Promise<void> {
     if (!NAME.test(vm.id)) throw new InvalidRequestError("MalformedId", `"${vm.id}" is no VM id of the local cloud`)
+    fence?.()
     await this.#orTransient(async () => {
       const folder = this.#folder(vm.id)
       const observed = await this.#observe(folder)

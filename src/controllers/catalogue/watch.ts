@@ -1,23 +1,11 @@
 import type { Fault } from "../../apis/validate.ts"
 import { CATALOGUE_CONFIG_MAP, type LiveCatalogue } from "../../catalogue/live.ts"
+import { decodePrices, PRICES_CONFIG_MAP, type RegionPrices } from "../../catalogue/refreshed.ts"
 import type { KubeClient } from "../../kube/client.ts"
+import { CONFIG_MAPS, type ConfigMap } from "../../kube/core.ts"
 import type { EventRecorder } from "../../kube/events.ts"
 import type { Logger } from "../../kube/logger.ts"
 import { Reflector } from "../../kube/reflector.ts"
-import { type ApiObject, resourceOf } from "../../kube/resource.ts"
-
-/** core/v1 ConfigMap. */
-export interface ConfigMap extends ApiObject {
-  data?: Record<string, string>
-}
-
-const CONFIG_MAPS = resourceOf<ConfigMap>({
-  group: "",
-  version: "v1",
-  kind: "ConfigMap",
-  plural: "configmaps",
-  namespaced: true,
-})
 
 export interface CatalogueWatchOptions {
   client: KubeClient
@@ -32,15 +20,9 @@ export interface CatalogueWatchOptions {
  * Keeps the catalogue as the ConfigMap of the system namespace says, while the returned reflector runs. Faults in it
  * are logged, and told in an event of the ConfigMap.
  */
-export function watchCatalogue({ client, systemNamespace, ...options }: CatalogueWatchOptions): Reflector<ConfigMap> {
+export function watchCatalogue(options: CatalogueWatchOptions): Reflector<ConfigMap> {
   const { catalogue, logger } = options
-  const reflector = new Reflector<ConfigMap>({
-    client,
-    resource: CONFIG_MAPS,
-    namespace: systemNamespace,
-    fieldSelector: `metadata.name=${CATALOGUE_CONFIG_MAP}`,
-    logger,
-  })
+  const reflector = reflectorOf(CATALOGUE_CONFIG_MAP, options)
   reflector.onChange(({ current }) => {
     catalogue
       .change(current?.data)
@@ -52,6 +34,61 @@ export function watchCatalogue({ client, systemNamespace, ...options }: Catalogu
   return reflector
 }
 
+/**
+ * Keeps the catalogue's prices as the ConfigMap says that clouds' answers are kept in, while the returned reflector runs.
+ * Prices that were refused are logged, and told in an event of the ConfigMap.
+ */
+export function watchPrices(options: CatalogueWatchOptions): Reflector<ConfigMap> {
+  const { catalogue, recorder, logger } = options
+  const reflector = reflectorOf(PRICES_CONFIG_MAP, options)
+  let last: Promise<void> = Promise.resolve()
+  const apply = async (current: ConfigMap | undefined): Promise<void> => {
+    const prices = await pricesIn(current, logger)
+    const faults = await catalogue.refresh(prices)
+    logger.info(
+      { regions: prices.length, offers: catalogue.current().size },
+      "the prices of the catalogue have changed",
+    )
+    for (const { pointer, detail } of faults) logger.warn({ pointer }, detail)
+    if (current === undefined || faults.length === 0) return
+    const message = faults.map(({ detail }) => detail).join("; ")
+    recorder?.record(namedKind(current), { type: "Warning", reason: "PricesRefused", message })
+  }
+  reflector.onChange(({ current }) => {
+    last = last
+      .then(() => apply(current))
+      .catch((err: unknown) => logger.error({ err }, "prices stay as they were: those of the ConfigMap are of no use"))
+  })
+  return reflector
+}
+
+/** What the ConfigMap has; what is unreadable is left out and logged. */
+async function pricesIn(configMap: ConfigMap | undefined, logger: Logger): Promise<RegionPrices[]> {
+  const read = Object.entries(configMap?.binaryData ?? {}).map(async ([key, base64]) => {
+    try {
+      return await decodePrices(Buffer.from(base64, "base64"))
+    } catch (err) {
+      if (!(err instanceof RangeError)) throw err
+      logger.warn({ err, key }, `ConfigMap ${PRICES_CONFIG_MAP}: prices are left out`)
+      return []
+    }
+  })
+  return (await Promise.all(read)).flat()
+}
+
+function reflectorOf(
+  name: string,
+  { client, systemNamespace, logger }: Pick<CatalogueWatchOptions, "client" | "systemNamespace" | "logger">,
+): Reflector<ConfigMap> {
+  const fieldSelector = `metadata.name=${name}`
+  return new Reflector<ConfigMap>({ client, resource: CONFIG_MAPS, namespace: systemNamespace, fieldSelector, logger })
+}
+
+/** A list's items come without their kind. */
+function namedKind(configMap: ConfigMap): ConfigMap {
+  return { ...configMap, apiVersion: "v1", kind: "ConfigMap" }
+}
+
 function tell(
   configMap: ConfigMap | undefined,
   faults: readonly Fault[],
@@ -61,9 +98,5 @@ function tell(
   for (const { pointer, detail } of faults) logger.warn({ pointer }, `ConfigMap ${CATALOGUE_CONFIG_MAP}: ${detail}`)
   if (configMap === undefined || faults.length === 0) return
   const message = `these rules are left out or without effect: ${faults.map(({ detail }) => detail).join("; ")}`
-  // A list's items come without their kind.
-  recorder?.record(
-    { ...configMap, apiVersion: "v1", kind: "ConfigMap" },
-    { type: "Warning", reason: "InvalidRule", message },
-  )
+  recorder?.record(namedKind(configMap), { type: "Warning", reason: "InvalidRule", message })
 }

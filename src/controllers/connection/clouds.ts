@@ -1,8 +1,8 @@
-import { createHash } from "node:crypto"
 import type { ConnectionType, StoredConnection } from "../../apis/connection.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import type { Offer } from "../../apis/offer.ts"
+import { ByCredentials } from "../../cloud/by-credentials.ts"
 import type { Providers, RegionOpener } from "../../cloud/clouds.ts"
 import { CredentialsError, InvalidRequestError } from "../../cloud/errors.ts"
 import type { Cloud, CloudAccount, Clouds, Identity, LaunchSpec, Scope, Vm, VmRef } from "../../cloud/provider.ts"
@@ -36,7 +36,7 @@ type Key = () => Promise<CredentialFields | undefined>
  */
 export class ConnectionClouds implements Clouds {
   readonly #options: ConnectionCloudsOptions
-  readonly #regions = new Map<string, Cloud>()
+  readonly #regions = new ByCredentials<Cloud>(MOST_KEPT)
 
   constructor(options: ConnectionCloudsOptions) {
     this.#options = options
@@ -51,22 +51,12 @@ export class ConnectionClouds implements Clouds {
       throw new CredentialsError("UnknownCloud", `this version makes no VMs by connections of type ${account.cloud}`)
     }
     const open = (fields: CredentialFields) => this.#region(account, fields, openRegion)
-    return await AccountCloud.open(account, () => this.#openings(account, open))
+    return await AccountCloud.open(account, remembered(this.#openings(account, open)))
   }
 
   /** One and the same for the same credentials, whoever carries them. */
   #region({ cloud, region }: CloudAccount, fields: CredentialFields, openRegion: RegionOpener): Cloud {
-    const digest = createHash("sha256").update(JSON.stringify(fields)).digest("hex")
-    const key = `${cloud}/${region}/${digest}`
-    const opened = this.#regions.get(key) ?? new DiscreetCloud(openRegion(fields, region), fields)
-    // Put last: the first are those that were not used for longest.
-    this.#regions.delete(key)
-    this.#regions.set(key, opened)
-    for (const oldest of this.#regions.keys()) {
-      if (this.#regions.size <= MOST_KEPT) break
-      this.#regions.delete(oldest)
-    }
-    return opened
+    return this.#regions.get(fields, () => new DiscreetCloud(openRegion(fields, region), fields), `${cloud}/${region}`)
   }
 
   /** All that may open the account, in the order in which it is tried. Lazy: as a rule the first will do. */
@@ -128,6 +118,29 @@ function isSameAccount(a: CloudAccount, b: CloudAccount): boolean {
 
 /** Opens the region by some credentials; undefined when they are not for it. */
 type Opening = () => Promise<Cloud | undefined>
+
+/** The same openings whenever they are gone through, each made once: opening a seal costs more than the call it is for. */
+function remembered(source: Iterator<Opening>): () => Generator<Opening> {
+  const known: Opening[] = []
+  return function* again() {
+    for (let n = 0; ; n++) {
+      if (known[n] === undefined) {
+        const { value, done } = source.next()
+        if (done) return
+        known.push(once(value))
+      }
+      yield known[n] as Opening
+    }
+  }
+}
+
+function once(opening: Opening): Opening {
+  let opened: ReturnType<Opening> | undefined
+  return () => {
+    opened ??= opening()
+    return opened
+  }
+}
 
 /** An account's region, asked by the first credentials that the cloud takes. */
 class AccountCloud implements Cloud {

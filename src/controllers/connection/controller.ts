@@ -52,7 +52,7 @@ function sourcesOf({ connections, secrets, sealingKeys, projects, launches }: Co
 }
 
 function changedNamespaces({ old, current }: Change<StoredProject>): string[] {
-  const namespaces = [old, current].map((project) => (project === undefined ? undefined : scopeOf(project).namespace))
+  const namespaces = [old, current].map((project) => (project === undefined ? undefined : scopeOf(project)?.namespace))
   return namespaces[0] === namespaces[1] ? [] : namespaces.filter((namespace) => namespace !== undefined)
 }
 

@@ -1,8 +1,8 @@
 import { findCondition } from "../../apis/conditions.ts"
 import { ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
 import { type CredentialFields, credentialFaults } from "../../apis/credentials.ts"
-import type { Secret } from "../../identity/own-secret.ts"
 import { scopeOf } from "../../identity/projects.ts"
+import type { Secret } from "../../kube/core.ts"
 import { openCredentials } from "../../sealing/credentials.ts"
 import { credentialIdOf } from "../../sealing/envelope.ts"
 import { SealingError, type SealingFault } from "../../sealing/keys.ts"
@@ -17,7 +17,7 @@ export interface FoundCredentials {
   project: string
 }
 
-/** A connection's credentials can't be had as they are. Only somebody's act can change that. */
+/** A connection's credentials can't be had as things are; whatever changes that, another object changes with it. */
 export class CredentialsUnusable extends Error {
   override readonly name = "CredentialsUnusable"
   readonly reason: ConnectionReason
@@ -124,9 +124,7 @@ function textOf(field: string, base64: string): string {
 
 /** Id of the project whose namespace it is. */
 export function projectOf(namespace: string, { projects }: Pick<CredentialSources, "projects">): string | undefined {
-  const found = projects.store.list().filter((project) => scopeOf(project).namespace === namespace)
-  // One that its controller has confirmed comes before one that only asks for the namespace.
-  return (found.find(({ status }) => status?.namespace === namespace) ?? found[0])?.metadata.name
+  return projects.store.list().find((project) => scopeOf(project)?.namespace === namespace)?.metadata.name
 }
 
 /** Whether a connection's present credentials are the ones that were seen to work. `sources`: where Secrets are known. */

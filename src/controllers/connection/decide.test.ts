@@ -130,6 +130,19 @@ describe("the status", () => {
     expect(decide(connection, nothing, at(9), SETTINGS)).toEqual({ actions: [verify] })
   })
 
+  test.each<[string, ConnectionReason, "Reconciling" | "Stalled"]>([
+    ["may be on its way", ConnectionReason.SecretNotFound, "Reconciling"],
+    ["may be on its way", ConnectionReason.NoProject, "Reconciling"],
+    ["somebody has to put right", ConnectionReason.WrongSecretType, "Stalled"],
+    ["somebody has to put right", ConnectionReason.InvalidCredentials, "Stalled"],
+    ["somebody has to put right", ConnectionReason.UnknownKey, "Stalled"],
+    ["somebody has to put right", ConnectionReason.Tampered, "Stalled"],
+  ])("of what %s (%s) is %s", (_, reason, is) => {
+    const observed = { ...nothing, credentials: new CredentialsUnusable(reason, "why") }
+    const { conditions } = decide(connectionOf(), observed, at(0), SETTINGS).status ?? {}
+    expect(conditions?.filter(({ status }) => status === "True")).toMatchObject([{ type: is, reason, message: "why" }])
+  })
+
   test("remembers regions, the latest of too many", () => {
     const many = Array.from({ length: 130 }, (_, number) => `region-${number}`)
     const { status } = decide(

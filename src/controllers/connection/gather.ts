@@ -1,6 +1,6 @@
 import { ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
-import { SECRETS } from "../../identity/own-secret.ts"
+import { SECRETS } from "../../kube/core.ts"
 import { collectionPath } from "../../kube/resource.ts"
 import { CredentialsUnusable, credentialsOf, type FoundCredentials } from "./credentials.ts"
 import { type ConnectionControllerOptions, CREDENTIALS_SECRET_TYPE } from "./dependencies.ts"

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest"
 import type { ConnectionSpec, ConnectionStatus, StoredConnection } from "../../apis/connection.ts"
 import type { Launch } from "../../apis/launch.ts"
 import type { StoredProject } from "../../apis/project.ts"
-import type { Secret } from "../../identity/own-secret.ts"
+import type { Secret } from "../../kube/core.ts"
 import { IndexedStore } from "../../kube/store.ts"
 import { openCredentials, sealCredentials } from "../../sealing/credentials.ts"
 import { Sealer } from "../../sealing/envelope.ts"
@@ -47,6 +47,7 @@ function sourcesOf(connection: StoredConnection, secretVersion = "3") {
   const project = {
     metadata: { ...stored, name: "acme" },
     spec: { displayName: "Acme", organization: "o", namespace: "team" },
+    status: { namespace: "team" },
   }
   projects.put(project as StoredProject)
   const sources: CredentialSources = { secrets: { store: secrets }, projects: { store: projects }, sealer }

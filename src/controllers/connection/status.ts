@@ -20,12 +20,18 @@ export type Situation =
   | { is: "unreachable"; version: string; message: string }
   | { is: "unsupported"; version: string }
 
-/** What only somebody's act can change. */
-const STALLED: readonly Situation["is"][] = ["unusable", "refused", "unsupported"]
+/** Why credentials can't be had yet that may be on their way: a repository's objects, and a vault's, come in any order. */
+const ON_THEIR_WAY: readonly ConnectionReason[] = [ConnectionReason.SecretNotFound, ConnectionReason.NoProject]
+
+/** Whether only somebody's act can change it. */
+function isStalledBy(situation: Situation): boolean {
+  if (situation.is === "unusable") return !ON_THEIR_WAY.includes(situation.why.reason)
+  return situation.is === "refused" || situation.is === "unsupported"
+}
 
 /**
- * What is told of a connection. For kstatus (Helm, Flux, Argo CD): Reconciling until the provider has been asked, then
- * Ready; Stalled when only somebody's act can help. Pure.
+ * What is told of a connection. For kstatus (Helm, Flux, Argo CD): Reconciling until its credentials are there and the
+ * provider has been asked, then Ready; Stalled when only somebody's act can help. Pure.
  */
 export function statusOf(
   connection: StoredConnection,
@@ -73,7 +79,7 @@ function updatesOf(connection: StoredConnection, situation: Situation): Conditio
   const before = connection.status?.conditions
   if (situation.is === "unchanged") return [...(before ?? [])]
   const why = whyOf(connection, situation)
-  const isStalled = STALLED.includes(situation.is)
+  const isStalled = isStalledBy(situation)
   const isReady = situation.is === "verified"
   const stalled = condition(ConnectionCondition.Stalled, isStalled, why)
   return [

@@ -97,13 +97,18 @@ class JobReconciler {
         if (next === undefined) return { requeueAfter: AGAIN_SECONDS }
         current = next
         left.shift()
+        // They tell of the step that has just been written: whatever fails next, nothing tells of it again.
+        if (action.do === "writeStatus") this.#tell(current, decision)
       }
     } finally {
       // The first one left was tried, and has itself seen to what became of it.
       for (const action of left.slice(1)) if (action.do === "createLaunch") this.#ledger.release(action.launch)
     }
-    for (const note of decision.events) this.#options.recorder.record(current, note)
     return decision.requeueAfter === undefined ? {} : { requeueAfter: decision.requeueAfter }
+  }
+
+  #tell(job: StoredJob, { events }: JobDecision): void {
+    for (const note of events) this.#options.recorder.record(job, note)
   }
 
   /** Returns the Job as it is now; undefined when all must be decided anew. */

@@ -106,7 +106,7 @@ describe("a new job", () => {
       "CapReached",
       "$9 a month",
     ],
-    ["the breaker", { pausedUntil: at(60) }, "LaunchesPaused", "never registered"],
+    ["the breaker", { paused: [{ cloud: "sim", until: at(60) }] }, "LaunchesPaused", "never registered"],
     ["the launch rate", { rateWaitSeconds: 7 }, "CapReached", "launch rate"],
     ["an empty catalogue", { offers: catalogueOf([]) }, "NoCapacity", "no offers yet"],
   ])("waits for %s", (_, market, reason, message) => {
@@ -151,7 +151,8 @@ describe("booting", () => {
 
   test("the boot deadline: that Launch is ended first, and the next one waits until its VM is gone", () => {
     const launch = launchOf(job, 1, { status: vmStatus() })
-    const decision = decideAt(900, job, [launch])
+    expect(decideAt(904, job, [launch])).toMatchObject({ status: { phase: "booting" }, requeueAfter: 2 })
+    const decision = decideAt(905, job, [launch])
     expect(acts(decision)).toEqual(["endLaunch", "writeStatus"])
     expect(decision.status).toMatchObject({ phase: "queued", reason: "BootDeadlineExceeded" })
 
@@ -171,6 +172,67 @@ describe("booting", () => {
       launches: { count: 2, billed: 1 },
       refusedOffers: [{ reason: "BootDeadlineExceeded", instanceType: "small" }],
     })
+  })
+
+  test("a Launch whose turn has not come is waited for, however long others are asked for first", () => {
+    const launch = launchOf(job, 1)
+    const decision = decideAt(9000, job, [launch])
+    expect(acts(decision)).not.toContain("endLaunch")
+    expect(decision.status).toMatchObject({ phase: "booting", message: "launch 1: gets its VM ready" })
+    expect(decision.requeueAfter).toBeUndefined()
+    // And its VM has its whole time.
+    const late = launchOf(job, 1, {
+      status: vmStatus({ vm: { state: "booting", id: "vm-1", createTime: time(8000) } }),
+    })
+    expect(decideAt(8899, job, [late]).status.phase).toBe("booting")
+    expect(acts(decideAt(8900, job, [late]))).toContain("endLaunch")
+  })
+
+  test("a cloud that gives no answer: it is told why, and after as long as a boot the next place is looked for", () => {
+    const unanswered = { class: "Unavailable" as const, message: "the region is out of order", since: time(100) }
+    const why = { metadata: { annotations: { [ANNOTATIONS.placementReason]: "the cheapest" } } }
+    const launch = launchOf(job, 1, { ...why, status: { phase: "requested", unanswered } })
+    const waiting = decideAt(999, job, [launch])
+    expect(waiting.status.message).toBe("launch 1: no VM yet: the region is out of order")
+    expect(findCondition(waiting.status.conditions, "VMReady")?.message).toContain("out of order")
+    expect(waiting.requeueAfter).toBe(2)
+    const answered = launchOf(job, 1, { ...why, status: vmStatus() })
+    expect(decideAt(200, jobOf({ ...job, status: waiting.status }), [answered]).status.message).toBe(
+      "launch 1: the cheapest",
+    )
+
+    const decision = decideAt(1000, job, [launch])
+    expect(acts(decision)).toEqual(["endLaunch", "writeStatus"])
+    expect(decision.status).toMatchObject({
+      phase: "queued",
+      reason: "BootDeadlineExceeded",
+      message: "launch 1 got no VM in 900 s: the region is out of order",
+    })
+    // As long as nobody knows whether it has a VM there is no other one.
+    const ended = launchOf(job, 1, { spec: { ended: true }, status: { phase: "requested", unanswered } })
+    const unsettled = decideAt(1001, jobOf({ ...job, status: decision.status }), [ended])
+    expect(acts(unsettled)).toEqual(["writeStatus"])
+    expect(unsettled.status).toMatchObject({
+      reason: "BootDeadlineExceeded",
+      message: "waits until it is known whether launch 1 has a VM: the region is out of order",
+    })
+    expect(unsettled.status.refusedOffers).toBeUndefined()
+    const refusal = { class: "Unavailable" as const, message: "the region is out of order", time: time(1010) }
+    const refused = launchOf(job, 1, { spec: { ended: true }, status: { phase: "refused", unanswered, refusal } })
+    const resting = [{ cloud: "sim", offer: offerKey(launch.spec.offer), until: at(1310) }]
+    const next = decideAt(1011, jobOf({ ...job, status: unsettled.status }), [refused], { resting })
+    expect(next.status).toMatchObject({
+      phase: "booting",
+      placement: { offer: { instanceType: "medium" } },
+      refusedOffers: [{ reason: "Unavailable", message: "launch 1: the region is out of order" }],
+    })
+    expect(next.events.map(({ reason }) => reason)).toEqual(["OfferRefused", "Placed"])
+  })
+
+  test("a VM that came to light when its Launch had been ended tells of no boot that took too long", () => {
+    const vm = { state: "terminated", id: "vm-1", createTime: time(950), terminationTime: time(960) } as const
+    const launch = launchOf(job, 1, { spec: { ended: true }, status: { phase: "terminated", vm } })
+    expect(decideAt(970, job, [launch]).status.refusedOffers).toMatchObject([{ time: time(960) }])
   })
 
   test("a refusal: the next offer at once, and the refusal is kept and told", () => {

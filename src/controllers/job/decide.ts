@@ -6,12 +6,13 @@ import { ANNOTATIONS } from "../../apis/meta.ts"
 import type { EventNote } from "../../kube/events.ts"
 import { eventsOf } from "./events.ts"
 import { bootDeadline, countOutcomes, newest, outcomeOf } from "./history.ts"
+import type { ImageState } from "./image.ts"
 import { type InstallationFacts, launchObject } from "./launch-object.ts"
 import type { Market } from "./market.ts"
 import { place } from "./place.ts"
 import type { JobSettings } from "./settings.ts"
 import { nextStatus, type Verdict, writeAfter } from "./status.ts"
-import type { VolumesVerdict } from "./volumes.ts"
+import { reasonToWait, type VolumesVerdict } from "./volumes.ts"
 
 /** Everything that a decision on a Job is made from, besides the Job itself. */
 export interface JobObservation {
@@ -21,6 +22,8 @@ export interface JobObservation {
   market: () => Market
   /** What has become of looking for the job's buckets; absent: it has none, or nobody looks. */
   volumes?: VolumesVerdict
+  /** What is known of what the job's image runs on; absent: nobody looks. */
+  image?: ImageState
   installation: InstallationFacts
 }
 
@@ -137,7 +140,7 @@ function concluded(finish: Finish, launches: readonly StoredLaunch[]): Step {
 /** The VM boots or the container runs: in time, or not. */
 function decideLive(job: StoredJob, launch: StoredLaunch, now: Date, settings: JobSettings): Step {
   const startTime = launch.status?.agent?.startTime
-  if (startTime === undefined) return decideBooting(job, launch, now)
+  if (startTime === undefined) return decideBooting(launch, now)
   const limit = (job.spec.timeoutSeconds ?? settings.timeoutSeconds) + settings.timeoutGraceSeconds
   const left = limit - secondsBetween(job.status?.startTime ?? startTime, now)
   if (left > 0) {
@@ -147,15 +150,26 @@ function decideLive(job: StoredJob, launch: StoredLaunch, now: Date, settings: J
   return { verdict: deadlineExceeded(job, settings), end: [launch] }
 }
 
-function decideBooting(job: StoredJob, launch: StoredLaunch, now: Date): Step {
-  const left = secondsBetween(now, bootDeadline(launch))
-  if (left > 0) {
-    const isKnown = job.status?.phase === "booting" && job.status.launches?.current === launch.metadata.name
-    const message = (isKnown && job.status?.message) || `launch ${launch.spec.number} gets its VM ready`
-    return { verdict: { phase: "booting", reason: JobReason.Booting, message }, requeueAfter: left + 1 }
+function decideBooting(launch: StoredLaunch, now: Date): Step {
+  const { number, bootDeadlineSeconds } = launch.spec
+  const unanswered = launch.status?.vm === undefined ? launch.status?.unanswered : undefined
+  const deadline = bootDeadline(launch)
+  const left = deadline === undefined ? undefined : secondsBetween(now, deadline)
+  if (left === undefined || left > 0) {
+    const why = unanswered === undefined ? reasonOf(launch) : `no VM yet: ${unanswered.message}`
+    const verdict = { phase: "booting", reason: JobReason.Booting, message: `launch ${number}: ${why}` } as const
+    return { verdict, ...(left !== undefined && { requeueAfter: left + 1 }) }
   }
-  const message = `launch ${launch.spec.number} had not started the container in ${launch.spec.bootDeadlineSeconds} s: its VM is ended`
+  const message =
+    unanswered === undefined
+      ? `launch ${number} had not started the container in ${bootDeadlineSeconds} s: its VM is ended`
+      : `launch ${number} got no VM in ${bootDeadlineSeconds} s: ${unanswered.message}`
   return { verdict: { phase: "queued", reason: JobReason.BootDeadlineExceeded, message }, end: [launch] }
+}
+
+/** Why a Launch's place was taken, as it was told when it was. */
+function reasonOf({ metadata }: StoredLaunch): string {
+  return metadata.annotations?.[ANNOTATIONS.placementReason] ?? "gets its VM ready"
 }
 
 function deadlineExceeded(job: StoredJob, settings: JobSettings): Verdict {
@@ -174,9 +188,8 @@ function decideQueued(job: StoredJob, observed: JobObservation, now: Date, setti
   if (timeoutSeconds <= 0) return { verdict: deadlineExceeded(job, settings), end: launches }
   const alive = launches.filter((launch) => !isOver(launch))
   if (alive.length > 0) {
-    const reason = waitReason(alive)
-    const message = `waits until the VM of launch ${alive.map((launch) => launch.spec.number).join(", ")} is gone`
-    return { verdict: { phase: "queued", reason, message }, end: alive.filter(isBootFailure) }
+    const verdict = { phase: "queued", reason: waitReason(alive), message: waitMessage(alive) } as const
+    return { verdict, end: alive.filter(isBootFailure) }
   }
   return placed(job, observed, { now, settings, timeoutSeconds })
 }
@@ -185,11 +198,20 @@ function isBootFailure(launch: StoredLaunch): boolean {
   return outcomeOf(launch).kind === "bootFailed"
 }
 
+function waitMessage(alive: readonly StoredLaunch[]): string {
+  const unsettled = alive.find(({ status }) => status?.vm === undefined && status?.unanswered !== undefined)
+  if (unsettled === undefined)
+    return `waits until the VM of launch ${alive.map(({ spec }) => spec.number).join(", ")} is gone`
+  const { spec, status } = unsettled
+  return `waits until it is known whether launch ${spec.number} has a VM: ${status?.unanswered?.message ?? ""}`
+}
+
 function waitReason(alive: readonly StoredLaunch[]): JobReason {
   const last = newest(alive)
   const outcome = last === undefined ? undefined : outcomeOf(last)
   if (outcome?.kind === "lost") return outcome.reason
-  return outcome?.kind === "bootFailed" ? JobReason.BootDeadlineExceeded : JobReason.Queued
+  const isLate = outcome?.kind === "bootFailed" || outcome?.kind === "unused"
+  return isLate ? JobReason.BootDeadlineExceeded : JobReason.Queued
 }
 
 /** Whether the job has used up the VMs that it may lose or fail to boot. */
@@ -214,12 +236,14 @@ function lostCount(job: StoredJob, launches: readonly StoredLaunch[]): number {
 
 function placed(
   job: StoredJob,
-  { launches, market, installation, volumes }: JobObservation,
+  { launches, market, installation, volumes, image }: JobObservation,
   { now, settings, timeoutSeconds }: { now: Date; settings: JobSettings; timeoutSeconds: number },
 ): Step {
   const lost = lostCount(job, launches)
   if (volumes !== undefined && volumes.kind !== "found") return withoutBuckets(volumes, lost, settings)
-  const found = place(job, { ...market(), ...(volumes && { buckets: volumes.places }) }, now, settings)
+  if (image?.state === "looking") return withoutImage(job, lost)
+  const known = { ...(volumes && { buckets: volumes.places }), ...(image && { image }) }
+  const found = place(job, { ...market(), ...known }, now, settings)
   if (found.kind === "noOffer") {
     return { verdict: { phase: "failed", reason: JobReason.NoOffer, message: found.message, lost } }
   }
@@ -228,31 +252,32 @@ function placed(
     return { verdict: { phase: "queued", reason, message, lost }, requeueAfter: seconds }
   }
   const number = Math.max(job.status?.launches?.count ?? 0, newest(launches)?.spec.number ?? 0) + 1
-  const inputs = { number, placement: found.placement, timeoutSeconds, volumes: volumes?.volumes }
+  const { placement: chosen, why } = found
+  const inputs = { number, placement: chosen, why, timeoutSeconds, volumes: volumes?.volumes }
   const create = launchObject(job, inputs, installation, settings)
-  const message = `launch ${number}: ${found.why}`
-  const placement = {
-    number,
-    offer: found.placement.offer,
-    connection: found.placement.payer.connection,
-    why: found.why,
-    volumes: volumes?.recorded,
-  }
+  const message = `launch ${number}: ${why}`
+  const { connection } = chosen.payer
+  const placement = { number, offer: chosen.offer, connection, why, volumes: volumes?.recorded }
   return { verdict: { phase: "booting", reason: JobReason.Booting, message, lost, placement }, create }
 }
 
 /** How soon it is looked again whether somebody has answered, seconds. */
 const LOOK_AGAIN_SECONDS = 1
 
+/** Not for long: what nobody tells in some seconds is assumed. */
+function withoutImage({ spec }: StoredJob, lost: number): Step {
+  const message = `looks up what ${spec.image} runs on`
+  return { verdict: { phase: "queued", reason: JobReason.Queued, message, lost }, requeueAfter: LOOK_AGAIN_SECONDS }
+}
+
 /** A bucket that nobody reaches may be made, or opened to a connection, any time: the job waits. */
 function withoutBuckets(
-  { kind, message }: Exclude<VolumesVerdict, { kind: "found" }>,
+  volumes: Exclude<VolumesVerdict, { kind: "found" }>,
   lost: number,
   settings: JobSettings,
 ): Step {
-  const verdict = { phase: "queued", message, lost } as const
-  if (kind === "looking") return { verdict: { ...verdict, reason: JobReason.Queued }, requeueAfter: LOOK_AGAIN_SECONDS }
-  return { verdict: { ...verdict, reason: JobReason.BucketNotReached }, requeueAfter: settings.bucketRetrySeconds }
+  const verdict = { phase: "queued", reason: reasonToWait(volumes), message: volumes.message, lost } as const
+  return { verdict, requeueAfter: volumes.kind === "looking" ? LOOK_AGAIN_SECONDS : settings.bucketRetrySeconds }
 }
 
 function toDecision(

@@ -11,6 +11,7 @@ import type { Reflector } from "../../kube/reflector.ts"
 import { resourceOf } from "../../kube/resource.ts"
 import type { Payer } from "../../router/rest.ts"
 import type { Fence } from "../fence.ts"
+import type { Images } from "./image.ts"
 import type { InstallationFacts } from "./launch-object.ts"
 import type { JobSettings } from "./settings.ts"
 import type { Buckets } from "./volumes.ts"
@@ -48,6 +49,8 @@ export interface JobControllerOptions {
   copyCredentials?: CopyCredentials
   /** Where there are connections: without it volumes are left as they are. */
   buckets?: Buckets
+  /** Where registries are asked: without it images run on what the settings say. */
+  images?: Images
   installation: InstallationFacts
   offers: Offers
   payers: Payers

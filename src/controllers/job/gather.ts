@@ -6,6 +6,7 @@ import { resourceOf } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
 import type { JobObservation } from "./decide.ts"
 import type { JobControllerOptions } from "./dependencies.ts"
+import { findImage } from "./image.ts"
 import type { LaunchLedger } from "./ledger.ts"
 import { appraise, type Market } from "./market.ts"
 import type { JobSettings } from "./settings.ts"
@@ -22,8 +23,10 @@ export async function gather(
 ): Promise<JobObservation> {
   const { namespace = "" } = job.metadata
   const volumes = options.buckets && findVolumes(job, options.buckets)
+  const image = options.images && findImage(job, options.images)
   return {
     ...(volumes !== undefined && { volumes }),
+    ...(image !== undefined && { image }),
     launches: await launchesOf(job, options),
     installation: options.installation,
     market: () => marketOf(namespace, options, ledger, settings),
@@ -46,6 +49,7 @@ export function marketOf(
 ): Market {
   const now = sources.clock.now()
   const facts = {
+    namespace,
     offers: sources.offers.current(),
     payers: sources.payers.of(namespace),
     launches: ledger.all(),

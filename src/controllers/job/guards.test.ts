@@ -1,25 +1,29 @@
 import { describe, expect, test } from "vitest"
 import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/controllers/builders.ts"
-import type { LaunchStatus, StoredLaunch } from "../../apis/launch.ts"
-import { offerKey } from "../../apis/offer.ts"
+import type { LaunchSpec, LaunchStatus, REFUSALS, StoredLaunch } from "../../apis/launch.ts"
+import { type Offer, offerKey } from "../../apis/offer.ts"
 import { catalogueOf } from "../../router/catalogue.ts"
-import { pausedUntil } from "./breaker.ts"
+import type { Payer } from "../../router/rest.ts"
+import { pausedPayers } from "./breaker.ts"
 import { appraise } from "./market.ts"
 import { restingOffers } from "./resting.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 import { roomUnder, spendingOf } from "./spend.ts"
 
-function refused(seconds: number, kind: "Capacity" | "Quota" | "Credentials" | "Region" = "Capacity"): StoredLaunch {
+type RefusalClass = (typeof REFUSALS)[number]
+
+function refused(seconds: number, kind: RefusalClass = "Capacity", offer: Partial<Offer> = {}): StoredLaunch {
   const refusal = { class: kind, message: "no", time: time(seconds) }
-  return launchOf(jobOf(), 1, { spec: { connection: "main" }, status: { phase: "refused", refusal } })
+  const spec = { connection: "main", offer: offerOf(offer) }
+  return launchOf(jobOf(), 1, { spec, status: { phase: "refused", refusal } })
 }
 
 /** A boot that had its 900 s, never registered, and was ended. */
-function deadBoot(from: number): StoredLaunch {
+function deadBoot(from: number, spec: Partial<LaunchSpec> = {}): StoredLaunch {
   const vm = { state: "terminated" as const, id: "vm", createTime: time(from), terminationTime: time(from + 910) }
   return launchOf(jobOf(), 1, {
     metadata: { creationTimestamp: time(from) },
-    spec: { ended: true },
+    spec: { ended: true, ...spec },
     status: { phase: "terminated", vm },
   })
 }
@@ -50,6 +54,7 @@ describe("resting offers", () => {
     ],
     ["Credentials", { cloud: "sim", connection: "main" }],
     ["Region", { cloud: "sim", region: "here", connection: "main" }],
+    ["Unavailable", { cloud: "sim", region: "here", connection: "main" }],
   ] as const)("%s rests %o", (kind, expected) => {
     expect(rest([refused(0, kind)], 1)).toEqual([{ ...expected, until: at(300) }])
   })
@@ -67,6 +72,29 @@ describe("resting offers", () => {
     expect(rest([large, small, registered(4)], 40)).toEqual([])
   })
 
+  test("a machine type that two regions have denied rests in all, shortly, unless it was had anywhere", () => {
+    const [there, elsewhere] = [{ region: "there" }, { region: "elsewhere" }]
+    const denied = [refused(0, "Region"), refused(400, "Region", there)]
+    const type = { cloud: "sim", instanceType: "small", connection: "main" }
+    expect(rest(denied, 401)).toEqual([
+      { ...type, until: at(700) },
+      { cloud: "sim", region: "there", connection: "main", until: at(700) },
+    ])
+    // Twice in one region is the region's; and what is another type's, or another payer's, is no second one.
+    const other = launchOf(jobOf(), 1, { ...denied[1], spec: { ...denied[1]?.spec, connection: "second" } })
+    const rows = [denied[0], refused(400, "Region", { ...there, instanceType: "large" }), refused(400, "Region"), other]
+    expect(rest(rows as StoredLaunch[], 401).filter(({ instanceType }) => instanceType !== undefined)).toEqual([])
+    // A third doesn't make it longer, as it does for the region: the type is to be tried where it is allowed.
+    const third = [...denied, refused(500, "Region", elsewhere), refused(700, "Region")]
+    expect(rest(third, 701).find(({ instanceType }) => instanceType !== undefined)?.until).toEqual(at(1000))
+    expect(rest(third, 701).find(({ region }) => region === "here")?.until).toEqual(at(1300))
+    const had = launchOf(jobOf(), 1, {
+      spec: { connection: "main", offer: offerOf({ region: "far" }) },
+      status: vmStatus({ agent: agentOf({ registrationTime: time(-900) }) }),
+    })
+    expect(rest([...denied, had], 401)).toEqual([expect.objectContaining({ region: "there" })])
+  })
+
   test("boot failures and preemptions rest; a VM that a cancelled job ended early does not", () => {
     expect(rest([deadBoot(0)], 901)).toHaveLength(1)
     const loss = { reason: "Preempted" as const, message: "", time: time(50) }
@@ -77,8 +105,10 @@ describe("resting offers", () => {
 })
 
 describe("the breaker", () => {
-  const paused = (launches: StoredLaunch[], seconds: number) => pausedUntil(launches, at(seconds), JOB_DEFAULTS)
-  const five = [0, 10, 20, 30, 40].map(deadBoot)
+  const pauses = (launches: StoredLaunch[], seconds: number, payers: Payer[] = [{ cloud: "sim" }]) =>
+    pausedPayers(payers, "team", launches, { now: at(seconds), settings: JOB_DEFAULTS })
+  const paused = (launches: StoredLaunch[], seconds: number) => pauses(launches, seconds)[0]?.until
+  const five = [0, 10, 20, 30, 40].map((from) => deadBoot(from))
   const last = 40 + 910
 
   test("pauses launching after 5 boots in a row that never registered", () => {
@@ -100,6 +130,41 @@ describe("the breaker", () => {
     const registered = vmStatus({ agent: agentOf({ registrationTime: time(last + 620) }) })
     expect(paused([...five, probe(registered)], last + 630)).toBeUndefined()
   })
+
+  const broken = { connection: "main", account: "42" }
+  const own = [0, 10, 20, 30, 40].map((from) => deadBoot(from, broken))
+  const of = (namespace: string) => ({ job: { namespace, name: "train", uid: "u" } })
+
+  test("pauses the account whose boots they were, in whatever project, and nobody else's", () => {
+    const payers = [
+      { cloud: "sim", ...broken },
+      { cloud: "sim", connection: "renamed", account: "42" },
+      { cloud: "sim", connection: "main", account: "43" },
+      { cloud: "sim" },
+    ]
+    const until = at(last + 600)
+    expect(pauses(own, last, payers)).toEqual([
+      { ...payers[0], until },
+      { ...payers[1], until },
+    ])
+    // Another account's VM that registered says nothing of this one.
+    const good = launchOf(jobOf(), 1, { status: vmStatus({ agent: agentOf({ registrationTime: time(945) }) }) })
+    expect(pauses([...own, good], last, payers)).toHaveLength(2)
+    const others = [0, 10, 20, 30, 40].map((from) => deadBoot(from, of("other")))
+    expect(pauses(others, last)).toEqual([])
+  })
+
+  test("pauses everybody when boots of several projects and accounts make the row", () => {
+    const second = deadBoot(40, { account: "43", ...of("other") })
+    const four = own.slice(0, 4)
+    expect(pauses([...four, second], last)).toEqual([{ cloud: "sim", until: at(last + 600) }])
+    const sameProject = deadBoot(40, { account: "43" })
+    const sameAccount = deadBoot(40, { ...broken, ...of("other") })
+    expect(pauses([...four, sameProject], last)).toEqual([])
+    expect(pauses([...four, sameAccount], last)).toEqual([])
+    const good = launchOf(jobOf(), 1, { status: vmStatus({ agent: agentOf({ registrationTime: time(945) }) }) })
+    expect(pauses([...four, second, good], last)).toEqual([])
+  })
 })
 
 describe("caps", () => {
@@ -120,6 +185,7 @@ describe("caps", () => {
 
   test("a project's own caps go before the installation's, and what is recorded elsewhere counts", () => {
     const facts = {
+      namespace: "team",
       offers: catalogueOf([]),
       payers: [],
       launches: [live],
@@ -135,6 +201,7 @@ describe("caps", () => {
   test("the launch rate", () => {
     const launches = [0, 20, 40].map((s) => launchOf(jobOf(), 1, { metadata: { creationTimestamp: time(s) } }))
     const facts = {
+      namespace: "team",
       offers: catalogueOf([]),
       payers: [],
       launches,
@@ -147,5 +214,22 @@ describe("caps", () => {
     expect(wait(4)).toBe(0)
     expect(wait(3)).toBe(10)
     expect(wait(1)).toBe(50)
+  })
+
+  test("the launch rate leaves each project its share", () => {
+    const made = (namespace: string, seconds: readonly number[]) =>
+      seconds.map((s) => {
+        const job = jobOf({ metadata: { namespace } })
+        return launchOf(job, 1, { metadata: { creationTimestamp: time(s) } })
+      })
+    const launches = [...made("greedy", [10, 20, 30, 40]), ...made("team", [15])]
+    const base = { offers: catalogueOf([]), payers: [], projectLaunches: [], projectCaps: undefined, recordedUsd: 0 }
+    const wait = (namespace: string, seen = launches) =>
+      appraise({ ...base, launches: seen, namespace }, at(50), { ...JOB_DEFAULTS, launchesPerMinute: 5 })
+        .rateWaitSeconds
+    expect(wait("team")).toBe(0)
+    expect(wait("newcomer")).toBe(0)
+    expect(wait("greedy")).toBe(20)
+    expect(wait("team", [...launches, ...made("team", [45])])).toBe(25)
   })
 })

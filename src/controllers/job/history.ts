@@ -12,7 +12,7 @@ export type Outcome =
   | { kind: "lost"; reason: "VMLost" | "Preempted"; message: string; time: string }
   /** It was ended because its container did not start in time. */
   | { kind: "bootFailed"; message: string; time: string }
-  /** It was ended before a VM was asked for. */
+  /** It was ended before there was a VM, as far as is known. */
   | { kind: "unused" }
 
 /** Ends of the agent's work that say nothing of the job's own: its VM went, or failed under it. */
@@ -34,7 +34,8 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   if (finish?.reason === "Preempted") {
     return lost("Preempted", finish.message ?? "the cloud took the VM back", finish.time)
   }
-  if (isOver(launch) && status?.vm === undefined) return { kind: "unused" }
+  const isEnded = isOver(launch) || spec.ended === true
+  if (isEnded && status?.vm === undefined) return { kind: "unused" }
   if (spec.ended === true) return bootFailed(launch)
   if (finish !== undefined) return lost("VMLost", finish.message ?? `the agent gave up: ${finish.reason}`, finish.time)
   return isOver(launch) ? deleted(launch) : { kind: "live" }
@@ -50,13 +51,22 @@ function lost(reason: "VMLost" | "Preempted", message: string, time: string): Ou
 }
 
 function bootFailed(launch: StoredLaunch): Outcome {
-  const message = `the container had not started ${launch.spec.bootDeadlineSeconds} s after the launch`
-  return { kind: "bootFailed", message, time: timestamp(bootDeadline(launch)) }
+  const { terminationTime } = launch.status?.vm ?? {}
+  const deadline = bootDeadline(launch) ?? new Date(launch.metadata.creationTimestamp)
+  // One that came to light when its Launch had been ended has not had its whole time.
+  const isEarlier = terminationTime !== undefined && new Date(terminationTime) < deadline
+  const message = `the container had not started in ${launch.spec.bootDeadlineSeconds} s`
+  return { kind: "bootFailed", message, time: timestamp(isEarlier ? new Date(terminationTime) : deadline) }
 }
 
-/** When the container of a Launch must have started. */
-export function bootDeadline(launch: StoredLaunch): Date {
-  return new Date(new Date(launch.metadata.creationTimestamp).getTime() + launch.spec.bootDeadlineSeconds * 1000)
+/**
+ * When the container of a Launch must have started, or the cloud have said whether there is a VM. Undefined: neither is
+ * under way yet, as clouds are asked for others first.
+ */
+export function bootDeadline({ status, spec, metadata }: StoredLaunch): Date | undefined {
+  const { vm, unanswered } = status ?? {}
+  const since = vm === undefined ? unanswered?.since : (vm.createTime ?? metadata.creationTimestamp)
+  return since === undefined ? undefined : new Date(Date.parse(since) + spec.bootDeadlineSeconds * 1000)
 }
 
 /** A job's Launch of the highest number. */

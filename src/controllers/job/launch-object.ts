@@ -1,7 +1,9 @@
+import { cutTo } from "../../apis/conditions.ts"
 import type { JobSpec, StoredJob } from "../../apis/job.ts"
 import { RunSchema } from "../../apis/job.ts"
 import { LAUNCH_FINALIZER, type Launch, launchName } from "../../apis/launch.ts"
-import { API_VERSION, LABELS } from "../../apis/meta.ts"
+import { LIMITS } from "../../apis/limits.ts"
+import { ANNOTATIONS, API_VERSION, LABELS } from "../../apis/meta.ts"
 import type { Payer } from "../../router/rest.ts"
 import type { RankedPlacement } from "../../router/route.ts"
 import type { JobSettings } from "./settings.ts"
@@ -21,6 +23,8 @@ export interface InstallationFacts {
 export interface LaunchInputs {
   number: number
   placement: RankedPlacement<Payer>
+  /** Why that one, for people. */
+  why: string
   /** How long the container may run in this VM, seconds: what earlier VMs have left of the job's timeout. */
   timeoutSeconds: number
   /** The job's volumes, each with the connection that reaches its bucket; absent: as the job has them. */
@@ -38,7 +42,7 @@ export function launchObject(
   installation: InstallationFacts,
   settings: JobSettings,
 ): Launch {
-  const { number, placement, timeoutSeconds, volumes } = inputs
+  const { number, placement, why, timeoutSeconds, volumes } = inputs
   const { namespace = "", name, uid } = job.metadata
   const { connection, account } = placement.payer
   const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * (job.spec.maxRetries ?? 0)
@@ -49,6 +53,8 @@ export function launchObject(
       name: launchName(uid, number),
       namespace: installation.systemNamespace,
       labels: { [LABELS.jobUid]: uid, [LABELS.jobNamespace]: namespace },
+      // The Job's status says it next. Whoever writes that after a crash has nothing but the Launch.
+      annotations: { [ANNOTATIONS.placementReason]: cutTo(why, LIMITS.message) },
       finalizers: [LAUNCH_FINALIZER],
     },
     spec: {

@@ -1,10 +1,10 @@
-import { secondsBetween } from "../../apis/clock.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import type { SpendCaps } from "../../apis/project.ts"
 import type { Catalogue } from "../../router/catalogue.ts"
 import type { BucketPlace } from "../../router/egress.ts"
 import type { Payer, Rest } from "../../router/rest.ts"
-import { pausedUntil } from "./breaker.ts"
+import { pausedPayers } from "./breaker.ts"
+import type { ImageState } from "./image.ts"
 import { restingOffers } from "./resting.ts"
 import type { JobSettings } from "./settings.ts"
 import { effectiveCaps, type Spending, spendingOf } from "./spend.ts"
@@ -15,17 +15,22 @@ export interface Market {
   payers: readonly Payer[]
   resting: readonly Rest[]
   caps: SpendCaps
+  /** Nothing, where the caps limit nothing. */
   spending: Spending
   /** Where the job's buckets are, as far as that is known. */
   buckets?: readonly BucketPlace[]
-  /** Until when nothing is launched at all. */
-  pausedUntil?: Date
+  /** What the job's image runs on, as far as that is known. */
+  image?: ImageState
+  /** Payers that nothing is launched for, although they would pay. */
+  paused: readonly Rest[]
   /** Seconds until the launch rate allows another one; 0: now. */
   rateWaitSeconds: number
 }
 
 /** What a market is reckoned from. */
 export interface MarketFacts {
+  /** Of the project. */
+  namespace: string
   offers: Catalogue
   payers: readonly Payer[]
   /** All Launches there are, and those of the job's project among them. */
@@ -38,25 +43,38 @@ export interface MarketFacts {
 
 /** Reckons the market of one project at one moment. Pure. */
 export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): Market {
-  const spending = spendingOf(facts.projectLaunches, now, settings.expectedSeconds)
-  const paused = pausedUntil(facts.launches, now, settings)
+  const caps = effectiveCaps(facts.projectCaps, settings.caps)
+  const isCapped = Object.values(caps).some((cap) => cap !== undefined)
+  // Without a cap nobody asks what is spent, which takes longer to reckon than all else.
+  const spending = isCapped ? spendingOf(facts.projectLaunches, now, settings.expectedSeconds) : UNCAPPED
+  const { namespace, payers, launches } = facts
   return {
     offers: facts.offers,
-    payers: facts.payers,
-    resting: restingOffers(facts.launches, now, settings),
-    caps: effectiveCaps(facts.projectCaps, settings.caps),
+    payers,
+    resting: restingOffers(launches, now, settings),
+    paused: pausedPayers(payers, namespace, launches, { now, settings }),
+    caps,
     spending: { ...spending, monthlyUsd: spending.monthlyUsd + facts.recordedUsd },
-    ...(paused !== undefined && { pausedUntil: paused }),
-    rateWaitSeconds: rateWait(facts.launches, now, settings.launchesPerMinute),
+    rateWaitSeconds: rateWait(launches, namespace, now, settings.launchesPerMinute),
   }
 }
 
-/** Seconds until fewer than `perMinute` Launches were made in the last minute. */
-function rateWait(launches: readonly StoredLaunch[], now: Date, perMinute: number): number {
-  const ages = launches
-    .map((launch) => secondsBetween(launch.metadata.creationTimestamp, now))
-    .filter((age) => age < 60)
-    .sort((a, b) => a - b)
-  const oldest = ages[perMinute - 1]
-  return oldest === undefined ? 0 : Math.max(1, 60 - oldest)
+const UNCAPPED: Spending = { vms: 0, hourlyUsd: 0, monthlyUsd: 0 }
+
+/**
+ * Seconds until the installation has made fewer than `perMinute` Launches in the last minute, or the project fewer than its
+ * share: an equal part for each project that made any. So nobody's launches, or refusals, keep others from theirs.
+ */
+function rateWait(launches: readonly StoredLaunch[], namespace: string, now: Date, perMinute: number): number {
+  const minuteAgo = now.getTime() - 60_000
+  const recent = launches.filter(({ metadata }) => Date.parse(metadata.creationTimestamp) > minuteAgo)
+  if (recent.length < perMinute) return 0
+  const projects = new Set(recent.map(({ spec }) => spec.job.namespace))
+  const own = recent.filter(({ spec }) => spec.job.namespace === namespace)
+  const until = (made: readonly StoredLaunch[], fewerThan: number) => {
+    const times = made.map(({ metadata }) => Date.parse(metadata.creationTimestamp)).sort((a, b) => b - a)
+    const oldest = times[fewerThan - 1]
+    return oldest === undefined ? 0 : Math.max(1, (oldest - minuteAgo) / 1000)
+  }
+  return Math.min(until(recent, perMinute), until(own, Math.max(1, Math.floor(perMinute / projects.size))))
 }

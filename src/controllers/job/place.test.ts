@@ -8,7 +8,7 @@ import { planJob } from "./plan.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
 const offers = catalogueOf([...OFFERS, offerOf({ cloud: "other", instanceType: "odd", hourlyPriceUsd: 0.9 })])
-const facts = { launches: [], projectLaunches: [], projectCaps: undefined, recordedUsd: 0 }
+const facts = { namespace: "team", launches: [], projectLaunches: [], projectCaps: undefined, recordedUsd: 0 }
 const payers = [{ cloud: "sim", connection: "main" }]
 
 function marketOf(changes: Partial<Market> = {}): Market {
@@ -59,6 +59,27 @@ describe("place", () => {
     ["an offer", { offers: catalogueOf([]) }, { reason: "NoCapacity", message: "the catalogue has no offers yet" }],
   ])("waits for %s", (_, market, expected) => {
     expect(verdict(market)).toMatchObject({ kind: "wait", ...expected })
+  })
+
+  const [aws, sim] = [
+    { cloud: "other", connection: "aws" },
+    { cloud: "sim", connection: "main" },
+  ]
+
+  test("takes another account's offer while launches of the cheaper one are paused", () => {
+    const paused = [{ ...sim, until: at(60) }]
+    const found = verdict({ payers: [aws, sim], paused })
+    expect(found).toMatchObject({ kind: "placed", placement: { offer: { instanceType: "odd" }, payer: aws } })
+    expect(found.kind === "placed" && found.why).toContain("and the only one")
+    const needsMore = { resources: { cpu: 4 } }
+    const waits = verdict({ payers: [aws, sim], paused }, needsMore)
+    expect(waits).toMatchObject({ kind: "wait", reason: "LaunchesPaused", seconds: 60 })
+    // What rests anyway is no matter of the pause.
+    const resting = [{ cloud: "sim", until: at(300) }]
+    expect(verdict({ payers: [aws, sim], paused, resting }, needsMore)).toMatchObject({ reason: "NoCapacity" })
+    const planned = planJob(job(needsMore), marketOf({ payers: [sim], paused }), at(0), JOB_DEFAULTS)
+    expect(planned).toMatchObject({ verdict: "waits", reason: "LaunchesPaused" })
+    expect(planned.placements.map(({ offer }) => offer.instanceType)).toEqual(["medium", "large"])
   })
 
   test("a plan tells that very verdict; what only waits for the launch rate has placements", () => {

@@ -1,11 +1,12 @@
 import { timestamp } from "../../apis/clock.ts"
 import { JobReason, type StoredJob } from "../../apis/job.ts"
 import { describeOffer, explainChoice, explainShortfall, usd } from "../../router/explain.ts"
-import { requirementsOf } from "../../router/requirements.ts"
+import { type Requirements, requirementsOf } from "../../router/requirements.ts"
 import type { Payer } from "../../router/rest.ts"
-import { type RankedPlacement, type RouteContext, route } from "../../router/route.ts"
+import { type RankedPlacement, type RouteContext, type Routing, rankPlacements, route } from "../../router/route.ts"
 import type { Shortfall } from "../../router/shortfall.ts"
 import { expectedSecondsOf } from "./expected-time.ts"
+import { platformOf } from "./image.ts"
 import type { Market } from "./market.ts"
 import type { JobSettings } from "./settings.ts"
 import { roomUnder } from "./spend.ts"
@@ -29,20 +30,28 @@ export function placeAmong(
   now: Date,
   settings: JobSettings,
 ): { verdict: PlaceVerdict; placements: RankedPlacement<Payer>[] } {
-  const requirements = requirementsOf(job.spec, settings.architectures)
-  const routing = route(requirements, market.offers, contextOf(job, market, now, settings))
-  const { shortfall, placements } = routing
+  const { architectures, note } = platformOf(market.image, settings.architectures)
+  const noted = (text: string) => (note === undefined ? text : `${text}; ${note}`)
+  const requirements = requirementsOf(job.spec, architectures)
+  const context = contextOf(job, market, now, settings)
+  const routing = route(requirements, market.offers, context)
+  const { shortfall } = routing
+  const open = withoutPaused(routing, requirements, market, context)
+  const placements = open.length > 0 ? open : routing.placements
   const judged = (verdict: PlaceVerdict) => ({ verdict, placements })
   if (routing.offers === 0) {
     return judged(wait(JobReason.NoCapacity, "the catalogue has no offers yet", settings.capRetrySeconds))
   }
-  if (shortfall?.fitting === 0) return judged({ kind: "noOffer", message: explainShortfall(shortfall, requirements) })
-  const [best] = placements
-  const obstacle = hindrance(shortfall, market, now, settings)
+  if (shortfall?.fitting === 0) {
+    return judged({ kind: "noOffer", message: noted(explainShortfall(shortfall, requirements)) })
+  }
+  if (open.length === 0 && routing.placements.length > 0) return judged(allPaused(market.paused, now, settings))
+  const obstacle = hindrance(shortfall, market, settings)
   if (obstacle !== undefined) return judged(obstacle)
+  const [best] = open
   if (best === undefined) return judged(noCapacity(shortfall?.resting, now))
-  const why = `${explainChoice(routing)}; expected to cost ${usd(best.totalUsd)}`
-  return judged({ kind: "placed", placement: best, why: `${describeOffer(best.offer)}: ${why}` })
+  const why = `${explainChoice({ ...routing, placements })}; expected to cost ${usd(best.totalUsd)}`
+  return judged({ kind: "placed", placement: best, why: noted(`${describeOffer(best.offer)}: ${why}`) })
 }
 
 /** What the routing of a job depends on besides its requirements and the offers. */
@@ -56,6 +65,24 @@ function contextOf(
   return { payers, resting, buckets, room: roomUnder(caps, spending), expectedSeconds, now }
 }
 
+/** The placements without those whose payer is paused. */
+function withoutPaused(
+  { placements }: Routing<Payer>,
+  requirements: Requirements,
+  { offers, paused }: Market,
+  context: RouteContext<Payer>,
+): RankedPlacement<Payer>[] {
+  if (paused.length === 0 || placements.length === 0) return placements
+  return rankPlacements(requirements, offers, { ...context, resting: [...context.resting, ...paused] })
+}
+
+/** Whoever else could pay has no place for the job. */
+function allPaused(paused: Market["paused"], now: Date, settings: JobSettings): PlaceVerdict {
+  const message = `the last ${settings.breakerBoots} VMs never registered: launching is paused`
+  const first = Math.min(...paused.map(({ until }) => until.getTime()))
+  return wait(JobReason.LaunchesPaused, message, secondsUntil(new Date(first), now))
+}
+
 function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict {
   return { kind: "wait", reason, message, seconds }
 }
@@ -63,18 +90,13 @@ function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict
 /** What keeps a job from any place at all, although something fits. */
 function hindrance(
   shortfall: Shortfall | undefined,
-  { caps, spending, pausedUntil, rateWaitSeconds }: Market,
-  now: Date,
+  { caps, spending, rateWaitSeconds }: Market,
   settings: JobSettings,
 ): PlaceVerdict | undefined {
   if (shortfall !== undefined && shortfall.resting.offers + shortfall.overCaps.offers === 0) {
     const kinds = shortfall.unconnected.join(" or ")
     const message = `${shortfall.fitting} offers fit, but the project has no Ready connection for them: add one of type ${kinds}`
     return wait(JobReason.NoConnection, message, settings.connectionRetrySeconds)
-  }
-  if (pausedUntil !== undefined) {
-    const message = `the last ${settings.breakerBoots} VMs never registered: launching is paused`
-    return wait(JobReason.LaunchesPaused, message, secondsUntil(pausedUntil, now))
   }
   if (caps.maxVms !== undefined && spending.vms >= caps.maxVms) {
     return wait(JobReason.CapReached, `the project's cap of ${caps.maxVms} VMs is reached`, settings.capRetrySeconds)

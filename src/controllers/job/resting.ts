@@ -12,10 +12,16 @@ export interface RestSettings {
   restCapSeconds: number
 }
 
+/** What a refusal can be about. */
+type Subject = "capacity" | "request" | "quota" | "credentials" | "region" | "type"
+
 /** What rests after a refusal, and what tells refusals of the same thing. */
 interface Refusal {
+  about: Subject
   key: string
   rest: Omit<Rest, "until">
+  /** Where it was. */
+  region: string
   /** Milliseconds. */
   time: number
 }
@@ -26,25 +32,25 @@ type Registrations = ReadonlyMap<string, ReadonlyMap<number, number>>
 /**
  * What rests now, derived from nothing but the Launches: every process comes to the same answer, also after a restart.
  * Capacity, boot failures and preemptions rest an offer for everybody; quota a family in a region, from the refused
- * size on, for that account; a region that it may not use all of the region for it; bad requests an offer for it;
- * credentials all that it pays. Each refusal in a row doubles
- * the rest; a VM that registered ends the row.
+ * size on, for that account; a region that it may not use, or that gives no answer, all of the region for it; bad requests an
+ * offer for it; credentials all that it pays. Each refusal in a row doubles the rest; a VM that registered ends the row.
  */
 export function restingOffers(launches: readonly StoredLaunch[], now: Date, settings: RestSettings): Rest[] {
   const rows = new Map<string, Refusal[]>()
-  for (const refusal of launches.map(refusalOf)) {
-    if (refusal === undefined) continue
+  for (const refusal of launches.flatMap(refusalsOf)) {
     const row = rows.get(refusal.key)
     if (row === undefined) rows.set(refusal.key, [refusal])
     else row.push(refusal)
   }
-  const registered: Registrations = rows.size === 0 ? new Map() : lastRegistrations(launches)
+  const subjects = new Set([...rows.values()].flatMap((row) => row.map(({ about }) => about)))
+  const registered = lastRegistrations(launches, [...subjects])
   return [...rows.values()].flatMap((row) => restOf(row, registered, settings)).filter((rest) => rest.until > now)
 }
 
 function restOf(row: readonly Refusal[], registered: Registrations, settings: RestSettings): Rest[] {
   const [first] = row
   if (first === undefined) return []
+  if (first.about === "type") return restOfType(row, registered, settings)
   const sizes = row.flatMap(({ rest }) => rest.minCpu ?? [])
   const minCpu = sizes.length === 0 ? undefined : Math.min(...sizes)
   const since = lastTime(registered.get(first.key), minCpu ?? 0)
@@ -62,19 +68,33 @@ function restOf(row: readonly Refusal[], registered: Registrations, settings: Re
   return [{ ...first.rest, ...(minCpu !== undefined && { minCpu }), until: new Date(last + seconds * 1000) }]
 }
 
+/**
+ * An organization that denies machine types says so in the words in which it denies regions. So a type that two regions have
+ * denied rests everywhere, unless it has been had anywhere: and shortly, as it may yet be the regions, and the type is wanted
+ * in the one that is allowed.
+ */
+function restOfType(row: readonly Refusal[], registered: Registrations, { restSeconds }: RestSettings): Rest[] {
+  const [first] = row
+  if (first === undefined || registered.has(first.key)) return []
+  if (new Set(row.map(({ region }) => region)).size < 2) return []
+  const last = Math.max(...row.map(({ time }) => time))
+  return [{ ...first.rest, until: new Date(last + restSeconds * 1000) }]
+}
+
 function lastTime(bySize: ReadonlyMap<number, number> = new Map(), minCpu: number): number {
   const times = [...bySize].filter(([cpu]) => cpu >= minCpu).map(([, time]) => time)
   return Math.max(Number.NEGATIVE_INFINITY, ...times)
 }
 
-function lastRegistrations(launches: readonly StoredLaunch[]): Registrations {
+/** Only of what is asked for: there are many Launches, and mostly none was refused. */
+function lastRegistrations(launches: readonly StoredLaunch[], subjects: readonly Subject[]): Registrations {
   const last = new Map<string, Map<number, number>>()
-  for (const launch of launches) {
+  for (const launch of subjects.length === 0 ? [] : launches) {
     const registrationTime = launch.status?.agent?.registrationTime
     if (registrationTime === undefined) continue
     const time = Date.parse(registrationTime)
     const { cpu } = launch.spec.offer
-    for (const key of Object.values(keysOf(launch))) {
+    for (const key of subjects.map((about) => KEYS[about](launch))) {
       const bySize = last.get(key) ?? new Map<number, number>()
       bySize.set(cpu, Math.max(bySize.get(cpu) ?? 0, time))
       last.set(key, bySize)
@@ -83,51 +103,66 @@ function lastRegistrations(launches: readonly StoredLaunch[]): Registrations {
   return last
 }
 
-/** What of a Launch may rest, by why. */
-function keysOf({ spec: { offer, ...spec } }: StoredLaunch) {
-  const { cloud, region, instanceType, provisioning } = offer
-  const payer = [spec.account ?? "", spec.connection ?? ""]
-  const family = familyOf(cloud, instanceType)
-  return {
-    capacity: JSON.stringify([offerKey(offer)]),
-    request: JSON.stringify([offerKey(offer), payer]),
-    quota: JSON.stringify([cloud, region, family, provisioning, payer]),
-    credentials: JSON.stringify([cloud, payer]),
-    region: JSON.stringify([cloud, region, payer]),
-  }
+/** What tells that Launches are about the same thing. */
+const KEYS: Record<Subject, (launch: StoredLaunch) => string> = {
+  capacity: ({ spec: { offer } }) => JSON.stringify([offerKey(offer)]),
+  request: ({ spec }) => JSON.stringify([offerKey(spec.offer), payerOf(spec)]),
+  quota: ({ spec }) => {
+    const { cloud, region, instanceType, provisioning } = spec.offer
+    return JSON.stringify([cloud, region, familyOf(cloud, instanceType), provisioning, payerOf(spec)])
+  },
+  credentials: ({ spec }) => JSON.stringify([spec.offer.cloud, payerOf(spec)]),
+  region: ({ spec }) => JSON.stringify([spec.offer.cloud, spec.offer.region, payerOf(spec)]),
+  type: ({ spec }) => JSON.stringify([spec.offer.cloud, "", spec.offer.instanceType, payerOf(spec)]),
 }
 
-function refusalOf(launch: StoredLaunch): Refusal | undefined {
+function payerOf({ account = "", connection = "" }: StoredLaunch["spec"]): string[] {
+  return [account, connection]
+}
+
+function refusalsOf(launch: StoredLaunch): Refusal[] {
   const outcome = outcomeOf(launch)
-  const keys = keysOf(launch)
-  const { cloud } = launch.spec.offer
-  const offer = offerKey(launch.spec.offer)
-  const capacity = (time: string) => ({ key: keys.capacity, rest: { cloud, offer }, time: Date.parse(time) })
+  const { offer } = launch.spec
+  const capacity = (time: string): Refusal[] => {
+    const rest = { cloud: offer.cloud, offer: offerKey(offer) }
+    return [{ about: "capacity", key: KEYS.capacity(launch), rest, region: offer.region, time: Date.parse(time) }]
+  }
   switch (outcome.kind) {
     case "refused":
       return outcome.refusal.class === "Capacity"
         ? capacity(outcome.refusal.time)
-        : payersRefusal(launch, outcome.refusal.class, Date.parse(outcome.refusal.time))
+        : payersRefusals(launch, outcome.refusal.class, Date.parse(outcome.refusal.time))
     case "bootFailed":
-      return neverRegistered(launch) ? capacity(outcome.time) : undefined
+      return neverRegistered(launch) ? capacity(outcome.time) : []
     case "lost":
-      return outcome.reason === "Preempted" ? capacity(outcome.time) : undefined
+      return outcome.reason === "Preempted" ? capacity(outcome.time) : []
     default:
-      return undefined
+      return []
   }
 }
 
 /** A refusal that is about who pays. Accounts are the same in all projects, names of connections are not. */
-function payersRefusal(launch: StoredLaunch, kind: Exclude<RefusalClass, "Capacity">, time: number): Refusal {
-  const keys = keysOf(launch)
+function payersRefusals(launch: StoredLaunch, kind: Exclude<RefusalClass, "Capacity">, time: number): Refusal[] {
   const { offer, account, connection } = launch.spec
   const { cloud, region, instanceType, provisioning, cpu } = offer
   const payer = account !== undefined ? { account } : connection !== undefined ? { connection } : {}
-  if (kind === "Credentials") return { key: keys.credentials, rest: { cloud, ...payer }, time }
-  if (kind === "Region") return { key: keys.region, rest: { cloud, region, ...payer }, time }
-  if (kind === "InvalidRequest") return { key: keys.request, rest: { cloud, offer: offerKey(offer), ...payer }, time }
-  const family = familyOf(cloud, instanceType)
-  return { key: keys.quota, rest: { cloud, region, family, provisioning, minCpu: cpu, ...payer }, time }
+  const refusal = (about: Subject, what: Omit<Rest, "until" | "cloud">): Refusal => {
+    return { about, key: KEYS[about](launch), rest: { cloud, ...what, ...payer }, region, time }
+  }
+  switch (kind) {
+    case "Credentials":
+      return [refusal("credentials", {})]
+    case "Unavailable":
+      return [refusal("region", { region })]
+    case "Region":
+      return [refusal("region", { region }), refusal("type", { instanceType })]
+    case "InvalidRequest":
+      return [refusal("request", { offer: offerKey(offer) })]
+    case "Quota": {
+      const family = familyOf(cloud, instanceType)
+      return [refusal("quota", { region, family, provisioning, minCpu: cpu })]
+    }
+  }
 }
 
 /**
@@ -139,5 +174,7 @@ export function neverRegistered(launch: StoredLaunch): boolean {
   const { kind } = outcomeOf(launch)
   if (kind === "lost") return true
   if (kind !== "bootFailed") return false
-  return new Date(launch.status.vm.terminationTime ?? launch.metadata.creationTimestamp) >= bootDeadline(launch)
+  const deadline = bootDeadline(launch)
+  const end = launch.status.vm.terminationTime ?? launch.metadata.creationTimestamp
+  return deadline !== undefined && new Date(end) >= deadline
 }

@@ -4,7 +4,7 @@ import type { SpendCaps } from "../../apis/project.ts"
 
 /** How jobs are looked after. All durations are in seconds. */
 export interface JobSettings {
-  /** From a Launch's creation until its container must have started. */
+  /** From a VM's creation until its container must have started; as long a cloud may give no answer. */
   bootDeadlineSeconds: number
   /** How long a job may run that asks for no timeout. */
   timeoutSeconds: number
@@ -22,7 +22,7 @@ export interface JobSettings {
   /** After so many boots in a row that never registered no VM is launched for a while; then one, to see. */
   breakerBoots: number
   breakerPauseSeconds: number
-  /** Launches a minute, over all projects. */
+  /** Launches a minute, over all projects; beyond it each project's equal share of them. */
   launchesPerMinute: number
   /** What each project may spend that has no caps of its own. */
   caps: SpendCaps

@@ -13,6 +13,7 @@ import {
 } from "../../apis/job.ts"
 import { isOver, launchName, type StoredLaunch } from "../../apis/launch.ts"
 import { LIMITS } from "../../apis/limits.ts"
+import { ANNOTATIONS } from "../../apis/meta.ts"
 import { billedUsd, roundUsd } from "../../apis/money.ts"
 import type { Offer } from "../../apis/offer.ts"
 import { conditionsOf } from "./conditions.ts"
@@ -122,7 +123,8 @@ function placementOf(
   if (launch === undefined) return before.placement
   const { offer, connection, number } = launch.spec
   const isSame = before.launches?.current === current && before.placement !== undefined
-  const reason = isSame ? (before.placement?.reason ?? "") : `placed by launch ${number}`
+  const told = launch.metadata.annotations?.[ANNOTATIONS.placementReason] ?? `placed by launch ${number}`
+  const reason = isSame ? (before.placement?.reason ?? "") : told
   return { offer, ...(connection !== undefined && { connection }), reason }
 }
 

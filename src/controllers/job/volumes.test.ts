@@ -1,10 +1,15 @@
 import { describe, expect, it } from "vitest"
 import { at, INSTALLATION, jobOf, launchOf, marketOf, offerOf, vmStatus } from "../../../test/controllers/builders.ts"
+import { systemClock } from "../../apis/clock.ts"
 import { findCondition } from "../../apis/conditions.ts"
 import type { JobSpec, StoredJob } from "../../apis/job.ts"
+import { fixedOffers } from "../../catalogue/offers.ts"
+import { IndexedStore } from "../../kube/store.ts"
 import { catalogueOf } from "../../router/catalogue.ts"
+import { launchIndexes } from "../launch/controller.ts"
 import { decide } from "./decide.ts"
 import type { Market } from "./market.ts"
+import { jobPlanner } from "./plan.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 import { type BucketState, type Buckets, findVolumes } from "./volumes.ts"
 
@@ -20,7 +25,7 @@ function bucketsWith(states: Record<string, BucketState>): Buckets & { asked: st
     asked.push([namespace, bucket, ...(connection === undefined ? [] : [connection])].join(" "))
     return states[bucket] ?? { state: "looking" }
   }
-  return { find, asked }
+  return { find, whenFound: async (...asking) => find(...asking), asked }
 }
 
 const CARGO: BucketState = { state: "reached", connection: "aws", type: "aws", region: "eu-west-1" }
@@ -79,6 +84,27 @@ describe("a job with volumes", () => {
     const one = jobOf({ spec: { volumes: { data: { bucket: "cargo", mountPath: "/data" } } } })
     expect(decideWith(one, { cargo: CARGO }, market).status.placement?.offer.region).toBe("eu-west-1")
     expect(decideWith(jobOf({}), {}, market).status.placement?.offer.region).toBe("us-east-1")
+  })
+
+  it("has a plan that tells what then becomes of it", async () => {
+    const near = offerOf({ cloud: "aws", region: "eu-west-1", hourlyPriceUsd: 1 })
+    const far = offerOf({ cloud: "aws", region: "us-east-1", hourlyPriceUsd: 0.95 })
+    const market = { offers: catalogueOf([near, far]), payers: [{ cloud: "aws" }] }
+    const caches = {
+      jobs: { store: new IndexedStore<StoredJob>() },
+      launches: { store: new IndexedStore(launchIndexes) },
+    }
+    const sources = { ...caches, offers: fixedOffers([near, far]), payers: { of: () => market.payers } }
+    const clock = { ...systemClock, now: () => at(0) }
+    const lost: BucketState = { state: "notReached", why: "aws: no such bucket, or no access to it" }
+    const situations: Record<string, BucketState>[] = [{ cargo: CARGO, logs: LOGS }, { cargo: CARGO }, { logs: lost }]
+    for (const states of situations) {
+      const plan = jobPlanner({ ...sources, clock, buckets: bucketsWith(states) })
+      const { reason, message, placements } = await plan("team", job.spec)
+      const { status } = decideWith(job, states, market)
+      expect(findCondition(status.conditions, "Placed")).toMatchObject({ reason, message })
+      expect(placements[0]?.offer).toEqual(status.placement?.offer)
+    }
   })
 
   it("asks nobody while it runs or has none, and tells after a crash what its Launch knows", () => {

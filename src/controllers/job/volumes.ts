@@ -1,4 +1,4 @@
-import type { JobSpec, StoredJob, Volume } from "../../apis/job.ts"
+import { JobReason, type JobSpec, type StoredJob, type Volume } from "../../apis/job.ts"
 import type { Launch } from "../../apis/launch.ts"
 import type { BucketPlace } from "../../router/egress.ts"
 
@@ -18,6 +18,8 @@ export interface Buckets {
    * from what is known, and has somebody asked where nothing is.
    */
   find(namespace: string, bucket: string, connection?: string): BucketState
+  /** Waits for the answer, for some seconds at most. */
+  whenFound(namespace: string, bucket: string, connection?: string): Promise<BucketState>
 }
 
 /** What has become of looking for a job's buckets. */
@@ -45,6 +47,27 @@ export function findVolumes({ metadata, spec, status }: StoredJob, buckets: Buck
       found: buckets.find(namespace, volume.bucket, volume.connection),
     })),
   )
+}
+
+/** Looks for the buckets of a job that is to be planned; undefined: it has none. */
+export async function whenVolumesFound(
+  namespace: string,
+  spec: Pick<JobSpec, "volumes">,
+  buckets: Buckets,
+): Promise<VolumesVerdict | undefined> {
+  const volumes = Object.entries(spec.volumes ?? {})
+  if (volumes.length === 0) return undefined
+  const looked = volumes.map(async ([name, volume]) => ({
+    name,
+    volume,
+    found: await buckets.whenFound(namespace, volume.bucket, volume.connection),
+  }))
+  return judged(await Promise.all(looked))
+}
+
+/** Why a job waits whose buckets are not all reached. */
+export function reasonToWait({ kind }: Exclude<VolumesVerdict, { kind: "found" }>): JobReason {
+  return kind === "looking" ? JobReason.Queued : JobReason.BucketNotReached
 }
 
 interface Looked {

@@ -3,6 +3,7 @@ import { LAUNCH, type StoredLaunch } from "../../apis/launch.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import { resourceOf } from "../../kube/resource.ts"
 import type { Source } from "../../runtime/controller.ts"
+import type { Attempts, Silence } from "./unanswered.ts"
 
 const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 
@@ -15,6 +16,7 @@ const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 export class CloudCalls {
   readonly #inherited = new Set<string>()
   readonly #unanswered = new Set<string>()
+  readonly #attempts = new Map<string, Attempts>()
   readonly #terminateAsked = new Map<string, number>()
   readonly #clock: Clock
 
@@ -27,7 +29,7 @@ export class CloudCalls {
     return {
       subscribe: () => () => undefined,
       whenSynced: async (signal) => {
-        for (const known of [this.#inherited, this.#unanswered, this.#terminateAsked]) known.clear()
+        for (const known of [this.#inherited, this.#unanswered, this.#attempts, this.#terminateAsked]) known.clear()
         for await (const page of client.pages(LAUNCHES, { namespace: systemNamespace, signal })) {
           for (const launch of page.items) this.#inherited.add(launch.metadata.name)
         }
@@ -50,10 +52,29 @@ export class CloudCalls {
     return () => this.#unanswered.delete(name)
   }
 
+  /** An attempt has failed: the cloud's answer is still to come. */
+  failed(name: string, silence: Silence): void {
+    const before = this.#attempts.get(name)
+    const since = before?.class === silence.class ? before.since : this.#clock.now()
+    this.#attempts.set(name, { ...before, ...silence, since })
+  }
+
+  /** The attempts so far have been written down. */
+  told(name: string): void {
+    const attempts = this.#attempts.get(name)
+    if (attempts !== undefined) this.#attempts.set(name, { ...attempts, told: this.#clock.now() })
+  }
+
+  /** The attempts that this leader has made since an answer came; undefined: the last one brought one, or there was none. */
+  attempts(name: string): Attempts | undefined {
+    return this.#attempts.get(name)
+  }
+
   /** The outcome is known and written down. */
   settled(name: string): void {
     this.#inherited.delete(name)
     this.#unanswered.delete(name)
+    this.#attempts.delete(name)
   }
 
   askedToTerminate(name: string): void {

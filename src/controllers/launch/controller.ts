@@ -1,4 +1,4 @@
-import { isTerminal, type StoredJob } from "../../apis/job.ts"
+import type { StoredJob } from "../../apis/job.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
 import type { Change, IndexFunction } from "../../kube/store.ts"
@@ -11,11 +11,12 @@ import { writeStatus } from "./actions/write-status.ts"
 import { CloudCalls } from "./calls.ts"
 import { decide, type LaunchAction, type OwnStatus } from "./decide.ts"
 import type { LaunchControllerOptions } from "./dependencies.ts"
-import { gather } from "./gather.ts"
+import { gather, isWokenBy } from "./gather.ts"
 import { VmObserver } from "./observer.ts"
 import { LAUNCH_DEFAULTS, type LaunchSettings } from "./settings.ts"
 import { SILENCE_DEFAULTS } from "./silence.ts"
 import { Sweep } from "./sweep.ts"
+import { silenceOf } from "./unanswered.ts"
 
 export type { LaunchControllerOptions } from "./dependencies.ts"
 
@@ -79,11 +80,11 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
   return { controller, leaderTasks, observer, sweep }
 }
 
-/** A Job that ended or went away may free the records of its Launches, or orphan a VM. */
+/** The Launches that a change of their Job concerns. */
 function launchesOf({ old, current }: Change<StoredJob>, options: LaunchControllerOptions): string[] {
-  if (current !== undefined && !isTerminal(current.status?.phase)) return []
   const uid = (current ?? old)?.metadata.uid
-  return uid === undefined ? [] : options.launches.store.byIndex("jobUid", uid).map(keyOf)
+  const launches = uid === undefined ? [] : options.launches.store.byIndex("jobUid", uid)
+  return launches.filter((launch) => isWokenBy(launch, old, current)).map(keyOf)
 }
 
 interface Parts {
@@ -123,7 +124,8 @@ class LaunchReconciler {
       case "addFinalizer":
         return addFinalizer(launch, this.#options, context)
       case "launch": {
-        const status = await askForVm(launch, cloudContext)
+        const status = await this.#ask(launch, cloudContext)
+        if (status === undefined) return
         await this.#write(launch, status, context)
         if (status.refusal !== undefined) {
           this.#options.recorder.record(launch, { type: "Warning", reason: "Refused", message: status.refusal.message })
@@ -142,13 +144,27 @@ class LaunchReconciler {
     }
   }
 
-  /** A status that is written settles what the cloud was asked. */
+  /** Why there is no answer is kept for the next look at the Launch, which tells it. */
+  async #ask(launch: StoredLaunch, context: Parameters<typeof askForVm>[1]): Promise<OwnStatus | undefined> {
+    try {
+      return await askForVm(launch, context)
+    } catch (error) {
+      const silence = context.signal.aborted ? undefined : silenceOf(error)
+      if (silence !== undefined) this.#parts.calls.failed(launch.metadata.name, silence)
+      throw error
+    }
+  }
+
+  /** A status that is written settles what the cloud was asked, but for one that tells that there is no answer. */
   async #write(launch: StoredLaunch, status: OwnStatus, context: ReconcileContext): Promise<StoredLaunch> {
     // A leader that was replaced unnoticed must not conclude "never asked for" from what it alone knows.
     this.#options.fence()
     const written = await writeStatus(launch, status, this.#options, context)
-    if (isOver(written)) this.#parts.calls.forget(launch.metadata.name)
-    else this.#parts.calls.settled(launch.metadata.name)
+    const { calls } = this.#parts
+    const { name } = launch.metadata
+    if (isOver(written)) calls.forget(name)
+    else if (status.unanswered !== undefined) calls.told(name)
+    else calls.settled(name)
     return written
   }
 }

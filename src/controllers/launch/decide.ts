@@ -2,19 +2,25 @@ import { secondsBetween, timestamp } from "../../apis/clock.ts"
 import { cutTo } from "../../apis/conditions.ts"
 import { VM_STATES } from "../../apis/job.ts"
 import { isOver, LAUNCH_FINALIZER, type LaunchPhase, type LaunchStatus, type StoredLaunch } from "../../apis/launch.ts"
-import { billedUsd } from "../../apis/money.ts"
 import type { Vm } from "../../cloud/provider.ts"
 import type { EventNote } from "../../kube/events.ts"
+import { billedUntil, bornAt, latestEnd, longestLife } from "./billing.ts"
 import type { LaunchSettings } from "./settings.ts"
+import { type Attempts, silenceToTell } from "./unanswered.ts"
 
-/** What is known of a Launch's VM. `unknown`: no list has told yet, which says nothing of the VM. */
-export type Sighting = { seen: "unknown" } | { seen: "absent" } | { seen: "present"; vm: Vm }
+/**
+ * What is known of a Launch's VM. `unknown`: no list has told yet, which says nothing of the VM. `lastSeen`: when a list of
+ * this process last showed it.
+ */
+export type Sighting = { seen: "unknown" } | { seen: "absent"; lastSeen?: Date } | { seen: "present"; vm: Vm }
 
 /** Everything that a decision on a Launch is made from, besides the Launch itself. */
 export interface LaunchObservation {
   sighting: Sighting
   /** Whether a launch call may have been made whose outcome nobody knows. */
   outstanding: boolean
+  /** What this leader's attempts at a VM have met, as long as no answer has come. */
+  attempts?: Attempts
   /** Not heard for too long, while others were. */
   silent: boolean
   /** Seconds since this process asked the cloud to end the VM, if it did. */
@@ -97,29 +103,46 @@ function decideUnsettled(
   settings: LaunchSettings,
 ): LaunchDecision {
   const end = reasonToEnd(launch, observed, now, settings)
-  if (end !== undefined && !observed.outstanding) {
-    return {
-      status: { phase: "terminated", message: "ended before any VM was asked for", costUsd: 0 },
-      actions: [],
-      events: [],
-    }
+  if (end !== undefined && !observed.outstanding) return withoutVm(launch, now)
+  const { attempts } = observed
+  const unanswered = attempts && silenceToTell(launch, attempts, now, settings)
+  if (unanswered === undefined) return { actions: [{ do: "launch" }], events: [] }
+  const status: OwnStatus = { phase: "requested", message: `no VM yet: ${unanswered.message}`, unanswered }
+  return { status, actions: [{ do: "launch" }], events: [] }
+}
+
+/** There surely is no VM. A cloud that gave no answer in all the time that a boot may take has refused by that. */
+function withoutVm(launch: StoredLaunch, now: Date): LaunchDecision {
+  const { unanswered } = launch.status ?? {}
+  if (unanswered === undefined || secondsBetween(unanswered.since, now) < launch.spec.bootDeadlineSeconds) {
+    const message = "ended before any VM was asked for"
+    return { status: { phase: "terminated", message, costUsd: 0 }, actions: [], events: [] }
   }
-  return { actions: [{ do: "launch" }], events: [] }
+  const { message } = unanswered
+  const refusal = { class: "Unavailable", message, time: timestamp(now) } as const
+  const status: OwnStatus = { phase: "refused", message: `Unavailable: ${message}`, refusal, costUsd: 0 }
+  return { status, actions: [], events: [{ type: "Warning", reason: "Refused", message }] }
 }
 
 /**
  * The status of a Launch whose cloud can't be asked any more (its credentials are gone) although a VM may have been
- * made: once the finite lifetime that each VM ends itself by is over, there is none. Undefined before.
+ * made: once the finite lifetime that each VM ends itself by is over, there is none. Undefined before. A VM that is known
+ * is taken to have lived as long as it could.
  */
 export function givenUp(launch: StoredLaunch, now: Date, settings: LaunchSettings): OwnStatus | undefined {
-  if (secondsBetween(launch.metadata.creationTimestamp, now) < longestLife(launch, settings)) return undefined
-  const message = "the cloud could not be asked; any VM has ended itself by its lifetime"
-  return { phase: "terminated", message, loss: { reason: "VMLost", message, time: timestamp(now) } }
-}
-
-/** Seconds from its creation within which a Launch's VM was made, lived and ended itself. */
-function longestLife(launch: StoredLaunch, settings: LaunchSettings): number {
-  return launch.spec.bootDeadlineSeconds + launch.spec.lifetimeSeconds + settings.lifetimeSlackSeconds
+  const { vm, unanswered, loss } = launch.status ?? {}
+  // Calls that are refused make no VM, so that the last one which may have was made before.
+  const refusedSince = unanswered?.class === "Credentials" ? unanswered.since : undefined
+  const since = vm?.createTime ?? refusedSince
+  if (since === undefined || secondsBetween(since, now) < longestLife(launch, settings)) return undefined
+  const over = (message: string) =>
+    ({ phase: "terminated", message, loss: loss ?? { reason: "VMLost", message, time: timestamp(now) } }) as const
+  if (vm === undefined) {
+    return over("the cloud could not be asked; any VM has ended itself by its lifetime, and what it cost is not known")
+  }
+  const end = latestEnd(launch, { lastSeen: undefined, now }, settings)
+  const told = over(`the cloud could not be asked; the VM has ended itself, and counts as billed until ${end}`)
+  return { ...told, ...billedUntil(launch, end) }
 }
 
 /** There was a VM: follow it, end it when it is time, and close the account when it is gone. */
@@ -134,7 +157,13 @@ function decideVm(
   const loss = before.loss ?? end?.loss
   const next: OwnStatus = { ...ownStatus(before), ...(loss !== undefined && { loss }) }
   const gone = goneVm(observed.sighting)
-  if (gone !== undefined) return closed(launch, { next, gone, expected: end !== undefined, now })
+  const doubt = end === undefined && observed.sighting.seen === "absent" ? heardForSeconds(launch, now, settings) : 0
+  if (gone !== undefined && doubt > 0) return { actions: [], events: [], requeueAfter: doubt }
+  if (gone !== undefined) {
+    const { lastSeen } = observed.sighting.seen === "absent" ? observed.sighting : {}
+    const terminationTime = gone.terminationTime ?? latestEnd(launch, { lastSeen, now }, settings)
+    return closed(launch, { next, gone: { ...gone, terminationTime }, expected: end !== undefined, now })
+  }
   next.vm = { ...next.vm, ...seenVm(launch, observed.sighting, end !== undefined) }
   return end === undefined
     ? following(launch, next, now, settings)
@@ -159,11 +188,14 @@ function reasonToEnd(
   if (loss !== undefined) return { message: loss.message, loss }
   if (isDeleting(launch)) return { message: "the Launch is being deleted" }
   if (observed.job === "gone") return { message: "its Job is gone" }
+  // The Job knew of no such Launch when it ended: a leader that had stood still made it late.
+  if (observed.job === "recorded") return { message: "its Job had ended" }
   if (agent?.conflictTime !== undefined) {
     return lost("KeyConflict", "another key than the agent's tried to register", now)
   }
   if (observed.silent) return lost("Silent", "the agent was not heard while others were", now)
-  const age = secondsBetween(vm?.createTime ?? launch.metadata.creationTimestamp, now)
+  // However long it waits for its turn to be asked for, what isn't there outlives nothing.
+  const age = vm === undefined ? 0 : secondsBetween(bornAt(launch), now)
   if (age > longestLife(launch, settings)) return lost("VMLost", "the VM outlived its lifetime", now)
   return undefined
 }
@@ -172,30 +204,36 @@ function lost(reason: NonNullable<OwnStatus["loss"]>["reason"], message: string,
   return { message, loss: { reason, message, time: timestamp(now) } }
 }
 
+/** What is known of a VM that is no more. */
+interface Gone {
+  terminationTime: string
+  preempted?: boolean
+}
+
 /** The VM as the cloud last showed it when it is no more; an empty object when the cloud doesn't show it at all. */
 function goneVm(sighting: Sighting): Partial<Vm> | undefined {
   if (sighting.seen === "absent") return {}
   return sighting.seen === "present" && sighting.vm.state === "terminated" ? sighting.vm : undefined
 }
 
+/** For how many more seconds what the agent last said counts for more than a list that doesn't show its VM. */
+function heardForSeconds({ status }: StoredLaunch, now: Date, { heardSeconds }: LaunchSettings): number {
+  const { lastHeartbeatTime, preemptionNotice } = status?.agent ?? {}
+  if (lastHeartbeatTime === undefined || preemptionNotice !== undefined) return 0
+  return Math.min(heardSeconds, heardSeconds - secondsBetween(lastHeartbeatTime, now))
+}
+
 function closed(
   launch: StoredLaunch,
-  { next, gone, expected, now }: { next: OwnStatus; gone: Partial<Vm>; expected: boolean; now: Date },
+  { next, gone, expected, now }: { next: OwnStatus; gone: Gone; expected: boolean; now: Date },
 ): LaunchDecision {
-  const terminationTime = gone.terminationTime ?? timestamp(now)
-  const { hourlyPriceUsd, minimumBilledSeconds } = launch.spec.offer
-  const lived = secondsBetween(next.vm?.createTime ?? launch.metadata.creationTimestamp, terminationTime)
-  const status: OwnStatus = {
-    ...next,
-    phase: "terminated",
-    vm: { ...next.vm, state: "terminated", terminationTime },
-    costUsd: billedUsd(hourlyPriceUsd, lived, minimumBilledSeconds),
-  }
+  const { preempted, terminationTime } = gone
+  const status: OwnStatus = { ...next, phase: "terminated", ...billedUntil(launch, terminationTime) }
   if (expected)
     return { status: { ...status, message: next.loss?.message ?? "the VM is gone" }, actions: [], events: [] }
-  const preempted = gone.preempted === true || launch.status?.agent?.preemptionNotice !== undefined
-  const message = preempted ? "the cloud took the VM back" : "the VM is gone, and nobody had ended it"
-  const loss = { reason: preempted ? "Preempted" : "VMLost", message, time: timestamp(now) } as const
+  const isTaken = preempted === true || launch.status?.agent?.preemptionNotice !== undefined
+  const message = isTaken ? "the cloud took the VM back" : "the VM is gone, and nobody had ended it"
+  const loss = { reason: isTaken ? "Preempted" : "VMLost", message, time: timestamp(now) } as const
   return {
     status: { ...status, loss, message },
     actions: [],
@@ -227,8 +265,7 @@ function ending(
 function following(launch: StoredLaunch, next: OwnStatus, now: Date, settings: LaunchSettings): LaunchDecision {
   const phase = livePhase(launch)
   const status: OwnStatus = { ...next, phase, message: LIVE_MESSAGES[phase] ?? "" }
-  const overdue =
-    longestLife(launch, settings) - secondsBetween(next.vm?.createTime ?? launch.metadata.creationTimestamp, now)
+  const overdue = longestLife(launch, settings) - secondsBetween(bornAt(launch), now)
   const calm: LaunchDecision = { actions: [], events: [], requeueAfter: Math.max(1, overdue + 1) }
   const wait = settings.settleSeconds - secondsBetween(phaseSince(launch, phase) ?? timestamp(now), now)
   const isLazy = LAZY_PHASES.includes(phase) && next.vm?.ipAddress === launch.status?.vm?.ipAddress

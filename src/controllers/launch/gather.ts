@@ -19,6 +19,7 @@ export async function gather(
   const { name } = launch.metadata
   const askedAgo = calls.terminateAskedSecondsAgo(name)
   const counts = countsUntil(launch, options)
+  const attempts = calls.attempts(name)
   return {
     sighting: observer.sighting(name),
     silent: observer.isSilent(name),
@@ -27,14 +28,26 @@ export async function gather(
     outstanding: calls.isOutstanding(name),
     ...(askedAgo !== undefined && { terminateAskedSecondsAgo: askedAgo }),
     ...(counts !== undefined && { countsUntil: counts }),
+    ...(attempts !== undefined && { attempts }),
   }
 }
 
 async function jobState(launch: StoredLaunch, options: LaunchControllerOptions): Promise<LaunchObservation["job"]> {
-  const job = options.jobs.store.getByUid(launch.spec.job.uid) ?? (await liveJob(launch, options))
+  return standingOf(options.jobs.store.getByUid(launch.spec.job.uid) ?? (await liveJob(launch, options)), launch)
+}
+
+/** What a Launch has to know of its Job, or that there is none. Pure. */
+export function standingOf(job: StoredJob | undefined, launch: StoredLaunch): LaunchObservation["job"] {
   if (job === undefined) return "gone"
   if (isRefusalNoted(launch, job)) return "recorded"
   return isTerminal(job.status?.phase) && job.status?.cost?.actualUsd !== undefined ? "recorded" : "alive"
+}
+
+/** Whether what has become of its Job may free this Launch's record, or orphan its VM. Pure. */
+export function isWokenBy(launch: StoredLaunch, old: StoredJob | undefined, current: StoredJob | undefined): boolean {
+  if (current === undefined || isTerminal(current.status?.phase)) return true
+  const [before, after] = [old?.status?.launches, current.status?.launches]
+  return isOver(launch) && (before?.current !== after?.current || before?.count !== after?.count)
 }
 
 /** A job that waits for long is refused often: once it has gone on, a Launch that never had a VM tells it nothing more. */

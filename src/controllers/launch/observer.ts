@@ -32,6 +32,8 @@ interface Tracked {
   /** Monotonic seconds when this process first knew that the VM exists. */
   since: number
   sighting: Sighting
+  /** When a list showed it last, not yet ended. */
+  seenAt?: Date
 }
 
 /**
@@ -145,7 +147,8 @@ export class VmObserver {
     const tracked = this.#tracked.get(launch.metadata.name)
     if (tracked === undefined) return
     if (vm === undefined && tracked.since > decisiveBefore) return
-    const sighting: Sighting = vm === undefined ? { seen: "absent" } : { seen: "present", vm }
+    if (vm !== undefined && vm.state !== "terminated") tracked.seenAt = this.#options.clock.now()
+    const sighting = sightingOf(vm, tracked.seenAt)
     const isNews = newsOf(sighting) !== newsOf(tracked.sighting)
     tracked.sighting = sighting
     if (isNews) this.#wake(launch)
@@ -154,6 +157,11 @@ export class VmObserver {
   #wake(launch: StoredLaunch): void {
     for (const add of this.#handlers) add(keyOf(launch))
   }
+}
+
+function sightingOf(vm: Vm | undefined, seenAt: Date | undefined): Sighting {
+  if (vm !== undefined) return { seen: "present", vm }
+  return { seen: "absent", ...(seenAt !== undefined && { lastSeen: seenAt }) }
 }
 
 /** What of a sighting matters; equal ones wake nobody. */

@@ -6,13 +6,28 @@ export interface LaunchSettings {
   terminateRetrySeconds: number
   /** How long after its lifetime a VM that should have ended itself is ended. */
   lifetimeSlackSeconds: number
-  /** A state that passes sooner is not worth a write of its own. */
+  /**
+   * A VM whose agent was heard within this time is not gone, whatever a list shows. Longer than the time between two
+   * heartbeats that the gateway writes.
+   */
+  heardSeconds: number
+  /**
+   * A state that passes sooner is not worth a write of its own: longer than the time between two looks at an account, or
+   * every VM that ends at once would be written down as ending first.
+   */
   settleSeconds: number
+  /** Between two writes of what attempts at a VM have met, which may say something else each time. */
+  retellSeconds: number
+  /** After its agent's last word a VM that has finished is billed no longer than this: it powers itself off. */
+  powerOffSeconds: number
 }
 
 export const LAUNCH_DEFAULTS: LaunchSettings = {
   retentionSeconds: 3600,
   terminateRetrySeconds: 60,
   lifetimeSlackSeconds: 300,
-  settleSeconds: 5,
+  heardSeconds: 90,
+  settleSeconds: 15,
+  retellSeconds: 60,
+  powerOffSeconds: 60,
 }

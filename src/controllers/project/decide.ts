@@ -3,7 +3,7 @@ import type { StoredOrganization } from "../../apis/organization.ts"
 import { namespaceOf, PROJECT_FINALIZER, type ProjectStatus, type StoredProject } from "../../apis/project.ts"
 import type { ServiceAccount } from "../../identity/machine-users.ts"
 import { givesTheSame, type RoleBinding } from "../../identity/role-bindings.ts"
-import type { Namespace } from "./dependencies.ts"
+import type { Namespace } from "../../kube/core.ts"
 import { bindingsOf, isMadeFor, mayAdopt, newNamespaceOf, roleUsersOf } from "./objects.ts"
 import { type Situation, statusOf } from "./status.ts"
 

@@ -1,12 +1,13 @@
 import type { Clock } from "../../apis/clock.ts"
 import type { StoredJob } from "../../apis/job.ts"
-import { LABELS, type ObjectMeta } from "../../apis/meta.ts"
+import { LABELS } from "../../apis/meta.ts"
 import type { StoredOrganization } from "../../apis/organization.ts"
 import type { StoredProject } from "../../apis/project.ts"
 import { SERVICE_ACCOUNTS, type ServiceAccount } from "../../identity/machine-users.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../identity/projects.ts"
 import { ROLE_BINDINGS, type RoleBinding } from "../../identity/role-bindings.ts"
 import type { KubeClient } from "../../kube/client.ts"
+import { NAMESPACES, type Namespace } from "../../kube/core.ts"
 import type { EventRecorder } from "../../kube/events.ts"
 import type { Logger } from "../../kube/logger.ts"
 import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
@@ -15,19 +16,6 @@ import type { Writer } from "../writes.ts"
 
 /** Owner of the fields that the project controller writes. */
 export const FIELD_MANAGER = "berth-project-controller"
-
-export interface Namespace {
-  metadata: ObjectMeta
-  status?: { phase?: string }
-}
-
-export const NAMESPACES = resourceOf<Namespace>({
-  group: "",
-  version: "v1",
-  kind: "Namespace",
-  plural: "namespaces",
-  namespaced: false,
-})
 
 /** Objects that a new namespace begins with, and that are its owners' from then on. */
 export const RESOURCE_QUOTAS = resourceOf<ApiObject>({

@@ -2,11 +2,12 @@ import { isTerminal } from "../../apis/job.ts"
 import { namespaceOf, type StoredProject } from "../../apis/project.ts"
 import { SERVICE_ACCOUNTS } from "../../identity/machine-users.ts"
 import { ROLE_BINDINGS } from "../../identity/role-bindings.ts"
+import { NAMESPACES } from "../../kube/core.ts"
 import { ifFound } from "../../kube/errors.ts"
 import type { ApiObject, ObjectRef, Resource } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
 import type { ProjectObservation } from "./decide.ts"
-import { NAMESPACES, type ProjectControllerOptions } from "./dependencies.ts"
+import type { ProjectControllerOptions } from "./dependencies.ts"
 import { bindingsOf, roleUsersOf } from "./objects.ts"
 
 /** Reads what there is of a project: from the caches, and live what they don't have, as somebody else may have made it. */

@@ -5,8 +5,8 @@ import { namespaceOf, type StoredProject } from "../../apis/project.ts"
 import { clusterRoleOf, IDENTITIES_NAMESPACE, roleUserName, type ServiceAccount } from "../../identity/machine-users.ts"
 import { projectRoles } from "../../identity/members.ts"
 import { RBAC_GROUP, type RoleBinding } from "../../identity/role-bindings.ts"
+import type { Namespace } from "../../kube/core.ts"
 import type { ApiObject } from "../../kube/resource.ts"
-import type { Namespace } from "./dependencies.ts"
 
 /** The namespace that a project gets when there is none of that name. */
 export function newNamespaceOf(project: StoredProject): Namespace {
@@ -32,23 +32,27 @@ export function roleUsersOf(project: StoredProject): ServiceAccount[] {
 }
 
 /**
- * What gives each role to its ServiceAccount, and to the people who have it, as Kubernetes names users of an OIDC
- * issuer: kubectl with the same identity may do the same.
+ * What gives each role to its ServiceAccount, and to the people and groups that have it, as Kubernetes names those of an
+ * OIDC issuer: kubectl with the same identity may do the same.
  */
 export function bindingsOf(project: StoredProject, organization: StoredOrganization | undefined): RoleBinding[] {
-  const members = [...projectRoles(project, organization)].sort(([a], [b]) => (a < b ? -1 : 1))
+  const { users, groups } = projectRoles(project, organization)
   return ROLES.map((role) => {
-    const people = members.filter(([, has]) => has === role).map(([name]) => name)
     const user = roleUserName(project.metadata.uid, role)
     return {
       metadata: { name: bindingName(role), namespace: namespaceOf(project), ...mark(project) },
       roleRef: { apiGroup: RBAC_GROUP, kind: "ClusterRole", name: clusterRoleOf(role) },
       subjects: [
         { kind: "ServiceAccount", name: user, namespace: IDENTITIES_NAMESPACE },
-        ...people.map((name) => ({ kind: "User", apiGroup: RBAC_GROUP, name })),
+        ...whoHas(role, users).map((name) => ({ kind: "User", apiGroup: RBAC_GROUP, name })),
+        ...whoHas(role, groups).map((name) => ({ kind: "Group", apiGroup: RBAC_GROUP, name })),
       ],
     }
   })
+}
+
+function whoHas(role: Role, roles: ReadonlyMap<string, Role>): string[] {
+  return [...roles].flatMap(([name, has]) => (has === role ? [name] : [])).sort()
 }
 
 function bindingName(role: Role): string {

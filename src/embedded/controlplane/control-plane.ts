@@ -1,6 +1,6 @@
 import { mkdir, readFile } from "node:fs/promises"
 import { join, resolve } from "node:path"
-import { apiServerFlags, controllerManagerFlags, etcdFlags, type Layout } from "./flags.ts"
+import { type AuditFiles, apiServerFlags, controllerManagerFlags, etcdFlags, type Layout } from "./flags.ts"
 import { writeKubeconfig } from "./kubeconfig.ts"
 import { type Lock, LockHeldError, takeLock } from "./lock.ts"
 import { loadPki, type Pki } from "./pki.ts"
@@ -20,6 +20,10 @@ export interface ControlPlaneOptions {
   readonly dataDir: string
   /** Whether an acknowledged write survives a crash of the machine; true unless given. False for throwaway data. */
   readonly durable?: boolean
+  /** Kubernetes' controllers to run beside those that are always there, such as `deployment-controller`. */
+  readonly controllers?: readonly string[]
+  /** Has the API server write down the requests that it is sent. */
+  readonly audit?: AuditFiles
   /** Takes the lines that tell what happens. */
   readonly report?: Report
   /** Called once when a server ends without being asked to, after the start. */
@@ -232,6 +236,8 @@ async function layOut(options: ControlPlaneOptions, dataDir: string, pki: Pki): 
     etcdDirectory: join(dataDir, "etcd"),
     controllerManagerKubeconfig: join(dataDir, "pki", "kube-controller-manager.kubeconfig"),
     durable: options.durable ?? true,
+    controllers: options.controllers ?? [],
+    audit: options.audit,
   }
 }
 

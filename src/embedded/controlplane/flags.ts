@@ -17,6 +17,17 @@ export interface Layout {
   readonly controllerManagerKubeconfig: string
   /** Whether a write is on disk before it is acknowledged: false is for data that nobody needs after a crash. */
   readonly durable: boolean
+  /** Controllers to run beside those without which an API server misleads. */
+  readonly controllers: readonly string[]
+  readonly audit?: AuditFiles | undefined
+}
+
+/** What the API server writes down of each request. */
+export interface AuditFiles {
+  /** Path of an audit.k8s.io/v1 Policy: of which requests, and how much. */
+  readonly policy: string
+  /** Path of the log, JSON lines; made if missing. */
+  readonly log: string
 }
 
 /**
@@ -62,7 +73,7 @@ export function etcdFlags({ pki, ports, etcdDirectory, durable }: Layout): strin
 }
 
 /** Admission plugins and feature gates stay as Kubernetes ships them. */
-export function apiServerFlags({ pki, ports }: Layout): string[] {
+export function apiServerFlags({ pki, ports, audit }: Layout): string[] {
   return [
     "--bind-address=127.0.0.1",
     "--advertise-address=127.0.0.1",
@@ -86,14 +97,15 @@ export function apiServerFlags({ pki, ports }: Layout): string[] {
     "--shutdown-send-retry-after",
     "--shutdown-watch-termination-grace-period=1s",
     "--profiling=false",
+    ...(audit === undefined ? [] : [`--audit-policy-file=${audit.policy}`, `--audit-log-path=${audit.log}`]),
   ]
 }
 
 /** One instance, so no leader election; it serves nothing itself. */
-export function controllerManagerFlags({ pki, controllerManagerKubeconfig }: Layout): string[] {
+export function controllerManagerFlags({ pki, controllerManagerKubeconfig, controllers }: Layout): string[] {
   return [
     `--kubeconfig=${controllerManagerKubeconfig}`,
-    `--controllers=${CONTROLLERS.join(",")}`,
+    `--controllers=${[...CONTROLLERS, ...controllers].join(",")}`,
     "--use-service-account-credentials",
     `--root-ca-file=${pki.clusterAuthority}`,
     `--service-account-private-key-file=${pki.serviceAccountKey}`,

@@ -48,13 +48,13 @@ it("is held against other processes, and is free when its holder is killed", asy
 it("knows a process from its end, and from another with its pid", async () => {
   const child = spawn("sleep", ["60"])
   onTestFinished(() => void child.kill("SIGKILL"))
-  const record = await recordOf(child.pid ?? 0)
+  const record = recordOf(child.pid ?? 0)
   if (!record) throw new Error("sleep has no record")
-  expect(await isRunning(record)).toBe(true)
-  expect(await isRunning({ ...record, startedAt: "1" })).toBe(false)
+  expect(isRunning(record)).toBe(true)
+  expect(isRunning({ ...record, startedAt: "1" })).toBe(false)
   child.kill("SIGKILL")
   await once(child, "exit")
-  expect(await isRunning(record)).toBe(false)
+  expect(isRunning(record)).toBe(false)
 })
 
 it("reads a record that was written, and nothing from a file cut short", () => {

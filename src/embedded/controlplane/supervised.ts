@@ -86,7 +86,7 @@ export async function startServer(server: ServerCommand): Promise<SupervisedServ
     ended.then((end) => Promise.reject(new Error(`${name} could not be started: ${end}`))),
   ])
   const recordPath = join(runDirectory, `${name}.json`)
-  await writeFile(recordPath, JSON.stringify((await recordOf(pid)) ?? null), { mode: 0o600 })
+  await writeFile(recordPath, JSON.stringify(recordOf(pid) ?? null), { mode: 0o600 })
   const stop = async () => {
     lifeline.end()
     await ended
@@ -118,7 +118,7 @@ export async function awaitLeftover(name: string, runDirectory: string): Promise
   const record = await readRecord(join(runDirectory, `${name}.json`))
   if (!record) return
   const deadline = Date.now() + (STOP_GRACE_SECONDS + 5) * 1000
-  while (await isRunning(record)) {
+  while (isRunning(record)) {
     if (Date.now() > deadline) {
       throw new Error(
         `${name} (process ${record.pid}) of an earlier run still uses ${dirname(runDirectory)}: end it with "kill ${record.pid}"`,

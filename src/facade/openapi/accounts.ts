@@ -1,3 +1,5 @@
+import { UserIdSchema } from "../../apis/organization.ts"
+import { ACCOUNT_PAGE } from "../query.ts"
 import {
   MemberRecordSchema,
   MemberRoleSchema,
@@ -10,15 +12,16 @@ import {
 } from "../schemas/account.ts"
 import {
   bodySchema,
-  createdResponse,
   IDEMPOTENCY_KEY,
+  IF_MATCH,
   type Json,
   json,
   jsonOrYaml,
+  links,
   operation,
+  pageParameters,
   pathParameter,
   published,
-  queryParameter,
   recordResponse,
   schemaRef,
 } from "./parts.ts"
@@ -27,6 +30,20 @@ const TAGS = ["accounts"]
 
 const ORGANIZATION = { id: "acme-9f3c01ab7e", displayName: "Acme", category: "company", role: "owner" }
 const PROJECT = { id: "reports-77ab01c4d2", displayName: "Reports", organizationId: ORGANIZATION.id }
+
+/** What can be done with an organization of this id, and with a project. */
+const OF_ORGANIZATION = { org_id: "$response.body#/id" }
+const NEXT_OF_ORGANIZATION = links({
+  updateOrganization: OF_ORGANIZATION,
+  listMembers: OF_ORGANIZATION,
+  setMemberRole: OF_ORGANIZATION,
+  listProjects: OF_ORGANIZATION,
+  createProject: OF_ORGANIZATION,
+})
+const NEXT_OF_PROJECT = links({
+  updateProject: { project_id: "$response.body#/id" },
+  listProjects: { org_id: "$response.body#/organizationId" },
+})
 
 /** The schemas that `accountPaths` refers to. */
 export function accountSchemas(): Json {
@@ -70,7 +87,7 @@ function organizationPaths(): Json {
     "/organizations": {
       get: operation("listOrganizations", "List the caller's organizations, newest first.", {
         tags: TAGS,
-        parameters: pageParameters(),
+        parameters: pageParameters(ACCOUNT_PAGE),
         responses: { "200": { description: "A page of organizations.", content: json("OrganizationList") } },
       }),
       post: operation("createOrganization", "Make an organization; the caller becomes its owner.", {
@@ -80,37 +97,43 @@ function organizationPaths(): Json {
           required: true,
           content: jsonOrYaml("OrganizationCreation", { name: "Acme", category: "company" }),
         },
-        responses: { "201": createdResponse("Made.", json("OrganizationRecord", ORGANIZATION)) },
+        responses: {
+          "201": { ...recordResponse("Made.", json("OrganizationRecord", ORGANIZATION)), ...NEXT_OF_ORGANIZATION },
+        },
         problems: [422],
       }),
     },
-    "/organizations/{organization}": {
+    "/organizations/{org_id}": {
       patch: operation("updateOrganization", "Change an organization (admin or higher in it).", {
         tags: TAGS,
-        parameters: [pathParameter("organization", "Id.")],
+        parameters: [pathParameter("org_id", "Id."), IF_MATCH],
         requestBody: { required: true, content: jsonOrYaml("OrganizationUpdate", { displayName: "Acme Trains" }) },
         responses: { "200": recordResponse("The changed organization.", json("OrganizationRecord")) },
-        problems: [404],
+        problems: [404, 412],
       }),
     },
   }
 }
 
 function memberPaths(): Json {
-  const organization = pathParameter("organization", "Id.")
+  const organization = pathParameter("org_id", "Id.")
+  const member = pathParameter("member_user_id", "The person's userId, URL-encoded.", {
+    ...published(UserIdSchema),
+    examples: ["https://issuer.example.com#248289761001"],
+  })
   return {
-    "/organizations/{organization}/members": {
+    "/organizations/{org_id}/members": {
       get: operation("listMembers", "List an organization's members (any member of it).", {
         tags: TAGS,
-        parameters: [organization, ...pageParameters()],
+        parameters: [organization, ...pageParameters(ACCOUNT_PAGE)],
         responses: { "200": { description: "A page of members.", content: json("MemberList") } },
         problems: [404],
       }),
     },
-    "/organizations/{organization}/members/{member}": {
+    "/organizations/{org_id}/members/{member_user_id}": {
       put: operation("setMemberRole", "Give a person a role (admin or higher; only owners grant owner).", {
         tags: TAGS,
-        parameters: [organization, pathParameter("member", "The person's userId, URL-encoded.")],
+        parameters: [organization, member],
         requestBody: { required: true, content: jsonOrYaml("MemberRole", { role: "admin" }) },
         responses: { "200": { description: "Done.", content: { "application/json": { schema: { type: "null" } } } } },
         problems: [404, 409],
@@ -120,12 +143,12 @@ function memberPaths(): Json {
 }
 
 function projectPaths(): Json {
-  const organization = pathParameter("organization", "Id.")
+  const organization = pathParameter("org_id", "Id.")
   return {
-    "/organizations/{organization}/projects": {
+    "/organizations/{org_id}/projects": {
       get: operation("listProjects", "List an organization's projects, newest first (any member of it).", {
         tags: TAGS,
-        parameters: [organization, ...pageParameters()],
+        parameters: [organization, ...pageParameters(ACCOUNT_PAGE)],
         responses: { "200": { description: "A page of projects.", content: json("ProjectList") } },
         problems: [404],
       }),
@@ -133,25 +156,18 @@ function projectPaths(): Json {
         tags: TAGS,
         parameters: [organization, IDEMPOTENCY_KEY],
         requestBody: { required: true, content: jsonOrYaml("ProjectCreation", { name: "Reports" }) },
-        responses: { "201": createdResponse("Made.", json("ProjectRecord", PROJECT)) },
+        responses: { "201": { ...recordResponse("Made.", json("ProjectRecord", PROJECT)), ...NEXT_OF_PROJECT } },
         problems: [404, 422],
       }),
     },
-    "/projects/{project}": {
+    "/projects/{project_id}": {
       patch: operation("updateProject", "Change a project (admin or higher in its organization).", {
         tags: TAGS,
-        parameters: [pathParameter("project", "Id.")],
+        parameters: [pathParameter("project_id", "Id."), IF_MATCH],
         requestBody: { required: true, content: jsonOrYaml("ProjectUpdate", { displayName: "Quarterly reports" }) },
         responses: { "200": recordResponse("The changed project.", json("ProjectRecord")) },
-        problems: [404],
+        problems: [404, 412],
       }),
     },
   }
-}
-
-function pageParameters(): Json[] {
-  return [
-    queryParameter("offset", { type: "integer", minimum: 0, default: 0 }),
-    queryParameter("limit", { type: "integer", minimum: 1, maximum: 100, default: 100 }),
-  ]
 }

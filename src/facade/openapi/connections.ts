@@ -92,14 +92,14 @@ export function connectionSchemas(): Json {
 }
 
 const NEXT = links({
-  getConnection: { connection: "$response.body#/id" },
-  changeConnection: { connection: "$response.body#/name" },
-  deleteConnection: { connection: "$response.body#/name" },
+  getConnection: { name: "$response.body#/id" },
+  changeConnection: { name: "$response.body#/name" },
+  deleteConnection: { name: "$response.body#/name" },
 })
 
 /** The contract's connection endpoints. */
 export function connectionPaths(): Json {
-  return { "/connections": collectionPath(), "/connections/{connection}": connectionPath() }
+  return { "/connections": collectionPath(), "/connections/{name}": connectionPath() }
 }
 
 function collectionPath(): Json {
@@ -114,7 +114,10 @@ function collectionPath(): Json {
     get: operation("listConnections", "List connections, always redacted (viewer or higher).", {
       tags: TAGS,
       parameters: [
-        queryParameter("name", { type: "string", description: "Only the connection of exactly this name." }),
+        queryParameter("name", {
+          type: "string",
+          description: "Only the connection of exactly this name; empty: all.",
+        }),
         queryParameter("view", { type: "string", enum: ["full", "summary"], default: "full" }),
         ...sortParameters(),
         ...pageParameters(),
@@ -125,7 +128,7 @@ function collectionPath(): Json {
 }
 
 function connectionPath(): Json {
-  const connection = pathParameter("connection")
+  const connection = pathParameter("name")
   return {
     get: operation("getConnection", "A connection (viewer or higher); its values in clear for admins only.", {
       tags: TAGS,

@@ -55,9 +55,9 @@ export function cronJobSchemas(clouds: readonly string[]): Json {
 }
 
 const NEXT = links({
-  getCronJob: { cronjob: "$response.body#/name" },
-  changeCronJob: { cronjob: "$response.body#/id" },
-  deleteCronJob: { cronjob: "$response.body#/id" },
+  getCronJob: { name: "$response.body#/name" },
+  changeCronJob: { name: "$response.body#/id" },
+  deleteCronJob: { name: "$response.body#/id" },
 })
 
 const CASCADE = {
@@ -68,7 +68,7 @@ const CASCADE = {
 
 /** The contract's cronjob endpoints. */
 export function cronJobPaths(): Json {
-  const cronjob = pathParameter("cronjob")
+  const cronjob = pathParameter("name")
   return {
     "/cronjobs": {
       post: operation("createCronJob", "Make a cronjob (developer or higher).", {
@@ -84,7 +84,7 @@ export function cronJobPaths(): Json {
         responses: { "200": { description: "A page of cronjobs, active or not.", content: json("CronJobList") } },
       }),
     },
-    "/cronjobs/{cronjob}": {
+    "/cronjobs/{name}": {
       get: operation("getCronJob", "A cronjob (viewer or higher).", {
         tags: TAGS,
         parameters: [cronjob, IF_NONE_MATCH],

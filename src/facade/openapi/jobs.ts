@@ -5,6 +5,7 @@ import { type JobPlanRecord, JobPlanSchema } from "../schemas/plan.ts"
 import {
   bodySchema,
   IDEMPOTENCY_KEY,
+  IF_MATCH,
   IF_NONE_MATCH,
   type Json,
   json,
@@ -50,7 +51,7 @@ const PLAN = {
   reason: "Placed",
   message:
     "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): cheapest of 86,000 offers " +
-    "that fits, and the only one; expected to cost $0.7787",
+    "that fits, and the only one; price of 2026-10-01; expected to cost $0.7787",
   estimated_cost: 0.7787,
   placements: [
     {
@@ -61,6 +62,7 @@ const PLAN = {
       provisioning: "onDemand",
       connection: null,
       hourly_price_usd: 0.7787,
+      price_date: "2026-10-01",
       estimated_cost_usd: 0.7787,
       cpu: 4,
       memory: "16Gi",
@@ -100,7 +102,7 @@ const TAIL = queryParameter("tail", {
 
 /** The contract's job endpoints. */
 export function jobPaths(): Json {
-  const job = pathParameter("job")
+  const job = pathParameter("id")
   return {
     "/jobs": {
       post: operation("createJob", "Submit a job (developer or higher).", {
@@ -118,9 +120,9 @@ export function jobPaths(): Json {
             headers: LOCATION,
             content: json("JobCreated", CREATED),
             ...links({
-              getJob: { job: "$response.body#/job_id" },
-              cancelJob: { job: "$response.body#/name" },
-              getJobLogs: { job: "$response.body#/job_id" },
+              getJob: { id: "$response.body#/job_id" },
+              cancelJob: { id: "$response.body#/name" },
+              getJobLogs: { id: "$response.body#/job_id" },
             }),
           },
         },
@@ -132,7 +134,7 @@ export function jobPaths(): Json {
         responses: { "200": { description: "A page of jobs.", content: json("JobList") } },
       }),
     },
-    "/jobs/{job}": {
+    "/jobs/{id}": {
       get: operation("getJob", "A job (viewer or higher).", {
         tags: TAGS,
         parameters: [job, IF_NONE_MATCH],
@@ -140,15 +142,15 @@ export function jobPaths(): Json {
         problems: [404],
       }),
     },
-    "/jobs/{job}/cancel": {
+    "/jobs/{id}/cancel": {
       post: operation("cancelJob", "Cancel a job (developer or higher).", {
         tags: TAGS,
-        parameters: [job],
+        parameters: [job, IF_MATCH],
         responses: { "200": recordResponse("The cancelled job.", json("JobRecord")) },
-        problems: [404, 409, 413, 415],
+        problems: [404, 409, 412, 413, 415],
       }),
     },
-    "/jobs/{job}/logs": {
+    "/jobs/{id}/logs": {
       get: operation("getJobLogs", "What the job's containers wrote (viewer or higher).", {
         tags: TAGS,
         parameters: [job, FOLLOW, TAIL],

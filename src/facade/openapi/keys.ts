@@ -54,14 +54,14 @@ export function keySchemas(): Json {
 }
 
 const NEXT = links({
-  getKey: { key: "$response.body#/name" },
-  updateKey: { key: "$response.body#/id" },
-  deleteKey: { key: "$response.body#/id" },
+  getKey: { key_id: "$response.body#/name" },
+  updateKey: { key_id: "$response.body#/id" },
+  deleteKey: { key_id: "$response.body#/id" },
 })
 
 /** The contract's endpoints of API keys. */
 export function keyPaths(): Json {
-  return { "/keys": collectionPath(), "/keys/{key}": keyPath() }
+  return { "/keys": collectionPath(), "/keys/{key_id}": keyPath() }
 }
 
 function collectionPath(): Json {
@@ -79,7 +79,7 @@ function collectionPath(): Json {
     get: operation("listKeys", "List keys (viewer or higher).", {
       tags: TAGS,
       parameters: [
-        queryParameter("name", { type: "string", description: "Only the key of exactly this name." }),
+        queryParameter("name", { type: "string", description: "Only the key of exactly this name; empty: all." }),
         ...sortParameters(),
         ...pageParameters(),
       ],
@@ -89,7 +89,7 @@ function collectionPath(): Json {
 }
 
 function keyPath(): Json {
-  const key = pathParameter("key")
+  const key = pathParameter("key_id")
   return {
     get: operation("getKey", "A key, without its value (viewer or higher).", {
       tags: TAGS,

@@ -1,6 +1,6 @@
 import type { TSchema } from "typebox"
 import { IDEMPOTENCY_KEY_PATTERN } from "../idempotency.ts"
-import { PAGE } from "../query.ts"
+import { PAGE, type PageSizes } from "../query.ts"
 import type { Additions } from "./rules.ts"
 
 /** A part of the OpenAPI document. */
@@ -31,7 +31,7 @@ const PROBLEMS: Readonly<Record<number, { description: string; headers?: readonl
   413: { description: "The body is too large." },
   415: { description: "The body is of a media type that is not taken here.", headers: ["Accept-Post"] },
   422: { description: "The Idempotency-Key was used for another body." },
-  429: { description: "Too many requests.", headers: ["Retry-After"] },
+  429: { description: "Too many requests.", headers: ["Retry-After", "RateLimit", "RateLimit-Policy"] },
   500: { description: "A fault on our side; the log has it under the request's id." },
   503: { description: "The API server is away; try again.", headers: ["Retry-After"] },
 }
@@ -99,8 +99,12 @@ export function links(operations: Readonly<Record<string, Readonly<Record<string
 }
 
 /** The parameter of a path that finds one object. */
-export function pathParameter(name: string, description = "Id or name."): Json {
-  return { name, in: "path", required: true, schema: { type: "string", minLength: 1 }, description }
+export function pathParameter(
+  name: string,
+  description = "Id or name.",
+  schema: Json = { type: "string", minLength: 1 },
+): Json {
+  return { name, in: "path", required: true, schema, description }
 }
 
 /** Makes a GET of one record answer 304 to who has it already. */
@@ -151,9 +155,9 @@ export const IDEMPOTENCY_KEY: Json = {
 }
 
 /** The parameters that every list has. */
-export function pageParameters(): Json[] {
+export function pageParameters({ maxLimit, defaultLimit }: PageSizes = PAGE): Json[] {
   return [
-    queryParameter("limit", { type: "integer", minimum: 1, maximum: PAGE.maxLimit, default: PAGE.defaultLimit }),
+    queryParameter("limit", { type: "integer", minimum: 1, maximum: maxLimit, default: defaultLimit }),
     queryParameter("offset", { type: "integer", minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0 }),
   ]
 }

@@ -85,7 +85,12 @@ function discovery(operationId: string, summary: string, content: Json): Json {
   }
   return operation(operationId, `${summary} (viewer or higher, with a rate limit of its own)`, {
     tags: TAGS,
-    parameters: [queryParameter("connection_id", { type: "string", description: "Id or name: only by this one." })],
+    parameters: [
+      queryParameter("connection_id", {
+        type: "string",
+        description: "Id or name: only by this one. Empty or null: by all.",
+      }),
+    ],
     responses: { "200": { description: "What was found.", headers, content } },
     problems: [404],
   })

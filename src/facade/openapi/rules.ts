@@ -74,12 +74,18 @@ export function submissionRules(clouds: readonly string[]): Additions {
   }
 }
 
+/** What a submission may have and a definition has not, where null is none. */
+const WITHOUT_NAME: Json = Object.fromEntries(
+  ["name", "namePrefix", "project_id", "organization_id"].map((field) => [field, { type: "null" }]),
+)
+
 /** @param clouds those that a job may name here */
 export function cronJobRules(clouds: readonly string[]): Additions {
   return {
     "/properties/cron_spec": inFormat("cron"),
     "/properties/job_definition/properties/cloud": { enum: clouds },
     "/properties/job_definition/properties/region": inFormat("region"),
+    "/properties/job_definition/properties": WITHOUT_NAME,
     ...OWNER_RULES,
     ...jobRules("/properties/job_definition"),
   }

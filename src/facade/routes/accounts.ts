@@ -7,9 +7,10 @@ import type { Accounts } from "../accounts.ts"
 import type { SignedIn } from "../admission.ts"
 import { parseBody } from "../body/body.ts"
 import { type Admission, type Call, endpoint, pathParameter, sendRecord } from "../endpoint.ts"
+import { preconditionOf } from "../entity-tags.ts"
 import { idempotencyKeyOf } from "../idempotency.ts"
 import { invalidRequest } from "../problem.ts"
-import { Query } from "../query.ts"
+import { ACCOUNT_PAGE, Query } from "../query.ts"
 import {
   type MemberRole,
   MemberRoleSchema,
@@ -31,9 +32,6 @@ export interface AccountRouteOptions {
 
 type PersonCall = Call<SignedIn>
 
-/** The largest page of the account scope, and the one that a request gets which doesn't ask (contract, "Limits"). */
-const ACCOUNT_PAGE = { defaultLimit: 100, maxLimit: 100 } as const
-
 /** The contract's account-scope endpoints. */
 export function accountRoutes(router: Router, { admission, accounts }: AccountRouteOptions): void {
   const put = (path: string, operations: Parameters<typeof endpoint<SignedIn>>[2]): void =>
@@ -42,14 +40,14 @@ export function accountRoutes(router: Router, { admission, accounts }: AccountRo
     GET: { handle: (call) => listOrganizations(call, accounts) },
     POST: { handle: (call) => createOrganization(call, accounts) },
   })
-  put("/organizations/:organization", { PATCH: { handle: (call) => updateOrganization(call, accounts) } })
-  put("/organizations/:organization/members", { GET: { handle: (call) => listMembers(call, accounts) } })
-  put("/organizations/:organization/members/:member", { PUT: { handle: (call) => setRole(call, accounts) } })
-  put("/organizations/:organization/projects", {
+  put("/organizations/:org_id", { PATCH: { handle: (call) => updateOrganization(call, accounts) } })
+  put("/organizations/:org_id/members", { GET: { handle: (call) => listMembers(call, accounts) } })
+  put("/organizations/:org_id/members/:member_user_id", { PUT: { handle: (call) => setRole(call, accounts) } })
+  put("/organizations/:org_id/projects", {
     GET: { handle: (call) => listProjects(call, accounts) },
     POST: { handle: (call) => createProject(call, accounts) },
   })
-  put("/projects/:project", { PATCH: { handle: (call) => updateProject(call, accounts) } })
+  put("/projects/:project_id", { PATCH: { handle: (call) => updateProject(call, accounts) } })
 }
 
 function listOrganizations({ req, res, principal }: PersonCall, accounts: Accounts): void {
@@ -58,59 +56,58 @@ function listOrganizations({ req, res, principal }: PersonCall, accounts: Accoun
   res.json({ organizations: found.map(({ organization, role }) => organizationRecordOf(organization, role)) })
 }
 
+/** Without a Location: no GET has an organization by itself, nor a project. */
 async function createOrganization(call: PersonCall, accounts: Accounts): Promise<void> {
-  const { req, res, principal } = call
+  const { req, principal } = call
   new Query(req).check()
   const key = idempotencyKeyOf(req)
   const wanted = bodyOf<OrganizationCreation>(req, OrganizationCreationSchema, "The organization")
-  const organization = await accounts.createOrganization(principal.person, wanted, key)
-  res.location(`/1/organizations/${organization.metadata.name}`)
-  sendRecord(call, organization, { record: organizationRecordOf(organization, "owner"), status: 201 })
+  const { organization, role } = await accounts.createOrganization(principal.person, wanted, key)
+  sendRecord(call, organization, { record: organizationRecordOf(organization, role), status: 201 })
 }
 
 async function updateOrganization(call: PersonCall, accounts: Accounts): Promise<void> {
   const { req, principal } = call
   new Query(req).check()
   const update = bodyOf<OrganizationUpdate>(req, OrganizationUpdateSchema, "The update")
-  const id = pathParameter(req, "organization")
-  const { organization, role } = await accounts.updateOrganization(id, principal.person, update)
+  const id = pathParameter(req, "org_id")
+  const { organization, role } = await accounts.updateOrganization(id, principal.person, update, preconditionOf(req))
   sendRecord(call, organization, { record: organizationRecordOf(organization, role) })
 }
 
 async function listMembers({ req, res, principal }: PersonCall, accounts: Accounts): Promise<void> {
   const { offset, limit } = pageOf(req)
-  const { organization } = await accounts.find(pathParameter(req, "organization"), principal.person)
+  const { organization } = await accounts.find(pathParameter(req, "org_id"), principal.person)
   res.json({ members: memberRecordsOf(organization).slice(offset, offset + limit) })
 }
 
 /** The contract has it answer null. */
 async function setRole({ req, res, principal }: PersonCall, accounts: Accounts): Promise<void> {
   new Query(req).check()
-  const member = pathParameter(req, "member")
+  const member = pathParameter(req, "member_user_id")
   const faults = faultsOf(UserIdSchema, member).map(({ detail }) => ({
     pointer: "",
     detail: `member_user_id: ${detail}`,
   }))
   if (faults.length > 0) throw invalidRequest(faults, "The path")
   const wanted = bodyOf<MemberRole>(req, MemberRoleSchema, "The member")
-  await accounts.setRole(pathParameter(req, "organization"), principal.person, member, wanted)
+  await accounts.setRole(pathParameter(req, "org_id"), principal.person, member, wanted)
   res.status(200).json(null)
 }
 
 async function listProjects({ req, res, principal }: PersonCall, accounts: Accounts): Promise<void> {
   const page = pageOf(req)
-  const projects = await accounts.projectsOf(pathParameter(req, "organization"), principal.person, page)
+  const projects = await accounts.projectsOf(pathParameter(req, "org_id"), principal.person, page)
   res.json({ projects: projects.map(projectRecordOf) })
 }
 
 async function createProject(call: PersonCall, accounts: Accounts): Promise<void> {
-  const { req, res, principal } = call
+  const { req, principal } = call
   new Query(req).check()
   const key = idempotencyKeyOf(req)
   const wanted = bodyOf<ProjectCreation>(req, ProjectCreationSchema, "The project")
-  const id = pathParameter(req, "organization")
+  const id = pathParameter(req, "org_id")
   const project = await accounts.createProject(id, principal.person, wanted, key)
-  res.location(`/1/projects/${project.metadata.name}`)
   sendRecord(call, project, { record: projectRecordOf(project), status: 201 })
 }
 
@@ -118,7 +115,8 @@ async function updateProject(call: PersonCall, accounts: Accounts): Promise<void
   const { req, principal } = call
   new Query(req).check()
   const update = bodyOf<ProjectUpdate>(req, ProjectUpdateSchema, "The update")
-  const project = await accounts.updateProject(pathParameter(req, "project"), principal.person, update)
+  const id = pathParameter(req, "project_id")
+  const project = await accounts.updateProject(id, principal.person, update, preconditionOf(req))
   sendRecord(call, project, { record: projectRecordOf(project) })
 }
 

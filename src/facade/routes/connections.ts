@@ -4,7 +4,8 @@ import { fromMetadataName } from "../../apis/names.ts"
 import type { Principal } from "../../identity/principal.ts"
 import { parseBody } from "../body/body.ts"
 import type { Connections } from "../connections.ts"
-import { type Admission, type Call, endpoint, pathParameter, preconditionOf, sendRecord } from "../endpoint.ts"
+import { type Admission, type Call, endpoint, pathParameter, sendRecord } from "../endpoint.ts"
+import { preconditionOf } from "../entity-tags.ts"
 import { idempotencyKeyOf } from "../idempotency.ts"
 import { invalidRequest, Problem } from "../problem.ts"
 import { Query } from "../query.ts"
@@ -37,7 +38,7 @@ export function connectionRoutes(router: Router, { admission, connectionsOf }: C
   )
   endpoint(
     router,
-    "/connections/:connection",
+    "/connections/:name",
     {
       GET: { role: "viewer", handle: (call) => getConnection(call, connectionsOf(call.principal)) },
       PATCH: { role: "admin", handle: (call) => changeConnection(call, connectionsOf(call.principal)) },
@@ -61,7 +62,7 @@ async function createConnection(call: Call, connections: Connections): Promise<v
 /** The contract has two forms of this list; credentials are redacted in both. */
 async function listConnections(call: Call, connections: Connections): Promise<void> {
   const query = new Query(call.req)
-  const name = query.one("name")
+  const name = query.filter("name")
   const view = query.choice("view", ["full", "summary"])
   const sorting = sortingOf(query)
   const page = query.page()
@@ -81,7 +82,7 @@ async function listConnections(call: Call, connections: Connections): Promise<vo
 async function getConnection(call: Call, connections: Connections): Promise<void> {
   const { req, res, principal } = call
   new Query(req).check()
-  const connection = await connections.find(pathParameter(req, "connection"))
+  const connection = await connections.find(pathParameter(req, "name"))
   if (principal.role !== "admin") {
     sendRecord(call, connection, { record: connectionRecordOf(connection) })
     return
@@ -97,13 +98,13 @@ async function changeConnection(call: Call, connections: Connections): Promise<v
   const precondition = preconditionOf(req)
   const checked = checkConnectionChange(parseBody(req), ownerOf(principal.project))
   if ("faults" in checked) throw invalidRequest(checked.faults, "The change")
-  const changed = await connections.change(pathParameter(req, "connection"), checked.body, precondition)
+  const changed = await connections.change(pathParameter(req, "name"), checked.body, precondition)
   sendRecord(call, changed, { record: await redacted(call, connections, changed) })
 }
 
 async function deleteConnection({ req, res }: Call, connections: Connections): Promise<void> {
   new Query(req).check()
-  await connections.remove(pathParameter(req, "connection"), preconditionOf(req))
+  await connections.remove(pathParameter(req, "name"), preconditionOf(req))
   res.status(204).end()
 }
 

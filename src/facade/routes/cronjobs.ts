@@ -1,15 +1,15 @@
 import type { Router } from "express"
 import type { StoredCronJob } from "../../apis/cronjob.ts"
-import { ANNOTATIONS } from "../../apis/meta.ts"
 import type { Principal, ProjectScope } from "../../identity/principal.ts"
 import { parseBody } from "../body/body.ts"
-import type { Collection } from "../collection.ts"
+import type { Collection, Replay } from "../collection.ts"
 import type { CreationTimes } from "../created-at.ts"
-import { type Admission, type Call, endpoint, pathParameter, preconditionOf, sendRecord } from "../endpoint.ts"
-import { idempotencyKeyOf, keyReused } from "../idempotency.ts"
+import { type Admission, type Call, endpoint, pathParameter, sendRecord } from "../endpoint.ts"
+import { preconditionOf } from "../entity-tags.ts"
+import { idempotencyKeyOf, madeBefore, replayed } from "../idempotency.ts"
 import { invalidRequest, notFound } from "../problem.ts"
 import { Query } from "../query.ts"
-import type { CronJobList } from "../schemas/cronjob.ts"
+import type { CronJobCreation, CronJobList } from "../schemas/cronjob.ts"
 import {
   changedSpec,
   checkChange,
@@ -44,7 +44,7 @@ export function cronJobRoutes(router: Router, options: CronJobRouteOptions): voi
   )
   endpoint(
     router,
-    "/cronjobs/:cronjob",
+    "/cronjobs/:name",
     {
       GET: { role: "viewer", handle: (call) => getCronJob(call, cronJobsOf(call.principal)) },
       PATCH: { role: "developer", handle: (call) => changeCronJob(call, options) },
@@ -59,22 +59,28 @@ async function createCronJob(call: Call, options: CronJobRouteOptions): Promise<
   new Query(req).check()
   const key = idempotencyKeyOf(req)
   const checked = checkCreation(parseBody(req), contextOf(principal.project, options))
-  if ("faults" in checked) throw invalidRequest(checked.faults, "The cronjob")
-  const { body } = checked
+  const cronJobs = options.cronJobsOf(principal)
+  const made =
+    "faults" in checked
+      ? await madeBefore(checked, "The cronjob", key, (body, used) => cronJobs.earlier(replayOf(body, used)))
+      : await makeCronJob(checked.body, cronJobs, { key, namespace: principal.project.namespace, ...options })
+  res.location(`/1/cronjobs/${made.metadata.uid}`)
+  sendCronJob(call, made, 201)
+}
+
+function makeCronJob(
+  body: CronJobCreation,
+  cronJobs: Collection<StoredCronJob>,
+  { key, namespace, creationTimes }: { key: string | undefined; namespace: string; creationTimes: CreationTimes },
+): Promise<StoredCronJob> {
   const idempotency = key === undefined ? undefined : { key, requestHash: requestHash(body) }
-  const cronJob = cronJobOf(body, {
-    namespace: principal.project.namespace,
-    createdAt: options.creationTimes.next(),
-    idempotency,
-  })
-  const accept = (earlier: StoredCronJob): StoredCronJob => {
-    if (earlier.metadata.annotations?.[ANNOTATIONS.requestHash] === idempotency?.requestHash) return earlier
-    throw keyReused(key ?? "")
-  }
-  const replay = key === undefined ? undefined : { key, accept }
-  const created = await options.cronJobsOf(principal).create(cronJob as StoredCronJob, body.name, replay)
-  res.location(`/1/cronjobs/${created.metadata.uid}`)
-  sendCronJob(call, created, 201)
+  const cronJob = cronJobOf(body, { namespace, createdAt: creationTimes.next(), idempotency }) as StoredCronJob
+  return cronJobs.create(cronJob, body.name, key === undefined ? undefined : replayOf(body, key))
+}
+
+function replayOf(body: CronJobCreation, key: string): Replay<StoredCronJob> {
+  const idempotency = { key, requestHash: requestHash(body) }
+  return { key, accept: (earlier) => replayed(earlier, idempotency) }
 }
 
 function listCronJobs({ req, res, principal }: Call, cronJobs: Collection<StoredCronJob>): void {
@@ -89,7 +95,7 @@ function listCronJobs({ req, res, principal }: Call, cronJobs: Collection<Stored
 
 async function getCronJob(call: Call, cronJobs: Collection<StoredCronJob>): Promise<void> {
   new Query(call.req).check()
-  const id = pathParameter(call.req, "cronjob")
+  const id = pathParameter(call.req, "name")
   sendCronJob(call, there(await cronJobs.find(id), id))
 }
 
@@ -99,7 +105,7 @@ async function changeCronJob(call: Call, options: CronJobRouteOptions): Promise<
   const precondition = preconditionOf(req)
   const checked = checkChange(parseBody(req), contextOf(principal.project, options))
   if ("faults" in checked) throw invalidRequest(checked.faults, "The change")
-  const id = pathParameter(req, "cronjob")
+  const id = pathParameter(req, "name")
   const change = (present: StoredCronJob): StoredCronJob | undefined => {
     there(present, id)
     const spec = changedSpec(present.spec, checked.body)
@@ -114,7 +120,7 @@ async function deleteCronJob({ req, res }: Call, cronJobs: Collection<StoredCron
   const query = new Query(req)
   const cascade = query.boolean("cascade")
   query.check()
-  const cronJob = pathParameter(req, "cronjob")
+  const cronJob = pathParameter(req, "name")
   const precondition = preconditionOf(req)
   if (cascade === undefined) await cronJobs.remove(cronJob, precondition)
   else {

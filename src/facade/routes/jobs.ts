@@ -3,10 +3,10 @@ import { JOB_PHASES } from "../../apis/job.ts"
 import type { Principal } from "../../identity/principal.ts"
 import { parseBody } from "../body/body.ts"
 import { type Admission, type Call, endpoint, pathParameter, sendRecord } from "../endpoint.ts"
-import { idempotencyKeyOf } from "../idempotency.ts"
+import { preconditionOf } from "../entity-tags.ts"
+import { idempotencyKeyOf, madeBefore } from "../idempotency.ts"
 import type { Jobs } from "../jobs.ts"
 import type { Planner } from "../planner.ts"
-import { invalidRequest } from "../problem.ts"
 import { Query } from "../query.ts"
 import type { JobCreated, JobList } from "../schemas/job.ts"
 import type { Submitter } from "../submit.ts"
@@ -37,13 +37,13 @@ export function jobRoutes(router: Router, options: JobRouteOptions): void {
   )
   endpoint(
     router,
-    "/jobs/:job",
+    "/jobs/:id",
     { GET: { role: "viewer", handle: (call) => getJob(call, jobsOf(call.principal)) } },
     admission,
   )
   endpoint(
     router,
-    "/jobs/:job/cancel",
+    "/jobs/:id/cancel",
     { POST: { role: "developer", handle: (call) => cancelJob(call, jobsOf(call.principal)) } },
     admission,
   )
@@ -54,13 +54,16 @@ async function createJob({ req, res, principal }: Call, options: JobRouteOptions
   const query = new Query(req)
   const dryRun = query.boolean("dry_run") ?? false
   query.check()
-  const idempotencyKey = idempotencyKeyOf(req)
+  const key = idempotencyKeyOf(req)
   const checked = checkSubmission(parseBody(req), { ...ownerOf(principal.project), catalogueFaults })
-  if ("faults" in checked) throw invalidRequest(checked.faults, "The job")
-  const job = await submitterOf(principal).submit(checked.submission, idempotencyKey, { dryRun })
+  const submitter = submitterOf(principal)
+  const job =
+    "faults" in checked
+      ? await madeBefore(checked, "The job", key, (submission, used) => submitter.earlier(submission, used))
+      : await submitter.submit(checked.submission, key, { dryRun })
   const { uid, name } = job.metadata
   if (dryRun) {
-    res.json(planRecordOf(name, plan(principal.project.namespace, job.spec)))
+    res.json(planRecordOf(name, await plan(principal.project.namespace, job.spec)))
     return
   }
   const answer: JobCreated = { job_id: uid, name, status: "queued" }
@@ -90,12 +93,12 @@ function labelParameters(query: Query): { key: string; value: string }[] {
 
 async function getJob(call: Call, jobs: Jobs): Promise<void> {
   new Query(call.req).check()
-  const job = await jobs.find(pathParameter(call.req, "job"))
+  const job = await jobs.find(pathParameter(call.req, "id"))
   sendRecord(call, job, { record: recordOf(job, ownerOf(call.principal.project)) })
 }
 
 async function cancelJob(call: Call, jobs: Jobs): Promise<void> {
   new Query(call.req).check()
-  const job = await jobs.cancel(pathParameter(call.req, "job"))
+  const job = await jobs.cancel(pathParameter(call.req, "id"), preconditionOf(call.req))
   sendRecord(call, job, { record: recordOf(job, ownerOf(call.principal.project)) })
 }

@@ -2,14 +2,15 @@ import type { Router } from "express"
 import type { Clock } from "../../apis/clock.ts"
 import type { Principal } from "../../identity/principal.ts"
 import { parseBody } from "../body/body.ts"
-import { type Admission, type Call, endpoint, pathParameter, preconditionOf, sendRecord } from "../endpoint.ts"
-import { idempotencyKeyOf } from "../idempotency.ts"
+import { type Admission, type Call, endpoint, pathParameter, sendRecord } from "../endpoint.ts"
+import { preconditionOf } from "../entity-tags.ts"
+import { idempotencyKeyOf, madeBefore } from "../idempotency.ts"
 import type { Keys } from "../keys.ts"
 import { invalidRequest } from "../problem.ts"
 import { Query } from "../query.ts"
 import type { KeyCreated, KeyList } from "../schemas/key.ts"
 import { sortingOf } from "../sorting.ts"
-import { checkKey, checkKeyUpdate, keyItemOf, keyRecordOf } from "../translate/key.ts"
+import { checkKey, checkKeyUpdate, keyItemOf, keyRecordOf, type WantedKey } from "../translate/key.ts"
 
 export interface KeyRouteOptions {
   admission: Admission
@@ -30,7 +31,7 @@ export function keyRoutes(router: Router, { admission, keysOf, clock }: KeyRoute
   )
   endpoint(
     router,
-    "/keys/:key",
+    "/keys/:key_id",
     {
       GET: { role: "viewer", handle: (call) => getKey(call, keysOf(call.principal)) },
       PATCH: { role: "admin", handle: (call) => updateKey(call, keysOf(call.principal)) },
@@ -45,8 +46,10 @@ async function createKey(call: Call, keys: Keys, clock: Clock): Promise<void> {
   new Query(req).check()
   const idempotencyKey = idempotencyKeyOf(req)
   const checked = checkKey(parseBody(req), clock.now())
-  if ("faults" in checked) throw invalidRequest(checked.faults, "The key")
-  const { key, value } = await keys.create(checked.wanted, idempotencyKey)
+  const { key, value } =
+    "faults" in checked
+      ? await madeBefore<WantedKey, never>(checked, "The key", idempotencyKey, (_, used) => keys.refuseReplay(used))
+      : await keys.create(checked.wanted, idempotencyKey)
   const record: KeyCreated = { ...keyRecordOf(key), value }
   // The value is a secret, which nothing on the way may keep.
   res.location(`/1/keys/${record.id}`).set("Cache-Control", "no-store")
@@ -55,7 +58,7 @@ async function createKey(call: Call, keys: Keys, clock: Clock): Promise<void> {
 
 function listKeys({ req, res }: Call, keys: Keys): void {
   const query = new Query(req)
-  const name = query.one("name")
+  const name = query.filter("name")
   const sorting = sortingOf(query)
   const page = query.page()
   query.check()
@@ -66,7 +69,7 @@ function listKeys({ req, res }: Call, keys: Keys): void {
 
 async function getKey(call: Call, keys: Keys): Promise<void> {
   new Query(call.req).check()
-  const key = await keys.find(pathParameter(call.req, "key"))
+  const key = await keys.find(pathParameter(call.req, "key_id"))
   sendRecord(call, key, { record: keyRecordOf(key) })
 }
 
@@ -76,12 +79,12 @@ async function updateKey(call: Call, keys: Keys): Promise<void> {
   const precondition = preconditionOf(req)
   const checked = checkKeyUpdate(parseBody(req))
   if ("faults" in checked) throw invalidRequest(checked.faults, "The update")
-  const key = await keys.setRole(pathParameter(req, "key"), checked.role, precondition)
+  const key = await keys.setRole(pathParameter(req, "key_id"), checked.role, precondition)
   sendRecord(call, key, { record: keyRecordOf(key) })
 }
 
 async function deleteKey({ req, res }: Call, keys: Keys): Promise<void> {
   new Query(req).check()
-  await keys.remove(pathParameter(req, "key"), preconditionOf(req))
+  await keys.remove(pathParameter(req, "key_id"), preconditionOf(req))
   res.status(204).end()
 }

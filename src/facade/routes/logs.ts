@@ -15,7 +15,7 @@ export interface LogRouteOptions {
 /** `GET /jobs/{id}/logs`: what the job's containers wrote, as plain text. */
 export function logRoutes(router: Router, { admission, jobsOf, logStreams }: LogRouteOptions): void {
   const handle = (call: Call): Promise<void> => streamLog(call, jobsOf(call.principal), { admission, logStreams })
-  endpoint(router, "/jobs/:job/logs", { GET: { role: "viewer", handle } }, admission)
+  endpoint(router, "/jobs/:id/logs", { GET: { role: "viewer", handle } }, admission)
 }
 
 async function streamLog(
@@ -27,7 +27,7 @@ async function streamLog(
   const follow = query.boolean("follow") ?? false
   const tail = query.integer("tail", { minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
   query.check()
-  const job = await jobs.find(pathParameter(req, "job"))
+  const job = await jobs.find(pathParameter(req, "id"))
   // A proxy that collects an answer before it passes it on would make a follow a surprise.
   res.set({ "Cache-Control": "no-store", "X-Accel-Buffering": "no" }).type("text/plain; charset=utf-8")
   if (req.method === "HEAD") {

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto"
-import type { Router } from "express"
+import type { RequestHandler, Router } from "express"
+import { allowNoOther } from "../endpoint.ts"
 import { openApiDocument } from "../openapi.ts"
 import { REFERENCE_STYLE, type ReferenceDocument, referencePage } from "../reference.ts"
 
@@ -13,10 +14,10 @@ export function openApiRoutes(router: Router, clouds: readonly string[]): void {
   const page = referencePage(JSON.parse(json) as ReferenceDocument)
   const style = createHash("sha256").update(REFERENCE_STYLE).digest("base64")
   const policy = `default-src 'none'; style-src 'sha256-${style}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`
-  router.get("/openapi.json", (_req, res) => {
-    res.type("application/json").send(json)
-  })
-  router.get("/docs", (_req, res) => {
+  const put = (path: string, handle: RequestHandler): void =>
+    allowNoOther(router.route(path).get(handle), ["GET", "HEAD"])
+  put("/openapi.json", (_req, res) => void res.type("application/json").send(json))
+  put("/docs", (_req, res) => {
     res.set("Content-Security-Policy", policy).type("text/html; charset=utf-8").send(page)
   })
 }

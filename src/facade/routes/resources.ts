@@ -34,12 +34,12 @@ export function resourceRoutes(router: Router, { admission, connectionsOf, disco
   }
 }
 
-/** The one connection of the filter, or all; an empty filter is none. @throws Problem 404 */
+/** The one connection of the filter, or all: the contract has it be a string or null. @throws Problem 404, 503 */
 async function asked({ req }: Call, connections: Pick<Connections, "all" | "find">) {
   const query = new Query(req)
-  const id = query.one("connection_id")
+  const id = query.filter("connection_id")
   query.check()
-  return id === undefined || id === "" ? connections.all() : [await connections.find(id)]
+  return id === undefined || id === "null" ? connections.all() : [await connections.find(id)]
 }
 
 /** A connection that failed takes nothing from the others; who asked is told which, and the log as well. */

@@ -15,6 +15,7 @@ export const PlannedPlacementSchema = Type.Object({
   provisioning: StringEnum(OFFER_PROVISIONINGS),
   connection: nullable<string>("string", "Who pays. Null: no connection is needed."),
   hourly_price_usd: Type.Number(),
+  price_date: nullable<string>("string", "The day of this price (YYYY-MM-DD). Null: it is the installation's own."),
   estimated_cost_usd: Type.Number({ description: "In all, for the time that the job is expected to take." }),
   cpu: Type.Number({ description: "vCPUs of the machine." }),
   memory: Type.String({ description: "Of the machine, such as 16Gi." }),

@@ -20,6 +20,8 @@ import {
   type CronJobRecord,
   type JobDefinition,
 } from "../schemas/cronjob.ts"
+import { JobSubmissionSchema } from "../schemas/job.ts"
+import { type Refused, refusedBy } from "./checked.ts"
 import type { JobIdentity } from "./job.ts"
 import { inUtc, type Owner } from "./record.ts"
 import { definitionFaults, jobSpecOf, ownerFaults, type SubmissionContext, withHint } from "./submission.ts"
@@ -28,8 +30,8 @@ import { updateTimeOf } from "./update-time.ts"
 /** REST's names of a CronJob's own fields, where they are others. */
 export const CRON_JOB_FIELDS = { schedule: "cron_spec", jobDefinition: "job_definition", active: "is_active" } as const
 
-/** A checked body, or everything that is wrong with it. */
-export type Checked<Body> = { body: Body } | { faults: Fault[] }
+/** A checked body, or one that is refused. */
+export type Checked<Body> = { body: Body } | Refused<Body>
 
 /** Checks the parsed body of POST /cronjobs. */
 export function checkCreation(value: unknown, context: SubmissionContext): Checked<CronJobCreation> {
@@ -46,22 +48,20 @@ function check(
   value: unknown,
   context: SubmissionContext,
 ): Checked<unknown> {
-  const body = withoutNulls(schema, value, "fields")
+  const body = withoutNulls(schema, withoutNulls(NULLS_OF_DEFINITION, value, "fields"), "fields")
   const faults = faultsOf(schema, body).map((fault) => withHint(aboutName(fault), body))
-  if (typeof body === "object" && body !== null) faults.push(...ruleFaults(body, context))
-  return faults.length > 0 ? { faults } : { body }
+  if (typeof body !== "object" || body === null) return { faults }
+  const unchecked: Unchecked = body
+  const definition = definitionFaults(unchecked.job_definition, context)
+  faults.push(...nameFaults(unchecked), ...scheduleFaults(unchecked), ...definition.faults.map(inDefinition))
+  faults.push(...ownerFaults(unchecked, context))
+  return refusedBy<unknown>(body, faults, definition.now.map(inDefinition)) ?? { body }
 }
+
+/** A definition's nulls are a submission's: of what it must not have, such as a name, it has none then. */
+const NULLS_OF_DEFINITION = { properties: { job_definition: JobSubmissionSchema } }
 
 type Unchecked = { readonly [Field in keyof CronJobCreation]?: unknown }
-
-function ruleFaults(body: Unchecked, context: SubmissionContext): Fault[] {
-  return [
-    ...nameFaults(body),
-    ...scheduleFaults(body),
-    ...definitionFaults(body.job_definition, context).map(inDefinition),
-    ...ownerFaults(body, context),
-  ]
-}
 
 function nameFaults({ name }: Unchecked): Fault[] {
   if (typeof name !== "string" || !isUuid(name)) return []

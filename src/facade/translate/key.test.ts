@@ -85,8 +85,11 @@ describe("a key", () => {
     for (const late of ["2026-01-01T00:00:00Z", "2026-01-01T00:59:59+01:00"]) {
       expect(at(late)).toEqual({
         faults: [{ pointer: "/expires_at", detail: `expires_at must be in the future, not "${late}"` }],
+        // A moment ago it was in the future.
+        once: expect.objectContaining({ name: "abc" }),
       })
     }
+    expect(checkKey({ name: "a", role: "viewer", expires_at: "2020-01-01T00:00:00Z" }, NOW)).not.toHaveProperty("once")
   })
 
   it("tells all faults at once", () => {

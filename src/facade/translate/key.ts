@@ -11,6 +11,7 @@ import {
   type KeyUpdate,
   KeyUpdateSchema,
 } from "../schemas/key.ts"
+import { type Refused, refusedBy } from "./checked.ts"
 
 /** A checked submission of a key: in the ApiKey's terms where they are others. */
 export interface WantedKey {
@@ -22,16 +23,17 @@ export interface WantedKey {
 }
 
 /** Checks a parsed body of POST /keys: the key that is wanted, or everything that is wrong. */
-export function checkKey(body: unknown, now: Date): { wanted: WantedKey } | { faults: Fault[] } {
+export function checkKey(body: unknown, now: Date): { wanted: WantedKey } | Refused<WantedKey> {
   const value = withoutNulls(KeySubmissionSchema, body, "fields")
   const faults = faultsOf(KeySubmissionSchema, value)
   if (faults.length > 0) return { faults }
   const { name, role, expires_at } = value as KeySubmission
   const metadataName = toMetadataName(name)
   const expiresAt = typeof expires_at === "string" ? inUtc(expires_at) : undefined
-  const wrong = [...nameFaults(name), ...expiryFaults(expires_at, now)]
-  if (wrong.length > 0 || metadataName === undefined) return { faults: wrong }
-  return { wanted: { name, metadataName, role, expiresAt } }
+  const wrong = [...nameFaults(name), ...expiryFaults(expires_at)]
+  if (metadataName === undefined) return { faults: wrong }
+  const wanted = { name, metadataName, role, expiresAt }
+  return refusedBy(wanted, wrong, pastFaults(expires_at, now)) ?? { wanted }
 }
 
 function nameFaults(name: string): Fault[] {
@@ -39,13 +41,13 @@ function nameFaults(name: string): Fault[] {
   return [{ pointer: "/name", detail: "name must not look like a UUID: it would shadow a key's id" }]
 }
 
-function expiryFaults(expiresAt: string | null | undefined, now: Date): Fault[] {
-  if (typeof expiresAt !== "string") return []
-  const time = new Date(expiresAt)
-  if (time.getTime() <= now.getTime()) {
-    return [{ pointer: "/expires_at", detail: `expires_at must be in the future, not ${JSON.stringify(expiresAt)}` }]
-  }
-  if (time.getUTCFullYear() <= 9999) return []
+function pastFaults(expiresAt: string | null | undefined, now: Date): Fault[] {
+  if (typeof expiresAt !== "string" || new Date(expiresAt).getTime() > now.getTime()) return []
+  return [{ pointer: "/expires_at", detail: `expires_at must be in the future, not ${JSON.stringify(expiresAt)}` }]
+}
+
+function expiryFaults(expiresAt: string | null | undefined): Fault[] {
+  if (typeof expiresAt !== "string" || new Date(expiresAt).getUTCFullYear() <= 9999) return []
   return [{ pointer: "/expires_at", detail: "expires_at must be before the year 10000: leave it out for never" }]
 }
 

@@ -1,3 +1,4 @@
+import { fromMetadataName } from "../../apis/names.ts"
 import type { Offer } from "../../apis/offer.ts"
 import type { RankedPlacement } from "../../router/route.ts"
 import type { JobPlan } from "../planner.ts"
@@ -23,8 +24,9 @@ function placementOf({ offer, payer, totalUsd }: RankedPlacement, why: string): 
     zone: offer.zone ?? null,
     instance_type: offer.instanceType,
     provisioning: offer.provisioning,
-    connection: payer.connection ?? null,
+    connection: payer.connection === undefined ? null : fromMetadataName(payer.connection),
     hourly_price_usd: offer.hourlyPriceUsd,
+    price_date: offer.priceDate ?? null,
     estimated_cost_usd: totalUsd,
     cpu: offer.cpu,
     memory: gib(offer.memoryGib),

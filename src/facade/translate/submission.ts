@@ -5,6 +5,7 @@ import type { Fault } from "../../apis/validate.ts"
 import { faultsOf } from "../../apis/validate.ts"
 import { type JobSubmission, JobSubmissionSchema } from "../schemas/job.ts"
 import { type CatalogueCheck, termsOf } from "./catalogue-terms.ts"
+import { type Refused, refusedBy } from "./checked.ts"
 
 /** What a submission is held against, beside its schema. */
 export interface SubmissionContext {
@@ -14,8 +15,8 @@ export interface SubmissionContext {
   catalogueFaults: CatalogueCheck
 }
 
-/** A submission that may become a Job, or everything that is wrong with it. */
-export type Checked = { submission: JobSubmission } | { faults: Fault[] }
+/** A submission that may become a Job, or one that may not. */
+export type Checked = { submission: JobSubmission } | Refused<JobSubmission>
 
 /** A UUID is an id: a name of that shape would shadow one. */
 export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/
@@ -24,19 +25,15 @@ export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 export function checkSubmission(body: unknown, context: SubmissionContext): Checked {
   const value = withoutNulls(JobSubmissionSchema, body, "fields")
   const faults = faultsOf(JobSubmissionSchema, value).map((fault) => withHint(fault, value))
-  if (typeof value === "object" && value !== null) {
-    // Seen as a submission whose fields may be of any type: every rule checks the types it needs.
-    faults.push(...ruleFaults(value as { [Field in keyof JobSubmission]: unknown }, context))
-  }
-  return faults.length > 0 ? { faults } : { submission: value as JobSubmission }
+  if (typeof value !== "object" || value === null) return { faults }
+  // Seen as a submission whose fields may be of any type: every rule checks the types it needs.
+  const unchecked = value as Unchecked
+  faults.push(...nameFaults(unchecked), ...cpuFaults(unchecked), ...ownerFaults(unchecked, context))
+  const submission = value as JobSubmission
+  return refusedBy(submission, faults, context.catalogueFaults(termsOf(unchecked))) ?? { submission }
 }
 
 type Unchecked = { readonly [Field in keyof JobSubmission]?: unknown }
-
-function ruleFaults(value: Unchecked, context: SubmissionContext): Fault[] {
-  const offered = context.catalogueFaults(termsOf(value))
-  return [...nameFaults(value), ...offered, ...cpuFaults(value), ...ownerFaults(value, context)]
-}
 
 function nameFaults({ name, namePrefix }: Unchecked): Fault[] {
   const faults: Fault[] = []
@@ -49,10 +46,13 @@ function nameFaults({ name, namePrefix }: Unchecked): Fault[] {
   return faults
 }
 
-/** What no schema can say of a cronjob's definition, which is a submission too; `definition` is of any type. */
-export function definitionFaults(definition: unknown, context: SubmissionContext): Fault[] {
-  if (typeof definition !== "object" || definition === null) return []
-  return [...context.catalogueFaults(termsOf(definition)), ...cpuFaults(definition)]
+/** What no schema can say of a cronjob's definition, which is a submission too, by catalogue or not; of any type. */
+export function definitionFaults(
+  definition: unknown,
+  { catalogueFaults }: SubmissionContext,
+): { faults: Fault[]; now: Fault[] } {
+  if (typeof definition !== "object" || definition === null) return { faults: [], now: [] }
+  return { faults: cpuFaults(definition), now: catalogueFaults(termsOf(definition)) }
 }
 
 function cpuFaults({ resources }: Unchecked): Fault[] {

@@ -238,7 +238,11 @@ describe("checkSubmission", () => {
       ...context,
       catalogueFaults: catalogueCheck(() => catalogueOf([]), ["aws"]),
     })
-    expect(checked).toEqual({ faults: [{ pointer: "/cloud/0", detail: 'cloud "ibm" is not known: known are aws' }] })
+    expect(checked).toEqual({
+      faults: [{ pointer: "/cloud/0", detail: 'cloud "ibm" is not known: known are aws' }],
+      once: body,
+    })
+    expect(checkSubmission({ ...body, tags: [1] }, context)).not.toHaveProperty("once")
   })
 
   it("takes owners that match the host's, and keeps them out of the Job", () => {

@@ -11,10 +11,11 @@ import {
   TransientError,
 } from "../../../cloud/errors.ts"
 import type { Cloud, LaunchSpec, Vm } from "../../../cloud/provider.ts"
+import { ifFound } from "../../../kube/errors.ts"
 import { accountOf } from "../account.ts"
 import type { CloudCalls } from "../calls.ts"
 import { createdStatus, givenUp, imageStatus, type OwnStatus } from "../decide.ts"
-import type { LaunchControllerOptions } from "../dependencies.ts"
+import { LAUNCHES, type LaunchControllerOptions } from "../dependencies.ts"
 import type { LaunchSettings } from "../settings.ts"
 
 type RefusalClass = NonNullable<LaunchStatus["refusal"]>["class"]
@@ -29,13 +30,16 @@ interface Context {
 /**
  * Asks the cloud for the Launch's VM and returns what the status becomes. The same Launch always makes the same call,
  * so calling again finds out what became of an earlier call. Where the VM's image is still to be found out, that is all
- * it does: the image is written down before the first call, so that every call has the same.
+ * it does: the image is written down before the first call, so that every call has the same. Undefined: what an earlier
+ * call came to has been written down, and the cache will show it.
  * @throws what leaves the outcome open (transient, unknown): the caller tries again
  */
-export async function askForVm(launch: StoredLaunch, context: Context): Promise<OwnStatus> {
+export async function askForVm(launch: StoredLaunch, context: Context): Promise<OwnStatus | undefined> {
   const { options, calls, settings } = context
   const { name } = launch.metadata
   const wasOutstanding = calls.isOutstanding(name)
+  // A refusal whose write seemed to fail may stand by now: asked again, the cloud might have a VM for a Launch that is over.
+  if (wasOutstanding && !(await isLatest(launch, options))) return undefined
   try {
     const cloud = await options.clouds.open(accountOf(launch))
     const image = await missingImage(launch, cloud)
@@ -62,6 +66,12 @@ export async function askForVm(launch: StoredLaunch, context: Context): Promise<
       costUsd: 0,
     }
   }
+}
+
+async function isLatest({ metadata }: StoredLaunch, { client }: LaunchControllerOptions): Promise<boolean> {
+  const { namespace, name, resourceVersion } = metadata
+  const live = await ifFound(client.get(LAUNCHES, { namespace, name }))
+  return live?.metadata.resourceVersion === resourceVersion
 }
 
 /** The image that a Launch is to have which has none yet: no cloud was ever asked for its VM. */

@@ -14,7 +14,9 @@ export async function writeStatus(
   context: ReconcileContext,
 ): Promise<StoredLaunch> {
   const { namespace, name, resourceVersion, generation } = launch.metadata
-  const merge = { metadata: { resourceVersion }, status: { ...status, observedGeneration: generation } }
+  // Whatever else is told, the cloud has answered.
+  const own = { unanswered: null, ...status, observedGeneration: generation }
+  const merge = { metadata: { resourceVersion }, status: own }
   const written = await client.patchStatus(LAUNCHES, { namespace, name }, { merge }, { fieldManager: FIELD_MANAGER })
   context.wrote(launches.store, written)
   return written

@@ -1,0 +1,170 @@
+import { DescribeSpotPriceHistoryCommand, type SpotPrice } from "@aws-sdk/client-ec2"
+import type { Pricing } from "@aws-sdk/client-pricing"
+import type { Clock } from "../../apis/clock.ts"
+import { CredentialsError } from "../errors.ts"
+import { merged } from "../pages.ts"
+import type { PriceQuestion, PriceReaders, QuotedPrices } from "../prices.ts"
+import { abortedRead } from "../read-errors.ts"
+import { Ec2Calls } from "./calls.ts"
+import { cloudErrorOf } from "./errors.ts"
+import { type Allowance, Pacer, TokenBucket } from "./pacing.ts"
+import { sdkConfig } from "./sdk.ts"
+
+/** The price list answers for all regions of the partition here (https://docs.aws.amazon.com/general/latest/gr/billing.html). */
+const PRICE_LIST_REGION = "us-east-1"
+/** AWS publishes no limit. */
+const PRICE_LIST_ALLOWANCE: Allowance = { capacity: 2, perSecond: 2 }
+/** The largest pages of both (GetProducts, DescribeSpotPriceHistory). */
+const PRODUCTS_A_PAGE = 100
+const SPOT_PRICES_A_PAGE = 1000
+const REGIONS_AT_ONCE = 4
+const ANSWER_SECONDS = 60
+
+/** What an instance on demand costs is one of many products: the one of shared hardware, with Linux, and nothing else on it. */
+const ON_DEMAND_LINUX = {
+  operatingSystem: "Linux",
+  preInstalledSw: "NA",
+  tenancy: "Shared",
+  capacitystatus: "Used",
+  marketoption: "OnDemand",
+} as const
+
+/** The prices of EC2: on demand by the Price List, and spot as it is at this moment, in the dearest zone of a region. */
+export function awsPrices(clock: Clock): PriceReaders {
+  const bucket = new TokenBucket(PRICE_LIST_ALLOWANCE, clock)
+  return { list: (question) => listPrices(question, bucket), market: (question) => spotPrices(question, clock) }
+}
+
+async function* listPrices(question: PriceQuestion, bucket: TokenBucket): AsyncGenerator<QuotedPrices> {
+  const { Pricing } = await import("@aws-sdk/client-pricing")
+  const client = new Pricing(sdkConfig(question.credentials, PRICE_LIST_REGION))
+  try {
+    const regions = question.regions.map((region) => ({
+      place: region,
+      pages: onDemandIn(region, client, question, bucket),
+    }))
+    yield* merged(regions, REGIONS_AT_ONCE)
+  } finally {
+    client.destroy()
+  }
+}
+
+async function* onDemandIn(
+  region: string,
+  client: Pricing,
+  { signal, onCall }: PriceQuestion,
+  bucket: TokenBucket,
+): AsyncGenerator<QuotedPrices> {
+  const prices = new Map<string, number>()
+  const filters = Object.entries({ ...ON_DEMAND_LINUX, regionCode: region })
+  const request = {
+    ServiceCode: "AmazonEC2",
+    FormatVersion: "aws_v1",
+    MaxResults: PRODUCTS_A_PAGE,
+    Filters: filters.map(([Field, Value]) => ({ Type: "TERM_MATCH" as const, Field, Value })),
+  }
+  let NextToken: string | undefined
+  do {
+    if (signal.aborted) throw abortedRead()
+    await bucket.take()
+    onCall()
+    const abortSignal = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_SECONDS * 1000)])
+    try {
+      const page = await client.getProducts({ ...request, ...(NextToken && { NextToken }) }, { abortSignal })
+      for (const product of page.PriceList ?? []) addOnDemand(prices, String(product))
+      NextToken = page.NextToken
+    } catch (error) {
+      throw cloudErrorOf(error, { action: "GetProducts", region: PRICE_LIST_REGION, changes: false })
+    }
+  } while (NextToken)
+  if (prices.size > 0) yield { region, provisioning: "onDemand", prices }
+}
+
+/** A product of the Price List, as far as it is looked at. */
+interface Product {
+  product?: { attributes?: Record<string, string> }
+  terms?: { OnDemand?: Record<string, { priceDimensions?: Record<string, PriceDimension> }> }
+}
+
+interface PriceDimension {
+  unit?: string
+  pricePerUnit?: { USD?: string }
+}
+
+function addOnDemand(prices: Map<string, number>, text: string): void {
+  const { product, terms } = JSON.parse(text) as Product
+  const { instanceType } = product?.attributes ?? {}
+  if (instanceType === undefined) return
+  for (const { priceDimensions = {} } of Object.values(terms?.OnDemand ?? {})) {
+    for (const { unit, pricePerUnit } of Object.values(priceDimensions)) {
+      const usd = Number(pricePerUnit?.USD)
+      // 0 is what reserved capacity costs that somebody uses.
+      if (unit === "Hrs" && usd > 0) prices.set(instanceType, usd)
+    }
+  }
+}
+
+async function* spotPrices(question: PriceQuestion, clock: Clock): AsyncGenerator<QuotedPrices> {
+  let answered = 0
+  const refused: unknown[] = []
+  const regions = question.regions.map((region) => ({ place: region, pages: spotIn(region) }))
+  yield* merged(regions, REGIONS_AT_ONCE)
+  // A region that the account has not enabled, or that its organization denies, answers as if the key were wrong.
+  if (answered === 0 && refused.length > 0) throw refused[0]
+
+  async function* spotIn(region: string): AsyncGenerator<QuotedPrices> {
+    try {
+      const prices = await spotPricesOf(region, question, clock)
+      answered++
+      if (prices.size > 0) yield { region, provisioning: "spot", prices }
+    } catch (error) {
+      if (!(error instanceof CredentialsError)) throw error
+      refused.push(error)
+    }
+  }
+}
+
+async function spotPricesOf(
+  region: string,
+  { credentials, signal, onCall }: PriceQuestion,
+  clock: Clock,
+): Promise<Map<string, number>> {
+  const calls = new Ec2Calls({ credentials, region, answerSeconds: ANSWER_SECONDS, pacer: new Pacer(clock) })
+  const now = clock.now()
+  const latest = new Map<string, SpotPrice>()
+  let NextToken: string | undefined
+  do {
+    if (signal.aborted) throw abortedRead()
+    onCall()
+    const command = new DescribeSpotPriceHistoryCommand({
+      // From now on: what holds at this moment, and nothing of before.
+      StartTime: now,
+      EndTime: now,
+      ProductDescriptions: ["Linux/UNIX"],
+      MaxResults: SPOT_PRICES_A_PAGE,
+      ...(NextToken && { NextToken }),
+    })
+    const page = await calls.send("DescribeSpotPriceHistory", (client, options) =>
+      client.send(command, { abortSignal: AbortSignal.any([options.abortSignal, signal]) }),
+    )
+    for (const price of page.SpotPriceHistory ?? []) addLatest(latest, price)
+    NextToken = page.NextToken
+  } while (NextToken)
+  return dearestOf(latest.values())
+}
+
+/** The zone of a VM is not chosen by price: what it costs at most is what is reckoned with. */
+function dearestOf(all: Iterable<SpotPrice>): Map<string, number> {
+  const prices = new Map<string, number>()
+  for (const { InstanceType = "", SpotPrice } of all) {
+    const usd = Number(SpotPrice)
+    if (usd > (prices.get(InstanceType) ?? 0)) prices.set(InstanceType, usd)
+  }
+  return prices
+}
+
+function addLatest(latest: Map<string, SpotPrice>, price: SpotPrice): void {
+  const key = `${price.InstanceType}/${price.AvailabilityZone}`
+  const known = latest.get(key)
+  if (known === undefined || Number(price.Timestamp ?? 0) > Number(known.Timestamp ?? 0)) latest.set(key, price)
+}

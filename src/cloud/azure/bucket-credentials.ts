@@ -1,0 +1,55 @@
+import type { CredentialFields } from "../../apis/credentials.ts"
+import type { BucketOpener, BucketScope, ScopedBucket } from "../bucket-access.ts"
+import { InvalidRequestError } from "../errors.ts"
+import { blobEndpoint, blobService, containerIn } from "./blobs.ts"
+import { type AzureAccountOptions, azureError, signedIn } from "./signed-in.ts"
+
+/** The most that Azure takes: seven days. */
+const MOST_SECONDS = 7 * 24 * 3600
+
+/** A signature is good from so long ago on: clocks differ. */
+const CLOCK_SKEW_SECONDS = 900
+
+/** Reads, adds, creates, writes, deletes, lists. */
+const PERMISSIONS = "racwdl"
+
+/**
+ * Gives out signatures for one container and nothing else, that end with the VM, or after seven days: by a user delegation
+ * key (https://learn.microsoft.com/azure/storage/blobs/storage-blob-user-delegation-sas-create-javascript). A folder can't
+ * be signed for where containers have none of Azure's own (hierarchical namespaces). They are not renewed: rclone reads
+ * one when it starts, and never again.
+ */
+export function azureBuckets(options: AzureAccountOptions = {}): BucketOpener {
+  return async (credentials, scope, signal) => {
+    try {
+      return await access(credentials, scope, { ...options, signal })
+    } catch (error) {
+      throw azureError(error, signal)
+    }
+  }
+}
+
+async function access(
+  credentials: CredentialFields,
+  { bucket, prefix, lifetimeSeconds }: BucketScope,
+  { signal, ...options }: AzureAccountOptions & { signal: AbortSignal },
+): Promise<ScopedBucket> {
+  const { account, container } = containerIn(bucket) ?? {}
+  if (account === undefined || container === undefined) {
+    throw new InvalidRequestError("MalformedName", `"${bucket}" is no container: give account/container`)
+  }
+  const { ContainerSASPermissions, generateBlobSASQueryParameters, SASProtocol } = await import("@azure/storage-blob")
+  const service = await blobService(blobEndpoint(account), await signedIn(credentials, options, signal))
+  const now = Date.now()
+  const startsOn = new Date(now - CLOCK_SKEW_SECONDS * 1000)
+  const expiresOn = new Date(now + Math.min(lifetimeSeconds, MOST_SECONDS - CLOCK_SKEW_SECONDS) * 1000)
+  const key = await service.getUserDelegationKey(startsOn, expiresOn, { abortSignal: signal })
+  const permissions = ContainerSASPermissions.parse(PERMISSIONS)
+  const values = { containerName: container, permissions, startsOn, expiresOn, protocol: SASProtocol.Https }
+  const signature = generateBlobSASQueryParameters(values, key, account).toString()
+  return {
+    path: prefix === "" ? container : `${container}/${prefix}`,
+    // Options of rclone's backend (https://rclone.org/azureblob/).
+    remote: { type: "azureblob", sas_url: `${blobEndpoint(account)}/${container}?${signature}` },
+  }
+}

@@ -1,0 +1,285 @@
+import { type Clock, secondsBetween, timestamp } from "../../apis/clock.ts"
+import type { ConnectionType, StoredConnection } from "../../apis/connection.ts"
+import type { CredentialFields } from "../../apis/credentials.ts"
+import { decodePrices, encodePrices, PRICES_CONFIG_MAP, type RegionPrices } from "../../catalogue/refreshed.ts"
+import type { Providers } from "../../cloud/clouds.ts"
+import { CredentialsError } from "../../cloud/errors.ts"
+import type { PriceReader, QuotedPrices } from "../../cloud/prices.ts"
+import { backoffSeconds, pause } from "../../kube/backoff.ts"
+import type { KubeClient } from "../../kube/client.ts"
+import { CONFIG_MAPS, type ConfigMap } from "../../kube/core.ts"
+import type { EventRecorder } from "../../kube/events.ts"
+import type { Logger } from "../../kube/logger.ts"
+import type { Reflector } from "../../kube/reflector.ts"
+import type { Store } from "../../kube/store.ts"
+import type { OfferTable } from "../../router/table.ts"
+import { scrubbedError } from "../../sealing/scrub.ts"
+import { isVerified } from "../connection/credentials.ts"
+import type { CredentialSources } from "../connection/dependencies.ts"
+import { cachedCredentials } from "../connection/readable.ts"
+import type { Fence } from "../fence.ts"
+
+export interface PriceRefresherOptions {
+  client: Pick<KubeClient, "apply">
+  systemNamespace: string
+  providers: Providers
+  /** Of all projects: a verified one is asked by. */
+  connections: Store<StoredConnection>
+  sources: CredentialSources
+  /** The ConfigMap that prices are kept in. */
+  stored: Pick<Reflector<ConfigMap>, "store" | "whenSynced">
+  /** Whose machines and regions are asked about. */
+  list: OfferTable
+  /** Between two refreshes, hours; 0: never. */
+  hours: PriceRefreshHours
+  /** Between two looks whether something is due and can be asked for. Default 60. */
+  lookSeconds?: number
+  fence: Fence
+  clock: Clock
+  recorder: Pick<EventRecorder, "record">
+  logger: Logger
+}
+
+export interface PriceRefreshHours {
+  /** Of prices that change a few times a year. */
+  list: number
+  /** Of spot prices that change from hour to hour. */
+  market: number
+}
+
+/** Prices of one cloud that are asked for together. */
+interface Feed {
+  /** Their key in the ConfigMap. */
+  key: string
+  cloud: ConnectionType
+  prices: keyof PriceRefreshHours
+  read: PriceReader
+  seconds: number
+}
+
+/** When a feed is next asked for, monotonic seconds, and how often in a row it has failed. */
+interface Plan {
+  at: number
+  failures: number
+}
+
+/** What came of asking a cloud: what it said until then may be of use when it has failed. */
+interface Reading {
+  quoted: QuotedPrices[]
+  calls: number
+  error?: unknown
+}
+
+/** How old the prices of a cloud are. */
+export interface PriceAge {
+  cloud: string
+  prices: keyof PriceRefreshHours
+  seconds: number
+}
+
+/** Between two attempts that fail. */
+const RETRY = { baseSeconds: 600, capSeconds: 6 * 3600 }
+/** A refresh that takes longer is given up. */
+const READ_SECONDS = 1800
+/** Connections that are tried in one go. */
+const MOST_CONNECTIONS = 3
+/** The part of the time between two refreshes that they may be apart from it, so that installations don't ask together. */
+const JITTER = 0.1
+
+/**
+ * Asks clouds for their prices, by connections to them, and keeps the answers in a ConfigMap, where operator and façade
+ * find them. What can't be had stays as it was.
+ */
+export class PriceRefresher {
+  readonly #options: PriceRefresherOptions
+  readonly #feeds: readonly Feed[]
+  readonly #plans = new Map<string, Plan>()
+
+  constructor(options: PriceRefresherOptions) {
+    this.#options = options
+    this.#feeds = feedsOf(options)
+  }
+
+  /** Refreshes what is due, again and again, until the signal. Only one process may do this at a time. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { stored, clock, logger, lookSeconds = 60 } = this.#options
+    await stored.whenSynced(signal).catch(() => undefined)
+    // Whoever led before may have refreshed meanwhile: only what is written down counts.
+    this.#plans.clear()
+    while (!signal.aborted) {
+      await this.round(signal).catch(
+        (err: unknown) => signal.aborted || logger.error({ err }, "a price refresh failed"),
+      )
+      await pause(clock, lookSeconds, signal).catch(() => undefined)
+    }
+  }
+
+  /** Refreshes what is due now. */
+  async round(signal: AbortSignal): Promise<void> {
+    for (const feed of this.#feeds) {
+      const { at } = this.#planOf(feed)
+      if (!signal.aborted && at <= this.#options.clock.monotonic()) await this.#refresh(feed, signal)
+    }
+  }
+
+  /** How old the prices are that routing goes by; those that were never refreshed are as old as the price list. */
+  ages(): PriceAge[] {
+    const listed = this.#options.list.priceDates.toSorted().at(-1) ?? ""
+    return this.#feeds.flatMap((feed) => {
+      const time = this.#timeOf(feed) ?? listed
+      const seconds = secondsBetween(time, this.#options.clock.now())
+      return Number.isNaN(seconds) ? [] : [{ cloud: feed.cloud, prices: feed.prices, seconds }]
+    })
+  }
+
+  #planOf(feed: Feed): Plan {
+    const known = this.#plans.get(feed.key)
+    if (known !== undefined) return known
+    const { clock } = this.#options
+    const time = this.#timeOf(feed)
+    const left = time === undefined ? 0 : feed.seconds - secondsBetween(time, clock.now())
+    const plan = { at: clock.monotonic() + left, failures: 0 }
+    this.#plans.set(feed.key, plan)
+    return plan
+  }
+
+  async #refresh(feed: Feed, signal: AbortSignal): Promise<void> {
+    const { clock, connections, sources } = this.#options
+    const all = connections.list().filter((known) => known.spec.type === feed.cloud && isVerified(known, sources))
+    // Nobody can run anything there: its prices are not looked at.
+    if (all.length === 0) return
+    const { failures } = this.#planOf(feed)
+    const tried = Array.from({ length: Math.min(all.length, MOST_CONNECTIONS) }, (_, index) => {
+      return all[(failures * MOST_CONNECTIONS + index) % all.length] as StoredConnection
+    })
+    const error = await this.#refreshBy(tried, feed, signal)
+    if (signal.aborted) return
+    if (error !== undefined) this.#tell(feed, error)
+    const seconds = feed.seconds * (1 - JITTER + 2 * JITTER * Math.random())
+    const retry = backoffSeconds(failures + 1, { ...RETRY, capSeconds: Math.min(RETRY.capSeconds, feed.seconds) })
+    const isDone = error === undefined
+    this.#plans.set(feed.key, {
+      at: clock.monotonic() + (isDone ? seconds : retry),
+      failures: isDone ? 0 : failures + 1,
+    })
+  }
+
+  /** Asks by one connection, and by the next one where the credentials are not good for it. Returns what went wrong. */
+  async #refreshBy(connections: readonly StoredConnection[], feed: Feed, signal: AbortSignal): Promise<unknown> {
+    let last: unknown
+    for (const connection of connections) {
+      const { quoted, calls, error } = await this.#read(feed, connection, signal)
+      if (quoted.length > 0 && !signal.aborted) {
+        try {
+          await this.#write(feed, quoted, calls)
+        } catch (notWritten) {
+          return notWritten
+        }
+      }
+      last = error
+      if (quoted.length > 0 || !(error instanceof CredentialsError)) break
+    }
+    return last
+  }
+
+  async #read({ cloud, read }: Feed, connection: StoredConnection, stop: AbortSignal): Promise<Reading> {
+    const { list, sources } = this.#options
+    const reading: Reading = { quoted: [], calls: 0 }
+    let fields: CredentialFields = {}
+    try {
+      const credentials = await cachedCredentials(sources)(connection)
+      fields = credentials
+      const answers = read({
+        credentials,
+        // Accounts of restricted regions are others, and so are their prices.
+        regions: list.regions.filter((region) => region.cloud === cloud && !region.restricted).map(({ name }) => name),
+        machines: list.machines.filter((machine) => machine.cloud === cloud),
+        signal: AbortSignal.any([stop, AbortSignal.timeout(READ_SECONDS * 1000)]),
+        onCall: () => {
+          reading.calls++
+        },
+      })
+      for await (const quoted of answers) reading.quoted.push(quoted)
+      return reading
+    } catch (error) {
+      return { ...reading, error: scrubbedError(error, fields) }
+    }
+  }
+
+  /** Keeps what was said, and of regions that said nothing what they said before. */
+  async #write({ key, cloud, prices: which }: Feed, quoted: readonly QuotedPrices[], calls: number): Promise<void> {
+    const { client, systemNamespace: namespace, fence, clock, logger } = this.#options
+    const time = timestamp(clock.now())
+    const told = new Set(quoted.map(({ region, provisioning }) => `${region}/${provisioning}`))
+    const before = (await this.#storedPrices(key)).filter(
+      ({ region, provisioning }) => !told.has(`${region}/${provisioning}`),
+    )
+    const prices = [...before, ...quoted.map((region) => ({ cloud, time, ...region }))]
+    const content = Buffer.from(await encodePrices(cloud, prices)).toString("base64")
+    fence()
+    const metadata = { name: PRICES_CONFIG_MAP, namespace }
+    // Each feed has an owner of its own, so that writing one leaves the others as they are.
+    const options = { fieldManager: `berth-prices-${key}`, force: true }
+    await client.apply(
+      CONFIG_MAPS,
+      { metadata, data: { [timeKey(key)]: time }, binaryData: { [key]: content } },
+      options,
+    )
+    const machines = quoted.reduce((sum, region) => sum + region.prices.size, 0)
+    logger.info({ cloud, prices: which, regions: told.size, machines, calls }, "prices were refreshed")
+  }
+
+  async #storedPrices(key: string): Promise<RegionPrices[]> {
+    const base64 = this.#stored()?.binaryData?.[key]
+    if (base64 === undefined) return []
+    try {
+      return await decodePrices(Buffer.from(base64, "base64"))
+    } catch (err) {
+      if (!(err instanceof RangeError)) throw err
+      this.#options.logger.warn({ err, key }, "prices that can't be read are replaced")
+      return []
+    }
+  }
+
+  #stored(): ConfigMap | undefined {
+    const { stored, systemNamespace: namespace } = this.#options
+    return stored.store.get({ namespace, name: PRICES_CONFIG_MAP })
+  }
+
+  #timeOf({ key }: Feed): string | undefined {
+    return this.#stored()?.data?.[timeKey(key)]
+  }
+
+  #tell(feed: Feed, error: unknown): void {
+    const { systemNamespace: namespace, recorder, logger } = this.#options
+    const { cloud, prices } = feed
+    const since = this.#timeOf(feed)
+    const stay = since === undefined ? "those of the price list hold" : `those of ${since} hold`
+    const why = error instanceof Error ? error.message : String(error)
+    logger.warn({ err: error, cloud, prices, since }, "prices could not be refreshed, or not all of them")
+    recorder.record(
+      { apiVersion: "v1", kind: "ConfigMap", metadata: { name: PRICES_CONFIG_MAP, namespace } },
+      {
+        type: "Warning",
+        reason: "PricesNotRefreshed",
+        message: `${cloud}, ${prices}: where a price could not be had, ${stay}: ${why}`,
+      },
+    )
+  }
+}
+
+/** The key of the time at which a feed was last read. */
+function timeKey(key: string): string {
+  return `${key}.time`
+}
+
+function feedsOf({ providers, hours }: PriceRefresherOptions): Feed[] {
+  return Object.entries(providers).flatMap(([name, { prices: readers }]) =>
+    (["list", "market"] as const).flatMap((prices) => {
+      const read = readers?.[prices]
+      const seconds = hours[prices] * 3600
+      if (read === undefined || seconds === 0) return []
+      return [{ key: `${name}.${prices}`, cloud: name as ConnectionType, prices, read, seconds }]
+    }),
+  )
+}

@@ -1,0 +1,49 @@
+import { expect, test } from "vitest"
+import type { StoredConnection } from "../apis/connection.ts"
+import { toMetadataName } from "../apis/names.ts"
+import { BucketAccessError, connectedBuckets } from "./buckets.ts"
+
+const SECRET = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
+
+const connection = (name: string): StoredConnection => ({
+  apiVersion: "berth.dev/v1alpha1",
+  kind: "Connection",
+  metadata: {
+    name,
+    namespace: "team",
+    uid: name,
+    resourceVersion: "1",
+    generation: 1,
+    creationTimestamp: "2026-01-01T00:00:00Z",
+  },
+  spec: { type: "aws" },
+})
+
+/** What a job is told when its provider has quoted the key in an error of that name. */
+async function toldOf(name: string): Promise<Error> {
+  const quoting = Object.assign(new Error(`the signature by ${SECRET} does not match`), { name })
+  const open = connectedBuckets({
+    connections: () => Promise.resolve([connection(toMetadataName("My_Store") ?? "")]),
+    credentials: () => Promise.resolve({ secret_access_key: SECRET }),
+    providers: { aws: { find: () => Promise.reject(quoting), access: () => Promise.reject(quoting) } },
+  })
+  const volumes = { data: { bucket: "b", mountPath: "/data" } }
+  return await open({ namespace: "team", launch: "l-1", lifetimeSeconds: 60, volumes }).then(
+    () => new Error("opened"),
+    (error: unknown) => error as Error,
+  )
+}
+
+test("a provider that quotes a key in its refusal gives it away to nobody", async () => {
+  const refusal = await toldOf("CredentialsError")
+  expect(refusal).toBeInstanceOf(BucketAccessError)
+  expect(refusal.message).toContain("My_Store: the signature by")
+  expect(refusal.message).toContain("does not match")
+  expect(refusal.message).not.toContain(SECRET.slice(0, 12))
+})
+
+test("nor in what may be better in a moment, which is logged", async () => {
+  const failure = await toldOf("TransientError")
+  expect(failure.name).toBe("TransientError")
+  expect(`${failure.message} ${failure.stack}`).not.toContain(SECRET.slice(0, 12))
+})

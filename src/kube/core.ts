@@ -1,0 +1,26 @@
+import { type ApiObject, resourceOf } from "./resource.ts"
+
+/** Kubernetes' own kinds that several parts of Berth read or write, with the fields that any of them looks at. */
+export interface Namespace extends ApiObject {
+  status?: { phase?: string }
+}
+
+export interface ConfigMap extends ApiObject {
+  data?: Record<string, string>
+  /** The values are base64. */
+  binaryData?: Record<string, string>
+}
+
+/** The values of `data` are base64. */
+export interface Secret extends ApiObject {
+  type?: string
+  data?: Record<string, string>
+}
+
+const core = { group: "", version: "v1" } as const
+
+export const NAMESPACES = resourceOf<Namespace>({ ...core, kind: "Namespace", plural: "namespaces", namespaced: false })
+
+export const CONFIG_MAPS = resourceOf<ConfigMap>({ ...core, kind: "ConfigMap", plural: "configmaps", namespaced: true })
+
+export const SECRETS = resourceOf<Secret>({ ...core, kind: "Secret", plural: "secrets", namespaced: true })

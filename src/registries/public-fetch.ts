@@ -1,0 +1,68 @@
+import { type LookupAddress, type LookupOptions, lookup } from "node:dns"
+import { BlockList, isIP } from "node:net"
+import { Agent, fetch } from "undici"
+import { InvalidRequestError } from "../cloud/errors.ts"
+import type { Fetch } from "../cloud/guarded-fetch.ts"
+
+/** What is reached from inside only, and what is nobody's host (https://www.iana.org/assignments/iana-ipv4-special-registry). */
+const SPECIAL_IPV4 = [
+  ...["0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"],
+  ...["192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"],
+  // Azure's own services on each of its VMs.
+  ...["224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32"],
+]
+
+/** The public ones are all in here; of those, what leads to an IPv4 address again. */
+const GLOBAL_IPV6 = "2000::/3"
+const SPECIAL_IPV6 = ["2001::/23", "2001:db8::/32", "2002::/16"]
+
+const special4 = blockListOf(SPECIAL_IPV4, "ipv4")
+const special6 = blockListOf(SPECIAL_IPV6, "ipv6")
+const global6 = blockListOf([GLOBAL_IPV6], "ipv6")
+
+/** Whether anybody on the internet has this address. */
+export function isPublicAddress(address: string): boolean {
+  if (isIP(address) === 4) return !special4.check(address, "ipv4")
+  return isIP(address) === 6 && global6.check(address, "ipv6") && !special6.check(address, "ipv6")
+}
+
+/**
+ * A fetch for hosts that users name: it connects to public addresses only, so that nobody has us look into the cluster's
+ * own network. The address that was judged is the one that is connected to.
+ */
+export function publicFetch(): Fetch {
+  const dispatcher = new Agent({ connect: { lookup: publicLookup } })
+  return async (input, init) => {
+    const url = new URL(input instanceof Request ? input.url : input)
+    // Addresses are not looked up.
+    const literal = url.hostname.replace(/^\[|\]$/g, "")
+    if (isIP(literal) !== 0 && !isPublicAddress(literal)) throw privateAddress(url.hostname)
+    return (await fetch(url, { ...(init as object), dispatcher })) as unknown as Response
+  }
+}
+
+type Found = (error: Error | null, found: LookupAddress[] | string, family?: number) => void
+
+function publicLookup(host: string, options: LookupOptions, done: Found): void {
+  lookup(host, { ...options, all: true }, (error, found) => {
+    if (error !== null) return done(error, [])
+    const addresses = found.filter(({ address }) => isPublicAddress(address))
+    const [first] = addresses
+    if (first === undefined) return done(privateAddress(host), [])
+    if (options.all === true) done(null, addresses)
+    else done(null, first.address, first.family)
+  })
+}
+
+function privateAddress(host: string): InvalidRequestError {
+  return new InvalidRequestError("PrivateAddress", `${host} has no public address, and others are not asked`)
+}
+
+function blockListOf(networks: readonly string[], family: "ipv4" | "ipv6"): BlockList {
+  const list = new BlockList()
+  for (const network of networks) {
+    const [address = "", bits] = network.split("/")
+    list.addSubnet(address, Number(bits), family)
+  }
+  return list
+}
