@@ -1,37 +1,47 @@
 import { execFile } from "node:child_process"
-import { mkdtemp, rm, writeFile } from "node:fs/promises"
+import { cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
-import { loadAll } from "js-yaml"
+import { dump, load, loadAll } from "js-yaml"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { valuesTable } from "../../scripts/chart-values.ts"
 import { JOB, type StoredJob } from "../../src/apis/job.ts"
+import { KINDS } from "../../src/apis/kinds.ts"
 import { findBinaries } from "../../src/embedded/controlplane/binaries.ts"
 import { type ControlPlane, startControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
 import { cacheDirectory } from "../../src/embedded/controlplane/programs.ts"
 import { clusterOf, programCredentials } from "../../src/embedded/program-credentials.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
-import { connect } from "../../src/wire.ts"
+import { connect, DRAIN_SECONDS } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { GO_BUILD_MS, goObstacle } from "../go-program.ts"
 import { CHART, helm } from "./helm.ts"
+import { KUBECONFORM, kubeconform, writeSchemas } from "./kubeconform.ts"
+import { othersKinds, othersKindsObstacle } from "./others-kinds.ts"
 
 /** A release owns kinds and roles of the whole cluster, so it needs one of its own. */
 let controlPlane: ControlPlane
 let client: KubeClient
 let folder: string
 const NAMESPACE = "berth"
+const BESIDE = "berth-beside"
 const LEAST = { baseDomain: "berth.example.com" }
 
+interface PodSpec {
+  terminationGracePeriodSeconds: number
+  containers: {
+    args: string[]
+    env: { name: string; value?: string; valueFrom?: object }[]
+    ports?: { name: string; containerPort: number }[]
+    lifecycle?: { preStop: { sleep: { seconds: number } } }
+    livenessProbe?: object
+    readinessProbe?: object
+  }[]
+}
 interface Deployment extends ApiObject {
-  spec: {
-    template: {
-      spec: {
-        serviceAccountName: string
-        containers: { args: string[]; env: { name: string; value?: string; valueFrom?: object }[] }[]
-      }
-    }
-  }
+  spec: { template: { spec: PodSpec } }
 }
 const DEPLOYMENTS = resourceOf<Deployment>({
   group: "apps",
@@ -70,10 +80,26 @@ async function onCluster(command: string[], values: object): Promise<string> {
   return helm([...command, ...flags, "--values", await valuesFile(values)])
 }
 
-async function rendered(values: object): Promise<ApiObject[]> {
-  const args = ["template", "berth", CHART, "--namespace", NAMESPACE, "--kube-version", "1.35.0"]
-  const text = await helm([...args, "--values", await valuesFile(values)])
+async function template(values: object, { namespace = NAMESPACE, set = [] as string[] } = {}): Promise<string> {
+  const args = ["template", "berth", CHART, "--namespace", namespace, "--kube-version", "1.35.0"]
+  return await helm([...args, "--values", await valuesFile(values), ...set.flatMap((one) => ["--set", one])])
+}
+
+async function rendered(...args: Parameters<typeof template>): Promise<ApiObject[]> {
+  return objectsIn(await template(...args))
+}
+
+function objectsIn(text: string): ApiObject[] {
   return (loadAll(text) as (ApiObject | null)[]).filter((object) => object !== null)
+}
+
+/** The pods of a Deployment, and its one container. */
+function programOf(objects: readonly ApiObject[], name: string) {
+  const deployment = objects.find(({ kind, metadata }) => kind === "Deployment" && metadata.name === name)
+  const { spec } = (deployment as Deployment).spec.template
+  const [container] = spec.containers
+  const env = new Map(container?.env.map((variable) => [variable.name, variable.value]))
+  return { spec, container, env }
 }
 
 const kindsOf = (objects: readonly ApiObject[]): Set<string> => new Set(objects.map(({ kind = "" }) => kind))
@@ -91,20 +117,43 @@ const EVERYTHING = {
   facade: { autoscaling: { enabled: true }, extraEnv: [{ name: "X", value: "y" }] },
   ingress: { enabled: true, className: "nginx", tls: { certManager: { enabled: true, issuerRef: { name: "le" } } } },
   httpRoute: { enabled: true, parentRefs: [{ name: "gateway" }] },
-  networkPolicy: { enabled: true, metricsFrom: [{ namespaceSelector: {} }] },
+  networkPolicy: {
+    enabled: true,
+    facadeFrom: [{ ipBlock: { cidr: "10.0.0.0/8" } }],
+    metricsFrom: [{ namespaceSelector: {} }],
+  },
   metrics: { serviceMonitor: { enabled: true }, prometheusRule: { enabled: true }, dashboard: { enabled: true } },
   commonLabels: { team: "platform" },
   extraObjects: [{ apiVersion: "v1", kind: "ConfigMap", metadata: { name: "{{ .Release.Name }}-extra" } }],
 }
 
-describe("the chart", () => {
-  it("passes helm lint with the least and with every value", async () => {
-    for (const values of [LEAST, EVERYTHING]) {
-      const said = await helm(["lint", CHART, "--strict", "--values", await valuesFile(values)])
-      expect(said).toContain("0 chart(s) failed")
-    }
-  })
+const CERTIFICATE_OF_NOBODY = { enabled: true, tls: { certManager: { enabled: true } } }
+const TURNED = { autoscaling: { enabled: true, minReplicas: 3, maxReplicas: 2 } }
+const UNMEASURED = { enabled: false, serviceMonitor: { enabled: true } }
 
+/** What else users ask for, one set of values each. */
+const VARIANTS = {
+  least: LEAST,
+  everything: EVERYTHING,
+  "nothing to measure": { ...LEAST, metrics: { enabled: false }, networkPolicy: { enabled: true } },
+  "logs that go with their pod": { ...LEAST, logs: { persistence: { enabled: false } }, operator: { replicas: 1 } },
+  "one namespace": { ...LEAST, watchNamespace: "default" },
+  "kinds from elsewhere": { ...LEAST, crds: { enabled: false }, image: { digest: `sha256:${"0".repeat(64)}` } },
+  "an authority of one's own": {
+    ...LEAST,
+    facade: {
+      service: { type: "LoadBalancer", port: 443 },
+      extraVolumes: [{ name: "authority", configMap: { name: "authority" } }],
+      extraVolumeMounts: [{ name: "authority", mountPath: "/etc/authority" }],
+    },
+    operator: {
+      extraVolumes: [{ name: "authority", configMap: { name: "authority" } }],
+      extraVolumeMounts: [{ name: "authority", mountPath: "/etc/authority" }],
+    },
+  },
+}
+
+describe("the chart", () => {
   it("has what each value asks for, and nothing that it doesn't", async () => {
     const optional = ["Ingress", "Certificate", "HTTPRoute", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"]
     const least = kindsOf(await rendered(LEAST))
@@ -113,6 +162,9 @@ describe("the chart", () => {
     const all = await rendered(EVERYTHING)
     for (const kind of [...optional, "HorizontalPodAutoscaler"]) expect(kindsOf(all)).toContain(kind)
     expect(kindsOf(all)).not.toContain("PersistentVolumeClaim")
+    // Whoever follows a log waits for as long as the job runs.
+    const route = all.find(({ kind }) => kind === "HTTPRoute")
+    expect(route).toMatchObject({ spec: { rules: [{ timeouts: { request: "0s" } }] } })
     // The operator makes the keys: a chart's would be new ones with each sync of a GitOps tool.
     expect(kindsOf(all)).not.toContain("Secret")
     for (const { metadata } of all.filter(({ metadata: { name } }) => name !== "berth-extra")) {
@@ -127,9 +179,89 @@ describe("the chart", () => {
     ["a text for a number", { ...LEAST, operator: { replicas: "two" } }, /operator\/replicas/],
     ["several façades on one volume", { ...LEAST, facade: { replicas: 2 } }, /logs\.bucket/],
     ["half of an issuer", { ...LEAST, oidc: { issuer: "https://i.example.com" } }, /oidc\.issuer and oidc\.audience/],
+    ["an address that is none", { ...LEAST, gatewayUrl: "berth.example.com" }, /gatewayUrl/],
+    ["a digest that is none", { ...LEAST, image: { digest: "latest" } }, /image\/digest/],
+    ["a number of proxies that is none", { ...LEAST, facade: { trustProxy: 0 } }, /facade\/trustProxy/],
+    ["a namespace that is none", { ...LEAST, watchNamespace: "Not One" }, /watchNamespace/],
+    ["a port that is taken", { ...LEAST, metrics: { port: 8080 } }, /metrics\.port is 8080/],
+    ["an unknown level of logs", { ...LEAST, logLevel: "loud" }, /logLevel/],
+    ["a port that is none", { ...LEAST, metrics: { port: 70_000 } }, /metrics\/port/],
+    [
+      "one volume for a list of them",
+      { ...LEAST, operator: { extraVolumes: { name: "a" } } },
+      /operator\/extraVolumes/,
+    ],
+    ["a certificate from nobody", { ...LEAST, ingress: CERTIFICATE_OF_NOBODY }, /issuerRef\.name/],
+    ["more façades at least than at most", { ...LEAST, logs: { bucket: "b" }, facade: TURNED }, /minReplicas/],
+    ["metrics for a monitor that are not there", { ...LEAST, metrics: UNMEASURED }, /metrics\.enabled/],
     ["a route without a gateway", { ...LEAST, httpRoute: { enabled: true } }, /parentRefs/],
   ])("refuses %s in words", async (_what, values, message) => {
     await expect(rendered(values)).rejects.toThrow(message)
+  })
+
+  it("takes numbers as helm and YAML have them", async () => {
+    const values = { ...LEAST, facade: { requestsPerMinute: 1_000_000, failuresPerMinute: 0 } }
+    const { env } = programOf(await rendered(values, { set: ["facade.trustProxy=1"] }), "berth-facade")
+    expect(env.get("BERTH_TRUST_PROXY")).toBe("1")
+    expect(env.get("BERTH_REQUESTS_PER_MINUTE")).toBe("1000000")
+    expect(env.get("BERTH_FAILURES_PER_MINUTE")).toBe("0")
+  })
+
+  it("lets a façade serve until everybody knows that it goes, and end in order", async () => {
+    const { spec, container } = programOf(await rendered(LEAST), "berth-facade")
+    const { seconds = 0 } = container?.lifecycle?.preStop.sleep ?? {}
+    expect(seconds).toBeGreaterThan(0)
+    expect(spec.terminationGracePeriodSeconds).toBeGreaterThan(seconds + DRAIN_SECONDS)
+  })
+
+  it("has pods asked for their health, with metrics and without", async () => {
+    for (const enabled of [true, false]) {
+      const objects = await rendered({ ...LEAST, metrics: { enabled, port: 9999 } })
+      const { container, env } = programOf(objects, "berth-operator")
+      expect(container?.ports).toEqual([{ name: "metrics", containerPort: 9999 }])
+      for (const probe of [container?.livenessProbe, container?.readinessProbe])
+        expect(probe).toMatchObject({ httpGet: { port: "metrics" } })
+      expect(env.get("BERTH_METRICS_PORT")).toBe("9999")
+      expect(objects.filter(({ metadata: { name } }) => name === "berth-metrics")).toHaveLength(enabled ? 1 : 0)
+    }
+  })
+
+  it("tests a release by the Node.js that the image has, from where its façades may be", async () => {
+    const dockerfile = await readFile(join(CHART, "..", "..", "Dockerfile"), "utf8")
+    const [, node = ""] = /^ENTRYPOINT \["([^"]+)"/m.exec(dockerfile) ?? []
+    const where = { nodeSelector: { a: "b" }, tolerations: [{ operator: "Exists" }] }
+    const image = { imagePullSecrets: [{ name: "registry" }], image: { pullPolicy: "Never" } }
+    const objects = await rendered({ ...EVERYTHING, ...image, facade: { ...EVERYTHING.facade, ...where } })
+    const pod = objects.find(({ kind }) => kind === "Pod")
+    expect(pod).toMatchObject({
+      spec: {
+        ...where,
+        imagePullSecrets: image.imagePullSecrets,
+        containers: [{ command: [node, "--input-type=module", "--eval"], imagePullPolicy: "Never" }],
+      },
+    })
+    const policies = objects.filter(({ kind }) => kind === "NetworkPolicy") as NetworkPolicy[]
+    expect(policies).toHaveLength(2)
+    // Each rule names whom it lets in: that pod must be among them.
+    for (const { from = [] } of policies.flatMap(({ spec }) => spec.ingress)) {
+      const labels = from.map(({ podSelector }) => podSelector?.matchLabels)
+      expect(pod?.metadata.labels).toMatchObject(labels.find((one) => one !== undefined) ?? { none: "none" })
+    }
+  })
+
+  it("says of each value what it is for", () => {
+    const schema = JSON.stringify({ properties: { a: { properties: { b: { type: "string" } } } } })
+    expect(valuesTable("# Some.\na:\n  # One.\n  b: x\n", schema)).toContain('| `a.b` | `"x"` | string | One. |')
+    expect(() => valuesTable("# Some.\na:\n  b: x\n", schema)).toThrow("doesn't say what a.b is for")
+  })
+
+  it("tells Artifact Hub of its image and of all kinds", async () => {
+    const { annotations, appVersion } = await chartFile()
+    expect(load(annotations["artifacthub.io/images"] ?? "")).toMatchObject([
+      { image: `ghcr.io/berth-dev/berth:${appVersion}` },
+    ])
+    const kinds = load(annotations["artifacthub.io/crds"] ?? "") as { name: string }[]
+    expect(kinds.map(({ name }) => name).sort()).toEqual(KINDS.map(({ plural }) => `${plural}.berth.dev`).sort())
   })
 
   it("keeps to Kubernetes' restricted Pod Security", async () => {
@@ -149,6 +281,14 @@ describe("the chart", () => {
   })
 })
 
+interface NetworkPolicy extends ApiObject {
+  spec: { ingress: { from?: { podSelector?: { matchLabels: Record<string, string> } }[] }[] }
+}
+
+async function chartFile(): Promise<{ appVersion: string; annotations: Record<string, string> }> {
+  return load(await readFile(join(CHART, "Chart.yaml"), "utf8")) as Awaited<ReturnType<typeof chartFile>>
+}
+
 const RESTRICTED = { "pod-security.kubernetes.io/enforce": "restricted" }
 
 function podSpecOf(object: ApiObject): object {
@@ -158,7 +298,7 @@ function podSpecOf(object: ApiObject): object {
 
 async function kubectl(args: string[]): Promise<string> {
   const all = ["--kubeconfig", controlPlane.kubeconfigPath, ...args]
-  return (await promisify(execFile)("kubectl", all)).stdout
+  return (await promisify(execFile)("kubectl", all, { maxBuffer: 64 * 1024 ** 2 })).stdout
 }
 
 /** A client with the rights that the release gave a program. */
@@ -173,20 +313,42 @@ async function clientOf(serviceAccount: string): Promise<KubeClient> {
   return new KubeClient(kubeConfig)
 }
 
-describe("a release", () => {
-  it("is installed, upgraded and uninstalled by helm; its kinds and jobs stay", async () => {
-    await onCluster(["install", "berth", CHART, "--create-namespace"], LEAST)
+interface Crd extends ApiObject {
+  spec: {
+    versions: { schema: { openAPIV3Schema: { properties: { spec: { properties: Record<string, object> } } } } }[]
+  }
+}
+
+/** The chart as it was when Jobs had no such field yet. */
+async function olderChart(field: string): Promise<string> {
+  const chart = join(folder, "older")
+  await cp(CHART, chart, { recursive: true })
+  const path = join(chart, "files", "crds", "jobs.berth.dev.yaml")
+  const crd = load(await readFile(path, "utf8")) as Crd
+  for (const { schema } of crd.spec.versions) delete schema.openAPIV3Schema.properties.spec.properties[field]
+  await writeFile(path, dump(crd))
+  return chart
+}
+
+describe("a release", { timeout: 180_000 }, () => {
+  it("is installed, upgraded with its kinds and uninstalled by helm; kinds and jobs stay", async () => {
+    const field = "ttlSecondsAfterFinished"
+    await onCluster(["install", "berth", await olderChart(field), "--create-namespace"], LEAST)
     const { spec } = await client.get(DEPLOYMENTS, { namespace: NAMESPACE, name: "berth-operator" })
     const [container] = spec.template.spec.containers
     expect(container?.args).toEqual(["operator"])
     expect(container?.env).toContainEqual({ name: "BERTH_GATEWAY_URL", value: "https://berth.example.com" })
     const job = { apiVersion: "berth.dev/v1alpha1", kind: "Job", metadata: { name: "kept", namespace: "default" } }
     await kubectl(["apply", "-f", await valuesFile({ ...job, spec: { image: "a" } })])
+    const newer = await valuesFile({ ...job, spec: { image: "a", [field]: 60 } })
+    const strictly = ["apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", newer]
+    await expect(kubectl(strictly)).rejects.toThrow(`field not declared in schema`)
     await onCluster(["upgrade", "berth", CHART], { ...LEAST, operator: { replicas: 1 } })
-    await onCluster(["upgrade", "berth", CHART], { ...LEAST, operator: { replicas: 1 } })
-    await kubectl(["get", "crd", "jobs.berth.dev", "-o", "jsonpath={.metadata.annotations.helm\\.sh/resource-policy}"])
+    await eventually(() => kubectl(strictly))
     await helm(["uninstall", "berth", "--namespace", NAMESPACE, "--kubeconfig", controlPlane.kubeconfigPath])
-    expect((await client.get(JOBS, { namespace: "default", name: "kept" })).spec.image).toBe("a")
+    const kinds = await kubectl(["get", "crd", "-l", "app.kubernetes.io/part-of=berth", "-o", "name"])
+    expect(kinds.trim().split("\n")).toHaveLength(KINDS.length)
+    expect((await client.get(JOBS, { namespace: "default", name: "kept" })).spec).toMatchObject({ [field]: 60 })
     await onCluster(["install", "berth", CHART], LEAST)
   })
 
@@ -203,4 +365,90 @@ describe("a release", () => {
       await Promise.all([operator.close(), facade.close()])
     }
   })
+
+  it("reads the Secrets of one namespace alone where it serves one", async () => {
+    const may = async (name: string, verb: string, namespace: string): Promise<boolean> => {
+      const as = `--as=system:serviceaccount:${NAMESPACE}:${name}`
+      const asked = kubectl(["auth", "can-i", verb, "secrets", "-n", namespace, as])
+      // It exits with 1 when the answer is no.
+      return (await asked.catch((error: { stdout: string }) => error.stdout)).trim() === "yes"
+    }
+    expect(await may("berth-operator", "list", "kube-system")).toBe(true)
+    await onCluster(["upgrade", "berth", CHART], { ...LEAST, watchNamespace: "default" })
+    for (const [name, verb] of [
+      ["berth-operator", "list"],
+      ["berth-facade", "get"],
+    ] as const) {
+      await eventually(async () => expect(await may(name, verb, "kube-system")).toBe(false))
+      expect(await may(name, verb, "default")).toBe(true)
+    }
+  })
 })
+
+const missing = (await othersKindsObstacle()) ?? (await goObstacle(KUBECONFORM))
+if (missing !== undefined) console.warn(`the chart's objects are not held against their kinds: ${missing}`)
+
+describe.skipIf(missing !== undefined)("the chart's objects", () => {
+  let schemas: string
+
+  beforeAll(async () => {
+    // Beside the release above, whose objects would be merged with them; it has made the other namespace.
+    const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: BESIDE } }
+    await apply([namespace, ...(await othersKinds())])
+    await kubectl(["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"])
+    schemas = join(folder, "schemas")
+    // The volume for logs is in one, everything else in the other.
+    const objects = [...(await rendered(LEAST)), ...(await rendered(EVERYTHING))]
+    // New kinds are published a moment later.
+    await eventually(() => writeSchemas(objects, schemas, (path) => kubectl(["get", "--raw", path])))
+  }, GO_BUILD_MS)
+
+  async function apply(items: readonly object[], ...options: string[]): Promise<void> {
+    const list = await valuesFile({ apiVersion: "v1", kind: "List", items })
+    await kubectl(["apply", "--server-side", "--force-conflicts", "--validate=strict", ...options, "-f", list])
+  }
+
+  /** A file of manifests, as helm prints them. */
+  async function manifests(text: string): Promise<string> {
+    const path = join(folder, `manifests-${++files}.yaml`)
+    await writeFile(path, text)
+    return path
+  }
+
+  it.each(Object.entries(VARIANTS))("pass helm lint, kubeconform and the API server: %s", async (_what, values) => {
+    expect(await helm(["lint", CHART, "--strict", "--values", await valuesFile(values)])).toContain("0 chart(s) failed")
+    const text = await template(values, { namespace: BESIDE })
+    await kubeconform(await manifests(text), schemas)
+    await apply(objectsIn(text), "--dry-run=server")
+  })
+
+  it.each([
+    ["Deployment", { containers: [{ name: "a", image: "a", livenesProbe: {} }] }, "livenesProbe"],
+    ["HTTPRoute", { rules: [{ timeout: { request: "0s" } }] }, "timeout"],
+    ["ServiceMonitor", { selector: {}, endpoints: [{ port: "metrics", intervall: "30s" }] }, "intervall"],
+    ["Certificate", { secretName: "a", issuerRef: { name: "a" }, dnsName: ["a"] }, "dnsName"],
+    ["PrometheusRule", { groups: [{ name: "a", rules: [{ alert: "a", expresion: "1" }] }] }, "expresion"],
+  ])("would not pass with an unknown field: %s", async (kind, wrong, field) => {
+    const object = (await rendered(EVERYTHING, { namespace: BESIDE })).find((one) => one.kind === kind)
+    const spec = kind === "Deployment" ? { ...specOf(object), template: { spec: wrong } } : wrong
+    const broken = { ...object, spec }
+    await expect(kubeconform(await manifests(dump(broken)), schemas)).rejects.toThrow(field)
+    await expect(apply([broken], "--dry-run=server")).rejects.toThrow(field)
+  })
+
+  it("are shown to Artifact Hub as they may be applied, one of each kind that users make", async () => {
+    const { annotations } = await chartFile()
+    const examples = load(annotations["artifacthub.io/crdsExamples"] ?? "") as ApiObject[]
+    const here = examples.map((example) => ({
+      ...example,
+      metadata: { ...example.metadata, ...(example.metadata.namespace !== undefined && { namespace: BESIDE }) },
+    }))
+    await apply(here, "--dry-run=server")
+    const kinds = KINDS.map(({ kind }) => kind).filter((kind) => kind !== "Launch")
+    expect(examples.map(({ kind }) => kind).sort()).toEqual(kinds.sort())
+  })
+})
+
+function specOf(object: ApiObject | undefined): object {
+  return (object as { spec?: object } | undefined)?.spec ?? {}
+}

@@ -2,12 +2,12 @@ import { execFile } from "node:child_process"
 import { access } from "node:fs/promises"
 import { join } from "node:path"
 import { promisify } from "node:util"
-import { cached, runTelling } from "../cached.ts"
+import { type GoProgram, goProgram } from "../go-program.ts"
 
 const run = promisify(execFile)
 
 /** Pinned: what a chart renders to depends on it. */
-const HELM = { module: "helm.sh/helm/v3/cmd/helm", version: "v3.22.0" }
+const HELM: GoProgram = { name: "helm", package: "helm.sh/helm/v3/cmd/helm", version: "v3.22.0" }
 
 /** The chart, as users get it. */
 export const CHART = join(import.meta.dirname, "..", "..", "charts", "berth")
@@ -17,12 +17,7 @@ export async function helmProgram(): Promise<string> {
   const assets = process.env["KUBEBUILDER_ASSETS"]
   const beside = assets === undefined ? undefined : join(assets, "helm")
   if (beside !== undefined && (await isThere(beside))) return beside
-  const make = async (directory: string): Promise<void> => {
-    const say = (line: string): void => console.log(`helm: ${line}`)
-    say(`building ${HELM.version} with Go into ${directory}, this once`)
-    await runTelling("env", [`GOBIN=${directory}`, "go", "install", `${HELM.module}@${HELM.version}`], say)
-  }
-  return join(await cached({ name: `helm-${HELM.version}`, proof: "helm", make }), "helm")
+  return await goProgram(HELM)
 }
 
 async function isThere(path: string): Promise<boolean> {

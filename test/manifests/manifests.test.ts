@@ -1,8 +1,9 @@
 import { execFile } from "node:child_process"
-import { readdir, readFile } from "node:fs/promises"
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
-import { load } from "js-yaml"
+import { load, loadAll } from "js-yaml"
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest"
 import { installBase } from "../../src/embedded/base.ts"
 import type { ControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
@@ -27,15 +28,20 @@ interface Installed {
 
 describe("manifests", () => {
   let controlPlane: ControlPlane
+  let folder: string
   const kubectl = async (...args: string[]): Promise<string> =>
     (await run(inject("kubectlPath"), ["--kubeconfig", controlPlane.kubeconfigPath, ...args])).stdout
 
   beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "berth-manifests-"))
     controlPlane = await startPrivateControlPlane()
     await kubectl("apply", "--server-side", "-k", join(MANIFESTS, "base"))
     await kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
   })
-  afterAll(() => controlPlane?.stop())
+  afterAll(async () => {
+    await controlPlane?.stop()
+    await rm(folder, { recursive: true })
+  })
 
   it("install every kind, and again without a change", async () => {
     const kinds = await kubectl("api-resources", "--api-group=berth.dev", "--no-headers", "-o", "name")
@@ -85,6 +91,21 @@ describe("manifests", () => {
     expect(body).toMatchObject({ name: "submitted", image: expect.any(String) })
   })
 
+  it("of a release have their domain in the settings alone, where docs/install.md changes it", async () => {
+    const made = await kubectl("kustomize", join(MANIFESTS, "overlays", "default"))
+    const text = await readFile(join(MANIFESTS, "..", "docs", "install.md"), "utf8")
+    const [, expression = ""] = /^sed '([^']+)' install.yaml/m.exec(text) ?? []
+    const changing = run("sed", [expression])
+    changing.child.stdin?.end(made)
+    const changed = loadAll((await changing).stdout) as (Installed & { data?: Record<string, string> })[]
+    const settings = changed.find(({ kind, data }) => kind === "ConfigMap" && data?.["BERTH_BASE_DOMAIN"] !== undefined)
+    expect(settings?.data).toMatchObject({
+      BERTH_BASE_DOMAIN: "jobs.example.org",
+      BERTH_GATEWAY_URL: "https://jobs.example.org",
+    })
+    expect(JSON.stringify(changed)).not.toContain("berth.example.com")
+  })
+
   describe("let", () => {
     const operator = "system:serviceaccount:berth-system:berth-operator"
     const facade = "system:serviceaccount:berth-system:berth-facade"
@@ -103,7 +124,8 @@ describe("manifests", () => {
 
     it.each<[string, string, string, string[], boolean]>([
       [operator, "watch", "jobs.berth.dev", ["-A"], true],
-      [operator, "patch", "jobs.berth.dev/status", elsewhere, true],
+      [operator, "update", "jobs.berth.dev/status", elsewhere, true],
+      [operator, "patch", "jobs.berth.dev/status", elsewhere, false],
       [operator, "create", "jobs.berth.dev", elsewhere, true],
       [operator, "update", "jobs.berth.dev", elsewhere, false],
       [operator, "patch", "cronjobs.berth.dev", elsewhere, true],
@@ -153,6 +175,29 @@ describe("manifests", () => {
       [facade, "create", "serviceaccounts/token", identities, false],
     ])("%s %s %s %s: %s", async (who, verb, resource, where, allowed) => {
       expect(await can([`--as=${who}`], verb, resource, ...where)).toBe(allowed)
+    })
+
+    it("the operator touch what is Berth's alone, and give roles to machine users and people alone", async () => {
+      const attempt = (...args: string[]) => kubectl(...args, `--as=${operator}`, "--dry-run=server")
+      await kubectl("create", "namespace", "somebodys")
+      await kubectl("create", "rolebinding", "somebodys", "--clusterrole=view", "--user=eve", ...elsewhere)
+      await eventually(() => expect(attempt("delete", "namespace", "somebodys")).rejects.toThrow(/touches only what/))
+      await expect(attempt("delete", "rolebinding", "somebodys", ...elsewhere)).rejects.toThrow(/touches only what/)
+      await expect(attempt("create", "namespace", "more")).rejects.toThrow(/touches only what/)
+      const bind = async (subject: object): Promise<string> => {
+        const roleRef = { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "berth-admin" }
+        const metadata = { name: "b", namespace: "default", labels: { "berth.dev/project-uid": "1" } }
+        const kind = { apiVersion: "rbac.authorization.k8s.io/v1", kind: "RoleBinding" }
+        const path = join(folder, "binding.json")
+        await writeFile(path, JSON.stringify({ ...kind, metadata, roleRef, subjects: [subject] }))
+        return await attempt("create", "-f", path)
+      }
+      const itself = { kind: "ServiceAccount", name: "berth-operator", namespace: "berth-system" }
+      await expect(bind(itself)).rejects.toThrow(/gives roles to/)
+      await expect(bind({ kind: "User", name: operator })).rejects.toThrow(/gives roles to/)
+      await expect(bind({ kind: "Group", name: "system:authenticated" })).rejects.toThrow(/gives roles to/)
+      await bind({ kind: "User", name: "https://issuer.example.com#ada" })
+      await bind({ kind: "ServiceAccount", name: "key-1", namespace: "berth-identities" })
     })
 
     it("the roles view, edit and admin do to jobs what they do to everything else", async () => {

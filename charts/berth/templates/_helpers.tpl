@@ -52,15 +52,25 @@ capabilities:
       fieldPath: metadata.namespace
 - name: BERTH_LOG_LEVEL
   value: {{ .Values.logLevel | quote }}
-{{- if .Values.metrics.enabled }}
+{{- with .Values.watchNamespace }}
+- name: BERTH_WATCH_NAMESPACE
+  value: {{ . | quote }}
+{{- end }}
+# Health is asked for on this port, so it is there without metrics, too. An empty address is all, of IPv4 and IPv6.
 - name: BERTH_METRICS_PORT
   value: {{ .Values.metrics.port | quote }}
 - name: BERTH_METRICS_HOST
-  value: 0.0.0.0
-{{- end }}
+  value: ""
 {{- end }}
 
-{{- /* Where a pod is asked for its health: the port of the metrics, or the façade's own. */ -}}
+{{- /* The pods that `helm test` makes, whom network policies let in. */ -}}
+{{- define "berth.testPeer" -}}
+- podSelector:
+    matchLabels:
+      {{- include "berth.selector" (dict "root" . "component" "test") | nindent 6 }}
+{{- end }}
+
+{{- /* Over zones and nodes, unless a component has rules of its own. */ -}}
 {{- define "berth.spread" -}}
 {{- with .own -}}
 {{ toYaml . }}
@@ -88,11 +98,19 @@ capabilities:
 {{- if and (not .Values.logs.bucket) (or (gt (int .Values.facade.replicas) 1) .Values.facade.autoscaling.enabled) }}
 {{- fail "several façades need logs.bucket: a volume has the logs of one of them only" }}
 {{- end }}
+{{- with .Values.facade.autoscaling }}
+{{- if gt (int .minReplicas) (int .maxReplicas) }}
+{{- fail (printf "facade.autoscaling.minReplicas is %d, more than maxReplicas (%d)" (int .minReplicas) (int .maxReplicas)) }}
+{{- end }}
+{{- end }}
 {{- if and .Values.httpRoute.enabled (empty .Values.httpRoute.parentRefs) }}
 {{- fail "httpRoute.parentRefs is needed: the Gateway that the route is attached to" }}
 {{- end }}
 {{- if and .Values.ingress.tls.certManager.enabled (empty .Values.ingress.tls.certManager.issuerRef.name) }}
 {{- fail "ingress.tls.certManager.issuerRef.name is needed: who issues the certificate" }}
+{{- end }}
+{{- if eq (int .Values.metrics.port) 8080 }}
+{{- fail "metrics.port is 8080, where the façade serves REST: take another one" }}
 {{- end }}
 {{- if and (not .Values.metrics.enabled) (or .Values.metrics.serviceMonitor.enabled .Values.metrics.prometheusRule.enabled) }}
 {{- fail "metrics.enabled is needed for a ServiceMonitor or PrometheusRule" }}

@@ -1,0 +1,109 @@
+import { execFile, spawnSync } from "node:child_process"
+import { createHash } from "node:crypto"
+import { existsSync } from "node:fs"
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { dirname, join } from "node:path"
+import { promisify } from "node:util"
+import { bundle } from "../../scripts/bundle.ts"
+import { BUSYBOX, buildImage, docker, librariesOf, missingForContainers } from "../agent/images.ts"
+
+/**
+ * Berth's image, built by its own Dockerfile. Where no registry can be asked, its bases are made of this machine's
+ * files: they have what the Dockerfile's stages would install, which it then doesn't.
+ */
+
+const ROOT = join(import.meta.dirname, "..", "..")
+const NODE = join(ROOT, "node_modules", "node", "bin", "node")
+
+/** Debian's packages rclone and fuse3. */
+const TOOLS = ["/usr/bin/rclone", "/usr/bin/fusermount3"]
+
+/** Why the image can't be built here; undefined when it can. */
+export async function missingForImage(): Promise<string | undefined> {
+  const noContainers = await missingForContainers()
+  if (noContainers !== undefined) return noContainers
+  if (spawnSync("docker", ["--version"]).status !== 0) return "the program docker is missing"
+  const lacking = TOOLS.filter((path) => !existsSync(path))
+  return lacking.length === 0 ? undefined : `${lacking.join(", ")} missing (Debian's packages rclone, fuse3)`
+}
+
+/** Builds it under this name. */
+export async function buildBerthImage(name: string): Promise<void> {
+  const { base, runtime } = await bases()
+  const builtFrom = { BUILD_IMAGE: base, TOOLS_IMAGE: base, RUNTIME_IMAGE: runtime }
+  const args = Object.entries(builtFrom).flatMap(([key, value]) => ["--build-arg", `${key}=${value}`])
+  await promisify(execFile)("docker", ["build", "--tag", name, ...args, ROOT], { maxBuffer: 16 * 1024 ** 2 })
+}
+
+/** Made once for what is in them, and kept: the engine then knows the steps of an earlier build again. */
+async function bases(): Promise<{ base: string; runtime: string }> {
+  const files = await runtimeFiles()
+  const packages = await packageFiles()
+  const digest = digestOf({ ...files, ...packages })
+  const runtime = `berth-test/runtime-base:${digest}`
+  const base = `berth-test/build-base:${digest}`
+  if ((await docker.listImages({ filters: { reference: [base] } })).length > 0) return { base, runtime }
+  console.log(`making the bases of Berth's image out of this machine's files: ${base}`)
+  await buildImage(runtime, { Dockerfile: "FROM scratch\nCOPY . /\n", ...files })
+  const dockerfile = [
+    `FROM ${runtime}`,
+    "COPY . /",
+    'RUN ["/bin/sh", "-c", "/bin/busybox --install -s /bin && ln -s /nodejs/bin/node /usr/bin/node"]',
+  ]
+  const tools = await Promise.all(TOOLS.map(async (path) => [path.slice(1), await readFile(path)] as const))
+  const busybox = await readFile(BUSYBOX)
+  await buildImage(base, {
+    Dockerfile: dockerfile.join("\n"),
+    "bin/busybox": busybox,
+    "bin/sh": busybox,
+    ...Object.fromEntries(tools),
+    ...packages,
+  })
+  return { base, runtime }
+}
+
+/** As in the distroless image: Node.js, the libraries, and no shell. */
+async function runtimeFiles(): Promise<Record<string, Uint8Array>> {
+  const libraries = await Promise.all([NODE, ...TOOLS].map(librariesOf))
+  const passwd = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"
+  return {
+    "nodejs/bin/node": await readFile(NODE),
+    "etc/passwd": Buffer.from(passwd),
+    ...Object.assign({}, ...libraries),
+  }
+}
+
+/** Of node_modules only what the bundle is made of and made with: the whole is a hundred times as large. */
+async function packageFiles(): Promise<Record<string, Uint8Array>> {
+  const folder = await mkdtemp(join(tmpdir(), "berth-image-"))
+  const { inputs } = await bundle(folder).finally(() => rm(folder, { recursive: true }))
+  const used = inputs.filter((path) => path.startsWith("node_modules/"))
+  const compiler = ["esbuild/lib/main.js", `@esbuild/linux-${process.arch}/bin/esbuild`]
+  const files = [...used, ...compiler.map((path) => `node_modules/${path}`)]
+  const folders = new Set(files.flatMap(foldersOf))
+  const beside = await Promise.all([...folders].map(manifestsIn))
+  const paths = [...files, ...beside.flat()].sort()
+  const contents = paths.map(async (path) => [`build/${path}`, await readFile(join(ROOT, path))] as const)
+  return Object.fromEntries(await Promise.all(contents))
+}
+
+/** All folders that the file is in, up to node_modules. */
+function foldersOf(path: string): string[] {
+  const folder = dirname(path)
+  return folder === "node_modules" ? [] : [folder, ...foldersOf(folder)]
+}
+
+/** What says of a folder which package it is, and on what terms. */
+async function manifestsIn(folder: string): Promise<string[]> {
+  const names = await readdir(join(ROOT, folder))
+  return names
+    .filter((name) => /^(package.json$|licen[cs]e|copying|notice)/i.test(name))
+    .map((name) => `${folder}/${name}`)
+}
+
+function digestOf(files: Record<string, Uint8Array>): string {
+  const hash = createHash("sha256")
+  for (const [path, content] of Object.entries(files)) hash.update(`${path} ${content.length}\n`).update(content)
+  return hash.digest("hex").slice(0, 12)
+}

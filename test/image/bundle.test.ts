@@ -1,0 +1,165 @@
+import { execFile } from "node:child_process"
+import { randomUUID } from "node:crypto"
+import { mkdtemp, readFile, rm, stat } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { promisify } from "node:util"
+import { build } from "esbuild"
+import { load } from "js-yaml"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { type Bundled, bundle, ONE_FILE, sbomOf } from "../../scripts/bundle.ts"
+import type { Offer } from "../../src/apis/offer.ts"
+import type { openAzure } from "../../src/cloud/azure/azure.ts"
+import type { openGcp } from "../../src/cloud/gcp/gcp.ts"
+import type { Cloud } from "../../src/cloud/provider.ts"
+import { connect } from "../../src/connect.ts"
+import { installKinds } from "../../src/embedded/install.ts"
+import { ArmServer } from "../cloud/arm-server.ts"
+import { GceServer } from "../cloud/gce-server.ts"
+import { kubeconfigPath, testNamespace } from "../control-plane.ts"
+import { Program } from "../e2e/program.ts"
+
+const ROOT = join(import.meta.dirname, "..", "..")
+
+/** Below the system's folder of temporary files: no node_modules is anywhere above. */
+let folder: string
+let program: string
+let bundled: Bundled
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "berth-bundle-"))
+  program = join(folder, "dist", "berth.mjs")
+  bundled = await bundle(join(folder, "dist"))
+})
+afterAll(() => rm(folder, { recursive: true }))
+
+async function berth(...args: string[]): Promise<string> {
+  return (await promisify(execFile)(process.execPath, [program, ...args], { cwd: folder })).stdout
+}
+
+describe("the bundle", () => {
+  const namespace = testNamespace("bundle")
+  beforeAll(async () => {
+    const client = connect({ kubeconfig: kubeconfigPath() })
+    await installKinds(client, AbortSignal.timeout(60_000))
+    await client.close()
+  })
+
+  it("knows its version, and each command its options", async () => {
+    const { version } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as { version: string }
+    expect((await berth("--version")).trim()).toBe(version)
+    expect(await berth("operator", "--help")).toContain("--gateway-url")
+  })
+
+  it("makes a key", async () => {
+    expect(load(await berth("key", "--name", "build", "--role", "viewer"))).toMatchObject({
+      kind: "ApiKey",
+      spec: { role: "viewer" },
+    })
+  })
+
+  it("has the façade, with the price list, and the loops", async () => {
+    const cluster = ["--kubeconfig", kubeconfigPath(), "--system-namespace", namespace]
+    const logs = ["--logs-dir", join(folder, "logs")]
+    const facade = new Program("façade", [program, "facade", "--port", "0", ...cluster, ...logs])
+    const parts = ["--gateway-url", "http://127.0.0.1:1", "--agent-image", "berth", "--metrics-port", "0"]
+    const operator = new Program("operator", [program, "operator", ...cluster, ...parts])
+    try {
+      const [, url] = await facade.printed(/"url":"([^"]+)"/)
+      expect((await fetch(`${url}/livez`)).status).toBe(200)
+      expect(await (await fetch(`${url}/1/openapi.json`)).json()).toMatchObject({ openapi: /^3/ })
+      await operator.printed(/"msg":"leading"/)
+    } finally {
+      const endings = await Promise.all([facade.stop(), operator.stop()])
+      expect(endings, facade.output + operator.output).toEqual([ENDED, ENDED])
+    }
+  })
+
+  it("has the agent as a file of its own, without what only other commands load", async () => {
+    const agent = join(folder, "dist", "agent.mjs")
+    const { stdout } = await promisify(execFile)(process.execPath, [agent, "agent", "--help"], { cwd: folder })
+    expect(stdout).toContain("--data-dir")
+    expect((await stat(agent)).size).toBeLessThan((await stat(program)).size / 5)
+  })
+
+  it("carries the licences of what it is made of", async () => {
+    const text = await readFile(join(folder, "dist", "THIRD-PARTY-LICENCES.txt"), "utf8")
+    for (const name of ["undici", "@aws-sdk/client-ec2", "@google-cloud/compute"]) {
+      expect(text).toMatch(new RegExp(`^${name} \\d.*\\((MIT|Apache-2.0)\\)$`, "m"))
+    }
+    expect(text).toContain("Permission is hereby granted, free of charge")
+  })
+
+  it("has a list of the packages that are in it, all of them and no others", async () => {
+    const { packages, relationships } = await sbomOf(bundled.packages)
+    const text = await readFile(join(folder, "dist", "THIRD-PARTY-LICENCES.txt"), "utf8")
+    const licensed = [...text.matchAll(/^(\S+) (\d\S+) \(.+\)$/gm)].map(([, name, version]) => `${name}@${version}`)
+    const { version } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as { version: string }
+    const listed = packages.map(({ name, versionInfo }) => `${name}@${versionInfo}`)
+    expect(listed.sort()).toEqual([...licensed, `berth@${version}`].sort())
+    expect(listed.filter((id) => /^(undici|oidc-provider|vitest|esbuild)@/.test(id))).toHaveLength(2)
+    const ids = new Set(["SPDXRef-DOCUMENT", ...packages.map(({ SPDXID }) => SPDXID)])
+    expect(relationships.length).toBeGreaterThan(packages.length / 2)
+    for (const { spdxElementId, relatedSpdxElement } of relationships)
+      expect([ids.has(spdxElementId), ids.has(relatedSpdxElement)]).toEqual([true, true])
+  })
+})
+
+const ENDED = { code: 0, signal: null }
+
+/** SDKs that read files beside their modules, or find modules by computed names, break only when they are used. */
+describe("clouds as one file", () => {
+  let clouds: { openGcp: typeof openGcp; openAzure: typeof openAzure }
+
+  beforeAll(async () => {
+    const file = join(folder, "clouds.mjs")
+    const contents = 'export { openGcp } from "./gcp/gcp.ts"; export { openAzure } from "./azure/azure.ts"'
+    await build({ ...ONE_FILE, stdin: { contents, resolveDir: join(ROOT, "src", "cloud") }, outfile: file })
+    clouds = (await import(file)) as typeof clouds
+  })
+
+  async function launchAndEnd(cloud: Cloud, offer: Pick<Offer, "cloud" | "region" | "instanceType">): Promise<void> {
+    const vm = await cloud.launch({
+      name: `${randomUUID()}-1`,
+      installation: "i",
+      tags: {},
+      offer: { ...OFFER, ...offer },
+      userData: "#cloud-config\n{}",
+      lifetimeSeconds: 3600,
+    })
+    expect(await cloud.list({ installation: "i", region: offer.region })).toMatchObject([{ id: vm.id }])
+    await cloud.terminate(vm)
+  }
+
+  it("make a VM on Google Cloud, find it and end it", async () => {
+    await using server = await started(new GceServer({ project: "p", regions: { "us-central1": ["us-central1-a"] } }))
+    const open = clouds.openGcp({ send: server.send, settings: { network: "jobs" } })
+    const cloud = open({ gcp_project_id: "p", keyfile_json: server.keyfile }, "us-central1")
+    await launchAndEnd(cloud, { cloud: "gcp", region: "us-central1", instanceType: "e2-standard-2" })
+    expect(server.violations).toEqual([])
+  })
+
+  it("make a VM on Azure, find it and end it", async () => {
+    await using server = await started(new ArmServer())
+    const open = clouds.openAzure({ send: server.send, settleSeconds: 5, lookSeconds: 0.02 })
+    const cloud = open(server.credentials, "westeurope")
+    await launchAndEnd(cloud, { cloud: "azure", region: "westeurope", instanceType: "Standard_D2s_v5" })
+    expect(server.violations).toEqual([])
+  })
+})
+
+const OFFER = {
+  architecture: "amd64",
+  provisioning: "onDemand",
+  cpu: 2,
+  memoryGib: 8,
+  hourlyPriceUsd: 0.1,
+  minimumBilledSeconds: 60,
+} as const
+
+async function started<Server extends { start(): Promise<unknown>; close(): Promise<void> }>(
+  server: Server,
+): Promise<Server & AsyncDisposable> {
+  await server.start()
+  return Object.assign(server, { [Symbol.asyncDispose]: () => server.close() })
+}

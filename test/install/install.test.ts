@@ -1,0 +1,339 @@
+import { readFile, writeFile } from "node:fs/promises"
+import { join } from "node:path"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { JOB } from "../../src/apis/job.ts"
+import { API_VERSION, LABELS } from "../../src/apis/meta.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+import { missingForContainers } from "../agent/images.ts"
+import { CHART } from "../chart/helm.ts"
+import { isGone, launchOf } from "../cloud/ec2-console.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { auditOf, grantsOf, inWords, unused } from "./audit.ts"
+import { NAMESPACE } from "./cluster.ts"
+import { type Answer, type Caller, type CallOptions, installRelease, REGIONS, type Release } from "./release.ts"
+
+const PROJECT = "acme"
+/** Seconds for anything awaited; far beyond what it takes. */
+const PATIENCE = 120
+const MANY = 100
+
+/** Whose rights the chart gives. */
+const USERS = ["berth:berth-operator", "berth:berth-facade", "berth-identities:berth-accounts"].map(
+  (name) => `system:serviceaccount:${name}`,
+)
+
+/** Rights that are needed, though nothing here needs them, and what for. */
+const RARELY_USED = {
+  "berth:berth-operator: get launches.berth.dev in berth":
+    "a VM that no Launch in the cache stands for is ended only after a live look",
+  "berth:berth-operator: delete launches.berth.dev in berth":
+    "the record of a deleted job's VM counts for the month's cap, and goes after that",
+  "berth:berth-operator: get apikeys.berth.dev":
+    "a machine user whose key is not in the cache is taken away only after a live look",
+  "berth:berth-operator: patch secrets berth-sealing-keys in berth":
+    "a former key is deleted when nothing has needed it for ten minutes",
+  "berth:berth-facade: get leases.coordination.k8s.io in berth-identities":
+    "of two requests with one Idempotency-Key the later one looks how long it has been waiting for another replica",
+  "berth:berth-operator: create configmaps berth-prices in berth": "prices come from price lists, which moto has not",
+  "berth:berth-operator: patch configmaps berth-prices in berth": "the same",
+}
+
+const missing = await missingForContainers()
+if (missing !== undefined) console.warn(`the chart's pods can't be run: ${missing}`)
+
+let release: Release
+/** The key that GitOps brings. */
+let admin: Caller = { key: "" }
+
+interface JobRecord {
+  id: string
+  name: string
+  status: string
+  vm_status: string
+}
+
+describe.skipIf(missing !== undefined)("a release of the chart", { timeout: 300_000 }, () => {
+  beforeAll(async () => {
+    release = await installRelease()
+  }, 600_000)
+  afterAll(() => release?.close())
+
+  it("answers its own test, all of its pods as the strictest Pod Security wants them", async () => {
+    await release.cluster.helm(["test", "berth", "--timeout", "2m"])
+    expect(release.cluster.kubelet.faults).toEqual([])
+    expect(release.cluster.kubelet.ran).toHaveLength(4)
+  })
+
+  it("runs a job of a project that came from a repository", async () => {
+    await organize()
+    await connect()
+    // Its first tick may take a minute: what becomes of it is looked at below.
+    await send("/cronjobs", {
+      name: "tick",
+      cron_spec: "* * * * *",
+      job_definition: { image: "none", command: ["true"], cloud: "aws", region: REGIONS[0] },
+    })
+    await release.apply(secret("greeting", "berth.dev/env", { text: "ahoy" }))
+    await submit("hello", "echo $GREETING; sleep 1", { secretEnv: { GREETING: { secret: "greeting", key: "text" } } })
+    await until("hello", { status: "succeeded", vm_status: "terminated" })
+    expect((await call("/jobs/hello/logs")).text).toBe("ahoy\n")
+  })
+
+  it("runs a first job as docs/install.md has it", async () => {
+    // This cluster's node takes no commands for its pods.
+    const program = "kubectl -n berth exec deploy/berth-operator -- /nodejs/bin/node /berth/berth.mjs"
+    const script = (await documented("The first job", "kubectl")).replace(program, "node src/main.ts")
+    const { stderr } = await release.cluster.shell(script.replace(/<(access key id|secret access key)>/g, "EXAMPLE"))
+    const me = { key: /^berth_\S+$/m.exec(stderr)?.[0] ?? "" }
+    await eventually(async () => {
+      const { text } = await release.call(me, "/jobs/hello/logs", { project: "first" })
+      expect(text).toContain("Ahoy from a berth, for the 3. time\n")
+    }, PATIENCE)
+  })
+
+  it("does everything else with the rights that it was given", async () => {
+    await Promise.all([useJobs(), useConnections(), useKeys(), usePeople()])
+  })
+
+  it("is upgraded while a hundred jobs run: each runs once, on one VM", async () => {
+    const ran = join(release.cluster.folder, "ran")
+    await writeFile(ran, "")
+    const names = Array.from({ length: MANY }, (_, i) => `many-${i}`)
+    await Promise.all(names.map((name) => submit(name, `echo ${name} >> ${ran}; sleep 10`, { tags: ["many"] })))
+    await eventually(async () => expect((await linesOf(ran)).length).toBeGreaterThan(MANY / 4), PATIENCE)
+    await release.cluster.helm(["upgrade", "berth", CHART, "--wait", "--timeout", "3m"], {
+      ...release.values,
+      logLevel: "warn",
+    })
+    await eventually(async () => {
+      const { total } = await read<{ total: number }>("/jobs?tag=many&status=succeeded&limit=1")
+      expect(total).toBe(MANY)
+    }, PATIENCE)
+    await eventually(async () => {
+      const { jobs } = await read<{ jobs: JobRecord[] }>(`/jobs?tag=many&limit=${MANY}`)
+      expect(counted(jobs.map(({ vm_status }) => vm_status))).toEqual({ terminated: MANY })
+    }, PATIENCE)
+    expect((await linesOf(ran)).sort()).toEqual(names.sort())
+    const { jobs } = await read<{ jobs: JobRecord[] }>(`/jobs?tag=many&limit=${MANY}`)
+    const made = (await release.machines.instances()).filter((instance) =>
+      jobs.some(({ id }) => launchOf(instance).startsWith(`${id}-`)),
+    )
+    expect(made.map(launchOf).sort()).toEqual(jobs.map(({ id }) => `${id}-1`).sort())
+    expect(made.filter((instance) => !isGone(instance))).toEqual([])
+    expect([...release.cluster.kubelet.faults, ...release.machines.faults, ...release.ec2.breaches]).toEqual([])
+  })
+
+  it("fires its cronjobs", useCronJob)
+
+  it("uses every right that it has, and lacks none", async () => {
+    const { client, auditLog } = release.cluster
+    const grants = await grantsOf(client, USERS)
+    const rare = Object.keys(RARELY_USED)
+    // What has ended is tidied up in the background.
+    await eventually(async () => {
+      const { uses } = await auditOf(auditLog, USERS)
+      const left = unused(grants, uses).map(inWords)
+      expect(left.filter((grant) => !rare.includes(grant))).toEqual([])
+    }, PATIENCE)
+    expect((await auditOf(auditLog, USERS)).refusals).toEqual([])
+    expect(rare.filter((grant) => !grants.map(inWords).includes(grant))).toEqual([])
+  })
+
+  it("comes back with all that it knew when it was uninstalled and is installed again", async () => {
+    const { cluster, values } = release
+    await cluster.helm(["uninstall", "berth", "--wait", "--timeout", "2m"])
+    await eventually(() =>
+      expect(cluster.kubelet.ready("operator").concat(cluster.kubelet.ready("facade"))).toEqual([]),
+    )
+    await cluster.helm(["install", "berth", CHART, "--wait", "--timeout", "3m"], values)
+    expect(await read("/jobs/hello")).toMatchObject({ status: "succeeded" })
+    await submit("again", "true")
+    await until("again", { status: "succeeded", vm_status: "terminated" })
+  })
+
+  it("goes without a trace by the commands that its notes and docs/install.md have", async () => {
+    const notes = await release.cluster.helm(["get", "notes", "berth"])
+    const commands = notes.split("\n").flatMap((line) => /^ {2}(\S.*)$/.exec(line)?.[1] ?? [])
+    // The end of such a text is not seen where it is indented.
+    expect(notes).not.toContain("<<")
+    const removal = await documented("Uninstall", "kubectl")
+    expect(`${commands.join("\n")}\n`).toContain(removal)
+    await removeMany()
+    await release.cluster.shell(removal)
+    const left = await kubectl("get", "crd,ns,clusterrole,validatingadmissionpolicy", "-o", "name")
+    expect(left.split("\n").filter((name) => /berth|acme|first/.test(name))).toEqual([])
+    expect((await release.machines.instances()).filter((instance) => !isGone(instance))).toEqual([])
+  })
+})
+
+/** kubectl would delete a hundred jobs and their Launches one by one, at five requests a second: here by one request each. */
+async function removeMany(): Promise<void> {
+  const { client } = release.cluster
+  await kubectl("delete", "--raw", `/apis/${API_VERSION}/namespaces/${PROJECT}/jobs`)
+  await eventually(async () => {
+    expect((await client.list(resourceOf(JOB), { namespace: PROJECT })).items).toEqual([])
+  }, PATIENCE)
+  const launches = `labelSelector=${LABELS.jobNamespace}%3D${PROJECT}`
+  await kubectl("delete", "--raw", `/apis/${API_VERSION}/namespaces/${NAMESPACE}/launches?${launches}`)
+}
+
+/** The commands under a heading of docs/install.md, from all blocks that begin with this program, for this release. */
+async function documented(heading: string, program: string): Promise<string> {
+  const text = await readFile(join(import.meta.dirname, "..", "..", "docs", "install.md"), "utf8")
+  const section = text.split(/^## /m).find((one) => one.startsWith(`${heading}\n`)) ?? ""
+  const blocks = [...section.matchAll(/^```sh\n([\s\S]*?)^```$/gm)].map(([, block = ""]) => block)
+  const chosen = blocks.filter((block) => block.startsWith(program))
+  expect(chosen, heading).not.toEqual([])
+  return chosen.join("").replaceAll("berth-system", NAMESPACE)
+}
+
+function call(path: string, options: Omit<CallOptions, "project"> & { by?: Caller } = {}): Promise<Answer> {
+  return release.call(options.by ?? admin, path, { ...options, project: PROJECT })
+}
+
+function read<T>(path: string): Promise<T> {
+  return release.json<T>(admin, path, { project: PROJECT })
+}
+
+function send<T>(path: string, body: object, method = "POST"): Promise<T> {
+  return release.json<T>(admin, path, { method, body, project: PROJECT })
+}
+
+/** An organization whose owner may sign in, its project, and a key made by `berth key`. */
+async function organize(): Promise<void> {
+  const members = [{ userId: `${release.issuer.url}#ada`, role: "owner" }]
+  await release.apply(
+    object("Organization", "sea", { displayName: "Sea", members }),
+    object("Project", PROJECT, { displayName: "Acme", organization: "sea" }),
+  )
+  await kubectl("wait", "--for=condition=Ready", `project/${PROJECT}`, "--timeout=60s")
+  const { stdout, stderr } = await release.berth("key", "--name", "ci", "--role", "admin", "--namespace", PROJECT)
+  await release.cluster.kubectl(["apply", "--server-side", "-f", "-"], stdout)
+  admin = { key: /^berth_\S+$/m.exec(stderr)?.[0] ?? "" }
+}
+
+async function connect(): Promise<void> {
+  const fields = { access_key_id: "AKIAEXAMPLE", secret_access_key: "very-secret" }
+  // The key's rights take a moment to be known.
+  await eventually(() => send("/connections", { name: "main", type: "aws", ...fields }), PATIENCE)
+}
+
+async function useJobs(): Promise<void> {
+  expect((await call("/jobs?dry_run=true", { body: job("dry", "true") })).status).toBe(200)
+  const once = { body: job("once", "true"), headers: { "Idempotency-Key": "once" } }
+  expect([(await call("/jobs", once)).status, (await call("/jobs", once)).status]).toEqual([201, 201])
+  await submit("cancelled", "sleep 600")
+  await until("cancelled", { status: "running" })
+  await send("/jobs/cancelled/cancel", {})
+  await submit("passing", "true", { ttlSecondsAfterFinished: 1 })
+  await eventually(async () => expect((await call("/jobs/passing")).status).toBe(404), PATIENCE)
+  await until("cancelled", { status: "cancelled", vm_status: "terminated" })
+}
+
+async function useConnections(): Promise<void> {
+  const fields = { access_key_id: "AKIAOTHER", secret_access_key: "secret" }
+  await release.apply(
+    secret("spare", "berth.dev/connection", fields),
+    object("Connection", "spare", { type: "aws", credentialsSecretRef: { name: "spare" } }),
+  )
+  await kubectl("wait", "--for=condition=Ready", "connection/spare", "-n", PROJECT, "--timeout=60s")
+  expect((await call("/resources/storages?connection_id=spare")).status).toBe(200)
+  expect((await call("/connections/unknown")).status).toBe(404)
+  const sealed = () => kubectl("get", "connection/main", "-n", PROJECT, "-o", "jsonpath={.spec.sealedCredentials}")
+  const before = await sealed()
+  const { kubeconfigPath } = release.cluster
+  await release.berth("rotate-sealing-key", "--kubeconfig", kubeconfigPath, "--system-namespace", NAMESPACE)
+  await eventually(async () => expect(await sealed()).not.toBe(before), PATIENCE)
+}
+
+async function useKeys(): Promise<void> {
+  const { id, value: key } = await send<{ id: string; value: string }>("/keys", { name: "reader", role: "viewer" })
+  expect((await call("/jobs", { by: { key } })).status).toBe(200)
+  const ref = ["-n", PROJECT, "-l", `berth.dev/apikey-uid=${id}`]
+  const subjects = () => kubectl("get", "rolebinding", ...ref, "-o", "jsonpath={.items[*].subjects[*].name}")
+  const before = await subjects()
+  const [binding = ""] = (await kubectl("get", "rolebinding", ...ref, "-o", "name")).trim().split("\n")
+  await kubectl("patch", binding, "-n", PROJECT, "--type=merge", "-p", JSON.stringify({ subjects: [] }))
+  await eventually(async () => expect(await subjects()).toBe(before), PATIENCE)
+  await call(`/keys/${id}`, { method: "DELETE" })
+  await eventually(async () => expect((await call("/jobs", { by: { key } })).status).toBe(401), PATIENCE)
+  expect((await call("/keys/unknown")).status).toBe(404)
+}
+
+async function usePeople(): Promise<void> {
+  const ada = { token: await release.issuer.token({ sub: "ada" }) }
+  expect((await call("/jobs", { by: ada })).status).toBe(200)
+  const { id: organization } = await release.json<{ id: string }>(ada, "/organizations", { body: { name: "Lake" } })
+  const path = `/organizations/${organization}/projects`
+  const { id: project } = await release.json<{ id: string }>(ada, path, { body: { name: "Boat" } })
+  await release.json(ada, `/projects/${project}`, { method: "PATCH", body: { displayName: "Ship" } })
+  await release.json(ada, `/organizations/${organization}`, { method: "PATCH", body: { displayName: "Sea" } })
+  await kubectl("wait", "--for=condition=Ready", `project/${project}`, "--timeout=60s")
+  await useMembers()
+  await kubectl("delete", "project", project, "--timeout=100s")
+  await kubectl("delete", "organization", organization, "--timeout=60s")
+}
+
+/** Roles that people have in one project alone. */
+async function useMembers(): Promise<void> {
+  for (const subjects of [["bob"], ["bob", "eve"], []]) {
+    const members = subjects.map((subject) => ({ userId: `${release.issuer.url}#${subject}`, role: "viewer" }))
+    await release.apply(object("Project", PROJECT, { displayName: "Acme", organization: "sea", members }))
+    await eventually(async () => {
+      const bindings = await kubectl("get", "rolebinding", "-n", PROJECT, "-o", "jsonpath={.items[*].subjects[*].name}")
+      const bound = ["bob", "eve"].filter((subject) => bindings.includes(`#${subject}`))
+      expect(bound).toEqual(subjects)
+    }, PATIENCE)
+  }
+}
+
+async function useCronJob(): Promise<void> {
+  await eventually(async () => {
+    const { jobs } = await read<{ jobs: JobRecord[] }>("/jobs?limit=100")
+    expect(jobs.filter(({ name }) => name.startsWith("tick-"))).not.toEqual([])
+  }, PATIENCE)
+  expect((await call("/cronjobs/unknown")).status).toBe(404)
+  expect((await call("/cronjobs/tick?cascade=true", { method: "DELETE" })).status).toBe(204)
+}
+
+function object(kind: string, name: string, spec: object): object {
+  const isNamespaced = !["Organization", "Project"].includes(kind)
+  return { apiVersion: API_VERSION, kind, metadata: { name, ...(isNamespaced && { namespace: PROJECT }) }, spec }
+}
+
+function secret(name: string, type: string, stringData: object): object {
+  return { apiVersion: "v1", kind: "Secret", metadata: { name, namespace: PROJECT }, type, stringData }
+}
+
+let submitted = 0
+
+function job(name: string, script: string): object {
+  const region = REGIONS[submitted++ % REGIONS.length]
+  return { name, image: "none", command: ["sh", "-c"], args: [script], cloud: ["aws"], region }
+}
+
+async function submit(name: string, script: string, more: object = {}): Promise<void> {
+  await send("/jobs", { ...job(name, script), ...more })
+}
+
+async function until(name: string, state: Partial<JobRecord>): Promise<void> {
+  await eventually(async () => expect(await read(`/jobs/${name}`)).toMatchObject(state), PATIENCE).catch(
+    async (cause: unknown) => {
+      throw new Error(`job ${name} does not get there:\n${await release.cluster.kubelet.output()}`, { cause })
+    },
+  )
+}
+
+function kubectl(...args: string[]): Promise<string> {
+  return release.cluster.kubectl(args)
+}
+
+async function linesOf(path: string): Promise<string[]> {
+  return (await readFile(path, "utf8")).split("\n").filter((line) => line !== "")
+}
+
+function counted(values: readonly string[]): { [value: string]: number } {
+  const counts: { [value: string]: number } = {}
+  for (const value of values) counts[value] = (counts[value] ?? 0) + 1
+  return counts
+}

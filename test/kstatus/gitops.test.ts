@@ -1,0 +1,338 @@
+import { execFile } from "node:child_process"
+import { mkdtemp, readFile, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { promisify } from "node:util"
+import { loadAll } from "js-yaml"
+import { afterAll, beforeAll, describe, expect, inject, it } from "vitest"
+import { API_KEY } from "../../src/apis/apikey.ts"
+import { systemClock } from "../../src/apis/clock.ts"
+import { CONNECTION } from "../../src/apis/connection.ts"
+import { CRON_JOB } from "../../src/apis/cronjob.ts"
+import { JOB } from "../../src/apis/job.ts"
+import { LAUNCH } from "../../src/apis/launch.ts"
+import { API_VERSION, type ResourceType } from "../../src/apis/meta.ts"
+import { ORGANIZATION } from "../../src/apis/organization.ts"
+import { PROJECT } from "../../src/apis/project.ts"
+import { fixedOffers } from "../../src/catalogue/offers.ts"
+import { LocalCloud, localClouds } from "../../src/cloud/local/local.ts"
+import { LOCAL_REGION, localOffers } from "../../src/cloud/local/offers.ts"
+import { installBase } from "../../src/embedded/base.ts"
+import type { ControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
+import { makeApiKey } from "../../src/identity/apikeys.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
+import { SECRETS } from "../../src/kube/core.ts"
+import { Reflector } from "../../src/kube/reflector.ts"
+import type { ApiObject, ManagedFields, Resource } from "../../src/kube/resource.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { connect, startFacade, startOperator } from "../../src/wire.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { startPrivateControlPlane } from "../control-plane.ts"
+import { SimProvider } from "../controllers/sim-provider.ts"
+import { KSTATUS_BUILD_MS, kstatusObstacle, kstatusOf, type Verdict } from "./kstatus.ts"
+
+const SYSTEM = "berth-system"
+const NAMESPACE = "acme"
+/** Seconds for anything awaited; far beyond what it takes. */
+const PATIENCE = 90
+const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
+const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
+const KINDS: readonly ResourceType[] = [ORGANIZATION, PROJECT, API_KEY, CONNECTION, CRON_JOB, JOB, LAUNCH]
+
+/** An object as any tool sees it. */
+interface Seen extends ApiObject {
+  metadata: ApiObject["metadata"] & { managedFields?: ManagedFields[] }
+  spec?: object
+  status?: { observedGeneration?: number; conditions?: { reason: string }[] }
+}
+
+const obstacle = await kstatusObstacle()
+if (obstacle !== undefined) console.warn(`what kstatus says is not asked: ${obstacle}`)
+
+const logger = createLogger({ level: "silent", name: "test" })
+const stop = new AbortController()
+const seen: Seen[] = []
+let controlPlane: ControlPlane
+let client: KubeClient
+let cloud: LocalCloud
+let folder: string
+let running: Promise<unknown>[] = []
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "berth-gitops-"))
+  controlPlane = await startPrivateControlPlane()
+  client = connect({ kubeconfig: controlPlane.kubeconfigPath })
+  await installBase(client, AbortSignal.timeout(60_000))
+  for (const kind of KINDS) running.push(watch(kind as Resource<Seen>))
+  await startPrograms()
+})
+afterAll(async () => {
+  stop.abort()
+  await Promise.allSettled(running)
+  cloud?.close()
+  await client?.close()
+  await controlPlane?.stop()
+  await rm(folder, { recursive: true, force: true })
+})
+
+/** Keeps each version of each object of the kind. */
+function watch(resource: Resource<Seen>): Promise<void> {
+  const versions = new Reflector({ client, resource, logger })
+  versions.onChange(({ current }) => {
+    if (current !== undefined) seen.push(current)
+  })
+  return versions.run(stop.signal)
+}
+
+async function startPrograms(): Promise<void> {
+  const accounts = new SimProvider(systemClock)
+  accounts.issue("123456789012", "good")
+  cloud = new LocalCloud({
+    dataDir: join(folder, "vms"),
+    agentCommand: [process.execPath, MAIN, "agent", "--runtime", "process"],
+    region: LOCAL_REGION,
+    clock: systemClock,
+    onError: (error) => console.error(error),
+  })
+  const market = {
+    providers: { aws: accounts.provider },
+    ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
+    architectures: [],
+    offers: fixedOffers(localOffers()),
+    client,
+    logger,
+  }
+  const facade = await startFacade(
+    { systemNamespace: SYSTEM, host: "127.0.0.1", port: 0, baseDomain: "localhost", logsDir: join(folder, "logs") },
+    { ...market, clouds: ["local"] },
+    stop.signal,
+  )
+  const operator = await startOperator(
+    { systemNamespace: SYSTEM, gatewayUrl: facade.url },
+    { ...market, clouds: localClouds(cloud), observeSeconds: 0.5 },
+    stop.signal,
+  )
+  running = [...running, facade.ended, operator.ended]
+}
+
+const job = (name: string, script: string, more: object = {}): Seen =>
+  object(JOB, name, { image: "none", command: ["sh", "-c"], args: [script], cloud: ["local"], ...more })
+
+/** What a repository declares, and what each becomes in the end. */
+const DECLARED: readonly [what: string, declared: Seen, end: string][] = [
+  ["an organization", object(ORGANIZATION, "sea", { displayName: "Sea", category: "company" }), "Current"],
+  ["a project", object(PROJECT, NAMESPACE, { displayName: "Acme", organization: "sea" }), "Current"],
+  [
+    "a project without its organization",
+    object(PROJECT, "lost", { displayName: "Lost", organization: "none" }),
+    "InProgress",
+  ],
+  ["a key", object(API_KEY, "ci", keySpec()), "Current"],
+  ["a connection", object(CONNECTION, "good", { type: "aws", credentialsSecretRef: { name: "good" } }), "Current"],
+  ["a refused connection", object(CONNECTION, "bad", { type: "aws", credentialsSecretRef: { name: "bad" } }), "Failed"],
+  [
+    "a cronjob",
+    object(CRON_JOB, "daily", { schedule: "0 3 * * *", jobDefinition: { image: "none" }, active: true }),
+    "Current",
+  ],
+  [
+    "a paused cronjob",
+    object(CRON_JOB, "paused", { schedule: "0 3 * * *", jobDefinition: { image: "none" }, active: false }),
+    "Current",
+  ],
+  ["a job", job("good", "sleep 1"), "Current"],
+  ["a job that fails", job("bad", "exit 3"), "Failed"],
+  ["a job that fits nowhere", job("huge", "true", { resources: { cpu: 4000, memory: "4Gi" } }), "Failed"],
+  ["a job that is cancelled", job("cancelled", "sleep 600", { cancelled: true }), "Failed"],
+]
+
+function keySpec(): object {
+  const { keyId, tokenHash } = makeApiKey()
+  return { role: "developer", keyId, tokenHash }
+}
+
+function object({ kind, namespaced }: ResourceType, name: string, spec: object): Seen {
+  return { apiVersion: API_VERSION, kind, metadata: { name, ...(namespaced && { namespace: NAMESPACE }) }, spec }
+}
+
+function kindOf({ kind = "" }: ApiObject): Resource<Seen> {
+  const found = KINDS.find((each) => each.kind === kind)
+  if (found === undefined) throw new Error(`no kind ${kind}`)
+  return found as Resource<Seen>
+}
+
+/** As a GitOps tool does: everything that the repository has, under its own name. */
+function apply(declared: Seen): Promise<Seen> {
+  return client.apply(kindOf(declared), declared, { fieldManager: "argocd" })
+}
+
+/** The versions of an object, as they came. */
+function versionsOf({ kind, metadata: { name, namespace } }: ApiObject): Seen[] {
+  return seen.filter((one) => one.kind === kind && one.metadata.name === name && one.metadata.namespace === namespace)
+}
+
+/** What became of an object, each state once. */
+async function storyOf(declared: ApiObject): Promise<string[]> {
+  const verdicts = await kstatusOf(versionsOf(declared))
+  expect(verdicts.filter(({ error }) => error !== undefined)).toEqual([])
+  return verdicts.map(({ status = "" }) => status).filter((status, i, all) => status !== all[i - 1])
+}
+
+async function verdictOf(declared: ApiObject): Promise<Verdict | undefined> {
+  return (await kstatusOf(versionsOf(declared).slice(-1)))[0]
+}
+
+/** That the controllers have seen the present spec. */
+function expectObserved(declared: ApiObject): void {
+  for (const { metadata, status } of versionsOf(declared))
+    expect(status?.observedGeneration, metadata.name).toBeLessThanOrEqual(metadata.generation ?? 0)
+  const last = versionsOf(declared).at(-1)
+  expect(last?.status?.observedGeneration).toBe(last?.metadata.generation)
+}
+
+describe.skipIf(obstacle !== undefined)("an object of a repository", { timeout: 120_000 }, () => {
+  beforeAll(async () => {
+    await kstatusOf([])
+    // As tools do it: what can't be applied yet is tried again.
+    await eventually(async () => {
+      const secrets = ["good", "bad"].map((name) => ({
+        ...{ metadata: { name, namespace: NAMESPACE }, type: "berth.dev/connection" },
+        data: { access_key_id: btoa("AKIAEXAMPLE"), secret_access_key: btoa(name) },
+      }))
+      for (const [, declared] of DECLARED.slice(0, 2)) await apply(declared)
+      for (const secret of secrets) await client.apply(SECRETS, secret)
+      for (const [, declared] of DECLARED) await apply(declared)
+    }, PATIENCE)
+  }, KSTATUS_BUILD_MS)
+
+  it.each(DECLARED)("that is %s is in progress until it is what it becomes", async (_what, declared, end) => {
+    await eventually(async () => {
+      const verdict = await verdictOf(declared)
+      expect(verdict?.status, `${verdict?.message}: ${JSON.stringify(versionsOf(declared).at(-1)?.status)}`).toBe(end)
+    }, PATIENCE)
+    const [first, ...story] = await storyOf(declared)
+    expect(first).toBe("InProgress")
+    expect(story.filter((status) => !["InProgress", "Current", "Failed"].includes(status))).toEqual([])
+    expectObserved(declared)
+  })
+
+  it("is its manager's alone, however often both write", async () => {
+    for (const [, declared] of DECLARED) {
+      const { metadata, spec } = declared
+      const resource = kindOf(declared)
+      const before = await client.get(resource, metadata)
+      // With all that the API server has filled in: a tool that reads back what it wrote applies that as well.
+      const whole = { ...declared, spec: { ...before.spec, ...spec } }
+      for (let round = 0; round < 3; round++) {
+        await apply(whole)
+        // Has the controller look at it again.
+        const merge = { metadata: { annotations: { "example.com/round": String(round) } } }
+        await client.patch(resource, metadata, { merge }, { fieldManager: "somebody" })
+      }
+      const after = await client.get(resource, metadata)
+      expect(after.metadata.generation, metadata.name).toBe(before.metadata.generation)
+      expect(after.spec).toEqual(before.spec)
+      expect(ownersOfSpec(after), metadata.name).toEqual(["argocd"])
+    }
+  })
+
+  it("is terminating, and then gone, when it is deleted", async () => {
+    for (const [, declared] of DECLARED.toReversed()) {
+      const { metadata } = declared
+      await client.delete(kindOf(declared), metadata)
+      await eventually(
+        () => expect(client.get(kindOf(declared), metadata)).rejects.toMatchObject({ code: 404 }),
+        PATIENCE,
+      )
+      const deleted = versionsOf(declared).filter((one) => one.metadata.deletionTimestamp !== undefined)
+      expect((await kstatusOf(deleted)).filter(({ status }) => status !== "Terminating")).toEqual([])
+    }
+    const launches = seen.filter(({ kind }) => kind === LAUNCH.kind)
+    expect(launches).not.toEqual([])
+    const wrong = (await kstatusOf(launches)).filter(
+      ({ status = "" }) => !["InProgress", "Current", "Terminating"].includes(status),
+    )
+    expect(wrong).toEqual([])
+  })
+})
+
+describe.skipIf(obstacle !== undefined)("an example", { timeout: 120_000 }, () => {
+  it("of Flux is taken as a whole at each step, once the former one is there", async () => {
+    const [first, second] = await fluxSteps()
+    await tryAll(first)
+    // Which is why there are two.
+    await expect(tryAll(second)).rejects.toThrow(/namespaces .*acme-nightly.* not found/)
+    await kubectl(["apply", "--server-side", "-f", "-"], listOf(first))
+    await eventually(() => expectCurrent(first), PATIENCE)
+    await tryAll(second)
+    await kubectl(["apply", "--server-side", "-f", "-"], listOf(second))
+    const connection = { kind: CONNECTION.kind, metadata: { name: "main", namespace: "acme-nightly" } }
+    const reason = async () =>
+      (await client.get(kindOf(connection), connection.metadata)).status?.conditions?.[0]?.reason
+    await eventually(async () => expect(await reason()).toBe("SecretNotFound"), PATIENCE)
+    // External Secrets comes by a few seconds later.
+    await client.apply(SECRETS, {
+      ...{ metadata: { name: "aws-main", namespace: "acme-nightly" }, type: "berth.dev/connection" },
+      data: { access_key_id: btoa("AKIAEXAMPLE"), secret_access_key: btoa("good") },
+    })
+    await eventually(() => expectCurrent(second), PATIENCE)
+    expect(await storyOf(connection)).toEqual(["InProgress", "Current"])
+  })
+
+  it("of one namespace lends it to a project", async () => {
+    const path = join(MANIFESTS, "overlays", "single-namespace", "project.yaml")
+    await kubectl(["apply", "--server-side", "-f", path])
+    await kubectl(["wait", "--for=condition=Ready", "project/default", "--timeout=60s"])
+    expect(await kubectl(["get", "project", "default", "-o", "jsonpath={.status.namespace}"])).toBe("default")
+  })
+})
+
+interface FluxKustomization {
+  kind: string
+  metadata: { name: string }
+  spec: { path: string; wait?: boolean; dependsOn?: { name: string }[] }
+}
+
+/** What the example's two Kustomizations apply, the one that the other waits for first; without others' kinds. */
+async function fluxSteps(): Promise<[Seen[], Seen[]]> {
+  const documents = loadAll(await readFile(join(MANIFESTS, "gitops", "flux", "acme.yaml"), "utf8"))
+  const steps = (documents as FluxKustomization[]).filter(({ kind }) => kind === "Kustomization")
+  const first = steps.find(({ spec }) => spec.dependsOn === undefined)
+  const second = steps.find(({ spec }) => spec.dependsOn?.some(({ name }) => name === first?.metadata.name))
+  expect([steps.length, first?.spec.wait]).toEqual([2, true])
+  return [await objectsOf(first), await objectsOf(second)]
+}
+
+async function objectsOf(step: FluxKustomization | undefined): Promise<Seen[]> {
+  const folder = step?.spec.path.replace("./berth", "acme") ?? ""
+  const objects = loadAll(await kubectl(["kustomize", join(MANIFESTS, "gitops", folder)])) as Seen[]
+  return objects.filter(({ apiVersion }) => apiVersion === API_VERSION)
+}
+
+/** As kustomize-controller does it before it applies anything. */
+function tryAll(objects: readonly Seen[]): Promise<string> {
+  return kubectl(["apply", "--server-side", "--dry-run=server", "-f", "-"], listOf(objects))
+}
+
+async function expectCurrent(objects: readonly Seen[]): Promise<void> {
+  const verdicts = await Promise.all(objects.map(verdictOf))
+  expect(verdicts.map((verdict) => verdict?.status)).toEqual(objects.map(() => "Current"))
+}
+
+function listOf(items: readonly Seen[]): string {
+  return JSON.stringify({ apiVersion: "v1", kind: "List", items })
+}
+
+async function kubectl(args: readonly string[], input = ""): Promise<string> {
+  const all = ["--kubeconfig", controlPlane.kubeconfigPath, ...args]
+  const running = promisify(execFile)(inject("kubectlPath"), all)
+  running.child.stdin?.end(input)
+  return (await running).stdout
+}
+
+/** Who has written any field of the spec. */
+function ownersOfSpec({ metadata: { managedFields = [] } }: Seen): (string | undefined)[] {
+  return managedFields
+    .filter(({ fieldsV1, subresource }) => subresource === undefined && Object.hasOwn(fieldsV1 ?? {}, "f:spec"))
+    .map(({ manager }) => manager)
+}

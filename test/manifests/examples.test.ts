@@ -1,0 +1,113 @@
+import { execFile } from "node:child_process"
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { promisify } from "node:util"
+import { loadAll } from "js-yaml"
+import { afterAll, beforeAll, describe, expect, inject, it } from "vitest"
+import type { ConnectionSpec } from "../../src/apis/connection.ts"
+import { CREDENTIALS } from "../../src/apis/credentials.ts"
+import { KINDS } from "../../src/apis/kinds.ts"
+import { API_VERSION } from "../../src/apis/meta.ts"
+import { connect } from "../../src/connect.ts"
+import { installKinds } from "../../src/embedded/install.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
+import type { ApiObject } from "../../src/kube/resource.ts"
+import { CHART, helm } from "../chart/helm.ts"
+import { kubeconfigPath, kubectl, testNamespace } from "../control-plane.ts"
+
+const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
+const TENANT = join(MANIFESTS, "samples", "tenant")
+
+/** What the API server here knows; the kinds of Argo CD, Flux and External Secrets are theirs. */
+const KNOWN = [API_VERSION, "v1"]
+
+interface ExternalSecret extends ApiObject {
+  spec: { target: { template: { type: string } }; data: { secretKey: string }[] }
+}
+
+describe("examples", () => {
+  const namespace = testNamespace("examples")
+  let client: KubeClient
+
+  beforeAll(async () => {
+    client = connect({ kubeconfig: kubeconfigPath() })
+    await installKinds(client, AbortSignal.timeout(60_000))
+  })
+  afterAll(() => client.close())
+
+  /** In the suite's own namespace: those that they name are not there. */
+  async function tried(objects: readonly ApiObject[]): Promise<void> {
+    const items = objects
+      .filter(({ apiVersion = "" }) => KNOWN.includes(apiVersion))
+      .map((object) => ({
+        ...object,
+        metadata: { ...object.metadata, ...(object.metadata.namespace !== undefined && { namespace }) },
+      }))
+    expect(items).not.toEqual([])
+    const list = JSON.stringify({ apiVersion: "v1", kind: "List", items })
+    await kubectl(["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"], list)
+  }
+
+  it("of a team are taken by the API server, and there is one of each kind", async () => {
+    const files = await Promise.all((await readdir(TENANT)).map((file) => readFile(join(TENANT, file), "utf8")))
+    const objects = files.flatMap((text) => loadAll(text) as ApiObject[])
+    await tried(objects)
+    const kinds = new Set(objects.filter(({ apiVersion }) => apiVersion === API_VERSION).map(({ kind }) => kind))
+    // Launches are made by Berth alone.
+    expect([...kinds].sort()).toEqual(
+      KINDS.map(({ kind }) => kind)
+        .filter((kind) => kind !== "Launch")
+        .sort(),
+    )
+  })
+
+  it("of connections have a Secret each with just the fields of their type", async () => {
+    const objects = loadAll(await readFile(join(TENANT, "connections.yaml"), "utf8")) as ApiObject[]
+    const connections = objects.filter(({ kind }) => kind === "Connection") as (ApiObject & { spec: ConnectionSpec })[]
+    expect(connections.map(({ spec }) => spec.type).sort()).toEqual(Object.keys(CREDENTIALS).sort())
+    for (const { spec } of connections) {
+      const secret = objects.find(
+        ({ kind, metadata }) => kind === "Secret" && metadata.name === spec.credentialsSecretRef?.name,
+      )
+      const fields = Object.keys(CREDENTIALS[spec.type].properties).sort()
+      expect(secret).toMatchObject({ type: "berth.dev/connection" })
+      expect(Object.keys((secret as unknown as { stringData: object }).stringData).sort()).toEqual(fields)
+    }
+  })
+
+  it("of External Secrets brings just the fields of its connection's type", async () => {
+    const objects = loadAll(await readFile(join(MANIFESTS, "gitops", "acme", "jobs", "connection.yaml"), "utf8"))
+    const [external, connection] = objects as [ExternalSecret, ApiObject & { spec: ConnectionSpec }]
+    expect(external.spec.target.template.type).toBe("berth.dev/connection")
+    expect(connection.spec.credentialsSecretRef?.name).toBe(external.metadata.name)
+    const fields = Object.keys(CREDENTIALS[connection.spec.type].properties)
+    expect(external.spec.data.map(({ secretKey }) => secretKey)).toEqual(fields)
+  })
+
+  it("of Flux installs the release that the documents' commands are for", async () => {
+    const objects = loadAll(await readFile(join(MANIFESTS, "gitops", "flux", "berth.yaml"), "utf8")) as ApiObject[]
+    const place = { releaseName: "berth", targetNamespace: "berth-system", storageNamespace: "berth-system" }
+    expect(objects.find(({ kind }) => kind === "HelmRelease")).toMatchObject({ spec: place })
+  })
+
+  it("of values for EKS are what the chart takes", async () => {
+    const text = await readFile(join(MANIFESTS, "..", "docs", "install.md"), "utf8")
+    const [, values = ""] = /^## On EKS\n[\s\S]*?^```yaml\n([\s\S]*?)^```$/m.exec(text) ?? []
+    const folder = await mkdtemp(join(tmpdir(), "berth-eks-"))
+    await writeFile(join(folder, "values.yaml"), values)
+    const args = ["template", "berth", CHART, "--kube-version", "1.35.0", "--values", join(folder, "values.yaml")]
+    const objects = loadAll(await helm(args).finally(() => rm(folder, { recursive: true }))) as (ApiObject | null)[]
+    expect(objects.find((object) => object?.kind === "Ingress")).toMatchObject({ spec: { ingressClassName: "alb" } })
+  })
+
+  it.each(["acme", "argocd", "flux"])("of GitOps, %s, are whole, and what is Berth's is taken", async (folder) => {
+    const { stdout } = await promisify(execFile)(inject("kubectlPath"), [
+      "kustomize",
+      join(MANIFESTS, "gitops", folder),
+    ])
+    const objects = loadAll(stdout) as ApiObject[]
+    if (folder === "acme") await tried(objects)
+    expect(objects.length).toBeGreaterThan(2)
+  })
+})

@@ -1,0 +1,45 @@
+import { execFile } from "node:child_process"
+import { readdir, readFile } from "node:fs/promises"
+import { join } from "node:path"
+import { promisify } from "node:util"
+import { load } from "js-yaml"
+import { describe, expect, it } from "vitest"
+import { CHART } from "./chart/helm.ts"
+import { GO_BUILD_MS, type GoProgram, goObstacle, goProgram } from "./go-program.ts"
+
+const ROOT = join(import.meta.dirname, "..")
+
+/** Checks GitHub's workflows: https://github.com/rhysd/actionlint */
+const ACTIONLINT: GoProgram = {
+  name: "actionlint",
+  package: "github.com/rhysd/actionlint/cmd/actionlint",
+  version: "v1.7.7",
+}
+
+const missing = await goObstacle(ACTIONLINT)
+if (missing !== undefined) console.warn(`the workflows are not checked: ${missing}`)
+
+describe("a release", () => {
+  it("has one version, wherever it stands", async () => {
+    const { version } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as { version: string }
+    expect(load(await readFile(join(CHART, "Chart.yaml"), "utf8"))).toMatchObject({ version, appVersion: version })
+    const overlays = join(ROOT, "manifests", "overlays")
+    const files = (await readdir(overlays, { recursive: true })).filter((path) => /\.(yaml|env)$/.test(path))
+    const texts = await Promise.all(files.map((file) => readFile(join(overlays, file), "utf8")))
+    const tags = texts.flatMap((text) => [...text.matchAll(/berth-dev\/berth:(\S+)/g)].map(([, tag]) => tag))
+    expect(tags.length).toBeGreaterThan(2)
+    expect(new Set(tags)).toEqual(new Set([version]))
+  })
+
+  it.skipIf(missing !== undefined)(
+    "is made by workflows that say what they mean",
+    async () => {
+      const folder = join(ROOT, ".github", "workflows")
+      const files = (await readdir(folder)).map((file) => join(folder, file))
+      // Without shellcheck and pyflakes, which a machine may have or not. It fails when there is anything to say.
+      const args = ["-shellcheck=", "-pyflakes=", ...files]
+      expect((await promisify(execFile)(await goProgram(ACTIONLINT), args)).stdout).toBe("")
+    },
+    GO_BUILD_MS,
+  )
+})
