@@ -1,0 +1,77 @@
+import { once } from "node:events"
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
+import type { AddressInfo } from "node:net"
+import { text } from "node:stream/consumers"
+import type { Life, LostAnswer } from "./crash-gate.ts"
+
+/** Actions that change nothing. */
+const READS = /^(Describe|Get|List)/
+
+interface Answer {
+  status: number
+  type: string
+  body: string
+}
+
+/** What AWS' SDK calls in the place of AWS: knows by the access key which process asks, and lets it through its gate. */
+export class AwsDoor {
+  readonly url: string
+  readonly #server: Server
+  readonly #behind: string
+  readonly #lives = new Map<string, Life>()
+
+  private constructor(server: Server, behind: string) {
+    this.#server = server
+    this.#behind = behind
+    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    server.on("request", (request, response) => void this.#serve(request, response))
+  }
+
+  /** @param behind the endpoint that answers */
+  static async start(behind: string): Promise<AwsDoor> {
+    const server = createServer()
+    server.listen(0, "127.0.0.1")
+    await once(server, "listening")
+    return new AwsDoor(server, behind)
+  }
+
+  admit(accessKey: string, life: Life): void {
+    this.#lives.set(accessKey, life)
+  }
+
+  async close(): Promise<void> {
+    this.#server.closeAllConnections()
+    this.#server.close()
+    await once(this.#server, "close")
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const body = await text(request)
+    const life = this.#lives.get(/Credential=([^/]*)\//.exec(request.headers.authorization ?? "")?.[1] ?? "")
+    if (life === undefined) {
+      response.writeHead(403).end()
+      return
+    }
+    const target = String(request.headers["x-amz-target"] ?? "").split(".")[1]
+    const action = target ?? new URLSearchParams(body).get("Action") ?? ""
+    const effect = READS.test(action) ? "read" : "cloud"
+    try {
+      const { status, type, body: answer } = await life.pass(action, effect, () => this.#ask(request, body), lost)
+      response.writeHead(status, { "content-type": type }).end(answer)
+    } catch {
+      // However it was struck, what the SDK sees is a connection that breaks.
+      request.socket.destroy()
+    }
+  }
+
+  async #ask({ method = "GET", url = "/", headers }: IncomingMessage, body: string): Promise<Answer> {
+    const kept = Object.entries(headers).flatMap(([name, value]) =>
+      typeof value === "string" && !/^(host|connection|content-length|expect)$/.test(name) ? [[name, value]] : [],
+    )
+    const init = { method, headers: Object.fromEntries(kept) as Record<string, string>, ...(body !== "" && { body }) }
+    const answer = await fetch(this.#behind + url, init)
+    return { status: answer.status, type: answer.headers.get("content-type") ?? "text/xml", body: await answer.text() }
+  }
+}
+
+const lost: LostAnswer = (call) => new Error(`the answer to ${call} is lost`)

@@ -1,0 +1,122 @@
+import { LABELS } from "../../src/apis/meta.ts"
+import { API_KEYS } from "../../src/controllers/apikey/dependencies.ts"
+import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
+import { CRON_JOBS } from "../../src/controllers/cronjob/dependencies.ts"
+import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
+import { ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
+import { SECRETS } from "../../src/kube/core.ts"
+import { events, type KubeEvent } from "../../src/kube/events.ts"
+import type { ApiObject, Resource } from "../../src/kube/resource.ts"
+import { JOBS, LAUNCHES } from "../controllers/harness.ts"
+import type { World } from "./crash-world.ts"
+
+/** What there is in a world, without what differs from run to run: ids, times, numbers of versions. */
+export interface Snapshot {
+  /** By kind and name. */
+  objects: Record<string, unknown>
+  /** Launches whose VMs are there. */
+  vms: string[]
+  /** How many containers were started. */
+  starts: number
+}
+
+/** Different each time, and without a meaning of their own. */
+const CHANCE = new Set([
+  // Some clouds give it late, and of a VM that is gone nobody asks it.
+  "ipAddress",
+  // A minute soon after the world began.
+  "schedule",
+  "observedSchedule",
+  // What is left of a job's timeout.
+  "lifetimeSeconds",
+  "timeoutSeconds",
+  "uid",
+  "resourceVersion",
+  "creationTimestamp",
+  "managedFields",
+  "sequence",
+  "data",
+  "tokenHash",
+])
+
+/** What in strings is by chance, and what it becomes. */
+const NAMES: readonly [RegExp, string][] = [
+  [/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, "<uid>"],
+  [/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g, "<time>"],
+  [/\d{8}t\d{6}z/g, "<tick>"],
+  // In conditions, as `schedule` itself.
+  [/"\d{1,2} \* \* \* \*"/g, "<schedule>"],
+  [/(crash|account)-[0-9a-f]{8}/g, "$1"],
+  [/\/\d+$/g, "/<version>"],
+  [/\bi-[0-9a-f]{17}\b|\bvm-\d+\b|\bkey-[0-9a-f]{8}\b/g, "<id>"],
+  [/\bberth1\.\S+/g, "<sealed>"],
+  [/\b\d{1,3}(\.\d{1,3}){3}\b/g, "<address>"],
+  [/\b[0-9a-f]{8}\b/g, "<id>"],
+]
+
+/** The same for every run of a scenario that came to the same end. */
+export function normalized(value: unknown): unknown {
+  if (typeof value === "string") return NAMES.reduce((text, [pattern, name]) => text.replaceAll(pattern, name), value)
+  if (Array.isArray(value)) return sorted(value.map(normalized))
+  if (typeof value !== "object" || value === null) return value
+  const entries = Object.entries(value).filter(([key]) => !CHANCE.has(key))
+  return Object.fromEntries(entries.map(([key, each]) => [normalized(key), normalized(each)]))
+}
+
+/** Conditions and the like are sets. */
+function sorted(values: unknown[]): unknown[] {
+  return values
+    .map((value) => [JSON.stringify(value), value] as const)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([, value]) => value)
+}
+
+/** All that is in a world now. */
+export async function snapshotOf(world: World): Promise<Snapshot> {
+  const { namespace, systemNamespace } = world
+  const here = await Promise.all([
+    listed(world, JOBS, namespace),
+    listed(world, CRON_JOBS, namespace),
+    listed(world, API_KEYS, namespace),
+    listed(world, CONNECTIONS, namespace),
+    listed(world, SECRETS, namespace),
+    listed(world, ROLE_BINDINGS, namespace),
+    listed(world, LAUNCHES, systemNamespace),
+    listed(world, SECRETS, systemNamespace),
+    machineUsers(world),
+  ])
+  const objects = Object.fromEntries(here.flat().sort(([a], [b]) => (a < b ? -1 : 1)))
+  const vms = (await world.alive()).map((name) => String(normalized(name)))
+  return { objects, vms, starts: world.started.length }
+}
+
+type Entry = [key: string, object: unknown]
+
+async function listed<T extends ApiObject>(world: World, resource: Resource<T>, namespace: string): Promise<Entry[]> {
+  const { items } = await world.client.list(resource, { namespace })
+  return items.map((object) => entryOf(resource.kind, object))
+}
+
+function entryOf(kind: string, object: ApiObject): Entry {
+  const key = `${kind} ${String(normalized(object.metadata.name))}`
+  return [key, normalized(object)]
+}
+
+/** Machine users of the world's keys. */
+async function machineUsers({ client, namespace }: World): Promise<Entry[]> {
+  const { items } = await client.list(SERVICE_ACCOUNTS, {
+    namespace: IDENTITIES_NAMESPACE,
+    labelSelector: LABELS.apiKeyUid,
+  })
+  const own = items.filter(({ metadata }) =>
+    Object.values(metadata.annotations ?? {}).some((each) => each.startsWith(`${namespace}/`)),
+  )
+  return own.map((user) => entryOf("ServiceAccount", user))
+}
+
+/** What was told, each once: kinds of objects and reasons. */
+export async function reasonsOf({ client, namespace, systemNamespace }: World): Promise<Set<string>> {
+  const lists = [namespace, systemNamespace].map((each) => client.list<KubeEvent>(events, { namespace: each }))
+  const all = (await Promise.all(lists)).flatMap(({ items }) => items)
+  return new Set(all.map(({ involvedObject, reason }) => `${involvedObject.kind} ${reason}`))
+}

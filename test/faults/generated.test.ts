@@ -1,0 +1,190 @@
+import fc from "fast-check"
+import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import { API_KEY } from "../../src/apis/apikey.ts"
+import { CONNECTION, ConnectionReason } from "../../src/apis/connection.ts"
+import { CRON_JOB } from "../../src/apis/cronjob.ts"
+import { JOB } from "../../src/apis/job.ts"
+import type { KindDefinition } from "../../src/apis/kind.ts"
+import { ORGANIZATION } from "../../src/apis/organization.ts"
+import { PROJECT } from "../../src/apis/project.ts"
+import type { Condition } from "../../src/apis/schema.ts"
+import { installBase } from "../../src/embedded/base.ts"
+import { makeApiKey } from "../../src/identity/apikeys.ts"
+import { ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
+import { SECRETS } from "../../src/kube/core.ts"
+import { ifFound, KubeError } from "../../src/kube/errors.ts"
+import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { sharedClient } from "../controllers/harness.ts"
+import { openSim } from "./crash-clouds.ts"
+import { Plan } from "./crash-gate.ts"
+import { World } from "./crash-world.ts"
+import { EVERYTHING, SEED } from "./effort.ts"
+import { valuesOf } from "./generated-values.ts"
+import { type Harm, Tally } from "./tally.ts"
+
+const client = sharedClient()
+beforeAll(() => installBase(client, AbortSignal.timeout(60_000)))
+const tally = new Tally("generated", "Generated changes of every field of every spec, at random times")
+afterAll(() => tally.close())
+
+/** Changes of each kind, after which it is set back. */
+const CHANGES = EVERYTHING ? 300 : 12
+/** Between two changes, at most, milliseconds: the operator is often in the middle of the last one. */
+const GAP_MS = 60
+
+interface Tended extends ApiObject {
+  spec: Record<string, unknown>
+  status?: { observedGeneration?: number; conditions?: Condition[] }
+}
+
+interface Subject {
+  kind: KindDefinition
+  spec: (world: World) => Record<string, unknown>
+}
+
+const SUBJECTS: Record<string, Subject> = {
+  job: { kind: JOB, spec: () => ({ image: "busybox" }) },
+  cronjob: {
+    kind: CRON_JOB,
+    spec: () => ({ schedule: "0 0 1 1 *", jobDefinition: { image: "busybox" } }),
+  },
+  "API key": {
+    kind: API_KEY,
+    spec: () => {
+      const { keyId, tokenHash } = makeApiKey()
+      return { role: "viewer", keyId, tokenHash }
+    },
+  },
+  connection: {
+    kind: CONNECTION,
+    spec: () => ({ type: "aws", credentialsSecretRef: { name: "subject" } }),
+  },
+  organization: { kind: ORGANIZATION, spec: () => ({ displayName: "An organization" }) },
+  // Made by `addProject`.
+  project: { kind: PROJECT, spec: () => ({}) },
+}
+
+/** A merge patch of one field, taken away or given another value. */
+function changesOf({ spec: { properties } }: KindDefinition): fc.Arbitrary<Record<string, unknown>> {
+  const fields = Object.entries(properties).map(([name, schema]) =>
+    fc.oneof({ arbitrary: valuesOf(schema), weight: 5 }, { arbitrary: fc.constant(null), weight: 1 }).map((value) => ({
+      [name]: value,
+    })),
+  )
+  return fc.oneof(...fields)
+}
+
+/** What an object has come to, without what only tells when: equal after it was set back. */
+async function outcomeOf(world: World, found: Tended): Promise<unknown> {
+  const { items } = await client.list(ROLE_BINDINGS, { namespace: world.namespace })
+  const bindings = items.map(({ metadata, roleRef, subjects }) => ({ name: metadata.name, roleRef, subjects }))
+  bindings.sort((a, b) => (a.name < b.name ? -1 : 1))
+  const conditions = (found.status?.conditions ?? []).map(({ type, status, reason }) => `${type} ${status} ${reason}`)
+  return { conditions: conditions.sort(), bindings }
+}
+
+/** As long as what an object names isn't there, its status says that it waits, and that is where it settles. */
+const WAITS: readonly string[] = [ConnectionReason.SecretNotFound, ConnectionReason.NoProject]
+
+/** The operator has seen this very spec, and is done with it. */
+function expectSettled({ metadata, status }: Tended): void {
+  expect(status?.observedGeneration).toBe(metadata.generation)
+  const reconciling = status?.conditions?.find(({ type }) => type === "Reconciling")
+  if (reconciling?.status === "True") expect(WAITS).toContain(reconciling.reason)
+}
+
+describe("whatever is changed in a spec, and whenever", () => {
+  test.each(Object.entries(SUBJECTS))(
+    "%s: it settles, and set back it is what it was",
+    async (name, subject) => {
+      const world = await World.open(client, openSim)
+      await world.addProject()
+      const key = Buffer.from("AKIAEXAMPLE").toString("base64")
+      const secret = Buffer.from(`secret-${world.id}`).toString("base64")
+      world.provider.issue("account", `secret-${world.id}`)
+      const data = { accessKeyId: key, secretAccessKey: secret }
+      const metadata = { name: "subject", namespace: world.namespace }
+      await client.create(SECRETS, { metadata, type: "berth.dev/connection", data })
+      const operator = await world.startOperator(new Plan())
+      const harms = await play(world, subject, name).finally(() => world.close())
+      expect(harms, `seed ${SEED}`).toEqual([])
+      expect(operator.life.dead).toBe(false)
+    },
+    1_200_000,
+  )
+})
+
+async function play(world: World, subject: Subject, name: string): Promise<Harm[]> {
+  const resource = resourceOf<Tended>(subject.kind)
+  const ref = resource.namespaced ? { namespace: world.namespace, name: "subject" } : { name: world.namespace }
+  if (subject.kind !== PROJECT) {
+    const metadata = { ...ref, labels: { "test.berth.dev/world": world.id } }
+    await client.create(resource, { metadata, spec: subject.spec(world) } as Tended)
+  }
+  const settled = () =>
+    eventually(async () => {
+      await world.agents(() => Promise.resolve())
+      const found = await client.get(resource, ref)
+      expectSettled(found)
+      return found
+    }, 60)
+  const first = await settled()
+  const before = await outcomeOf(world, first)
+  let refused = 0
+  for (const [spec, gap] of fc.sample(fc.tuple(changesOf(subject.kind), fc.nat(GAP_MS)), {
+    seed: SEED,
+    numRuns: CHANGES,
+  })) {
+    if (!(await change(ref, resource, spec))) refused++
+    await new Promise((resolve) => setTimeout(resolve, gap))
+  }
+  const isStuck = await settled().then(
+    () => false,
+    () => true,
+  )
+  const harms: Harm[] = isStuck ? ["stuck"] : []
+  if (!(await isSetBack(world, { first, before, resource, ref }))) harms.push("lost")
+  if (!resource.namespaced) await ifFound(client.delete(resource, ref))
+  tally.count({ faults: `${name}: changes, ${refused} of them refused` }, harms, CHANGES)
+  return harms
+}
+
+/** Whether the API server took it; a change that breaks a rule it refuses. */
+async function change(
+  ref: { name: string; namespace?: string },
+  resource: ReturnType<typeof resourceOf<Tended>>,
+  spec: Record<string, unknown>,
+): Promise<boolean> {
+  try {
+    await client.patch(resource, ref, { merge: { spec } })
+    return true
+  } catch (error) {
+    if (error instanceof KubeError && error.reason === "Invalid") return false
+    throw error
+  }
+}
+
+interface Original {
+  first: Tended
+  before: unknown
+  resource: ReturnType<typeof resourceOf<Tended>>
+  ref: { name: string; namespace?: string }
+}
+
+/** Sets the spec back; what can't be taken back (a cancellation) stays, and is no fault. */
+async function isSetBack(world: World, { first, before, resource, ref }: Original): Promise<boolean> {
+  const changed = await ifFound(client.get(resource, ref))
+  if (changed === undefined) return false
+  const gone = Object.keys(changed.spec).filter((field) => !(field in first.spec))
+  const spec = { ...first.spec, ...Object.fromEntries(gone.map((field) => [field, null])) }
+  if (!(await change(ref, resource, spec))) return changed.spec["cancelled"] === true
+  return eventually(async () => {
+    const found = await client.get(resource, ref)
+    expectSettled(found)
+    expect(await outcomeOf(world, found)).toEqual(before)
+  }, 60).then(
+    () => true,
+    () => false,
+  )
+}

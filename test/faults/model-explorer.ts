@@ -1,0 +1,197 @@
+/** One thing that may happen next. */
+export interface Step<S> {
+  name: string
+  next: S
+}
+
+/** A system of states and steps, and what must hold of them. */
+export interface Model<S> {
+  initial: S
+  /** Equal for equal states, and only for them. */
+  keyOf(state: S): string
+  /** All that may happen next. */
+  steps(state: S): Step<S>[]
+  /** What is wrong with a state, or with a step to it; undefined: nothing. */
+  fault(state: S, before?: S): string | undefined
+  /** The same state, after which nothing goes wrong any more. */
+  calm(state: S): S
+  /**
+   * What happens next when nothing goes wrong any more and everybody gets his turn; undefined: all has come to its end.
+   * `waits`: time had to pass for it.
+   */
+  fairStep(state: S): (Step<S> & { waits: boolean }) | undefined
+  /** What is wrong with an end that came after so many waits; undefined: nothing. */
+  endFault(state: S, end: S, waits: number): string | undefined
+}
+
+/** What an exploration has come to. */
+export interface Exploration {
+  states: number
+  steps: number
+  /** Whether every reachable state was seen, not only the nearest ones. */
+  complete: boolean
+  /** The longest of the shortest ways to a state. */
+  depth: number
+  /** The first that was found, with the shortest way to it. */
+  violation?: { fault: string; trace: string[] }
+}
+
+interface Visit<S> {
+  state: S
+  parent: number
+  name: string
+  depth: number
+}
+
+/** How many steps a fair way to the end may have. */
+const FAIR_STEPS = 2000
+/** How many of a way that doesn't end are told. */
+const FAIR_SHOWN = 40
+
+/** What all fair ways that go through a state come to. */
+interface FairEnd<S> {
+  end: S
+  waits: number
+}
+
+/**
+ * Looks at all states that can be reached, the nearest first (which makes the way to what is wrong the shortest), at
+ * most so many. From each, the fair way must lead to an end.
+ */
+export function explore<S>(model: Model<S>, maxStates: number): Exploration {
+  const search = new Search(model, maxStates)
+  return search.run()
+}
+
+/** Goes one way at length, by the choices, and from each of its states on to the fair end. */
+export function walk<S>(model: Model<S>, choices: Iterable<number>): Exploration {
+  const search = new Search(model, Number.POSITIVE_INFINITY)
+  return search.walk(choices)
+}
+
+class Search<S> {
+  readonly #model: Model<S>
+  readonly #maxStates: number
+  readonly #visits: Visit<S>[] = []
+  readonly #seen = new Set<string>()
+  readonly #ends = new Map<string, FairEnd<S>>()
+  #steps = 0
+  #complete = true
+
+  constructor(model: Model<S>, maxStates: number) {
+    this.#model = model
+    this.#maxStates = maxStates
+  }
+
+  run(): Exploration {
+    this.#visit({ state: this.#model.initial, parent: -1, name: "", depth: 0 })
+    for (let index = 0; index < this.#visits.length; index++) {
+      const visit = this.#visits[index] as Visit<S>
+      const fault = this.#faultOf(visit) ?? this.#fairFault(visit.state)
+      if (fault !== undefined) return this.#result({ fault: fault.what, trace: [...this.#trace(index), ...fault.way] })
+      for (const { name, next } of this.#model.steps(visit.state)) {
+        this.#steps++
+        const wrong = this.#model.fault(next, visit.state)
+        if (wrong !== undefined) return this.#result({ fault: wrong, trace: [...this.#trace(index), name] })
+        this.#visit({ state: next, parent: index, name, depth: visit.depth + 1 })
+      }
+    }
+    return this.#result()
+  }
+
+  walk(choices: Iterable<number>): Exploration {
+    let visit: Visit<S> = { state: this.#model.initial, parent: -1, name: "", depth: 0 }
+    this.#visit(visit)
+    for (const choice of choices) {
+      const steps = this.#model.steps(visit.state)
+      const step = steps[choice % steps.length]
+      if (step === undefined) break
+      this.#steps++
+      const before = visit.state
+      visit = { state: step.next, parent: this.#visits.length - 1, name: step.name, depth: visit.depth + 1 }
+      this.#visits.push(visit)
+      const wrong = this.#model.fault(visit.state, before)
+      const fault = wrong === undefined ? this.#fairFault(visit.state) : { what: wrong, way: [] }
+      if (fault === undefined) continue
+      return this.#result({ fault: fault.what, trace: [...this.#trace(this.#visits.length - 1), ...fault.way] })
+    }
+    return this.#result()
+  }
+
+  #visit(visit: Visit<S>): void {
+    const key = this.#model.keyOf(visit.state)
+    if (this.#seen.has(key)) return
+    if (this.#visits.length >= this.#maxStates) {
+      this.#complete = false
+      return
+    }
+    this.#seen.add(key)
+    this.#visits.push(visit)
+  }
+
+  #faultOf({ state }: Visit<S>): { what: string; way: string[] } | undefined {
+    const what = this.#model.fault(state)
+    return what === undefined ? undefined : { what, way: [] }
+  }
+
+  #fairFault(state: S): { what: string; way: string[] } | undefined {
+    const way: { key: string; name: string; waits: boolean }[] = []
+    let found: FairEnd<S> | undefined
+    let current = this.#model.calm(state)
+    while (found === undefined) {
+      const key = this.#model.keyOf(current)
+      found = this.#ends.get(key)
+      if (found !== undefined) break
+      const step = this.#model.fairStep(current)
+      if (step === undefined) found = { end: current, waits: 0 }
+      way.push({ key, name: step?.name ?? "the end", waits: step?.waits ?? false })
+      if (step !== undefined) current = step.next
+      if (way.length > FAIR_STEPS) {
+        return { what: `no end after ${FAIR_STEPS} fair steps`, way: way.slice(0, FAIR_SHOWN).map(fairly) }
+      }
+    }
+    let end = found
+    for (const { key, waits } of way.reverse()) {
+      end = { end: end.end, waits: end.waits + (waits ? 1 : 0) }
+      this.#ends.set(key, end)
+    }
+    const what = this.#model.endFault(state, end.end, end.waits)
+    return what === undefined ? undefined : { what, way: this.#fairWay(state) }
+  }
+
+  #fairWay(state: S): string[] {
+    const names: string[] = []
+    for (
+      let step = this.#model.fairStep(this.#model.calm(state));
+      step !== undefined;
+      step = this.#model.fairStep(step.next)
+    ) {
+      names.push(fairly(step))
+    }
+    return names
+  }
+
+  #trace(index: number): string[] {
+    const names: string[] = []
+    for (let at = index; at > 0; ) {
+      const visit = this.#visits[at] as Visit<S>
+      names.push(visit.name)
+      at = visit.parent
+    }
+    return names.reverse()
+  }
+
+  #result(violation?: Exploration["violation"]): Exploration {
+    return {
+      states: this.#visits.length,
+      steps: this.#steps,
+      complete: this.#complete && violation === undefined,
+      depth: this.#visits.at(-1)?.depth ?? 0,
+      ...(violation !== undefined && { violation }),
+    }
+  }
+}
+
+function fairly({ name }: { name: string }): string {
+  return `(fair) ${name}`
+}

@@ -1,0 +1,54 @@
+import fc from "fast-check"
+import { afterAll, describe, expect, test } from "vitest"
+import { EVERYTHING, SEED } from "./effort.ts"
+import { jobModel, type ModelOptions } from "./model.ts"
+import { type Exploration, explore, walk } from "./model-explorer.ts"
+import { Tally } from "./tally.ts"
+
+const tally = new Tally("model", "The model of a job's life: states and steps, not single faults")
+afterAll(() => tally.close())
+
+/** Without a fault all states; with faults the nearest ones, as many as there is time for. */
+const SEARCHES: { options: ModelOptions; states: number }[] = [
+  { options: { faults: 1, ticks: 1, containers: "end" }, states: EVERYTHING ? 2_000_000 : 55_000 },
+  { options: { faults: 2, ticks: 2, containers: "hang" }, states: EVERYTHING ? 2_000_000 : 55_000 },
+]
+
+/** Ways of up to 400 steps, which reach what lies too deep for a search. */
+const WALKS = EVERYTHING ? 20_000 : 150
+
+function expectFaultless({ violation }: Exploration): void {
+  const { fault, trace } = violation ?? {}
+  expect(fault && [fault, ...(trace ?? [])].join("\n"), "the shortest way to it").toBeUndefined()
+}
+
+describe("a job's life, whatever happens in whatever order", () => {
+  test.each(SEARCHES)(
+    "the nearest $states states with $options.faults faults",
+    ({ options, states }) => {
+      const found = explore(jobModel(options), states)
+      tally.count({ faults: `${options.faults} faults, nearest states` }, [], found.states)
+      expectFaultless(found)
+      expect(found.complete || found.states === states).toBe(true)
+    },
+    3_600_000,
+  )
+
+  test(`${WALKS} long ways`, () => {
+    const way = fc.record({
+      faults: fc.nat(4),
+      people: fc.boolean(),
+      containers: fc.constantFrom("end", "hang"),
+      choices: fc.array(fc.nat(999), { minLength: 60, maxLength: 400, size: "max" }),
+    })
+    const tried = fc.check(
+      fc.property(way, ({ choices, ...options }) => {
+        const found = walk(jobModel({ ...options, ticks: 4 }), choices)
+        tally.count({ faults: `up to 4 faults, long ways` }, [], found.states)
+        expectFaultless(found)
+      }),
+      { seed: SEED, numRuns: WALKS },
+    )
+    expect(tried.failed && fc.defaultReportMessage(tried)).toBe(false)
+  }, 3_600_000)
+})

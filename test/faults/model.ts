@@ -1,0 +1,156 @@
+import { isTerminal } from "../../src/apis/job.ts"
+import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
+import { jobOf as aJob } from "../controllers/builders.ts"
+import { type Containers, faultSteps, naturalSteps, recoverySteps, tickStep, userSteps } from "./model-environment.ts"
+import type { Model, Step } from "./model-explorer.ts"
+import { idled, operatorSteps } from "./model-operator.ts"
+import {
+  endOf,
+  jobOf,
+  LAUNCH_VERSIONS,
+  type LaunchState,
+  launchOf,
+  newWorld,
+  type World,
+  worldKey,
+} from "./model-state.ts"
+
+export interface ModelOptions {
+  /** Faults on one way, at most. */
+  faults: number
+  /** How often time passes on one way, at most. */
+  ticks: number
+  containers: Containers
+  /** Whether somebody may cancel or delete the job. Default: yes. */
+  people?: boolean
+}
+
+/** In so many ticks after nobody wants a job any more, nothing of it may run. */
+const PATIENCE_TICKS = 2
+
+/**
+ * The life of one job: the decisions of both controllers, as they are, between late caches, lost answers, clouds that
+ * refuse, agents, people who cancel and delete, and operators that die between any two calls.
+ */
+export function jobModel({ faults, ticks, containers, people = true }: ModelOptions): Model<World> {
+  const job = aJob({ metadata: { uid: "job", finalizers: [], annotations: {} } })
+  return {
+    initial: newWorld(job, faults),
+    keyOf: worldKey,
+    steps: (world) =>
+      [
+        ...operatorSteps(world),
+        ...naturalSteps(world, "end"),
+        ...recoverySteps(world),
+        ...(people ? userSteps(world) : []),
+        ...faultSteps(world),
+        ...(world.tick < ticks ? [tickStep(world)] : []),
+      ].map(({ name, next }) => ({ name, next: idled(next) })),
+    fault: (world, before) => faultOf(world) ?? (before && faultOfStep(before, world)),
+    calm: (world) => ({ ...world, faults: 0 }),
+    fairStep: (world) => fairStep(world, containers),
+    endFault,
+  }
+}
+
+/** Programs are faster than VMs, and VMs faster than the next tick. */
+function fairStep(world: World, containers: Containers): (Step<World> & { waits: boolean }) | undefined {
+  const step = operatorSteps(world)[0] ?? naturalSteps(world, containers)[0]
+  if (step !== undefined) return { name: step.name, next: idled(step.next), waits: false }
+  if (isSettled(world)) return undefined
+  const { name, next } = tickStep(world)
+  return { name, next: idled(next), waits: true }
+}
+
+/** The job has ended with its cost final, or is gone; its Launches are over, and so are their VMs. */
+function isSettled(world: World): boolean {
+  const job = jobOf(world)
+  const isOverAndDone = ({ object, vm }: LaunchState) => {
+    const launch = LAUNCH_VERSIONS.get(object)
+    return (launch === undefined || isOver(launch)) && !isAlive(vm)
+  }
+  return (
+    (job === undefined || job.status?.cost?.actualUsd !== undefined || isUnbilled(world)) &&
+    world.launches.every(isOverAndDone)
+  )
+}
+
+function isUnbilled(world: World): boolean {
+  return world.launches.length === 0 && isTerminal(jobOf(world)?.status?.phase)
+}
+
+function isAlive({ power }: LaunchState["vm"]): boolean {
+  return power === "up" || power === "ending"
+}
+
+/** Whether nothing of the job shall run any more. */
+function isUnwanted(world: World): boolean {
+  const job = jobOf(world)
+  if (job === undefined) return true
+  return isTerminal(job.status?.phase) || job.spec.cancelled === true || job.metadata.deletionTimestamp !== undefined
+}
+
+function endFault(world: World, end: World, waits: number): string | undefined {
+  const status = jobOf(end)?.status
+  if (status !== undefined && !isTerminal(status.phase)) return `the end is no end: ${status.phase}`
+  if (isUnwanted(world) && waits > PATIENCE_TICKS) return `nobody wants the job, and its VM went ${waits} ticks later`
+  return undefined
+}
+
+function faultOf(world: World): string | undefined {
+  const running = world.launches.filter(({ vm }) => isAlive(vm) && vm.container === "running")
+  if (running.length > 1) return "two VMs run the container"
+  const launches = world.launches.map((launch) => ({ vm: launch.vm, object: launchOf(launch) }))
+  const wanted = launches.filter(({ object }) => object !== undefined && !isOver(object))
+  if (wanted.length > 1) return "two Launches are not over"
+  const leak = launches.findIndex(
+    ({ vm, object }) => isAlive(vm) && !vm.late && (object === undefined || isOver(object)),
+  )
+  return leak === -1 ? undefined : `Launch ${leak + 1} is over, and its VM is not`
+}
+
+function faultOfStep(before: World, after: World): string | undefined {
+  const [from, to] = [jobOf(before), jobOf(after)]
+  const ended = endOf(from?.status)
+  if (to !== undefined && ended !== undefined && endOf(to.status) !== ended) {
+    return `a job that was ${ended} became ${endOf(to.status) ?? to.status?.phase}`
+  }
+  const phase = to?.status?.phase
+  if (from?.spec.cancelled === true && !isTerminal(from.status?.phase) && phase !== from.status?.phase) {
+    if (to !== undefined && phase !== "cancelled") return `a cancelled job became ${phase}`
+  }
+  for (const [index, launch] of before.launches.entries()) {
+    const isTold = before.straggler === undefined && from !== undefined && from.status?.cost?.actualUsd === undefined
+    const fault = faultOfLaunch(launch, after.launches[index] as LaunchState, isTold)
+    if (fault !== undefined) return `Launch ${index + 1}: ${fault}`
+  }
+  return undefined
+}
+
+function faultOfLaunch(before: LaunchState, after: LaunchState, isTold: boolean): string | undefined {
+  const [from, to] = [launchOf(before), launchOf(after)]
+  if (from === undefined) return undefined
+  const isKept = isTold && isWanted(from) && before.vm.power === "up"
+  return (to && turnedBack(from, to)) ?? (isKept ? mistake(before, after) : undefined)
+}
+
+/** What can't be taken back. */
+function turnedBack(from: StoredLaunch, to: StoredLaunch): string | undefined {
+  if (isOver(from) && !isOver(to)) return "came back from its end"
+  if (from.spec.ended === true && to.spec.ended !== true) return "is wanted again"
+  const isForgotten = from.status?.agent?.finish !== undefined && to.status?.agent?.finish === undefined
+  return isForgotten ? "forgot how it ended" : undefined
+}
+
+function mistake(before: LaunchState, after: LaunchState): string | undefined {
+  if (after.vm.power === "ending") return "its VM was ended, which was wanted"
+  const loss = launchOf(after)?.status?.loss
+  const isHeard = !before.vm.cutOff && !before.silent
+  return isHeard && loss !== undefined ? `its VM was given up (${loss.reason}), which was heard` : undefined
+}
+
+function isWanted({ metadata, spec, status }: StoredLaunch): boolean {
+  const isEnded =
+    spec.ended === true || metadata.deletionTimestamp !== undefined || isOver({ ...(status && { status }) })
+  return !isEnded && status?.loss === undefined && status?.agent?.finish === undefined
+}
