@@ -16,9 +16,10 @@ import { findBinaries } from "../src/embedded/controlplane/binaries.ts"
 import { startControlPlane } from "../src/embedded/controlplane/control-plane.ts"
 import { cacheDirectory } from "../src/embedded/controlplane/programs.ts"
 import { KubeClient } from "../src/kube/client.ts"
+import { NAMESPACES } from "../src/kube/core.ts"
 import { isConflict } from "../src/kube/errors.ts"
 import { Reflector } from "../src/kube/reflector.ts"
-import { type ApiObject, resourceOf } from "../src/kube/resource.ts"
+import { resourceOf } from "../src/kube/resource.ts"
 import { createLogger } from "../src/telemetry/logger.ts"
 import { startOperator } from "../src/wire.ts"
 import { Ec2Console, isGone } from "../test/cloud/ec2-console.ts"
@@ -28,14 +29,6 @@ import { type BenchContext, type BenchResult, within } from "./result.ts"
 
 const JOBS = resourceOf<StoredJob>(JOB)
 const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
-const NAMESPACES = resourceOf<ApiObject>({
-  group: "",
-  version: "v1",
-  kind: "Namespace",
-  plural: "namespaces",
-  namespaced: false,
-})
-
 const REGION = "eu-central-1"
 const PROJECT = "bench"
 const SYSTEM = "bench-system"

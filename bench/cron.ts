@@ -15,9 +15,9 @@ import { startControlPlane } from "../src/embedded/controlplane/control-plane.ts
 import { cacheDirectory } from "../src/embedded/controlplane/programs.ts"
 import { installKinds } from "../src/embedded/install.ts"
 import { KubeClient } from "../src/kube/client.ts"
+import { NAMESPACES } from "../src/kube/core.ts"
 import { EventRecorder } from "../src/kube/events.ts"
 import { Reflector } from "../src/kube/reflector.ts"
-import { type ApiObject, resourceOf } from "../src/kube/resource.ts"
 import { createLogger } from "../src/telemetry/logger.ts"
 import { ShiftedClock } from "../test/controllers/shifted-clock.ts"
 import { type BenchContext, type BenchResult, compare, spreadOf } from "./result.ts"
@@ -27,17 +27,14 @@ const ROUNDS = 3
 const CONCURRENCY = 32
 const NAMESPACE = "bench"
 const IDLE_SECONDS = 10
+const DAY = 24 * 60 * 60 * 1000
+/** When the first tick is due: so far ahead, and then every day, that nothing becomes due by itself. */
+const FIRST_TICK = new Date(Math.ceil(Date.now() / 60_000) * 60_000 + DAY / 2)
+
+const SCHEDULE = `${FIRST_TICK.getUTCMinutes()} ${FIRST_TICK.getUTCHours()} * * *`
 
 /** CPU of a process that waits with caches and pools open, milliseconds a second: more is not nothing. */
 const MOST_IDLE_CPU = 20
-
-const NAMESPACES = resourceOf<ApiObject>({
-  group: "",
-  version: "v1",
-  kind: "Namespace",
-  plural: "namespaces",
-  namespaced: false,
-})
 
 /**
  * As many CronJobs as are asked for (10,000) that fire in the same minute, on a real API server: how many Jobs a second
@@ -97,19 +94,11 @@ async function measure(client: KubeClient, count: number, report: BenchContext["
   }
 }
 
-/** The calendar stands at half a minute, and goes on when a round begins. */
-class BenchClock extends ShiftedClock {
-  readonly #startedAt = Math.floor(Date.now() / 60_000) * 60_000 + 30_000
-
-  override now(): Date {
-    return new Date(this.#startedAt + this.ahead * 1000)
-  }
-}
-
 class CronBench {
   readonly #client: KubeClient
   readonly #count: number
-  readonly #clock = new BenchClock()
+  readonly #clock = new ShiftedClock()
+  #fired = 0
   readonly #ending = new AbortController()
   readonly #logger = createLogger({ level: "error", name: "bench" })
   readonly #cronJobs: Reflector<StoredCronJob>
@@ -177,9 +166,9 @@ class CronBench {
     return (performance.now() - startedAt) / 1000
   }
 
-  /** Lets the next minute come. @throws Error when a Job is missing or there twice */
+  /** Lets the next tick come. @throws Error when a Job is missing or there twice */
   async fire(): Promise<{ jobsAfter: number; writtenAfter: number }> {
-    const tick = new Date(Math.ceil(this.#clock.now().getTime() / 60_000) * 60_000)
+    const tick = new Date(FIRST_TICK.getTime() + this.#fired++ * DAY)
     const time = timestamp(tick)
     const made = new Set<string>()
     const { promise: allMade, resolve } = Promise.withResolvers<void>()
@@ -189,7 +178,7 @@ class CronBench {
       if (made.add(current.metadata.name).size === this.#count) resolve()
     })
     const startedAt = performance.now()
-    this.#clock.advance(60)
+    this.#clock.advance((tick.getTime() - this.#clock.now().getTime()) / 1000)
     await allMade
     const jobsAfter = (performance.now() - startedAt) / 1000
     await this.#untilAll(({ status }) => status?.lastTriggeredTime === time)
@@ -246,6 +235,6 @@ function cronJobOf(n: number): StoredCronJob {
     apiVersion: API_VERSION,
     kind: "CronJob",
     metadata: { name: `cron-${n}`, namespace: NAMESPACE },
-    spec: { schedule: "* * * * *", active: false, jobDefinition: { image: "busybox", args: ["true"] } },
+    spec: { schedule: SCHEDULE, active: false, jobDefinition: { image: "busybox", args: ["true"] } },
   } as StoredCronJob
 }

@@ -1,6 +1,4 @@
-import { type ChildProcess, spawn } from "node:child_process"
-import { once } from "node:events"
-import { mkdtemp, open, readFile, rm, writeFile } from "node:fs/promises"
+import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
@@ -8,7 +6,6 @@ import { KubeConfig } from "@kubernetes/client-node"
 import { Pool } from "undici"
 import { isBound, type StoredApiKey } from "../src/apis/apikey.ts"
 import { systemClock } from "../src/apis/clock.ts"
-import type { ObjectMeta } from "../src/apis/meta.ts"
 import { createApiKeyController } from "../src/controllers/apikey/controller.ts"
 import { BINDING_CACHE, MACHINE_USER_CACHE } from "../src/controllers/apikey/dependencies.ts"
 import { installBase } from "../src/embedded/base.ts"
@@ -16,29 +13,23 @@ import { findBinaries } from "../src/embedded/controlplane/binaries.ts"
 import { type ControlPlane, startControlPlane } from "../src/embedded/controlplane/control-plane.ts"
 import { freePort } from "../src/embedded/controlplane/ports.ts"
 import { cacheDirectory } from "../src/embedded/controlplane/programs.ts"
-import { clusterOf, programCredentials } from "../src/embedded/program-credentials.ts"
 import { makeApiKey } from "../src/identity/apikeys.ts"
 import { API_KEYS } from "../src/identity/authenticate.ts"
 import { ensureInstallation } from "../src/identity/installation.ts"
 import { PROJECTS } from "../src/identity/projects.ts"
 import { ensureSealingKeys } from "../src/identity/sealing-keys.ts"
 import { KubeClient } from "../src/kube/client.ts"
+import { NAMESPACES } from "../src/kube/core.ts"
 import { EventRecorder } from "../src/kube/events.ts"
 import { Reflector } from "../src/kube/reflector.ts"
-import { resourceOf } from "../src/kube/resource.ts"
 import { createLogger } from "../src/telemetry/logger.ts"
+import { kubeconfigOf, type Program, SYSTEM_NAMESPACE, startProgram } from "./program.ts"
 import type { BenchContext } from "./result.ts"
 
-const SYSTEM_NAMESPACE = "berth-system"
-const READY_SECONDS = 120
+/** The program, whatever it is told to be. */
+export const MAIN = join(import.meta.dirname, "..", "src", "main.ts")
 
-const NAMESPACES = resourceOf<{ metadata: ObjectMeta }>({
-  group: "",
-  version: "v1",
-  kind: "Namespace",
-  plural: "namespaces",
-  namespaced: false,
-})
+const READY_SECONDS = 120
 
 /** A project, which is a namespace of the same name, and how it is called over REST. */
 export interface BenchProject {
@@ -70,16 +61,15 @@ export async function startFacadeStack(context: BenchContext, connections: numbe
   await ensureInstallation(client, SYSTEM_NAMESPACE)
   await ensureSealingKeys(client, SYSTEM_NAMESPACE)
   const tended = tendKeys(client)
-  const { url, process: facadeProcess } = await startFacade(controlPlane, client, folder)
-  const facade = new Pool(url, { connections })
+  const program = await startFacade(controlPlane, client, folder)
+  const facade = new Pool(program.url, { connections })
   return {
     client,
     facade,
     makeProject: (name) => makeProject(client, name),
     stop: async () => {
       await facade.close()
-      facadeProcess.kill("SIGTERM")
-      if (facadeProcess.exitCode === null) await once(facadeProcess, "exit")
+      await program.stop()
       await tended.stop()
       await client.close()
       await controlPlane.stop()
@@ -109,55 +99,28 @@ function tendKeys(client: KubeClient): { stop(): Promise<void> } {
 }
 
 async function startFacade(
-  { kubeconfigPath }: ControlPlane,
+  controlPlane: ControlPlane,
   client: KubeClient,
   folder: string,
-): Promise<{ url: string; process: ChildProcess }> {
-  const credentials = await programCredentials({
-    client,
-    cluster: clusterOf(kubeconfigPath),
-    serviceAccount: { namespace: SYSTEM_NAMESPACE, name: "berth-facade" },
-    onError: (error) => console.error(error),
-  })
-  // Good for an hour, longer than any benchmark.
-  credentials.stop()
-  const kubeconfig = join(folder, "facade.kubeconfig")
-  await writeFile(kubeconfig, credentials.kubeConfig.exportConfig(), { mode: 0o600 })
+): Promise<Program & { url: string }> {
+  const kubeconfig = await kubeconfigOf("berth-facade", { controlPlane, client, folder })
   const port = await freePort()
-  const log = await open(join(folder, "facade.log"), "w")
-  const args = ["--kubeconfig", kubeconfig, "--port", String(port), "--logs-dir", join(folder, "logs")]
-  const started = spawn(
-    process.execPath,
-    [join(import.meta.dirname, "..", "src", "main.ts"), "facade", ...args, "--requests-per-minute", "0"],
-    { stdio: ["ignore", log.fd, log.fd] },
-  )
-  await log.close()
-  // However this process ends.
-  const end = (): void => void started.kill("SIGTERM")
-  process.once("exit", end)
-  started.once("exit", () => process.off("exit", end))
   const url = `http://127.0.0.1:${port}`
-  await ready(url, started).catch(async (cause: unknown) => {
-    throw new Error(`the façade does not serve:\n${await readFile(join(folder, "facade.log"), "utf8")}`, { cause })
+  const args = ["--kubeconfig", kubeconfig, "--port", String(port), "--logs-dir", join(folder, "logs")]
+  const program = await startProgram({
+    name: "facade",
+    script: MAIN,
+    args: ["facade", ...args, "--requests-per-minute", "0"],
+    url,
+    folder,
   })
-  return { url, process: started }
-}
-
-async function ready(url: string, facade: ChildProcess): Promise<void> {
-  const signal = AbortSignal.timeout(READY_SECONDS * 1000)
-  while (facade.exitCode === null) {
-    const answer = await fetch(`${url}/readyz`, { signal }).catch((error: unknown) => {
-      if (signal.aborted) throw error
-    })
-    if (answer?.ok) return
-    await delay(100, undefined, { signal })
-  }
-  throw new Error(`it ended with exit code ${facade.exitCode}`)
+  return { ...program, url }
 }
 
 async function makeProject(client: KubeClient, name: string): Promise<BenchProject> {
   await client.create(NAMESPACES, { metadata: { name } })
   await client.apply(PROJECTS, { metadata: { name }, spec: { displayName: name, organization: name, namespace: name } })
+  await client.applyStatus(PROJECTS, { metadata: { name }, status: { namespace: name } })
   const { value, keyId, tokenHash } = makeApiKey()
   const key = { metadata: { namespace: name, name: "admin" }, spec: { role: "admin", keyId, tokenHash } }
   await client.create(API_KEYS, key as StoredApiKey)

@@ -18,6 +18,14 @@ export interface BenchResult {
   spread: Record<string, [number, number]>
 }
 
+/** What a run prints as JSON: of one benchmark, or of all under the name `all`. */
+export interface BenchReport extends BenchResult {
+  machine: { cpus: number; model: string; memoryGib: number; system: string; node: string; date: string }
+}
+
+/** A part of a result. */
+export type Measured = Pick<BenchResult, "rows" | "spread">
+
 /** What a benchmark gets to run with. */
 export interface BenchContext {
   /** Takes progress, for people. */
@@ -27,6 +35,8 @@ export interface BenchContext {
   /** For a quick look while something is changed: how many jobs there are, and how long each turn takes. */
   sizes?: number[]
   seconds?: number
+  /** Where CPU profiles of operator and façade go; absent: none are made. */
+  profileDir?: string
   cacheHome: string | undefined
 }
 

@@ -1,9 +1,15 @@
-// Runs one benchmark by name: `npm run bench -- client [--json]`. With --json standard output holds one
-// object `{name, rows: [{what, ours, peer, ratio, goal, reached}]}` and nothing else. Exits 1 when a
-// goal is missed, 2 on a wrong command line. --sizes and --seconds make a quick run, whose figures are no results.
+// Runs benchmarks: `npm run bench` all of them, `npm run bench -- NAME` one. With --json standard output holds one object,
+// `{name, rows: [{what, ours, peer, ratio, goal, reached}], spread, machine}`, and nothing else; `scripts/performance.ts`
+// makes the tables of docs/performance.md out of that of all. Exits 1 when a goal is missed or a benchmark failed, 2 on
+// a wrong command line. --sizes and --seconds make a quick run, whose figures are no results; --profile DIR has operator
+// and façade write CPU profiles there, where they are processes of their own (throughput, scale, peer).
+import { spawn } from "node:child_process"
+import { once } from "node:events"
+import { cpus, release, totalmem, type } from "node:os"
+import { text } from "node:stream/consumers"
 import { parseArgs } from "node:util"
 import CliTable3 from "cli-table3"
-import type { BenchContext, BenchResult } from "../bench/result.ts"
+import type { BenchContext, BenchReport, BenchResult, BenchRow } from "../bench/result.ts"
 
 const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promise<BenchResult> }>> = {
   client: () => import("../bench/client.ts"),
@@ -11,46 +17,115 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
   facade: () => import("../bench/facade.ts"),
   cron: () => import("../bench/cron.ts"),
   aws: () => import("../bench/aws.ts"),
+  throughput: () => import("../bench/throughput.ts"),
+  scale: () => import("../bench/scale.ts"),
+  peer: () => import("../bench/peer-jobs.ts"),
 }
 
-const { name, json = false, sizes, seconds } = commandLine()
-const load = BENCHES[name ?? ""]
-if (load === undefined) {
-  console.error(
-    "usage: npm run bench -- NAME [--json] [--sizes N,N] [--seconds N], " +
-      `where NAME is one of: ${Object.keys(BENCHES).join(", ")}`,
-  )
-  process.exit(2)
+/** What one of all is given, so that all of them end within half an hour: under its own name each takes its whole time. */
+const SHORTENED: Record<string, string[]> = {
+  cron: ["--sizes", "2500"],
+  throughput: ["--sizes", "1500"],
+  scale: ["--sizes", "3000,20000", "--seconds", "90"],
+  peer: ["--sizes", "600"],
 }
-const bench = await load()
-const result = await bench.run({
-  report: (line) => console.error(line),
-  assetsDir: process.env["KUBEBUILDER_ASSETS"],
-  cacheHome: process.env["XDG_CACHE_HOME"],
-  ...(sizes !== undefined && { sizes: sizes.split(",").map(Number) }),
-  ...(seconds !== undefined && { seconds: Number(seconds) }),
-})
-if (json) console.log(JSON.stringify({ name: result.name, rows: result.rows }))
-else print(result)
-process.exitCode = result.rows.every(({ reached }) => reached) ? 0 : 1
 
-/** Without a name when it can't be understood. */
-function commandLine(): { name?: string | undefined; json?: boolean; sizes?: string; seconds?: string } {
-  const options = { json: { type: "boolean" }, sizes: { type: "string" }, seconds: { type: "string" } } as const
+/** Stands for a benchmark that failed. */
+const FAILED: BenchRow = { what: "runs to its end", ours: 0, peer: 1, ratio: 0, goal: 1, reached: false }
+
+const options = {
+  json: { type: "boolean" },
+  sizes: { type: "string" },
+  seconds: { type: "string" },
+  profile: { type: "string" },
+} as const
+
+// Whoever is ended by a signal ends without a word: the programs that were started are ended at an ordinary exit.
+for (const [signal, number] of [
+  ["SIGINT", 2],
+  ["SIGTERM", 15],
+] as const)
+  process.on(signal, () => process.exit(128 + number))
+
+const { name, json = false, ...settings } = commandLine()
+const report = name === "all" ? await runAll() : await runOne(name)
+if (json) console.log(JSON.stringify(report))
+else print(report)
+process.exitCode = report.rows.every(({ reached }) => reached) ? 0 : 1
+
+async function runOne(bench: string): Promise<BenchReport> {
+  const { sizes, seconds, profile } = settings
+  const load = BENCHES[bench] as (typeof BENCHES)[string]
+  const result = await (await load()).run({
+    report: (line) => console.error(line),
+    assetsDir: process.env["KUBEBUILDER_ASSETS"],
+    cacheHome: process.env["XDG_CACHE_HOME"],
+    ...(sizes !== undefined && { sizes: sizes.split(",").map(Number) }),
+    ...(seconds !== undefined && { seconds: Number(seconds) }),
+    ...(profile !== undefined && { profileDir: profile }),
+  })
+  return { ...result, machine: machine() }
+}
+
+/** Each in a process of its own, so that none inherits another's memory, and one that fails is a row like any other. */
+async function runAll(): Promise<BenchReport> {
+  const rows: BenchRow[] = []
+  const spread: BenchResult["spread"] = {}
+  for (const bench of Object.keys(BENCHES)) {
+    const startedAt = performance.now()
+    console.error(`\n${bench}:`)
+    const result = await runApart(bench)
+    rows.push(...(result?.rows ?? [FAILED]).map((row) => ({ ...row, what: `${bench}: ${row.what}` })))
+    for (const [what, range] of Object.entries(result?.spread ?? {})) spread[`${bench}: ${what}`] = range
+    console.error(`${bench} took ${((performance.now() - startedAt) / 1000).toFixed(0)} s`)
+  }
+  return { name: "all", rows, spread, machine: machine() }
+}
+
+/** Undefined when it failed; what it said of that stands on standard error. */
+async function runApart(bench: string): Promise<BenchReport | undefined> {
+  const args = [import.meta.filename, bench, "--json", ...(SHORTENED[bench] ?? [])]
+  const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] })
+  const end = (): void => void child.kill("SIGTERM")
+  process.once("exit", end)
+  const [output] = await Promise.all([text(child.stdout), once(child, "exit")])
+  process.off("exit", end)
+  return output === "" ? undefined : (JSON.parse(output) as BenchReport)
+}
+
+/** Ends the process with what is known when it can't be understood. */
+function commandLine() {
   try {
     const { values, positionals } = parseArgs({ options, allowPositionals: true })
-    return { ...values, name: positionals.length === 1 ? positionals[0] : undefined }
+    const [name = "all", ...more] = positionals
+    if ((name === "all" || Object.hasOwn(BENCHES, name)) && more.length === 0) return { ...values, name }
   } catch (error) {
     console.error((error as Error).message)
-    return {}
+  }
+  const names = Object.keys(BENCHES).join(", ")
+  console.error(
+    "usage: npm run bench -- [NAME] [--json] [--sizes N,N] [--seconds N] [--profile DIR], " +
+      `where NAME is one of: ${names}; without one all are run`,
+  )
+  return process.exit(2)
+}
+
+function machine(): BenchReport["machine"] {
+  return {
+    cpus: cpus().length,
+    model: cpus()[0]?.model ?? "unknown",
+    memoryGib: Math.round(totalmem() / 2 ** 30),
+    system: `${type()} ${release()}`,
+    node: process.version,
+    date: new Date().toISOString().slice(0, 10),
   }
 }
 
-function print({ rows, spread }: BenchResult): void {
+function print({ rows, spread }: BenchReport): void {
   const table = new CliTable3({ head: ["what", "ours", "peer", "ratio", "goal", "reached"], style: { head: [] } })
   for (const { what, ours, peer, ratio, goal, reached } of rows) {
     table.push([what, ours, peer, ratio, `>= ${goal}`, reached ? "yes" : "NO"])
   }
   console.log(table.toString())
-  for (const [name, [low, high]] of Object.entries(spread)) console.log(`${name}: ${low} to ${high} in single rounds`)
+  for (const [what, [low, high]] of Object.entries(spread)) console.log(`${what}: ${low} to ${high} in single rounds`)
 }

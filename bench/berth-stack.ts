@@ -1,0 +1,260 @@
+import { mkdir, mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { setTimeout as delay } from "node:timers/promises"
+import { KubeConfig } from "@kubernetes/client-node"
+import { Pool } from "undici"
+import { findCondition } from "../src/apis/conditions.ts"
+import { CONNECTION, type StoredConnection } from "../src/apis/connection.ts"
+import { isTerminal, JOB, type StoredJob } from "../src/apis/job.ts"
+import { LAUNCH, type StoredLaunch } from "../src/apis/launch.ts"
+import { installBase } from "../src/embedded/base.ts"
+import { findBinaries } from "../src/embedded/controlplane/binaries.ts"
+import { type ControlPlane, startControlPlane } from "../src/embedded/controlplane/control-plane.ts"
+import { freePort } from "../src/embedded/controlplane/ports.ts"
+import { type Binaries, cacheDirectory } from "../src/embedded/controlplane/programs.ts"
+import { DEFAULT_NAME, installApiKey, installDefaults } from "../src/embedded/install.ts"
+import { KubeClient } from "../src/kube/client.ts"
+import { KubeError } from "../src/kube/errors.ts"
+import { Reflector } from "../src/kube/reflector.ts"
+import { type Resource, resourceOf } from "../src/kube/resource.ts"
+import { createLogger } from "../src/telemetry/logger.ts"
+import { ApiServer } from "./api-server.ts"
+import { MAIN } from "./facade-stack.ts"
+import { kubeconfigOf, type Program, startProgram } from "./program.ts"
+import type { BenchContext } from "./result.ts"
+import { SimulatedCloud } from "./simulated-cloud.ts"
+
+export const JOBS = resourceOf<StoredJob>(JOB)
+export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
+
+/** Everybody's jobs. */
+export const PROJECT = DEFAULT_NAME
+
+const CONNECTION_NAME = "simulated"
+const CONNECTIONS_OPEN = 32
+/** In all; most of it is a slow machine's. */
+const READY_SECONDS = 300
+
+/** Operator and façade, as long as they run. */
+export interface Programs {
+  operator: Program
+  facade: Program
+}
+
+/**
+ * Berth as it is deployed, on a real API server: operator and façade are processes of their own with the rights of their
+ * ServiceAccounts. A connection of type aws opens the simulated cloud, so that what a job costs is all there: routing
+ * over the whole price list, sealed copies of credentials, cloud-init.
+ */
+export class BerthStack {
+  readonly client: KubeClient
+  readonly api: ApiServer
+  readonly controlPlane: ControlPlane
+  readonly binaries: Binaries
+  readonly cloud: SimulatedCloud
+  /** Of the façade. */
+  readonly url: string
+  readonly folder: string
+  readonly #profileDir: string | undefined
+  readonly #facade: Pool
+  readonly #metricsPorts: { operator: number; facade: number }
+  #programs: Programs | undefined
+  #apiKey = ""
+
+  private constructor(parts: {
+    client: KubeClient
+    api: ApiServer
+    controlPlane: ControlPlane
+    binaries: Binaries
+    cloud: SimulatedCloud
+    ports: [facade: number, operatorMetrics: number, facadeMetrics: number]
+    folder: string
+    profileDir: string | undefined
+  }) {
+    const [port, operator, facade] = parts.ports
+    this.client = parts.client
+    this.api = parts.api
+    this.controlPlane = parts.controlPlane
+    this.binaries = parts.binaries
+    this.cloud = parts.cloud
+    this.folder = parts.folder
+    this.url = `http://127.0.0.1:${port}`
+    this.#profileDir = parts.profileDir
+    this.#facade = new Pool(this.url, { connections: CONNECTIONS_OPEN })
+    this.#metricsPorts = { operator, facade }
+  }
+
+  /** With both programs running and the connection verified. */
+  static async start({ assetsDir, cacheHome, report, profileDir }: BenchContext): Promise<BerthStack> {
+    const folder = await mkdtemp(join(tmpdir(), "berth-bench-"))
+    const binaries = await findBinaries({ assetsDir, cacheDir: cacheDirectory(cacheHome), report })
+    const dataDir = join(folder, "control-plane")
+    const controlPlane = await startControlPlane({ binaries, dataDir, durable: false })
+    const kubeConfig = new KubeConfig()
+    kubeConfig.loadFromFile(controlPlane.kubeconfigPath)
+    const client = new KubeClient(kubeConfig, { maxConcurrent: CONNECTIONS_OPEN })
+    const api = await ApiServer.open(controlPlane, CONNECTIONS_OPEN)
+    const cloud = await SimulatedCloud.start()
+    const ports: [number, number, number] = [await freePort(), await freePort(), await freePort()]
+    const stack = new BerthStack({ client, api, controlPlane, binaries, cloud, ports, folder, profileDir })
+    await stack.#install()
+    return stack
+  }
+
+  async #install(): Promise<void> {
+    const signal = AbortSignal.timeout(READY_SECONDS * 1000)
+    await installBase(this.client, signal)
+    await installDefaults(this.client)
+    await this.startPrograms()
+    this.#apiKey = await installApiKey(this.client, undefined, signal)
+    const credentials = { access_key_id: "simulated", secret_access_key: "simulated" }
+    await this.#post("/1/connections", { name: CONNECTION_NAME, type: "aws", ...credentials })
+    const ref = { namespace: PROJECT, name: CONNECTION_NAME }
+    const isReady = async (): Promise<boolean> =>
+      findCondition((await this.client.get(CONNECTIONS, ref)).status?.conditions, "Ready")?.status === "True"
+    while (!(await isReady())) await delay(50, undefined, { signal })
+  }
+
+  get programs(): Programs {
+    if (this.#programs === undefined) throw new Error("operator and façade are stopped: start them first")
+    return this.#programs
+  }
+
+  /** One of the gauges and counters that a program tells of itself; the sum, where it has labels. */
+  async metric(program: keyof Programs, name: string): Promise<number> {
+    const answer = await fetch(`http://127.0.0.1:${this.#metricsPorts[program]}/metrics`)
+    const samples = (await answer.text()).split("\n").filter((line) => /^\w+/.exec(line)?.[0] === name)
+    return samples.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" "))), 0)
+  }
+
+  async startPrograms(): Promise<Programs> {
+    const { controlPlane, client, folder, cloud, url } = this
+    const base = { folder, profileDir: this.#profileDir }
+    const where = { controlPlane, client, folder }
+    const metricsUrl = (program: keyof Programs): string => `http://127.0.0.1:${this.#metricsPorts[program]}`
+    await mkdir(join(folder, "logs"), { recursive: true })
+    const [asFacade, asOperator] = [
+      await kubeconfigOf("berth-facade", where),
+      await kubeconfigOf("berth-operator", where),
+    ]
+    const operator = await startProgram({
+      ...base,
+      name: "operator",
+      script: join(import.meta.dirname, "simulated-operator.ts"),
+      args: ["--kubeconfig", asOperator, "--gateway-url", url, "--cloud-url", cloud.url].concat(
+        "--metrics-port",
+        String(this.#metricsPorts.operator),
+      ),
+      url: metricsUrl("operator"),
+    })
+    const facade = await startProgram({
+      ...base,
+      name: "facade",
+      script: MAIN,
+      args: ["facade", "--kubeconfig", asFacade, "--port", new URL(url).port, "--default-project", PROJECT]
+        .concat("--logs-dir", join(folder, "logs"), "--requests-per-minute", "0", "--log-level", "warn")
+        .concat("--metrics-port", String(this.#metricsPorts.facade)),
+      url,
+    })
+    this.#programs = { operator, facade }
+    return this.#programs
+  }
+
+  async stopPrograms(): Promise<void> {
+    const { operator, facade } = this.programs
+    this.#programs = undefined
+    await Promise.all([operator.stop(), facade.stop()])
+  }
+
+  /**
+   * After something was done to etcd behind the API server's back: it would learn of each object by one event, and hold up
+   * whoever reads meanwhile. Anew it reads all at once. The programs must be stopped.
+   */
+  async restartApiServer(): Promise<void> {
+    await this.controlPlane.restartApiServer()
+    const signal = AbortSignal.timeout(READY_SECONDS * 1000)
+    for (const resource of [JOBS, LAUNCHES]) {
+      while (!(await this.#serves(resource, signal))) await delay(500, undefined, { signal })
+    }
+  }
+
+  async #serves(resource: Resource, signal: AbortSignal): Promise<boolean> {
+    try {
+      await this.client.list(resource, { limit: 1, signal })
+      return true
+    } catch (error) {
+      signal.throwIfAborted()
+      if (error instanceof KubeError) return false
+      throw error
+    }
+  }
+
+  /** Submits over REST, on all connections at a time. */
+  async submitAll(jobs: readonly object[]): Promise<void> {
+    let next = 0
+    const worker = async (): Promise<void> => {
+      for (let job = jobs[next++]; job !== undefined; job = jobs[next++]) await this.#post("/1/jobs", job)
+    }
+    await Promise.all(Array.from({ length: CONNECTIONS_OPEN }, worker))
+  }
+
+  async #post(path: string, content: object): Promise<void> {
+    const headers = { "content-type": "application/json", "x-service-api-key": this.#apiKey }
+    const body = JSON.stringify(content)
+    const answer = await this.#facade.request({ method: "POST", path, headers, body })
+    const said = await answer.body.text()
+    if (answer.statusCode !== 201) throw new Error(`POST ${path}: ${answer.statusCode} ${said}`)
+  }
+
+  async stop(): Promise<void> {
+    if (this.#programs !== undefined) await this.stopPrograms()
+    await this.cloud.stop()
+    await this.#facade.close()
+    await this.api.close()
+    await this.client.close()
+    await this.controlPlane.stop()
+    await rm(this.folder, { recursive: true, force: true })
+  }
+}
+
+/** Follows jobs by a watch of its own, as whoever waits for them does. */
+export class JobWatch {
+  readonly #reflector: Reflector<StoredJob>
+  readonly #stop = new AbortController()
+  readonly #running: Promise<void>
+  #ended = 0
+  #check = (): void => undefined
+
+  constructor({ client }: BerthStack) {
+    const logger = createLogger({ level: "warn", name: "bench" })
+    this.#reflector = new Reflector({ client, resource: JOBS, namespace: PROJECT, logger })
+    this.#reflector.onChange(({ old, current }) => {
+      if (!isTerminal(current?.status?.phase) || isTerminal(old?.status?.phase)) return
+      this.#ended++
+      this.#check()
+    })
+    this.#running = this.#reflector.run(this.#stop.signal)
+  }
+
+  /** Resolves when so many jobs have ended since the beginning. @throws Error when one did not succeed, or in time */
+  async untilEnded(count: number, seconds: number): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const late = (): void => reject(new Error(`${this.#ended} of ${count} jobs have ended after ${seconds} s`))
+    const timer = setTimeout(late, seconds * 1000)
+    this.#check = () => {
+      if (this.#ended >= count) resolve()
+    }
+    this.#check()
+    await promise.finally(() => clearTimeout(timer))
+    const jobs = this.#reflector.store.list()
+    const failed = jobs.find(({ status }) => isTerminal(status?.phase) && status?.phase !== "succeeded")
+    if (failed !== undefined) throw new Error(`${failed.metadata.name} did not succeed: ${failed.status?.message}`)
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort()
+    await this.#running
+  }
+}

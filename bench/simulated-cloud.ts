@@ -1,0 +1,251 @@
+import { once } from "node:events"
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
+import type { AddressInfo } from "node:net"
+import { text } from "node:stream/consumers"
+import type { JWK } from "jose"
+import { load } from "js-yaml"
+import { parseUserData } from "../src/agent/bootstrap.ts"
+import { GatewayClient, GatewayError, RefusedError } from "../src/agent/gateway-client.ts"
+import { type AgentKeys, generateAgentKeys, openOrder } from "../src/agent/messages.ts"
+import { backoff, pause } from "../src/agent/pause.ts"
+import { type BootConfig, HEARTBEAT_SECONDS, type ReportRequest } from "../src/agent/protocol.ts"
+import { AGENT_VERSION } from "../src/agent/session.ts"
+import { systemClock, timestamp } from "../src/apis/clock.ts"
+import type { Run } from "../src/apis/job.ts"
+import type { StoredLaunch } from "../src/apis/launch.ts"
+import type { Vm } from "../src/cloud/provider.ts"
+import { HEARTBEAT_WRITE_SECONDS } from "../src/gateway/report.ts"
+
+/** What asks for a VM, as it comes over HTTP. */
+export interface VmRequest {
+  name: string
+  installation: string
+  region: string
+  userData: string
+}
+
+/** What the agents of all VMs have sent. */
+export interface ReportCounts {
+  sent: number
+  answered: number
+}
+
+interface SimulatedVm {
+  vm: Vm
+  off: AbortController
+}
+
+/** A VM that runs since before, and the keys of its agent. */
+export interface Resumption {
+  launch: StoredLaunch
+  keys: AgentKeys
+}
+
+/** Real ones take ten times as long; an agent that speaks before its VM's creation is written down is no real one's. */
+const BOOT_SECONDS = 2
+
+/** In which a refused or unanswered message is sent again, as the agent has it. */
+const RETRY_SECONDS = { first: 1, most: 30 }
+
+/**
+ * A cloud whose VMs are objects in this process. On each, once it has booted, an agent speaks the gateway's real
+ * protocol over HTTP, with keys and a connection of its own: it registers, opens the order, says that the container runs,
+ * writes a line of log and reports the end. What the container would do is read from the order: `sleep N` or
+ * `sleep infinity`; nothing is executed.
+ */
+export class SimulatedCloud {
+  readonly #server: Server
+  readonly #vms = new Map<string, SimulatedVm>()
+  readonly #lives = new Set<Promise<void>>()
+  readonly counts: ReportCounts = { sent: 0, answered: 0 }
+
+  private constructor() {
+    this.#server = createServer((request, response) => {
+      this.#answer(request, response).catch((error: unknown) => {
+        response.writeHead(500).end(String(error))
+      })
+    })
+  }
+
+  static async start(): Promise<SimulatedCloud> {
+    const cloud = new SimulatedCloud()
+    cloud.#server.listen(0, "127.0.0.1")
+    await once(cloud.#server, "listening")
+    return cloud
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
+  }
+
+  /** VMs that there are now. */
+  get size(): number {
+    return this.#vms.size
+  }
+
+  /**
+   * Has a VM that runs since before. Its agent begins to report at some moment of the time in which every one's heartbeat
+   * is written once, so that these writes are spread as those of VMs that were started one after the other.
+   */
+  resume({ launch: { metadata, spec, status }, keys }: Resumption): void {
+    const { installation, offer, gatewayUrl, lifetimeSeconds } = spec
+    const { sequence = 0, startTime = "" } = status?.agent ?? {}
+    const started = this.#add({ name: metadata.name, installation, region: offer.region })
+    const config = { launch: metadata.name, gatewayUrl, bootstrapToken: "", lifetimeSeconds }
+    const agent = new SimulatedAgent(config, keys, { counts: this.counts, sequence })
+    this.#live(started, async (signal) => {
+      await pause(systemClock, Math.random() * HEARTBEAT_WRITE_SECONDS, signal)
+      await agent.beat(startTime, HEARTBEAT_SECONDS, signal)
+    })
+  }
+
+  /** Ends all VMs, whose agents say no last word. */
+  async stop(): Promise<void> {
+    for (const { off } of this.#vms.values()) off.abort()
+    await Promise.all(this.#lives)
+    this.#server.close()
+    this.#server.closeAllConnections()
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { pathname, searchParams } = new URL(request.url ?? "/", this.url)
+    switch (request.method) {
+      case "PUT":
+        return json(response, this.#launch(JSON.parse(await text(request)) as VmRequest))
+      case "GET":
+        return json(response, this.#list(searchParams.get("installation"), searchParams.get("region")))
+      default:
+        this.#vms.get(decodeURIComponent(pathname.slice(1)))?.off.abort()
+        return json(response, {})
+    }
+  }
+
+  #list(installation: string | null, region: string | null): Vm[] {
+    const all = [...this.#vms.values()].map(({ vm }) => vm)
+    return all.filter((vm) => vm.region === region && vm.installation === installation)
+  }
+
+  #launch(request: VmRequest): Vm {
+    const known = this.#vms.get(request.name)
+    if (known !== undefined) return known.vm
+    const started = this.#add(request)
+    this.#live(started, async (signal) => {
+      await pause(systemClock, BOOT_SECONDS, signal)
+      const agent = new SimulatedAgent(configIn(request.userData), await generateAgentKeys(), {
+        counts: this.counts,
+        sequence: 0,
+      })
+      await agent.run(signal)
+    })
+    return started.vm
+  }
+
+  #add({ name, installation, region }: Omit<VmRequest, "userData">): SimulatedVm {
+    const createTime = timestamp(systemClock.now())
+    const vm: Vm = { id: name, launch: name, installation, region, state: "running", createTime }
+    const started = { vm, off: new AbortController() }
+    this.#vms.set(name, started)
+    return started
+  }
+
+  /** A VM is there for as long as its agent lives. */
+  #live({ vm, off }: SimulatedVm, life: (signal: AbortSignal) => Promise<void>): void {
+    const lived = life(off.signal)
+      .catch((error: unknown) => console.error(`the agent of ${vm.launch} failed:`, error))
+      .finally(() => {
+        this.#vms.delete(vm.launch)
+        this.#lives.delete(lived)
+      })
+    this.#lives.add(lived)
+  }
+}
+
+/** One VM's agent without a container. */
+class SimulatedAgent {
+  readonly #client: GatewayClient
+  readonly #encryption: JWK
+  readonly #counts: ReportCounts
+  #sequence: number
+
+  constructor(config: BootConfig, keys: AgentKeys, { counts, sequence }: { counts: ReportCounts; sequence: number }) {
+    this.#client = new GatewayClient(config, keys)
+    this.#encryption = keys.encryption
+    this.#counts = counts
+    this.#sequence = sequence
+  }
+
+  /** A whole life. Resolves when the finish is stored, or the VM has to end. */
+  async run(signal: AbortSignal): Promise<void> {
+    const about = { version: AGENT_VERSION, runtime: "docker" }
+    const registered = await this.#persist(() => this.#client.register(about), signal)
+    if (registered === undefined) return await this.#client.close()
+    const { run } = await openOrder(registered.order, this.#encryption)
+    const startTime = timestamp(systemClock.now())
+    const seconds = secondsOf(run)
+    if (seconds === undefined) return await this.beat(startTime, registered.heartbeatSeconds, signal)
+    await this.#report({ startTime }, signal)
+    await pause(systemClock, seconds, signal)
+    await this.#persist(() => this.#client.sendLog(0, Buffer.from("done\n")), signal)
+    await this.#finish(startTime, "Succeeded", signal)
+  }
+
+  /** Reports at intervals until the container is to be stopped, or the VM has to end. */
+  async beat(startTime: string, intervalSeconds: number, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const desired = await this.#report({ startTime }, signal)
+      if (desired === "stop") return await this.#finish(startTime, "Stopped", signal)
+      await pause(systemClock, intervalSeconds, signal)
+    }
+    await this.#client.close()
+  }
+
+  async #finish(startTime: string, reason: "Succeeded" | "Stopped", signal: AbortSignal): Promise<void> {
+    const exitCode = reason === "Succeeded" ? 0 : 143
+    await this.#report({ startTime, finish: { reason, exitCode, time: timestamp(systemClock.now()) } }, signal)
+    await this.#client.close()
+  }
+
+  async #report(news: Partial<ReportRequest>, signal: AbortSignal): Promise<"run" | "stop" | undefined> {
+    const answer = await this.#persist(() => {
+      this.#counts.sent++
+      return this.#client.report({ sequence: ++this.#sequence, attempt: 1, retryCount: 0, ...news })
+    }, signal)
+    if (answer !== undefined) this.#counts.answered++
+    return answer?.desired
+  }
+
+  /** Sends until it is answered; undefined when the gateway refuses this agent or the VM has to end. */
+  async #persist<Answer>(send: () => Promise<Answer>, signal: AbortSignal): Promise<Answer | undefined> {
+    for (let tries = 0; !signal.aborted; tries++) {
+      try {
+        return await send()
+      } catch (error) {
+        if (error instanceof RefusedError) return undefined
+        if (!(error instanceof GatewayError)) throw error
+        const { first, most } = RETRY_SECONDS
+        await pause(systemClock, Math.max(error.retryAfterSeconds ?? 0, backoff(tries, first, most)), signal)
+      }
+    }
+    return undefined
+  }
+}
+
+/** What an agent of a public cloud finds on its VM's disk. */
+function configIn(userData: string): BootConfig {
+  const { write_files: files } = load(userData) as { write_files: { path: string; content: string }[] }
+  const file = files.find(({ path }) => path.endsWith("/user-data.json"))
+  if (file === undefined) throw new Error("this cloud-init writes no user-data.json")
+  return parseUserData(file.content)
+}
+
+/** How long the container would run; undefined: for ever. */
+function secondsOf({ command = [] }: Run): number | undefined {
+  const [program, argument] = command
+  const seconds = argument === "infinity" ? undefined : Number(argument)
+  if (program === "sleep" && !Number.isNaN(seconds)) return seconds
+  throw new Error(`a simulated VM runs sleep N or sleep infinity, not ${JSON.stringify(command)}`)
+}
+
+function json(response: ServerResponse, answer: object): void {
+  response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(answer))
+}

@@ -1,0 +1,86 @@
+// The operator as it is deployed, but for its provider: VMs on AWS are made in a simulated cloud, which is asked over HTTP.
+// Started by the benchmarks, in a process of its own.
+import { parseArgs } from "node:util"
+import { Pool } from "undici"
+import { offersOf } from "../src/catalogue/file.ts"
+import { LiveCatalogue } from "../src/catalogue/live.ts"
+import { readPriceList } from "../src/catalogue/shipped.ts"
+import { cloudsOf, type Providers } from "../src/cloud/clouds.ts"
+import { OutcomeUnknownError, TransientError } from "../src/cloud/errors.ts"
+import type { Cloud, Vm } from "../src/cloud/provider.ts"
+import { createLogger } from "../src/telemetry/logger.ts"
+import { connect, startOperator } from "../src/wire.ts"
+import { SYSTEM_NAMESPACE } from "./program.ts"
+import type { VmRequest } from "./simulated-cloud.ts"
+
+/** As many as nobody comes to: how fast Berth is shall not be seen by what it allows itself to spend. */
+const LAUNCHES_PER_MINUTE = 1_000_000
+
+const text = { type: "string", default: "" } as const
+const { values } = parseArgs({
+  options: { kubeconfig: text, "gateway-url": text, "cloud-url": text, "metrics-port": text },
+})
+const stop = new AbortController()
+process.on("SIGTERM", () => stop.abort())
+const pool = new Pool(values["cloud-url"], { connections: 32 })
+const client = connect({ kubeconfig: values.kubeconfig })
+const operator = await startOperator(
+  {
+    systemNamespace: SYSTEM_NAMESPACE,
+    gatewayUrl: values["gateway-url"],
+    agentImage: "registry.test/berth:1",
+    metricsPort: Number(values["metrics-port"]),
+  },
+  {
+    client,
+    clouds: cloudsOf({}),
+    providers: simulated(pool),
+    offers: new LiveCatalogue(offersOf(readPriceList())),
+    ownAccounts: [],
+    architectures: ["amd64"],
+    launchesPerMinute: LAUNCHES_PER_MINUTE,
+    logger: createLogger({ level: "warn", name: "operator" }),
+  },
+  stop.signal,
+)
+await operator.ended
+await client.close()
+await pool.close()
+
+/** Connections of type aws open the simulated cloud, whatever their credentials. */
+function simulated(cloud: Pool): Providers {
+  const identity = { account: "simulated" }
+  return {
+    aws: {
+      account: () => ({ verify: () => Promise.resolve(identity) }),
+      region: (_, region): Cloud => ({
+        imageFor: () => Promise.resolve("image-1"),
+        launch: ({ name, installation, userData }, fence) => {
+          fence?.()
+          return call<Vm>(cloud, "PUT", `/${name}`, { name, installation, region, userData } satisfies VmRequest)
+        },
+        list: ({ installation }) => call<Vm[]>(cloud, "GET", `/?${new URLSearchParams({ installation, region })}`),
+        terminate: async ({ launch }, fence) => {
+          fence?.()
+          await call(cloud, "DELETE", `/${launch}`)
+        },
+        verify: () => Promise.resolve(identity),
+        consistencySeconds: 0,
+      }),
+    },
+  }
+}
+
+async function call<Answer>(
+  cloud: Pool,
+  method: "PUT" | "GET" | "DELETE",
+  path: string,
+  body?: object,
+): Promise<Answer> {
+  const sent = cloud.request({ method, path, ...(body !== undefined && { body: JSON.stringify(body) }) })
+  const answer = await sent.catch((cause: unknown) => {
+    throw new OutcomeUnknownError("NoAnswer", "the simulated cloud gives no answer", { cause })
+  })
+  if (answer.statusCode === 200) return (await answer.body.json()) as Answer
+  throw new TransientError(String(answer.statusCode), await answer.body.text())
+}

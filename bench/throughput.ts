@@ -1,0 +1,197 @@
+import { setTimeout as delay } from "node:timers/promises"
+import { events } from "../src/kube/events.ts"
+import { sumOf, WRITTEN_GROUPS, type Writes, writesBetween } from "./api-server.ts"
+import { BareWriter } from "./bare-writes.ts"
+import { BerthStack, JOBS, JobWatch, LAUNCHES, PROJECT } from "./berth-stack.ts"
+import { SYSTEM_NAMESPACE, usageOf } from "./program.ts"
+import { type BenchContext, type BenchResult, compare, compareLess, spreadOf, within } from "./result.ts"
+
+const JOB_COUNT = 5000
+const ROUNDS = 5
+/** Enough for code, connections and caches to be warm. */
+const WARM_UP_JOBS = 300
+const BARE_SECONDS = 5
+const PATIENCE_SECONDS = 600
+/** Long enough that a job is seen to run, as any real one is. */
+const RUN_SECONDS = "2"
+
+/** The aims of the project. */
+const WRITES_A_JOB = 10
+const SHARE_OF_CEILING = 0.7
+const MEMORY_MIB = 512
+
+/**
+ * Jobs from POST to their end, through façade, operator, a simulated cloud and the gateway, on a real API server. In
+ * turns with it a bare client makes the same writes as fast as the server takes them: Berth's writes a second as a part
+ * of that say how much of the server's speed reaches the jobs. All of it shares the machine's cores.
+ */
+export async function run(context: BenchContext): Promise<BenchResult> {
+  const stack = await BerthStack.start(context)
+  const watch = new JobWatch(stack)
+  try {
+    return await measure(stack, watch, context)
+  } finally {
+    await watch.stop()
+    await stack.stop()
+  }
+}
+
+async function measure(stack: BerthStack, watch: JobWatch, context: BenchContext): Promise<BenchResult> {
+  const { sizes = [JOB_COUNT], seconds = BARE_SECONDS, report } = context
+  const perRound = Math.ceil((sizes[0] ?? JOB_COUNT) / ROUNDS)
+  const runner = new JobRunner(stack, watch)
+  const warmUp = await runner.run(Math.min(WARM_UP_JOBS, perRound))
+  const bare = await BareWriter.prepare(stack, await written(stack), warmUp)
+  await bare.run(seconds)
+  const turns: Turn[] = []
+  const ceilings: number[] = []
+  for (let round = 1; round <= ROUNDS; round++) {
+    const ceiling = await bare.run(seconds)
+    const turn = await runner.run(perRound)
+    const after = await bare.run(seconds)
+    turns.push(turn)
+    ceilings.push((ceiling + after) / 2)
+    report(`round ${round} of ${ROUNDS}: ${lineOf(turn)}; bare ${ceiling.toFixed(0)} and ${after.toFixed(0)} writes/s`)
+  }
+  for (const [kind, count] of [...(turns.at(-1)?.writes ?? [])].sort(([, a], [, b]) => b - a)) {
+    report(`${kind}: ${(count / perRound).toFixed(2)} a job`)
+  }
+  return await told(stack, turns, ceilings)
+}
+
+/** What a number of jobs took. */
+export interface Turn {
+  jobs: number
+  jobsPerSecond: number
+  /** Made while jobs were under way. */
+  writesPerSecond: number
+  /** All, until the last VM is gone. */
+  writes: Writes
+  /** Milliseconds a job. */
+  cpu: { operator: number; facade: number; server: number }
+}
+
+/** Has jobs run to their end, a number of them at a time. */
+export class JobRunner {
+  readonly #stack: BerthStack
+  readonly #watch: JobWatch
+  #ended = 0
+
+  constructor(stack: BerthStack, watch: JobWatch) {
+    this.#stack = stack
+    this.#watch = watch
+  }
+
+  /** Submits them over REST and waits until all have succeeded, and then until their VMs are gone. */
+  async run(jobs: number): Promise<Turn> {
+    const { api } = this.#stack
+    const before = await api.writes(WRITTEN_GROUPS)
+    const cpuBefore = await this.#cpuSeconds()
+    const submissions = Array.from({ length: jobs }, (_, n) => submissionOf(this.#ended + n))
+    const startedAt = performance.now()
+    await this.#stack.submitAll(submissions)
+    this.#ended += jobs
+    await this.#watch.untilEnded(this.#ended, PATIENCE_SECONDS)
+    const elapsed = (performance.now() - startedAt) / 1000
+    const atEnd = await api.writes(WRITTEN_GROUPS)
+    await this.#untilVmsGone()
+    const cpu = await this.#cpuSeconds()
+    const msPerJob = (program: keyof Turn["cpu"]): number => ((cpu[program] - cpuBefore[program]) * 1000) / jobs
+    return {
+      jobs,
+      jobsPerSecond: jobs / elapsed,
+      writesPerSecond: sumOf(writesBetween(before, atEnd)) / elapsed,
+      writes: writesBetween(before, await api.writes(WRITTEN_GROUPS)),
+      cpu: { operator: msPerJob("operator"), facade: msPerJob("facade"), server: msPerJob("server") },
+    }
+  }
+
+  async #untilVmsGone(): Promise<void> {
+    const signal = AbortSignal.timeout(PATIENCE_SECONDS * 1000)
+    while ((await this.#stack.metric("operator", "berth_vms")) > 0) await delay(500, undefined, { signal })
+  }
+
+  async #cpuSeconds(): Promise<Turn["cpu"]> {
+    const { programs, controlPlane } = this.#stack
+    const { etcd, "kube-apiserver": apiServer } = controlPlane.pids
+    const pids = [programs.operator.pid, programs.facade.pid, etcd, apiServer]
+    const [operator = 0, facade = 0, ...server] = (await Promise.all(pids.map(usageOf))).map(
+      (usage) => usage.cpuSeconds,
+    )
+    return { operator, facade, server: server.reduce((sum, seconds) => sum + seconds, 0) }
+  }
+}
+
+function submissionOf(n: number): object {
+  const resources = { cpu: 1 + (n % 4), memory: "2Gi" }
+  return {
+    name: `job-${n}`,
+    image: "busybox",
+    command: ["sleep", RUN_SECONDS],
+    labels: { team: `team-${n % 10}` },
+    resources,
+  }
+}
+
+/** A job that has ended, with what belongs to it. */
+async function written({ client }: BerthStack) {
+  const { items } = await client.list(JOBS, { namespace: PROJECT, limit: 1 })
+  const [job] = items
+  if (job === undefined) throw new Error("there is no job to make bare writes like")
+  const launch = await client.get(LAUNCHES, { namespace: SYSTEM_NAMESPACE, name: job.status?.launches?.current ?? "" })
+  const fieldSelector = `involvedObject.uid=${job.metadata.uid}`
+  const [event] = (await client.list(events, { namespace: PROJECT, fieldSelector, limit: 1 })).items
+  if (event === undefined) throw new Error(`job ${job.metadata.name} has no events`)
+  return { job, launch, event }
+}
+
+function lineOf({ jobsPerSecond, writesPerSecond, writes, jobs, cpu }: Turn): string {
+  const rates = `${jobsPerSecond.toFixed(1)} jobs/s, ${writesPerSecond.toFixed(0)} writes/s, ${(sumOf(writes) / jobs).toFixed(2)} a job`
+  const [operator, facade, server] = [cpu.operator, cpu.facade, cpu.server].map((ms) => ms.toFixed(1))
+  return `${rates}; CPU ms a job: operator ${operator}, façade ${facade}, API server and etcd ${server}`
+}
+
+async function told(stack: BerthStack, turns: readonly Turn[], ceilings: number[]): Promise<BenchResult> {
+  const { operator, facade } = stack.programs
+  const [operatorUsage, facadeUsage] = [await usageOf(operator.pid), await usageOf(facade.pid)]
+  const writesPerSecond = turns.map((turn) => turn.writesPerSecond)
+  const writesPerJob = turns.map(({ writes, jobs }) => sumOf(writes) / jobs)
+  const serverCpu = turns.map(({ cpu }) => cpu.server)
+  const jobsPerSecond = turns.map((turn) => turn.jobsPerSecond)
+  const all = turns.reduce((sum, { jobs }) => sum + jobs, 0).toLocaleString("en")
+  // What the server could bring to jobs if nothing but their writes took time.
+  const possible = turns.map((_, round) => (ceilings[round] ?? 0) / (writesPerJob[round] ?? 1))
+  return {
+    name: "throughput",
+    rows: [
+      compare(
+        `jobs a second, ${all} queued to ended, against what the API server's bare speed allows`,
+        jobsPerSecond,
+        possible,
+        SHARE_OF_CEILING,
+      ),
+      compare("writes a second, against bare writes of the same kind", writesPerSecond, ceilings, SHARE_OF_CEILING),
+      within("API writes a job, its launch and events counted", writesPerJob, WRITES_A_JOB),
+      compareLess(
+        "CPU ms a job, operator, against API server and etcd",
+        turns.map(({ cpu }) => cpu.operator),
+        serverCpu,
+        1,
+      ),
+      compareLess(
+        "CPU ms a job, façade and gateway, against API server and etcd",
+        turns.map(({ cpu }) => cpu.facade),
+        serverCpu,
+        1,
+      ),
+      within("peak memory of the operator, MiB", [operatorUsage.peakMiB], MEMORY_MIB),
+      within("peak memory of the façade, MiB", [facadeUsage.peakMiB], MEMORY_MIB),
+    ],
+    spread: {
+      "jobs a second": spreadOf(jobsPerSecond),
+      "writes a second": spreadOf(writesPerSecond),
+      "bare writes a second": spreadOf(ceilings),
+      "writes a job": spreadOf(writesPerJob),
+    },
+  }
+}
