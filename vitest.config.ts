@@ -8,8 +8,9 @@ export default defineConfig({
     pool: "forks",
     // Most suites wait for servers and processes most of the time; vitest's own choice on 2 cores is one at a time.
     maxWorkers: Math.max(2, availableParallelism() - 1),
-    testTimeout: 60_000,
-    hookTimeout: 120_000,
+    // Far beyond what any takes: a test is about what happens, not how soon, and machines are slow at times.
+    testTimeout: 180_000,
+    hookTimeout: 300_000,
     teardownTimeout: 30_000,
     expect: { requireAssertions: true },
     restoreMocks: true,

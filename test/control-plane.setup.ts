@@ -3,7 +3,11 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { TestProject } from "vitest/node"
 import { findBinaries, findKubectl, type SearchOptions } from "../src/embedded/controlplane/binaries.ts"
-import { type ControlPlane, startControlPlane } from "../src/embedded/controlplane/control-plane.ts"
+import {
+  type ControlPlane,
+  type ControlPlaneOptions,
+  startControlPlane,
+} from "../src/embedded/controlplane/control-plane.ts"
 import { LockHeldError, takeLock } from "../src/embedded/controlplane/lock.ts"
 import { type Binaries, cacheDirectory } from "../src/embedded/controlplane/programs.ts"
 
@@ -37,10 +41,17 @@ export default async function setup(project: TestProject): Promise<() => Promise
   return () => controlPlane.stop()
 }
 
+/** What a suite may want of a control plane that others do not. */
+export type ThrowawayOptions = Pick<ControlPlaneOptions, "audit" | "controllers">
+
 /** Starts a control plane on fresh data that nobody needs afterwards; its stop() removes them. */
-export async function startThrowaway(binaries: Binaries, onFailure: (error: Error) => void): Promise<ControlPlane> {
+export async function startThrowaway(
+  binaries: Binaries,
+  onFailure: (error: Error) => void,
+  more: ThrowawayOptions = {},
+): Promise<ControlPlane> {
   const dataDir = await mkdtemp(join(tmpdir(), DIRECTORY_PREFIX))
-  const controlPlane = await startControlPlane({ binaries, dataDir, durable: false, onFailure })
+  const controlPlane = await startControlPlane({ binaries, dataDir, durable: false, onFailure, ...more })
   const { stop } = controlPlane
   controlPlane.stop = async () => {
     await stop()

@@ -4,7 +4,7 @@ import { promisify } from "node:util"
 import { CoreV1Api, KubeConfig } from "@kubernetes/client-node"
 import { afterAll, beforeAll, inject } from "vitest"
 import type { ControlPlane } from "../src/embedded/controlplane/control-plane.ts"
-import { startThrowaway } from "./control-plane.setup.ts"
+import { startThrowaway, type ThrowawayOptions } from "./control-plane.setup.ts"
 
 const run = promisify(execFile)
 
@@ -51,6 +51,6 @@ export async function kubectl(args: readonly string[], input = ""): Promise<stri
  * Starts a control plane for one suite alone, which may restart or kill its parts. The suite must call its stop(),
  * which also removes its data.
  */
-export function startPrivateControlPlane(): Promise<ControlPlane> {
-  return startThrowaway(inject("controlPlaneBinaries"), (error) => console.error(error))
+export function startPrivateControlPlane(options: ThrowawayOptions = {}): Promise<ControlPlane> {
+  return startThrowaway(inject("controlPlaneBinaries"), (error) => console.error(error), options)
 }

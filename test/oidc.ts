@@ -1,4 +1,5 @@
 import { createServer, type RequestListener } from "node:http"
+import { createServer as createSecureServer } from "node:https"
 import type { AddressInfo } from "node:net"
 import { type CryptoKey, exportJWK, generateKeyPair, type JWTPayload, SignJWT } from "jose"
 import Provider from "oidc-provider"
@@ -15,11 +16,14 @@ export interface Issuer {
 
 export const AUDIENCE = "berth-test"
 
-export async function startIssuer(): Promise<Issuer> {
+/** @param secure where it serves by TLS instead: an address of this host, and the certificate and key for it, PEM */
+export async function startIssuer(secure?: { address: string; cert: string; key: string }): Promise<Issuer> {
   let handle: RequestListener = (_req, res) => void res.writeHead(503).end()
-  const server = createServer((req, res) => handle(req, res))
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const serve: RequestListener = (req, res) => handle(req, res)
+  const server = secure === undefined ? createServer(serve) : createSecureServer(secure, serve)
+  const address = secure?.address ?? "127.0.0.1"
+  await new Promise<void>((resolve) => server.listen(0, address, resolve))
+  const url = `${secure === undefined ? "http" : "https"}://${address}:${(server.address() as AddressInfo).port}`
   let signing: { kid: string; key: CryptoKey }
   let made = 0
   const rotate = async (): Promise<void> => {

@@ -10,7 +10,7 @@ import type { BootConfig } from "../../src/agent/protocol.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testWorld } from "./harness.ts"
-import { bootVm, missingForVms, prepareVms, removeVms, type Vm, type VmHost } from "./vm.ts"
+import { bootVm, missingForVms, NODE, prepareVms, removeVms, type Vm, type VmHost } from "./vm.ts"
 
 const CONFIG: BootConfig = {
   launch: "5cbd7f6e-93a4-4b0c-8a55-1f0e3a8e0a10-1",
@@ -115,7 +115,7 @@ describe.skipIf(missing !== undefined)("a VM that boots with it", () => {
   it("runs its job, which doesn't reach the metadata service, and powers off", async () => {
     const script = `for (const url of ["http://169.254.169.254", "${gateway.url}/nothing"])
       await fetch(url).then((answer) => console.log(answer.status), (error) => console.log(error.cause.code))`
-    const run = { image: host.agentImage, command: ["/node", "--input-type=module", "-e", script] }
+    const run = { image: host.agentImage, command: [NODE, "--input-type=module", "-e", script] }
     const launch = await world.launch(run)
     const vm = await boot(launch, host.agentImage)
     expect(await vm.metadata()).toBe("metadata")

@@ -7,7 +7,7 @@ import type { MessageKind, ReportRequest } from "../../src/agent/protocol.ts"
 import type { Clock } from "../../src/apis/clock.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
-import { resourceOf } from "../../src/kube/resource.ts"
+import { SECRETS } from "../../src/kube/core.ts"
 import { kubeConfig } from "../control-plane.ts"
 import { BOOTSTRAP_KEY, LAUNCHES, startGateway, type TestGateway, testWorld } from "./harness.ts"
 
@@ -116,7 +116,7 @@ describe("register", () => {
     const status = await world.agentOf(launch)
     expect(status?.signingKey).toBe(publicKey(agent.keys.signing, "Ed25519"))
     expect(Date.parse(status?.conflictTime ?? "")).toBeGreaterThan(Date.now() - 60_000)
-    // The same signing key with another encryption key is another key pair: somebody else would read the secrets.
+    // The same signing key with another encryption key is another key pair: somebody else would read the SECRETS.
     const half = await agentFor(launch, { ...thief.keys, signing: agent.keys.signing })
     expect((await half.register()).status).toBe(409)
   })
@@ -444,15 +444,8 @@ async function setStatus(launch: StoredLaunch, status: object): Promise<void> {
 }
 
 async function makeSecret(name: string, type: string, values: Record<string, string>): Promise<void> {
-  const secrets = resourceOf<{ metadata: { name: string; namespace: string } }>({
-    group: "",
-    version: "v1",
-    kind: "Secret",
-    plural: "secrets",
-    namespaced: true,
-  })
   const data = Object.fromEntries(
     Object.entries(values).map(([key, value]) => [key, Buffer.from(value).toString("base64")]),
   )
-  await world.client.create(secrets, { metadata: { name, namespace: world.namespace }, type, data } as never)
+  await world.client.create(SECRETS, { metadata: { name, namespace: world.namespace }, type, data } as never)
 }

@@ -1,16 +1,16 @@
 import { execFile, execFileSync, spawn, spawnSync } from "node:child_process"
 import { createHash, randomBytes } from "node:crypto"
 import { createWriteStream, existsSync, lstatSync } from "node:fs"
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises"
+import { mkdtemp, readdir, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
-import { basename, join, resolve } from "node:path"
+import { basename, join } from "node:path"
 import { buffer, text } from "node:stream/consumers"
 import { pipeline } from "node:stream/promises"
 import { promisify } from "node:util"
 import type Docker from "dockerode"
-import { build } from "esbuild"
 import { extract, pack } from "tar-stream"
-import { buildImage, docker, followProgress, librariesOf, missingForContainers } from "./images.ts"
+import { buildBerthImage, missingForImage } from "../image/berth-image.ts"
+import { buildImage, docker, followProgress } from "./images.ts"
 
 /**
  * VMs for tests: containers in which this machine's own Debian boots, with its systemd, its cloud-init and a Docker
@@ -77,18 +77,21 @@ WantedBy=multi-user.target
 
 /** Why no VM can be made here; undefined when one can. */
 export async function missingForVms(): Promise<string | undefined> {
-  const noContainers = await missingForContainers()
-  if (noContainers !== undefined) return noContainers
+  const noImage = await missingForImage()
+  if (noImage !== undefined) return noImage
   if (!existsSync("/usr/bin/dpkg-query")) return "this machine is no Debian"
   const lacking = PACKAGES.filter((name) => !isInstalled(name))
   return lacking.length === 0 ? undefined : `Debian's packages ${lacking.join(", ")} are missing`
 }
 
+/** Where Node.js is in Berth's image. */
+export const NODE = "/nodejs/bin/node"
+
 /** What is the same for all VMs of a test file. */
 export interface VmHost {
   /** Where VMs reach this machine. */
   address: string
-  /** An image that each VM has: the agent's, whose `/node` jobs may run, too. */
+  /** An image that each VM has: the agent's, Berth's own, whose `NODE` jobs may run, too. */
   agentImage: string
 }
 
@@ -115,7 +118,7 @@ export async function prepareVms(): Promise<VmHost> {
   folder = await mkdtemp(join(tmpdir(), "berth-vms-"))
   vmImage = await buildVmImage()
   agentImage = `berth-test/berth:${randomBytes(4).toString("hex")}`
-  await buildAgentImage(agentImage)
+  await buildBerthImage(agentImage)
   await pipeline(await docker.getImage(agentImage).get(), createWriteStream(join(folder, "berth.tar")))
   await serveMetadata(agentImage)
   const bridge = (await docker.getNetwork("bridge").inspect()) as { IPAM: { Config: { Gateway: string }[] } }
@@ -225,7 +228,8 @@ async function serveMetadata(image: string): Promise<void> {
   const script = "require('http').createServer((_, res) => res.end('metadata')).listen(80)"
   const container: Docker.Container = await docker.createContainer({
     Image: image,
-    Entrypoint: ["/node", "-e", script],
+    Entrypoint: [NODE, "-e", script],
+    User: "0",
     HostConfig: { NetworkMode: METADATA_NETWORK },
     NetworkingConfig: {
       EndpointsConfig: { [METADATA_NETWORK]: { IPAMConfig: { IPv4Address: METADATA_ADDRESS } } },
@@ -297,36 +301,4 @@ async function importFiles(paths: readonly string[], name: string): Promise<void
   const [repo, tag] = name.split(":")
   const answer = await docker.importImage(tar.stdout, { repo, tag })
   await followProgress(answer)
-}
-
-/** What modules of the older kind expect to find around them. */
-const COMMONJS = [
-  "import { createRequire } from 'node:module'",
-  "const require = createRequire(import.meta.url)",
-  "const { dirname: __dirname, filename: __filename } = import.meta",
-].join("\n")
-
-/** Berth's image as an agent needs it: the program as one file, and the Node.js that runs it. */
-async function buildAgentImage(name: string): Promise<void> {
-  const root = resolve(import.meta.dirname, "../..")
-  const { outputFiles } = await build({
-    absWorkingDir: root,
-    entryPoints: ["src/main.ts"],
-    bundle: true,
-    write: false,
-    platform: "node",
-    format: "esm",
-    banner: { js: COMMONJS },
-    // What other commands than `agent` load.
-    external: ["./wire.ts", "./embedded/serve.ts", "./embedded/demo.ts", "./identity/key-manifest.ts", "*.node"],
-  })
-  const node = join(root, "node_modules/node/bin/node")
-  await buildImage(name, {
-    Dockerfile: ["FROM scratch", "COPY . /", 'ENTRYPOINT ["/node", "/berth/dist/main.mjs"]'].join("\n"),
-    ".dockerignore": "Dockerfile\n.dockerignore\n",
-    "berth/package.json": await readFile(join(root, "package.json")),
-    "berth/dist/main.mjs": outputFiles[0]?.contents ?? "",
-    node: await readFile(node),
-    ...(await librariesOf(node)),
-  })
 }

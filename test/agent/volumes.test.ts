@@ -1,11 +1,6 @@
-import { execFileSync } from "node:child_process"
 import { once } from "node:events"
-import { existsSync } from "node:fs"
-import { mkdtemp, readFile, rm } from "node:fs/promises"
 import { createServer, request } from "node:http"
 import type { AddressInfo } from "node:net"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
 import {
   CreateBucketCommand,
   GetObjectCommand,
@@ -14,71 +9,40 @@ import {
   S3Client,
 } from "@aws-sdk/client-s3"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { type AgentOptions, runAgent } from "../../src/agent/main.ts"
 import type { BucketAccess } from "../../src/agent/protocol.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { Volume } from "../../src/apis/job.ts"
-import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { awsBuckets } from "../../src/cloud/aws/bucket-credentials.ts"
 import { reachedBucket } from "../../src/cloud/aws/s3.ts"
 import { connectedBuckets } from "../../src/gateway/buckets.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { type Moto, startMoto } from "../moto.ts"
-import { startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
-import { buildImage, buildImages, docker, librariesOf, missingForContainers, type TestImages } from "./images.ts"
+import { startGateway, type TestGateway, testWorld } from "./harness.ts"
+import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
-/** Debian's packages rclone and fuse3, and one thing more. */
-const PROGRAMS = ["/usr/bin/rclone", "/usr/bin/fusermount3", "/bin/busybox", "/dev/fuse"]
-const lacking = PROGRAMS.filter((path) => !existsSync(path))
-const missing =
-  (await missingForContainers()) ??
-  (process.getuid?.() === 0 ? undefined : "only root may mount") ??
-  (lacking.length > 0 ? `${lacking.join(", ")} missing` : undefined)
+const missing = await missingForVolumes()
 if (missing !== undefined) console.warn(`the tests of volumes are skipped: ${missing}`)
-
-const image = `berth-test/rclone:${process.pid}`
-
-/** What Berth's own image has for volumes. */
-async function buildRcloneImage(): Promise<void> {
-  const [rclone, fusermount, busybox] = PROGRAMS as [string, string, string]
-  await buildImage(image, {
-    Dockerfile: 'FROM scratch\nCOPY . /\nRUN ["/bin/sh", "-c", "/bin/busybox ln -s busybox /bin/cat"]\n',
-    "usr/bin/rclone": await readFile(rclone),
-    "usr/bin/fusermount": await readFile(fusermount),
-    "bin/sh": await readFile(busybox),
-    "bin/busybox": await readFile(busybox),
-    "etc/passwd": "root:x:0:0:root:/:/bin/sh\n",
-    ...(await librariesOf(rclone)),
-  })
-}
 
 describe.skipIf(missing !== undefined)("volumes", () => {
   const world = testWorld("volumes")
-  const disks: string[] = []
   let moto: Moto
   let gateway: TestGateway
-  let images: TestImages
+  let vms: VolumeVms
   let s3: S3Client
   /** What the gateway gives for a volume, where a test wants other than what AWS gives. */
   let change: (access: BucketAccess) => BucketAccess = (access) => access
 
   beforeAll(async () => {
     moto = await startMoto()
-    images = await buildImages()
-    await buildRcloneImage()
+    vms = await volumeVms(world)
     const credentials = { accessKeyId: "key", secretAccessKey: "secret" }
     s3 = new S3Client({ endpoint: moto.url, region: "us-east-1", forcePathStyle: true, credentials })
     gateway = await startGateway(world, { parts: { buckets: bucketsOfMoto() } })
-  })
+  }, VOLUMES_WAIT_MS)
   afterAll(async () => {
     await gateway.close()
     await moto.stop()
-    await images.remove()
-    await docker.getImage(image).remove({ force: true })
-    for (const disk of disks) {
-      execFileSync("umount", ["--recursive", disk])
-      await rm(disk, { recursive: true, force: true })
-    }
+    await vms.remove()
   })
 
   function bucketsOfMoto() {
@@ -100,27 +64,7 @@ describe.skipIf(missing !== undefined)("volumes", () => {
     }
   }
 
-  function start(launch: StoredLaunch, options: Partial<AgentOptions> & { dataDir: string }) {
-    const userData = JSON.stringify({ ...(JSON.parse(gateway.userData(launch)) as object), image })
-    return runAgent({ userData, runtime: "docker", logger: testLogger(), stopGraceSeconds: 1, ...options })
-  }
-
-  async function launchVm(script: string, volumes: Record<string, Volume>) {
-    const dataDir = await sharedDisk()
-    const launch = await world.launch({ image: images.tools, command: ["sh", "-c", script], volumes })
-    const exit = start(launch, { dataDir })
-    exit.catch(() => undefined)
-    return { launch, exit, dataDir }
-  }
-
-  /** A folder from which mounts spread, as from all that systemd mounts. */
-  async function sharedDisk(): Promise<string> {
-    const disk = await mkdtemp(join(tmpdir(), "berth-volumes-"))
-    disks.push(disk)
-    execFileSync("mount", ["--bind", disk, disk])
-    execFileSync("mount", ["--make-shared", disk])
-    return disk
-  }
+  const launchVm = (script: string, volumes: Record<string, Volume>) => vms.start(gateway, script, volumes)
 
   async function bucket(name: string, objects: Record<string, string> = {}): Promise<string> {
     await s3.send(new CreateBucketCommand({ Bucket: name }))
@@ -137,13 +81,6 @@ describe.skipIf(missing !== undefined)("volumes", () => {
     return Object.fromEntries(await Promise.all(read))
   }
 
-  /** Nothing of a VM is left on this machine. */
-  async function expectNothingLeft({ metadata: { name } }: StoredLaunch): Promise<void> {
-    const filters = { name: [name] }
-    expect(await docker.listContainers({ all: true, filters })).toEqual([])
-    expect(await readFile("/proc/mounts", "utf8")).not.toContain(name)
-  }
-
   it("are read and written by the container, below their prefixes, and uploaded before the success is told", async () => {
     await bucket("input", { "data/2026/a.txt": "from the bucket", "secret.txt": "not in the prefix" })
     await bucket("output")
@@ -158,7 +95,7 @@ describe.skipIf(missing !== undefined)("volumes", () => {
     expect(objects["results/copy.txt"]).toBe("from the bucket")
     expect(objects["results/big"]?.length).toBe(300_000)
     expect((await gateway.logOf(launch)).toString()).toMatch(/secret.txt.*No such file/)
-    await expectNothingLeft(launch)
+    await vms.expectNothingLeft(launch)
   })
 
   it("are flushed when the job is cancelled", async () => {
@@ -170,7 +107,7 @@ describe.skipIf(missing !== undefined)("volumes", () => {
     await world.end(launch)
     expect((await exit).finish).toMatchObject({ reason: "Stopped", exitCode: 3 })
     expect(await objectsOf("cancelled")).toEqual({ part: "part\n", last: "last\n" })
-    await expectNothingLeft(launch)
+    await vms.expectNothingLeft(launch)
   })
 
   it("fail the job when the bucket refuses what was written, and say why", async () => {
@@ -184,7 +121,7 @@ describe.skipIf(missing !== undefined)("volumes", () => {
       expect(finish).toMatchObject({ reason: "VolumeFlushFailed", exitCode: 0 })
       expect(finish?.message).toMatch(/1 file is not in the bucket, the bucket refuses them .*AccessDenied/)
       expect((await gateway.logOf(launch)).toString()).toBe("readable")
-      await expectNothingLeft(launch)
+      await vms.expectNothingLeft(launch)
     } finally {
       change = (access) => access
     }

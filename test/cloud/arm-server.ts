@@ -151,6 +151,10 @@ export class ArmServer {
   failure: { code: string; message: string } | undefined
   /** What the caller may do; undefined: everything. */
   actions: ReadonlySet<string> | undefined
+  /** Actions that a policy of the subscription's denies, whoever asks. */
+  denied: RegExp | undefined
+  /** An image that the region doesn't have, by its SKU. */
+  missingImage: string | undefined
   pageSize = 1000
   /** Milliseconds that Azure takes to find a machine, and to remove one. */
   operationMs = 20
@@ -295,7 +299,11 @@ export class ArmServer {
     const needed = [action, ...(act === "list" ? [] : (LINKED[action] ?? []))]
     for (const each of needed) this.usedActions.add(each)
     const missing = needed.find((each) => this.actions?.has(each) === false)
-    if (missing === undefined) return undefined
+    if (missing === undefined && !this.denied?.test(action)) return undefined
+    if (missing === undefined) {
+      const message = "Resource was disallowed by policy. Reasons: 'Allowed sizes and places'."
+      return { status: 403, code: "RequestDisallowedByPolicy", message }
+    }
     return { status: 403, code: "AuthorizationFailed", message: `does not have authorization to perform '${missing}'` }
   }
 
@@ -357,6 +365,10 @@ export class ArmServer {
   #putMachine(at: { id: string; group: string; name: string; ifNoneMatch: string | undefined }, body: Json): Answer {
     const { id, group, name, ifNoneMatch } = at
     if (!this.#groups.has(group)) return noGroup(group)
+    if (this.missingImage !== undefined && JSON.stringify(body).includes(`"sku":"${this.missingImage}"`)) {
+      const message = `The platform image with SKU '${this.missingImage}' is not available.`
+      return { refused: { status: 404, code: "PlatformImageNotFound", message } }
+    }
     if (this.#machines.has(id.toLowerCase())) {
       const refused = { status: 412, code: "PreconditionFailed", message: "The resource exists." }
       return ifNoneMatch === "*" ? { refused } : conflict(name)
@@ -427,7 +439,7 @@ export class ArmServer {
     const from = Number(url.searchParams.get("$skiptoken") ?? 0)
     const value = all
       .slice(from, from + this.pageSize)
-      .map(([, machine]) => (statusOnly ? statusOf(machine) : this.#shown(machine)))
+      .map(([, machine]) => ({ ...(statusOnly ? statusOf(machine) : this.#shown(machine)), id: listedId(machine) }))
     url.searchParams.set("$skiptoken", String(from + this.pageSize))
     const nextLink = `https://management.azure.com${url.pathname.replace("/management.azure.com", "")}${url.search}`
     return { status: 200, body: { value, ...(from + this.pageSize < all.length && { nextLink }) } }
@@ -473,6 +485,11 @@ interface Exchange {
   url: URL
   text: string
   ifNoneMatch: string | undefined
+}
+
+/** As Compute's lists spell it, whatever it was asked for by: with the group in capitals. */
+function listedId({ id }: Machine): string {
+  return id.replace(/(?<=resourcegroups[/])[^/]+/i, (group) => group.toUpperCase())
 }
 
 function statusOf({ id, provisioning, power, failure }: Machine): Json {

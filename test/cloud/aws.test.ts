@@ -358,6 +358,20 @@ describe("aws", () => {
       expect(await instancesOf(asked.name)).toHaveLength(1)
     })
 
+    it("by another release, in other words, makes no second VM while nobody knows what became of the first call", async () => {
+      proxy.hideSeconds = 60
+      const asked = spec()
+      proxy.faults.push({ action: "RunInstances", when: "lost" })
+      await expect(cloud.launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
+      const upgraded = { ...asked, userData: "#cloud-config\n# of another release\n" }
+      await expect(open().launch(upgraded)).rejects.toMatchObject({ code: "IdempotentParameterMismatch" })
+      await expect(open().launch(upgraded)).rejects.toBeInstanceOf(OutcomeUnknownError)
+      proxy.reveal()
+      const [first, ...more] = await instancesOf(asked.name)
+      expect(await open().launch(upgraded)).toMatchObject({ id: first?.InstanceId })
+      expect(more).toEqual([])
+    })
+
     it("of which EC2 says that its VM has ended and is forgotten is refused", async () => {
       proxy.faults.push({ action: "RunInstances", when: "before", code: "IdempotentInstanceTerminated" })
       await expect(cloud.launch(spec())).rejects.toBeInstanceOf(InvalidRequestError)

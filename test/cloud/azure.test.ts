@@ -8,11 +8,19 @@ import { beforeEach, describe, expect, it } from "vitest"
 import type { Offer } from "../../src/apis/offer.ts"
 import { openAzure } from "../../src/cloud/azure/azure.ts"
 import { DELETE_SCRIPT, withDeletion } from "../../src/cloud/azure/user-data.ts"
-import { CapacityError, CredentialsError, InvalidRequestError, QuotaError } from "../../src/cloud/errors.ts"
+import {
+  CapacityError,
+  CredentialsError,
+  InvalidRequestError,
+  OutcomeUnknownError,
+  QuotaError,
+  RegionError,
+} from "../../src/cloud/errors.ts"
 import type { Cloud, LaunchSpec } from "../../src/cloud/provider.ts"
 import { ArmServer } from "./arm-server.ts"
 import { type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
 import { eventually } from "./eventually.ts"
+import { failingAfter, LOOK_FAULTS } from "./faults.ts"
 
 const REGION = "westeurope"
 const OFFER: Offer = {
@@ -163,6 +171,86 @@ describe("azure", () => {
   it("knows what is not allowed from what is too much", async () => {
     server.failure = { code: "OperationNotAllowed", message: "this size can't have that disk" }
     await expect(cloud.launch(spec())).rejects.toBeInstanceOf(InvalidRequestError)
+  })
+
+  it.each(LOOK_FAULTS)(
+    "leaves open what became of a VM that Azure has accepted and a look did not show: %s",
+    async (status) => {
+      const answer = status && Response.json({ error: { code: `HTTP${status}`, message: "no" } }, { status })
+      const [act, look] = [/^PUT [^?]*[/]virtualMachines[/][^/?]+[?]/, /^GET [^?]*[/]virtualMachines[/][^/?]+[?]/]
+      const send = failingAfter(server.send, { act, look, answer })
+      const flaky = openAzure({ send, settleSeconds: 5, lookSeconds: 0.02 })(server.credentials, REGION)
+      const asked = spec()
+      await expect(flaky.launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
+      await flaky.launch(asked)
+      await eventually(() => expect(server.machines.boots).toHaveLength(1))
+    },
+  )
+
+  it("leaves open what becomes of a VM that can't be provisioned, nor removed now", async () => {
+    server.failure = { code: "AllocationFailed", message: "no capacity" }
+    const asked = spec()
+    server.faults.add("terminate", "rateLimit")
+    await expect(cloud.launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
+    expect(server.requested()).toHaveLength(1)
+    await expect(cloud.launch(asked)).rejects.toBeInstanceOf(CapacityError)
+    await eventually(() => expect(server.requested()).toEqual([]))
+  })
+
+  it("leaves open what becomes of a VM that may not delete itself, and can't be removed now", async () => {
+    server.actions = { has: (action: string) => !action.endsWith("roleAssignments/write") } as ReadonlySet<string>
+    const asked = spec()
+    server.faults.add("terminate", "rateLimit")
+    await expect(cloud.launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
+    await expect(cloud.launch(asked)).rejects.toBeInstanceOf(CredentialsError)
+    await eventually(() => expect(server.requested()).toEqual([]))
+  })
+
+  it("takes a subscription that has no room for one more role assignment for one with a used up quota", async () => {
+    const error = { code: "RoleAssignmentLimitExceeded", message: "No more role assignments can be created" }
+    const [act, look] = [/^PUT [^?]*[/]virtualMachines[/][^/?]+[?]/, /^PUT [^?]*[/]roleAssignments[/]/]
+    const send = failingAfter(server.send, { act, look, answer: Response.json({ error }, { status: 400 }) })
+    const launch = openAzure({ send, settleSeconds: 5, lookSeconds: 0.02 })(server.credentials, REGION).launch(spec())
+    await expect(launch).rejects.toBeInstanceOf(QuotaError)
+    await eventually(() => expect(server.requested()).toEqual([]))
+  })
+
+  it.each(["forbidden", "rateLimit"] as const)(
+    "lists all VMs, one that has stopped and can't be ended as billed: %s",
+    async (fault) => {
+      const vms = [await cloud.launch(spec()), await cloud.launch(spec())] as const
+      await eventually(async () => expect((await list()).map(({ state }) => state)).toEqual(["running", "running"]))
+      server.powerOff(vms[0].id)
+      server.faults.add("terminate", fault)
+      const billed = vms.map(({ id }) => expect.objectContaining({ id, state: "running" }))
+      expect(await list()).toEqual(billed)
+      expect(server.requested()).toHaveLength(2)
+      await eventually(async () => expect(await list()).toEqual([billed[1]]))
+    },
+  )
+
+  it("takes a policy that denies a machine for a refusal of this machine, not of the key", async () => {
+    server.denied = /virtualMachines\/write$/
+    const refusal = await cloud.launch(spec()).catch((error: unknown) => error)
+    expect(refusal).toBeInstanceOf(InvalidRequestError)
+    expect(refusal).toMatchObject({ code: "RequestDisallowedByPolicy" })
+  })
+
+  it.each(["resourceGroups", "networkSecurityGroups"])(
+    "takes a policy that denies %s for a refusal of the region",
+    async (kind) => {
+      server.denied = new RegExp(`${kind}/write$`)
+      await expect(cloud.launch(spec())).rejects.toBeInstanceOf(RegionError)
+      server.denied = undefined
+      await cloud.launch(spec())
+    },
+  )
+
+  it("knows an image that the region doesn't have from a resource group that is gone", async () => {
+    server.missingImage = "server"
+    const refusal = await cloud.launch(spec()).catch((error: unknown) => error)
+    expect(refusal).toBeInstanceOf(InvalidRequestError)
+    expect(refusal).toMatchObject({ code: "PlatformImageNotFound" })
   })
 
   it("takes a VM that is being provisioned for long as accepted", async () => {

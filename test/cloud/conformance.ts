@@ -11,6 +11,7 @@ import {
   TransientError,
 } from "../../src/cloud/errors.ts"
 import type { Cloud, LaunchSpec, Vm, VmRef } from "../../src/cloud/provider.ts"
+import { NotLeaderError } from "../../src/controllers/fence.ts"
 import { eventually } from "./eventually.ts"
 import type { Act, FaultKind } from "./faults.ts"
 
@@ -155,9 +156,18 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
     it("refuses another spec under the same name, and the VM lives on", async () => {
       const asked = spec()
       await cloud.launch(asked)
-      const other = { ...asked, userData: `${asked.userData} ` }
+      const other = { ...asked, lifetimeSeconds: asked.lifetimeSeconds + 60 }
       await expect(cloud.launch(other)).rejects.toBeInstanceOf(InvalidRequestError)
       await inState(asked.name, "running")
+      expect(await account.countBoots(asked.name)).toBe(1)
+    })
+
+    it("finds its VM under the same name when its user data is rendered in other words by now, as after an upgrade", async () => {
+      const asked = spec()
+      const first = await cloud.launch(asked)
+      const upgraded = await account.open()
+      expect(await upgraded.launch({ ...asked, userData: `${asked.userData} ` })).toMatchObject({ id: first.id })
+      expect(await inState(asked.name, "running")).toMatchObject({ id: first.id })
       expect(await account.countBoots(asked.name)).toBe(1)
     })
 
@@ -192,6 +202,20 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
       const asked = spec()
       await cloud.terminate(await cloud.launch(asked))
       await gone(asked.name)
+    })
+
+    it("neither makes nor ends a VM for who may not act any more", async () => {
+      const late = (): never => {
+        throw new NotLeaderError("another one leads")
+      }
+      const asked = spec()
+      await expect(cloud.launch(asked, late)).rejects.toBeInstanceOf(NotLeaderError)
+      expect(await find(asked.name)).toEqual([])
+      const vm = await cloud.launch(asked)
+      await inState(asked.name, "running")
+      await expect(cloud.terminate(vm, late)).rejects.toBeInstanceOf(NotLeaderError)
+      await inState(asked.name, "running")
+      expect(await account.countBoots(asked.name)).toBe(1)
     })
 
     it("has no quarrel with the end of a VM that never was", async () => {

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises"
 
 /** Repeats `check` until it no longer throws, and fails with its last error after `seconds`. */
-export async function eventually<T>(check: () => Promise<T> | T, seconds = 30): Promise<T> {
+export async function eventually<T>(check: () => Promise<T> | T, seconds = 60): Promise<T> {
   const deadline = performance.now() + seconds * 1000
   for (;;) {
     try {

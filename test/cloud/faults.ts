@@ -25,6 +25,32 @@ export function hasEffect(fault: FaultKind): boolean {
   return fault === "errorAfter" || fault === "lost" || fault === "slow"
 }
 
+/** What is answered to a look that fails, by HTTP status; undefined: nobody was reached. */
+export const LOOK_FAULTS = [undefined, 403, 429] as const
+
+/** Requests, as `METHOD https://host/path?query`, and what is answered to the first look after the act. */
+export interface FailingLook {
+  act: RegExp
+  look: RegExp
+  answer: Response | undefined
+}
+
+/** Passes requests on, but for one. */
+export function failingAfter(send: typeof fetch, { act, look, answer }: FailingLook): typeof fetch {
+  let state: "before" | "acted" | "failed" = "before"
+  return async (input, init) => {
+    const request = `${init?.method ?? "GET"} ${input instanceof Request ? input.url : String(input)}`
+    if (state === "acted" && look.test(request)) {
+      state = "failed"
+      if (answer !== undefined) return answer
+      throw new TypeError("fetch failed", { cause: Object.assign(new Error("refused"), { code: "ECONNREFUSED" }) })
+    }
+    const response = await send(input, init)
+    if (state === "before" && act.test(request)) state = "acted"
+    return response
+  }
+}
+
 /** Faults that wait for the requests that they are meant for, each for one. */
 export class FaultPlan {
   readonly #planned: { act: Act; fault: FaultKind }[] = []

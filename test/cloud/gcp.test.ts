@@ -15,6 +15,7 @@ import { openGcp } from "../../src/cloud/gcp/gcp.ts"
 import type { Cloud, LaunchSpec, Vm } from "../../src/cloud/provider.ts"
 import { type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
 import { eventually } from "./eventually.ts"
+import { failingAfter, LOOK_FAULTS } from "./faults.ts"
 import { deletedKeyfile, GceServer } from "./gce-server.ts"
 
 const REGION = "us-central1"
@@ -127,6 +128,17 @@ describe("gcp", () => {
     })
   })
 
+  it("is in the network that its region was given, and nothing gets into that one either", async () => {
+    const networks = { [REGION]: { network: "yard", subnetwork: "yard-europe" } }
+    const open = openGcp({ send: server.send, settings: { network: "jobs" }, networks })
+    await open({ gcp_project_id: "berth-test", keyfile_json: server.keyfile }, REGION).launch(spec())
+    const [made] = server.instances()
+    expect(made).toHaveProperty("networkInterfaces.0.network", expect.stringMatching(/networks[/]yard$/))
+    const subnetwork = expect.stringMatching(new RegExp(`regions/${REGION}/subnetworks/yard-europe$`))
+    expect(made).toHaveProperty("networkInterfaces.0.subnetwork", subnetwork)
+    expect(server.firewalls.get("berth-no-inbound-yard")).toMatchObject({ direction: "INGRESS" })
+  })
+
   it("attaches GPUs as the catalogue names them, with an image that has their driver", async () => {
     const gpu = { model: "T4", count: 2, vramGib: 16 }
     const vm = await cloud.launch(spec({ instanceType: "n1-standard-8_2xnvidia-tesla-t4", gpu }))
@@ -208,10 +220,46 @@ describe("gcp", () => {
     await picky.close()
   })
 
+  it.each(LOOK_FAULTS.flatMap((status) => ["wait", "instances/"].map((look) => [look, status] as const)))(
+    "leaves open what became of a VM that was asked for and a look did not show: %s %s",
+    async (look, status) => {
+      const answer = status && Response.json({ error: { code: status, message: "no" } }, { status })
+      const found = { act: /^POST .*[/]instances([?]|$)/, look: new RegExp(look), answer }
+      const send = failingAfter(server.send, found)
+      const flaky = openGcp({ send, settings: { network: "jobs" } })(
+        { gcp_project_id: "berth-test", keyfile_json: server.keyfile },
+        REGION,
+      )
+      const asked = spec()
+      await expect(flaky.launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
+      await flaky.launch(asked)
+      await eventually(() => expect(server.machines.boots).toHaveLength(1))
+    },
+  )
+
+  it.each(["forbidden", "rateLimit"] as const)(
+    "lists all VMs, one that has stopped and can't be ended as billed: %s",
+    async (fault) => {
+      const vms = [await cloud.launch(spec()), await cloud.launch(spec())] as const
+      const { zone, name } = partsOf(vms[0])
+      server.powerOff(zone, name)
+      server.faults.add("terminate", fault)
+      const billed = vms.map(({ id }) => expect.objectContaining({ id, state: "running" }))
+      const listed = await list()
+      expect(listed).toHaveLength(2)
+      expect(listed).toEqual(expect.arrayContaining(billed))
+      await eventually(async () => expect(await list()).toEqual([billed[1]]))
+    },
+  )
+
   it("goes on waiting for an operation that an earlier call gave up", async () => {
     const asked = spec()
     server.operationMs = 3000
     await expect(openAt(server, server.keyfile, 1).launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
+    // Whatever is said of another request, the VM is there; what had to be made before it, was.
+    server.faults.add("launch", "quota")
+    server.permissions = { has: (each: string) => !each.startsWith("compute.firewalls.") } as ReadonlySet<string>
+    await expect(openAt(server).launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
     const vm = await eventually(() => openAt(server).launch(asked))
     expect(vm.state).toBe("running")
     expect(server.machines.boots).toHaveLength(1)

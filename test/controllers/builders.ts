@@ -136,6 +136,7 @@ export function marketOf(changes: Partial<Market> = {}): Market {
     offers: CATALOGUE,
     payers: [{ cloud: "sim" }],
     resting: [],
+    paused: [],
     caps: {},
     spending: { vms: 0, hourlyUsd: 0, monthlyUsd: 0 },
     rateWaitSeconds: 0,

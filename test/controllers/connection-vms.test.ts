@@ -19,10 +19,10 @@ import { launchIndexes } from "../../src/controllers/launch/controller.ts"
 import { Sweep } from "../../src/controllers/launch/sweep.ts"
 import { installBase } from "../../src/embedded/base.ts"
 import { ensureInstallation } from "../../src/identity/installation.ts"
-import { SECRETS } from "../../src/identity/own-secret.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/kube/client.ts"
+import { SECRETS } from "../../src/kube/core.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import { sealCredentials } from "../../src/sealing/credentials.ts"
 import { Sealer } from "../../src/sealing/envelope.ts"
@@ -30,6 +30,7 @@ import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { type Running, startOperator } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { clientOf } from "../facade/machine-users.ts"
 import { offerOf } from "./builders.ts"
@@ -53,8 +54,7 @@ let client: KubeClient
 
 beforeAll(async () => {
   await installBase(admin, AbortSignal.timeout(30_000))
-  const spec = { displayName: project, organization: "o", namespace }
-  await admin.apply(PROJECTS, { metadata: { name: project }, spec })
+  await confirmedProject(admin, { name: project, organization: "o", namespace })
   client = await clientOf("berth-operator")
   operator = await startOperator(
     {

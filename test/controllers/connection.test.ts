@@ -15,10 +15,10 @@ import { payersOf } from "../../src/controllers/connection/payers.ts"
 import { CONNECTION_DEFAULTS } from "../../src/controllers/connection/settings.ts"
 import { launchIndexes } from "../../src/controllers/launch/controller.ts"
 import { installBase } from "../../src/embedded/base.ts"
-import { SECRETS, type Secret } from "../../src/identity/own-secret.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys, readSealingKeys, SEALING_KEYS_CACHE } from "../../src/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/kube/client.ts"
+import { SECRETS, type Secret } from "../../src/kube/core.ts"
 import { EventRecorder, events } from "../../src/kube/events.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
@@ -27,6 +27,7 @@ import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { clientOf } from "../facade/machine-users.ts"
 import { jobOf, launchOf } from "./builders.ts"
@@ -50,10 +51,7 @@ let caches: { connections: Reflector<StoredConnection>; secrets: Reflector<Secre
 beforeAll(async () => {
   await installBase(admin, AbortSignal.timeout(30_000))
   await ensureSealingKeys(admin, SYSTEM_NAMESPACE)
-  await admin.apply(PROJECTS, {
-    metadata: { name: project },
-    spec: { displayName: project, organization: "o", namespace },
-  })
+  await confirmedProject(admin, { name: project, organization: "o", namespace })
   const client = await clientOf("berth-operator")
   const logger = createLogger({ level: "trace", name: "test", destination: { write: (line) => void lines.push(line) } })
   const base = { client, logger }
@@ -182,7 +180,7 @@ describe("a connection", () => {
   it("follows the Secret that it names: made late, changed, mistaken, deleted", async () => {
     await byReference("by-secret", "credentials")
     const missing = await ready("by-secret", "False", "SecretNotFound")
-    expect(kstatus(missing)).toMatchObject({ Stalled: "True", Reconciling: "False" })
+    expect(kstatus(missing)).toEqual({ Ready: "False", Reconciling: "True" })
     await secretOf("credentials", keyOf("account-1"))
     expect((await ready("by-secret", "True", "Verified")).status?.account).toBe("account-1")
     const write = (fields: Record<string, string>) => {

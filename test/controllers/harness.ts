@@ -12,27 +12,21 @@ import type { JobSettings } from "../../src/controllers/job/settings.ts"
 import { createLaunchController, type LaunchControl, launchIndexes } from "../../src/controllers/launch/controller.ts"
 import { installKinds } from "../../src/embedded/install.ts"
 import { KubeClient } from "../../src/kube/client.ts"
-import { isConflict, isNotFound } from "../../src/kube/errors.ts"
+import { NAMESPACES } from "../../src/kube/core.ts"
+import { isNotFound } from "../../src/kube/errors.ts"
 import { EventRecorder, events, type KubeEvent } from "../../src/kube/events.ts"
 import type { Logger } from "../../src/kube/logger.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
-import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
 import { Manager } from "../../src/runtime/manager.ts"
 import { kubeConfig } from "../control-plane.ts"
+import { AgentReports } from "./agent-reports.ts"
 import { OFFERS } from "./builders.ts"
 import { ShiftedClock } from "./shifted-clock.ts"
 import { SimCloud } from "./sim-cloud.ts"
 
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
-const NAMESPACES = resourceOf<ApiObject>({
-  group: "",
-  version: "v1",
-  kind: "Namespace",
-  plural: "namespaces",
-  namespaced: false,
-})
-
 /** Logs nothing: what matters is asserted. Put console's methods here to see what goes on. */
 const quiet: Logger = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined }
 
@@ -76,12 +70,14 @@ export class Stage {
   readonly installation = this.namespace
   readonly client: KubeClient
   readonly #operators = new Set<Operator>()
+  readonly #reports: AgentReports
   #closed = false
   /** How far the clock was ahead when a Launch was first seen, seconds: the API server's clock is not put forward. */
   readonly #aheadAt = new Map<string, number>()
 
   constructor(client: KubeClient) {
     this.client = client
+    this.#reports = new AgentReports({ client, namespace: this.namespace, clock: this.clock })
   }
 
   async open(): Promise<this> {
@@ -213,44 +209,21 @@ export class Stage {
     return items.filter((event) => event.involvedObject.name === name).map((event) => event.reason)
   }
 
-  /** Writes what an agent reports, as the gateway does: upon the version it read, and only for a current Launch. */
-  async report(launchName: string, change: (before: AgentStatus | undefined) => Partial<AgentStatus>): Promise<void> {
-    const ref = { namespace: this.namespace, name: launchName }
-    const launch = await this.client.get(LAUNCHES, ref)
-    if (isOver(launch) || launch.spec.ended === true) return
-    const agent = launch.status?.agent
-    const base = agent ?? {
-      signingKey: "{}",
-      encryptionKey: "{}",
-      sequence: 0,
-      retryCount: 0,
-      registrationTime: timestamp(this.clock.now()),
-    }
-    const next = {
-      ...base,
-      sequence: base.sequence + 1,
-      lastHeartbeatTime: timestamp(this.clock.now()),
-      ...change(agent),
-    }
-    const merge = { metadata: { resourceVersion: launch.metadata.resourceVersion }, status: { agent: next } }
-    try {
-      await this.client.patchStatus(LAUNCHES, ref, { merge }, { fieldManager: "berth-gateway" })
-    } catch (error) {
-      if (!isConflict(error)) throw error
-      await this.report(launchName, change)
-    }
+  /** Writes what an agent reports. */
+  report(launch: string, change: (before: AgentStatus | undefined) => Partial<AgentStatus>): Promise<void> {
+    return this.#reports.report(launch, change)
   }
 
-  register(launchName: string): Promise<void> {
-    return this.report(launchName, () => ({}))
+  register(launch: string): Promise<void> {
+    return this.#reports.register(launch)
   }
 
-  start(launchName: string): Promise<void> {
-    return this.report(launchName, () => ({ startTime: timestamp(this.clock.now()) }))
+  start(launch: string): Promise<void> {
+    return this.#reports.start(launch)
   }
 
-  finish(launchName: string, reason: FinishReason, exitCode = 0): Promise<void> {
-    return this.report(launchName, () => ({ finish: { reason, exitCode, time: timestamp(this.clock.now()) } }))
+  finish(launch: string, reason: FinishReason, exitCode = 0): Promise<void> {
+    return this.#reports.finish(launch, reason, exitCode)
   }
 
   /** One step of the agents on all VMs that are up: register, start and, if they shall, succeed. */

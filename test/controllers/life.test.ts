@@ -62,7 +62,7 @@ class World {
     const market = () => {
       const own = [...known.values()]
       const facts = { offers: CATALOGUE, payers: [{ cloud: "sim" }], launches: own, projectLaunches: own }
-      return appraise({ ...facts, projectCaps: undefined, recordedUsd: 0 }, now, JOB_DEFAULTS)
+      return appraise({ ...facts, namespace: "team", projectCaps: undefined, recordedUsd: 0 }, now, JOB_DEFAULTS)
     }
     const decision = decideJob(
       seen.job,
@@ -97,11 +97,7 @@ class World {
       this.launches.push({ ...action.launch, metadata })
       return version
     }
-    if (action.do === "endLaunch") {
-      const launch = this.launches.find(({ metadata }) => metadata.name === action.launch.metadata.name)
-      if (launch !== undefined) launch.spec.ended = true
-      return version
-    }
+    if (action.do === "endLaunch") return this.#endLaunch(action.launch) ? version : undefined
     if (job.metadata.resourceVersion !== version) return undefined
     if (action.do === "dropFinalizer") {
       expect(this.launches.filter((launch) => !isOver(launch))).toEqual([])
@@ -118,6 +114,16 @@ class World {
     return this.touch()
   }
 
+  /** False when another version was decided on. */
+  #endLaunch({ metadata: { name, resourceVersion } }: StoredLaunch): boolean {
+    const launch = this.launches.find(({ metadata }) => metadata.name === name)
+    if (launch === undefined) return true
+    if (launch.metadata.resourceVersion !== resourceVersion) return false
+    launch.spec.ended = true
+    this.#touchLaunch(launch)
+    return true
+  }
+
   #checkMove(job: StoredJob, to: JobPhase | undefined): void {
     const from = job.status?.phase ?? "none"
     if (to === undefined || from === to) return
@@ -129,6 +135,10 @@ class World {
     this.#version++
     if (this.job !== undefined) this.job.metadata.resourceVersion = String(this.#version)
     return String(this.#version)
+  }
+
+  #touchLaunch({ metadata }: StoredLaunch): void {
+    metadata.resourceVersion = String(++this.#version)
   }
 
   reconcileLaunches(): void {
@@ -158,6 +168,7 @@ class World {
   #writeLaunch(launch: StoredLaunch, status: OwnStatus): void {
     expect(isOver(launch)).toBe(false)
     launch.status = { ...launch.status, ...structuredClone(status) }
+    this.#touchLaunch(launch)
     // A Launch that is over leaves no VM.
     if (isOver(launch)) expect([undefined, "terminated"]).toContain(this.vms.get(launch.metadata.name)?.state)
   }
@@ -201,6 +212,7 @@ class World {
           ? { ...agent, startTime: now }
           : { ...agent, finish: { reason, time: now } }
     launch.status = { ...launch.status, agent: next }
+    this.#touchLaunch(launch)
   }
 
   vmDies(preempted: boolean): void {

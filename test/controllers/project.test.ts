@@ -2,15 +2,17 @@ import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { findCondition } from "../../src/apis/conditions.ts"
 import { JOB, type StoredJob } from "../../src/apis/job.ts"
+import { KINDS } from "../../src/apis/kinds.ts"
 import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
 import type { Organization, StoredOrganization } from "../../src/apis/organization.ts"
 import type { Project, StoredProject } from "../../src/apis/project.ts"
-import { NAMESPACES, RESOURCE_QUOTAS } from "../../src/controllers/project/dependencies.ts"
+import { RESOURCE_QUOTAS } from "../../src/controllers/project/dependencies.ts"
 import { installBase } from "../../src/embedded/base.ts"
 import { IDENTITIES_NAMESPACE, roleUserName, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
 import { ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
 import { KubeClient } from "../../src/kube/client.ts"
+import { NAMESPACES } from "../../src/kube/core.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
 import { type ApiObject, type ObjectRef, type Resource, resourceOf } from "../../src/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -43,11 +45,11 @@ function unique(prefix: string): string {
   return `${prefix}-${randomBytes(4).toString("hex")}`
 }
 
-async function makeOrganization(members: Organization["spec"]["members"] = []): Promise<string> {
+async function makeOrganization(spec: Partial<Organization["spec"]> = {}): Promise<string> {
   const name = unique("org")
   await admin.create(ORGANIZATIONS, {
     ...{ apiVersion: API_VERSION, kind: "Organization", metadata: { name, labels: SUITE } },
-    spec: { displayName: "Acme", members },
+    spec: { displayName: "Acme", ...spec },
   } as unknown as StoredOrganization)
   return name
 }
@@ -114,10 +116,12 @@ describe("a Project", () => {
   })
 
   it("gives the organization's people their rights in Kubernetes too, and takes them back", async () => {
-    const organization = await makeOrganization([
-      { userId: userId("olga"), role: "owner" },
-      { userId: userId("mike"), role: "member" },
-    ])
+    const organization = await makeOrganization({
+      members: [
+        { userId: userId("olga"), role: "owner" },
+        { userId: userId("mike"), role: "member" },
+      ],
+    })
     const name = await makeProject(organization, { members: [{ userId: userId("vera"), role: "viewer" }] })
     await becomes(name, "True Ready")
     expect(await can(userId("olga"), "delete", name)).toBe("yes")
@@ -137,7 +141,7 @@ describe("a Project", () => {
   })
 
   it("repairs rights that somebody changed or deleted", async () => {
-    const name = await makeProject(await makeOrganization([{ userId: userId("olga"), role: "owner" }]))
+    const name = await makeProject(await makeOrganization({ members: [{ userId: userId("olga"), role: "owner" }] }))
     await becomes(name, "True Ready")
     const ref = { namespace: name, name: "berth-project-admin" }
     await admin.patch(ROLE_BINDINGS, ref, { merge: { subjects: [{ kind: "User", name: "mallory" }] } })
@@ -149,7 +153,9 @@ describe("a Project", () => {
   it("takes no namespace that isn't lent to it, and gives nobody rights there", async () => {
     const namespace = unique("theirs")
     await admin.create(NAMESPACES, { metadata: { name: namespace } })
-    const name = await makeProject(await makeOrganization([{ userId: userId("olga"), role: "owner" }]), { namespace })
+    const name = await makeProject(await makeOrganization({ members: [{ userId: userId("olga"), role: "owner" }] }), {
+      namespace,
+    })
     await becomes(name, "False NamespaceTaken")
     expect(await reasonOf(name, "Stalled")).toBe("True NamespaceTaken")
     expect((await admin.get(PROJECTS, { name })).status?.namespace).toBeUndefined()
@@ -188,7 +194,7 @@ describe("a Project", () => {
 })
 
 interface Review extends ApiObject {
-  spec: { user: string; resourceAttributes: Record<string, string> }
+  spec: { user: string; groups: string[]; resourceAttributes: Record<string, string> }
   status?: { allowed: boolean }
 }
 
@@ -200,69 +206,134 @@ const REVIEWS = resourceOf<Review>({
   namespaced: false,
 })
 
+/** Somebody as the API server knows them, once it has looked at their token. */
+interface Known {
+  user: string
+  groups: string[]
+}
+
+/** Something that may be done, or not. */
+interface Act {
+  verb: string
+  /** With its subresource, after a slash. */
+  resource: string
+  namespace: string
+}
+
+/** Resources of the core group that are asked about. */
+const CORE = ["secrets", "serviceaccounts", "pods"]
+
 /** What RBAC says, as the API server itself would be told. */
-async function isAllowed(user: string, verb: string, [resource, namespace]: [string, string]): Promise<boolean> {
+async function isAllowed({ user, groups }: Known, { verb, resource, namespace }: Act): Promise<boolean> {
   const [plural = "", subresource = ""] = resource.split("/")
-  const group = plural === "secrets" || plural === "serviceaccounts" || plural === "pods" ? "" : "berth.dev"
-  const attributes = { group, resource: plural, subresource, namespace, verb }
+  const group = CORE.includes(plural) ? "" : "berth.dev"
+  const resourceAttributes = { group, resource: plural, subresource, namespace, verb }
   const { status } = await admin.create(REVIEWS, {
     metadata: { name: "" },
-    spec: { user, resourceAttributes: attributes },
+    spec: { user, groups, resourceAttributes },
   } as Review)
   return status?.allowed ?? false
 }
 
 describe("people with kubectl", () => {
   const READ = ["get", "list", "watch"]
-  const ALL = [...READ, "create", "update", "patch", "delete"]
+  const ALL = [...READ, "create", "update", "patch", "delete", "deletecollection"]
+  const GRANTS = ["grant-viewer", "grant-developer", "grant-admin"]
+  const NOTHING = { jobs: [], cronjobs: [], apikeys: [], connections: [] }
+  const VIEWER = { ...NOTHING, jobs: READ, cronjobs: READ }
+  const DEVELOPER = { ...NOTHING, jobs: ALL, cronjobs: ALL }
+  const ADMIN = { ...DEVELOPER, apikeys: [...ALL, ...GRANTS], connections: ALL }
   /** What each person of Acme may do in its project, and no more (DESIGN, sections 8 and 9). */
-  const MATRIX: Record<string, Record<string, string[]>> = {
-    owner: { jobs: ALL, cronjobs: ALL, apikeys: ALL, connections: ALL },
-    admin: { jobs: ALL, cronjobs: ALL, apikeys: ALL, connections: ALL },
-    member: { jobs: ALL, cronjobs: ALL, apikeys: [], connections: [] },
-    projectViewer: { jobs: READ, cronjobs: READ, apikeys: [], connections: [] },
-    stranger: { jobs: [], cronjobs: [], apikeys: [], connections: [] },
+  const MATRIX: Record<string, Record<keyof typeof NOTHING, string[]>> = {
+    ...{ owner: ADMIN, admin: ADMIN, member: DEVELOPER },
+    ...{ projectAdmin: ADMIN, projectDeveloper: DEVELOPER, projectViewer: VIEWER },
+    ...{ inOwningGroup: ADMIN, inMemberGroup: DEVELOPER, inViewingGroup: VIEWER, inOthersGroup: NOTHING },
+    stranger: NOTHING,
   }
-  const NOBODYS: [string, string[]][] = [
-    ["jobs/status", ["update", "patch"]],
-    ["cronjobs/status", ["update", "patch"]],
-    ["apikeys/status", ["update", "patch"]],
-    ["connections/status", ["update", "patch"]],
-    ["launches", ALL],
-    ["secrets", ALL],
-    ["pods", ["create"]],
-    ["serviceaccounts", ["impersonate", "create"]],
-    ["projects", ["update", "delete"]],
-  ]
+  /** What is nobody's, in one's own project as little as elsewhere. */
+  const NOBODYS: Record<string, string[]> = {
+    ...{ "jobs/status": ALL, "cronjobs/status": ALL, "apikeys/status": ALL, "connections/status": ALL },
+    ...{ launches: ALL, "launches/status": ALL, organizations: ALL, "organizations/status": ALL },
+    ...{ projects: ALL, "projects/status": ALL, secrets: ALL, serviceaccounts: [...ALL, "impersonate"], pods: ALL },
+  }
 
-  it("see and change in their own projects what their role says, and nothing of others'", async () => {
-    const people = Object.fromEntries(Object.keys(MATRIX).map((who) => [who, userId(unique(who))]))
-    const { owner = "", admin: second = "", member = "", projectViewer = "" } = people
-    const organization = await makeOrganization([
-      { userId: owner, role: "owner" },
-      { userId: second, role: "admin" },
-      { userId: member, role: "member" },
-    ])
-    const own = await makeProject(organization, { members: [{ userId: projectViewer, role: "viewer" }] })
-    const others = await makeProject(await makeOrganization([{ userId: userId("eve"), role: "owner" }]))
+  const isAdmins = (verb: string, resource: string): boolean =>
+    Object.entries(ADMIN).some(([plural, verbs]) => plural === resource && verbs.includes(verb))
+
+  const people: Record<string, Known> = Object.fromEntries(
+    Object.keys(MATRIX).map((who) => {
+      const groups = who.startsWith("in") ? [userId(who)] : []
+      return [who, { user: userId(unique(who)), groups: ["system:authenticated", ...groups] }]
+    }),
+  )
+  const user = (who: string): string => people[who]?.user ?? ""
+  let own: string
+  let others: string
+
+  beforeAll(async () => {
+    const organization = await makeOrganization({
+      members: [
+        { userId: user("owner"), role: "owner" },
+        { userId: user("admin"), role: "admin" },
+        { userId: user("member"), role: "member" },
+      ],
+      groups: [
+        { group: userId("inOwningGroup"), role: "owner" },
+        { group: userId("inMemberGroup"), role: "member" },
+      ],
+    })
+    own = await makeProject(organization, {
+      members: [
+        { userId: user("projectAdmin"), role: "admin" },
+        { userId: user("projectDeveloper"), role: "developer" },
+        { userId: user("projectViewer"), role: "viewer" },
+      ],
+      groups: [{ group: userId("inViewingGroup"), role: "viewer" }],
+    })
+    const eves = await makeOrganization({
+      members: [{ userId: userId("eve"), role: "owner" }],
+      groups: [{ group: userId("inOthersGroup"), role: "owner" }],
+    })
+    others = await makeProject(eves)
     await Promise.all([becomes(own, "True Ready"), becomes(others, "True Ready")])
-    const cases = Object.entries(MATRIX).flatMap(([who, resources]) => [
-      ...Object.entries(resources).flatMap(([resource, verbs]) =>
-        ALL.flatMap((verb) => [
-          { who, verb, resource, namespace: own, expected: verbs.includes(verb) },
-          { who, verb, resource, namespace: others, expected: false },
+  })
+
+  it("are looked at with every kind that there is", () => {
+    const kinds = KINDS.map(({ plural }) => plural)
+    const asked = [...Object.keys(NOTHING), ...Object.keys(NOBODYS)]
+    expect(kinds.filter((plural) => !asked.includes(plural))).toEqual([])
+  })
+
+  it.each(Object.entries(MATRIX))(
+    "see and change in their own project what their role says, and nothing of others': %s",
+    async (who, resources) => {
+      const rows = [...Object.entries(resources), ...Object.keys(NOBODYS).map((one): [string, string[]] => [one, []])]
+      const verbs = (resource: string): string[] => NOBODYS[resource] ?? [...ALL, ...GRANTS]
+      const acts = rows.flatMap(([resource, allowed]) =>
+        verbs(resource).flatMap((verb) => [
+          { verb, resource, namespace: own, expected: allowed.includes(verb) },
+          { verb, resource, namespace: others, expected: who === "inOthersGroup" && isAdmins(verb, resource) },
         ]),
-      ),
-      ...NOBODYS.flatMap(([resource, verbs]) =>
-        verbs.map((verb) => ({ who, verb, resource, namespace: own, expected: false })),
-      ),
-    ])
-    const wrong: object[] = []
-    for (const { expected, ...asked } of cases) {
-      const allowed = await isAllowed(people[asked.who] ?? "", asked.verb, [asked.resource, asked.namespace])
-      if (allowed !== expected) wrong.push({ ...asked, allowed })
-    }
-    expect(wrong).toEqual([])
+      )
+      const known = people[who] ?? { user: "", groups: [] }
+      const asked = acts.map(async ({ expected, ...act }) => ((await isAllowed(known, act)) === expected ? [] : [act]))
+      expect((await Promise.all(asked)).flat()).toEqual([])
+    },
+  )
+
+  it("get from kubectl what they may read, under the identity of their token", async () => {
+    const wrong = Object.entries(MATRIX).map(async ([who, resources]) => {
+      const { user, groups } = people[who] ?? { user: "", groups: [] }
+      const as = ["--as", user, ...groups.flatMap((group) => ["--as-group", group])]
+      const readable = Object.entries(resources).filter(([, verbs]) => verbs.includes("list"))
+      const kinds = readable.map(([plural]) => `${plural}.berth.dev`)
+      const get = (namespace: string, what: string[]): Promise<string> =>
+        kubectl(["get", what.join(), "-n", namespace, "-o", "name", ...as])
+      if (kinds.length > 0) expect(await get(own, kinds), who).toBe("")
+      const elsewhere = who === "inOthersGroup" ? own : others
+      await expect(get(elsewhere, ["jobs.berth.dev"]), who).rejects.toThrow(/Forbidden/)
+    })
+    await Promise.all(wrong)
   })
 })
 
@@ -286,7 +357,7 @@ describe("the end of a Project", () => {
   })
 
   it("leaves a namespace that was lent, without its rights", async () => {
-    const organization = await makeOrganization([{ userId: userId("olga"), role: "owner" }])
+    const organization = await makeOrganization({ members: [{ userId: userId("olga"), role: "owner" }] })
     const namespace = unique("lent")
     const name = await makeProject(organization, { namespace })
     await admin.create(NAMESPACES, { metadata: { name: namespace, annotations: { [ANNOTATIONS.adopt]: name } } })

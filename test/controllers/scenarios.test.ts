@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest"
 import { findCondition } from "../../src/apis/conditions.ts"
 import type { JobPhase } from "../../src/apis/job.ts"
 import { isOver } from "../../src/apis/launch.ts"
+import { TransientError } from "../../src/cloud/errors.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
@@ -173,6 +174,74 @@ describe("a job's life", () => {
       launches: { count: 4, billed: 1 },
       placement: { offer: { instanceType: "small" } },
     })
+  })
+
+  test("a cloud out of order: the job tells why, and looks for another place when it has lasted as long as a boot", async () => {
+    const stage = await newStage()
+    stage.cloud.outage = new TransientError("SimDown", "the region is out of order")
+    stage.operator()
+    await stage.submit("stranded")
+    await eventually(async () => {
+      const { status } = await stage.job("stranded")
+      expect(status).toMatchObject({ phase: "booting", message: "launch 1: no VM yet: the region is out of order" })
+    })
+    stage.clock.advance(901)
+    await eventually(async () => {
+      const { status } = await stage.job("stranded")
+      expect(status).toMatchObject({ phase: "queued", reason: "NoCapacity" })
+      expect(status?.refusedOffers).toMatchObject([
+        { reason: "Unavailable", message: expect.stringContaining("order") },
+      ])
+    })
+    expect(stage.cloud.vms).toEqual([])
+    expect(await stage.eventReasons("stranded")).toContain("OfferRefused")
+    stage.cloud.outage = undefined
+    stage.clock.advance(301)
+    await stage.finish(await started(stage), "Succeeded")
+    await settled(stage, "stranded", "succeeded")
+  })
+
+  test("records of refused Launches go while their job still waits", async () => {
+    const stage = await newStage()
+    stage.cloud.faults.push({ fault: "capacity" })
+    let isPaid = true
+    stage.operator({ payers: () => (isPaid ? [{ cloud: "sim" }] : []) })
+    await stage.submit("patient")
+    await eventually(async () => expect((await stage.job("patient")).status?.launches?.count).toBe(2))
+    await liveLaunch(stage)
+    isPaid = false
+    stage.cloud.lose(stage.cloud.alive[0]?.id ?? "")
+    await eventually(async () => expect((await stage.job("patient")).status?.reason).toBe("NoConnection"))
+    stage.clock.advance(3601)
+    await eventually(async () => expect((await stage.launches()).map(({ spec }) => spec.number)).toEqual([2]))
+    expect((await stage.job("patient")).status).toMatchObject({
+      phase: "queued",
+      refusedOffers: [{ reason: "Capacity" }, { reason: "VMLost" }],
+    })
+  })
+
+  test("that there is no answer is told, and settles nothing: the VM of an answer that was lost is ended", async () => {
+    const stage = await newStage()
+    stage.cloud.faults.push({ fault: "answerLost" })
+    stage.operator()
+    await stage.submit("victim")
+    await eventually(() => expect(stage.cloud.alive).toHaveLength(1))
+    stage.cloud.outage = new TransientError("SimDown", "the region is out of order")
+    await eventually(async () => {
+      stage.clock.advance(1)
+      expect((await stage.launches())[0]?.status?.unanswered?.class).toBe("Unavailable")
+    })
+    await stage.cancel("victim")
+    await inPhase(stage, "victim", "cancelled")
+    stage.clock.advance(61)
+    expect((await stage.launches()).some(isOver)).toBe(false)
+    stage.cloud.outage = undefined
+    await eventually(async () => {
+      stage.clock.advance(61)
+      await settledNow(stage, "victim")
+    })
+    expect((await stage.launches())[0]?.status).not.toHaveProperty("unanswered")
+    expectOneVmPerLaunch(stage)
   })
 
   test("an answer that was lost is settled by the same call again: one VM", async () => {

@@ -24,6 +24,10 @@ export class SimCloud implements Clouds {
   readonly breaches: string[] = []
   consistencySeconds = 0
   listsFail = false
+  /** What every launch call meets, before anything happens. */
+  outage: Error | undefined
+  /** Whether the launch of a VM that has ended is answered with it; else it makes another one, as Azure's does. */
+  remembersEnded = true
   readonly #clock: Clock
 
   constructor(clock: Clock) {
@@ -34,9 +38,9 @@ export class SimCloud implements Clouds {
     if (account.cloud !== "sim") throw new InvalidRequestError("UnknownCloud", `no cloud "${account.cloud}"`)
     return Promise.resolve({
       consistencySeconds: this.consistencySeconds,
-      launch: (spec) => this.#launch(spec, account),
+      launch: (spec, fence) => this.#launch(spec, account, fence),
       list: (scope) => this.#list(scope),
-      terminate: (ref) => this.#terminate(ref),
+      terminate: (ref, fence) => this.#terminate(ref, fence),
       verify: () => Promise.resolve({ account: "sim" }),
     })
   }
@@ -69,10 +73,14 @@ export class SimCloud implements Clouds {
     return vm
   }
 
-  async #launch(spec: LaunchSpec, account: CloudAccount): Promise<Vm> {
+  async #launch(spec: LaunchSpec, account: CloudAccount, fence?: () => void): Promise<Vm> {
     await Promise.resolve()
+    fence?.()
+    if (this.outage !== undefined) throw this.outage
     if (spec.userData === "" || spec.lifetimeSeconds <= 0) this.breaches.push(`bad spec of ${spec.name}`)
-    const made = this.vms.find(({ vm }) => vm.launch === spec.name)
+    const made = this.vms.find(
+      ({ vm }) => vm.launch === spec.name && (this.remembersEnded || vm.state !== "terminated"),
+    )
     if (made !== undefined) {
       if (!isDeepStrictEqual(made.spec, spec)) this.breaches.push(`another spec for ${spec.name}`)
       return { ...made.vm }
@@ -112,8 +120,9 @@ export class SimCloud implements Clouds {
       .map(({ vm }) => ({ ...vm }))
   }
 
-  async #terminate({ id }: VmRef): Promise<void> {
+  async #terminate({ id }: VmRef, fence?: () => void): Promise<void> {
     await Promise.resolve()
+    fence?.()
     if (!this.vms.some(({ vm }) => vm.id === id)) this.breaches.push(`terminate of unknown ${id}`)
     this.#end(id, false)
   }

@@ -19,6 +19,7 @@ import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { type Running, startOperator } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { clientOf } from "../facade/machine-users.ts"
 import { type Moto, startMoto } from "../moto.ts"
@@ -54,10 +55,7 @@ const provider: Provider = {
 beforeAll(async () => {
   moto = await startMoto()
   await installBase(admin, AbortSignal.timeout(30_000))
-  await admin.apply(PROJECTS, {
-    metadata: { name: project },
-    spec: { displayName: project, organization: "o", namespace },
-  })
+  await confirmedProject(admin, { name: project, organization: "o", namespace })
   client = await clientOf("berth-operator")
   operator = await startOperator(
     { systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },

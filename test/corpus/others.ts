@@ -138,6 +138,7 @@ export const ORGANIZATIONS: Corpus = {
         { userId: "https://issuer#1", email: "a@example.com", role: "owner" },
         { userId: "https://issuer#2", role: "member" },
       ],
+      groups: [{ group: "https://issuer#engineers", role: "member" }],
     },
     "no members": { members: [] },
     "a null category": { category: null },
@@ -159,6 +160,14 @@ export const ORGANIZATIONS: Corpus = {
     "a null member": { members: [null] },
     "a person without an issuer": { members: [{ userId: "system:admin", role: "owner" }] },
     "an issuer without a person": { members: [{ userId: "https://issuer#", role: "owner" }] },
+    "a group of Kubernetes' own": { groups: [{ group: "system:authenticated", role: "member" }] },
+    "a group twice": {
+      groups: [
+        { group: "https://issuer#engineers", role: "owner" },
+        { group: "https://issuer#engineers", role: "member" },
+      ],
+    },
+    "a group without role": { groups: [{ group: "https://issuer#engineers" }] },
   },
 }
 
@@ -171,6 +180,7 @@ export const PROJECTS: Corpus = {
       namespace: "research",
       caps: { maxVms: 10, maxHourlyUsd: 12.5, maxMonthlyUsd: 1000 },
       members: [{ userId: "https://issuer#1", role: "developer" }],
+      groups: [{ group: "https://issuer#/research/night shift", role: "viewer" }],
     },
     "caps of nothing": { caps: { maxVms: 0, maxHourlyUsd: 0 } },
   },
@@ -181,6 +191,8 @@ export const PROJECTS: Corpus = {
     "a cap below zero": { caps: { maxMonthlyUsd: -1 } },
     "an unknown cap": { caps: { maxGpus: 1 } },
     "an organization's role": { members: [{ userId: "https://issuer#1", role: "owner" }] },
+    "an organization's role of a group": { groups: [{ group: "https://issuer#engineers", role: "member" }] },
+    "a group of Kubernetes' own": { groups: [{ group: "system:masters", role: "admin" }] },
     "a member twice": {
       members: [
         { userId: "https://issuer#1", role: "viewer" },

@@ -187,10 +187,10 @@ describe("a Job's status", () => {
       jobs,
       object(JOB, { metadata: ref, spec: JOBS.base, status: { phase: "failed" } }),
     )
-    expect(created.status).toBeUndefined()
+    expect(created.status).toEqual({ observedGeneration: 0 })
     await client.patchStatus(jobs, ref, { merge: { spec: { cancelled: true }, status: { phase: "running" } } })
     const changed = await client.patch(jobs, ref, { merge: { status: { phase: "failed" } } })
-    expect(changed.status).toEqual({ phase: "running" })
+    expect(changed.status).toEqual({ observedGeneration: 0, phase: "running" })
     expect(changed.spec?.["cancelled"]).toBe(false)
     expect(changed.metadata.generation).toBe(1)
   })

@@ -64,6 +64,26 @@ describe("the connection of a bucket", () => {
     expect(await answered()).toEqual({ state: "reached", connection: "healthy", type: "aws" })
   })
 
+  it("is waited for where somebody asks for that, for as long as it is not decided", async () => {
+    const { finder } = stage({ oldest: no, older: yes("eu-west-1"), slow: never })
+    expect(await finder.whenFound("yard", "cargo")).toMatchObject({ state: "reached", connection: "older" })
+    const late = stage({ slow: never, healthy: yes() })
+    const waiting = late.finder.whenFound("yard", "cargo")
+    await vi.waitFor(() => expect(late.asked).toHaveLength(2))
+    late.clock.advance(15)
+    expect(await waiting).toMatchObject({ state: "reached", connection: "healthy" })
+  })
+
+  it("is not waited for when too much is asked at once", async () => {
+    const { finder, clock, asked } = stage({ mine: never }, { settings: { atOnce: 1 } })
+    for (const bucket of ["a", "b"]) finder.find("yard", bucket)
+    const waiting = finder.whenFound("yard", "cargo")
+    clock.advance(15)
+    await vi.waitFor(() => expect(asked).toHaveLength(2))
+    clock.advance(15)
+    expect(await waiting).toEqual({ state: "looking" })
+  })
+
   it("is the named one alone, by the object's name or that of REST", async () => {
     const { answered, asked } = stage({ first: yes(), second: yes("x") })
     expect(await answered("cargo", "second")).toMatchObject({ connection: "second" })

@@ -70,7 +70,9 @@ afterAll(async () => {
 
 /** The programs as they are shipped, told by the SDK's own variable where AWS is. */
 async function startPrograms(): Promise<void> {
-  const env = { PATH: process.env["PATH"], AWS_ENDPOINT_URL: proxy.url }
+  // Moto has no price list.
+  const noPrices = { BERTH_PRICE_REFRESH_HOURS: "0", BERTH_SPOT_PRICE_REFRESH_HOURS: "0" }
+  const env = { PATH: process.env["PATH"], AWS_ENDPOINT_URL: proxy.url, ...noPrices }
   const cluster = ["--kubeconfig", kubeconfigPath(), "--system-namespace", berth.systemNamespace]
   const shared = [...cluster, "--watch-namespace", berth.namespace, "--log-level", "debug"]
   const serving = [

@@ -6,7 +6,7 @@ import { API_KEY, type ApiKey, isBound } from "../../src/apis/apikey.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { isTerminal, JOB, type JobPhase, type JobSpec, type StoredJob } from "../../src/apis/job.ts"
 import { LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
-import { API_VERSION, type ObjectMeta } from "../../src/apis/meta.ts"
+import { API_VERSION } from "../../src/apis/meta.ts"
 import { PROJECT, type Project } from "../../src/apis/project.ts"
 import { LocalCloud } from "../../src/cloud/local/local.ts"
 import { LOCAL_REGION } from "../../src/cloud/local/offers.ts"
@@ -16,11 +16,13 @@ import { whenReady } from "../../src/embedded/rest.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { ensureInstallation } from "../../src/identity/installation.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
+import { NAMESPACES } from "../../src/kube/core.ts"
 import { leases } from "../../src/kube/lease.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { connect } from "../../src/wire.ts"
+import { confirmedProject } from "../confirmed-project.ts"
 import { eventually } from "../kube/fixtures.ts"
 import type { ContainerRuntime } from "./container-runtime.ts"
 import type { FacadeConfig } from "./processes/facade.ts"
@@ -32,14 +34,6 @@ export const JOBS = resourceOf<StoredJob>(JOB)
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 const PROJECTS = resourceOf<Project>(PROJECT)
 const API_KEYS = resourceOf<ApiKey>(API_KEY)
-const NAMESPACES = resourceOf<{ metadata: ObjectMeta }>({
-  group: "",
-  version: "v1",
-  kind: "Namespace",
-  plural: "namespaces",
-  namespaced: false,
-})
-
 /** How long anything awaited may take, seconds: far beyond what it does take, since machines of CI are slow. */
 const PATIENCE_SECONDS = 100
 
@@ -51,6 +45,8 @@ export interface InstallationOptions {
   name: string
   kubeconfig: string
   runtime: ContainerRuntime
+  /** Where its façades keep logs; default: in its folder. */
+  logs?: FacadeConfig["logs"]
 }
 
 /** A shell script that does the one thing, waits for `openGate`, and does the other. */
@@ -59,7 +55,7 @@ export function gate(before: string, after: string): string {
 }
 
 /** What an operator may be started with, beside what its installation gives it. */
-export type OperatorVariant = Pick<OperatorConfig, "hang" | "withoutOffers">
+export type OperatorVariant = Pick<OperatorConfig, "hang" | "strike" | "withoutOffers">
 
 /**
  * A whole Berth beside others on one API server, each of its programs a process of its own: operators and a façade
@@ -78,6 +74,7 @@ export class Installation {
   /** Every program that was ever started, the killed ones too. */
   readonly programs: Program[] = []
   readonly #kubeconfig: string
+  readonly #logs: FacadeConfig["logs"]
   readonly #watching = new AbortController()
   #loops: Promise<void>[] = []
   #url = "http://127.0.0.1:0"
@@ -100,12 +97,13 @@ export class Installation {
   readonly #keyId: string
   readonly #tokenHash: string
 
-  private constructor({ name, kubeconfig, runtime }: InstallationOptions, folder: string) {
+  private constructor({ name, kubeconfig, runtime, logs }: InstallationOptions, folder: string) {
     this.namespace = `${name}-${randomBytes(4).toString("hex")}`
     this.systemNamespace = `${this.namespace}-system`
     this.folder = folder
     this.runtime = runtime
     this.#kubeconfig = kubeconfig
+    this.#logs = logs ?? { logsDir: join(folder, "logs") }
     const { value, keyId, tokenHash } = makeApiKey()
     this.apiKey = value
     this.#keyId = keyId
@@ -121,9 +119,7 @@ export class Installation {
     await installBase(client, AbortSignal.timeout(PATIENCE_SECONDS * 1000))
     for (const name of [namespace, this.systemNamespace]) await client.apply(NAMESPACES, { metadata: { name } })
     this.#id = (await ensureInstallation(client, this.systemNamespace)).id
-    const spec = { displayName: namespace, organization: "e2e", namespace }
-    await client.apply(PROJECTS, { metadata: { name: namespace }, spec })
-    await client.applyStatus(PROJECTS, { metadata: { name: namespace }, status: { namespace } })
+    await confirmedProject(client, { name: namespace, organization: "e2e", namespace })
     await client.create(API_KEYS, {
       apiVersion: API_VERSION,
       kind: "ApiKey",
@@ -158,7 +154,7 @@ export class Installation {
       watchNamespace: this.namespace,
       port: Number(new URL(this.#url).port),
       project: this.namespace,
-      logsDir: join(this.folder, "logs"),
+      logs: this.#logs,
     })
     const { url } = await facade.ready<{ url: string }>()
     this.#url = url
@@ -191,9 +187,14 @@ export class Installation {
     await eventually("the project's key is bound", isKeyBound, PATIENCE_SECONDS)
   }
 
-  /** Kills an operator and takes its lease away, which nobody then has to wait for: its holder is dead for certain. */
+  /** Kills an operator and takes its lease away. */
   async killOperator(operator: Program): Promise<void> {
     await operator.kill()
+    await this.freeLease()
+  }
+
+  /** Takes the lease away from an operator that is dead for certain, so that nobody has to wait for it. */
+  async freeLease(): Promise<void> {
     await this.client.delete(leases, { namespace: this.systemNamespace, name: "berth-operator" })
   }
 

@@ -147,7 +147,7 @@ describe("a job that could run on three clouds", { timeout: 200_000 }, () => {
     await berth.reached("succeeded", "azure")
     await berth.allOver()
     expect(await berth.log("azure")).toBe("from Azure\n")
-    expect(berth.launchesOf("azure").at(-1)?.status?.vm?.id).toContain("/providers/Microsoft.Compute/virtualMachines/")
+    expect(berth.launchesOf("azure").at(-1)?.status?.vm?.id).toContain("/providers/microsoft.compute/virtualmachines/")
   })
 
   it("is queued again when Google takes its spot VM back, and runs to its end in another one", async () => {

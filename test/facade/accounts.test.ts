@@ -1,30 +1,66 @@
+import {
+  type CryptoKey,
+  exportJWK,
+  exportSPKI,
+  generateKeyPair,
+  importJWK,
+  type JWK,
+  SignJWT,
+  UnsecuredJWT,
+} from "jose"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
+import { ANNOTATIONS } from "../../src/apis/meta.ts"
+import type { StoredOrganization } from "../../src/apis/organization.ts"
+import type { StoredProject } from "../../src/apis/project.ts"
+import { ACCOUNT_LIMITS, Accounts } from "../../src/facade/accounts.ts"
+import { CACHE_OPTIONS } from "../../src/facade/caches.ts"
+import { CreationTimes } from "../../src/facade/created-at.ts"
 import type { MemberRecord, OrganizationRecord, ProjectRecord } from "../../src/facade/schemas/account.ts"
 import { TokenVerifier } from "../../src/identity/oidc.ts"
+import { Memberships } from "../../src/identity/persons.ts"
+import type { CallerClient } from "../../src/identity/principal.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
+import { IndexedStore } from "../../src/kube/store.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type TendedProjects, tendProjects } from "../controllers/tended-projects.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
-import { BASE_DOMAIN, type Call, caller, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
+import {
+  BASE_DOMAIN,
+  type Call,
+  caller,
+  plainClient,
+  problemIn,
+  type Replica,
+  startReplica,
+  testWorld,
+} from "./harness.ts"
 import { type TendedKeys, tendKeys } from "./machine-users.ts"
 
 const world = testWorld("facade-accounts")
 let replica: Replica
 let other: Replica
 let issuer: Issuer
+/** Another one that is trusted. */
+let rotating: Issuer
+/** By how much the time since what is known of issuers was read is more than it is; seconds. */
+let later = 0
+const DISCOVERED_ANEW_SECONDS = 601
 let tended: TendedProjects
 const tendedKeys: TendedKeys[] = []
 
 beforeAll(async () => {
   issuer = await startIssuer()
-  const tokens = new TokenVerifier({ issuers: [{ issuer: issuer.url, audience: AUDIENCE }], clock: systemClock })
+  rotating = await startIssuer()
+  const issuers = [issuer, rotating].map(({ url }) => ({ issuer: url, audience: AUDIENCE }))
+  const clock = { ...systemClock, monotonic: () => later + systemClock.monotonic() }
+  const tokens = new TokenVerifier({ issuers, clock })
   tended = await tendProjects()
   replica = await startReplica({ tokens })
   other = await startReplica({ tokens })
 })
 afterAll(async () => {
-  await Promise.all([replica.close(), other.close(), issuer.close(), tended.stop()])
+  await Promise.all([replica.close(), other.close(), issuer.close(), rotating.close(), tended.stop()])
   await Promise.all(tendedKeys.map((keys) => keys.stop()))
 })
 
@@ -57,7 +93,10 @@ const somebody = (): string => `person-${++count}`
 const userId = (subject: string): string => `${issuer.url}#${subject}`
 
 async function newOrganization(owner: string, body: object = { name: "Acme" }): Promise<OrganizationRecord> {
-  return answer(await as(owner, "/1/organizations", { body }), 201)
+  const response = await as(owner, "/1/organizations", { body })
+  // No GET has it by itself.
+  expect(response.headers.get("location")).toBeNull()
+  return answer(response, 201)
 }
 
 async function newProject(owner: string, organization: string): Promise<ProjectRecord> {
@@ -158,6 +197,42 @@ describe("people", () => {
     expect((await answer<OrganizationRecord>(stranger, 201)).id).not.toBe(record.id)
   })
 
+  it("are answered a replay by what they are in it now, and only while it is what that request made", async () => {
+    const [olga, otto] = [somebody(), somebody()]
+    const send = () => as(olga, "/1/organizations", { body: { name: "Acme" }, headers: { "Idempotency-Key": "k" } })
+    const { id } = await answer<OrganizationRecord>(await send(), 201)
+    expect(id).toMatch(/^o-[0-9a-f]{32}$/)
+    await answer(await setRole(olga, id, otto, "owner"), 200)
+    await answer(await setRole(otto, id, olga, "member"), 200)
+    expect(await answer(await send(), 201)).toMatchObject({ id, role: "member" })
+    const change = (merge: object) => world.client.patch(ORGANIZATIONS, { name: id }, { merge })
+    await change({ spec: { members: [{ userId: userId(otto), role: "owner" }] } })
+    expect((await problemIn(await send())).detail).toMatch(/not yours any more/)
+    await change({ metadata: { annotations: { [ANNOTATIONS.idempotencyKey]: "another" } } })
+    expect(await problemIn(await send())).toMatchObject({ status: 422, detail: expect.stringContaining('"k"') })
+  })
+
+  it("change the version that If-Match names, where it is sent", async () => {
+    const olga = somebody()
+    const organization = await newOrganization(olga)
+    const project = await newProject(olga, organization.id)
+    for (const path of [`/1/organizations/${organization.id}`, `/1/projects/${project.id}`]) {
+      const change = (displayName: string, tag?: string) =>
+        as(olga, path, { method: "PATCH", body: { displayName }, ...(tag && { headers: { "If-Match": tag } }) })
+      const first = (await change("One")).headers.get("etag") ?? ""
+      const second = (await change("Two", first)).headers.get("etag") ?? ""
+      expect(await problemIn(await change("Three", first))).toMatchObject({ status: 412 })
+      expect((await change("Three", "123")).status).toBe(400)
+      expect(await answer(await change("Three", second), 200)).toMatchObject({ displayName: "Three" })
+    }
+  })
+
+  it("are told in a 400 what the API server refuses", async () => {
+    const olga = "x".repeat(600)
+    const problem = await problemIn(await as(olga, "/1/organizations", { body: { name: "Acme" } }))
+    expect(problem).toMatchObject({ status: 400, errors: [{ detail: expect.stringContaining("512") }] })
+  })
+
   it.each<[string, object, string]>([
     ["no name", {}, "/name"],
     ["an empty name", { name: "" }, "/name"],
@@ -208,52 +283,88 @@ describe("people", () => {
   })
 })
 
-describe("tenants", () => {
-  it("see, change and count nothing of each other, and the answer is the same as for what is not there", async () => {
-    const [olga, eve, mike] = [somebody(), somebody(), somebody()]
-    const { id } = await newOrganization(olga)
-    const project = await newProject(olga, id)
-    const eves = await newOrganization(eve)
-    await answer(await setRole(eve, eves.id, mike, "admin"), 200)
-    await answer(await as(olga, "/1/jobs", { project: project.id, body: { name: "hers", image: "a" } }), 201)
-    const requests = (organization: string, its: string): [string, string, (object | undefined)?, string?][] => [
-      ["PATCH", `/1/organizations/${organization}`, { displayName: "x" }],
-      ["GET", `/1/organizations/${organization}/members`],
-      ["PUT", `/1/organizations/${organization}/members/${encodeURIComponent(userId(eve))}`, { role: "member" }],
-      ["GET", `/1/organizations/${organization}/projects`],
-      ["POST", `/1/organizations/${organization}/projects`, { name: "x" }],
-      ["PATCH", `/1/projects/${its}`, { displayName: "x" }],
-      ["GET", "/1/jobs", undefined, its],
-      ["GET", "/1/jobs/hers", undefined, its],
-      ["POST", "/1/jobs", { image: "a" }, its],
-      ["POST", "/1/jobs/hers/cancel", undefined, its],
-      ["GET", "/1/jobs/hers/logs", undefined, its],
-      ["GET", "/1/cronjobs", undefined, its],
-      ["GET", "/1/keys", undefined, its],
-      ["POST", "/1/keys", { name: "evil", role: "admin" }, its],
-      ["GET", "/1/connections", undefined, its],
-    ]
-    for (const stranger of [eve, mike]) {
-      const theirs = requests(id, project.id)
-      const nobodys = requests("nobodys-0000000000", "nobodys-0000000000")
-      for (const [index, [method, path, body, host]] of theirs.entries()) {
-        const [, nowhere = "", , nohost] = nobodys[index] ?? []
-        const call = (at: string, on?: string) =>
-          as(stranger, at, { method, ...(body && { body }), ...(on && { project: on }) })
-        const real = await problemIn(await call(path, host))
-        const none = await problemIn(await call(nowhere, nohost))
-        expect(real.status, `${method} ${path}`).toBe(404)
-        const anonymous = ({ detail }: { detail: string }) => detail.replaceAll(/[a-z]+-[0-9a-f]{10}/g, "ID")
-        expect({ ...none, detail: anonymous(none), instance: "" }).toEqual({
-          ...real,
-          detail: anonymous(real),
-          instance: "",
-        })
-      }
+describe("with a cache that is held still", () => {
+  const person = { userId: "https://issuer.test#ada" }
+  const member = { ...person, role: "owner" } as const
+
+  /** As if there were so many organizations, all of them the person's, and so many projects in the first. */
+  function accountsWith(count: { organizations: number; projects: number }, client: CallerClient = world.client) {
+    const organizations = new IndexedStore(CACHE_OPTIONS.organizations.indexes)
+    const projects = new IndexedStore(CACHE_OPTIONS.projects.indexes)
+    const accounts = new Accounts({
+      ...{ client, organizations, projects, creationTimes: new CreationTimes(systemClock) },
+      memberships: new Memberships({ client: world.client, organizations, clock: systemClock }),
+    })
+    const put = <T extends StoredOrganization | StoredProject>(store: IndexedStore<T>, name: string, spec: T["spec"]) =>
+      store.put({ metadata: { name, uid: name, resourceVersion: "1" }, spec } as T)
+    const fill = (organization: string): void => {
+      const spec = { displayName: "Acme", members: [member] }
+      for (let n = 0; n < count.organizations; n++) put<StoredOrganization>(organizations, `full-${n}`, spec)
+      for (let n = 0; n < count.projects; n++)
+        put<StoredProject>(projects, `full-${n}`, { displayName: "p", organization })
     }
-    expect(await answer(await as(eve, "/1/organizations"), 200)).toEqual({ organizations: [eves] })
+    const advance = (): void => {
+      for (const store of [organizations, projects]) store.advance(String(Number.MAX_SAFE_INTEGER))
+    }
+    return { accounts, projects, fill, advance }
+  }
+
+  it("lists and limits say 503 until there is something to go by", async () => {
+    const { accounts, advance } = accountsWith({ organizations: 0, projects: 0 })
+    const page = { limit: 100, offset: 0 }
+    expect(() => accounts.organizationsOf(person, page)).toThrow(expect.objectContaining({ status: 503 }))
+    await expect(accounts.createOrganization(person, { name: "Acme" })).rejects.toMatchObject({ status: 503 })
+    advance()
+    expect(accounts.organizationsOf(person, page)).toEqual([])
   })
 
+  it("a replay is answered where nothing new may be made any more", async () => {
+    const { accounts, projects, fill, advance } = accountsWith({
+      organizations: ACCOUNT_LIMITS.ownedOrganizations,
+      projects: ACCOUNT_LIMITS.projects,
+    })
+    advance()
+    const made = await accounts.createOrganization(person, { name: "Acme" }, "k")
+    const { name: id } = made.organization.metadata
+    const inOrganization = (key: string) => accounts.createProject(id, person, { name: "Trains" }, key)
+    const making = inOrganization("k")
+    const project = await eventually(async () => {
+      const { items } = await world.client.list(PROJECTS)
+      const found = items.find(({ spec }) => spec.organization === id)
+      if (found === undefined) throw new Error("not there yet")
+      return found
+    })
+    projects.put({ ...project, status: { namespace: project.metadata.name } })
+    advance()
+    expect((await making).metadata.uid).toBe(project.metadata.uid)
+    fill(id)
+    const again = await accounts.createOrganization(person, { name: "Acme" }, "k")
+    expect([again.organization.metadata.uid, again.role]).toEqual([made.organization.metadata.uid, "owner"])
+    expect((await inOrganization("k")).metadata.uid).toBe(project.metadata.uid)
+    await expect(accounts.createOrganization(person, { name: "Acme" }, "new")).rejects.toMatchObject({ status: 403 })
+    await expect(inOrganization("new")).rejects.toMatchObject({ status: 403 })
+  })
+
+  it("an id that was made up and is taken becomes another", async () => {
+    const { client } = world
+    const taken: string[] = []
+    const faster: CallerClient["create"] = async (resource, object, options) => {
+      if (taken.length === 0) {
+        taken.push(object.metadata.name)
+        await client.create(resource, object)
+      }
+      return client.create(resource, object, options)
+    }
+    const slow = { ...plainClient(client), create: faster }
+    const { accounts, advance } = accountsWith({ organizations: 0, projects: 0 }, slow)
+    advance()
+    const { organization } = await accounts.createOrganization(person, { name: "Acme" })
+    expect(organization.metadata.name).not.toBe(taken[0])
+    expect(organization.metadata.name).toMatch(/^acme-/)
+  })
+})
+
+describe("tenants", () => {
   it("sign in with tokens, not with keys; keys are refused on the account scope, good or not", async () => {
     for (const key of [world.keys.admin, "berth_nonsense"]) {
       const response = await here("/1/organizations", { key, host: BASE_DOMAIN })
@@ -268,20 +379,79 @@ describe("tenants", () => {
     expect((await here("/1/organizations", both)).status).toBe(400)
     expect((await as(somebody(), "/1/organizations", { project: world.project })).status).toBe(404)
   })
+})
 
-  it.each<[string, Record<string, unknown>, Record<string, unknown>?]>([
-    ["another issuer", { iss: "https://elsewhere.test" }],
-    ["another audience", { aud: "other" }],
-    ["an expiry in the past", { exp: 1 }],
-    ["a start in the future", { nbf: 4_000_000_000 }],
-    ["an unknown key id", {}, { kid: "unknown" }],
-  ])("are refused with a token of %s, on both scopes", async (_what, claims, header) => {
-    const headers = { Authorization: `Bearer ${await issuer.token(claims, header)}` }
-    for (const host of [BASE_DOMAIN, `${world.project}.${BASE_DOMAIN}`]) {
-      const path = host === BASE_DOMAIN ? "/1/organizations" : "/1/jobs"
+describe("a token", () => {
+  const now = (): number => Math.floor(Date.now() / 1000)
+  const usual = () => ({ sub: "ada", iss: issuer.url, aud: AUDIENCE, exp: now() + 300 })
+
+  /** With what everybody can read of the issuer as an HMAC's secret. */
+  async function signedByPublicKey(encoded: (key: JWK) => Promise<string>): Promise<string> {
+    const { keys } = (await (await fetch(`${issuer.url}/jwks`)).json()) as { keys: JWK[] }
+    const secret = new TextEncoder().encode(await encoded(keys[0] ?? {}))
+    return new SignJWT(usual()).setProtectedHeader({ alg: "HS256", kid: "key-1" }).sign(secret)
+  }
+
+  async function changed(): Promise<string> {
+    const [header, , signature] = (await issuer.token()).split(".")
+    return `${header}.${Buffer.from(JSON.stringify({ ...usual(), sub: "root" })).toString("base64url")}.${signature}`
+  }
+
+  async function withOwnKey(): Promise<string> {
+    const { privateKey, publicKey } = await generateKeyPair("ES256", { extractable: true })
+    const header = { alg: "ES256", kid: "key-1", jwk: await exportJWK(publicKey) }
+    return new SignJWT(usual()).setProtectedHeader(header).sign(privateKey)
+  }
+
+  async function statuses(token: string): Promise<number[]> {
+    const headers = { Authorization: `Bearer ${token}` }
+    const call = async (path: string, host: string): Promise<number> => {
       const response = await here(path, { key: "", host, headers })
-      expect(response.headers.get("www-authenticate"), path).toMatch(/Bearer/)
-      expect(await problemIn(response)).toMatchObject({ status: 401 })
+      if (response.status === 401) {
+        expect(response.headers.get("www-authenticate"), path).toMatch(/Bearer/)
+        await problemIn(response)
+      }
+      return response.status
     }
+    return [
+      await call("/1/organizations", BASE_DOMAIN),
+      await call("/1/jobs", `${world.project}.${BASE_DOMAIN}`),
+      await call("/1/resources/storages", `${world.project}.${BASE_DOMAIN}`),
+    ]
+  }
+
+  it("that is good is taken on both scopes; without a role a project isn't there", async () => {
+    expect(await statuses(await issuer.token())).toEqual([200, 404, 404])
+  })
+
+  it.each<[string, () => Promise<string>]>([
+    ["of another issuer", () => issuer.token({ iss: "https://elsewhere.test" })],
+    ["for another audience", () => issuer.token({ aud: "other" })],
+    ["for no audience", () => issuer.token({ aud: null })],
+    ["that has expired", () => issuer.token({ exp: now() - 60 })],
+    ["that never expires", () => issuer.token({ exp: null })],
+    ["that is not valid yet", () => issuer.token({ nbf: now() + 60 })],
+    ["of nobody", () => issuer.token({ sub: null })],
+    ["under an unknown key id", () => issuer.token({}, { kid: "unknown" })],
+    ["without a signature", async () => new UnsecuredJWT(usual()).encode()],
+    ["signed with the public key as HMAC's secret", () => signedByPublicKey(async (key) => JSON.stringify(key))],
+    [
+      "signed with the public key's PEM as HMAC's secret",
+      () => signedByPublicKey(async (key) => exportSPKI((await importJWK(key, "ES256")) as CryptoKey)),
+    ],
+    ["that was changed", changed],
+    ["that brings its own key", withOwnKey],
+    ["that is none", async () => "no.token.atall"],
+  ])("%s is refused on both scopes", async (_what, token) => {
+    expect(await statuses(await token())).toEqual([401, 401, 401])
+  })
+
+  it("by a key that its issuer has given up is refused once its keys are read anew; one by the new key is taken", async () => {
+    const old = await rotating.token()
+    expect(await statuses(old)).toEqual([200, 404, 404])
+    await rotating.rotate()
+    later += DISCOVERED_ANEW_SECONDS
+    expect(await statuses(await rotating.token())).toEqual([200, 404, 404])
+    expect(await statuses(old)).toEqual([401, 401, 401])
   })
 })

@@ -100,6 +100,14 @@ describe("a cache that is behind", () => {
   })
 })
 
+it("a cache that was not read yet makes no list: that there is nothing is not known", async () => {
+  const { store, collection } = withCache()
+  for (const list of [() => collection.all(), () => collection.page({ limit: 1, offset: 0 })])
+    expect(list).toThrow(expect.objectContaining({ status: 503, headers: { "Retry-After": "1" } }))
+  store.advance("1")
+  expect(collection.all()).toEqual([])
+})
+
 it("a change that never comes to rest is given up with 503, and one that asks for nothing writes nothing", async () => {
   const { resourceVersion } = (await make("restless")).metadata
   const { collection } = withCache()

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { ConnectionSpec, ConnectionType, StoredConnection } from "../../src/apis/connection.ts"
 import { LIMITS } from "../../src/apis/limits.ts"
-import { fromMetadataName } from "../../src/apis/names.ts"
+import { fromMetadataName, toMetadataName } from "../../src/apis/names.ts"
 import { faultsOf } from "../../src/apis/validate.ts"
 import { CONNECTIONS } from "../../src/facade/caches.ts"
 import {
@@ -437,10 +437,11 @@ describe("PATCH /1/connections/{name}", () => {
   })
 
   it("refuses to change what a Secret holds with 409, and takes its record back", async () => {
-    await apply("by-kubectl", { type: "aws", credentialsSecretRef: { name: "aws-key" } })
+    await apply(toMetadataName("By_Kubectl") ?? "", { type: "aws", credentialsSecretRef: { name: "aws-key" } })
     const body = { secret_access_key: CANARY }
-    expect(await said("/1/connections/by-kubectl", { method: "PATCH", body }, 409)).toMatch(/Secret aws-key/)
-    await patch("by-kubectl", await get("by-kubectl"))
+    const refusal = await said("/1/connections/By_Kubectl", { method: "PATCH", body }, 409)
+    expect(refusal).toMatch(/of the connection By_Kubectl are kept in the Secret aws-key/)
+    await patch("By_Kubectl", await get("By_Kubectl"))
     expect((await stored())[0]?.spec).toEqual({ type: "aws", credentialsSecretRef: { name: "aws-key" } })
   })
 

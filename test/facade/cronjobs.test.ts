@@ -5,6 +5,7 @@ import { SCHEDULE_ALIASES } from "../../src/apis/schedule.ts"
 import { faultsOf } from "../../src/apis/validate.ts"
 import { CRON_JOBS } from "../../src/facade/caches.ts"
 import { type CronJobList, type CronJobRecord, CronJobRecordSchema } from "../../src/facade/schemas/cronjob.ts"
+import { requestHash } from "../../src/facade/translate/job.ts"
 import { type Call, caller, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
 
 /** "contract" is the API's document; each rule of its "Cronjobs", "Cronjob record" and "Limits" is here. */
@@ -145,10 +146,12 @@ describe("POST /1/cronjobs", () => {
       ...LEAST,
       ...owners,
       is_active: null,
-      job_definition: { image: "a", cloud: null, env: null },
+      job_definition: { image: "a", cloud: null, env: null, name: null, namePrefix: null, project_id: null },
     })
     expect(made).toMatchObject({ is_active: true, job_definition: { image: "a" } })
-    expect(made.job_definition).not.toHaveProperty("cloud")
+    for (const field of ["cloud", "name", "project_id"]) expect(made.job_definition).not.toHaveProperty(field)
+    const changed = await patch("nightly", { job_definition: { image: "b", name: null, organization_id: null } })
+    expect(changed.job_definition).toMatchObject({ image: "b" })
   })
 
   it.each<[string, object, RegExp]>([
@@ -268,6 +271,18 @@ describe("POST /1/cronjobs", () => {
     await said("/1/cronjobs", { body: { ...LEAST, name: "another" }, headers }, 422)
     await said("/1/cronjobs", { body: { ...LEAST, is_active: false }, headers }, 422)
     expect(await stored()).toHaveLength(1)
+  })
+
+  it("answers a replay as before, though the catalogue has given up the region since", async () => {
+    const body = { ...LEAST, job_definition: { image: "a", region: "mars" } }
+    const cronJob = await apply("nightly", { jobDefinition: { image: "a", region: ["mars"] } })
+    const annotations = { [ANNOTATIONS.idempotencyKey]: "k1", [ANNOTATIONS.requestHash]: requestHash(body) }
+    await world.client.patch(CRON_JOBS, cronJob.metadata, { merge: { metadata: { annotations } } })
+    expect((await record("/1/cronjobs", { body, headers: { "Idempotency-Key": "k1" } }, 201)).id).toBe(
+      cronJob.metadata.uid,
+    )
+    await said("/1/cronjobs", { body, headers: { "Idempotency-Key": "k2" } }, 400)
+    await said("/1/cronjobs", { body }, 400)
   })
 })
 
@@ -442,7 +457,8 @@ describe("DELETE /1/cronjobs/{name}", () => {
   })
 
   it("asks for the end of its jobs by cascade=true, in one step with the deletion", async () => {
-    await create()
+    const first = { body: LEAST, headers: { "Idempotency-Key": "k1" } }
+    await record("/1/cronjobs", first, 201)
     const remove = (query: string, options: Call = {}) =>
       call(`/1/cronjobs/nightly${query}`, { method: "DELETE", ...options })
     expect((await remove("?cascade=true")).status).toBe(204)
@@ -451,6 +467,12 @@ describe("DELETE /1/cronjobs/{name}", () => {
       deletionTimestamp: expect.any(String),
       finalizers: [CANCEL_JOBS_FINALIZER],
     })
+    // It is none any more, though its object is there until its jobs have ended.
+    expect(await list()).toMatchObject({ cronjobs: [], total: 0 })
+    expect(await said("/1/cronjobs", first, 409)).toMatch(/this Idempotency-Key made is being deleted/)
+    const taken = await said("/1/cronjobs", { body: LEAST }, 409)
+    expect(taken).toMatch(/"nightly" is being deleted: choose another name, or wait/)
+    expect(taken).not.toContain("PATCH")
     // Again, while it is being deleted.
     expect((await remove("?cascade=true")).status).toBe(204)
     await world.client.patch(
@@ -533,6 +555,9 @@ describe("entity tags", () => {
     expect((await problemIn(await remove("123"))).status).toBe(400)
     expect(await stored()).toHaveLength(1)
     expect((await change("*", true)).status).toBe(200)
+    // Without it this would be no success either: then it doesn't count (RFC 9110, 13.2.1).
+    const unknown = { method: "PATCH", body: {}, headers: { "If-Match": "*" } }
+    expect((await problemIn(await call("/1/cronjobs/unknown", unknown))).status).toBe(404)
     expect((await remove((await get({})).headers.get("etag") ?? "")).status).toBe(204)
   })
 })

@@ -16,6 +16,7 @@ import { startFacade, startOperator } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
 import { SimCloud } from "../controllers/sim-cloud.ts"
+import { accountWith } from "../discovery/accounts.ts"
 import {
   BASE_DOMAIN,
   type Call,
@@ -39,8 +40,7 @@ let port = 0
 const call = caller(() => ({ port }) as Replica, world)
 
 beforeAll(async () => {
-  const { client, namespace, project } = world
-  await client.applyStatus(PROJECTS, { metadata: { name: project }, status: { namespace } })
+  const { namespace } = world
   const logger = createLogger({ level: "silent", name: "dry-run" })
   const folder = await mkdtemp(join(tmpdir(), "berth-dry-run-"))
   const programs: [KubeClient, KubeClient] = [await clientOf("berth-operator"), await clientOf("berth-facade")]
@@ -49,7 +49,8 @@ beforeAll(async () => {
     { cloud: "azure", region: "eastus" },
     { cloud: "gcp", region: "us-central1" },
   ]
-  const market = { offers: shippedOffers(), providers: {}, ownAccounts, architectures: [], logger }
+  const providers = { aws: { account: () => ({ ...accountWith(), bucket: async (name: string) => BUCKETS[name] }) } }
+  const market = { offers: shippedOffers(), providers, ownAccounts, architectures: [], logger }
   const where = { systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace }
   const operator = await startOperator(
     { ...where, gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
@@ -118,6 +119,8 @@ function expectSame(plan: JobPlanRecord, { status }: StoredJob): void {
     offer?.provisioning,
     offer?.hourlyPriceUsd,
   ])
+  expect(first?.price_date).toMatch(/^\d{4}-\d\d-\d\d$/)
+  expect(first?.price_date).toBe(offer?.priceDate)
   expect(plan.estimated_cost).toBe(status?.cost?.estimatedUsd)
 }
 
@@ -135,6 +138,9 @@ async function traces(): Promise<string[]> {
   return [...found.map(({ metadata }) => `${metadata.name} ${metadata.uid}`), ...vms].toSorted()
 }
 
+/** Buckets that the project's connection reaches. */
+const BUCKETS: Record<string, { region: string }> = { "near-dublin": { region: "eu-west-1" } }
+
 const GPU_JOB = { image: "a", resources: { cpu: 4, memory: "16Gi", gpu: { model: "T4", count: 1 } }, region: "us" }
 
 describe("a dry run tells what the operator then does", () => {
@@ -149,6 +155,26 @@ describe("a dry run tells what the operator then does", () => {
     expect(plan.placements.length).toBeGreaterThan(1)
     for (const { why, provider } of plan.placements) expect(why).toContain(provider)
     expectSame(plan, await decided(body))
+  })
+
+  it("volumes: near their bucket with what traffic costs; and that one which nobody reaches is waited for", async () => {
+    const connection = { name: "My_Buckets", type: "aws", access_key_id: "AKIAXYZ", secret_access_key: "s3cret" }
+    expect((await call("/1/connections", { body: connection })).status).toBe(201)
+    const withBucket = (bucket: string) => ({ image: "a", volumes: { data: { bucket, mountPath: "/data" } } })
+    const [near, anywhere] = [await planned(withBucket("near-dublin")), await planned({ image: "a" })]
+    expect(near.placements[0]?.region).toBe("eu-west-1")
+    expect(near.placements[0]?.region).not.toBe(anywhere.placements[0]?.region)
+    expectSame(near, await decided(withBucket("near-dublin")))
+    const lost = await planned(withBucket("nowhere"))
+    expect(lost).toMatchObject({ verdict: "waits", reason: "BucketNotReached", placements: [] })
+    expect(lost.message).toContain("My_Buckets: no such bucket, or no access to it")
+    const { name } = await created(await call("/1/jobs", { body: withBucket("nowhere") }))
+    const job = await eventually(async () => {
+      const found = await world.client.get(JOBS, { namespace: world.namespace, name })
+      expect(found.status?.reason).toBe("BucketNotReached")
+      return found
+    }, 20)
+    expectSame(lost, job)
   })
 
   it("after a refusal for want of capacity: the next machine", async () => {

@@ -36,6 +36,8 @@ describe("failed authentications", () => {
     expect(refused.status).toBe(429)
     const wait = Number(refused.headers.get("retry-after"))
     expect(wait >= 1 && wait <= 60).toBe(true)
+    expect(refused.headers.get("ratelimit")).toBe(`"failures"; r=0; t=${wait}`)
+    expect(refused.headers.get("ratelimit-policy")).toBe('"failures"; q=3; w=60')
     expect(await problemIn(refused)).toMatchObject({ type: "https://berth.dev/problems/rate-limited", status: 429 })
     expect(await statusFrom("192.0.2.2", guess())).toBe(401)
   })

@@ -37,6 +37,7 @@ import { createHttpServer, type ServerLimits } from "../../src/facade/server.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import type { TokenVerifier } from "../../src/identity/oidc.ts"
+import type { CallerClient } from "../../src/identity/principal.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys, readSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/kube/client.ts"
@@ -49,6 +50,7 @@ import { Health } from "../../src/telemetry/health.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { createMetrics } from "../../src/telemetry/metrics.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { clientOf, type TendedKeys, tendKeys } from "./machine-users.ts"
 
@@ -96,6 +98,8 @@ export interface ReplicaOptions {
   market?: { offers: Offers; payers: Payers }
   /** What looks into accounts; default: finds nothing. */
   discover?: Discoverer
+  /** Where logs are kept; default: a folder of its own. */
+  logStore?: FileLogStore
 }
 
 export async function startReplica(options: ReplicaOptions = {}): Promise<Replica> {
@@ -121,13 +125,14 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(20_000))))
   const { market = { offers: shippedOffers(), payers: { of: () => [] } } } = options
   const folder = await mkdtemp(join(tmpdir(), "berth-facade-"))
-  const logStore = new FileLogStore(folder)
+  const { logStore = new FileLogStore(folder) } = options
   removeLogsOfDeletedJobs({ client, jobs, logStore, logger })
   const gateway = Router().post("/hello", (_req, res) => void res.json({ hello: "agent" }))
   const metrics = createMetrics("facade")
   const app = createFacade({
     client,
     caches: { jobs, cronJobs, connections, apiKeys, projects, organizations },
+    launches: launches.store,
     logStore,
     sealer: new Sealer(
       new KeyringEncryption(() => readSealingKeys(client, options.sealingNamespace ?? SYSTEM_NAMESPACE)),
@@ -178,6 +183,18 @@ export function shippedOffers(): Offers {
   return shipped
 }
 
+/** What a client does, as an object of which a test may put something else in a part's place. */
+export function plainClient(client: KubeClient): CallerClient {
+  return {
+    get: (resource, ref, options) => client.get(resource, ref, options),
+    list: (resource, options) => client.list(resource, options),
+    create: (resource, object, options) => client.create(resource, object, options),
+    patch: (resource, ref, patch, options) => client.patch(resource, ref, patch, options),
+    replace: (resource, object, options) => client.replace(resource, object, options),
+    delete: (resource, ref, options) => client.delete(resource, ref, options),
+  }
+}
+
 /** A project with a namespace of its own and a key of each role. */
 export interface World {
   readonly client: KubeClient
@@ -215,9 +232,8 @@ export function testWorld(prefix: string): World {
   return world
 }
 
-export async function makeProject(client: KubeClient, name: string, namespace: string): Promise<void> {
-  const spec = { displayName: name, organization: `org-of-${name}`, namespace }
-  await client.apply(PROJECTS, { metadata: { name }, spec })
+export function makeProject(client: KubeClient, name: string, namespace: string): Promise<void> {
+  return confirmedProject(client, { name, organization: `org-of-${name}`, namespace })
 }
 
 /** Makes an ApiKey as the REST API or `berth key` would; its value. */

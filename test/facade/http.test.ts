@@ -192,6 +192,12 @@ describe("authentication", () => {
     expect((await call("/1/jobs", { headers, key: "" })).status).toBe(401)
   })
 
+  it("takes a key beside what a proxy's Authorization asks for, and that alone for nothing", async () => {
+    const headers = { Authorization: "Basic cHJveHk6c2VjcmV0" }
+    expect((await call("/1/jobs", { headers })).status).toBe(200)
+    expect((await call("/1/jobs", { headers, key: "" })).status).toBe(401)
+  })
+
   it("refuses an expired key", async () => {
     const soon = new Date(Date.now() + 86_400_000).toISOString()
     const past = new Date(Date.now() - 1000).toISOString()
@@ -338,6 +344,8 @@ describe("HTTP", () => {
       ["/1/jobs/x", "GET, HEAD, OPTIONS", "PATCH"],
       ["/1/jobs/x/cancel", "POST, OPTIONS", "GET"],
       ["/1/jobs/x/logs", "GET, HEAD, OPTIONS", "PUT"],
+      ["/1/openapi.json", "GET, HEAD, OPTIONS", "POST"],
+      ["/1/docs", "GET, HEAD, OPTIONS", "DELETE"],
     ] as const
     for (const [path, allow, method] of table) {
       const refused = await call(path, { method })
@@ -429,7 +437,7 @@ describe("what the platform asks", () => {
     await call("/1/jobs/some-name")
     expect((await call("/metrics", { key: "" })).status).toBe(404)
     const text = await replica.measured()
-    const count = /^http_request_duration_seconds_count\{.*method="GET",route="\/1\/jobs\/:job",status="404"\} \d+$/m
+    const count = /^http_request_duration_seconds_count\{.*method="GET",route="\/1\/jobs\/:id",status="404"\} \d+$/m
     expect(count.test(text)).toBe(true)
     expect(text).not.toContain("some-name")
   })

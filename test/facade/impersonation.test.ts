@@ -11,9 +11,9 @@ import {
   machineUserName,
   SERVICE_ACCOUNTS,
 } from "../../src/identity/machine-users.ts"
-import { SECRETS } from "../../src/identity/own-secret.ts"
 import { impersonating, type Principal } from "../../src/identity/principal.ts"
 import type { Impersonation, KubeClient } from "../../src/kube/client.ts"
+import { SECRETS } from "../../src/kube/core.ts"
 import type { ApiObject } from "../../src/kube/resource.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"

@@ -5,6 +5,7 @@ import { faultsOf } from "../../src/apis/validate.ts"
 import { JOBS } from "../../src/facade/caches.ts"
 import type { JobList } from "../../src/facade/schemas/job.ts"
 import { JobRecordSchema } from "../../src/facade/schemas/job.ts"
+import { requestHash } from "../../src/facade/translate/job.ts"
 import {
   applyJob,
   caller,
@@ -279,6 +280,21 @@ describe("Idempotency-Key (design, section 8)", () => {
     expect(await jobsOf(world)).toHaveLength(1)
   })
 
+  it("answers a replay as before, though the catalogue has given up the region since", async () => {
+    const body = { image: "a", region: "mars" }
+    const headers = { "Idempotency-Key": randomUUID() }
+    expect((await problemIn(await call("/1/jobs", { body, headers }))).errors).toMatchObject([{ pointer: "/region" }])
+    const job = await applyJob(world, "earlier", { region: ["mars"] })
+    const annotations = {
+      [ANNOTATIONS.idempotencyKey]: headers["Idempotency-Key"],
+      [ANNOTATIONS.requestHash]: requestHash(body),
+    }
+    await world.client.patch(JOBS, job.metadata, { merge: { metadata: { annotations } } })
+    expect((await created(await call("/1/jobs", { body, headers }))).job_id).toBe(job.metadata.uid)
+    expect((await call("/1/jobs", { body: { ...body, tags: ["x"] }, headers })).status).toBe(422)
+    expect((await call("/1/jobs", { body: { ...body, tags: [""] }, headers })).status).toBe(400)
+  })
+
   it("refuses the key with another body with 422, also when the other body has another name", async () => {
     const headers = { "Idempotency-Key": randomUUID() }
     await created(await call("/1/jobs", { body: { ...body, name: "one" }, headers }))
@@ -551,6 +567,21 @@ describe("POST /1/jobs/{id|name}/cancel", () => {
     const [job] = await jobsOf(world)
     expect(job?.spec.cancelled).not.toBe(true)
     expect(job?.status?.phase).toBe(phase)
+  })
+
+  it("cancels the version that If-Match names, where it is sent", async () => {
+    const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
+    const old = (await call(`/1/jobs/${name}`)).headers.get("etag") ?? ""
+    await setStatus(world, name, { phase: "running" })
+    const cancelAt = (tag: string) =>
+      call(`/1/jobs/${name}/cancel`, { method: "POST", headers: { "If-Match": tag } }).then(({ status }) => status)
+    expect(await cancelAt(old)).toBe(412)
+    expect((await jobsOf(world))[0]?.spec.cancelled ?? false).toBe(false)
+    const present = await world.client.get(JOBS, { namespace: world.namespace, name })
+    expect(await cancelAt(`W/"${present.metadata.resourceVersion}"`)).toBe(200)
+    await setStatus(world, name, { phase: "succeeded" })
+    // That there is nothing to cancel comes first (RFC 9110, 13.2.1).
+    expect(await cancelAt(old)).toBe(409)
   })
 
   it("never marks a job that ends at that very moment", async () => {

@@ -5,13 +5,14 @@ import { systemClock } from "../../src/apis/clock.ts"
 import { CACHE_OPTIONS } from "../../src/facade/caches.ts"
 import { CreationTimes } from "../../src/facade/created-at.ts"
 import { Turns } from "../../src/facade/idempotency.ts"
-import { Keys } from "../../src/facade/keys.ts"
+import { Keys, type KeysOptions } from "../../src/facade/keys.ts"
 import type { KeyCreated, KeyItem, KeyList, KeyRecord } from "../../src/facade/schemas/key.ts"
 import { hashOf } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
+import { CLIENT_REASONS, KubeError } from "../../src/kube/errors.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { testNamespace } from "../control-plane.ts"
@@ -21,6 +22,7 @@ import {
   deleteKey,
   makeKey,
   makeProject,
+  plainClient,
   problemIn,
   type Replica,
   startReplica,
@@ -181,6 +183,10 @@ describe("POST /1/keys", () => {
       expect((await problemIn(response)).type).toContain("idempotency-key-reused")
     }
     expect((await listed()).keys.filter(({ name }) => name.startsWith("once"))).toHaveLength(1)
+    // Also when the key has expired by now, so that no other would be made.
+    const late = { body: { name: "once-1", role: "viewer", expires_at: past } }
+    expect((await callSecond("/1/keys", { ...late, headers })).status).toBe(409)
+    expect((await callSecond("/1/keys", { ...late, headers: { "Idempotency-Key": "another" } })).status).toBe(400)
   })
 
   it("makes one key of concurrent requests for one name", async () => {
@@ -193,16 +199,38 @@ describe("POST /1/keys", () => {
 describe("without an operator", () => {
   const orphaned = testNamespace("facade-keys-orphaned")
 
-  it("POST /1/keys is a 503, and leaves no key behind", async () => {
+  const { client } = world
+  const wanted = { name: "Abandoned", metadataName: "abandoned.u1", role: "viewer", expiresAt: undefined } as const
+  const away = new KubeError({ code: 0, reason: CLIENT_REASONS.network, message: "GET /: nobody answered" })
+
+  function keysBy(clients: Partial<Pick<KeysOptions, "reader" | "writer">> = {}): Keys {
     const store = new IndexedStore(CACHE_OPTIONS.apiKeys.indexes)
     store.advance("1")
-    const { client } = world
     const creationTimes = new CreationTimes(systemClock)
     const options = { store, namespace: orphaned, reader: client, writer: client, creationTimes, turns: new Turns() }
-    const keys = new Keys({ ...options, clock: systemClock, patienceSeconds: 0.5 })
-    const wanted = { name: "abandoned", metadataName: "abandoned", role: "viewer", expiresAt: undefined } as const
-    await expect(keys.create(wanted)).rejects.toMatchObject({ status: 503 })
-    expect((await client.list(API_KEYS, { namespace: orphaned })).items).toEqual([])
+    return new Keys({ ...options, ...clients, clock: systemClock, patienceSeconds: 0.5 })
+  }
+  const left = async () => (await client.list(API_KEYS, { namespace: orphaned })).items
+
+  it("POST /1/keys is a 503, and leaves no key behind", async () => {
+    await expect(keysBy().create(wanted)).rejects.toMatchObject({ status: 503 })
+    expect(await left()).toEqual([])
+  })
+
+  it("nor does it when nobody can tell what has become of the machine user", async () => {
+    const reader = { ...plainClient(client), get: () => Promise.reject(away) }
+    await expect(keysBy({ reader }).create(wanted)).rejects.toBe(away)
+    expect(await left()).toEqual([])
+  })
+
+  it("and names the key that can't be taken back", async () => {
+    const reader = { ...plainClient(client), get: () => Promise.reject(away) }
+    const writer = { ...plainClient(client), delete: () => Promise.reject(away) }
+    const [failure] = await Promise.allSettled([keysBy({ reader, writer }).create(wanted)])
+    const [key] = await left()
+    expect(failure).toMatchObject({ status: "rejected", reason: { status: 503 } })
+    expect(String((failure as PromiseRejectedResult).reason)).toContain(`"Abandoned" (${key?.metadata.uid})`)
+    await client.delete(API_KEYS, { namespace: orphaned, name: "abandoned.u1" })
   })
 
   it("a key that kubectl made may read, and gets 503 with Retry-After until its rights are there", async () => {
@@ -215,7 +243,7 @@ describe("without an operator", () => {
       const response = await call("/1/jobs", { key, host, body: { image: "a" } })
       expect(response.status).toBe(503)
       expect(response.headers.get("retry-after")).toBe("1")
-      expect((await problemIn(response)).detail).toMatch(/rights are being set up/)
+      expect((await problemIn(response)).detail).toMatch(/rights here are being set up/)
     } finally {
       await world.client.delete(PROJECTS, { name: project })
     }
@@ -249,9 +277,10 @@ describe("GET /1/keys", () => {
   it("filters by the exact name", async () => {
     await made({ name: "exactly", role: "viewer" })
     expect(await listed("?name=exactly")).toMatchObject({ keys: [{ name: "exactly" }], total: 1 })
-    for (const other of ["exact", "Exactly", "exactly%20", ""]) {
+    for (const other of ["exact", "Exactly", "exactly%20"]) {
       expect(await listed(`?name=${other}`)).toMatchObject({ keys: [], total: 0 })
     }
+    expect(await listed("?name=")).toEqual(await listed())
   })
 
   it.each(["limit=0", "limit=201", "limit=x", "offset=-1", "sort_by=role", "sort_order=up", "name=a&name=b", "foo=1"])(

@@ -1,11 +1,25 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { JobStatus } from "../../src/apis/job.ts"
+import { type Finish, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
+import { LAUNCHES } from "../../src/controllers/launch/dependencies.ts"
 import { JOBS } from "../../src/facade/caches.ts"
 import { removeOrphanedLogs } from "../../src/facade/log-retention.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
+import { FileLogStore } from "../../src/logs/file-store.ts"
 import type { JobRef } from "../../src/logs/store.ts"
+import { agentOf, launchOf } from "../controllers/builders.ts"
 import { silentLogger } from "../kube/fixtures.ts"
-import { caller, created, makeKey, problemIn, type Replica, setStatus, startReplica, testWorld } from "./harness.ts"
+import {
+  caller,
+  created,
+  makeKey,
+  problemIn,
+  type Replica,
+  SYSTEM_NAMESPACE,
+  setStatus,
+  startReplica,
+  testWorld,
+} from "./harness.ts"
 
 const world = testWorld("facade-logs")
 let replica: Replica
@@ -60,6 +74,22 @@ function reader(response: Awaited<ReturnType<typeof call>>) {
 
 const completionTime = "2126-01-01T00:00:00Z"
 
+/** Makes the Launch that a job lives in; gives back its name and what its agent says in the end. */
+async function launch(job: string): Promise<{ name: string; finish: (reason: Finish["reason"]) => Promise<void> }> {
+  const { spec, metadata } = launchOf(await world.client.get(JOBS, { namespace: world.namespace, name: job }))
+  const ref = { namespace: SYSTEM_NAMESPACE, name: launchName(spec.job.uid, 1) }
+  await world.client.create(LAUNCHES, { kind: "Launch", metadata: ref, spec } as StoredLaunch)
+  launched.push(ref)
+  const finish = async (reason: Finish["reason"]): Promise<void> => {
+    const agent = agentOf({ finish: { reason, time: metadata.creationTimestamp } })
+    await world.client.patchStatus(LAUNCHES, ref, { merge: { status: { agent } } })
+  }
+  return { name: ref.name, finish }
+}
+
+const launched: { namespace: string; name: string }[] = []
+afterAll(() => Promise.all(launched.map((ref) => world.client.delete(LAUNCHES, ref))))
+
 describe("GET /1/jobs/{id|name}/logs", () => {
   it("gives the log as plain text, empty when there is none, and its last lines with tail", async () => {
     const { name, ref, write } = await job()
@@ -109,9 +139,24 @@ describe("GET /1/jobs/{id|name}/logs", () => {
 
   it("does not wait for the VM to go when its agent has told the end, which it does after the last of the log", async () => {
     const { name, write, set } = await job()
+    const { name: current, finish } = await launch(name)
+    const launches = { count: 1, current }
     await write("all\n")
-    await set({ phase: "failed", reason: "ContainerFailed", completionTime, vm: { state: "terminating" } })
+    await finish("DeadlineExceeded")
+    await set({ phase: "failed", reason: "DeadlineExceeded", completionTime, vm: { state: "terminating" }, launches })
     expect(await (await call(`/1/jobs/${name}/logs?follow=true`)).text()).toBe("all\n")
+  })
+
+  it("waits for the last words of a VM that the timeout ended without its agent", async () => {
+    const { name, write, set } = await job()
+    const { name: current, finish } = await launch(name)
+    const launches = { count: 1, current }
+    await set({ phase: "failed", reason: "DeadlineExceeded", completionTime, vm: { state: "terminating" }, launches })
+    const log = reader(await call(`/1/jobs/${name}/logs?follow=true`))
+    await write("last words\n")
+    await log.until("last words\n")
+    await finish("Stopped")
+    expect(await log.toTheEnd()).toBe("last words\n")
   })
 
   it("does not wait for ever for the last words of a VM that is slow to go", async () => {
@@ -169,6 +214,18 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     const headers = { "X-Request-Id": "head-of-a-follow" }
     expect((await call(`/1/jobs/${name}/logs?follow=true`, { method: "HEAD", headers })).status).toBe(200)
     await expect.poll(() => replica.logged()).toMatch(/"id":"head-of-a-follow".*"request completed"/)
+  })
+
+  it("says 503 with Retry-After when the store can't be read", async () => {
+    const broken = await startReplica({ logStore: new FileLogStore("/dev/null") })
+    try {
+      const { name } = await job()
+      const response = await caller(() => broken, world)(`/1/jobs/${name}/logs`)
+      expect([response.status, response.headers.get("retry-after")]).toEqual([503, "10"])
+      expect((await problemIn(response)).detail).toMatch(/log store/)
+    } finally {
+      await broken.close()
+    }
   })
 
   it("lets followers go when the process ends", async () => {

@@ -1,14 +1,31 @@
-import { beforeEach, describe, expect, it } from "vitest"
+import { randomBytes } from "node:crypto"
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import type { StoredJob } from "../../src/apis/job.ts"
 import { CACHE_OPTIONS, JOBS } from "../../src/facade/caches.ts"
 import { CreationTimes } from "../../src/facade/created-at.ts"
 import { Turns } from "../../src/facade/idempotency.ts"
 import { Jobs } from "../../src/facade/jobs.ts"
+import { SharedTurns } from "../../src/facade/shared-turns.ts"
 import { Submitter } from "../../src/facade/submit.ts"
 import type { CallerClient } from "../../src/identity/principal.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
-import { applyJob, caller, created, jobsOf, setStatus, startReplica, testWorld } from "./harness.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { eventually } from "../cloud/eventually.ts"
+import {
+  applyJob,
+  type Caller,
+  caller,
+  created,
+  jobsOf,
+  plainClient,
+  type Replica,
+  setStatus,
+  startReplica,
+  testWorld,
+} from "./harness.ts"
+import { clientOf } from "./machine-users.ts"
 
 /** Races that real traffic rarely hits, with the moment in question held open. */
 const world = testWorld("facade-races")
@@ -28,16 +45,12 @@ function afterEachRead(happens: (read: number) => Promise<unknown>): CallerClien
   const { client } = world
   let reads = 0
   return {
+    ...plainClient(client),
     get: async (resource, ref, options) => {
       const object = await client.get(resource, ref, options)
       await happens(++reads)
       return object
     },
-    list: (resource, options) => client.list(resource, options),
-    create: (resource, object, options) => client.create(resource, object, options),
-    patch: (resource, ref, patch, options) => client.patch(resource, ref, patch, options),
-    replace: (resource, object, options) => client.replace(resource, object, options),
-    delete: (resource, ref, options) => client.delete(resource, ref, options),
   }
 }
 
@@ -61,11 +74,23 @@ describe("cancel", () => {
 
   it("does not touch another job that took the name meanwhile", async () => {
     const job = await applyJob(world, "reused")
-    await world.client.delete(JOBS, job.metadata)
-    await applyJob(world, "reused")
-    const jobs = new Jobs(world.client, cacheOf([job]), world.namespace)
+    const reuse = async (): Promise<void> => {
+      await world.client.delete(JOBS, job.metadata)
+      await applyJob(world, "reused")
+    }
+    const reused = afterEachRead(async (read) => void (read === 1 && (await reuse())))
+    const jobs = new Jobs(reused, cacheOf([job]), world.namespace)
     await expect(jobs.cancel("reused")).rejects.toMatchObject({ status: 404 })
+    await expect(jobs.cancel(job.metadata.uid)).rejects.toMatchObject({ status: 404 })
     expect((await jobsOf(world))[0]?.spec.cancelled ?? false).toBe(false)
+  })
+
+  it("by name is of the job that has it now, whatever the cache shows", async () => {
+    const job = await applyJob(world, "again")
+    await world.client.delete(JOBS, job.metadata)
+    const { metadata } = await applyJob(world, "again")
+    const cancelled = await new Jobs(world.client, cacheOf([job]), world.namespace).cancel("again")
+    expect([cancelled.metadata.uid, cancelled.spec.cancelled]).toEqual([metadata.uid, true])
   })
 
   it("answers when the cache shows it, so that the next list has it", async () => {
@@ -122,18 +147,88 @@ describe("one Idempotency-Key on two replicas at the same moment", () => {
     },
   )
 
-  it("makes one job over HTTP of a request that two façades get at once, and gives both the same answer", async () => {
-    const replicas = await Promise.all([startReplica(), startReplica()])
-    const callers = replicas.map((one) => caller(() => one, world))
-    for (let round = 0; round < 10; round++) {
-      const headers = { "Idempotency-Key": `both-${round}` }
-      const answers = await Promise.all(
-        callers.map((call) => call("/1/jobs", { body: { image: "a" }, headers }).then(created)),
-      )
-      expect(answers[0]).toEqual(answers[1])
+  describe("over HTTP", () => {
+    let replicas: Replica[]
+    let callers: Caller[]
+    beforeAll(async () => {
+      replicas = await Promise.all([startReplica(), startReplica()])
+      callers = replicas.map((one) => caller(() => one, world))
+    })
+    afterAll(() => Promise.all(replicas.map((one) => one.close())))
+
+    it("makes one job of a request that two façades get at once, and gives both the same answer", async () => {
+      for (let round = 0; round < 10; round++) {
+        const headers = { "Idempotency-Key": `both-${round}` }
+        const answers = await Promise.all(
+          callers.map((call) => call("/1/jobs", { body: { image: "a" }, headers }).then(created)),
+        )
+        expect(answers[0]).toEqual(answers[1])
+      }
+      expect(await jobsOf(world)).toHaveLength(10)
+    })
+
+    it.each<[string, (name: string) => object]>([
+      ["jobs", (name) => ({ name, image: "a" })],
+      ["cronjobs", (name) => ({ name, cron_spec: "@daily", job_definition: { image: "a" } })],
+      ["connections", (name) => ({ name, type: "aws", access_key_id: "AKIA0", secret_access_key: "s" })],
+      ["keys", (name) => ({ name, role: "viewer" })],
+    ])("makes one of the %s that it is used for under different names", async (collection, bodyOf) => {
+      for (let round = 0; round < 10; round++) {
+        const headers = { "Idempotency-Key": `names-${round}` }
+        const answers = await Promise.all(
+          callers.map((call, i) => call(`/1/${collection}`, { body: bodyOf(`round-${round}-${i}`), headers })),
+        )
+        const refused = collection === "keys" ? 409 : 422
+        expect(answers.map(({ status }) => status).toSorted()).toEqual([201, refused])
+      }
+      await eventually(async () => {
+        for (const call of callers) {
+          const list = (await (await call(`/1/${collection}?limit=200`)).json()) as Record<string, { name: string }[]>
+          expect(list[collection]?.filter(({ name }) => name.startsWith("round-"))).toHaveLength(10)
+        }
+      })
+    })
+  })
+
+  describe("that crashed in its turn", () => {
+    const logger = createLogger({ level: "silent", name: "test" })
+    const job = { made: "by the other" }
+    const never = () => new Promise<never>(() => undefined)
+    const nothing = async () => undefined
+    const key = `crashed-${randomBytes(4).toString("hex")}`
+    /** A replica whose clock is ahead, so that waiting is over soon. */
+    const turnsAt = (seconds: number): SharedTurns => {
+      let looks = 0
+      const monotonic = (): number => systemClock.monotonic() + looks++
+      const now = (): Date => new Date(Date.now() + seconds * 1000)
+      return new SharedTurns({ client: facade, clock: { ...systemClock, monotonic, now }, logger })
     }
-    expect(await jobsOf(world)).toHaveLength(10)
-    await Promise.all(replicas.map((one) => one.close()))
+
+    let facade: KubeClient
+    beforeAll(async () => {
+      facade = await clientOf("berth-facade")
+      const begun = Promise.withResolvers<void>()
+      const crash = (): Promise<never> => {
+        begun.resolve()
+        return never()
+      }
+      void turnsAt(0).take(key, crash, nothing)
+      await begun.promise
+    })
+    afterAll(() => facade.close())
+
+    it("leaves what it had made to whoever asks again", async () => {
+      expect(await turnsAt(0).take<object>(key, never, async () => job)).toBe(job)
+    })
+
+    it("keeps others waiting, as nobody can tell whether it has crashed", async () => {
+      await expect(turnsAt(60).take(key, never, nothing)).rejects.toMatchObject({ status: 503 })
+    })
+
+    it("is passed by when no request takes so long", async () => {
+      expect(await turnsAt(180).take(key, async () => job, nothing)).toBe(job)
+      expect(await turnsAt(0).take(key, async () => job, nothing)).toBe(job)
+    })
   })
 
   it("refuses another body, and passes by a name that somebody else has", async () => {

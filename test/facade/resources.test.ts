@@ -7,9 +7,9 @@ import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
 import { liveCredentials } from "../../src/controllers/connection/readable.ts"
 import { Discoverer } from "../../src/discovery/discoverer.ts"
 import type { Discoverer as DiscoverResources } from "../../src/facade/discoverer.ts"
-import { SECRETS } from "../../src/identity/own-secret.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { readSealingKeys } from "../../src/identity/sealing-keys.ts"
+import { SECRETS } from "../../src/kube/core.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
@@ -125,9 +125,11 @@ describe("discovery over REST", () => {
       metadata: { region: "x", size: 7 },
     }
     expect(await repositories.json()).toEqual({ repositories: [app] })
-    const pools = await get("virtual-machine-pools?connection_id=")
     const pool = { ...found, id: "arn", name: "1234", platform: "aws", type: "account", metadata: {} }
-    expect(await pools.json()).toEqual({ virtual_machine_pools: [pool] })
+    for (const none of ["", "null"]) {
+      const pools = await get(`virtual-machine-pools?connection_id=${none}`)
+      expect(await pools.json()).toEqual({ virtual_machine_pools: [pool] })
+    }
     const other = await get("storages?connection_id=broken")
     expect(((await other.json()) as { storages: unknown[] }).storages).toHaveLength(1)
   })

@@ -56,26 +56,26 @@ interface Row {
 const TABLE: Readonly<Record<string, Row>> = {
   "POST /jobs": { statuses: [403, 201, 201], request: () => ({ path: "/jobs", body: { image: "a" } }) },
   "GET /jobs": { statuses: [200, 200, 200], request: () => ({ path: "/jobs" }) },
-  "GET /jobs/:job": { statuses: [200, 200, 200], request: async () => ({ path: `/jobs/${(await job()).id}` }) },
-  "GET /jobs/:job/logs": {
+  "GET /jobs/:id": { statuses: [200, 200, 200], request: async () => ({ path: `/jobs/${(await job()).id}` }) },
+  "GET /jobs/:id/logs": {
     statuses: [200, 200, 200],
     request: async () => ({ path: `/jobs/${(await job()).id}/logs` }),
   },
-  "POST /jobs/:job/cancel": {
+  "POST /jobs/:id/cancel": {
     statuses: [403, 200, 200],
     request: async () => ({ path: `/jobs/${(await job()).name}/cancel` }),
   },
   "POST /cronjobs": { statuses: [403, 201, 201], request: () => ({ path: "/cronjobs", body: cronjobBody() }) },
   "GET /cronjobs": { statuses: [200, 200, 200], request: () => ({ path: "/cronjobs" }) },
-  "GET /cronjobs/:cronjob": {
+  "GET /cronjobs/:name": {
     statuses: [200, 200, 200],
     request: async () => ({ path: `/cronjobs/${(await cronjob()).name}` }),
   },
-  "PATCH /cronjobs/:cronjob": {
+  "PATCH /cronjobs/:name": {
     statuses: [403, 200, 200],
     request: async () => ({ path: `/cronjobs/${(await cronjob()).name}`, body: { is_active: false } }),
   },
-  "DELETE /cronjobs/:cronjob": {
+  "DELETE /cronjobs/:name": {
     statuses: [403, 204, 204],
     request: async () => ({ path: `/cronjobs/${(await cronjob()).id}` }),
   },
@@ -84,26 +84,26 @@ const TABLE: Readonly<Record<string, Row>> = {
     request: () => ({ path: "/keys", body: { name: unique(), role: "viewer" } }),
   },
   "GET /keys": { statuses: [200, 200, 200], request: () => ({ path: "/keys" }) },
-  "GET /keys/:key": { statuses: [200, 200, 200], request: async () => ({ path: `/keys/${(await key()).id}` }) },
-  "PATCH /keys/:key": {
+  "GET /keys/:key_id": { statuses: [200, 200, 200], request: async () => ({ path: `/keys/${(await key()).id}` }) },
+  "PATCH /keys/:key_id": {
     statuses: [403, 403, 200],
     request: async () => ({ path: `/keys/${(await key()).id}`, body: { role: "developer" } }),
   },
-  "DELETE /keys/:key": { statuses: [403, 403, 204], request: async () => ({ path: `/keys/${(await key()).id}` }) },
+  "DELETE /keys/:key_id": { statuses: [403, 403, 204], request: async () => ({ path: `/keys/${(await key()).id}` }) },
   "POST /connections": {
     statuses: [403, 403, 201],
     request: () => ({ path: "/connections", body: connectionBody() }),
   },
   "GET /connections": { statuses: [200, 200, 200], request: () => ({ path: "/connections" }) },
-  "GET /connections/:connection": {
+  "GET /connections/:name": {
     statuses: [200, 200, 200],
     request: async () => ({ path: `/connections/${(await connection()).name}` }),
   },
-  "PATCH /connections/:connection": {
+  "PATCH /connections/:name": {
     statuses: [403, 403, 200],
     request: async () => ({ path: `/connections/${(await connection()).name}`, body: { secret_access_key: "t" } }),
   },
-  "DELETE /connections/:connection": {
+  "DELETE /connections/:name": {
     statuses: [403, 403, 204],
     request: async () => ({ path: `/connections/${(await connection()).name}` }),
   },

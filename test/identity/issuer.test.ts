@@ -4,6 +4,7 @@ import { join } from "node:path"
 import { afterAll, expect, it } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { startIssuer } from "../../src/embedded/issuer.ts"
+import { userIdIn } from "../../src/identity/login.ts"
 import { TokenVerifier } from "../../src/identity/oidc.ts"
 import { signIn } from "../sign-in.ts"
 
@@ -14,6 +15,8 @@ it("signs a person in, and its tokens stay good when it is started anew", async 
   const first = await startIssuer({ port: 0, dataDir })
   const token = await signIn(first.issuer, "ada")
   const verifier = new TokenVerifier({ issuers: [first], clock: systemClock })
+  expect(userIdIn(token)).toBe(`${first.issuer}#ada`)
+  expect(userIdIn("a-token-that-only-its-issuer-reads")).toBeUndefined()
   const ada = { userId: `${first.issuer}#ada`, email: "ada@localhost" }
   expect(await verifier.verify(token)).toEqual(ada)
   await first.close()

@@ -25,6 +25,21 @@ describe("a bearer token", () => {
     expect(await verifier.verify(await issuer.token({ email: null }))).toEqual({ userId: `${issuer.url}#ada` })
   })
 
+  it.each<[string, unknown, string[] | undefined]>([
+    ["a list", ["engineers", "/night shift"], ["engineers", "/night shift"]],
+    ["a single one", "engineers", ["engineers"]],
+    ["what is no name", ["", 1, null, { a: 1 }, ["x"], "engineers"], ["engineers"]],
+    ["none", [], undefined],
+    ["an object", { engineers: true }, undefined],
+  ])("says which groups of its issuer the person is in: %s", async (_what, claim, names) => {
+    const groups = names?.map((name) => `${issuer.url}#${name}`)
+    const person = { userId: `${issuer.url}#ada`, email: "ada@example.com", ...(groups && { groups }) }
+    expect(await verifier.verify(await issuer.token({ groups: claim }))).toEqual(person)
+    const trusted = { issuer: issuer.url, audience: AUDIENCE, groupsClaim: "cognito:groups" }
+    const other = new TokenVerifier({ issuers: [trusted], clock: systemClock })
+    expect(await other.verify(await issuer.token({ "cognito:groups": claim, groups: ["x"] }))).toEqual(person)
+  })
+
   it("may be for several audiences, and seconds off the clock", async () => {
     const claims = { aud: ["other", AUDIENCE], nbf: now() + 10, exp: now() - 10 }
     expect(await verifier.verify(await issuer.token(claims))).toBeDefined()

@@ -3,6 +3,7 @@ import type { AddressInfo } from "node:net"
 import { KubeConfig } from "@kubernetes/client-node"
 import { afterEach, describe, expect, test } from "vitest"
 import { KubeClient } from "../../src/kube/client.ts"
+import { CONFIG_MAPS, type ConfigMap } from "../../src/kube/core.ts"
 import {
   CLIENT_REASONS,
   isAlreadyExists,
@@ -13,7 +14,6 @@ import {
   type KubeError,
 } from "../../src/kube/errors.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { type ConfigMap, configMaps } from "./fixtures.ts"
 
 const namespace = testNamespace("client")
 const client = (): KubeClient => new KubeClient(kubeConfig())
@@ -23,49 +23,49 @@ const named = (name: string, data: Record<string, string> = {}): ConfigMap => ({
 describe("against a real API server", () => {
   test("creates, reads, replaces, patches and deletes", async () => {
     const ref = { namespace, name: "life" }
-    const created = await client().create(configMaps, named("life", { a: "1" }))
-    expect(isAlreadyExists(await thrown(client().create(configMaps, named("life"))))).toBe(true)
-    const replaced = await client().replace(configMaps, { ...created, data: { a: "2" } })
-    expect(isConflict(await thrown(client().replace(configMaps, { ...created, data: { a: "3" } })))).toBe(true)
-    await client().patch(configMaps, ref, { merge: { data: { a: null, b: "ü" } } })
-    await client().patch(configMaps, ref, { json: [{ op: "add", path: "/data/c", value: "4" }] })
-    expect((await client().get(configMaps, ref)).data).toEqual({ b: "ü", c: "4" })
+    const created = await client().create(CONFIG_MAPS, named("life", { a: "1" }))
+    expect(isAlreadyExists(await thrown(client().create(CONFIG_MAPS, named("life"))))).toBe(true)
+    const replaced = await client().replace(CONFIG_MAPS, { ...created, data: { a: "2" } })
+    expect(isConflict(await thrown(client().replace(CONFIG_MAPS, { ...created, data: { a: "3" } })))).toBe(true)
+    await client().patch(CONFIG_MAPS, ref, { merge: { data: { a: null, b: "ü" } } })
+    await client().patch(CONFIG_MAPS, ref, { json: [{ op: "add", path: "/data/c", value: "4" }] })
+    expect((await client().get(CONFIG_MAPS, ref)).data).toEqual({ b: "ü", c: "4" })
     const wrongIncarnation = { preconditions: { uid: "00000000-0000-0000-0000-000000000000" } }
-    expect(isConflict(await thrown(client().delete(configMaps, ref, wrongIncarnation)))).toBe(true)
+    expect(isConflict(await thrown(client().delete(CONFIG_MAPS, ref, wrongIncarnation)))).toBe(true)
     expect(
-      await client().delete(configMaps, ref, { preconditions: { uid: replaced.metadata.uid ?? "" } }),
+      await client().delete(CONFIG_MAPS, ref, { preconditions: { uid: replaced.metadata.uid ?? "" } }),
     ).toBeUndefined()
-    expect(isNotFound(await thrown(client().get(configMaps, ref)))).toBe(true)
+    expect(isNotFound(await thrown(client().get(CONFIG_MAPS, ref)))).toBe(true)
   })
 
   test("returns the object that a finalizer still holds", async () => {
     const held = named("held")
     held.metadata.finalizers = ["example.com/hold"]
-    await client().create(configMaps, held)
-    const deleting = await client().delete(configMaps, { namespace, name: "held" })
+    await client().create(CONFIG_MAPS, held)
+    const deleting = await client().delete(CONFIG_MAPS, { namespace, name: "held" })
     expect(deleting?.metadata.deletionTimestamp).toBeDefined()
-    await client().patch(configMaps, { namespace, name: "held" }, { merge: { metadata: { finalizers: null } } })
+    await client().patch(CONFIG_MAPS, { namespace, name: "held" }, { merge: { metadata: { finalizers: null } } })
   })
 
   test("applies fields as their owner, and takes them over only when forced", async () => {
-    await client().apply(configMaps, named("applied", { a: "1", b: "1" }), { fieldManager: "one" })
+    await client().apply(CONFIG_MAPS, named("applied", { a: "1", b: "1" }), { fieldManager: "one" })
     const theirs = named("applied", { a: "2" })
-    expect(isConflict(await thrown(client().apply(configMaps, theirs, { fieldManager: "two" })))).toBe(true)
-    await client().apply(configMaps, theirs, { fieldManager: "two", force: true })
-    const applied = await client().apply(configMaps, named("applied"), { fieldManager: "one" })
+    expect(isConflict(await thrown(client().apply(CONFIG_MAPS, theirs, { fieldManager: "two" })))).toBe(true)
+    await client().apply(CONFIG_MAPS, theirs, { fieldManager: "two", force: true })
+    const applied = await client().apply(CONFIG_MAPS, named("applied"), { fieldManager: "one" })
     expect(applied.data).toEqual({ a: "2" })
   })
 
   test("refuses unknown fields, and stores nothing on a dry run", async () => {
     const typo = { ...named("typo"), dataa: {} }
-    expect(isInvalid(await thrown(client().create(configMaps, typo)))).toBe(true)
-    await client().create(configMaps, named("dry"), { dryRun: true })
-    expect(isNotFound(await thrown(client().get(configMaps, { namespace, name: "dry" })))).toBe(true)
+    expect(isInvalid(await thrown(client().create(CONFIG_MAPS, typo)))).toBe(true)
+    await client().create(CONFIG_MAPS, named("dry"), { dryRun: true })
+    expect(isNotFound(await thrown(client().get(CONFIG_MAPS, { namespace, name: "dry" })))).toBe(true)
   })
 
   test("acts as another user for one call", async () => {
     const as = { user: "joe", groups: ["accounting", "sales"] }
-    const error = await thrown(client().get(configMaps, { namespace, name: "x" }, { as }))
+    const error = await thrown(client().get(CONFIG_MAPS, { namespace, name: "x" }, { as }))
     expect(isForbidden(error)).toBe(true)
     expect(String(error)).toContain('User "joe"')
     const review = await client().request<{ status: { userInfo: { username: string; groups: string[] } } }>({
@@ -81,7 +81,7 @@ describe("against a real API server", () => {
   test("lists page by page, consistently, with type and version in each item", async () => {
     await Promise.all(
       Array.from({ length: 23 }, (_, n) =>
-        client().create(configMaps, {
+        client().create(CONFIG_MAPS, {
           ...named(`page-${n}`),
           metadata: { namespace, name: `page-${n}`, labels: { paged: "yes" } },
         }),
@@ -89,7 +89,7 @@ describe("against a real API server", () => {
     )
     const seen: string[] = []
     const sizes: number[] = []
-    for await (const page of client().pages(configMaps, { namespace, labelSelector: "paged=yes", limit: 10 })) {
+    for await (const page of client().pages(CONFIG_MAPS, { namespace, labelSelector: "paged=yes", limit: 10 })) {
       sizes.push(page.items.length)
       seen.push(...page.items.map(({ metadata, kind, apiVersion }) => `${apiVersion} ${kind} ${metadata.name}`))
     }
@@ -98,25 +98,25 @@ describe("against a real API server", () => {
   })
 
   test("watches from a version on, huge objects too, until its signal", async () => {
-    const { metadata } = await client().list(configMaps, { namespace, limit: 1 })
+    const { metadata } = await client().list(CONFIG_MAPS, { namespace, limit: 1 })
     const ended = new AbortController()
     const huge = "x".repeat(900_000)
     const names: string[] = []
     const watching = (async () => {
       const options = { namespace, resourceVersion: metadata.resourceVersion, signal: ended.signal }
-      for await (const { type, object } of client().watch(configMaps, options)) {
+      for await (const { type, object } of client().watch(CONFIG_MAPS, options)) {
         names.push(`${type} ${object.metadata.name} ${object.data?.["huge"]?.length}`)
         if (type === "DELETED") ended.abort(new Error("seen enough"))
       }
     })()
-    await client().create(configMaps, named("huge", { huge }))
-    await client().delete(configMaps, { namespace, name: "huge" })
+    await client().create(CONFIG_MAPS, named("huge", { huge }))
+    await client().delete(CONFIG_MAPS, { namespace, name: "huge" })
     await expect(watching).rejects.toThrow("seen enough")
     expect(names).toEqual(["ADDED huge 900000", "DELETED huge 900000"])
   })
 
   test("names what a wrong reference lacks", async () => {
-    expect(String(await thrown(client().get(configMaps, { name: "x" })))).toContain('ConfigMap "x" is namespaced')
+    expect(String(await thrown(client().get(CONFIG_MAPS, { name: "x" })))).toContain('ConfigMap "x" is namespaced')
   })
 })
 
@@ -161,13 +161,13 @@ describe("against a server that misbehaves", () => {
       { code: 200, body: '{"metadata":{"name":"x"}}' },
     ] as const
     const shaky = await clientOf((n) => answers[n - 1] ?? { code: 500 })
-    expect((await shaky.get(configMaps, { namespace: "n", name: "x" })).metadata.name).toBe("x")
+    expect((await shaky.get(CONFIG_MAPS, { namespace: "n", name: "x" })).metadata.name).toBe("x")
     expect(requests).toBe(4)
   })
 
   test("a create whose answer was lost is not sent again, and says so", async () => {
     const shaky = await clientOf(() => "reset")
-    const error = await thrown(shaky.create(configMaps, named("x")))
+    const error = await thrown(shaky.create(CONFIG_MAPS, named("x")))
     expect(error).toMatchObject({ reason: CLIENT_REASONS.network, outcomeUnknown: true })
     expect(requests).toBe(1)
   })
@@ -175,7 +175,7 @@ describe("against a server that misbehaves", () => {
   test("a refused connection tells that nothing was written", async () => {
     const shaky = await clientOf(() => "reset")
     await new Promise((resolve) => server.close(resolve))
-    expect(await thrown(shaky.create(configMaps, named("x")))).toMatchObject({
+    expect(await thrown(shaky.create(CONFIG_MAPS, named("x")))).toMatchObject({
       reason: CLIENT_REASONS.network,
       outcomeUnknown: false,
     })
@@ -183,17 +183,17 @@ describe("against a server that misbehaves", () => {
 
   test("silence ends with the time-out, and the caller's signal with its reason", async () => {
     const silent = await clientOf(() => "silence")
-    const late = await thrown(silent.create(configMaps, named("x"), { timeoutSeconds: 0.2 }))
+    const late = await thrown(silent.create(CONFIG_MAPS, named("x"), { timeoutSeconds: 0.2 }))
     expect(late).toMatchObject({ reason: CLIENT_REASONS.timeout, outcomeUnknown: true })
     const signal = AbortSignal.abort(new Error("never mind"))
-    expect(await thrown(silent.get(configMaps, { namespace: "n", name: "x" }, { signal }))).toMatchObject({
+    expect(await thrown(silent.get(CONFIG_MAPS, { namespace: "n", name: "x" }, { signal }))).toMatchObject({
       message: "never mind",
     })
   })
 
   test("half an answer is an error, not half an object, and quotes nothing", async () => {
     const cutting = await clientOf(() => ({ code: 200, body: '{"data":{"password":"hunter2' }))
-    const error = (await thrown(cutting.create(configMaps, named("x")))) as KubeError
+    const error = (await thrown(cutting.create(CONFIG_MAPS, named("x")))) as KubeError
     expect(error).toMatchObject({ reason: CLIENT_REASONS.invalidResponse, outcomeUnknown: true })
     expect(`${error.stack} ${JSON.stringify(error)}`).not.toMatch(/hunter2|s3cr3t/)
   })

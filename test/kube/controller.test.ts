@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest"
 import { KubeClient } from "../../src/kube/client.ts"
+import { CONFIG_MAPS, type ConfigMap } from "../../src/kube/core.ts"
 import { LeaderElector } from "../../src/kube/lease.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import {
@@ -11,7 +12,7 @@ import {
 } from "../../src/runtime/controller.ts"
 import { Manager, type ManagerOptions } from "../../src/runtime/manager.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { type ConfigMap, configMaps, eventually, silentLogger } from "./fixtures.ts"
+import { eventually, silentLogger } from "./fixtures.ts"
 
 const namespace = testNamespace("controller")
 const client = new KubeClient(kubeConfig())
@@ -23,7 +24,7 @@ afterEach(async () => {
 function reflect(label: string): Reflector<ConfigMap> {
   return new Reflector<ConfigMap>({
     client,
-    resource: configMaps,
+    resource: CONFIG_MAPS,
     namespace,
     labelSelector: `test=${label}`,
     logger: silentLogger,
@@ -56,7 +57,7 @@ function start(
 }
 
 function make(label: string, name: string): Promise<ConfigMap> {
-  return client.create(configMaps, { metadata: { namespace, name, labels: { test: label } }, data: { n: "0" } })
+  return client.create(CONFIG_MAPS, { metadata: { namespace, name, labels: { test: label } }, data: { n: "0" } })
 }
 
 const refOf = (key: string): { namespace: string; name: string } => ({
@@ -71,11 +72,11 @@ describe("a controller on a real API server", () => {
     const { manager } = start(reflector, async (key) => {
       const found = reflector.store.getByKey(key)
       if (found === undefined || found.data?.["done"] === "yes") return
-      await client.patch(configMaps, refOf(key), { merge: { data: { done: "yes" } } })
+      await client.patch(CONFIG_MAPS, refOf(key), { merge: { data: { done: "yes" } } })
     })
     await make("goal", "goal-after")
     const done = async (name: string): Promise<boolean> =>
-      (await client.get(configMaps, { namespace, name })).data?.["done"] === "yes"
+      (await client.get(CONFIG_MAPS, { namespace, name })).data?.["done"] === "yes"
     await eventually("both done", async () => (await done("goal-before")) && (await done("goal-after")))
     expect(manager.readiness()).toEqual({ ready: true, reasons: [], leading: true })
   })
@@ -90,7 +91,7 @@ describe("a controller on a real API server", () => {
       const shown = Number(found?.data?.["n"])
       if (shown !== written) stale.push(`shown ${shown}, written ${written}`)
       if (shown >= 50) return
-      const answer = await client.patch(configMaps, refOf(key), { merge: { data: { n: String(++written) } } })
+      const answer = await client.patch(CONFIG_MAPS, refOf(key), { merge: { data: { n: String(++written) } } })
       wrote(reflector.store, answer)
       // At once again, so that only the expectation stands between this and a stale read.
       return { requeueAfter: 0 }
@@ -106,7 +107,7 @@ describe("a controller on a real API server", () => {
     start(reflector, async (key, { deleted }) => {
       if (reflector.store.getByKey(key) === undefined) return
       deletions++
-      await client.delete(configMaps, refOf(key))
+      await client.delete(CONFIG_MAPS, refOf(key))
       deleted(reflector.store, object)
       return { requeueAfter: 0 }
     })
@@ -148,7 +149,7 @@ describe("a controller on a real API server", () => {
       },
       { workers: 8 },
     )
-    await client.patch(configMaps, { namespace, name: "again" }, { merge: { data: { n: "1" } } })
+    await client.patch(CONFIG_MAPS, { namespace, name: "again" }, { merge: { data: { n: "1" } } })
     await eventually("five runs", () => runs >= 5)
     expect(most).toBe(1)
   })

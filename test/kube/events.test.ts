@@ -1,10 +1,11 @@
 import { afterAll, beforeAll, expect, test } from "vitest"
 import { KubeClient } from "../../src/kube/client.ts"
+import { CONFIG_MAPS, type ConfigMap } from "../../src/kube/core.ts"
 import { EventRecorder, events } from "../../src/kube/events.ts"
 import type { Logger } from "../../src/kube/logger.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
 import { ChaosProxy, status } from "./chaos-proxy.ts"
-import { type ConfigMap, configMaps, silentLogger } from "./fixtures.ts"
+import { silentLogger } from "./fixtures.ts"
 
 const namespace = testNamespace("events")
 let proxy: ChaosProxy
@@ -20,7 +21,7 @@ function recorder(through = client, logger: Logger = silentLogger, queueSize = 1
 }
 
 function make(name: string): Promise<ConfigMap> {
-  return client.create(configMaps, { metadata: { namespace, name } })
+  return client.create(CONFIG_MAPS, { metadata: { namespace, name } })
 }
 
 async function eventsOf(name: string): Promise<{ reason: string; message: string; count: number }[]> {

@@ -3,13 +3,14 @@ import { KubeConfig } from "@kubernetes/client-node"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import type { ControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
 import { KubeClient } from "../../src/kube/client.ts"
+import { CONFIG_MAPS, type ConfigMap, NAMESPACES } from "../../src/kube/core.ts"
 import { isAlreadyExists, isConflict, isNotFound, KubeError } from "../../src/kube/errors.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import { compareResourceVersions } from "../../src/kube/resource-version.ts"
 import type { Change } from "../../src/kube/store.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { ChaosProxy, status } from "./chaos-proxy.ts"
-import { type ConfigMap, configMaps, eventually, namespaces, silentLogger } from "./fixtures.ts"
+import { eventually, silentLogger } from "./fixtures.ts"
 
 const NAMESPACE = "chaos"
 
@@ -25,7 +26,7 @@ beforeAll(async () => {
   const kubeConfig = new KubeConfig()
   kubeConfig.loadFromFile(controlPlane.kubeconfigPath)
   direct = new KubeClient(kubeConfig)
-  await direct.create(namespaces, { metadata: { name: NAMESPACE } })
+  await direct.create(NAMESPACES, { metadata: { name: NAMESPACE } })
   proxy = await ChaosProxy.start(kubeConfig)
   shaken = new KubeClient(proxy.kubeConfig())
 })
@@ -60,7 +61,7 @@ class Recorder {
 function startReflector(): { reflector: Reflector<ConfigMap>; recorder: Recorder; stop: () => Promise<void> } {
   const reflector = new Reflector<ConfigMap>({
     client: shaken,
-    resource: configMaps,
+    resource: CONFIG_MAPS,
     namespace: NAMESPACE,
     logger: silentLogger,
     pageSize: 7,
@@ -85,8 +86,8 @@ async function write(worker: number, signal: AbortSignal): Promise<number> {
   for (let n = 0; !signal.aborted; n++) {
     const ref = { namespace: NAMESPACE, name: `w${worker}-${n % 9}` }
     try {
-      if (n % 7 === 3) await direct.delete(configMaps, ref)
-      else await direct.apply(configMaps, { metadata: ref, data: { n: String(n) } }, { force: true })
+      if (n % 7 === 3) await direct.delete(CONFIG_MAPS, ref)
+      else await direct.apply(CONFIG_MAPS, { metadata: ref, data: { n: String(n) } }, { force: true })
       writes++
     } catch (error) {
       if (!(error instanceof KubeError)) throw error
@@ -100,12 +101,12 @@ async function write(worker: number, signal: AbortSignal): Promise<number> {
 /** The store, the record and a list agree about every object. */
 async function expectTruth(reflector: Reflector<ConfigMap>, recorder: Recorder): Promise<void> {
   // A last write: a cache with nothing to see learns its version only from a bookmark, a minute later.
-  const last = await direct.apply(configMaps, {
+  const last = await direct.apply(CONFIG_MAPS, {
     metadata: { namespace: NAMESPACE, name: "last" },
     data: { at: `${Math.random()}` },
   })
   await reflector.store.waitFor(last.metadata.resourceVersion ?? "", AbortSignal.timeout(30_000))
-  const list = await direct.list(configMaps, { namespace: NAMESPACE })
+  const list = await direct.list(CONFIG_MAPS, { namespace: NAMESPACE })
   const truth = versions(list.items)
   expect(versions(reflector.store.list())).toEqual(truth)
   expect(versions([...recorder.shown.values()])).toEqual(truth)
@@ -182,16 +183,16 @@ describe("the reflector loses nothing", () => {
     const { reflector, recorder, stop } = startReflector()
     const names = ["stays", "goes", "is-replaced"]
     for (const name of names)
-      await direct.create(configMaps, { metadata: { namespace: NAMESPACE, name }, data: { n: "1" } })
+      await direct.create(CONFIG_MAPS, { metadata: { namespace: NAMESPACE, name }, data: { n: "1" } })
     await eventually("all three", () => names.every((name) => reflector.store.get({ namespace: NAMESPACE, name })), 20)
     const uidOf = (name: string): string => reflector.store.get({ namespace: NAMESPACE, name })?.metadata.uid ?? ""
     const before = { goes: uidOf("goes"), replaced: uidOf("is-replaced"), stays: uidOf("stays") }
     proxy.inject("watch", { code: 410, body: status(410, "Expired") })
     for (let i = 0; i < 5; i++) proxy.inject("list", { code: 503, body: status(503, "ServiceUnavailable") })
     proxy.reset()
-    await direct.delete(configMaps, { namespace: NAMESPACE, name: "goes" })
-    await direct.delete(configMaps, { namespace: NAMESPACE, name: "is-replaced" })
-    await direct.create(configMaps, { metadata: { namespace: NAMESPACE, name: "is-replaced" }, data: { n: "2" } })
+    await direct.delete(CONFIG_MAPS, { namespace: NAMESPACE, name: "goes" })
+    await direct.delete(CONFIG_MAPS, { namespace: NAMESPACE, name: "is-replaced" })
+    await direct.create(CONFIG_MAPS, { metadata: { namespace: NAMESPACE, name: "is-replaced" }, data: { n: "2" } })
     await expectTruth(reflector, recorder)
     expect(recorder.deleted).toContain(before.goes)
     expect(recorder.deleted).toContain(before.replaced)
@@ -204,11 +205,11 @@ describe("the reflector loses nothing", () => {
   test("when the server really has forgotten the version to resume from", async () => {
     const { reflector, recorder, stop } = startReflector()
     await reflector.whenSynced(AbortSignal.timeout(20_000))
-    await direct.apply(configMaps, { metadata: { namespace: NAMESPACE, name: "doomed" } })
+    await direct.apply(CONFIG_MAPS, { metadata: { namespace: NAMESPACE, name: "doomed" } })
     await eventually("the object", () => reflector.store.get({ namespace: NAMESPACE, name: "doomed" }), 20)
     for (let i = 0; i < 1000; i++) proxy.inject("any", { code: 503, body: status(503, "ServiceUnavailable") })
     proxy.reset()
-    await direct.delete(configMaps, { namespace: NAMESPACE, name: "doomed" })
+    await direct.delete(CONFIG_MAPS, { namespace: NAMESPACE, name: "doomed" })
     // A new API server's watch cache begins at its start: it can't tell of the deletion.
     await controlPlane.restartApiServer()
     const lists = proxy.otherRequests

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest"
 import type { JobSpec } from "../../src/apis/job.ts"
+import { toMetadataName } from "../../src/apis/names.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { catalogueOf } from "../../src/router/catalogue.ts"
 import { explainChoice, explainRanking, explainShortfall } from "../../src/router/explain.ts"
@@ -62,7 +63,7 @@ const OFFERS = [
 const catalogue = catalogueOf(OFFERS, (_, region) => GROUPS[region] ?? [])
 
 const CONTEXT: RouteContext = {
-  payers: [{ cloud: "aws", connection: "main" }, { cloud: "gcp" }],
+  payers: [{ cloud: "aws", connection: toMetadataName("Main_") ?? "" }, { cloud: "gcp" }],
   resting: [],
   room: {},
   expectedSeconds: 7200,
@@ -83,9 +84,9 @@ describe("why", () => {
       "cheapest of 7 offers that fits; the next, aws c7g.4xlarge in eu-west-1, costs $1.24 in all",
     )
     expect(explainRanking(routing)).toEqual([
-      "aws m7i.large in eu-west-1 (on demand, 2 vCPU, 8 GiB, $0.1/h) by connection main: $0.2 in all",
-      "aws c7g.4xlarge in eu-west-1 (on demand, 16 vCPU, 32 GiB, $0.62/h) by connection main: $1.24 in all, 520 % more",
-      "aws g6.12xlarge in eu-west-1 (on demand, 48 vCPU, 192 GiB, 4 × L4, $4.6/h) by connection main: $9.2 in all, 4500 % more",
+      "aws m7i.large in eu-west-1 (on demand, 2 vCPU, 8 GiB, $0.1/h) by connection Main_: $0.2 in all",
+      "aws c7g.4xlarge in eu-west-1 (on demand, 16 vCPU, 32 GiB, $0.62/h) by connection Main_: $1.24 in all, 520 % more",
+      "aws g6.12xlarge in eu-west-1 (on demand, 48 vCPU, 192 GiB, 4 × L4, $4.6/h) by connection Main_: $9.2 in all, 4500 % more",
     ])
   })
 

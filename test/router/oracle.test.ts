@@ -7,7 +7,8 @@ import type { Requirements } from "../../src/router/requirements.ts"
 import { rankPlacements } from "../../src/router/route.ts"
 import { Oracle, type Question } from "./oracle.ts"
 
-const QUESTIONS = 100_000
+/** A brute force takes its time: BERTH_ORACLE_QUESTIONS=100000 is a longer look. */
+const QUESTIONS = Number(process.env["BERTH_ORACLE_QUESTIONS"] ?? "25000")
 const SEED = 20_261_121
 
 /** Names that people write, and what they mean in the catalogue. */

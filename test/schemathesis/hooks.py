@@ -107,21 +107,32 @@ RUN = uuid4()
 NUMBERS = itertools.count()
 OWN_KEY = [os.environ["BERTH_KEY_ID"], os.environ["BERTH_KEY_NAME"]]
 OWNER = {"project_id": os.environ["BERTH_PROJECT"], "organization_id": os.environ["BERTH_ORGANIZATION"]}
-TYPES: dict[str, str] = {}
+# By id and by name.
+CONNECTIONS: dict[str, dict] = {}
 
 
 @schemathesis.hook
 def after_call(context: HookContext, case: Case, response: Response) -> None:
-    """Notes of which type each connection is."""
-    if operation_of(case) == "createConnection" and response.status_code == 201:
+    """Notes which connections there are."""
+    operation = operation_of(case)
+    if operation == "createConnection" and response.status_code == 201:
         record = response.json()
-        TYPES[record["id"]] = TYPES[record["name"]] = record["type"]
+        CONNECTIONS[record["id"]] = CONNECTIONS[record["name"]] = record
+    if operation == "deleteConnection" and response.status_code == 204:
+        record = CONNECTIONS.get(connection_of(case), {})
+        for field in ("id", "name"):
+            CONNECTIONS.pop(record.get(field), None)
+
+
+def connection_of(case: Case) -> str:
+    return unquote(str(case.path_parameters.get("name")))
 
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case, kwargs: dict) -> None:
     operation = operation_of(case)
     give_own_idempotency_key(case)
+    allow_any_version(case)
     if is_good(case) and isinstance(case.body, dict):
         # Examples in the document are of another project.
         case.body.update({field: value for field, value in OWNER.items() if isinstance(case.body.get(field), str)})
@@ -147,13 +158,19 @@ def give_own_idempotency_key(case: Case) -> None:
         case.headers["Idempotency-Key"] = f"{RUN}-{next(NUMBERS)}"
 
 
+def allow_any_version(case: Case) -> None:
+    """A good If-Match becomes one that holds: which version is there only answers tell."""
+    if is_good(case) and "If-Match" in case.headers:
+        case.headers["If-Match"] = "*"
+
+
 def keep_own_key(case: Case) -> None:
     """
     The key that the run itself has is never deleted or demoted: the API would do it, and then rightly answer 401 to
     everything (RFC 9110, 15.5.2). A key is taken that nobody has.
     """
-    if unquote(str(case.path_parameters.get("key"))).lower() in OWN_KEY:
-        case.path_parameters["key"] = "nobodys"
+    if unquote(str(case.path_parameters.get("key_id"))).lower() in OWN_KEY:
+        case.path_parameters["key_id"] = "nobodys"
 
 
 def fit_to_type(case: Case) -> None:
@@ -162,9 +179,12 @@ def fit_to_type(case: Case) -> None:
     that is depends on the path, to which OpenAPI 3.1 can't relate a body (4.8.14: a Media Type Object's schema defines
     the content alone).
     """
-    type = TYPES.get(unquote(str(case.path_parameters.get("connection"))))
-    if type is None or not is_good(case) or not isinstance(case.body, dict):
+    if not is_good(case) or not isinstance(case.body, dict) or not CONNECTIONS:
         return
+    if connection_of(case) not in CONNECTIONS:
+        # What is not there is 404, whatever the change; GET and DELETE try that.
+        case.path_parameters["name"] = next(reversed(CONNECTIONS))
+    type = CONNECTIONS[connection_of(case)]["type"]
     schemas = case.operation.schema.raw_schema["components"]["schemas"]
     schema = schemas[f"{type.capitalize()}ConnectionChange"]["properties"]
     own = [field for field in case.body if schema[field]["type"] != "null"]

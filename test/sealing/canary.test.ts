@@ -8,10 +8,9 @@ import type { StoredJob } from "../../src/apis/job.ts"
 import type { Provider } from "../../src/cloud/clouds.ts"
 import { CredentialsError, TransientError } from "../../src/cloud/errors.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
-import { SECRETS } from "../../src/identity/own-secret.ts"
 import { rotateSealingKey } from "../../src/identity/sealing-keys.ts"
+import { CONFIG_MAPS, SECRETS } from "../../src/kube/core.ts"
 import { events, type KubeEvent } from "../../src/kube/events.ts"
-import { resourceOf } from "../../src/kube/resource.ts"
 import { keyIdOf } from "../../src/sealing/envelope.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { JOBS, LAUNCHES } from "../controllers/harness.ts"
@@ -244,13 +243,6 @@ describe("credentials with a marker", () => {
 })
 
 describe("the marker", () => {
-  const CONFIG_MAPS = resourceOf({
-    group: "",
-    version: "v1",
-    kind: "ConfigMap",
-    plural: "configmaps",
-    namespaced: true,
-  })
   const collect = async (): Promise<void> => {
     haystacks.set("logs", berth.logged())
     haystacks.set("answers", answers.join("\n"))

@@ -13,9 +13,9 @@ import type { ControlPlane } from "../../src/embedded/controlplane/control-plane
 import { clusterOf, programCredentials } from "../../src/embedded/program-credentials.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
-import { PROJECTS } from "../../src/identity/projects.ts"
+import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
 import { KubeClient } from "../../src/kube/client.ts"
-import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+import { NAMESPACES } from "../../src/kube/core.ts"
 import { createLogger, type Logger } from "../../src/telemetry/logger.ts"
 import { connect, type Running, startFacade, startOperator } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -25,14 +25,6 @@ import { SimProvider } from "../controllers/sim-provider.ts"
 
 export const SYSTEM_NAMESPACE = "berth-system"
 export const REGION = "eu-north-1"
-
-const NAMESPACES = resourceOf<ApiObject>({
-  group: "",
-  version: "v1",
-  kind: "Namespace",
-  plural: "namespaces",
-  namespaced: false,
-})
 
 /** A whole Berth with a control plane of its own: operator, two façades, and a provider in memory for type aws. */
 export interface Installation {
@@ -67,6 +59,7 @@ export async function startInstallation({ retirement, providers }: InstallationO
   await client.create(NAMESPACES, {
     metadata: { name: namespace, annotations: { "berth.dev/adopt-by-project": project } },
   })
+  await client.apply(ORGANIZATIONS, { metadata: { name: "o" }, spec: { displayName: "O" } })
   await client.apply(PROJECTS, { metadata: { name: project }, spec: { displayName: project, organization: "o" } })
   const lines: string[] = []
   const loggerOf = (name: string): Logger =>
@@ -99,6 +92,11 @@ export async function startInstallation({ retirement, providers }: InstallationO
     const parts = { ...market, client: asFacade, clouds: ["aws"], logger: loggerOf(name) }
     facades.push(await startFacade({ ...where, ...settings, systemNamespace: SYSTEM_NAMESPACE }, parts, stop.signal))
   }
+  // Before that every key is a wrong one, and wrong ones are limited.
+  await eventually(async () => {
+    const { status } = await client.get(PROJECTS, { name: project })
+    if (status?.namespace === undefined) throw new Error(`${project} has no namespace: ${JSON.stringify(status)}`)
+  })
   const keys: Record<Role, string> = { admin: "", developer: "", viewer: "" }
   for (const role of ["admin", "developer", "viewer"] as const) keys[role] = await makeKey(client, namespace, role)
   const urls = facades.map(({ url }) => `${url}/1`)

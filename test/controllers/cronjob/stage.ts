@@ -8,22 +8,15 @@ import { keepChangeTime } from "../../../src/controllers/cronjob/change-time.ts"
 import { createCronJobController } from "../../../src/controllers/cronjob/controller.ts"
 import { CRON_JOBS, cronJobIndexes, JOBS } from "../../../src/controllers/cronjob/dependencies.ts"
 import type { KubeClient } from "../../../src/kube/client.ts"
+import { NAMESPACES } from "../../../src/kube/core.ts"
 import { isNotFound } from "../../../src/kube/errors.ts"
 import { EventRecorder, events, type KubeEvent } from "../../../src/kube/events.ts"
 import type { Logger } from "../../../src/kube/logger.ts"
 import { Reflector } from "../../../src/kube/reflector.ts"
-import { type ApiObject, resourceOf, type ServerMeta } from "../../../src/kube/resource.ts"
+import type { ServerMeta } from "../../../src/kube/resource.ts"
 import { eventually } from "../../cloud/eventually.ts"
 import { sharedClient } from "../harness.ts"
 import { ShiftedClock } from "../shifted-clock.ts"
-
-const NAMESPACES = resourceOf<ApiObject>({
-  group: "",
-  version: "v1",
-  kind: "Namespace",
-  plural: "namespaces",
-  namespaced: false,
-})
 
 /** Logs nothing: what matters is asserted. Put console's methods here to see what goes on. */
 export const quiet: Logger = {

@@ -12,14 +12,14 @@ export interface FacadeConfig {
   /** 0: any free one. */
   port: number
   project: string
-  logsDir: string
+  logs: { logsDir: string } | { logsBucket: string; logsEndpoint: string; logsRegion: string }
 }
 
-const { project, ...config } = configuration<FacadeConfig>()
+const { project, logs, ...config } = configuration<FacadeConfig>()
 const logger = createLogger({ level: "trace", name: "facade" })
 const client = connect(config)
 const { url, ended } = await startFacade(
-  { ...config, host: "127.0.0.1", baseDomain: "localhost", defaultProject: project },
+  { ...config, ...logs, host: "127.0.0.1", baseDomain: "localhost", defaultProject: project },
   {
     client,
     clouds: ["aws", "gcp", "azure", "local"],

@@ -5,6 +5,7 @@ import { LOCAL_REGION, localOffers } from "../../../src/cloud/local/offers.ts"
 import type { Cloud, Clouds } from "../../../src/cloud/provider.ts"
 import { createLogger } from "../../../src/telemetry/logger.ts"
 import { connect, startOperator } from "../../../src/wire.ts"
+import { Life, Plan, type Point } from "../../faults/crash-gate.ts"
 import { configuration, ready, stopSignal } from "./entry.ts"
 
 /** How an operator of these tests is started. */
@@ -21,6 +22,8 @@ export interface OperatorConfig {
   withoutOffers?: boolean
   /** Launch calls never return: before the VM is made, or after. */
   hang?: "beforeLaunch" | "afterLaunch"
+  /** It kills itself with SIGKILL at this call: before it, or when it has had its effect. */
+  strike?: { point: Point; fault: "before" | "after" }
 }
 
 /** Short, so that a test need not wait for long after it has killed a leader. */
@@ -30,6 +33,9 @@ const config = configuration<OperatorConfig>()
 const stop = stopSignal()
 const logger = createLogger({ level: "trace", name: "operator" })
 const client = connect(config)
+const plan = new Plan(config.strike)
+const nobody = { onTerminate: () => undefined, onCloudChange: () => Promise.resolve() }
+const life = new Life(plan, nobody, () => process.kill(process.pid, "SIGKILL"))
 const cloud = new LocalCloud({
   dataDir: config.vmsDir,
   agentCommand: config.agentCommand,
@@ -41,8 +47,8 @@ const cloud = new LocalCloud({
 const { ended } = await startOperator(
   config,
   {
-    client,
-    clouds: told(cloud),
+    client: life.client(client, { kinds: [], selector: "" }),
+    clouds: life.clouds(told(cloud)),
     providers: {},
     architectures: [],
     offers: fixedOffers(config.withoutOffers === true ? [] : localOffers()),
@@ -55,6 +61,7 @@ const { ended } = await startOperator(
 )
 ready({})
 await ended
+process.stdout.write(`CALLS ${JSON.stringify(plan.points())}\n`)
 cloud.close()
 await client.close()
 
@@ -62,17 +69,17 @@ await client.close()
 function told(local: LocalCloud): Clouds {
   const cloud: Cloud = {
     consistencySeconds: local.consistencySeconds,
-    launch: async (spec) => {
+    launch: async (spec, fence) => {
       logger.info({ launch: spec.name }, "calls launch")
-      if (config.hang === undefined) return await local.launch(spec)
+      if (config.hang === undefined) return await local.launch(spec, fence)
       if (config.hang === "afterLaunch") await local.launch(spec)
       // The answer never comes: for a kill at just that moment.
       return await new Promise(() => undefined)
     },
     list: (scope) => local.list(scope),
-    terminate: async (vm) => {
+    terminate: async (vm, fence) => {
       logger.info({ launch: vm.launch }, "calls terminate")
-      await local.terminate(vm)
+      await local.terminate(vm, fence)
     },
     verify: () => local.verify(),
   }

@@ -1,0 +1,218 @@
+import { existsSync } from "node:fs"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { runAgent } from "../../src/agent/main.ts"
+import type { RegistryAccess } from "../../src/agent/protocol.ts"
+import { systemClock } from "../../src/apis/clock.ts"
+import type { StoredConnection } from "../../src/apis/connection.ts"
+import { ecrRegistries } from "../../src/cloud/aws/ecr.ts"
+import type { RegistryOpener } from "../../src/cloud/registry-access.ts"
+import { connectedRegistries, type PullCredentials } from "../../src/gateway/registries.ts"
+import { dockerHubRegistry } from "../../src/registries/dockerhub.ts"
+import { pullAccess } from "../../src/registries/pulls.ts"
+import { type Moto, startMoto } from "../moto.ts"
+import { REGISTRY_PROGRAM, startPasswordRegistry, startTokenRegistry, type TestRegistry } from "../registry.ts"
+import { startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
+import { buildImages, docker, followProgress, missingForContainers, type TestImages } from "./images.ts"
+
+const missing =
+  (await missingForContainers()) ??
+  (existsSync(REGISTRY_PROGRAM) ? undefined : `${REGISTRY_PROGRAM} is missing (Debian's package docker-registry)`)
+if (missing !== undefined) console.warn(`the tests of private images are skipped: ${missing}`)
+
+/** Of moto's ECR, whose password is always the same; the line is htpasswd's, with four rounds of bcrypt. */
+const ECR_USER = "AWS"
+const ECR_PASSWORD = "123456789012-auth-token"
+const ECR_HTPASSWD = `${ECR_USER}:$2b$04$ZsOtOyQ2vsx6DREZ.ea9l.oj1fMWNO0tQngjYu1DfpUB3FA/4jMh.`
+
+const PAT = "dckr_pat_of-the-team"
+const PUSHER = { username: "pusher", password: "of-a-test" }
+const users = {
+  pusher: { password: PUSHER.password, pushes: true },
+  team: { password: PAT, pulls: ["team/"] },
+  others: { password: "dckr_pat_of-others", pulls: ["others/"] },
+}
+
+describe.skipIf(missing !== undefined)("private images", () => {
+  const world = testWorld("private-images")
+  const disks: string[] = []
+  let images: TestImages
+  let tokens: TestRegistry
+  let passwords: TestRegistry
+  let moto: Moto
+  let gateway: TestGateway
+  /** The project's connections, the oldest first, as `<type> <user> <password>`. */
+  let connections: string[] = []
+  /** What the gateway gave, in order. */
+  const given: RegistryAccess[] = []
+  let change: (access: RegistryAccess) => RegistryAccess = (access) => access
+
+  beforeAll(async () => {
+    ;[images, tokens, passwords, moto] = await Promise.all([
+      buildImages(),
+      startTokenRegistry(users),
+      startPasswordRegistry(ECR_HTPASSWD),
+      startMoto(),
+    ])
+    for (const repository of ["team/app", "public/app"]) await push(tokens, repository, PUSHER)
+    await push(passwords, "team/app", { username: ECR_USER, password: ECR_PASSWORD })
+    const find = projectRegistries()
+    const registries: PullCredentials = async (request) => {
+      const access = change(await find(request))
+      given.push(access)
+      return access
+    }
+    gateway = await startGateway(world, { parts: { registries } })
+  }, 60_000)
+  afterAll(async () => {
+    await gateway.close()
+    for (const { host } of [tokens, passwords]) await forget(host)
+    await Promise.all([images.remove(), tokens.stop(), passwords.stop(), moto.stop()])
+    await Promise.all(disks.map((disk) => rm(disk, { recursive: true, force: true })))
+  })
+  beforeEach(async () => {
+    given.length = 0
+    connections = []
+    change = (access) => access
+    for (const { host } of [tokens, passwords]) await forget(host)
+  })
+
+  /** Connections of Docker Hub's kind are for the registry that gives tokens, those of AWS' for the other. */
+  function projectRegistries(): PullCredentials {
+    const at = (registry: TestRegistry, opener: RegistryOpener, meant: string) => ({
+      serves: (host: string) => host === registry.host,
+      access: (
+        credentials: Record<string, string>,
+        scope: { repository: string; reference: string; launch: string },
+        signal: AbortSignal,
+      ) => {
+        // The login is for the registry that is meant; what it opens is here.
+        const login: RegistryOpener["login"] = (fields, asked, limit) =>
+          opener.login(fields, { ...asked, registry: meant }, limit)
+        const place = { ...scope, registry: registry.host }
+        return pullAccess(
+          { ...opener, login },
+          { credentials, scope: place },
+          { signal, clock: systemClock, send: registry.send },
+        )
+      },
+    })
+    return connectedRegistries({
+      connections: async () => connections.map(connection),
+      credentials: async ({ metadata }) => fieldsOf(connections[Number(metadata.uid)] ?? ""),
+      providers: {
+        dockerhub: at(tokens, dockerHubRegistry, "docker.io"),
+        aws: at(passwords, ecrRegistries({ endpoint: moto.url }), "123456789012.dkr.ecr.eu-west-1.amazonaws.com"),
+      },
+      clock: systemClock,
+    })
+  }
+
+  async function push(
+    { host }: TestRegistry,
+    repository: string,
+    user: { username: string; password: string },
+  ): Promise<void> {
+    const image = docker.getImage(images.distroless)
+    await image.tag({ repo: `${host}/${repository}`, tag: "1" })
+    await followProgress(
+      await docker.getImage(`${host}/${repository}:1`).push({ authconfig: { ...user, serveraddress: host } }),
+    )
+  }
+
+  /** The engine has none of a registry's images any more. */
+  async function forget(host: string): Promise<void> {
+    const found = await docker.listImages({ filters: { reference: [`${host}/*/*`] } })
+    for (const tag of found.flatMap(({ RepoTags }) => RepoTags ?? []))
+      if (tag.startsWith(host)) await docker.getImage(tag).remove({ force: true })
+  }
+
+  async function run(image: string) {
+    const dataDir = await mkdtemp(join(tmpdir(), "berth-agent-"))
+    disks.push(dataDir)
+    const launch = await world.launch({ image })
+    const { finish } = await runAgent({
+      userData: gateway.userData(launch),
+      runtime: "docker",
+      logger: testLogger(),
+      dataDir,
+    })
+    return { finish, log: (await gateway.logOf(launch)).toString() }
+  }
+
+  it("are pulled by the connection whose account may, with a token for this one image", async () => {
+    connections = ["dockerhub others dckr_pat_of-others", `dockerhub team ${PAT}`]
+    const { finish, log } = await run(`${tokens.host}/team/app:1`)
+    expect(finish).toMatchObject({ reason: "Succeeded" })
+    expect(log).toMatch(/FROM scratch/)
+    expect(given).toEqual([
+      { registry: tokens.host, token: expect.stringMatching(/^ey/), expiration: expect.any(String) },
+    ])
+    const claims = JSON.parse(
+      Buffer.from(String(given[0]?.token).split(".")[1] ?? "", "base64url").toString(),
+    ) as object
+    expect(claims).toMatchObject({ sub: "team", access: [{ name: "team/app", actions: ["pull"] }] })
+  })
+
+  it("of ECR are pulled by its password, which the account's key was not given away for", async () => {
+    connections = ["aws AKIAOFATEST000000000 a-secret-of-a-test"]
+    const { finish } = await run(`${passwords.host}/team/app:1`)
+    expect(finish).toMatchObject({ reason: "Succeeded" })
+    const access = { registry: passwords.host, username: ECR_USER, password: ECR_PASSWORD }
+    expect(given).toEqual([{ ...access, expiration: expect.any(String) }])
+  })
+
+  it("end the job where no connection opens them, with the registry's name and the connections'", async () => {
+    const nobody = await run(`${tokens.host}/team/app:1`)
+    expect(nobody.finish).toMatchObject({ reason: "ImagePullFailed" })
+    expect(nobody.finish?.message).toMatch(/team\/app:1 can't be pulled: .*no connection of the project is for it/)
+    connections = ["dockerhub others dckr_pat_of-others", "dockerhub team dckr_pat_revoked"]
+    const refused = await run(`${tokens.host}/team/app:1`)
+    expect(refused.finish).toMatchObject({ reason: "ImagePullFailed" })
+    const message = refused.finish?.message ?? ""
+    expect(message).toContain(`registry ${tokens.host}: connection hub-0 may not pull it, or there is no such image`)
+    expect(message).toMatch(/connection hub-1: .*401/)
+    expect(message).not.toContain("dckr_pat")
+  })
+
+  it("don't keep anybody from public ones, whatever becomes of the connections", async () => {
+    expect((await run(`${tokens.host}/public/app:1`)).finish).toMatchObject({ reason: "Succeeded" })
+    await forget(tokens.host)
+    connections = ["dockerhub team dckr_pat_revoked"]
+    expect((await run(`${tokens.host}/public/app:1`)).finish).toMatchObject({ reason: "Succeeded" })
+    expect(given.at(-1)?.why).toContain("connection hub-0")
+  })
+
+  it("are asked for again with another token, when the first has ended", async () => {
+    connections = [`dockerhub team ${PAT}`]
+    change = (access) => {
+      if (given.length > 0) return access
+      return { registry: access.registry, token: "ended", expiration: "2026-01-01T00:00:00Z" }
+    }
+    expect((await run(`${tokens.host}/team/app:1`)).finish).toMatchObject({ reason: "Succeeded" })
+    expect(given).toHaveLength(2)
+  })
+})
+
+function connection(line: string, index: number): StoredConnection {
+  const type = line.split(" ")[0]
+  return {
+    apiVersion: "berth.dev/v1alpha1",
+    kind: "Connection",
+    metadata: {
+      name: `hub-${index}`,
+      namespace: "n",
+      uid: String(index),
+      resourceVersion: "1",
+      creationTimestamp: `2026-01-0${index + 1}T00:00:00Z`,
+    },
+    spec: { type, sealedCredentials: "sealed" },
+  } as StoredConnection
+}
+
+function fieldsOf(line: string): Record<string, string> {
+  const [type, user = "", secret = ""] = line.split(" ")
+  return type === "aws" ? { access_key_id: user, secret_access_key: secret } : { username: user, token: secret }
+}

@@ -1,0 +1,130 @@
+import { execFileSync } from "node:child_process"
+import { once } from "node:events"
+import { existsSync } from "node:fs"
+import { mkdtemp, readFile, rm } from "node:fs/promises"
+import { createServer } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { expect } from "vitest"
+import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/main.ts"
+import type { Volume } from "../../src/apis/job.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
+import { eventually } from "../kube/fixtures.ts"
+import { type TestGateway, testLogger, type World } from "./harness.ts"
+import { buildImage, buildImages, docker, librariesOf, missingForContainers } from "./images.ts"
+
+/** Debian's packages rclone and fuse3, and one thing more. */
+const PROGRAMS = ["/usr/bin/rclone", "/usr/bin/fusermount3", "/bin/busybox", "/dev/fuse"]
+
+/** Why tests that mount buckets can't run here; undefined when they can. */
+export async function missingForVolumes(): Promise<string | undefined> {
+  const lacking = PROGRAMS.filter((path) => !existsSync(path))
+  return (
+    (await missingForContainers()) ??
+    (process.getuid?.() === 0 ? undefined : "only root may mount") ??
+    (lacking.length > 0 ? `${lacking.join(", ")} missing` : undefined)
+  )
+}
+
+/** Agents that mount buckets into containers, each on a disk of its own. */
+export interface VolumeVms {
+  start: (
+    gateway: TestGateway,
+    script: string,
+    volumes: Record<string, Volume>,
+    options?: Partial<AgentOptions>,
+  ) => Promise<{ launch: StoredLaunch; exit: Promise<AgentExit>; dataDir: string }>
+  /** Nothing of a VM is left on this machine. */
+  expectNothingLeft: (launch: StoredLaunch) => Promise<void>
+  remove: () => Promise<void>
+}
+
+/** What a suite's hook must allow while another suite has the engine's volumes, milliseconds. */
+export const VOLUMES_WAIT_MS = 600_000
+
+/**
+ * An engine has one driver of ours, as a VM runs one job: so suites that mount buckets wait for each other. A name among
+ * Linux' abstract sockets is free again however its process ends.
+ */
+export async function engineVolumes(): Promise<Disposable> {
+  const server = createServer()
+  const isOurs = async (): Promise<boolean> => {
+    server.listen("\0berth-test-volumes")
+    return await once(server, "listening").then(
+      () => true,
+      () => false,
+    )
+  }
+  await eventually("no other suite mounts buckets", isOurs, VOLUMES_WAIT_MS / 1000)
+  return { [Symbol.dispose]: () => void server.close() }
+}
+
+/** Holds the engine's volumes until they are removed. */
+export async function volumeVms(world: World): Promise<VolumeVms> {
+  const volumes = await engineVolumes()
+  const image = `berth-test/rclone:${process.pid}`
+  const disks: string[] = []
+  const launches: string[] = []
+  const images = await buildImages()
+  await buildRcloneImage(image)
+  return {
+    start: async (gateway, script, volumes, options) => {
+      await removeDrivers(launches)
+      const dataDir = await sharedDisk()
+      disks.push(dataDir)
+      const launch = await world.launch({ image: images.tools, command: ["sh", "-c", script], volumes })
+      launches.push(launch.metadata.name)
+      const userData = JSON.stringify({ ...(JSON.parse(gateway.userData(launch)) as object), image })
+      const logger = testLogger()
+      const exit = runAgent({ userData, runtime: "docker", logger, stopGraceSeconds: 1, dataDir, ...options })
+      exit.catch(() => undefined)
+      return { launch, exit, dataDir }
+    },
+    expectNothingLeft: async ({ metadata: { name } }) => {
+      expect(await docker.listContainers({ all: true, filters: { name: [name] } })).toEqual([])
+      expect(await readFile("/proc/mounts", "utf8")).not.toContain(name)
+    },
+    remove: async () => {
+      await removeDrivers(launches)
+      await images.remove()
+      await docker.getImage(image).remove({ force: true })
+      for (const disk of disks) {
+        execFileSync("umount", ["--recursive", disk])
+        await rm(disk, { recursive: true, force: true })
+      }
+      volumes[Symbol.dispose]()
+    },
+  }
+}
+
+/** A VM takes its driver with it, also one that could not let go of a volume in time; here the engine stays. */
+async function removeDrivers(launches: readonly string[]): Promise<void> {
+  for (const launch of launches) {
+    const filters = { name: [`berth-${launch}-volumes`] }
+    for (const { Id } of await docker.listContainers({ all: true, filters })) {
+      await docker.getContainer(Id).remove({ force: true, v: true })
+    }
+  }
+}
+
+/** What Berth's own image has for volumes. */
+async function buildRcloneImage(image: string): Promise<void> {
+  const [rclone, fusermount, busybox] = PROGRAMS as [string, string, string]
+  await buildImage(image, {
+    Dockerfile: 'FROM scratch\nCOPY . /\nRUN ["/bin/sh", "-c", "/bin/busybox ln -s busybox /bin/cat"]\n',
+    "usr/bin/rclone": await readFile(rclone),
+    "usr/bin/fusermount": await readFile(fusermount),
+    "bin/sh": await readFile(busybox),
+    "bin/busybox": await readFile(busybox),
+    "etc/passwd": "root:x:0:0:root:/:/bin/sh\n",
+    ...(await librariesOf(rclone)),
+  })
+}
+
+/** A folder from which mounts spread, as from all that systemd mounts. */
+async function sharedDisk(): Promise<string> {
+  const disk = await mkdtemp(join(tmpdir(), "berth-volumes-"))
+  execFileSync("mount", ["--bind", disk, disk])
+  execFileSync("mount", ["--make-shared", disk])
+  return disk
+}

@@ -1,0 +1,64 @@
+import type { Clock } from "../../src/apis/clock.ts"
+import { timestamp } from "../../src/apis/clock.ts"
+import { type AgentStatus, type FinishReason, isOver, LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
+import { isConflict } from "../../src/kube/errors.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+
+const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+
+export interface AgentReportsOptions {
+  client: KubeClient
+  /** Where Launches are. */
+  namespace: string
+  clock: Clock
+}
+
+/** What agents report, written as the gateway does: upon the version that it read, and only for a current Launch. */
+export class AgentReports {
+  readonly #options: AgentReportsOptions
+
+  constructor(options: AgentReportsOptions) {
+    this.#options = options
+  }
+
+  /** Writes what an agent reports; of a Launch that is not current nothing is written. */
+  async report(name: string, change: (before: AgentStatus | undefined) => Partial<AgentStatus>): Promise<void> {
+    const { client, namespace } = this.#options
+    const ref = { namespace, name }
+    const launch = await client.get(LAUNCHES, ref)
+    if (isOver(launch) || launch.spec.ended === true) return
+    const agent = launch.status?.agent
+    const base = agent ?? {
+      signingKey: "{}",
+      encryptionKey: "{}",
+      sequence: 0,
+      retryCount: 0,
+      registrationTime: this.#now(),
+    }
+    const next = { ...base, sequence: base.sequence + 1, lastHeartbeatTime: this.#now(), ...change(agent) }
+    const merge = { metadata: { resourceVersion: launch.metadata.resourceVersion }, status: { agent: next } }
+    try {
+      await client.patchStatus(LAUNCHES, ref, { merge }, { fieldManager: "berth-gateway" })
+    } catch (error) {
+      if (!isConflict(error)) throw error
+      await this.report(name, change)
+    }
+  }
+
+  register(launch: string): Promise<void> {
+    return this.report(launch, () => ({}))
+  }
+
+  start(launch: string): Promise<void> {
+    return this.report(launch, () => ({ startTime: this.#now() }))
+  }
+
+  finish(launch: string, reason: FinishReason, exitCode = 0): Promise<void> {
+    return this.report(launch, () => ({ finish: { reason, exitCode, time: this.#now() } }))
+  }
+
+  #now(): string {
+    return timestamp(this.#options.clock.now())
+  }
+}

@@ -1,0 +1,119 @@
+import { randomBytes } from "node:crypto"
+import { existsSync } from "node:fs"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import type { StoredConnection } from "../../src/apis/connection.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
+import { fixedOffers } from "../../src/catalogue/offers.ts"
+import { cloudsOf } from "../../src/cloud/clouds.ts"
+import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
+import { installBase } from "../../src/embedded/base.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { sealCredentials } from "../../src/sealing/credentials.ts"
+import { Sealer } from "../../src/sealing/envelope.ts"
+import { KeyringEncryption } from "../../src/sealing/keys.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { type Running, startOperator } from "../../src/wire.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { confirmedProject } from "../confirmed-project.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { clientOf } from "../facade/machine-users.ts"
+import { putImage, REGISTRY_PROGRAM, startTokenRegistry, type TestRegistry } from "../registry.ts"
+import { offerOf } from "./builders.ts"
+import { JOBS, LAUNCHES } from "./harness.ts"
+import { SimProvider } from "./sim-provider.ts"
+
+/** Jobs get machines that their images run on: the operator reads manifests in a real registry. */
+
+const missing = existsSync(REGISTRY_PROGRAM) ? undefined : `${REGISTRY_PROGRAM} is missing (Debian's docker-registry)`
+if (missing !== undefined) console.warn(`the tests of jobs by what their images run on are skipped: ${missing}`)
+
+const SYSTEM_NAMESPACE = "berth-system"
+const PUSHER = { username: "pusher", password: "of-a-test" }
+const KEY = "AKIAIOSFODNN7EXAMPLE"
+
+describe.skipIf(missing !== undefined)("a job", () => {
+  const namespace = testNamespace("images")
+  const project = `p-${randomBytes(4).toString("hex")}`
+  const admin = new KubeClient(kubeConfig())
+  const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, SYSTEM_NAMESPACE)))
+  const sim = new SimProvider(systemClock)
+  const stop = new AbortController()
+  let registry: TestRegistry
+  let client: KubeClient
+  let operator: Running
+
+  beforeAll(async () => {
+    registry = await startTokenRegistry({
+      pusher: { password: PUSHER.password, pushes: true },
+      [KEY]: { password: "of-the-account", pulls: ["team/"] },
+    })
+    const images = { both: ["linux/amd64", "linux/arm64"], intel: ["linux/amd64"], arm: ["linux/arm64"] }
+    for (const [name, platforms] of Object.entries(images))
+      await putImage(registry, { repository: `team/${name}`, tag: "1", platforms, user: PUSHER })
+    await installBase(admin, AbortSignal.timeout(30_000))
+    await confirmedProject(admin, { name: project, organization: "o", namespace })
+    client = await clientOf("berth-operator")
+    const offers = fixedOffers([
+      offerOf({ cloud: "aws", instanceType: "graviton", architecture: "arm64", hourlyPriceUsd: 0.5 }),
+      offerOf({ cloud: "aws", instanceType: "xeon", hourlyPriceUsd: 0.6 }),
+    ])
+    const login = async (fields: Readonly<Record<string, string>>) => ({
+      username: fields["access_key_id"] ?? "",
+      password: "of-the-account",
+    })
+    const registries = { serves: (host: string) => host === registry.host, login }
+    operator = await startOperator(
+      { systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
+      {
+        client,
+        clouds: cloudsOf({}),
+        providers: { aws: { ...sim.provider, registries } },
+        offers,
+        ownAccounts: [],
+        architectures: ["amd64"],
+        askRegistries: registry.send,
+        observeSeconds: 0.1,
+        logger: createLogger({ level: "silent", name: "test" }),
+      },
+      stop.signal,
+    )
+    await connect()
+  })
+  afterAll(async () => {
+    for (const { metadata } of (await admin.list(JOBS, { namespace })).items) await admin.delete(JOBS, metadata)
+    await eventually(async () => expect((await admin.list(JOBS, { namespace })).items).toEqual([]))
+    stop.abort()
+    await operator.ended
+    for (const { metadata, spec } of (await admin.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })).items)
+      if (spec.job.namespace === namespace) await admin.delete(LAUNCHES, metadata)
+    await admin.delete(PROJECTS, { name: project })
+    await Promise.all([client.close(), admin.close(), registry.stop()])
+  })
+
+  async function connect(): Promise<void> {
+    const secret_access_key = randomBytes(8).toString("hex")
+    sim.issue("account", secret_access_key)
+    const fields = { access_key_id: KEY, secret_access_key }
+    const sealedCredentials = await sealCredentials(sealer, { type: "aws", fields }, { project, name: "main" })
+    const connection = { metadata: { name: "main", namespace }, spec: { type: "aws", sealedCredentials } }
+    await admin.create(CONNECTIONS, connection as StoredConnection)
+  }
+
+  it.each([
+    ["both", "graviton", /graviton/],
+    ["intel", "xeon", /the image is for amd64 only/],
+    ["arm", "graviton", /the image is for arm64 only/],
+    ["nothing", "xeon", /the image is taken to be for amd64 .*no such image, or no access to it/],
+  ])("whose image is %s gets a %s, and says why", async (image, instanceType, why) => {
+    const spec = { image: `${registry.host}/team/${image}:1` }
+    await admin.create(JOBS, { metadata: { name: image, namespace }, spec } as StoredJob)
+    await eventually(async () => {
+      const { status } = await admin.get(JOBS, { namespace, name: image })
+      expect(status).toMatchObject({ phase: "booting", placement: { offer: { instanceType } } })
+      expect(status?.placement?.reason).toMatch(why)
+    })
+  })
+})

@@ -1,0 +1,150 @@
+import { existsSync } from "node:fs"
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { TransientError } from "../../src/cloud/errors.ts"
+import { ImageFinder, type ImageFinderOptions } from "../../src/discovery/images.ts"
+import { dockerHubRegistry } from "../../src/registries/dockerhub.ts"
+import { imageReader } from "../../src/registries/manifests.ts"
+import { publicFetch } from "../../src/registries/public-fetch.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { ManualClock } from "../kube/manual-clock.ts"
+import { putImage, REGISTRY_PROGRAM, startTokenRegistry, type TestRegistry } from "../registry.ts"
+import { connection, never } from "./accounts.ts"
+
+const missing = existsSync(REGISTRY_PROGRAM) ? undefined : `${REGISTRY_PROGRAM} is missing (Debian's docker-registry)`
+if (missing !== undefined) console.warn(`the tests of what images run on are skipped: ${missing}`)
+
+const PUSHER = { username: "pusher", password: "of-a-test" }
+const SECRET = "dckr_pat_of-the-team"
+
+/** A finder over connections with these names, the oldest first; each signs in by its name and a password. */
+function stage(names: readonly string[], options: Partial<ImageFinderOptions>, password = SECRET) {
+  const clock = new ManualClock()
+  const made = names.map((name, index) =>
+    connection(name, { type: "dockerhub", created: `2026-01-0${index + 1}T00:00:00Z` }),
+  )
+  const finder = new ImageFinder({
+    connections: (namespace) => (namespace === "yard" ? made.toReversed() : []),
+    registriesOf: (type) => (type === "dockerhub" ? { ...dockerHubRegistry, serves: () => true } : undefined),
+    credentialsOf: async ({ metadata }) => ({ username: metadata.name, token: password }),
+    readImage: async () => undefined,
+    clock,
+    logger: createLogger({ level: "silent", name: "test" }),
+    ...options,
+  })
+  return { clock, finder, found: (image: string) => finder.whenFound("yard", image) }
+}
+
+describe.skipIf(missing !== undefined)("what an image runs on", () => {
+  let registry: TestRegistry
+  const options = () => ({ readImage: imageReader({ clock: systemClock, send: registry.send }) })
+
+  beforeAll(async () => {
+    registry = await startTokenRegistry({
+      pusher: { password: PUSHER.password, pushes: true },
+      team: { password: SECRET, pulls: ["team/"] },
+    })
+    const images: [string, string[]][] = [
+      ["public/both", ["linux/amd64", "linux/arm64", "unknown/unknown", "windows/amd64"]],
+      ["public/arm", ["linux/arm64"]],
+      ["public/mainframe", ["linux/s390x"]],
+      ["team/app", ["linux/amd64"]],
+    ]
+    for (const [repository, platforms] of images)
+      await putImage(registry, { repository, tag: "1", platforms, user: PUSHER })
+  })
+  afterAll(() => registry.stop())
+
+  it("is what its list of manifests says, or the configuration of its only one", async () => {
+    const { found } = stage([], options())
+    expect(await found(`${registry.host}/public/both:1`)).toEqual({ state: "known", architectures: ["amd64", "arm64"] })
+    expect(await found(`${registry.host}/public/arm:1`)).toEqual({ state: "known", architectures: ["arm64"] })
+  })
+
+  it("is read as a connection of the project that may, and is nobody else's to know", async () => {
+    const image = `${registry.host}/team/app:1`
+    const known = { state: "known", architectures: ["amd64"] }
+    expect(await stage(["others", "team"], options()).found(image)).toEqual(known)
+    const { found, finder } = stage(["team"], options(), "dckr_pat_revoked-since")
+    const unknown = await found(image)
+    expect(unknown).toMatchObject({
+      state: "unknown",
+      why: expect.stringMatching(/connection team: .*401.*no access to it/),
+    })
+    expect(JSON.stringify(unknown)).not.toContain("revoked-since")
+    expect(await finder.whenFound("another-project", image)).toMatchObject({ state: "unknown" })
+  })
+
+  it("is not known of one that is not there or for other machines; the reason is told", async () => {
+    const { found } = stage([], options())
+    expect(await found(`${registry.host}/public/nothing:1`)).toEqual({
+      state: "unknown",
+      why: `registry ${registry.host}: no such image, or no access to it`,
+    })
+    expect(await found(`${registry.host}/public/mainframe:1`)).toMatchObject({
+      why: expect.stringContaining("linux/s390x"),
+    })
+  })
+
+  it("is read once for each digest, and asked for again when a tag may have moved", async () => {
+    const { clock, finder, found } = stage([], options())
+    const image = `${registry.host}/public/moving:1`
+    const push = (platforms: string[]) =>
+      putImage(registry, { repository: "public/moving", tag: "1", platforms, user: PUSHER })
+    await push(["linux/amd64"])
+    await found(image)
+    registry.requests.length = 0
+    clock.advance(301)
+    // Who can't wait gets the old answer once more.
+    expect(finder.find("yard", image)).toEqual({ state: "known", architectures: ["amd64"] })
+    expect(await found(image)).toEqual({ state: "known", architectures: ["amd64"] })
+    expect(registry.requests).toContainEqual(expect.stringMatching(/^HEAD .*public[/]moving[/]manifests[/]1/))
+    expect(registry.requests.filter((line) => /^GET .*(manifests|blobs)/.test(line))).toEqual([])
+    await push(["linux/arm64"])
+    clock.advance(301)
+    expect(await found(image)).toEqual({ state: "known", architectures: ["arm64"] })
+    clock.advance(901)
+    expect(finder.find("yard", image)).toEqual({ state: "looking" })
+    await found(image)
+  })
+
+  it("is not looked for at addresses that nobody on the internet has", async () => {
+    const { found } = stage([], { readImage: imageReader({ clock: systemClock, send: publicFetch() }) })
+    registry.requests.length = 0
+    for (const host of [registry.host, "10.0.0.1", "169.254.169.254", "localhost:5000"])
+      expect(await found(`${host}/public/arm:1`)).toMatchObject({ why: expect.stringMatching(/no public address/) })
+    expect(registry.requests).toEqual([])
+  })
+})
+
+describe("who asks what an image runs on", () => {
+  it("never waits; after a while it counts as unknown, whoever is still being asked", async () => {
+    const asked: string[] = []
+    const readImage = (image: { repository: string }) => {
+      asked.push(image.repository)
+      return never()
+    }
+    const { clock, finder } = stage([], { readImage, settings: { atOnce: 1 } })
+    for (const image of ["acme/a", "acme/b"]) expect(finder.find("yard", image)).toEqual({ state: "looking" })
+    await vi.waitFor(() => expect(asked).toEqual(["acme/a"]))
+    clock.advance(10)
+    const late = { state: "unknown", why: expect.stringContaining("within 10 seconds") }
+    for (const image of ["acme/a", "acme/b"]) expect(finder.find("yard", image)).toMatchObject(late)
+  })
+
+  it("gets the answer of a registry that failed only for a while", async () => {
+    let isAway = true
+    const readImage = async () => {
+      if (isAway) throw new TransientError("NoAnswer", "the host could not be reached")
+      return ["arm64"] as const
+    }
+    const { clock, found } = stage([], { readImage })
+    expect(await found("acme/a")).toMatchObject({
+      state: "unknown",
+      why: expect.stringContaining("could not be reached"),
+    })
+    isAway = false
+    clock.advance(61)
+    expect(await found("acme/a")).toEqual({ state: "known", architectures: ["arm64"] })
+  })
+})

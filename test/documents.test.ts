@@ -1,0 +1,56 @@
+import { execFileSync } from "node:child_process"
+import { existsSync, readFileSync } from "node:fs"
+import { dirname, join, resolve } from "node:path"
+import { describe, expect, it } from "vitest"
+
+const ROOT = resolve(import.meta.dirname, "..")
+
+const documents = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard", "*.md"], {
+  cwd: ROOT,
+  encoding: "utf8",
+})
+  .split("\n")
+  .filter((path) => path !== "" && existsSync(join(ROOT, path)))
+
+describe("the documents' links", () => {
+  it.each(documents)("of %s lead somewhere", (path) => {
+    expect(linksOf(path).filter((link) => !leadsSomewhere(path, link))).toEqual([])
+  })
+})
+
+describe("the documents' commands", () => {
+  const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as { scripts: object }
+
+  it.each(documents)("of %s are there", (path) => {
+    const named = [...readFileSync(join(ROOT, path), "utf8").matchAll(/npm run (?:--\S+ )?([a-z:]+)/g)]
+    expect(named.map(([, name = ""]) => name).filter((name) => !Object.hasOwn(scripts, name))).toEqual([])
+  })
+})
+
+/** Relative ones; what stands in code is none. */
+function linksOf(path: string): string[] {
+  const text = readFileSync(join(ROOT, path), "utf8").replace(/^(```|~~~)[\s\S]*?^\1/gm, "")
+  const targets = [...text.replace(/`[^`\n]*`/g, "").matchAll(/\]\(([^)\s]+)[^)]*\)/g)].map(
+    ([, target]) => target ?? "",
+  )
+  return targets.filter((target) => !/^[a-z]+:/i.test(target))
+}
+
+function leadsSomewhere(from: string, link: string): boolean {
+  const [target = "", anchor] = link.split("#")
+  const path = target === "" ? join(ROOT, from) : join(ROOT, dirname(from), target)
+  if (!existsSync(path)) return false
+  return anchor === undefined || anchorsOf(path).includes(anchor)
+}
+
+/** Headings as GitHub names them: lower case, without punctuation, hyphens for spaces. */
+function anchorsOf(path: string): string[] {
+  const headings = readFileSync(path, "utf8").matchAll(/^#+ +(.+)$/gm)
+  return [...headings].map(([, heading = ""]) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N}\s_-]/gu, "")
+      .trim()
+      .replaceAll(" ", "-"),
+  )
+}

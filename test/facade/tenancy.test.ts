@@ -1,0 +1,357 @@
+import { randomBytes } from "node:crypto"
+import type { Response } from "undici"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { findCondition } from "../../src/apis/conditions.ts"
+import { API_VERSION } from "../../src/apis/meta.ts"
+import type { StoredProject } from "../../src/apis/project.ts"
+import { CONNECTIONS, CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
+import { openApiDocument } from "../../src/facade/openapi.ts"
+import { API_KEYS } from "../../src/identity/authenticate.ts"
+import { TokenVerifier } from "../../src/identity/oidc.ts"
+import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
+import type { ApiObject, Resource } from "../../src/kube/resource.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { type TendedProjects, tendProjects } from "../controllers/tended-projects.ts"
+import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
+import { BASE_DOMAIN, caller, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
+import {
+  addressOf,
+  bearer,
+  type Credentials,
+  type Endpoint,
+  endpointsOf,
+  likeIt,
+  makeTenant,
+  type PersonRole,
+  ROLE_OF,
+  type Tenant,
+} from "./tenants.ts"
+
+/**
+ * Two tenants, and all that the OpenAPI document has: an endpoint that is added to it is looked at here by itself. Nothing
+ * of the other tenant may be read, written, counted or guessed, so what is the other's is answered as what isn't there.
+ */
+const world = testWorld("facade-tenancy")
+const ENDPOINTS = withHeads(endpointsOf(openApiDocument(["aws", "gcp", "azure"]) as never))
+const OF_PROJECTS = ENDPOINTS.filter(({ isAccounts }) => !isAccounts)
+const WITH_IDS = ENDPOINTS.filter(({ path }) => path.includes("{"))
+
+let issuer: Issuer
+let replica: Replica
+let tended: TendedProjects
+let ours: Tenant
+let theirs: Tenant
+let stranger: string
+/** Namespaces whose connections were looked into. */
+const discovered = new Set<string | undefined>()
+/** What the name of something of theirs is, and of nothing of ours. */
+const ONLY_THEIRS = "only-theirs"
+
+const call = caller(() => replica, world)
+
+beforeAll(async () => {
+  issuer = await startIssuer()
+  const tokens = new TokenVerifier({ issuers: [{ issuer: issuer.url, audience: AUDIENCE }], clock: systemClock })
+  tended = await tendProjects()
+  replica = await startReplica({
+    tokens,
+    discover: async (_sort, connections) => {
+      for (const { metadata } of connections) discovered.add(metadata.namespace)
+      return { found: [], failures: [] }
+    },
+    settings: { requestsPerMinute: 0, discoveriesPerMinute: 0, clouds: ["aws", "gcp", "azure"] },
+  })
+  const options = { call, client: world.client, issuer, endpoints: ENDPOINTS }
+  const run = randomBytes(4).toString("hex")
+  ours = await makeTenant({ ...options, name: `ours-${run}` })
+  theirs = await makeTenant({ ...options, name: `theirs-${run}` })
+  stranger = await issuer.token({ sub: `stranger-${run}` })
+  await makeNamed(theirs, ONLY_THEIRS)
+})
+afterAll(async () => {
+  await Promise.all([ours.tendedKeys.stop(), theirs.tendedKeys.stop(), tended.stop(), replica.close(), issuer.close()])
+})
+
+/** Makes one of everything in a tenant's project, under a name that nothing else has. */
+async function makeNamed({ people, project }: Tenant, name: string): Promise<void> {
+  for (const { method, path, example } of OF_PROJECTS) {
+    if (method !== "POST" || example === undefined) continue
+    const { namePrefix: _, ...body }: Record<string, unknown> = { ...example, name }
+    const response = await call(`/1${path}`, { key: "", ...bearer(people.owner), host: hostOf(project), body })
+    expect(response.status, await response.clone().text()).toBe(201)
+  }
+}
+
+function withHeads(endpoints: Endpoint[]): Endpoint[] {
+  return endpoints.flatMap((endpoint) =>
+    endpoint.method === "GET" ? [endpoint, { ...endpoint, method: "HEAD" }] : [endpoint],
+  )
+}
+
+const titleOf = ({ method, path }: Endpoint): string => `${method} ${path}`
+const hostOf = (project: string): string => `${project}.${BASE_DOMAIN}`
+
+/** Everybody who has something to do with us, and nothing with them. */
+function callersOf({ keys, people }: Tenant): [string, Credentials][] {
+  const byKey = Object.entries(keys).map(([role, key]): [string, Credentials] => [`the ${role}'s key`, { key }])
+  const signedIn = Object.entries(people).map(([who, token]): [string, Credentials] => [who, bearer(token)])
+  return [...byKey, ...signedIn]
+}
+
+/** What is the same in two answers where one tells nothing that the other does not. */
+interface Told {
+  status: number
+  headers: Record<string, string>
+  body: string
+}
+
+/** Of one answer, or of one service at one moment. */
+const OWN_HEADERS = ["date", "x-request-id", "content-length", "keep-alive"]
+
+async function told(response: Response, ids: readonly string[]): Promise<Told> {
+  const text = await response.text()
+  const own = [response.headers.get("x-request-id") ?? "", ...ids]
+  const body = own.filter((id) => id !== "").reduce((rest, id) => rest.replaceAll(id, "ID"), text)
+  const headers = [...response.headers].filter(([name]) => !OWN_HEADERS.includes(name))
+  return { status: response.status, headers: Object.fromEntries(headers), body }
+}
+
+interface Target {
+  /** The project whose host is called. */
+  project: string
+  idOf: (collection: string) => string | undefined
+  query?: string
+}
+
+async function ask(endpoint: Endpoint, { project, idOf, query = "" }: Target, by: Credentials): Promise<Told> {
+  const { method, isAccounts, example } = endpoint
+  const credentials = { key: "", headers: {}, ...by }
+  const host = isAccounts ? BASE_DOMAIN : hostOf(project)
+  const path = addressOf(endpoint, idOf)
+  const sent = { ...(example !== undefined && { body: example }) }
+  const response = await call(`${path}${query}`, { ...credentials, method, host, ...sent })
+  const ids = Object.keys({ ...theirs.made, ...ours.made }).map((collection) => idOf(collection) ?? "")
+  return told(response, [...ids, project])
+}
+
+/** The same of both for every caller; what the first was told, by caller. */
+async function sameForAll(
+  endpoint: Endpoint,
+  [real, none]: readonly Target[],
+  callers: readonly [string, Credentials][],
+): Promise<Record<string, number>> {
+  const statuses = await Promise.all(
+    callers.map(async ([who, by]): Promise<[string, number]> => {
+      const [one, other] = await Promise.all([real, none].map((target) => target && ask(endpoint, target, by)))
+      expect(one, `${who}: ${titleOf(endpoint)}`).toEqual(other)
+      return [who, one?.status ?? 0]
+    }),
+  )
+  return Object.fromEntries(statuses)
+}
+
+const theirIds = (collection: string): string | undefined => theirs.made[collection]?.id
+
+function madeUp(): (collection: string) => string | undefined {
+  const ids = Object.fromEntries(Object.entries(theirs.made).map(([collection, { id }]) => [collection, likeIt(id)]))
+  return (collection) => ids[collection]
+}
+
+/** What a project's lists are of. */
+const KINDS = { jobs: JOBS, cronjobs: CRON_JOBS, keys: API_KEYS, connections: CONNECTIONS } as unknown as Record<
+  string,
+  Resource<ApiObject & { spec: unknown }>
+>
+
+async function stateOf({ project, organization }: Tenant): Promise<unknown> {
+  const lists = await Promise.all(
+    Object.values(KINDS).map((resource) => world.client.list(resource, { namespace: project })),
+  )
+  const objects = lists.flatMap(({ items }) => items.map(({ metadata: { uid }, spec }) => ({ uid, spec })))
+  const { spec: owners } = await world.client.get(ORGANIZATIONS, { name: organization })
+  const projects = (await world.client.list(PROJECTS)).items.filter(({ spec }) => spec.organization === organization)
+  return { objects, owners, projects: projects.map(({ spec }) => spec) }
+}
+
+describe("what is another tenant's", () => {
+  let before: unknown
+  beforeAll(async () => {
+    before = await stateOf(theirs)
+  })
+
+  it.each(
+    ENDPOINTS.filter((endpoint) => !endpoint.isAccounts || endpoint.path.includes("{")).map(
+      (e) => [titleOf(e), e] as const,
+    ),
+  )("at its own place is for nobody else: %s", async (_title, endpoint) => {
+    const callers: [string, Credentials][] = [
+      ...callersOf(ours),
+      ["a stranger", bearer(stranger)],
+      ["nobody", { key: "" }],
+      ["a key of nobody's", { key: "berth_0123456789abcdef_nonsense" }],
+      ["a token of nobody's", bearer("e30.e30.")],
+    ]
+    const there = { project: theirs.project, idOf: theirIds }
+    const nowhere = { project: likeIt(theirs.project), idOf: madeUp() }
+    const statuses = await sameForAll(endpoint, [there, nowhere], callers)
+    const expected = ([who]: [string, Credentials]): number => {
+      if (who.includes("key")) return endpoint.isAccounts ? 403 : 401
+      return who === "nobody" || who.includes("nobody") ? 401 : 404
+    }
+    expect(statuses).toEqual(Object.fromEntries(callers.map((one) => [one[0], expected(one)])))
+  })
+
+  it.each(WITH_IDS.map((endpoint) => [titleOf(endpoint), endpoint] as const))(
+    "by its id at one's own place is not there: %s",
+    async (_title, endpoint) => {
+      const targets = [theirIds, madeUp()].map((idOf) => ({ project: ours.project, idOf }))
+      const statuses = await sameForAll(endpoint, targets, callersOf(ours))
+      for (const [who, status] of Object.entries(statuses)) expect([403, 404], who).toContain(status)
+      if (!endpoint.isAccounts)
+        expect(statuses).toMatchObject({ owner: 404, admin: 404, projectAdmin: 404, "the admin's key": 404 })
+    },
+  )
+
+  it.each(WITH_IDS.filter(({ isAccounts }) => !isAccounts).map((endpoint) => [titleOf(endpoint), endpoint] as const))(
+    "by its name at one's own place is not there: %s",
+    async (_title, endpoint) => {
+      const targets = [ONLY_THEIRS, "never-made"].map((name) => ({ project: ours.project, idOf: () => name }))
+      const statuses = await sameForAll(endpoint, targets, callersOf(ours))
+      expect(statuses).toMatchObject({ owner: 404, "the admin's key": 404 })
+    },
+  )
+
+  it.each(
+    OF_PROJECTS.flatMap((endpoint) =>
+      endpoint.query.filter((name) => name.endsWith("_id")).map((name) => [name, titleOf(endpoint), endpoint] as const),
+    ),
+  )("as %s in a query is not there: %s", async (name, _title, endpoint) => {
+    const collection = name.replace(/_id$/, "s")
+    const [real = "", none = ""] = [theirIds(collection), madeUp()(collection)]
+    const targets = [real, none].map((id) => ({ project: ours.project, idOf: () => id, query: `?${name}=${id}` }))
+    const statuses = await sameForAll(endpoint, targets, callersOf(ours))
+    expect(new Set(Object.values(statuses))).toEqual(new Set([404]))
+  })
+
+  it("is not in the way: the same names and Idempotency-Keys make things of one's own", () => {
+    for (const [collection, { id, name }] of Object.entries(ours.made)) {
+      expect(id, collection).not.toBe(theirs.made[collection]?.id)
+      if (name !== undefined && collection !== "jobs") expect(name).toBe(theirs.made[collection]?.name)
+    }
+  })
+
+  it("is not counted", async () => {
+    for (const [collection, resource] of Object.entries(KINDS)) {
+      const { items } = await world.client.list(resource, { namespace: ours.project })
+      const own = items.map(({ metadata }) => metadata.uid).sort()
+      for (const [who, by] of callersOf(ours)) {
+        const response = await call(`/1/${collection}`, { key: "", ...by, host: hostOf(ours.project) })
+        const list = (await response.json()) as Record<string, { id: string }[]> & { total: number }
+        expect(list.total, `${who}: ${collection}`).toBe(own.length)
+        expect(list[collection]?.map(({ id }) => id).sort()).toEqual(own)
+      }
+    }
+  })
+
+  it("is in nobody's list of organizations and projects", async () => {
+    const expected = (who: PersonRole): string[] => (who.startsWith("project") ? [] : [ours.organization])
+    for (const [who, token] of Object.entries(ours.people)) {
+      const response = await call("/1/organizations", { key: "", ...bearer(token), host: BASE_DOMAIN })
+      const { organizations } = (await response.json()) as { organizations: { id: string }[] }
+      expect(
+        organizations.map(({ id }) => id),
+        who,
+      ).toEqual(expected(who as PersonRole))
+    }
+    const path = `/1/organizations/${ours.organization}/projects`
+    const response = await call(path, { key: "", ...bearer(ours.people.owner), host: BASE_DOMAIN })
+    expect(await response.json()).toMatchObject({ projects: [{ id: ours.project }] })
+  })
+
+  it("is not looked into", async () => {
+    for (const { path } of OF_PROJECTS.filter(({ path }) => path.startsWith("/resources/"))) {
+      for (const [, by] of callersOf(ours)) {
+        expect((await call(`/1${path}`, { key: "", ...by, host: hostOf(ours.project) })).status).toBe(200)
+      }
+    }
+    expect(discovered).toEqual(new Set([ours.project]))
+  })
+
+  it("is after all that as it was", async () => {
+    expect(await stateOf(theirs)).toEqual(before)
+  })
+})
+
+describe("a Project that asks for another tenant's namespace", () => {
+  const name = `evil-${randomBytes(4).toString("hex")}`
+
+  it("does not get it: its admin is told to wait, and keys of there are none here", async () => {
+    await world.client.create(PROJECTS, {
+      ...{ apiVersion: API_VERSION, kind: "Project", metadata: { name } },
+      spec: { displayName: "Evil", organization: ours.organization, namespace: theirs.project },
+    } as StoredProject)
+    const target = { project: name, idOf: theirIds }
+    discovered.clear()
+    const look = async (): Promise<void> => {
+      for (const endpoint of OF_PROJECTS) {
+        const { status, headers } = await ask(endpoint, target, bearer(ours.people.owner))
+        expect({ status, wait: headers["retry-after"] }, titleOf(endpoint)).toEqual({ status: 503, wait: "1" })
+        for (const key of [theirs.keys.admin, ours.keys.admin])
+          expect((await ask(endpoint, target, { key })).status, titleOf(endpoint)).toBe(401)
+      }
+    }
+    await look()
+    await eventually(async () => {
+      const { status } = await world.client.get(PROJECTS, { name })
+      expect(findCondition(status?.conditions, "Ready")).toMatchObject({ status: "False", reason: "NamespaceTaken" })
+    })
+    await look()
+    expect(discovered).toEqual(new Set())
+    await world.client.delete(PROJECTS, { name })
+  })
+})
+
+describe("one's own project", () => {
+  it.each(OF_PROJECTS.map((endpoint) => [titleOf(endpoint), endpoint] as const))(
+    "gives people what it gives a key of their role: %s",
+    async (_title, endpoint) => {
+      const target = { project: ours.project, idOf: madeUp() }
+      const bare = { ...endpoint, ...(endpoint.example !== undefined && { example: {} }) }
+      for (const [who, role] of Object.entries(ROLE_OF)) {
+        const person = await ask(bare, target, bearer(ours.people[who as PersonRole]))
+        const { status } = await ask(bare, target, { key: ours.keys[role] })
+        expect(person.status, who).toBe(status)
+      }
+    },
+  )
+})
+
+describe("one's own organization", () => {
+  const OF_ORGANIZATIONS = ENDPOINTS.filter(({ isAccounts, path }) => isAccounts && path.includes("{"))
+  const OTHERS: PersonRole[] = ["projectAdmin", "projectDeveloper", "projectViewer"]
+
+  it.each(OF_ORGANIZATIONS.map((endpoint) => [titleOf(endpoint), endpoint] as const))(
+    "is read by its members, changed by admins and owners, and for people of a project alone it isn't there: %s",
+    async (_title, endpoint) => {
+      const target = { project: ours.project, idOf: (collection: string) => ours.made[collection]?.id }
+      const reads = ["GET", "HEAD"].includes(endpoint.method)
+      for (const [who, token] of Object.entries(ours.people)) {
+        const { status } = await ask(endpoint, target, bearer(token))
+        if (OTHERS.includes(who as PersonRole)) expect(status, who).toBe(404)
+        else if (reads || who === "owner" || who === "admin") expect([200, 201], who).toContain(status)
+        else expect(status, who).toBe(403)
+      }
+    },
+  )
+})
+
+describe("tokens", () => {
+  it("of a group's people are good as long as the group is the organization's", async () => {
+    const submit = () =>
+      call("/1/jobs", { key: "", ...bearer(ours.people.inGroup), host: hostOf(ours.project), body: { image: "a" } })
+    expect((await submit()).status).toBe(201)
+    await world.client.patch(ORGANIZATIONS, { name: ours.organization }, { merge: { spec: { groups: [] } } })
+    await eventually(async () => expect((await problemIn(await submit())).status).toBe(404))
+  })
+})

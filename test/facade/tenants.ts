@@ -1,0 +1,189 @@
+import { randomBytes, randomUUID } from "node:crypto"
+import type { Response } from "undici"
+import { expect } from "vitest"
+import type { Role } from "../../src/apis/apikey.ts"
+import type { StoredOrganization } from "../../src/apis/organization.ts"
+import type { StoredProject } from "../../src/apis/project.ts"
+import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
+import { eventually } from "../cloud/eventually.ts"
+import type { Issuer } from "../oidc.ts"
+import { BASE_DOMAIN, type Caller } from "./harness.ts"
+import { type TendedKeys, tendKeys } from "./machine-users.ts"
+
+/** An operation of the OpenAPI document. */
+export interface Endpoint {
+  method: string
+  /** As in the document, with its parameters in braces. */
+  path: string
+  /** Whether it is of the account scope, on the host without a project. */
+  isAccounts: boolean
+  /** The document's example of a good body. */
+  example?: Record<string, unknown> | undefined
+  /** Names of its parameters in the query. */
+  query: string[]
+}
+
+interface Operation {
+  tags: string[]
+  parameters?: { name: string; in: string }[]
+  requestBody?: { content: Record<string, { example?: Record<string, unknown> }> }
+}
+
+/** Every operation that the document has. */
+export function endpointsOf(document: { paths: Record<string, Record<string, Operation>> }): Endpoint[] {
+  return Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, { tags, parameters = [], requestBody }]) => ({
+      method: method.toUpperCase(),
+      path,
+      isAccounts: tags.includes("accounts"),
+      example: requestBody?.content["application/json"]?.example,
+      query: parameters.filter((parameter) => parameter.in === "query").map(({ name }) => name),
+    })),
+  )
+}
+
+/** How a caller proves who it is. */
+export type Credentials = { key: string } | { headers: Record<string, string> }
+
+/** An object of a tenant, as its POST answered. */
+export interface Made {
+  id: string
+  name?: string
+}
+
+/** A tenant: an organization with a project, in which each of the document's POSTs has made something. */
+export interface Tenant {
+  organization: string
+  project: string
+  /** Who is who, by what they are to the tenant. */
+  people: Record<PersonRole, string>
+  keys: Record<Role, string>
+  /** What was made, by the last part of the path of its POST: jobs, cronjobs, … */
+  made: Record<string, Made>
+  tendedKeys: TendedKeys
+}
+
+const PEOPLE = ["owner", "admin", "member", "projectAdmin", "projectDeveloper", "projectViewer", "inGroup"] as const
+export type PersonRole = (typeof PEOPLE)[number]
+
+/** The role in the project that each person has there. */
+export const ROLE_OF: Readonly<Record<PersonRole, Role>> = {
+  owner: "admin",
+  admin: "admin",
+  member: "developer",
+  projectAdmin: "admin",
+  projectDeveloper: "developer",
+  projectViewer: "viewer",
+  inGroup: "developer",
+}
+
+export interface TenantOptions {
+  /** Unique; begins the names of people. */
+  name: string
+  call: Caller
+  client: KubeClient
+  issuer: Issuer
+  endpoints: readonly Endpoint[]
+}
+
+/** Makes a tenant as its owner would over REST; what REST has no words for comes by kubectl's way. */
+export async function makeTenant(options: TenantOptions): Promise<Tenant> {
+  const { name, call, client, issuer, endpoints } = options
+  const subjects = Object.fromEntries(PEOPLE.map((who) => [who, `${name}-${who}`])) as Record<PersonRole, string>
+  const people = Object.fromEntries(
+    await Promise.all(Object.entries(subjects).map(async ([who, sub]) => [who, await tokenOf(options, sub)])),
+  ) as Record<PersonRole, string>
+  const owner = bearer(people.owner)
+  const made: Tenant["made"] = {}
+  const make = async (endpoint: Endpoint, host: string): Promise<void> => {
+    const path = endpoint.path.replaceAll(/([a-z]+)\/\{\w+\}/g, (_, segment) => `${segment}/${made[segment]?.id}`)
+    // The same names and Idempotency-Keys in every tenant.
+    const headers = { ...owner.headers, "Idempotency-Key": "the same for all" }
+    const response = await call(`/1${path}`, { key: "", headers, host, body: endpoint.example })
+    made[lastOf(path)] = await madeIn(response)
+  }
+  // A POST without a body does something to what is there.
+  const makers = endpoints.filter(({ method, example }) => method === "POST" && example !== undefined)
+  for (const endpoint of makers.filter(({ isAccounts }) => isAccounts)) await make(endpoint, BASE_DOMAIN)
+  const organization = made["organizations"]?.id ?? ""
+  const project = made["projects"]?.id ?? ""
+  await addPeople(client, { organization, project, issuer: issuer.url, subjects })
+  const tendedKeys = await tendKeys(project)
+  const host = `${project}.${BASE_DOMAIN}`
+  for (const endpoint of makers.filter(({ isAccounts }) => !isAccounts)) await make(endpoint, host)
+  made["members"] = { id: `${issuer.url}#${subjects.admin}` }
+  const keys = { admin: "", developer: "", viewer: "" }
+  for (const role of ["admin", "developer", "viewer"] as const) {
+    const response = await call("/1/keys", { key: "", ...owner, host, body: { name: `${role}-key`, role } })
+    expect(response.status).toBe(201)
+    keys[role] = ((await response.json()) as { value: string }).value
+  }
+  return { organization, project, people, keys, made, tendedKeys }
+}
+
+async function tokenOf({ name, issuer }: TenantOptions, sub: string): Promise<string> {
+  const groups = sub === `${name}-inGroup` ? [`${name}-engineers`] : []
+  return issuer.token({ sub, email: `${sub}@example.com`, groups, exp: Math.floor(Date.now() / 1000) + 3600 })
+}
+
+/** Gives everybody but the owner the role that they are called by. */
+async function addPeople(
+  client: KubeClient,
+  who: { organization: string; project: string; issuer: string; subjects: Record<PersonRole, string> },
+): Promise<void> {
+  const { subjects, issuer } = who
+  const userId = (person: PersonRole): string => `${issuer}#${subjects[person]}`
+  const group = `${issuer}#${subjects.inGroup.replace("inGroup", "engineers")}`
+  const { spec } = await client.get<StoredOrganization>(ORGANIZATIONS, { name: who.organization })
+  const members = [
+    ...(spec.members ?? []),
+    { userId: userId("admin"), role: "admin" },
+    { userId: userId("member"), role: "member" },
+  ]
+  const merge = { spec: { members, groups: [{ group, role: "member" }] } }
+  await client.patch(ORGANIZATIONS, { name: who.organization }, { merge })
+  const own = (["Admin", "Developer", "Viewer"] as const).map((role) => ({
+    userId: userId(`project${role}`),
+    role: role.toLowerCase(),
+  }))
+  await client.patch(PROJECTS, { name: who.project }, { merge: { spec: { members: own } } })
+  await eventually(async () => {
+    const { status, metadata } = await client.get<StoredProject>(PROJECTS, { name: who.project })
+    expect(status).toMatchObject({ namespace: who.project, observedGeneration: metadata.generation })
+  })
+}
+
+async function madeIn(response: Response): Promise<Made> {
+  const text = await response.text()
+  expect(response.status, text).toBe(201)
+  const { id, job_id, name } = JSON.parse(text) as { id?: string; job_id?: string; name?: string }
+  const made = id ?? job_id
+  if (made === undefined) throw new Error(`an answer without an id: ${text}`)
+  return { id: made, ...(name !== undefined && { name }) }
+}
+
+export function bearer(token: string): { headers: Record<string, string> } {
+  return { headers: { Authorization: `Bearer ${token}` } }
+}
+
+function lastOf(path: string): string {
+  return path.split("/").at(-1) ?? ""
+}
+
+/** What an id of this form could be, but is not. */
+export function likeIt(id: string): string {
+  if (/^[0-9a-f]{8}-/.test(id)) return randomUUID()
+  return id.replaceAll(/[0-9a-f]{10}$/g, randomBytes(5).toString("hex"))
+}
+
+/** Where an endpoint is with these objects for its parameters. @throws Error when one is not known */
+export function addressOf({ path }: Endpoint, idOf: (collection: string) => string | undefined): string {
+  const filled = path.replaceAll(/([a-z-]+)\/\{\w+\}/g, (_, collection: string) => {
+    const id = idOf(collection)
+    if (id === undefined)
+      throw new Error(`${path}: no POST of the document makes ${collection}: make one in makeTenant`)
+    return `${collection}/${encodeURIComponent(id)}`
+  })
+  return `/1${filled}`
+}

@@ -1,0 +1,101 @@
+import { execFile, spawn } from "node:child_process"
+import { createHash } from "node:crypto"
+import { once } from "node:events"
+import { cp, readdir, readFile } from "node:fs/promises"
+import { basename, join } from "node:path"
+import { text } from "node:stream/consumers"
+import { promisify } from "node:util"
+import { cached, isCached, runTelling } from "./cached.ts"
+
+const run = promisify(execFile)
+
+/** What a suite's hook must allow for the first time of all, milliseconds. */
+export const GO_BUILD_MS = 1_200_000
+
+/** A program of a Go module of a pinned version, or one of ours in a folder with its go.mod and go.sum. */
+export type GoProgram = {
+  /** What the executable is called: the package's last part. */
+  name: string
+} & ({ package: string; version: string } | { folder: string })
+
+/** The executable's path; built by Go into the cache directory, once. @throws Error with Go's own last words */
+export async function goProgram(program: GoProgram): Promise<string> {
+  const { name } = program
+  const make = async (directory: string): Promise<void> => {
+    const say = (line: string): void => console.log(`${name}: ${line}`)
+    say(`building it with Go into ${directory}, this once`)
+    const command =
+      "folder" in program
+        ? [...OWN, "go", "build", "-C", program.folder, "-o", join(directory, name), "."]
+        : [`GOBIN=${directory}`, "go", "install", `${program.package}@${program.version}`]
+    await runTelling("env", command, say)
+  }
+  return join(await cached({ name: await cacheName(program), proof: name, make }), name)
+}
+
+/** Whatever this machine's Go is told otherwise. */
+const OWN = ["CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false"]
+
+/** Why it can't be had here; undefined: it can. */
+export async function goObstacle(program: GoProgram): Promise<string | undefined> {
+  if (await isCached(await cacheName(program), program.name)) return undefined
+  return await withoutGo(program.name)
+}
+
+/**
+ * Runs a program that answers each line of JSON with another one; the answers, in the order of the questions.
+ * @throws Error when it fails or owes an answer
+ */
+export async function answersOf<Answer>(program: GoProgram, questions: readonly object[]): Promise<Answer[]> {
+  const child = spawn(await goProgram(program), { stdio: ["pipe", "pipe", "inherit"] })
+  const ended = once(child, "close")
+  child.stdin.end(questions.map((question) => `${JSON.stringify(question)}\n`).join(""))
+  const answers = (await text(child.stdout)).split("\n").filter((line) => line !== "")
+  const [code] = (await ended) as [number | null]
+  if (code !== 0 || answers.length !== questions.length)
+    throw new Error(`${program.name} ended with ${code} after ${answers.length} of ${questions.length} answers`)
+  return answers.map((answer) => JSON.parse(answer) as Answer)
+}
+
+async function cacheName(program: GoProgram): Promise<string> {
+  if ("version" in program) return `${program.name}-${program.version}`
+  const sources = (await readdir(program.folder)).filter((file) => /^go[.](mod|sum)$|[.]go$/.test(file)).sort()
+  const hash = createHash("sha256")
+  for (const source of sources) hash.update(await readFile(join(program.folder, source)))
+  return `${program.name}-${hash.digest("hex").slice(0, 12)}`
+}
+
+/** Files of a Go module of a pinned version. */
+export interface GoModuleFiles {
+  /** In the cache directory. */
+  name: string
+  module: string
+  version: string
+  /** In the module; no two of them may end alike. */
+  paths: readonly [string, ...string[]]
+}
+
+/** Where copies of the files are; got by Go into the cache directory, once. @throws Error with Go's own words */
+export async function goModuleFiles({ name, module, version, paths }: GoModuleFiles): Promise<string[]> {
+  const make = async (directory: string): Promise<void> => {
+    console.log(`${name}: getting ${version} by Go into ${directory}, this once`)
+    const { stdout } = await run("go", ["mod", "download", "-json", `${module}@${version}`])
+    const { Dir: source } = JSON.parse(stdout) as { Dir: string }
+    for (const path of paths) await cp(join(source, path), join(directory, basename(path)))
+  }
+  const directory = await cached({ name: `${name}-${version}`, proof: basename(paths[0]), make })
+  return paths.map((path) => join(directory, basename(path)))
+}
+
+/** Why they can't be had here; undefined: they can. */
+export async function goModuleObstacle({ name, version, paths }: GoModuleFiles): Promise<string | undefined> {
+  if (await isCached(`${name}-${version}`, basename(paths[0]))) return undefined
+  return await withoutGo(name)
+}
+
+async function withoutGo(name: string): Promise<string | undefined> {
+  return await run("go", ["version"]).then(
+    () => undefined,
+    () => `${name} needs Go`,
+  )
+}

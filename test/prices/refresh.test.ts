@@ -1,0 +1,188 @@
+import { randomBytes } from "node:crypto"
+import { afterAll, beforeAll, expect, it, vi } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
+import { findCondition } from "../../src/apis/conditions.ts"
+import type { StoredConnection } from "../../src/apis/connection.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
+import { LiveCatalogue } from "../../src/catalogue/live.ts"
+import { PRICES_CONFIG_MAP } from "../../src/catalogue/refreshed.ts"
+import { awsPrices } from "../../src/cloud/aws/prices.ts"
+import { cloudsOf } from "../../src/cloud/clouds.ts"
+import { watchPrices } from "../../src/controllers/catalogue/watch.ts"
+import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
+import { installBase } from "../../src/embedded/base.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { CONFIG_MAPS, SECRETS } from "../../src/kube/core.ts"
+import { isForbidden } from "../../src/kube/errors.ts"
+import { events } from "../../src/kube/events.ts"
+import { tableOf } from "../../src/router/table.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { type Running, startOperator } from "../../src/wire.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { confirmedProject } from "../confirmed-project.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { offerOf } from "../controllers/builders.ts"
+import { JOBS, LAUNCHES } from "../controllers/harness.ts"
+import { SimProvider } from "../controllers/sim-provider.ts"
+import { clientOf } from "../facade/machine-users.ts"
+import { AwsPricesFront } from "./aws-front.ts"
+
+/** An operator whose clouds are simulated and whose prices come from AWS' APIs, as far as these are had here. */
+
+const REGION = "eu-north-1"
+const systemNamespace = testNamespace("prices-system")
+const namespace = testNamespace("prices")
+const project = `p-${randomBytes(4).toString("hex")}`
+const admin = new KubeClient(kubeConfig())
+const logger = createLogger({ level: "silent", name: "test" })
+const provider = new SimProvider(systemClock)
+const stop = new AbortController()
+const aws = { cloud: "aws", region: REGION, priceDate: "2026-01-01" }
+const table = tableOf([
+  offerOf({ ...aws, instanceType: "m7i.large", hourlyPriceUsd: 0.107 }),
+  offerOf({ ...aws, instanceType: "m7i.large", provisioning: "spot", hourlyPriceUsd: 0.04 }),
+  offerOf({ ...aws, instanceType: "m7a.large", hourlyPriceUsd: 0.123 }),
+  offerOf({ ...aws, instanceType: "m7a.large", provisioning: "spot", hourlyPriceUsd: 0.05 }),
+])
+/** What a façade has in its memory: kept by nothing but the ConfigMap. */
+const facades = new LiveCatalogue(table)
+let front: AwsPricesFront
+let operator: Running
+let watching: Promise<void>
+
+beforeAll(async () => {
+  await installBase(admin, AbortSignal.timeout(30_000))
+  await confirmedProject(admin, { name: project, organization: "o", namespace })
+  front = await AwsPricesFront.start("http://127.0.0.1:9")
+  vi.stubEnv("AWS_ENDPOINT_URL", front.url)
+  front.products = [
+    { regionCode: REGION, instanceType: "m7i.large", usd: "0.1071" },
+    { regionCode: REGION, instanceType: "m7a.large", usd: "0.0931" },
+  ]
+  front.spot = [
+    { instanceType: "m7i.large", zone: `${REGION}a`, usd: "0.00001" },
+    { instanceType: "m7a.large", zone: `${REGION}a`, usd: "0.0444" },
+  ]
+  watching = watchPrices({ client: admin, systemNamespace, catalogue: facades, logger }).run(stop.signal)
+  operator = await startOperator(
+    {
+      ...{ systemNamespace, watchNamespace: namespace, gatewayUrl: "https://gateway.test", metricsPort: 0 },
+      ...{ agentImage: "registry.test/berth:1.0", priceRefreshHours: 12, spotPriceRefreshHours: 1 },
+    },
+    {
+      client: admin,
+      clouds: cloudsOf({}),
+      providers: { aws: { ...provider.provider, prices: awsPrices(systemClock) } },
+      offers: new LiveCatalogue(table),
+      ownAccounts: [],
+      architectures: [],
+      observeSeconds: 0.2,
+      prices: { lookSeconds: 0.2 },
+      logger,
+    },
+    stop.signal,
+  )
+})
+afterAll(async () => {
+  for (const { metadata } of (await admin.list(JOBS, { namespace })).items) await admin.delete(JOBS, metadata)
+  await eventually(async () => expect((await admin.list(JOBS, { namespace })).items).toEqual([]))
+  stop.abort()
+  await Promise.all([operator?.ended, watching])
+  for (const { metadata } of (await admin.list(LAUNCHES, { namespace: systemNamespace })).items)
+    await admin.delete(LAUNCHES, metadata)
+  await admin.delete(PROJECTS, { name: project })
+  await front?.stop()
+  await admin.close()
+  vi.unstubAllEnvs()
+})
+
+async function submitted(name: string, spec: object): Promise<StoredJob> {
+  await admin.create(JOBS, { metadata: { name, namespace }, spec: { image: "busybox", ...spec } } as StoredJob)
+  return eventually(async () => {
+    const job = await admin.get(JOBS, { namespace, name })
+    expect(job.status?.placement).toBeDefined()
+    return job
+  })
+}
+
+it("a price that a cloud tells changes which machine a job gets, and the job tells of what day it is", async () => {
+  const stringData = { access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key: "of-a-test-of-prices" }
+  provider.issue("account-1", stringData.secret_access_key)
+  const data = Object.fromEntries(Object.entries(stringData).map(([key, value]) => [key, btoa(value)]))
+  const type = "berth.dev/connection"
+  await admin.create(SECRETS, { metadata: { name: "aws", namespace }, type, data })
+  expect(front.calls).toEqual([])
+  const spec = { type: "aws" as const, credentialsSecretRef: { name: "aws" } }
+  await admin.create(CONNECTIONS, { metadata: { name: "aws", namespace }, spec } as StoredConnection)
+
+  const today = new Date().toISOString().slice(0, 10)
+  await eventually(() => {
+    const offers = [...facades.current().offers()].map(
+      (o) => `${o.instanceType} ${o.provisioning} ${o.hourlyPriceUsd} ${o.priceDate}`,
+    )
+    expect(offers).toEqual([
+      "m7i.large spot 0.04 2026-01-01",
+      `m7a.large spot 0.0444 ${today}`,
+      `m7a.large onDemand 0.0931 ${today}`,
+      `m7i.large onDemand 0.1071 ${today}`,
+    ])
+  })
+  const { data: times } = await admin.get(CONFIG_MAPS, { namespace: systemNamespace, name: PRICES_CONFIG_MAP })
+  expect(Object.keys(times ?? {}).sort()).toEqual(["aws.list.time", "aws.market.time"])
+  const { status } = await eventually(async () => {
+    const name = `job-${randomBytes(3).toString("hex")}`
+    const job = await submitted(name, { cloud: ["aws"] })
+    // The operator has its own copy of the catalogue, which is built in the background.
+    expect(job.status?.placement?.offer.instanceType).toBe("m7a.large")
+    return job
+  })
+  expect(status?.placement?.offer).toMatchObject({ hourlyPriceUsd: 0.0931, priceDate: today })
+  expect(findCondition(status?.conditions, "Placed")?.message).toContain(`; price of ${today}`)
+})
+
+it("a price that can't be true is refused and told, and each cloud is asked once", async () => {
+  await eventually(async () => {
+    const { items } = await admin.list(events, { namespace: systemNamespace })
+    const [refused] = items.filter(({ reason }) => reason === "PricesRefused")
+    expect(refused?.involvedObject).toMatchObject({ kind: "ConfigMap", name: PRICES_CONFIG_MAP })
+    expect(refused?.message).toBe(
+      "1 prices refused (aws spot), less than a tenth of what is usual for the machine: m7i.large in eu-north-1 at $0.00001",
+    )
+  })
+  const actions = front.calls.map(({ action }) => action).sort()
+  expect(actions).toEqual(["ec2:DescribeSpotPriceHistory", "pricing:GetProducts"])
+  expect(front.breaches).toEqual([])
+})
+
+it("the leader's metrics tell how old prices are", async () => {
+  const metrics = await (await fetch(`${operator.metricsUrl}/metrics`)).text()
+  for (const prices of ["list", "market"]) {
+    const pattern = new RegExp(
+      `^berth_catalogue_prices_age_seconds\\{cloud="aws",prices="${prices}",.*\\} (\\S+)$`,
+      "m",
+    )
+    expect(Number(pattern.exec(metrics)?.[1])).toBeLessThan(600)
+  }
+})
+
+it("the operator may write prices and no other ConfigMap, the façade may read them", async () => {
+  const [asOperator, asFacade] = [await clientOf("berth-operator"), await clientOf("berth-facade")]
+  const object = (name: string) => ({ metadata: { name, namespace: "berth-system" }, data: { a: "b" } })
+  const options = { dryRun: true, fieldManager: "test", force: true }
+  const refused = (call: Promise<unknown>) => expect(call.catch((error) => isForbidden(error))).resolves.toBe(true)
+  try {
+    expect((await asOperator.apply(CONFIG_MAPS, object(PRICES_CONFIG_MAP), options)).data).toEqual({ a: "b" })
+    await refused(asOperator.apply(CONFIG_MAPS, object("berth-catalogue"), options))
+    await refused(asOperator.apply(CONFIG_MAPS, object("another"), options))
+    await refused(asOperator.create(CONFIG_MAPS, object("another"), options))
+    await refused(asFacade.apply(CONFIG_MAPS, object(PRICES_CONFIG_MAP), options))
+    for (const client of [asOperator, asFacade]) {
+      const selection = { namespace: "berth-system", fieldSelector: `metadata.name=${PRICES_CONFIG_MAP}` }
+      expect((await client.list(CONFIG_MAPS, selection)).items).toEqual([])
+      await refused(client.list(CONFIG_MAPS, { namespace: "berth-system" }))
+    }
+  } finally {
+    await Promise.all([asOperator.close(), asFacade.close()])
+  }
+})

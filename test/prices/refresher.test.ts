@@ -1,0 +1,236 @@
+import { afterAll, afterEach, beforeEach, expect, it } from "vitest"
+import type { StoredConnection } from "../../src/apis/connection.ts"
+import type { StoredProject } from "../../src/apis/project.ts"
+import { LiveCatalogue } from "../../src/catalogue/live.ts"
+import { decodePrices, PRICES_CONFIG_MAP } from "../../src/catalogue/refreshed.ts"
+import { CredentialsError, TransientError } from "../../src/cloud/errors.ts"
+import type { PriceQuestion, PriceReader, QuotedPrices } from "../../src/cloud/prices.ts"
+import { PriceRefresher } from "../../src/controllers/catalogue/refresher.ts"
+import { watchPrices } from "../../src/controllers/catalogue/watch.ts"
+import { type Fence, NotLeaderError } from "../../src/controllers/fence.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { CONFIG_MAPS, type Secret } from "../../src/kube/core.ts"
+import { ifFound } from "../../src/kube/errors.ts"
+import type { EventNote } from "../../src/kube/events.ts"
+import { IndexedStore } from "../../src/kube/store.ts"
+import { joined, tableOf } from "../../src/router/table.ts"
+import { Sealer } from "../../src/sealing/envelope.ts"
+import { KeyringEncryption } from "../../src/sealing/keys.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { offerOf } from "../controllers/builders.ts"
+import { ShiftedClock } from "../controllers/shifted-clock.ts"
+
+/** One for each test: a cache may still show what another one has just deleted. */
+const namespaces = ["one", "two", "three", "four", "five", "six"].map((name) => testNamespace(`refresher-${name}`))
+const client = new KubeClient(kubeConfig())
+const logger = createLogger({ level: "silent", name: "test" })
+const HOUR = 3600
+const offers = ["us-east-1", "eu-west-1"].map((region) =>
+  offerOf({ cloud: "aws", region, instanceType: "m7i.large", hourlyPriceUsd: 0.1, priceDate: "2026-01-01" }),
+)
+const restricted = { cloud: "aws", name: "us-gov-west-1", groups: ["us"], restricted: true }
+const list = joined(tableOf(offers), { ...tableOf([]), regions: [restricted] })
+
+const told = (region: string, usd: number): QuotedPrices => {
+  return { region, provisioning: "onDemand", prices: new Map([["m7i.large", usd]]) }
+}
+
+/** A refresher over the real API server, of clouds that say what the test wants. */
+class World {
+  readonly clock = new ShiftedClock()
+  readonly notes: EventNote[] = []
+  /** The keys by which a cloud was asked. */
+  readonly asked: string[] = []
+  readonly questions: PriceQuestion[] = []
+  answer: PriceReader = async function* () {}
+  fence: Fence = () => undefined
+  readonly #connections = new IndexedStore<StoredConnection>()
+  readonly #secrets = new IndexedStore<Secret>()
+  readonly #projects = new IndexedStore<StoredProject>()
+  readonly #stop = new AbortController()
+  readonly #namespace: string
+  readonly #stored: ReturnType<typeof watchPrices>
+  readonly #watching: Promise<void>
+  refresher: PriceRefresher
+
+  constructor(namespace: string) {
+    this.#namespace = namespace
+    this.#stored = watchPrices({ client, systemNamespace: namespace, catalogue: new LiveCatalogue(list), logger })
+    this.#watching = this.#stored.run(this.#stop.signal)
+    this.refresher = this.successor()
+    this.#projects.put({
+      metadata: { name: "p", uid: "p", resourceVersion: "1" },
+      spec: { namespace: "n" },
+      status: { namespace: "n" },
+    } as unknown as StoredProject)
+  }
+
+  /** Another leader, which knows what is written down and nothing else. */
+  successor(): PriceRefresher {
+    const sealer = new Sealer(new KeyringEncryption(() => Promise.reject(new Error("nothing is sealed here"))))
+    const reader: PriceReader = (question) => {
+      this.asked.push(question.credentials["access_key_id"] ?? "")
+      this.questions.push(question)
+      return this.answer(question)
+    }
+    return new PriceRefresher({
+      client,
+      systemNamespace: this.#namespace,
+      providers: { aws: { prices: { list: reader } } },
+      connections: this.#connections,
+      sources: { secrets: { store: this.#secrets }, projects: { store: this.#projects }, sealer },
+      stored: this.#stored,
+      list,
+      hours: { list: 12, market: 1 },
+      fence: () => this.fence(),
+      clock: this.clock,
+      recorder: { record: (_, note) => this.notes.push(note) },
+      logger,
+    })
+  }
+
+  /** A connection by this key, verified or not. */
+  connect(key: string, isVerified = true): void {
+    const secret = { name: key, namespace: "n", uid: key, resourceVersion: "1" }
+    const data = {
+      access_key_id: btoa(key.toUpperCase().padEnd(20, "0")),
+      secret_access_key: btoa(`secret-of-${key}`.padEnd(40, "0")),
+    }
+    this.#secrets.put({ metadata: secret, type: "berth.dev/connection", data })
+    const ready = { type: "Ready", status: isVerified ? "True" : "False", observedGeneration: 1 }
+    this.#connections.put({
+      metadata: { name: key, namespace: "n", uid: key, resourceVersion: "1", generation: 1 },
+      spec: { type: "aws", credentialsSecretRef: { name: key } },
+      status: { conditions: [ready], verifiedCredentials: `secret/${key}/1` },
+    } as unknown as StoredConnection)
+  }
+
+  async round(): Promise<void> {
+    await this.#stored.whenSynced(AbortSignal.timeout(20_000))
+    await this.refresher.round(this.#stop.signal)
+  }
+
+  /** What is written down, once the refresher knows it. */
+  async written(): Promise<string[]> {
+    const ref = { namespace: this.#namespace, name: PRICES_CONFIG_MAP }
+    const stored = await ifFound(client.get(CONFIG_MAPS, ref))
+    await eventually(() => {
+      const known = this.#stored.store.get(ref)?.metadata.resourceVersion
+      expect(known).toBe(stored?.metadata.resourceVersion)
+    })
+    const content = stored?.binaryData?.["aws.list"]
+    const prices = content === undefined ? [] : await decodePrices(Buffer.from(content, "base64"))
+    return prices.map((told) => `${told.region} ${told.prices.get("m7i.large")} at ${this.hoursAt(told.time)} h`).sort()
+  }
+
+  hoursAt(time: string): number {
+    return Math.round((Date.parse(time) - Date.now()) / 1000 / HOUR)
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort()
+    await this.#watching
+  }
+}
+
+let its: World
+beforeEach(() => {
+  its = new World(namespaces.pop() ?? "")
+  its.answer = async function* () {
+    yield told("us-east-1", 0.11)
+    yield told("eu-west-1", 0.12)
+  }
+})
+afterEach(() => its.close())
+afterAll(() => client.close())
+
+it("asks nobody without a verified connection, and then for the ordinary regions that there are", async () => {
+  its.connect("a", false)
+  await its.round()
+  expect(its.asked).toEqual([])
+  expect(its.refresher.ages()[0]?.seconds).toBeGreaterThan(86_400)
+  its.connect("b")
+  await its.round()
+  expect(await its.written()).toEqual(["eu-west-1 0.12 at 0 h", "us-east-1 0.11 at 0 h"])
+  expect(its.questions[0]?.regions).toEqual(["us-east-1", "eu-west-1"])
+  expect(its.questions[0]?.machines.map(({ instanceType }) => instanceType)).toEqual(["m7i.large"])
+  expect(its.refresher.ages()).toEqual([{ cloud: "aws", prices: "list", seconds: expect.closeTo(0, -2) }])
+})
+
+it("asks again when it is time, whoever leads by then", async () => {
+  its.connect("a")
+  await its.round()
+  await its.written()
+  await its.round()
+  its.refresher = its.successor()
+  its.clock.advance(10 * HOUR)
+  await its.round()
+  expect(its.asked).toHaveLength(1)
+  its.clock.advance(4 * HOUR)
+  await its.round()
+  expect(its.asked).toHaveLength(2)
+  expect(await its.written()).toEqual(["eu-west-1 0.12 at 14 h", "us-east-1 0.11 at 14 h"])
+})
+
+it("keeps what was when a cloud can't be asked, tells it, and tries again soon, then less often", async () => {
+  its.connect("a")
+  await its.round()
+  const before = await its.written()
+  its.clock.advance(14 * HOUR)
+  its.answer = () => {
+    throw new TransientError("NoAnswer", "secret-of-a00000 gave no answer")
+  }
+  await its.round()
+  expect(await its.written()).toEqual(before)
+  expect(its.notes).toEqual([expect.objectContaining({ type: "Warning", reason: "PricesNotRefreshed" })])
+  expect(its.notes[0]?.message).toMatch(/^aws, list: where a price could not be had, those of 20.*Z hold: /)
+  expect(its.notes[0]?.message).not.toContain("secret-of-a")
+  await its.round()
+  expect(its.asked).toHaveLength(2)
+  its.clock.advance(601)
+  await its.round()
+  expect(its.asked).toHaveLength(3)
+  its.clock.advance(599)
+  await its.round()
+  expect(its.asked).toHaveLength(3)
+  expect(its.refresher.ages()[0]?.seconds).toBeGreaterThan(14 * HOUR)
+})
+
+it("keeps the former prices of regions that don't answer", async () => {
+  its.connect("a")
+  await its.round()
+  await its.written()
+  its.clock.advance(14 * HOUR)
+  its.answer = async function* () {
+    yield told("us-east-1", 0.09)
+    throw new TransientError("NoAnswer", "eu-west-1: no answer")
+  }
+  await its.round()
+  expect(await its.written()).toEqual(["eu-west-1 0.12 at 0 h", "us-east-1 0.09 at 14 h"])
+  expect(its.notes[0]?.message).toContain("eu-west-1: no answer")
+})
+
+it("asks by the next connection where one may not ask, and says nothing then", async () => {
+  for (const key of ["a", "b", "c"]) its.connect(key)
+  const good = its.answer
+  its.answer = (question) => {
+    if (question.credentials["access_key_id"]?.startsWith("C")) return good(question)
+    throw new CredentialsError("AccessDenied", "may not")
+  }
+  await its.round()
+  expect(its.asked.map(([first]) => first)).toEqual(["A", "B", "C"])
+  expect(await its.written()).toHaveLength(2)
+  expect(its.notes).toEqual([])
+})
+
+it("writes nothing when it does not lead any more", async () => {
+  its.connect("a")
+  its.fence = () => {
+    throw new NotLeaderError("another one leads")
+  }
+  await its.round()
+  expect(its.asked).toHaveLength(1)
+  expect(await its.written()).toEqual([])
+})

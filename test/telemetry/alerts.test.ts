@@ -1,0 +1,91 @@
+import { readFile } from "node:fs/promises"
+import { join } from "node:path"
+import { load } from "js-yaml"
+import { beforeAll, describe, expect, it } from "vitest"
+import { CHART } from "../chart/helm.ts"
+import { GO_BUILD_MS, goObstacle, goProgram } from "../go-program.ts"
+import { askPromql, PROMQL, type Series } from "./promql.ts"
+
+const missing = await goObstacle(PROMQL)
+if (missing !== undefined) console.warn(`the alerts are not tried: ${missing}`)
+
+interface Rule {
+  alert: string
+  expr: string
+  labels: { severity: string }
+}
+
+const file = load(await readFile(join(CHART, "files", "alerts.yaml"), "utf8")) as { groups: { rules: Rule[] }[] }
+const rules = file.groups.flatMap((group) => group.rules)
+
+/** Forty minutes of the same, and of growth by that much a minute. */
+const MINUTES = 40
+const steady = (value: number): number[] => Array.from({ length: MINUTES }, () => value)
+const growing = (by: number): number[] => Array.from({ length: MINUTES }, (_, i) => i * by)
+
+const of = (name: string, labels: Record<string, string>, values: number[]): Series => ({
+  labels: { __name__: name, ...labels },
+  values,
+})
+const leader = (program: string, value: number): Series =>
+  of("leader_election_master_status", { program, name: "berth-operator", pod: `${value}` }, steady(value))
+const silence = (labels: Record<string, string>, seconds: number): Series =>
+  of("reflector_silence_seconds", { resource: "jobs", ...labels }, steady(seconds))
+const failures = (labels: Record<string, string>, by: number): Series =>
+  of("controller_runtime_reconcile_total", { controller: "job", result: "error", ...labels }, growing(by))
+const requests = (program: string, status: string, by: number): Series =>
+  of("http_request_duration_seconds_count", { program, status }, growing(by))
+const outcomes = (outcome: string, values: number[]): Series =>
+  of("berth_launches_total", { program: "operator", cloud: "aws", outcome }, values)
+const vms = of("berth_vms", { program: "operator", cloud: "aws" }, steady(3))
+
+const CASES: [alert: string, what: string, series: Series[], fires: boolean][] = [
+  ["BerthHasNoLeader", "there is no operator", [], true],
+  ["BerthHasNoLeader", "all wait", [leader("operator", 0)], true],
+  ["BerthHasNoLeader", "another program leads", [leader("another", 1)], true],
+  ["BerthHasNoLeader", "one leads and one waits", [leader("operator", 1), leader("operator", 0)], false],
+  ["BerthCacheIsDeaf", "a cache is silent", [silence({ program: "facade" }, 200)], true],
+  ["BerthCacheIsDeaf", "another's is", [silence({ program: "facade" }, 50), silence({}, 200)], false],
+  ["BerthReconcilesFail", "its own fail", [failures({ program: "operator" }, 30)], true],
+  ["BerthReconcilesFail", "another's fail", [failures({ program: "operator" }, 0), failures({}, 30)], false],
+  ["BerthVmsDontRegister", "none ever has", [vms, outcomes("terminated", growing(1))], true],
+  [
+    "BerthVmsDontRegister",
+    "none has since the start",
+    [vms, outcomes("registered", steady(0)), outcomes("terminated", growing(1))],
+    true,
+  ],
+  [
+    "BerthVmsDontRegister",
+    "they do",
+    [vms, outcomes("registered", growing(1)), outcomes("terminated", growing(1))],
+    false,
+  ],
+  ["BerthFacadeFails", "every tenth fails", [requests("facade", "200", 90), requests("facade", "500", 10)], true],
+  ["BerthFacadeFails", "every hundredth fails", [requests("facade", "200", 99), requests("facade", "500", 1)], false],
+  ["BerthFacadeFails", "another's fail", [requests("facade", "200", 99), requests("another", "500", 50)], false],
+]
+
+describe.skipIf(missing !== undefined)("an alert", () => {
+  let fires: boolean[]
+
+  beforeAll(async () => {
+    await goProgram(PROMQL)
+    const questions = CASES.map(([alert, , series]) => {
+      return { expr: rules.find((rule) => rule.alert === alert)?.expr ?? "", series }
+    })
+    fires = (await askPromql(questions)).map(({ results }) => results > 0)
+  }, GO_BUILD_MS)
+
+  it.each(CASES.map(([alert, what, , fires], i) => [alert, fires ? "fires" : "is silent", what, fires, i] as const))(
+    "%s %s when %s",
+    (_alert, _does, _what, expected, i) => {
+      expect(fires[i]).toBe(expected)
+    },
+  )
+
+  it("is tried here, and says how bad it is", () => {
+    expect([...new Set(CASES.map(([alert]) => alert))]).toEqual(rules.map(({ alert }) => alert))
+    for (const { alert, labels } of rules) expect(["critical", "warning"], alert).toContain(labels.severity)
+  })
+})
