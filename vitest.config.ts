@@ -12,6 +12,9 @@ export default defineConfig({
     testTimeout: 180_000,
     hookTimeout: 300_000,
     teardownTimeout: 30_000,
+    // One of thousands of tests that a busy machine upset shall not stop a release; the reporter tells of it loudly.
+    retry: process.env["CI"] ? 1 : 0,
+    reporters: ["default", "./test/flaky-reporter.ts", ...(process.env["GITHUB_ACTIONS"] ? ["github-actions"] : [])],
     expect: { requireAssertions: true },
     restoreMocks: true,
   },
