@@ -1,11 +1,9 @@
 import { spawn } from "node:child_process"
-import { createHash } from "node:crypto"
 import { once } from "node:events"
-import { readFile } from "node:fs/promises"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { createInterface } from "node:readline"
 import { text } from "node:stream/consumers"
-import { cached, runTelling } from "./cached.ts"
+import { pythonEnvironment } from "./python-environment.ts"
 
 const REQUIREMENTS = join(import.meta.dirname, "moto.requirements.txt")
 
@@ -63,20 +61,5 @@ export async function startMoto(environment: Readonly<Record<string, string>> = 
 
 /** The Python environment that moto is installed in, made now if it isn't there. */
 export async function motoEnvironment(): Promise<string> {
-  const requirements = await readFile(REQUIREMENTS, "utf8")
-  const version = /^moto==(.+)$/m.exec(requirements)?.[1] ?? "unpinned"
-  const digest = createHash("sha256").update(requirements).digest("hex").slice(0, 8)
-  return await cached({ name: `moto-${version}-${digest}`, proof: join("bin", "python"), make: install })
-}
-
-async function install(directory: string): Promise<void> {
-  const say = (line: string) => console.log(`moto: ${line}`)
-  say(`installing from PyPI into ${directory}, this once`)
-  const ignore = () => undefined
-  await runTelling("python3", ["-m", "venv", directory], ignore).catch((error: unknown) => {
-    throw new Error("moto needs Python 3.10 or newer with venv (Debian: python3-venv)", { cause: error })
-  })
-  const python = join(directory, "bin", "python")
-  const pip = ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "-r", REQUIREMENTS]
-  await runTelling(python, pip, (line) => /^(Installing|Successfully)/.test(line) && say(line))
+  return dirname(await pythonEnvironment("moto", REQUIREMENTS))
 }

@@ -18,7 +18,8 @@ export async function pythonEnvironment(name: string, requirementsPath: string):
 }
 
 async function install(name: string, directory: string, requirementsPath: string): Promise<void> {
-  const say = (line: string): void => console.log(`${name}: ${line}`)
+  // Standard output may be one JSON object of a benchmark.
+  const say = (line: string): void => console.error(`${name}: ${line}`)
   say(`installing from PyPI into ${directory}, this once`)
   const ignore = (): undefined => undefined
   await runTelling("python3", ["-m", "venv", directory], ignore).catch((cause: unknown) => {
