@@ -15,7 +15,8 @@ export default defineConfig({
     // One of thousands of tests that a busy machine upset shall not stop a release; the reporter tells of it loudly.
     retry: process.env["CI"] ? 1 : 0,
     reporters: ["default", "./test/flaky-reporter.ts", ...(process.env["GITHUB_ACTIONS"] ? ["github-actions"] : [])],
-    expect: { requireAssertions: true },
+    // Only so that none waits for ever.
+    expect: { requireAssertions: true, poll: { timeout: 60_000 } },
     restoreMocks: true,
   },
 })

@@ -63,14 +63,17 @@ export async function startThrowaway(
 /** Removes the data of runs that were killed before they could. */
 async function removeAbandoned(): Promise<void> {
   for (const name of await readdir(tmpdir())) {
+    if (!name.startsWith(DIRECTORY_PREFIX)) continue
     const dataDir = join(tmpdir(), name)
-    // Without a lock file it may be another run's that is just being made.
-    if (!name.startsWith(DIRECTORY_PREFIX) || !(await readdir(dataDir)).includes("lock")) continue
     try {
+      // Without a lock file it may be another run's that is just being made.
+      if (!(await readdir(dataDir)).includes("lock")) continue
       await takeLock(join(dataDir, "lock"))
       await rm(dataDir, { recursive: true, force: true })
     } catch (error) {
-      if (!(error instanceof LockHeldError)) throw error
+      // Or one that another run is just removing.
+      const isGone = error instanceof Error && "code" in error && error.code === "ENOENT"
+      if (!isGone && !(error instanceof LockHeldError)) throw error
     }
   }
 }

@@ -2,7 +2,7 @@ import { Agent, request } from "undici"
 import { describe, expect, it, onTestFinished, vi } from "vitest"
 import { kubeConfig, kubectl, testNamespace } from "./control-plane.ts"
 
-const DEADLINE = { timeout: 40_000, interval: 100 }
+const DEADLINE = { timeout: 150_000, interval: 100 }
 
 describe("the control plane of the tests", () => {
   const namespace = testNamespace("shared")
@@ -47,7 +47,7 @@ describe("the control plane of the tests", () => {
       const used = await kubectl(["get", "quota", "few", "-n", name, "-o", "jsonpath={.status.used.configmaps}"])
       expect(used).toBe("1")
     }, DEADLINE)
-    await kubectl(["delete", "namespace", name, "--wait", "--timeout=40s"])
+    await kubectl(["delete", "namespace", name, "--wait", "--timeout=150s"])
     await expect(kubectl(["get", "namespace", name])).rejects.toThrow(/NotFound/)
-  })
+  }, 400_000)
 })

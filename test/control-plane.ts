@@ -42,8 +42,10 @@ export function testNamespace(prefix: string): string {
  * Error whose message holds its standard error when it fails.
  */
 export async function kubectl(args: readonly string[], input = ""): Promise<string> {
-  const running = run(inject("kubectlPath"), ["--kubeconfig", kubeconfigPath(), ...args])
-  running.child.stdin?.end(input)
+  const command = ["--kubeconfig", kubeconfigPath(), ...args]
+  const running = run(inject("kubectlPath"), command, { maxBuffer: 64 * 1024 * 1024 })
+  // One that fails before it has read this says so itself.
+  running.child.stdin?.on("error", () => undefined).end(input)
   return (await running).stdout
 }
 

@@ -20,10 +20,17 @@ export const FAKE_GCS_BUILD_MS = 1_200_000
  */
 export async function startFakeGcs(): Promise<TiedProcess> {
   const directory = await cached({ name: NAME, proof: PROGRAM, make: build })
-  // Of port 0 it does not tell which one it got.
-  const port = String(await freePort())
-  const args = ["-scheme", "http", "-host", "127.0.0.1", "-port", port, "-backend", "memory"]
-  return await startTied(join(directory, PROGRAM), args, { ready: /server started at (http:[^" ]+)/ })
+  for (;;) {
+    // Of port 0 it does not tell which one it got.
+    const port = String(await freePort())
+    const args = ["-scheme", "http", "-host", "127.0.0.1", "-port", port, "-backend", "memory"]
+    try {
+      return await startTied(join(directory, PROGRAM), args, { ready: /server started at (http:[^" ]+)/ })
+    } catch (error) {
+      // Somebody has taken the port in between.
+      if (!String(error).includes("address already in use")) throw error
+    }
+  }
 }
 
 /** Why it can't be started here; undefined: it can. */

@@ -10,7 +10,6 @@ import { SignJWT } from "jose"
 import { Agent, fetch as dispatchedFetch } from "undici"
 import type { Fetch } from "../src/cloud/guarded-fetch.ts"
 import { newCertificateAuthority } from "../src/embedded/controlplane/certificates.ts"
-import { freePort } from "../src/embedded/controlplane/ports.ts"
 import { startTied } from "./tied-process.ts"
 
 /** Debian's package docker-registry. */
@@ -78,18 +77,18 @@ async function startRegistry(
   await once(front, "listening")
   const host = `127.0.0.1:${(front.address() as AddressInfo).port}`
   const { auth, tokens } = await setUp({ folder, origin: `https://${host}` })
-  const port = await freePort()
   const config = {
     version: 0.1,
     log: { level: "info" },
     storage: { filesystem: { rootdirectory: join(folder, "images") } },
-    http: { addr: `127.0.0.1:${port}`, host: `https://${host}`, secret: "of a test" },
+    http: { addr: "127.0.0.1:0", host: `https://${host}`, secret: "of a test" },
     auth,
   }
   await writeFile(join(folder, "config.yml"), JSON.stringify(config))
   const registry = await startTied(REGISTRY_PROGRAM, ["serve", join(folder, "config.yml")], {
-    ready: /listening on ([0-9.:]+)/,
+    ready: /listening on 127\.0\.0\.1:([0-9]+)/,
   })
+  const port = Number(registry.address)
   handle = (req, res) => {
     if (tokens !== undefined && req.url?.startsWith("/token")) void tokens(req).then((body) => answer(res, body))
     else forward(port, req, res)

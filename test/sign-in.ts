@@ -7,7 +7,7 @@ export async function signIn(issuer: string, name: string): Promise<string> {
   const token = login({
     issuer,
     clientId: CLIENT_ID,
-    signal: AbortSignal.timeout(30_000),
+    signal: AbortSignal.timeout(120_000),
     prompt: (address) => shown.resolve(address),
   })
   await Promise.race([token, shown.promise])

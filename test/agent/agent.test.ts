@@ -5,12 +5,15 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
 import { connect, createServer, type Socket } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { buffer } from "node:stream/consumers"
 import type { RequestHandler } from "express"
+import { pack } from "tar-stream"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { AgentBusyError } from "../../src/agent/lock.ts"
 import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/main.ts"
 import { processIdentity } from "../../src/agent/processes.ts"
 import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
+import { type Clock, systemClock } from "../../src/apis/clock.ts"
 import type { Run } from "../../src/apis/job.ts"
 import type { Finish, Launch, StoredLaunch } from "../../src/apis/launch.ts"
 import { eventually } from "../kube/fixtures.ts"
@@ -60,7 +63,6 @@ async function start(launch: StoredLaunch, options: Partial<AgentOptions> & { ru
     userData: gateway.userData(launch),
     logger: testLogger(),
     signal: power.signal,
-    stopGraceSeconds: 1,
     ...options,
     dataDir,
   })
@@ -80,6 +82,7 @@ async function startProcess(launch: StoredLaunch, runtime: Kind, dataDir: string
 }
 
 async function kill(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
   const gone = once(child, "exit")
   child.kill("SIGKILL")
   await gone
@@ -112,6 +115,39 @@ function shell(script: string, more: Partial<Run> = {}): Partial<Run> {
   return { image: images?.tools ?? "none", command: ["sh", "-c", script], ...more }
 }
 
+/** A shell's command that waits for `pass`. */
+const WAIT = "until [ -e go ]; do sleep 0.1; done; rm -f go"
+
+/** Lets the container of a VM go on that waits. */
+async function pass(launch: StoredLaunch, runtime: Kind, dataDir: string): Promise<void> {
+  if (runtime === "process") return await writeFile(join(dataDir, "work", "go"), "")
+  const [container] = await containersOf(launch)
+  const archive = pack()
+  archive.entry({ name: "go" }, "")
+  archive.finalize()
+  await docker.getContainer(container?.Id ?? "").putArchive(await buffer(archive), { path: "/" })
+}
+
+/** The system's clock, which a test puts forward by an hour, the lifetime of a Launch here. */
+function lifetimeClock(): { clock: Clock; expire: () => void } {
+  const far = new Set<() => void>()
+  let ahead = 0
+  const clock: Clock = {
+    ...systemClock,
+    monotonic: () => systemClock.monotonic() + ahead,
+    setTimer: (seconds, callback) => {
+      if (seconds < 3000) return systemClock.setTimer(seconds, callback)
+      far.add(callback)
+      return () => far.delete(callback)
+    },
+  }
+  const expire = (): void => {
+    ahead += 3600
+    for (const callback of far) callback()
+  }
+  return { clock, expire }
+}
+
 /** Runs a whole VM to its end. */
 async function runVm(
   runtime: Kind,
@@ -126,26 +162,37 @@ async function runVm(
   return { launch, exit, log, finish: (await world.agentOf(launch))?.finish }
 }
 
+/** The result, once an agent has left it on its disk. */
+async function finishOnDisk(dataDir: string): Promise<Finish | undefined> {
+  return (JSON.parse(await readFile(join(dataDir, "state.json"), "utf8")) as { finish?: Finish }).finish
+}
+
 async function containersOfIfAny(launch: StoredLaunch) {
   return (await engineAnswers()) ? await containersOf(launch) : []
 }
 
 async function logShows(launch: StoredLaunch, text: string): Promise<void> {
-  await eventually(`the log shows ${text}`, async () => (await gateway.logOf(launch)).includes(text), 30)
+  await eventually(`the log shows ${text}`, async () => (await gateway.logOf(launch)).includes(text))
 }
 
 describe.each(kinds)("an agent with the %s runtime", (runtime) => {
   it("runs a container to its end and tells all of it", async () => {
-    // Two pipes: only time puts what is written to both in order.
-    const script = "printf first; sleep 0.3; echo to-stderr >&2; sleep 0.3; echo $GREETING; printf 'last byte'"
-    const { exit, log, finish, launch } = await runVm(runtime, shell(script, { env: { GREETING: "grüß dich" } }))
+    // Two pipes: what is written to both is in order only where the one was read before the other is written to.
+    const script = `printf first; ${WAIT}; echo to-stderr >&2; ${WAIT}; echo $GREETING; printf 'last byte'`
+    const launch = await world.launch(shell(script, { env: { GREETING: "grüß dich" } }))
+    const vm = await start(launch, { runtime })
+    for (const piece of ["first", "to-stderr\n"]) {
+      await logShows(launch, piece)
+      await pass(launch, runtime, vm.dataDir)
+    }
+    const exit = await vm.exit
     expect(exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded", exitCode: 0 } })
-    expect(finish).toEqual(exit.finish)
-    expect(log).toBe("firstto-stderr\ngrüß dich\nlast byte")
+    expect((await gateway.logOf(launch)).toString()).toBe("firstto-stderr\ngrüß dich\nlast byte")
     const status = await world.agentOf(launch)
-    expect(status).toMatchObject({ runtime, retryCount: 0 })
-    expect(Date.parse(status?.startTime ?? "")).toBeLessThanOrEqual(Date.parse(finish?.time ?? "") + 1000)
+    expect(status).toMatchObject({ runtime, retryCount: 0, finish: exit.finish })
+    expect(Date.parse(status?.startTime ?? "")).toBeLessThanOrEqual(Date.parse(exit.finish?.time ?? "") + 1000)
     expect(status?.lastExitCode).toBeUndefined()
+    expect(await containersOfIfAny(launch)).toEqual([])
   })
 
   it("gives the container its own environment, and nothing of the agent's", async () => {
@@ -174,14 +221,14 @@ describe.each(kinds)("an agent with the %s runtime", (runtime) => {
   })
 
   it("ends a container that is over its timeout, with SIGKILL when SIGTERM doesn't do", async () => {
-    const run = shell("trap '' TERM; echo began; while true; do sleep 1; done", { timeoutSeconds: 2, maxRetries: 5 })
-    const { finish, log } = await runVm(runtime, run)
+    const run = shell("trap '' TERM; echo began; while true; do sleep 1; done", { timeoutSeconds: 4, maxRetries: 5 })
+    const { finish, log } = await runVm(runtime, run, { stopGraceSeconds: 1 })
     expect(finish).toMatchObject({ reason: "DeadlineExceeded", exitCode: 137 })
     expect(log).toBe("began\n")
   })
 
   it("counts the timeout over all attempts", async () => {
-    const { finish, launch } = await runVm(runtime, shell("exit 1", { timeoutSeconds: 3, maxRetries: 100 }))
+    const { finish, launch } = await runVm(runtime, shell("exit 1", { timeoutSeconds: 8, maxRetries: 100 }))
     expect(finish?.reason).toBe("DeadlineExceeded")
     expect((await world.agentOf(launch))?.retryCount).toBeGreaterThan(0)
   })
@@ -221,11 +268,13 @@ describe.each(kinds)("an agent with the %s runtime", (runtime) => {
   })
 
   it("goes on while the façade is away, and reports the result afterwards", async () => {
-    const launch = await world.launch(shell("echo began; sleep 3; echo done"))
-    const { exit } = await start(launch, { runtime })
+    const launch = await world.launch(shell(`echo began; ${WAIT}; echo done`))
+    const { exit, dataDir } = await start(launch, { runtime })
     await logShows(launch, "began")
     await gateway.stop()
-    await eventually("the container ends", async () => (await containersOfIfAny(launch)).length === 0, 30)
+    await pass(launch, runtime, dataDir)
+    await eventually("the container ends", async () => (await finishOnDisk(dataDir)) !== undefined)
+    expect(await containersOfIfAny(launch)).toEqual([])
     expect((await world.agentOf(launch))?.finish).toBeUndefined()
     await gateway.restart()
     expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
@@ -270,7 +319,7 @@ describe.each(kinds)("an agent with the %s runtime", (runtime) => {
     const statuses = [401, 403, 404, 409, 410, 422, 502]
     let answered = 0
     intercept = (_req, res) => void res.status(statuses[answered++ % statuses.length] ?? 500).send("<html>")
-    await eventually("the proxy has answered everything once", () => answered >= statuses.length, 60)
+    await eventually("the proxy has answered everything once", () => answered >= statuses.length)
     intercept = undefined
     expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
@@ -278,7 +327,10 @@ describe.each(kinds)("an agent with the %s runtime", (runtime) => {
 
   it("powers off without a container when it is not admitted", async () => {
     const launch = await world.launch(shell("echo never"))
-    const userData = gateway.userData(launch).replace(/("bootstrapToken": ")../, "$1xx")
+    // No piece of it alone: a token may have just that in this place.
+    const wrong = (token: string): string => "x".repeat(token.length)
+    const userData = gateway.userData(launch).replace(/(?<="bootstrapToken": ")[^"]+/, wrong)
+    expect(userData).toContain("xxxxxxxx")
     const { exit } = await start(launch, { runtime, userData })
     expect((await exit).cause).toBe("refused")
     expect(await world.agentOf(launch)).toBeUndefined()
@@ -312,13 +364,13 @@ describe.each(kinds)("an agent with the %s runtime", (runtime) => {
   })
 
   it("ends everything at the end of its lifetime, with nobody to tell", async () => {
-    const launch = await world.launch(shell("trap '' TERM; echo began; while true; do sleep 0.1; done"), {
-      lifetimeSeconds: 6,
-    })
-    const { exit } = await start(launch, { runtime })
+    const launch = await world.launch(shell("trap '' TERM; echo began; while true; do sleep 0.1; done"))
+    const { clock, expire } = lifetimeClock()
+    const { exit } = await start(launch, { runtime, clock, stopGraceSeconds: 1 })
     await logShows(launch, "began")
     await gateway.stop()
     try {
+      expire()
       expect(await exit).toMatchObject({ cause: "expired", finish: { reason: "DeadlineExceeded", exitCode: 137 } })
       expect(await containersOfIfAny(launch)).toEqual([])
     } finally {
@@ -327,35 +379,37 @@ describe.each(kinds)("an agent with the %s runtime", (runtime) => {
   })
 
   it("runs one container however many agents are started on its disk", async () => {
-    const launch = await world.launch(shell("echo began; sleep 3; echo done"))
+    const launch = await world.launch(shell(`echo began; ${WAIT}; echo done`))
     const first = await start(launch, { runtime })
     await logShows(launch, "began")
     for (let more = 0; more < 3; more++) {
       await expect((await start(launch, { runtime, dataDir: first.dataDir })).exit).rejects.toThrow(AgentBusyError)
     }
+    await pass(launch, runtime, first.dataDir)
     expect(await first.exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
   })
 
   it("powers off a second VM of the same Launch, and the first goes on", async () => {
-    const launch = await world.launch(shell("echo began; sleep 2; echo done"))
+    const launch = await world.launch(shell(`echo began; ${WAIT}; echo done`))
     const first = await start(launch, { runtime })
     await logShows(launch, "began")
     const second = await start(launch, { runtime })
     expect((await second.exit).cause).toBe("refused")
     expect((await world.agentOf(launch))?.conflictTime).toBeDefined()
+    await pass(launch, runtime, first.dataDir)
     expect(await first.exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
   })
 
   it("reports a result that an agent before it has left on the disk, once", async () => {
-    const launch = await world.launch(shell("echo began; sleep 2; echo done"))
+    const launch = await world.launch(shell(`echo began; ${WAIT}; echo done`))
     const dataDir = await newDisk()
     const first = await startProcess(launch, runtime, dataDir)
     await logShows(launch, "began")
     await gateway.stop()
-    const state = async () => JSON.parse(await readFile(join(dataDir, "state.json"), "utf8")) as { finish?: Finish }
-    await eventually("the result is on the disk", async () => (await state()).finish !== undefined, 30)
+    await pass(launch, runtime, dataDir)
+    await eventually("the result is on the disk", async () => (await finishOnDisk(dataDir)) !== undefined)
     await kill(first)
     await gateway.restart()
     const { exit } = await start(launch, { runtime, dataDir })
@@ -369,7 +423,9 @@ describe.each(kinds)("an agent with the %s runtime", (runtime) => {
 
 describe("an agent that is killed", () => {
   it.skipIf(missing !== undefined)("finds its running container again, with every byte, and reports once", async () => {
-    const script = "for i in $(seq 1 60); do echo line $i; sleep 0.1; done; printf end"
+    // The first part is long enough for agents to come and go in it, and doesn't end before the last one is there.
+    const said = (from: number, to: number): string => `for i in $(seq ${from} ${to}); do echo line $i; sleep 0.1; done`
+    const script = `${said(1, 40)}; ${WAIT}; ${said(41, 60)}; printf end`
     const launch = await world.launch(shell(script))
     const dataDir = await newDisk()
     for (const line of ["line 5\n", "line 20\n"]) {
@@ -380,6 +436,8 @@ describe("an agent that is killed", () => {
     }
     const before = await world.agentOf(launch)
     const { exit } = await start(launch, { runtime: "docker", dataDir })
+    await logShows(launch, "line 40\n")
+    await pass(launch, "docker", dataDir)
     expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
     const lines = Array.from({ length: 60 }, (_, index) => `line ${index + 1}\n`).join("")
     expect((await gateway.logOf(launch)).toString()).toBe(`${lines}end`)
@@ -404,12 +462,13 @@ describe("an agent that is killed", () => {
   )
 
   it.skipIf(missing !== undefined)("reports a container that ended while no agent was there", async () => {
-    const launch = await world.launch(shell("echo began; sleep 1.5; printf unseen; exit 5"))
+    const launch = await world.launch(shell(`echo began; ${WAIT}; printf unseen; exit 5`))
     const dataDir = await newDisk()
     const agent = await startProcess(launch, "docker", dataDir)
     await logShows(launch, "began")
     await kill(agent)
-    await eventually("the container ends", async () => (await containersOf(launch))[0]?.State === "exited", 20)
+    await pass(launch, "docker", dataDir)
+    await eventually("the container ends", async () => (await containersOf(launch))[0]?.State === "exited")
     const { exit } = await start(launch, { runtime: "docker", dataDir })
     expect((await exit).finish).toMatchObject({ reason: "ContainerFailed", exitCode: 5 })
     expect((await gateway.logOf(launch)).toString()).toBe("began\nunseen")
@@ -492,8 +551,8 @@ describe.skipIf(missing !== undefined)("the docker runtime", () => {
   })
 
   it("gives a container no privilege, no new one, and its Launch as a label", async () => {
-    const launch = await world.launch(shell("echo began; sleep 2"))
-    const { exit } = await start(launch, { runtime: "docker" })
+    const launch = await world.launch(shell(`echo began; ${WAIT}`))
+    const { exit, dataDir } = await start(launch, { runtime: "docker" })
     await logShows(launch, "began")
     const [found] = await containersOf(launch)
     const { HostConfig, Name } = await docker.getContainer(found?.Id ?? "").inspect()
@@ -501,6 +560,7 @@ describe.skipIf(missing !== undefined)("the docker runtime", () => {
     expect(HostConfig).toMatchObject({ Privileged: false, NetworkMode: "bridge", Binds: null })
     expect(HostConfig.SecurityOpt).toEqual(["no-new-privileges"])
     expect(HostConfig.RestartPolicy?.Name ?? "").not.toBe("always")
+    await pass(launch, "docker", dataDir)
     await exit
   })
 })

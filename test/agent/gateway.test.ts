@@ -17,6 +17,9 @@ let gateway: TestGateway
 let other: TestGateway
 let now: Date | undefined
 
+/** For what the gateway's cache has to see first; vitest's own limit is a second. */
+const PATIENCE = { timeout: 60_000 }
+
 const clock: Clock = { ...systemClock, now: () => now ?? new Date() }
 
 beforeAll(async () => {
@@ -361,11 +364,12 @@ describe("reports", () => {
     expect((await agent.report({ sequence: 1 })).body).toEqual({ desired: "run" })
     await world.end(launch)
     const stopped = { ...finish, reason: "Stopped" as const }
-    await expect.poll(async () => (await agent.report({ sequence: 2 })).body).toEqual({ desired: "stop" })
+    const told = async () => (await agent.report({ sequence: 2 })).body
+    await expect.poll(told, PATIENCE).toEqual({ desired: "stop" })
     expect((await agent.report({ sequence: 3, finish: stopped })).body).toEqual({ desired: "stop" })
     expect((await world.agentOf(launch))?.finish?.reason).toBe("Stopped")
     await setStatus(launch, { phase: "terminated" })
-    await expect.poll(async () => (await agent.report({ sequence: 4 })).status).toBe(410)
+    await expect.poll(async () => (await agent.report({ sequence: 4 })).status, PATIENCE).toBe(410)
   })
 
   it("get 503 with Retry-After while the API server is away, and are taken afterwards", async () => {

@@ -132,7 +132,7 @@ export async function startGateway(world: World, options: TestGatewayOptions = {
   const reflector = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace: world.namespace, logger })
   const running = new AbortController()
   const loop = reflector.run(running.signal)
-  if (options.kubeConfig === undefined) await reflector.whenSynced(AbortSignal.timeout(20_000))
+  if (options.kubeConfig === undefined) await reflector.whenSynced(AbortSignal.timeout(60_000))
   const folder = await mkdtemp(join(tmpdir(), "berth-gateway-"))
   const logs = new FileLogStore(folder)
   const answered: TestGateway["answered"] = []

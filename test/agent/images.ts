@@ -10,7 +10,7 @@ import { LAUNCH_LABEL } from "../../src/agent/runtimes/docker.ts"
 /** One static binary with a shell and its tools in it: all that test images are made of. */
 export const BUSYBOX = "/bin/busybox"
 
-const TOOLS = ["sh", "cat", "echo", "env", "head", "id", "seq", "sleep", "true"]
+const TOOLS = ["sh", "cat", "echo", "env", "head", "id", "rm", "seq", "sleep", "true"]
 
 export const docker = new Docker({ socketPath: "/var/run/docker.sock" })
 
@@ -33,6 +33,8 @@ export async function buildImages(): Promise<TestImages> {
   const tag = randomBytes(4).toString("hex")
   const tools = `berth-test/tools:${tag}`
   const distroless = `berth-test/distroless:${tag}`
+  // The same files make the same image: of another suite's containers it would be the ancestor, too.
+  const label = `LABEL suite=${tag}`
   const links = TOOLS.filter((tool) => tool !== "sh").map((tool) => `&& busybox ln -s busybox /bin/${tool}`)
   await build(tools, [
     "FROM scratch",
@@ -42,6 +44,7 @@ export async function buildImages(): Promise<TestImages> {
     `RUN ["/bin/sh", "-c", "true ${links.join(" ")}"]`,
     'ENTRYPOINT ["/bin/echo", "entrypoint"]',
     'CMD ["cmd"]',
+    label,
   ])
   await build(distroless, [
     "FROM scratch",
@@ -49,6 +52,7 @@ export async function buildImages(): Promise<TestImages> {
     "COPY Dockerfile /greeting",
     'ENTRYPOINT ["/cat"]',
     'CMD ["/greeting"]',
+    label,
   ])
   const remove = async (): Promise<void> => {
     for (const name of [tools, distroless]) {
@@ -56,7 +60,8 @@ export async function buildImages(): Promise<TestImages> {
       for (const { Id } of await docker.listContainers({ all: true, filters: { ancestor: [name] } })) {
         await docker.getContainer(Id).remove({ force: true })
       }
-      await docker.getImage(name).remove({ force: true })
+      // What it was made from stays: another suite may be building on it.
+      await docker.getImage(name).remove({ force: true, noprune: true })
     }
   }
   return { tools, distroless, remove }

@@ -99,7 +99,7 @@ async function spotVm(cloud: SpotCloud, metadataUrl: string) {
   const options = { dataDir, metadataUrl, userData: gateway.userData(launch), runtime: "process" as const }
   const exit = runAgent({ ...options, logger: testLogger() })
   exit.catch(() => undefined)
-  await eventually("it runs", async () => (await gateway.logOf(launch)).includes("ready"), 20)
+  await eventually("it runs", async () => (await gateway.logOf(launch)).includes("ready"))
   return { launch, exit }
 }
 

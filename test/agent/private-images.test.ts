@@ -65,7 +65,7 @@ describe.skipIf(missing !== undefined)("private images", () => {
       return access
     }
     gateway = await startGateway(world, { parts: { registries } })
-  }, 60_000)
+  })
   afterAll(async () => {
     await gateway.close()
     for (const { host } of [tokens, passwords]) await forget(host)

@@ -10,6 +10,7 @@ import { promisify } from "node:util"
 import type Docker from "dockerode"
 import { extract, pack } from "tar-stream"
 import { buildBerthImage, missingForImage } from "../image/berth-image.ts"
+import { eventually } from "../kube/fixtures.ts"
 import { buildImage, docker, followProgress } from "./images.ts"
 
 /**
@@ -129,7 +130,8 @@ export async function prepareVms(): Promise<VmHost> {
 export async function removeVms(vms: readonly Vm[]): Promise<void> {
   await Promise.all(vms.map((vm) => vm.remove()))
   await removeMetadataNetwork()
-  if (agentImage !== undefined) await docker.getImage(agentImage).remove({ force: true })
+  // What it was made from stays: another suite may be building on it.
+  if (agentImage !== undefined) await docker.getImage(agentImage).remove({ force: true, noprune: true })
   const folders = (await readdir(tmpdir())).filter((name) => folder !== undefined && name.startsWith(basename(folder)))
   await Promise.all(folders.map((name) => rm(join(tmpdir(), name), { recursive: true, force: true })))
 }
@@ -192,7 +194,7 @@ class ContainerVm implements Vm {
   }
 
   async metadata(): Promise<string> {
-    const script = `import urllib.request as u; print(u.urlopen("http://${METADATA_ADDRESS}", timeout=5).read().decode())`
+    const script = `import urllib.request as u; print(u.urlopen("http://${METADATA_ADDRESS}", timeout=60).read().decode())`
     const command = ["python3", "-c", script]
     const { stdout } = await promisify(execFile)("docker", ["exec", this.#container.id, ...command])
     return stdout.trim()
@@ -225,7 +227,8 @@ async function serveMetadata(image: string): Promise<void> {
   await removeMetadataNetwork()
   const IPAM = { Driver: "default", Config: [{ Subnet: "169.254.169.0/24" }] }
   await docker.createNetwork({ Name: METADATA_NETWORK, IPAM, Internal: true })
-  const script = "require('http').createServer((_, res) => res.end('metadata')).listen(80)"
+  const listen = "listen(80, () => console.log('listening'))"
+  const script = `require('http').createServer((_, res) => res.end('metadata')).${listen}`
   const container: Docker.Container = await docker.createContainer({
     Image: image,
     Entrypoint: [NODE, "-e", script],
@@ -236,6 +239,8 @@ async function serveMetadata(image: string): Promise<void> {
     },
   })
   await container.start()
+  const printed = () => container.logs({ stdout: true, stderr: true })
+  await eventually("the metadata service listens", async () => (await printed()).includes("listening"))
 }
 
 /** This machine's Debian as an image; made once for its versions of the packages. */

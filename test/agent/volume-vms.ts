@@ -76,7 +76,7 @@ export async function volumeVms(world: World): Promise<VolumeVms> {
       launches.push(launch.metadata.name)
       const userData = JSON.stringify({ ...(JSON.parse(gateway.userData(launch)) as object), image })
       const logger = testLogger()
-      const exit = runAgent({ userData, runtime: "docker", logger, stopGraceSeconds: 1, dataDir, ...options })
+      const exit = runAgent({ userData, runtime: "docker", logger, dataDir, ...options })
       exit.catch(() => undefined)
       return { launch, exit, dataDir }
     },

@@ -9,6 +9,7 @@ import {
   S3Client,
 } from "@aws-sdk/client-s3"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import type { AgentOptions } from "../../src/agent/main.ts"
 import type { BucketAccess } from "../../src/agent/protocol.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { Volume } from "../../src/apis/job.ts"
@@ -64,7 +65,8 @@ describe.skipIf(missing !== undefined)("volumes", () => {
     }
   }
 
-  const launchVm = (script: string, volumes: Record<string, Volume>) => vms.start(gateway, script, volumes)
+  const launchVm = (script: string, volumes: Record<string, Volume>, options?: Partial<AgentOptions>) =>
+    vms.start(gateway, script, volumes, options)
 
   async function bucket(name: string, objects: Record<string, string> = {}): Promise<string> {
     await s3.send(new CreateBucketCommand({ Bucket: name }))
@@ -103,7 +105,7 @@ describe.skipIf(missing !== undefined)("volumes", () => {
     const script =
       "echo part > /out/part; trap 'echo last > /out/last; exit 3' TERM; echo ready; while true; do sleep 0.1; done"
     const { launch, exit } = await launchVm(script, { out: { bucket: "cancelled", mountPath: "/out" } })
-    await eventually("it runs", async () => (await gateway.logOf(launch)).includes("ready"), 30)
+    await eventually("it runs", async () => (await gateway.logOf(launch)).includes("ready"))
     await world.end(launch)
     expect((await exit).finish).toMatchObject({ reason: "Stopped", exitCode: 3 })
     expect(await objectsOf("cancelled")).toEqual({ part: "part\n", last: "last\n" })
@@ -159,7 +161,9 @@ describe.skipIf(missing !== undefined)("volumes", () => {
     })
     try {
       const script = "for i in $(seq 300); do echo tick > /b/$i; sleep 1; done"
-      const { launch, exit } = await launchVm(script, { b: { bucket: "renewed", mountPath: "/b" } })
+      // It takes no notice of SIGTERM.
+      const options = { stopGraceSeconds: 1 }
+      const { launch, exit } = await launchVm(script, { b: { bucket: "renewed", mountPath: "/b" } }, options)
       await eventually("rclone uses another key", () => proxy.keys.size > 1, 90)
       await world.end(launch)
       expect((await exit).finish?.reason).toBe("Stopped")
@@ -167,7 +171,7 @@ describe.skipIf(missing !== undefined)("volumes", () => {
     } finally {
       change = (access) => access
     }
-  }, 120_000)
+  })
 })
 
 function connection(name: string, creationTimestamp: string): StoredConnection {

@@ -156,7 +156,7 @@ export class ArmServer {
   /** An image that the region doesn't have, by its SKU. */
   missingImage: string | undefined
   pageSize = 1000
-  /** Milliseconds that Azure takes to find a machine, and to remove one. */
+  /** Milliseconds that Azure takes to find a machine, and to remove one; infinite: until `finish`. */
   operationMs = 20
   roleName = "Berth VM"
   readonly #groups = new Set<string>()
@@ -164,6 +164,7 @@ export class ArmServer {
   readonly #machines = new Map<string, Machine>()
   readonly #tokens = new Set<string>()
   readonly #server: Server
+  readonly #held: (() => void)[] = []
 
   constructor() {
     this.#server = createServer((request, response) => void this.#answer(request, response))
@@ -192,6 +193,16 @@ export class ArmServer {
   powerOff(id: string): void {
     const machine = this.#machines.get(id.toLowerCase())
     if (machine !== undefined) machine.power = "stopped"
+  }
+
+  /** Ends what waits for it. */
+  finish(): void {
+    for (const act of this.#held.splice(0)) act()
+  }
+
+  #later(act: () => void): void {
+    if (Number.isFinite(this.operationMs)) setTimeout(act, this.operationMs)
+    else this.#held.push(act)
   }
 
   /** Takes a spot VM back as its eviction policy says: it is deleted. */
@@ -384,7 +395,7 @@ export class ArmServer {
     }
     this.#machines.set(id.toLowerCase(), machine)
     const { failure } = this
-    setTimeout(() => {
+    this.#later(() => {
       machine.provisioning = failure === undefined ? "Succeeded" : "Failed"
       if (failure !== undefined) machine.failure = failure
       else {
@@ -397,7 +408,7 @@ export class ArmServer {
           powerOff: () => this.powerOff(id),
         })
       }
-    }, this.operationMs)
+    })
     // The SDK asks there what became of it, when it is waited for.
     const operation = `https://management.azure.com/subscriptions/${SUBSCRIPTION}/providers/Microsoft.Compute/operations/1`
     return { status: 201, body: this.#shown(machine), headers: { "azure-asyncoperation": operation } }
@@ -427,7 +438,7 @@ export class ArmServer {
     const machine = this.#machines.get(id)
     if (machine === undefined) return { status: 204 }
     machine.provisioning = "Deleting"
-    setTimeout(() => this.#remove(id), this.operationMs)
+    this.#later(() => this.#remove(id))
     return { status: 202, headers: { location: "https://management.azure.com/operations/1" } }
   }
 

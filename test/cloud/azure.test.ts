@@ -39,7 +39,7 @@ function openAt(
   server: ArmServer,
   { secret, callSeconds = 30 }: { secret?: string; callSeconds?: number } = {},
 ): Cloud {
-  const open = openAzure({ send: server.send, callSeconds, settleSeconds: 5, lookSeconds: 0.02 })
+  const open = openAzure({ send: server.send, callSeconds, settleSeconds: 30, lookSeconds: 0.02 })
   return open({ ...server.credentials, ...(secret !== undefined && { client_secret: secret }) }, REGION)
 }
 
@@ -76,7 +76,7 @@ async function underTest(callSeconds: number): Promise<CloudWithFaults> {
 }
 
 describeCloud("azure", () => underTest(30))
-describeFaults("azure", () => underTest(3))
+describeFaults("azure", () => underTest(6))
 
 interface Role {
   Name: string
@@ -179,7 +179,7 @@ describe("azure", () => {
       const answer = status && Response.json({ error: { code: `HTTP${status}`, message: "no" } }, { status })
       const [act, look] = [/^PUT [^?]*[/]virtualMachines[/][^/?]+[?]/, /^GET [^?]*[/]virtualMachines[/][^/?]+[?]/]
       const send = failingAfter(server.send, { act, look, answer })
-      const flaky = openAzure({ send, settleSeconds: 5, lookSeconds: 0.02 })(server.credentials, REGION)
+      const flaky = openAzure({ send, settleSeconds: 30, lookSeconds: 0.02 })(server.credentials, REGION)
       const asked = spec()
       await expect(flaky.launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
       await flaky.launch(asked)
@@ -210,7 +210,7 @@ describe("azure", () => {
     const error = { code: "RoleAssignmentLimitExceeded", message: "No more role assignments can be created" }
     const [act, look] = [/^PUT [^?]*[/]virtualMachines[/][^/?]+[?]/, /^PUT [^?]*[/]roleAssignments[/]/]
     const send = failingAfter(server.send, { act, look, answer: Response.json({ error }, { status: 400 }) })
-    const launch = openAzure({ send, settleSeconds: 5, lookSeconds: 0.02 })(server.credentials, REGION).launch(spec())
+    const launch = openAzure({ send, settleSeconds: 30, lookSeconds: 0.02 })(server.credentials, REGION).launch(spec())
     await expect(launch).rejects.toBeInstanceOf(QuotaError)
     await eventually(() => expect(server.requested()).toEqual([]))
   })
@@ -254,20 +254,23 @@ describe("azure", () => {
   })
 
   it("takes a VM that is being provisioned for long as accepted", async () => {
-    server.operationMs = 1000
+    server.operationMs = Number.POSITIVE_INFINITY
     const open = openAzure({ send: server.send, settleSeconds: 0.1, lookSeconds: 0.05 })
     const vm = await open(server.credentials, REGION).launch(spec())
     expect(vm.state).toBe("booting")
+    server.finish()
     await eventually(async () =>
       expect(await list()).toEqual([expect.objectContaining({ id: vm.id, state: "running" })]),
     )
   })
 
   it("asks once for all launches that wait for whether there is a machine for them", async () => {
-    server.operationMs = 300
-    await cloud.launch(spec())
+    // Few looks in that time, so that a slow machine, which takes longer, has not looked too often.
+    server.operationMs = 500
+    const waiting = openAzure({ send: server.send, settleSeconds: 60, lookSeconds: 0.05 })(server.credentials, REGION)
+    await waiting.launch(spec())
     server.calls.length = 0
-    await Promise.all(Array.from({ length: 20 }, () => cloud.launch(spec())))
+    await Promise.all(Array.from({ length: 20 }, () => waiting.launch(spec())))
     const calls = server.calls.filter((call) => call === "Microsoft.Compute/virtualMachines/read").length
     // Two of each launch, and the looks of all together; a look of each launch alone would make them ten times as many.
     expect(calls).toBeLessThan(20 * 8)

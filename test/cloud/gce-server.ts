@@ -125,7 +125,7 @@ export class GceServer {
   pageSize = 500
   /** Lists don't show the VMs made since. */
   hidesSince: number | undefined
-  /** Milliseconds that the operation of an insert takes. */
+  /** Milliseconds that the operations of VMs take; infinite: until `finish`. */
   operationMs = 20
   /** Milliseconds that the operation of a firewall rule takes. */
   firewallMs = 0
@@ -137,6 +137,7 @@ export class GceServer {
   readonly #preemptions: Operation[] = []
   readonly #tokens = new Set<string>()
   readonly #server: Server
+  readonly #held: (() => void)[] = []
   #ids = 1000n
   #aheadMs = 0
 
@@ -174,6 +175,16 @@ export class GceServer {
   powerOff(zone: string, name: string): void {
     const instance = this.#instances.get(`${zone}/${name}`)
     if (instance !== undefined) instance.status = "TERMINATED"
+  }
+
+  /** Ends the operations that wait for it. */
+  finish(): void {
+    for (const act of this.#held.splice(0)) act()
+  }
+
+  #later(act: () => void): void {
+    if (Number.isFinite(this.operationMs)) setTimeout(act, this.operationMs)
+    else this.#held.push(act)
   }
 
   /** Takes a spot VM back as `instanceTerminationAction` says: it is deleted, and an operation tells. */
@@ -322,7 +333,7 @@ export class GceServer {
     const operation = this.#operation("insert", zone, body.name, "RUNNING")
     this.#byRequestId.set(`${zone}/${requestId}`, operation.name)
     this.#instances.set(key, this.#made(zone, body))
-    setTimeout(() => this.#finishInsert(key, zone, operation), this.operationMs)
+    this.#later(() => this.#finishInsert(key, zone, operation))
     return operation
   }
 
@@ -374,10 +385,10 @@ export class GceServer {
     if (instance === undefined) return notFound(`zones/${zone}/instances/${name}`)
     const operation = this.#operation("delete", zone, name, "RUNNING")
     instance.status = "STOPPING"
-    setTimeout(() => {
+    this.#later(() => {
       this.#remove(key)
       operation.status = "DONE"
-    }, this.operationMs)
+    })
     return operation
   }
 

@@ -70,7 +70,7 @@ async function underTest(callSeconds: number): Promise<CloudWithFaults> {
 }
 
 describeCloud("gcp", () => underTest(30))
-describeFaults("gcp", () => underTest(3))
+describeFaults("gcp", () => underTest(6))
 
 describe("gcp", () => {
   let server: GceServer
@@ -254,14 +254,17 @@ describe("gcp", () => {
 
   it("goes on waiting for an operation that an earlier call gave up", async () => {
     const asked = spec()
-    server.operationMs = 3000
-    await expect(openAt(server, server.keyfile, 1).launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
+    server.operationMs = Number.POSITIVE_INFINITY
+    await expect(openAt(server, server.keyfile, 3).launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
     // Whatever is said of another request, the VM is there; what had to be made before it, was.
     server.faults.add("launch", "quota")
     server.permissions = { has: (each: string) => !each.startsWith("compute.firewalls.") } as ReadonlySet<string>
     await expect(openAt(server).launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
-    const vm = await eventually(() => openAt(server).launch(asked))
-    expect(vm.state).toBe("running")
+    server.calls.length = 0
+    const launch = openAt(server).launch(asked)
+    await eventually(() => expect(server.calls).toContain("ZoneOperations.Wait"))
+    server.finish()
+    expect((await launch).state).toBe("running")
     expect(server.machines.boots).toHaveLength(1)
   })
 

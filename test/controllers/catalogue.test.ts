@@ -1,5 +1,4 @@
 import { expect, test } from "vitest"
-import { systemClock } from "../../src/apis/clock.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { LiveCatalogue } from "../../src/catalogue/live.ts"
 import { watchCatalogue } from "../../src/controllers/catalogue/watch.ts"
@@ -7,6 +6,7 @@ import { KubeClient } from "../../src/kube/client.ts"
 import { EventRecorder } from "../../src/kube/events.ts"
 import { tableOf } from "../../src/router/table.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
 import { offerOf } from "./builders.ts"
 
@@ -27,13 +27,13 @@ test("the ConfigMap's rules hold while it is there, and its faults are told in a
     const data = { discounts: "- {factor: 0.5}", exclusions: "- {instanceType: medium}\n- {shape: round}" }
     const configMap = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "berth-catalogue", namespace }, data }
     await kubectl(["apply", "-f", "-"], JSON.stringify(configMap))
-    await eventually(async () => expect(prices()).toEqual([0.3]))
+    await eventually(() => expect(prices()).toEqual([0.3]))
     await eventually(async () => {
       const events = await kubectl(["get", "events", "-n", namespace, "-o", "jsonpath={.items[*].message}"])
       expect(events).toContain("exclusions[1]: shape is no known field")
     })
     await kubectl(["delete", "configmap", "berth-catalogue", "-n", namespace])
-    await eventually(async () => expect(prices()).toEqual([0.6, 1.2]))
+    await eventually(() => expect(prices()).toEqual([0.6, 1.2]))
   } finally {
     stop.abort()
     await running
@@ -41,15 +41,3 @@ test("the ConfigMap's rules hold while it is there, and its faults are told in a
     await client.close()
   }
 })
-
-async function eventually(check: () => Promise<void>): Promise<void> {
-  const deadline = systemClock.monotonic() + 20
-  for (;;) {
-    try {
-      return await check()
-    } catch (error) {
-      if (systemClock.monotonic() > deadline) throw error
-      await new Promise<void>((resolve) => systemClock.setTimer(0.05, resolve))
-    }
-  }
-}

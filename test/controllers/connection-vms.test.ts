@@ -32,7 +32,7 @@ import { type Running, startOperator } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { clientOf } from "../facade/machine-users.ts"
+import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
 import { offerOf } from "./builders.ts"
 import { JOBS, LAUNCHES } from "./harness.ts"
 import type { SimCloud } from "./sim-cloud.ts"
@@ -40,12 +40,12 @@ import { SimProvider } from "./sim-provider.ts"
 
 /** Whatever becomes of a connection while VMs run that were made by it: they are ended in the account they were made in. */
 
-const SYSTEM_NAMESPACE = "berth-system"
 const REGION = "eu-north-1"
+const systemNamespace = testNamespace("connection-vms-system")
 const namespace = testNamespace("connection-vms")
 const project = `p-${randomBytes(4).toString("hex")}`
 const admin = new KubeClient(kubeConfig())
-const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, SYSTEM_NAMESPACE)))
+const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, systemNamespace)))
 const provider = new SimProvider(systemClock)
 const logger = createLogger({ level: "silent", name: "test" })
 const stop = new AbortController()
@@ -53,12 +53,15 @@ let operator: Running
 let client: KubeClient
 
 beforeAll(async () => {
-  await installBase(admin, AbortSignal.timeout(30_000))
+  await installBase(admin, AbortSignal.timeout(120_000))
+  await makeSystemNamespace(admin, systemNamespace)
   await confirmedProject(admin, { name: project, organization: "o", namespace })
   client = await clientOf("berth-operator")
+  // The API server takes up rights in its own time.
+  await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
   operator = await startOperator(
     {
-      ...{ systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace },
+      ...{ systemNamespace, watchNamespace: namespace },
       ...{ gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
     },
     {
@@ -114,8 +117,10 @@ function create(name: string, spec: ConnectionSpec): Promise<StoredConnection> {
   return admin.create(CONNECTIONS, { metadata: { name, namespace }, spec } as StoredConnection)
 }
 
+/** Once the operator has verified it: so it has seen, too, that the former tests' connections are gone. */
 async function connect(name: string, key: Key): Promise<void> {
   await create(name, { type: "aws", sealedCredentials: await seal(name, key) })
+  await verified(name, key)
 }
 
 async function submit(name: string): Promise<StoredJob> {
@@ -127,7 +132,7 @@ async function cancel(name: string): Promise<void> {
 }
 
 async function launches(): Promise<StoredLaunch[]> {
-  const { items } = await admin.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })
+  const { items } = await admin.list(LAUNCHES, { namespace: systemNamespace })
   return items.filter(({ spec }) => spec.job.namespace === namespace)
 }
 
@@ -189,7 +194,6 @@ describe("a job", () => {
   it("whose launch is refused for the credentials has its connection looked at, and waits", async () => {
     const key = keyOf(newAccount())
     await connect("main", key)
-    await verified("main", key)
     provider.revoke(key.secret)
     await submit("second")
     await refused("main")
@@ -247,6 +251,7 @@ describe("VMs are ended where they were made", () => {
     const data = Object.fromEntries(Object.entries(key.fields).map(([field, value]) => [field, btoa(value)]))
     await admin.create(SECRETS, { metadata: { name: "gitops", namespace }, type: "berth.dev/connection", data })
     await create("by-secret", { type: "aws", credentialsSecretRef: { name: "gitops" } })
+    await verified("by-secret", key)
     await submit("job-6")
     const launch = await launchIn(key, "job-6")
     await admin.delete(SECRETS, { namespace, name: "gitops" })
@@ -262,7 +267,7 @@ describe("what opens an account", () => {
   const connections = new Reflector({ ...base, ...CONNECTION_CACHE, namespace })
   const secrets = new Reflector({ ...base, ...CREDENTIALS_SECRET_CACHE, namespace })
   const projects = new Reflector({ ...base, resource: PROJECTS })
-  const launchCache = { resource: LAUNCHES, namespace: SYSTEM_NAMESPACE, indexes: launchIndexes }
+  const launchCache = { resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes }
   const cached = new Reflector<StoredLaunch>({ ...base, ...launchCache })
   const reflectors = [connections, secrets, projects, cached]
   const clouds = new ConnectionClouds({
@@ -290,16 +295,17 @@ describe("what opens an account", () => {
     const elsewhere = clouds.open({ ...account, project: "another" })
     await expect(elsewhere).rejects.toMatchObject({ name: "CredentialsError", code: "tampered" })
     const { sealedCredentials: _, ...without } = account
+    // Once the cache of this test shows the connection as verified.
+    await eventually(async () => (await clouds.open(without)).list({ installation: "i", region: REGION }))
     await expect(clouds.open({ ...without, project: "another" })).rejects.toMatchObject({ code: "NoCredentials" })
     await expect(clouds.open({ ...without, account: "another" })).rejects.toMatchObject({ code: "NoCredentials" })
-    await (await clouds.open(without)).list({ installation: "i", region: REGION })
     await cancel("job-7")
     await ended(key, launch)
   })
 
   it("opens it for the sweep, in the regions that the connection has used: a forgotten VM is ended", async () => {
     const key = keyOf(newAccount())
-    const { id } = await ensureInstallation(admin, SYSTEM_NAMESPACE)
+    const { id } = await ensureInstallation(admin, systemNamespace)
     await connect("main", key)
     await submit("job-8")
     const launch = await launchIn(key, "job-8")
@@ -314,7 +320,7 @@ describe("what opens an account", () => {
     await cancel("job-8")
     await ended(key, launch)
     const sweep = new Sweep({
-      ...{ client: admin, clouds, installation: id, systemNamespace: SYSTEM_NAMESPACE, logger, clock: systemClock },
+      ...{ client: admin, clouds, installation: id, systemNamespace, logger, clock: systemClock },
       // As if the records of all Launches were deleted.
       launches: { ...cached.store, list: () => [], get: () => undefined } as typeof cached.store,
       accounts: () => accounts,

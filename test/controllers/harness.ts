@@ -59,6 +59,8 @@ const OWN_MARKET = { offers: OFFERS, account: { cloud: "sim", region: "here" } }
 /** An operator that runs in this process. */
 export interface Operator {
   launchControl: LaunchControl
+  /** Once its cache of Launches shows what the API server has now. */
+  caughtUp(): Promise<void>
   stop(): Promise<void>
 }
 
@@ -152,9 +154,13 @@ export class Stage {
       drainSeconds: 1,
     })
     const ending = new AbortController()
-    const ended = manager.run(ending.signal)
+    const { signal } = ending
+    const ended = manager.run(signal)
     const operator: Operator = {
       launchControl,
+      caughtUp: async () => {
+        for (const { metadata } of await this.launches()) await launches.store.waitFor(metadata.resourceVersion, signal)
+      },
       stop: async () => {
         ending.abort()
         await ended

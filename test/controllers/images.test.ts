@@ -19,7 +19,7 @@ import { type Running, startOperator } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { clientOf } from "../facade/machine-users.ts"
+import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
 import { putImage, REGISTRY_PROGRAM, startTokenRegistry, type TestRegistry } from "../registry.ts"
 import { offerOf } from "./builders.ts"
 import { JOBS, LAUNCHES } from "./harness.ts"
@@ -30,15 +30,15 @@ import { SimProvider } from "./sim-provider.ts"
 const missing = existsSync(REGISTRY_PROGRAM) ? undefined : `${REGISTRY_PROGRAM} is missing (Debian's docker-registry)`
 if (missing !== undefined) console.warn(`the tests of jobs by what their images run on are skipped: ${missing}`)
 
-const SYSTEM_NAMESPACE = "berth-system"
 const PUSHER = { username: "pusher", password: "of-a-test" }
 const KEY = "AKIAIOSFODNN7EXAMPLE"
 
 describe.skipIf(missing !== undefined)("a job", () => {
+  const systemNamespace = testNamespace("images-system")
   const namespace = testNamespace("images")
   const project = `p-${randomBytes(4).toString("hex")}`
   const admin = new KubeClient(kubeConfig())
-  const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, SYSTEM_NAMESPACE)))
+  const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, systemNamespace)))
   const sim = new SimProvider(systemClock)
   const stop = new AbortController()
   let registry: TestRegistry
@@ -53,9 +53,12 @@ describe.skipIf(missing !== undefined)("a job", () => {
     const images = { both: ["linux/amd64", "linux/arm64"], intel: ["linux/amd64"], arm: ["linux/arm64"] }
     for (const [name, platforms] of Object.entries(images))
       await putImage(registry, { repository: `team/${name}`, tag: "1", platforms, user: PUSHER })
-    await installBase(admin, AbortSignal.timeout(30_000))
+    await installBase(admin, AbortSignal.timeout(120_000))
+    await makeSystemNamespace(admin, systemNamespace)
     await confirmedProject(admin, { name: project, organization: "o", namespace })
     client = await clientOf("berth-operator")
+    // The API server takes up rights in its own time.
+    await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
     const offers = fixedOffers([
       offerOf({ cloud: "aws", instanceType: "graviton", architecture: "arm64", hourlyPriceUsd: 0.5 }),
       offerOf({ cloud: "aws", instanceType: "xeon", hourlyPriceUsd: 0.6 }),
@@ -66,7 +69,7 @@ describe.skipIf(missing !== undefined)("a job", () => {
     })
     const registries = { serves: (host: string) => host === registry.host, login }
     operator = await startOperator(
-      { systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
+      { systemNamespace, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
       {
         client,
         clouds: cloudsOf({}),
@@ -87,7 +90,7 @@ describe.skipIf(missing !== undefined)("a job", () => {
     await eventually(async () => expect((await admin.list(JOBS, { namespace })).items).toEqual([]))
     stop.abort()
     await operator.ended
-    for (const { metadata, spec } of (await admin.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })).items)
+    for (const { metadata, spec } of (await admin.list(LAUNCHES, { namespace: systemNamespace })).items)
       if (spec.job.namespace === namespace) await admin.delete(LAUNCHES, metadata)
     await admin.delete(PROJECTS, { name: project })
     await Promise.all([client.close(), admin.close(), registry.stop()])

@@ -18,8 +18,8 @@ interface SimVm {
 export class SimCloud implements Clouds {
   /** Every VM ever made. */
   readonly vms: SimVm[] = []
-  /** Faults of the next launch calls, by machine type or for any. */
-  readonly faults: { fault: Fault; instanceType?: string }[] = []
+  /** Faults of the next launch calls, by machine type or for any; `outage` begins with the fault. */
+  readonly faults: { fault: Fault; instanceType?: string; outage?: Error }[] = []
   /** Breaches of the interface's contract by its caller. */
   readonly breaches: string[] = []
   consistencySeconds = 0
@@ -106,7 +106,9 @@ export class SimCloud implements Clouds {
     const index = this.faults.findIndex(
       ({ instanceType }) => instanceType === undefined || instanceType === offer.instanceType,
     )
-    return index === -1 ? undefined : this.faults.splice(index, 1)[0]?.fault
+    const [found] = index === -1 ? [] : this.faults.splice(index, 1)
+    this.outage ??= found?.outage
+    return found?.fault
   }
 
   async #list({ installation, region }: Scope): Promise<Vm[]> {

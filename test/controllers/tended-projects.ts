@@ -8,6 +8,7 @@ import { createProjectController } from "../../src/controllers/project/controlle
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "../../src/controllers/project/dependencies.ts"
 import { IDENTITIES_NAMESPACE } from "../../src/identity/machine-users.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
 import { EventRecorder } from "../../src/kube/events.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
@@ -22,23 +23,13 @@ export interface TendedProjects {
 /** @param labelSelector limits them to a suite's own projects: these are the whole cluster's */
 export async function tendProjects(labelSelector?: string): Promise<TendedProjects> {
   const client = await clientOf("berth-operator")
-  const logger = createLogger({ level: "silent", name: "projects" })
-  const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })
-  const base = { client, logger }
-  const caches = {
-    projects: new Reflector<StoredProject>({ ...base, labelSelector, resource: PROJECTS }),
-    organizations: new Reflector<StoredOrganization>({ ...base, labelSelector, resource: ORGANIZATIONS }),
-    namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),
-    memberBindings: new Reflector({ ...base, ...MEMBER_BINDING_CACHE }),
-    users: new Reflector({ ...base, ...MACHINE_USER_CACHE }),
-    jobs: new Reflector<StoredJob>({ ...base, resource: resourceOf<StoredJob>(JOB) }),
-  }
-  const reservedNamespaces = ["berth-system", IDENTITIES_NAMESPACE]
-  const options = { ...caches, ...base, clock: systemClock, recorder, reservedNamespaces }
+  const options = projectOptions(client, labelSelector)
+  const { projects, organizations, namespaces, memberBindings, users, jobs, recorder } = options
+  const caches = [projects, organizations, namespaces, memberBindings, users, jobs]
   const stop = new AbortController()
   const controllers = [createProjectController(options), createOrganizationController(options)]
   const running = [
-    ...Object.values(caches).map((reflector) => reflector.run(stop.signal)),
+    ...caches.map((reflector) => reflector.run(stop.signal)),
     ...controllers.map((controller) => controller.run(stop.signal, stop.signal)),
   ]
   return {
@@ -48,5 +39,21 @@ export async function tendProjects(labelSelector?: string): Promise<TendedProjec
       await recorder.flush()
       await client.close()
     },
+  }
+}
+
+/** What these controllers work with; their caches are empty for as long as nobody runs them. */
+export function projectOptions(client: KubeClient, labelSelector?: string) {
+  const logger = createLogger({ level: "silent", name: "projects" })
+  const recorder = new EventRecorder({ client, component: "berth-operator", instance: "test", logger })
+  const base = { client, logger }
+  return {
+    ...{ ...base, clock: systemClock, recorder, reservedNamespaces: ["berth-system", IDENTITIES_NAMESPACE] },
+    projects: new Reflector<StoredProject>({ ...base, labelSelector, resource: PROJECTS }),
+    organizations: new Reflector<StoredOrganization>({ ...base, labelSelector, resource: ORGANIZATIONS }),
+    namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),
+    memberBindings: new Reflector({ ...base, ...MEMBER_BINDING_CACHE }),
+    users: new Reflector({ ...base, ...MACHINE_USER_CACHE }),
+    jobs: new Reflector<StoredJob>({ ...base, resource: resourceOf<StoredJob>(JOB) }),
   }
 }

@@ -21,7 +21,7 @@ import { type Running, startOperator } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { clientOf } from "../facade/machine-users.ts"
+import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { offerOf } from "./builders.ts"
 import { JOBS, LAUNCHES } from "./harness.ts"
@@ -29,11 +29,11 @@ import { SimProvider } from "./sim-provider.ts"
 
 /** By which connection a volume's bucket is reached: looked for in S3 (moto), told in the Job, frozen into the Launch. */
 
-const SYSTEM_NAMESPACE = "berth-system"
+const systemNamespace = testNamespace("volumes-system")
 const namespace = testNamespace("volumes")
 const project = `p-${randomBytes(4).toString("hex")}`
 const admin = new KubeClient(kubeConfig())
-const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, SYSTEM_NAMESPACE)))
+const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, systemNamespace)))
 const sim = new SimProvider(systemClock)
 const stop = new AbortController()
 let moto: Moto
@@ -54,11 +54,14 @@ const provider: Provider = {
 
 beforeAll(async () => {
   moto = await startMoto()
-  await installBase(admin, AbortSignal.timeout(30_000))
+  await installBase(admin, AbortSignal.timeout(120_000))
+  await makeSystemNamespace(admin, systemNamespace)
   await confirmedProject(admin, { name: project, organization: "o", namespace })
   client = await clientOf("berth-operator")
+  // The API server takes up rights in its own time.
+  await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
   operator = await startOperator(
-    { systemNamespace: SYSTEM_NAMESPACE, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
+    { systemNamespace, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
     {
       client,
       clouds: cloudsOf({}),
@@ -77,12 +80,13 @@ afterAll(async () => {
   await eventually(async () => expect((await admin.list(JOBS, { namespace })).items).toEqual([]))
   stop.abort()
   await operator.ended
-  for (const { metadata, spec } of (await admin.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })).items)
+  for (const { metadata, spec } of (await admin.list(LAUNCHES, { namespace: systemNamespace })).items)
     if (spec.job.namespace === namespace) await admin.delete(LAUNCHES, metadata)
   await admin.delete(PROJECTS, { name: project })
   await Promise.all([client.close(), admin.close(), moto.stop()])
 })
 
+/** Once the operator has verified it: what a job is told before may be another thing, and is an event of its own. */
 async function connect(name: string, secretPrefix: string): Promise<void> {
   const secret_access_key = `${secretPrefix}-${randomBytes(8).toString("hex")}`
   sim.issue("account", secret_access_key)
@@ -92,6 +96,10 @@ async function connect(name: string, secretPrefix: string): Promise<void> {
     metadata: { name, namespace },
     spec: { type: "aws", sealedCredentials },
   } as StoredConnection)
+  await eventually(async () => {
+    const { status } = await admin.get(CONNECTIONS, { namespace, name })
+    expect(findCondition(status?.conditions, "Ready")).toMatchObject({ status: "True" })
+  })
 }
 
 async function submit(name: string, volumes: JobSpec["volumes"]): Promise<void> {
@@ -128,7 +136,7 @@ it("waits for a connection that reaches its bucket, says what is wrong, and goes
     const { status } = await admin.get(JOBS, { namespace, name: "train" })
     expect(status).toMatchObject({ phase: "booting", volumes: { data: { connection: "second", region: "us-east-1" } } })
   })
-  const { items } = await admin.list(LAUNCHES, { namespace: SYSTEM_NAMESPACE })
+  const { items } = await admin.list(LAUNCHES, { namespace: systemNamespace })
   const launch = items.find(({ spec }) => spec.job.namespace === namespace && spec.job.name === "train")
   expect(launch?.spec.run.volumes).toEqual({ data: { bucket: "cargo", mountPath: "/data", connection: "second" } })
 })

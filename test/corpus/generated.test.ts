@@ -1,6 +1,7 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { JOB, type JobSpec, PROVISIONINGS } from "../../src/apis/job.ts"
+import { SEED } from "../faults/effort.ts"
 import { judges } from "./server.ts"
 
 const text = (maxLength: number) => fc.string({ unit: "grapheme", maxLength: Math.min(maxLength, 40) })
@@ -105,7 +106,7 @@ describe("generated Jobs", () => {
         expect(judge.validator(JOB, { spec })).toBeUndefined()
         expect(await judge.server(JOB, { spec })).toBeUndefined()
       }),
-      { numRuns: 150 },
+      { numRuns: 150, seed: SEED },
     )
   })
 
@@ -119,7 +120,7 @@ describe("generated Jobs", () => {
           validator,
         })
       }),
-      { numRuns: 400 },
+      { numRuns: 400, seed: SEED },
     )
   })
 })

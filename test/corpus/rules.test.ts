@@ -270,7 +270,7 @@ describe("the CRDs", () => {
         expect(await kubectl(["explain", "bj.spec.resources.gpu"])).toContain("A model alone means one")
         expect(await kubectl(["explain", "bj.status.phase"])).toContain("ENUM:")
       },
-      { timeout: 30_000, interval: 500 },
+      { timeout: 100_000, interval: 500 },
     )
   })
 })

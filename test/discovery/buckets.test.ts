@@ -1,8 +1,9 @@
-import { describe, expect, it, vi } from "vitest"
+import { describe, expect, it } from "vitest"
 import type { ExternalAccount, ReachedBucket } from "../../src/cloud/account.ts"
 import { TransientError } from "../../src/cloud/errors.ts"
 import { BucketFinder, type BucketFinderOptions } from "../../src/discovery/buckets.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
 import { connection, never } from "./accounts.ts"
 
@@ -30,7 +31,7 @@ function stage(reaches: Record<string, Reach>, changes: Partial<BucketFinderOpti
     ...changes,
   })
   const answered = (bucket = "cargo", named?: string) =>
-    vi.waitFor(() => {
+    eventually(() => {
       const found = finder.find("yard", bucket, named)
       expect(found.state).not.toBe("looking")
       return found
@@ -57,7 +58,7 @@ describe("the connection of a bucket", () => {
   it("is not decided while an earlier one may still answer; one that never does is passed over", async () => {
     const { finder, clock, answered, asked } = stage({ slow: never, healthy: yes() })
     expect(finder.find("yard", "cargo").state).toBe("looking")
-    await vi.waitFor(() => expect(asked).toHaveLength(2))
+    await eventually(() => expect(asked).toHaveLength(2))
     await new Promise(setImmediate)
     expect(finder.find("yard", "cargo").state).toBe("looking")
     clock.advance(15)
@@ -69,7 +70,7 @@ describe("the connection of a bucket", () => {
     expect(await finder.whenFound("yard", "cargo")).toMatchObject({ state: "reached", connection: "older" })
     const late = stage({ slow: never, healthy: yes() })
     const waiting = late.finder.whenFound("yard", "cargo")
-    await vi.waitFor(() => expect(late.asked).toHaveLength(2))
+    await eventually(() => expect(late.asked).toHaveLength(2))
     late.clock.advance(15)
     expect(await waiting).toMatchObject({ state: "reached", connection: "healthy" })
   })
@@ -79,7 +80,7 @@ describe("the connection of a bucket", () => {
     for (const bucket of ["a", "b"]) finder.find("yard", bucket)
     const waiting = finder.whenFound("yard", "cargo")
     clock.advance(15)
-    await vi.waitFor(() => expect(asked).toHaveLength(2))
+    await eventually(() => expect(asked).toHaveLength(2))
     clock.advance(15)
     expect(await waiting).toEqual({ state: "looking" })
   })
@@ -135,9 +136,9 @@ describe("the connection of a bucket", () => {
       { settings: { atOnce: 2 } },
     )
     for (const bucket of ["a", "b", "c"]) finder.find("yard", bucket)
-    await vi.waitFor(() => expect(asked).toHaveLength(2))
+    await eventually(() => expect(asked).toHaveLength(2))
     open[0]?.()
-    await vi.waitFor(() => expect(asked).toEqual(["mine/a", "mine/b", "mine/c"]))
+    await eventually(() => expect(asked).toEqual(["mine/a", "mine/b", "mine/c"]))
   })
 
   it("is never a registry", async () => {

@@ -4,6 +4,7 @@ import type { ExternalAccount } from "../../src/cloud/account.ts"
 import { CredentialsError, TransientError } from "../../src/cloud/errors.ts"
 import { Discoverer, type DiscovererOptions } from "../../src/discovery/discoverer.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
 import { accountWith, connection, never } from "./accounts.ts"
 
@@ -37,7 +38,7 @@ describe("a discovery", () => {
     const ended = vi.fn()
     const answer = discoverer.discover("storages", [connection("broken"), connection("slow"), connection("healthy")])
     void answer.then(ended)
-    await vi.waitFor(() => expect(clock.timers).toBe(1))
+    await eventually(() => expect(clock.timers).toBe(1))
     clock.advance(14.9)
     await new Promise(setImmediate)
     expect(ended).not.toHaveBeenCalled()
@@ -65,7 +66,7 @@ describe("a discovery", () => {
     }
     const { discoverer, clock } = stage({ slow }, {})
     const answer = discoverer.discover("storages", [connection("slow")])
-    await vi.waitFor(() => expect(signals).toHaveLength(1))
+    await eventually(() => expect(signals).toHaveLength(1))
     expect(signals[0]?.aborted).toBe(false)
     clock.advance(15)
     expect((await answer).failures).toMatchObject([{ reason: "TimedOut" }])
@@ -73,7 +74,7 @@ describe("a discovery", () => {
 
     const locked = stage({}, { credentialsOf: never })
     const second = locked.discoverer.discover("storages", [connection("slow")])
-    await vi.waitFor(() => expect(locked.clock.timers).toBe(1))
+    await eventually(() => expect(locked.clock.timers).toBe(1))
     locked.clock.advance(15)
     expect((await second).failures).toMatchObject([{ reason: "TimedOut" }])
   })

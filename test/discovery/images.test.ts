@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs"
-import { afterAll, beforeAll, describe, expect, it, vi } from "vitest"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { TransientError } from "../../src/cloud/errors.ts"
 import { ImageFinder, type ImageFinderOptions } from "../../src/discovery/images.ts"
@@ -7,6 +7,7 @@ import { dockerHubRegistry } from "../../src/registries/dockerhub.ts"
 import { imageReader } from "../../src/registries/manifests.ts"
 import { publicFetch } from "../../src/registries/public-fetch.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
 import { putImage, REGISTRY_PROGRAM, startTokenRegistry, type TestRegistry } from "../registry.ts"
 import { connection, never } from "./accounts.ts"
@@ -126,7 +127,7 @@ describe("who asks what an image runs on", () => {
     }
     const { clock, finder } = stage([], { readImage, settings: { atOnce: 1 } })
     for (const image of ["acme/a", "acme/b"]) expect(finder.find("yard", image)).toEqual({ state: "looking" })
-    await vi.waitFor(() => expect(asked).toEqual(["acme/a"]))
+    await eventually(() => expect(asked).toEqual(["acme/a"]))
     clock.advance(10)
     const late = { state: "unknown", why: expect.stringContaining("within 10 seconds") }
     for (const image of ["acme/a", "acme/b"]) expect(finder.find("yard", image)).toMatchObject(late)

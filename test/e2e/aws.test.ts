@@ -53,7 +53,7 @@ beforeAll(async () => {
   await eventually(async () => {
     const answer = await call("POST", "/connections", connection)
     expect(answer.status, `${await answer.text()}\n${programs[0]?.output.slice(-3000)}`).toBe(201)
-  }, 20)
+  }, PATIENCE)
 })
 afterEach(() => {
   expect(proxy.breaches).toEqual([])
@@ -126,7 +126,7 @@ async function record(name: string): Promise<JobRecord> {
   return (await (await call("GET", `/jobs/${name}`)).json()) as JobRecord
 }
 
-/** Until the record of a job says so. */
+/** Until the record of a job says so, and what the test itself watches. */
 async function until(name: string, status: string, vm?: string): Promise<void> {
   await eventually(async () => {
     const now = await record(name)
@@ -135,6 +135,10 @@ async function until(name: string, status: string, vm?: string): Promise<void> {
       ...(vm !== undefined && { vm_status: vm }),
     })
   }, PATIENCE)
+  await berth.untilJobs(`${name} ${status}`, () => {
+    const seen = berth.job(name).status
+    return seen?.phase === status && (vm === undefined || seen.vm?.state === vm)
+  })
 }
 
 /** The instances that were made for a job, earlier ones first. */

@@ -120,7 +120,16 @@ export class Hypervisor {
       })
     }
     this.#machines.set(id, machine)
-    void once(agent, "close").then(() => ec2.terminate(id).catch((error: unknown) => this.faults.push(error)))
+    void once(agent, "close").then(() => this.#end(id).catch((error: unknown) => this.faults.push(error)))
+  }
+
+  async #end(id: string): Promise<void> {
+    const { console: ec2, installation } = this.#options
+    await ec2.terminate(id).catch(async (error: unknown) => {
+      // moto stumbles over an instance that Berth ends at that very moment.
+      const found = await ec2.instances("installation", installation)
+      if (!found.some((instance) => instance.InstanceId === id && isGone(instance))) throw error
+    })
   }
 }
 

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto"
-import { access, mkdtemp, readdir, readFile, rm } from "node:fs/promises"
+import { access, mkdtemp, readdir, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { API_KEY, type ApiKey, isBound } from "../../src/apis/apikey.ts"
@@ -28,7 +28,7 @@ import type { ContainerRuntime } from "./container-runtime.ts"
 import type { FacadeConfig } from "./processes/facade.ts"
 import type { OperatorConfig } from "./processes/operator.ts"
 import { Program } from "./program.ts"
-import { containersOf, processesNaming, type RunningProcess, removeContainers, signalContainer } from "./traces.ts"
+import { containersOf, processesNaming, type RunningProcess, removeContainers, touchInContainer } from "./traces.ts"
 
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
@@ -49,10 +49,16 @@ export interface InstallationOptions {
   logs?: FacadeConfig["logs"]
 }
 
+/** The file that opens the gate. A signal could come before the shell listens to it. */
+const GATE = "open"
+
 /** A shell script that does the one thing, waits for `openGate`, and does the other. */
 export function gate(before: string, after: string): string {
-  return `trap open=1 USR1; ${before}; until [ "$open" ]; do sleep 0.1; done; ${after}`
+  return `${before}; ${GATE_WAIT}; ${after}`
 }
+
+/** The shell's command that waits for `openGate`. */
+export const GATE_WAIT = `until [ -e ${GATE} ]; do sleep 0.1; done`
 
 /** What an operator may be started with, beside what its installation gives it. */
 export type OperatorVariant = Pick<OperatorConfig, "hang" | "strike" | "withoutOffers">
@@ -323,11 +329,8 @@ export class Installation {
   /** Lets the container of a VM go on that waits in `gate`. */
   async openGate(launch: string): Promise<void> {
     const { dockerSocket } = this.runtime
-    if (dockerSocket !== undefined) return await signalContainer(dockerSocket, launch, "SIGUSR1")
-    const { group } = JSON.parse(await readFile(join(this.vmsDir, launch, "disk", "process.json"), "utf8")) as {
-      group: number
-    }
-    process.kill(group, "SIGUSR1")
+    if (dockerSocket !== undefined) return await touchInContainer(dockerSocket, launch, GATE)
+    await writeFile(join(this.vmsDir, launch, "disk", "work", GATE), "")
   }
 
   /** Ends everything that was ever started here, however the tests went. */
@@ -354,11 +357,20 @@ export class Installation {
       ...(dockerSocket !== undefined && { dockerSocket }),
       onError: (error) => console.error(error),
     })
-    await powerOff(cloud, { installation: this.#id, region: LOCAL_REGION }, 20)
+    await powerOff(cloud, { installation: this.#id, region: LOCAL_REGION }, 60)
     cloud.close()
     // Where the cloud itself is at fault, nothing is left either.
-    for (const { pid } of await processesNaming(`${this.vmsDir}/`)) process.kill(pid, "SIGKILL")
+    for (const { pid } of await processesNaming(`${this.vmsDir}/`)) kill(pid)
     if (dockerSocket !== undefined) await removeContainers(dockerSocket, await this.vms())
+  }
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL")
+  } catch (error) {
+    // It has ended since it was listed.
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error
   }
 }
 

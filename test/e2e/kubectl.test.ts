@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
 import { containerRuntime } from "./container-runtime.ts"
 import { Installation } from "./installation.ts"
@@ -58,14 +59,16 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
     expect(row).toMatch(/^hello +succeeded +Succeeded +local +local-1 +0\.02 +0\.000\d+ +\d+/)
 
     const launch = berth.launchesOf("hello")[0]?.metadata.name
-    const events = eventsIn(await inProject(["describe", "bj", "hello"]))
-    expect(events).toEqual([
-      ["Placed", expect.stringMatching(/^launch 1: local local-1 in local \(.*\$0\.02\/h\): cheapest of 4 offers/)],
-      ["Booting", `VM ${launch} was created`],
-      ["Started", `the container runs on ${launch}`],
-      ["Succeeded", expect.stringMatching(/exit code 0/)],
-      ["VMTerminated", expect.stringMatching(/is gone; the job cost \$0\.000\d+/)],
-    ])
+    // Events are written behind the objects.
+    await eventually(async () => {
+      expect(eventsIn(await inProject(["describe", "bj", "hello"]))).toEqual([
+        ["Placed", expect.stringMatching(/^launch 1: local local-1 in local \(.*\$0\.02\/h\): cheapest of 4 offers/)],
+        ["Booting", `VM ${launch} was created`],
+        ["Started", `the container runs on ${launch}`],
+        ["Succeeded", expect.stringMatching(/exit code 0/)],
+        ["VMTerminated", expect.stringMatching(/is gone; the job cost \$0\.000\d+/)],
+      ])
+    })
     expect(await berth.log("hello")).toBe([1, 2, 3].map((n) => `Ahoy from a berth, for the ${n}. time\n`).join(""))
   })
 

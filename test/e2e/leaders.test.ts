@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { kubeconfigPath } from "../control-plane.ts"
 import { processRuntime } from "./container-runtime.ts"
-import { Installation } from "./installation.ts"
+import { gate, Installation } from "./installation.ts"
 
 let berth: Installation
 
@@ -15,7 +15,8 @@ describe("two operators", { timeout: 200_000 }, () => {
     const first = await berth.startOperator()
     await first.printed(/"leading"/)
     const second = await berth.startOperator()
-    await berth.submit("before", "echo began; sleep 2")
+    // Nothing is to be done for it, and so nothing is printed, before its gate is opened.
+    await berth.submit("before", gate("echo began", "true"))
     await berth.untilJobs("before started", () => berth.job("before").status?.startTime !== undefined)
     expect(second.output).not.toMatch(/"leading"|calls /)
 
@@ -25,6 +26,7 @@ describe("two operators", { timeout: 200_000 }, () => {
       await berth.submit("meanwhile", "echo began; sleep 2")
       await second.printed(/"leading"/)
       await berth.untilLaunches("a VM asked for", () => berth.launchesOf("meanwhile")[0]?.status?.vm?.id !== undefined)
+      await berth.openGate(berth.launchesOf("before")[0]?.metadata.name ?? "")
     } finally {
       first.send("SIGCONT")
     }

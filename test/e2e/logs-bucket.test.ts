@@ -1,5 +1,6 @@
 import { join } from "node:path"
 import { afterAll, beforeAll, expect, it, vi } from "vitest"
+import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { containerRuntime } from "./container-runtime.ts"
@@ -34,6 +35,8 @@ beforeAll(async () => {
   other = new Program("the other façade", [MAIN, "facade", ...otherOptions()])
   berth.programs.push(other)
   url = (await other.printed(/"url":"([^"]+)"/))[1] ?? ""
+  // It listens before it knows of any key or job.
+  await eventually(async () => expect((await fetch(`${url}/readyz`)).status).toBe(200))
 }, 300_000)
 afterAll(async () => {
   vi.unstubAllEnvs()
@@ -50,9 +53,12 @@ function otherOptions(): string[] {
 }
 
 async function logByOther(job: string, query = ""): Promise<Response> {
-  const response = await fetch(`${url}/1/jobs/${job}/logs${query}`, { headers: { "X-Service-Api-Key": berth.apiKey } })
-  expect(response.status).toBe(200)
-  return response
+  const headers = { "X-Service-Api-Key": berth.apiKey }
+  return await eventually(async () => {
+    const response = await fetch(`${url}/1/jobs/${job}/logs${query}`, { headers })
+    expect(response.status).toBe(200)
+    return response
+  })
 }
 
 it("a job's log that one replica is sent is read and followed through another, also when the first is gone", async () => {

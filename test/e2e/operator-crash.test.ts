@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { JobPhase, JobSpec } from "../../src/apis/job.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { containerRuntime } from "./container-runtime.ts"
-import { gate, Installation, JOBS } from "./installation.ts"
+import { GATE_WAIT, gate, Installation, JOBS } from "./installation.ts"
 
 let berth: Installation
 
@@ -30,6 +30,7 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
     const beforeLaunch = await berth.startOperator({ hang: "beforeLaunch" })
     await beforeLaunch.printed(/calls launch/)
     await berth.killOperator(beforeLaunch)
+    await berth.untilLaunches("launch written", () => berth.launchesOf("booting").length > 0)
     const launch = onlyLaunchOf("booting")
     expect(await berth.vms()).toEqual([])
 
@@ -75,14 +76,16 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
 
   it("ends what it had begun to delete, the VM first", async () => {
     const killed = await berth.startOperator()
-    await berth.submit("deleted", "trap 'sleep 2; exit 0' TERM; echo began; sleep 600 & wait")
+    // It doesn't end before the operator has been killed.
+    await berth.submit("deleted", `trap '${GATE_WAIT}; sleep 2; exit 0' TERM; echo began; sleep 600 & wait`)
     await berth.untilJobs("deleted started", () => berth.job("deleted").status?.startTime !== undefined)
     const launch = onlyLaunchOf("deleted")
     const ref = { namespace: berth.namespace, name: "deleted" }
     await berth.client.delete(JOBS, ref)
     await berth.untilLaunches("launch ended", () => berth.launchesOf("deleted")[0]?.spec.ended === true)
     await berth.killOperator(killed)
-    expect(berth.job("deleted").metadata.deletionTimestamp).toBeDefined()
+    await berth.untilJobs("deletion", () => berth.job("deleted").metadata.deletionTimestamp !== undefined)
+    await berth.openGate(launch)
 
     const next = await berth.startOperator()
     await berth.untilJobs("deleted gone", () => berth.jobs.store.get(ref) === undefined)

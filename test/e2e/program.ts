@@ -3,7 +3,7 @@ import { once } from "node:events"
 import { setTimeout as delay } from "node:timers/promises"
 
 /** How long a program may take to start, or to stop when asked to, seconds. Loaded machines are slow. */
-const PATIENCE_SECONDS = 60
+const PATIENCE_SECONDS = 120
 
 /** How a process ended. */
 export interface Ending {

@@ -1,7 +1,10 @@
 import { execFile } from "node:child_process"
 import { readdir, readFile } from "node:fs/promises"
+import { buffer } from "node:stream/consumers"
 import { promisify } from "node:util"
 import Docker from "dockerode"
+import { pack } from "tar-stream"
+import { eventually } from "../cloud/eventually.ts"
 
 const run = promisify(execFile)
 
@@ -57,15 +60,29 @@ export async function containersOf(socketPath: string, launches: readonly string
     .filter(({ launch }) => launches.includes(launch))
 }
 
-/** Sends a signal to the first process of a Launch's running container. Throws when there is none. */
-export async function signalContainer(socketPath: string, launch: string, signal: NodeJS.Signals): Promise<void> {
+/** Makes an empty file where the commands of a Launch's running container are. Throws when there is none. */
+export async function touchInContainer(socketPath: string, launch: string, name: string): Promise<void> {
   const running = (await containersOf(socketPath, [launch])).find(({ state }) => state === "running")
   if (running === undefined) throw new Error(`no container of ${launch} runs`)
-  await new Docker({ socketPath }).getContainer(running.id).kill({ signal })
+  const archive = pack()
+  archive.entry({ name }, "")
+  archive.finalize()
+  await new Docker({ socketPath }).getContainer(running.id).putArchive(await buffer(archive), { path: "/" })
 }
 
+/** Resolves when none is left. */
 export async function removeContainers(socketPath: string, launches: readonly string[]): Promise<void> {
   const docker = new Docker({ socketPath })
-  const containers = await containersOf(socketPath, launches)
-  await Promise.all(containers.map(({ id }) => docker.getContainer(id).remove({ force: true })))
+  await eventually(async () => {
+    for (const { id } of await containersOf(socketPath, launches)) {
+      await docker.getContainer(id).remove({ force: true }).catch(ignoreGone)
+    }
+    const left = await containersOf(socketPath, launches)
+    if (left.length > 0) throw new Error(`containers of ${left.map(({ launch }) => launch).join(", ")} are left`)
+  })
+}
+
+/** Its agent, or the cloud, has removed it meanwhile (404), or is about to (409). */
+function ignoreGone(error: { statusCode?: number }): void {
+  if (error.statusCode !== 404 && error.statusCode !== 409) throw error
 }

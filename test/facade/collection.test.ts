@@ -3,8 +3,9 @@ import type { StoredCronJob } from "../../src/apis/cronjob.ts"
 import { CACHE_OPTIONS, CRON_JOBS } from "../../src/facade/caches.ts"
 import { Collection } from "../../src/facade/collection.ts"
 import { Turns } from "../../src/facade/idempotency.ts"
+import type { CallerClient } from "../../src/identity/principal.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
-import { testWorld } from "./harness.ts"
+import { plainClient, testWorld } from "./harness.ts"
 
 /** What real traffic rarely shows, with the cache held still. */
 const world = testWorld("facade-collection")
@@ -23,12 +24,31 @@ function make(name: string): Promise<StoredCronJob> {
   return world.client.create(CRON_JOBS, cronJob(name))
 }
 
+/** The real client, with something happening in the turn after each write, when whoever has written waits already. */
+function afterEachWrite(happens: (written: StoredCronJob) => void): CallerClient {
+  const { client } = world
+  const told = <T>(written: T): T => {
+    setImmediate(() => happens(written as StoredCronJob))
+    return written
+  }
+  return {
+    ...plainClient(client),
+    create: async (resource, object, options) => told(await client.create(resource, object, options)),
+    replace: async (resource, object, options) => told(await client.replace(resource, object, options)),
+    delete: async (resource, ref, options) => told(await client.delete(resource, ref, options)),
+  }
+}
+
 function withCache(...objects: StoredCronJob[]) {
+  return withCacheFor(world.client, ...objects)
+}
+
+function withCacheFor(writer: CallerClient, ...objects: StoredCronJob[]) {
   const store = new IndexedStore(CACHE_OPTIONS.cronJobs.indexes)
   for (const object of objects) store.put(object)
   const { client, namespace } = world
   const kind = { noun: "cronjob", resource: CRON_JOBS, store, turns: new Turns() }
-  return { store, collection: new Collection({ ...kind, namespace, reader: client, writer: client }) }
+  return { store, collection: new Collection({ ...kind, namespace, reader: client, writer }) }
 }
 
 async function stored(name: string): Promise<StoredCronJob> {
@@ -37,34 +57,33 @@ async function stored(name: string): Promise<StoredCronJob> {
 
 describe("an answer to a write", () => {
   it("comes when the cache shows it, so that the caller's next list has it: create and change", async () => {
-    const { store, collection } = withCache()
     let shown = false
-    const show = (object: StoredCronJob): void => {
+    const writer = afterEachWrite((written) => {
       shown = true
-      store.put(object)
-      store.advance(object.metadata.resourceVersion)
-    }
-    const creating = collection.create(cronJob("made"), "made").then(() => shown)
-    await expect.poll(() => stored("made").catch(() => undefined)).toBeDefined()
-    show(await stored("made"))
-    expect(await creating).toBe(true)
+      store.put(written)
+      store.advance(written.metadata.resourceVersion)
+    })
+    const { store, collection } = withCacheFor(writer)
+    await collection.create(cronJob("made"), "made")
+    expect(shown).toBe(true)
     shown = false
     const pause = (present: StoredCronJob) => ({ ...present, spec: { ...present.spec, active: false } })
-    const changing = collection.change("made", pause).then(() => shown)
-    await expect.poll(async () => (await stored("made")).spec.active).toBe(false)
-    show(await stored("made"))
-    expect(await changing).toBe(true)
+    await collection.change("made", pause)
+    expect(shown).toBe(true)
+    expect((await stored("made")).spec.active).toBe(false)
   })
 
   it("comes when the cache has lost what was deleted", async () => {
-    const { store, collection } = withCache(await make("going"))
     let lost = false
-    const removing = collection.remove("going").then(() => lost)
-    await expect.poll(() => stored("going").catch(() => "gone")).toBe("gone")
-    lost = true
-    store.remove(`${world.namespace}/going`)
-    store.advance("1")
-    expect(await removing).toBe(true)
+    const writer = afterEachWrite(() => {
+      lost = true
+      store.remove(`${world.namespace}/going`)
+      store.advance("1")
+    })
+    const { store, collection } = withCacheFor(writer, await make("going"))
+    await collection.remove("going")
+    expect(lost).toBe(true)
+    await expect(stored("going")).rejects.toMatchObject({ code: 404 })
   })
 
   it("comes all the same when the watch is broken", async () => {

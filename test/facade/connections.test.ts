@@ -14,6 +14,7 @@ import { resourceOf } from "../../src/kube/resource.ts"
 import { openCredentials, sealCredentials } from "../../src/sealing/credentials.ts"
 import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { type Call, caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testWorld } from "./harness.ts"
 
 /** "contract" is the API's document; each rule of its "Connections", "Connection record" and "Limits" is here. */
@@ -343,7 +344,8 @@ describe("GET /1/connections/{name}", () => {
     await apply("by-kubectl", { type: "gcp", credentialsSecretRef: { name: "gcp-key" } })
     for (const key of Object.values(world.keys))
       expect(await get("by-kubectl", key)).toMatchObject({ type: "gcp", gcp_project_id: null, keyfile_json: null })
-    expect(await list()).toMatchObject({ connections: [{ name: "by-kubectl", type: "gcp" }] })
+    const listed = { connections: [{ name: "by-kubectl", type: "gcp" }] }
+    await eventually(async () => expect(await list()).toMatchObject(listed))
   })
 
   it.each<[string, (sealed: string) => string | Promise<string>, RegExp]>([
@@ -366,7 +368,7 @@ describe("GET /1/connections/{name}", () => {
       const sealedCredentials = await tamper(before?.spec.sealedCredentials ?? "")
       const ref = { namespace: world.namespace, name: "my-aws" }
       const tampered = await world.client.patch(CONNECTIONS, ref, { merge: { spec: { sealedCredentials } } })
-      await expect.poll(async () => (await call("/1/connections/my-aws")).status).toBe(409)
+      await eventually(async () => expect((await call("/1/connections/my-aws")).status).toBe(409))
       expect(await said("/1/connections/my-aws", {}, 409)).toMatch(expected)
       expect(await list()).toMatchObject({ connections: [{ name: "my-aws", access_key_id: null }], total: 1 })
       await get("my-aws", world.keys.viewer)

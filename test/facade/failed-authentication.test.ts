@@ -5,6 +5,7 @@ import { CACHE_OPTIONS } from "../../src/facade/caches.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { ApiKeyAuthenticator } from "../../src/identity/authenticate.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { caller, makeKey, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
 
 /** Failed authentications are limited by client address, and nobody is locked out by somebody else's. */
@@ -57,7 +58,7 @@ describe("failed authentications", () => {
     )
     expect(answers).toEqual([200, 429, 200, 429])
     const made = await makeKey(world.client, world.namespace, "viewer")
-    await expect.poll(() => statusFrom("192.0.2.1", made)).toBe(200)
+    await eventually(async () => expect(await statusFrom("192.0.2.1", made)).toBe(200))
   })
 
   it("count for the proxy's address where no proxy is trusted: a client can't choose its own", async () => {

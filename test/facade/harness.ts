@@ -59,6 +59,9 @@ export const BASE_DOMAIN = "berth.test"
 /** Where manifests/base puts Berth's own Secrets. */
 export const SYSTEM_NAMESPACE = "berth-system"
 
+/** How long is waited for what a suite needs before it begins: only so that none waits for ever. */
+export const PATIENCE_MS = 120_000
+
 /** Every host is this machine. */
 const loopback = new Agent({
   connect: { lookup: (_host, _options, callback) => callback(null, [{ address: "127.0.0.1", family: 4 }]) },
@@ -122,7 +125,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const launches = new Reflector<StoredLaunch>({ client, logger, ...launchCache })
   const reflectors = [jobs, cronJobs, connections, apiKeys, projects, organizations, launches]
   const loops = reflectors.map((reflector) => reflector.run(running.signal))
-  await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(20_000))))
+  await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(PATIENCE_MS))))
   const { market = { offers: shippedOffers(), payers: { of: () => [] } } } = options
   const folder = await mkdtemp(join(tmpdir(), "berth-facade-"))
   const { logStore = new FileLogStore(folder) } = options
@@ -216,7 +219,7 @@ export function testWorld(prefix: string): World {
   const world = { client: new KubeClient(kubeConfig()), namespace, project, organization: `org-of-${project}`, keys }
   let tended: TendedKeys
   beforeAll(async () => {
-    await installBase(world.client, AbortSignal.timeout(30_000))
+    await installBase(world.client, AbortSignal.timeout(PATIENCE_MS))
     await ensureSealingKeys(world.client, SYSTEM_NAMESPACE)
     await makeProject(world.client, project, namespace)
     tended = await tendKeys(namespace)
@@ -334,11 +337,16 @@ export async function jobsOf(world: World): Promise<StoredJob[]> {
 }
 
 /** A Job as kubectl would make it. */
-export async function applyJob(world: World, name: string, spec: Partial<Job["spec"]> = {}): Promise<StoredJob> {
+export async function applyJob(
+  world: World,
+  name: string,
+  spec: Partial<Job["spec"]> = {},
+  annotations: Record<string, string> = {},
+): Promise<StoredJob> {
   const job: Job = {
     apiVersion: API_VERSION,
     kind: "Job",
-    metadata: { name, namespace: world.namespace },
+    metadata: { name, namespace: world.namespace, annotations },
     spec: { image: "alpine", ...spec },
   }
   return world.client.create(JOBS, job as StoredJob)

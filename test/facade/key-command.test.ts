@@ -1,5 +1,6 @@
 import { execFile } from "node:child_process"
-import { readdir } from "node:fs/promises"
+import { mkdtemp, readdir, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
@@ -11,22 +12,27 @@ const ROOT = join(import.meta.dirname, "..", "..")
 
 const world = testWorld("facade-key-command")
 let replica: Replica
+/** Where the command is run. */
+let folder: string
 const call = caller(() => replica, world)
 
 beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "berth-key-"))
   replica = await startReplica()
 })
-afterAll(() => replica.close())
+afterAll(async () => {
+  await replica.close()
+  await rm(folder, { recursive: true })
+})
 
 const berthKey = (...args: string[]) =>
   run(process.execPath, [join(ROOT, "src", "main.ts"), "key", ...args], {
-    cwd: ROOT,
+    cwd: folder,
     env: { PATH: process.env["PATH"] },
   })
 
 describe("berth key", () => {
   it("makes a value and a manifest apart: applied by kubectl, the value works", async () => {
-    const before = await readdir(ROOT)
     const { stdout, stderr } = await berthKey(
       "--name",
       "My_CI",
@@ -46,7 +52,7 @@ describe("berth key", () => {
       role: "developer",
       expires_at: "2099-01-01T00:00:00Z",
     })
-    expect(await readdir(ROOT)).toEqual(before)
+    expect(await readdir(folder)).toEqual([])
   })
 
   it("puts the namespace into the manifest only when it is given, and makes another key each time", async () => {

@@ -7,6 +7,7 @@ import { removeOrphanedLogs } from "../../src/facade/log-retention.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import { FileLogStore } from "../../src/logs/file-store.ts"
 import type { JobRef } from "../../src/logs/store.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { agentOf, launchOf } from "../controllers/builders.ts"
 import { silentLogger } from "../kube/fixtures.ts"
 import {
@@ -173,7 +174,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     await log.until("some\n")
     await world.client.delete(JOBS, { namespace: world.namespace, name })
     await log.toTheEnd()
-    await expect.poll(() => kept(ref)).toBe(false)
+    await eventually(async () => expect(await kept(ref)).toBe(false))
   })
 
   it("lets a follower go that disconnects, and goes on for others", async () => {
@@ -213,7 +214,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     const { name } = await job()
     const headers = { "X-Request-Id": "head-of-a-follow" }
     expect((await call(`/1/jobs/${name}/logs?follow=true`, { method: "HEAD", headers })).status).toBe(200)
-    await expect.poll(() => replica.logged()).toMatch(/"id":"head-of-a-follow".*"request completed"/)
+    await eventually(() => expect(replica.logged()).toMatch(/"id":"head-of-a-follow".*"request completed"/))
   })
 
   it("says 503 with Retry-After when the store can't be read", async () => {
@@ -253,7 +254,7 @@ describe("logs of deleted jobs", () => {
       logStore: replica.logStore,
       logger: silentLogger,
     })
-    await expect.poll(() => kept(orphan)).toBe(false)
+    await eventually(async () => expect(await kept(orphan)).toBe(false))
     expect(await kept(ref)).toBe(true)
   })
 })

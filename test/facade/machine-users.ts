@@ -8,16 +8,39 @@ import {
   MACHINE_USER_CACHE,
 } from "../../src/controllers/apikey/dependencies.ts"
 import { clusterOf, programCredentials } from "../../src/embedded/program-credentials.ts"
+import { RBAC_GROUP, ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { EventRecorder } from "../../src/kube/events.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
+import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { kubeConfig, kubeconfigPath } from "../control-plane.ts"
 
 const SYSTEM_NAMESPACE = "berth-system"
 
+const PROGRAMS = ["berth-operator", "berth-facade"] as const
+type Program = (typeof PROGRAMS)[number]
+
+const ROLES = resourceOf<ApiObject & { rules: object[] }>({
+  ...{ group: RBAC_GROUP, version: "v1" },
+  ...{ kind: "Role", plural: "roles", namespaced: true },
+})
+
+/**
+ * Gives the programs the rights in this namespace that manifests/base gives them in Berth's own, so that it can be an
+ * installation's: in the one that all suites share, an operator waits until no other suite's leads any more.
+ */
+export async function makeSystemNamespace(admin: KubeClient, namespace: string): Promise<void> {
+  for (const resource of [ROLES, ROLE_BINDINGS]) {
+    for (const name of PROGRAMS) {
+      const { metadata: _, ...rest } = await admin.get<ApiObject>(resource, { namespace: SYSTEM_NAMESPACE, name })
+      await admin.create<ApiObject>(resource, { ...rest, metadata: { namespace, name } })
+    }
+  }
+}
+
 /** A client with exactly the rights that manifests/base gives a program. Call its `close`. */
-export async function clientOf(program: "berth-operator" | "berth-facade"): Promise<KubeClient> {
+export async function clientOf(program: Program): Promise<KubeClient> {
   const admin = new KubeClient(kubeConfig())
   const credentials = await programCredentials({
     client: admin,

@@ -83,7 +83,7 @@ describe("a façade that is told to end", () => {
     const [answer] = (await once(socket, "data")) as [Buffer]
     expect(answer.toString()).toMatch(/^HTTP\/1.1 100 Continue/)
     stop.abort()
-    await eventually(() => expect(dialed(port)).rejects.toThrow("ECONNREFUSED"))
+    await eventually(() => expect(dialed(port).then((more) => more.destroy())).rejects.toThrow("ECONNREFUSED"))
     socket.write(body)
     expect(await text(socket)).toMatch(/^HTTP\/1.1 201 Created\r\n[\s\S]*Connection: close/i)
     await ended

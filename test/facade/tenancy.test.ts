@@ -66,7 +66,7 @@ beforeAll(async () => {
   const run = randomBytes(4).toString("hex")
   ours = await makeTenant({ ...options, name: `ours-${run}` })
   theirs = await makeTenant({ ...options, name: `theirs-${run}` })
-  stranger = await issuer.token({ sub: `stranger-${run}` })
+  stranger = await issuer.token({ sub: `stranger-${run}`, exp: Math.floor(Date.now() / 1000) + 3600 })
   await makeNamed(theirs, ONLY_THEIRS)
 })
 afterAll(async () => {

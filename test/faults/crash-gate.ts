@@ -171,10 +171,17 @@ export class Life {
     await this.#resumed
     this.#mustLive(call)
     if (this.#plan.meet(call, "read") === "before") throw this.#die(call)
-    for await (const item of stream()) {
-      await this.#resumed
-      this.#mustLive(call)
-      yield item
+    // A list is an answer that is waited for; a watch has no end.
+    const isAnswer = call.startsWith("pages ")
+    if (isAnswer) this.#pending++
+    try {
+      for await (const item of stream()) {
+        await this.#resumed
+        this.#mustLive(call)
+        yield item
+      }
+    } finally {
+      if (isAnswer) this.#pending--
     }
   }
 

@@ -49,7 +49,7 @@ export interface Play {
 }
 
 /** How long a run may take before it counts as stuck, seconds of this machine, which may be slow. */
-const PATIENCE_SECONDS = 120
+const PATIENCE_SECONDS = 300
 /** So long after all should be over, by its clock, a world may still hold what should be gone. */
 const GRACE_SECONDS = 60
 /** Within so long the sweep has looked twice, and a VM is not young any more. */

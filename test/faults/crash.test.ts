@@ -60,7 +60,7 @@ function stories(cloud: string, open: OpenTheatre, scenarios: Readonly<Record<st
     let rehearsal: Rehearsal
     beforeAll(async () => {
       rehearsal = await rehearse(play)
-    }, 300_000)
+    }, 900_000)
 
     test.each([
       ["dies or hears no answer", DEATHS],
@@ -74,7 +74,7 @@ function stories(cloud: string, open: OpenTheatre, scenarios: Readonly<Record<st
         const chosen = EVERYTHING ? all : sampleOf(all, sampled[story] ?? most, `${SEED} ${play.title}`)
         expect(await playAll(play, { rehearsal, strikes: chosen, tally })).toEqual([])
       },
-      EVERYTHING ? 3_600_000 : 300_000,
+      EVERYTHING ? 3_600_000 : 1_800_000,
     )
   })
 }

@@ -128,7 +128,7 @@ async function play(world: World, subject: Subject, name: string): Promise<Harm[
       const found = await client.get(resource, ref)
       expectSettled(found)
       return found
-    }, 60)
+    }, 180)
   const first = await settled()
   const before = await outcomeOf(world, first)
   let refused = 0
@@ -183,7 +183,7 @@ async function isSetBack(world: World, { first, before, resource, ref }: Origina
     const found = await client.get(resource, ref)
     expectSettled(found)
     expect(await outcomeOf(world, found)).toEqual(before)
-  }, 60).then(
+  }, 180).then(
     () => true,
     () => false,
   )

@@ -28,12 +28,14 @@ export async function missingForImage(): Promise<string | undefined> {
   return lacking.length === 0 ? undefined : `${lacking.join(", ")} missing (Debian's packages rclone, fuse3)`
 }
 
-/** Builds it under this name. */
+/** Builds it under this name. It is an image of its own: what another suite does to its one is nothing to this one. */
 export async function buildBerthImage(name: string): Promise<void> {
   const { base, runtime } = await bases()
   const builtFrom = { BUILD_IMAGE: base, TOOLS_IMAGE: base, RUNTIME_IMAGE: runtime }
   const args = Object.entries(builtFrom).flatMap(([key, value]) => ["--build-arg", `${key}=${value}`])
-  await promisify(execFile)("docker", ["build", "--tag", name, ...args, ROOT], { maxBuffer: 16 * 1024 ** 2 })
+  await promisify(execFile)("docker", ["build", "--tag", name, "--label", `suite=${name}`, ...args, ROOT], {
+    maxBuffer: 16 * 1024 ** 2,
+  })
 }
 
 /** Made once for what is in them, and kept: the engine then knows the steps of an earlier build again. */

@@ -59,7 +59,9 @@ describe("the bundle", () => {
   })
 
   it("has the façade, with the price list, and the loops", async () => {
-    const cluster = ["--kubeconfig", kubeconfigPath(), "--system-namespace", namespace]
+    // Without a namespace of its own it would have a say in the jobs of all other suites.
+    const watched = ["--watch-namespace", namespace]
+    const cluster = ["--kubeconfig", kubeconfigPath(), "--system-namespace", namespace, ...watched]
     const logs = ["--logs-dir", join(folder, "logs")]
     const facade = new Program("façade", [program, "facade", "--port", "0", ...cluster, ...logs])
     const parts = ["--gateway-url", "http://127.0.0.1:1", "--agent-image", "berth", "--metrics-port", "0"]
@@ -141,7 +143,7 @@ describe("clouds as one file", () => {
 
   it("make a VM on Azure, find it and end it", async () => {
     await using server = await started(new ArmServer())
-    const open = clouds.openAzure({ send: server.send, settleSeconds: 5, lookSeconds: 0.02 })
+    const open = clouds.openAzure({ send: server.send, settleSeconds: 30, lookSeconds: 0.02 })
     const cloud = open(server.credentials, "westeurope")
     await launchAndEnd(cloud, { cloud: "azure", region: "westeurope", instanceType: "Standard_D2s_v5" })
     expect(server.violations).toEqual([])

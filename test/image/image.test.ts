@@ -37,13 +37,14 @@ describe.skipIf(missing !== undefined)("Berth's image", () => {
     // A bucket that is in rclone's memory.
     const memory = { remote: { type: "memory" }, path: "bucket/results" }
     gateway = await startGateway(world, { parts: { buckets: async () => ({ out: memory }) } })
-  }, 300_000)
+  }, 600_000)
   afterAll(async () => {
     await gateway?.close()
     await images?.remove()
     execFileSync("umount", ["--recursive", folder])
     await rm(folder, { recursive: true })
-    await docker.getImage(image).remove({ force: true })
+    // What it was made from stays: another suite may be building on it.
+    await docker.getImage(image).remove({ force: true, noprune: true })
   })
 
   async function run(...args: string[]): Promise<string> {
@@ -88,7 +89,7 @@ describe.skipIf(missing !== undefined)("Berth's image", () => {
       expect((await fetch(`${url}/livez`)).status).toBe(200)
       await makesKey("docker", "exec", name, "/nodejs/bin/node", "/berth/berth.mjs")
       await makesKey("docker", "run", "--rm", ...RESTRICTED, image)
-      await container.stop({ t: 30 })
+      await container.stop({ t: 60 })
       expect((await container.inspect()).State.ExitCode).toBe(0)
     } finally {
       await container.remove({ force: true })

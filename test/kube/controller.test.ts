@@ -96,7 +96,7 @@ describe("a controller on a real API server", () => {
       // At once again, so that only the expectation stands between this and a stale read.
       return { requeueAfter: 0 }
     })
-    await eventually("fifty steps", () => written >= 50, 30)
+    await eventually("fifty steps", () => written >= 50)
     expect(stale).toEqual([])
   })
 

@@ -36,7 +36,7 @@ test("kubectl describe tells the story, repeated parts as a count", async () => 
   const events = recorder()
   events.record(object, { type: "Normal", reason: "Placed", message: "on t4g.nano in us-east-1" })
   for (let i = 0; i < 4; i++) events.record(object, { type: "Warning", reason: "OfferRefused", message: "no capacity" })
-  await events.flush()
+  await events.flush(60)
   expect(await eventsOf("story")).toEqual([
     { reason: "OfferRefused", message: "no capacity", count: 4 },
     { reason: "Placed", message: "on t4g.nano in us-east-1", count: 1 },
@@ -50,7 +50,7 @@ test("an object without a namespace has its events in default", async () => {
   const events = recorder()
   const cluster = { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace, uid: "u-1" } }
   events.record(cluster, { type: "Normal", reason: "Adopted", message: "hello" })
-  await events.flush()
+  await events.flush(60)
   expect(
     await kubectl(["get", "events", "-n", "default", "--field-selector", `involvedObject.name=${namespace}`]),
   ).toContain("Adopted")
@@ -60,11 +60,11 @@ test("a count goes on when its event has expired meanwhile", async () => {
   const object = await make("forgotten")
   const recording = recorder()
   recording.record(object, { type: "Normal", reason: "Seen", message: "again" })
-  await recording.flush()
+  await recording.flush(60)
   const { items } = await client.list(events, { namespace, fieldSelector: "involvedObject.name=forgotten" })
   for (const { metadata } of items) await client.delete(events, { namespace, name: metadata.name })
   recording.record(object, { type: "Normal", reason: "Seen", message: "again" })
-  await recording.flush()
+  await recording.flush(60)
   expect(await eventsOf("forgotten")).toEqual([{ reason: "Seen", message: "again", count: 2 }])
 })
 
@@ -76,7 +76,7 @@ test("an event is written once although answers were lost, before and after it w
   proxy.inject("any", { code: 503, body: status(503, "ServiceUnavailable") })
   proxy.loseAnswer()
   events.record(object, { type: "Normal", reason: "Survived", message: "it" })
-  await events.flush(20)
+  await events.flush(60)
   expect(await eventsOf("shaky")).toEqual([{ reason: "Survived", message: "it", count: 1 }])
   // The replay's AlreadyExists is a success: nothing is said to have failed.
   expect(warnings).toEqual([])

@@ -1,13 +1,16 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { KubeClient } from "../../src/kube/client.ts"
-import { LeaderElector, LeadershipLostError, leases } from "../../src/kube/lease.ts"
+import { LeaderElector, type LeaderElectorOptions, LeadershipLostError, leases } from "../../src/kube/lease.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { ChaosProxy, status } from "./chaos-proxy.ts"
 import { eventually, silentLogger } from "./fixtures.ts"
 import { ManualClock } from "./manual-clock.ts"
 
 const namespace = testNamespace("lease")
-const TIMES = { leaseSeconds: 3, renewDeadlineSeconds: 2, retrySeconds: 0.2 }
+type Times = Pick<LeaderElectorOptions, "leaseSeconds" | "renewDeadlineSeconds" | "retrySeconds" | "clock">
+
+const TIMES: Times = { leaseSeconds: 3, renewDeadlineSeconds: 2, retrySeconds: 0.2 }
 
 /** A candidate that leads until told to stop, and what it saw. */
 class Candidate {
@@ -51,14 +54,21 @@ afterAll(() => proxy.close())
 
 describe("LeaderElector on a real API server", () => {
   test("one of two leads; when it is cut off, its fence falls before the other takes over", async () => {
-    const cutOff = new Candidate("cut-off", "fence", new KubeClient(proxy.kubeConfig()))
+    // Times that pass when the test says so, and end no term because the machine stood still.
+    const clock = new ShiftedClock()
+    const times = { leaseSeconds: 300, renewDeadlineSeconds: 200, retrySeconds: 1, clock }
+    const cutOff = new Candidate("cut-off", "fence", new KubeClient(proxy.kubeConfig()), times)
     await eventually("the first leads", () => cutOff.leading)
-    const other = new Candidate("other", "fence", new KubeClient(kubeConfig()))
+    const other = new Candidate("other", "fence", new KubeClient(kubeConfig()), times)
     await eventually("the other sees the holder", () => other.elector.holder === "cut-off")
     expect([cutOff.elector.isHeld(), other.elector.isHeld(0)]).toEqual([true, false])
     for (let i = 0; i < 1000; i++) proxy.inject("any", { code: 503, body: status(503, "ServiceUnavailable") })
+    clock.advance(201)
+    await eventually("the first steps down", () => !cutOff.leading)
+    expect([cutOff.elector.isHeld(0), other.leading]).toEqual([false, false])
     let both = 0
     await eventually("the other takes over", () => {
+      clock.advance(1)
       if (cutOff.elector.isHeld(0) && other.elector.isHeld(0)) both++
       return other.leading
     })

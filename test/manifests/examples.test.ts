@@ -14,6 +14,7 @@ import { installKinds } from "../../src/embedded/install.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
 import type { ApiObject } from "../../src/kube/resource.ts"
 import { CHART, helm } from "../chart/helm.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, kubectl, testNamespace } from "../control-plane.ts"
 
 const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
@@ -33,6 +34,9 @@ describe("examples", () => {
   beforeAll(async () => {
     client = connect({ kubeconfig: kubeconfigPath() })
     await installKinds(client, AbortSignal.timeout(60_000))
+    // kubectl is told of new kinds a moment after they are served.
+    const kinds = KINDS.map(({ plural }) => `${plural}.berth.dev`).join(",")
+    await eventually(() => kubectl(["get", kinds, "-n", namespace]))
   })
   afterAll(() => client.close())
 

@@ -36,7 +36,7 @@ describe("manifests", () => {
     folder = await mkdtemp(join(tmpdir(), "berth-manifests-"))
     controlPlane = await startPrivateControlPlane()
     await kubectl("apply", "--server-side", "-k", join(MANIFESTS, "base"))
-    await kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    await kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=100s")
   })
   afterAll(async () => {
     await controlPlane?.stop()
@@ -44,9 +44,12 @@ describe("manifests", () => {
   })
 
   it("install every kind, and again without a change", async () => {
-    const kinds = await kubectl("api-resources", "--api-group=berth.dev", "--no-headers", "-o", "name")
     const names = ["apikeys", "connections", "cronjobs", "jobs", "launches", "organizations", "projects"]
-    expect(kinds.trim().split("\n").sort()).toEqual(names.map((name) => `${name}.berth.dev`))
+    // The API server tells of a new kind a moment after it has established it.
+    await eventually(async () => {
+      const kinds = await kubectl("api-resources", "--api-group=berth.dev", "--no-headers", "-o", "name")
+      expect(kinds.trim().split("\n").sort()).toEqual(names.map((name) => `${name}.berth.dev`))
+    })
     const versions = () =>
       kubectl(
         "get",
@@ -73,7 +76,7 @@ describe("manifests", () => {
     const before = await installed()
     expect(before.length).toBeGreaterThan(15)
     const client = connect({ kubeconfig: controlPlane.kubeconfigPath })
-    await installBase(client, AbortSignal.timeout(30_000))
+    await installBase(client, AbortSignal.timeout(100_000))
     await client.close()
     expect(await installed()).toEqual(before)
   })

@@ -2,6 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest
 import { awsAccounts } from "../../src/cloud/aws/account.ts"
 import { cloudflareAccounts } from "../../src/cloud/cloudflare/account.ts"
 import { CredentialsError, TransientError } from "../../src/cloud/errors.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { collect, unending } from "./api-server.ts"
 import { type AwsFront, startAwsFront } from "./aws-front.ts"
@@ -125,7 +126,7 @@ describe("AWS", () => {
     front.refused.set("sts/us-east-1", "hang")
     const giveUp = new AbortController()
     const verified = aws().verify(giveUp.signal)
-    await vi.waitFor(() => expect(front.requests).toHaveLength(1))
+    await eventually(() => expect(front.requests).toHaveLength(1))
     giveUp.abort()
     await expect(verified).rejects.toMatchObject({ code: "Aborted" })
   })

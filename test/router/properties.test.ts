@@ -8,6 +8,9 @@ import type { Requirements } from "../../src/router/requirements.ts"
 import type { Payer, Rest } from "../../src/router/rest.ts"
 import { type RouteContext, rankPlacements, route } from "../../src/router/route.ts"
 
+/** The same offers and questions each time; another number, others. */
+const SEED = 20_261_122
+
 const REGIONS: Record<string, string[]> = {
   "us-1": ["us"],
   "us-2": ["us"],
@@ -183,7 +186,7 @@ describe("whatever the offers, the requirements, the payers, the rests, the caps
         expect(totals).toEqual(naive(offers, requirements, context))
         if (totals.length > 0) placed++
       }),
-      { numRuns: 1000 },
+      { numRuns: 1000, seed: SEED },
     )
     expect(placed).toBeGreaterThan(200)
   })
@@ -200,7 +203,7 @@ describe("whatever the offers, the requirements, the payers, the rests, the caps
         expect(shortfall.resting.offers + shortfall.overCaps.offers).toBe(fitting.length - unpaid.length)
         expect(shortfall.unconnected).toEqual([...new Set(unpaid.map((offer) => offer.cloud))].sort())
       }),
-      { numRuns: 500 },
+      { numRuns: 500, seed: SEED },
     )
   })
 
@@ -211,7 +214,7 @@ describe("whatever the offers, the requirements, the payers, the rests, the caps
         fc.pre(!offers.some((offer) => offerKey(offer) === offerKey(more)))
         expect(best([...offers, more], requirements, context)).toBeLessThanOrEqual(best(offers, requirements, context))
       }),
-      { numRuns: 500 },
+      { numRuns: 500, seed: SEED },
     )
   })
 
@@ -230,7 +233,7 @@ describe("whatever the offers, the requirements, the payers, the rests, the caps
         fc.pre(all.provisioning !== "spotFirst")
         expect(best(offers, drop(all), context)).toBeLessThanOrEqual(best(offers, all, context))
       }),
-      { numRuns: 500 },
+      { numRuns: 500, seed: SEED },
     )
   })
 
@@ -242,7 +245,7 @@ describe("whatever the offers, the requirements, the payers, the rests, the caps
       fc.property(shuffled, anyRequirements, anyContext, ([offers, others], requirements, context) => {
         expect(route(requirements, catalogue(others), context)).toEqual(route(requirements, catalogue(offers), context))
       }),
-      { numRuns: 500 },
+      { numRuns: 500, seed: SEED },
     )
   })
 })

@@ -53,7 +53,7 @@ export interface InstallationOptions {
 export async function startInstallation({ retirement, providers }: InstallationOptions): Promise<Installation> {
   const controlPlane = await startPrivateControlPlane()
   const client = connect({ kubeconfig: controlPlane.kubeconfigPath })
-  await installBase(client, AbortSignal.timeout(30_000))
+  await installBase(client, AbortSignal.timeout(120_000))
   const project = `p-${randomBytes(4).toString("hex")}`
   const namespace = project
   await client.create(NAMESPACES, {

@@ -45,7 +45,7 @@ export const MEMBER_BINDING_CACHE: Pick<ReflectorOptions<RoleBinding>, "resource
 
 /** What the project and organization controllers work with; `wire.ts` gives it. */
 export interface ProjectControllerOptions {
-  client: Pick<KubeClient, "get" | "create" | "replace" | "patch" | "patchStatus" | "delete">
+  client: Pick<KubeClient, "get" | "list" | "create" | "replace" | "patch" | "patchStatus" | "delete">
   projects: Reflector<StoredProject>
   organizations: Reflector<StoredOrganization>
   /** Made with NAMESPACE_CACHE. */

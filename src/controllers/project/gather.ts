@@ -1,14 +1,16 @@
-import { isTerminal } from "../../apis/job.ts"
+import { isTerminal, JOB, type StoredJob } from "../../apis/job.ts"
 import { namespaceOf, type StoredProject } from "../../apis/project.ts"
 import { SERVICE_ACCOUNTS } from "../../identity/machine-users.ts"
 import { ROLE_BINDINGS } from "../../identity/role-bindings.ts"
 import { NAMESPACES } from "../../kube/core.ts"
 import { ifFound } from "../../kube/errors.ts"
-import type { ApiObject, ObjectRef, Resource } from "../../kube/resource.ts"
+import { type ApiObject, type ObjectRef, type Resource, resourceOf } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
 import type { ProjectObservation } from "./decide.ts"
 import type { ProjectControllerOptions } from "./dependencies.ts"
 import { bindingsOf, roleUsersOf } from "./objects.ts"
+
+const JOBS = resourceOf<StoredJob>(JOB)
 
 /** Reads what there is of a project: from the caches, and live what they don't have, as somebody else may have made it. */
 export async function gather(project: StoredProject, options: ProjectControllerOptions): Promise<ProjectObservation> {
@@ -25,14 +27,16 @@ export async function gather(project: StoredProject, options: ProjectControllerO
     namespace,
     users: await find(SERVICE_ACCOUNTS, options.users.store, users),
     bindings: namespace === undefined ? [] : await find(ROLE_BINDINGS, options.memberBindings.store, bindings),
-    unfinishedJobs: isGoing ? unfinishedJobs(name, options) : 0,
+    unfinishedJobs: isGoing ? await unfinishedJobs(name, options) : 0,
     reservedNamespaces: options.reservedNamespaces,
   }
 }
 
-function unfinishedJobs(namespace: string, { jobs }: ProjectControllerOptions): number {
-  return jobs.store.list().filter((job) => job.metadata.namespace === namespace && !isTerminal(job.status?.phase))
-    .length
+/** That there are none is only believed of the API server: the cache may be late, or another namespace's. */
+async function unfinishedJobs(namespace: string, { client, jobs }: ProjectControllerOptions): Promise<number> {
+  const unfinished = (all: readonly StoredJob[]) => all.filter(({ status }) => !isTerminal(status?.phase)).length
+  const cached = unfinished(jobs.store.list().filter(({ metadata }) => metadata.namespace === namespace))
+  return cached > 0 ? cached : unfinished((await client.list(JOBS, { namespace })).items)
 }
 
 interface Source<T extends ApiObject> {

@@ -255,6 +255,6 @@ describe("a replica that crashes at any write of a tick, and one that takes over
       )
       await inParallel(plays, 6)
     },
-    240_000,
+    900_000,
   )
 })

@@ -3,6 +3,9 @@ import { afterAll, describe, expect, it } from "vitest"
 import { countTicks, latestTick, nextTick, SCHEDULE_ALIASES, scheduleFault } from "../../../src/apis/schedule.ts"
 import { dateOf, isTick, rulesOf, tickAfter } from "./oracle.ts"
 
+/** The same schedules each time; another number, others. */
+const SEED = 20_261_122
+
 /** Zones whose clocks jump by an hour, by half an hour, by a whole day, at midnight; in both hemispheres; and none. */
 const ZONES = [
   "UTC",
@@ -117,7 +120,7 @@ describe.each(ZONES)("in a process whose time zone is %s", (zone) => {
         expect(scheduleFault(text) === undefined).toBe(expected !== undefined)
         expect(found?.toISOString()).toBe(expected === undefined ? undefined : dateAt(expected).toISOString())
       }),
-      { numRuns: 150 },
+      { numRuns: 150, seed: SEED },
     )
   })
 
@@ -134,7 +137,7 @@ describe.each(ZONES)("in a process whose time zone is %s", (zone) => {
         const before = dateAt(after + length + 1)
         expect(countTicks(text, dateAt(after), before)).toBe(ticks.length)
       }),
-      { numRuns: 50 },
+      { numRuns: 50, seed: SEED },
     )
   })
 

@@ -26,8 +26,8 @@ export interface OperatorConfig {
   strike?: { point: Point; fault: "before" | "after" }
 }
 
-/** Short, so that a test need not wait for long after it has killed a leader. */
-const LEASE_TIMES = { leaseSeconds: 6, renewDeadlineSeconds: 4, retrySeconds: 0.5 }
+/** Not so short that a machine which stands still for some seconds has another operator lead. */
+const LEASE_TIMES = { leaseSeconds: 15, renewDeadlineSeconds: 10, retrySeconds: 0.5 }
 
 const config = configuration<OperatorConfig>()
 const stop = stopSignal()
