@@ -218,15 +218,30 @@ export class LeaderElector {
     const still = this.isHeld(0)
     this.#renewed = undefined
     if (!still || held === undefined) return
-    const now = microTime(this.#clock.now())
-    const spec = { ...held.spec, holderIdentity: "", leaseDurationSeconds: 1, renewTime: now, acquireTime: now }
     try {
-      const call = { timeoutSeconds: this.#requestSeconds() }
-      this.#observed = await this.#options.client.replace(leases, { metadata: held.metadata, spec }, call)
+      this.#observed = await this.#free(held)
       this.#options.logger.info({ identity: this.identity }, "released the lease")
     } catch (error) {
       this.#options.logger.warn({ err: error }, "the lease was not released: the next leader waits until it expires")
     }
+  }
+
+  async #free(held: Lease): Promise<Lease> {
+    const { client, lease } = this.#options
+    const call = { timeoutSeconds: this.#requestSeconds() }
+    const now = microTime(this.#clock.now())
+    const free = ({ metadata, spec }: Lease): Lease => ({
+      metadata,
+      spec: { ...spec, holderIdentity: "", leaseDurationSeconds: 1, renewTime: now, acquireTime: now },
+    })
+    try {
+      return await client.replace(leases, free(held), call)
+    } catch (error) {
+      if (!isConflict(error)) throw error
+    }
+    // The end may have come upon a renewal that was written, and whose answer nobody waited for.
+    const found = await client.get(leases, lease, call)
+    return found.spec.holderIdentity === this.identity ? await client.replace(leases, free(found), call) : found
   }
 
   #heldSecondsAgo(): number {

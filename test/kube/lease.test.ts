@@ -21,7 +21,7 @@ class Candidate {
   readonly #stop = new AbortController()
   readonly #running: Promise<void>
 
-  constructor(identity: string, lease: string, client: KubeClient, times = TIMES) {
+  constructor(identity: string, lease: string, client: LeaderElectorOptions["client"], times = TIMES) {
     this.elector = new LeaderElector({
       client,
       lease: { namespace, name: lease },
@@ -97,6 +97,27 @@ describe("LeaderElector on a real API server", () => {
     const second = new Candidate("second", "handover", client, slow)
     await eventually("the second leads", () => second.leading)
     await second.stop()
+  })
+
+  test("is released by an end that comes upon a renewal under way, which was written unheard", async () => {
+    const client = new KubeClient(kubeConfig())
+    let unheard = 0
+    const muffled: LeaderElectorOptions["client"] = {
+      get: client.get.bind(client),
+      create: client.create.bind(client),
+      replace: async (resource, object, { signal, ...options } = {}) => {
+        const written = await client.replace(resource, object, options)
+        if (signal === undefined) return written
+        unheard++
+        return await new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)))
+      },
+    }
+    const times = { leaseSeconds: 300, renewDeadlineSeconds: 200, retrySeconds: 0.2 }
+    const leader = new Candidate("leader", "unheard", muffled, times)
+    await eventually("it renews", () => unheard === 1)
+    await leader.stop()
+    const released = await client.get(leases, { namespace, name: "unheard" })
+    expect(released.spec.holderIdentity ?? "").toBe("")
   })
 
   test("of many candidates never two hold it, through losses and handovers", async () => {
