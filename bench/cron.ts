@@ -23,7 +23,7 @@ import { ShiftedClock } from "../test/controllers/shifted-clock.ts"
 import { type BenchContext, type BenchResult, compare, spreadOf } from "./result.ts"
 
 const CRON_JOBS_FIRING = 10_000
-const ROUNDS = 3
+const ROUNDS = 5
 const CONCURRENCY = 32
 const NAMESPACE = "bench"
 const IDLE_SECONDS = 10

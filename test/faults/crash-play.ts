@@ -14,6 +14,8 @@ export interface Scenario {
   /** What people, agents and clouds do: called again and again, it looks and takes the next step. */
   go(world: World): Promise<void>
   isOver(world: World): Promise<boolean>
+  /** What else than PASSING is told only by who looks while it is so. */
+  passing?: readonly string[]
 }
 
 /** How a story ends without a fault, and all calls that were made on the way. */
@@ -95,7 +97,8 @@ export async function strike(play: Play, { end, reasons }: Rehearsal, { point, f
     if (isLeft) await run.pass(SWEEP_SECONDS)
     const isSwept = isLeft && (await world.alive()).length === 0
     await run.stop()
-    const said = [...(await reasonsOf(world))].filter((reason) => !reasons.has(reason) && !PASSING.includes(reason))
+    const passing = [...PASSING, ...(play.scenario.passing ?? [])]
+    const said = [...(await reasonsOf(world))].filter((reason) => !reasons.has(reason) && !passing.includes(reason))
     if (said.length > 0) found.push({ harm: "lost", what: `an event says otherwise: ${said.join(", ")}` })
     found.push(...world.harms)
     for (const what of world.theatre.violations()) found.push({ harm: "lost", what })

