@@ -101,7 +101,7 @@ export async function auditOf(log: string, users: readonly string[]): Promise<Au
   const events = lines.map((line) => JSON.parse(line) as AuditEvent).filter(({ user }) => users.includes(user.username))
   const isForbidden = ({ annotations }: AuditEvent) => annotations?.["authorization.k8s.io/decision"] === "forbid"
   const lastAllowed = new Map(events.flatMap((event, at) => (isForbidden(event) ? [] : [[actOf(event), at]])))
-  const forbidden = events.filter((event, at) => isForbidden(event) && !(at < (lastAllowed.get(actOf(event)) ?? -1)))
+  const forbidden = events.filter((event, at) => isForbidden(event) && at > (lastAllowed.get(actOf(event)) ?? -1))
   return {
     uses: events.flatMap(usesOf),
     refusals: forbidden.map(({ user, impersonatedUser, verb, requestURI }) => {
