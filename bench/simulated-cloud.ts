@@ -5,9 +5,9 @@ import { text } from "node:stream/consumers"
 import type { JWK } from "jose"
 import { load } from "js-yaml"
 import { parseUserData } from "../src/agent/bootstrap.ts"
-import { GatewayClient, GatewayError, RefusedError } from "../src/agent/gateway-client.ts"
+import { GatewayClient, GatewayError, RefusedError, retrySeconds } from "../src/agent/gateway-client.ts"
 import { type AgentKeys, generateAgentKeys, openOrder } from "../src/agent/messages.ts"
-import { backoff, pause } from "../src/agent/pause.ts"
+import { pause } from "../src/agent/pause.ts"
 import { type BootConfig, HEARTBEAT_SECONDS, type ReportRequest } from "../src/agent/protocol.ts"
 import { AGENT_VERSION } from "../src/agent/session.ts"
 import { systemClock, timestamp } from "../src/apis/clock.ts"
@@ -222,8 +222,7 @@ class SimulatedAgent {
       } catch (error) {
         if (error instanceof RefusedError) return undefined
         if (!(error instanceof GatewayError)) throw error
-        const { first, most } = RETRY_SECONDS
-        await pause(systemClock, Math.max(error.retryAfterSeconds ?? 0, backoff(tries, first, most)), signal)
+        await pause(systemClock, retrySeconds(error, tries, RETRY_SECONDS), signal)
       }
     }
     return undefined

@@ -1,8 +1,8 @@
 import type { Clock } from "../apis/clock.ts"
 import type { Disk } from "./disk.ts"
-import { type GatewayClient, GatewayError, RefusedError } from "./gateway-client.ts"
+import { type GatewayClient, RefusedError, retrySeconds } from "./gateway-client.ts"
 import type { Logger } from "./logger.ts"
-import { Bell, backoff } from "./pause.ts"
+import { Bell } from "./pause.ts"
 import type { ReportRequest } from "./protocol.ts"
 
 const RETRY_SECONDS = { first: 1, most: 30 }
@@ -75,8 +75,7 @@ export class Reporter {
     } catch (error) {
       if (error instanceof RefusedError) onRefused(error)
       logger.warn({ err: error }, "report not taken")
-      const asked = error instanceof GatewayError ? error.retryAfterSeconds : undefined
-      return Math.max(asked ?? 0, backoff(tries, RETRY_SECONDS.first, RETRY_SECONDS.most))
+      return retrySeconds(error, tries, RETRY_SECONDS)
     }
   }
 

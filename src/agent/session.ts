@@ -1,11 +1,11 @@
 import { join } from "node:path"
 import { type Clock, timestamp } from "../apis/clock.ts"
 import type { Disk } from "./disk.ts"
-import { GatewayClient, GatewayError, RefusedError } from "./gateway-client.ts"
+import { GatewayClient, GatewayError, RefusedError, retrySeconds } from "./gateway-client.ts"
 import type { AgentOptions } from "./main.ts"
 import { openBuckets, openOrder } from "./messages.ts"
 import { bounded, type LeaveCause, type StopCause } from "./outcome.ts"
-import { alarm, backoff, pause } from "./pause.ts"
+import { alarm, pause } from "./pause.ts"
 import { preemptionNotice } from "./preemption.ts"
 import { type BootConfig, type Buckets, HEARTBEAT_SECONDS, type RegisterResponse, type RunOrder } from "./protocol.ts"
 import { Reporter } from "./reporter.ts"
@@ -186,8 +186,7 @@ export class Session {
         if (error instanceof RefusedError) this.#refused(error)
         if (!(error instanceof GatewayError)) throw error
         logger.warn({ err: error }, "not registered yet")
-        const { first, most } = REGISTER_RETRY_SECONDS
-        await pause(clock, Math.max(error.retryAfterSeconds ?? 0, backoff(tries, first, most)), leave.signal)
+        await pause(clock, retrySeconds(error, tries, REGISTER_RETRY_SECONDS), leave.signal)
       }
     }
   }

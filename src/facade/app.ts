@@ -29,7 +29,7 @@ import type { Discoverer } from "./discoverer.ts"
 import type { Admission } from "./endpoint.ts"
 import { Jobs } from "./jobs.ts"
 import { Keys } from "./keys.ts"
-import { FailedAuthentications, principalRateLimit } from "./limits.ts"
+import { FailureLimit, principalRateLimit } from "./limits.ts"
 import { LogStreams } from "./log-stream.ts"
 import type { Planner } from "./planner.ts"
 import { notFound, problemHandler } from "./problem.ts"
@@ -189,7 +189,11 @@ function peopleOf({ client, caches, clock }: FacadeDependencies): {
 function admissionOf(dependencies: FacadeDependencies): Admission {
   const { client, caches, settings, clock, tokens } = dependencies
   const { baseDomain, defaultProject } = settings
-  const failures = new FailedAuthentications(settings.failuresPerMinute ?? DEFAULT_FAILURES_PER_MINUTE)
+  const failures = new FailureLimit({
+    perMinute: settings.failuresPerMinute ?? DEFAULT_FAILURES_PER_MINUTE,
+    statuses: [401],
+    failures: "requests without good credentials",
+  })
   const gatekeeper = new Gatekeeper({
     projects: new ProjectDirectory({ client, store: caches.projects.store, baseDomain, defaultProject }),
     apiKeys: new ApiKeyAuthenticator({ client, store: caches.apiKeys.store, clock }),

@@ -211,10 +211,15 @@ export class Gateway {
     return launch
   }
 
+  /** The Launch as the cache shows it, once it shows who holds it: else each of its messages costs a read. */
+  cachedBound(name: string): StoredLaunch | undefined {
+    const cached = this.#options.launches.get(name)
+    return cached?.status?.agent === undefined ? undefined : cached
+  }
+
   /** The Launch and who holds it; read live when the cache hasn't seen it registered yet. */
   async #boundLaunch(name: string): Promise<{ launch: StoredLaunch; agent: AgentStatus }> {
-    const cached = this.#options.launches.get(name)
-    const launch = cached?.status?.agent === undefined ? await this.#liveLaunch(name) : cached
+    const launch = this.cachedBound(name) ?? (await this.#liveLaunch(name))
     const agent = launch.status?.agent
     if (agent === undefined) throw refusal("agent-not-authentic", "No agent has registered for this Launch.")
     if (isOver(launch)) throw refusal("launch-not-current", "The Launch has ended: power off.")

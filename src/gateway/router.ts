@@ -1,8 +1,16 @@
-import express, { type Request, type RequestHandler, type Response, type Router } from "express"
-import { ipKeyGenerator, rateLimit } from "express-rate-limit"
-import { JWS_CONTENT_TYPE, LOG_CHUNK_BYTES, REFUSALS } from "../agent/protocol.ts"
+import express, {
+  type ErrorRequestHandler,
+  type Request,
+  type RequestHandler,
+  type Response,
+  type Router,
+} from "express"
+import { rateLimit } from "express-rate-limit"
+import { JWS_CONTENT_TYPE, LOG_CHUNK_BYTES } from "../agent/protocol.ts"
+import { FailureLimit } from "../facade/limits.ts"
 import { notFound, Problem } from "../facade/problem.ts"
 import { Gateway, type GatewayOptions, type Message } from "./gateway.ts"
+import type { Launches } from "./launches.ts"
 
 /** Largest body of a registration or report, bytes: keys and a finish message are all that is in it. */
 const MESSAGE_BYTES = 32 * 1024
@@ -13,8 +21,8 @@ const LOGS_BYTES = Math.ceil((LOG_CHUNK_BYTES * 16) / 9) + 4096
 /** Messages a minute that one Launch may send: 40 MB of log a minute, and its reports. */
 const LAUNCH_LIMIT = 600
 
-/** Messages a minute that may fail from one address: what somebody gets who guesses names, keys or tokens. */
-const FAILURE_LIMIT = 300
+/** What the messages of somebody who guesses names, keys or tokens are answered, and how many a minute of one address. */
+const GUESSES = { statuses: [400, 401, 404, 413, 415], perMinute: 300, failures: "messages that are nobody's" }
 
 const LAUNCH_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/
 
@@ -24,12 +32,22 @@ const LAUNCH_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/
  */
 export function gatewayRouter(options: GatewayOptions): Router {
   const gateway = new Gateway(options)
+  const guesses = new FailureLimit(GUESSES)
+  const fromKnown: RequestHandler = async (req, _res, next) => {
+    if (gateway.cachedBound(launchOf(req)) === undefined) await guesses.refuseSuspect(req)
+    next()
+  }
+  const countGuesses: ErrorRequestHandler = async (error: unknown, req, _res, next) => {
+    next(await guesses.answerTo(error, req))
+  }
   const router = express.Router()
   router.param("launch", (_req, _res, next, name: string) => {
     next(LAUNCH_NAME.test(name) ? undefined : notFound("There is no Launch of this name."))
   })
-  const limits = [failureLimit(), launchLimit()]
-  router.post("/launches/:launch/register", limits, jwsBody(MESSAGE_BYTES), async (req: Request, res: Response) => {
+  const perLaunch = launchLimit(options.launches)
+  const limits = [fromKnown, perLaunch]
+  // Whether a token is good costs no read.
+  router.post("/launches/:launch/register", perLaunch, jwsBody(MESSAGE_BYTES), async (req: Request, res: Response) => {
     answer(res, await gateway.register(messageOf(req), bearerToken(req)))
   })
   router.post("/launches/:launch/report", limits, jwsBody(MESSAGE_BYTES), async (req: Request, res: Response) => {
@@ -44,6 +62,7 @@ export function gatewayRouter(options: GatewayOptions): Router {
   router.use((_req, _res, next) =>
     next(notFound("Agents POST to launches/{launch}/register, report, logs or volumes.")),
   )
+  router.use(countGuesses)
   return router
 }
 
@@ -73,27 +92,16 @@ function bearerToken(req: Request): string | undefined {
   return /^Bearer ([\w-]+)$/.exec(req.get("Authorization") ?? "")?.[1]
 }
 
-function launchLimit(): RequestHandler {
-  return rateLimit({ windowMs: 60_000, limit: LAUNCH_LIMIT, keyGenerator: launchOf, ...limited("Launch") })
-}
-
-function failureLimit(): RequestHandler {
-  const finalStatuses: readonly number[] = [400, 413, 415, ...Object.values(REFUSALS)]
+/** Names that are no Launch's are left to the limit of guesses, and take no memory here. */
+function launchLimit(launches: Pick<Launches, "get">): RequestHandler {
+  const detail = "Too many messages from this Launch; go on after Retry-After."
   return rateLimit({
     windowMs: 60_000,
-    limit: FAILURE_LIMIT,
-    keyGenerator: (req) => ipKeyGenerator(req.ip ?? ""),
-    skipSuccessfulRequests: true,
-    requestWasSuccessful: (_req, res) => !finalStatuses.includes(res.statusCode),
-    ...limited("address"),
-  })
-}
-
-function limited(what: string) {
-  const detail = `Too many messages from this ${what}; go on after Retry-After.`
-  return {
-    standardHeaders: "draft-8" as const,
+    limit: LAUNCH_LIMIT,
+    keyGenerator: launchOf,
+    skip: (req) => launches.get(launchOf(req)) === undefined,
+    standardHeaders: "draft-8",
     legacyHeaders: false,
-    handler: ((_req, _res, next) => next(new Problem({ type: "rate-limited", status: 429, detail }))) as RequestHandler,
-  }
+    handler: (_req, _res, next) => next(new Problem({ type: "rate-limited", status: 429, detail })),
+  })
 }

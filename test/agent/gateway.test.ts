@@ -1,4 +1,6 @@
 import { createHmac } from "node:crypto"
+import { once } from "node:events"
+import { request } from "node:http"
 import { CompactSign, importJWK } from "jose"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { bootstrapToken } from "../../src/agent/bootstrap.ts"
@@ -436,9 +438,26 @@ describe("limits", () => {
       const last = await send(url, { body: "x.y.z" })
       expect([last.status, typeOf(last)]).toEqual([429, "rate-limited"])
       expect(Number(last.headers.get("retry-after"))).toBeGreaterThan(0)
+      // The address may be that of all VMs of a network.
+      await expect.poll(async () => (await agent.report({ sequence: 1 }, guessed)).status, PATIENCE).toBe(200)
+      const another = await agentFor(await world.launch({}))
+      expect((await another.register(undefined, guessed)).status).toBe(200)
+      expect((await another.register("wrong", guessed)).status).toBe(429)
     } finally {
       await guessed.close()
     }
+  })
+
+  it("keep nobody out whose messages are good, however many of one address are under way", async () => {
+    const agent = await agentFor(await world.launch({}))
+    await agent.register()
+    const headers = { "Content-Type": "application/jose", "Content-Length": 9, Expect: "100-continue" }
+    const url = urlOf("report", "slow", gateway)
+    const slow = Array.from({ length: 400 }, () => request(url, { method: "POST", headers }))
+    for (const each of slow) each.on("error", () => undefined).flushHeaders()
+    await Promise.all(slow.map((each) => once(each, "continue")))
+    expect((await agent.report({ sequence: 1 })).status).toBe(200)
+    for (const each of slow) each.destroy()
   })
 })
 
