@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { setTimeout as delay } from "node:timers/promises"
 import { generateAgentKeys, publicKey } from "../src/agent/messages.ts"
-import type { JobStatus } from "../src/apis/job.ts"
+import type { JobStatus, StoredJob } from "../src/apis/job.ts"
 import { launchName, type StoredLaunch } from "../src/apis/launch.ts"
 import { Etcd, sumOf, WRITTEN_GROUPS, writesBetween } from "./api-server.ts"
 import { BerthStack, JOBS, PROJECT, type Programs } from "./berth-stack.ts"
@@ -178,8 +178,9 @@ async function measureRunning(stack: BerthStack, running: Running): Promise<Meas
   const seconds = context.seconds ?? SECONDS
   const resumptions = await fillRunning(running)
   await stack.restartApiServer()
-  const programs = await stack.startPrograms()
+  // First the VMs: an operator that finds none of them, and no fresh heartbeat, is right to give them up.
   for (const resumption of resumptions) stack.cloud.resume(resumption)
+  const programs = await stack.startPrograms()
   await delay(seconds * WARM_UP_PART * 1000)
   const { sent, answered } = stack.cloud.counts
   const before = await stack.api.writes(WRITTEN_GROUPS)
@@ -271,12 +272,12 @@ function slopeOf(samples: readonly Sampled[]): number {
 }
 
 async function assertAllRun({ client }: BerthStack, count: number): Promise<void> {
-  const phases = new Map<string, number>()
+  const copies: StoredJob[] = []
   for await (const { items } of client.pages(JOBS, { namespace: PROJECT })) {
-    for (const { metadata, status } of items) {
-      if (metadata.name.startsWith("copy-")) phases.set(status?.phase ?? "", (phases.get(status?.phase ?? "") ?? 0) + 1)
-    }
+    copies.push(...items.filter(({ metadata }) => metadata.name.startsWith("copy-")))
   }
-  if (phases.get("running") === count) return
-  throw new Error(`not all of ${count} jobs still run: ${JSON.stringify(Object.fromEntries(phases))}`)
+  const others = copies.filter(({ status }) => status?.phase !== "running")
+  if (copies.length === count && others.length === 0) return
+  const first = JSON.stringify(others[0]?.status)
+  throw new Error(`${others.length} of ${copies.length} jobs (of ${count}) run no more, the first: ${first}`)
 }
