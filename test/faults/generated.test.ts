@@ -80,7 +80,10 @@ async function outcomeOf(world: World, found: Tended): Promise<unknown> {
   const { items } = await client.list(ROLE_BINDINGS, { namespace: world.namespace })
   const bindings = items.map(({ metadata, roleRef, subjects }) => ({ name: metadata.name, roleRef, subjects }))
   bindings.sort((a, b) => (a.name < b.name ? -1 : 1))
-  const conditions = (found.status?.conditions ?? []).map(({ type, status, reason }) => `${type} ${status} ${reason}`)
+  const conditions = (found.status?.conditions ?? [])
+    // Stalled, Expired: absent at first, False once they were true.
+    .filter(({ type, status }) => type === "Ready" || status !== "False")
+    .map(({ type, status, reason }) => `${type} ${status} ${reason}`)
   return { conditions: conditions.sort(), bindings }
 }
 
