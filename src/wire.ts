@@ -460,6 +460,7 @@ export async function startFacade(
   const credentials = liveCredentials(client, { projects, sealer })
   const gateway = new AwaitedGateway({
     readInstallation: () => readInstallation(client, systemNamespace),
+    isSynced: () => launches.synced,
     launches: kubeLaunches(client, launches.store, systemNamespace),
     secretEnv: kubeSecretEnv(client),
     ...openedByConnections(client, providers, credentials),

@@ -12,6 +12,8 @@ const LOOK_SECONDS = 2
 export interface AwaitedGatewayOptions extends Omit<GatewayOptions, "bootstrapKey"> {
   /** What the operator makes at its first start; undefined before. */
   readInstallation: () => Promise<Installation | undefined>
+  /** Whether the cache of Launches has been read: before, each message of an agent would cost a read of its own. */
+  isSynced: () => boolean
   clock: Clock
   logger: Logger
 }
@@ -26,10 +28,14 @@ export class AwaitedGateway {
     this.#options = options
   }
 
-  /** Answers 503 until there is an installation: no agent can be known before. */
+  /**
+   * Answers 503 until there is an installation, as no agent can be known before, and until the Launches are read: after a
+   * restart all agents come back at once.
+   */
   readonly handle: RequestHandler = (req, res, next) => {
-    if (this.#router !== undefined) this.#router(req, res, next)
-    else next(unavailable("The gateway waits for the operator's first start.", LOOK_SECONDS))
+    if (this.#router === undefined) next(unavailable("The gateway waits for the operator's first start.", LOOK_SECONDS))
+    else if (!this.#options.isSynced()) next(unavailable("The gateway has not read its Launches yet.", LOOK_SECONDS))
+    else this.#router(req, res, next)
   }
 
   /** Why no agent is let in yet; undefined once they are. */
@@ -43,7 +49,7 @@ export class AwaitedGateway {
   }
 
   async #open(): Promise<boolean> {
-    const { readInstallation, logger, ...options } = this.#options
+    const { readInstallation, isSynced: _, logger, ...options } = this.#options
     try {
       const installation = await readInstallation()
       if (installation !== undefined) {

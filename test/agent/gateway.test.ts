@@ -1,17 +1,21 @@
 import { createHmac } from "node:crypto"
 import { once } from "node:events"
 import { request } from "node:http"
+import express from "express"
 import { CompactSign, importJWK } from "jose"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { bootstrapToken } from "../../src/agent/bootstrap.ts"
 import { type AgentKeys, generateAgentKeys, openOrder, publicKey, signMessage } from "../../src/agent/messages.ts"
-import type { MessageKind, ReportRequest } from "../../src/agent/protocol.ts"
+import { GATEWAY_PATH, type MessageKind, type ReportRequest } from "../../src/agent/protocol.ts"
 import type { Clock } from "../../src/apis/clock.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
+import { AwaitedGateway } from "../../src/gateway/awaited.ts"
+import { kubeLaunches } from "../../src/gateway/launches.ts"
+import { kubeSecretEnv } from "../../src/gateway/secrets.ts"
 import { SECRETS } from "../../src/kube/core.ts"
 import { kubeConfig } from "../control-plane.ts"
-import { BOOTSTRAP_KEY, LAUNCHES, startGateway, type TestGateway, testWorld } from "./harness.ts"
+import { BOOTSTRAP_KEY, LAUNCHES, startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
 
 const world = testWorld("gateway")
 let gateway: TestGateway
@@ -305,6 +309,45 @@ describe("reports", () => {
     })
   })
 
+  it("don't wait for a heartbeat to be written when many are, and news are written all the same", async () => {
+    const agents = await Promise.all(
+      Array.from({ length: 30 }, async () => {
+        const launch = await world.launch({})
+        const agent = await agentFor(launch)
+        await agent.register()
+        return { launch, agent, before: (await world.agentOf(launch))?.lastHeartbeatTime }
+      }),
+    )
+    const { promise: isFree, resolve: free } = Promise.withResolvers<void>()
+    const late: Clock = { ...systemClock, now: () => new Date(Date.now() + 3_600_000) }
+    const slow = await startGateway(world, {
+      parts: { clock: late },
+      launches: (all) => ({
+        ...all,
+        patchAgentStatus: async (...write) => {
+          await isFree
+          return await all.patchAgentStatus(...write)
+        },
+      }),
+    })
+    try {
+      const reports = Promise.all(agents.map(({ agent }) => agent.report({ sequence: 1 }, slow)))
+      await expect.poll(() => slow.answered.length, PATIENCE).toBe(30 - 16)
+      const news = agents[0]?.agent.report({ sequence: 2, startTime: "2026-01-01T00:00:00Z" }, slow)
+      free()
+      expect(new Set((await reports).map(({ status }) => status))).toEqual(new Set([200]))
+      expect((await news)?.status).toBe(200)
+      const after = await Promise.all(agents.map(({ launch }) => world.agentOf(launch)))
+      const written = after.filter((status, index) => status?.lastHeartbeatTime !== agents[index]?.before)
+      expect(written.length).toBeGreaterThanOrEqual(16)
+      expect(written.length).toBeLessThanOrEqual(17)
+      expect(after[0]?.startTime).toBe("2026-01-01T00:00:00Z")
+    } finally {
+      free()
+      await slow.close()
+    }
+  })
+
   it("that are late, doubled or replayed change nothing", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
@@ -418,6 +461,29 @@ describe("logs", () => {
     expect((await send(url, { body: await agent.sign("logs", { offset: 65_536, data: "!!" }) })).status).toBe(400)
     expect((await (await agentFor(launch)).logs(0, "stranger")).status).toBe(401)
     expect((await gateway.logOf(launch)).byteLength).toBe(65_536)
+  })
+})
+
+describe("a façade that has just been started", () => {
+  it("answers 503 until it has read its Launches: all agents come back at once then", async () => {
+    let isSynced = false
+    const awaited = new AwaitedGateway({
+      readInstallation: async () => ({ id: "installation", bootstrapKey: BOOTSTRAP_KEY }),
+      isSynced: () => isSynced,
+      launches: kubeLaunches(world.client, { get: () => undefined }, world.namespace),
+      ...{ secretEnv: kubeSecretEnv(world.client), logs: gateway.logs, clock, logger: testLogger() },
+    })
+    await awaited.run(new AbortController().signal)
+    const started = await startGateway(world, { before: express.Router().use(GATEWAY_PATH, awaited.handle) })
+    try {
+      const agent = await agentFor(await world.launch({}))
+      const early = await agent.register(undefined, started)
+      expect([early.status, early.headers.get("retry-after")]).toEqual([503, "2"])
+      isSynced = true
+      expect((await agent.register(undefined, started)).status).toBe(200)
+    } finally {
+      await started.close()
+    }
   })
 })
 

@@ -18,7 +18,7 @@ import { installKinds } from "../../src/embedded/install.ts"
 import { problemHandler } from "../../src/facade/problem.ts"
 import { requestLog } from "../../src/facade/request-log.ts"
 import type { GatewayOptions } from "../../src/gateway/gateway.ts"
-import { kubeLaunches } from "../../src/gateway/launches.ts"
+import { kubeLaunches, type Launches } from "../../src/gateway/launches.ts"
 import { gatewayRouter } from "../../src/gateway/router.ts"
 import { kubeSecretEnv } from "../../src/gateway/secrets.ts"
 import { KubeClient } from "../../src/kube/client.ts"
@@ -120,6 +120,8 @@ export interface TestGatewayOptions {
   /** What it reaches the API server by; default: directly. */
   kubeConfig?: KubeConfig
   parts?: Partial<GatewayOptions>
+  /** Stands between it and the Launches. */
+  launches?: (all: Launches) => Launches
   /** Stands before the gateway. */
   before?: RequestHandler
   /** Where it listens; default: 127.0.0.1. */
@@ -146,7 +148,7 @@ export async function startGateway(world: World, options: TestGatewayOptions = {
   app.use(
     GATEWAY_PATH,
     gatewayRouter({
-      launches: kubeLaunches(client, reflector.store, world.namespace),
+      launches: (options.launches ?? ((all) => all))(kubeLaunches(client, reflector.store, world.namespace)),
       secretEnv: kubeSecretEnv(client),
       logs,
       bootstrapKey: BOOTSTRAP_KEY,
