@@ -31,19 +31,14 @@ import { isConflict } from "../kube/errors.ts"
 import type { Logger } from "../kube/logger.ts"
 import type { LogStore } from "../logs/store.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
+import { Heartbeats } from "./heartbeats.ts"
 import type { Launches } from "./launches.ts"
 import type { PullCredentials } from "./registries.ts"
-import { desiredOf, isCurrent, registered, takeReport } from "./report.ts"
+import { desiredOf, isCurrent, isNews, registered, takeReport } from "./report.ts"
 import { type SecretEnv, SecretMissingError } from "./secrets.ts"
 
 /** How often a write is decided anew because somebody else wrote the Launch in between. */
 const WRITE_TRIES = 5
-
-/**
- * Reports under way that may write a mere heartbeat; one more is answered without: the agent sends another soon, and
- * news must not wait behind thousands of heartbeats that are all due after a restart.
- */
-const HEARTBEATS_AT_ONCE = 16
 
 export interface GatewayOptions {
   launches: Launches
@@ -67,17 +62,24 @@ export interface Message {
   jws: string
 }
 
+/** A Launch and who holds it. */
+interface BoundLaunch {
+  launch: StoredLaunch
+  agent: AgentStatus
+}
+
 /**
- * What the agents' messages do. It keeps no state of its own, so that any replica takes any message: everything is
- * decided on the Launch as it is, and written with its resourceVersion as the precondition. Every method rejects
- * with a Problem or a KubeError.
+ * What the agents' messages do. It keeps no state of its own (but heartbeats that wait to be written), so that any
+ * replica takes any message: everything is decided on the Launch as it is, and written with its resourceVersion as the
+ * precondition. Every method rejects with a Problem or a KubeError.
  */
 export class Gateway {
   readonly #options: GatewayOptions
-  #heartbeats = 0
+  readonly #heartbeats: Heartbeats
 
   constructor(options: GatewayOptions) {
     this.#options = options
+    this.#heartbeats = new Heartbeats(options.logger)
   }
 
   /** Binds the Launch to the agent's keys, or finds it bound to them, and answers what to run. */
@@ -108,19 +110,21 @@ export class Gateway {
   async report(message: Message): Promise<ReportResponse> {
     const found = await this.#boundLaunch(message.launch)
     const report = await openMessage("report", { ...message, key: found.agent.signingKey }, ReportRequestSchema)
-    const launch = await this.#take(found.launch, report)
+    const launch = await this.#take(found, report)
     if (report.finish !== undefined && launch.status?.agent?.finish !== undefined) this.#logFinish(launch, report)
     return { desired: desiredOf(launch) }
   }
 
-  async #take(launch: StoredLaunch, report: ReportRequest): Promise<StoredLaunch> {
-    const mayBeat = this.#heartbeats < HEARTBEATS_AT_ONCE
-    if (mayBeat) this.#heartbeats++
-    try {
-      return await this.#update(launch, (agent, now) => takeReport(agent, report, now, mayBeat))
-    } finally {
-      if (mayBeat) this.#heartbeats--
-    }
+  /** The Launch with what the report says; that its agent was heard is written soon, not now. */
+  async #take({ launch, agent }: BoundLaunch, report: ReportRequest): Promise<StoredLaunch> {
+    const now = this.#options.clock.now()
+    const next = takeReport(agent, report, now)
+    if (next === undefined) return launch
+    if (isNews(agent, next)) return await this.#update(launch, (current, at) => takeReport(current, report, at))
+    const { name } = launch.metadata
+    const latest = (): StoredLaunch => this.cachedBound(name) ?? launch
+    this.#heartbeats.add(name, () => this.#update(latest(), (current) => takeReport(current, report, now)))
+    return launch
   }
 
   /** Opens the run's buckets anew. */
@@ -235,7 +239,7 @@ export class Gateway {
   }
 
   /** The Launch and who holds it; read live when the cache hasn't seen it registered yet. */
-  async #boundLaunch(name: string): Promise<{ launch: StoredLaunch; agent: AgentStatus }> {
+  async #boundLaunch(name: string): Promise<BoundLaunch> {
     const launch = this.cachedBound(name) ?? (await this.#liveLaunch(name))
     const agent = launch.status?.agent
     if (agent === undefined) throw refusal("agent-not-authentic", "No agent has registered for this Launch.")

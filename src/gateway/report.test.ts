@@ -52,14 +52,6 @@ describe("takeReport", () => {
     )
   })
 
-  it("leaves out what tells nothing but that the agent lives, where heartbeats are not written", () => {
-    const later = new Date("2026-01-01T01:00:00Z")
-    const report: ReportRequest = { launch: "l", sequence: 1, attempt: 1, retryCount: 0 }
-    expect(takeReport(bound, report, later)?.lastHeartbeatTime).toBe("2026-01-01T01:00:00Z")
-    expect(takeReport(bound, report, later, false)).toBeUndefined()
-    expect(takeReport(bound, { ...report, retryCount: 1 }, later, false)?.retryCount).toBe(1)
-  })
-
   it("never goes back", () => {
     fc.assert(
       fc.property(

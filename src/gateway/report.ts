@@ -37,21 +37,15 @@ export function registered(request: RegisterRequest, now: Date): AgentStatus {
  * What a report makes of the Launch's status; undefined when nothing need be written. A finish is taken once,
  * from whichever report brings it first, and nothing that comes after it changes anything; a report that is older
  * than one already taken changes nothing else.
- * @param heartbeats false: a report that tells nothing but that the agent lives is not written
  */
-export function takeReport(
-  agent: AgentStatus,
-  report: ReportRequest,
-  now: Date,
-  heartbeats = true,
-): AgentStatus | undefined {
+export function takeReport(agent: AgentStatus, report: ReportRequest, now: Date): AgentStatus | undefined {
   if (agent.finish !== undefined) return undefined
   const late = report.sequence <= agent.sequence
   if (late && report.finish === undefined) return undefined
   const next: AgentStatus = late ? { ...agent } : { ...agent, ...news(agent, report) }
   next.lastHeartbeatTime = timestamp(now)
   if (report.finish !== undefined) next.finish = finishOf(report.finish)
-  return late || isNews(agent, next) || (heartbeats && isHeartbeatDue(agent, now)) ? next : undefined
+  return late || isNews(agent, next) || isHeartbeatDue(agent, now) ? next : undefined
 }
 
 function news(agent: AgentStatus, report: ReportRequest): Partial<AgentStatus> {
@@ -72,7 +66,8 @@ function finishOf(finish: NonNullable<ReportRequest["finish"]>): NonNullable<Age
   return { reason, ...(exitCode !== undefined && { exitCode }), ...(message !== undefined && { message }), time }
 }
 
-function isNews(before: AgentStatus, after: AgentStatus): boolean {
+/** Whether more has changed than when the agent was heard last. */
+export function isNews(before: AgentStatus, after: AgentStatus): boolean {
   const fields = ["retryCount", "startTime", "preemptionNotice", "lastExitCode", "finish"] as const
   return fields.some((field) => before[field] !== after[field])
 }
