@@ -1,6 +1,8 @@
 import { once } from "node:events"
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises"
 import { createServer, request } from "node:http"
 import type { AddressInfo } from "node:net"
+import { dirname } from "node:path"
 import {
   CreateBucketCommand,
   GetObjectCommand,
@@ -23,6 +25,9 @@ import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from ".
 
 const missing = await missingForVolumes()
 if (missing !== undefined) console.warn(`the tests of volumes are skipped: ${missing}`)
+
+/** Where the engine finds the driver of volumes. */
+const DRIVER_SOCKET = "/run/docker/plugins/berth-rclone.sock"
 
 describe.skipIf(missing !== undefined)("volumes", () => {
   const world = testWorld("volumes")
@@ -147,6 +152,18 @@ describe.skipIf(missing !== undefined)("volumes", () => {
     const finish = (await world.agentOf(launch))?.finish
     expect(finish?.reason).toBe("VolumeMountFailed")
     expect(finish?.message).toMatch(/bucket nowhere: no connection.*older does not reach it; newer does not reach it/)
+  })
+
+  it("are left alone by an agent of the same host whose run has none", async () => {
+    await mkdir(dirname(DRIVER_SOCKET), { recursive: true })
+    await writeFile(DRIVER_SOCKET, "another agent's")
+    try {
+      const { exit } = await launchVm("true", {})
+      expect((await exit).finish?.reason).toBe("Succeeded")
+      expect(await readFile(DRIVER_SOCKET, "utf8")).toBe("another agent's")
+    } finally {
+      await rm(DRIVER_SOCKET, { force: true })
+    }
   })
 
   it("go on under a new key before the old one ends", async () => {

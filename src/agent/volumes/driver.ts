@@ -111,9 +111,11 @@ export class VolumeDriver {
   async clear(): Promise<void> {
     const container = this.#options.docker.getContainer(this.#driverName)
     for (const name of Object.keys(this.#mounted())) await this.#unmount(this.#volumeName(name))
+    const isOurs = (await ifThere(container.inspect())) !== undefined
     await ifThere(container.stop({ t: STOP_SECONDS }))
     await ifThere(container.remove({ force: true, v: true }))
-    rmSync(this.#socket, { force: true })
+    // Who had no driver leaves the socket alone: it is that of another agent on the same host.
+    if (isOurs) rmSync(this.#socket, { force: true })
     rmSync(this.#folder, { recursive: true, force: true })
   }
 
