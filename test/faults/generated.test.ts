@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
-import { API_KEY } from "../../src/apis/apikey.ts"
+import { API_KEY, ApiKeyCondition } from "../../src/apis/apikey.ts"
 import { CONNECTION, ConnectionReason } from "../../src/apis/connection.ts"
 import { CRON_JOB } from "../../src/apis/cronjob.ts"
 import { JOB } from "../../src/apis/job.ts"
@@ -75,14 +75,16 @@ function changesOf({ spec: { properties } }: KindDefinition): fc.Arbitrary<Recor
   return fc.oneof(...fields)
 }
 
+/** Conditions that are absent until they are true for the first time, and False from then on. */
+const KEPT_AS_FALSE: readonly string[] = [ApiKeyCondition.Stalled, ApiKeyCondition.Expired]
+
 /** What an object has come to, without what only tells when: equal after it was set back. */
 async function outcomeOf(world: World, found: Tended): Promise<unknown> {
   const { items } = await client.list(ROLE_BINDINGS, { namespace: world.namespace })
   const bindings = items.map(({ metadata, roleRef, subjects }) => ({ name: metadata.name, roleRef, subjects }))
   bindings.sort((a, b) => (a.name < b.name ? -1 : 1))
   const conditions = (found.status?.conditions ?? [])
-    // Stalled, Expired: absent at first, False once they were true.
-    .filter(({ type, status }) => type === "Ready" || status !== "False")
+    .filter(({ type, status }) => status !== "False" || !KEPT_AS_FALSE.includes(type))
     .map(({ type, status, reason }) => `${type} ${status} ${reason}`)
   return { conditions: conditions.sort(), bindings }
 }
