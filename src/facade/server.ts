@@ -63,6 +63,10 @@ export function createHttpServer(app: RequestListener, limits: Partial<ServerLim
   }
   const server = new DrainingServer(times, (req, res) => {
     answers.set(req.socket, res)
+    // A connection that waits for its next request must not hold the last one and its answer: there are thousands.
+    res.once("close", () => {
+      if (answers.get(req.socket) === res) answers.delete(req.socket)
+    })
     server.begin(res)
     if (req.rawHeaders.length <= headers * 2) return app(req, res)
     const { head, body } = answerOf(tooManyHeaders(`it has more than ${headers}`))
