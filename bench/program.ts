@@ -12,6 +12,9 @@ export const SYSTEM_NAMESPACE = "berth-system"
 /** How long a program may take until it is ready, seconds. */
 const READY_SECONDS = 300
 
+/** What Node.js takes for its heap in a container of 2 GiB, the limit that the chart sets; on a large machine it would take more. */
+const HEAP_MIB = 1024
+
 /** Linux counts a process' time in these, a second (`getconf CLK_TCK`; the same on every platform that Node.js has). */
 const TICKS_A_SECOND = 100
 
@@ -43,7 +46,8 @@ export async function startProgram(options: ProgramOptions): Promise<Program> {
   const logFile = join(folder, `${name}.log`)
   const log = await open(logFile, "a")
   const profiling = profileDir === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profileDir}`]
-  const started = spawn(process.execPath, [...profiling, script, ...args], { stdio: ["ignore", log.fd, log.fd] })
+  const heap = `--max-old-space-size=${HEAP_MIB}`
+  const started = spawn(process.execPath, [heap, ...profiling, script, ...args], { stdio: ["ignore", log.fd, log.fd] })
   await log.close()
   const end = (): void => void started.kill("SIGTERM")
   process.once("exit", end)

@@ -49,13 +49,14 @@ type Report = BenchContext["report"]
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
   const [running = RUNNING_JOBS, finished = FINISHED_JOBS] = context.sizes ?? []
+  // Alone on the machine: thousands of agents beside it would be measured, too.
+  const lines = await measureFirstLine(context)
   const stack = await BerthStack.start(context)
   const etcd = await Etcd.open(stack.controlPlane)
   try {
     const samples = await sampleJobs(stack, etcd)
     const ended = await measureFinished(stack, { etcd, sample: samples.ended, count: finished }, context.report)
     const live = await measureRunning(stack, { etcd, sample: samples.running, count: running, context })
-    const lines = await measureFirstLine(context)
     const parts = [live, ended, lines]
     return {
       name: "scale",
