@@ -17,6 +17,12 @@ print(server.get_host_and_port()[1], flush=True)
 sys.stdin.read()
 `
 
+/**
+ * A header that names the account, twelve digits, in which moto looks at a request, whatever its access key
+ * (https://docs.getmoto.org/en/latest/docs/multi_account.html).
+ */
+export const MOTO_ACCOUNT = "x-moto-account-id"
+
 /** A moto server (https://docs.getmoto.org): EC2, S3, ECR, STS, IAM and SSM of AWS, in memory. */
 export interface Moto {
   /** What SDKs take as their endpoint, without a slash at the end. S3 needs path-style addresses. */

@@ -6,15 +6,24 @@ import {
   TerminateInstancesCommand,
 } from "@aws-sdk/client-ec2"
 import { TAGS, tagOf } from "../../src/cloud/aws/tags.ts"
-import type { Moto } from "../moto.ts"
+import { MOTO_ACCOUNT, type Moto } from "../moto.ts"
 
 /** What runs on a moto server, as somebody at AWS' console sees it: another witness than Berth, past any proxy. */
 export class Ec2Console {
   readonly client: EC2Client
 
-  constructor({ url }: Pick<Moto, "url">, region: string) {
+  /** @param account where it looks; moto's first one, if none is given */
+  constructor({ url }: Pick<Moto, "url">, region: string, account?: string) {
     const credentials = { accessKeyId: "console", secretAccessKey: "console" }
     this.client = new EC2Client({ region, endpoint: url, credentials })
+    if (account === undefined) return
+    this.client.middlewareStack.add(
+      (next) => (args) => {
+        Object.assign((args.request as { headers: object }).headers, { [MOTO_ACCOUNT]: account })
+        return next(args)
+      },
+      { step: "build" },
+    )
   }
 
   /** All instances that carry this tag, ended ones as well. */

@@ -2,7 +2,7 @@ import { once } from "node:events"
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { text } from "node:stream/consumers"
-import { type Moto, motoEnvironment } from "../moto.ts"
+import { MOTO_ACCOUNT, type Moto, motoEnvironment } from "../moto.ts"
 import { Ec2Schema } from "./ec2-schema.ts"
 
 /**
@@ -98,12 +98,13 @@ export class Ec2Proxy {
     return this.requests.filter((request) => request.action === action)
   }
 
-  /** EC2 takes a spot instance back. */
-  async takeBack(id: string, region: string): Promise<void> {
+  /** EC2 takes a spot instance back, of moto's first account, if no other is named. */
+  async takeBack(id: string, region: string, account?: string): Promise<void> {
     this.#takenBack.add(id)
     const body = new URLSearchParams({ Action: "TerminateInstances", Version: "2016-11-15", "InstanceId.1": id })
-    const scope = `AWS4-HMAC-SHA256 Credential=any/20260101/${region}/ec2/aws4_request, Signature=none`
-    const answer = await fetch(this.#moto.url, { method: "POST", headers: { authorization: scope }, body })
+    const authorization = `AWS4-HMAC-SHA256 Credential=any/20260101/${region}/ec2/aws4_request, Signature=none`
+    const headers = { authorization, ...(account !== undefined && { [MOTO_ACCOUNT]: account }) }
+    const answer = await fetch(this.#moto.url, { method: "POST", headers, body })
     if (!answer.ok) throw new Error(`${id} could not be taken back: ${await answer.text()}`)
   }
 

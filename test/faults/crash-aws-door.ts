@@ -2,7 +2,14 @@ import { once } from "node:events"
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { text } from "node:stream/consumers"
+import { MOTO_ACCOUNT } from "../moto.ts"
 import type { Life, LostAnswer } from "./crash-gate.ts"
+
+/** Who asks, and where moto looks for it. */
+interface Guest {
+  life: Life
+  account: string
+}
 
 /** Actions that change nothing. */
 const READS = /^(Describe|Get|List)/
@@ -18,7 +25,7 @@ export class AwsDoor {
   readonly url: string
   readonly #server: Server
   readonly #behind: string
-  readonly #lives = new Map<string, Life>()
+  readonly #guests = new Map<string, Guest>()
 
   private constructor(server: Server, behind: string) {
     this.#server = server
@@ -35,8 +42,8 @@ export class AwsDoor {
     return new AwsDoor(server, behind)
   }
 
-  admit(accessKey: string, life: Life): void {
-    this.#lives.set(accessKey, life)
+  admit(accessKey: string, guest: Guest): void {
+    this.#guests.set(accessKey, guest)
   }
 
   async close(): Promise<void> {
@@ -47,16 +54,18 @@ export class AwsDoor {
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const body = await text(request)
-    const life = this.#lives.get(/Credential=([^/]*)\//.exec(request.headers.authorization ?? "")?.[1] ?? "")
-    if (life === undefined) {
+    const guest = this.#guests.get(/Credential=([^/]*)\//.exec(request.headers.authorization ?? "")?.[1] ?? "")
+    if (guest === undefined) {
       response.writeHead(403).end()
       return
     }
     const target = String(request.headers["x-amz-target"] ?? "").split(".")[1]
     const action = target ?? new URLSearchParams(body).get("Action") ?? ""
+    const { life, account } = guest
     const effect = READS.test(action) ? "read" : "cloud"
+    const ask = (): Promise<Answer> => this.#ask(request, body, account)
     try {
-      const { status, type, body: answer } = await life.pass(action, effect, () => this.#ask(request, body), lost)
+      const { status, type, body: answer } = await life.pass(action, effect, ask, lost)
       response.writeHead(status, { "content-type": type }).end(answer)
     } catch {
       // However it was struck, what the SDK sees is a connection that breaks.
@@ -64,11 +73,13 @@ export class AwsDoor {
     }
   }
 
-  async #ask({ method = "GET", url = "/", headers }: IncomingMessage, body: string): Promise<Answer> {
+  async #ask(request: IncomingMessage, body: string, account: string): Promise<Answer> {
+    const { method = "GET", url = "/", headers } = request
     const kept = Object.entries(headers).flatMap(([name, value]) =>
       typeof value === "string" && !/^(host|connection|content-length|expect)$/.test(name) ? [[name, value]] : [],
     )
-    const init = { method, headers: Object.fromEntries(kept) as Record<string, string>, ...(body !== "" && { body }) }
+    const inAccount = { ...(Object.fromEntries(kept) as Record<string, string>), [MOTO_ACCOUNT]: account }
+    const init = { method, headers: inAccount, ...(body !== "" && { body }) }
     const answer = await fetch(this.#behind + url, init)
     return { status: answer.status, type: answer.headers.get("content-type") ?? "text/xml", body: await answer.text() }
   }
