@@ -180,7 +180,7 @@ export async function startOperator(
     clock,
     logger,
   })
-  const operations = await tellOfOperator(options, { metrics, client, caches, manager, refresher })
+  const operations = await tellOfOperator(options, { metrics, client, caches, manager, refresher, stop })
   const ended = manager
     .run(stop)
     .finally(() => recorder.flush())
@@ -194,15 +194,16 @@ interface OperatorTelling {
   caches: ReturnType<typeof operatorCaches>
   manager: Manager
   refresher: PriceRefresher | undefined
+  stop: AbortSignal
 }
 
 /** What the operator tells beside its controllers' work, and where. */
 function tellOfOperator(
   options: OperationsOptions,
-  { metrics, client, caches, manager, refresher }: OperatorTelling,
+  { metrics, client, caches, manager, refresher, stop }: OperatorTelling,
 ): Promise<OperationsServer | undefined> {
   const isLeading = () => manager.readiness().leading
-  measureClient(metrics, client)
+  measureClient(metrics, client, stop)
   measureCaches(metrics, Object.values(caches))
   measureLeadership(metrics, "berth-operator", isLeading)
   measureJobs(metrics, { ...caches, isLeading })
@@ -490,7 +491,7 @@ export async function startFacade(
     clock: systemClock,
     shutdown: stop,
   })
-  measureClient(metrics, client)
+  measureClient(metrics, client, stop)
   measureCaches(metrics, [...Object.values(caches), launches])
   const operations = await serveOperations(options, health, metrics)
   const server = createHttpServer(app)

@@ -5,8 +5,9 @@ import type { Reflector, ReflectorCounts } from "../kube/reflector.ts"
 /**
  * Counts and times what a client asks of the API server, under client-go's names: dashboards for Kubernetes' own
  * programs show it. `code` is `<error>` where no answer came.
+ * @param end a client may outlive whoever measures it
  */
-export function measureClient(registry: Registry, client: Pick<KubeClient, "onExchange">): void {
+export function measureClient(registry: Registry, client: Pick<KubeClient, "onExchange">, end: AbortSignal): void {
   const requests = new Counter({
     name: "rest_client_requests_total",
     help: "Requests to the Kubernetes API server, by HTTP method and status.",
@@ -20,10 +21,11 @@ export function measureClient(registry: Registry, client: Pick<KubeClient, "onEx
     buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30],
     registers: [registry],
   })
-  client.onExchange(({ method, code = "<error>", seconds }) => {
+  const unsubscribe = client.onExchange(({ method, code = "<error>", seconds }) => {
     requests.inc({ method, code })
     duration.observe({ verb: method }, seconds)
   })
+  end.addEventListener("abort", unsubscribe, { once: true })
 }
 
 /** The part of a reflector that is measured; a Reflector of any kind is one. */

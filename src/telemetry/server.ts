@@ -2,8 +2,8 @@ import { once } from "node:events"
 import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
 import express from "express"
-import type { Registry } from "prom-client"
 import type { Health } from "./health.ts"
+import { measureProcess, type Registry } from "./metrics.ts"
 import { operationsRouter } from "./operations.ts"
 
 export interface OperationsServerOptions {
@@ -23,7 +23,8 @@ export interface OperationsServer {
 
 /**
  * Serves what the platform asks of a process (`/metrics`, `/livez`, `/readyz`) on a port of its own, so that nobody who
- * may reach the public one learns of it. Rejects when the port is taken.
+ * may reach the public one learns of it. From then on the metrics have those of the process itself. Rejects when the port
+ * is taken.
  */
 export async function startOperationsServer(options: OperationsServerOptions): Promise<OperationsServer> {
   const { host, port, health, metrics } = options
@@ -31,6 +32,7 @@ export async function startOperationsServer(options: OperationsServerOptions): P
   const server = createServer(app)
   server.listen(port, host)
   await once(server, "listening")
+  measureProcess(metrics)
   const { address, port: taken } = server.address() as AddressInfo
   return {
     url: `http://${address.includes(":") ? `[${address}]` : address}:${taken}`,

@@ -1,6 +1,8 @@
 import { networkInterfaces } from "node:os"
 import { describe, expect, it } from "vitest"
+import type { Exchange } from "../kube/transport.ts"
 import { Health } from "./health.ts"
+import { measureClient } from "./kube.ts"
 import { createLogger } from "./logger.ts"
 import { createMetrics } from "./metrics.ts"
 import { startOperationsServer } from "./server.ts"
@@ -58,5 +60,25 @@ describe("startOperationsServer", () => {
       expect((await fetch(`http://${host}:${port}/livez`)).status, address).toBe(200)
     }
     await server.close()
+  })
+})
+
+describe("measureClient", () => {
+  it("counts what a client asks until it is ended, so that a client may outlive whoever measured it", async () => {
+    const listeners = new Set<(exchange: Exchange) => void>()
+    const client = {
+      onExchange: (listener: (exchange: Exchange) => void) => {
+        listeners.add(listener)
+        return () => listeners.delete(listener)
+      },
+    }
+    const metrics = createMetrics("test")
+    const end = new AbortController()
+    measureClient(metrics, client, end.signal)
+    for (const listener of listeners) listener({ method: "GET", code: 200, seconds: 0.1 })
+    const counted = await metrics.getSingleMetricAsString("rest_client_requests_total")
+    expect(counted).toContain('rest_client_requests_total{method="GET",code="200",program="test"} 1')
+    end.abort()
+    expect(listeners).toEqual(new Set())
   })
 })
