@@ -28,6 +28,8 @@ export interface Theatre {
   clouds(life: Life): Clouds
   /** Names of Launches, one for each of their VMs that is there, or billed. */
   alive(installation: string): Promise<string[]>
+  /** Those of `alive` on which an agent may have begun; without it, all. */
+  booted?(installation: string): Promise<string[]>
   /** Takes a VM away, as clouds do with spot VMs. */
   takeBack(vmId: string): Promise<void>
   /** Sells the first offer no more. */
@@ -123,13 +125,9 @@ export const openGoogle: OpenTheatre = async (clock) => {
       const open = openGcp({ send: life.fetch(server.send, isGet), consistencySeconds: 1, callSeconds: 20, clock })
       return life.clouds({ open: async ({ region }) => open(credentials, region) })
     },
-    alive: (installation) =>
-      Promise.resolve(
-        server
-          .instances()
-          .filter(({ labels }) => Object.values(labels).includes(installation))
-          .map(({ name }) => LAUNCH_NAME.exec(name)?.[0] ?? name),
-      ),
+    alive: async (installation) => launchesOf(server, installation),
+    // One that is only being made may still turn out to be one too many for its zone.
+    booted: async (installation) => launchesOf(server, installation, "RUNNING"),
     takeBack: async (vmId) => {
       const [, zone = "", , name = ""] = vmId.split("/")
       server.preempt(zone, name)
@@ -144,6 +142,15 @@ export const openGoogle: OpenTheatre = async (clock) => {
 
 /** The name of a Launch at the end of a VM's. */
 const LAUNCH_NAME = /[0-9a-f]{8}-[0-9a-f-]{27}-\d+$/
+
+/** Names of the Launches that VMs on Compute Engine are of, those in one state or all. */
+function launchesOf(server: GceServer, installation: string, state?: string): string[] {
+  return server
+    .instances()
+    .filter(({ labels }) => Object.values(labels).includes(installation))
+    .filter(({ status }) => state === undefined || status === state)
+    .map(({ name }) => LAUNCH_NAME.exec(name)?.[0] ?? name)
+}
 
 export const openMicrosoft: OpenTheatre = async (clock) => {
   const server = new ArmServer()

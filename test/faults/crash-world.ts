@@ -157,9 +157,10 @@ export class World implements Witness {
     return names
   }
 
-  /** One step of the agents on all VMs that there are. None powers off by itself: what the operator forgets is left. */
+  /** One step of the agents on all VMs that run. None powers off by itself: what the operator forgets is left. */
   async agents(work: Work): Promise<void> {
-    for (const name of await this.alive()) {
+    const alive = await this.alive()
+    for (const name of (await this.theatre.booted?.(this.#installation)) ?? alive) {
       const launch = await ifFound(this.client.get(LAUNCHES, { namespace: this.systemNamespace, name }))
       if (launch === undefined || isOver(launch) || launch.spec.ended === true) continue
       const agent = launch.status?.agent
