@@ -32,12 +32,24 @@ export const SERVER_LIMITS: ServerLimits = {
 /** A server whose connections, once it closes, end with the answers that are under way: no client sends more on them. */
 class DrainingServer extends Server {
   readonly #underWay = new Set<ServerResponse>()
+  readonly #latest = new WeakMap<Socket, ServerResponse>()
 
   /** To be told of each answer before it begins. */
   begin(answer: ServerResponse): void {
+    const { socket } = answer.req
     if (!this.listening) answer.setHeader("Connection", "close")
     this.#underWay.add(answer)
-    answer.once("close", () => this.#underWay.delete(answer))
+    this.#latest.set(socket, answer)
+    answer.once("close", () => {
+      this.#underWay.delete(answer)
+      // A connection that waits for its next request must not hold the last one and its answer: there are thousands.
+      if (this.#latest.get(socket) === answer) this.#latest.delete(socket)
+    })
+  }
+
+  /** The answer to the last request of a connection, while it is under way. */
+  answerOn(socket: Socket): ServerResponse | undefined {
+    return this.#latest.get(socket)
   }
 
   override close(callback?: (error?: Error) => void): this {
@@ -52,7 +64,6 @@ export function createHttpServer(app: RequestListener, limits: Partial<ServerLim
     ...SERVER_LIMITS,
     ...limits,
   }
-  const answers = new WeakMap<Socket, ServerResponse>()
   const times = {
     headersTimeout: headersSeconds * 1000,
     requestTimeout: requestSeconds * 1000,
@@ -62,11 +73,6 @@ export function createHttpServer(app: RequestListener, limits: Partial<ServerLim
     keepAlive: true,
   }
   const server = new DrainingServer(times, (req, res) => {
-    answers.set(req.socket, res)
-    // A connection that waits for its next request must not hold the last one and its answer: there are thousands.
-    res.once("close", () => {
-      if (answers.get(req.socket) === res) answers.delete(req.socket)
-    })
     server.begin(res)
     if (req.rawHeaders.length <= headers * 2) return app(req, res)
     const { head, body } = answerOf(tooManyHeaders(`it has more than ${headers}`))
@@ -76,7 +82,7 @@ export function createHttpServer(app: RequestListener, limits: Partial<ServerLim
   server.maxHeadersCount = headers + 1
   server.timeout = idleSeconds * 1000
   server.on("clientError", (error: NodeJS.ErrnoException, socket: Socket) => {
-    const answer = answers.get(socket)
+    const answer = server.answerOn(socket)
     const isUnderWay = answer?.headersSent === true && !answer.writableEnded
     if (!socket.writable || isUnderWay || error.code === "ECONNRESET") socket.destroy()
     else refuse(socket, brokenRequest(error.code))
