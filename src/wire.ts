@@ -491,7 +491,7 @@ export async function startFacade(
     clock: systemClock,
     shutdown: stop,
   })
-  measureClient(metrics, client, stop)
+  measureClient(metrics, client, ending.signal)
   measureCaches(metrics, [...Object.values(caches), launches])
   const operations = await serveOperations(options, health, metrics)
   const server = createHttpServer(app)
