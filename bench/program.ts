@@ -12,7 +12,10 @@ export const SYSTEM_NAMESPACE = "berth-system"
 /** How long a program may take until it is ready, seconds. */
 const READY_SECONDS = 300
 
-/** What Node.js takes for its heap in a container of 2 GiB, the limit that the chart sets; on a large machine it would take more. */
+/**
+ * What Node.js takes for its heap in a container of 2 GiB, the limit that the chart sets; of a large machine it would take
+ * more.
+ */
 const HEAP_MIB = 1024
 
 /** Linux counts a process' time in these, a second (`getconf CLK_TCK`; the same on every platform that Node.js has). */
