@@ -232,7 +232,7 @@ async function stopStack(parts: Parts, stop: AbortController): Promise<void> {
   stop.abort()
   await Promise.allSettled([operator.ended, facade.ended])
   const { ended, left } = await powerOff(cloud, { installation, region: LOCAL_REGION }, POWER_OFF_SECONDS)
-  cloud.close()
+  await cloud.close()
   if (ended > 0) report(`ended ${ended} VM(s) that still ran`)
   if (left.length > 0) report(`VMs still ending: ${left.join(", ")}`)
   await Promise.all([issuer.close(), ...clients.map((each) => each.close())])

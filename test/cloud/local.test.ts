@@ -70,7 +70,7 @@ describeCloud("local", async (): Promise<CloudUnderTest> => {
       process.kill(pid ?? Number.NaN, "SIGKILL")
     },
     async close() {
-      for (const cloud of opened) cloud.close()
+      await Promise.all(opened.map((cloud) => cloud.close()))
       await rm(dataDir, { recursive: true })
     },
   }
@@ -90,10 +90,10 @@ describe("local cloud", () => {
     cloud = openAt(dataDir, { clock })
   })
   afterEach(async () => {
-    cloud.close()
+    await cloud.close()
     const last = openAt(dataDir)
     for (const vm of await last.list({ installation: "i", region: "local" })) await last.terminate(vm)
-    last.close()
+    await last.close()
     const final = openAt(dataDir, { clock: { ...systemClock, now: () => new Date(Date.now() + 3_600_000) } })
     await eventually(async () => {
       const vms = await final.list({ installation: "i", region: "local" })
@@ -329,12 +329,28 @@ describe("local cloud", () => {
       expect(await running(pids)).toEqual([])
     })
 
+    it("is looked at to the end when it is closed in the middle of a look", async () => {
+      const due: (() => void)[] = []
+      const setTimer: Clock["setTimer"] = (_seconds, callback) => {
+        due.push(callback)
+        return () => undefined
+      }
+      const watching = openAt(dataDir, { clock: { ...clock, setTimer } })
+      const vm = await up(spec())
+      await watching.terminate(vm)
+      const { pid } = await identity(vm.launch)
+      await eventually(async () => expect(await running([pid])).toEqual([]))
+      due[0]?.()
+      await watching.close()
+      expect(await readdir(join(dataDir, vm.launch))).toContain("termination.json")
+    })
+
     it("is finished by the next process", async () => {
       const asked = spec({ onTerm: "ignore" })
       await cloud.terminate(await up(asked))
       // Two signals at once may arrive as one.
       await read(asked.name, "terms")
-      cloud.close()
+      await cloud.close()
       const { pid } = await identity(asked.name)
       const next = openAt(dataDir, { clock })
       await inState(asked.name, "terminating", next)
@@ -401,7 +417,7 @@ describe("local cloud", () => {
     let launching = true
     const looking = [cloud, openAt(dataDir, { clock })].map(async (through) => {
       while (launching) await through.list({ installation: "i", region: "local" })
-      through.close()
+      await through.close()
     })
     for (const each of specs) await cloud.launch(each)
     launching = false

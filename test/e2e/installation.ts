@@ -358,7 +358,7 @@ export class Installation {
       onError: (error) => console.error(error),
     })
     await powerOff(cloud, { installation: this.#id, region: LOCAL_REGION }, 60)
-    cloud.close()
+    await cloud.close()
     // Where the cloud itself is at fault, nothing is left either.
     for (const { pid } of await processesNaming(`${this.vmsDir}/`)) kill(pid)
     if (dockerSocket !== undefined) await removeContainers(dockerSocket, await this.vms())

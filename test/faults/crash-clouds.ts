@@ -103,7 +103,7 @@ export const openLocal: OpenTheatre = async (clock) => {
     },
     violations: () => [],
     close: async () => {
-      for (const cloud of opened) cloud.close()
+      await Promise.all(opened.map((cloud) => cloud.close()))
       await rm(dataDir, { recursive: true, force: true, maxRetries: 5 })
     },
   }

@@ -57,6 +57,8 @@ export class LocalCloud implements Cloud {
   readonly #stopped = new Set<string>()
   /** Cancels the timers of VMs that are ending. */
   readonly #watches = new Map<string, () => void>()
+  /** Looks under way at VMs that are ending. */
+  readonly #looks = new Set<Promise<void>>()
 
   constructor(options: LocalCloudOptions) {
     this.region = options.region
@@ -119,9 +121,11 @@ export class LocalCloud implements Cloud {
   }
 
   /** Looks after ending VMs no more: `list` goes on with them, in this process or the next. VMs live on. */
-  close(): void {
+  async close(): Promise<void> {
     for (const cancel of this.#watches.values()) cancel()
     this.#watches.clear()
+    // Else one that is half-way would find its folder gone, or tell of errors to somebody who has ended.
+    await Promise.all(this.#looks)
   }
 
   #refuseInvalid(spec: LaunchSpec): void {
@@ -239,7 +243,10 @@ export class LocalCloud implements Cloud {
     this.#watches.get(folder.path)?.()
     this.#watches.set(
       folder.path,
-      this.#options.clock.setTimer(WATCH_SECONDS, () => void this.#look(folder)),
+      this.#options.clock.setTimer(WATCH_SECONDS, () => {
+        const look = this.#look(folder).finally(() => this.#looks.delete(look))
+        this.#looks.add(look)
+      }),
     )
   }
 

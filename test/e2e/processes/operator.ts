@@ -62,7 +62,7 @@ const { ended } = await startOperator(
 ready({})
 await ended
 process.stdout.write(`CALLS ${JSON.stringify(plan.points())}\n`)
-cloud.close()
+await cloud.close()
 await client.close()
 
 /** The local cloud, with each call that changes something told in the log before it is made. */
