@@ -7,6 +7,7 @@ import type {
   ZoneOperationsClient,
 } from "@google-cloud/compute"
 import type { JWT } from "google-auth-library"
+import type { protobuf } from "google-gax"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { type Fetch, guardedFetch } from "../guarded-fetch.ts"
 import { callError, type Effect, tokenError } from "./errors.ts"
@@ -88,8 +89,9 @@ export class Compute {
  * opened: an installation without Google Cloud never pays for it.
  */
 async function load(projectId: string, key: Key, { send }: ComputeOptions): Promise<{ clients: Clients; auth: JWT }> {
-  const [{ JWT }, instances, zoneOperations, globalOperations, regions, firewalls, projects] = await Promise.all([
+  const [{ JWT }, gax, instances, zoneOperations, globalOperations, regions, firewalls, projects] = await Promise.all([
     import("google-auth-library"),
+    restTransport(),
     import("@google-cloud/compute/build/src/v1/instances_client.js"),
     import("@google-cloud/compute/build/src/v1/zone_operations_client.js"),
     import("@google-cloud/compute/build/src/v1/global_operations_client.js"),
@@ -104,12 +106,31 @@ async function load(projectId: string, key: Key, { send }: ComputeOptions): Prom
   const auth = new JWT({ ...key, scopes: [SCOPE], transporterOptions: { fetchImplementation } })
   const options = { fallback: true, projectId, authClient: auth } as const
   const clients: Clients = {
-    instances: new instances.InstancesClient(options),
-    zoneOperations: new zoneOperations.ZoneOperationsClient(options),
-    globalOperations: new globalOperations.GlobalOperationsClient(options),
-    regions: new regions.RegionsClient(options),
-    firewalls: new firewalls.FirewallsClient(options),
-    projects: new projects.ProjectsClient(options),
+    instances: new instances.InstancesClient(options, gax),
+    zoneOperations: new zoneOperations.ZoneOperationsClient(options, gax),
+    globalOperations: new globalOperations.GlobalOperationsClient(options, gax),
+    regions: new regions.RegionsClient(options, gax),
+    firewalls: new firewalls.FirewallsClient(options, gax),
+    projects: new projects.ProjectsClient(options, gax),
   }
   return { clients, auth }
+}
+
+/** API descriptions that were parsed, by the JSON that they were parsed from. */
+const parsed = new WeakMap<object, protobuf.Root>()
+
+/**
+ * The SDK's own transport over HTTP/JSON, with one change: its memory of the descriptions that it has parsed looks them up
+ * by a hash of all their 5 MB, for each client anew, which held up everything else for half a second an account.
+ */
+async function restTransport() {
+  const { default: gax } = await import("google-gax/fallback")
+  class GrpcClient extends gax.GrpcClient {
+    override loadProtoJSON(json: object) {
+      const root = parsed.get(json) ?? gax.protobuf.Root.fromJSON(json)
+      parsed.set(json, root)
+      return root
+    }
+  }
+  return { ...gax, GrpcClient, fallback: { ...gax, GrpcClient } }
 }
