@@ -421,4 +421,24 @@ describe("an Organization", () => {
     await admin.delete(PROJECTS, { name })
     await eventually(async () => expect(await find(ORGANIZATIONS, { name: organization })).toBeUndefined(), 150)
   })
+
+  it("waits for a project that its cache does not show: it may be late", async () => {
+    const organization = await makeOrganization()
+    const held = () => find(ORGANIZATIONS, { name: organization })
+    await eventually(async () => expect((await held())?.metadata.finalizers).toHaveLength(1))
+    const name = unique("unseen")
+    const unseen = {
+      ...{ apiVersion: API_VERSION, kind: "Project", metadata: { name } },
+      spec: { displayName: "Trains", organization },
+    }
+    await admin.create(PROJECTS, unseen as unknown as StoredProject)
+    await admin.delete(ORGANIZATIONS, { name: organization })
+    await eventually(async () => {
+      const condition = findCondition((await held())?.status?.conditions, "Ready")
+      expect(condition).toMatchObject({ status: "False", reason: "HasProjects" })
+      expect(condition?.message).toContain(name)
+    })
+    await admin.delete(PROJECTS, { name })
+    await eventually(async () => expect(await held()).toBeUndefined())
+  })
 })

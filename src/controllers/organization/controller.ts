@@ -1,5 +1,7 @@
-import { ORGANIZATION_FINALIZER } from "../../apis/organization.ts"
-import { Controller, type ReconcileContext, watches } from "../../runtime/controller.ts"
+import { ORGANIZATION_FINALIZER, type StoredOrganization } from "../../apis/organization.ts"
+import type { StoredProject } from "../../apis/project.ts"
+import { PROJECTS } from "../../identity/projects.ts"
+import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
 import { organizationWriter, type ProjectControllerOptions } from "../project/dependencies.ts"
 import { addFinalizer, dropFinalizer, writeStatus } from "../writes.ts"
 import { decide } from "./decide.ts"
@@ -21,15 +23,31 @@ export function createOrganizationController(options: ProjectControllerOptions):
   })
 }
 
-async function reconcile(name: string, options: ProjectControllerOptions, context: ReconcileContext): Promise<void> {
+async function reconcile(
+  name: string,
+  options: ProjectControllerOptions,
+  context: ReconcileContext,
+): Promise<ReconcileResult> {
   const organization = options.organizations.store.getByKey(name)
-  if (organization === undefined) return
-  const projects = options.projects.store.list().filter(({ spec }) => spec.organization === name)
-  const names = projects.map(({ metadata }) => metadata.name).sort()
-  const { status, action } = decide(organization, names, options.clock.now())
+  if (organization === undefined) return {}
+  const projects = await projectsOf(organization, options)
+  const { status, action, requeueAfter } = decide(organization, projects, options.clock.now())
   const writer = organizationWriter(options)
   const current = status === undefined ? organization : await writeStatus(organization, status, writer, context)
   context.signal.throwIfAborted()
   if (action === "addFinalizer") await addFinalizer(current, ORGANIZATION_FINALIZER, writer, context)
   if (action === "dropFinalizer") await dropFinalizer(current, ORGANIZATION_FINALIZER, writer, context)
+  return requeueAfter === undefined ? {} : { requeueAfter }
+}
+
+/** Names, in order. That a deleted organization has none is only believed of the API server: the cache may be late. */
+async function projectsOf(
+  { metadata }: StoredOrganization,
+  { client, projects }: ProjectControllerOptions,
+): Promise<string[]> {
+  const its = (all: readonly StoredProject[]) => all.filter(({ spec }) => spec.organization === metadata.name)
+  const cached = its(projects.store.list())
+  const isEnough = cached.length > 0 || metadata.deletionTimestamp === undefined
+  const found = isEnough ? cached : its((await client.list(PROJECTS)).items)
+  return found.map((project) => project.metadata.name).sort()
 }

@@ -6,7 +6,12 @@ export interface OrganizationDecision {
   /** To be written before the action; undefined: as it is. */
   status?: OrganizationStatus
   action?: "addFinalizer" | "dropFinalizer"
+  /** Seconds after which what no watch tells may have changed. */
+  requeueAfter?: number
 }
+
+/** How often it is looked whether the projects of a deleted organization are gone, seconds. */
+const WAIT_SECONDS = 5
 
 /** What is to be done about an organization that has these projects. It goes after the last of them. Pure. */
 export function decide(organization: StoredOrganization, projects: readonly string[], now: Date): OrganizationDecision {
@@ -16,7 +21,8 @@ export function decide(organization: StoredOrganization, projects: readonly stri
     return { ...changed(organization, [], now), ...(!isHeld && { action: "addFinalizer" }) }
   }
   if (!isHeld) return {}
-  return projects.length > 0 ? changed(organization, projects, now) : { action: "dropFinalizer" }
+  if (projects.length === 0) return { action: "dropFinalizer" }
+  return { ...changed(organization, projects, now), requeueAfter: WAIT_SECONDS }
 }
 
 /** Projects that are named in a message; the rest is counted. */
