@@ -14,6 +14,7 @@ import { joined, tableOf } from "../router/table.ts"
 import { createLogger, type Logger, logFile } from "../telemetry/logger.ts"
 import { connect, type Running, startFacade, startOperator } from "../wire.ts"
 import { installBase } from "./base.ts"
+import { compileCache } from "./compile-cache.ts"
 import { findBinaries } from "./controlplane/binaries.ts"
 import { type ControlPlane, startControlPlane } from "./controlplane/control-plane.ts"
 import type { Report } from "./controlplane/programs.ts"
@@ -212,6 +213,7 @@ function localCloud(dataDir: string, runtime: ChosenRuntime, logger: Logger): Lo
   return new LocalCloud({
     dataDir: join(dataDir, "vms"),
     agentCommand: agentCommand(runtime),
+    agentEnvironment: compileCache(),
     region: LOCAL_REGION,
     clock: systemClock,
     ...("dockerSocket" in runtime && { dockerSocket: runtime.dockerSocket }),

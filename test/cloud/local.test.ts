@@ -8,7 +8,7 @@ import { Readable } from "node:stream"
 import { setTimeout as sleep } from "node:timers/promises"
 import Docker from "dockerode"
 import tar from "tar-stream"
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest"
 import { type Clock, systemClock } from "../../src/apis/clock.ts"
 import { type CloudError, CredentialsError, InvalidRequestError, TransientError } from "../../src/cloud/errors.ts"
 import { createFolder } from "../../src/cloud/local/folder.ts"
@@ -207,19 +207,19 @@ describe("local cloud", () => {
       expect(await readFile(join(dataDir, asked.name, "agent.log"), "utf8")).toContain("/nonexistent/agent")
     })
 
-    it("gives the agent its user data, PATH and HOME, and nothing of this process' environment", async () => {
-      process.env["AWS_SECRET_ACCESS_KEY"] = "hidden"
-      try {
-        const asked = spec({ onTerm: "exit" })
-        await up(asked)
-        expect(await read(asked.name, "user-data.json")).toBe(asked.userData)
-        const environment = JSON.parse(await read(asked.name, "environment.json")) as Record<string, string>
-        // What a shell sets by itself.
-        for (const own of ["PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"]) delete environment[own]
-        expect(environment).toEqual({ HOME: join(dataDir, asked.name, "disk"), PATH: expect.stringContaining("/bin") })
-      } finally {
-        delete process.env["AWS_SECRET_ACCESS_KEY"]
-      }
+    it("gives the agent its user data and environment, and nothing of this process'", async () => {
+      vi.stubEnv("AWS_SECRET_ACCESS_KEY", "hidden")
+      onTestFinished(() => void vi.unstubAllEnvs())
+      const agentEnvironment = { GREETING: "hello" }
+      const asked = spec({ onTerm: "exit" })
+      await openAt(dataDir, { agentEnvironment }).launch(asked)
+      await inState(asked.name, "running")
+      expect(await read(asked.name, "user-data.json")).toBe(asked.userData)
+      const environment = JSON.parse(await read(asked.name, "environment.json")) as Record<string, string>
+      // What a shell sets by itself.
+      for (const own of ["PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"]) delete environment[own]
+      const PATH = expect.stringContaining("/bin")
+      expect(environment).toEqual({ HOME: join(dataDir, asked.name, "disk"), PATH, ...agentEnvironment })
     })
 
     it("refuses names that are no folder names, and other regions", async () => {

@@ -18,6 +18,7 @@ import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { LocalCloud, localClouds } from "../../src/cloud/local/local.ts"
 import { LOCAL_REGION, localOffers } from "../../src/cloud/local/offers.ts"
 import { installBase } from "../../src/embedded/base.ts"
+import { compileCache } from "../../src/embedded/compile-cache.ts"
 import type { ControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
@@ -69,7 +70,7 @@ beforeAll(async () => {
 afterAll(async () => {
   stop.abort()
   await Promise.allSettled(running)
-  cloud?.close()
+  await cloud?.close()
   await client?.close()
   await controlPlane?.stop()
   await rm(folder, { recursive: true, force: true })
@@ -90,6 +91,7 @@ async function startPrograms(): Promise<void> {
   cloud = new LocalCloud({
     dataDir: join(folder, "vms"),
     agentCommand: [process.execPath, MAIN, "agent", "--runtime", "process"],
+    agentEnvironment: compileCache(),
     region: LOCAL_REGION,
     clock: systemClock,
     onError: (error) => console.error(error),

@@ -10,14 +10,12 @@ import { removeContainers } from "./containers.ts"
 import { nextStep, shownState, type VmFacts } from "./decide.ts"
 import { createFolder, listFolders, VmFolder, type VmRecord } from "./folder.ts"
 import { killLeftovers } from "./leftovers.ts"
-import { powerOn } from "./power.ts"
+import { type Agent, powerOn } from "./power.ts"
 import { isAlive, type ProcessTable, readProcessTable, signal } from "./processes.ts"
 
-export interface LocalCloudOptions {
+export interface LocalCloudOptions extends Agent {
   /** Where the VMs' folders are kept. One per host and user; any number of processes may share it. */
   dataDir: string
-  /** Program and arguments that start an agent; it is given `--data-dir DIR` and reads DIR/user-data.json. */
-  agentCommand: readonly string[]
   region: string
   clock: Clock
   /** Socket of the Docker engine that agents use, where there is one. */
@@ -80,7 +78,7 @@ export class LocalCloud implements Cloud {
         throw new InvalidRequestError("LaunchNameTaken", message)
       }
       if (observed.facts.power !== "off") return show(observed)
-      await powerOn(folder, this.#options.agentCommand)
+      await powerOn(folder, this.#options)
       return show((await this.#observe(folder)) ?? observed)
     } catch (error) {
       if (error instanceof CloudError) throw error

@@ -23,18 +23,26 @@ const POLLS = 1000
 /** Of the agent itself and of what starts it; enough for any POSIX system. */
 const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+/** What a VM is started with, whoever's it is. */
+export interface Agent {
+  /** Program and arguments; it is given `--data-dir DIR` and reads DIR/user-data.json. */
+  agentCommand: readonly string[]
+  /** What its environment has besides PATH and HOME. */
+  agentEnvironment?: Readonly<Record<string, string>>
+}
+
 /**
- * Starts the VM's agent (`--data-dir DIR` is added to its command) unless it was ever started, in a session of its own that outlives this process, with nothing
- * of this process' environment. Returns when it is known who the agent is. Throws TransientError when none starts.
+ * Starts the VM's agent unless it was ever started, in a session of its own that outlives this process, with nothing of this
+ * process' environment. Returns when it is known who the agent is. Throws TransientError when none starts.
  */
-export async function powerOn(folder: VmFolder, agentCommand: readonly string[]): Promise<void> {
+export async function powerOn(folder: VmFolder, { agentCommand, agentEnvironment }: Agent): Promise<void> {
   const log = await open(folder.agentLog, "a", 0o600)
   try {
     const argv = ["-c", BOOT, "berth-vm", folder.processFile, ...agentCommand, "--data-dir", folder.disk]
     const child = spawn("/bin/sh", argv, {
       cwd: folder.disk,
       // HOME is the VM's disk: in this user's own one are credentials.
-      env: { PATH, HOME: folder.disk },
+      env: { ...agentEnvironment, PATH, HOME: folder.disk },
       detached: true,
       stdio: ["ignore", log.fd, log.fd],
     })

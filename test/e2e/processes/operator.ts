@@ -3,6 +3,7 @@ import { fixedOffers } from "../../../src/catalogue/offers.ts"
 import { LocalCloud } from "../../../src/cloud/local/local.ts"
 import { LOCAL_REGION, localOffers } from "../../../src/cloud/local/offers.ts"
 import type { Cloud, Clouds } from "../../../src/cloud/provider.ts"
+import { compileCache } from "../../../src/embedded/compile-cache.ts"
 import { createLogger } from "../../../src/telemetry/logger.ts"
 import { connect, startOperator } from "../../../src/wire.ts"
 import { Life, Plan, type Point } from "../../faults/crash-gate.ts"
@@ -39,6 +40,7 @@ const life = new Life(plan, nobody, () => process.kill(process.pid, "SIGKILL"))
 const cloud = new LocalCloud({
   dataDir: config.vmsDir,
   agentCommand: config.agentCommand,
+  agentEnvironment: compileCache(),
   region: LOCAL_REGION,
   clock: systemClock,
   ...(config.dockerSocket !== undefined && { dockerSocket: config.dockerSocket }),
