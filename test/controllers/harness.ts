@@ -20,6 +20,7 @@ import { Reflector } from "../../src/kube/reflector.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { Manager } from "../../src/runtime/manager.ts"
 import { kubeConfig } from "../control-plane.ts"
+import { inParallel } from "../in-parallel.ts"
 import { AgentReports } from "./agent-reports.ts"
 import { OFFERS } from "./builders.ts"
 import { ShiftedClock } from "./shifted-clock.ts"
@@ -52,6 +53,9 @@ export interface OperatorOptions {
   /** The least age of a VM that may be swept. */
   youngSeconds?: number
 }
+
+/** Each agent is a machine of its own. */
+const AGENTS_AT_A_TIME = 8
 
 /** What is sold on the stage's own cloud. */
 const OWN_MARKET = { offers: OFFERS, account: { cloud: "sim", region: "here" } }
@@ -234,15 +238,18 @@ export class Stage {
 
   /** One step of the agents on all VMs that are up: register, start and, if they shall, succeed. */
   async agentsStep(until: "succeed" | "run" = "succeed"): Promise<void> {
-    for (const { launch } of this.cloud.alive) {
-      const found = await this.client.get(LAUNCHES, { namespace: this.namespace, name: launch }).catch(ignoreNotFound)
-      const agent = found?.status?.agent
-      // An agent whose Launch is not current is refused, and powers its VM off.
-      if (found === undefined || isOver(found) || found.spec.ended === true) this.#powerOff(launch)
-      else if (agent === undefined) await this.register(launch)
-      else if (agent.startTime === undefined) await this.start(launch)
-      else if (agent.finish === undefined && until === "succeed") await this.finish(launch, "Succeeded")
-    }
+    const steps = this.cloud.alive.map((vm) => () => this.#agentStep(vm.launch, until))
+    await inParallel(steps, AGENTS_AT_A_TIME)
+  }
+
+  async #agentStep(launch: string, until: "succeed" | "run"): Promise<void> {
+    const found = await this.client.get(LAUNCHES, { namespace: this.namespace, name: launch }).catch(ignoreNotFound)
+    const agent = found?.status?.agent
+    // An agent whose Launch is not current is refused, and powers its VM off.
+    if (found === undefined || isOver(found) || found.spec.ended === true) return this.#powerOff(launch)
+    if (agent === undefined) return await this.register(launch)
+    if (agent.startTime === undefined) return await this.start(launch)
+    if (agent.finish === undefined && until === "succeed") await this.finish(launch, "Succeeded")
   }
 
   #powerOff(launch: string): void {

@@ -53,12 +53,3 @@ const CLASSES: Readonly<Record<Fault, string>> = {
   lost: "the answer to a call is lost",
   pause: "the leader stands still before a call, and goes on when another leads",
 }
-
-/** Does so many at a time. */
-export async function inParallel(tasks: readonly (() => Promise<void>)[], width: number): Promise<void> {
-  const left = [...tasks]
-  const worker = async (): Promise<void> => {
-    for (let task = left.shift(); task !== undefined; task = left.shift()) await task()
-  }
-  await Promise.all(Array.from({ length: width }, worker))
-}

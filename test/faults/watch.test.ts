@@ -18,8 +18,10 @@ import { type ClientGo, startClientGo } from "./watch-client-go.ts"
 const FAULTS = Number(process.env["BERTH_WATCH_FAULTS"] ?? 1000)
 const EVENTS = 100 * FAULTS
 const NAMESPACE = "chaos"
-/** Between two faults, at most, milliseconds. */
+/** How long a watch is left alone, or stalled, at most, milliseconds. */
 const GAP_MS = 600
+/** A twentieth of its own waits, as client-go's in `client-go/main.go`: a fault that meets one that waits is none. */
+const BACKOFF = { baseSeconds: 0.04, capSeconds: 1.5 }
 const NAMES = 40
 
 interface Side {
@@ -31,6 +33,9 @@ interface Side {
 type Fault = (proxy: ChaosProxy) => void
 
 const GONE = { type: "ERROR", object: status(410, "Expired") }
+
+const STALL = "a watch that stalls, half open"
+const RESTART = "a restart of the API server"
 
 const FAULT_KINDS: Record<string, Fault> = {
   reset: (proxy) => proxy.reset(),
@@ -57,7 +62,7 @@ const FAULT_KINDS: Record<string, Fault> = {
     proxy.inject("list", { code: 200, body: '{"kind":"ConfigMapList","items":[{"metadata":{"na' })
     proxy.truncate()
   },
-  "a watch that stalls, half open": (proxy) => void proxy.stall(),
+  [STALL]: (proxy) => void proxy.stall(),
 }
 
 describe.runIf(EVERYTHING)(`${FAULTS} faults under ${EVENTS} events, beside client-go`, () => {
@@ -92,6 +97,7 @@ describe.runIf(EVERYTHING)(`${FAULTS} faults under ${EVENTS} events, beside clie
       resource: CONFIG_MAPS,
       namespace: NAMESPACE,
       logger: silentLogger,
+      backoff: BACKOFF,
     })
     const ending = new AbortController()
     const running = reflector.run(ending.signal)
@@ -127,7 +133,7 @@ describe.runIf(EVERYTHING)(`${FAULTS} faults under ${EVENTS} events, beside clie
   }, 3_600_000)
 })
 
-/** The same faults on both sides, at random times; returns how many there were of each kind. */
+/** The same faults on both sides, each one while both watch; returns how many there were of each kind. */
 async function shake(controlPlane: ControlPlane, sides: readonly Side[]): Promise<Map<string, number>> {
   const names = Object.keys(FAULT_KINDS)
   const drawn = fc.sample(fc.tuple(fc.constantFrom(...names), fc.integer({ min: 20, max: GAP_MS })), {
@@ -135,13 +141,22 @@ async function shake(controlPlane: ControlPlane, sides: readonly Side[]): Promis
     numRuns: FAULTS,
   })
   const counts = new Map<string, number>()
+  const both = (what: string, holds: (proxy: ChaosProxy, side: number) => boolean) =>
+    eventually(what, () => Promise.resolve(sides.every(({ proxy }, side) => holds(proxy, side))), 120)
   for (const [index, [name, gap]] of drawn.entries()) {
-    const isRestart = index % 100 === 99
-    const kind = isRestart ? "a restart of the API server" : name
-    if (isRestart) await controlPlane.restartApiServer()
-    else for (const { proxy } of sides) FAULT_KINDS[name]?.(proxy)
-    counts.set(kind, (counts.get(kind) ?? 0) + 1)
+    await both("both watch", ({ openWatches }) => openWatches > 0)
     await sleep(gap)
+    const opened = sides.map(({ proxy }) => proxy.watchesOpened)
+    const kind = index % 100 === 99 ? RESTART : name
+    if (kind === RESTART) await controlPlane.restartApiServer()
+    else for (const { proxy } of sides) FAULT_KINDS[kind]?.(proxy)
+    counts.set(kind, (counts.get(kind) ?? 0) + 1)
+    if (kind === STALL) {
+      await sleep(gap)
+      // How long a client takes to notice that nothing comes any more is its setting, not its contract.
+      for (const { proxy } of sides) proxy.reset()
+    }
+    await both(`both watch again after ${kind}`, ({ watchesOpened }, side) => watchesOpened > (opened[side] ?? 0))
   }
   for (const { proxy } of sides) proxy.calm()
   return counts
@@ -149,8 +164,6 @@ async function shake(controlPlane: ControlPlane, sides: readonly Side[]): Promis
 
 /** Seconds until each side shows the truth; one that doesn't in time is missing. */
 async function catchUp(direct: KubeClient, sides: Record<string, Side>): Promise<Map<string, number>> {
-  // What has stalled is woken: how long a client takes to notice that is its setting, not its contract.
-  for (const { proxy } of Object.values(sides)) proxy.reset()
   const since = performance.now()
   const truth = versionsOf((await direct.list(CONFIG_MAPS, { namespace: NAMESPACE })).items)
   const seconds = new Map<string, number>()
