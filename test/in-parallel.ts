@@ -1,5 +1,5 @@
 /** Does so many at a time, and all of them; then throws the first error, if there was one. */
-export async function inParallel(tasks: readonly (() => Promise<void>)[], width: number): Promise<void> {
+export async function inParallel(tasks: readonly (() => Promise<unknown>)[], width: number): Promise<void> {
   const left = [...tasks]
   const errors: unknown[] = []
   const worker = async (): Promise<void> => {

@@ -5,6 +5,7 @@ import { NotLeaderError } from "../../src/controllers/fence.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { inParallel } from "../in-parallel.ts"
 import { type Membrane, type Stage, stages } from "./harness.ts"
 
 const newStage = stages()
@@ -173,15 +174,6 @@ async function check(stage: Stage, { expected }: Scenario, about: string): Promi
     const paid = launches.reduce((total, launch) => total + (launch.status?.costUsd ?? 0), 0)
     expect(job.status?.cost?.actualUsd, about).toBeCloseTo(paid, 6)
   }
-}
-
-/** Runs so many at a time. */
-async function inParallel(tasks: (() => Promise<unknown>)[], width: number): Promise<void> {
-  const left = [...tasks]
-  const worker = async () => {
-    for (let task = left.shift(); task !== undefined; task = left.shift()) await task()
-  }
-  await Promise.all(Array.from({ length: width }, worker))
 }
 
 describe("an operator that crashes at any call that changes anything, and one that takes over", () => {

@@ -5,6 +5,7 @@ import { isOver } from "../../src/apis/launch.ts"
 import { ifFound, KubeError } from "../../src/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { LAUNCHES, type Membrane, type Stage, stages } from "../controllers/harness.ts"
+import { inParallel } from "../in-parallel.ts"
 import { EVERYTHING, SEED } from "./effort.ts"
 import { type Harm, Tally } from "./tally.ts"
 import { type BlurCounts, blurred } from "./views.ts"
@@ -87,17 +88,15 @@ async function play({ seed, cancelAfter, deleteAfter, ...blur }: Race, counts: B
 
 describe("a job that is created, cancelled and deleted while the operator sees it late", () => {
   test(`${RACES} races come to an end, by one VM at a time`, async () => {
-    const left = fc.sample(race, { seed: SEED, numRuns: RACES })
+    const races = fc.sample(race, { seed: SEED, numRuns: RACES })
     const counts: BlurCounts = { events: 0, merged: 0, travelled: 0 }
     const harmed: unknown[] = []
-    const worker = async () => {
-      for (let next = left.shift(); next !== undefined; next = left.shift()) {
-        const harms = await play(next, counts)
-        tally.count({ faults: "late, merged and repeated events; cancel and delete" }, harms)
-        if (harms.length > 0) harmed.push({ ...next, harms })
-      }
-    }
-    await Promise.all(Array.from({ length: WIDTH }, worker))
+    const plays = races.map((each) => async () => {
+      const harms = await play(each, counts)
+      tally.count({ faults: "late, merged and repeated events; cancel and delete" }, harms)
+      if (harms.length > 0) harmed.push({ ...each, harms })
+    })
+    await inParallel(plays, WIDTH)
     expect(harmed, `seed ${SEED}`).toEqual([])
     expect(counts.merged, JSON.stringify(counts)).toBeGreaterThan(0)
     expect(counts.travelled, JSON.stringify(counts)).toBeGreaterThan(0)

@@ -142,7 +142,7 @@ async function shake(controlPlane: ControlPlane, sides: readonly Side[]): Promis
   })
   const counts = new Map<string, number>()
   const both = (what: string, holds: (proxy: ChaosProxy, side: number) => boolean) =>
-    eventually(what, () => Promise.resolve(sides.every(({ proxy }, side) => holds(proxy, side))), 120)
+    eventually(what, () => sides.every(({ proxy }, side) => holds(proxy, side)), 120)
   for (const [index, [name, gap]] of drawn.entries()) {
     await both("both watch", ({ openWatches }) => openWatches > 0)
     await sleep(gap)

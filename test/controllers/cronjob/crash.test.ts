@@ -4,6 +4,7 @@ import { JOBS } from "../../../src/controllers/cronjob/dependencies.ts"
 import { NotLeaderError } from "../../../src/controllers/fence.ts"
 import type { KubeClient } from "../../../src/kube/client.ts"
 import { eventually } from "../../cloud/eventually.ts"
+import { inParallel } from "../../in-parallel.ts"
 import { type CronStage, cronStages } from "./stage.ts"
 
 const newStage = cronStages()
@@ -230,15 +231,6 @@ test("three replicas that all take themselves for the leader make one Job for ea
   }
   expect(await stage.jobNames()).toEqual(NAMES)
 })
-
-/** Runs so many at a time. */
-async function inParallel(tasks: (() => Promise<unknown>)[], width: number): Promise<void> {
-  const left = [...tasks]
-  const worker = async (): Promise<void> => {
-    for (let task = left.shift(); task !== undefined; task = left.shift()) await task()
-  }
-  await Promise.all(Array.from({ length: width }, worker))
-}
 
 describe("a replica that crashes at any write of a tick, and one that takes over", () => {
   test.each(["Allow", "Replace"] as const)(
