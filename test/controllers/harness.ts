@@ -18,6 +18,8 @@ import { EventRecorder, events, type KubeEvent } from "../../src/kube/events.ts"
 import type { Logger } from "../../src/kube/logger.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
+import type { Store } from "../../src/kube/store.ts"
+import { Controller, watches } from "../../src/runtime/controller.ts"
 import { Manager } from "../../src/runtime/manager.ts"
 import { kubeConfig } from "../control-plane.ts"
 import { inParallel } from "../in-parallel.ts"
@@ -63,6 +65,8 @@ const OWN_MARKET = { offers: OFFERS, account: { cloud: "sim", region: "here" } }
 /** An operator that runs in this process. */
 export interface Operator {
   launchControl: LaunchControl
+  /** Its cache of Jobs. */
+  jobs: Store<StoredJob>
   /** Once its cache of Launches shows what the API server has now. */
   caughtUp(): Promise<void>
   stop(): Promise<void>
@@ -162,6 +166,7 @@ export class Stage {
     const ended = manager.run(signal)
     const operator: Operator = {
       launchControl,
+      jobs: jobs.store,
       caughtUp: async () => {
         for (const { metadata } of await this.launches()) await launches.store.waitFor(metadata.resourceVersion, signal)
       },
@@ -244,6 +249,28 @@ export class Stage {
 
   async #agentStep(launch: string, until: "succeed" | "run"): Promise<void> {
     const found = await this.client.get(LAUNCHES, { namespace: this.namespace, name: launch }).catch(ignoreNotFound)
+    await this.#stepFrom(found, launch, until)
+  }
+
+  /** Agents that go on by themselves until the end, each as soon as its Launch shows its last step. */
+  async agents(end: AbortSignal): Promise<void> {
+    const { client, namespace } = this
+    const launches = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace, logger: quiet })
+    const controller = new Controller({
+      name: "agents",
+      sources: [watches(launches)],
+      reconcile: async (key) => {
+        const [, name = ""] = key.split("/")
+        if (this.cloud.of(name).length === 0) return
+        await this.#stepFrom(launches.store.get({ namespace, name }), name, "succeed")
+      },
+      workers: AGENTS_AT_A_TIME,
+      logger: quiet,
+    })
+    await new Manager({ reflectors: [launches], controllers: [controller], logger: quiet }).run(end)
+  }
+
+  async #stepFrom(found: StoredLaunch | undefined, launch: string, until: "succeed" | "run"): Promise<void> {
     const agent = found?.status?.agent
     // An agent whose Launch is not current is refused, and powers its VM off.
     if (found === undefined || isOver(found) || found.spec.ended === true) return this.#powerOff(launch)

@@ -37,12 +37,15 @@ export interface Exploration {
 }
 
 interface Visit<S> {
-  state: S
+  /** Undefined once its steps are known: millions of states are too many to keep. */
+  state: S | undefined
   parent: number
   name: string
   depth: number
 }
 
+/** How many states are looked at before it is told. */
+const LOOKED_EVERY = 100_000
 /** How many steps a fair way to the end may have. */
 const FAIR_STEPS = 2000
 /** How many of a way that doesn't end are told. */
@@ -56,11 +59,12 @@ interface FairEnd<S> {
 
 /**
  * Looks at all states that can be reached, the nearest first (which makes the way to what is wrong the shortest), at
- * most so many. From each, the fair way must lead to an end.
+ * most so many. From each, the fair way must lead to an end. `looked` is told how many states have been looked at,
+ * every so often.
  */
-export function explore<S>(model: Model<S>, maxStates: number): Exploration {
+export function explore<S>(model: Model<S>, maxStates: number, looked?: (states: number) => void): Exploration {
   const search = new Search(model, maxStates)
-  return search.run()
+  return search.run(looked)
 }
 
 /** Goes one way at length, by the choices, and from each of its states on to the fair end. */
@@ -83,53 +87,56 @@ class Search<S> {
     this.#maxStates = maxStates
   }
 
-  run(): Exploration {
-    this.#visit({ state: this.#model.initial, parent: -1, name: "", depth: 0 })
+  run(looked?: (states: number) => void): Exploration {
+    this.#visit(this.#model.initial, { parent: -1, name: "", depth: 0 })
     for (let index = 0; index < this.#visits.length; index++) {
+      if (index > 0 && index % LOOKED_EVERY === 0) looked?.(index)
       const visit = this.#visits[index] as Visit<S>
-      const fault = this.#faultOf(visit) ?? this.#fairFault(visit.state)
+      const state = visit.state as S
+      visit.state = undefined
+      const fault = this.#faultOf(state) ?? this.#fairFault(state)
       if (fault !== undefined) return this.#result({ fault: fault.what, trace: [...this.#trace(index), ...fault.way] })
-      for (const { name, next } of this.#model.steps(visit.state)) {
+      for (const { name, next } of this.#model.steps(state)) {
         this.#steps++
-        const wrong = this.#model.fault(next, visit.state)
+        const wrong = this.#model.fault(next, state)
         if (wrong !== undefined) return this.#result({ fault: wrong, trace: [...this.#trace(index), name] })
-        this.#visit({ state: next, parent: index, name, depth: visit.depth + 1 })
+        this.#visit(next, { parent: index, name, depth: visit.depth + 1 })
       }
     }
     return this.#result()
   }
 
   walk(choices: Iterable<number>): Exploration {
-    let visit: Visit<S> = { state: this.#model.initial, parent: -1, name: "", depth: 0 }
-    this.#visit(visit)
+    let state = this.#model.initial
+    this.#visits.push({ state: undefined, parent: -1, name: "", depth: 0 })
     for (const choice of choices) {
-      const steps = this.#model.steps(visit.state)
+      const steps = this.#model.steps(state)
       const step = steps[choice % steps.length]
       if (step === undefined) break
       this.#steps++
-      const before = visit.state
-      visit = { state: step.next, parent: this.#visits.length - 1, name: step.name, depth: visit.depth + 1 }
-      this.#visits.push(visit)
-      const wrong = this.#model.fault(visit.state, before)
-      const fault = wrong === undefined ? this.#fairFault(visit.state) : { what: wrong, way: [] }
+      const wrong = this.#model.fault(step.next, state)
+      state = step.next
+      const parent = this.#visits.length - 1
+      this.#visits.push({ state: undefined, parent, name: step.name, depth: parent + 1 })
+      const fault = wrong === undefined ? this.#fairFault(state) : { what: wrong, way: [] }
       if (fault === undefined) continue
       return this.#result({ fault: fault.what, trace: [...this.#trace(this.#visits.length - 1), ...fault.way] })
     }
     return this.#result()
   }
 
-  #visit(visit: Visit<S>): void {
-    const key = this.#model.keyOf(visit.state)
+  #visit(state: S, visit: Omit<Visit<S>, "state">): void {
+    const key = this.#model.keyOf(state)
     if (this.#seen.has(key)) return
     if (this.#visits.length >= this.#maxStates) {
       this.#complete = false
       return
     }
     this.#seen.add(key)
-    this.#visits.push(visit)
+    this.#visits.push({ state, ...visit })
   }
 
-  #faultOf({ state }: Visit<S>): { what: string; way: string[] } | undefined {
+  #faultOf(state: S): { what: string; way: string[] } | undefined {
     const what = this.#model.fault(state)
     return what === undefined ? undefined : { what, way: [] }
   }

@@ -56,10 +56,14 @@ interface Written {
   awaits?: "jobs" | "launches"
 }
 
-/** All that the operator may do next; what may go wrong with it only while faults are left. */
-export function operatorSteps(world: World): Step<World>[] {
-  const ofLaunches = world.launches.flatMap((_, index) => launchSteps(world, index + 1))
-  return [...deliveries(world), ...jobSteps(world), ...ofLaunches]
+/**
+ * All that the operator may do next; what may go wrong with it only while faults are left. One after the other, as a fair
+ * way takes the first only.
+ */
+export function* operatorSteps(world: World): Iterable<Step<World>> {
+  yield* deliveries(world)
+  yield* jobSteps(world)
+  for (let number = 1; number <= world.launches.length; number++) yield* launchSteps(world, number)
 }
 
 /** The world after all decisions that nothing has to be done: they could as well be taken later. */

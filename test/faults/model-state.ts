@@ -147,7 +147,7 @@ function workKey(work: Work | undefined): string {
 }
 
 function keyKey({ dirty, due, awaits, work }: Key): string {
-  return `${dirty ? 1 : 0},${due},${awaits.join("")},${workKey(work)}`
+  return `${Number(dirty)},${due},${awaits.length === 0 ? "" : awaits.join("")},${workKey(work)}`
 }
 
 const LAUNCH_KEYS = new WeakMap<LaunchState, string>()
@@ -156,11 +156,15 @@ function launchKey(launch: LaunchState): string {
   const known = LAUNCH_KEYS.get(launch)
   if (known !== undefined) return known
   const { object, cached, sight, silent, inherited, unanswered, failingSince, askedAt, vm } = launch
-  const flags = [silent, inherited, unanswered, vm.preempted, vm.cutOff, vm.late].map(Number).join("")
-  const machine = [vm.power, vm.createdAt, vm.container, vm.finish]
-  const key = [keyKey(launch), object, cached, sight, flags, failingSince, askedAt, ...machine].join(",")
+  const flags = Number(silent) + 2 * Number(inherited) + 4 * Number(unanswered)
+  const key = `${keyKey(launch)},${object},${cached},${sight},${flags},${failingSince},${askedAt},${vmKey(vm)}`
   LAUNCH_KEYS.set(launch, key)
   return key
+}
+
+function vmKey({ power, preempted, createdAt, container, finish, cutOff, late }: VmState): string {
+  const flags = Number(preempted) + 2 * Number(cutOff) + 4 * Number(late)
+  return `${power},${createdAt},${container},${finish},${flags}`
 }
 
 export function worldKey({ tick, faults, cancelled, deleted, job, launches, straggler }: World): string {

@@ -55,7 +55,8 @@ export function jobModel({ faults, ticks, containers, people = true }: ModelOpti
 
 /** Programs are faster than VMs, and VMs faster than the next tick. */
 function fairStep(world: World, containers: Containers): (Step<World> & { waits: boolean }) | undefined {
-  const step = operatorSteps(world)[0] ?? naturalSteps(world, containers)[0]
+  const [first] = operatorSteps(world)
+  const step = first ?? naturalSteps(world, containers)[0]
   if (step !== undefined) return { name: step.name, next: idled(step.next), waits: false }
   if (isSettled(world)) return undefined
   const { name, next } = tickStep(world)
