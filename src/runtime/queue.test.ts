@@ -16,6 +16,7 @@ class Modelled {
   readonly #queue = new KeyQueue({
     clock: this.#clock,
     groupOf: (key) => `${(key.charCodeAt(2) + this.#shift) % 3}`,
+    isUrgent: (key) => (key.charCodeAt(0) + this.#shift) % 2 === 0,
   })
   readonly #waiting = new Set<string>()
   readonly #processing = new Set<string>()
@@ -103,6 +104,33 @@ describe("KeyQueue", () => {
     queue.add("tiny/1")
     const taken = [await queue.next(), await queue.next(), await queue.next(), await queue.next()]
     expect(taken).toEqual(["big/0", "small/1", "tiny/1", "big/1"])
+  })
+
+  test("hands out urgent keys of a project before its others, which have each fourth turn", async () => {
+    const queue = new KeyQueue({ isUrgent: (key) => key.startsWith("a/running") })
+    for (let i = 0; i < 100; i++) queue.add(`a/new-${i}`)
+    for (let i = 0; i < 5; i++) queue.add(`a/running-${i}`)
+    const taken: (string | undefined)[] = []
+    for (let i = 0; i < 8; i++) taken.push(await queue.next())
+    const running = [0, 1, 2, 3, 4].map((i) => `a/running-${i}`)
+    expect(taken).toEqual([...running.slice(0, 3), "a/new-0", ...running.slice(3), "a/new-1", "a/new-2"])
+  })
+
+  test("an urgent key takes no other project's turn", async () => {
+    const queue = new KeyQueue({ isUrgent: (key) => key.startsWith("a/") })
+    for (const key of ["a/1", "a/2", "b/1", "b/2"]) queue.add(key)
+    expect([await queue.next(), await queue.next(), await queue.next()]).toEqual(["a/1", "b/1", "a/2"])
+  })
+
+  test("a key that becomes urgent while it waits goes before the others when it is added again", async () => {
+    const urgent = new Set<string>()
+    const queue = new KeyQueue({ isUrgent: (key) => urgent.has(key) })
+    for (const key of ["a/1", "a/2", "a/3"]) queue.add(key)
+    urgent.add("a/3")
+    queue.add("a/3")
+    expect(queue.length).toBe(3)
+    expect([await queue.next(), await queue.next(), await queue.next()]).toEqual(["a/3", "a/1", "a/2"])
+    expect(await takeNow(queue)).toBeUndefined()
   })
 
   test("a key whose group changes while it waits is handed out once", async () => {

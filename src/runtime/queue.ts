@@ -20,6 +20,11 @@ export interface KeyQueueOptions {
    * that it had when it came.
    */
   groupOf?: (key: string) => string
+  /**
+   * Keys that go before the others of their group, so that what has begun needn't wait for all that hasn't; every fourth
+   * turn is the others' nevertheless. Asked each time that a key is added. Default: none.
+   */
+  isUrgent?: (key: string) => boolean
   /** Between the attempts at a failing key. Default 0.1 to 60 s. */
   backoff?: BackoffLimits
   metrics?: QueueMetrics
@@ -27,10 +32,48 @@ export interface KeyQueueOptions {
   random?: () => number
 }
 
+/** Of a group's turns with urgent keys so many go by until one is the others'. */
+const URGENT_TURNS = 3
+
 /** The namespace of `namespace/name`; cluster-scoped keys form one group. */
 export function namespaceOf(key: string): string {
   const slash = key.indexOf("/")
   return slash === -1 ? "" : key.slice(0, slash)
+}
+
+/** The waiting keys of one group, by the time they came. Insertion order is their order. */
+class Line {
+  readonly #urgent = new Map<string, number>()
+  readonly #others = new Map<string, number>()
+  #urgentTurns = 0
+
+  get size(): number {
+    return this.#urgent.size + this.#others.size
+  }
+
+  add(key: string, since: number, isUrgent: boolean): void {
+    if (isUrgent) this.#urgent.set(key, since)
+    else this.#others.set(key, since)
+  }
+
+  /** A key that waits among the others is urgent now. */
+  promote(key: string): void {
+    const since = this.#others.get(key)
+    if (since === undefined) return
+    this.#others.delete(key)
+    this.#urgent.set(key, since)
+  }
+
+  take(): { key: string; since: number } | undefined {
+    const isOthersTurn = this.#others.size > 0 && (this.#urgent.size === 0 || this.#urgentTurns >= URGENT_TURNS)
+    const keys = isOthersTurn ? this.#others : this.#urgent
+    const [first] = keys
+    if (first === undefined) return undefined
+    const [key, since] = first
+    keys.delete(key)
+    this.#urgentTurns = isOthersTurn ? 0 : this.#urgentTurns + 1
+    return { key, since }
+  }
 }
 
 /**
@@ -41,13 +84,14 @@ export function namespaceOf(key: string): string {
 export class KeyQueue {
   readonly #clock: Clock
   readonly #groupOf: (key: string) => string
+  readonly #isUrgent: (key: string) => boolean
   readonly #backoff: BackoffLimits
   readonly #metrics: QueueMetrics | undefined
   readonly #random: () => number
-  /** Waiting keys by group and the time they came. Insertion order is the order of turns and of keys. */
-  readonly #groups = new Map<string, Map<string, number>>()
-  /** All of them: what a key's group is may change while it waits. */
-  readonly #waiting = new Set<string>()
+  /** Insertion order is the order of turns. */
+  readonly #groups = new Map<string, Line>()
+  /** All waiting keys and where they do: what a key's group is may change meanwhile. */
+  readonly #waiting = new Map<string, Line>()
   readonly #processing = new Map<string, number>()
   /** Keys added while they were processed. */
   readonly #again = new Set<string>()
@@ -59,6 +103,7 @@ export class KeyQueue {
   constructor(options: KeyQueueOptions = {}) {
     this.#clock = options.clock ?? systemClock
     this.#groupOf = options.groupOf ?? namespaceOf
+    this.#isUrgent = options.isUrgent ?? (() => false)
     this.#backoff = options.backoff ?? { baseSeconds: 0.1, capSeconds: 60 }
     this.#metrics = options.metrics
     this.#random = options.random ?? Math.random
@@ -76,13 +121,15 @@ export class KeyQueue {
       this.#again.add(key)
       return
     }
-    if (this.#waiting.has(key)) return
-    const group = this.#groupOf(key)
-    const keys = this.#groups.get(group)
-    const now = this.#clock.monotonic()
-    if (keys === undefined) this.#groups.set(group, new Map([[key, now]]))
-    else keys.set(key, now)
-    this.#waiting.add(key)
+    const isUrgent = this.#isUrgent(key)
+    const waitsIn = this.#waiting.get(key)
+    if (waitsIn !== undefined) {
+      if (isUrgent) waitsIn.promote(key)
+      return
+    }
+    const line = this.#lineOf(this.#groupOf(key))
+    line.add(key, this.#clock.monotonic(), isUrgent)
+    this.#waiting.set(key, line)
     this.#metrics?.depth(this.length)
     const worker = this.#idle.shift()
     if (worker !== undefined) worker(this.#take())
@@ -153,21 +200,28 @@ export class KeyQueue {
     for (const worker of this.#idle.splice(0)) worker(undefined)
   }
 
+  #lineOf(group: string): Line {
+    const known = this.#groups.get(group)
+    if (known !== undefined) return known
+    const line = new Line()
+    this.#groups.set(group, line)
+    return line
+  }
+
   #take(): string | undefined {
-    for (const [group, keys] of this.#groups) {
-      for (const [key, since] of keys) {
-        keys.delete(key)
-        // To the end of the line: the other groups come first now.
-        this.#groups.delete(group)
-        if (keys.size > 0) this.#groups.set(group, keys)
-        const now = this.#clock.monotonic()
-        this.#processing.set(key, now)
-        this.#waiting.delete(key)
-        this.#metrics?.depth(this.length)
-        this.#metrics?.waited(now - since)
-        return key
-      }
-    }
-    return undefined
+    const [first] = this.#groups
+    if (first === undefined) return undefined
+    const [group, line] = first
+    const taken = line.take()
+    // To the end of the line: the other groups come first now.
+    this.#groups.delete(group)
+    if (line.size > 0) this.#groups.set(group, line)
+    if (taken === undefined) return undefined
+    const now = this.#clock.monotonic()
+    this.#processing.set(taken.key, now)
+    this.#waiting.delete(taken.key)
+    this.#metrics?.depth(this.length)
+    this.#metrics?.waited(now - taken.since)
+    return taken.key
   }
 }

@@ -26,7 +26,9 @@ describe("a job's life, whatever happens in whatever order", () => {
   test.each(SEARCHES)(
     "the nearest $states states with $options.faults faults",
     ({ options, states }) => {
-      const found = explore(jobModel(options), states)
+      const found = explore(jobModel(options), states, (looked) =>
+        console.info(`${looked} of ${states} states looked at`),
+      )
       tally.count({ faults: `${options.faults} faults, nearest states` }, [], found.states)
       expectFaultless(found)
       expect(found.complete || found.states === states).toBe(true)

@@ -38,7 +38,16 @@ export function createJobController(options: JobControllerOptions): Controller {
     logger: options.logger,
     clock: options.clock,
     workers: options.workers ?? 8,
+    isUrgent: (key) => hasBegunOrShallEnd(options.jobs.store.getByKey(key), options),
   })
+}
+
+/** Of thousands of jobs that come at once none waits to be told of its end, or to be stopped, until all have a place. */
+function hasBegunOrShallEnd(job: StoredJob | undefined, { launches }: JobControllerOptions): boolean {
+  if (job === undefined) return false
+  const { metadata, spec } = job
+  if (spec.cancelled === true || metadata.deletionTimestamp !== undefined) return true
+  return launches.store.countByIndex("jobUid", metadata.uid) > 0
 }
 
 function sourcesOf({ jobs, launches, connections }: JobControllerOptions): Source[] {

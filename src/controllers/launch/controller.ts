@@ -75,9 +75,17 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
     workers: options.workers ?? 16,
     // All Launches share one namespace: turns go by the jobs' projects.
     groupOf: (key) => launches.store.getByKey(key)?.spec.job.namespace ?? "",
+    isUrgent: (key) => hasVmOrShallEnd(launches.store.getByKey(key)),
   })
   const leaderTasks = [(signal: AbortSignal) => observer.run(signal), (signal: AbortSignal) => sweep.run(signal)]
   return { controller, leaderTasks, observer, sweep }
+}
+
+/** No VM that is paid for waits to be ended until all that are wanted have been asked for. */
+function hasVmOrShallEnd(launch: StoredLaunch | undefined): boolean {
+  if (launch === undefined) return false
+  const { metadata, spec, status } = launch
+  return status?.vm !== undefined || spec.ended === true || metadata.deletionTimestamp !== undefined
 }
 
 /** The Launches that a change of their Job concerns. */
