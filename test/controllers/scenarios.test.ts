@@ -6,6 +6,7 @@ import { TransientError } from "../../src/cloud/errors.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
+import { inParallel } from "../in-parallel.ts"
 import { type Stage, stages } from "./harness.ts"
 
 const newStage = stages()
@@ -338,6 +339,22 @@ describe("cancel and delete", () => {
     await kubectl(["-n", stage.namespace, "delete", "bj", "victim", "--timeout=120s"])
     expect(stage.cloud.alive).toEqual([])
     expect((await stage.launches()).every(isOver)).toBe(true)
+  })
+
+  test("a job that runs is stopped before a hundred that came earlier have a VM", async () => {
+    const stage = await newStage()
+    const before = stage.operator()
+    await stage.submit("zz-runs")
+    const launch = await started(stage)
+    await before.stop()
+    const waiting = Array.from({ length: 100 }, (_, n) => () => stage.submit(`waits-${n}`))
+    await inParallel(waiting, 16)
+    await stage.cancel("zz-runs")
+    stage.operator()
+    await eventually(() => expect(stage.cloud.alive.map((vm) => vm.launch)).not.toContain(launch))
+    expect(stage.cloud.vms.length).toBeLessThan(1 + waiting.length / 2)
+    await eventually(() => expect(stage.cloud.vms).toHaveLength(1 + waiting.length))
+    expectOneVmPerLaunch(stage)
   })
 
   test("a Job that vanished without its finalizer takes its VM along", async () => {
