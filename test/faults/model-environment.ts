@@ -1,13 +1,16 @@
 import type { RegisterRequest, ReportRequest } from "../../src/agent/protocol.ts"
 import { timestamp } from "../../src/apis/clock.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
 import { type AgentStatus, isOver, type StoredLaunch } from "../../src/apis/launch.ts"
 import { desiredOf, isCurrent, registered, takeReport } from "../../src/gateway/report.ts"
 import type { Step } from "./model-explorer.ts"
 import { callUnderWay, comesThrough, deleted, ending, putLaunch } from "./model-operator.ts"
 import {
   clockAt,
+  type Interned,
   JOB_VERSIONS,
   type Key,
+  LAUNCH_VERSIONS,
   type LaunchState,
   launchAt,
   launchOf,
@@ -16,6 +19,7 @@ import {
   type Work,
   type World,
   withJob,
+  withLaunch,
   withVm,
 } from "./model-state.ts"
 
@@ -137,20 +141,34 @@ export function tickStep(world: World): Step<World> {
 
 /** What people do, each once, whenever they like. */
 export function userSteps(world: World): Step<World>[] {
-  const job = JOB_VERSIONS.get(world.job.object)
+  const number = world.job.object
+  const job = JOB_VERSIONS.get(number)
   if (job === undefined) return []
   const steps: Step<World>[] = []
   if (!world.cancelled) {
-    const metadata = { ...job.metadata, generation: job.metadata.generation + 1 }
-    const object = JOB_VERSIONS.of({ ...job, metadata, spec: { ...job.spec, cancelled: true } })
+    const object = JOB_VERSIONS.derived(number, "cancelled", cancelled)
     steps.push({ name: "somebody cancels the job", next: { ...withJob(world, { object }), cancelled: true } })
   }
   if (!world.deleted) {
     const isKept = (job.metadata.finalizers ?? []).length > 0
-    const object = isKept ? JOB_VERSIONS.of(deleted(job, world.tick)) : 0
+    const object = isKept ? deletedVersion(JOB_VERSIONS, number, world.tick) : 0
     steps.push({ name: "somebody deletes the job", next: { ...withJob(world, { object }), deleted: true } })
   }
   return steps
+}
+
+function cancelled(job: StoredJob): StoredJob {
+  const metadata = { ...job.metadata, generation: job.metadata.generation + 1 }
+  return { ...job, metadata, spec: { ...job.spec, cancelled: true } }
+}
+
+/** The version that an object has once it is deleted in that tick. */
+function deletedVersion<T extends StoredJob | StoredLaunch>(
+  versions: Interned<T>,
+  number: number,
+  tick: number,
+): number {
+  return versions.derived(number, `deleted ${tick}`, (object) => deleted(object, tick))
 }
 
 /** What goes wrong, as often as `faults` says. */
@@ -173,7 +191,7 @@ function vmFaults(spent: World, number: number, launch: LaunchState): Step<World
   const steps: Step<World>[] = []
   const object = launchOf(launch)
   if (object !== undefined && object.metadata.deletionTimestamp === undefined) {
-    const next = putLaunch(spent, number, deleted(object, spent.tick)).world
+    const next = withLaunch(spent, number, { object: deletedVersion(LAUNCH_VERSIONS, launch.object, spent.tick) })
     steps.push({ name: `somebody deletes Launch ${number}`, next })
   }
   if (vm.power !== "up") return steps

@@ -6,6 +6,7 @@ import { at } from "../controllers/builders.ts"
 export class Interned<T> {
   readonly #numbers = new Map<string, number>()
   readonly #objects: (T | undefined)[] = [undefined]
+  readonly #derived = new Map<string, number>()
 
   /** Keeps the object as the API server would: as JSON. */
   of(object: T): number {
@@ -20,6 +21,18 @@ export class Interned<T> {
 
   get(number: number): T | undefined {
     return this.#objects[number]
+  }
+
+  /** What is made of an object in a way that depends on nothing else: `way` names it. 0 of none. */
+  derived(from: number, way: string, make: (object: T) => T): number {
+    const object = this.get(from)
+    if (object === undefined) return 0
+    const key = `${from} ${way}`
+    const known = this.#derived.get(key)
+    if (known !== undefined) return known
+    const number = this.of(make(object))
+    this.#derived.set(key, number)
+    return number
   }
 }
 
@@ -150,16 +163,10 @@ function keyKey({ dirty, due, awaits, work }: Key): string {
   return `${Number(dirty)},${due},${awaits.length === 0 ? "" : awaits.join("")},${workKey(work)}`
 }
 
-const LAUNCH_KEYS = new WeakMap<LaunchState, string>()
-
 function launchKey(launch: LaunchState): string {
-  const known = LAUNCH_KEYS.get(launch)
-  if (known !== undefined) return known
   const { object, cached, sight, silent, inherited, unanswered, failingSince, askedAt, vm } = launch
   const flags = Number(silent) + 2 * Number(inherited) + 4 * Number(unanswered)
-  const key = `${keyKey(launch)},${object},${cached},${sight},${flags},${failingSince},${askedAt},${vmKey(vm)}`
-  LAUNCH_KEYS.set(launch, key)
-  return key
+  return `${keyKey(launch)},${object},${cached},${sight},${flags},${failingSince},${askedAt},${vmKey(vm)}`
 }
 
 function vmKey({ power, preempted, createdAt, container, finish, cutOff, late }: VmState): string {
