@@ -1,3 +1,5 @@
+import { setImmediate } from "node:timers/promises"
+
 /** One thing that may happen next. */
 export interface Step<S> {
   name: string
@@ -60,11 +62,15 @@ interface FairEnd<S> {
 /**
  * Looks at all states that can be reached, the nearest first (which makes the way to what is wrong the shortest), at
  * most so many. From each, the fair way must lead to an end. `looked` is told how many states have been looked at,
- * every so often.
+ * every so often, and can be heard meanwhile.
  */
-export function explore<S>(model: Model<S>, maxStates: number, looked?: (states: number) => void): Exploration {
+export async function explore<S>(
+  model: Model<S>,
+  maxStates: number,
+  looked: (states: number) => void,
+): Promise<Exploration> {
   const search = new Search(model, maxStates)
-  return search.run(looked)
+  return await search.run(looked)
 }
 
 /** Goes one way at length, by the choices, and from each of its states on to the fair end. */
@@ -87,10 +93,13 @@ class Search<S> {
     this.#maxStates = maxStates
   }
 
-  run(looked?: (states: number) => void): Exploration {
+  async run(looked: (states: number) => void): Promise<Exploration> {
     this.#visit(this.#model.initial, { parent: -1, name: "", depth: 0 })
     for (let index = 0; index < this.#visits.length; index++) {
-      if (index > 0 && index % LOOKED_EVERY === 0) looked?.(index)
+      if (index > 0 && index % LOOKED_EVERY === 0) {
+        looked(index)
+        await setImmediate()
+      }
       const visit = this.#visits[index] as Visit<S>
       const state = visit.state as S
       visit.state = undefined

@@ -25,8 +25,8 @@ function expectFaultless({ violation }: Exploration): void {
 describe("a job's life, whatever happens in whatever order", () => {
   test.each(SEARCHES)(
     "the nearest $states states with $options.faults faults",
-    ({ options, states }) => {
-      const found = explore(jobModel(options), states, (looked) =>
+    async ({ options, states }) => {
+      const found = await explore(jobModel(options), states, (looked) =>
         console.info(`${looked} of ${states} states looked at`),
       )
       tally.count({ faults: `${options.faults} faults, nearest states` }, [], found.states)

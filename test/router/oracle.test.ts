@@ -8,7 +8,7 @@ import { rankPlacements } from "../../src/router/route.ts"
 import { Oracle, type Question } from "./oracle.ts"
 
 /** A brute force takes its time: BERTH_ORACLE_QUESTIONS=100000 is a longer look. */
-const QUESTIONS = Number(process.env["BERTH_ORACLE_QUESTIONS"] ?? "25000")
+const QUESTIONS = Number(process.env["BERTH_ORACLE_QUESTIONS"] ?? "8000")
 const SEED = 20_261_121
 
 /** Names that people write, and what they mean in the catalogue. */
