@@ -129,13 +129,16 @@ function vmSteps(world: World, number: number): Step<World>[] {
   return steps
 }
 
-/** Time passes: what is due is looked at again. */
+/**
+ * Time passes: what is due is looked at again. It is more than any call may be on its way: the API server gives a request
+ * one minute (its `--request-timeout`), and a process that has died sends nothing again.
+ */
 export function tickStep(world: World): Step<World> {
   const tick = world.tick + 1
   const woken = <K extends Key>(key: K): K => (key.due > 0 && key.due <= tick ? { ...key, dirty: true, due: 0 } : key)
   return {
     name: "time passes",
-    next: { ...world, tick, job: woken(world.job), launches: world.launches.map(woken) },
+    next: { ...world, tick, job: woken(world.job), launches: world.launches.map(woken), straggler: undefined },
   }
 }
 
