@@ -6,6 +6,7 @@ import type { Vm } from "../../cloud/provider.ts"
 import { KubeError } from "../../kube/errors.ts"
 import { NotLeaderError } from "../fence.ts"
 import { decide, givenUp, type LaunchDecision, type LaunchObservation } from "./decide.ts"
+import { standingOf } from "./gather.ts"
 import { LAUNCH_DEFAULTS } from "./settings.ts"
 import { silenceOf } from "./unanswered.ts"
 
@@ -303,5 +304,15 @@ describe("the record of a Launch that is over", () => {
   test("loses its finalizer when it is deleted", () => {
     const deleted = launchOf(job, 1, { ...over, metadata: { deletionTimestamp: time(101) } })
     expect(decideAt(102, deleted).actions).toEqual([{ do: "dropFinalizer" }])
+  })
+
+  test("stays, deleted or not, until its job counts it: its number is never given twice", () => {
+    const deleted = launchOf(job, 1, { ...over, metadata: { deletionTimestamp: time(101) } })
+    const unaware = standingOf(job, deleted)
+    expect(unaware).toBe("unaware")
+    expect(decideAt(102, deleted, { job: unaware }).actions).toEqual([])
+    const counting = jobOf({ status: { phase: "queued", launches: { count: 1 } } })
+    expect(standingOf(counting, deleted)).toBe("alive")
+    expect(decideAt(102, deleted, { job: "gone" }).actions).toEqual([{ do: "dropFinalizer" }])
   })
 })

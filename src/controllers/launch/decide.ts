@@ -25,8 +25,11 @@ export interface LaunchObservation {
   silent: boolean
   /** Seconds since this process asked the cloud to end the VM, if it did. */
   terminateAskedSecondsAgo?: number
-  /** `gone`: no such Job. `recorded`: it ended and has written down what it needs of its Launches. */
-  job: "alive" | "recorded" | "gone"
+  /**
+   * `gone`: no such Job. `recorded`: it ended and has written down what it needs of its Launches. `unaware`: it lives, and
+   * its status does not count this Launch yet.
+   */
+  job: "unaware" | "alive" | "recorded" | "gone"
   /** Until when what this Launch cost still counts, although its Job is gone (a monthly cap). */
   countsUntil?: Date
 }
@@ -84,8 +87,12 @@ function decideRecord(
   now: Date,
   settings: LaunchSettings,
 ): LaunchDecision {
-  if (isDeleting(launch)) return { actions: hasFinalizer(launch) ? [{ do: "dropFinalizer" }] : [], events: [] }
-  if (observed.job === "alive") return { actions: [], events: [] }
+  if (isDeleting(launch)) {
+    // Its number must not be given again: a call of a leader that died may still be about to make the next one.
+    const mayGo = hasFinalizer(launch) && observed.job !== "unaware"
+    return { actions: mayGo ? [{ do: "dropFinalizer" }] : [], events: [] }
+  }
+  if (observed.job === "alive" || observed.job === "unaware") return { actions: [], events: [] }
   const kept = settings.retentionSeconds - secondsBetween(overSince(launch), now)
   const left = Math.max(kept, observed.countsUntil === undefined ? 0 : secondsBetween(now, observed.countsUntil))
   return left > 0 ? { actions: [], events: [], requeueAfter: left } : { actions: [{ do: "delete" }], events: [] }

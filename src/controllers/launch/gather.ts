@@ -40,7 +40,8 @@ async function jobState(launch: StoredLaunch, options: LaunchControllerOptions):
 export function standingOf(job: StoredJob | undefined, launch: StoredLaunch): LaunchObservation["job"] {
   if (job === undefined) return "gone"
   if (isRefusalNoted(launch, job)) return "recorded"
-  return isTerminal(job.status?.phase) && job.status?.cost?.actualUsd !== undefined ? "recorded" : "alive"
+  if (isTerminal(job.status?.phase) && job.status?.cost?.actualUsd !== undefined) return "recorded"
+  return (job.status?.launches?.count ?? 0) < launch.spec.number ? "unaware" : "alive"
 }
 
 /** Whether what has become of its Job may free this Launch's record, or orphan its VM. Pure. */
