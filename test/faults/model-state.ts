@@ -160,7 +160,7 @@ function workKey(work: Work | undefined): string {
 }
 
 function keyKey({ dirty, due, awaits, work }: Key): string {
-  return `${Number(dirty)},${due},${awaits.length === 0 ? "" : awaits.join("")},${workKey(work)}`
+  return `${Number(dirty)},${due},${awaits.join("")},${workKey(work)}`
 }
 
 function launchKey(launch: LaunchState): string {

@@ -306,7 +306,7 @@ describe("the record of a Launch that is over", () => {
     expect(decideAt(102, deleted).actions).toEqual([{ do: "dropFinalizer" }])
   })
 
-  test("stays, deleted or not, until its job counts it: its number is never given twice", () => {
+  test("stays though it is deleted until its job counts it: its number is never given twice", () => {
     const deleted = launchOf(job, 1, { ...over, metadata: { deletionTimestamp: time(101) } })
     const unaware = standingOf(job, deleted)
     expect(unaware).toBe("unaware")

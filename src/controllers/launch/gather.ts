@@ -41,7 +41,7 @@ export function standingOf(job: StoredJob | undefined, launch: StoredLaunch): La
   if (job === undefined) return "gone"
   if (isRefusalNoted(launch, job)) return "recorded"
   if (isTerminal(job.status?.phase) && job.status?.cost?.actualUsd !== undefined) return "recorded"
-  return (job.status?.launches?.count ?? 0) < launch.spec.number ? "unaware" : "alive"
+  return isCounted(launch, job) ? "alive" : "unaware"
 }
 
 /** Whether what has become of its Job may free this Launch's record, or orphan its VM. Pure. */
@@ -53,8 +53,13 @@ export function isWokenBy(launch: StoredLaunch, old: StoredJob | undefined, curr
 
 /** A job that waits for long is refused often: once it has gone on, a Launch that never had a VM tells it nothing more. */
 function isRefusalNoted(launch: StoredLaunch, job: StoredJob): boolean {
-  const { count = 0, current } = job.status?.launches ?? {}
-  return launch.status?.phase === "refused" && count >= launch.spec.number && current !== launch.metadata.name
+  const isLeft = job.status?.launches?.current !== launch.metadata.name
+  return launch.status?.phase === "refused" && isCounted(launch, job) && isLeft
+}
+
+/** Whether the job's status knows that this number was given. */
+function isCounted({ spec }: StoredLaunch, { status }: StoredJob): boolean {
+  return (status?.launches?.count ?? 0) >= spec.number
 }
 
 /** A cache that lacks the Job may be late: only the API server's word makes a Job gone. */
