@@ -1,22 +1,54 @@
 import { availableParallelism } from "node:os"
-import { defineConfig } from "vitest/config"
+import { defineConfig, type ViteUserConfig } from "vitest/config"
+
+type Options = NonNullable<ViteUserConfig["test"]>
+
+const SLOW = "test/**/*.slow.test.ts"
+const NIGHTLY = "test/**/*.nightly.test.ts"
+const FAULTS = "test/**/*.faults.test.ts"
+const globalSetup = ["test/tools.setup.ts", "test/control-plane.setup.ts"]
+
+/** Of `test/`, the suites that talk to no server and start no process. */
+const PURE = ["test/router/*.test.ts", "test/discovery/discoverer.test.ts", "test/providers/registry-logins.test.ts"]
+
+/** The tiers; CONTRIBUTING.md says which npm script runs which. */
+const tiers: readonly Options[] = [
+  // A file shares its process with others, since it changes nothing but its own objects: half of the time goes.
+  { name: "unit", include: ["src/**/*.test.ts", ...PURE], isolate: false },
+  {
+    name: "api",
+    include: ["test/**/*.test.ts"],
+    exclude: [...PURE, SLOW, NIGHTLY, FAULTS],
+    globalSetup,
+    isolate: false,
+  },
+  { name: "slow", include: [SLOW], globalSetup },
+  { name: "nightly", include: [NIGHTLY], globalSetup },
+  { name: "faults", include: ["test/faults/*.test.ts"], globalSetup },
+]
+
+const common: Options = {
+  pool: "forks",
+  // Node.js runs TypeScript as it is: without vite between, a worker is ready in half the time.
+  experimental: { viteModuleRunner: false, nodeLoader: false },
+  // Most suites wait for servers and processes most of the time; vitest's own choice on 2 cores is one at a time.
+  maxWorkers: Math.max(2, availableParallelism() - 1),
+  // Far beyond what any takes: a test is about what happens, not how soon, and machines are slow at times.
+  testTimeout: 180_000,
+  hookTimeout: 300_000,
+  // Only so that none waits for ever.
+  expect: { requireAssertions: true, poll: { timeout: 60_000 } },
+  restoreMocks: true,
+}
 
 export default defineConfig({
   test: {
-    include: ["src/**/*.test.ts", "test/**/*.test.ts"],
-    globalSetup: ["test/control-plane.setup.ts"],
-    pool: "forks",
-    // Most suites wait for servers and processes most of the time; vitest's own choice on 2 cores is one at a time.
-    maxWorkers: Math.max(2, availableParallelism() - 1),
-    // Far beyond what any takes: a test is about what happens, not how soon, and machines are slow at times.
-    testTimeout: 180_000,
-    hookTimeout: 300_000,
+    projects: tiers.map((tier) => ({ test: { ...common, ...tier } })),
     teardownTimeout: 30_000,
-    // One of thousands of tests that a busy machine upset shall not stop a release; the reporter tells of it loudly.
-    retry: process.env["CI"] ? 1 : 0,
-    reporters: ["default", "./test/flaky-reporter.ts", ...(process.env["GITHUB_ACTIONS"] ? ["github-actions"] : [])],
-    // Only so that none waits for ever.
-    expect: { requireAssertions: true, poll: { timeout: 60_000 } },
-    restoreMocks: true,
+    reporters: [
+      "default",
+      "./test/skips-reporter.ts",
+      ...(process.env["GITHUB_ACTIONS"] === undefined ? [] : ["github-actions"]),
+    ],
   },
 })

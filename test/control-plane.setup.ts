@@ -24,8 +24,30 @@ declare module "vitest" {
   }
 }
 
-/** Starts the one control plane that all suites of this run share; vitest calls what it returns at the end. */
+let shared: Promise<Shared> | undefined
+let users = 0
+
+/** Provides a tier's suites with the one control plane of this run. Returns what ends it after the last of them. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  users++
+  shared ??= startShared()
+  const { controlPlane, binaries, kubectlPath } = await shared
+  project.provide("kubeconfigPath", controlPlane.kubeconfigPath)
+  project.provide("kubectlPath", kubectlPath)
+  project.provide("controlPlaneBinaries", binaries)
+  return async () => {
+    if (--users === 0) await controlPlane.stop()
+  }
+}
+
+interface Shared {
+  controlPlane: ControlPlane
+  binaries: Binaries
+  kubectlPath: string
+}
+
+/** @throws Error with advice where there is no way to the servers or to kubectl: nothing could be tested then */
+async function startShared(): Promise<Shared> {
   const search: SearchOptions = {
     assetsDir: process.env["KUBEBUILDER_ASSETS"] || undefined,
     cacheDir: cacheDirectory(process.env["XDG_CACHE_HOME"]),
@@ -34,11 +56,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   await removeAbandoned()
   const binaries = await findBinaries(search)
   const kubectlPath = await findKubectl(search)
-  const controlPlane = await startThrowaway(binaries, (error) => console.error(error))
-  project.provide("kubeconfigPath", controlPlane.kubeconfigPath)
-  project.provide("kubectlPath", kubectlPath)
-  project.provide("controlPlaneBinaries", binaries)
-  return () => controlPlane.stop()
+  return { controlPlane: await startThrowaway(binaries, (error) => console.error(error)), binaries, kubectlPath }
 }
 
 /** What a suite may want of a control plane that others do not. */

@@ -2,7 +2,7 @@ import { execFile } from "node:child_process"
 import { randomBytes } from "node:crypto"
 import { promisify } from "node:util"
 import { CoreV1Api, KubeConfig } from "@kubernetes/client-node"
-import { afterAll, beforeAll, inject } from "vitest"
+import { beforeAll, inject } from "vitest"
 import type { ControlPlane } from "../src/embedded/controlplane/control-plane.ts"
 import { startThrowaway, type ThrowawayOptions } from "./control-plane.setup.ts"
 
@@ -21,18 +21,16 @@ export function kubeConfig(): KubeConfig {
 }
 
 /**
- * Gives the suite a namespace of its own: made before its tests, deleted after them. Call it where beforeAll may be
- * called. Returns its name, which starts with `prefix` (a DNS label of at most 50 characters).
+ * Gives the suite a namespace of its own, made before its tests. It stays until the control plane ends: the finalizers of
+ * controllers that have stopped would keep the API server retrying its deletion. Call it where beforeAll may be called.
+ * Returns its name, which starts with `prefix` (a DNS label of at most 50 characters).
  */
 export function testNamespace(prefix: string): string {
   const name = `${prefix}-${randomBytes(4).toString("hex")}`
-  const api = () => kubeConfig().makeApiClient(CoreV1Api)
   beforeAll(async () => {
-    await api().createNamespace({ body: { metadata: { name } } })
-  })
-  afterAll(async () => {
-    // Not awaited until it is gone: finalizers of controllers that have stopped would hold it for ever.
-    await api().deleteNamespace({ name })
+    await kubeConfig()
+      .makeApiClient(CoreV1Api)
+      .createNamespace({ body: { metadata: { name } } })
   })
   return name
 }

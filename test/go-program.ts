@@ -5,12 +5,9 @@ import { cp, readdir, readFile } from "node:fs/promises"
 import { basename, join } from "node:path"
 import { text } from "node:stream/consumers"
 import { promisify } from "node:util"
-import { cached, isCached, runTelling } from "./cached.ts"
+import { cached, runTelling } from "./cached.ts"
 
 const run = promisify(execFile)
-
-/** What a suite's hook must allow for the first time of all, milliseconds. */
-export const GO_BUILD_MS = 1_200_000
 
 /** A program of a Go module of a pinned version, or one of ours in a folder with its go.mod and go.sum. */
 export type GoProgram = {
@@ -27,7 +24,8 @@ export async function goProgram(program: GoProgram): Promise<string> {
     const command =
       "folder" in program
         ? [...OWN, "go", "build", "-C", program.folder, "-o", join(directory, name), "."]
-        : [`GOBIN=${directory}`, "go", "install", `${program.package}@${program.version}`]
+        : [...OWN, `GOBIN=${directory}`, "go", "install", `${program.package}@${program.version}`]
+    await goVersion(name)
     await runTelling("env", command, say)
   }
   return join(await cached({ name: await cacheName(program), proof: name, make }), name)
@@ -35,12 +33,6 @@ export async function goProgram(program: GoProgram): Promise<string> {
 
 /** Whatever this machine's Go is told otherwise. */
 const OWN = ["CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false"]
-
-/** Why it can't be had here; undefined: it can. */
-export async function goObstacle(program: GoProgram): Promise<string | undefined> {
-  if (await isCached(await cacheName(program), program.name)) return undefined
-  return await withoutGo(program.name)
-}
 
 /**
  * Runs a program that answers each line of JSON with another one; the answers, in the order of the questions.
@@ -78,6 +70,7 @@ export interface GoModuleFiles {
 /** Where copies of the files are; got by Go into the cache directory, once. @throws Error with Go's own words */
 export async function goModuleFiles({ name, module, version, paths }: GoModuleFiles): Promise<string[]> {
   const make = async (directory: string): Promise<void> => {
+    await goVersion(name)
     console.log(`${name}: getting ${version} by Go into ${directory}, this once`)
     const { stdout } = await run("go", ["mod", "download", "-json", `${module}@${version}`])
     const { Dir: source } = JSON.parse(stdout) as { Dir: string }
@@ -87,15 +80,9 @@ export async function goModuleFiles({ name, module, version, paths }: GoModuleFi
   return paths.map((path) => join(directory, basename(path)))
 }
 
-/** Why they can't be had here; undefined: they can. */
-export async function goModuleObstacle({ name, version, paths }: GoModuleFiles): Promise<string | undefined> {
-  if (await isCached(`${name}-${version}`, basename(paths[0]))) return undefined
-  return await withoutGo(name)
-}
-
-async function withoutGo(name: string): Promise<string | undefined> {
-  return await run("go", ["version"]).then(
-    () => undefined,
-    () => `${name} needs Go`,
-  )
+/** @throws Error when there is no Go */
+async function goVersion(name: string): Promise<void> {
+  await run("go", ["version"]).catch((cause: unknown) => {
+    throw new Error(`${name} needs Go`, { cause })
+  })
 }

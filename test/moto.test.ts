@@ -1,5 +1,8 @@
-import { expect, it } from "vitest"
+import { expect } from "vitest"
 import { startMoto } from "./moto.ts"
+import { missingTool, needing } from "./needing.ts"
+
+const { it } = needing(missingTool("moto"))
 
 it("serves two at a time, each with its own world, which it can forget, and ends", async () => {
   const [first, second] = await Promise.all([startMoto(), startMoto()])

@@ -1,5 +1,6 @@
 import { createHash, createPrivateKey, X509Certificate } from "node:crypto"
 import { once } from "node:events"
+import { existsSync } from "node:fs"
 import { mkdtemp, rm, writeFile } from "node:fs/promises"
 import { type IncomingMessage, request, type ServerResponse } from "node:http"
 import { createServer } from "node:https"
@@ -13,7 +14,12 @@ import { newCertificateAuthority } from "../src/embedded/controlplane/certificat
 import { startTied } from "./tied-process.ts"
 
 /** Debian's package docker-registry. */
-export const REGISTRY_PROGRAM = "/usr/bin/docker-registry"
+const REGISTRY_PROGRAM = "/usr/bin/docker-registry"
+
+/** Returns why no registry can be started here; undefined if one can. */
+export function missingForRegistry(): string | undefined {
+  return existsSync(REGISTRY_PROGRAM) ? undefined : `${REGISTRY_PROGRAM} is missing (Debian's package docker-registry)`
+}
 
 /** Who may what: pull repositories whose names begin so, or push all of them. */
 export type Users = Readonly<Record<string, { password: string; pulls?: readonly string[]; pushes?: boolean }>>

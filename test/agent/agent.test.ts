@@ -17,11 +17,12 @@ import { type Clock, systemClock } from "../../src/apis/clock.ts"
 import type { Run } from "../../src/apis/job.ts"
 import type { Finish, Launch, StoredLaunch } from "../../src/apis/launch.ts"
 import { eventually } from "../kube/fixtures.ts"
+import { needing } from "../needing.ts"
 import { LAUNCHES, startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
 import { BUSYBOX, buildImages, containersOf, docker, missingForContainers, type TestImages } from "./images.ts"
 
 const missing = await missingForContainers()
-if (missing !== undefined) console.warn(`the agent's tests with containers are skipped: ${missing}`)
+const containers = needing(missing)
 
 const world = testWorld("agent")
 const disks: string[] = []
@@ -422,7 +423,7 @@ describe.each(kinds)("an agent with the %s runtime", (runtime) => {
 })
 
 describe("an agent that is killed", () => {
-  it.skipIf(missing !== undefined)("finds its running container again, with every byte, and reports once", async () => {
+  containers.it("finds its running container again, with every byte, and reports once", async () => {
     // The first part is long enough for agents to come and go in it, and doesn't end before the last one is there.
     const said = (from: number, to: number): string => `for i in $(seq ${from} ${to}); do echo line $i; sleep 0.1; done`
     const script = `${said(1, 40)}; ${WAIT}; ${said(41, 60)}; printf end`
@@ -446,22 +447,19 @@ describe("an agent that is killed", () => {
     expect(await containersOf(launch)).toEqual([])
   })
 
-  it.skipIf(missing !== undefined)(
-    "catches up with a container that ends in the middle of a lot of output",
-    async () => {
-      const launch = await world.launch(shell("echo began; sleep 3; seq 1 100000; printf end"))
-      const dataDir = await newDisk()
-      const agent = await startProcess(launch, "docker", dataDir)
-      await logShows(launch, "began")
-      await kill(agent)
-      const { exit } = await start(launch, { runtime: "docker", dataDir })
-      expect((await exit).finish?.reason).toBe("Succeeded")
-      const numbers = Array.from({ length: 100_000 }, (_, index) => `${index + 1}\n`).join("")
-      expect((await gateway.logOf(launch)).toString() === `began\n${numbers}end`).toBe(true)
-    },
-  )
+  containers.it("catches up with a container that ends in the middle of a lot of output", async () => {
+    const launch = await world.launch(shell("echo began; sleep 3; seq 1 100000; printf end"))
+    const dataDir = await newDisk()
+    const agent = await startProcess(launch, "docker", dataDir)
+    await logShows(launch, "began")
+    await kill(agent)
+    const { exit } = await start(launch, { runtime: "docker", dataDir })
+    expect((await exit).finish?.reason).toBe("Succeeded")
+    const numbers = Array.from({ length: 100_000 }, (_, index) => `${index + 1}\n`).join("")
+    expect((await gateway.logOf(launch)).toString() === `began\n${numbers}end`).toBe(true)
+  })
 
-  it.skipIf(missing !== undefined)("reports a container that ended while no agent was there", async () => {
+  containers.it("reports a container that ended while no agent was there", async () => {
     const launch = await world.launch(shell(`echo began; ${WAIT}; printf unseen; exit 5`))
     const dataDir = await newDisk()
     const agent = await startProcess(launch, "docker", dataDir)
@@ -474,7 +472,7 @@ describe("an agent that is killed", () => {
     expect((await gateway.logOf(launch)).toString()).toBe("began\nunseen")
   })
 
-  it.skipIf(missing !== undefined)("counts a container that somebody removed as a failed attempt", async () => {
+  containers.it("counts a container that somebody removed as a failed attempt", async () => {
     const launch = await world.launch(shell("echo began; sleep 60"))
     const { exit } = await start(launch, { runtime: "docker" })
     await logShows(launch, "began")
@@ -511,7 +509,7 @@ describe("the process runtime", () => {
   })
 })
 
-describe.skipIf(missing !== undefined)("the docker runtime", () => {
+containers.describe("the docker runtime", () => {
   it("loses no output when all connections to the engine break off", async () => {
     const engine = await breakableEngine()
     try {

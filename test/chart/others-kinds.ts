@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises"
 import { load } from "js-yaml"
-import { type GoModuleFiles, goModuleFiles, goModuleObstacle } from "../go-program.ts"
+import { type GoModuleFiles, goModuleFiles } from "../go-program.ts"
 
 /** Where the projects whose kinds the chart has objects of publish these. */
 const SOURCES: readonly GoModuleFiles[] = [
@@ -31,10 +31,4 @@ const SOURCES: readonly GoModuleFiles[] = [
 export async function othersKinds(): Promise<object[]> {
   const paths = (await Promise.all(SOURCES.map(goModuleFiles))).flat()
   return await Promise.all(paths.map(async (path) => load(await readFile(path, "utf8")) as object))
-}
-
-/** Why they can't be had here; undefined: they can. */
-export async function othersKindsObstacle(): Promise<string | undefined> {
-  const obstacles = await Promise.all(SOURCES.map(goModuleObstacle))
-  return obstacles.find((obstacle) => obstacle !== undefined)
 }

@@ -111,8 +111,8 @@ class Harness<T extends CloudUnderTest> {
 }
 
 /** What the controller relies on, of whatever cloud: run it for each. */
-export function describeCloud(name: string, start: () => Promise<CloudUnderTest>): void {
-  describe(`${name} is a Cloud`, () => {
+export function describeCloud(name: string, start: () => Promise<CloudUnderTest>, declare = describe): void {
+  declare(`${name} is a Cloud`, () => {
     let harness: Harness<CloudUnderTest>
     let account: CloudUnderTest
     let cloud: Cloud
@@ -270,8 +270,8 @@ const LIST_FAULTS: readonly (readonly [FaultKind, ErrorClass])[] = [
 const TERMINATE_FAULTS = ["rateLimit", "serverError", "reset", "errorAfter", "lost", "slow"] as const
 
 /** What the controller relies on when a cloud fails, before or after it has done what it was asked. */
-export function describeFaults(name: string, start: () => Promise<CloudWithFaults>): void {
-  describe(`${name} that fails`, () => {
+export function describeFaults(name: string, start: () => Promise<CloudWithFaults>, declare = describe): void {
+  declare(`${name} that fails`, () => {
     let harness: Harness<CloudWithFaults>
     let account: CloudWithFaults
     let cloud: Cloud

@@ -95,23 +95,11 @@ export class Stage {
     return this
   }
 
-  /** Ends what runs; the namespace goes in the background. Again: nothing. */
+  /** Stops its operators. Its namespace stays as long as the control plane does. A second call does nothing. */
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
     for (const operator of this.#operators) await operator.stop()
-    for (const job of (await this.client.list(JOBS, { namespace: this.namespace })).items)
-      await this.#release(job, JOBS)
-    for (const launch of (await this.client.list(LAUNCHES, { namespace: this.namespace })).items) {
-      await this.#release(launch, LAUNCHES)
-    }
-    await this.client.delete(NAMESPACES, { name: this.namespace })
-  }
-
-  async #release(object: StoredJob | StoredLaunch, resource: typeof JOBS | typeof LAUNCHES): Promise<void> {
-    const { name } = object.metadata
-    const patch = { merge: { metadata: { finalizers: [] } } }
-    await this.client.patch(resource as typeof JOBS, { namespace: this.namespace, name }, patch).catch(ignoreNotFound)
   }
 
   operator(options: OperatorOptions = {}): Operator {

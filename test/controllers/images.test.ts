@@ -1,6 +1,5 @@
 import { randomBytes } from "node:crypto"
-import { existsSync } from "node:fs"
-import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { afterAll, beforeAll, expect, it } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { StoredJob } from "../../src/apis/job.ts"
@@ -20,20 +19,20 @@ import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
-import { putImage, REGISTRY_PROGRAM, startTokenRegistry, type TestRegistry } from "../registry.ts"
+import { needing } from "../needing.ts"
+import { missingForRegistry, putImage, startTokenRegistry, type TestRegistry } from "../registry.ts"
 import { offerOf } from "./builders.ts"
 import { JOBS, LAUNCHES } from "./harness.ts"
 import { SimProvider } from "./sim-provider.ts"
 
 /** Jobs get machines that their images run on: the operator reads manifests in a real registry. */
 
-const missing = existsSync(REGISTRY_PROGRAM) ? undefined : `${REGISTRY_PROGRAM} is missing (Debian's docker-registry)`
-if (missing !== undefined) console.warn(`the tests of jobs by what their images run on are skipped: ${missing}`)
+const registry = needing(missingForRegistry())
 
 const PUSHER = { username: "pusher", password: "of-a-test" }
 const KEY = "AKIAIOSFODNN7EXAMPLE"
 
-describe.skipIf(missing !== undefined)("a job", () => {
+registry.describe("a job", () => {
   const systemNamespace = testNamespace("images-system")
   const namespace = testNamespace("images")
   const project = `p-${randomBytes(4).toString("hex")}`

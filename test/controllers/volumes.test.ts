@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto"
-import { afterAll, beforeAll, expect, it } from "vitest"
+import { afterAll, beforeAll, expect } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
@@ -23,9 +23,12 @@ import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
 import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
 import { offerOf } from "./builders.ts"
 import { JOBS, LAUNCHES } from "./harness.ts"
 import { SimProvider } from "./sim-provider.ts"
+
+const { it } = needing(missingTool("moto"))
 
 /** By which connection a volume's bucket is reached: looked for in S3 (moto), told in the Job, frozen into the Launch. */
 

@@ -1,4 +1,3 @@
-import { existsSync } from "node:fs"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { TransientError } from "../../src/cloud/errors.ts"
@@ -9,11 +8,11 @@ import { publicFetch } from "../../src/registries/public-fetch.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
-import { putImage, REGISTRY_PROGRAM, startTokenRegistry, type TestRegistry } from "../registry.ts"
+import { needing } from "../needing.ts"
+import { missingForRegistry, putImage, startTokenRegistry, type TestRegistry } from "../registry.ts"
 import { connection, never } from "./accounts.ts"
 
-const missing = existsSync(REGISTRY_PROGRAM) ? undefined : `${REGISTRY_PROGRAM} is missing (Debian's docker-registry)`
-if (missing !== undefined) console.warn(`the tests of what images run on are skipped: ${missing}`)
+const registry = needing(missingForRegistry())
 
 const PUSHER = { username: "pusher", password: "of-a-test" }
 const SECRET = "dckr_pat_of-the-team"
@@ -36,7 +35,7 @@ function stage(names: readonly string[], options: Partial<ImageFinderOptions>, p
   return { clock, finder, found: (image: string) => finder.whenFound("yard", image) }
 }
 
-describe.skipIf(missing !== undefined)("what an image runs on", () => {
+registry.describe("what an image runs on", () => {
   let registry: TestRegistry
   const options = () => ({ readImage: imageReader({ clock: systemClock, send: registry.send }) })
 

@@ -339,9 +339,6 @@ export class Installation {
     if (await exists(this.vmsDir)) await this.#powerOff()
     this.#watching.abort()
     await Promise.allSettled(this.#loops)
-    // Not awaited until they are gone: nobody drops the finalizers of what is left in them.
-    const names = [this.namespace, this.systemNamespace]
-    await Promise.allSettled(names.map((name) => this.client.delete(NAMESPACES, { name })))
     await this.client.delete(PROJECTS, { name: this.namespace }).catch(() => undefined)
     await this.client.close()
     await rm(this.folder, { recursive: true, force: true, maxRetries: 3 })

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { afterAll, beforeAll, expect } from "vitest"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { ExternalAccount } from "../../src/cloud/account.ts"
 import { awsAccounts } from "../../src/cloud/aws/account.ts"
@@ -18,8 +18,11 @@ import { eventually } from "../cloud/eventually.ts"
 import { accountWith, bucket, never } from "../discovery/accounts.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
 import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
 import { caller, makeKey, PATIENCE_MS, type Replica, SYSTEM_NAMESPACE, startReplica, testWorld } from "./harness.ts"
 import { clientOf } from "./machine-users.ts"
+
+const { describe, it } = needing(missingTool("moto"))
 
 const MARKER = "canary-7f3a"
 const world = testWorld("resources")

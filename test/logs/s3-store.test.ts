@@ -1,10 +1,13 @@
 import { randomBytes } from "node:crypto"
 import { CreateBucketCommand, ListObjectsV2Command, S3Client } from "@aws-sdk/client-s3"
-import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { afterAll, beforeAll, expect } from "vitest"
 import { S3LogStore, type S3LogStoreOptions } from "../../src/logs/s3-store.ts"
 import type { LogStore, ReadOptions } from "../../src/logs/store.ts"
 import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
 import { logStoreSuite } from "./conformance.ts"
+
+const { describe, it } = needing(missingTool("moto"))
 
 let moto: Moto
 let client: S3Client

@@ -1,14 +1,17 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
-import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from "vitest"
+import { afterAll, afterEach, beforeAll, beforeEach, expect, vi } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { awsPrices } from "../../src/cloud/aws/prices.ts"
 import { CredentialsError, TransientError } from "../../src/cloud/errors.ts"
 import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
 import { unending } from "../providers/api-server.ts"
 import { AwsPricesFront } from "./aws-front.ts"
 import { read } from "./reading.ts"
+
+const { it } = needing(missingTool("moto"))
 
 let moto: Moto
 let proxy: Ec2Proxy

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto"
-import { afterAll, beforeAll, expect, it, vi } from "vitest"
+import { afterAll, beforeAll, expect, vi } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
@@ -26,7 +26,10 @@ import { offerOf } from "../controllers/builders.ts"
 import { JOBS, LAUNCHES } from "../controllers/harness.ts"
 import { SimProvider } from "../controllers/sim-provider.ts"
 import { clientOf } from "../facade/machine-users.ts"
+import { missingTool, needing } from "../needing.ts"
 import { AwsPricesFront } from "./aws-front.ts"
+
+const { it } = needing(missingTool("moto"))
 
 /** An operator whose clouds are simulated and whose prices come from AWS' APIs, as far as these are had here. */
 

@@ -1,12 +1,15 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
-import { afterAll, beforeAll, expect, it } from "vitest"
+import { afterAll, beforeAll, expect } from "vitest"
 import { awsAccounts } from "../../src/cloud/aws/account.ts"
 import { awsBuckets, bucketPolicy } from "../../src/cloud/aws/bucket-credentials.ts"
 import { ecrRegistries, pullPolicy } from "../../src/cloud/aws/ecr.ts"
 import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
 import { unending } from "./api-server.ts"
 import { type AwsFront, startAwsFront } from "./aws-front.ts"
+
+const { it } = needing(missingTool("moto"))
 
 const KEY = { access_key_id: "AKIAOFATEST000000000", secret_access_key: "a-secret-of-a-test" }
 

@@ -1,11 +1,14 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest"
+import { afterAll, afterEach, beforeAll, expect, vi } from "vitest"
 import { awsAccounts } from "../../src/cloud/aws/account.ts"
 import { cloudflareAccounts } from "../../src/cloud/cloudflare/account.ts"
 import { CredentialsError, TransientError } from "../../src/cloud/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
 import { collect, unending } from "./api-server.ts"
 import { type AwsFront, startAwsFront } from "./aws-front.ts"
+
+const { describe, it } = needing(missingTool("moto"))
 
 const KEY = { access_key_id: "AKIAOFATEST000000000", secret_access_key: "a-secret-of-a-test" }
 const ACCOUNT = "123456789012"

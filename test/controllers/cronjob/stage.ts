@@ -73,12 +73,11 @@ export class CronStage {
     return this
   }
 
-  /** Ends what runs; the namespace goes in the background. Again: nothing. */
+  /** Stops its operators. Its namespace stays as long as the control plane does. A second call does nothing. */
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
     for (const operator of this.#operators) await operator.stop()
-    await this.client.delete(NAMESPACES, { name: this.namespace })
   }
 
   operator({ client = this.client, fence = () => undefined, leads }: OperatorOptions = {}): Operator {

@@ -5,19 +5,13 @@ import { promisify } from "node:util"
 import { load } from "js-yaml"
 import { describe, expect, it } from "vitest"
 import { CHART } from "./chart/helm.ts"
-import { GO_BUILD_MS, type GoProgram, goObstacle, goProgram } from "./go-program.ts"
+import { goProgram } from "./go-program.ts"
+import { missingTool, needing } from "./needing.ts"
+import { ACTIONLINT } from "./tools.ts"
 
 const ROOT = join(import.meta.dirname, "..")
 
-/** Checks GitHub's workflows: https://github.com/rhysd/actionlint */
-const ACTIONLINT: GoProgram = {
-  name: "actionlint",
-  package: "github.com/rhysd/actionlint/cmd/actionlint",
-  version: "v1.7.7",
-}
-
-const missing = await goObstacle(ACTIONLINT)
-if (missing !== undefined) console.warn(`the workflows are not checked: ${missing}`)
+const actionlint = needing(missingTool("actionlint"))
 
 describe("a release", () => {
   it("has one version, wherever it stands", async () => {
@@ -31,15 +25,11 @@ describe("a release", () => {
     expect(new Set(tags)).toEqual(new Set([version]))
   })
 
-  it.skipIf(missing !== undefined)(
-    "is made by workflows that say what they mean",
-    async () => {
-      const folder = join(ROOT, ".github", "workflows")
-      const files = (await readdir(folder)).map((file) => join(folder, file))
-      // Without shellcheck and pyflakes, which a machine may have or not. It fails when there is anything to say.
-      const args = ["-shellcheck=", "-pyflakes=", ...files]
-      expect((await promisify(execFile)(await goProgram(ACTIONLINT), args)).stdout).toBe("")
-    },
-    GO_BUILD_MS,
-  )
+  actionlint.it("is made by workflows that say what they mean", async () => {
+    const folder = join(ROOT, ".github", "workflows")
+    const files = (await readdir(folder)).map((file) => join(folder, file))
+    // Without shellcheck and pyflakes, which a machine may have or not. It fails when there is anything to say.
+    const args = ["-shellcheck=", "-pyflakes=", ...files]
+    expect((await promisify(execFile)(await goProgram(ACTIONLINT), args)).stdout).toBe("")
+  })
 })

@@ -16,10 +16,10 @@ import { KubeClient } from "../../src/kube/client.ts"
 import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
 import { connect, DRAIN_SECONDS } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { GO_BUILD_MS, goObstacle } from "../go-program.ts"
+import { missingTool, needing } from "../needing.ts"
 import { CHART, helm } from "./helm.ts"
-import { KUBECONFORM, kubeconform, writeSchemas } from "./kubeconform.ts"
-import { othersKinds, othersKindsObstacle } from "./others-kinds.ts"
+import { kubeconform, writeSchemas } from "./kubeconform.ts"
+import { othersKinds } from "./others-kinds.ts"
 
 /** A release owns kinds and roles of the whole cluster, so it needs one of its own. */
 let controlPlane: ControlPlane
@@ -389,10 +389,7 @@ describe("a release", { timeout: 180_000 }, () => {
   })
 })
 
-const missing = (await othersKindsObstacle()) ?? (await goObstacle(KUBECONFORM))
-if (missing !== undefined) console.warn(`the chart's objects are not held against their kinds: ${missing}`)
-
-describe.skipIf(missing !== undefined)("the chart's objects", () => {
+needing(missingTool("kubeconform", "the CRDs of other projects")).describe("the chart's objects", () => {
   let schemas: string
 
   beforeAll(async () => {
@@ -405,7 +402,7 @@ describe.skipIf(missing !== undefined)("the chart's objects", () => {
     const objects = [...(await rendered(LEAST)), ...(await rendered(EVERYTHING))]
     // New kinds are published a moment later.
     await eventually(() => writeSchemas(objects, schemas, (path) => kubectl(["get", "--raw", path])))
-  }, GO_BUILD_MS)
+  })
 
   async function apply(items: readonly object[], ...options: string[]): Promise<void> {
     const list = await valuesFile({ apiVersion: "v1", kind: "List", items })

@@ -1,8 +1,7 @@
-import { existsSync } from "node:fs"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { afterAll, beforeAll, beforeEach, expect, it } from "vitest"
 import { runAgent } from "../../src/agent/main.ts"
 import type { RegistryAccess } from "../../src/agent/protocol.ts"
 import { systemClock } from "../../src/apis/clock.ts"
@@ -13,14 +12,12 @@ import { connectedRegistries, type PullCredentials } from "../../src/gateway/reg
 import { dockerHubRegistry } from "../../src/registries/dockerhub.ts"
 import { pullAccess } from "../../src/registries/pulls.ts"
 import { type Moto, startMoto } from "../moto.ts"
-import { REGISTRY_PROGRAM, startPasswordRegistry, startTokenRegistry, type TestRegistry } from "../registry.ts"
+import { missingTool, needing } from "../needing.ts"
+import { missingForRegistry, startPasswordRegistry, startTokenRegistry, type TestRegistry } from "../registry.ts"
 import { startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
 import { buildImages, docker, followProgress, missingForContainers, type TestImages } from "./images.ts"
 
-const missing =
-  (await missingForContainers()) ??
-  (existsSync(REGISTRY_PROGRAM) ? undefined : `${REGISTRY_PROGRAM} is missing (Debian's package docker-registry)`)
-if (missing !== undefined) console.warn(`the tests of private images are skipped: ${missing}`)
+const containers = needing((await missingForContainers()) ?? missingForRegistry() ?? missingTool("moto"))
 
 /** Of moto's ECR, whose password is always the same; the line is htpasswd's, with four rounds of bcrypt. */
 const ECR_USER = "AWS"
@@ -35,7 +32,7 @@ const users = {
   others: { password: "dckr_pat_of-others", pulls: ["others/"] },
 }
 
-describe.skipIf(missing !== undefined)("private images", () => {
+containers.describe("private images", () => {
   const world = testWorld("private-images")
   const disks: string[] = []
   let images: TestImages

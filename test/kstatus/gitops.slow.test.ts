@@ -4,7 +4,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { loadAll } from "js-yaml"
-import { afterAll, beforeAll, describe, expect, inject, it } from "vitest"
+import { afterAll, beforeAll, expect, inject, it } from "vitest"
 import { API_KEY } from "../../src/apis/apikey.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { CONNECTION } from "../../src/apis/connection.ts"
@@ -30,7 +30,8 @@ import { connect, startFacade, startOperator } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { SimProvider } from "../controllers/sim-provider.ts"
-import { KSTATUS_BUILD_MS, kstatusObstacle, kstatusOf, type Verdict } from "./kstatus.ts"
+import { missingTool, needing } from "../needing.ts"
+import { kstatusOf, type Verdict } from "./kstatus.ts"
 
 const SYSTEM = "berth-system"
 const NAMESPACE = "acme"
@@ -47,8 +48,7 @@ interface Seen extends ApiObject {
   status?: { observedGeneration?: number; conditions?: { reason: string }[] }
 }
 
-const obstacle = await kstatusObstacle()
-if (obstacle !== undefined) console.warn(`what kstatus says is not asked: ${obstacle}`)
+const kstatus = needing(missingTool("kstatus"))
 
 const logger = createLogger({ level: "silent", name: "test" })
 const stop = new AbortController()
@@ -195,7 +195,7 @@ function expectObserved(declared: ApiObject): void {
   expect(last?.status?.observedGeneration).toBe(last?.metadata.generation)
 }
 
-describe.skipIf(obstacle !== undefined)("an object of a repository", { timeout: 300_000 }, () => {
+kstatus.describe("an object of a repository", { timeout: 300_000 }, () => {
   beforeAll(async () => {
     await kstatusOf([])
     // As tools do it: what can't be applied yet is tried again.
@@ -208,7 +208,7 @@ describe.skipIf(obstacle !== undefined)("an object of a repository", { timeout: 
       for (const secret of secrets) await client.apply(SECRETS, secret)
       for (const [, declared] of DECLARED) await apply(declared)
     }, PATIENCE)
-  }, KSTATUS_BUILD_MS)
+  })
 
   it.each(DECLARED)("that is %s is in progress until it is what it becomes", async (_what, declared, end) => {
     await eventually(async () => {
@@ -261,7 +261,7 @@ describe.skipIf(obstacle !== undefined)("an object of a repository", { timeout: 
   })
 })
 
-describe.skipIf(obstacle !== undefined)("an example", { timeout: 300_000 }, () => {
+kstatus.describe("an example", { timeout: 300_000 }, () => {
   it("of Flux is taken as a whole at each step, once the former one is there", async () => {
     const [first, second] = await fluxSteps()
     await tryAll(first)

@@ -5,11 +5,11 @@ import { processRuntime } from "../e2e/container-runtime.ts"
 import { Installation } from "../e2e/installation.ts"
 import type { Program } from "../e2e/program.ts"
 import { nameOf, type Point } from "./crash-gate.ts"
-import { EVERYTHING, ONLY } from "./effort.ts"
+import { ONLY } from "./effort.ts"
 import { type Harm, Tally } from "./tally.ts"
 
 /** As a process of its own that SIGKILL ends, with a façade, agents and containers. `npm test` has e2e/operator-crash. */
-describe.runIf(EVERYTHING)("an operator that SIGKILL ends at any call", { timeout: 3_600_000 }, () => {
+describe("an operator that SIGKILL ends at any call", { timeout: 3_600_000 }, () => {
   const tally = new Tally("crash-kill", "SIGKILL of a process")
   let berth: Installation
   let jobs = 0

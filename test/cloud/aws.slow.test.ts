@@ -16,7 +16,7 @@ import {
   StopInstancesCommand,
   TerminateInstancesCommand,
 } from "@aws-sdk/client-ec2"
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { afterAll, afterEach, beforeAll, beforeEach, expect } from "vitest"
 import { type Clock, systemClock } from "../../src/apis/clock.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { type AwsOptions, openAws } from "../../src/cloud/aws/aws.ts"
@@ -31,10 +31,13 @@ import {
 } from "../../src/cloud/errors.ts"
 import type { Cloud, LaunchSpec } from "../../src/cloud/provider.ts"
 import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
 import { type CloudUnderTest, type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
 import { type Ec2Fault, Ec2Proxy } from "./ec2-proxy.ts"
 import { eventually } from "./eventually.ts"
 import type { FaultKind } from "./faults.ts"
+
+const { describe, it } = needing(missingTool("moto"))
 
 const REGION = "eu-central-1"
 const KEY = { access_key_id: "AKIATEST", secret_access_key: "secret" }
@@ -103,7 +106,7 @@ function accountUnderTest(): CloudUnderTest {
   }
 }
 
-describeCloud("aws", async () => accountUnderTest())
+describeCloud("aws", async () => accountUnderTest(), describe)
 
 const ACTIONS = { launch: "RunInstances", list: "DescribeInstances", terminate: "TerminateInstances" } as const
 
@@ -137,7 +140,7 @@ describeFaults("aws", async (): Promise<CloudWithFaults> => {
     },
     violations: () => proxy.breaches,
   }
-})
+}, describe)
 
 describe("aws", () => {
   let cloud: Cloud

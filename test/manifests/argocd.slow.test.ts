@@ -16,15 +16,13 @@ import { statusOf as connectionStatus } from "../../src/controllers/connection/s
 import { statusOf as cronJobStatus } from "../../src/controllers/cronjob/status.ts"
 import { conditionsOf } from "../../src/controllers/job/conditions.ts"
 import { statusOf as projectStatus } from "../../src/controllers/project/status.ts"
-import { GO_BUILD_MS, type GoProgram, goObstacle, goProgram } from "../go-program.ts"
+import { goProgram } from "../go-program.ts"
+import { missingTool, needing } from "../needing.ts"
+import { LUA } from "../tools.ts"
 
 const FOLDER = join(import.meta.dirname, "..", "..", "manifests", "gitops", "argocd")
 
-/** The Lua that Argo CD itself runs such scripts by. */
-const LUA: GoProgram = { name: "glua", package: "github.com/yuin/gopher-lua/cmd/glua", version: "v1.1.1" }
-
-const missing = await goObstacle(LUA)
-if (missing !== undefined) console.warn(`Argo CD's health script is not run: ${missing}`)
+const argocd = needing(missingTool("glua"))
 
 const NOW = new Date("2026-01-01T00:00:00Z")
 const metadata = { name: "x", namespace: "n", uid: "u", generation: 1, resourceVersion: "1", creationTimestamp: "" }
@@ -87,7 +85,7 @@ const CASES: [what: string, object: object, health: string][] = [
   ["a project whose deletion its jobs hold up", project({ is: "blocked", jobs: 2 }, DELETED), "Degraded"],
 ]
 
-describe.skipIf(missing !== undefined)("Argo CD sees", () => {
+argocd.describe("Argo CD sees", () => {
   let told: { status: string; message: string }[]
 
   beforeAll(async () => {
@@ -105,7 +103,7 @@ describe.skipIf(missing !== undefined)("Argo CD sees", () => {
       const [status = "", message = ""] = line.split("\t")
       return { status, message }
     })
-  }, GO_BUILD_MS)
+  })
 
   it.each(CASES.map(([what, , health], i) => [what, health, i] as const))("%s as %s", (_what, health, i) => {
     expect(told[i]).toEqual({ status: health, message: expect.stringMatching(/./) })

@@ -14,20 +14,19 @@ import { gcsBuckets } from "../../src/cloud/gcp/bucket-credentials.ts"
 import type { Fetch } from "../../src/cloud/guarded-fetch.ts"
 import { type BucketProvider, connectedBuckets } from "../../src/gateway/buckets.ts"
 import { type Azurite, startAzurite } from "../azurite.ts"
-import { FAKE_GCS_BUILD_MS, fakeGcsObstacle, startFakeGcs } from "../fake-gcs.ts"
+import { startFakeGcs } from "../fake-gcs.ts"
 import { eventually } from "../kube/fixtures.ts"
+import { missingTool, needing } from "../needing.ts"
 import { type ApiServer, type Operation, redirectTo, startApiServer } from "../providers/api-server.ts"
 import type { TiedProcess } from "../tied-process.ts"
 import { startGateway, type TestGateway, testWorld } from "./harness.ts"
 import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
-const missing = await missingForVolumes()
-if (missing !== undefined) console.warn(`the tests of volumes on GCS and Azure are skipped: ${missing}`)
-const noGcs = await fakeGcsObstacle()
-if (noGcs !== undefined) console.warn(`the tests of volumes on GCS are skipped: ${noGcs}`)
+const volumes = needing(await missingForVolumes())
+const storageServer = needing(missingTool("fake-gcs-server"))
 
 /** By connections, and with what comes after them, as jobs of a project mount buckets: rclone's own code reads and writes. */
-describe.skipIf(missing !== undefined)("volumes", () => {
+volumes.describe("volumes", () => {
   const world = testWorld("volumes-gcs-azure")
   let gateway: TestGateway
   let vms: VolumeVms
@@ -65,7 +64,7 @@ describe.skipIf(missing !== undefined)("volumes", () => {
     out: { bucket, mountPath: "/out", prefix: "results/today" },
   })
 
-  describe.skipIf(noGcs !== undefined)("of Google Cloud Storage", () => {
+  storageServer.describe("of Google Cloud Storage", () => {
     const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 })
     let google: ApiServer
     let storage: TiedProcess
@@ -86,7 +85,7 @@ describe.skipIf(missing !== undefined)("volumes", () => {
       const find: BucketProvider["find"] = async (fields, bucket, signal) => account(fields).bucket?.(bucket, signal)
       providers["gcp"] = { find, access: gcsBuckets({ send }) }
       await object("POST", "/storage/v1/b?project=yard", JSON.stringify({ name: "cargo" }))
-    }, FAKE_GCS_BUILD_MS)
+    })
     afterAll(async () => {
       await Promise.all([google.stop(), storage.stop(), front.stop()])
     })

@@ -1,6 +1,6 @@
 import { readFile, writeFile } from "node:fs/promises"
 import { join } from "node:path"
-import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { afterAll, beforeAll, expect, it } from "vitest"
 import { JOB } from "../../src/apis/job.ts"
 import { API_VERSION, LABELS } from "../../src/apis/meta.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
@@ -8,6 +8,7 @@ import { missingForContainers } from "../agent/images.ts"
 import { CHART } from "../chart/helm.ts"
 import { isGone, launchOf } from "../cloud/ec2-console.ts"
 import { eventually } from "../cloud/eventually.ts"
+import { missingTool, needing } from "../needing.ts"
 import { auditOf, grantsOf, inWords, unused } from "./audit.ts"
 import { NAMESPACE } from "./cluster.ts"
 import { type Answer, type Caller, type CallOptions, installRelease, REGIONS, type Release } from "./release.ts"
@@ -38,8 +39,7 @@ const RARELY_USED = {
   "berth:berth-operator: patch configmaps berth-prices in berth": "the same",
 }
 
-const missing = await missingForContainers()
-if (missing !== undefined) console.warn(`the chart's pods can't be run: ${missing}`)
+const containers = needing((await missingForContainers()) ?? missingTool("moto", "helm"))
 
 let release: Release
 /** The key that GitOps brings. */
@@ -52,7 +52,7 @@ interface JobRecord {
   vm_status: string
 }
 
-describe.skipIf(missing !== undefined)("a release of the chart", { timeout: 900_000 }, () => {
+containers.describe("a release of the chart", { timeout: 900_000 }, () => {
   beforeAll(async () => {
     release = await installRelease()
   }, 600_000)

@@ -1,13 +1,12 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { load } from "js-yaml"
-import { beforeAll, describe, expect, it } from "vitest"
+import { beforeAll, expect, it } from "vitest"
 import { CHART } from "../chart/helm.ts"
-import { GO_BUILD_MS, goObstacle, goProgram } from "../go-program.ts"
-import { askPromql, PROMQL, type Series } from "./promql.ts"
+import { missingTool, needing } from "../needing.ts"
+import { askPromql, type Series } from "./promql.ts"
 
-const missing = await goObstacle(PROMQL)
-if (missing !== undefined) console.warn(`the alerts are not tried: ${missing}`)
+const prometheus = needing(missingTool("promql"))
 
 interface Rule {
   alert: string
@@ -66,16 +65,15 @@ const CASES: [alert: string, what: string, series: Series[], fires: boolean][] =
   ["BerthFacadeFails", "another's fail", [requests("facade", "200", 99), requests("another", "500", 50)], false],
 ]
 
-describe.skipIf(missing !== undefined)("an alert", () => {
+prometheus.describe("an alert", () => {
   let fires: boolean[]
 
   beforeAll(async () => {
-    await goProgram(PROMQL)
     const questions = CASES.map(([alert, , series]) => {
       return { expr: rules.find((rule) => rule.alert === alert)?.expr ?? "", series }
     })
     fires = (await askPromql(questions)).map(({ results }) => results > 0)
-  }, GO_BUILD_MS)
+  })
 
   it.each(CASES.map(([alert, what, , fires], i) => [alert, fires ? "fires" : "is silent", what, fires, i] as const))(
     "%s %s when %s",

@@ -9,6 +9,7 @@ import { AGENT_DATA_DIR, renderCloudInit, USER_DATA_LIMIT_BYTES, type VmSystem }
 import type { BootConfig } from "../../src/agent/protocol.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { eventually } from "../kube/fixtures.ts"
+import { needing } from "../needing.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testWorld } from "./harness.ts"
 import { bootVm, missingForVms, NODE, prepareVms, removeVms, type Vm, type VmHost } from "./vm.ts"
 
@@ -65,9 +66,9 @@ describe("rendering cloud-init", () => {
 })
 
 const hasCloudInit = spawnSync("cloud-init", ["--version"]).status === 0
-if (!hasCloudInit) console.warn("user data is not checked by cloud-init: it is missing (Debian's package cloud-init)")
+const cloudInit = needing(hasCloudInit ? undefined : "cloud-init is missing (Debian's package cloud-init)")
 
-describe.skipIf(!hasCloudInit)("cloud-init's own schema", () => {
+cloudInit.describe("cloud-init's own schema", () => {
   const folder = mkdtempSync(join(tmpdir(), "berth-cloud-init-"))
   afterAll(() => rmSync(folder, { recursive: true }))
 
@@ -86,10 +87,9 @@ describe.skipIf(!hasCloudInit)("cloud-init's own schema", () => {
   })
 })
 
-const missing = hasCloudInit ? await missingForVms() : "cloud-init is missing"
-if (missing !== undefined) console.warn(`user data is executed by no VM: ${missing}`)
+const engines = needing(hasCloudInit ? await missingForVms() : "cloud-init is missing (Debian's package cloud-init)")
 
-describe.skipIf(missing !== undefined)("a VM that boots with it", () => {
+engines.describe("a VM that boots with it", () => {
   const world = testWorld("cloud-init")
   let gateway: TestGateway
   let host: VmHost

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
-import { access, mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from "node:fs/promises"
+import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { createInterface } from "node:readline"
@@ -16,6 +16,8 @@ import { LocalCloud, type LocalCloudOptions, localClouds } from "../../src/cloud
 import { localOffers } from "../../src/cloud/local/offers.ts"
 import { isAlive, type ProcessIdentity, parseIdentity, readProcessTable } from "../../src/cloud/local/processes.ts"
 import type { LaunchSpec, Vm } from "../../src/cloud/provider.ts"
+import { missingForContainers } from "../agent/images.ts"
+import { needing } from "../needing.ts"
 import { type CloudUnderTest, describeCloud } from "./conformance.ts"
 import { eventually } from "./eventually.ts"
 
@@ -370,13 +372,9 @@ describe("local cloud", () => {
     const dockerSocket = "/var/run/docker.sock"
     const docker = new Docker({ socketPath: dockerSocket })
     const image = "berth-test-local-cloud:1"
-    const possible = await Promise.all([docker.ping(), access(BUSYBOX)]).then(
-      () => true,
-      () => false,
-    )
 
-    it.skipIf(!possible)(
-      "are removed with their VM (skipped without a Docker engine and a static busybox)",
+    needing(await missingForContainers()).it(
+      "are removed with their VM",
       async () => {
         await importSleeper(docker, image)
         const asked = spec()

@@ -1,11 +1,14 @@
 import { join } from "node:path"
-import { afterAll, beforeAll, expect, it, vi } from "vitest"
+import { afterAll, beforeAll, expect, vi } from "vitest"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
 import { containerRuntime } from "./container-runtime.ts"
 import { gate, Installation } from "./installation.ts"
 import { Program } from "./program.ts"
+
+const { it } = needing(missingTool("moto"))
 
 const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const BUCKET = "logs-of-jobs"

@@ -10,7 +10,7 @@ import { Reflector } from "../../src/kube/reflector.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { ChaosProxy, status } from "../kube/chaos-proxy.ts"
 import { eventually, silentLogger } from "../kube/fixtures.ts"
-import { EVERYTHING, SEED } from "./effort.ts"
+import { SEED } from "./effort.ts"
 import { Tally } from "./tally.ts"
 import { type ClientGo, startClientGo } from "./watch-client-go.ts"
 
@@ -65,7 +65,7 @@ const FAULT_KINDS: Record<string, Fault> = {
   [STALL]: (proxy) => void proxy.stall(),
 }
 
-describe.runIf(EVERYTHING)(`${FAULTS} faults under ${EVENTS} events, beside client-go`, () => {
+describe(`${FAULTS} faults under ${EVENTS} events, beside client-go`, () => {
   const tally = new Tally("watch", "Watches: our reflector and client-go's under the same faults")
   let controlPlane: ControlPlane
   let direct: KubeClient

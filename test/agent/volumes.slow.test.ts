@@ -10,7 +10,7 @@ import {
   PutObjectCommand,
   S3Client,
 } from "@aws-sdk/client-s3"
-import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { afterAll, beforeAll, expect, it } from "vitest"
 import type { AgentOptions } from "../../src/agent/main.ts"
 import type { BucketAccess } from "../../src/agent/protocol.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
@@ -20,16 +20,16 @@ import { reachedBucket } from "../../src/cloud/aws/s3.ts"
 import { connectedBuckets } from "../../src/gateway/buckets.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
 import { startGateway, type TestGateway, testWorld } from "./harness.ts"
 import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
-const missing = await missingForVolumes()
-if (missing !== undefined) console.warn(`the tests of volumes are skipped: ${missing}`)
+const volumes = needing((await missingForVolumes()) ?? missingTool("moto"))
 
 /** Where the engine finds the driver of volumes. */
 const DRIVER_SOCKET = "/run/docker/plugins/berth-rclone.sock"
 
-describe.skipIf(missing !== undefined)("volumes", () => {
+volumes.describe("volumes", () => {
   const world = testWorld("volumes")
   let moto: Moto
   let gateway: TestGateway

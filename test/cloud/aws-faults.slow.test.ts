@@ -1,5 +1,5 @@
 import { type Instance, RunInstancesCommand } from "@aws-sdk/client-ec2"
-import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import { afterAll, beforeAll, expect } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { isOver } from "../../src/apis/launch.ts"
 import type { Offer } from "../../src/apis/offer.ts"
@@ -8,9 +8,12 @@ import { TAGS } from "../../src/cloud/aws/tags.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
 import { LAUNCHES, type Operator, type OperatorOptions, type Stage, stages } from "../controllers/harness.ts"
 import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
 import { Ec2Console, isGone, launchOf } from "./ec2-console.ts"
 import { type AwsRequest, type Ec2Fault, Ec2Proxy } from "./ec2-proxy.ts"
 import { eventually } from "./eventually.ts"
+
+const { describe, it: test } = needing(missingTool("moto"))
 
 const REGION = "eu-west-1"
 const ACCOUNT = { cloud: "aws", region: REGION }

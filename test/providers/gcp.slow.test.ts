@@ -3,7 +3,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { CredentialsError, InvalidRequestError, TransientError } from "../../src/cloud/errors.ts"
 import { gcpAccounts } from "../../src/cloud/gcp/account.ts"
 import type { Fetch } from "../../src/cloud/guarded-fetch.ts"
-import { FAKE_GCS_BUILD_MS, fakeGcsObstacle, startFakeGcs } from "../fake-gcs.ts"
+import { startFakeGcs } from "../fake-gcs.ts"
+import { missingTool, needing } from "../needing.ts"
 import type { TiedProcess } from "../tied-process.ts"
 import { type ApiServer, collect, type Operation, redirectTo, startApiServer, unending } from "./api-server.ts"
 
@@ -129,8 +130,8 @@ const signedOnly = (operation: Operation): Operation => ({
   },
 })
 
-const obstacle = await fakeGcsObstacle()
-const ifStorage = obstacle === undefined ? "" : ` (skipped: ${obstacle})`
+const noStorage = missingTool("fake-gcs-server")
+const storageServer = needing(noStorage)
 
 let google: ApiServer
 let storage: TiedProcess | undefined
@@ -138,7 +139,7 @@ let send: Fetch
 beforeAll(async () => {
   google = await startApiServer(GOOGLE.map(signedOnly))
   send = google.send
-  if (obstacle !== undefined) return
+  if (noStorage !== undefined) return
   const server = await startFakeGcs()
   storage = server
   const toStorage = redirectTo(() => server.address)
@@ -152,7 +153,7 @@ beforeAll(async () => {
     const made = await fetch(`${server.address}/storage/v1/b?project=${PROJECT}`, { method: "POST", headers, body })
     expect(made.status).toBe(200)
   }
-}, FAKE_GCS_BUILD_MS)
+})
 afterAll(async () => {
   await Promise.all([google.stop(), storage?.stop()])
 })
@@ -181,7 +182,7 @@ describe("Google Cloud", () => {
     expect(google.requests.map(({ host, path }) => host + path)).toEqual(["oauth2.googleapis.com/token"])
   })
 
-  it.runIf(obstacle === undefined)(`lists buckets of a real server of the JSON API${ifStorage}`, async () => {
+  storageServer.it("lists buckets of a real server of the JSON API", async () => {
     const { items, error } = await collect(account().storages?.(unending()))
     expect(error).toBeUndefined()
     expect(items.map(({ name }) => name)).toEqual(["alpha", "beta", "gamma"])
@@ -204,7 +205,7 @@ describe("Google Cloud", () => {
     ])
   })
 
-  it.runIf(obstacle === undefined)(`reaches the buckets that there are${ifStorage}`, async () => {
+  storageServer.it("reaches the buckets that there are", async () => {
     expect(await account().bucket?.("beta", unending())).toEqual({ region: expect.stringMatching(/^[a-z0-9-]+$/) })
     for (const name of ["nobody-has-it", "..", "a/b", "beta/../../b"])
       expect(await account().bucket?.(name, unending()), name).toBeUndefined()
@@ -297,7 +298,7 @@ describe("a key of Google's", () => {
     expect(google.requests).toEqual([])
   })
 
-  it.runIf(obstacle === undefined)(`may name any address: only Google's own are called${ifStorage}`, async () => {
+  storageServer.it("may name any address: only Google's own are called", async () => {
     vi.stubEnv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
     vi.stubEnv("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "attacker.example")
     const tricked = account(keyfile({ token_uri: "http://127.0.0.1:1/token", universe_domain: "attacker.example" }))

@@ -5,22 +5,23 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { load } from "js-yaml"
-import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { afterAll, beforeAll, expect, it } from "vitest"
 import { AGENT_DATA_DIR, renderCloudInit } from "../../src/agent/cloud-init.ts"
 import { startGateway, type TestGateway, testWorld } from "../agent/harness.ts"
 import { buildImages, containersOf, docker, type TestImages } from "../agent/images.ts"
 import { engineVolumes, VOLUMES_WAIT_MS } from "../agent/volume-vms.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath } from "../control-plane.ts"
+import { needing } from "../needing.ts"
 import { buildBerthImage, missingForImage } from "./berth-image.ts"
 
 const missing = (await missingForImage()) ?? (process.getuid?.() === 0 ? undefined : "only root may mount")
-if (missing !== undefined) console.warn(`the tests of Berth's image are skipped: ${missing}`)
+const image = needing(missing)
 
 /** As Kubernetes' restricted Pod Security has it, and the chart: nothing to write to, no rights, not root. */
 const RESTRICTED = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
 
-describe.skipIf(missing !== undefined)("Berth's image", () => {
+image.describe("Berth's image", () => {
   const image = `berth-test/image:${randomBytes(4).toString("hex")}`
   const world = testWorld("image")
   let gateway: TestGateway

@@ -15,8 +15,8 @@ import { kubeconfigPath, testNamespace } from "../control-plane.ts"
 import { agentOf, OFFERS } from "../controllers/builders.ts"
 import { SimCloud } from "../controllers/sim-cloud.ts"
 import { applyJob, testWorld } from "../facade/harness.ts"
-import { GO_BUILD_MS, goObstacle } from "../go-program.ts"
-import { askPromql, PROMQL } from "./promql.ts"
+import { missingTool, needing } from "../needing.ts"
+import { askPromql } from "./promql.ts"
 
 const world = testWorld("metrics")
 const systemNamespace = testNamespace("metrics-system")
@@ -211,10 +211,7 @@ it("is in docs/metrics.md, name by name", async () => {
   }
 })
 
-const missing = await goObstacle(PROMQL)
-if (missing !== undefined) console.warn(`what alerts and dashboard ask for is not looked at: ${missing}`)
-
-it.skipIf(missing !== undefined)(
+needing(missingTool("promql")).it(
   "is what the chart's alerts and dashboard ask for, label by label, and of these programs alone",
   async () => {
     const files = await Promise.all(
@@ -236,7 +233,6 @@ it.skipIf(missing !== undefined)(
       expect(labels, metric).toEqual(expect.arrayContaining([...matchers.map(({ label }) => label), ...by]))
     }
   },
-  GO_BUILD_MS,
 )
 
 /** Whatever is called `expr`, however deep. */

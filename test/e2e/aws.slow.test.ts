@@ -1,6 +1,6 @@
 import { join } from "node:path"
 import type { Instance } from "@aws-sdk/client-ec2"
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
+import { afterAll, afterEach, beforeAll, expect } from "vitest"
 import { API_KEY, type ApiKey, isBound } from "../../src/apis/apikey.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { Ec2Console, isGone, launchOf } from "../cloud/ec2-console.ts"
@@ -8,10 +8,13 @@ import { type Ec2Fault, Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
 import { containerRuntime } from "./container-runtime.ts"
 import { Hypervisor } from "./ec2-hypervisor.ts"
 import { Installation } from "./installation.ts"
 import { Program } from "./program.ts"
+
+const { describe, it } = needing(missingTool("moto"))
 
 const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const API_KEYS = resourceOf<ApiKey>(API_KEY)

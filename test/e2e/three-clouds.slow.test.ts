@@ -1,5 +1,5 @@
 import { join } from "node:path"
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
+import { afterAll, afterEach, beforeAll, expect } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { CONNECTION, type ConnectionType, type StoredConnection } from "../../src/apis/connection.ts"
 import type { CredentialFields } from "../../src/apis/credentials.ts"
@@ -19,9 +19,12 @@ import { eventually } from "../cloud/eventually.ts"
 import { GceServer } from "../cloud/gce-server.ts"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
 import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
 import { CloudMachines } from "./cloud-machines.ts"
 import { containerRuntime } from "./container-runtime.ts"
 import { Installation } from "./installation.ts"
+
+const { describe, it } = needing(missingTool("moto"))
 
 const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
 const PROJECT = "berth-test"

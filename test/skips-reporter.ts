@@ -1,0 +1,43 @@
+import { readFileSync } from "node:fs"
+import { join } from "node:path"
+import type { Reporter, TestCase } from "vitest/node"
+
+/** Names of the tests that continuous integration may skip, one `file > test` a line; `#` begins a comment. */
+const EXPECTED = join(import.meta.dirname, "expected-skips.txt")
+
+/**
+ * Lists at the end of a run which tests were skipped, by reason. With BERTH_STRICT set, as in continuous integration, a
+ * skip that test/expected-skips.txt doesn't name fails the run.
+ */
+export default class SkipsReporter implements Reporter {
+  readonly #skipped: TestCase[] = []
+
+  onTestCaseResult(test: TestCase): void {
+    // A filter by name (`-t`) skips all the others: that is what was asked for.
+    if (test.options.mode === "skip" || test.options.mode === "todo") this.#skipped.push(test)
+  }
+
+  onTestRunEnd(): void {
+    const byReason = Map.groupBy(this.#skipped, reasonOf)
+    for (const [reason, tests] of byReason) {
+      const files = [...new Set(tests.map(({ module }) => module.relativeModuleId))]
+      console.log(`skipped: ${tests.length} tests, ${reason}: ${files.join(", ")}`)
+    }
+    if (process.env["BERTH_STRICT"] === undefined) return
+    const expected = new Set(readFileSync(EXPECTED, "utf8").split("\n"))
+    const unexpected = this.#skipped.map(nameOf).filter((name) => !expected.has(name))
+    if (unexpected.length === 0) return
+    console.error(`${unexpected.length} skipped tests are not listed in test/expected-skips.txt:`)
+    for (const name of unexpected) console.error(`  ${name}`)
+    process.exitCode = 1
+  }
+}
+
+function nameOf({ module, fullName }: TestCase): string {
+  return `${module.relativeModuleId} > ${fullName}`
+}
+
+/** The reason that `needing` (test/needing.ts) puts into a name. */
+function reasonOf({ fullName }: TestCase): string {
+  return /\(skipped: (.*?)\)(?: > |$)/.exec(fullName)?.[1] ?? "no reason given"
+}

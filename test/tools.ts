@@ -1,0 +1,44 @@
+import { join } from "node:path"
+import { helmProgram } from "./chart/helm.ts"
+import { KUBECONFORM } from "./chart/kubeconform.ts"
+import { othersKinds } from "./chart/others-kinds.ts"
+import { FAKE_GCS } from "./fake-gcs.ts"
+import { type GoProgram, goProgram } from "./go-program.ts"
+import { KSTATUS } from "./kstatus/kstatus.ts"
+import { motoEnvironment } from "./moto.ts"
+import { pythonEnvironment } from "./python-environment.ts"
+import { PROMQL } from "./telemetry/promql.ts"
+
+/** The Lua that Argo CD itself runs health scripts with. */
+export const LUA: GoProgram = { name: "glua", package: "github.com/yuin/gopher-lua/cmd/glua", version: "v1.1.1" }
+
+/** Checks GitHub's workflows: https://github.com/rhysd/actionlint */
+export const ACTIONLINT: GoProgram = {
+  name: "actionlint",
+  package: "github.com/rhysd/actionlint/cmd/actionlint",
+  version: "v1.7.7",
+}
+
+/** Folder with the programs of https://schemathesis.io, installed once into the cache directory. */
+export function schemathesisPrograms(): Promise<string> {
+  return pythonEnvironment("schemathesis", join(import.meta.dirname, "schemathesis", "requirements.txt"))
+}
+
+/**
+ * Programs that suites need and that a machine rarely has: each is installed or built into the cache directory, once, by
+ * `prepare`. A second call returns at once. It rejects with an Error that says what the machine lacks.
+ */
+export const TOOLS = {
+  moto: { prepare: motoEnvironment },
+  schemathesis: { prepare: schemathesisPrograms },
+  helm: { prepare: helmProgram },
+  kubeconform: { prepare: () => goProgram(KUBECONFORM) },
+  "the CRDs of other projects": { prepare: othersKinds },
+  promql: { prepare: () => goProgram(PROMQL) },
+  kstatus: { prepare: () => goProgram(KSTATUS) },
+  glua: { prepare: () => goProgram(LUA) },
+  actionlint: { prepare: () => goProgram(ACTIONLINT) },
+  "fake-gcs-server": { prepare: () => goProgram(FAKE_GCS) },
+} satisfies Record<string, { prepare: () => Promise<unknown> }>
+
+export type ToolName = keyof typeof TOOLS
