@@ -47,7 +47,7 @@ export default defineConfig({
     teardownTimeout: 30_000,
     reporters: [
       "default",
-      "./test/skips-reporter.ts",
+      "./test/summary-reporter.ts",
       ...(process.env["GITHUB_ACTIONS"] === undefined ? [] : ["github-actions"]),
     ],
   },
