@@ -10,8 +10,9 @@ import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
  *
  * `POST {gateway}/agent/v1/launches/{launch}/register|report|logs|volumes`. Every request body is a compact JWS (RFC 7515,
  * EdDSA) made with the agent's own signing key, which the Launch is bound to when it registers; its `typ` header
- * names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. `register` also carries
- * `Authorization: Bearer <bootstrap token>`.
+ * names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. Each request carries
+ * `Authorization: Bearer <bootstrap token>`. `register` requires it. With the others it lets the gateway tell the VM's
+ * messages from a flood before it checks a signature; agents of former versions leave it out there.
  *
  * Answers: 200 with JSON, or a problem document (RFC 9457). One whose type is in `REFUSALS` is final: the agent
  * stops the container and powers off. Everything else (a proxy's own 401 or 404 too) means: try again later, after
