@@ -121,6 +121,16 @@ async function seal(secret: object, encryptionKey: string): Promise<string> {
   return await new CompactEncrypt(Buffer.from(JSON.stringify(secret))).setProtectedHeader({ alg, enc }).encrypt(key)
 }
 
+/** Rejects with TypeError what is no X25519 key, and points that nothing can be encrypted to (RFC 7748, section 6.1). */
+export async function checkEncryptionKey(text: string): Promise<void> {
+  parsePublicKey(text, "X25519")
+  try {
+    await seal({}, text)
+  } catch (cause) {
+    throw new TypeError("not a public X25519 key: nothing can be encrypted to this point", { cause })
+  }
+}
+
 async function open<T extends TSchema>(
   jwe: string,
   encryptionKey: JWK,

@@ -134,6 +134,11 @@ export const RegisterResponseSchema = Type.Object({
 })
 export type RegisterResponse = Static<typeof RegisterResponseSchema>
 
+/** What operating systems use for exit codes: at most 32 bits with a sign. */
+function ExitCode() {
+  return Type.Integer({ minimum: -(2 ** 31), maximum: 2 ** 31 - 1 })
+}
+
 export const ReportRequestSchema = Type.Object({
   launch: Text(253, "Name of the Launch."),
   /** Grows with each report over the VM's whole life, reboots included; a lower one is late and changes nothing. */
@@ -142,13 +147,13 @@ export const ReportRequestSchema = Type.Object({
   attempt: Int(),
   retryCount: Int(),
   startTime: Type.Optional(Time("When the container first started.")),
-  lastExitCode: Type.Optional(Type.Integer()),
+  lastExitCode: Type.Optional(ExitCode()),
   preemptionNotice: Type.Optional(Time("When the cloud gave notice.")),
   /** Sent again with every later report until the gateway has answered one with 200: then it is stored for good. */
   finish: Type.Optional(
     Type.Object({
       reason: StringEnum(FINISH_REASONS),
-      exitCode: Type.Optional(Type.Integer()),
+      exitCode: Type.Optional(ExitCode()),
       message: Type.Optional(Text(LIMITS.message, "What there is to say about the end.")),
       time: Time("When."),
     }),

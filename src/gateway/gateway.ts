@@ -3,8 +3,8 @@ import type { Static, TSchema } from "typebox"
 import { verifyBootstrapToken } from "../agent/bootstrap.ts"
 import { check } from "../agent/check.ts"
 import {
+  checkEncryptionKey,
   checkShape,
-  parsePublicKey,
   sealBuckets,
   sealOrder,
   unverifiedMessage,
@@ -321,7 +321,7 @@ type Signed = Pick<Message, "launch" | "jws">
 /** A registration is signed with the very key that it brings. */
 async function openRegistration(message: Signed): Promise<RegisterRequest> {
   const claimed = await asClientError(() => check(RegisterRequestSchema, unverifiedMessage(message.jws), "The message"))
-  await asClientError(() => parsePublicKey(claimed.encryptionKey, "X25519"))
+  await asClientError(() => checkEncryptionKey(claimed.encryptionKey))
   return await openMessage("register", { ...message, key: claimed.signingKey }, RegisterRequestSchema)
 }
 
