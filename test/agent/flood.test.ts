@@ -2,6 +2,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setTimeout as sleep } from "node:timers/promises"
+import { Pool } from "undici"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { bootConfig, bootstrapToken } from "../../src/agent/bootstrap.ts"
 import { GatewayClient } from "../../src/agent/gateway-client.ts"
@@ -40,12 +41,24 @@ afterAll(async () => {
   await rm(dataDir, { recursive: true, force: true })
 })
 
-async function post(kind: string, launch: string, body: string, token?: string): Promise<number> {
+/** Connections to the gateway of one client, which is as patient as a slow machine needs. */
+function connect(connections: number): Pool {
+  return new Pool(gateway.url, { connections, connect: { timeout: 0 }, headersTimeout: 0, bodyTimeout: 0 })
+}
+
+interface Sent {
+  kind: string
+  launch: string
+  body: string
+  token?: string | undefined
+}
+
+async function post(pool: Pool, { kind, launch, body, token }: Sent): Promise<number> {
   const headers = { "Content-Type": JWS_CONTENT_TYPE, ...(token && { Authorization: `Bearer ${token}` }) }
-  const url = `${gateway.url}${GATEWAY_PATH}/launches/${launch}/${kind}`
-  const answer = await fetch(url, { method: "POST", headers, body })
-  await answer.text()
-  return answer.status
+  const path = `${GATEWAY_PATH}/launches/${launch}/${kind}`
+  const answer = await pool.request({ method: "POST", path, headers, body })
+  await answer.body.dump()
+  return answer.statusCode
 }
 
 /** A client without credentials. It knows the names of the Launches, and shares its address with their VMs. */
@@ -53,6 +66,7 @@ class Flood {
   readonly #launches: readonly StoredLaunch[]
   readonly #keys: AgentKeys
   readonly #stop = new AbortController()
+  readonly #pool = connect(50)
   #sent = 0
   readonly statuses = new Map<number, number>()
 
@@ -72,6 +86,7 @@ class Flood {
     const batches: Promise<void>[] = []
     for (; !this.#stop.signal.aborted; await sleep(100)) batches.push(this.send(RATE / 10))
     await Promise.all(batches)
+    await this.#pool.close()
   }
 
   stop(): void {
@@ -86,7 +101,8 @@ class Flood {
     const launch = this.#launches[turn % 5 === 0 ? (turn / 5) % this.#launches.length : 0]?.metadata.name ?? ""
     const forged = { launch, sequence: 1_000_000, attempt: 1, retryCount: 0, offset: 0, data: "" }
     const body = turn % 3 === 0 ? "x.y.z" : await signMessage(kind, forged, this.#keys.signing)
-    return await post(kind, launch, body, kind === "register" ? "x".repeat(43) : undefined)
+    const token = kind === "register" ? "x".repeat(43) : undefined
+    return await post(this.#pool, { kind, launch, body, token })
   }
 }
 
@@ -115,8 +131,10 @@ async function presentVm(launch: StoredLaunch): Promise<Vm> {
 async function formerVm(launch: StoredLaunch): Promise<Vm> {
   const { name } = launch.metadata
   const keys = await generateAgentKeys()
+  const pool = connect(1)
   const send = async (kind: MessageKind, message: object, token?: string) => {
-    const status = await post(kind, name, await signMessage(kind, { launch: name, ...message }, keys.signing), token)
+    const body = await signMessage(kind, { launch: name, ...message }, keys.signing)
+    const status = await post(pool, { kind, launch: name, body, token })
     if (status !== 200) throw new Error(`the gateway answers ${status} to ${kind} of a former agent`)
   }
   const ownKeys = {
@@ -129,7 +147,7 @@ async function formerVm(launch: StoredLaunch): Promise<Vm> {
     register: () => send("register", registration, bootstrapToken(BOOTSTRAP_KEY, name)),
     report: (sequence, finish) => send("report", { sequence, attempt: 1, retryCount: 0, finish }),
     log: (offset, text) => send("logs", { offset, data: Buffer.from(text).toString("base64") }),
-    close: async () => undefined,
+    close: () => pool.close(),
   }
 }
 

@@ -4,7 +4,8 @@ import { request } from "node:http"
 import express from "express"
 import { CompactSign, importJWK } from "jose"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { bootstrapToken } from "../../src/agent/bootstrap.ts"
+import { bootConfig, bootstrapToken } from "../../src/agent/bootstrap.ts"
+import { GatewayClient } from "../../src/agent/gateway-client.ts"
 import { type AgentKeys, generateAgentKeys, openOrder, publicKey, signMessage } from "../../src/agent/messages.ts"
 import { GATEWAY_PATH, type MessageKind, type ReportRequest } from "../../src/agent/protocol.ts"
 import type { Clock } from "../../src/apis/clock.ts"
@@ -582,15 +583,17 @@ describe("limits", () => {
       }
       const former = await agent.report({ sequence: 2 }, flooded)
       expect([former.status, typeOf(former), former.headers.get("retry-after")]).toEqual([429, "rate-limited", "1"])
-      const token = bootstrapToken(BOOTSTRAP_KEY, name)
-      const url = urlOf("report", name, flooded)
-      const body = await agent.sign("report", { sequence: 3, attempt: 1, retryCount: 1 })
-      expect((await send(url, { token, body })).status).toBe(200)
+      const config = bootConfig({ ...launch, spec: { ...launch.spec, gatewayUrl: flooded.url } }, BOOTSTRAP_KEY)
+      const client = new GatewayClient(config, agent.keys)
+      expect(await client.report({ sequence: 3, attempt: 1, retryCount: 1 })).toEqual({ desired: "run" })
+      expect(await client.sendLog(0, Buffer.from("hello"))).toEqual({ length: 5, full: false })
+      await client.volumes()
+      await client.close()
       expect(await world.agentOf(launch)).toMatchObject({ sequence: 3, retryCount: 1 })
       expect((await world.agentOf(launch))?.finish).toBeUndefined()
       // Its last word reaches it as well.
       const missing = urlOf("report", "missing-1", flooded)
-      const last = await send(missing, { token: bootstrapToken(BOOTSTRAP_KEY, "missing-1"), body })
+      const last = await send(missing, { token: bootstrapToken(BOOTSTRAP_KEY, "missing-1"), body: forged })
       expect([last.status, typeOf(last)]).toEqual([404, "unknown-launch"])
     } finally {
       await flooded.close()
