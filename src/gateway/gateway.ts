@@ -68,10 +68,15 @@ export interface GatewayOptions {
 export interface Message {
   launch: string
   jws: string
-  /** True when it came with the Launch's bootstrap token. */
+  /** True when `admit` has found the Launch's bootstrap token with it. */
   isFromVm: boolean
   /** True when too many messages from its address failed. */
   isSuspect: boolean
+}
+
+/** What is known of a message before its body is read. */
+export interface Sender extends Pick<Message, "isSuspect"> {
+  token: string | undefined
 }
 
 /** A Launch and who holds it. */
@@ -102,15 +107,16 @@ export class Gateway {
   }
 
   /**
-   * Returns true when the token is the Launch's, and charges the Launch for the message then. A registration needs it.
-   * Agents of former versions send it with nothing else. @throws Problem 401, 429
+   * Judges a message before its body is read. Returns true when the token is the Launch's, and charges the Launch then.
+   * A registration needs the token; agents of former versions send it with nothing else. @throws Problem 401, 429
    */
-  async admit(kind: MessageKind, launch: string, token: string | undefined): Promise<boolean> {
+  async admit(kind: MessageKind, launch: string, { token, isSuspect }: Sender): Promise<boolean> {
     if (token !== undefined && verifyBootstrapToken(this.#options.bootstrapKey, launch, token)) {
       await this.#limits.chargeLaunch(launch, kind)
       return true
     }
     if (kind === "register") throw refusal("agent-not-authentic", "The bootstrap token is not this Launch's.")
+    if (this.#cachedBound(launch) === undefined) this.#limits.chargeStranger("read", isSuspect)
     return false
   }
 
@@ -268,10 +274,10 @@ export class Gateway {
     return cached?.status?.agent === undefined ? undefined : cached
   }
 
-  /** Returns what the agent that holds the Launch has signed. The cheapest checks come first. */
+  /** Returns what the agent that holds the Launch has signed. The checks that cost nothing come first. */
   async #open<T extends TSchema>(kind: MessageKind, message: Message, schema: T): Promise<Opened<Static<T>>> {
     const { launch: name, jws, isFromVm, isSuspect } = message
-    const bound = await this.#boundLaunch(message)
+    const bound = await this.#boundLaunch(name)
     await asClientError(() => checkShape(kind, jws))
     if (!isFromVm) this.#limits.chargeStranger("signature", isSuspect)
     const content = await openMessage(kind, { launch: name, jws, key: bound.agent.signingKey }, schema)
@@ -280,10 +286,8 @@ export class Gateway {
   }
 
   /** The Launch and who holds it; read live when the cache hasn't seen it registered yet. */
-  async #boundLaunch({ launch: name, isFromVm, isSuspect }: Message): Promise<BoundLaunch> {
-    const cached = this.#cachedBound(name)
-    if (cached === undefined && !isFromVm) this.#limits.chargeStranger("read", isSuspect)
-    const launch = cached ?? (await this.#liveLaunch(name))
+  async #boundLaunch(name: string): Promise<BoundLaunch> {
+    const launch = this.#cachedBound(name) ?? (await this.#liveLaunch(name))
     const agent = launch.status?.agent
     if (agent === undefined) throw refusal("agent-not-authentic", "No agent has registered for this Launch.")
     if (isOver(launch)) throw refusal("launch-not-current", "The Launch has ended: power off.")

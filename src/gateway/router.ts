@@ -33,9 +33,9 @@ export function gatewayRouter(options: GatewayOptions): Router {
     next(LAUNCH_NAME.test(name) ? undefined : notFound("There is no Launch of this name."))
   })
   const take = (kind: MessageKind, limit: number, act: (message: Message) => Promise<object>) => {
-    // Before the body is read, which costs more than the token.
     const admit: RequestHandler = async (req, res, next) => {
-      noteFromVm(res, await gateway.admit(kind, launchOf(req), bearerToken(req)))
+      const sender = { token: bearerToken(req), isSuspect: await failures.areTooMany(req) }
+      noteFromVm(res, await gateway.admit(kind, launchOf(req), sender))
       next()
     }
     router.post(`/launches/:launch/${kind}`, admit, jwsBody(limit), async (req: Request, res: Response) => {
