@@ -27,6 +27,7 @@ import { Connections } from "./connections.ts"
 import { CreationTimes } from "./created-at.ts"
 import type { Discoverer } from "./discoverer.ts"
 import type { Admission } from "./endpoint.ts"
+import { requireHost } from "./host.ts"
 import { Jobs } from "./jobs.ts"
 import { Keys } from "./keys.ts"
 import { FailureLimit, principalRateLimit } from "./limits.ts"
@@ -108,6 +109,7 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   if (metrics !== undefined) app.use(measureRequests(metrics))
   app.use(helmet())
   app.use(operationsRouter(health))
+  app.use(requireHost)
   app.use("/agent/v1", gateway)
   app.use("/1", projectRouter(dependencies))
   app.use("/1", accountRouter(dependencies))
