@@ -25,7 +25,7 @@ describe("place", () => {
       kind: "placed",
       placement: { offer: { instanceType: "small" }, payer: { connection: "main" }, totalUsd: 1.2 },
       why:
-        "sim small in here (on demand, 2 vCPU, 8 GiB, $0.6/h): cheapest of 4 offers that fits; " +
+        "sim small in here (on demand, 2 vCPU, 8 GiB, $0.6/h): cheapest of 3 offers that fit on sim, of 4 in the catalogue; " +
         "the next, sim medium in here, costs $2.4 in all; expected to cost $1.2",
     })
   })
