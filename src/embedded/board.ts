@@ -38,7 +38,7 @@ export function jobTable(jobs: readonly StoredJob[], now: Date, paint: PhasePain
     const row = rowOf(job, now, paint)
     table.push(columns.map((column) => row[column]))
   }
-  return table.toString()
+  return table.toString().replaceAll(/ +$/gm, "")
 }
 
 /** How it stands with a job, in one line; the same text means that nothing worth a line has changed. */

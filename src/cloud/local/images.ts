@@ -45,7 +45,7 @@ export async function obtainImage(socketPath: string, image: string): Promise<Ob
 /** The engine's own words, without the client library's before them. */
 function messageOf(error: unknown): string {
   const { json, message } = error as { json?: { message?: string }; message?: string }
-  return (json?.message ?? message ?? String(error)).trim()
+  return (json?.message ?? message ?? String(error)).replace(/^\(HTTP code \d+\) [^-]* - /, "").trim()
 }
 
 /** Undefined when the engine doesn't have the image. */

@@ -70,7 +70,9 @@ describe("place", () => {
     const paused = [{ ...sim, until: at(60) }]
     const found = verdict({ payers: [aws, sim], paused })
     expect(found).toMatchObject({ kind: "placed", placement: { offer: { instanceType: "odd" }, payer: aws } })
-    expect(found.kind === "placed" && found.why).toContain("cheapest of 4 offers that fit on other or sim, of 4 in the catalogue; no other can be taken now")
+    expect(found.kind === "placed" && found.why).toContain(
+      "cheapest of 4 offers that fit on other or sim, of 4 in the catalogue; no other can be taken now",
+    )
     const needsMore = { resources: { cpu: 4 } }
     const waits = verdict({ payers: [aws, sim], paused }, needsMore)
     expect(waits).toMatchObject({ kind: "wait", reason: "LaunchesPaused", seconds: 60 })

@@ -124,6 +124,27 @@ describe("findBinaries", () => {
     expect(await programsIn(cached())).toEqual(["etcd"])
   })
 
+  it("ends with the signal's reason in the middle of a download, and leaves nothing half-made", async () => {
+    const server = createServer((request, response) => {
+      if (request.url?.endsWith("SHA256SUMS") || request.url?.endsWith(".sha256")) response.end(`${"0".repeat(64)}\n`)
+      else response.writeHead(200, { "content-length": 1000 }).write("the first bytes")
+    }).listen(0, "127.0.0.1")
+    await once(server, "listening")
+    onTestFinished(() => {
+      server.closeAllConnections()
+      server.close()
+    })
+    const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const origins = { kubernetes: origin, github: origin, githubRaw: origin }
+    const stop = new AbortController()
+    const search = findBinaries({ cacheDir: join(scratch, "cache"), report, origins, signal: stop.signal })
+    server.on("request", ({ url }) => {
+      if (!/sha256/i.test(url ?? "")) stop.abort(new Error("stopped by SIGTERM"))
+    })
+    await expect(search).rejects.toThrow("stopped by SIGTERM")
+    expect(await programsIn(cached())).toEqual([])
+  })
+
   it("falls through at once when the hosts are not to be reached", async () => {
     const server = createServer().listen(0, "127.0.0.1")
     await once(server, "listening")
