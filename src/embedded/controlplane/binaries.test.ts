@@ -2,7 +2,7 @@ import { execFile } from "node:child_process"
 import { createHash } from "node:crypto"
 import { once } from "node:events"
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises"
-import { createServer } from "node:http"
+import { createServer, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
@@ -125,12 +125,16 @@ describe("findBinaries", () => {
   })
 
   it("ends with the signal's reason in the middle of a download, and leaves nothing half-made", async () => {
+    let endless: ServerResponse | undefined
     const server = createServer((request, response) => {
       if (request.url?.endsWith("SHA256SUMS") || request.url?.endsWith(".sha256")) response.end(`${"0".repeat(64)}\n`)
-      else response.writeHead(200, { "content-length": 1000 }).write("the first bytes")
+      else endless = response.writeHead(200)
     }).listen(0, "127.0.0.1")
     await once(server, "listening")
+    // Bytes go on coming, so that only the signal can end the download.
+    const more = setInterval(() => endless?.write("more"), 100)
     onTestFinished(() => {
+      clearInterval(more)
       server.closeAllConnections()
       server.close()
     })
