@@ -69,13 +69,20 @@ async function npmCi(root, terminal, signal) {
     cwd: root,
     stdio: ["ignore", "pipe", "pipe"],
     signal,
+    // npm takes its time after SIGTERM, and the next npm ci begins from nothing anyway.
+    killSignal: "SIGKILL",
   })
   let said = ""
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => (said += data))
-  const wanted = wantedPackages(root)
+  let missing = wantedPackages(root)
+  const total = missing.length
   const began = performance.now()
   const show = () => {
-    const done = wanted.filter((path) => existsSync(join(root, path, "package.json"))).length / wanted.length
+    if (missing.length === 0) return
+    missing = missing.filter((path) => !existsSync(join(root, path, "package.json")))
+    // Beyond that npm shows nothing of what it does.
+    if (missing.length === 0) return terminal.step("npm has all packages, and runs their install scripts ...")
+    const done = 1 - missing.length / total
     terminal.progress(progressOf("installing the npm packages, once", done, (performance.now() - began) / 1000))
   }
   const timer = setInterval(show, PROGRESS_INTERVAL_MS)
