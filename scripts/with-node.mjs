@@ -1,32 +1,26 @@
 // Runs a program of this project on the Node.js that the project is written for, whatever Node.js
 // the machine has: `node scripts/with-node.mjs FILE ARGS...`. It is plain JavaScript without imports
 // from node_modules, because it is what makes `npm run demo` work in a clone that has none yet.
-import { spawn, spawnSync } from "node:child_process"
-import { existsSync, statSync } from "node:fs"
+import { spawn } from "node:child_process"
+import { existsSync } from "node:fs"
 import { constants } from "node:os"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { installPackages } from "./packages.mjs"
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
 const MINIMUM_MAJOR = 24
 
-installIfNeeded()
+await install()
 run(nodeBinary(), process.argv.slice(2))
 
-/** npm writes node_modules/.package-lock.json last, so its age tells whether an install is complete and current. */
-function installIfNeeded() {
-  const done = join(root, "node_modules", ".package-lock.json")
-  const wanted = join(root, "package-lock.json")
-  if (existsSync(done) && statSync(done).mtimeMs >= statSync(wanted).mtimeMs) return
-  console.error("berth: installing the npm packages (npm ci), once ...")
-  const npm = process.platform === "win32" ? "npm.cmd" : "npm"
-  const result = spawnSync(npm, ["ci", "--no-audit", "--no-fund", "--loglevel=error"], {
-    cwd: root,
-    stdio: ["ignore", 2, 2],
-  })
-  if (result.status === 0) return
-  console.error("berth: npm ci failed; see the lines above. Nothing was started.")
-  process.exit(1)
+async function install() {
+  try {
+    await installPackages(root, process.argv.slice(2))
+  } catch (error) {
+    console.error(`berth: ${error.message}`)
+    process.exit(1)
+  }
 }
 
 function nodeBinary() {

@@ -1,13 +1,15 @@
 import { once } from "node:events"
 import type { ServeOptions } from "../options.ts"
+import { Terminal } from "./bootstrap/terminal.mjs"
+import { prepare } from "./prepare.ts"
 import { startStack } from "./stack.ts"
-import { Terminal } from "./terminal.ts"
 
 /** Keeps a stack up until it is told to stop, with its data kept for the next time. Returns the exit code. */
 export async function runServe(options: ServeOptions, signal: AbortSignal): Promise<number> {
   const terminal = new Terminal()
   const report = (line: string) => terminal.line(line)
-  const stack = await startStack({ ...options, durable: true, report, signal })
+  const prepared = await prepare(options, terminal, signal)
+  const stack = await startStack({ ...options, ...prepared, durable: true, report, signal })
   try {
     report(whatToTry(stack.url, stack.environmentFile))
     await Promise.race([stopped(signal), stack.failed])

@@ -15,26 +15,25 @@ import { createLogger, type Logger, logFile } from "../telemetry/logger.ts"
 import { connect, type Running, startFacade, startOperator } from "../wire.ts"
 import { installBase } from "./base.ts"
 import { compileCache } from "./compile-cache.ts"
-import { findBinaries } from "./controlplane/binaries.ts"
 import { type ControlPlane, startControlPlane } from "./controlplane/control-plane.ts"
-import type { Report } from "./controlplane/programs.ts"
+import type { Binaries, Report } from "./controlplane/programs.ts"
 import { keptApiKey, writeEnvironment } from "./environment.ts"
 import { DEFAULT_NAME, installApiKey, installDefaults, untilProject } from "./install.ts"
 import { type DevelopmentIssuer, startIssuer } from "./issuer.ts"
 import { powerOff } from "./power-off.ts"
 import { clusterOf, programCredentials } from "./program-credentials.ts"
 import { whenReady } from "./rest.ts"
-import { type ChosenRuntime, chooseRuntime } from "./runtime.ts"
+import type { ChosenRuntime } from "./runtime.ts"
 
 export const SYSTEM_NAMESPACE = "berth-system"
 
-export interface StackOptions extends LocalOptions {
+export interface StackOptions extends Pick<LocalOptions, "dataDir" | "logLevel"> {
+  binaries: Binaries
+  runtime: ChosenRuntime
   /** 0: any free one. */
   port: number
   /** Whether what was acknowledged survives a crash of the machine; false where nobody needs it afterwards. */
   durable: boolean
-  /** Images that will be wanted: without them Docker is of no use. */
-  images?: readonly string[]
   report: Report
   /** Ends the start; a stack that has started is ended by its `stop`. */
   signal: AbortSignal
@@ -79,10 +78,9 @@ const READY_SECONDS = 30
 
 /** Starts everything, telling each step. What was started is ended again when a later step fails. */
 export async function startStack(options: StackOptions): Promise<Stack> {
-  const { dataDir, report, signal } = options
+  const { dataDir, binaries, report, signal } = options
   const begun = performance.now()
   await mkdir(dataDir, { recursive: true, mode: 0o700 })
-  const binaries = await findBinaries({ assetsDir: options.assetsDir, cacheDir: options.cacheDir, report })
   signal.throwIfAborted()
   const failure = Promise.withResolvers<never>()
   // It is for the stack's user to look at; unobserved it must not end the process.
@@ -123,8 +121,7 @@ async function startPrograms(
   await installDefaults(client)
   const { id: installation } = await ensureInstallation(client, SYSTEM_NAMESPACE)
   report("starting the operator and the façade ...")
-  const runtime = await chooseRuntime(options, options.images ?? [], report)
-  const cloud = localCloud(dataDir, runtime, loggerOf("local-cloud"))
+  const cloud = localCloud(dataDir, options.runtime, loggerOf("local-cloud"))
   const asFacade = await programClient("berth-facade", controlPlane, client, loggerOf("facade"))
   const asOperator = await programClient("berth-operator", controlPlane, client, loggerOf("operator"))
   // One catalogue and one account for both: what a dry run answers is what the operator would do.

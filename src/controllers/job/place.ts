@@ -1,10 +1,10 @@
 import { timestamp } from "../../apis/clock.ts"
 import { JobReason, type StoredJob } from "../../apis/job.ts"
-import { describeOffer, explainChoice, explainShortfall, usd } from "../../router/explain.ts"
+import { describeOffer, explainChoice, explainShortfall, type Fitting, usd } from "../../router/explain.ts"
 import { type Requirements, requirementsOf } from "../../router/requirements.ts"
 import type { Payer } from "../../router/rest.ts"
 import { type RankedPlacement, type RouteContext, type Routing, rankPlacements, route } from "../../router/route.ts"
-import type { Shortfall } from "../../router/shortfall.ts"
+import { countFitting, type Shortfall } from "../../router/shortfall.ts"
 import { expectedSecondsOf } from "./expected-time.ts"
 import { platformOf } from "./image.ts"
 import type { Market } from "./market.ts"
@@ -50,8 +50,18 @@ export function placeAmong(
   if (obstacle !== undefined) return judged(obstacle)
   const [best] = open
   if (best === undefined) return judged(noCapacity(shortfall?.resting, now))
-  const why = `${explainChoice({ ...routing, placements })}; expected to cost ${usd(best.totalUsd)}`
+  const fitting = fittingOf(requirements, market)
+  const why = `${explainChoice({ ...routing, placements }, fitting)}; expected to cost ${usd(best.totalUsd)}`
   return judged({ kind: "placed", placement: best, why: noted(`${describeOffer(best.offer)}: ${why}`) })
+}
+
+/** Counts the offers that the project can use and that meet the job's requirements. */
+function fittingOf(requirements: Requirements, { offers, payers }: Market): Fitting {
+  const wanted = payers
+    .map(({ cloud }) => cloud)
+    .filter((cloud) => requirements.clouds.length === 0 || requirements.clouds.includes(cloud))
+  const clouds = [...new Set(wanted)].sort()
+  return { offers: countFitting(requirements, offers, clouds), clouds }
 }
 
 /** What the routing of a job depends on besides its requirements and the offers. */
