@@ -19,8 +19,14 @@ import { packageFile } from "./package.ts"
 import { publicFetch } from "./registries/public-fetch.ts"
 import { createLogger } from "./telemetry/logger.ts"
 
+/** How long a program may take to end after it was asked to, seconds. It ends then whatever hangs. */
+const STOP_SECONDS = 9.5
+
+/** How long what a program has left open may keep the process alive when it is done, seconds. */
+const LINGER_SECONDS = 1
+
 const invocation = await readInvocation(process.argv, await version())
-const stop = stopSignal()
+const stop = stopSignal(invocation)
 try {
   process.exitCode = await run(invocation, stop)
 } catch (error) {
@@ -28,6 +34,7 @@ try {
   if (!stop.aborted)
     console.error(`berth ${invocation.command}: ${error instanceof Error ? describe(error) : String(error)}`)
 }
+setTimeout(() => process.exit(), LINGER_SECONDS * 1000).unref()
 
 /** Each program is imported only when it is the one asked for: an agent needs no façade, a façade no cloud. */
 async function run({ command, options }: Invocation, signal: AbortSignal): Promise<number> {
@@ -51,7 +58,8 @@ async function run({ command, options }: Invocation, signal: AbortSignal): Promi
   }
 }
 
-async function runVm({ dataDir, runtime, dockerSocket, logLevel }: AgentOptions, signal: AbortSignal): Promise<number> {
+async function runVm(options: AgentOptions, signal: AbortSignal): Promise<number> {
+  const { dataDir, runtime, dockerSocket, shutdownSeconds, logLevel } = options
   const { runAgent } = await import("./agent/main.ts")
   const logger = createLogger({ level: logLevel, name: "agent" })
   const userData = await readFile(join(dataDir, "user-data.json"), "utf8")
@@ -62,6 +70,7 @@ async function runVm({ dataDir, runtime, dockerSocket, logLevel }: AgentOptions,
     logger,
     ...(runtime !== "auto" && { runtime }),
     ...(dockerSocket !== undefined && { dockerSocket }),
+    ...(shutdownSeconds !== undefined && { shutdownSeconds }),
   })
   logger.info({ cause: exit.cause }, "powering off")
   // Whatever still hangs (an engine that doesn't answer) must not keep the VM on.
@@ -134,17 +143,25 @@ async function rotateKey(options: RotateOptions): Promise<number> {
 const SAME_SIGNAL_MS = 1000
 
 /** Aborted by the first SIGINT or SIGTERM, to end in order; another Ctrl-C after that ends at once. */
-function stopSignal(): AbortSignal {
+function stopSignal({ command }: Invocation): AbortSignal {
   const controller = new AbortController()
   let stoppedAt = 0
   const stop = (name: NodeJS.Signals): void => {
-    if (!controller.signal.aborted) stoppedAt = performance.now()
-    else if (name === "SIGINT" && performance.now() - stoppedAt > SAME_SIGNAL_MS) process.exit(130)
+    if (!controller.signal.aborted) {
+      stoppedAt = performance.now()
+      // An agent has limits of its own: it may still have results to upload.
+      if (command !== "agent") setTimeout(() => giveUp(command), STOP_SECONDS * 1000).unref()
+    } else if (name === "SIGINT" && performance.now() - stoppedAt > SAME_SIGNAL_MS) process.exit(130)
     controller.abort(new Error(`stopped by ${name}`))
   }
   process.on("SIGINT", stop)
   process.on("SIGTERM", stop)
   return controller.signal
+}
+
+function giveUp(command: string): void {
+  console.error(`berth ${command}: not everything ended within ${STOP_SECONDS} s; this process ends now`)
+  process.exit(1)
 }
 
 async function version(): Promise<string> {

@@ -107,10 +107,27 @@ export class LocalCloud implements Cloud {
       const folder = this.#folder(vm.id)
       const observed = await this.#observe(folder)
       if (observed === undefined || observed.facts.terminationTime !== undefined) return
-      if (observed.facts.power !== "gone") await folder.recordMoment("termination-request", this.#now())
-      // Only as far as it goes at once: the rest is the watch's, or after a restart `list`'s.
-      if (observed.facts.power === "on") await this.#stop({ ...observed })
-      this.#watch(folder)
+      try {
+        if (observed.facts.power !== "gone") await folder.recordMoment("termination-request", this.#now())
+      } finally {
+        // A full disk takes no record; the VM ends all the same.
+        // Only as far as it goes at once: the rest is the watch's, or after a restart `list`'s.
+        if (observed.facts.power === "on") await this.#stop(observed)
+        this.#watch(folder)
+      }
+    })
+  }
+
+  /**
+   * Ends what still runs of a VM at once, whatever its agent has left to say. Resolves when none of its processes and
+   * containers is left; its end is on record only where the disk takes it.
+   */
+  async kill(vm: VmRef): Promise<void> {
+    await this.#orTransient(async () => {
+      const folder = this.#folder(vm.id)
+      for (let step = 0; step < MOST_STEPS && (await killLeftovers(folder)); step++) await sleep(STEP_MS)
+      if (this.#options.dockerSocket !== undefined) await removeContainers(this.#options.dockerSocket, vm.launch)
+      await this.#advance(folder)
     })
   }
 
@@ -220,9 +237,9 @@ export class LocalCloud implements Cloud {
   async #stop({ folder, record, facts }: Observed): Promise<boolean> {
     if (this.#stopped.has(record.launch)) return false
     this.#stopped.add(record.launch)
-    if (facts.terminationRequestTime === undefined) await folder.recordMoment("termination-request", this.#now())
     const agent = await folder.process()
     if (typeof agent === "object" && isAlive(agent, await readProcessTable())) signal(agent.pid, "SIGTERM")
+    if (facts.terminationRequestTime === undefined) await folder.recordMoment("termination-request", this.#now())
     return true
   }
 

@@ -1,0 +1,61 @@
+import type { Report } from "./controlplane/programs.ts"
+
+interface Part {
+  name: string
+  stop: () => Promise<unknown>
+  /** How long its stop is waited for, at most. */
+  seconds: number
+}
+
+/** What runs of a stack, to be stopped in the reverse order of its start, whatever fails of it. */
+export class Parts {
+  readonly #report: Report
+  readonly #parts: Part[] = []
+  readonly #seconds: number
+  #stopped: Promise<void> | undefined
+
+  /** @param seconds how long the stop of all parts may take */
+  constructor(report: Report, seconds: number) {
+    this.#report = report
+    this.#seconds = seconds
+  }
+
+  /** A part has started. */
+  add(name: string, seconds: number, stop: () => Promise<unknown>): void {
+    this.#parts.push({ name, stop, seconds })
+  }
+
+  /** Stops all parts, the last one first. Never rejects: what does not stop is reported, and the others follow. */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop()
+    return this.#stopped
+  }
+
+  async #stop(): Promise<void> {
+    const deadline = performance.now() + this.#seconds * 1000
+    for (let part = this.#parts.pop(); part !== undefined; part = this.#parts.pop()) {
+      const left = Math.max(0, deadline - performance.now())
+      const failure = await stopWithin(part, Math.min(part.seconds * 1000, left))
+      if (failure !== undefined) this.#report(`${part.name}: ${failure}; the stop goes on`)
+    }
+  }
+}
+
+/** Returns why the part is not known to have stopped; undefined when it has. */
+async function stopWithin({ stop }: Part, milliseconds: number): Promise<string | undefined> {
+  const late = Promise.withResolvers<string>()
+  const timer = setTimeout(() => late.resolve(`not stopped after ${(milliseconds / 1000).toFixed(1)} s`), milliseconds)
+  const stopped = async (): Promise<string | undefined> => {
+    try {
+      await stop()
+      return undefined
+    } catch (error) {
+      return `stopping failed: ${error instanceof Error ? error.message : String(error)}`
+    }
+  }
+  try {
+    return await Promise.race([stopped(), late.promise])
+  } finally {
+    clearTimeout(timer)
+  }
+}
