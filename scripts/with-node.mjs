@@ -2,7 +2,7 @@
 // the machine has: `node scripts/with-node.mjs FILE ARGS...`. It is plain JavaScript without imports
 // from node_modules, because it is what makes `npm run demo` work in a clone that has none yet.
 import { spawn, spawnSync } from "node:child_process"
-import { existsSync, statSync } from "node:fs"
+import { existsSync, readFileSync, statSync } from "node:fs"
 import { constants } from "node:os"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url"
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
 const MINIMUM_MAJOR = 24
 
+endWithShell()
 installIfNeeded()
 run(nodeBinary(), process.argv.slice(2))
 
@@ -27,6 +28,29 @@ function installIfNeeded() {
   if (result.status === 0) return
   console.error("berth: npm ci failed; see the lines above. Nothing was started.")
   process.exit(1)
+}
+
+/** npm passes SIGTERM to the shell that it runs a script in, which dies of it without a word to what it runs. */
+function endWithShell() {
+  if (process.env["npm_lifecycle_event"] === undefined) return
+  const shell = process.ppid
+  // It may have died before this process could look.
+  const isGone = shell === 1 && !isNpm(shell)
+  const timer = setInterval(() => {
+    if (process.ppid === shell && !isGone) return
+    clearInterval(timer)
+    process.kill(process.pid, "SIGTERM")
+  }, 200)
+  timer.unref()
+}
+
+/** In a container npm may be process 1, and its shell may have become this process. */
+function isNpm(pid) {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("npm")
+  } catch {
+    return false
+  }
 }
 
 function nodeBinary() {
