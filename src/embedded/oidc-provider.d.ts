@@ -24,7 +24,10 @@ declare module "oidc-provider" {
   export default class Provider {
     /** @see https://github.com/panva/node-oidc-provider/blob/main/docs/README.md for the configuration */
     constructor(issuer: string, configuration: object)
-    readonly Grant: new (of: { accountId: string; clientId: string }) => Grant
+    readonly Grant: new (of: {
+      accountId: string
+      clientId: string
+    }) => Grant
     callback(): RequestListener
     /** Rejects when no sign-in is under way in this browser. */
     interactionDetails(req: IncomingMessage, res: ServerResponse): Promise<{ uid: string }>

@@ -20,21 +20,24 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true, maxRetries: 3 }))
 
 describe.skipIf(!isNightly)(`SIGTERM at ${MOMENTS} moments${why}`, { timeout: 3_600_000, concurrent: true }, () => {
-  it.for<Command>(["start", "demo"])("npm %s ends within ten seconds and leaves nothing", async (command, { expect }) => {
-    const stack = { command, dataDir: join(folder, command), port: await freePair() }
-    const span = (await measureStart(stack)) + LIFE_MS
-    const seconds: string[] = []
-    const failures: unknown[] = []
-    for (let moment = 0; moment < MOMENTS; moment++) {
-      const at = Math.round((moment * span) / (MOMENTS - 1))
-      const remains = await stopAt(stack, at)
-      if (remains.seconds === undefined) failures.push({ at, ...remains })
-      seconds.push(`${at}:${remains.seconds?.toFixed(1)}`)
-    }
-    console.log(`npm ${command}: SIGTERM after milliseconds : seconds until the end\n${seconds.join(" ")}`)
-    expect(failures).toEqual([])
-    const next = startStack(stack)
-    await next.printed(/ready after/)
-    await next.stop()
-  })
+  it.for<Command>(["start", "demo"])(
+    "npm %s ends within ten seconds and leaves nothing",
+    async (command, { expect }) => {
+      const stack = { command, dataDir: join(folder, command), port: await freePair() }
+      const span = (await measureStart(stack)) + LIFE_MS
+      const seconds: string[] = []
+      const failures: unknown[] = []
+      for (let moment = 0; moment < MOMENTS; moment++) {
+        const at = Math.round((moment * span) / (MOMENTS - 1))
+        const remains = await stopAt(stack, at)
+        if (remains.seconds === undefined) failures.push({ at, ...remains })
+        seconds.push(`${at}:${remains.seconds?.toFixed(1)}`)
+      }
+      console.log(`npm ${command}: SIGTERM after milliseconds : seconds until the end\n${seconds.join(" ")}`)
+      expect(failures).toEqual([])
+      const next = startStack(stack)
+      await next.printed(/ready after/)
+      await next.stop()
+    },
+  )
 })

@@ -1,12 +1,11 @@
-import { execFile } from "node:child_process"
 import { once } from "node:events"
-import { mkdir, mkdtemp, rm, statfs, writeFile } from "node:fs/promises"
+import { mkdtemp, rm, writeFile } from "node:fs/promises"
 import { createServer, type Server } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
-import { promisify } from "node:util"
 import { afterAll, beforeAll, describe, it } from "vitest"
+import { noDisk, smallDisk } from "../small-disk.ts"
 import type { Program } from "./program.ts"
 import {
   call,
@@ -19,8 +18,6 @@ import {
   stopAt,
   untilStatus,
 } from "./stops.ts"
-
-const run = promisify(execFile)
 
 let folder: string
 const programs: Program[] = []
@@ -84,7 +81,12 @@ describe("npm start", { timeout: 600_000, concurrent: true }, () => {
     const { dataDir } = stack
     const gate = join(folder, "gate")
     let program = await up(stack)
-    await call(dataDir, "POST", "/jobs", shellJob("patient", `echo begun; until [ -e ${gate} ]; do sleep 0.1; done; echo done`))
+    await call(
+      dataDir,
+      "POST",
+      "/jobs",
+      shellJob("patient", `echo begun; until [ -e ${gate} ]; do sleep 0.1; done; echo done`),
+    )
     for (let stops = 0; stops < 3; stops++) {
       await untilStatus(dataDir, "patient", "running")
       expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
@@ -121,42 +123,30 @@ describe("npm start", { timeout: 600_000, concurrent: true }, () => {
   })
 })
 
-const why = process.getuid?.() === 0 && process.platform === "linux" ? "" : " (skipped: only root mounts a disk)"
-
-describe.skipIf(why !== "")(`on a full disk${why}`, { timeout: 600_000 }, () => {
-  it("stops all the same, says in a job's log what is missing, and starts again when there is room", async ({ expect }) => {
-    const disk = join(folder, "disk")
-    await mkdir(disk)
-    await run("mount", ["-t", "tmpfs", "-o", "size=400m", "tmpfs", disk])
+describe.skipIf(noDisk !== "")(`npm start on a full disk${noDisk}`, { timeout: 600_000 }, () => {
+  it("stops all the same, and goes on when there is room again", async ({ expect }) => {
+    const disk = await smallDisk(400)
+    const stack = { command: "start", dataDir: join(disk.path, "berth"), port: await freePair() } as const
     try {
-      const stack = { command: "start", dataDir: join(disk, "berth"), port: await freePair() } as const
-      let program = await up(stack)
+      const program = await up(stack)
       const gate = join(folder, "disk-gate")
       const script = `echo begun; until [ -e ${gate} ]; do sleep 0.05; done; seq 100000; sleep 1000`
       await call(stack.dataDir, "POST", "/jobs", shellJob("writer", script))
       await untilStatus(stack.dataDir, "writer", "running")
-      await fill(disk)
+      await disk.fill()
       await writeFile(gate, "")
       await delay(2000)
-      const { bavail } = await statfs(disk)
-      expect(bavail).toBe(0)
       expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
-      await rm(join(disk, "filler"))
-      program = await up(stack)
+      expect(program.output).toContain("stopped")
+      await disk.empty()
+      const next = await up(stack)
       await untilStatus(stack.dataDir, "writer", "running")
-      expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
+      expect(await sendSigterm(next, stack), next.output).toMatchObject(NOTHING)
     } finally {
-      await Promise.all(programs.filter(({ running }) => running).map((program) => program.stop()))
-      await run("umount", ["--lazy", disk])
+      await disk.remove()
     }
   })
 })
-
-/** Writes until the disk takes no more. */
-async function fill(disk: string): Promise<void> {
-  const filler = join(disk, "filler")
-  await run("sh", ["-c", `dd if=/dev/zero of=${filler} bs=64k 2>/dev/null; dd if=/dev/zero of=${filler}.2 bs=1 2>/dev/null; true`])
-}
 
 async function listen(port: number): Promise<Server> {
   const server = createServer().listen(port, "127.0.0.1")

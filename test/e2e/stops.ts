@@ -23,7 +23,10 @@ export interface StackUnderTest {
 }
 
 /** Runs `npm start` or `npm run demo` with their own scripts, and npm's. */
-export function startStack({ command, dataDir, port, runtime = "process" }: StackUnderTest, env = process.env): Program {
+export function startStack(
+  { command, dataDir, port, runtime = "process" }: StackUnderTest,
+  env = process.env,
+): Program {
   const npm = process.env["npm_execpath"]
   if (npm === undefined) throw new Error("this test runs by `npm test`, which says where npm is")
   const script = command === "start" ? ["start"] : ["run", "demo"]
