@@ -23,7 +23,7 @@ export const AGENT_VERSION = "0.1.0"
 export const LAST_WORD_SECONDS = 5
 
 /** What a shutdown that must be quick leaves for the last report after the container's end, seconds. */
-const HURRIED_WORD_SECONDS = 2
+const HURRIED_WORD_SECONDS = 1
 
 /** How long the log may hold up the finish while the gateway doesn't take it, seconds. */
 const FLUSH_SECONDS = 60

@@ -14,7 +14,7 @@ const LOOK_MS = 200
 const RECORD_SECONDS = 1
 
 export interface PowerOffOptions {
-  cloud: Pick<LocalCloud, "list" | "terminate" | "kill">
+  cloud: Pick<LocalCloud, "list" | "terminate" | "isOn" | "kill">
   scope: Scope
   client: Pick<KubeClient, "get" | "patchStatus">
   systemNamespace: string
@@ -35,17 +35,23 @@ export async function powerOff(options: PowerOffOptions): Promise<{ ended: numbe
   const living = async () => (await cloud.list(scope)).filter(({ state }) => state !== "terminated")
   const deadline = performance.now() + seconds * 1000
   let left = await living()
-  while (left.length > 0 && performance.now() < deadline) {
+  while (await isAnyOn(cloud, left)) {
     // A launch that was under way when the operator ended may bring another VM.
     const fresh = left.filter(({ id }) => !asked.has(id))
     for (const { id } of fresh) asked.add(id)
     await settle(fresh, failures, (vm) => recordPlan(vm, options))
     await settle(fresh, failures, (vm) => cloud.terminate(vm))
+    if (performance.now() > deadline) break
     await delay(LOOK_MS)
     left = await living()
   }
+  // Also what a full disk does not let the cloud record as ended.
   await settle(left, failures, (vm) => cloud.kill(vm))
   return { ended: asked.size, failures }
+}
+
+async function isAnyOn(cloud: Pick<LocalCloud, "isOn">, vms: readonly Vm[]): Promise<boolean> {
+  return (await Promise.all(vms.map((vm) => cloud.isOn(vm)))).includes(true)
 }
 
 async function settle(vms: readonly Vm[], failures: string[], act: (vm: Vm) => Promise<void>): Promise<void> {

@@ -67,13 +67,13 @@ export interface Stack {
 const STOP_SECONDS = 9
 
 /** How long the stop of each part may take, seconds. */
-const STOP_LIMITS = { operator: 2, vms: 6.5, facade: 2, issuer: 0.5, client: 0.5, controlPlane: 8 }
+const STOP_LIMITS = { operator: 1.5, vms: 5.5, facade: 1, issuer: 0.5, client: 0.5, controlPlane: 5 }
 
 /** How long agents may take to end their containers and to deliver results and logs, seconds; then they are killed. */
-const POWER_OFF_SECONDS = 5.5
+const POWER_OFF_SECONDS = 4.5
 
 /** The same, for the agent itself: from SIGTERM to its end. */
-const AGENT_SHUTDOWN_SECONDS = 5
+const AGENT_SHUTDOWN_SECONDS = 4
 
 /** Looking at processes of this host costs little, and a person is waiting. */
 const OBSERVE_SECONDS = 1

@@ -118,6 +118,15 @@ export class LocalCloud implements Cloud {
     })
   }
 
+  /** Returns whether a VM's agent runs or may still be started, by the process table alone. */
+  async isOn(vm: VmRef): Promise<boolean> {
+    return await this.#orTransient(async () => {
+      const agent = await this.#folder(vm.id).process()
+      if (agent === "nobody") return false
+      return agent === undefined || isAlive(agent, await readProcessTable())
+    })
+  }
+
   /**
    * Ends what still runs of a VM at once, whatever its agent has left to say. Resolves when none of its processes and
    * containers is left; its end is on record only where the disk takes it.
@@ -167,7 +176,7 @@ export class LocalCloud implements Cloud {
       return await act()
     } catch (error) {
       if (error instanceof CloudError) throw error
-      throw new TransientError("HostError", `this host failed: ${String(error)}`, { cause: error })
+      throw hostError(error)
     }
   }
 
@@ -203,8 +212,9 @@ export class LocalCloud implements Cloud {
         observed = await this.#observe(folder)
       }
     } catch (error) {
-      if (!(error instanceof CloudError)) throw error
-      this.#options.onError(error)
+      // One VM's step that fails, as on a full disk, must not hide the others.
+      const known = error instanceof CloudError ? error : hostError(error)
+      this.#options.onError(known)
     }
     return observed
   }
@@ -277,6 +287,10 @@ export class LocalCloud implements Cloud {
       if (this.#watches.has(folder.path)) this.#watch(folder)
     }
   }
+}
+
+function hostError(cause: unknown): TransientError {
+  return new TransientError("HostError", `this host failed: ${String(cause)}`, { cause })
 }
 
 function show({ record, facts }: Observed): Vm {

@@ -11,7 +11,7 @@ import { isRunning, type ProcessRecord, parseRecord, recordOf } from "./process-
  * How long a server may take to end after SIGTERM, before SIGKILL. A stop of everything has 10 seconds, and none of the
  * servers loses by SIGKILL what it has acknowledged.
  */
-export const STOP_GRACE_SECONDS = 2
+export const STOP_GRACE_SECONDS = 1
 
 /** How long all servers of a process that was killed may take to end, one after the other. */
 const LEFTOVER_SECONDS = 3 * STOP_GRACE_SECONDS + 10
