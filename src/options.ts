@@ -334,7 +334,7 @@ function agentCommand(choose: Choose): Command {
 function serveCommand(choose: Choose): Command {
   return withLocalOptions(new Command("serve"), ".berth")
     .description("Run everything on this machine until Ctrl-C: control plane, operator, façade, local cloud.")
-    .addOption(portOption())
+    .addOption(portOption("port of the REST API; the local issuer, for sign-in, takes the port after it"))
     .action((options: ServeOptions) => choose({ command: "serve", options }))
 }
 
@@ -465,8 +465,8 @@ function logLevelOption(): Option {
     .default("info")
 }
 
-function portOption(): Option {
-  return new Option("--port <number>", "port to listen on").env("BERTH_PORT").default(8080).argParser(port)
+function portOption(description = "port to listen on"): Option {
+  return new Option("--port <number>", description).env("BERTH_PORT").default(8080).argParser(port)
 }
 
 /** Express takes anything else for "all", which would let every client choose its address. */

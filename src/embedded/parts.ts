@@ -7,6 +7,9 @@ interface Part {
   seconds: number
 }
 
+/** What the others leave to the part that is stopped last, seconds. It is the control plane, which nothing may outlive. */
+const LAST_PART_SECONDS = 2.5
+
 /** What runs of a stack, to be stopped in the reverse order of its start, whatever fails of it. */
 export class Parts {
   readonly #report: Report
@@ -34,7 +37,8 @@ export class Parts {
   async #stop(): Promise<void> {
     const deadline = performance.now() + this.#seconds * 1000
     for (let part = this.#parts.pop(); part !== undefined; part = this.#parts.pop()) {
-      const left = Math.max(0, deadline - performance.now())
+      const reserved = this.#parts.length === 0 ? 0 : LAST_PART_SECONDS * 1000
+      const left = Math.max(0, deadline - reserved - performance.now())
       const failure = await stopWithin(part, Math.min(part.seconds * 1000, left))
       if (failure !== undefined) this.#report(`${part.name}: ${failure}; the stop goes on`)
     }

@@ -63,8 +63,8 @@ export interface Stack {
   stop(): Promise<void>
 }
 
-/** How long the stop of everything may take, seconds: the process ends after ten whatever hangs. */
-const STOP_SECONDS = 9
+/** How long the stop of everything may take, seconds: the process ends a second later whatever hangs. */
+const STOP_SECONDS = 8
 
 /** How long the stop of each part may take, seconds. */
 const STOP_LIMITS = { operator: 1.5, vms: 5.5, facade: 1, issuer: 0.5, client: 0.5, controlPlane: 5 }
