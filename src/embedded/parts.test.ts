@@ -13,12 +13,15 @@ it("stops the parts in the reverse order of their start, once, whatever fails or
   part("the first")
   part("the failing", () => Promise.reject(new Error("no space left")))
   part("the hanging", () => new Promise(() => undefined))
-  parts.add("the throwing", 1, () => {
+  let given = 0
+  parts.add("the throwing", 1, (seconds) => {
+    given = seconds
     throw new Error("at once")
   })
   part("the last")
   await Promise.all([parts.stop(), parts.stop()])
   expect(stopped).toEqual(["the last", "the hanging", "the failing", "the first"])
+  expect(given).toBe(1)
   expect(lines).toEqual([
     "the throwing: stopping failed: at once; the stop goes on",
     "the hanging: not stopped after 0.1 s; the stop goes on",

@@ -2,7 +2,8 @@ import type { Report } from "./controlplane/programs.ts"
 
 interface Part {
   name: string
-  stop: () => Promise<unknown>
+  /** @param seconds how long its stop is waited for */
+  stop: (seconds: number) => Promise<unknown>
   /** How long its stop is waited for, at most. */
   seconds: number
 }
@@ -24,7 +25,7 @@ export class Parts {
   }
 
   /** A part has started. */
-  add(name: string, seconds: number, stop: () => Promise<unknown>): void {
+  add(name: string, seconds: number, stop: Part["stop"]): void {
     this.#parts.push({ name, stop, seconds })
   }
 
@@ -51,7 +52,7 @@ async function stopWithin({ stop }: Part, milliseconds: number): Promise<string 
   const timer = setTimeout(() => late.resolve(`not stopped after ${(milliseconds / 1000).toFixed(1)} s`), milliseconds)
   const stopped = async (): Promise<string | undefined> => {
     try {
-      await stop()
+      await stop(milliseconds / 1000)
       return undefined
     } catch (error) {
       return `stopping failed: ${error instanceof Error ? error.message : String(error)}`

@@ -67,12 +67,15 @@ export interface Stack {
 const STOP_SECONDS = 8
 
 /** How long the stop of each part may take, seconds. */
-const STOP_LIMITS = { operator: 1.5, vms: 5.5, facade: 1, issuer: 0.5, client: 0.5, controlPlane: 5 }
+const STOP_LIMITS = { operator: 1.5, vms: 6, facade: 1, issuer: 0.5, client: 0.5, controlPlane: 5 }
 
 /** How long agents may take to end their containers and to deliver results and logs, seconds; then they are killed. */
 const POWER_OFF_SECONDS = 4.5
 
-/** The same, for the agent itself: from SIGTERM to its end. */
+/** What is left of the limit to kill them in, seconds. */
+const KILL_SECONDS = 1.5
+
+/** How long an agent may take from SIGTERM to its end, seconds. */
 const AGENT_SHUTDOWN_SECONDS = 4
 
 /** Looking at processes of this host costs little, and a person is waiting. */
@@ -175,7 +178,10 @@ async function startBerth(
   // Stopped after the operator, which launches nothing then, and before the façade, which takes results and logs.
   const scope = { installation, region: LOCAL_REGION }
   const powerOffOptions = { cloud, scope, client, systemNamespace: SYSTEM_NAMESPACE, clock: systemClock }
-  parts.add("the VMs", STOP_LIMITS.vms, () => endVms({ ...powerOffOptions, seconds: POWER_OFF_SECONDS }, cloud, report))
+  parts.add("the VMs", STOP_LIMITS.vms, (limit) => {
+    const seconds = Math.min(POWER_OFF_SECONDS, limit - KILL_SECONDS)
+    return endVms({ ...powerOffOptions, seconds }, cloud, report)
+  })
   await endFormerLeader(client)
   const operator = await startPart(parts, "the operator", STOP_LIMITS.operator, (stop) =>
     startOperator(
