@@ -132,7 +132,8 @@ async function beginGoBuild(program, signal) {
 function needsServers(program) {
   const [file = "", command = ""] = program
   if (process.env["KUBEBUILDER_ASSETS"] || program.includes("--assets-dir")) return false
-  return file.endsWith("vitest.mjs") || (file.endsWith("main.ts") && ["demo", "serve"].includes(command))
+  const isUnitTest = program.join(" ").endsWith("run --project unit")
+  return (file.endsWith("vitest.mjs") && !isUnitTest) || (file.endsWith("main.ts") && ["demo", "serve"].includes(command))
 }
 
 /** @param {AbortSignal} signal */

@@ -2,7 +2,7 @@
 // the machine has: `node scripts/with-node.mjs FILE ARGS...`. It is plain JavaScript without imports
 // from node_modules, because it is what makes `npm run demo` work in a clone that has none yet.
 import { spawn } from "node:child_process"
-import { existsSync } from "node:fs"
+import { existsSync, readFileSync } from "node:fs"
 import { constants } from "node:os"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -11,6 +11,7 @@ import { installPackages } from "./packages.mjs"
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
 const MINIMUM_MAJOR = 24
 
+endWithShell()
 await install()
 run(nodeBinary(), process.argv.slice(2))
 
@@ -20,6 +21,29 @@ async function install() {
   } catch (error) {
     console.error(`berth: ${error.message}`)
     process.exit(1)
+  }
+}
+
+/** npm passes SIGTERM to the shell that it runs a script in, which dies of it without a word to what it runs. */
+function endWithShell() {
+  if (process.env["npm_lifecycle_event"] === undefined) return
+  const shell = process.ppid
+  // It may have died before this process could look.
+  const isGone = shell === 1 && !isNpm(shell)
+  const timer = setInterval(() => {
+    if (process.ppid === shell && !isGone) return
+    clearInterval(timer)
+    process.kill(process.pid, "SIGTERM")
+  }, 200)
+  timer.unref()
+}
+
+/** In a container npm may be process 1, and its shell may have become this process. */
+function isNpm(pid) {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("npm")
+  } catch {
+    return false
   }
 }
 

@@ -110,6 +110,9 @@ export interface OperatorParts {
   logger: Logger
 }
 
+/** Name of the Lease, in the system namespace, by which one operator leads. */
+export const OPERATOR_LEASE = "berth-operator"
+
 /** A program that runs until it is told to stop; `ended` then resolves, or rejects with what went wrong before. */
 export interface Running {
   ended: Promise<void>
@@ -130,7 +133,7 @@ export async function startOperator(
   const identity = `${hostname()}-${randomUUID()}`
   const caches = operatorCaches({ client, logger }, options)
   const { jobs, launches, projects } = caches
-  const lease = { namespace: systemNamespace, name: "berth-operator" }
+  const lease = { namespace: systemNamespace, name: OPERATOR_LEASE }
   const elector = new LeaderElector({ client, lease, identity, clock, logger, ...leaseTimes })
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: identity, clock, logger })
   const base = { client, clock, recorder, logger }
@@ -439,8 +442,8 @@ export interface FacadeParts {
   logger: Logger
 }
 
-/** How long requests that are under way may take when the façade ends, seconds. */
-export const DRAIN_SECONDS = 10
+/** How long requests that are under way may take when the façade ends, seconds: all of it ends within ten. */
+export const DRAIN_SECONDS = 7
 
 /**
  * Starts the REST API and the gateway. Resolves when it listens; caches may still be filling, and the operator may not

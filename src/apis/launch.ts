@@ -30,8 +30,11 @@ export const REFUSALS = ["Capacity", "Quota", "Credentials", "Region", "InvalidR
 /** Why a cloud has given no answer: it, or the way to it, is out of order; or nobody may ask it any more. */
 export const SILENCES = ["Unavailable", "Credentials"] as const
 
-/** Why a VM went away that nobody had asked to go. */
-export const LOSSES = ["VMLost", "Preempted", "KeyConflict", "Silent"] as const
+/**
+ * Why a VM ended before its job did. `PoweredOff` is a planned power-off of the machine that all VMs are on: it does not
+ * count toward the VMs that a job may lose.
+ */
+export const LOSSES = ["VMLost", "Preempted", "KeyConflict", "Silent", "PoweredOff"] as const
 
 /** How a container, or what stands before it, ended. */
 export const FINISH_REASONS = [

@@ -4,6 +4,7 @@ import { findBinaries } from "./controlplane/binaries.ts"
 import type { Binaries } from "./controlplane/programs.ts"
 import { type ChosenRuntime, chooseRuntime } from "./runtime.ts"
 import { readSamples } from "./samples.ts"
+import { unlessAborted } from "./unless-aborted.ts"
 
 /** What a stack needs before it starts. */
 export interface Prepared {
@@ -22,8 +23,8 @@ export async function prepare(options: LocalOptions, terminal: Terminal, signal:
   try {
     const binaries = await findBinaries({ assetsDir, cacheDir, report, progress, signal })
     terminal.clear()
-    const runtime = await chooseRuntime(options, (await readSamples()).images(), report)
-    signal.throwIfAborted()
+    const samples = await readSamples()
+    const runtime = await unlessAborted(chooseRuntime(options, samples.images(), report), signal)
     return { binaries, runtime }
   } finally {
     terminal.clear()

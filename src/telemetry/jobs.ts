@@ -89,12 +89,15 @@ interface Outcome {
   reason: string
 }
 
+/** A planned power-off is no loss. */
+const COUNTED_LOSSES = LOSSES.filter((reason) => reason !== "PoweredOff")
+
 /** All that a Launch can come to. */
 const ALL_OUTCOMES: readonly Outcome[] = [
   ...REFUSALS.map((reason) => ({ outcome: "refused", reason }) as const),
   { outcome: "registered", reason: "" },
   ...FINISH_REASONS.map((reason) => ({ outcome: "finished", reason }) as const),
-  ...LOSSES.map((reason) => ({ outcome: "lost", reason }) as const),
+  ...COUNTED_LOSSES.map((reason) => ({ outcome: "lost", reason }) as const),
   { outcome: "terminated", reason: "" },
 ]
 
@@ -111,7 +114,7 @@ function outcomesOf({ status }: StoredLaunch): Outcome[] {
     refusal && { outcome: "refused", reason: refusal.class },
     agent && { outcome: "registered", reason: "" },
     agent?.finish && { outcome: "finished", reason: agent.finish.reason },
-    loss && { outcome: "lost", reason: loss.reason },
+    loss && loss.reason !== "PoweredOff" ? { outcome: "lost", reason: loss.reason } : undefined,
     phase === "terminated" ? { outcome: "terminated", reason: "" } : undefined,
   ]
   return outcomes.filter((outcome) => outcome !== undefined)

@@ -369,6 +369,31 @@ describe("running", () => {
     })
   })
 
+  test("a planned power-off is no loss: the next place, however many there were", () => {
+    const off = (number: number) =>
+      launchOf(job, number, {
+        status: vmStatus({
+          phase: "terminated",
+          loss: { reason: "PoweredOff", message: "stopped", time: time(50 + number) },
+          agent: { ...started, finish: { reason: "Stopped", time: time(50 + number) } },
+        }),
+      })
+    const decision = decideAt(70, job, [off(1), off(2), off(3), off(4)])
+    expect(decision.status).toMatchObject({ phase: "booting", launches: { count: 5, lost: 0 } })
+    expect(decision.status.refusedOffers).toBeUndefined()
+  })
+
+  test("a result that was delivered during a planned power-off counts", () => {
+    const done = launchOf(job, 1, {
+      status: vmStatus({
+        phase: "terminating",
+        loss: { reason: "PoweredOff", message: "stopped", time: time(50) },
+        agent: { ...started, finish: { reason: "Succeeded", exitCode: 0, time: time(50) } },
+      }),
+    })
+    expect(decideAt(70, job, [done]).status).toMatchObject({ phase: "succeeded", exitCode: 0 })
+  })
+
   test("a number is never used again, also when the records of earlier Launches are gone", () => {
     const known = jobOf({ status: { phase: "queued", launches: { count: 4 } } })
     expect(decideAt(70, known, []).status.launches?.current).toBe(`${known.metadata.uid}-5`)

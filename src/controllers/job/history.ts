@@ -10,6 +10,8 @@ export type Outcome =
   | { kind: "finished"; finish: Finish }
   | { kind: "refused"; refusal: NonNullable<LaunchStatus["refusal"]> }
   | { kind: "lost"; reason: "VMLost" | "Preempted"; message: string; time: string }
+  /** It ended with its machine, as planned: the job runs again, and this does not count as a lost VM. */
+  | { kind: "poweredOff" }
   /** It was ended because its container did not start in time. */
   | { kind: "bootFailed"; message: string; time: string }
   /** It was ended before there was a VM, as far as is known. */
@@ -27,10 +29,7 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   const finish = status?.agent?.finish
   if (finish !== undefined && !VM_FINISHES.includes(finish.reason)) return { kind: "finished", finish }
   if (status?.refusal !== undefined) return { kind: "refused", refusal: status.refusal }
-  if (status?.loss !== undefined) {
-    const { reason, message, time } = status.loss
-    return lost(reason === "Preempted" ? "Preempted" : "VMLost", message, time)
-  }
+  if (status?.loss !== undefined) return lossOf(status.loss)
   if (finish?.reason === "Preempted") {
     return lost("Preempted", finish.message ?? "the cloud took the VM back", finish.time)
   }
@@ -39,6 +38,11 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   if (spec.ended === true) return bootFailed(launch)
   if (finish !== undefined) return lost("VMLost", finish.message ?? `the agent gave up: ${finish.reason}`, finish.time)
   return isOver(launch) ? deleted(launch) : { kind: "live" }
+}
+
+function lossOf({ reason, message, time }: NonNullable<LaunchStatus["loss"]>): Outcome {
+  if (reason === "PoweredOff") return { kind: "poweredOff" }
+  return lost(reason === "Preempted" ? "Preempted" : "VMLost", message, time)
 }
 
 /** Somebody deleted the Launch of a job that still needed it. */
