@@ -26,6 +26,16 @@ export const FIELD_MANAGER = "berth-job-controller"
 export interface Payers {
   /** Ready connections of the namespace that can run VMs, and clouds that need none. */
   of(namespace: string): readonly Payer[]
+  /** Connections of the namespace that are Ready, but not allowed to start VMs. */
+  refused?(namespace: string): readonly RefusedPayer[]
+}
+
+/** A connection that can't pay for VMs although its credentials are good. */
+export interface RefusedPayer {
+  cloud: string
+  connection: string
+  /** Why, and what to do. */
+  message: string
 }
 
 /** What ends a Launch's VM when its connection has changed or gone. */

@@ -52,6 +52,7 @@ export function marketOf(
     namespace,
     offers: sources.offers.current(),
     payers: sources.payers.of(namespace),
+    refusedPayers: sources.payers.refused?.(namespace) ?? [],
     launches: ledger.all(),
     projectLaunches: ledger.ofNamespace(namespace),
     projectCaps: sources.caps?.(namespace),

@@ -4,6 +4,7 @@ import type { Catalogue } from "../../router/catalogue.ts"
 import type { BucketPlace } from "../../router/egress.ts"
 import type { Payer, Rest } from "../../router/rest.ts"
 import { pausedPayers } from "./breaker.ts"
+import type { RefusedPayer } from "./dependencies.ts"
 import type { ImageState } from "./image.ts"
 import { restingOffers } from "./resting.ts"
 import type { JobSettings } from "./settings.ts"
@@ -13,6 +14,8 @@ import { effectiveCaps, type Spending, spendingOf } from "./spend.ts"
 export interface Market {
   offers: Catalogue
   payers: readonly Payer[]
+  /** Who would pay if the credentials were allowed to start VMs. */
+  refusedPayers?: readonly RefusedPayer[]
   resting: readonly Rest[]
   caps: SpendCaps
   /** Nothing, where the caps limit nothing. */
@@ -33,6 +36,7 @@ export interface MarketFacts {
   namespace: string
   offers: Catalogue
   payers: readonly Payer[]
+  refusedPayers?: readonly RefusedPayer[]
   /** All Launches there are, and those of the job's project among them. */
   launches: readonly StoredLaunch[]
   projectLaunches: readonly StoredLaunch[]
@@ -51,6 +55,7 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
   return {
     offers: facts.offers,
     payers,
+    ...(facts.refusedPayers && { refusedPayers: facts.refusedPayers }),
     resting: restingOffers(launches, now, settings),
     paused: pausedPayers(payers, namespace, launches, { now, settings }),
     caps,

@@ -40,6 +40,22 @@ describe("place", () => {
       },
     ],
     [
+      "a connection that may start VMs",
+      {
+        payers: [],
+        refusedPayers: [
+          { cloud: "sim", connection: "main", message: "its role lacks x: add it" },
+          { cloud: "elsewhere", connection: "odd", message: "not asked about" },
+        ],
+      },
+      {
+        reason: "NoConnection",
+        message:
+          "4 offers fit, but the project has no Ready connection for them: add one of type other or sim; " +
+          "connection main: its role lacks x: add it",
+      },
+    ],
+    [
       "a rest to end",
       { resting: [{ cloud: "sim", until: at(300) }] },
       {

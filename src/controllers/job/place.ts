@@ -90,13 +90,16 @@ function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict
 /** What keeps a job from any place at all, although something fits. */
 function hindrance(
   shortfall: Shortfall | undefined,
-  { caps, spending, rateWaitSeconds }: Market,
+  { caps, spending, rateWaitSeconds, refusedPayers = [] }: Market,
   settings: JobSettings,
 ): PlaceVerdict | undefined {
   if (shortfall !== undefined && shortfall.resting.offers + shortfall.overCaps.offers === 0) {
     const kinds = shortfall.unconnected.join(" or ")
+    const refused = refusedPayers
+      .filter(({ cloud }) => shortfall.unconnected.includes(cloud))
+      .map(({ connection, message }) => `; connection ${connection}: ${message}`)
     const message = `${shortfall.fitting} offers fit, but the project has no Ready connection for them: add one of type ${kinds}`
-    return wait(JobReason.NoConnection, message, settings.connectionRetrySeconds)
+    return wait(JobReason.NoConnection, message + refused.join(""), settings.connectionRetrySeconds)
   }
   if (caps.maxVms !== undefined && spending.vms >= caps.maxVms) {
     return wait(JobReason.CapReached, `the project's cap of ${caps.maxVms} VMs is reached`, settings.capRetrySeconds)
