@@ -260,7 +260,7 @@ function finishReasonOf(error: unknown): FinishReason | undefined {
 }
 
 /** A final answer: the agent stops the container and powers off. */
-function refusal(type: Refusal, detail: string): Problem {
+export function refusal(type: Refusal, detail: string): Problem {
   const headers: Record<string, string> = REFUSALS[type] === 401 ? { "WWW-Authenticate": "Bearer" } : {}
   return new Problem({ type, status: REFUSALS[type], detail, headers })
 }

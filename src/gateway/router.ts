@@ -9,6 +9,7 @@ import { rateLimit } from "express-rate-limit"
 import { JWS_CONTENT_TYPE, LOG_CHUNK_BYTES } from "../agent/protocol.ts"
 import { FailureLimit } from "../facade/limits.ts"
 import { notFound, Problem } from "../facade/problem.ts"
+import { bootFailureHandlers } from "./boot-failure.ts"
 import { Gateway, type GatewayOptions, type Message } from "./gateway.ts"
 import type { Launches } from "./launches.ts"
 
@@ -59,8 +60,9 @@ export function gatewayRouter(options: GatewayOptions): Router {
   router.post("/launches/:launch/volumes", limits, jwsBody(MESSAGE_BYTES), async (req: Request, res: Response) => {
     answer(res, await gateway.renewVolumes(messageOf(req)))
   })
+  router.post("/launches/:launch/boot-failure", perLaunch, bootFailureHandlers(options))
   router.use((_req, _res, next) =>
-    next(notFound("Agents POST to launches/{launch}/register, report, logs or volumes.")),
+    next(notFound("Agents POST to launches/{launch}/register, report, logs or volumes; VMs to boot-failure.")),
   )
   router.use(countGuesses)
   return router

@@ -11,7 +11,7 @@ import type { Reflector } from "../../kube/reflector.ts"
 import { resourceOf } from "../../kube/resource.ts"
 import type { Payer } from "../../router/rest.ts"
 import type { Fence } from "../fence.ts"
-import type { Images } from "./image.ts"
+import type { ImageState, Images } from "./image.ts"
 import type { InstallationFacts } from "./launch-object.ts"
 import type { JobSettings } from "./settings.ts"
 import type { Buckets } from "./volumes.ts"
@@ -61,6 +61,8 @@ export interface JobControllerOptions {
   buckets?: Buckets
   /** Where registries are asked: without it images run on what the settings say. */
   images?: Images
+  /** What is known now of what the agent's image runs on; absent: VMs need none, or nobody asks. */
+  agentImage?: () => ImageState
   installation: InstallationFacts
   offers: Offers
   payers: Payers

@@ -24,6 +24,8 @@ export interface Market {
   buckets?: readonly BucketPlace[]
   /** What the job's image runs on, as far as that is known. */
   image?: ImageState
+  /** What the agent's image runs on; absent: VMs need none, or nobody asks. */
+  agentImage?: ImageState
   /** Payers that nothing is launched for, although they would pay. */
   paused: readonly Rest[]
   /** Seconds until the launch rate allows another one; 0: now. */
@@ -37,6 +39,7 @@ export interface MarketFacts {
   offers: Catalogue
   payers: readonly Payer[]
   refusedPayers?: readonly RefusedPayer[]
+  agentImage?: ImageState | undefined
   /** All Launches there are, and those of the job's project among them. */
   launches: readonly StoredLaunch[]
   projectLaunches: readonly StoredLaunch[]
@@ -56,6 +59,7 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
     offers: facts.offers,
     payers,
     ...(facts.refusedPayers && { refusedPayers: facts.refusedPayers }),
+    ...(facts.agentImage && { agentImage: facts.agentImage }),
     resting: restingOffers(launches, now, settings),
     paused: pausedPayers(payers, namespace, launches, { now, settings }),
     caps,

@@ -56,6 +56,19 @@ describe("place", () => {
       },
     ],
     [
+      "the agent's image to be looked up",
+      { agentImage: { state: "looking" } },
+      { reason: "Queued", message: "looks up what Berth's agent image runs on", seconds: 1 },
+    ],
+    [
+      "an agent's image that runs where the job's does",
+      {
+        image: { state: "known", architectures: ["amd64"] },
+        agentImage: { state: "known", architectures: ["arm64"] },
+      },
+      { reason: "AgentImageMismatch", message: expect.stringMatching(/agent image for arm64 only: push/), seconds: 60 },
+    ],
+    [
       "a rest to end",
       { resting: [{ cloud: "sim", until: at(300) }] },
       {
