@@ -157,8 +157,7 @@ export async function startOperator(
     payers: accounts.payers,
     copyCredentials: accounts.copyCredentials,
     buckets: accounts.buckets,
-    ...accounts.images,
-    ...agentPlatforms(options, parts),
+    ...{ ...accounts.images, ...agentPlatforms(options, parts) },
   })
   const watches = catalogueWatches(offers, { client, systemNamespace, recorder, logger })
   const refresher = priceRefresherOf(options, { ...parts, ...keeping, fence: shared.fence, sealer, watches })

@@ -172,7 +172,7 @@ test("one that is being deleted is left alone", () => {
 })
 
 describe("whether VMs can be started is told", () => {
-  const after = (launch: LaunchPermission | undefined, status = verified()) =>
+  const told = (launch: LaunchPermission | undefined, status = verified()) =>
     decide(
       connectionOf(status),
       { ...nothing, attempt: attempt({ is: "verified", account: "1", ...(launch && { launch }) }, { time: at(9) }) },
@@ -191,7 +191,7 @@ describe("whether VMs can be started is told", () => {
       { status: "Unknown", reason: "PermissionsUnknown", message: "add x" },
     ],
   ])("as the provider said: %o, of a connection that is Ready all the same", (launch, expected) => {
-    expect(after(launch)).toMatchObject(expected)
+    expect(told(launch)).toMatchObject(expected)
     const { status } = decide(
       connectionOf(),
       { ...nothing, attempt: attempt({ is: "verified", account: "1", launch }) },
@@ -209,7 +209,7 @@ describe("whether VMs can be started is told", () => {
       at(0),
       SETTINGS,
     )
-    expect(after(undefined, status)).toMatchObject({ status: "False" })
-    expect(after(undefined)).toBeUndefined()
+    expect(told(undefined, status)).toMatchObject({ status: "False" })
+    expect(told(undefined)).toBeUndefined()
   })
 })

@@ -36,10 +36,7 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   if (finish !== undefined && !VM_FINISHES.includes(finish.reason)) return { kind: "finished", finish }
   if (status?.refusal !== undefined) return { kind: "refused", refusal: status.refusal }
   if (status?.bootFailure !== undefined) return reportedFailure(status.bootFailure)
-  if (status?.loss !== undefined) {
-    const { reason, message, time } = status.loss
-    return lost(reason === "Preempted" ? "Preempted" : "VMLost", message, time)
-  }
+  if (status?.loss !== undefined) return lossOf(status.loss)
   if (finish?.reason === "Preempted") {
     return lost("Preempted", finish.message ?? "the cloud took the VM back", finish.time)
   }
@@ -53,6 +50,10 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
 /** Somebody deleted the Launch of a job that still needed it. */
 function deleted({ status, metadata }: StoredLaunch): Outcome {
   return lost("VMLost", "its Launch was deleted", status?.vm?.terminationTime ?? metadata.creationTimestamp)
+}
+
+function lossOf({ reason, message, time }: NonNullable<LaunchStatus["loss"]>): Outcome {
+  return lost(reason === "Preempted" ? "Preempted" : "VMLost", message, time)
 }
 
 function lost(reason: "VMLost" | "Preempted", message: string, time: string): Outcome {
