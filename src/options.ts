@@ -67,6 +67,8 @@ const GcpNetworksSchema = Type.Record(
 type GcpNetworks = Static<typeof GcpNetworksSchema>
 
 export interface FacadeOptions extends KubeOptions {
+  /** The operator's, for dry runs: jobs are planned for what it runs on. */
+  agentImage?: string
   /** Address to listen on; empty: all. */
   host: string
   port: number
@@ -237,6 +239,9 @@ function facadeCommand(choose: Choose): Command {
     .addOption(portOption())
     .addOption(
       new Option("--base-domain <domain>", "projects are its subdomains").env("BERTH_BASE_DOMAIN").default("localhost"),
+    )
+    .addOption(
+      new Option("--agent-image <image>", "the operator's, so that dry runs plan as it would").env("BERTH_AGENT_IMAGE"),
     )
     .addOption(
       new Option("--default-project <name>", "project of hosts without a project label").env("BERTH_DEFAULT_PROJECT"),

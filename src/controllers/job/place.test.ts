@@ -40,6 +40,35 @@ describe("place", () => {
       },
     ],
     [
+      "a connection that may start VMs",
+      {
+        payers: [],
+        refusedPayers: [
+          { cloud: "sim", connection: "main", message: "its role lacks x: add it" },
+          { cloud: "elsewhere", connection: "odd", message: "not asked about" },
+        ],
+      },
+      {
+        reason: "NoConnection",
+        message:
+          "4 offers fit, but the project has no Ready connection for them: add one of type other or sim; " +
+          "connection main: its role lacks x: add it",
+      },
+    ],
+    [
+      "the agent's image to be looked up",
+      { agentImage: { state: "looking" } },
+      { reason: "Queued", message: "looks up what Berth's agent image runs on", seconds: 1 },
+    ],
+    [
+      "an agent's image that runs where the job's does",
+      {
+        image: { state: "known", architectures: ["amd64"] },
+        agentImage: { state: "known", architectures: ["arm64"] },
+      },
+      { reason: "AgentImageMismatch", message: expect.stringMatching(/agent image for arm64 only: push/), seconds: 60 },
+    ],
+    [
       "a rest to end",
       { resting: [{ cloud: "sim", until: at(300) }] },
       {

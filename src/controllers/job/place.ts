@@ -18,6 +18,9 @@ export type PlaceVerdict =
   /** Nothing that any cloud sells will ever do. */
   | { kind: "noOffer"; message: string }
 
+/** How soon it is looked again whether a registry has answered, seconds. */
+const LOOK_AGAIN_SECONDS = 1
+
 /** Looks for the cheapest place that fits, is paid for, awake and under the caps. Pure. */
 export function place(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): PlaceVerdict {
   return placeAmong(job, market, now, settings).verdict
@@ -30,7 +33,7 @@ export function placeAmong(
   now: Date,
   settings: JobSettings,
 ): { verdict: PlaceVerdict; placements: RankedPlacement<Payer>[] } {
-  const { architectures, note } = platformOf(market.image, settings.architectures)
+  const { architectures, note, conflict } = platformOf(market.image, market.agentImage, settings.architectures)
   const noted = (text: string) => (note === undefined ? text : `${text}; ${note}`)
   const requirements = requirementsOf(job.spec, architectures)
   const context = contextOf(job, market, now, settings)
@@ -39,6 +42,11 @@ export function placeAmong(
   const open = withoutPaused(routing, requirements, market, context)
   const placements = open.length > 0 ? open : routing.placements
   const judged = (verdict: PlaceVerdict) => ({ verdict, placements })
+  if (market.agentImage?.state === "looking") {
+    return judged(wait(JobReason.Queued, "looks up what Berth's agent image runs on", LOOK_AGAIN_SECONDS))
+  }
+  if (conflict !== undefined)
+    return judged(wait(JobReason.AgentImageMismatch, conflict, settings.agentImageRetrySeconds))
   if (routing.offers === 0) {
     return judged(wait(JobReason.NoCapacity, "the catalogue has no offers yet", settings.capRetrySeconds))
   }
@@ -100,13 +108,16 @@ function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict
 /** What keeps a job from any place at all, although something fits. */
 function hindrance(
   shortfall: Shortfall | undefined,
-  { caps, spending, rateWaitSeconds }: Market,
+  { caps, spending, rateWaitSeconds, refusedPayers = [] }: Market,
   settings: JobSettings,
 ): PlaceVerdict | undefined {
   if (shortfall !== undefined && shortfall.resting.offers + shortfall.overCaps.offers === 0) {
     const kinds = shortfall.unconnected.join(" or ")
+    const refused = refusedPayers
+      .filter(({ cloud }) => shortfall.unconnected.includes(cloud))
+      .map(({ connection, message }) => `; connection ${connection}: ${message}`)
     const message = `${shortfall.fitting} offers fit, but the project has no Ready connection for them: add one of type ${kinds}`
-    return wait(JobReason.NoConnection, message, settings.connectionRetrySeconds)
+    return wait(JobReason.NoConnection, message + refused.join(""), settings.connectionRetrySeconds)
   }
   if (caps.maxVms !== undefined && spending.vms >= caps.maxVms) {
     return wait(JobReason.CapReached, `the project's cap of ${caps.maxVms} VMs is reached`, settings.capRetrySeconds)
