@@ -133,7 +133,9 @@ function needsServers(program) {
   const [file = "", command = ""] = program
   if (process.env["KUBEBUILDER_ASSETS"] || program.includes("--assets-dir")) return false
   const isUnitTest = program.join(" ").endsWith("run --project unit")
-  return (file.endsWith("vitest.mjs") && !isUnitTest) || (file.endsWith("main.ts") && ["demo", "serve"].includes(command))
+  return (
+    (file.endsWith("vitest.mjs") && !isUnitTest) || (file.endsWith("main.ts") && ["demo", "serve"].includes(command))
+  )
 }
 
 /** @param {AbortSignal} signal */

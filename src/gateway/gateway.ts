@@ -119,7 +119,8 @@ export class Gateway {
       await this.#limits.chargeLaunch(launch, kind)
       return true
     }
-    if (kind === "register" || kind === "boot-failure") throw refusal("agent-not-authentic", "The bootstrap token is not this Launch's.")
+    if (kind === "register" || kind === "boot-failure")
+      throw refusal("agent-not-authentic", "The bootstrap token is not this Launch's.")
     if (this.#cachedBound(launch) === undefined) this.#limits.chargeStranger("read", isSuspect)
     return false
   }
