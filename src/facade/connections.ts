@@ -1,15 +1,15 @@
 import type { StoredConnection } from "../apis/connection.ts"
 import { type CredentialFields, credentialFieldsOf } from "../apis/credentials.ts"
 import { fromMetadataName, toMetadataName } from "../apis/names.ts"
+import type { Precondition } from "../http/entity-tags.ts"
+import { invalidRequest, Problem, unavailable } from "../http/problem.ts"
 import { SealingKeysMissing } from "../identity/sealing-keys.ts"
 import { openCredentials, type SealedCredentials, sealCredentials } from "../sealing/credentials.ts"
 import type { Sealer, SealingContext } from "../sealing/envelope.ts"
 import { SealingError } from "../sealing/keys.ts"
 import type { Collection } from "./collection.ts"
 import type { CreationTimes } from "./created-at.ts"
-import type { Precondition } from "./entity-tags.ts"
 import { keyReused } from "./idempotency.ts"
-import { invalidRequest, Problem, unavailable } from "./problem.ts"
 import {
   type ConnectionChange,
   type ConnectionCreation,

@@ -2,11 +2,11 @@ import type { IRoute, Request, RequestHandler, Response, Router } from "express"
 import type { Role } from "../apis/apikey.ts"
 import { roleAllows } from "../apis/apikey.ts"
 import type { KubeObject, Stored } from "../apis/meta.ts"
+import { readBody } from "../http/body.ts"
+import { namesTag } from "../http/entity-tags.ts"
+import { forbidden, methodNotAllowed } from "../http/problem.ts"
 import type { Principal } from "../identity/principal.ts"
 import { noteRoute } from "../telemetry/http.ts"
-import { readBody } from "./body/body.ts"
-import { namesTag } from "./entity-tags.ts"
-import { forbidden, methodNotAllowed } from "./problem.ts"
 
 /** A request whose caller is known and may make it. */
 export interface Call<Caller = Principal> {

@@ -1,13 +1,13 @@
 import type { JobPhase, StoredJob } from "../apis/job.ts"
+import { type Precondition, requireVersion } from "../http/entity-tags.ts"
+import { notFound, Problem, unavailable } from "../http/problem.ts"
+import type { Page } from "../http/query.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import { isConflict, isNotFound } from "../kube/errors.ts"
 import type { Store } from "../kube/store.ts"
 import { JOBS, JobTerm } from "./caches.ts"
 import { Collection } from "./collection.ts"
-import { type Precondition, requireVersion } from "./entity-tags.ts"
 import { Turns } from "./idempotency.ts"
-import { notFound, Problem, unavailable } from "./problem.ts"
-import type { Page } from "./query.ts"
 import { statusOf } from "./translate/record.ts"
 
 export interface JobFilter {

@@ -1,9 +1,9 @@
 import { type Clock, secondsBetween } from "../apis/clock.ts"
 import { isTerminal, type StoredJob } from "../apis/job.ts"
 import type { StoredLaunch } from "../apis/launch.ts"
+import { unavailable } from "../http/problem.ts"
 import type { Store } from "../kube/store.ts"
 import type { JobRef, LogStore, ReadOptions } from "../logs/store.ts"
-import { unavailable } from "./problem.ts"
 
 /**
  * A VM that was stopped may still send its last words until it is gone; a follower waits at most this long for them.

@@ -1,13 +1,13 @@
 import { createHash } from "node:crypto"
 import { setTimeout as delay } from "node:timers/promises"
 import type { Clock } from "../apis/clock.ts"
+import { unavailable } from "../http/problem.ts"
 import { IDENTITIES_NAMESPACE } from "../identity/machine-users.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound, isAlreadyExists, isConflict, isNotFound } from "../kube/errors.ts"
 import { type Lease, leases } from "../kube/lease.ts"
 import type { Logger } from "../telemetry/logger.ts"
 import { Turns } from "./idempotency.ts"
-import { unavailable } from "./problem.ts"
 
 export interface SharedTurnsOptions {
   /** With the façade's own rights, which has no others to write in IDENTITIES_NAMESPACE. */

@@ -1,7 +1,7 @@
 import type { KubeObject, Stored } from "../apis/meta.ts"
 import { fromMetadataName } from "../apis/names.ts"
+import type { Query } from "../http/query.ts"
 import { newestFirst } from "./created-at.ts"
-import type { Query } from "./query.ts"
 
 export const SORT_FIELDS = ["name", "created_at"] as const
 export const SORT_ORDERS = ["asc", "desc"] as const

@@ -1,5 +1,5 @@
 import { UserIdSchema } from "../../apis/organization.ts"
-import { ACCOUNT_PAGE } from "../query.ts"
+import { ACCOUNT_PAGE } from "../../http/query.ts"
 import {
   MemberRecordSchema,
   MemberRoleSchema,

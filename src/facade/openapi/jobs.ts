@@ -1,5 +1,5 @@
 import { JOB_PHASES } from "../../apis/job.ts"
-import { BODY_LIMIT_BYTES } from "../body/body.ts"
+import { BODY_LIMIT_BYTES } from "../../http/body.ts"
 import { JobCreatedSchema, JobRecordSchema, JobSubmissionSchema } from "../schemas/job.ts"
 import { type JobPlanRecord, JobPlanSchema } from "../schemas/plan.ts"
 import {

@@ -1,6 +1,6 @@
 import type { TSchema } from "typebox"
+import { PAGE, type PageSizes } from "../../http/query.ts"
 import { IDEMPOTENCY_KEY_PATTERN } from "../idempotency.ts"
-import { PAGE, type PageSizes } from "../query.ts"
 import type { Additions } from "./rules.ts"
 
 /** A part of the OpenAPI document. */

@@ -3,14 +3,14 @@ import type { TSchema } from "typebox"
 import { withoutNulls } from "../../apis/nulls.ts"
 import { UserIdSchema } from "../../apis/organization.ts"
 import { faultsOf } from "../../apis/validate.ts"
+import { parseBody } from "../../http/body.ts"
+import { preconditionOf } from "../../http/entity-tags.ts"
+import { invalidRequest } from "../../http/problem.ts"
+import { ACCOUNT_PAGE, Query } from "../../http/query.ts"
 import type { Accounts } from "../accounts.ts"
 import type { SignedIn } from "../admission.ts"
-import { parseBody } from "../body/body.ts"
 import { type Admission, type Call, endpoint, pathParameter, sendRecord } from "../endpoint.ts"
-import { preconditionOf } from "../entity-tags.ts"
 import { idempotencyKeyOf } from "../idempotency.ts"
-import { invalidRequest } from "../problem.ts"
-import { ACCOUNT_PAGE, Query } from "../query.ts"
 import {
   type MemberRole,
   MemberRoleSchema,

@@ -1,14 +1,14 @@
 import type { Router } from "express"
 import type { StoredCronJob } from "../../apis/cronjob.ts"
+import { parseBody } from "../../http/body.ts"
+import { preconditionOf } from "../../http/entity-tags.ts"
+import { invalidRequest, notFound } from "../../http/problem.ts"
+import { Query } from "../../http/query.ts"
 import type { Principal, ProjectScope } from "../../identity/principal.ts"
-import { parseBody } from "../body/body.ts"
 import type { Collection, Replay } from "../collection.ts"
 import type { CreationTimes } from "../created-at.ts"
 import { type Admission, type Call, endpoint, pathParameter, sendRecord } from "../endpoint.ts"
-import { preconditionOf } from "../entity-tags.ts"
 import { idempotencyKeyOf, madeBefore, replayed } from "../idempotency.ts"
-import { invalidRequest, notFound } from "../problem.ts"
-import { Query } from "../query.ts"
 import type { CronJobCreation, CronJobList } from "../schemas/cronjob.ts"
 import {
   changedSpec,

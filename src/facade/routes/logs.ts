@@ -1,10 +1,10 @@
 import { once } from "node:events"
 import type { Router } from "express"
+import { Query } from "../../http/query.ts"
 import type { Principal } from "../../identity/principal.ts"
 import { type Admission, type Call, endpoint, pathParameter } from "../endpoint.ts"
 import type { Jobs } from "../jobs.ts"
 import type { LogStreams } from "../log-stream.ts"
-import { Query } from "../query.ts"
 
 export interface LogRouteOptions {
   admission: Admission

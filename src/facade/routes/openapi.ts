@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto"
 import type { RequestHandler, Router } from "express"
+import { REFERENCE_STYLE, type ReferenceDocument, referencePage } from "../../http/reference.ts"
 import { allowNoOther } from "../endpoint.ts"
 import { openApiDocument } from "../openapi.ts"
-import { REFERENCE_STYLE, type ReferenceDocument, referencePage } from "../reference.ts"
 
 /**
  * `GET /openapi.json` and `GET /docs`, the same for people; for everybody, as they say nothing of any project.

@@ -1,11 +1,11 @@
 import type { Router } from "express"
 import { fromMetadataName } from "../../apis/names.ts"
+import { Query } from "../../http/query.ts"
 import type { Principal } from "../../identity/principal.ts"
 import type { Connections } from "../connections.ts"
 import type { Discovered, Discoverer, DiscoverySort } from "../discoverer.ts"
 import { type Admission, type Call, endpoint } from "../endpoint.ts"
 import { PARTIAL_RESULT, partialResult } from "../partial-result.ts"
-import { Query } from "../query.ts"
 import type { DiscoveredItem } from "../schemas/resources.ts"
 
 export interface ResourceRouteOptions {

@@ -1,7 +1,7 @@
 import { escapePointer } from "../../apis/fault.ts"
 import type { Fault } from "../../apis/validate.ts"
+import { messageOf } from "../../http/problem.ts"
 import type { KubeError } from "../../kube/errors.ts"
-import { messageOf } from "../problem.ts"
 
 /**
  * The faults that the API server found in an object, in the body's terms: `spec.volumes[data].bucket` is the body's

@@ -1,5 +1,7 @@
-import { badRequest, invalidRequest } from "../problem.ts"
-import { MOST_FAULTS, positionOf } from "./position.ts"
+import { badRequest, invalidRequest } from "./problem.ts"
+
+/** More places than this help nobody, and each costs a look at the whole text. */
+export const MOST_FAULTS = 50
 
 /** A JSON token of RFC 8259 after white space, or the end of the text. */
 const TOKEN =
@@ -117,4 +119,11 @@ class Scanner {
 /** 400 for a body nested deeper than anything in the API. */
 export function tooDeep(position: string, maxDepth: number): Error {
   return badRequest(`The body is nested deeper than ${maxDepth} levels (${position}).`)
+}
+
+/** Where a character stands, as editors count: `line 3, column 8`, both from 1. */
+export function positionOf(text: string, offset: number): string {
+  const before = text.slice(0, offset)
+  const line = before.split("\n").length
+  return `line ${line}, column ${offset - before.lastIndexOf("\n")}`
 }

@@ -1,6 +1,6 @@
 import type { Request, RequestHandler } from "express"
-import { badRequest, Problem } from "../problem.ts"
 import { parseJson } from "./json.ts"
+import { badRequest, Problem } from "./problem.ts"
 import { parseYaml } from "./yaml.ts"
 
 /** Largest body, bytes (design, section 8); what a job can hold by its own limits is smaller. */

@@ -1,8 +1,8 @@
 import fc from "fast-check"
 import { dump } from "js-yaml"
 import { describe, expect, it } from "vitest"
-import { problemOf } from "../problem.ts"
 import { parseJson } from "./json.ts"
+import { problemOf } from "./problem.ts"
 import { parseYaml } from "./yaml.ts"
 
 const DEPTH = 32

@@ -9,9 +9,9 @@ import {
   type ScalarEvent,
   YAMLException,
 } from "js-yaml"
-import type { Fault } from "../../apis/validate.ts"
-import { badRequest, invalidRequest } from "../problem.ts"
-import { MOST_FAULTS, positionOf } from "./position.ts"
+import type { Fault } from "../apis/validate.ts"
+import { MOST_FAULTS, positionOf } from "./json.ts"
+import { badRequest, invalidRequest } from "./problem.ts"
 
 /** Plain scalars that YAML 1.2's core schema reads as null, boolean or number (YAML 1.2.2, 10.3.2). */
 const NO_STRING =
