@@ -3,6 +3,7 @@ import helmet from "helmet"
 import type { Clock } from "../apis/clock.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
 import type { StoredLaunch } from "../apis/launch.ts"
+import { mount } from "../http/mount.ts"
 import { notFound, problemHandler } from "../http/problem.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import { ACCOUNTS_USER } from "../identity/machine-users.ts"
@@ -29,7 +30,8 @@ import { CreationTimes } from "./created-at.ts"
 import type { Discoverer } from "./discoverer.ts"
 import type { Admission } from "./endpoint.ts"
 import { Jobs } from "./jobs.ts"
-import { Keys } from "./keys.ts"
+import { Keys } from "./keys/keys.ts"
+import { keyRoutes } from "./keys/routes.ts"
 import { FailureLimit, principalRateLimit } from "./limits.ts"
 import { LogStreams } from "./log-stream.ts"
 import type { Planner } from "./planner.ts"
@@ -38,7 +40,6 @@ import { accountRoutes } from "./routes/accounts.ts"
 import { connectionRoutes } from "./routes/connections.ts"
 import { cronJobRoutes } from "./routes/cronjobs.ts"
 import { jobRoutes } from "./routes/jobs.ts"
-import { keyRoutes } from "./routes/keys.ts"
 import { logRoutes } from "./routes/logs.ts"
 import { openApiRoutes } from "./routes/openapi.ts"
 import { resourceRoutes } from "./routes/resources.ts"
@@ -164,7 +165,7 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   }
   const keysOf = (principal: Principal): Keys =>
     new Keys({ ...collectionOf(principal), store: caches.apiKeys.store, creationTimes, clock })
-  keyRoutes(router, { admission, keysOf, clock })
+  mount(router, keyRoutes, admission, { keysOf, clock })
   cronJobRoutes(router, { admission, cronJobsOf, creationTimes, catalogueFaults })
   connectionRoutes(router, { admission, connectionsOf })
   const limit = principalRateLimit({

@@ -1,7 +1,7 @@
 import type { Request } from "express"
 import { ANNOTATIONS, type KubeObject } from "../apis/meta.ts"
+import type { Refused } from "../http/checked.ts"
 import { badRequest, invalidRequest, Problem } from "../http/problem.ts"
-import type { Refused } from "./translate/checked.ts"
 
 /** A request that may be sent again: its key, and the hash of its body that tells it from another one. */
 export interface Idempotency {

@@ -1,8 +1,9 @@
+import { described } from "../http/openapi.ts"
+import { keyRoutes } from "./keys/routes.ts"
 import { accountPaths, accountSchemas } from "./openapi/accounts.ts"
 import { connectionPaths, connectionSchemas } from "./openapi/connections.ts"
 import { cronJobPaths, cronJobSchemas } from "./openapi/cronjobs.ts"
 import { jobPaths, jobSchemas } from "./openapi/jobs.ts"
-import { keyPaths, keySchemas } from "./openapi/keys.ts"
 import { answerHeaders, type Json, problemResponses } from "./openapi/parts.ts"
 import { resourcePaths, resourceSchemas } from "./openapi/resources.ts"
 
@@ -57,6 +58,7 @@ const PROBLEM: Json = {
  * @param clouds those that a job may name here
  */
 export function openApiDocument(clouds: readonly string[]): Json {
+  const { paths, schemas } = described([...keyRoutes])
   return {
     openapi: "3.1.0",
     info: { title: "Berth", version: "1", description: DESCRIPTION },
@@ -65,7 +67,7 @@ export function openApiDocument(clouds: readonly string[]): Json {
     paths: {
       ...jobPaths(),
       ...cronJobPaths(),
-      ...keyPaths(),
+      ...paths,
       ...connectionPaths(),
       ...resourcePaths(),
       ...accountPaths(),
@@ -80,7 +82,7 @@ export function openApiDocument(clouds: readonly string[]): Json {
       schemas: {
         ...jobSchemas(clouds),
         ...cronJobSchemas(clouds),
-        ...keySchemas(),
+        ...schemas,
         ...connectionSchemas(),
         ...resourceSchemas(),
         ...accountSchemas(),

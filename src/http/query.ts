@@ -1,5 +1,6 @@
 import type { Request } from "express"
 import type { Fault } from "../apis/validate.ts"
+import type { Json } from "./json-schema.ts"
 import { invalidRequest } from "./problem.ts"
 
 /** The largest page and the one that a request gets which doesn't ask (contract, "Limits"). */
@@ -19,6 +20,64 @@ export interface Page {
   offset: number
 }
 
+/** A parameter of the query: how the document describes it, and how it is read. */
+export interface QueryParameter<Value = unknown> {
+  schema: Json
+  description?: string
+  read: (query: Query, name: string) => Value
+}
+
+export type QueryParameters = Readonly<Record<string, QueryParameter>>
+
+/** The values of declared parameters. */
+export type QueryValues<Q extends QueryParameters> = { [Name in keyof Q]: ReturnType<Q[Name]["read"]> }
+
+/** A filter by text; an empty one is none. */
+export function filter(description: string): QueryParameter<string | undefined> {
+  return { schema: { type: "string" }, description, read: (query, name) => query.filter(name) }
+}
+
+/** True or false; without a default it may be left undefined. */
+export function flag<const Default extends boolean | undefined = undefined>(
+  description: string,
+  byDefault?: Default,
+): QueryParameter<boolean | Default> {
+  const schema = { type: "boolean", ...(byDefault !== undefined && { default: byDefault }) }
+  return { schema, description, read: (query, name) => query.boolean(name) ?? (byDefault as Default) }
+}
+
+/** One of a list of words; without a default it may be left undefined. */
+export function choice<const Word extends string, const Default extends Word | undefined = undefined>(
+  words: readonly Word[],
+  byDefault?: Default,
+): QueryParameter<Word | Default> {
+  const schema = { type: "string", enum: words, ...(byDefault !== undefined && { default: byDefault }) }
+  return { schema, read: (query, name) => query.choice(name, words) ?? (byDefault as Default) }
+}
+
+/** A whole number within bounds. */
+export function wholeNumber(
+  bounds: { minimum: number; maximum: number },
+  description: string,
+): QueryParameter<number | undefined> {
+  return { schema: { type: "integer", ...bounds }, description, read: (query, name) => query.integer(name, bounds) }
+}
+
+/** All values of a repeatable parameter. */
+export function repeated(): QueryParameter<string[]> {
+  const schema = { type: "array", items: { type: "string" } }
+  return { schema, read: (query, name) => query.all(name) }
+}
+
+/** The parameters of a list that comes in pages. */
+export function paging({ defaultLimit, maxLimit }: PageSizes = PAGE) {
+  const count = (minimum: number, maximum: number, byDefault: number): QueryParameter<number> => ({
+    schema: { type: "integer", minimum, maximum, default: byDefault },
+    read: (query, name) => query.integer(name, { minimum, maximum }) ?? byDefault,
+  })
+  return { limit: count(1, maxLimit, defaultLimit), offset: count(0, Number.MAX_SAFE_INTEGER, 0) }
+}
+
 /**
  * The parameters of a request's query string. Each is asked for by name; `check` then refuses what was wrong, and
  * what nobody asked for: a filter that is mistyped must not become a list of everything.
@@ -31,6 +90,13 @@ export class Query {
   constructor(req: Request) {
     const start = req.originalUrl.indexOf("?")
     this.#parameters = new URLSearchParams(start === -1 ? "" : req.originalUrl.slice(start + 1))
+  }
+
+  /** The values of declared parameters. @throws Problem 400 with all faults, unknown parameters included */
+  values<Q extends QueryParameters>(parameters: Q): QueryValues<Q> {
+    const values = Object.entries(parameters).map(([name, { read }]) => [name, read(this, name)])
+    this.check()
+    return Object.fromEntries(values) as QueryValues<Q>
   }
 
   /** All values of a repeatable parameter. */

@@ -1,7 +1,7 @@
 import { connect } from "node:net"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import { JOBS } from "../../src/facade/caches.ts"
-import type { KeyCreated } from "../../src/facade/schemas/key.ts"
+import type { KeyCreated } from "../../src/facade/keys/schema.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import type { ApiObject } from "../../src/kube/resource.ts"
 import { resourceOf } from "../../src/kube/resource.ts"

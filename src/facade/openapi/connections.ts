@@ -5,7 +5,7 @@ import {
   changeSchemaOf,
   creationSchemaOf,
 } from "../schemas/connection.ts"
-import { sortParameters } from "./keys.ts"
+import { SORTING } from "../sorting.ts"
 import {
   bodySchema,
   createdResponse,
@@ -26,7 +26,7 @@ import {
   recordResponses,
   schemaRef,
 } from "./parts.ts"
-import { type Additions, inFormat, NO_UUID, OWNER_RULES } from "./rules.ts"
+import { type Additions, inFormat, OWNER_RULES } from "./rules.ts"
 
 const TAGS = ["connections"]
 
@@ -65,8 +65,7 @@ function rulesOf(type: ConnectionType): Additions {
 /** The schemas that `connectionPaths` refers to. */
 export function connectionSchemas(): Json {
   const creations = CONNECTION_TYPES.map((type) => {
-    const rules = { ...rulesOf(type), "/properties/name": NO_UUID }
-    return [creationName(type), bodySchema(creationSchemaOf(type), rules)]
+    return [creationName(type), bodySchema(creationSchemaOf(type), rulesOf(type))]
   })
   const changes = CONNECTION_TYPES.map((type) => [changeName(type), bodySchema(changeSchemaOf(type), rulesOf(type))])
   const mapping = CONNECTION_TYPES.map((type) => [type, `#/components/schemas/${creationName(type)}`])
@@ -119,7 +118,7 @@ function collectionPath(): Json {
           description: "Only the connection of exactly this name; empty: all.",
         }),
         queryParameter("view", { type: "string", enum: ["full", "summary"], default: "full" }),
-        ...sortParameters(),
+        ...Object.entries(SORTING).map(([name, { schema }]) => queryParameter(name, schema)),
         ...pageParameters(),
       ],
       responses: { "200": { description: "Connections.", content: json("ConnectionList") } },

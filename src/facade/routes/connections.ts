@@ -10,7 +10,7 @@ import type { Connections } from "../connections.ts"
 import { type Admission, type Call, endpoint, pathParameter, sendRecord } from "../endpoint.ts"
 import { idempotencyKeyOf } from "../idempotency.ts"
 import type { ConnectionList, ConnectionRecord } from "../schemas/connection.ts"
-import { sorted, sortingOf } from "../sorting.ts"
+import { SORTING, sorted } from "../sorting.ts"
 import {
   checkConnection,
   checkConnectionChange,
@@ -64,7 +64,10 @@ async function listConnections(call: Call, connections: Connections): Promise<vo
   const query = new Query(call.req)
   const name = query.filter("name")
   const view = query.choice("view", ["full", "summary"])
-  const sorting = sortingOf(query)
+  const sorting = {
+    sort_by: SORTING.sort_by.read(query, "sort_by"),
+    sort_order: SORTING.sort_order.read(query, "sort_order"),
+  }
   const page = query.page()
   query.check()
   const all = connections.all().filter(({ metadata }) => name === undefined || fromMetadataName(metadata.name) === name)

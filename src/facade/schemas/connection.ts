@@ -2,10 +2,12 @@ import Type, { type Static, type TSchema } from "typebox"
 import { CONNECTION_TYPES, type ConnectionType } from "../../apis/connection.ts"
 import { CREDENTIALS, SECRET_FIELDS } from "../../apis/credentials.ts"
 import { StringEnum } from "../../apis/schema.ts"
+import { NameOf } from "../names.ts"
 import { JobSubmissionSchema } from "./job.ts"
-import { NameSchema } from "./name.ts"
 
 /** The REST API's shapes of a connection, with the contract's property names to the letter. */
+
+const NameSchema = NameOf("connection")
 
 const { project_id, organization_id } = JobSubmissionSchema.properties
 

@@ -7,7 +7,7 @@ import {
 } from "../../apis/connection.ts"
 import { type CredentialFields, credentialFaults, credentialFieldsOf, SECRET_FIELDS } from "../../apis/credentials.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
-import { fromMetadataName, isUuid } from "../../apis/names.ts"
+import { fromMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
 import type { Fault } from "../../apis/validate.ts"
 import { faultsOf } from "../../apis/validate.ts"
@@ -45,9 +45,6 @@ export function checkConnection(value: unknown, owner: Owner): { body: Connectio
   const faults = faultsOf(ConnectionCreationSchema, body)
   if (typeof body !== "object" || body === null) return { faults }
   const { name, type, ...rest } = body as Body
-  if (typeof name === "string" && isUuid(name)) {
-    faults.push({ pointer: "/name", detail: "name must not look like a UUID: it would shadow a connection's id" })
-  }
   faults.push(...ownerFaults(rest, owner))
   const fields = credentialsIn(rest)
   if (isConnectionType(type)) faults.push(...newFaults(faults, faultsOfCredentials(type, fields)))

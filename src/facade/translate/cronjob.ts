@@ -12,6 +12,7 @@ import { parseCpu } from "../../apis/quantity.ts"
 import { scheduleFault } from "../../apis/schedule.ts"
 import type { Fault } from "../../apis/validate.ts"
 import { faultsOf } from "../../apis/validate.ts"
+import { type Refused, refusedBy } from "../../http/checked.ts"
 import {
   type CronJobChange,
   CronJobChangeSchema,
@@ -21,7 +22,6 @@ import {
   type JobDefinition,
 } from "../schemas/cronjob.ts"
 import { JobSubmissionSchema } from "../schemas/job.ts"
-import { type Refused, refusedBy } from "./checked.ts"
 import type { JobIdentity } from "./job.ts"
 import { inUtc, type Owner } from "./record.ts"
 import { definitionFaults, jobSpecOf, ownerFaults, type SubmissionContext, withHint } from "./submission.ts"

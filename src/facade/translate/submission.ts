@@ -3,9 +3,9 @@ import { withoutNulls } from "../../apis/nulls.ts"
 import { formatCpu } from "../../apis/quantity.ts"
 import type { Fault } from "../../apis/validate.ts"
 import { faultsOf } from "../../apis/validate.ts"
+import { type Refused, refusedBy } from "../../http/checked.ts"
 import { type JobSubmission, JobSubmissionSchema } from "../schemas/job.ts"
 import { type CatalogueCheck, termsOf } from "./catalogue-terms.ts"
-import { type Refused, refusedBy } from "./checked.ts"
 
 /** What a submission is held against, beside its schema. */
 export interface SubmissionContext {

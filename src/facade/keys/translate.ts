@@ -1,17 +1,9 @@
 import { API_KEY, type Role, type StoredApiKey } from "../../apis/apikey.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
-import { fromMetadataName, isUuid, toMetadataName } from "../../apis/names.ts"
-import { withoutNulls } from "../../apis/nulls.ts"
-import { type Fault, faultsOf } from "../../apis/validate.ts"
-import {
-  type KeyItem,
-  type KeyRecord,
-  type KeySubmission,
-  KeySubmissionSchema,
-  type KeyUpdate,
-  KeyUpdateSchema,
-} from "../schemas/key.ts"
-import { type Refused, refusedBy } from "./checked.ts"
+import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
+import { faultsOf } from "../../apis/validate.ts"
+import { checked, type Refused, type Rule, type Unchecked } from "../../http/checked.ts"
+import { ExpirySchema, type KeyItem, type KeyRecord, type KeySubmission, KeySubmissionSchema } from "./schema.ts"
 
 /** A checked submission of a key: in the ApiKey's terms where they are others. */
 export interface WantedKey {
@@ -22,39 +14,37 @@ export interface WantedKey {
   expiresAt: string | undefined
 }
 
-/** Checks a parsed body of POST /keys: the key that is wanted, or everything that is wrong. */
+/** Checks a parsed body of POST /keys: returns the wanted key, or all faults. */
 export function checkKey(body: unknown, now: Date): { wanted: WantedKey } | Refused<WantedKey> {
-  const value = withoutNulls(KeySubmissionSchema, body, "fields")
-  const faults = faultsOf(KeySubmissionSchema, value)
-  if (faults.length > 0) return { faults }
-  const { name, role, expires_at } = value as KeySubmission
-  const metadataName = toMetadataName(name)
-  const expiresAt = typeof expires_at === "string" ? inUtc(expires_at) : undefined
-  const wrong = [...nameFaults(name), ...expiryFaults(expires_at)]
-  if (metadataName === undefined) return { faults: wrong }
-  const wanted = { name, metadataName, role, expiresAt }
-  return refusedBy(wanted, wrong, pastFaults(expires_at, now)) ?? { wanted }
+  const result = checked<KeySubmission, Date>(body, { schema: KeySubmissionSchema, rules: [EXPIRY], context: now })
+  if (!("faults" in result)) return { wanted: wantedOf(result.body) }
+  const { faults, once } = result
+  return { faults, ...(once !== undefined && { once: wantedOf(once) }) }
 }
 
-function nameFaults(name: string): Fault[] {
-  if (!isUuid(name)) return []
-  return [{ pointer: "/name", detail: "name must not look like a UUID: it would shadow a key's id" }]
+function wantedOf({ name, role, expires_at }: KeySubmission): WantedKey {
+  // Every name that the schema allows has a metadata.name.
+  const metadataName = toMetadataName(name) ?? name
+  return { name, metadataName, role, expiresAt: typeof expires_at === "string" ? inUtc(expires_at) : undefined }
 }
 
-function pastFaults(expiresAt: string | null | undefined, now: Date): Fault[] {
-  if (typeof expiresAt !== "string" || new Date(expiresAt).getTime() > now.getTime()) return []
-  return [{ pointer: "/expires_at", detail: `expires_at must be in the future, not ${JSON.stringify(expiresAt)}` }]
+const EXPIRY: Rule<Date> = {
+  faults: (body) => {
+    const time = expiryIn(body)
+    if (time === undefined || new Date(time).getUTCFullYear() <= 9999) return []
+    return [{ pointer: "/expires_at", detail: "expires_at must be before the year 10000: leave it out for never" }]
+  },
+  faultsNow: (body, now) => {
+    const time = expiryIn(body)
+    if (time === undefined || new Date(time).getTime() > now.getTime()) return []
+    return [{ pointer: "/expires_at", detail: `expires_at must be in the future, not ${JSON.stringify(time)}` }]
+  },
 }
 
-function expiryFaults(expiresAt: string | null | undefined): Fault[] {
-  if (typeof expiresAt !== "string" || new Date(expiresAt).getUTCFullYear() <= 9999) return []
-  return [{ pointer: "/expires_at", detail: "expires_at must be before the year 10000: leave it out for never" }]
-}
-
-/** The role that a parsed body of PATCH /keys/{id} wants, undefined: as it is; or everything that is wrong. */
-export function checkKeyUpdate(body: unknown): { role: Role | undefined } | { faults: Fault[] } {
-  const faults = faultsOf(KeyUpdateSchema, body)
-  return faults.length > 0 ? { faults } : { role: (body as KeyUpdate).role ?? undefined }
+/** The expiry, where the schema takes it. */
+function expiryIn({ expires_at }: Unchecked): string | undefined {
+  const isTime = typeof expires_at === "string" && faultsOf(ExpirySchema, expires_at).length === 0
+  return isTime ? expires_at : undefined
 }
 
 /** What makes an ApiKey out of what is wanted. */

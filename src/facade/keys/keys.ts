@@ -1,21 +1,21 @@
-import { isBound, isExpired, type Role, type StoredApiKey } from "../apis/apikey.ts"
-import type { Clock } from "../apis/clock.ts"
-import { fromMetadataName } from "../apis/names.ts"
-import type { Precondition } from "../http/entity-tags.ts"
-import { notFound, Problem, unavailable } from "../http/problem.ts"
-import type { Page } from "../http/query.ts"
-import { makeApiKey } from "../identity/apikeys.ts"
-import { API_KEYS } from "../identity/authenticate.ts"
-import type { CallerClient } from "../identity/principal.ts"
-import type { KubeClient } from "../kube/client.ts"
-import { ifFound, isConflict, isNotFound } from "../kube/errors.ts"
-import type { Store } from "../kube/store.ts"
-import { isGoing } from "./caches.ts"
-import { Collection, type Replay } from "./collection.ts"
-import type { CreationTimes } from "./created-at.ts"
-import type { Turns } from "./idempotency.ts"
-import { type Sorting, sorted } from "./sorting.ts"
-import { apiKeyOf, type WantedKey } from "./translate/key.ts"
+import { isBound, isExpired, type Role, type StoredApiKey } from "../../apis/apikey.ts"
+import type { Clock } from "../../apis/clock.ts"
+import { fromMetadataName } from "../../apis/names.ts"
+import type { Precondition } from "../../http/entity-tags.ts"
+import { notFound, Problem, unavailable } from "../../http/problem.ts"
+import type { Page } from "../../http/query.ts"
+import { makeApiKey } from "../../identity/apikeys.ts"
+import { API_KEYS } from "../../identity/authenticate.ts"
+import type { CallerClient } from "../../identity/principal.ts"
+import type { KubeClient } from "../../kube/client.ts"
+import { ifFound, isConflict, isNotFound } from "../../kube/errors.ts"
+import type { Store } from "../../kube/store.ts"
+import { isGoing } from "../caches.ts"
+import { Collection, type Replay } from "../collection.ts"
+import type { CreationTimes } from "../created-at.ts"
+import type { Turns } from "../idempotency.ts"
+import { type Sorting, sorted } from "../sorting.ts"
+import { apiKeyOf, type WantedKey } from "./translate.ts"
 
 export interface KeysOptions {
   /** With the indexes of CACHE_OPTIONS. */
@@ -31,6 +31,11 @@ export interface KeysOptions {
   clock: Clock
   /** How long a key's machine user may take, seconds. Default 10. */
   patienceSeconds?: number
+}
+
+/** What GET /keys asks for. */
+interface KeyQuery extends Sorting, Page {
+  name: string | undefined
 }
 
 /** How long the cache alone is waited for before the API server is asked. */
@@ -49,7 +54,7 @@ export class Keys {
   }
 
   /** A page of the keys, of those with this name where one is given, and how many there are. */
-  list(name: string | undefined, sorting: Sorting, { limit, offset }: Page): { keys: StoredApiKey[]; total: number } {
+  list({ name, limit, offset, ...sorting }: KeyQuery): { keys: StoredApiKey[]; total: number } {
     const keys = this.#collection
       .all()
       .filter((key) => !isGoing(key) && (name === undefined || fromMetadataName(key.metadata.name) === name))

@@ -1,18 +1,20 @@
 import Type, { type Static } from "typebox"
 import { ROLES, type Role } from "../../apis/apikey.ts"
 import { StringEnum, Time } from "../../apis/schema.ts"
-import { NameSchema } from "./name.ts"
+import type { PageOf } from "../../http/json-schema.ts"
+import { NameOf } from "../names.ts"
 
 /** The REST API's shapes of an API key, with the contract's property names to the letter. */
 
-const ExpirySchema = Type.Unsafe<string | null>({
+/** When a key expires. */
+export const ExpirySchema = Type.Unsafe<string | null>({
   ...Time("When the key stops working, with any offset. Null: never."),
   type: ["string", "null"],
 })
 
 /** What POST /keys takes. */
 export const KeySubmissionSchema = Type.Object({
-  name: NameSchema,
+  name: NameOf("key"),
   role: StringEnum(ROLES, { description: "What the key may do." }),
   expires_at: Type.Optional(ExpirySchema),
 })
@@ -58,9 +60,4 @@ export const KeyItemSchema = Type.Object({ id: record.id, name: record.name, cre
 export type KeyItem = Static<typeof KeyItemSchema>
 
 /** What GET /keys answers. */
-export interface KeyList {
-  keys: KeyItem[]
-  total: number
-  offset: number
-  limit: number
-}
+export type KeyList = PageOf<"keys", KeyItem>

@@ -3,8 +3,9 @@ import { describe, expect, it } from "vitest"
 import { API_KEY, ApiKeySpecSchema, ROLES, type StoredApiKey } from "../../apis/apikey.ts"
 import { isUuid } from "../../apis/names.ts"
 import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
-import { KeyItemSchema, KeyRecordSchema } from "../schemas/key.ts"
-import { apiKeyOf, checkKey, checkKeyUpdate, keyItemOf, keyRecordOf } from "./key.ts"
+import { checked } from "../../http/checked.ts"
+import { KeyItemSchema, KeyRecordSchema, type KeyUpdate, KeyUpdateSchema } from "./schema.ts"
+import { apiKeyOf, checkKey, keyItemOf, keyRecordOf } from "./translate.ts"
 
 const NOW = new Date("2026-01-01T00:00:00Z")
 
@@ -100,6 +101,10 @@ describe("a key", () => {
 })
 
 it("an update may say nothing, null, or a role", () => {
+  const checkKeyUpdate = (body: unknown) => {
+    const result = checked<KeyUpdate>(body, { schema: KeyUpdateSchema, rules: [], context: undefined })
+    return "faults" in result ? result : { role: result.body.role ?? undefined }
+  }
   expect(checkKeyUpdate({})).toEqual({ role: undefined })
   expect(checkKeyUpdate({ role: null })).toEqual({ role: undefined })
   expect(checkKeyUpdate({ role: "admin" })).toEqual({ role: "admin" })
