@@ -15,8 +15,8 @@ import type { Reflector, ReflectorOptions } from "../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../kube/resource.ts"
 import type { IndexFunction, Store } from "../kube/store.ts"
 import { creationKey } from "./created-at.ts"
-import { statusOf } from "./translate/record.ts"
-import { keepUpdateTime } from "./translate/update-time.ts"
+import { statusOf } from "./jobs/record.ts"
+import { keepUpdateTime } from "./update-time.ts"
 
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)

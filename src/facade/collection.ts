@@ -13,7 +13,7 @@ import type { Store } from "../kube/store.ts"
 import { filled, IDEMPOTENCY_KEY_INDEX, inNamespace, isGoing } from "./caches.ts"
 import { type Turns, usedKey } from "./idempotency.ts"
 import { withPatience } from "./patience.ts"
-import { faultsOfRefusal } from "./translate/refusal.ts"
+import { faultsOfRefusal } from "./refusal.ts"
 
 /** How often a change is tried on an object that others change at the same time. */
 const CHANGE_ATTEMPTS = 8

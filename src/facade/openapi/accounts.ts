@@ -9,7 +9,7 @@ import {
   ProjectCreationSchema,
   ProjectRecordSchema,
   ProjectUpdateSchema,
-} from "../schemas/account.ts"
+} from "../accounts/schema.ts"
 import {
   bodySchema,
   IDEMPOTENCY_KEY,

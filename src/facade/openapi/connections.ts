@@ -4,7 +4,7 @@ import {
   ConnectionSummarySchema,
   changeSchemaOf,
   creationSchemaOf,
-} from "../schemas/connection.ts"
+} from "../connections/schema.ts"
 import { SORTING } from "../sorting.ts"
 import {
   bodySchema,

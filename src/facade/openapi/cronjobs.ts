@@ -1,4 +1,4 @@
-import { CronJobChangeSchema, CronJobCreationSchema, CronJobRecordSchema } from "../schemas/cronjob.ts"
+import { CronJobChangeSchema, CronJobCreationSchema, CronJobRecordSchema } from "../cronjobs/schema.ts"
 import {
   bodySchema,
   createdResponse,

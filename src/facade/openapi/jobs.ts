@@ -1,7 +1,7 @@
 import { JOB_PHASES } from "../../apis/job.ts"
 import { BODY_LIMIT_BYTES } from "../../http/body.ts"
-import { JobCreatedSchema, JobRecordSchema, JobSubmissionSchema } from "../schemas/job.ts"
-import { type JobPlanRecord, JobPlanSchema } from "../schemas/plan.ts"
+import { type JobPlanRecord, JobPlanSchema } from "../jobs/plan-schema.ts"
+import { JobCreatedSchema, JobRecordSchema, JobSubmissionSchema } from "../jobs/schema.ts"
 import {
   bodySchema,
   IDEMPOTENCY_KEY,

@@ -1,5 +1,5 @@
-import { PARTIAL_RESULT } from "../partial-result.ts"
-import { DiscoveredItemSchema } from "../schemas/resources.ts"
+import { PARTIAL_RESULT } from "../resources/partial-result.ts"
+import { DiscoveredItemSchema } from "../resources/schema.ts"
 import { type Json, json, operation, published, queryParameter, schemaRef } from "./parts.ts"
 
 const TAGS = ["resources"]
