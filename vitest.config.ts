@@ -11,6 +11,9 @@ const globalSetup = ["test/tools.setup.ts", "test/control-plane.setup.ts"]
 /** Of `test/`, the suites that talk to no server and start no process. */
 const PURE = ["test/router/*.test.ts", "test/discovery/discoverer.test.ts", "test/providers/registry-logins.test.ts"]
 
+/** Suites of other tiers that have a form of some minutes, too. */
+const LONGER = ["test/agent/flood.test.ts"]
+
 /** The tiers; CONTRIBUTING.md says which npm script runs which. */
 const tiers: readonly Options[] = [
   // A file shares its process with others, since it changes nothing but its own objects: half of the time goes.
@@ -23,7 +26,8 @@ const tiers: readonly Options[] = [
     isolate: false,
   },
   { name: "slow", include: [SLOW], globalSetup },
-  { name: "nightly", include: [NIGHTLY], globalSetup },
+  // In the suites that have a longer form, BERTH_NIGHTLY selects it.
+  { name: "nightly", include: [NIGHTLY, ...LONGER], env: { BERTH_NIGHTLY: "1" }, globalSetup },
   { name: "faults", include: ["test/faults/*.test.ts"], globalSetup },
 ]
 

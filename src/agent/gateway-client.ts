@@ -113,10 +113,7 @@ export class GatewayClient {
     const { launch, gatewayUrl, bootstrapToken } = this.#config
     const body = await signMessage(kind, { launch, ...message }, this.#keys.signing)
     const url = `${gatewayUrl.replace(/\/+$/, "")}${GATEWAY_PATH}/launches/${encodeURIComponent(launch)}/${kind}`
-    const headers = {
-      "content-type": JWS_CONTENT_TYPE,
-      ...(kind === "register" && { authorization: `Bearer ${bootstrapToken}` }),
-    }
+    const headers = { "content-type": JWS_CONTENT_TYPE, authorization: `Bearer ${bootstrapToken}` }
     const answer = await this.#send(url, { method: "POST", headers, body })
     if (answer.status !== 200) throw failure(kind, answer)
     try {

@@ -76,16 +76,37 @@ export function unverifiedMessage(jws: string): unknown {
   }
 }
 
-/**
- * The message, proved to be of this kind and signed by this key. Throws jose's JOSEError when the signature,
- * the algorithm or the kind is another.
- */
-export async function verifyMessage(kind: MessageKind, jws: string, signingKey: string): Promise<unknown> {
-  const key = await importJWK(parsePublicKey(signingKey, "Ed25519"), ALGORITHMS.signature)
-  const { payload, protectedHeader } = await compactVerify(jws, key, { algorithms: [ALGORITHMS.signature] })
-  if (protectedHeader.typ !== JWS_TYPES[kind]) {
+/** Characters of an Ed25519 signature in base64url. */
+const SIGNATURE_CHARACTERS = 86
+
+/** Rejects what can't be a message of this kind, without any cryptography. Throws TypeError. */
+export function checkShape(kind: MessageKind, jws: string): void {
+  const [protectedHeader = "", , signature, ...more] = jws.split(".")
+  if (signature?.length !== SIGNATURE_CHARACTERS || more.length > 0) throw new TypeError("not a compact JWS (EdDSA)")
+  const { alg, typ } = headerOf(protectedHeader)
+  if (alg !== ALGORITHMS.signature) throw new TypeError(`the JWS must be signed with ${ALGORITHMS.signature}`)
+  if (typ !== JWS_TYPES[kind]) {
     throw new TypeError(`the JWS is of another kind; its typ must be ${JWS_TYPES[kind]}`)
   }
+}
+
+function headerOf(text: string): { alg?: unknown; typ?: unknown } {
+  try {
+    const header: unknown = JSON.parse(Buffer.from(text, "base64url").toString())
+    return typeof header === "object" && header !== null ? header : {}
+  } catch {
+    throw new TypeError("the header of the JWS is not JSON")
+  }
+}
+
+/**
+ * The message, proved to be of this kind and signed by this key. Throws jose's JOSEError when the signature is another,
+ * TypeError when the algorithm or the kind is.
+ */
+export async function verifyMessage(kind: MessageKind, jws: string, signingKey: string): Promise<unknown> {
+  checkShape(kind, jws)
+  const key = await importJWK(parsePublicKey(signingKey, "Ed25519"), ALGORITHMS.signature)
+  const { payload } = await compactVerify(jws, key, { algorithms: [ALGORITHMS.signature] })
   try {
     return JSON.parse(Buffer.from(payload).toString())
   } catch {
@@ -98,6 +119,16 @@ async function seal(secret: object, encryptionKey: string): Promise<string> {
   const { keyManagement: alg, encryption: enc } = ALGORITHMS
   const key = (await importJWK(parsePublicKey(encryptionKey, "X25519"), alg)) as CryptoKey
   return await new CompactEncrypt(Buffer.from(JSON.stringify(secret))).setProtectedHeader({ alg, enc }).encrypt(key)
+}
+
+/** Rejects with TypeError what is no X25519 key, and points that nothing can be encrypted to (RFC 7748, section 6.1). */
+export async function checkEncryptionKey(text: string): Promise<void> {
+  parsePublicKey(text, "X25519")
+  try {
+    await seal({}, text)
+  } catch (cause) {
+    throw new TypeError("not a public X25519 key: nothing can be encrypted to this point", { cause })
+  }
 }
 
 async function open<T extends TSchema>(

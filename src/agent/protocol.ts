@@ -10,8 +10,9 @@ import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
  *
  * `POST {gateway}/agent/v1/launches/{launch}/register|report|logs|volumes`. Every request body is a compact JWS (RFC 7515,
  * EdDSA) made with the agent's own signing key, which the Launch is bound to when it registers; its `typ` header
- * names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. `register` also carries
- * `Authorization: Bearer <bootstrap token>`.
+ * names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. Each request carries
+ * `Authorization: Bearer <bootstrap token>`. `register` requires it. With the others it lets the gateway tell the VM's
+ * messages from a flood before it checks a signature; agents of former versions leave it out there.
  *
  * Answers: 200 with JSON, or a problem document (RFC 9457). One whose type is in `REFUSALS` is final: the agent
  * stops the container and powers off. Everything else (a proxy's own 401 or 404 too) means: try again later, after
@@ -133,6 +134,11 @@ export const RegisterResponseSchema = Type.Object({
 })
 export type RegisterResponse = Static<typeof RegisterResponseSchema>
 
+/** What operating systems use for exit codes: at most 32 bits with a sign. */
+function ExitCode() {
+  return Type.Integer({ minimum: -(2 ** 31), maximum: 2 ** 31 - 1 })
+}
+
 export const ReportRequestSchema = Type.Object({
   launch: Text(253, "Name of the Launch."),
   /** Grows with each report over the VM's whole life, reboots included; a lower one is late and changes nothing. */
@@ -141,13 +147,13 @@ export const ReportRequestSchema = Type.Object({
   attempt: Int(),
   retryCount: Int(),
   startTime: Type.Optional(Time("When the container first started.")),
-  lastExitCode: Type.Optional(Type.Integer()),
+  lastExitCode: Type.Optional(ExitCode()),
   preemptionNotice: Type.Optional(Time("When the cloud gave notice.")),
   /** Sent again with every later report until the gateway has answered one with 200: then it is stored for good. */
   finish: Type.Optional(
     Type.Object({
       reason: StringEnum(FINISH_REASONS),
-      exitCode: Type.Optional(Type.Integer()),
+      exitCode: Type.Optional(ExitCode()),
       message: Type.Optional(Text(LIMITS.message, "What there is to say about the end.")),
       time: Time("When."),
     }),

@@ -81,7 +81,8 @@ export const API_KEY = defineKind({
   printerColumns: [
     { name: "Role", type: "string", jsonPath: ".spec.role" },
     { name: "Ready", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].status" },
-    { name: "Expires", type: "date", jsonPath: ".spec.expiresAt" },
+    // Not a date: kubectl shows the age of dates, and times to come have none.
+    { name: "Expires", type: "string", jsonPath: ".spec.expiresAt" },
     AGE_COLUMN,
   ],
 })

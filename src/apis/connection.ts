@@ -2,7 +2,7 @@ import Type, { type Static } from "typebox"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
-import { ConditionList, Int, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
+import { ConditionList, Int, SENSITIVE, SecretName, StringEnum, Text, Time } from "./schema.ts"
 
 /** Kinds of external accounts. aws, gcp and azure can run VMs, the others hold buckets or images. */
 export const CONNECTION_TYPES = ["aws", "gcp", "azure", "cloudflare", "dockerhub", "github"] as const
@@ -39,10 +39,7 @@ export const ConnectionSpecSchema = Type.Object(
   {
     type: StringEnum(CONNECTION_TYPES, { description: "What kind of account it is." }),
     credentialsSecretRef: Type.Optional(
-      Type.Object(
-        { name: Type.String({ minLength: 1, maxLength: 253, description: "Name of the Secret." }) },
-        { description: "Secret of type berth.dev/connection in this namespace." },
-      ),
+      Type.Object({ name: SecretName() }, { description: "Secret of type berth.dev/connection in this namespace." }),
     ),
     sealedCredentials: Type.Optional(
       Text(LIMITS.sealedCredentials, "Credentials as Berth's REST API sealed them.", { [SENSITIVE]: true }),

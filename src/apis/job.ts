@@ -1,4 +1,4 @@
-import Type, { type Static } from "typebox"
+import Type, { type Static, type TSchema } from "typebox"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
@@ -11,6 +11,8 @@ import {
   immutable,
   MapOf,
   SENSITIVE,
+  SecretDataKey,
+  SecretName,
   SizeQuantity,
   StringEnum,
   Text,
@@ -161,12 +163,25 @@ export const VolumeSchema = Type.Object({
 export type Volume = Static<typeof VolumeSchema>
 
 /** A key of a Secret (type berth.dev/env) in the Job's namespace. */
-export const SecretKeySchema = Type.Object({
+export const SecretKeySchema = Type.Object({ secret: SecretName(), key: SecretDataKey() })
+
+/** The same as Jobs of former versions have it: no Secret has such names, so these Jobs end with SecretMissing. */
+export const StoredSecretKeySchema = Type.Object({
   secret: Type.String({ minLength: 1, maxLength: 253, description: "Name of the Secret." }),
   key: Type.String({ minLength: 1, maxLength: 253, description: "Key in the Secret's data." }),
 })
 
-/** The fields that describe the container itself, shared by Job and Launch. */
+function secretEnvOf<T extends TSchema>(secretKey: T) {
+  return Type.Optional(
+    MapOf(secretKey, {
+      keys: ENV_NAMES,
+      maxProperties: LIMITS.secretEnvItems,
+      description: "Environment variables from Secrets (type berth.dev/env) of this namespace.",
+    }),
+  )
+}
+
+/** The fields that describe the container itself, in a Job and in its Launch. */
 const containerFields = {
   image: Type.String({
     minLength: 1,
@@ -194,13 +209,7 @@ const containerFields = {
       description: "Environment variables, in clear: use secretEnv for secrets.",
     }),
   ),
-  secretEnv: Type.Optional(
-    MapOf(SecretKeySchema, {
-      keys: ENV_NAMES,
-      maxProperties: LIMITS.secretEnvItems,
-      description: "Environment variables from Secrets (type berth.dev/env) of this namespace.",
-    }),
-  ),
+  secretEnv: secretEnvOf(SecretKeySchema),
   volumes: Type.Optional(
     MapOf(VolumeSchema, {
       keys: VOLUME_NAMES,
@@ -224,8 +233,11 @@ const containerFields = {
   ),
 }
 
-/** What a VM runs: the container's part of a Job, frozen into its Launch. */
-export const RunSchema = Type.Object(containerFields, { description: "The container that is run." })
+/** What a VM runs: the container's part of a Job, frozen into its Launch. It takes what any stored Job has. */
+export const RunSchema = Type.Object(
+  { ...containerFields, secretEnv: secretEnvOf(StoredSecretKeySchema) },
+  { description: "The container that is run." },
+)
 export type Run = Static<typeof RunSchema>
 
 const placementFields = {

@@ -10,8 +10,10 @@
  */
 
 /** Kubernetes' DNS-1123 subdomain, at most LONGEST_METADATA_NAME characters: what metadata.name may be. */
-const DNS_SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/
-const LONGEST_METADATA_NAME = 253
+export const DNS_SUBDOMAIN_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+export const LONGEST_METADATA_NAME = 253
+
+const DNS_SUBDOMAIN = new RegExp(DNS_SUBDOMAIN_PATTERN)
 
 /** Every name that the contract allows for anything. */
 const CONTRACT_NAME = /^[a-zA-Z0-9][a-zA-Z0-9_-]*$/
@@ -45,7 +47,8 @@ export function fromMetadataName(metadataName: string): string {
   return decode(metadataName) ?? metadataName
 }
 
-function isMetadataName(name: string): boolean {
+/** Whether Kubernetes allows the text as an object's name. */
+export function isMetadataName(name: string): boolean {
   return name.length <= LONGEST_METADATA_NAME && DNS_SUBDOMAIN.test(name)
 }
 

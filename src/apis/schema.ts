@@ -1,5 +1,6 @@
 import Type, { type Static, type TSchema } from "typebox"
 import { LIMITS } from "./limits.ts"
+import { DNS_SUBDOMAIN_PATTERN, LONGEST_METADATA_NAME } from "./names.ts"
 
 /**
  * The shapes that kinds are made of, beyond plain TypeBox: a Kubernetes structural schema knows no
@@ -111,6 +112,28 @@ export function SizeQuantity(description: string) {
     maxLength: 24,
     description,
     [ALLOWED]: "a size with a unit (Ki, Mi, Gi, Ti, k, M, G or T) such as 4Gi",
+  })
+}
+
+/** Name of a Secret, as Kubernetes allows it. */
+export function SecretName() {
+  return Type.String({
+    minLength: 1,
+    maxLength: LONGEST_METADATA_NAME,
+    pattern: DNS_SUBDOMAIN_PATTERN,
+    description: "Name of the Secret.",
+    [ALLOWED]: "the name of a Secret: a-z, 0-9, - and ., with a letter or digit at both ends and beside each .",
+  })
+}
+
+/** Key in a Secret's data, as Kubernetes allows it. */
+export function SecretDataKey() {
+  return Type.String({
+    minLength: 1,
+    maxLength: 253,
+    pattern: "^[-._a-zA-Z0-9]+$",
+    description: "Key in the Secret's data.",
+    [ALLOWED]: "a key of a Secret: letters, digits, -, _ and .",
   })
 }
 

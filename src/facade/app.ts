@@ -32,6 +32,7 @@ import { CreationTimes } from "./created-at.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { CRON_JOB_FIELDS } from "./cronjobs/translate.ts"
 import type { Admission } from "./endpoint.ts"
+import { requireHost } from "./host.ts"
 import { catalogueCheck } from "./jobs/catalogue-terms.ts"
 import { Jobs } from "./jobs/jobs.ts"
 import { LogStreams } from "./jobs/log-stream.ts"
@@ -109,6 +110,7 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   if (metrics !== undefined) app.use(measureRequests(metrics))
   app.use(helmet())
   app.use(operationsRouter(health))
+  app.use(requireHost)
   app.use("/agent/v1", gateway)
   app.use("/1", projectRouter(dependencies))
   app.use("/1", accountRouter(dependencies))

@@ -33,43 +33,82 @@ export function principalRateLimit({ name, requestsPerMinute, principalOf }: Rat
   })
 }
 
-/** Names the quota of failures in the RateLimit headers. */
-const POLICY = "failures"
+export interface MinuteLimitOptions {
+  /** Names the quota in the RateLimit headers. */
+  name: string
+  /** 0: no limit. */
+  perMinute: number
+  /** What there were too many of, the subject of the refusal's first sentence. */
+  subject: string
+}
+
+/** Counts by key and minute, in this process. */
+export class MinuteLimit {
+  readonly #options: MinuteLimitOptions
+  readonly #store = new MemoryStore()
+
+  constructor(options: MinuteLimitOptions) {
+    this.#options = options
+    // All that the store reads of its limiter's options.
+    this.#store.init({ windowMs: MINUTE_MS } as Options)
+  }
+
+  /** Counts one. Returns the 429 to answer with when the key is beyond the limit. */
+  async count(key: string): Promise<Problem | undefined> {
+    const { perMinute } = this.#options
+    if (perMinute === 0) return undefined
+    const { totalHits, resetTime } = await this.#store.increment(key)
+    return totalHits <= perMinute ? undefined : this.#tooMany(resetTime)
+  }
+
+  /** Returns true when the next one of this key would be beyond the limit. */
+  async isReached(key: string): Promise<boolean> {
+    const { perMinute } = this.#options
+    if (perMinute === 0) return false
+    const seen = await this.#store.get(key)
+    return seen !== undefined && seen.totalHits >= perMinute
+  }
+
+  #tooMany(resetTime: Date | undefined): Problem {
+    const { name, perMinute, subject } = this.#options
+    const seconds = Math.ceil(((resetTime?.getTime() ?? Date.now() + MINUTE_MS) - Date.now()) / 1000)
+    const wait = String(Math.max(1, seconds))
+    // As the limiter of requests announces itself (IETF draft 8).
+    const headers = {
+      "Retry-After": wait,
+      RateLimit: `"${name}"; r=0; t=${wait}`,
+      "RateLimit-Policy": `"${name}"; q=${perMinute}; w=${MINUTE_MS / 1000}`,
+    }
+    const detail = `${subject}: more than ${perMinute} in a minute. Wait as long as Retry-After says.`
+    return new Problem({ type: "rate-limited", status: 429, detail, headers })
+  }
+}
 
 export interface FailureLimitOptions {
   /** Most of one address (of an IPv6 network); 0: any number. */
   perMinute: number
   /** HTTP statuses of the errors that count. */
   statuses: readonly number[]
-  /** What they are, in words that go with "too many". */
+  /** What they are, as a plural noun. */
   failures: string
 }
 
 /**
- * Counts failures by client address, in this process. Who has failed too often gets 429 for each further failure; what
- * does not fail is taken all the same, because an address may be that of many: behind a proxy that is not trusted
- * (setting `trustProxy`) it is everybody's, and all VMs of a network may have one.
+ * Counts failures by client address, in this process. An address with too many failures gets 429 for each further
+ * failure. What does not fail is taken all the same, because an address may be that of many clients: behind a proxy
+ * that is not trusted (setting `trustProxy`) it is everyone's, and all VMs of a network may have one.
  */
 export class FailureLimit {
-  readonly #options: FailureLimitOptions
-  readonly #store = new MemoryStore()
+  readonly #statuses: readonly number[]
+  readonly #limit: MinuteLimit
 
-  constructor(options: FailureLimitOptions) {
-    this.#options = options
-    // All that the store reads of its limiter's options.
-    this.#store.init({ windowMs: MINUTE_MS } as Options)
+  constructor({ perMinute, statuses, failures }: FailureLimitOptions) {
+    this.#statuses = statuses
+    this.#limit = new MinuteLimit({ name: "failures", perMinute, subject: `Too many ${failures} from this address` })
   }
 
   /** Whether the request's address has failed too often. */
-  readonly areTooMany = async (req: Request): Promise<boolean> => {
-    return (await this.#refusalOf(req)) !== undefined
-  }
-
-  /** Lets nobody through whose address has failed too often: for what costs something before it can be judged. */
-  async refuseSuspect(req: Request): Promise<void> {
-    const refusal = await this.#refusalOf(req)
-    if (refusal !== undefined) throw refusal
-  }
+  readonly areTooMany = (req: Request): Promise<boolean> => this.#limit.isReached(addressOf(req))
 
   /** A handler whose failures count. */
   counting(handler: RequestHandler): RequestHandler {
@@ -82,33 +121,10 @@ export class FailureLimit {
     }
   }
 
-  /** What a request that failed is answered: its error, or, beyond the limit, that there were too many. */
+  /** Counts a failure. Returns what it is answered: its error, or the limit's 429. */
   async answerTo(error: unknown, req: Request): Promise<unknown> {
-    const { perMinute, statuses } = this.#options
-    if (perMinute === 0 || !statuses.includes(problemOf(error).status)) return error
-    const { totalHits, resetTime } = await this.#store.increment(addressOf(req))
-    return totalHits <= perMinute ? error : this.#tooMany(resetTime)
-  }
-
-  async #refusalOf(req: Request): Promise<Problem | undefined> {
-    const { perMinute } = this.#options
-    if (perMinute === 0) return undefined
-    const seen = await this.#store.get(addressOf(req))
-    return seen === undefined || seen.totalHits < perMinute ? undefined : this.#tooMany(seen.resetTime)
-  }
-
-  #tooMany(resetTime: Date | undefined): Problem {
-    const { perMinute, failures } = this.#options
-    const seconds = Math.ceil(((resetTime?.getTime() ?? Date.now() + MINUTE_MS) - Date.now()) / 1000)
-    const detail = `Too many ${failures} came from this address: wait as long as Retry-After says.`
-    const wait = String(Math.max(1, seconds))
-    // As the limiter of requests announces itself (IETF draft 8).
-    const headers = {
-      "Retry-After": wait,
-      RateLimit: `"${POLICY}"; r=0; t=${wait}`,
-      "RateLimit-Policy": `"${POLICY}"; q=${perMinute}; w=${MINUTE_MS / 1000}`,
-    }
-    return new Problem({ type: "rate-limited", status: 429, detail, headers })
+    if (!this.#statuses.includes(problemOf(error).status)) return error
+    return (await this.#limit.count(addressOf(req))) ?? error
   }
 }
 

@@ -2,7 +2,14 @@ import { errors } from "jose"
 import type { Static, TSchema } from "typebox"
 import { verifyBootstrapToken } from "../agent/bootstrap.ts"
 import { check } from "../agent/check.ts"
-import { parsePublicKey, sealBuckets, sealOrder, unverifiedMessage, verifyMessage } from "../agent/messages.ts"
+import {
+  checkEncryptionKey,
+  checkShape,
+  sealBuckets,
+  sealOrder,
+  unverifiedMessage,
+  verifyMessage,
+} from "../agent/messages.ts"
 import {
   type Buckets,
   HEARTBEAT_SECONDS,
@@ -33,6 +40,7 @@ import type { LogStore } from "../logs/store.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
 import { Heartbeats } from "./heartbeats.ts"
 import type { Launches } from "./launches.ts"
+import { MessageLimits } from "./limits.ts"
 import type { PullCredentials } from "./registries.ts"
 import { desiredOf, isCurrent, isNews, registered, takeReport } from "./report.ts"
 import { type SecretEnv, SecretMissingError } from "./secrets.ts"
@@ -60,12 +68,26 @@ export interface GatewayOptions {
 export interface Message {
   launch: string
   jws: string
+  /** True when `admit` has found the Launch's bootstrap token with it. */
+  isFromVm: boolean
+  /** True when too many messages from its address failed. */
+  isSuspect: boolean
+}
+
+/** What is known of a message before its body is read. */
+export interface Sender extends Pick<Message, "isSuspect"> {
+  token: string | undefined
 }
 
 /** A Launch and who holds it. */
 interface BoundLaunch {
   launch: StoredLaunch
   agent: AgentStatus
+}
+
+/** A message that the agent of the Launch has signed. */
+interface Opened<Content> extends BoundLaunch {
+  content: Content
 }
 
 /**
@@ -76,17 +98,30 @@ interface BoundLaunch {
 export class Gateway {
   readonly #options: GatewayOptions
   readonly #heartbeats: Heartbeats
+  readonly #limits: MessageLimits
 
   constructor(options: GatewayOptions) {
     this.#options = options
+    this.#limits = new MessageLimits(options.clock)
     this.#heartbeats = new Heartbeats(options.logger)
   }
 
-  /** Binds the Launch to the agent's keys, or finds it bound to them, and answers what to run. */
-  async register(message: Message, token: string | undefined): Promise<RegisterResponse> {
-    if (token === undefined || !verifyBootstrapToken(this.#options.bootstrapKey, message.launch, token)) {
-      throw refusal("agent-not-authentic", "The bootstrap token is not this Launch's.")
+  /**
+   * Judges a message before its body is read. Returns true when the token is the Launch's, and charges the Launch then.
+   * A registration needs the token; agents of former versions send it with nothing else. @throws Problem 401, 429
+   */
+  async admit(kind: MessageKind, launch: string, { token, isSuspect }: Sender): Promise<boolean> {
+    if (token !== undefined && verifyBootstrapToken(this.#options.bootstrapKey, launch, token)) {
+      await this.#limits.chargeLaunch(launch, kind)
+      return true
     }
+    if (kind === "register") throw refusal("agent-not-authentic", "The bootstrap token is not this Launch's.")
+    if (this.#cachedBound(launch) === undefined) this.#limits.chargeStranger("read", isSuspect)
+    return false
+  }
+
+  /** Binds the Launch to the agent's keys, or finds it bound to them, and answers what to run. Admit it first. */
+  async register(message: Message): Promise<RegisterResponse> {
     const request = await openRegistration(message)
     const launch = await this.#bind(message.launch, request)
     const { run, offer, job } = launch.spec
@@ -108,8 +143,7 @@ export class Gateway {
 
   /** Takes a report. A finish that it carries is in the API server when this resolves. */
   async report(message: Message): Promise<ReportResponse> {
-    const found = await this.#boundLaunch(message.launch)
-    const report = await openMessage("report", { ...message, key: found.agent.signingKey }, ReportRequestSchema)
+    const { content: report, ...found } = await this.#open("report", message, ReportRequestSchema)
     const launch = await this.#take(found, report)
     if (report.finish !== undefined && launch.status?.agent?.finish !== undefined) this.#logFinish(launch, report)
     return { desired: desiredOf(launch) }
@@ -122,15 +156,14 @@ export class Gateway {
     if (next === undefined) return launch
     if (isNews(agent, next)) return await this.#update(launch, (current, at) => takeReport(current, report, at))
     const { name } = launch.metadata
-    const latest = (): StoredLaunch => this.cachedBound(name) ?? launch
+    const latest = (): StoredLaunch => this.#cachedBound(name) ?? launch
     this.#heartbeats.add(name, () => this.#update(latest(), (current) => takeReport(current, report, now)))
     return launch
   }
 
   /** Opens the run's buckets anew. */
   async renewVolumes(message: Message): Promise<VolumesResponse> {
-    const { launch, agent } = await this.#boundLaunch(message.launch)
-    await openMessage("volumes", { ...message, key: agent.signingKey }, VolumesRequestSchema)
+    const { launch, agent } = await this.#open("volumes", message, VolumesRequestSchema)
     try {
       return { buckets: await sealBuckets(await this.#openBuckets(launch), agent.encryptionKey) }
     } catch (error) {
@@ -159,12 +192,15 @@ export class Gateway {
 
   /** Stores a piece of log. */
   async appendLogs(message: Message): Promise<LogsResponse> {
-    const { launch, agent } = await this.#boundLaunch(message.launch)
-    const { offset, data } = await openMessage("logs", { ...message, key: agent.signingKey }, LogsRequestSchema)
-    const bytes = decodeChunk({ offset, data })
+    const { launch, content } = await this.#open("logs", message, LogsRequestSchema)
+    const bytes = decodeChunk(content)
     const { namespace, uid } = launch.spec.job
     try {
-      return await this.#options.logs.append({ job: { namespace, uid }, launch: launch.spec.number }, offset, bytes)
+      return await this.#options.logs.append(
+        { job: { namespace, uid }, launch: launch.spec.number },
+        content.offset,
+        bytes,
+      )
     } catch (error) {
       throw unavailable("The log store can't take this for the moment.", 10, error)
     }
@@ -233,14 +269,25 @@ export class Gateway {
   }
 
   /** The Launch as the cache shows it, once it shows who holds it: else each of its messages costs a read. */
-  cachedBound(name: string): StoredLaunch | undefined {
+  #cachedBound(name: string): StoredLaunch | undefined {
     const cached = this.#options.launches.get(name)
     return cached?.status?.agent === undefined ? undefined : cached
   }
 
+  /** Returns what the agent that holds the Launch has signed. The checks that cost nothing come first. */
+  async #open<T extends TSchema>(kind: MessageKind, message: Message, schema: T): Promise<Opened<Static<T>>> {
+    const { launch: name, jws, isFromVm, isSuspect } = message
+    const bound = await this.#boundLaunch(name)
+    await asClientError(() => checkShape(kind, jws))
+    if (!isFromVm) this.#limits.chargeStranger("signature", isSuspect)
+    const content = await openMessage(kind, { launch: name, jws, key: bound.agent.signingKey }, schema)
+    if (!isFromVm) await this.#limits.chargeLaunch(name, kind)
+    return { ...bound, content }
+  }
+
   /** The Launch and who holds it; read live when the cache hasn't seen it registered yet. */
   async #boundLaunch(name: string): Promise<BoundLaunch> {
-    const launch = this.cachedBound(name) ?? (await this.#liveLaunch(name))
+    const launch = this.#cachedBound(name) ?? (await this.#liveLaunch(name))
     const agent = launch.status?.agent
     if (agent === undefined) throw refusal("agent-not-authentic", "No agent has registered for this Launch.")
     if (isOver(launch)) throw refusal("launch-not-current", "The Launch has ended: power off.")
@@ -273,16 +320,18 @@ function holds(agent: AgentStatus, request: RegisterRequest): boolean {
   return agent.signingKey === request.signingKey && agent.encryptionKey === request.encryptionKey
 }
 
+type Signed = Pick<Message, "launch" | "jws">
+
 /** A registration is signed with the very key that it brings. */
-async function openRegistration(message: Message): Promise<RegisterRequest> {
+async function openRegistration(message: Signed): Promise<RegisterRequest> {
   const claimed = await asClientError(() => check(RegisterRequestSchema, unverifiedMessage(message.jws), "The message"))
-  await asClientError(() => parsePublicKey(claimed.encryptionKey, "X25519"))
+  await asClientError(() => checkEncryptionKey(claimed.encryptionKey))
   return await openMessage("register", { ...message, key: claimed.signingKey }, RegisterRequestSchema)
 }
 
 async function openMessage<T extends TSchema>(
   kind: MessageKind,
-  { jws, key, launch }: Message & { key: string },
+  { jws, key, launch }: Signed & { key: string },
   schema: T,
 ): Promise<Static<T>> {
   const opened = await asClientError(() => verifyMessage(kind, jws, key))

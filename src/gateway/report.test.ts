@@ -4,7 +4,7 @@ import type { ReportRequest } from "../agent/protocol.ts"
 import type { AgentStatus } from "../apis/launch.ts"
 import { takeReport } from "./report.ts"
 
-const now = new Date("2026-01-01T00:00:00Z")
+const now = new Date("2026-01-01T00:00:30Z")
 const bound: AgentStatus = {
   signingKey: "a",
   encryptionKey: "b",
@@ -68,6 +68,23 @@ describe("takeReport", () => {
         },
       ),
     )
+  })
+
+  it.each([
+    ["9999-12-31T23:59:59Z", "2026-01-01T00:00:30Z"],
+    ["9999-12-31T23:59:59-23:59", "2026-01-01T00:00:30Z"],
+    ["2026-01-01T00:00:31Z", "2026-01-01T00:00:30Z"],
+    ["2026-01-01T23:59:60Z", "2026-01-01T00:00:30Z"],
+    ["0000-01-01T00:00:00Z", "2026-01-01T00:00:00Z"],
+    ["2025-12-31T23:59:59.999Z", "2026-01-01T00:00:00Z"],
+    ["2026-01-01T00:00:09.123456789Z", "2026-01-01T00:00:09.123456789Z"],
+    ["2026-01-01T01:00:09+01:00", "2026-01-01T01:00:09+01:00"],
+  ])("moves the VM's time %s into the time since its registration: %s", (time, stored) => {
+    const finish = { reason: "Preempted" as const, time }
+    const report = { launch: "l", sequence: 1, attempt: 1, retryCount: 0, startTime: time, preemptionNotice: time }
+    const taken = takeReport(bound, { ...report, finish }, now)
+    expect(taken).toMatchObject({ startTime: stored, preemptionNotice: stored, finish: { time: stored } })
+    expect(takeReport({ ...bound, sequence: 2 }, { ...report, finish }, now)?.finish?.time).toBe(stored)
   })
 
   it("writes a heartbeat when the clock was set back, too", () => {

@@ -1,6 +1,6 @@
 import type { RegisterRequest, ReportRequest } from "../agent/protocol.ts"
 import { secondsBetween, timestamp } from "../apis/clock.ts"
-import { type AgentStatus, isOver, type StoredLaunch } from "../apis/launch.ts"
+import { type AgentStatus, type Finish, isOver, type StoredLaunch } from "../apis/launch.ts"
 
 /** A healthy VM's heartbeat is written no more often: every write reaches every watcher of Launches. */
 export const HEARTBEAT_WRITE_SECONDS = 60
@@ -42,15 +42,19 @@ export function takeReport(agent: AgentStatus, report: ReportRequest, now: Date)
   if (agent.finish !== undefined) return undefined
   const late = report.sequence <= agent.sequence
   if (late && report.finish === undefined) return undefined
-  const next: AgentStatus = late ? { ...agent } : { ...agent, ...news(agent, report) }
+  const next: AgentStatus = late ? { ...agent } : { ...agent, ...news(agent, report, now) }
   next.lastHeartbeatTime = timestamp(now)
-  if (report.finish !== undefined) next.finish = finishOf(report.finish)
+  if (report.finish !== undefined) {
+    next.finish = { ...finishOf(report.finish), time: believed(report.finish.time, agent, now) }
+  }
   return late || isNews(agent, next) || isHeartbeatDue(agent, now) ? next : undefined
 }
 
-function news(agent: AgentStatus, report: ReportRequest): Partial<AgentStatus> {
-  const startTime = agent.startTime ?? report.startTime
-  const preemptionNotice = agent.preemptionNotice ?? report.preemptionNotice
+function news(agent: AgentStatus, report: ReportRequest, now: Date): Partial<AgentStatus> {
+  const first = (stored: string | undefined, reported: string | undefined) =>
+    stored ?? (reported === undefined ? undefined : believed(reported, agent, now))
+  const startTime = first(agent.startTime, report.startTime)
+  const preemptionNotice = first(agent.preemptionNotice, report.preemptionNotice)
   return {
     sequence: report.sequence,
     retryCount: report.retryCount,
@@ -61,9 +65,20 @@ function news(agent: AgentStatus, report: ReportRequest): Partial<AgentStatus> {
 }
 
 /** Only the fields that the CRD knows: a newer agent may send more. */
-function finishOf(finish: NonNullable<ReportRequest["finish"]>): NonNullable<AgentStatus["finish"]> {
-  const { reason, exitCode, message, time } = finish
-  return { reason, ...(exitCode !== undefined && { exitCode }), ...(message !== undefined && { message }), time }
+function finishOf(finish: NonNullable<ReportRequest["finish"]>): Omit<Finish, "time"> {
+  const { reason, exitCode, message } = finish
+  return { reason, ...(exitCode !== undefined && { exitCode }), ...(message !== undefined && { message }) }
+}
+
+/**
+ * Returns a time by the VM's clock, moved into the time from the agent's registration until now. A VM's clock may be
+ * wrong, and who controls a VM may say anything: jobs of others must not wait for it.
+ */
+function believed(time: string, { registrationTime }: AgentStatus, now: Date): string {
+  const at = Date.parse(time)
+  // A leap second is not a number here.
+  if (Number.isNaN(at) || at > now.getTime()) return timestamp(now)
+  return at < Date.parse(registrationTime) ? registrationTime : time
 }
 
 /** Whether more has changed than when the agent was heard last. */

@@ -5,12 +5,10 @@ import express, {
   type Response,
   type Router,
 } from "express"
-import { rateLimit } from "express-rate-limit"
-import { JWS_CONTENT_TYPE, LOG_CHUNK_BYTES } from "../agent/protocol.ts"
+import { JWS_CONTENT_TYPE, LOG_CHUNK_BYTES, type MessageKind } from "../agent/protocol.ts"
 import { FailureLimit } from "../facade/limits.ts"
 import { notFound, Problem } from "../facade/problem.ts"
 import { Gateway, type GatewayOptions, type Message } from "./gateway.ts"
-import type { Launches } from "./launches.ts"
 
 /** Largest body of a registration or report, bytes: keys and a finish message are all that is in it. */
 const MESSAGE_BYTES = 32 * 1024
@@ -18,11 +16,8 @@ const MESSAGE_BYTES = 32 * 1024
 /** Largest body with a piece of log: base64 in JSON, and that in base64url again. */
 const LOGS_BYTES = Math.ceil((LOG_CHUNK_BYTES * 16) / 9) + 4096
 
-/** Messages a minute that one Launch may send: 40 MB of log a minute, and its reports. */
-const LAUNCH_LIMIT = 600
-
-/** What the messages of somebody who guesses names, keys or tokens are answered, and how many a minute of one address. */
-const GUESSES = { statuses: [400, 401, 404, 413, 415], perMinute: 300, failures: "messages that are nobody's" }
+/** Answers to messages that are forged or broken, and how many of them one address gets per minute. */
+const FAILURES = { statuses: [400, 401, 404, 413, 415], perMinute: 300, failures: "unauthenticated messages" }
 
 const LAUNCH_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/
 
@@ -32,38 +27,43 @@ const LAUNCH_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/
  */
 export function gatewayRouter(options: GatewayOptions): Router {
   const gateway = new Gateway(options)
-  const guesses = new FailureLimit(GUESSES)
-  const fromKnown: RequestHandler = async (req, _res, next) => {
-    if (gateway.cachedBound(launchOf(req)) === undefined) await guesses.refuseSuspect(req)
-    next()
-  }
-  const countGuesses: ErrorRequestHandler = async (error: unknown, req, _res, next) => {
-    next(await guesses.answerTo(error, req))
-  }
+  const failures = new FailureLimit(FAILURES)
   const router = express.Router()
   router.param("launch", (_req, _res, next, name: string) => {
     next(LAUNCH_NAME.test(name) ? undefined : notFound("There is no Launch of this name."))
   })
-  const perLaunch = launchLimit(options.launches)
-  const limits = [fromKnown, perLaunch]
-  // Whether a token is good costs no read.
-  router.post("/launches/:launch/register", perLaunch, jwsBody(MESSAGE_BYTES), async (req: Request, res: Response) => {
-    answer(res, await gateway.register(messageOf(req), bearerToken(req)))
-  })
-  router.post("/launches/:launch/report", limits, jwsBody(MESSAGE_BYTES), async (req: Request, res: Response) => {
-    answer(res, await gateway.report(messageOf(req)))
-  })
-  router.post("/launches/:launch/logs", limits, jwsBody(LOGS_BYTES), async (req: Request, res: Response) => {
-    answer(res, await gateway.appendLogs(messageOf(req)))
-  })
-  router.post("/launches/:launch/volumes", limits, jwsBody(MESSAGE_BYTES), async (req: Request, res: Response) => {
-    answer(res, await gateway.renewVolumes(messageOf(req)))
-  })
+  const take = (kind: MessageKind, limit: number, act: (message: Message) => Promise<object>) => {
+    const admit: RequestHandler = async (req, res, next) => {
+      const sender = { token: bearerToken(req), isSuspect: await failures.areTooMany(req) }
+      noteFromVm(res, await gateway.admit(kind, launchOf(req), sender))
+      next()
+    }
+    router.post(`/launches/:launch/${kind}`, admit, jwsBody(limit), async (req: Request, res: Response) => {
+      const sender = { isFromVm: isFromVm(res), isSuspect: await failures.areTooMany(req) }
+      answer(res, await act({ launch: launchOf(req), jws: typeof req.body === "string" ? req.body : "", ...sender }))
+    })
+  }
+  take("register", MESSAGE_BYTES, (message) => gateway.register(message))
+  take("report", MESSAGE_BYTES, (message) => gateway.report(message))
+  take("logs", LOGS_BYTES, (message) => gateway.appendLogs(message))
+  take("volumes", MESSAGE_BYTES, (message) => gateway.renewVolumes(message))
   router.use((_req, _res, next) =>
     next(notFound("Agents POST to launches/{launch}/register, report, logs or volumes.")),
   )
-  router.use(countGuesses)
+  const countFailure: ErrorRequestHandler = async (error: unknown, req, res, next) => {
+    next(isFromVm(res) ? error : await failures.answerTo(error, req))
+  }
+  router.use(countFailure)
   return router
+}
+
+/** Notes that the sender has shown the Launch's token: then neither its address nor others' failures matter. */
+function noteFromVm(res: Response, isProven: boolean): void {
+  res.locals["fromVm"] = isProven
+}
+
+function isFromVm(res: Response): boolean {
+  return res.locals["fromVm"] === true
 }
 
 function answer(res: Response, body: object): void {
@@ -80,28 +80,10 @@ function jwsBody(limit: number): RequestHandler[] {
   return [isJws, express.text({ type: JWS_CONTENT_TYPE, limit, inflate: false })]
 }
 
-function messageOf(req: Request): Message {
-  return { launch: launchOf(req), jws: typeof req.body === "string" ? req.body : "" }
-}
-
 function launchOf(req: Request): string {
   return String(req.params["launch"])
 }
 
 function bearerToken(req: Request): string | undefined {
   return /^Bearer ([\w-]+)$/.exec(req.get("Authorization") ?? "")?.[1]
-}
-
-/** Names that are no Launch's are left to the limit of guesses, and take no memory here. */
-function launchLimit(launches: Pick<Launches, "get">): RequestHandler {
-  const detail = "Too many messages from this Launch; go on after Retry-After."
-  return rateLimit({
-    windowMs: 60_000,
-    limit: LAUNCH_LIMIT,
-    keyGenerator: launchOf,
-    skip: (req) => launches.get(launchOf(req)) === undefined,
-    standardHeaders: "draft-8",
-    legacyHeaders: false,
-    handler: (_req, _res, next) => next(new Problem({ type: "rate-limited", status: 429, detail })),
-  })
 }

@@ -1,5 +1,6 @@
 import type { Run } from "../apis/job.ts"
 import { LIMITS } from "../apis/limits.ts"
+import { isMetadataName } from "../apis/names.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { SECRETS, type Secret } from "../kube/core.ts"
 import { ifFound } from "../kube/errors.ts"
@@ -32,16 +33,23 @@ export function kubeSecretEnv(client: KubeClient): SecretEnv {
 }
 
 async function read(client: KubeClient, namespace: string, name: string): Promise<Secret | undefined> {
-  return ifFound(client.get(SECRETS, { namespace, name }))
+  // Jobs of former versions may have other names here.
+  return isMetadataName(name) ? ifFound(client.get(SECRETS, { namespace, name })) : undefined
 }
 
 function resolve(variable: string, ref: SecretRefs[string], secret: Secret | undefined): string {
   const where = `secretEnv ${variable}: Secret ${ref.secret}`
+  if (!isMetadataName(ref.secret)) {
+    throw new SecretMissingError(
+      `${where} can't exist: Kubernetes allows no such name; create a job that names another`,
+    )
+  }
   // One of another type is the same as none: its existence is no business of the Job's.
   if (secret === undefined || secret.type !== ENV_SECRET_TYPE) {
     throw new SecretMissingError(`${where} of type ${ENV_SECRET_TYPE} is not in the job's namespace; create it`)
   }
-  const data = secret.data?.[ref.key]
+  const { data: values = {} } = secret
+  const data = Object.hasOwn(values, ref.key) ? values[ref.key] : undefined
   if (data === undefined) throw new SecretMissingError(`${where} has no key ${ref.key}; add it`)
   const value = textOf(Buffer.from(data, "base64"))
   if (value === undefined) {

@@ -1,4 +1,5 @@
 import type { ObjectMeta, ResourceType } from "../apis/meta.ts"
+import { KubeError } from "./errors.ts"
 
 /** Metadata as the API server returns it, with the fields that only the kube runtime itself reads. */
 export interface ServerMeta extends ObjectMeta {
@@ -58,8 +59,18 @@ export function apiVersionOf(resource: ResourceType): string {
 }
 
 /**
+ * Rejects what would be another path: the API server reads an escaped slash as a slash, and no object has such a name.
+ * Source: apimachinery path.IsValidPathSegmentName, without its `%`, which is escaped here. @throws KubeError, final
+ */
+function checkSegment(resource: ResourceType, field: "name" | "namespace", text: string): void {
+  if (text !== "" && text !== "." && text !== ".." && !text.includes("/")) return
+  const message = `${resource.kind}: ${field} ${JSON.stringify(text)} can't be in a path: it is empty, . or .., or has a /`
+  throw new KubeError({ code: 400, reason: "BadRequest", message })
+}
+
+/**
  * The URL path of a collection (or of a whole resource across namespaces when `namespace` is absent).
- * Source: kubernetes.io, "API Concepts", resource URIs.
+ * Source: kubernetes.io, "API Concepts", resource URIs. @throws KubeError for a namespace that nothing can have
  */
 export function collectionPath(resource: ResourceType, namespace?: string): string {
   const root = resource.group === "" ? `/api/${resource.version}` : `/apis/${resource.group}/${resource.version}`
@@ -67,12 +78,13 @@ export function collectionPath(resource: ResourceType, namespace?: string): stri
   if (!resource.namespaced) {
     throw new TypeError(`${resource.kind} is cluster-scoped: leave out namespace "${namespace}"`)
   }
+  checkSegment(resource, "namespace", namespace)
   return `${root}/namespaces/${encodeURIComponent(namespace)}/${resource.plural}`
 }
 
-/** The URL path of one object or of one of its subresources. */
+/** The URL path of one object or of one of its subresources. @throws KubeError for a name that nothing can have */
 export function objectPath(resource: ResourceType, ref: ObjectRef, subresource?: string): string {
-  if (ref.name === "") throw new TypeError(`${resource.kind}: name is empty`)
+  checkSegment(resource, "name", ref.name)
   if (resource.namespaced && !ref.namespace) {
     throw new TypeError(`${resource.kind} "${ref.name}" is namespaced: give its namespace`)
   }

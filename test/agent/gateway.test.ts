@@ -4,7 +4,8 @@ import { request } from "node:http"
 import express from "express"
 import { CompactSign, importJWK } from "jose"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { bootstrapToken } from "../../src/agent/bootstrap.ts"
+import { bootConfig, bootstrapToken } from "../../src/agent/bootstrap.ts"
+import { GatewayClient } from "../../src/agent/gateway-client.ts"
 import { type AgentKeys, generateAgentKeys, openOrder, publicKey, signMessage } from "../../src/agent/messages.ts"
 import { GATEWAY_PATH, type MessageKind, type ReportRequest } from "../../src/agent/protocol.ts"
 import type { Clock } from "../../src/apis/clock.ts"
@@ -21,12 +22,14 @@ const world = testWorld("gateway")
 let gateway: TestGateway
 /** Another replica: nothing is shared but the API server. */
 let other: TestGateway
-let now: Date | undefined
+/** When all registers and happens, by the gateway's clock, where a test says nothing else. */
+const START = new Date("2026-01-01T00:00:00Z")
+let now = START
 
 /** For what the gateway's cache has to see first; vitest's own limit is a second. */
 const PATIENCE = { timeout: 60_000 }
 
-const clock: Clock = { ...systemClock, now: () => now ?? new Date() }
+const clock: Clock = { ...systemClock, now: () => now }
 
 beforeAll(async () => {
   gateway = await startGateway(world, { parts: { clock } })
@@ -115,6 +118,17 @@ describe("register", () => {
     expect((await world.read(launch)).metadata.resourceVersion).toBe(before.metadata.resourceVersion)
   })
 
+  it("refuses an encryption key that nothing can be encrypted to, and binds nothing", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    const x = Buffer.alloc(32).toString("base64url")
+    const zero = await agentFor(launch, { ...agent.keys, encryption: { ...agent.keys.encryption, x } })
+    const answer = await zero.register()
+    expect([answer.status, typeOf(answer)]).toEqual([400, "invalid-request"])
+    expect(await world.agentOf(launch)).toBeUndefined()
+    expect((await agent.register()).status).toBe(200)
+  })
+
   it("refuses another key, and records when", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
@@ -124,7 +138,7 @@ describe("register", () => {
     expect([answer.status, typeOf(answer)]).toEqual([409, "launch-key-conflict"])
     const status = await world.agentOf(launch)
     expect(status?.signingKey).toBe(publicKey(agent.keys.signing, "Ed25519"))
-    expect(Date.parse(status?.conflictTime ?? "")).toBeGreaterThan(Date.now() - 60_000)
+    expect(Date.parse(status?.conflictTime ?? "")).toBe(START.getTime())
     // The same signing key with another encryption key is another key pair: somebody else would read the SECRETS.
     const half = await agentFor(launch, { ...thief.keys, signing: agent.keys.signing })
     expect((await half.register()).status).toBe(409)
@@ -200,6 +214,10 @@ describe("register", () => {
       ["other-type", "token", /Secret other-type of type berth.dev\/env is not in the job's namespace/],
       ["binary", "token", /has no key token/],
       ["binary", "nul", /can't be a variable/],
+      ["binary", "constructor", /has no key constructor/],
+      ["binary", "__proto__", /has no key __proto__/],
+      [`../../${world.namespace}/secrets/env-ok`, "token", /can't exist: Kubernetes allows no such name/],
+      ["..", "token", /can't exist/],
     ] as const) {
       const launch = await world.launch({ secretEnv: { TOKEN: { secret, key } } })
       const answer = await (await agentFor(launch)).register()
@@ -271,9 +289,8 @@ describe("reports", () => {
   it("write news at once, and mere heartbeats once a minute", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
-    const start = Date.now()
     const at = (seconds: number): void => {
-      now = new Date(start + seconds * 1000)
+      now = new Date(START.getTime() + seconds * 1000)
     }
     const version = async (): Promise<string> => (await world.read(launch)).metadata.resourceVersion
     at(0)
@@ -299,7 +316,7 @@ describe("reports", () => {
       else expect(await version(), `step ${index}`).toBe(last)
       last = await version()
     }
-    now = undefined
+    now = START
     expect(await world.agentOf(launch)).toMatchObject({
       sequence: 9,
       startTime: "2026-01-01T00:00:00Z",
@@ -370,6 +387,38 @@ describe("reports", () => {
     }
     expect(await world.read(launch)).toEqual(before)
     expect(before.status?.agent?.finish).toEqual(finish)
+  })
+
+  it("are believed no time before the registration or to come", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    await agent.register()
+    const times = { startTime: "0000-01-01T00:00:00Z", preemptionNotice: "2026-01-01T23:59:60Z" }
+    expect((await agent.report({ sequence: 1, ...times })).status).toBe(200)
+    const far = { reason: "Preempted" as const, time: "9999-12-31T23:59:59-23:00" }
+    expect((await agent.report({ sequence: 2, ...times, finish: far })).status).toBe(200)
+    const at = "2026-01-01T00:00:00Z"
+    const stored = { startTime: at, preemptionNotice: at, finish: { reason: "Preempted", time: at } }
+    expect(await world.agentOf(launch)).toMatchObject(stored)
+  })
+
+  it("with numbers that nothing counts by are refused", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    await agent.register()
+    const wrong: object[] = [1e300, -1e300, 2 ** 31, 1.5, "3", null].flatMap((lastExitCode) => [
+      { lastExitCode },
+      { finish: { ...finish, exitCode: lastExitCode } },
+    ])
+    for (const field of ["sequence", "attempt", "retryCount"]) {
+      wrong.push(...[1e300, 2 ** 53, -1, 0.5, "1", null].map((value) => ({ [field]: value })))
+    }
+    for (const report of wrong) {
+      const answer = await agent.report({ sequence: 1, ...report })
+      expect([answer.status, typeOf(answer)], JSON.stringify(report)).toEqual([400, "invalid-request"])
+    }
+    for (const offset of [1e300, -1, 0.5]) expect((await agent.logs(offset, "x")).status).toBe(400)
+    expect(await world.agentOf(launch)).toMatchObject({ sequence: 0, retryCount: 0 })
   })
 
   it("bring a finish even when a later report was faster", async () => {
@@ -516,6 +565,55 @@ describe("limits", () => {
     } finally {
       await guessed.close()
     }
+  })
+
+  it("let a VM's token through when forgeries from its address have spent what strangers may cost", async () => {
+    // Nothing spent comes back while this clock stands still.
+    const flooded = await startGateway(world, { parts: { clock: { ...clock, monotonic: () => 0 } } })
+    try {
+      const launch = await world.launch({})
+      const { name } = launch.metadata
+      const [agent, stranger] = await Promise.all([agentFor(launch), agentFor(launch)])
+      expect((await agent.register(undefined, flooded)).status).toBe(200)
+      await expect.poll(async () => (await agent.report({ sequence: 1 }, flooded)).status, PATIENCE).toBe(200)
+      const forged = await stranger.sign("report", { sequence: 9, attempt: 1, retryCount: 0, finish })
+      for (let round = 0; round < 20; round++) {
+        const url = urlOf("report", name, flooded)
+        await Promise.all(Array.from({ length: 50 }, () => send(url, { body: forged })))
+      }
+      const former = await agent.report({ sequence: 2 }, flooded)
+      expect([former.status, typeOf(former), former.headers.get("retry-after")]).toEqual([429, "rate-limited", "1"])
+      const config = bootConfig({ ...launch, spec: { ...launch.spec, gatewayUrl: flooded.url } }, BOOTSTRAP_KEY)
+      const client = new GatewayClient(config, agent.keys)
+      expect(await client.report({ sequence: 3, attempt: 1, retryCount: 1 })).toEqual({ desired: "run" })
+      expect(await client.sendLog(0, Buffer.from("hello"))).toEqual({ length: 5, full: false })
+      await client.volumes()
+      await client.close()
+      expect(await world.agentOf(launch)).toMatchObject({ sequence: 3, retryCount: 1 })
+      expect((await world.agentOf(launch))?.finish).toBeUndefined()
+      // Its last word reaches it as well.
+      const missing = urlOf("report", "missing-1", flooded)
+      const last = await send(missing, { token: bootstrapToken(BOOTSTRAP_KEY, "missing-1"), body: forged })
+      expect([last.status, typeOf(last)]).toEqual([404, "unknown-launch"])
+    } finally {
+      await flooded.close()
+    }
+  })
+
+  it("count a Launch's reports apart from its log", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    const token = bootstrapToken(BOOTSTRAP_KEY, launch.metadata.name)
+    await agent.register()
+    const url = urlOf("logs", launch.metadata.name)
+    const body = await agent.sign("logs", { offset: 0, data: "" })
+    const statuses = new Set<number>()
+    for (let round = 0; round < 13; round++) {
+      const answers = await Promise.all(Array.from({ length: 50 }, () => send(url, { token, body })))
+      for (const { status } of answers) statuses.add(status)
+    }
+    expect([...statuses].sort()).toEqual([200, 429])
+    expect((await agent.report({ sequence: 1 })).status).toBe(200)
   })
 
   it("keep nobody out whose messages are good, however many of one address are under way", async () => {

@@ -2,6 +2,7 @@ import { execFileSync } from "node:child_process"
 import { randomBytes } from "node:crypto"
 import { existsSync } from "node:fs"
 import { readFile } from "node:fs/promises"
+import { networkInterfaces } from "node:os"
 import Docker from "dockerode"
 import { pack } from "tar-stream"
 import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
@@ -13,6 +14,16 @@ export const BUSYBOX = "/bin/busybox"
 const TOOLS = ["sh", "cat", "echo", "env", "head", "id", "rm", "seq", "sleep", "true"]
 
 export const docker = new Docker({ socketPath: "/var/run/docker.sock" })
+
+/**
+ * Returns this host's IPv4 address on the bridge of the engine's containers. The engine's own answer lacks it until its
+ * second start.
+ */
+export function bridgeAddress(): string {
+  const address = networkInterfaces()["docker0"]?.find(({ family }) => family === "IPv4")?.address
+  if (address === undefined) throw new Error("the Docker engine's bridge docker0 has no IPv4 address")
+  return address
+}
 
 /** Why tests with containers can't run here; undefined when they can. */
 export async function missingForContainers(): Promise<string | undefined> {

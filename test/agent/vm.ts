@@ -11,7 +11,7 @@ import type Docker from "dockerode"
 import { extract, pack } from "tar-stream"
 import { buildBerthImage, missingForImage } from "../image/berth-image.ts"
 import { eventually } from "../kube/fixtures.ts"
-import { buildImage, docker, followProgress } from "./images.ts"
+import { bridgeAddress, buildImage, docker, followProgress } from "./images.ts"
 
 /**
  * VMs for tests: containers in which this machine's own Debian boots, with its systemd, its cloud-init and a Docker
@@ -122,8 +122,7 @@ export async function prepareVms(): Promise<VmHost> {
   await buildBerthImage(agentImage)
   await pipeline(await docker.getImage(agentImage).get(), createWriteStream(join(folder, "berth.tar")))
   await serveMetadata(agentImage)
-  const bridge = (await docker.getNetwork("bridge").inspect()) as { IPAM: { Config: { Gateway: string }[] } }
-  return { address: bridge.IPAM.Config[0]?.Gateway ?? "172.17.0.1", agentImage }
+  return { address: bridgeAddress(), agentImage }
 }
 
 /** Removes the VMs, and what prepareVms made but for the VMs' own image, which the next run finds again. */

@@ -177,6 +177,22 @@ describe("a job's life", () => {
     })
   })
 
+  test("preemptions in time to come, which a former version stored, keep no other job from a VM", async () => {
+    const stage = await newStage()
+    stage.operator()
+    await stage.submit("poisoner")
+    const seen: string[] = []
+    for (let vm = 0; vm < 3; vm++) {
+      const launch = await started(stage, seen)
+      seen.push(launch)
+      await stage.report(launch, () => ({ finish: { reason: "Preempted", time: "9999-12-31T23:59:59Z" } }))
+    }
+    await settled(stage, "poisoner", "failed")
+    await stage.submit("other")
+    await stage.finish(await started(stage, seen), "Succeeded")
+    await settled(stage, "other", "succeeded")
+  })
+
   test("a cloud out of order: the job tells why, and looks for another place when it has lasted as long as a boot", async () => {
     const stage = await newStage()
     stage.cloud.outage = new TransientError("SimDown", "the region is out of order")

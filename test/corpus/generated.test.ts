@@ -38,7 +38,14 @@ const jobSpec: fc.Arbitrary<JobSpec> = fc.record(
     command: fc.array(text(100), { maxLength: 4 }),
     args: fc.array(text(100), { maxLength: 4 }),
     env: fc.dictionary(name, text(100), { maxKeys: 4 }),
-    secretEnv: fc.dictionary(name, fc.record({ secret: fc.constant("s"), key: name }), { maxKeys: 2 }),
+    secretEnv: fc.dictionary(
+      name,
+      fc.record({
+        secret: fc.stringMatching(/^[a-z0-9]{1,10}(\.[a-z0-9]{1,5})?$/),
+        key: fc.stringMatching(/^[-._a-zA-Z0-9]{1,20}$/),
+      }),
+      { maxKeys: 2 },
+    ),
     volumes: fc.dictionary(fc.stringMatching(/^[a-zA-Z0-9]{1,10}$/), volume, { maxKeys: 2 }),
     maxRetries: fc.integer({ min: 0, max: 100 }),
     timeoutSeconds: fc.integer({ min: 1, max: 2_592_000 }),

@@ -49,6 +49,9 @@ export const LAUNCHES: Corpus = {
       gatewayCa: "-----BEGIN CERTIFICATE-----\n",
       ended: true,
     },
+    "a secret variable of a job of a former version": {
+      run: { image: "alpine", secretEnv: { A: { secret: "../../beta/secrets/envs", key: "a/b" } } },
+    },
     "an offer with GPUs": { offer: { ...OFFER, gpu: { model: "L4", count: 1, vramGib: 24 } } },
     "a free offer": { offer: { ...OFFER, hourlyPriceUsd: 0 } },
     "null for optional fields": { connection: null, imageId: null, ended: null },

@@ -76,6 +76,8 @@ export const CONNECTIONS: Corpus = {
     "credentials in clear": { access_key_id: "AKIA" },
     "a secret without name": { credentialsSecretRef: {} },
     "a secret with an empty name": { credentialsSecretRef: { name: "" } },
+    "a secret's name with a slash": { credentialsSecretRef: { name: "../../beta/secrets/envs" } },
+    "a secret's name with a capital": { credentialsSecretRef: { name: "Aws" } },
     "a secret of another namespace": { credentialsSecretRef: { name: "a", namespace: "b" } },
     "sealed credentials that are too long": { sealedCredentials: "A".repeat(65_537) },
   },

@@ -225,6 +225,22 @@ describe("a Job's status", () => {
   })
 })
 
+describe("an ApiKey", () => {
+  const { client, namespace, object } = judges("rules-keys")
+
+  test("is shown with the time of its expiry, past or to come", async () => {
+    const times = { past: "2020-01-01T00:00:00Z", future: "2099-01-01T00:00:00Z" }
+    for (const [name, expiresAt] of Object.entries(times)) {
+      const spec = { ...API_KEYS.base, expiresAt }
+      await client.create(resourceOf<AnyObject>(API_KEYS.kind), object(API_KEYS.kind, { metadata: { name }, spec }))
+    }
+    const [head = "", ...rows] = (await kubectl(["get", "bkey", "-n", namespace])).trim().split("\n")
+    const column = head.indexOf("EXPIRES")
+    const shown = rows.map((row) => [row.split(" ")[0], row.slice(column).split(" ")[0]])
+    expect(Object.fromEntries(shown)).toEqual(times)
+  })
+})
+
 describe("the CRDs", () => {
   const { client } = judges("crds")
 

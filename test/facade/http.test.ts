@@ -108,7 +108,7 @@ describe("bad bodies: a clear problem, nothing made (issue: bad input)", () => {
   })
 })
 
-/** Sends a request whose body may be incomplete; resolves with what came until the server hung up. */
+/** Sends a POST whose body may be incomplete; resolves with what came until the server hung up. */
 function rawPost(body: Uint8Array, headers: string[]): Promise<string> {
   const head = [
     "POST /1/jobs HTTP/1.1",
@@ -118,6 +118,11 @@ function rawPost(body: Uint8Array, headers: string[]): Promise<string> {
     "X-Request-Id: raw",
     ...headers,
   ]
+  return raw(head, body)
+}
+
+/** Sends the lines of a head, and a body; resolves with what came until the server hung up. */
+function raw(head: readonly string[], body: Uint8Array | string): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect(replica.port, "127.0.0.1")
     let answer = ""
@@ -362,6 +367,35 @@ describe("HTTP", () => {
       await problemIn(response)
     }
     expect((await call("/1/jobs/%zz")).status).toBe(400)
+  })
+
+  it.each([
+    ["HTTP/1.0 without a Host", "1.0", [], /names no host/],
+    ["an empty Host", "1.1", ["Host: "], /names no host/],
+    ["a Host of a port only", "1.1", ["Host: :80"], /names no host/],
+    ["two Hosts", "1.1", ["Host: a.example", "Host: b.example"], /2 Host headers/],
+    ["the same Host twice", "1.1", ["Host: a.example", "host: a.example"], /2 Host headers/],
+  ])("says 400 as a problem for %s", async (_what, version, hosts, said) => {
+    for (const path of ["/1/jobs", "/1/projects", "/agent/v1/hello"]) {
+      const head = [
+        `GET ${path} HTTP/${version}`,
+        ...hosts,
+        `X-Service-Api-Key: ${world.keys.admin}`,
+        "Connection: close",
+      ]
+      const answer = await raw(head, "")
+      expect(answer, path).toMatch(/^HTTP\/1\.1 400 /)
+      expect(answer).toContain("application/problem+json")
+      expect(answer).toMatch(said)
+    }
+  })
+
+  it("takes HTTP/1.0 with a Host, and needs none for its health", async () => {
+    const health = await raw(["GET /livez HTTP/1.0"], "")
+    expect(health).toMatch(/^HTTP\/1\.1 200 /)
+    const host = `Host: ${world.project}.${BASE_DOMAIN}`
+    const listed = await raw(["GET /1/jobs HTTP/1.0", host, `X-Service-Api-Key: ${world.keys.admin}`], "")
+    expect(listed).toMatch(/^HTTP\/1\.1 200 /)
   })
 
   it("answers HEAD like GET without a body", async () => {

@@ -7,7 +7,7 @@ import { promisify } from "node:util"
 import { inject } from "vitest"
 import type { KubeClient } from "../../src/kube/client.ts"
 import { connect } from "../../src/wire.ts"
-import { docker } from "../agent/images.ts"
+import { bridgeAddress } from "../agent/images.ts"
 import { helm, helmProgram } from "../chart/helm.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { Forwarder, type Target } from "./forwarder.ts"
@@ -79,7 +79,7 @@ export async function startCluster(): Promise<Cluster> {
     startPrivateControlPlane({ audit, controllers: CONTROLLERS }),
     berthImage(),
   ])
-  const address = await bridgeAddress()
+  const address = bridgeAddress()
   const forwarders: Forwarder[] = []
   const forward = async (target: Target): Promise<number> => {
     const forwarder = await Forwarder.start(address, target)
@@ -144,10 +144,3 @@ function facadeTarget(kubelet: Kubelet): ReturnType<Target> {
   return pod === undefined || host === undefined ? undefined : { host, port: portOf(onlyContainer(pod), "http") }
 }
 
-/** Of this host, in the network that the engine's containers are in. */
-async function bridgeAddress(): Promise<string> {
-  const { IPAM } = (await docker.getNetwork("bridge").inspect()) as { IPAM: { Config: { Gateway: string }[] } }
-  const gateway = IPAM.Config[0]?.Gateway
-  if (gateway === undefined) throw new Error("the Docker engine's bridge has no gateway")
-  return gateway
-}

@@ -38,6 +38,24 @@ describe("against a real API server", () => {
     expect(isNotFound(await thrown(client().get(CONFIG_MAPS, ref)))).toBe(true)
   })
 
+  test.each(["", ".", "..", "a/b", "../../default/configmaps/other"])("refuses the name %j, for good", async (name) => {
+    const sent: unknown[] = []
+    const own = client()
+    own.onExchange((exchange) => sent.push(exchange))
+    const refusals = [
+      await thrown(own.get(CONFIG_MAPS, { namespace, name })),
+      await thrown(own.list(CONFIG_MAPS, { namespace: name })),
+      await thrown(own.patch(CONFIG_MAPS, { namespace, name }, { merge: {} })),
+      await thrown(own.delete(CONFIG_MAPS, { namespace, name })),
+    ]
+    for (const refusal of refusals) {
+      expect(isInvalid(refusal)).toBe(true)
+      expect((refusal as KubeError).message).toMatch(/ConfigMap: name(space)? ".*" can't be in a path/)
+    }
+    expect(sent).toEqual([])
+    await own.close()
+  })
+
   test("returns the object that a finalizer still holds", async () => {
     const held = named("held")
     held.metadata.finalizers = ["example.com/hold"]

@@ -1,5 +1,6 @@
 import { ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
+import { isMetadataName } from "../../apis/names.ts"
 import { SECRETS } from "../../kube/core.ts"
 import { collectionPath } from "../../kube/resource.ts"
 import { CredentialsUnusable, credentialsOf, type FoundCredentials } from "./credentials.ts"
@@ -47,6 +48,7 @@ async function wrongTypeOr(
   { client }: ConnectionControllerOptions,
 ): Promise<CredentialsUnusable> {
   const name = spec.credentialsSecretRef?.name ?? ""
+  if (!isMetadataName(name)) return missing
   const { items } = await client.request<{ items: unknown[] | null }>({
     method: "GET",
     path: collectionPath(SECRETS, metadata.namespace),

@@ -1,5 +1,6 @@
 import type { StoredConnection } from "../../apis/connection.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
+import { isMetadataName } from "../../apis/names.ts"
 import { CredentialsError, TransientError } from "../../cloud/errors.ts"
 import { SealingKeysMissing } from "../../identity/sealing-keys.ts"
 import type { KubeClient } from "../../kube/client.ts"
@@ -39,7 +40,7 @@ async function secretOf(
   { metadata, spec }: StoredConnection,
 ): Promise<Secret | undefined> {
   const name = spec.credentialsSecretRef?.name
-  if (name === undefined) return undefined
+  if (name === undefined || !isMetadataName(name)) return undefined
   return ifFound(client.get(SECRETS, { namespace: metadata.namespace, name }))
 }
 

@@ -77,7 +77,8 @@ function pausedUntil(
   const own = launches.filter(isOf)
   const registered = own.flatMap(({ status }) => status?.agent?.registrationTime ?? [])
   const lastGood = registered.reduce((last, time) => Math.max(last, Date.parse(time)), 0)
-  const row = dead.filter((launch) => failedAt(launch) > lastGood)
+  // A time to come was written by a wrong clock.
+  const row = dead.filter((launch) => failedAt(launch) > lastGood && failedAt(launch) <= now.getTime())
   if (row.length < settings.breakerBoots || !isRow(row)) return undefined
   const lastFailure = Math.max(...row.map(failedAt))
   const pause = settings.breakerPauseSeconds * 1000

@@ -85,6 +85,14 @@ describe("a new job", () => {
     })
   })
 
+  test("is looked at again after 5 minutes at most, however long its wait; an ended job is left alone", () => {
+    for (const until of [at(3600), new Date("9999-12-31T23:59:59Z")]) {
+      expect(decideAt(0, jobOf(), [], { resting: [{ cloud: "sim", until }] }).requeueAfter).toBe(300)
+    }
+    const over = { phase: "cancelled" as const, completionTime: time(0), cost: { actualUsd: 0 } }
+    expect(decideAt(0, jobOf({ status: over })).requeueAfter).toBe(30 * 24 * 3600)
+  })
+
   test.each<[string, Partial<Market>, string, string]>([
     ["no connection", { payers: [] }, "NoConnection", "add one of type sim"],
     ["all rest", { resting: [{ cloud: "sim", until: at(300) }] }, "NoCapacity", "next try at 2026-05-01T12:05:00Z"],

@@ -261,6 +261,12 @@ function placed(
   return { verdict: { phase: "booting", reason: JobReason.Booting, message, lost, placement }, create }
 }
 
+/**
+ * Longest time until a job that has not ended is looked at again, seconds: what it waits for may end earlier than was
+ * expected, or a clock may have been wrong. Ended jobs only wait for their deletion, and there are many of them.
+ */
+const LONGEST_WAIT_SECONDS = 300
+
 /** How soon it is looked again whether somebody has answered, seconds. */
 const LOOK_AGAIN_SECONDS = 1
 
@@ -296,6 +302,7 @@ function toDecision(
   if (isTerminal(status.phase)) actions.push(...write, ...end)
   else actions.push(...end, ...write)
   const waits = [step.requeueAfter, after === 0 ? undefined : after].filter((seconds) => seconds !== undefined)
+  if (waits.length > 0) waits.push(LONGEST_WAIT_SECONDS)
   const events = after === 0 ? eventsOf(job, status, step.create?.spec.number) : []
   return { status, actions, events, ...(waits.length > 0 && { requeueAfter: Math.min(...waits) }) }
 }

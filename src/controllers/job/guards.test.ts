@@ -95,6 +95,17 @@ describe("resting offers", () => {
     expect(rest([...denied, had], 401)).toEqual([expect.objectContaining({ region: "there" })])
   })
 
+  test("a time to come, which an earlier version took from a VM, makes no rest", () => {
+    const finish = { reason: "Preempted" as const, time: "9999-12-31T23:59:59Z" }
+    const poisoned = launchOf(jobOf(), 1, {
+      status: vmStatus({ phase: "terminated", agent: agentOf({ registrationTime: time(-50), finish }) }),
+    })
+    expect(rest([poisoned], 10)).toEqual([])
+    expect(rest([poisoned, refused(0)], 10)).toEqual([{ cloud: "sim", offer, until: at(300) }])
+    const kinds = ["Capacity", "Quota", "Credentials", "Region", "InvalidRequest", "Unavailable"] as const
+    for (const kind of kinds) expect(rest([refused(1e9, kind), refused(1e9, kind, { region: "b" })], 10)).toEqual([])
+  })
+
   test("boot failures and preemptions rest; a VM that a cancelled job ended early does not", () => {
     expect(rest([deadBoot(0)], 901)).toHaveLength(1)
     const loss = { reason: "Preempted" as const, message: "", time: time(50) }
@@ -114,6 +125,12 @@ describe("the breaker", () => {
   test("pauses launching after 5 boots in a row that never registered", () => {
     expect(paused(five.slice(1), last)).toBeUndefined()
     expect(paused(five, last)).toEqual(at(last + 600))
+  })
+
+  test("boots that failed in time to come pause nothing", () => {
+    const ahead = five.map((_, index) => deadBoot(1e9 + index))
+    expect(paused(ahead, last)).toBeUndefined()
+    expect(paused([...ahead, ...five], last)).toEqual(at(last + 600))
   })
 
   test("a VM that registered in between makes it no row", () => {

@@ -38,6 +38,8 @@ type Registrations = ReadonlyMap<string, ReadonlyMap<number, number>>
 export function restingOffers(launches: readonly StoredLaunch[], now: Date, settings: RestSettings): Rest[] {
   const rows = new Map<string, Refusal[]>()
   for (const refusal of launches.flatMap(refusalsOf)) {
+    // A time to come was written by a wrong clock: nothing ends by it. So each rest ends by now and its maximum.
+    if (refusal.time > now.getTime()) continue
     const row = rows.get(refusal.key)
     if (row === undefined) rows.set(refusal.key, [refusal])
     else row.push(refusal)

@@ -71,7 +71,10 @@ const submissions: fc.Arbitrary<JobSubmission> = fc.record(
     timeoutSeconds: fc.integer({ min: 1, max: 1000 }),
     provisioning: fc.constantFrom("onDemand", "spot", "spotFirst"),
     maxHourlyPriceUsd: fc.double({ min: 0, max: 1000, noNaN: true }),
-    secretEnv: map(envName, fc.record({ secret: envName, key: envName })),
+    secretEnv: map(
+      envName,
+      fc.record({ secret: fc.stringMatching(/^[a-z0-9]{1,10}$/), key: fc.stringMatching(/^[-._a-zA-Z0-9]{1,10}$/) }),
+    ),
     ttlSecondsAfterFinished: fc.integer({ min: 0, max: 1000 }),
     namePrefix: fc.stringMatching(/^[a-z][a-z0-9-]{0,20}$/),
   },

@@ -7,7 +7,7 @@ import {
   JobSpecSchema,
   PROVISIONINGS,
   ResourcesSchema,
-  SecretKeySchema,
+  StoredSecretKeySchema,
   VM_STATES,
   VolumeSchema,
 } from "../../apis/job.ts"
@@ -179,7 +179,7 @@ export const JobRecordSchema = Type.Object({
   exit_code: nullable<number>("integer", "Exit code of the container's last run."),
   provisioning: StringEnum(PROVISIONINGS),
   maxHourlyPriceUsd: nullable<number>("number", "US dollars an hour."),
-  secretEnv: RecordOf<Static<typeof SecretKeySchema>>(SecretKeySchema),
+  secretEnv: RecordOf<Static<typeof StoredSecretKeySchema>>(StoredSecretKeySchema),
   ttlSecondsAfterFinished: nullable<number>("integer", "Null: the installation's own time."),
 })
 export type JobRecord = Static<typeof JobRecordSchema>

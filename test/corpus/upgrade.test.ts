@@ -1,0 +1,158 @@
+import { KubeConfig } from "@kubernetes/client-node"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { CONNECTION } from "../../src/apis/connection.ts"
+import { crdObjects } from "../../src/apis/crd.ts"
+import { CRON_JOB } from "../../src/apis/cronjob.ts"
+import { JOB, JOB_FINALIZER } from "../../src/apis/job.ts"
+import { LAUNCH } from "../../src/apis/launch.ts"
+import type { ControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
+import { INSTALLER, installKinds } from "../../src/embedded/install.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { ifFound } from "../../src/kube/errors.ts"
+import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { startPrivateControlPlane } from "../control-plane.ts"
+import { LAUNCHES } from "./launch.ts"
+import { type AnyObject, refusalOf } from "./server.ts"
+
+/**
+ * Objects that the version before stored and the present rules refuse. The API server must go on taking what
+ * controllers and users write to them (Kubernetes' validation ratcheting), on a control plane of this suite's own, since
+ * the former kinds replace the present ones for a while.
+ */
+
+const CRDS = resourceOf<ApiObject & { spec: unknown }>({
+  group: "apiextensions.k8s.io",
+  version: "v1",
+  kind: "CustomResourceDefinition",
+  plural: "customresourcedefinitions",
+  namespaced: false,
+})
+
+const RESOURCES = {
+  job: resourceOf<AnyObject>(JOB),
+  cronJob: resourceOf<AnyObject>(CRON_JOB),
+  connection: resourceOf<AnyObject>(CONNECTION),
+  launch: resourceOf<AnyObject>(LAUNCH),
+}
+
+const RUN = { image: "alpine", secretEnv: { A: { secret: "../../beta/secrets/envs", key: "a/b" } } }
+
+const namespace = "default"
+let controlPlane: ControlPlane
+let client: KubeClient
+
+beforeAll(async () => {
+  controlPlane = await startPrivateControlPlane()
+  const kubeConfig = new KubeConfig()
+  kubeConfig.loadFromFile(controlPlane.kubeconfigPath)
+  client = new KubeClient(kubeConfig)
+  for (const crd of crdObjects()) await client.apply(CRDS, withoutSecretPatterns(crd), INSTALLER)
+  await installed(formerKinds)
+  for (const name of ["run", "cancel", "delete"]) await client.create(RESOURCES.job, object("job", name, RUN))
+  await client.create(RESOURCES.cronJob, object("cronJob", "tick", { schedule: "@hourly", jobDefinition: RUN }))
+  const secretRef = { type: "aws", credentialsSecretRef: { name: "Aws/1" } }
+  await client.create(RESOURCES.connection, object("connection", "aws", secretRef))
+  await installKinds(client, AbortSignal.timeout(60_000))
+  await installed(presentKinds)
+})
+afterAll(async () => {
+  await client?.close()
+  await controlPlane?.stop()
+})
+
+/** The kinds as they were before the names of Secrets and their keys had a pattern. */
+function withoutSecretPatterns(crd: ReturnType<typeof crdObjects>[number]) {
+  const json = JSON.stringify(crd, (_key, value: unknown) => {
+    const isSecret = typeof value === "object" && value !== null && "pattern" in value && "description" in value
+    if (!isSecret || !/^(Name of the|Key in the) Secret/.test(String(value.description))) return value
+    const { pattern: _, ...rest } = value
+    return rest
+  })
+  return JSON.parse(json) as typeof crd
+}
+
+function object(kind: keyof typeof RESOURCES, name: string, spec: Record<string, unknown>): AnyObject {
+  const finalizers = kind === "launch" ? [] : [JOB_FINALIZER]
+  return { metadata: { namespace, name, finalizers }, spec }
+}
+
+async function refuses(kind: "job" | "connection" | "cronJob", spec: Record<string, unknown>): Promise<boolean> {
+  return (await refusalOf(client.create(RESOURCES[kind], object(kind, "probe", spec), { dryRun: true }))) !== undefined
+}
+
+async function formerKinds(): Promise<boolean> {
+  return !(await refuses("job", RUN)) && !(await refuses("cronJob", { schedule: "@daily", jobDefinition: RUN }))
+}
+
+async function presentKinds(): Promise<boolean> {
+  const connection = { type: "aws", credentialsSecretRef: { name: "Aws/1" } }
+  const cronJob = { schedule: "@daily", jobDefinition: RUN }
+  return (await refuses("job", RUN)) && (await refuses("cronJob", cronJob)) && (await refuses("connection", connection))
+}
+
+/** The API server serves a changed kind some moments later. */
+async function installed(serves: () => Promise<boolean>): Promise<void> {
+  await eventually(async () => expect(await serves().catch(() => false)).toBe(true))
+}
+
+describe("a stored object that the present rules refuse", () => {
+  it("runs on: a Job's status is written, and a Launch takes its run", async () => {
+    const ref = { namespace, name: "run" }
+    const job = await client.get(RESOURCES.job, ref)
+    await client.replaceStatus(RESOURCES.job, { ...job, status: { phase: "queued" } })
+    await client.patchStatus(RESOURCES.job, ref, { merge: { status: { phase: "booting" } } })
+    await client.patch(RESOURCES.job, ref, { merge: { metadata: { annotations: { a: "b" }, labels: { c: "d" } } } })
+    const spec = { ...LAUNCHES.base, run: job.spec?.["secretEnv"] === undefined ? {} : RUN }
+    await client.create(RESOURCES.launch, object("launch", "run-1", spec))
+    expect((await client.get(RESOURCES.job, ref)).status).toMatchObject({ phase: "booting" })
+  })
+
+  it("can be cancelled, and is as immutable as any", async () => {
+    const ref = { namespace, name: "cancel" }
+    await client.patch(RESOURCES.job, ref, { merge: { spec: { cancelled: true } } })
+    const other = { spec: { secretEnv: { A: { key: "c/d" } } } }
+    expect(await refusalOf(client.patch(RESOURCES.job, ref, { merge: other }))).toMatch(/secretEnv/)
+    const mended = { spec: { secretEnv: { A: { secret: "envs", key: "k" } } } }
+    expect(await refusalOf(client.patch(RESOURCES.job, ref, { merge: mended }))).toMatch(/secretEnv is immutable/)
+    const back = { spec: { cancelled: false } }
+    expect(await refusalOf(client.patch(RESOURCES.job, ref, { merge: back }))).toMatch(/can't be taken back/)
+    expect((await client.get(RESOURCES.job, ref)).spec).toEqual({
+      ...RUN,
+      cancelled: true,
+      maxRetries: 0,
+      provisioning: "onDemand",
+    })
+  })
+
+  it("can be paused and changed elsewhere, a CronJob", async () => {
+    const ref = { namespace, name: "tick" }
+    await client.patch(RESOURCES.cronJob, ref, { merge: { spec: { active: false } } })
+    const cronJob = await client.get(RESOURCES.cronJob, ref)
+    await client.replace(RESOURCES.cronJob, { ...cronJob, spec: { ...cronJob.spec, schedule: "@daily" } })
+    await client.patchStatus(RESOURCES.cronJob, ref, { merge: { status: { observedGeneration: 2 } } })
+    expect((await client.get(RESOURCES.cronJob, ref)).spec).toMatchObject({ active: false, schedule: "@daily" })
+    const mended = { spec: { jobDefinition: { secretEnv: { A: { secret: "envs", key: "k" } } } } }
+    await client.patch(RESOURCES.cronJob, ref, { merge: mended })
+    const broken = { spec: { jobDefinition: { secretEnv: { A: { secret: "Envs" } } } } }
+    expect(await refusalOf(client.patch(RESOURCES.cronJob, ref, { merge: broken }))).toMatch(/secretEnv/)
+  })
+
+  it("has its status written, a Connection", async () => {
+    const ref = { namespace, name: "aws" }
+    await client.patchStatus(RESOURCES.connection, ref, { merge: { status: { observedGeneration: 1 } } })
+    expect((await client.get(RESOURCES.connection, ref)).status).toMatchObject({ observedGeneration: 1 })
+  })
+
+  it.each([
+    ["job", "delete"],
+    ["cronJob", "tick"],
+    ["connection", "aws"],
+  ] as const)("can be deleted, and let go by its finalizer: %s", async (kind, name) => {
+    const ref = { namespace, name }
+    await client.delete(RESOURCES[kind], ref)
+    const held = await client.get(RESOURCES[kind], ref)
+    await client.replace(RESOURCES[kind], { ...held, metadata: { ...held.metadata, finalizers: [] } })
+    expect(await ifFound(client.get(RESOURCES[kind], ref))).toBeUndefined()
+  })
+})
