@@ -36,7 +36,6 @@ import { requireHost } from "./host.ts"
 import { catalogueCheck } from "./jobs/catalogue-terms.ts"
 import { Jobs } from "./jobs/jobs.ts"
 import { LogStreams } from "./jobs/log-stream.ts"
-import { logRoutes } from "./jobs/logs.ts"
 import { jobRoutes } from "./jobs/routes.ts"
 import { Submitter } from "./jobs/submit.ts"
 import { Keys } from "./keys/keys.ts"
@@ -143,8 +142,7 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   }
   const catalogueFaults = catalogueCheck(dependencies.catalogue, settings.clouds)
   const logStreams = new LogStreams({ logStore, store: caches.jobs.store, launches, clock, shutdown })
-  jobRoutes(router, { admission, jobsOf, submitterOf, catalogueFaults, plan })
-  logRoutes(router, { admission, jobsOf, logStreams })
+  mount(router, jobRoutes(settings.clouds), admission, { jobsOf, submitterOf, catalogueFaults, plan, logStreams })
   const collectionOf = (principal: Principal) => ({
     namespace: principal.project.namespace,
     reader: client,
@@ -168,7 +166,7 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   const keysOf = (principal: Principal): Keys =>
     new Keys({ ...collectionOf(principal), store: caches.apiKeys.store, creationTimes, clock })
   mount(router, keyRoutes, admission, { keysOf, clock })
-  cronJobRoutes(router, { admission, cronJobsOf, creationTimes, catalogueFaults })
+  mount(router, cronJobRoutes(settings.clouds), admission, { cronJobsOf, creationTimes, catalogueFaults })
   connectionRoutes(router, { admission, connectionsOf })
   const limit = principalRateLimit({
     name: "discovery",

@@ -1,7 +1,6 @@
-import type { Request } from "express"
+import { createHash } from "node:crypto"
 import { ANNOTATIONS, type KubeObject } from "../apis/meta.ts"
-import type { Refused } from "../http/checked.ts"
-import { badRequest, invalidRequest, Problem } from "../http/problem.ts"
+import { Problem } from "../http/problem.ts"
 
 /** A request that may be sent again: its key, and the hash of its body that tells it from another one. */
 export interface Idempotency {
@@ -30,35 +29,16 @@ export function replayed<T extends Pick<KubeObject, "metadata">>(
   throw keyReused(key)
 }
 
-/**
- * What the same request has made before, though it would make nothing any more.
- * @param what the body is, for people
- * @param find finds it by the request's key
- * @throws Problem 400 when there is nothing; what `find` rejects with
- */
-export async function madeBefore<Body, Made>(
-  { faults, once }: Refused<Body>,
-  what: string,
-  key: string | undefined,
-  find: (body: Body, key: string) => Promise<Made | undefined>,
-): Promise<Made> {
-  const made = once === undefined || key === undefined ? undefined : await find(once, key)
-  if (made === undefined) throw invalidRequest(faults, what)
-  return made
+/** SHA-256 of a body's value, in hex: the same for JSON and YAML, whatever the order of keys. */
+export function requestHash(value: unknown): string {
+  return createHash("sha256").update(canonical(value)).digest("hex")
 }
 
-/** What an Idempotency-Key may be: it is kept on an object, so it has a bound. */
-export const IDEMPOTENCY_KEY_PATTERN = "^[!-~]([ -~]{0,253}[!-~])?$"
-const ALLOWED_KEY = new RegExp(IDEMPOTENCY_KEY_PATTERN)
-
-/**
- * The request's Idempotency-Key.
- * @throws Problem 400
- */
-export function idempotencyKeyOf(req: Request): string | undefined {
-  const header = req.get("Idempotency-Key")
-  if (header === undefined || ALLOWED_KEY.test(header)) return header
-  throw badRequest("Idempotency-Key must have 1 to 255 printable ASCII characters.")
+function canonical(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`
+  if (typeof value !== "object" || value === null) return JSON.stringify(value)
+  const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1))
+  return `{${entries.map(([key, item]) => `${JSON.stringify(key)}:${canonical(item)}`).join(",")}}`
 }
 
 /** Lets tasks of one key run one after the other; tasks of different keys don't wait for each other. In one process. */

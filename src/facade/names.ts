@@ -1,10 +1,12 @@
 import Type from "typebox"
 import { ALLOWED, FORBIDDEN } from "../apis/schema.ts"
 
+/** The form of an id. */
+export const UUID = /^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$/
+
 /** Keywords of a name that must not look like an id: an object of that name would hide the one with that id. */
 export function noUuid(noun: string) {
-  const pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
-  return { not: { type: "string", pattern }, [FORBIDDEN]: `look like a UUID: it would shadow a ${noun}'s id` }
+  return { not: { type: "string", pattern: UUID.source }, [FORBIDDEN]: `look like a UUID: it would shadow a ${noun}'s id` }
 }
 
 /** The name of a key or a connection (contract, "Limits"). @param noun the contract's word for the object */

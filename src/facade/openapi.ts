@@ -2,8 +2,8 @@ import { described } from "../http/openapi.ts"
 import { keyRoutes } from "./keys/routes.ts"
 import { accountPaths, accountSchemas } from "./openapi/accounts.ts"
 import { connectionPaths, connectionSchemas } from "./openapi/connections.ts"
-import { cronJobPaths, cronJobSchemas } from "./openapi/cronjobs.ts"
-import { jobPaths, jobSchemas } from "./openapi/jobs.ts"
+import { cronJobRoutes } from "./cronjobs/routes.ts"
+import { jobRoutes } from "./jobs/routes.ts"
 import { answerHeaders, type Json, problemResponses } from "./openapi/parts.ts"
 import { resourcePaths, resourceSchemas } from "./openapi/resources.ts"
 
@@ -58,15 +58,13 @@ const PROBLEM: Json = {
  * @param clouds those that a job may name here
  */
 export function openApiDocument(clouds: readonly string[]): Json {
-  const { paths, schemas } = described([...keyRoutes])
+  const { paths, schemas } = described([...jobRoutes(clouds), ...cronJobRoutes(clouds), ...keyRoutes])
   return {
     openapi: "3.1.0",
     info: { title: "Berth", version: "1", description: DESCRIPTION },
     servers: [{ url: "/1" }],
     security: [{ apiKey: [] }, { bearer: [] }],
     paths: {
-      ...jobPaths(),
-      ...cronJobPaths(),
       ...paths,
       ...connectionPaths(),
       ...resourcePaths(),
@@ -80,8 +78,6 @@ export function openApiDocument(clouds: readonly string[]): Json {
       headers: answerHeaders(),
       responses: problemResponses(),
       schemas: {
-        ...jobSchemas(clouds),
-        ...cronJobSchemas(clouds),
         ...schemas,
         ...connectionSchemas(),
         ...resourceSchemas(),

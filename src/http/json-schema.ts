@@ -8,6 +8,14 @@ export type Json = Record<string, unknown>
 /** Keywords that the document adds to a schema, by JSON pointer into it. An undefined one is removed. */
 export type Additions = Readonly<Record<string, Json>>
 
+/**
+ * Keywords of a text that only code can judge, as a format of our own, which readers of OpenAPI may ignore. A text in
+ * a format is not empty.
+ */
+export function inFormat(format: string): Json {
+  return { format, minLength: undefined }
+}
+
 /** A schema of the document, and the type of its values. One without a name stands where it is used. */
 export interface DocumentSchema<Value = unknown> {
   name?: string

@@ -3,7 +3,7 @@ import { type Role, roleAllows } from "../apis/apikey.ts"
 import { noteRoute } from "../telemetry/http.ts"
 import { readBody } from "./body.ts"
 import { forbidden, methodNotAllowed } from "./problem.ts"
-import type { Method, Route } from "./route.ts"
+import { METHODS, type Method, type Route } from "./route.ts"
 
 /** What every request passes first: authentication, and a limit of requests. */
 export interface Guard<Caller> {
@@ -37,8 +37,8 @@ export function mount<Caller, Services>(
       next()
     })
     for (const one of ofPath) put(route, one, guard, services)
-    const methods = ofPath.flatMap(({ method }) => (method === "GET" ? [method, "HEAD"] : [method]))
-    allowNoOther(route, methods)
+    const methods = METHODS.filter((method) => ofPath.some((one) => one.method === method))
+    allowNoOther(route, methods.flatMap((method) => (method === "GET" ? [method, "HEAD"] : [method])))
   }
 }
 

@@ -15,7 +15,9 @@ import { Query, type QueryParameters, type QueryValues } from "./query.ts"
  * OpenAPI document. Both have the same parameters, body, role and responses, because there is no second place.
  */
 
-export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE"
+/** In the order in which an Allow header has them. */
+export const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const
+export type Method = (typeof METHODS)[number]
 
 /** Names of the parameters in a path: `/jobs/{id}` has `id`. */
 type PathNames<Path extends string> = Path extends `${string}{${infer Name}}${infer Rest}`

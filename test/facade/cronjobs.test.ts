@@ -5,7 +5,7 @@ import { SCHEDULE_ALIASES } from "../../src/apis/schedule.ts"
 import { faultsOf } from "../../src/apis/validate.ts"
 import { CRON_JOBS } from "../../src/facade/caches.ts"
 import { type CronJobList, type CronJobRecord, CronJobRecordSchema } from "../../src/facade/cronjobs/schema.ts"
-import { requestHash } from "../../src/facade/jobs/job.ts"
+import { requestHash } from "../../src/facade/idempotency.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type Call, caller, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
 

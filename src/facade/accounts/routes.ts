@@ -9,7 +9,7 @@ import { invalidRequest } from "../../http/problem.ts"
 import { ACCOUNT_PAGE, Query } from "../../http/query.ts"
 import type { SignedIn } from "../admission.ts"
 import { type Admission, type Call, endpoint, pathParameter, sendRecord } from "../endpoint.ts"
-import { idempotencyKeyOf } from "../idempotency.ts"
+import { idempotencyKeyOf } from "../../http/route.ts"
 import type { Accounts } from "./accounts.ts"
 import {
   type MemberRole,

@@ -9,8 +9,7 @@ import type { Sealer, SealingContext } from "../../sealing/envelope.ts"
 import { SealingError } from "../../sealing/keys.ts"
 import type { Collection } from "../collection.ts"
 import type { CreationTimes } from "../created-at.ts"
-import { keyReused } from "../idempotency.ts"
-import { requestHash } from "../jobs/job.ts"
+import { keyReused, requestHash } from "../idempotency.ts"
 import { type ConnectionChange, type ConnectionCreation, connectionOf, faultsForConnection } from "./translate.ts"
 
 export interface ConnectionsOptions {

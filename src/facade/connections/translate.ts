@@ -11,8 +11,8 @@ import { fromMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
 import type { Fault } from "../../apis/validate.ts"
 import { faultsOf } from "../../apis/validate.ts"
-import type { Owner } from "../jobs/record.ts"
-import { ownerFaults } from "../jobs/submission.ts"
+import type { Owner } from "../owner.ts"
+import { OWNER } from "../jobs/submission.ts"
 import {
   CONTRACT_CREDENTIALS,
   ConnectionChangeSchema,
@@ -45,7 +45,7 @@ export function checkConnection(value: unknown, owner: Owner): { body: Connectio
   const faults = faultsOf(ConnectionCreationSchema, body)
   if (typeof body !== "object" || body === null) return { faults }
   const { name, type, ...rest } = body as Body
-  faults.push(...ownerFaults(rest, owner))
+  faults.push(...(OWNER.faults?.(rest, owner) ?? []))
   const fields = credentialsIn(rest)
   if (isConnectionType(type)) faults.push(...newFaults(faults, faultsOfCredentials(type, fields)))
   if (faults.length > 0) return { faults }
@@ -57,7 +57,7 @@ export function checkConnectionChange(value: unknown, owner: Owner): { body: Con
   const body = withoutNulls(ConnectionChangeSchema, value, "fields")
   const faults = faultsOf(ConnectionChangeSchema, body)
   if (typeof body !== "object" || body === null) return { faults }
-  faults.push(...ownerFaults(body as Body, owner))
+  faults.push(...(OWNER.faults?.(body as Body, owner) ?? []))
   if (faults.length > 0) return { faults }
   return { body: { fields: credentialsIn(body as Body) as CredentialFields, repeated: body } }
 }

@@ -2,6 +2,8 @@ import Type, { type Static } from "typebox"
 import { CronJobSpecSchema } from "../../apis/cronjob.ts"
 import { JobSpecSchema } from "../../apis/job.ts"
 import { ALLOWED } from "../../apis/schema.ts"
+import type { PageOf } from "../../http/json-schema.ts"
+import { noUuid } from "../names.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
 
 /** The REST API's shapes of a cronjob, with the contract's property names to the letter. */
@@ -53,6 +55,7 @@ export const CronJobCreationSchema = Type.Object(
       pattern: "^[a-z0-9][a-z0-9-]*$",
       description: "Unique in the project.",
       [ALLOWED]: "of a-z, 0-9 and -, and start with a letter or digit",
+      ...noUuid("cronjob"),
     }),
     cron_spec: changeableFields.cron_spec,
     job_definition: changeableFields.job_definition,
@@ -102,9 +105,4 @@ export const CronJobRecordSchema = Type.Object({
 export type CronJobRecord = Static<typeof CronJobRecordSchema>
 
 /** What GET /cronjobs answers. */
-export interface CronJobList {
-  cronjobs: CronJobRecord[]
-  total: number
-  offset: number
-  limit: number
-}
+export type CronJobList = PageOf<"cronjobs", CronJobRecord>

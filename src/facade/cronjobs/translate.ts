@@ -1,3 +1,4 @@
+import type { TSchema } from "typebox"
 import {
   CANCEL_JOBS_FINALIZER,
   CRON_JOB,
@@ -6,17 +7,18 @@ import {
   type StoredCronJob,
 } from "../../apis/cronjob.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
-import { fromMetadataName, isUuid, toMetadataName } from "../../apis/names.ts"
+import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
 import { parseCpu } from "../../apis/quantity.ts"
 import { scheduleFault } from "../../apis/schedule.ts"
 import type { Fault } from "../../apis/validate.ts"
-import { faultsOf } from "../../apis/validate.ts"
-import { type Refused, refusedBy } from "../../http/checked.ts"
+import { type Checked, checked, type Rule, type Unchecked } from "../../http/checked.ts"
+import { inFormat } from "../../http/json-schema.ts"
 import type { JobIdentity } from "../jobs/job.ts"
-import { inUtc, type Owner } from "../jobs/record.ts"
+import { inUtc } from "../jobs/record.ts"
+import type { Owner } from "../owner.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
-import { definitionFaults, jobSpecOf, ownerFaults, type SubmissionContext, withHint } from "../jobs/submission.ts"
+import { definitionRules, jobSpecOf, OWNER, type SubmissionContext, withHint } from "../jobs/submission.ts"
 import { updateTimeOf } from "../update-time.ts"
 import {
   type CronJobChange,
@@ -30,52 +32,61 @@ import {
 /** REST's names of a CronJob's own fields, where they are others. */
 export const CRON_JOB_FIELDS = { schedule: "cron_spec", jobDefinition: "job_definition", active: "is_active" } as const
 
-/** A checked body, or one that is refused. */
-export type Checked<Body> = { body: Body } | Refused<Body>
-
 /** Checks the parsed body of POST /cronjobs. */
 export function checkCreation(value: unknown, context: SubmissionContext): Checked<CronJobCreation> {
-  return check(CronJobCreationSchema, value, context) as Checked<CronJobCreation>
+  return check(CronJobCreationSchema, value, context)
 }
 
 /** Checks the parsed body of PATCH /cronjobs/{name}: null means unchanged. */
 export function checkChange(value: unknown, context: SubmissionContext): Checked<CronJobChange> {
-  return check(CronJobChangeSchema, value, context) as Checked<CronJobChange>
+  return check(CronJobChangeSchema, value, context)
 }
 
-function check(
-  schema: typeof CronJobCreationSchema | typeof CronJobChangeSchema,
-  value: unknown,
-  context: SubmissionContext,
-): Checked<unknown> {
-  const body = withoutNulls(schema, withoutNulls(NULLS_OF_DEFINITION, value, "fields"), "fields")
-  const faults = faultsOf(schema, body).map((fault) => withHint(aboutName(fault), body))
-  if (typeof body !== "object" || body === null) return { faults }
-  const unchecked: Unchecked = body
-  const definition = definitionFaults(unchecked.job_definition, context)
-  faults.push(...nameFaults(unchecked), ...scheduleFaults(unchecked), ...definition.faults.map(inDefinition))
-  faults.push(...ownerFaults(unchecked, context))
-  return refusedBy<unknown>(body, faults, definition.now.map(inDefinition)) ?? { body }
+function check<Body>(schema: TSchema, value: unknown, context: SubmissionContext): Checked<Body> {
+  const explain = (fault: Fault, body: unknown) => withHint(aboutName(fault), body)
+  const checks = { schema, rules: cronJobRules(), context, explain }
+  return checked<Body, SubmissionContext>(withoutNulls(NULLS_OF_DEFINITION, value, "fields"), checks)
 }
 
 /** A definition's nulls are a submission's: of what it must not have, such as a name, it has none then. */
 const NULLS_OF_DEFINITION = { properties: { job_definition: JobSubmissionSchema } }
 
-type Unchecked = { readonly [Field in keyof CronJobCreation]?: unknown }
-
-function nameFaults({ name }: Unchecked): Fault[] {
-  if (typeof name !== "string" || !isUuid(name)) return []
-  return [{ pointer: "/name", detail: "name must not look like a UUID: it would shadow a cronjob's id" }]
+/** The rules of a cronjob's creation and change. @param clouds the clouds that a job may name, for the document */
+export function cronJobRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
+  return [SCHEDULE, NAMELESS, ...definitionRules(clouds).map(inDefinition), OWNER]
 }
 
-function scheduleFaults({ cron_spec }: Unchecked): Fault[] {
-  // An empty one is a fault by the schema already.
-  const fault = typeof cron_spec === "string" && cron_spec !== "" ? scheduleFault(cron_spec) : undefined
-  return fault === undefined ? [] : [{ pointer: "/cron_spec", detail: `cron_spec ${fault}` }]
+const SCHEDULE: Rule = {
+  keywords: { "/properties/cron_spec": inFormat("cron") },
+  faults: ({ cron_spec }) => {
+    // The schema refuses an empty one.
+    const fault = typeof cron_spec === "string" && cron_spec !== "" ? scheduleFault(cron_spec) : undefined
+    return fault === undefined ? [] : [{ pointer: "/cron_spec", detail: `cron_spec ${fault}` }]
+  },
 }
 
-function inDefinition({ pointer, detail }: Fault): Fault {
-  return { pointer: `/job_definition${pointer}`, detail: `job_definition.${detail}` }
+/** Fields of a submission that a definition has not: null is allowed, as it means that they are left out. */
+const NAMELESS: Rule = {
+  keywords: {
+    "/properties/job_definition/properties": Object.fromEntries(
+      ["name", "namePrefix", "project_id", "organization_id"].map((field) => [field, { type: "null" }]),
+    ),
+  },
+}
+
+/** A rule of a definition, as a rule of the cronjob that has the definition. */
+function inDefinition({ keywords = {}, faults, faultsNow }: Rule<SubmissionContext>): Rule<SubmissionContext> {
+  const inside = (find: Rule<SubmissionContext>["faults"]) => (body: Unchecked, context: SubmissionContext) => {
+    const definition = body["job_definition"]
+    if (typeof definition !== "object" || definition === null) return []
+    const found = find?.(definition as Unchecked, context) ?? []
+    return found.map(({ pointer, detail }) => ({
+      pointer: `/job_definition${pointer}`,
+      detail: `job_definition.${detail}`,
+    }))
+  }
+  const entries = Object.entries(keywords).map(([pointer, added]) => [`/properties/job_definition${pointer}`, added])
+  return { keywords: Object.fromEntries(entries), faults: inside(faults), faultsNow: inside(faultsNow) }
 }
 
 const NAMES = ["/job_definition/name", "/job_definition/namePrefix"]

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto"
 import { JOB, type Job } from "../../apis/job.ts"
 import { mirroredLabels } from "../../apis/labels.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
@@ -37,16 +36,4 @@ export function jobOf(submission: JobSubmission, identity: JobIdentity): Job {
     },
     spec: jobSpecOf(submission),
   }
-}
-
-/** SHA-256 of a body's value, in hex: the same for JSON and YAML, whatever the order of keys. */
-export function requestHash(value: unknown): string {
-  return createHash("sha256").update(canonical(value)).digest("hex")
-}
-
-function canonical(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`
-  if (typeof value !== "object" || value === null) return JSON.stringify(value)
-  const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1))
-  return `{${entries.map(([key, item]) => `${JSON.stringify(key)}:${canonical(item)}`).join(",")}}`
 }

@@ -10,11 +10,13 @@ import { catalogueOf } from "../../router/catalogue.ts"
 import { faultsOfRefusal } from "../refusal.ts"
 import { keepUpdateTime, updateTimeOf } from "../update-time.ts"
 import { catalogueCheck } from "./catalogue-terms.ts"
-import { jobOf, requestHash } from "./job.ts"
+import { requestHash } from "../idempotency.ts"
+import { jobOf } from "./job.ts"
 import { generatedName } from "./name.ts"
 import { recordOf, statusOf } from "./record.ts"
 import { JobRecordSchema, type JobSubmission, JobSubmissionSchema } from "./schema.ts"
-import { checkSubmission, UUID } from "./submission.ts"
+import { UUID } from "../names.ts"
+import { checkSubmission } from "./submission.ts"
 
 const context = {
   projectId: "p",

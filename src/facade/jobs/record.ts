@@ -2,20 +2,9 @@ import { isTerminal, type JobPhase, type StoredJob } from "../../apis/job.ts"
 import { DEFAULT_RESOURCES, LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { parseCpu } from "../../apis/quantity.ts"
-import type { ProjectScope } from "../../identity/principal.ts"
+import type { Owner } from "../owner.ts"
 import { updateTimeOf } from "../update-time.ts"
 import type { JobRecord } from "./schema.ts"
-
-/** Whose job it is, in the contract's words. */
-export interface Owner {
-  projectId: string
-  organizationId: string
-}
-
-/** Whose everything in a project is. */
-export function ownerOf({ id, organizationId }: ProjectScope): Owner {
-  return { projectId: id, organizationId }
-}
 
 /** The contract's status: a cancel shows at once, before the controller has acted on it. */
 export function statusOf({ spec, status }: StoredJob): JobPhase {

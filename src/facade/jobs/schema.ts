@@ -13,6 +13,8 @@ import {
 } from "../../apis/job.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { ALLOWED, StringEnum } from "../../apis/schema.ts"
+import type { PageOf } from "../../http/json-schema.ts"
+import { noUuid } from "../names.ts"
 
 /**
  * The REST API's shapes of a job, with the contract's property names to the letter. Leaf fields are those of the
@@ -47,6 +49,7 @@ export const JobSubmissionSchema = Type.Object(
         pattern: JOB_NAME_PATTERN,
         description: "Unique in the project. Default: a readable name is made.",
         [ALLOWED]: `a name ${NAME_RULE}`,
+        ...noUuid("job"),
       }),
     ),
     namePrefix: Type.Optional(
@@ -185,9 +188,4 @@ export const JobRecordSchema = Type.Object({
 export type JobRecord = Static<typeof JobRecordSchema>
 
 /** What GET /jobs answers. */
-export interface JobList {
-  jobs: JobRecord[]
-  total: number
-  offset: number
-  limit: number
-}
+export type JobList = PageOf<"jobs", JobRecord>

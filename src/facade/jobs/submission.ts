@@ -1,77 +1,106 @@
 import type { Gpu, JobSpec } from "../../apis/job.ts"
-import { withoutNulls } from "../../apis/nulls.ts"
 import { formatCpu } from "../../apis/quantity.ts"
 import type { Fault } from "../../apis/validate.ts"
-import { faultsOf } from "../../apis/validate.ts"
-import { type Refused, refusedBy } from "../../http/checked.ts"
+import { checked, type Refused, type Rule } from "../../http/checked.ts"
+import { type Additions, inFormat, type Json } from "../../http/json-schema.ts"
+import type { Owner } from "../owner.ts"
 import { type CatalogueCheck, termsOf } from "./catalogue-terms.ts"
 import { type JobSubmission, JobSubmissionSchema } from "./schema.ts"
 
-/** What a submission is held against, beside its schema. */
-export interface SubmissionContext {
-  projectId: string
-  organizationId: string
-  /** What of its clouds, regions and GPU model nobody sells. */
+/** The facts that a submission is checked against, beside its schema. */
+export interface SubmissionContext extends Owner {
+  /** Finds clouds, regions and GPU models that no cloud sells. */
   catalogueFaults: CatalogueCheck
 }
 
 /** A submission that may become a Job, or one that may not. */
-export type Checked = { submission: JobSubmission } | Refused<JobSubmission>
+export type CheckedSubmission = { submission: JobSubmission } | Refused<JobSubmission>
 
-/** A UUID is an id: a name of that shape would shadow one. */
-export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/
-
-/** Checks a parsed body: by its schema, then by the rules that no schema can say. */
-export function checkSubmission(body: unknown, context: SubmissionContext): Checked {
-  const value = withoutNulls(JobSubmissionSchema, body, "fields")
-  const faults = faultsOf(JobSubmissionSchema, value).map((fault) => withHint(fault, value))
-  if (typeof value !== "object" || value === null) return { faults }
-  // Seen as a submission whose fields may be of any type: every rule checks the types it needs.
-  const unchecked = value as Unchecked
-  faults.push(...nameFaults(unchecked), ...cpuFaults(unchecked), ...ownerFaults(unchecked, context))
-  const submission = value as JobSubmission
-  return refusedBy(submission, faults, context.catalogueFaults(termsOf(unchecked))) ?? { submission }
+/** Fields of an owner, which a body may only repeat from the host. */
+export const OWNER: Rule<Owner> = {
+  keywords: {
+    "/properties/project_id": inFormat("project-id"),
+    "/properties/organization_id": inFormat("organization-id"),
+  },
+  faults: ({ project_id, organization_id }, { projectId, organizationId }) => [
+    ...ownerFaults("project_id", project_id, projectId),
+    ...ownerFaults("organization_id", organization_id, organizationId),
+  ],
 }
 
-type Unchecked = { readonly [Field in keyof JobSubmission]?: unknown }
+function ownerFaults(field: string, given: unknown, own: string): Fault[] {
+  if (typeof given !== "string" || given === own) return []
+  const detail = `${field} must be left out or "${own}", which the request's host names`
+  return [{ pointer: `/${field}`, detail }]
+}
 
-function nameFaults({ name, namePrefix }: Unchecked): Fault[] {
-  const faults: Fault[] = []
-  if (name !== undefined && namePrefix !== undefined) {
-    faults.push({ pointer: "/namePrefix", detail: "namePrefix can't stand beside name: give one of them or neither" })
+/** A value that is there and not null. */
+function given(...fields: string[]): Json {
+  const properties = Object.fromEntries(fields.map((field) => [field, { not: { type: "null" } }]))
+  return { required: fields, properties }
+}
+
+const NAME_OR_PREFIX: Rule = {
+  keywords: { "": { not: given("name", "namePrefix") } },
+  faults: ({ name, namePrefix }) => {
+    if (name === undefined || namePrefix === undefined) return []
+    return [{ pointer: "/namePrefix", detail: "namePrefix can't stand beside name: give one of them or neither" }]
+  },
+}
+
+const CPU: Rule = {
+  keywords: { "/properties/resources/properties/cpu": { multipleOf: 0.001 } },
+  faults: ({ resources }) => {
+    const cpu = (resources as { cpu?: unknown } | null | undefined)?.cpu
+    if (typeof cpu !== "number" || Math.abs(cpu * 1000 - Math.round(cpu * 1000)) < 1e-6) return []
+    return [{ pointer: "/resources/cpu", detail: `resources.cpu must have at most three decimals, not ${cpu}` }]
+  },
+}
+
+/** The kind's rules for GPUs, in words that don't count null as a value. The validator sees no nulls. */
+const GPU: Rule = {
+  keywords: {
+    "/properties/resources/properties/gpu/anyOf/1": {
+      minProperties: undefined,
+      dependentRequired: undefined,
+      allOf: [{ anyOf: [given("vram"), given("model")] }, { anyOf: [{ not: given("count") }, given("model")] }],
+    },
+  },
+}
+
+/**
+ * Clouds, regions and GPU models must be those of the present catalogue.
+ * @param keywords those of the cloud and the region, which a submission and a definition write differently
+ */
+function ofCatalogue(keywords: Additions): Rule<Pick<SubmissionContext, "catalogueFaults">> {
+  const model = { "/properties/resources/properties/gpu/anyOf/1/properties/model": inFormat("gpu-model") }
+  return {
+    keywords: { ...keywords, ...model },
+    faultsNow: (body, { catalogueFaults }) => catalogueFaults(termsOf(body)),
   }
-  if (typeof name === "string" && UUID.test(name)) {
-    faults.push({ pointer: "/name", detail: "name must not look like a UUID: it would shadow a job's id" })
-  }
-  return faults
 }
 
-/** What no schema can say of a cronjob's definition, which is a submission too, by catalogue or not; of any type. */
-export function definitionFaults(
-  definition: unknown,
-  { catalogueFaults }: SubmissionContext,
-): { faults: Fault[]; now: Fault[] } {
-  if (typeof definition !== "object" || definition === null) return { faults: [], now: [] }
-  return { faults: cpuFaults(definition), now: catalogueFaults(termsOf(definition)) }
-}
-
-function cpuFaults({ resources }: Unchecked): Fault[] {
-  const cpu = (resources as { cpu?: unknown } | null | undefined)?.cpu
-  if (typeof cpu !== "number" || Math.abs(cpu * 1000 - Math.round(cpu * 1000)) < 1e-6) return []
-  return [{ pointer: "/resources/cpu", detail: `resources.cpu must have at most three decimals, not ${cpu}` }]
-}
-
-/** Of the two fields that a body may only repeat from the host. */
-export function ownerFaults(
-  value: { readonly project_id?: unknown; readonly organization_id?: unknown },
-  context: Pick<SubmissionContext, "projectId" | "organizationId">,
-): Fault[] {
-  const owners = { project_id: context.projectId, organization_id: context.organizationId } as const
-  return Object.entries(owners).flatMap(([field, own]) => {
-    const given = value[field as keyof typeof owners]
-    if (typeof given !== "string" || given === own) return []
-    return [{ pointer: `/${field}`, detail: `${field} must be left out or "${own}", which the request's host names` }]
+/** The rules of a submission. @param clouds the clouds that a job may name, for the document */
+export function submissionRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
+  const places = ofCatalogue({
+    "/properties/cloud/items": { enum: clouds },
+    "/properties/region/anyOf/0": inFormat("region"),
+    "/properties/region/anyOf/1/items": inFormat("region"),
   })
+  return [NAME_OR_PREFIX, CPU, GPU, OWNER, places]
+}
+
+/** The rules of a cronjob's definition. @param clouds as of a submission */
+export function definitionRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
+  const places = ofCatalogue({ "/properties/cloud": { enum: clouds }, "/properties/region": inFormat("region") })
+  return [CPU, GPU, places]
+}
+
+/** Checks a parsed body by its schema, then by its rules. */
+export function checkSubmission(body: unknown, context: SubmissionContext): CheckedSubmission {
+  const checks = { schema: JobSubmissionSchema, rules: submissionRules(), context, explain: withHint }
+  const result = checked<JobSubmission, SubmissionContext>(body, checks)
+  return "faults" in result ? result : { submission: result.body }
 }
 
 /** A size in a unit that people write and Kubernetes does not have. */

@@ -26,7 +26,8 @@ import {
   recordResponses,
   schemaRef,
 } from "./parts.ts"
-import { type Additions, inFormat, OWNER_RULES } from "./rules.ts"
+import { type Additions, inFormat } from "../../http/json-schema.ts"
+import { OWNER_RULES } from "./rules.ts"
 
 const TAGS = ["connections"]
 
@@ -58,7 +59,7 @@ const creationName = (type: ConnectionType): string => `${typeName(type)}Connect
 const changeName = (type: ConnectionType): string => `${typeName(type)}ConnectionChange`
 
 function rulesOf(type: ConnectionType): Additions {
-  const keyfile = { "/properties/keyfile_json": inFormat("serviceAccountKey") }
+  const keyfile = { "/properties/keyfile_json": inFormat("service-account-key") }
   return { ...OWNER_RULES, ...(type === "gcp" && keyfile) }
 }
 

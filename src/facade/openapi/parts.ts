@@ -1,7 +1,7 @@
 import type { TSchema } from "typebox"
 import { PAGE, type PageSizes } from "../../http/query.ts"
-import { IDEMPOTENCY_KEY_PATTERN } from "../idempotency.ts"
-import type { Additions } from "./rules.ts"
+import { IDEMPOTENCY_KEY_PATTERN } from "../../http/route.ts"
+import type { Additions } from "../../http/json-schema.ts"
 
 /** A part of the OpenAPI document. */
 export type Json = Record<string, unknown>
