@@ -3,7 +3,7 @@ import helmet from "helmet"
 import type { Clock } from "../apis/clock.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
 import type { StoredLaunch } from "../apis/launch.ts"
-import { mount } from "../http/mount.ts"
+import { type Guard, mount } from "../http/mount.ts"
 import { notFound, problemHandler } from "../http/problem.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import { ACCOUNTS_USER } from "../identity/machine-users.ts"
@@ -31,7 +31,6 @@ import { connectionRoutes } from "./connections/routes.ts"
 import { CreationTimes } from "./created-at.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { CRON_JOB_FIELDS } from "./cronjobs/translate.ts"
-import type { Admission } from "./endpoint.ts"
 import { requireHost } from "./host.ts"
 import { catalogueCheck } from "./jobs/catalogue-terms.ts"
 import { Jobs } from "./jobs/jobs.ts"
@@ -45,7 +44,7 @@ import type { Planner } from "./planner.ts"
 import { requestLog } from "./request-log.ts"
 import type { Discoverer } from "./resources/discoverer.ts"
 import { resourceRoutes } from "./resources/routes.ts"
-import { openApiRoutes } from "./routes/openapi.ts"
+import { openApiRoutes } from "./document.ts"
 import { SharedTurns } from "./shared-turns.ts"
 
 export interface FacadeSettings {
@@ -167,13 +166,13 @@ function projectRouter(dependencies: FacadeDependencies): Router {
     new Keys({ ...collectionOf(principal), store: caches.apiKeys.store, creationTimes, clock })
   mount(router, keyRoutes, admission, { keysOf, clock })
   mount(router, cronJobRoutes(settings.clouds), admission, { cronJobsOf, creationTimes, catalogueFaults })
-  connectionRoutes(router, { admission, connectionsOf })
+  mount(router, connectionRoutes, admission, { connectionsOf })
   const limit = principalRateLimit({
     name: "discovery",
     requestsPerMinute: settings.discoveriesPerMinute ?? DEFAULT_DISCOVERIES_PER_MINUTE,
     principalOf: admission.principalOf,
   })
-  resourceRoutes(router, { admission: { ...admission, limit }, connectionsOf, discover: dependencies.discover })
+  mount(router, resourceRoutes, { ...admission, limit }, { connectionsOf, discover: dependencies.discover })
   openApiRoutes(router, settings.clouds)
   return router
 }
@@ -187,7 +186,7 @@ function peopleOf({ client, caches, clock }: FacadeDependencies): {
   return { memberships, people: new PeopleInProjects(memberships, { client, clock }) }
 }
 
-function admissionOf(dependencies: FacadeDependencies): Admission {
+function admissionOf(dependencies: FacadeDependencies): Guard<Principal> {
   const { client, caches, settings, clock, tokens } = dependencies
   const { baseDomain, defaultProject } = settings
   const failures = new FailureLimit({
@@ -208,10 +207,10 @@ function admissionOf(dependencies: FacadeDependencies): Admission {
 
 /** What a gate admits, as often as the settings allow. */
 function limited<Caller extends { id: string }>(
-  { authenticate, principalOf, isStillAdmitted }: Omit<Admission<Caller>, "limit">,
+  { authenticate, principalOf, isStillAdmitted }: Omit<Guard<Caller>, "limit">,
   name: string,
   settings: FacadeSettings,
-): Admission<Caller> {
+): Guard<Caller> {
   const requestsPerMinute = settings.requestsPerMinute ?? DEFAULT_REQUESTS_PER_MINUTE
   const limit = principalRateLimit({ name, requestsPerMinute, principalOf })
   return { authenticate, limit, principalOf, isStillAdmitted }
@@ -229,6 +228,6 @@ function accountRouter(dependencies: FacadeDependencies): Router {
     projects: caches.projects.store,
     creationTimes: new CreationTimes(clock),
   })
-  accountRoutes(router, { admission, accounts })
+  mount(router, accountRoutes, admission, { accounts })
   return router
 }

@@ -43,6 +43,7 @@ interface Parameter {
 interface Operation {
   operationId: string
   summary: string
+  description?: string
   tags: string[]
   parameters?: Parameter[]
   requestBody?: { description?: string; content: Record<string, Content> }
@@ -146,10 +147,10 @@ function contents(tag: string, operations: readonly Placed[]): Markup {
 }
 
 function operationSection({ method, path, operation }: Placed, shared: Record<string, Answer>): Markup {
-  const { operationId, summary, parameters = [], requestBody, responses } = operation
+  const { operationId, summary, description = "", parameters = [], requestBody, responses } = operation
   return html`<section class="operation" id="${operationId}">
 <h3><span class="method">${method}</span> <code>${path}</code></h3>
-<p>${summary}</p>
+<p>${summary} ${description}</p>
 ${parameters.length === 0 ? "" : html`<h4>Parameters</h4>${table(parameters.map(parameterRow))}`}
 ${requestBody === undefined ? "" : html`<h4>Body</h4>${contentParts(requestBody.content, requestBody.description)}`}
 <h4>Answers</h4>

@@ -2,6 +2,7 @@ import Type, { type Static, type TSchema } from "typebox"
 import { CONNECTION_TYPES, type ConnectionType } from "../../apis/connection.ts"
 import { CREDENTIALS, SECRET_FIELDS } from "../../apis/credentials.ts"
 import { StringEnum } from "../../apis/schema.ts"
+import type { PageOf } from "../../http/json-schema.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
 import { NameOf } from "../names.ts"
 
@@ -100,9 +101,4 @@ export function changeSchemaOf(type: ConnectionType): TSchema {
 }
 
 /** What GET /connections answers. */
-export interface ConnectionList {
-  connections: ConnectionRecord[]
-  total: number
-  offset: number
-  limit: number
-}
+export type ConnectionList = PageOf<"connections", ConnectionRecord>

@@ -1,49 +1,120 @@
-import type { Router } from "express"
 import { fromMetadataName } from "../../apis/names.ts"
-import { Query } from "../../http/query.ts"
+import { listOf, named } from "../../http/json-schema.ts"
+import { filter } from "../../http/query.ts"
+import { type Admitted, json, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import type { Connections } from "../connections/connections.ts"
-import { type Admission, type Call, endpoint } from "../endpoint.ts"
 import type { Discovered, Discoverer, DiscoverySort } from "./discoverer.ts"
 import { PARTIAL_RESULT, partialResult } from "./partial-result.ts"
-import type { DiscoveredItem } from "./schema.ts"
+import { type DiscoveredItem, DiscoveredItemSchema } from "./schema.ts"
 
-export interface ResourceRouteOptions {
-  /** With the limit of discovery, which is tighter than that of other requests. */
-  admission: Admission
+export interface ResourceServices {
   connectionsOf: (principal: Principal) => Pick<Connections, "all" | "find">
   discover: Discoverer
 }
 
-/** The contract's discovery endpoints: the path and the property that has the items. */
-const ENDPOINTS: readonly { path: string; property: string; sort: DiscoverySort }[] = [
-  { path: "/resources/storages", property: "storages", sort: "storages" },
-  { path: "/resources/repositories", property: "repositories", sort: "repositories" },
-  { path: "/resources/virtual-machine-pools", property: "virtual_machine_pools", sort: "virtualMachinePools" },
+const BUCKET = {
+  id: "arn:aws:s3:::training-data",
+  name: "training-data",
+  connection_id: "5ea07726-efd2-42ec-a095-6d7674666e31",
+  connection_type: "aws",
+  platform: "s3",
+  type: "bucket",
+  metadata: { region: "eu-west-1", created: "2026-01-02T10:00:00.000Z" },
+}
+
+const REPOSITORY = {
+  ...BUCKET,
+  id: "arn:aws:ecr:eu-west-1:123456789012:repository/train",
+  name: "123456789012.dkr.ecr.eu-west-1.amazonaws.com/train",
+  platform: "ecr",
+  type: "repository",
+}
+
+const POOL = {
+  ...BUCKET,
+  id: "arn:aws:iam::123456789012:root",
+  name: "123456789012",
+  platform: "aws",
+  type: "account",
+  metadata: {},
+}
+
+const ITEM = named("DiscoveredItem", DiscoveredItemSchema)
+
+const PARTIAL = {
+  [PARTIAL_RESULT]: {
+    description:
+      "Only there when a connection's part is missing or not whole: a list (RFC 9651) of connections, each with the reason.",
+    schema: { type: "string" },
+    example: '"my-aws";reason="AccessDenied";message="ListBuckets in us-east-1: AccessDenied"',
+  },
+}
+
+const route = routesOf<Principal, ResourceServices>({ tag: "resources" })
+
+/** An operation of discovery. */
+interface Discovery {
+  id: string
+  summary: string
+  sort: DiscoverySort
+  /** Name of the list's schema, and the property that has the items. */
+  list: string
+  property: string
+  example: object
+}
+
+function discovery(path: string, { id, summary, sort, list, property, example }: Discovery) {
+  const content = listOf(list, property, ITEM, { [property]: [example] })
+  return route(`GET /resources/${path}`, {
+    id,
+    summary: `${summary} Requests have a rate limit of their own.`,
+    role: "viewer",
+    query: { connection_id: filter("Id or name: only by this connection. Empty or null: by all.") },
+    responses: { 200: json(content, "What was found.", { headers: PARTIAL }) },
+    problems: [404],
+    handle: async (call, { connectionsOf, discover }) => {
+      const connections = connectionsOf(call.principal)
+      const { connection_id: one } = call.query
+      // The contract has the filter be a string or null.
+      const asked = one === undefined || one === "null" ? connections.all() : [await connections.find(one)]
+      const discovered = await discover(sort, asked)
+      reportFailures(call, discovered)
+      return { body: { [property]: discovered.found.map(itemOf) } }
+    },
+  })
+}
+
+/** The contract's operations of discovery. */
+export const resourceRoutes = [
+  discovery("storages", {
+    id: "listStorages",
+    summary: "List the buckets that the connections reach.",
+    sort: "storages",
+    list: "StorageList",
+    property: "storages",
+    example: BUCKET,
+  }),
+  discovery("repositories", {
+    id: "listRepositories",
+    summary: "List the repositories of container images that the connections reach.",
+    sort: "repositories",
+    list: "RepositoryList",
+    property: "repositories",
+    example: REPOSITORY,
+  }),
+  discovery("virtual-machine-pools", {
+    id: "listVirtualMachinePools",
+    summary: "List the accounts, projects and subscriptions in which the connections can create VMs.",
+    sort: "virtualMachinePools",
+    list: "VirtualMachinePoolList",
+    property: "virtual_machine_pools",
+    example: POOL,
+  }),
 ]
 
-export function resourceRoutes(router: Router, { admission, connectionsOf, discover }: ResourceRouteOptions): void {
-  for (const { path, property, sort } of ENDPOINTS) {
-    const handle = async (call: Call): Promise<void> => {
-      const connections = await asked(call, connectionsOf(call.principal))
-      const discovered = await discover(sort, connections)
-      tellFailures(call, discovered)
-      call.res.json({ [property]: discovered.found.map(itemOf) })
-    }
-    endpoint(router, path, { GET: { role: "viewer", handle } }, admission)
-  }
-}
-
-/** The one connection of the filter, or all: the contract has it be a string or null. @throws Problem 404, 503 */
-async function asked({ req }: Call, connections: Pick<Connections, "all" | "find">) {
-  const query = new Query(req)
-  const id = query.filter("connection_id")
-  query.check()
-  return id === undefined || id === "null" ? connections.all() : [await connections.find(id)]
-}
-
 /** A connection that failed takes nothing from the others; who asked is told which, and the log as well. */
-function tellFailures({ req, res }: Call, { failures }: Discovered): void {
+function reportFailures({ req, res }: Admitted<Principal>, { failures }: Discovered): void {
   if (failures.length === 0) return
   res.set(PARTIAL_RESULT, partialResult(failures))
   for (const { connection, reason, message } of failures) {

@@ -1,11 +1,15 @@
-import { described } from "../http/openapi.ts"
-import { keyRoutes } from "./keys/routes.ts"
-import { accountPaths, accountSchemas } from "./openapi/accounts.ts"
-import { connectionPaths, connectionSchemas } from "./openapi/connections.ts"
+import { createHash } from "node:crypto"
+import type { RequestHandler, Router } from "express"
+import type { Json } from "../http/json-schema.ts"
+import { allowNoOther } from "../http/mount.ts"
+import { described, sharedParts } from "../http/openapi.ts"
+import { REFERENCE_STYLE, type ReferenceDocument, referencePage } from "../http/reference.ts"
+import { accountRoutes } from "./accounts/routes.ts"
+import { connectionRoutes } from "./connections/routes.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { jobRoutes } from "./jobs/routes.ts"
-import { answerHeaders, type Json, problemResponses } from "./openapi/parts.ts"
-import { resourcePaths, resourceSchemas } from "./openapi/resources.ts"
+import { keyRoutes } from "./keys/routes.ts"
+import { resourceRoutes } from "./resources/routes.ts"
 
 const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM.
 
@@ -54,36 +58,49 @@ const PROBLEM: Json = {
 }
 
 /**
- * The API in OpenAPI 3.1, made from the very schemas that requests are checked by.
- * @param clouds those that a job may name here
+ * The API in OpenAPI 3.1, made from the declarations that its routes are made from.
+ * @param clouds the clouds that a job may name
  */
 export function openApiDocument(clouds: readonly string[]): Json {
-  const { paths, schemas } = described([...jobRoutes(clouds), ...cronJobRoutes(clouds), ...keyRoutes])
+  const { paths, schemas } = described([
+    ...jobRoutes(clouds),
+    ...cronJobRoutes(clouds),
+    ...keyRoutes,
+    ...connectionRoutes,
+    ...resourceRoutes,
+    ...accountRoutes,
+  ])
   return {
     openapi: "3.1.0",
     info: { title: "Berth", version: "1", description: DESCRIPTION },
     servers: [{ url: "/1" }],
     security: [{ apiKey: [] }, { bearer: [] }],
-    paths: {
-      ...paths,
-      ...connectionPaths(),
-      ...resourcePaths(),
-      ...accountPaths(),
-    },
+    paths,
     components: {
       securitySchemes: {
         apiKey: { type: "apiKey", in: "header", name: "X-Service-Api-Key" },
         bearer: { type: "http", scheme: "bearer", bearerFormat: "JWT" },
       },
-      headers: answerHeaders(),
-      responses: problemResponses(),
-      schemas: {
-        ...schemas,
-        ...connectionSchemas(),
-        ...resourceSchemas(),
-        ...accountSchemas(),
-        Problem: PROBLEM,
-      },
+      ...sharedParts(),
+      schemas: { ...schemas, Problem: PROBLEM },
     },
   }
+}
+
+/**
+ * `GET /openapi.json` and `GET /docs`, the same for people; for everybody, as they say nothing of any project.
+ * @param clouds those that a job may name here
+ */
+export function openApiRoutes(router: Router, clouds: readonly string[]): void {
+  const document = openApiDocument(clouds)
+  const json = JSON.stringify(document)
+  const page = referencePage(JSON.parse(json) as ReferenceDocument)
+  const style = createHash("sha256").update(REFERENCE_STYLE).digest("base64")
+  const policy = `default-src 'none'; style-src 'sha256-${style}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`
+  const put = (path: string, handle: RequestHandler): void =>
+    allowNoOther(router.route(path).get(handle), ["GET", "HEAD"])
+  put("/openapi.json", (_req, res) => void res.type("application/json").send(json))
+  put("/docs", (_req, res) => {
+    res.set("Content-Security-Policy", policy).type("text/html; charset=utf-8").send(page)
+  })
 }

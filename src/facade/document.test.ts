@@ -1,6 +1,6 @@
 import { join } from "node:path"
 import { expect, it } from "vitest"
-import { openApiDocument } from "./openapi.ts"
+import { openApiDocument } from "./document.ts"
 
 const GOLDEN = join(import.meta.dirname, "../../test/facade/golden/openapi.json")
 
