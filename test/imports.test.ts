@@ -73,6 +73,7 @@ const CASES: [file: string, specifier: string, allowed: boolean][] = [
   ["src/http/a.ts", "../facade/b.ts", false],
   ["src/http/a.ts", "../gateway/b.ts", false],
   ["src/gateway/a.ts", "../http/b.ts", true],
+  ["src/gateway/a.ts", "../facade/b.ts", false],
   ["src/facade/jobs/routes.ts", "../../gateway/b.ts", true],
   ["src/facade/jobs/routes.ts", "../../http/b.ts", true],
   ["src/facade/jobs/routes.ts", "../../cloud/provider.ts", false],

@@ -1,10 +1,13 @@
 import express, { type Express, type RequestHandler, Router } from "express"
 import helmet from "helmet"
 import type { Clock } from "../apis/clock.ts"
+import { CreationTimes } from "../apis/creation-times.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
 import type { StoredLaunch } from "../apis/launch.ts"
+import { FailureLimit, principalRateLimit } from "../http/limits.ts"
 import { type Guard, mount } from "../http/mount.ts"
-import { notFound, problemHandler } from "../http/problem.ts"
+import { badRequest, notFound, problemHandler } from "../http/problem.ts"
+import { requestLog } from "../http/request-log.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import { ACCOUNTS_USER } from "../identity/machine-users.ts"
 import type { TokenVerifier } from "../identity/oidc.ts"
@@ -28,24 +31,19 @@ import { type Caches, CONNECTIONS, CRON_JOBS } from "./caches.ts"
 import { Collection } from "./collection.ts"
 import { Connections } from "./connections/connections.ts"
 import { connectionRoutes } from "./connections/routes.ts"
-import { CreationTimes } from "./created-at.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { CRON_JOB_FIELDS } from "./cronjobs/translate.ts"
-import { requireHost } from "./host.ts"
-import { catalogueCheck } from "./jobs/catalogue-terms.ts"
-import { Jobs } from "./jobs/jobs.ts"
-import { LogStreams } from "./jobs/log-stream.ts"
+import { openApiRoutes } from "./document.ts"
+import { SharedTurns } from "./idempotency.ts"
+import { Jobs, Submitter } from "./jobs/jobs.ts"
+import { LogStreams } from "./jobs/logs.ts"
 import { jobRoutes } from "./jobs/routes.ts"
-import { Submitter } from "./jobs/submit.ts"
+import { catalogueCheck } from "./jobs/submission.ts"
 import { Keys } from "./keys/keys.ts"
 import { keyRoutes } from "./keys/routes.ts"
-import { FailureLimit, principalRateLimit } from "./limits.ts"
 import type { Planner } from "./planner.ts"
-import { requestLog } from "./request-log.ts"
-import type { Discoverer } from "./resources/discoverer.ts"
 import { resourceRoutes } from "./resources/routes.ts"
-import { openApiRoutes } from "./document.ts"
-import { SharedTurns } from "./shared-turns.ts"
+import type { Discoverer } from "./resources/schema.ts"
 
 export interface FacadeSettings {
   /** Projects are the host names one label below it. */
@@ -230,4 +228,15 @@ function accountRouter(dependencies: FacadeDependencies): Router {
   })
   mount(router, accountRoutes, admission, { accounts })
   return router
+}
+
+/**
+ * Rejects requests without a host, or with several: the host names the project. Node.js leaves the Host header of
+ * HTTP/1.0 to us, and drops all but the first of several. @throws Problem 400
+ */
+const requireHost: RequestHandler = (req, _res, next) => {
+  const hosts = req.rawHeaders.filter((name, index) => index % 2 === 0 && name.toLowerCase() === "host")
+  if (hosts.length > 1) throw badRequest(`The request has ${hosts.length} Host headers: send one.`)
+  if (!req.hostname) throw badRequest("The request names no host: send it in the Host header.")
+  next()
 }

@@ -1,5 +1,6 @@
 import type { StoredApiKey } from "../apis/apikey.ts"
 import { CONNECTION, type StoredConnection } from "../apis/connection.ts"
+import { creationKey } from "../apis/creation-times.ts"
 import { CRON_JOB, type StoredCronJob } from "../apis/cronjob.ts"
 import { JOB, type JobPhase, type StoredJob } from "../apis/job.ts"
 import { ANNOTATIONS, type KubeObject, type Stored } from "../apis/meta.ts"
@@ -14,7 +15,6 @@ import type { PageIndexDefinition } from "../kube/page-index.ts"
 import type { Reflector, ReflectorOptions } from "../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../kube/resource.ts"
 import type { IndexFunction, Store } from "../kube/store.ts"
-import { creationKey } from "./created-at.ts"
 import { statusOf } from "./jobs/record.ts"
 import { keepUpdateTime } from "./update-time.ts"
 
@@ -115,4 +115,12 @@ export const CACHE_OPTIONS: {
     indexes: { [PROJECTS_OF_ORGANIZATION]: ({ spec }) => [spec.organization] },
   },
   organizations: { resource: ORGANIZATIONS, indexes: ORGANIZATION_INDEXES },
+}
+
+/** Waits for a cache, but not for ever: what was written is written, whatever the watch says. */
+export async function withPatience(milliseconds: number, wait: (signal: AbortSignal) => Promise<void>): Promise<void> {
+  const patience = AbortSignal.timeout(milliseconds)
+  await wait(patience).catch((error: unknown) => {
+    if (!patience.aborted) throw error
+  })
 }

@@ -6,7 +6,10 @@ export const UUID = /^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4
 
 /** Keywords of a name that must not look like an id: an object of that name would hide the one with that id. */
 export function noUuid(noun: string) {
-  return { not: { type: "string", pattern: UUID.source }, [FORBIDDEN]: `look like a UUID: it would shadow a ${noun}'s id` }
+  return {
+    not: { type: "string", pattern: UUID.source },
+    [FORBIDDEN]: `look like a UUID: it would shadow a ${noun}'s id`,
+  }
 }
 
 /** The name of a key or a connection (contract, "Limits"). @param noun the contract's word for the object */

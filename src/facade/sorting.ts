@@ -1,7 +1,7 @@
+import { newestFirst } from "../apis/creation-times.ts"
 import type { KubeObject, Stored } from "../apis/meta.ts"
 import { fromMetadataName } from "../apis/names.ts"
 import { choice, type QueryValues } from "../http/query.ts"
-import { newestFirst } from "./created-at.ts"
 
 const FIELDS = ["name", "created_at"] as const
 const ORDERS = ["asc", "desc"] as const

@@ -38,7 +38,10 @@ export function mount<Caller, Services>(
     })
     for (const one of ofPath) put(route, one, guard, services)
     const methods = METHODS.filter((method) => ofPath.some((one) => one.method === method))
-    allowNoOther(route, methods.flatMap((method) => (method === "GET" ? [method, "HEAD"] : [method])))
+    allowNoOther(
+      route,
+      methods.flatMap((method) => (method === "GET" ? [method, "HEAD"] : [method])),
+    )
   }
 }
 

@@ -3,17 +3,17 @@ import type { Fault } from "../apis/validate.ts"
 import type { Json } from "./json-schema.ts"
 import { invalidRequest } from "./problem.ts"
 
-/** The largest page and the one that a request gets which doesn't ask (contract, "Limits"). */
-export const PAGE: PageSizes = { defaultLimit: 50, maxLimit: 200 }
-
-/** The same of the account scope. */
-export const ACCOUNT_PAGE: PageSizes = { defaultLimit: 100, maxLimit: 100 }
-
-/** The page that a request gets which asks for none, and the largest. */
+/** Sizes of a page: of one that a request gets without asking, and the largest. */
 export interface PageSizes {
   defaultLimit: number
   maxLimit: number
 }
+
+/** Sizes of a project's lists (contract, "Limits"). */
+const PAGE: PageSizes = { defaultLimit: 50, maxLimit: 200 }
+
+/** Sizes of the account scope's lists. */
+export const ACCOUNT_PAGE: PageSizes = { defaultLimit: 100, maxLimit: 100 }
 
 export interface Page {
   limit: number
@@ -34,7 +34,7 @@ export type QueryValues<Q extends QueryParameters> = { [Name in keyof Q]: Return
 
 /** A filter by text; an empty one is none. */
 export function filter(description: string): QueryParameter<string | undefined> {
-  return { schema: { type: "string" }, description, read: (query, name) => query.filter(name) }
+  return { schema: { type: "string" }, description, read: (query, name) => query.one(name) || undefined }
 }
 
 /** True or false; without a default it may be left undefined. */
@@ -42,8 +42,13 @@ export function flag<const Default extends boolean | undefined = undefined>(
   description: string,
   byDefault?: Default,
 ): QueryParameter<boolean | Default> {
-  const schema = { type: "boolean", ...(byDefault !== undefined && { default: byDefault }) }
-  return { schema, description, read: (query, name) => query.boolean(name) ?? (byDefault as Default) }
+  const read = (query: Query, name: string): boolean | Default => {
+    const text = query.one(name)
+    if (text === undefined) return byDefault as Default
+    if (text !== "true" && text !== "false") query.fault(name, `must be true or false, not "${text}"`)
+    return text === "true"
+  }
+  return { schema: { type: "boolean", ...(byDefault !== undefined && { default: byDefault }) }, description, read }
 }
 
 /** One of a list of words; without a default it may be left undefined. */
@@ -51,40 +56,50 @@ export function choice<const Word extends string, const Default extends Word | u
   words: readonly Word[],
   byDefault?: Default,
 ): QueryParameter<Word | Default> {
-  const schema = { type: "string", enum: words, ...(byDefault !== undefined && { default: byDefault }) }
-  return { schema, read: (query, name) => query.choice(name, words) ?? (byDefault as Default) }
+  const read = (query: Query, name: string): Word | Default => {
+    const text = query.one(name)
+    const chosen = words.find((word) => word === text)
+    if (text !== undefined && chosen === undefined) {
+      query.fault(name, `must be one of ${words.join(", ")}, not "${text}"`)
+    }
+    return chosen ?? (byDefault as Default)
+  }
+  return { schema: { type: "string", enum: words, ...(byDefault !== undefined && { default: byDefault }) }, read }
 }
 
-/** A whole number within bounds. */
-export function wholeNumber(
-  bounds: { minimum: number; maximum: number },
-  description: string,
-): QueryParameter<number | undefined> {
-  return { schema: { type: "integer", ...bounds }, description, read: (query, name) => query.integer(name, bounds) }
+/** A whole number from `minimum` to `maximum`. One out of range is a fault, never clamped. */
+export function wholeNumber<const Default extends number | undefined = undefined>(
+  { minimum, maximum }: { minimum: number; maximum: number },
+  { description, byDefault }: { description?: string; byDefault?: Default } = {},
+): QueryParameter<number | Default> {
+  const read = (query: Query, name: string): number | Default => {
+    const text = query.one(name)
+    if (text === undefined) return byDefault as Default
+    const value = Number(text)
+    if (/^\d+$/.test(text) && value >= minimum && value <= maximum) return value
+    query.fault(name, `must be a whole number from ${minimum} to ${maximum}, not "${text}"`)
+    return byDefault as Default
+  }
+  const schema = { type: "integer", minimum, maximum, ...(byDefault !== undefined && { default: byDefault }) }
+  return { schema, ...(description !== undefined && { description }), read }
 }
 
 /** All values of a repeatable parameter. */
 export function repeated(): QueryParameter<string[]> {
-  const schema = { type: "array", items: { type: "string" } }
-  return { schema, read: (query, name) => query.all(name) }
+  return { schema: { type: "array", items: { type: "string" } }, read: (query, name) => query.all(name) }
 }
 
 /** The parameters of a list that comes in pages. */
 export function paging({ defaultLimit, maxLimit }: PageSizes = PAGE) {
-  const count = (minimum: number, maximum: number, byDefault: number): QueryParameter<number> => ({
-    schema: { type: "integer", minimum, maximum, default: byDefault },
-    read: (query, name) => query.integer(name, { minimum, maximum }) ?? byDefault,
-  })
-  return { limit: count(1, maxLimit, defaultLimit), offset: count(0, Number.MAX_SAFE_INTEGER, 0) }
+  return {
+    limit: wholeNumber<number>({ minimum: 1, maximum: maxLimit }, { byDefault: defaultLimit }),
+    offset: wholeNumber<number>({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }, { byDefault: 0 }),
+  }
 }
 
-/**
- * The parameters of a request's query string. Each is asked for by name; `check` then refuses what was wrong, and
- * what nobody asked for: a filter that is mistyped must not become a list of everything.
- */
+/** The query string of a request. A parameter that no declaration knows is a fault: a mistyped filter must not list everything. */
 export class Query {
   readonly #parameters: URLSearchParams
-  readonly #known = new Set<string>()
   readonly #faults: Fault[] = []
 
   constructor(req: Request) {
@@ -92,16 +107,19 @@ export class Query {
     this.#parameters = new URLSearchParams(start === -1 ? "" : req.originalUrl.slice(start + 1))
   }
 
-  /** The values of declared parameters. @throws Problem 400 with all faults, unknown parameters included */
+  /** Returns the values of declared parameters. @throws Problem 400 with all faults */
   values<Q extends QueryParameters>(parameters: Q): QueryValues<Q> {
     const values = Object.entries(parameters).map(([name, { read }]) => [name, read(this, name)])
-    this.check()
+    const known = Object.keys(parameters)
+    for (const name of new Set(this.#parameters.keys())) {
+      if (!known.includes(name)) this.fault(name, `is not known: known are ${known.join(", ")}`)
+    }
+    if (this.#faults.length > 0) throw invalidRequest(this.#faults, "The query")
     return Object.fromEntries(values) as QueryValues<Q>
   }
 
   /** All values of a repeatable parameter. */
   all(name: string): string[] {
-    this.#known.add(name)
     return this.#parameters.getAll(name)
   }
 
@@ -112,55 +130,8 @@ export class Query {
     return values[0]
   }
 
-  /** The value of a filter; an empty one is none. */
-  filter(name: string): string | undefined {
-    const value = this.one(name)
-    return value === "" ? undefined : value
-  }
-
-  /** A whole number from `minimum` to `maximum`; out of range is a fault, never clamped. */
-  integer(name: string, bounds: { minimum: number; maximum: number }): number | undefined {
-    const text = this.one(name)
-    if (text === undefined) return undefined
-    const value = Number(text)
-    if (/^\d+$/.test(text) && value >= bounds.minimum && value <= bounds.maximum) return value
-    this.fault(name, `must be a whole number from ${bounds.minimum} to ${bounds.maximum}, not "${text}"`)
-    return undefined
-  }
-
-  boolean(name: string): boolean | undefined {
-    const text = this.one(name)
-    if (text === undefined) return undefined
-    if (text !== "true" && text !== "false") this.fault(name, `must be true or false, not "${text}"`)
-    return text === "true"
-  }
-
-  /** One of a list of words. */
-  choice<const Word extends string>(name: string, words: readonly Word[]): Word | undefined {
-    const text = this.one(name)
-    const chosen = words.find((word) => word === text)
-    if (text !== undefined && chosen === undefined) {
-      this.fault(name, `must be one of ${words.join(", ")}, not "${text}"`)
-    }
-    return chosen
-  }
-
-  page({ defaultLimit, maxLimit }: PageSizes = PAGE): Page {
-    const limit = this.integer("limit", { minimum: 1, maximum: maxLimit }) ?? defaultLimit
-    const offset = this.integer("offset", { minimum: 0, maximum: Number.MAX_SAFE_INTEGER }) ?? 0
-    return { limit, offset }
-  }
-
-  /** Notes a fault of a parameter; parameters have no JSON pointer, so the detail names them. */
+  /** Notes a fault of a parameter. Parameters have no JSON pointer, so the detail names them. */
   fault(name: string, detail: string): void {
     this.#faults.push({ pointer: "", detail: `query parameter "${name}" ${detail}` })
-  }
-
-  /** @throws Problem 400 with all faults. Call it when every parameter was asked for. */
-  check(): void {
-    for (const name of new Set(this.#parameters.keys())) {
-      if (!this.#known.has(name)) this.fault(name, `is not known: known are ${[...this.#known].join(", ")}`)
-    }
-    if (this.#faults.length > 0) throw invalidRequest(this.#faults, "The query")
   }
 }

@@ -50,7 +50,9 @@ const organizationRoutes = [
     responses: { 200: json(ORGANIZATIONS, "A page of organizations.") },
     handle: ({ query, principal }, { accounts }) => {
       const found = accounts.organizationsOf(principal.person, query)
-      return { body: { organizations: found.map(({ organization, role }) => organizationRecordOf(organization, role)) } }
+      return {
+        body: { organizations: found.map(({ organization, role }) => organizationRecordOf(organization, role)) },
+      }
     },
   }),
   route("POST /organizations", {

@@ -1,4 +1,5 @@
 import type { StoredConnection } from "../../apis/connection.ts"
+import type { CreationTimes } from "../../apis/creation-times.ts"
 import { type CredentialFields, credentialFieldsOf } from "../../apis/credentials.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
 import type { Precondition } from "../../http/entity-tags.ts"
@@ -8,7 +9,6 @@ import { openCredentials, type SealedCredentials, sealCredentials } from "../../
 import type { Sealer, SealingContext } from "../../sealing/envelope.ts"
 import { SealingError } from "../../sealing/keys.ts"
 import type { Collection } from "../collection.ts"
-import type { CreationTimes } from "../created-at.ts"
 import { keyReused, requestHash } from "../idempotency.ts"
 import { type ConnectionChange, type ConnectionCreation, connectionOf, faultsForConnection } from "./translate.ts"
 

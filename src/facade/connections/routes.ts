@@ -5,8 +5,7 @@ import { Problem } from "../../http/problem.ts"
 import { choice, filter, paging } from "../../http/query.ts"
 import { type Admitted, type BodyDeclaration, created, json, noContent, record, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
-import { OWNER } from "../jobs/submission.ts"
-import { ownerOf } from "../owner.ts"
+import { OWNER, ownerOf } from "../owner.ts"
 import { SORTING, sorted } from "../sorting.ts"
 import type { Connections } from "./connections.ts"
 import {
@@ -62,7 +61,10 @@ function ofType(type: ConnectionType, what: "Creation" | "Change"): DocumentSche
   const schema = what === "Creation" ? creationSchemaOf(type) : changeSchemaOf(type)
   const keyfile = { "/properties/keyfile_json": inFormat("service-account-key") }
   const additions = [OWNER.keywords ?? {}, ...(type === "gcp" ? [keyfile] : [])]
-  return { name: `${type.charAt(0).toUpperCase()}${type.slice(1)}Connection${what}`, json: bodySchema(schema, additions) }
+  return {
+    name: `${type.charAt(0).toUpperCase()}${type.slice(1)}Connection${what}`,
+    json: bodySchema(schema, additions),
+  }
 }
 
 const CREATIONS = CONNECTION_TYPES.map((type) => ofType(type, "Creation"))
@@ -77,7 +79,9 @@ const CREATION: BodyDeclaration<ConnectionCreation, Principal> = {
       oneOf: CREATIONS.map(referenceTo),
       discriminator: {
         propertyName: "type",
-        mapping: Object.fromEntries(CONNECTION_TYPES.map((type, i) => [type, `#/components/schemas/${CREATIONS[i]?.name}`])),
+        mapping: Object.fromEntries(
+          CONNECTION_TYPES.map((type, i) => [type, `#/components/schemas/${CREATIONS[i]?.name}`]),
+        ),
       },
     },
     parts: CREATIONS,
@@ -144,7 +148,9 @@ export const connectionRoutes = [
     handle: async (call, { connectionsOf }) => {
       const { name, view, offset, limit, ...sorting } = call.query
       const connections = connectionsOf(call.principal)
-      const all = connections.all().filter(({ metadata }) => name === undefined || fromMetadataName(metadata.name) === name)
+      const all = connections
+        .all()
+        .filter(({ metadata }) => name === undefined || fromMetadataName(metadata.name) === name)
       const shown = sorted(all, sorting).slice(offset, offset + limit)
       if (view === "summary") return { body: shown.map(connectionSummaryOf) }
       const records = await Promise.all(shown.map((connection) => redacted(call, connections, connection)))
@@ -196,7 +202,11 @@ export const connectionRoutes = [
 ]
 
 /** The record without what opens the account. What decryption brings to light is the admins' alone, the rest of it too. */
-async function redacted(call: Admitted<Principal>, connections: Connections, connection: StoredConnection): Promise<ConnectionRecord> {
+async function redacted(
+  call: Admitted<Principal>,
+  connections: Connections,
+  connection: StoredConnection,
+): Promise<ConnectionRecord> {
   if (call.principal.role !== "admin") return connectionRecordOf(connection)
   try {
     return connectionRecordOf(connection, withoutSecrets((await connections.credentialsOf(connection)) ?? {}))

@@ -9,10 +9,8 @@ import { type CredentialFields, credentialFaults, credentialFieldsOf, SECRET_FIE
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
-import type { Fault } from "../../apis/validate.ts"
-import { faultsOf } from "../../apis/validate.ts"
-import type { Owner } from "../owner.ts"
-import { OWNER } from "../jobs/submission.ts"
+import { type Fault, faultsOf } from "../../apis/validate.ts"
+import { OWNER, type Owner } from "../owner.ts"
 import {
   CONTRACT_CREDENTIALS,
   ConnectionChangeSchema,

@@ -3,8 +3,8 @@ import { CronJobSpecSchema } from "../../apis/cronjob.ts"
 import { JobSpecSchema } from "../../apis/job.ts"
 import { ALLOWED } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
-import { noUuid } from "../names.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
+import { noUuid } from "../names.ts"
 
 /** The REST API's shapes of a cronjob, with the contract's property names to the letter. */
 

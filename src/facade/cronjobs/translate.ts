@@ -14,11 +14,10 @@ import { scheduleFault } from "../../apis/schedule.ts"
 import type { Fault } from "../../apis/validate.ts"
 import { type Checked, checked, type Rule, type Unchecked } from "../../http/checked.ts"
 import { inFormat } from "../../http/json-schema.ts"
-import type { JobIdentity } from "../jobs/job.ts"
 import { inUtc } from "../jobs/record.ts"
-import type { Owner } from "../owner.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
-import { definitionRules, jobSpecOf, OWNER, type SubmissionContext, withHint } from "../jobs/submission.ts"
+import { definitionRules, type JobIdentity, jobSpecOf, type SubmissionContext, withHint } from "../jobs/submission.ts"
+import { OWNER, type Owner } from "../owner.ts"
 import { updateTimeOf } from "../update-time.ts"
 import {
   type CronJobChange,

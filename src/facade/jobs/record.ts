@@ -1,10 +1,14 @@
 import { isTerminal, type JobPhase, type StoredJob } from "../../apis/job.ts"
 import { DEFAULT_RESOURCES, LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
+import { fromMetadataName } from "../../apis/names.ts"
+import type { Offer } from "../../apis/offer.ts"
 import { parseCpu } from "../../apis/quantity.ts"
+import type { RankedPlacement } from "../../router/route.ts"
 import type { Owner } from "../owner.ts"
+import type { JobPlan } from "../planner.ts"
 import { updateTimeOf } from "../update-time.ts"
-import type { JobRecord } from "./schema.ts"
+import type { JobPlanRecord, JobRecord } from "./schema.ts"
 
 /** The contract's status: a cancel shows at once, before the controller has acted on it. */
 export function statusOf({ spec, status }: StoredJob): JobPhase {
@@ -110,4 +114,45 @@ function placementFields(status: StoredJob["status"]) {
 export function inUtc(time: string | undefined): string | null {
   if (time === undefined) return null
   return time.endsWith("Z") ? time : new Date(time).toISOString()
+}
+
+/** A plan as the REST API shows it. */
+export function planRecordOf(name: string, { verdict, reason, message, placements, ranking }: JobPlan): JobPlanRecord {
+  return {
+    dry_run: true,
+    name,
+    verdict,
+    reason,
+    message,
+    estimated_cost: placements[0]?.totalUsd ?? null,
+    placements: placements.map((placement, index) => placementOf(placement, ranking[index] ?? "")),
+  }
+}
+
+function placementOf({ offer, payer, totalUsd }: RankedPlacement, why: string): JobPlanRecord["placements"][number] {
+  return {
+    provider: offer.cloud,
+    region: offer.region,
+    zone: offer.zone ?? null,
+    instance_type: offer.instanceType,
+    provisioning: offer.provisioning,
+    connection: payer.connection === undefined ? null : fromMetadataName(payer.connection),
+    hourly_price_usd: offer.hourlyPriceUsd,
+    price_date: offer.priceDate ?? null,
+    estimated_cost_usd: totalUsd,
+    cpu: offer.cpu,
+    memory: gib(offer.memoryGib),
+    architecture: offer.architecture,
+    gpu: plannedGpuOf(offer.gpu),
+    why,
+  }
+}
+
+/** In the shape of a job record's `resources.gpu`: `vram` over all cards. */
+function plannedGpuOf(gpu: Offer["gpu"]): JobPlanRecord["placements"][number]["gpu"] {
+  return gpu === undefined ? null : { vram: gib(gpu.count * gpu.vramGib), count: gpu.count, model: gpu.model }
+}
+
+function gib(amount: number): string {
+  return `${Math.round(amount * 1000) / 1000}Gi`
 }

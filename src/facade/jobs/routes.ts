@@ -6,15 +6,19 @@ import { type Answer, checkedBody, json, record, routesOf, text } from "../../ht
 import type { Principal } from "../../identity/principal.ts"
 import { ownerOf } from "../owner.ts"
 import type { Planner } from "../planner.ts"
-import type { Jobs } from "./jobs.ts"
-import type { LogStreams } from "./log-stream.ts"
-import { streamLog } from "./logs.ts"
-import { planRecordOf } from "./plan.ts"
-import { type JobPlanRecord, JobPlanSchema } from "./plan-schema.ts"
-import { recordOf } from "./record.ts"
-import { type JobCreated, JobCreatedSchema, JobRecordSchema, type JobSubmission, JobSubmissionSchema } from "./schema.ts"
+import type { Jobs, Submitter } from "./jobs.ts"
+import { type LogStreams, streamLog } from "./logs.ts"
+import { planRecordOf, recordOf } from "./record.ts"
+import {
+  type JobCreated,
+  JobCreatedSchema,
+  type JobPlanRecord,
+  JobPlanSchema,
+  JobRecordSchema,
+  type JobSubmission,
+  JobSubmissionSchema,
+} from "./schema.ts"
 import { checkSubmission, type SubmissionContext, submissionRules } from "./submission.ts"
-import type { Submitter } from "./submit.ts"
 
 export interface JobServices {
   jobsOf: (principal: Principal) => Jobs
@@ -97,7 +101,10 @@ const LABELS: QueryParameter<{ key: string; value: string }[]> = {
     }),
 }
 
-const TAIL = wholeNumber({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }, "Only so many last lines. Default: all.")
+const TAIL = wholeNumber(
+  { minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
+  { description: "Only so many last lines. Default: all." },
+)
 
 const route = routesOf<Principal, JobServices>({ tag: "jobs" })
 

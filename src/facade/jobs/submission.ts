@@ -1,10 +1,16 @@
-import type { Gpu, JobSpec } from "../../apis/job.ts"
+import { createHash } from "node:crypto"
+import { adjectives, nouns } from "human-id"
+import type { TSchema } from "typebox"
+import { type Gpu, GpuSchema, JOB, type Job, type JobSpec, JobSpecSchema } from "../../apis/job.ts"
+import { mirroredLabels } from "../../apis/labels.ts"
+import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { formatCpu } from "../../apis/quantity.ts"
-import type { Fault } from "../../apis/validate.ts"
+import { type Fault, faultsOf } from "../../apis/validate.ts"
 import { checked, type Refused, type Rule } from "../../http/checked.ts"
 import { type Additions, inFormat, type Json } from "../../http/json-schema.ts"
-import type { Owner } from "../owner.ts"
-import { type CatalogueCheck, termsOf } from "./catalogue-terms.ts"
+import type { Catalogue } from "../../router/catalogue.ts"
+import { type CatalogueTerms, catalogueFaults } from "../../router/faults.ts"
+import { OWNER, type Owner } from "../owner.ts"
 import { type JobSubmission, JobSubmissionSchema } from "./schema.ts"
 
 /** The facts that a submission is checked against, beside its schema. */
@@ -15,24 +21,6 @@ export interface SubmissionContext extends Owner {
 
 /** A submission that may become a Job, or one that may not. */
 export type CheckedSubmission = { submission: JobSubmission } | Refused<JobSubmission>
-
-/** Fields of an owner, which a body may only repeat from the host. */
-export const OWNER: Rule<Owner> = {
-  keywords: {
-    "/properties/project_id": inFormat("project-id"),
-    "/properties/organization_id": inFormat("organization-id"),
-  },
-  faults: ({ project_id, organization_id }, { projectId, organizationId }) => [
-    ...ownerFaults("project_id", project_id, projectId),
-    ...ownerFaults("organization_id", organization_id, organizationId),
-  ],
-}
-
-function ownerFaults(field: string, given: unknown, own: string): Fault[] {
-  if (typeof given !== "string" || given === own) return []
-  const detail = `${field} must be left out or "${own}", which the request's host names`
-  return [{ pointer: `/${field}`, detail }]
-}
 
 /** A value that is there and not null. */
 function given(...fields: string[]): Json {
@@ -154,4 +142,101 @@ function gpuOf(gpu: string | Gpu): Gpu {
   if (typeof gpu === "string") return { vram: gpu }
   const isModelAlone = gpu.model !== undefined && gpu.count === undefined && gpu.vram === undefined
   return isModelAlone ? { ...gpu, count: 1 } : gpu
+}
+
+/** Finds what of a job nobody sells. */
+export type CatalogueCheck = (terms: CatalogueTerms) => Fault[]
+
+/**
+ * Checks against the present catalogue; against an empty one (no price list has been read) only the clouds' names.
+ * @param clouds those that this installation can use
+ */
+export function catalogueCheck(current: () => Catalogue, clouds: readonly string[]): CatalogueCheck {
+  return ({ cloud, ...others }) => {
+    const catalogue = current()
+    const terms = { ...(cloud !== undefined && { cloud }), ...(catalogue.size > 0 && others) }
+    return catalogueFaults(terms, catalogue, clouds)
+  }
+}
+
+/** What of a body, of whatever shape, the catalogue can judge: what the schema refuses is not looked up. */
+export function termsOf({ cloud, region, resources }: Body): CatalogueTerms {
+  const { cloud: clouds, region: regions } = JobSpecSchema.properties
+  const model = memberOf(memberOf(resources, "gpu"), "model")
+  return {
+    ...(isOneOrSeveral(clouds, cloud) && { cloud }),
+    ...(isOneOrSeveral(regions, region) && { region }),
+    ...(isModel(model) && { resources: { gpu: { model } } }),
+  }
+}
+
+interface Body {
+  readonly cloud?: unknown
+  readonly region?: unknown
+  readonly resources?: unknown
+}
+
+function isOneOrSeveral(several: TSchema, value: unknown): value is string | string[] {
+  return value !== undefined && faultsOf(several, typeof value === "string" ? [value] : value).length === 0
+}
+
+function isModel(value: unknown): value is string {
+  return value !== undefined && faultsOf(GpuSchema.properties.model, value).length === 0
+}
+
+/** What makes a Job out of a submission, beside the submission. */
+export interface JobIdentity {
+  namespace: string
+  name: string
+  /** RFC 3339 with microseconds. */
+  createdAt: string
+  /** The request's Idempotency-Key and the hash of its body, where it has a key. */
+  idempotency?: { key: string; requestHash: string } | undefined
+}
+
+/** The Job that a checked submission asks for. */
+export function jobOf(submission: JobSubmission, identity: JobIdentity): Job {
+  const { namespace, name, createdAt, idempotency } = identity
+  const { labels, namePrefix } = submission
+  return {
+    apiVersion: API_VERSION,
+    kind: JOB.kind,
+    metadata: {
+      name,
+      namespace,
+      labels: mirroredLabels(labels),
+      annotations: {
+        [ANNOTATIONS.createdAt]: createdAt,
+        ...(namePrefix !== undefined && { [ANNOTATIONS.namePrefix]: namePrefix }),
+        ...(idempotency !== undefined && {
+          [ANNOTATIONS.idempotencyKey]: idempotency.key,
+          [ANNOTATIONS.requestHash]: idempotency.requestHash,
+        }),
+      },
+    },
+    spec: jobSpecOf(submission),
+  }
+}
+
+/** Characters of a name's random part: no vowels, so that no words come about. */
+const SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+const SUFFIX_LENGTH = 8
+const NUMBERS = 10_000
+
+/**
+ * A name made from a seed, the same for the same seed: `<prefix>-<random>` or `word-word-number`. Every word is a
+ * DNS label, and the random part never has the 12 characters that would make it look like a UUID's end.
+ */
+export function generatedName(seed: string, prefix?: string): string {
+  const bytes = createHash("sha256").update(seed).digest()
+  if (prefix !== undefined) {
+    const suffix = Array.from(bytes.subarray(0, SUFFIX_LENGTH), (byte) => pick(SUFFIX_ALPHABET, byte))
+    return `${prefix}-${suffix.join("")}`
+  }
+  const [adjective, noun, number] = [bytes.readUInt32BE(0), bytes.readUInt32BE(4), bytes.readUInt32BE(8)]
+  return `${pick(adjectives, adjective)}-${pick(nouns, noun)}-${number % NUMBERS}`
+}
+
+function pick(from: string | readonly string[], number: number): string {
+  return from[number % from.length] ?? ""
 }

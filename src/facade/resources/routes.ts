@@ -4,9 +4,14 @@ import { filter } from "../../http/query.ts"
 import { type Admitted, json, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import type { Connections } from "../connections/connections.ts"
-import type { Discovered, Discoverer, DiscoverySort } from "./discoverer.ts"
-import { PARTIAL_RESULT, partialResult } from "./partial-result.ts"
-import { type DiscoveredItem, DiscoveredItemSchema } from "./schema.ts"
+import {
+  type Discovered,
+  type DiscoveredItem,
+  DiscoveredItemSchema,
+  type Discoverer,
+  type DiscoveryFailure,
+  type DiscoverySort,
+} from "./schema.ts"
 
 export interface ResourceServices {
   connectionsOf: (principal: Principal) => Pick<Connections, "all" | "find">
@@ -41,6 +46,13 @@ const POOL = {
 }
 
 const ITEM = named("DiscoveredItem", DiscoveredItemSchema)
+
+/** Header that names the connections whose part of the answer is missing or not whole. */
+const PARTIAL_RESULT = "Berth-Partial-Result"
+
+/** Readers of HTTP give up at 8 to 16 KiB of headers. */
+const MOST_CHARACTERS = 4096
+const MOST_MESSAGE = 200
 
 const PARTIAL = {
   [PARTIAL_RESULT]: {
@@ -134,4 +146,34 @@ function itemOf({ connection, resource }: Discovered["found"][number]): Discover
     type,
     metadata,
   }
+}
+
+/**
+ * The header's value: a list of strings, the connections' names, with the parameters `reason` and `message` (RFC 9651). When
+ * there are too many the messages go first, then the names: the log has all of them.
+ */
+function partialResult(failures: readonly DiscoveryFailure[]): string {
+  const whole = failures.map(
+    (failure) => `${withReason(failure)};message=${quoted(failure.message.slice(0, MOST_MESSAGE))}`,
+  )
+  const value = whole.join(", ")
+  return value.length <= MOST_CHARACTERS ? value : asManyAs(failures.map(withReason))
+}
+
+function withReason({ connection, reason }: DiscoveryFailure): string {
+  return `${quoted(fromMetadataName(connection.metadata.name))};reason=${quoted(reason.slice(0, MOST_MESSAGE))}`
+}
+
+/** A string of RFC 9651: printable ASCII, with two signs escaped. */
+function quoted(text: string): string {
+  return `"${text.replace(/[^ -~]+/g, "?").replace(/["\\]/g, "\\$&")}"`
+}
+
+function asManyAs(members: readonly string[]): string {
+  let value = members[0] ?? ""
+  for (const member of members.slice(1)) {
+    if (value.length + member.length > MOST_CHARACTERS) break
+    value += `, ${member}`
+  }
+  return value
 }

@@ -2,7 +2,7 @@ import { expect, it } from "vitest"
 import { offerOf } from "../../../test/controllers/builders.ts"
 import { toMetadataName } from "../../apis/names.ts"
 import type { JobPlan } from "../planner.ts"
-import { planRecordOf } from "./plan.ts"
+import { planRecordOf } from "./record.ts"
 
 it("a plan calls connections as REST does", () => {
   const payers = [{ cloud: "sim", connection: toMetadataName("My_Account") ?? "" }, { cloud: "sim" }]

@@ -1,8 +1,8 @@
 import { expect, it } from "vitest"
-import { systemClock } from "../apis/clock.ts"
-import type { StoredJob } from "../apis/job.ts"
-import { ANNOTATIONS } from "../apis/meta.ts"
-import { CreationTimes, newestFirst } from "./created-at.ts"
+import { systemClock } from "./clock.ts"
+import { CreationTimes, newestFirst } from "./creation-times.ts"
+import type { StoredJob } from "./job.ts"
+import { ANNOTATIONS } from "./meta.ts"
 
 it("gives times with microseconds that only grow, also when the clock stands or goes back", () => {
   const readings = [
