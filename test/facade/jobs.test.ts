@@ -4,7 +4,7 @@ import { ANNOTATIONS } from "../../src/apis/meta.ts"
 import { faultsOf } from "../../src/apis/validate.ts"
 import { JOBS } from "../../src/facade/caches.ts"
 import { requestHash } from "../../src/facade/idempotency.ts"
-import { type JobList, JobRecordSchema } from "../../src/facade/jobs/schema.ts"
+import { type JobList, JobRecordSchema } from "../../src/facade/jobs/record.ts"
 import { eventually } from "../cloud/eventually.ts"
 import {
   applyJob,

@@ -75,8 +75,7 @@ function contextOf({ project }: Principal, { catalogueFaults }: CronJobServices)
 
 const route = routesOf<Principal, CronJobServices>({ tag: "cronjobs" })
 
-/** The contract's operations of cronjobs. @param clouds the clouds that a job may name */
-export const cronJobRoutes = (clouds: readonly string[]) => [
+const createCronJob = (clouds: readonly string[]) =>
   route("POST /cronjobs", {
     id: "createCronJob",
     summary: "Create a cronjob.",
@@ -104,7 +103,27 @@ export const cronJobRoutes = (clouds: readonly string[]) => [
       const earlier = await cronJobsOf(principal).earlier(replayOf(body, idempotencyKey))
       return earlier && createdAnswer(earlier, principal)
     },
-  }),
+  })
+
+const changeCronJob = (clouds: readonly string[]) =>
+  route("PATCH /cronjobs/{name}", {
+    id: "changeCronJob",
+    summary: "Change a cronjob. A job_definition replaces the whole.",
+    role: "developer",
+    body: change(clouds),
+    ifMatch: true,
+    responses: { 200: record(CRON_JOB, "The changed cronjob.") },
+    handle: async ({ path, body, precondition, principal }, { cronJobsOf }) => {
+      const changed = (present: StoredCronJob): StoredCronJob | undefined => {
+        there(present, path.name)
+        const spec = changedSpec(present.spec, body)
+        return spec && { ...present, spec }
+      }
+      return answerOf(await cronJobsOf(principal).change(path.name, changed, precondition), principal)
+    },
+  })
+
+const OTHERS = [
   route("GET /cronjobs", {
     id: "listCronJobs",
     summary: "List cronjobs, newest first.",
@@ -124,22 +143,6 @@ export const cronJobRoutes = (clouds: readonly string[]) => [
     responses: { 200: record(CRON_JOB, "The cronjob.") },
     handle: async ({ path, principal }, { cronJobsOf }) =>
       answerOf(there(await cronJobsOf(principal).find(path.name), path.name), principal),
-  }),
-  route("PATCH /cronjobs/{name}", {
-    id: "changeCronJob",
-    summary: "Change a cronjob. A job_definition replaces the whole.",
-    role: "developer",
-    body: change(clouds),
-    ifMatch: true,
-    responses: { 200: record(CRON_JOB, "The changed cronjob.") },
-    handle: async ({ path, body, precondition, principal }, { cronJobsOf }) => {
-      const changed = (present: StoredCronJob): StoredCronJob | undefined => {
-        there(present, path.name)
-        const spec = changedSpec(present.spec, body)
-        return spec && { ...present, spec }
-      }
-      return answerOf(await cronJobsOf(principal).change(path.name, changed, precondition), principal)
-    },
   }),
   route("DELETE /cronjobs/{name}", {
     id: "deleteCronJob",
@@ -162,6 +165,11 @@ export const cronJobRoutes = (clouds: readonly string[]) => [
     },
   }),
 ]
+
+/** The contract's operations of cronjobs. @param clouds the clouds that a job may name */
+export function cronJobRoutes(clouds: readonly string[]) {
+  return [createCronJob(clouds), changeCronJob(clouds), ...OTHERS]
+}
 
 function answerOf(cronJob: StoredCronJob, { project }: Principal): Answer<CronJobRecord> {
   return { of: cronJob, body: cronJobRecordOf(cronJob, ownerOf(project)) }

@@ -8,16 +8,8 @@ import { ownerOf } from "../owner.ts"
 import type { Planner } from "../planner.ts"
 import type { Jobs, Submitter } from "./jobs.ts"
 import { type LogStreams, streamLog } from "./logs.ts"
-import { planRecordOf, recordOf } from "./record.ts"
-import {
-  type JobCreated,
-  JobCreatedSchema,
-  type JobPlanRecord,
-  JobPlanSchema,
-  JobRecordSchema,
-  type JobSubmission,
-  JobSubmissionSchema,
-} from "./schema.ts"
+import { type JobPlanRecord, JobPlanSchema, JobRecordSchema, planRecordOf, recordOf } from "./record.ts"
+import { type JobCreated, JobCreatedSchema, type JobSubmission, JobSubmissionSchema } from "./schema.ts"
 import { checkSubmission, type SubmissionContext, submissionRules } from "./submission.ts"
 
 export interface JobServices {
@@ -108,8 +100,7 @@ const TAIL = wholeNumber(
 
 const route = routesOf<Principal, JobServices>({ tag: "jobs" })
 
-/** The contract's operations of jobs. @param clouds the clouds that a job may name */
-export const jobRoutes = (clouds: readonly string[]) => [
+const createJob = (clouds: readonly string[]) =>
   route("POST /jobs", {
     id: "createJob",
     summary: "Submit a job.",
@@ -140,7 +131,9 @@ export const jobRoutes = (clouds: readonly string[]) => [
       if (job === undefined) return undefined
       return query.dry_run ? planOf(job, principal, plan) : createdAnswer(job)
     },
-  }),
+  })
+
+const OTHERS = [
   route("GET /jobs", {
     id: "listJobs",
     summary: "List jobs, newest first.",
@@ -188,6 +181,11 @@ export const jobRoutes = (clouds: readonly string[]) => [
     },
   }),
 ]
+
+/** The contract's operations of jobs. @param clouds the clouds that a job may name */
+export function jobRoutes(clouds: readonly string[]) {
+  return [createJob(clouds), ...OTHERS]
+}
 
 async function planOf({ metadata, spec }: StoredJob, principal: Principal, plan: Planner) {
   const { namespace } = principal.project

@@ -11,8 +11,8 @@ import { faultsOfRefusal } from "../collection.ts"
 import { requestHash } from "../idempotency.ts"
 import { UUID } from "../names.ts"
 import { keepUpdateTime, updateTimeOf } from "../update-time.ts"
-import { recordOf, statusOf } from "./record.ts"
-import { JobRecordSchema, type JobSubmission, JobSubmissionSchema } from "./schema.ts"
+import { JobRecordSchema, recordOf, statusOf } from "./record.ts"
+import { type JobSubmission, JobSubmissionSchema } from "./schema.ts"
 import { catalogueCheck, checkSubmission, generatedName, jobOf } from "./submission.ts"
 
 const context = {
