@@ -1,32 +1,50 @@
 // Runs a program of this project on the Node.js that the project is written for, whatever Node.js
 // the machine has: `node scripts/with-node.mjs FILE ARGS...`. It is plain JavaScript without imports
 // from node_modules, because it is what makes `npm run demo` work in a clone that has none yet.
-import { spawn, spawnSync } from "node:child_process"
-import { existsSync, statSync } from "node:fs"
+import { spawn } from "node:child_process"
+import { existsSync, readFileSync } from "node:fs"
 import { constants } from "node:os"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { installPackages } from "./packages.mjs"
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
 const MINIMUM_MAJOR = 24
 
-installIfNeeded()
+endWithShell()
+await install()
 run(nodeBinary(), process.argv.slice(2))
 
-/** npm writes node_modules/.package-lock.json last, so its age tells whether an install is complete and current. */
-function installIfNeeded() {
-  const done = join(root, "node_modules", ".package-lock.json")
-  const wanted = join(root, "package-lock.json")
-  if (existsSync(done) && statSync(done).mtimeMs >= statSync(wanted).mtimeMs) return
-  console.error("berth: installing the npm packages (npm ci), once ...")
-  const npm = process.platform === "win32" ? "npm.cmd" : "npm"
-  const result = spawnSync(npm, ["ci", "--no-audit", "--no-fund", "--loglevel=error"], {
-    cwd: root,
-    stdio: ["ignore", 2, 2],
-  })
-  if (result.status === 0) return
-  console.error("berth: npm ci failed; see the lines above. Nothing was started.")
-  process.exit(1)
+async function install() {
+  try {
+    await installPackages(root, process.argv.slice(2))
+  } catch (error) {
+    console.error(`berth: ${error.message}`)
+    process.exit(1)
+  }
+}
+
+/** npm passes SIGTERM to the shell that it runs a script in, which dies of it without a word to what it runs. */
+function endWithShell() {
+  if (process.env["npm_lifecycle_event"] === undefined) return
+  const shell = process.ppid
+  // It may have died before this process could look.
+  const isGone = shell === 1 && !isNpm(shell)
+  const timer = setInterval(() => {
+    if (process.ppid === shell && !isGone) return
+    clearInterval(timer)
+    process.kill(process.pid, "SIGTERM")
+  }, 200)
+  timer.unref()
+}
+
+/** In a container npm may be process 1, and its shell may have become this process. */
+function isNpm(pid) {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("npm")
+  } catch {
+    return false
+  }
 }
 
 function nodeBinary() {

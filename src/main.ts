@@ -19,39 +19,55 @@ import { packageFile } from "./package.ts"
 import { publicFetch } from "./registries/public-fetch.ts"
 import { createLogger } from "./telemetry/logger.ts"
 
+/** How long a program may take to end after it was asked to, seconds. It ends then whatever hangs. */
+const STOP_SECONDS = 9
+
+/** How long what a program has left open may keep the process alive when it is done, seconds. */
+const LINGER_SECONDS = 1
+
 const invocation = await readInvocation(process.argv, await version())
-const stop = stopSignal()
+const stopping = new AbortController()
 try {
-  process.exitCode = await run(invocation, stop)
+  process.exitCode = await run(invocation)
 } catch (error) {
-  process.exitCode = stop.aborted ? 130 : 1
-  if (!stop.aborted)
+  process.exitCode = stopping.signal.aborted ? 130 : 1
+  if (!stopping.signal.aborted)
     console.error(`berth ${invocation.command}: ${error instanceof Error ? describe(error) : String(error)}`)
 }
+setTimeout(() => process.exit(), LINGER_SECONDS * 1000).unref()
 
-/** Each program is imported only when it is the one asked for: an agent needs no façade, a façade no cloud. */
-async function run({ command, options }: Invocation, signal: AbortSignal): Promise<number> {
+/**
+ * Each program is imported only when it is the one asked for: an agent needs no façade, a façade no cloud. A signal that
+ * comes during the imports of the stack, which take long, ends the process by its default: nothing has started yet. As
+ * process 1 of a container a program has no such default, so operator, façade and agent listen from the first.
+ */
+async function run({ command, options }: Invocation): Promise<number> {
   switch (command) {
-    case "serve":
-      return (await import("./embedded/serve.ts")).runServe(options, signal)
-    case "demo":
-      return (await import("./embedded/demo.ts")).runDemo(options, signal)
+    case "serve": {
+      const { runServe } = await import("./embedded/serve.ts")
+      return runServe(options, stopSignal(command))
+    }
+    case "demo": {
+      const { runDemo } = await import("./embedded/demo.ts")
+      return runDemo(options, stopSignal(command))
+    }
     case "agent":
-      return runVm(options, signal)
+      return runVm(options, stopSignal(command))
     case "operator":
-      return runOperator(options, signal)
+      return runOperator(options, stopSignal(command))
     case "facade":
-      return runFacade(options, signal)
+      return runFacade(options, stopSignal(command))
     case "key":
       return printKey(options)
     case "login":
-      return printToken(options, signal)
+      return printToken(options, stopSignal(command))
     case "rotate-sealing-key":
       return rotateKey(options)
   }
 }
 
-async function runVm({ dataDir, runtime, dockerSocket, logLevel }: AgentOptions, signal: AbortSignal): Promise<number> {
+async function runVm(options: AgentOptions, signal: AbortSignal): Promise<number> {
+  const { dataDir, runtime, dockerSocket, shutdownSeconds, logLevel } = options
   const { runAgent } = await import("./agent/main.ts")
   const logger = createLogger({ level: logLevel, name: "agent" })
   const userData = await readFile(join(dataDir, "user-data.json"), "utf8")
@@ -62,6 +78,7 @@ async function runVm({ dataDir, runtime, dockerSocket, logLevel }: AgentOptions,
     logger,
     ...(runtime !== "auto" && { runtime }),
     ...(dockerSocket !== undefined && { dockerSocket }),
+    ...(shutdownSeconds !== undefined && { shutdownSeconds }),
   })
   logger.info({ cause: exit.cause }, "powering off")
   // Whatever still hangs (an engine that doesn't answer) must not keep the VM on.
@@ -134,17 +151,24 @@ async function rotateKey(options: RotateOptions): Promise<number> {
 const SAME_SIGNAL_MS = 1000
 
 /** Aborted by the first SIGINT or SIGTERM, to end in order; another Ctrl-C after that ends at once. */
-function stopSignal(): AbortSignal {
-  const controller = new AbortController()
+function stopSignal(command: Invocation["command"]): AbortSignal {
   let stoppedAt = 0
   const stop = (name: NodeJS.Signals): void => {
-    if (!controller.signal.aborted) stoppedAt = performance.now()
-    else if (name === "SIGINT" && performance.now() - stoppedAt > SAME_SIGNAL_MS) process.exit(130)
-    controller.abort(new Error(`stopped by ${name}`))
+    if (!stopping.signal.aborted) {
+      stoppedAt = performance.now()
+      // An agent has limits of its own: it may still have results to upload.
+      if (command !== "agent") setTimeout(() => giveUp(command), STOP_SECONDS * 1000).unref()
+    } else if (name === "SIGINT" && performance.now() - stoppedAt > SAME_SIGNAL_MS) process.exit(130)
+    stopping.abort(new Error(`stopped by ${name}`))
   }
   process.on("SIGINT", stop)
   process.on("SIGTERM", stop)
-  return controller.signal
+  return stopping.signal
+}
+
+function giveUp(command: string): void {
+  console.error(`berth ${command}: not everything ended within ${STOP_SECONDS} s; this process ends now`)
+  process.exit(1)
 }
 
 async function version(): Promise<string> {

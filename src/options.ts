@@ -67,6 +67,8 @@ const GcpNetworksSchema = Type.Record(
 type GcpNetworks = Static<typeof GcpNetworksSchema>
 
 export interface FacadeOptions extends KubeOptions {
+  /** The operator's, for dry runs: jobs are planned for what it runs on. */
+  agentImage?: string
   /** Address to listen on; empty: all. */
   host: string
   port: number
@@ -96,6 +98,8 @@ export interface FacadeOptions extends KubeOptions {
 export interface AgentOptions {
   dataDir: string
   runtime: RuntimeChoice
+  /** From SIGTERM to the agent's end at most; absent: as long as uploads may take. */
+  shutdownSeconds?: number
   /** Path of the Docker engine's socket; default: Docker's own. */
   dockerSocket?: string
   logLevel: LogLevel
@@ -237,6 +241,9 @@ function facadeCommand(choose: Choose): Command {
       new Option("--base-domain <domain>", "projects are its subdomains").env("BERTH_BASE_DOMAIN").default("localhost"),
     )
     .addOption(
+      new Option("--agent-image <image>", "the operator's, so that dry runs plan as it would").env("BERTH_AGENT_IMAGE"),
+    )
+    .addOption(
       new Option("--default-project <name>", "project of hosts without a project label").env("BERTH_DEFAULT_PROJECT"),
     )
     .addOption(new Option("--oidc-issuer <url>", "whose tokens people sign in with").env("BERTH_OIDC_ISSUER"))
@@ -319,6 +326,12 @@ function agentCommand(choose: Choose): Command {
     )
     .addOption(runtimeOption())
     .addOption(dockerSocketOption())
+    .addOption(
+      new Option(
+        "--shutdown-seconds <number>",
+        "from SIGTERM to the agent's end at most (default: as long as uploads may take)",
+      ).argParser(seconds),
+    )
     .addOption(logLevelOption())
     .action((options: AgentOptions) => choose({ command: "agent", options }))
 }
@@ -326,7 +339,7 @@ function agentCommand(choose: Choose): Command {
 function serveCommand(choose: Choose): Command {
   return withLocalOptions(new Command("serve"), ".berth")
     .description("Run everything on this machine until Ctrl-C: control plane, operator, façade, local cloud.")
-    .addOption(portOption())
+    .addOption(portOption("port of the REST API; the local issuer, for sign-in, takes the port after it"))
     .action((options: ServeOptions) => choose({ command: "serve", options }))
 }
 
@@ -457,8 +470,8 @@ function logLevelOption(): Option {
     .default("info")
 }
 
-function portOption(): Option {
-  return new Option("--port <number>", "port to listen on").env("BERTH_PORT").default(8080).argParser(port)
+function portOption(description = "port to listen on"): Option {
+  return new Option("--port <number>", description).env("BERTH_PORT").default(8080).argParser(port)
 }
 
 /** Express takes anything else for "all", which would let every client choose its address. */
@@ -489,6 +502,11 @@ function port(text: string): number {
   const number = Number(text)
   if (/^\d+$/.test(text) && number <= 65_535) return number
   throw new InvalidArgumentError(`"${text}" is not a port: give a number from 0 (any free one) to 65535.`)
+}
+
+function seconds(text: string): number {
+  if (/^[1-9]\d{0,3}$/.test(text)) return Number(text)
+  throw new InvalidArgumentError(`"${text}" is not a number of seconds: give a whole number from 1 to 9999.`)
 }
 
 function hours(text: string): number {

@@ -36,7 +36,7 @@ import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/dependencies.ts"
 import { BucketFinder } from "./discovery/buckets.ts"
 import { Discoverer } from "./discovery/discoverer.ts"
-import { ImageFinder, type ImageFinderOptions } from "./discovery/images.ts"
+import { ImageFinder, type ImageFinderOptions, type ImageState } from "./discovery/images.ts"
 import { createFacade } from "./facade/app.ts"
 import { CACHE_OPTIONS } from "./facade/caches.ts"
 import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/jobs/logs.ts"
@@ -110,6 +110,9 @@ export interface OperatorParts {
   logger: Logger
 }
 
+/** Name of the Lease, in the system namespace, by which one operator leads. */
+export const OPERATOR_LEASE = "berth-operator"
+
 /** A program that runs until it is told to stop; `ended` then resolves, or rejects with what went wrong before. */
 export interface Running {
   ended: Promise<void>
@@ -130,7 +133,7 @@ export async function startOperator(
   const identity = `${hostname()}-${randomUUID()}`
   const caches = operatorCaches({ client, logger }, options)
   const { jobs, launches, projects } = caches
-  const lease = { namespace: systemNamespace, name: "berth-operator" }
+  const lease = { namespace: systemNamespace, name: OPERATOR_LEASE }
   const elector = new LeaderElector({ client, lease, identity, clock, logger, ...leaseTimes })
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: identity, clock, logger })
   const base = { client, clock, recorder, logger }
@@ -157,7 +160,7 @@ export async function startOperator(
     payers: accounts.payers,
     copyCredentials: accounts.copyCredentials,
     buckets: accounts.buckets,
-    ...accounts.images,
+    ...{ ...accounts.images, ...agentPlatforms(options, parts) },
   })
   const watches = catalogueWatches(offers, { client, systemNamespace, recorder, logger })
   const refresher = priceRefresherOf(options, { ...parts, ...keeping, fence: shared.fence, sealer, watches })
@@ -320,6 +323,41 @@ function imageFinder(
   return new ImageFinder({ ...looking, registriesOf, readImage: imageReader({ clock: systemClock, send }) })
 }
 
+/**
+ * What the agent's image runs on: VMs pull it without signing in, so that it is asked for as anybody may. Asks at once, and
+ * logs the answer, or what is assumed instead: an image that nobody built for more is for the assumed ones.
+ */
+function agentPlatforms(
+  { agentImage }: Pick<OperatorOptions, "agentImage">,
+  {
+    askRegistries: send,
+    architectures: assumed,
+    logger,
+  }: Pick<OperatorParts, "askRegistries" | "architectures" | "logger">,
+): { agentImage?: () => ImageState } {
+  if (agentImage === undefined || send === undefined) return {}
+  const finder = new ImageFinder({
+    connections: () => [],
+    registriesOf: () => undefined,
+    credentialsOf: () => Promise.reject(new Error("the agent's image is pulled without signing in")),
+    readImage: imageReader({ clock: systemClock, send }),
+    clock: systemClock,
+    logger,
+  })
+  void finder.whenFound("", agentImage).then((found) => {
+    if (found.state === "known") {
+      logger.info(
+        { agentImage, architectures: found.architectures },
+        "jobs get machines that the agent's image runs on",
+      )
+    } else {
+      const message = "what the agent's image runs on could not be read: jobs get machines as assumed where they can"
+      logger.warn({ agentImage, assumed, why: found.why }, message)
+    }
+  })
+  return { agentImage: () => finder.find("", agentImage) }
+}
+
 /** The sealing keys are read anew each time that it matters: any process may have been told of another one. */
 function sealerOf(client: KubeClient, systemNamespace: string): Sealer {
   return new Sealer(new KeyringEncryption(() => readSealingKeys(client, systemNamespace)))
@@ -439,8 +477,8 @@ export interface FacadeParts {
   logger: Logger
 }
 
-/** How long requests that are under way may take when the façade ends, seconds. */
-export const DRAIN_SECONDS = 10
+/** How long requests that are under way may take when the façade ends, seconds: all of it ends within ten. */
+export const DRAIN_SECONDS = 7
 
 /**
  * Starts the REST API and the gateway. Resolves when it listens; caches may still be filling, and the operator may not
@@ -484,7 +522,7 @@ export async function startFacade(
     metrics,
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock: systemClock }),
     catalogue: () => offers.current(),
-    plan: plannerOf(parts, { launches, ...caches }, credentials),
+    plan: plannerOf({ ...parts, ...options }, { launches, ...caches }, credentials),
     discover: discovererOf(providers, credentials, logger),
     settings: { ...options, clouds },
     logger,
@@ -518,17 +556,18 @@ export async function startFacade(
 
 /** Plans jobs as the operator would place them. */
 function plannerOf(
-  { offers, providers, ownAccounts, architectures, askRegistries, logger }: FacadeParts,
+  parts: FacadeParts & Pick<FacadeOptions, "agentImage">,
   { jobs, launches, connections: { store }, projects }: ReturnType<typeof facadeCaches>,
   credentialsOf: ReadCredentials,
 ): Planner {
+  const { offers, providers, ownAccounts, architectures, askRegistries, logger } = parts
   const payers = payersOf({ ownAccounts, connections: store, types: payingTypes(providers) })
   const connections = (namespace: string) => store.byIndex(NAMESPACE_INDEX, namespace)
   const looking = { connections, credentialsOf, clock: systemClock, logger }
   const images = askRegistries && { images: imageFinder(providers, askRegistries, looking) }
   const buckets = new BucketFinder({ ...looking, openAccount: accountOpener(providers) })
   const market = { offers, payers, jobs, launches, caps: capsOf(projects.store), clock: systemClock }
-  return jobPlanner({ ...market, ...images, buckets }, { architectures })
+  return jobPlanner({ ...market, ...images, ...agentPlatforms(parts, parts), buckets }, { architectures })
 }
 
 /** All that the façade reads from memory. */

@@ -7,8 +7,8 @@ import { join } from "node:path"
 import { createInterface } from "node:readline"
 import { CoreV1Api, KubeConfig } from "@kubernetes/client-node"
 import { beforeEach, describe, expect, inject, it, onTestFinished } from "vitest"
-import { eventually } from "./cloud/eventually.ts"
 import { type ControlPlane, startControlPlane } from "../src/embedded/controlplane/control-plane.ts"
+import { eventually } from "./cloud/eventually.ts"
 
 const binaries = inject("controlPlaneBinaries")
 let dataDir: string

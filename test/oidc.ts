@@ -3,6 +3,7 @@ import { createServer as createSecureServer } from "node:https"
 import type { AddressInfo } from "node:net"
 import { type CryptoKey, exportJWK, generateKeyPair, type JWTPayload, SignJWT } from "jose"
 import Provider from "oidc-provider"
+import { createMemoryAdapter } from "oidc-provider/lib/adapters/memory_adapter.js"
 
 /** A running OpenID Connect server (oidc-provider, which is certified) whose signing keys the test has, too. */
 export interface Issuer {
@@ -30,7 +31,9 @@ export async function startIssuer(secure?: { address: string; cert: string; key:
     const { privateKey } = await generateKeyPair("ES256", { extractable: true })
     const kid = `key-${++made}`
     const jwk = { ...(await exportJWK(privateKey)), kid, alg: "ES256", use: "sig" }
-    handle = new Provider(url, { jwks: { keys: [jwk] } }).callback()
+    // Without these the library warns in the tests' output.
+    const quiet = { adapter: createMemoryAdapter(), features: { devInteractions: { enabled: false } } }
+    handle = new Provider(url, { jwks: { keys: [jwk] }, ...quiet }).callback()
     signing = { kid, key: privateKey }
   }
   await rotate()

@@ -2,7 +2,7 @@ import { CLIENT_ID } from "../src/embedded/issuer.ts"
 import { login } from "../src/identity/login.ts"
 
 /** Signs a person in as they would do it: in a browser, where they type their name and agree. Resolves with the token. */
-export async function signIn(issuer: string, name: string): Promise<string> {
+export async function signIn(issuer: string, name: string, browser = new Browser()): Promise<string> {
   const shown = Promise.withResolvers<string>()
   const token = login({
     issuer,
@@ -11,13 +11,15 @@ export async function signIn(issuer: string, name: string): Promise<string> {
     prompt: (address) => shown.resolve(address),
   })
   await Promise.race([token, shown.promise])
-  await new Browser().agree(await shown.promise, { login: name, password: "any" })
+  await browser.agree(await shown.promise, { login: name })
   return token
 }
 
 /** As much of a browser as forms and cookies need. */
-class Browser {
+export class Browser {
   readonly #cookies = new Map<string, string>()
+  /** The pages that were shown, the latest last. */
+  readonly pages: string[] = []
 
   /** Opens a page and submits the form on it, again and again, until a page has none. */
   async agree(url: string, typed: Record<string, string>): Promise<void> {
@@ -43,6 +45,8 @@ class Browser {
     }
     const location = answer.headers.get("location")
     if (location !== null) return this.#open(new URL(location, url).href)
-    return { url, html: await answer.text() }
+    const html = await answer.text()
+    this.pages.push(html)
+    return { url, html }
   }
 }

@@ -1,6 +1,6 @@
 import { appendFileSync, readFileSync } from "node:fs"
 import { join } from "node:path"
-import type { Reporter, TestCase, TestModule } from "vitest/node"
+import type { Reporter, TestCase, TestModule, Vitest } from "vitest/node"
 
 /** Names of the tests that continuous integration may skip, one `file > test` a line. */
 const EXPECTED = join(import.meta.dirname, "expected-skips.txt")
@@ -13,10 +13,16 @@ const EXPECTED = join(import.meta.dirname, "expected-skips.txt")
  */
 export default class SummaryReporter implements Reporter {
   readonly #skipped: TestCase[] = []
+  #vitest: Vitest | undefined
+
+  onInit(vitest: Vitest): void {
+    this.#vitest = vitest
+  }
 
   onTestCaseResult(test: TestCase): void {
-    // A filter by name (`-t`) skips all the others too, but their mode is "run".
-    if (test.options.mode === "skip" || test.options.mode === "todo") this.#skipped.push(test)
+    // A filter by name (`-t`) skips all the others, as it was asked to.
+    const isFiltered = this.#vitest?.config.testNamePattern !== undefined
+    if (!isFiltered && (test.options.mode === "skip" || test.options.mode === "todo")) this.#skipped.push(test)
   }
 
   onTestModuleEnd(module: TestModule): void {

@@ -28,6 +28,8 @@ export interface AgentOptions {
   clock?: Clock
   /** Between SIGTERM and SIGKILL, seconds. Default 10. */
   stopGraceSeconds?: number
+  /** From a shutdown to the agent's end at most, seconds. Default: as long as uploads of what was written may take. */
+  shutdownSeconds?: number
   /** How long the log may hold up the finish, seconds. Default 60. */
   flushSeconds?: number
   /** Bytes of output kept on the disk. Default 128 MiB. */
@@ -60,7 +62,7 @@ export async function runAgent(options: AgentOptions): Promise<AgentExit> {
   try {
     makeDataDir(options.dataDir)
     using _lock = acquireLock(options.dataDir)
-    const hardEnd = afterLeaving(clock, leave.signal, { done: done.signal, seconds: hardEndSeconds(options) })
+    const hardEnd = afterLeaving(clock, leave.signal, { done: done.signal, options })
     return await Promise.race([runOnDisk({ ...options, config, clock, leave }), hardEnd])
   } finally {
     done.abort()
@@ -69,19 +71,21 @@ export async function runAgent(options: AgentOptions): Promise<AgentExit> {
   }
 }
 
-function hardEndSeconds({ stopGraceSeconds = STOP_GRACE_SECONDS }: AgentOptions): number {
+function hardEndSeconds(cause: LeaveCause, { stopGraceSeconds = STOP_GRACE_SECONDS, shutdownSeconds }: AgentOptions) {
+  if (cause === "shutdown" && shutdownSeconds !== undefined) return shutdownSeconds
   return 2 * stopGraceSeconds + LAST_WORD_SECONDS + HARD_END_SECONDS
 }
 
-/** Resolves so many seconds after the agent was told to leave: a hanging engine must not keep a VM alive. */
+/** Resolves some seconds after the agent was told to leave: a hanging engine must not keep a VM alive. */
 async function afterLeaving(
   clock: Clock,
   leave: AbortSignal,
-  { done, seconds }: { done: AbortSignal; seconds: number },
+  { done, options }: { done: AbortSignal; options: AgentOptions },
 ): Promise<AgentExit> {
   await pause(clock, Number.POSITIVE_INFINITY, AbortSignal.any([leave, done]))
-  await pause(clock, seconds, done)
-  return { cause: leave.reason as LeaveCause }
+  const cause = leave.reason as LeaveCause
+  await pause(clock, hardEndSeconds(cause, options), done)
+  return { cause }
 }
 
 /** Opens what an earlier agent may have left, and goes on from there. */

@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
 import { RunSchema } from "../apis/job.ts"
-import { FINISH_REASONS } from "../apis/launch.ts"
+import { BOOT_FAILURES, FINISH_REASONS } from "../apis/launch.ts"
 import { LIMITS } from "../apis/limits.ts"
 import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
 
@@ -13,6 +13,9 @@ import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
  * names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. Each request carries
  * `Authorization: Bearer <bootstrap token>`. `register` requires it. With the others it lets the gateway tell the VM's
  * messages from a flood before it checks a signature; agents of former versions leave it out there.
+ *
+ * A VM on which no agent can run (no Docker engine, no GPU) says so by `POST …/boot-failure`, which no agent sends: user
+ * data's own script does, with the bootstrap token and JSON. It binds no key, and is refused once an agent has registered.
  *
  * Answers: 200 with JSON, or a problem document (RFC 9457). One whose type is in `REFUSALS` is final: the agent
  * stops the container and powers off. Everything else (a proxy's own 401 or 404 too) means: try again later, after
@@ -177,6 +180,16 @@ export type LogsRequest = Static<typeof LogsRequestSchema>
 /** `length`: how much of the Launch's log is stored now, bytes; the next piece begins there. `full`: no more is kept. */
 export const LogsResponseSchema = Type.Object({ length: Int(), full: Type.Boolean() })
 export type LogsResponse = Static<typeof LogsResponseSchema>
+
+/** Largest body of a boot failure, bytes. */
+export const BOOT_FAILURE_BYTES = 4096
+
+/** Why the VM can run no container; it powers off, whatever is answered. */
+export const BootFailureRequestSchema = Type.Object({
+  reason: StringEnum(BOOT_FAILURES),
+  message: Text(LIMITS.message, "What was found."),
+})
+export type BootFailureRequest = Static<typeof BootFailureRequestSchema>
 
 /** Asks for the access to the run's buckets anew. */
 export const VolumesRequestSchema = Type.Object({ launch: Text(253, "Name of the Launch.") })

@@ -34,6 +34,8 @@ export interface RunOptions {
   /** Something was written to the disk's state. */
   onChange: () => void
   stopGraceSeconds: number
+  /** Aborted, after `stop`, when less than the grace time is left: so many seconds. */
+  hurry?: { signal: AbortSignal; graceSeconds: number }
 }
 
 /**
@@ -203,10 +205,12 @@ async function superviseAttempt(
   const output = copyOutput(options, container, enough.signal)
   const killing = endWhenStopped(options, container)
   const ended = await container.wait()
-  const stopped = stop.signal.aborted ? (stop.signal.reason as StopCause) : undefined
+  // A container that ended by itself a moment before it was to be stopped has a result of its own.
+  const stopped = (await killing.reached()) ? (stop.signal.reason as StopCause) : undefined
   killing.cancel()
   await settleOutput(options, output)
   enough.abort()
+  await options.spool.settle()
   return { ended, stopped }
 }
 
@@ -226,38 +230,49 @@ async function copyOutput(
   container: Container,
   enough: AbortSignal,
 ): Promise<void> {
-  let lost = 0
   try {
     const kept = Math.max(0, spool.length - disk.state.outputStart)
     for await (const piece of container.output(kept)) {
       if (enough.aborted) break
-      try {
-        await spool.append(piece)
-      } catch (error) {
-        // A full disk: read on, or the container would wait for its reader.
-        if (lost === 0) logger.error({ err: error }, "output can't be kept")
-        lost += piece.byteLength
-      }
+      // With a full disk, too, all is read: the container would wait for its reader.
+      await spool.append(piece)
     }
   } catch (error) {
     logger.error({ err: error }, "output can't be read")
   }
-  if (lost > 0) logger.error({ bytes: lost }, "output lost")
 }
 
-/** SIGTERM when told to stop, SIGKILL after the grace time, and again, until it is cancelled. */
-function endWhenStopped({ clock, logger, stop, stopGraceSeconds }: RunOptions, container: Container) {
+/**
+ * Sends SIGTERM when told to stop, SIGKILL after the grace time, and again, until it is cancelled. `reached` resolves
+ * with true when a signal met a container that ran.
+ */
+function endWhenStopped(options: RunOptions, container: Container) {
+  const { clock, logger, stop, stopGraceSeconds, hurry } = options
   let cancel = (): void => {}
-  const send = (name: "SIGTERM" | "SIGKILL"): void => {
-    container.signal(name).catch((error: unknown) => logger.warn({ err: error, signal: name }, "signal not sent"))
-    cancel = alarm(clock, stopGraceSeconds, () => send("SIGKILL"))
+  let reached = Promise.resolve(false)
+  const killAfter = (seconds: number): void => {
+    cancel()
+    cancel = alarm(clock, seconds, () => send("SIGKILL"))
   }
-  const begin = (): void => send("SIGTERM")
-  stop.signal.addEventListener("abort", begin, { once: true })
-  if (stop.signal.aborted) begin()
+  const send = (name: "SIGTERM" | "SIGKILL"): void => {
+    const sent = container.signal(name).catch((error: unknown) => {
+      logger.warn({ err: error, signal: name }, "signal not sent")
+      return true
+    })
+    reached = Promise.all([reached, sent]).then((all) => all.includes(true))
+    killAfter(stopGraceSeconds)
+  }
+  const ended = new AbortController()
+  const when = (signal: AbortSignal | undefined, act: () => void): void => {
+    signal?.addEventListener("abort", act, { once: true, signal: ended.signal })
+    if (signal?.aborted) act()
+  }
+  when(stop.signal, () => send("SIGTERM"))
+  when(hurry?.signal, () => killAfter(Math.min(stopGraceSeconds, hurry?.graceSeconds ?? 0)))
   return {
+    reached: () => reached,
     cancel: () => {
-      stop.signal.removeEventListener("abort", begin)
+      ended.abort()
       cancel()
     },
   }
@@ -281,7 +296,7 @@ function vanished(startTime: string): Container {
     startTime,
     async *output() {},
     wait: () => Promise.resolve({ exitCode: 137, message: "the container was removed from outside" }),
-    signal: () => Promise.resolve(),
+    signal: () => Promise.resolve(false),
     remove: () => Promise.resolve(),
   }
 }

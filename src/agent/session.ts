@@ -22,6 +22,9 @@ export const AGENT_VERSION = "0.1.0"
 /** For a last word when the VM goes down, seconds. */
 export const LAST_WORD_SECONDS = 5
 
+/** What a shutdown that must be quick leaves for the last report after the container's end, seconds. */
+const HURRIED_WORD_SECONDS = 1
+
 /** How long the log may hold up the finish while the gateway doesn't take it, seconds. */
 const FLUSH_SECONDS = 60
 
@@ -74,7 +77,11 @@ export class Session {
   /** Resolves when the finish is stored, or when the VM has to end. */
   async run(): Promise<void> {
     const { clock, logger, dataDir, spoolBytes: limit = DEFAULT_SPOOL_BYTES, leave } = this.#context
-    await using spool = await Spool.open(join(dataDir, "output"), { limit, onAppend: () => this.#shipper?.wake() })
+    await using spool = await Spool.open(join(dataDir, "output"), {
+      limit,
+      onAppend: () => this.#shipper?.wake(),
+      onWriteError: (error) => logger.error({ err: error }, "the disk takes no output: a line in the log will say so"),
+    })
     const onRefused = (error: RefusedError): void => this.#refused(error)
     this.#shipper = new Shipper({ spool, client: this.#client, clock, logger, onRefused })
     if (this.#disk.state.registered) this.#talk()
@@ -105,9 +112,18 @@ export class Session {
     this.#keepAccess(runtime, order)
     this.#watchForPreemption()
     const reorder = (): Promise<RunOrder> => this.#register(runtime.name)
-    const parts = { runtime, spool, order, reorder, disk: this.#disk, stop: this.#stop }
+    const parts = { runtime, spool, order, reorder, disk: this.#disk, stop: this.#stop, ...this.#hurry() }
     const finish = await runToEnd({ ...parts, clock, logger, stopGraceSeconds, onChange })
     logger.info({ finish }, "the run has ended")
+  }
+
+  /** What is left for the container when its VM is shut down and has to be quick. */
+  #hurry(): { hurry?: { signal: AbortSignal; graceSeconds: number } } {
+    const { leave, shutdownSeconds } = this.#context
+    if (shutdownSeconds === undefined) return {}
+    const hurried = new AbortController()
+    whenAborted(leave.signal, () => leave.signal.reason === ("shutdown" satisfies LeaveCause) && hurried.abort())
+    return { hurry: { signal: hurried.signal, graceSeconds: Math.max(0, shutdownSeconds - HURRIED_WORD_SECONDS) } }
   }
 
   /** Renews the access to the run's buckets before it ends, for as long as anything may still be uploaded. */

@@ -1,8 +1,9 @@
-import { mkdtemp, rm } from "node:fs/promises"
+import { mkdtemp, readFile, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import fc from "fast-check"
 import { afterEach, beforeEach, describe, expect, it } from "vitest"
+import { noDisk, smallDisk } from "../../test/small-disk.ts"
 import { Spool } from "./spool.ts"
 
 let folder: string
@@ -71,4 +72,50 @@ describe("Spool", () => {
     expect((await spool.read(1, 100)).toString()).toBe("bc")
     expect((await spool.read(3, 100)).byteLength).toBe(0)
   })
+
+  it("says in the log how much a full disk has not taken, although it takes not even that", async () => {
+    const errors: unknown[] = []
+    await using spool = await Spool.open("/dev/full", {
+      limit: 1000,
+      onAppend: () => appends++,
+      onWriteError: (error) => errors.push(error),
+    })
+    await spool.append(Buffer.from("12345"))
+    await spool.append(Buffer.from("678"))
+    expect(spool.length).toBe(0)
+    await spool.settle()
+    const line = "\n--- 8 bytes of the log are missing here: the VM's disk took no more ---\n"
+    expect(await contents(spool)).toBe(line)
+    expect((await spool.read(5, 3)).toString()).toBe(line.slice(5, 8))
+    await spool.append(Buffer.from("9"))
+    await spool.settle()
+    expect(await contents(spool)).toBe(`${line}${line.replace("8 bytes", "1 bytes")}`)
+    expect(errors[0]).toMatchObject({ code: "ENOSPC" })
+  })
+
+  it.skipIf(noDisk !== "")(
+    `goes on where the disk takes output again, after a line about the gap${noDisk}`,
+    async () => {
+      const disk = await smallDisk(1)
+      try {
+        await using spool = await Spool.open(join(disk.path, "output"), { limit: 1_000_000, onAppend: () => appends++ })
+        await spool.append(Buffer.from("before\n"))
+        await disk.fill()
+        const page = Buffer.alloc(8192, "x")
+        await spool.append(page)
+        const kept = spool.length
+        await spool.append(page)
+        await disk.empty()
+        await spool.append(Buffer.from("after\n"))
+        await spool.settle()
+        const log = await contents(spool)
+        const lost = 7 + 2 * page.byteLength - kept
+        const gap = `\n--- ${lost} bytes of the log are missing here: the VM's disk took no more ---\n`
+        expect(log).toBe(`before\n${"x".repeat(kept - 7)}${gap}after\n`)
+        expect(await readFile(join(disk.path, "output"), "latin1")).toBe(log)
+      } finally {
+        await disk.remove()
+      }
+    },
+  )
 })

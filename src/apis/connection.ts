@@ -8,8 +8,14 @@ import { ConditionList, Int, SENSITIVE, SecretName, StringEnum, Text, Time } fro
 export const CONNECTION_TYPES = ["aws", "gcp", "azure", "cloudflare", "dockerhub", "github"] as const
 export type ConnectionType = (typeof CONNECTION_TYPES)[number]
 
-/** Conditions of a Connection, all of them for the tools that read kstatus. */
-export const ConnectionCondition = { Ready: "Ready", Reconciling: "Reconciling", Stalled: "Stalled" } as const
+/** Conditions of a Connection; the first three are for the tools that read kstatus. */
+export const ConnectionCondition = {
+  Ready: "Ready",
+  Reconciling: "Reconciling",
+  Stalled: "Stalled",
+  /** False: VMs can't be started with the credentials, whatever else they open. Absent where the provider can't be asked. */
+  LaunchPermitted: "LaunchPermitted",
+} as const
 
 /** Reasons of its conditions and events. */
 export const ConnectionReason = {
@@ -32,6 +38,11 @@ export const ConnectionReason = {
   Tampered: "Tampered",
   /** The namespace belongs to no Project. */
   NoProject: "NoProject",
+  /** The credentials may do all that starting VMs needs. */
+  PermissionsGranted: "PermissionsGranted",
+  PermissionsMissing: "PermissionsMissing",
+  /** The provider does not say what the credentials may do. */
+  PermissionsUnknown: "PermissionsUnknown",
 } as const
 export type ConnectionReason = (typeof ConnectionReason)[keyof typeof ConnectionReason]
 

@@ -63,6 +63,8 @@ export const JobReason = {
   NoOffer: "NoOffer",
   NoConnection: "NoConnection",
   BucketNotReached: "BucketNotReached",
+  /** No machine runs both the job's image and the agent's. */
+  AgentImageMismatch: "AgentImageMismatch",
   NoCapacity: "NoCapacity",
   CapReached: "CapReached",
   LaunchesPaused: "LaunchesPaused",
@@ -73,6 +75,8 @@ export const JobReason = {
   Started: "Started",
   ContainerRestarted: "ContainerRestarted",
   BootDeadlineExceeded: "BootDeadlineExceeded",
+  /** The VM said itself that it can run no container. */
+  BootFailed: "BootFailed",
   OfferRefused: "OfferRefused",
   VMLost: "VMLost",
   Preempted: "Preempted",
@@ -328,7 +332,7 @@ const RefusedOfferSchema = Type.Object({
   provisioning: Text(16, "onDemand or spot."),
   reason: Text(
     64,
-    "Capacity, Quota, Credentials, Region, InvalidRequest, Unavailable, BootDeadlineExceeded, VMLost or Preempted.",
+    "Capacity, Quota, Credentials, Region, InvalidRequest, Unavailable, BootDeadlineExceeded, BootFailed, VMLost or Preempted.",
   ),
   message: Text(1024, "What the cloud said."),
   time: Time("When."),

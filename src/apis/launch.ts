@@ -30,8 +30,14 @@ export const REFUSALS = ["Capacity", "Quota", "Credentials", "Region", "InvalidR
 /** Why a cloud has given no answer: it, or the way to it, is out of order; or nobody may ask it any more. */
 export const SILENCES = ["Unavailable", "Credentials"] as const
 
-/** Why a VM went away that nobody had asked to go. */
-export const LOSSES = ["VMLost", "Preempted", "KeyConflict", "Silent"] as const
+/**
+ * Why a VM ended before its job did. `PoweredOff` is a planned power-off of the machine that all VMs are on: it does not
+ * count toward the VMs that a job may lose.
+ */
+export const LOSSES = ["VMLost", "Preempted", "KeyConflict", "Silent", "PoweredOff"] as const
+
+/** Why a VM can run no container, as it says itself when it boots. */
+export const BOOT_FAILURES = ["EngineUnavailable", "GPUUnavailable", "FirewallUnavailable"] as const
 
 /** How a container, or what stands before it, ended. */
 export const FINISH_REASONS = [
@@ -143,6 +149,16 @@ export const AgentStatusSchema = Type.Object({
 })
 export type AgentStatus = Static<typeof AgentStatusSchema>
 
+const BootFailureSchema = Type.Object(
+  {
+    reason: StringEnum(BOOT_FAILURES),
+    message: Text(LIMITS.message, "What the VM found."),
+    time: Time("When the gateway was told."),
+  },
+  { description: "Why the VM can run no container, as it said itself before any agent ran. It has powered off." },
+)
+export type BootFailure = Static<typeof BootFailureSchema>
+
 export const LaunchStatusSchema = Type.Object(
   {
     observedGeneration: Type.Optional(Int()),
@@ -187,9 +203,13 @@ export const LaunchStatusSchema = Type.Object(
       }),
     ),
     costUsd: Type.Optional(Type.Number({ minimum: 0, description: "US dollars; final once terminated." })),
+    bootFailure: Type.Optional(BootFailureSchema),
     agent: Type.Optional(AgentStatusSchema),
   },
-  { description: "What has happened so far: `agent` is written by the gateway, the rest by the launch controller." },
+  {
+    description:
+      "What has happened so far: `agent` and `bootFailure` are written by the gateway, the rest by the launch controller.",
+  },
 )
 export type LaunchStatus = Static<typeof LaunchStatusSchema>
 

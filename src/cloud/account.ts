@@ -30,13 +30,26 @@ export interface ReachedBucket {
  * have is absent. Every method throws only the errors of `errors.ts`, and ends soon after its signal is aborted.
  */
 export interface ExternalAccount {
-  /** Proves the credentials and tells whose they are. */
-  verify(signal: AbortSignal): Promise<Identity>
+  /** Proves the credentials and says whose they are. */
+  verify(signal: AbortSignal): Promise<VerifiedIdentity>
   readonly storages?: Discovery
   readonly repositories?: Discovery
   readonly virtualMachinePools?: Discovery
   /** Whether a bucket (under the name that `storages` gives it) can be read; undefined: there is none, or no access. */
   readonly bucket?: (name: string, signal: AbortSignal) => Promise<ReachedBucket | undefined>
+}
+
+/** Whether VMs can be started with credentials, as far as the provider says so without starting one. */
+export type LaunchPermission =
+  | { is: "granted" }
+  /** @property message names what is missing and what to do */
+  | { is: "denied"; message: string }
+  | { is: "unknown"; message: string }
+
+/** Whose credentials were verified. */
+export interface VerifiedIdentity extends Identity {
+  /** Absent where the provider can't be asked, or gave no answer. */
+  launch?: LaunchPermission
 }
 
 /** Opens one provider's accounts by their credentials, which are used for nothing else; calls no host. */

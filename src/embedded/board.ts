@@ -1,6 +1,6 @@
 import Table from "cli-table3"
 import { secondsBetween } from "../apis/clock.ts"
-import type { StoredJob } from "../apis/job.ts"
+import type { JobPhase, StoredJob } from "../apis/job.ts"
 
 /** One line of the table of jobs. */
 interface Row {
@@ -23,8 +23,11 @@ const HEAD: Record<keyof Row, string> = {
   time: "TIME",
 }
 
-/** The jobs as a table, oldest first. Plain text, without a trailing newline. */
-export function jobTable(jobs: readonly StoredJob[], now: Date): string {
+/** Colours a text by the phase of its job. */
+export type PhasePainter = (text: string, phase: JobPhase) => string
+
+/** Returns the jobs as a table, oldest first, without a trailing newline; plain text unless `paint` colours phases. */
+export function jobTable(jobs: readonly StoredJob[], now: Date, paint: PhasePainter = (text) => text): string {
   const columns = Object.keys(HEAD) as (keyof Row)[]
   const table = new Table({
     head: columns.map((column) => HEAD[column]),
@@ -32,10 +35,10 @@ export function jobTable(jobs: readonly StoredJob[], now: Date): string {
     chars: NO_LINES,
   })
   for (const job of byAge(jobs)) {
-    const row = rowOf(job, now)
+    const row = rowOf(job, now, paint)
     table.push(columns.map((column) => row[column]))
   }
-  return table.toString()
+  return table.toString().replaceAll(/ +$/gm, "")
 }
 
 /** How it stands with a job, in one line; the same text means that nothing worth a line has changed. */
@@ -65,12 +68,12 @@ function byAge(jobs: readonly StoredJob[]): StoredJob[] {
   )
 }
 
-function rowOf({ metadata, status = {} }: StoredJob, now: Date): Row {
-  const { placement, completionTime } = status
+function rowOf({ metadata, status = {} }: StoredJob, now: Date, paint: PhasePainter): Row {
+  const { phase, placement, completionTime } = status
   const end = completionTime ?? now
   return {
     name: metadata.name,
-    phase: status.phase ?? "",
+    phase: phase === undefined ? "" : paint(phase, phase),
     reason: status.reason ?? "",
     machine: placement === undefined ? "" : `${placement.offer.cloud}/${placement.offer.instanceType}`,
     retries: String(status.retryCount ?? 0),

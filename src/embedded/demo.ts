@@ -1,21 +1,19 @@
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises"
-import { join } from "node:path"
-import { isTerminal, JOB, type Job, type StoredJob } from "../apis/job.ts"
+import { join, relative } from "node:path"
+import { isTerminal, JOB, type Job, type JobPhase, type StoredJob } from "../apis/job.ts"
 import { Reflector } from "../kube/reflector.ts"
 import { resourceOf } from "../kube/resource.ts"
 import type { LocalOptions } from "../options.ts"
 import { createLogger } from "../telemetry/logger.ts"
 import { jobLine, jobTable, usd } from "./board.ts"
+import { Terminal } from "./bootstrap/terminal.mjs"
 import { DEFAULT_NAME } from "./install.ts"
+import { prepare } from "./prepare.ts"
 import { type RestClient, restClient } from "./rest.ts"
 import { readSamples, type Samples } from "./samples.ts"
 import { type Stack, startStack } from "./stack.ts"
-import { Terminal } from "./terminal.ts"
 
 const JOBS = resourceOf<Job>(JOB)
-
-/** How many lines of each job's log are shown at the end. */
-const TAIL_LINES = 3
 
 /** Tells a demo's folder from any other. */
 const MARKER = "berth-demo"
@@ -25,35 +23,46 @@ const PATIENCE_SECONDS = 300
 
 /**
  * Runs the samples on a stack of its own: applied as kubectl applies, one submitted over REST, one cancelled
- * while it runs. Shows them until all are over, then how each one ended. Returns the exit code: 0 only when each
- * job ended as its sample says.
+ * while it runs. Shows them until all have ended, then how each one ended. Returns the exit code: 0 only when each
+ * job ended as its sample says. The data stays: `npm start` with its folder opens it again.
  */
 export async function runDemo(options: LocalOptions, signal: AbortSignal): Promise<number> {
   const terminal = new Terminal()
-  terminal.line(
-    "Berth demo: real jobs on a real Kubernetes API, on this machine. Nothing leaves it, nothing is billed.",
-  )
+  const heading =
+    "Berth demo: real jobs on a real Kubernetes API, on this machine. Nothing leaves it, nothing is billed."
+  terminal.line(terminal.paint("bold", heading))
   const samples = await readSamples()
+  const prepared = await prepare(options, terminal, signal)
   await emptyFolder(options.dataDir)
-  const stack = await startStack({
-    ...options,
-    port: 0,
-    durable: false,
-    images: samples.images(),
-    report: (line) => terminal.line(line),
-    signal,
-  })
+  const report = (line: string) => terminal.step(line)
+  const stack = await startStack({ ...options, ...prepared, port: 0, durable: false, report, signal })
+  terminal.settle()
   try {
     const rest = restClient(stack.url, stack.apiKey)
     const jobs = await runSamples({ stack, rest, samples, terminal, signal })
     return await summarise({ jobs, rest, samples, terminal })
   } finally {
-    terminal.line("\nStopping the control plane ...")
-    await stack.stop()
-    terminal.line(
-      `Done. Logs of the servers are in ${options.dataDir}. Next: \`npm start\` keeps such a stack running.`,
+    terminal.step(
+      signal.aborted ? "stopped before all jobs had ended; ending what runs ..." : "ending the control plane ...",
     )
+    if (signal.aborted) terminal.settle()
+    await stack.stop()
+    terminal.clear()
+    if (!signal.aborted) terminal.line(whatToTry(relative(process.cwd(), options.dataDir)))
   }
+}
+
+function whatToTry(dataDir: string): string {
+  return `
+The control plane has ended; its data and logs are in ${dataDir}. To look at these jobs, open them again:
+
+  npm start -- --data-dir ${dataDir}
+
+and in another terminal, with kubectl or curl:
+
+  . ${dataDir}/env
+  kubectl describe bj hello        # which machine was chosen, and why
+  curl -H "X-Service-Api-Key: $BERTH_API_KEY" "$BERTH_URL/1/jobs/submitted/logs"`
 }
 
 /** A demo begins from nothing each time, but removes only what a demo has made. */
@@ -68,6 +77,7 @@ async function emptyFolder(folder: string): Promise<void> {
   await writeFile(join(folder, MARKER), "berth demo writes here, and removes it all at its next start\n")
 }
 
+/** What a demo works with once its stack runs. */
 interface Run {
   stack: Stack
   rest: RestClient
@@ -76,43 +86,47 @@ interface Run {
   signal: AbortSignal
 }
 
-/** Submits everything and follows it to its end: all jobs terminal, all VMs gone. */
-async function runSamples({ stack, rest, samples, terminal, signal }: Run): Promise<StoredJob[]> {
+/** Submits everything and follows it until all jobs and their VMs have ended. Throws the signal's reason. */
+async function runSamples(run: Run): Promise<StoredJob[]> {
+  const { stack, rest, samples, terminal, signal } = run
   const ended = AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_SECONDS * 1000)])
   const logger = createLogger({ level: "silent", name: "demo" })
   const watching = new AbortController()
   const reflector = new Reflector({ client: stack.client, resource: JOBS, namespace: DEFAULT_NAME, logger })
   const running = reflector.run(watching.signal)
+  const all = () => reflector.store.list() as StoredJob[]
+  const show = () => terminal.show(`\n${jobTable(all(), new Date(), painter(terminal))}`)
+  const redraw = setInterval(show, 1000)
   try {
     await reflector.whenSynced(ended)
-    const redraw = follow(reflector, rest, samples, terminal)
+    follow(reflector, run, show)
     for (const { manifest } of samples.applied) {
-      const { name } = manifest.metadata
       const object = { ...manifest, metadata: { namespace: DEFAULT_NAME, ...manifest.metadata } }
       await stack.client.apply(JOBS, object, { fieldManager: "kubectl" })
-      terminal.line(`applied   job ${name} (as kubectl apply does, server-side)`)
     }
+    const names = samples.applied.map(({ manifest }) => manifest.metadata.name)
+    terminal.line(`applied as kubectl apply --server-side does: ${names.join(", ")}`)
     const submitted = await rest.submit(samples.submitted.yaml)
-    terminal.line(`submitted job ${submitted} (POST ${stack.url}/1/jobs, YAML)`)
+    terminal.line(`submitted over REST: ${submitted} (POST ${stack.url}/1/jobs, YAML)`)
     const count = samples.applied.length + 1
-    const all = () => reflector.store.list() as StoredJob[]
     await reflector.store.waitUntil(() => all().length >= count && all().every(isOver), ended)
-    clearInterval(redraw)
-    terminal.settle()
     return all()
   } finally {
+    clearInterval(redraw)
     watching.abort()
     await running
+    // The last state, which stays; it also covers the "^C" of a terminal.
+    show()
+    terminal.settle()
   }
 }
 
 /** Redraws the table, or prints each change as a line; cancels the sample that is to be cancelled once it runs. */
-function follow(reflector: Reflector<Job>, rest: RestClient, samples: Samples, terminal: Terminal): NodeJS.Timeout {
+function follow(reflector: Reflector<Job>, { rest, samples, terminal, signal }: Run, show: () => void): void {
   const shown = new Map<string, string>()
   const toCancel = new Set(samples.cancelled)
-  const show = () => terminal.show(jobTable(reflector.store.list() as StoredJob[], new Date()))
   reflector.onChange(({ key, current }) => {
-    if (current?.status?.phase === undefined) return
+    if (signal.aborted || current?.status?.phase === undefined) return
     const line = jobLine(current as StoredJob)
     if (shown.get(key) !== line) {
       shown.set(key, line)
@@ -120,12 +134,26 @@ function follow(reflector: Reflector<Job>, rest: RestClient, samples: Samples, t
     }
     const { name } = current.metadata
     if (current.status.phase === "running" && toCancel.delete(name)) {
-      terminal.line(`cancelling job ${name} (POST /1/jobs/${name}/cancel)`)
-      rest.cancel(name).catch((error: unknown) => terminal.line(`cancelling ${name} failed: ${String(error)}`))
+      terminal.line(`cancelled over REST as it runs: ${name} (POST /1/jobs/${name}/cancel)`)
+      rest.cancel(name).catch((error: unknown) => {
+        if (!signal.aborted) terminal.line(`cancelling ${name} failed: ${String(error)}`)
+      })
     }
     show()
   })
-  return setInterval(show, 1000).unref()
+}
+
+const COLOURS = {
+  queued: "gray",
+  booting: "cyan",
+  running: "cyan",
+  succeeded: "green",
+  failed: "red",
+  cancelled: "yellow",
+} as const satisfies Record<JobPhase, string>
+
+function painter(terminal: Terminal): (text: string, phase: JobPhase) => string {
+  return (text, phase) => terminal.paint(COLOURS[phase], text)
 }
 
 /** Only now is the cost final and nothing left behind. */
@@ -142,26 +170,27 @@ interface Ending {
   terminal: Terminal
 }
 
+/** Prints how each job ended, and the table where it doesn't stand there already. Returns the exit code. */
 async function summarise({ jobs, rest, samples, terminal }: Ending): Promise<number> {
-  terminal.line(`\n${jobTable(jobs, new Date())}\n`)
+  if (!terminal.live) terminal.line(`\n${jobTable(jobs, new Date())}`)
+  terminal.line()
   let unexpected = 0
   for (const { metadata, status = {} } of jobs.toSorted((a, b) => a.metadata.name.localeCompare(b.metadata.name))) {
     const { name } = metadata
     const expected = samples.expectation(name)
-    const asExpected = status.phase === expected.phase && (expected.reason ?? status.reason) === status.reason
-    if (!asExpected) unexpected += 1
-    const verdict = asExpected
-      ? "as it should"
-      : `but should have ended ${expected.phase} (${expected.reason ?? "any reason"})`
-    terminal.line(`${name}: ${status.phase}, ${verdict}. Cost ${usd(status.cost?.actualUsd)}. ${status.message ?? ""}`)
-    for (const line of (await rest.logTail(name, TAIL_LINES)).trimEnd().split("\n")) {
-      if (line !== "") terminal.line(`    | ${line}`)
+    if (status.phase === expected.phase && (expected.reason ?? status.reason) === status.reason) {
+      const lastLine = (await rest.logTail(name, 1)).trim()
+      terminal.line(`${name}: ${status.phase}, as it should. The last line of its log: ${lastLine}`)
+      continue
     }
-    terminal.line(`    next: ${expected.next}`)
+    unexpected += 1
+    const wanted = `${expected.phase} (${expected.reason ?? "any reason"})`
+    terminal.line(`${name}: ${status.phase}, but should have ended ${wanted}. ${status.message ?? ""}`)
   }
   const total = jobs.reduce((sum, { status }) => sum + (status?.cost?.actualUsd ?? 0), 0)
+  const verdict = `${jobs.length - unexpected} of ${jobs.length} jobs ended as they should.`
   terminal.line(
-    `\n${jobs.length - unexpected} of ${jobs.length} jobs ended as they should. Cost in all ${usd(total)} (notional: the local cloud bills nothing).`,
+    `\n${terminal.paint(unexpected === 0 ? "green" : "red", verdict)} Cost in all ${usd(total)} (notional: the local cloud bills nothing).`,
   )
   return unexpected === 0 ? 0 : 1
 }

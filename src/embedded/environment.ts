@@ -27,7 +27,7 @@ export async function keptApiKey(file: string): Promise<string | undefined> {
     return /^BERTH_API_KEY=(\S+)$/m.exec(await readFile(file, "utf8"))?.[1]
   } catch (error) {
     if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined
-    throw error
+    throw new Error(`${file} can't be read: remove it, or choose another data directory`, { cause: error })
   }
 }
 

@@ -1,15 +1,25 @@
 import { mkdir, readFile, writeFile } from "node:fs/promises"
-import { createServer } from "node:http"
+import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { join } from "node:path"
+import { text } from "node:stream/consumers"
 import { exportJWK, generateKeyPair, type JWK } from "jose"
+import type Provider from "oidc-provider"
+import type { OidcContext } from "oidc-provider"
 import type { TrustedIssuer } from "../identity/oidc.ts"
+import { codePage, confirmPage, donePage, faultPage, NAME_RULE, nameIn, namePage } from "./issuer-pages.ts"
 
 /** The client that people sign in with: a program on their machine, which has no secret. */
 export const CLIENT_ID = "berth-cli"
 
 const AUDIENCE = "berth"
+const RESOURCE = "urn:berth"
+const SCOPE = "openid email"
 const TOKEN_SECONDS = 3600
+const SIGN_IN_SECONDS = 600
+
+/** Where a person types their name; the id of the sign-in follows. */
+const SIGN_IN_PATH = "/sign-in/"
 
 export interface DevelopmentIssuer extends TrustedIssuer {
   close(): Promise<void>
@@ -23,17 +33,27 @@ export interface IssuerOptions {
 }
 
 /**
- * An OpenID Connect server for one machine: whoever asks is signed in under the name that they type, without a password.
+ * An OpenID Connect server for one machine: it signs people in under the name that they type, without a password.
  * It listens on this machine only. Production names its own issuer.
  */
 export async function startIssuer({ port, dataDir }: IssuerOptions): Promise<DevelopmentIssuer> {
   // Imported here: a development dependency, which no production bundle has.
-  const { default: Provider } = await import("oidc-provider")
+  const library = await import("oidc-provider")
+  const { createMemoryAdapter } = await import("oidc-provider/lib/adapters/memory_adapter.js")
+  const jwks = { keys: [await signingKey(dataDir)] }
   const server = createServer()
   server.listen(port, "127.0.0.1")
   await new Promise<void>((resolve, reject) => server.once("listening", resolve).once("error", reject))
   const issuer = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  server.on("request", new Provider(issuer, configuration(await signingKey(dataDir))).callback())
+  const policy = library.interactionPolicy.base()
+  // Else a browser that was used before would sign in under the name of then.
+  const isNamed = ({ oidc }: OidcContext): boolean => oidc.result?.login !== undefined
+  policy.get("login").checks.add(new library.interactionPolicy.Check("name", "a name", (ctx) => !isNamed(ctx)))
+  const interactions = { policy, url: (_: unknown, { uid }: { uid: string }) => `${SIGN_IN_PATH}${uid}` }
+  // All that the library would warn about is given: it prints where people read what Berth says.
+  const adapter = createMemoryAdapter()
+  const provider = new library.default(issuer, { ...CONFIGURATION, adapter, jwks, interactions })
+  server.on("request", withSignIn(provider))
   return {
     issuer,
     audience: AUDIENCE,
@@ -44,13 +64,43 @@ export async function startIssuer({ port, dataDir }: IssuerOptions): Promise<Dev
   }
 }
 
-/** Kept, so that tokens stay good when the stack is started anew. */
+/** The provider's own addresses, and the page where a person types their name. */
+function withSignIn(provider: Provider): RequestListener {
+  const rest = provider.callback()
+  return (req, res) => {
+    if (!req.url?.startsWith(SIGN_IN_PATH)) return rest(req, res)
+    signIn(provider, req, res).catch((error: unknown) => {
+      show(res, 400, faultPage(error instanceof Error ? error.message : String(error)))
+    })
+  }
+}
+
+async function signIn(provider: Provider, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  const { uid } = await provider.interactionDetails(req, res)
+  const action = `${SIGN_IN_PATH}${uid}`
+  if (req.method !== "POST") return show(res, 200, namePage(action))
+  const accountId = nameIn(new URLSearchParams(await text(req)).get("login") ?? "")
+  if (accountId === undefined) return show(res, 400, namePage(action, NAME_RULE))
+  // The consent is the name itself: there is nothing to choose.
+  await provider.interactionFinished(req, res, { login: { accountId, remember: false }, consent: {} })
+}
+
+function show(res: ServerResponse, status: number, html: string): void {
+  res.writeHead(status, { "Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store" }).end(html)
+}
+
+/** Kept, so that tokens stay good when the stack is started again. Throws an Error that says what to do with a bad file. */
 async function signingKey(dataDir: string): Promise<JWK> {
   const path = join(dataDir, "issuer-key.json")
   try {
     return JSON.parse(await readFile(path, "utf8")) as JWK
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") {
+      throw new Error(
+        `${path} can't be read as the issuer's key: remove it; everyone then signs in again, as the same user`,
+        { cause: error },
+      )
+    }
   }
   const { privateKey } = await generateKeyPair("ES256", { extractable: true })
   const key = { ...(await exportJWK(privateKey)), alg: "ES256", use: "sig" }
@@ -59,45 +109,79 @@ async function signingKey(dataDir: string): Promise<JWK> {
   return key
 }
 
-function configuration(key: JWK): object {
-  const emailOf = (accountId: string): string => `${accountId}@localhost`
-  return {
-    jwks: { keys: [key] },
-    clients: [
-      {
-        client_id: CLIENT_ID,
-        token_endpoint_auth_method: "none",
-        application_type: "native",
-        grant_types: ["urn:ietf:params:oauth:grant-type:device_code"],
-        response_types: [],
-        id_token_signed_response_alg: "ES256",
-        redirect_uris: [],
-      },
-    ],
-    features: {
-      devInteractions: { enabled: true },
-      deviceFlow: { enabled: true },
-      // Access tokens become JWTs, for Berth and nobody else (RFC 9068).
-      resourceIndicators: {
-        enabled: true,
-        defaultResource: () => "urn:berth",
-        useGrantedResource: () => true,
-        getResourceServerInfo: () => ({
-          scope: "openid email",
-          audience: AUDIENCE,
-          accessTokenFormat: "jwt",
-          accessTokenTTL: TOKEN_SECONDS,
-          jwt: { sign: { alg: "ES256" } },
-        }),
-      },
+const emailOf = (accountId: string): string => `${accountId}@localhost`
+
+function render(ctx: OidcContext, html: string): void {
+  ctx.type = "html"
+  ctx.body = html
+}
+
+const DEVICE_FLOW = {
+  enabled: true,
+  userCodeInputSource: (ctx: OidcContext, form: string, _out: unknown, error?: Error) =>
+    render(ctx, codePage(form, error !== undefined)),
+  userCodeConfirmSource: (ctx: OidcContext, form: string, _client: unknown, _device: unknown, code: string) =>
+    render(ctx, confirmPage(form, code)),
+  successSource: (ctx: OidcContext) => render(ctx, donePage()),
+}
+
+/** Access tokens become JWTs, for Berth and for nothing else (RFC 9068). */
+const RESOURCE_INDICATORS = {
+  enabled: true,
+  defaultResource: () => RESOURCE,
+  useGrantedResource: () => true,
+  getResourceServerInfo: () => ({
+    scope: SCOPE,
+    audience: AUDIENCE,
+    accessTokenFormat: "jwt",
+    accessTokenTTL: TOKEN_SECONDS,
+    jwt: { sign: { alg: "ES256" } },
+  }),
+}
+
+/** Who signs in agrees by that to all that the one client asks for. */
+async function grantAll({ oidc }: OidcContext): Promise<unknown> {
+  const grant = new oidc.provider.Grant({ accountId: oidc.session.accountId, clientId: oidc.client.clientId })
+  grant.addOIDCScope(SCOPE)
+  grant.addResourceScope(RESOURCE, SCOPE)
+  await grant.save()
+  return grant
+}
+
+const CONFIGURATION = {
+  clients: [
+    {
+      client_id: CLIENT_ID,
+      token_endpoint_auth_method: "none",
+      application_type: "native",
+      grant_types: ["urn:ietf:params:oauth:grant-type:device_code"],
+      response_types: [],
+      id_token_signed_response_alg: "ES256",
+      redirect_uris: [],
     },
-    extraTokenClaims: (_context: unknown, { accountId }: { accountId?: string }) =>
-      accountId === undefined ? {} : { email: emailOf(accountId) },
-    findAccount: (_context: unknown, accountId: string) => ({
-      accountId,
-      claims: () => ({ sub: accountId, email: emailOf(accountId) }),
-    }),
-    claims: { openid: ["sub"], email: ["email"] },
-    ttl: { DeviceCode: 600, Grant: TOKEN_SECONDS, Interaction: 600, Session: TOKEN_SECONDS },
-  }
+  ],
+  features: {
+    devInteractions: { enabled: false },
+    deviceFlow: DEVICE_FLOW,
+    resourceIndicators: RESOURCE_INDICATORS,
+  },
+  extraTokenClaims: (_context: unknown, { accountId }: { accountId?: string }) =>
+    accountId === undefined ? {} : { email: emailOf(accountId) },
+  findAccount: (_context: unknown, accountId: string) => ({
+    accountId,
+    claims: () => ({ sub: accountId, email: emailOf(accountId) }),
+  }),
+  claims: { openid: ["sub"], email: ["email"] },
+  clientBasedCORS: () => false,
+  loadExistingGrant: grantAll,
+  renderError: (ctx: OidcContext, out: { error: string; error_description?: string }) =>
+    render(ctx, faultPage(out.error_description ?? out.error)),
+  ttl: {
+    AccessToken: TOKEN_SECONDS,
+    DeviceCode: SIGN_IN_SECONDS,
+    Grant: TOKEN_SECONDS,
+    IdToken: TOKEN_SECONDS,
+    Interaction: SIGN_IN_SECONDS,
+    Session: TOKEN_SECONDS,
+  },
 }

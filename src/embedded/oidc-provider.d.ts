@@ -1,10 +1,48 @@
 /** The part of oidc-provider that is used here; it comes without types. */
 declare module "oidc-provider" {
-  import type { RequestListener } from "node:http"
+  import type { IncomingMessage, RequestListener, ServerResponse } from "node:http"
+
+  /** Consent of an account to what a client may have. */
+  export interface Grant {
+    addOIDCScope(scope: string): void
+    addResourceScope(resource: string, scope: string): void
+    save(): Promise<string>
+  }
+
+  /** Koa's context, with what the provider knows of the request. */
+  export interface OidcContext {
+    type: string
+    body: string
+    oidc: {
+      provider: Provider
+      client: { clientId: string }
+      session: { accountId: string }
+      result?: { login?: object }
+    }
+  }
 
   export default class Provider {
     /** @see https://github.com/panva/node-oidc-provider/blob/main/docs/README.md for the configuration */
     constructor(issuer: string, configuration: object)
+    readonly Grant: new (of: {
+      accountId: string
+      clientId: string
+    }) => Grant
     callback(): RequestListener
+    /** Rejects when no sign-in is under way in this browser. */
+    interactionDetails(req: IncomingMessage, res: ServerResponse): Promise<{ uid: string }>
+    interactionFinished(req: IncomingMessage, res: ServerResponse, result: object): Promise<void>
   }
+
+  export namespace interactionPolicy {
+    class Check {
+      constructor(reason: string, description: string, check: (context: OidcContext) => boolean)
+    }
+    function base(): { get(prompt: string): { checks: { add(check: Check): void } } }
+  }
+}
+
+declare module "oidc-provider/lib/adapters/memory_adapter.js" {
+  /** A store in memory for one provider. */
+  export function createMemoryAdapter(): (model: string) => object
 }

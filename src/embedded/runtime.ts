@@ -1,31 +1,58 @@
 import { engineAnswers } from "../agent/runtimes/detect.ts"
 import { DEFAULT_DOCKER_SOCKET } from "../agent/runtimes/docker.ts"
-import { pullMissing } from "../cloud/local/images.ts"
+import { type ObtainedImage, obtainImage } from "../cloud/local/images.ts"
 import type { LocalOptions } from "../options.ts"
 import type { Report } from "./controlplane/programs.ts"
 
 /** What runs the containers of the local cloud's VMs. */
 export type ChosenRuntime = { runtime: "docker"; dockerSocket: string } | { runtime: "process" }
 
+/** Nothing but the operating system's rights is between such a job and its user's files. */
+const AS_YOU = "jobs run as you on this machine, without their images, and can read what you can"
+
 /**
- * Docker, when an engine answers and has or gets the images that are known to be wanted; else the commands run on
- * this host without their images, which is told. An engine that was asked for by name must answer.
+ * Chooses Docker when an engine answers and has, gets or makes these images; else the jobs' commands run on this host
+ * without their images. Reports the choice and its reason. Throws when an engine that was asked for doesn't answer.
  */
 export async function chooseRuntime(
   { runtime, dockerSocket = DEFAULT_DOCKER_SOCKET }: Pick<LocalOptions, "runtime" | "dockerSocket">,
   images: readonly string[],
   report: Report,
 ): Promise<ChosenRuntime> {
-  if (runtime === "process") return { runtime }
+  if (runtime === "process") {
+    report(`runtime "process" was chosen: ${AS_YOU}`)
+    return { runtime }
+  }
   if (!(await engineAnswers(dockerSocket))) {
     const why = `no Docker engine answers at ${dockerSocket}`
     if (runtime === "docker") throw new Error(`${why}: start one, or choose --runtime process`)
-    report(`${why}: commands run directly on this host, without their images`)
+    report(`${why}: ${AS_YOU}`)
     return { runtime: "process" }
   }
-  const missing = runtime === "docker" ? undefined : await pullMissing(dockerSocket, images)
-  if (missing === undefined) return { runtime: "docker", dockerSocket }
-  report(`the Docker engine answers, but ${missing}`)
-  report("so commands run directly on this host, without their images")
-  return { runtime: "process" }
+  const obtained = await Promise.all(images.map((image) => obtainImage(dockerSocket, image)))
+  const missing = obtained.find(({ from }) => from === undefined)
+  if (missing !== undefined && runtime === "auto") {
+    report(`the Docker engine can't pull ${missing.image} (${pullErrorOf(missing)}): ${AS_YOU}`)
+    return { runtime: "process" }
+  }
+  report("jobs run in containers of the Docker engine")
+  for (const image of obtained) noteImage(image, report)
+  return { runtime: "docker", dockerSocket }
+}
+
+/** Says what may surprise a reader of the samples, or of the engine's list of images. */
+function noteImage(obtained: ObtainedImage, report: Report): void {
+  const { image, from } = obtained
+  if (from === "engine" || from === "registry") return
+  if (from === undefined) {
+    report(`the samples fail: the engine can't pull ${image} (${pullErrorOf(obtained)})`)
+    return
+  }
+  const why =
+    "pullError" in obtained ? `the engine can't pull it (${pullErrorOf(obtained)})` : "an earlier start did so"
+  report(`${image} is made from ${from} of this machine: ${why}; \`docker rmi ${image}\` removes it`)
+}
+
+function pullErrorOf(obtained: ObtainedImage): string {
+  return "pullError" in obtained ? (obtained.pullError ?? "") : ""
 }

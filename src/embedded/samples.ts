@@ -4,11 +4,10 @@ import { load } from "js-yaml"
 import type { Job, JobPhase, JobReason } from "../apis/job.ts"
 import { packageFile } from "../package.ts"
 
-/** How a sample ends, and what a reader may try with it next. */
+/** How a sample ends. */
 export interface Expectation {
   phase: JobPhase
   reason?: JobReason
-  next: string
 }
 
 export interface Samples {
@@ -27,16 +26,12 @@ export interface Samples {
 const SAMPLES_FOLDER = packageFile("manifests", "samples")
 
 const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
-  hello: { phase: "succeeded", next: "kubectl describe bj hello shows which machine was chosen, and why" },
-  primes: { phase: "succeeded", next: "kubectl get bj primes -o wide" },
-  retries: {
-    phase: "failed",
-    reason: "ContainerFailed",
-    next: "mend the command, or raise maxRetries; kubectl describe bj retries tells each attempt",
-  },
-  timeout: { phase: "failed", reason: "DeadlineExceeded", next: "raise timeoutSeconds in a new job" },
-  cancelled: { phase: "cancelled", next: "delete it and apply it again: a cancelled job stays cancelled" },
-  submitted: { phase: "succeeded", next: "GET /1/jobs/submitted is its record; GET /1/jobs/submitted/logs its log" },
+  hello: { phase: "succeeded" },
+  primes: { phase: "succeeded" },
+  retries: { phase: "failed", reason: "ContainerFailed" },
+  timeout: { phase: "failed", reason: "DeadlineExceeded" },
+  cancelled: { phase: "cancelled" },
+  submitted: { phase: "succeeded" },
 }
 
 /** Reads the samples. Throws when one has no expectation, since the demo could not tell whether it ended well. */

@@ -1,13 +1,20 @@
 import { once } from "node:events"
 import type { ServeOptions } from "../options.ts"
+import { Terminal } from "./bootstrap/terminal.mjs"
+import { requireFreePorts } from "./own-ports.ts"
+import { prepare } from "./prepare.ts"
 import { startStack } from "./stack.ts"
-import { Terminal } from "./terminal.ts"
 
-/** Keeps a stack up until it is told to stop, with its data kept for the next time. Returns the exit code. */
+/**
+ * Keeps a stack up until it is told to stop, with its data kept for the next time. Returns the exit code. Throws an Error
+ * that names the ports which are not free, before anything is started.
+ */
 export async function runServe(options: ServeOptions, signal: AbortSignal): Promise<number> {
   const terminal = new Terminal()
   const report = (line: string) => terminal.line(line)
-  const stack = await startStack({ ...options, durable: true, report, signal })
+  await requireFreePorts(options.port)
+  const prepared = await prepare(options, terminal, signal)
+  const stack = await startStack({ ...options, ...prepared, durable: true, report, signal })
   try {
     report(whatToTry(stack.url, stack.environmentFile))
     await Promise.race([stopped(signal), stack.failed])

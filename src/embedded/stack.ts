@@ -8,33 +8,37 @@ import { LocalCloud, localClouds } from "../cloud/local/local.ts"
 import { hostArchitecture, LOCAL_REGION, localOffers } from "../cloud/local/offers.ts"
 import { ensureInstallation } from "../identity/installation.ts"
 import { KubeClient } from "../kube/client.ts"
+import { ifFound } from "../kube/errors.ts"
+import { leases } from "../kube/lease.ts"
 import { type LocalOptions, PRICE_REFRESH_HOURS } from "../options.ts"
 import { providersOf } from "../providers.ts"
 import { joined, tableOf } from "../router/table.ts"
-import { createLogger, type Logger, logFile } from "../telemetry/logger.ts"
-import { connect, type Running, startFacade, startOperator } from "../wire.ts"
+import { createLogger, type Logger, logDestination } from "../telemetry/logger.ts"
+import { connect, OPERATOR_LEASE, type Running, startFacade, startOperator } from "../wire.ts"
 import { installBase } from "./base.ts"
 import { compileCache } from "./compile-cache.ts"
-import { findBinaries } from "./controlplane/binaries.ts"
 import { type ControlPlane, startControlPlane } from "./controlplane/control-plane.ts"
-import type { Report } from "./controlplane/programs.ts"
+import type { Binaries, Report } from "./controlplane/programs.ts"
 import { keptApiKey, writeEnvironment } from "./environment.ts"
 import { DEFAULT_NAME, installApiKey, installDefaults, untilProject } from "./install.ts"
 import { type DevelopmentIssuer, startIssuer } from "./issuer.ts"
-import { powerOff } from "./power-off.ts"
+import { issuerPort } from "./own-ports.ts"
+import { Parts } from "./parts.ts"
+import { type PowerOffOptions, powerOff } from "./power-off.ts"
 import { clusterOf, programCredentials } from "./program-credentials.ts"
 import { whenReady } from "./rest.ts"
-import { type ChosenRuntime, chooseRuntime } from "./runtime.ts"
+import type { ChosenRuntime } from "./runtime.ts"
+import { unlessAborted } from "./unless-aborted.ts"
 
 export const SYSTEM_NAMESPACE = "berth-system"
 
-export interface StackOptions extends LocalOptions {
+export interface StackOptions extends Pick<LocalOptions, "dataDir" | "logLevel"> {
+  binaries: Binaries
+  runtime: ChosenRuntime
   /** 0: any free one. */
   port: number
   /** Whether what was acknowledged survives a crash of the machine; false where nobody needs it afterwards. */
   durable: boolean
-  /** Images that will be wanted: without them Docker is of no use. */
-  images?: readonly string[]
   report: Report
   /** Ends the start; a stack that has started is ended by its `stop`. */
   signal: AbortSignal
@@ -51,25 +55,27 @@ export interface Stack {
   environmentFile: string
   /** Rejects when a part of it fails, never resolves. */
   failed: Promise<never>
-  /** Ends everything, the VMs included: a job that runs is run again at the next start. */
+  /**
+   * Ends everything, the VMs included, within ten seconds. A job that runs is run again at the next start, and that counts
+   * as no loss. Never rejects: what does not end is reported.
+   */
   stop(): Promise<void>
 }
 
-/** What a stack is made of once it runs, for its end. */
-interface Parts {
-  controlPlane: ControlPlane
-  client: KubeClient
-  clients: ProgramClient[]
-  facade: Running
-  operator: Running
-  issuer: DevelopmentIssuer
-  cloud: LocalCloud
-  installation: string
-  report: Report
-}
+/** How long the stop of everything may take, seconds: the process ends a second later whatever hangs. */
+const STOP_SECONDS = 8
 
-/** How long VMs may take to end when the stack stops, seconds: their containers have ten of them to tidy up. */
-const POWER_OFF_SECONDS = 20
+/** How long the stop of each part may take, seconds. */
+const STOP_LIMITS = { operator: 1.5, vms: 6, facade: 1, issuer: 0.5, client: 0.5, controlPlane: 5 }
+
+/** How long agents may take to end their containers and to deliver results and logs, seconds; then they are killed. */
+const POWER_OFF_SECONDS = 4.5
+
+/** What is left of the limit to kill them in, seconds. */
+const KILL_SECONDS = 1.5
+
+/** How long an agent may take from SIGTERM to its end, seconds. */
+const AGENT_SHUTDOWN_SECONDS = 4
 
 /** Looking at processes of this host costs little, and a person is waiting. */
 const OBSERVE_SECONDS = 1
@@ -77,136 +83,182 @@ const OBSERVE_SECONDS = 1
 /** Seconds that the façade's caches may take to fill at the start. */
 const READY_SECONDS = 30
 
-/** Starts everything, telling each step. What was started is ended again when a later step fails. */
+/** Starts everything, reporting each step. What was started is stopped again when a later step fails. */
 export async function startStack(options: StackOptions): Promise<Stack> {
-  const { dataDir, report, signal } = options
+  const { dataDir, binaries, report, signal } = options
   const begun = performance.now()
   await mkdir(dataDir, { recursive: true, mode: 0o700 })
-  const binaries = await findBinaries({ assetsDir: options.assetsDir, cacheDir: options.cacheDir, report })
   signal.throwIfAborted()
   const failure = Promise.withResolvers<never>()
   // It is for the stack's user to look at; unobserved it must not end the process.
   failure.promise.catch(() => undefined)
-  report("starting the Kubernetes API server, etcd and controller manager ...")
-  const controlPlane = await startControlPlane({
-    binaries,
-    dataDir: join(dataDir, "control-plane"),
-    durable: options.durable,
-    onFailure: failure.reject,
-  })
+  const parts = new Parts(report, STOP_SECONDS)
   try {
-    signal.throwIfAborted()
-    const stack = await startPrograms(options, controlPlane, failure.reject)
+    report("starting the Kubernetes API server, etcd and controller manager ...")
+    const controlPlane = await startControlPlane({
+      binaries,
+      dataDir: join(dataDir, "control-plane"),
+      durable: options.durable,
+      onFailure: failure.reject,
+      signal,
+    })
+    parts.add("the control plane", STOP_LIMITS.controlPlane, () => controlPlane.stop())
+    const stack = await startPrograms(options, { controlPlane, parts, fail: failure.reject })
     report(`ready after ${((performance.now() - begun) / 1000).toFixed(1)} s`)
-    return { ...stack, failed: failure.promise }
+    return { ...stack, failed: failure.promise, stop: () => parts.stop() }
   } catch (error) {
-    await controlPlane.stop()
+    await parts.stop()
     throw error
   }
 }
 
-async function startPrograms(
-  options: StackOptions,
-  controlPlane: ControlPlane,
-  fail: (error: unknown) => void,
-): Promise<Omit<Stack, "failed">> {
+interface Base {
+  controlPlane: ControlPlane
+  parts: Parts
+  fail: (error: unknown) => void
+}
+
+/** Starts what runs on the control plane. Each part is added to the parts in the order in which it starts. */
+async function startPrograms(options: StackOptions, base: Base): Promise<Omit<Stack, "failed" | "stop">> {
   const { dataDir, report, signal } = options
+  const { controlPlane, parts } = base
   const { kubeconfigPath } = controlPlane
   const environmentFile = join(dataDir, "env")
+  const kept = await keptApiKey(environmentFile)
   const client = connect({ kubeconfig: kubeconfigPath })
-  const stop = new AbortController()
-  // A file of its own: the terminal is for what a person wants to know.
-  const destination = logFile({ dest: join(dataDir, "berth.log"), append: true, sync: true, mode: 0o600 })
-  const loggerOf = (name: string) => createLogger({ level: options.logLevel, name, destination })
+  parts.add("the client", STOP_LIMITS.client, () => client.close())
   report("installing the kinds, the default project and its API key ...")
-  await installBase(client, signal)
-  await installDefaults(client)
+  await unlessAborted(installBase(client, signal), signal)
+  await unlessAborted(installDefaults(client), signal)
+  const { url, issuer } = await startBerth(options, { ...base, client })
+  await unlessAborted(untilProject(client, signal), signal)
+  const apiKey = await unlessAborted(installApiKey(client, kept, signal), signal)
+  await whenReady(url, READY_SECONDS, signal)
+  await writeEnvironment(environmentFile, { url, apiKey, kubeconfig: kubeconfigPath, issuer: issuer.issuer })
+  return { url, apiKey, kubeconfigPath, client, environmentFile }
+}
+
+/** Starts issuer, façade and operator, and between the last two what powers the VMs off while the façade serves. */
+async function startBerth(
+  options: StackOptions,
+  { controlPlane, parts, fail, client }: Base & { client: KubeClient },
+): Promise<{ url: string; issuer: DevelopmentIssuer }> {
+  const { dataDir, report, port } = options
+  // A file of its own: the terminal is for what a person wants to know.
+  const destination = logDestination(join(dataDir, "berth.log"))
+  const loggerOf = (name: string) => createLogger({ level: options.logLevel, name, destination })
   const { id: installation } = await ensureInstallation(client, SYSTEM_NAMESPACE)
   report("starting the operator and the façade ...")
-  const runtime = await chooseRuntime(options, options.images ?? [], report)
-  const cloud = localCloud(dataDir, runtime, loggerOf("local-cloud"))
-  const asFacade = await programClient("berth-facade", controlPlane, client, loggerOf("facade"))
-  const asOperator = await programClient("berth-operator", controlPlane, client, loggerOf("operator"))
-  // One catalogue and one account for both: what a dry run answers is what the operator would do.
-  const market = {
+  const cloud = localCloud(dataDir, options.runtime, loggerOf("local-cloud"))
+  const programs = { controlPlane, parts, admin: client }
+  const asFacade = await programClient("berth-facade", programs, loggerOf("facade"))
+  const asOperator = await programClient("berth-operator", programs, loggerOf("operator"))
+  const market = localMarket()
+  // People are known by their issuer's address, so it stays the same where anything is kept.
+  const issuer = await startIssuer({ port: issuerPort(port), dataDir })
+  parts.add("the issuer", STOP_LIMITS.issuer, () => issuer.close())
+  const facade = await startPart(parts, "the façade", STOP_LIMITS.facade, (stop) =>
+    startFacade(
+      {
+        systemNamespace: SYSTEM_NAMESPACE,
+        host: "127.0.0.1",
+        port,
+        baseDomain: "localhost",
+        defaultProject: DEFAULT_NAME,
+        logsDir: join(dataDir, "logs"),
+        issuer,
+      },
+      { client: asFacade, clouds: ["aws", "gcp", "azure", "local"], ...market, logger: loggerOf("facade") },
+      stop,
+    ),
+  )
+  // Stopped after the operator, which launches nothing then, and before the façade, which takes results and logs.
+  const scope = { installation, region: LOCAL_REGION }
+  const powerOffOptions = { cloud, scope, client, systemNamespace: SYSTEM_NAMESPACE, clock: systemClock }
+  parts.add("the VMs", STOP_LIMITS.vms, (limit) => {
+    const seconds = Math.min(POWER_OFF_SECONDS, limit - KILL_SECONDS)
+    return endVms({ ...powerOffOptions, seconds }, cloud, report)
+  })
+  await endFormerLeader(client)
+  const operator = await startPart(parts, "the operator", STOP_LIMITS.operator, (stop) =>
+    startOperator(
+      {
+        systemNamespace: SYSTEM_NAMESPACE,
+        gatewayUrl: facade.url,
+        priceRefreshHours: PRICE_REFRESH_HOURS.list,
+        spotPriceRefreshHours: PRICE_REFRESH_HOURS.market,
+      },
+      {
+        client: asOperator,
+        clouds: localClouds(cloud),
+        ...market,
+        observeSeconds: OBSERVE_SECONDS,
+        logger: loggerOf("operator"),
+      },
+      stop,
+    ),
+  )
+  for (const { ended } of [facade, operator]) ended.catch(fail)
+  return { url: facade.url, issuer }
+}
+
+/** Starts a program that runs until its signal; stopping it means to wait until it has ended. */
+async function startPart<Program extends Running>(
+  parts: Parts,
+  name: string,
+  seconds: number,
+  start: (stop: AbortSignal) => Promise<Program>,
+): Promise<Program> {
+  const stop = new AbortController()
+  const program = await start(stop.signal)
+  parts.add(name, seconds, () => {
+    stop.abort()
+    return program.ended
+  })
+  return program
+}
+
+/** One catalogue and one account for operator and façade: a dry run answers what the operator would do. */
+function localMarket() {
+  return {
     offers: new LiveCatalogue(joined(offersOf(readPriceList()), tableOf(localOffers()))),
     providers: providersOf(),
     ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
     architectures: [hostArchitecture()],
   }
-  // People are known by their issuer's address, so it stays the same where anything is kept.
-  const issuer = await startIssuer({ port: options.port === 0 ? 0 : options.port + 1, dataDir })
-  const facade = await startFacade(
-    {
-      systemNamespace: SYSTEM_NAMESPACE,
-      host: "127.0.0.1",
-      port: options.port,
-      baseDomain: "localhost",
-      defaultProject: DEFAULT_NAME,
-      logsDir: join(dataDir, "logs"),
-      issuer,
-    },
-    {
-      client: asFacade.client,
-      clouds: ["aws", "gcp", "azure", "local"],
-      ...market,
-      logger: loggerOf("facade"),
-    },
-    stop.signal,
-  )
-  const operator = await startOperator(
-    {
-      systemNamespace: SYSTEM_NAMESPACE,
-      gatewayUrl: facade.url,
-      priceRefreshHours: PRICE_REFRESH_HOURS.list,
-      spotPriceRefreshHours: PRICE_REFRESH_HOURS.market,
-    },
-    {
-      client: asOperator.client,
-      clouds: localClouds(cloud),
-      ...market,
-      observeSeconds: OBSERVE_SECONDS,
-      logger: loggerOf("operator"),
-    },
-    stop.signal,
-  )
-  for (const { ended } of [facade, operator]) ended.catch(fail)
-  await untilProject(client, signal)
-  const apiKey = await installApiKey(client, await keptApiKey(environmentFile), signal)
-  await whenReady(facade.url, READY_SECONDS, signal)
-  const environment = { url: facade.url, apiKey, kubeconfig: kubeconfigPath, issuer: issuer.issuer }
-  await writeEnvironment(environmentFile, environment)
-  const clients = [asFacade, asOperator]
-  const parts = { controlPlane, client, clients, facade, operator, issuer, cloud, installation, report }
-  return { url: facade.url, apiKey, kubeconfigPath, client, environmentFile, stop: () => stopStack(parts, stop) }
 }
 
-interface ProgramClient {
-  client: KubeClient
-  close(): Promise<void>
+/** The data directory's lock proves that the operator of an earlier run is dead: its Lease need not run out first. */
+async function endFormerLeader(client: KubeClient): Promise<void> {
+  await ifFound(client.delete(leases, { namespace: SYSTEM_NAMESPACE, name: OPERATOR_LEASE }))
+}
+
+/** Powers the VMs off and reports what came of it. */
+async function endVms(options: PowerOffOptions, cloud: LocalCloud, report: Report): Promise<void> {
+  const { ended, failures } = await powerOff(options)
+  await cloud.close()
+  if (ended > 0) report(`powered off ${ended} VM(s); their jobs run again after the next start, unless they had ended`)
+  for (const failure of failures) report(`powering off a VM: ${failure}`)
 }
 
 /** A client with exactly the rights that a program has in a cluster, so that what it may not do there fails here, too. */
 async function programClient(
   name: "berth-operator" | "berth-facade",
-  { kubeconfigPath }: ControlPlane,
-  admin: KubeClient,
+  { controlPlane, parts, admin }: { controlPlane: ControlPlane; parts: Parts; admin: KubeClient },
   logger: Logger,
-): Promise<ProgramClient> {
+): Promise<KubeClient> {
   const credentials = await programCredentials({
     client: admin,
-    cluster: clusterOf(kubeconfigPath),
+    cluster: clusterOf(controlPlane.kubeconfigPath),
     serviceAccount: { namespace: SYSTEM_NAMESPACE, name },
     onError: (err) => logger.warn({ err }, "the token could not be renewed, it is tried again"),
   })
   const client = new KubeClient(credentials.kubeConfig)
-  return {
-    client,
-    close: async () => {
-      credentials.stop()
-      await client.close()
-    },
-  }
+  parts.add(`the client of ${name}`, STOP_LIMITS.client, () => {
+    credentials.stop()
+    return client.close()
+  })
+  return client
 }
 
 function localCloud(dataDir: string, runtime: ChosenRuntime, logger: Logger): LocalCloud {
@@ -225,19 +277,5 @@ function localCloud(dataDir: string, runtime: ChosenRuntime, logger: Logger): Lo
 function agentCommand({ runtime }: ChosenRuntime): string[] {
   const main = process.argv[1]
   if (main === undefined) throw new Error("this program does not know its own file, so it can't start agents")
-  return [process.execPath, main, "agent", "--runtime", runtime]
-}
-
-/** The operator first, so that nobody launches again what is ended here. */
-async function stopStack(parts: Parts, stop: AbortController): Promise<void> {
-  const { controlPlane, client, clients, facade, operator, issuer, cloud, installation, report } = parts
-  stop.abort()
-  await Promise.allSettled([operator.ended, facade.ended])
-  const { ended, left } = await powerOff(cloud, { installation, region: LOCAL_REGION }, POWER_OFF_SECONDS)
-  await cloud.close()
-  if (ended > 0) report(`ended ${ended} VM(s) that still ran`)
-  if (left.length > 0) report(`VMs still ending: ${left.join(", ")}`)
-  await Promise.all([issuer.close(), ...clients.map((each) => each.close())])
-  await client.close()
-  await controlPlane.stop()
+  return [process.execPath, main, "agent", "--runtime", runtime, "--shutdown-seconds", String(AGENT_SHUTDOWN_SECONDS)]
 }

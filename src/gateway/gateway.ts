@@ -79,6 +79,9 @@ export interface Sender extends Pick<Message, "isSuspect"> {
   token: string | undefined
 }
 
+/** Kinds of requests under the name of a Launch. */
+export type AdmittedKind = MessageKind | "boot-failure"
+
 /** A Launch and who holds it. */
 interface BoundLaunch {
   launch: StoredLaunch
@@ -108,14 +111,16 @@ export class Gateway {
 
   /**
    * Judges a message before its body is read. Returns true when the token is the Launch's, and charges the Launch then.
-   * A registration needs the token; agents of former versions send it with nothing else. @throws Problem 401, 429
+   * A registration and a boot failure need the token; agents of former versions send it with no other message.
+   * @throws Problem 401, 429
    */
-  async admit(kind: MessageKind, launch: string, { token, isSuspect }: Sender): Promise<boolean> {
+  async admit(kind: AdmittedKind, launch: string, { token, isSuspect }: Sender): Promise<boolean> {
     if (token !== undefined && verifyBootstrapToken(this.#options.bootstrapKey, launch, token)) {
       await this.#limits.chargeLaunch(launch, kind)
       return true
     }
-    if (kind === "register") throw refusal("agent-not-authentic", "The bootstrap token is not this Launch's.")
+    if (kind === "register" || kind === "boot-failure")
+      throw refusal("agent-not-authentic", "The bootstrap token is not this Launch's.")
     if (this.#cachedBound(launch) === undefined) this.#limits.chargeStranger("read", isSuspect)
     return false
   }
@@ -307,7 +312,7 @@ function finishReasonOf(error: unknown): FinishReason | undefined {
 }
 
 /** A final answer: the agent stops the container and powers off. */
-function refusal(type: Refusal, detail: string): Problem {
+export function refusal(type: Refusal, detail: string): Problem {
   const headers: Record<string, string> = REFUSALS[type] === 401 ? { "WWW-Authenticate": "Bearer" } : {}
   return new Problem({ type, status: REFUSALS[type], detail, headers })
 }

@@ -1,4 +1,3 @@
-import type { MessageKind } from "../agent/protocol.ts"
 import type { Clock } from "../apis/clock.ts"
 import { MinuteLimit } from "../http/limits.ts"
 import { Problem } from "../http/problem.ts"
@@ -52,7 +51,7 @@ export class MessageLimits {
   }
 
   /** Charges a Launch for a message of its VM. @throws Problem 429 */
-  async chargeLaunch(launch: string, kind: MessageKind): Promise<void> {
+  async chargeLaunch(launch: string, kind: string): Promise<void> {
     const refusal = await this.#perLaunch.count(`${kind}/${launch}`)
     if (refusal !== undefined) throw refusal
   }

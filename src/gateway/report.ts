@@ -7,7 +7,8 @@ export const HEARTBEAT_WRITE_SECONDS = 60
 
 /** Whether this Launch may (still) begin its run: nobody has ended it and nothing of it has ended by itself. */
 export function isCurrent(launch: StoredLaunch): boolean {
-  return !isOver(launch) && desiredOf(launch) === "run" && launch.status?.agent?.finish === undefined
+  const { agent, bootFailure } = launch.status ?? {}
+  return !isOver(launch) && desiredOf(launch) === "run" && agent?.finish === undefined && bootFailure === undefined
 }
 
 /** What the agent of this Launch should do now. */

@@ -8,7 +8,8 @@ import express, {
 import { JWS_CONTENT_TYPE, LOG_CHUNK_BYTES, type MessageKind } from "../agent/protocol.ts"
 import { FailureLimit } from "../http/limits.ts"
 import { notFound, Problem } from "../http/problem.ts"
-import { Gateway, type GatewayOptions, type Message } from "./gateway.ts"
+import { bootFailureHandlers } from "./boot-failure.ts"
+import { type AdmittedKind, Gateway, type GatewayOptions, type Message } from "./gateway.ts"
 
 /** Largest body of a registration or report, bytes: keys and a finish message are all that is in it. */
 const MESSAGE_BYTES = 32 * 1024
@@ -32,13 +33,15 @@ export function gatewayRouter(options: GatewayOptions): Router {
   router.param("launch", (_req, _res, next, name: string) => {
     next(LAUNCH_NAME.test(name) ? undefined : notFound("There is no Launch of this name."))
   })
-  const take = (kind: MessageKind, limit: number, act: (message: Message) => Promise<object>) => {
-    const admit: RequestHandler = async (req, res, next) => {
+  const admit = (kind: AdmittedKind): RequestHandler => {
+    return async (req, res, next) => {
       const sender = { token: bearerToken(req), isSuspect: await failures.areTooMany(req) }
       noteFromVm(res, await gateway.admit(kind, launchOf(req), sender))
       next()
     }
-    router.post(`/launches/:launch/${kind}`, admit, jwsBody(limit), async (req: Request, res: Response) => {
+  }
+  const take = (kind: MessageKind, limit: number, act: (message: Message) => Promise<object>) => {
+    router.post(`/launches/:launch/${kind}`, admit(kind), jwsBody(limit), async (req: Request, res: Response) => {
       const sender = { isFromVm: isFromVm(res), isSuspect: await failures.areTooMany(req) }
       answer(res, await act({ launch: launchOf(req), jws: typeof req.body === "string" ? req.body : "", ...sender }))
     })
@@ -47,8 +50,9 @@ export function gatewayRouter(options: GatewayOptions): Router {
   take("report", MESSAGE_BYTES, (message) => gateway.report(message))
   take("logs", LOGS_BYTES, (message) => gateway.appendLogs(message))
   take("volumes", MESSAGE_BYTES, (message) => gateway.renewVolumes(message))
+  router.post("/launches/:launch/boot-failure", admit("boot-failure"), bootFailureHandlers(options))
   router.use((_req, _res, next) =>
-    next(notFound("Agents POST to launches/{launch}/register, report, logs or volumes.")),
+    next(notFound("Agents POST to launches/{launch}/register, report, logs or volumes; VMs to boot-failure.")),
   )
   const countFailure: ErrorRequestHandler = async (error: unknown, req, res, next) => {
     next(isFromVm(res) ? error : await failures.answerTo(error, req))

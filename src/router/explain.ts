@@ -12,14 +12,32 @@ export function describeOffer(offer: Offer): string {
   return `${placeOf(offer)} (${sold(offer.provisioning)}, ${size.join(", ")}, ${usd(offer.hourlyPriceUsd)}/h)`
 }
 
-/** Why the first placement was taken: out of how many offers, what the next one would have cost, how old its price is. */
-export function explainChoice(routing: Routing): string {
-  const [chosen, next] = routing.placements
+/** Offers that a project can use and that meet every requirement of a job. */
+export interface Fitting {
+  /** Their number, those included that can't be taken now. */
+  offers: number
+  /** The clouds whose offers count. */
+  clouds: readonly string[]
+}
+
+/**
+ * Explains why the first placement was taken: how many offers fit, out of how many, what the next one would have cost
+ * and how old its price is. Throws RangeError when there is no placement.
+ */
+export function explainChoice({ placements, offers }: Omit<Routing, "shortfall">, fitting: Fitting): string {
+  const [chosen, next] = placements
   if (chosen === undefined) throw new RangeError("there is no placement: explain its shortfall")
-  const among = `cheapest of ${number(routing.offers)} offers that fits`
-  const why = next === undefined ? `${among}, and the only one` : `${among}; ${explainNext(chosen, next)}`
+  const among = `on ${fitting.clouds.join(" or ")}, of ${number(offers)} in the catalogue`
   const { priceDate } = chosen.offer
-  return priceDate === undefined ? why : `${why}; price of ${priceDate}`
+  const parts = [
+    fitting.offers === 1
+      ? `the only offer that fits ${among}`
+      : `cheapest of ${number(fitting.offers)} offers that fit ${among}`,
+    ...(next === undefined ? [] : [explainNext(chosen, next)]),
+    ...(next === undefined && fitting.offers > 1 ? ["no other can be taken now"] : []),
+    ...(priceDate === undefined ? [] : [`price of ${priceDate}`]),
+  ]
+  return parts.join("; ")
 }
 
 function explainNext(chosen: RankedPlacement, next: RankedPlacement): string {

@@ -75,6 +75,31 @@ export function surveyShortfall(requirements: Requirements, catalogue: Catalogue
   }
 }
 
+/**
+ * Returns how many offers of these clouds meet every requirement, whether they can be taken now or not. Looks at every
+ * offer, as `surveyShortfall` does; equal questions about one catalogue are answered from a cache.
+ */
+export function countFitting(requirements: Requirements, catalogue: Catalogue, clouds: readonly string[]): number {
+  const counts = fittingCounts.get(catalogue) ?? new Map<string, number>()
+  fittingCounts.set(catalogue, counts)
+  const question = JSON.stringify([requirements, clouds])
+  const known = counts.get(question)
+  if (known !== undefined) return known
+  const failings = failingsOf(requirements, catalogue)
+  const isOurs = Uint8Array.from(catalogue.pools, ({ cloud }) => (clouds.includes(cloud) ? 1 : 0))
+  let fitting = 0
+  for (let rank = 0; rank < failings.length; rank++) {
+    if (failings[rank] === 0 && isOurs[catalogue.poolOf[rank] as number] === 1) fitting++
+  }
+  if (counts.size >= MOST_FITTING_COUNTS) counts.clear()
+  counts.set(question, fitting)
+  return fitting
+}
+
+/** A catalogue never changes, so the counts hold as long as it does. */
+const fittingCounts = new WeakMap<Catalogue, Map<string, number>>()
+const MOST_FITTING_COUNTS = 1000
+
 /** By offer, the requirements that it fails, as bits in the order of CRITERIA; 0: it fits. */
 type Failings = Uint16Array
 

@@ -1,6 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client"
 import { JOB_PHASES, type StoredJob } from "../apis/job.ts"
-import { FINISH_REASONS, isOver, LOSSES, REFUSALS, type StoredLaunch } from "../apis/launch.ts"
+import { BOOT_FAILURES, FINISH_REASONS, isOver, LOSSES, REFUSALS, type StoredLaunch } from "../apis/launch.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Change } from "../kube/store.ts"
 
@@ -59,7 +59,7 @@ function perMarket(registry: Registry, name: string, help: string, { live, amoun
 function measureLaunches(registry: Registry, launches: MeasuredObjects["launches"], isLeading: () => boolean): void {
   const outcomes = new Counter({
     name: "berth_launches_total",
-    help: "What became of launches: refused, registered, finished, lost, terminated; with the reason, where there is one.",
+    help: "What became of launches: refused, bootFailed, registered, finished, lost, terminated; with the reason, where there is one.",
     labelNames: ["cloud", "outcome", "reason"],
     registers: [registry],
   })
@@ -85,16 +85,20 @@ function measureLaunches(registry: Registry, launches: MeasuredObjects["launches
 }
 
 interface Outcome {
-  outcome: "refused" | "registered" | "finished" | "lost" | "terminated"
+  outcome: "refused" | "bootFailed" | "registered" | "finished" | "lost" | "terminated"
   reason: string
 }
+
+/** A planned power-off is no loss. */
+const COUNTED_LOSSES = LOSSES.filter((reason) => reason !== "PoweredOff")
 
 /** All that a Launch can come to. */
 const ALL_OUTCOMES: readonly Outcome[] = [
   ...REFUSALS.map((reason) => ({ outcome: "refused", reason }) as const),
+  ...BOOT_FAILURES.map((reason) => ({ outcome: "bootFailed", reason }) as const),
   { outcome: "registered", reason: "" },
   ...FINISH_REASONS.map((reason) => ({ outcome: "finished", reason }) as const),
-  ...LOSSES.map((reason) => ({ outcome: "lost", reason }) as const),
+  ...COUNTED_LOSSES.map((reason) => ({ outcome: "lost", reason }) as const),
   { outcome: "terminated", reason: "" },
 ]
 
@@ -106,12 +110,13 @@ function newOutcomes({ old, current }: Change<StoredLaunch>): Outcome[] {
 }
 
 function outcomesOf({ status }: StoredLaunch): Outcome[] {
-  const { refusal, agent, loss, phase } = status ?? {}
+  const { refusal, bootFailure, agent, loss, phase } = status ?? {}
   const outcomes: (Outcome | undefined)[] = [
     refusal && { outcome: "refused", reason: refusal.class },
+    bootFailure && { outcome: "bootFailed", reason: bootFailure.reason },
     agent && { outcome: "registered", reason: "" },
     agent?.finish && { outcome: "finished", reason: agent.finish.reason },
-    loss && { outcome: "lost", reason: loss.reason },
+    loss && loss.reason !== "PoweredOff" ? { outcome: "lost", reason: loss.reason } : undefined,
     phase === "terminated" ? { outcome: "terminated", reason: "" } : undefined,
   ]
   return outcomes.filter((outcome) => outcome !== undefined)

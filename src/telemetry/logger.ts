@@ -1,6 +1,19 @@
 import { type DestinationStream, type LevelWithSilent, type Logger, pino, stdSerializers } from "pino"
 
-export { destination as logFile, type Logger } from "pino"
+export type { Logger } from "pino"
+
+/** Lines that wait for a disk that takes none (ENOSPC), bytes. Later ones are dropped. */
+const WAITING_BYTES = 1024 * 1024
+
+/**
+ * A file, by its path, or a file descriptor that log lines are appended to. A write that fails does not fail the program:
+ * the lines wait in memory and are written as soon as the disk takes them.
+ */
+export function logDestination(dest: string | number): DestinationStream {
+  const destination = pino.destination({ dest, append: true, sync: true, mode: 0o600, maxLength: WAITING_BYTES })
+  destination.on("error", () => undefined)
+  return destination
+}
 
 /**
  * Fields that are never written, whatever object they come in. Requests are logged without their headers, so
@@ -56,6 +69,6 @@ export function createLogger({ level, name, destination }: LoggerOptions): Logge
       redact: { paths: SECRET_PATHS, censor: "[redacted]" },
       serializers: { err: stdSerializers.err },
     },
-    destination ?? pino.destination({ dest: 2, sync: true }),
+    destination ?? logDestination(2),
   )
 }

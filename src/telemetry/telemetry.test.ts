@@ -1,9 +1,12 @@
+import { readFile } from "node:fs/promises"
 import { networkInterfaces } from "node:os"
+import { join } from "node:path"
 import { describe, expect, it } from "vitest"
+import { noDisk, smallDisk } from "../../test/small-disk.ts"
 import type { Exchange } from "../kube/transport.ts"
 import { Health } from "./health.ts"
 import { measureClient } from "./kube.ts"
-import { createLogger } from "./logger.ts"
+import { createLogger, logDestination } from "./logger.ts"
 import { createMetrics } from "./metrics.ts"
 import { startOperationsServer } from "./server.ts"
 
@@ -24,6 +27,32 @@ describe("createLogger", () => {
     expect(lines).toHaveLength(4)
     expect(lines.join("")).not.toContain(secret)
     expect(JSON.parse(lines[0] ?? "")).toMatchObject({ level: "info", name: "test", msg: "a request" })
+  })
+})
+
+describe("logDestination", () => {
+  it("does not fail where the disk takes no line", () => {
+    const logger = createLogger({ level: "info", name: "test", destination: logDestination("/dev/full") })
+    for (let line = 0; line < 20_000; line++) logger.info({ line, text: "x".repeat(100) }, "a line")
+    expect(logger.level).toBe("info")
+  })
+
+  it.skipIf(noDisk !== "")(`writes what waited as soon as the disk takes it${noDisk}`, async () => {
+    const disk = await smallDisk(1)
+    try {
+      const path = join(disk.path, "log")
+      const logger = createLogger({ level: "info", name: "test", destination: logDestination(path) })
+      logger.info("first")
+      await disk.fill()
+      for (let line = 0; line < 200; line++) logger.info({ text: "x".repeat(100) }, "waits")
+      await disk.empty()
+      logger.info("last")
+      const lines = (await readFile(path, "utf8")).trimEnd().split("\n")
+      const messages = lines.map((line) => (JSON.parse(line) as { msg: string }).msg)
+      expect(messages).toEqual(["first", ...Array.from({ length: 200 }, () => "waits"), "last"])
+    } finally {
+      await disk.remove()
+    }
   })
 })
 

@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from "node:child_process"
+import { type ChildProcess, execFileSync, spawn } from "node:child_process"
 import { once } from "node:events"
 import { existsSync } from "node:fs"
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
@@ -362,6 +362,17 @@ describe.each(kinds)("an agent with the %s runtime", (runtime) => {
     expect((await exit).finish).toMatchObject({ reason: "Stopped", exitCode: 3, message: "the VM was shut down" })
     expect((await world.agentOf(launch))?.finish?.message).toBe("the VM was shut down")
     expect((await gateway.logOf(launch)).toString()).toBe("began\nbye\n")
+  })
+
+  it("has the result of a container that ended by itself just before its VM was shut down", async () => {
+    const launch = await world.launch(shell("echo began; sleep 1; echo done"))
+    const { exit, shutDown } = await start(launch, { runtime })
+    await logShows(launch, "began")
+    // Meanwhile nothing here notices that the container ends.
+    execFileSync("sleep", ["3"])
+    shutDown()
+    expect((await exit).finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
+    expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
   })
 
   it("ends everything at the end of its lifetime, with nobody to tell", async () => {

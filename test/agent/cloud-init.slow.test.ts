@@ -5,13 +5,35 @@ import { join } from "node:path"
 import { load } from "js-yaml"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { bootConfig, parseUserData } from "../../src/agent/bootstrap.ts"
-import { AGENT_DATA_DIR, renderCloudInit, USER_DATA_LIMIT_BYTES, type VmSystem } from "../../src/agent/cloud-init.ts"
+import {
+  AGENT_DATA_DIR,
+  renderCloudInit,
+  USER_DATA_LIMIT_BYTES,
+  userDataOf,
+  type VmSystem,
+} from "../../src/agent/cloud-init.ts"
 import type { BootConfig } from "../../src/agent/protocol.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
+import { ANNOTATIONS } from "../../src/apis/meta.ts"
+import type { Offer } from "../../src/apis/offer.ts"
+import { withDeletion } from "../../src/cloud/azure/user-data.ts"
+import { decide as decideJob } from "../../src/controllers/job/decide.ts"
+import { JOB_DEFAULTS } from "../../src/controllers/job/settings.ts"
+import { INSTALLATION, jobOf } from "../controllers/builders.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testWorld } from "./harness.ts"
-import { bootVm, missingForVms, NODE, prepareVms, removeVms, type Vm, type VmHost } from "./vm.ts"
+import {
+  type BootOptions,
+  bootVm,
+  missingForVms,
+  NODE,
+  PUT_ENGINE_BACK,
+  prepareVms,
+  removeVms,
+  type Vm,
+  type VmHost,
+} from "./vm.ts"
 
 const CONFIG: BootConfig = {
   launch: "5cbd7f6e-93a4-4b0c-8a55-1f0e3a8e0a10-1",
@@ -22,13 +44,19 @@ const CONFIG: BootConfig = {
 }
 const agentImage = "registry.example/berth:0.1.0"
 
-const systems: VmSystem[] = ["ecs", "ubuntu", "ubuntuGpu", "cos"]
+const systems: [name: string, system: VmSystem, gpu: boolean][] = [
+  ["ecs", "ecs", false],
+  ["ecs-gpu", "ecs", true],
+  ["ubuntu", "ubuntu", false],
+  ["ubuntu-gpu", "ubuntu", true],
+  ["cos", "cos", false],
+]
 
-describe.each(systems)("cloud-init for %s", (system) => {
-  const text = renderCloudInit(CONFIG, { system, agentImage })
+describe.each(systems)("cloud-init for %s", (name, system, gpu) => {
+  const text = renderCloudInit(CONFIG, { system, agentImage, gpu })
 
   it("is what it was", async () => {
-    await expect(text).toMatchFileSnapshot(`golden/cloud-init.${system}.yaml`)
+    await expect(text).toMatchFileSnapshot(`golden/cloud-init.${name}.yaml`)
   })
 
   it("arms the dead-man before anything else, and has the agent's own config in it", () => {
@@ -78,8 +106,8 @@ cloudInit.describe("cloud-init's own schema", () => {
     return execFileSync("cloud-init", ["schema", "--config-file", path], { encoding: "utf8", stdio: "pipe" })
   }
 
-  it.each(systems)("takes what is rendered for %s", (system) => {
-    expect(check(renderCloudInit(CONFIG, { system, agentImage }))).toMatch(/^Valid/)
+  it.each(systems)("takes what is rendered for %s", (_, system, gpu) => {
+    expect(check(renderCloudInit(CONFIG, { system, agentImage, gpu }))).toMatch(/^Valid/)
   })
 
   it("refuses what is wrong", () => {
@@ -111,6 +139,97 @@ engines.describe("a VM that boots with it", () => {
     vms.push(vm)
     return vm
   }
+
+  /** Boots the VM of a launch on a public cloud with just what that cloud would be given. */
+  async function bootOn(launch: StoredLaunch, options: BootOptions): Promise<Vm> {
+    const { metadata, spec } = launch
+    const { url: gatewayUrl } = gateway
+    const userData = userDataOf({ metadata, spec: { ...spec, gatewayUrl, agentImage: host.agentImage } }, BOOTSTRAP_KEY)
+    const vm = await bootVm(spec.offer.cloud === "azure" ? withDeletion(userData) : userData, options)
+    vms.push(vm)
+    return vm
+  }
+
+  const offerOn = (cloud: string, changes: Partial<Offer> = {}): Offer => ({
+    ...{ cloud, region: "here", instanceType: "gpus", architecture: "amd64", provisioning: "onDemand" },
+    ...{ cpu: 4, memoryGib: 16, hourlyPriceUsd: 1, minimumBilledSeconds: 60 },
+    gpu: { model: "T4", count: 1, vramGib: 16 },
+    ...changes,
+  })
+
+  /** What the job of this Launch says now. */
+  function jobMessage(launch: StoredLaunch): object {
+    const { namespace, uid } = launch.spec.job
+    const job = jobOf({ metadata: { namespace, uid, annotations: { [ANNOTATIONS.recordedUid]: uid } } })
+    const market = () => Promise.reject(new Error("no place is looked for")) as never
+    const { status } = decideJob(
+      job,
+      { launches: [launch], installation: INSTALLATION, market },
+      new Date(),
+      JOB_DEFAULTS,
+    )
+    return { phase: status.phase, reason: status.reason, message: status.message }
+  }
+
+  it.each(["aws", "gcp", "azure"])(
+    "without an engine says so to its job and powers off: a GPU job on %s",
+    async (cloud) => {
+      const launch = await world.launch({ image: "none" }, { offer: offerOn(cloud) })
+      const vm = await bootOn(launch, { engine: false })
+      await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+      const told = await world.read(launch)
+      expect(told.status?.agent).toBeUndefined()
+      expect(jobMessage(told)).toEqual({
+        phase: "queued",
+        reason: "BootFailed",
+        message: expect.stringMatching(
+          /^launch 1: its VM can run no container \(EngineUnavailable\): no Docker engine.*docker: not found.*; the next machine is tried when this VM is gone$/,
+        ),
+      })
+    },
+    300_000,
+  )
+
+  it.each(["aws", "gcp", "azure"])(
+    "without a GPU says so to its job and powers off: a GPU job on %s",
+    async (cloud) => {
+      const launch = await world.launch({ image: "none" }, { offer: offerOn(cloud) })
+      const vm = await bootOn(launch, { programs: { "usr/bin/nvidia-smi": "echo No devices were found" } })
+      await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+      expect(jobMessage(await world.read(launch))).toMatchObject({
+        reason: "BootFailed",
+        message: expect.stringMatching(/\(GPUUnavailable\): .*No devices were found/),
+      })
+    },
+    300_000,
+  )
+
+  it("on Ubuntu gets its engine by apt, asked again when that fails, with NVIDIA's runtime, and then runs its job", async () => {
+    const programs = {
+      "usr/bin/nvidia-smi": "echo 'GPU 0: Tesla T4 (UUID: GPU-1)'",
+      "usr/bin/nvidia-ctk": 'echo "$*" >> /var/lib/berth/asked',
+      "usr/bin/apt-get": `echo "$*" >> /var/lib/berth/asked
+case "$*" in *install*) ;; *) exit 0;; esac
+[ "$(grep -c install /var/lib/berth/asked)" -gt 1 ] || exit 100
+${PUT_ENGINE_BACK}`,
+    }
+    // With a GPU in the offer the container would be given one, which this machine has not.
+    const launch = await world.launch({ image: host.agentImage, command: [NODE, "-e", "console.log('ran')"] })
+    const config = bootConfig(
+      { metadata: launch.metadata, spec: { ...launch.spec, gatewayUrl: gateway.url } },
+      BOOTSTRAP_KEY,
+    )
+    const options = { system: "ubuntu", agentImage: host.agentImage, gpu: true } as const
+    const vm = await bootVm(renderCloudInit(config, options), { engine: false, programs })
+    vms.push(vm)
+    await eventually("the VM is off", async () => !(await vm.isOn()), 180)
+    const { status } = await world.read(launch)
+    expect(status?.bootFailure).toBeUndefined()
+    expect(status?.agent?.finish).toMatchObject({ reason: "Succeeded" })
+    const asked = (await vm.file("/var/lib/berth/asked"))?.trim().split("\n") ?? []
+    expect(asked.filter((line) => line.includes("install"))).toHaveLength(2)
+    expect(asked.at(-1)).toBe("runtime configure --runtime=docker")
+  }, 300_000)
 
   it("runs its job, which doesn't reach the metadata service, and powers off", async () => {
     const script = `for (const url of ["http://169.254.169.254", "${gateway.url}/nothing"])

@@ -640,3 +640,44 @@ async function makeSecret(name: string, type: string, values: Record<string, str
   )
   await world.client.create(SECRETS, { metadata: { name, namespace: world.namespace }, type, data } as never)
 }
+
+describe("a VM that can run no agent", () => {
+  // Of the others this address has made more wrong messages by now than a replica answers.
+  let fresh: TestGateway
+  beforeAll(async () => {
+    fresh = await startGateway(world, { parts: { clock } })
+  })
+  afterAll(() => fresh.close())
+  const failure = { reason: "EngineUnavailable", message: "no Docker engine answered" }
+  const tell = (launch: StoredLaunch, { body = failure as object, token = tokenOf(launch), at = fresh } = {}) =>
+    send(urlOf("boot-failure", launch.metadata.name, at), {
+      token,
+      type: "application/json",
+      body: JSON.stringify(body),
+    })
+  const tokenOf = ({ metadata }: StoredLaunch) => bootstrapToken(BOOTSTRAP_KEY, metadata.name)
+
+  it("says why, which is kept as it was said first, and no agent may register after it", PATIENCE, async () => {
+    const launch = await world.launch({})
+    expect((await tell(launch)).status).toBe(200)
+    expect((await tell(launch, { body: { ...failure, message: "another" }, at: other })).status).toBe(200)
+    expect((await world.read(launch)).status?.bootFailure).toMatchObject(failure)
+    expect(await (await agentFor(launch)).register(undefined, fresh)).toMatchObject({
+      status: 410,
+      body: { type: expect.any(String) },
+    })
+    expect(await world.agentOf(launch)).toBeUndefined()
+  })
+
+  it("is believed by its token alone, about its own Launch, until an agent has registered", PATIENCE, async () => {
+    const [launch, another] = [await world.launch({}), await world.launch({})]
+    expect((await tell(launch, { token: tokenOf(another) })).status).toBe(401)
+    expect((await tell(launch, { body: { reason: "Bored", message: "" } })).status).toBe(400)
+    expect((await tell(launch, { body: { ...failure, message: "x".repeat(5000) } })).status).toBe(413)
+    await (await agentFor(launch)).register(undefined, fresh)
+    expect((await tell(launch)).status).toBe(409)
+    await world.end(another)
+    expect((await tell(another)).status).toBe(410)
+    for (const each of [launch, another]) expect((await world.read(each)).status?.bootFailure).toBeUndefined()
+  })
+})

@@ -19,7 +19,17 @@ import { bridgeAddress, buildImage, docker, followProgress } from "./images.ts"
  */
 
 /** What a VM is made of, with all that these depend on. */
-const PACKAGES = ["systemd-sysv", "dbus", "cloud-init", "docker.io", "iptables", "iproute2", "procps", "busybox-static"]
+const PACKAGES = [
+  "systemd-sysv",
+  "dbus",
+  "cloud-init",
+  "docker.io",
+  "iptables",
+  "iproute2",
+  "procps",
+  "busybox-static",
+  "curl",
+]
 
 /** What is on every Debian, and so in no package's dependencies. */
 const ESSENTIAL = [
@@ -76,6 +86,21 @@ ExecStart=/bin/sh -c 'for image in /images/*.tar; do docker load -i $image; done
 WantedBy=multi-user.target
 `
 
+/** Takes the engine away; what `putEngineBack` does brings it back. */
+const WITHOUT_ENGINE = [
+  "RUN mkdir -p /opt/engine/bin /opt/engine/units",
+  "RUN mv /usr/bin/docker /usr/sbin/dockerd /opt/engine/bin/",
+  "RUN systemctl disable docker docker.socket load-images && mv /usr/lib/systemd/system/docker.* /opt/engine/units/",
+]
+
+/** A stand-in for what apt does to a VM that was booted without an engine, as a script's lines. */
+export const PUT_ENGINE_BACK = `mv /opt/engine/bin/docker /usr/bin/
+mv /opt/engine/bin/dockerd /usr/sbin/
+mv /opt/engine/units/* /usr/lib/systemd/system/
+systemctl daemon-reload
+systemctl start docker
+systemctl start --no-block load-images`
+
 /** Why no VM can be made here; undefined when one can. */
 export async function missingForVms(): Promise<string | undefined> {
   const noImage = await missingForImage()
@@ -113,11 +138,13 @@ const METADATA_ADDRESS = "169.254.169.254"
 let folder: string | undefined
 let agentImage: string | undefined
 let vmImage = ""
+let bareImage = ""
 
 /** Makes all that VMs need; takes half a minute when it is done for the first time. */
 export async function prepareVms(): Promise<VmHost> {
   folder = await mkdtemp(join(tmpdir(), "berth-vms-"))
   vmImage = await buildVmImage()
+  bareImage = await withoutEngine(vmImage)
   agentImage = `berth-test/berth:${randomBytes(4).toString("hex")}`
   await buildBerthImage(agentImage)
   await pipeline(await docker.getImage(agentImage).get(), createWriteStream(join(folder, "berth.tar")))
@@ -135,10 +162,17 @@ export async function removeVms(vms: readonly Vm[]): Promise<void> {
   await Promise.all(folders.map((name) => rm(join(tmpdir(), name), { recursive: true, force: true })))
 }
 
+export interface BootOptions {
+  /** False: the VM's image has no Docker engine. */
+  engine?: boolean
+  /** Programs that its image has besides, by their paths without the first slash. */
+  programs?: Record<string, string>
+}
+
 /** Boots a VM with this user data. */
-export async function bootVm(userData: string): Promise<Vm> {
+export async function bootVm(userData: string, { engine = true, programs = {} }: BootOptions = {}): Promise<Vm> {
   const container: Docker.Container = await docker.createContainer({
-    Image: vmImage,
+    Image: engine ? vmImage : bareImage,
     StopSignal: "SIGRTMIN+3",
     Env: ["container=docker"],
     HostConfig: {
@@ -155,6 +189,7 @@ export async function bootVm(userData: string): Promise<Vm> {
   const seed = pack()
   seed.entry({ name: "var/lib/cloud/seed/nocloud/user-data", mode: 0o600 }, userData)
   seed.entry({ name: "var/lib/cloud/seed/nocloud/meta-data" }, `instance-id: i-${randomBytes(8).toString("hex")}\n`)
+  for (const [name, script] of Object.entries(programs)) seed.entry({ name, mode: 0o755 }, `#!/bin/sh\n${script}\n`)
   seed.entry({ name: "etc/machine-id" }, `${randomBytes(16).toString("hex")}\n`)
   seed.finalize()
   await container.putArchive(await buffer(seed), { path: "/" })
@@ -268,6 +303,15 @@ async function buildVmImage(): Promise<string> {
   await importFiles(filesOf(packages), base)
   const dockerfile = [`FROM ${base}`, "COPY etc /etc", ...setUp].join("\n")
   await buildImage(name, { Dockerfile: dockerfile, ...files })
+  return name
+}
+
+/** The same VM without an engine, made once. */
+async function withoutEngine(image: string): Promise<string> {
+  const digest = createHash("sha256").update(WITHOUT_ENGINE.join()).digest("hex").slice(0, 8)
+  const name = `${image.replace("/vm:", "/vm-bare:")}-${digest}`
+  if ((await docker.listImages({ filters: { reference: [name] } })).length > 0) return name
+  await buildImage(name, { Dockerfile: [`FROM ${image}`, ...WITHOUT_ENGINE].join("\n") })
   return name
 }
 

@@ -3,6 +3,7 @@ import { once } from "node:events"
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { answerFaults, type Described, requestFaults } from "./arm-description.ts"
+import { documentedRoles } from "./azure-roles.ts"
 import { Machines } from "./booted-vm.ts"
 import { type Act, FaultPlan, hasEffect } from "./faults.ts"
 
@@ -40,10 +41,24 @@ interface Route {
 const GROUP = "/subscriptions/[^/]+/resourcegroups/(?<group>[^/]+)"
 const COMPUTE = `${GROUP}/providers/Microsoft.Compute/virtualMachines`
 const NETWORK = `${GROUP}/providers/Microsoft.Network`
+const OPERATION = "/subscriptions/[^/]+/providers/Microsoft[.]{provider}/locations/[^/]+/operations/(?<operation>[^/]+)"
 
-/** What the service principal needs of other resources to put a VM there: Azure checks what a request refers to. */
+/**
+ * What the service principal needs of other resources to put a VM there: Azure checks what a request refers to. Others'
+ * roles for these requests also have the reads: Compute makes interface, address and disk on the caller's behalf, looks at
+ * them, and follows their operations
+ * (https://docs.github.com/en/organizations/managing-organization-settings/configuring-private-networking-for-github-hosted-runners-in-your-organization,
+ * https://kubernetes-sigs.github.io/cloud-provider-azure/topics/azure-permissions/).
+ */
 const LINKED: Record<string, readonly string[]> = {
   "Microsoft.Compute/virtualMachines/write": [
+    "Microsoft.Compute/disks/read",
+    "Microsoft.Compute/locations/operations/read",
+    "Microsoft.Compute/virtualMachines/instanceView/read",
+    "Microsoft.Network/networkInterfaces/read",
+    "Microsoft.Network/networkSecurityGroups/read",
+    "Microsoft.Network/publicIPAddresses/read",
+    "Microsoft.Network/virtualNetworks/read",
     "Microsoft.Network/networkInterfaces/write",
     "Microsoft.Network/networkInterfaces/join/action",
     "Microsoft.Network/publicIPAddresses/write",
@@ -73,6 +88,9 @@ const ROUTES: readonly Route[] = [
   route("PUT", `${NETWORK}/networkSecurityGroups/(?<name>[^/]+)`, "Microsoft.Network/networkSecurityGroups/write", {
     body: "networkSecurityGroup",
   }),
+  route("GET", `${NETWORK}/networkSecurityGroups/(?<name>[^/]+)`, "Microsoft.Network/networkSecurityGroups/read"),
+  route("GET", OPERATION.replace("{provider}", "Network"), "Microsoft.Network/locations/operations/read"),
+  route("GET", OPERATION.replace("{provider}", "Compute"), "Microsoft.Compute/locations/operations/read"),
   route("GET", `${NETWORK}/virtualNetworks/(?<name>[^/]+)`, "Microsoft.Network/virtualNetworks/read"),
   route("PUT", `${NETWORK}/virtualNetworks/(?<name>[^/]+)`, "Microsoft.Network/virtualNetworks/write", {
     body: "virtualNetwork",
@@ -97,6 +115,12 @@ const ROUTES: readonly Route[] = [
     {
       apiVersion: "2022-04-01",
     },
+  ),
+  route(
+    "GET",
+    "/subscriptions/[^/]+/providers/Microsoft.Authorization/permissions",
+    "Microsoft.Authorization/permissions/read",
+    { apiVersion: "2022-04-01" },
   ),
   route(
     "PUT",
@@ -149,18 +173,22 @@ export class ArmServer {
   }
   /** What VMs' provisioning fails with. */
   failure: { code: string; message: string } | undefined
-  /** What the caller may do; undefined: everything. */
-  actions: ReadonlySet<string> | undefined
+  /** What the caller may do; at first what the role `Berth` of docs/azure.md allows, and nothing else. */
+  actions: readonly string[] = documentedRoles().berth.Actions
   /** Actions that a policy of the subscription's denies, whoever asks. */
   denied: RegExp | undefined
   /** An image that the region doesn't have, by its SKU. */
   missingImage: string | undefined
   pageSize = 1000
+  /** How often an operation of the network is still in progress when it is asked about. */
+  networkLooks = 1
   /** Milliseconds that Azure takes to find a machine, and to remove one; infinite: until `finish`. */
   operationMs = 20
   roleName = "Berth VM"
   readonly #groups = new Set<string>()
   readonly #networks = new Map<string, Json>()
+  /** What ends an operation of the network, and the looks until then; by its id. */
+  readonly #operations = new Map<string, { looksLeft: number; end: () => void }>()
   readonly #machines = new Map<string, Machine>()
   readonly #tokens = new Set<string>()
   readonly #server: Server
@@ -309,7 +337,7 @@ export class ArmServer {
     if (faults.length > 0) return { status: 400, code: "InvalidRequestContent", message: faults.join("; ") }
     const needed = [action, ...(act === "list" ? [] : (LINKED[action] ?? []))]
     for (const each of needed) this.usedActions.add(each)
-    const missing = needed.find((each) => this.actions?.has(each) === false)
+    const missing = needed.find((each) => !this.actions.includes(each))
     if (missing === undefined && !this.denied?.test(action)) return undefined
     if (missing === undefined) {
       const message = "Resource was disallowed by policy. Reasons: 'Allowed sizes and places'."
@@ -319,7 +347,7 @@ export class ArmServer {
   }
 
   #act({ method, path: pattern, action, act }: Route, exchange: Exchange, body: Json): Answer {
-    const { group = "", name = "", assignment } = pattern.exec(exchange.path)?.groups ?? {}
+    const { group = "", name = "", assignment, operation = "" } = pattern.exec(exchange.path)?.groups ?? {}
     const id = exchange.path.toLowerCase()
     switch (`${method} ${action}`) {
       case "PUT Microsoft.Resources/subscriptions/resourceGroups/write":
@@ -327,8 +355,14 @@ export class ArmServer {
         return { status: 201, body: { id: exchange.path, name: group, ...body } }
       case "PUT Microsoft.Network/networkSecurityGroups/write":
         return this.#putSecurityGroup(exchange.path, group, body)
+      case "GET Microsoft.Network/networkSecurityGroups/read":
+        return this.#described("networkSecurityGroup", this.securityGroups.get(group)) ?? notFound(name)
       case "GET Microsoft.Network/virtualNetworks/read":
         return this.#described("virtualNetwork", this.#networks.get(group)) ?? notFound(name)
+      case "GET Microsoft.Authorization/permissions/read":
+        return { status: 200, body: { value: [{ actions: this.actions, notActions: [] }] } }
+      case "GET Microsoft.Network/locations/operations/read":
+        return this.#lookAt(operation)
       case "PUT Microsoft.Network/virtualNetworks/write":
         return this.#putNetwork(exchange.path, group, body)
       case "GET Microsoft.Network/publicIPAddresses/read":
@@ -356,9 +390,7 @@ export class ArmServer {
 
   #putSecurityGroup(id: string, group: string, body: Json): Answer {
     if (!this.#groups.has(group)) return noGroup(group)
-    this.securityGroups.set(group, body)
-    const properties = { ...(body["properties"] as Json), provisioningState: "Succeeded" }
-    return this.#described("networkSecurityGroup", { ...body, id, properties }, 201) ?? notFound(id)
+    return this.#begin("networkSecurityGroup", { ...body, id }, (made) => this.securityGroups.set(group, made))
   }
 
   #putNetwork(id: string, group: string, body: Json): Answer {
@@ -368,9 +400,32 @@ export class ArmServer {
       ...subnet,
       id: `${id}/subnets/${subnet["name"]}`,
     }))
-    const made = { ...body, id, properties: { ...properties, subnets, provisioningState: "Succeeded" } }
-    this.#networks.set(group, made)
-    return this.#described("virtualNetwork", made, 201) ?? notFound(id)
+    const wanted = { ...body, id, properties: { ...properties, subnets } }
+    return this.#begin("virtualNetwork", wanted, (made) => this.#networks.set(group, made))
+  }
+
+  /**
+   * Begins to make a resource of the network: it is there at once, and usable when its operation has ended
+   * (https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations).
+   */
+  #begin(kind: Described, wanted: Json, keep: (made: Json) => void): Answer {
+    const shown = (provisioningState: string): Json => ({
+      ...wanted,
+      properties: { ...(wanted["properties"] as Json), provisioningState },
+    })
+    keep(shown("Updating"))
+    const operation = randomUUID()
+    this.#operations.set(operation, { looksLeft: this.networkLooks, end: () => keep(shown("Succeeded")) })
+    const answer = this.#described(kind, shown("Updating"), 201) ?? notFound(String(wanted["id"]))
+    return { ...answer, headers: { "azure-asyncoperation": operationUrl("Microsoft.Network", operation) } }
+  }
+
+  #lookAt(id: string): Answer {
+    const operation = this.#operations.get(id)
+    if (operation === undefined) return notFound(id)
+    if (operation.looksLeft-- > 0) return { status: 200, body: { status: "InProgress" } }
+    operation.end()
+    return { status: 200, body: { status: "Succeeded" } }
   }
 
   #putMachine(at: { id: string; group: string; name: string; ifNoneMatch: string | undefined }, body: Json): Answer {
@@ -410,8 +465,8 @@ export class ArmServer {
       }
     })
     // The SDK asks there what became of it, when it is waited for.
-    const operation = `https://management.azure.com/subscriptions/${SUBSCRIPTION}/providers/Microsoft.Compute/operations/1`
-    return { status: 201, body: this.#shown(machine), headers: { "azure-asyncoperation": operation } }
+    const headers = { "azure-asyncoperation": operationUrl("Microsoft.Compute", randomUUID()) }
+    return { status: 201, body: this.#shown(machine), headers }
   }
 
   #shown({ id, body, provisioning, principalId, created }: Machine): Json {
@@ -496,6 +551,11 @@ interface Exchange {
   url: URL
   text: string
   ifNoneMatch: string | undefined
+}
+
+function operationUrl(provider: string, operation: string): string {
+  const path = `/subscriptions/${SUBSCRIPTION}/providers/${provider}/locations/westeurope/operations/${operation}`
+  return `https://management.azure.com${path}?api-version=2024-05-01`
 }
 
 /** As Compute's lists spell it, whatever it was asked for by: with the group in capitals. */

@@ -124,23 +124,27 @@ const EC2_FAULTS: Record<FaultKind, Omit<Ec2Fault, "action">> = {
   slow: { when: "slow" },
 }
 
-describeFaults("aws", async (): Promise<CloudWithFaults> => {
-  const refused = { access_key_id: "AKIAREFUSED", secret_access_key: "wrong" }
-  proxy.refusedKeys.add(refused.access_key_id)
-  return {
-    ...accountUnderTest(),
-    open: async () => open({ answerSeconds: 5 }),
-    openRefused: async () => openAws({ clock: systemClock })(refused, REGION),
-    fail: (act, fault) => proxy.faults.push({ action: ACTIONS[act], ...EC2_FAULTS[fault] }),
-    mend: () => {
-      proxy.faults.length = 0
-    },
-    limitPages: (size) => {
-      proxy.pageSize = size
-    },
-    violations: () => proxy.breaches,
-  }
-}, describe)
+describeFaults(
+  "aws",
+  async (): Promise<CloudWithFaults> => {
+    const refused = { access_key_id: "AKIAREFUSED", secret_access_key: "wrong" }
+    proxy.refusedKeys.add(refused.access_key_id)
+    return {
+      ...accountUnderTest(),
+      open: async () => open({ answerSeconds: 5 }),
+      openRefused: async () => openAws({ clock: systemClock })(refused, REGION),
+      fail: (act, fault) => proxy.faults.push({ action: ACTIONS[act], ...EC2_FAULTS[fault] }),
+      mend: () => {
+        proxy.faults.length = 0
+      },
+      limitPages: (size) => {
+        proxy.pageSize = size
+      },
+      violations: () => proxy.breaches,
+    }
+  },
+  describe,
+)
 
 describe("aws", () => {
   let cloud: Cloud

@@ -4,9 +4,11 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
-import { beforeEach, describe, expect, it } from "vitest"
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { Offer } from "../../src/apis/offer.ts"
+import { azureAccounts } from "../../src/cloud/azure/account.ts"
 import { openAzure } from "../../src/cloud/azure/azure.ts"
+import { LAUNCH_ACTIONS, missingActions } from "../../src/cloud/azure/permissions.ts"
 import { DELETE_SCRIPT, withDeletion } from "../../src/cloud/azure/user-data.ts"
 import {
   CapacityError,
@@ -18,6 +20,7 @@ import {
 } from "../../src/cloud/errors.ts"
 import type { Cloud, LaunchSpec } from "../../src/cloud/provider.ts"
 import { ArmServer } from "./arm-server.ts"
+import { documentedRoles } from "./azure-roles.ts"
 import { type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
 import { eventually } from "./eventually.ts"
 import { failingAfter, LOOK_FAULTS } from "./faults.ts"
@@ -77,11 +80,6 @@ async function underTest(callSeconds: number): Promise<CloudWithFaults> {
 
 describeCloud("azure", () => underTest(30))
 describeFaults("azure", () => underTest(6))
-
-interface Role {
-  Name: string
-  Actions: string[]
-}
 
 describe("azure", () => {
   let server: ArmServer
@@ -151,7 +149,7 @@ describe("azure", () => {
     server.roleName = "another"
     await expect(cloud.launch(spec())).rejects.toThrow(/Berth VM.*docs\/azure\.md/)
     server.roleName = "Berth VM"
-    server.actions = { has: (action: string) => !action.endsWith("roleAssignments/write") } as ReadonlySet<string>
+    server.actions = server.actions.filter((action) => !action.endsWith("roleAssignments/write"))
     await expect(cloud.launch(spec())).rejects.toBeInstanceOf(CredentialsError)
     await eventually(async () => expect(await list()).toEqual([]))
   })
@@ -198,7 +196,7 @@ describe("azure", () => {
   })
 
   it("leaves open what becomes of a VM that may not delete itself, and can't be removed now", async () => {
-    server.actions = { has: (action: string) => !action.endsWith("roleAssignments/write") } as ReadonlySet<string>
+    server.actions = server.actions.filter((action) => !action.endsWith("roleAssignments/write"))
     const asked = spec()
     server.faults.add("terminate", "rateLimit")
     await expect(cloud.launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
@@ -350,21 +348,70 @@ describe("an Azure VM that shuts down", () => {
   })
 })
 
+describe("the permissions of a service principal", () => {
+  const server = new ArmServer()
+  beforeAll(() => server.start())
+  afterAll(() => server.close())
+  const { Actions: documented } = documentedRoles().berth
+  const spec = (): LaunchSpec => ({
+    name: `${randomUUID()}-1`,
+    installation: randomUUID().slice(0, 8),
+    ...{ tags: {}, offer: OFFER, userData: "", lifetimeSeconds: 60 },
+  })
+  const verify = () => azureAccounts({ send: server.send })(server.credentials).verify(AbortSignal.timeout(30_000))
+
+  it("are all in the documented role", () => {
+    expect(LAUNCH_ACTIONS.filter((action) => !documented.includes(action))).toEqual([])
+  })
+
+  it.each(LAUNCH_ACTIONS)("let no VM start and end without %s, which verifying names", async (action) => {
+    server.actions = documented.filter((each) => each !== action)
+    const cloud = openAt(server)
+    const asked = spec()
+    const refusal = await cloud
+      .launch(asked)
+      .then((vm) => cloud.terminate(vm))
+      .catch((error: unknown) => error)
+    expect(refusal).toBeInstanceOf(CredentialsError)
+    expect(refusal).toMatchObject({ message: expect.stringMatching(new RegExp(`'${action}'.*docs/azure.md`)) })
+    expect(await verify()).toEqual({
+      account: server.credentials.subscription_id,
+      launch: { is: "denied", message: expect.stringContaining(`may not do ${action}: add them to its role`) },
+    })
+  })
+
+  it("are unknown where the role may not list them, which is no refusal", async () => {
+    server.actions = documented.filter((each) => !each.endsWith("permissions/read"))
+    expect(await verify()).toMatchObject({
+      launch: { is: "unknown", message: expect.stringContaining("docs/azure.md") },
+    })
+  })
+
+  it("are those of any role: patterns, without what it takes away, from several roles together", () => {
+    expect(missingActions([{ actions: ["*"] }])).toEqual([])
+    expect(missingActions([{ actions: ["*/read"] }])).not.toContain("Microsoft.Network/virtualNetworks/read")
+    const contributor = { actions: ["*"], notActions: ["microsoft.authorization/*/Write"] }
+    expect(missingActions([contributor])).toEqual(["Microsoft.Authorization/roleAssignments/write"])
+    const assigner = { actions: ["Microsoft.Authorization/roleAssignments/write"] }
+    expect(missingActions([contributor, assigner])).toEqual([])
+    expect(missingActions([])).toEqual(LAUNCH_ACTIONS)
+  })
+})
+
 it("calls just what the role in docs/azure.md allows, and a VM may do no more than delete itself", async () => {
-  const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "azure.md"), "utf8")
-  const blocks = [...page.matchAll(/```json\n([\s\S]*?)```/g)].map(([, text = ""]) => JSON.parse(text) as Role)
-  const [vmRole, role] = blocks
+  const { vm: vmRole, berth } = documentedRoles()
   const server = new ArmServer()
   await server.start()
-  server.actions = new Set(role?.Actions)
   const cloud = openAt(server)
   const spec: LaunchSpec = { name: "a-1", installation: "i", tags: {}, offer: OFFER, userData: "", lifetimeSeconds: 60 }
   await cloud.verify()
+  const account = azureAccounts({ send: server.send })(server.credentials)
+  expect(await account.verify(AbortSignal.timeout(30_000))).toMatchObject({ launch: { is: "granted" } })
   const vm = await cloud.launch(spec)
   await cloud.list({ installation: "i", region: REGION })
   await cloud.terminate(vm)
-  expect([...server.usedActions].sort()).toEqual(role?.Actions)
-  expect(vmRole?.Name).toBe("Berth VM")
-  expect(vmRole?.Actions).toEqual([...server.actionsToDelete].sort())
+  expect([...server.usedActions].sort()).toEqual(berth.Actions)
+  expect(vmRole.Name).toBe("Berth VM")
+  expect(vmRole.Actions).toEqual([...server.actionsToDelete].sort())
   await server.close()
 })

@@ -208,6 +208,32 @@ describe("gcp", () => {
     expect(server.machines.boots).toEqual([])
   })
 
+  it("lists, finds and ends VMs in AI zones, and makes none there unless the offer names one", async () => {
+    const aiZone = `${REGION}-ai1a`
+    const roomy = new GceServer(world({ regions: { [REGION]: [...ZONES, aiZone] } }))
+    await roomy.start()
+    const opened = openAt(roomy)
+    const asked = Array.from({ length: 12 }, () => spec())
+    const vms = await Promise.all(asked.map((each) => opened.launch(each)))
+    expect(vms.map((vm) => partsOf(vm).zone)).not.toContain(aiZone)
+    const named = spec({ zone: aiZone })
+    const vm = await opened.launch(named)
+    expect(partsOf(vm).zone).toBe(aiZone)
+    // A launch that an older version made in any zone of the region is found there.
+    const { zone: _, ...anywhere } = named.offer
+    await expect(opened.launch({ ...named, offer: anywhere })).rejects.toMatchObject({ code: "LaunchNameTaken" })
+    const listed = await opened.list({ installation: named.installation, region: REGION })
+    expect(listed.find(({ id }) => id === vm.id)).toMatchObject({ region: REGION, launch: named.name })
+    roomy.preempt(aiZone, partsOf(vm).name)
+    await eventually(async () => {
+      const list = await opened.list({ installation: named.installation, region: REGION })
+      expect(list.find(({ id }) => id === vm.id)).toMatchObject({ preempted: true })
+    })
+    await opened.terminate(vm)
+    expect(roomy.violations).toEqual([])
+    await roomy.close()
+  }, 60_000)
+
   it("passes over zones that don't sell the machine", async () => {
     const [first = "", ...others] = ZONES
     const picky = new GceServer(

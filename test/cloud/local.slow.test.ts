@@ -373,27 +373,24 @@ describe("local cloud", () => {
     const docker = new Docker({ socketPath: dockerSocket })
     const image = "berth-test-local-cloud:1"
 
-    needing(await missingForContainers()).it(
-      "are removed with their VM",
-      async () => {
-        await importSleeper(docker, image)
-        const asked = spec()
-        const containers: Docker.Container[] = []
-        try {
-          for (const launch of ["another", asked.name]) containers.push(await runLabelled(docker, image, launch))
-          const [other, own] = containers as [Docker.Container, Docker.Container]
-          await up(asked)
-          const through = openAt(dataDir, { clock, dockerSocket })
-          process.kill((await identity(asked.name)).pid, "SIGKILL")
-          await inState(asked.name, "terminated", through)
-          await expect(own.inspect()).rejects.toMatchObject({ statusCode: 404 })
-          expect((await other.inspect()).State.Running).toBe(true)
-        } finally {
-          await Promise.allSettled(containers.map((container) => container.remove({ force: true })))
-          await docker.getImage(image).remove({ force: true })
-        }
-      },
-    )
+    needing(await missingForContainers()).it("are removed with their VM", async () => {
+      await importSleeper(docker, image)
+      const asked = spec()
+      const containers: Docker.Container[] = []
+      try {
+        for (const launch of ["another", asked.name]) containers.push(await runLabelled(docker, image, launch))
+        const [other, own] = containers as [Docker.Container, Docker.Container]
+        await up(asked)
+        const through = openAt(dataDir, { clock, dockerSocket })
+        process.kill((await identity(asked.name)).pid, "SIGKILL")
+        await inState(asked.name, "terminated", through)
+        await expect(own.inspect()).rejects.toMatchObject({ statusCode: 404 })
+        expect((await other.inspect()).State.Running).toBe(true)
+      } finally {
+        await Promise.allSettled(containers.map((container) => container.remove({ force: true })))
+        await docker.getImage(image).remove({ force: true })
+      }
+    })
 
     it("keep a VM from being called terminated while the engine doesn't tell", async () => {
       const asked = spec()

@@ -39,10 +39,10 @@ registry.describe("a job", () => {
   const admin = new KubeClient(kubeConfig())
   const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, systemNamespace)))
   const sim = new SimProvider(systemClock)
-  const stop = new AbortController()
+  let stop = new AbortController()
   let registry: TestRegistry
   let client: KubeClient
-  let operator: Running
+  let operator: Running | undefined
 
   beforeAll(async () => {
     registry = await startTokenRegistry({
@@ -52,12 +52,33 @@ registry.describe("a job", () => {
     const images = { both: ["linux/amd64", "linux/arm64"], intel: ["linux/amd64"], arm: ["linux/arm64"] }
     for (const [name, platforms] of Object.entries(images))
       await putImage(registry, { repository: `team/${name}`, tag: "1", platforms, user: PUSHER })
+    // As `docker build` and `docker push` make it.
+    await putImage(registry, { repository: "public/agent", tag: "1", platforms: ["linux/amd64"], user: PUSHER })
     await installBase(admin, AbortSignal.timeout(120_000))
     await makeSystemNamespace(admin, systemNamespace)
     await confirmedProject(admin, { name: project, organization: "o", namespace })
     client = await clientOf("berth-operator")
     // The API server takes up rights in its own time.
     await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
+    await operate()
+    await connect()
+  })
+  afterAll(async () => {
+    for (const { metadata } of (await admin.list(JOBS, { namespace })).items) await admin.delete(JOBS, metadata)
+    await eventually(async () => expect((await admin.list(JOBS, { namespace })).items).toEqual([]))
+    stop.abort()
+    await operator?.ended
+    for (const { metadata, spec } of (await admin.list(LAUNCHES, { namespace: systemNamespace })).items)
+      if (spec.job.namespace === namespace) await admin.delete(LAUNCHES, metadata)
+    await admin.delete(PROJECTS, { name: project })
+    await Promise.all([client.close(), admin.close(), registry.stop()])
+  })
+
+  /** Starts the operator, anew where it runs. */
+  async function operate(): Promise<void> {
+    stop.abort()
+    await operator?.ended
+    stop = new AbortController()
     const offers = fixedOffers([
       offerOf({ cloud: "aws", instanceType: "graviton", architecture: "arm64", hourlyPriceUsd: 0.5 }),
       offerOf({ cloud: "aws", instanceType: "xeon", hourlyPriceUsd: 0.6 }),
@@ -68,7 +89,10 @@ registry.describe("a job", () => {
     })
     const registries = { serves: (host: string) => host === registry.host, login }
     operator = await startOperator(
-      { systemNamespace, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
+      {
+        ...{ systemNamespace, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
+        agentImage: `${registry.host}/public/agent:1`,
+      },
       {
         client,
         clouds: cloudsOf({}),
@@ -82,18 +106,7 @@ registry.describe("a job", () => {
       },
       stop.signal,
     )
-    await connect()
-  })
-  afterAll(async () => {
-    for (const { metadata } of (await admin.list(JOBS, { namespace })).items) await admin.delete(JOBS, metadata)
-    await eventually(async () => expect((await admin.list(JOBS, { namespace })).items).toEqual([]))
-    stop.abort()
-    await operator.ended
-    for (const { metadata, spec } of (await admin.list(LAUNCHES, { namespace: systemNamespace })).items)
-      if (spec.job.namespace === namespace) await admin.delete(LAUNCHES, metadata)
-    await admin.delete(PROJECTS, { name: project })
-    await Promise.all([client.close(), admin.close(), registry.stop()])
-  })
+  }
 
   async function connect(): Promise<void> {
     const secret_access_key = randomBytes(8).toString("hex")
@@ -103,6 +116,32 @@ registry.describe("a job", () => {
     const connection = { metadata: { name: "main", namespace }, spec: { type: "aws", sealedCredentials } }
     await admin.create(CONNECTIONS, connection as StoredConnection)
   }
+
+  it("gets machines that the agent's image runs on, or waits where the job's runs on others", async () => {
+    const create = (image: string) => {
+      const spec = { image: `${registry.host}/team/${image}:1` }
+      return admin.create(JOBS, { metadata: { name: `one-${image}`, namespace }, spec } as StoredJob)
+    }
+    await Promise.all([create("both"), create("arm")])
+    await eventually(async () => {
+      const { status } = await admin.get(JOBS, { namespace, name: "one-both" })
+      expect(status).toMatchObject({ phase: "booting", placement: { offer: { instanceType: "xeon" } } })
+      expect(status?.placement?.reason).toMatch(/Berth's agent image is for amd64 only/)
+    })
+    await eventually(async () => {
+      const { status } = await admin.get(JOBS, { namespace, name: "one-arm" })
+      expect(status).toMatchObject({ phase: "queued", reason: "AgentImageMismatch" })
+      expect(status?.message).toMatch(/image is for arm64, and Berth's agent image for amd64 only/)
+    })
+    // The operator mends it, and asks again in its time.
+    const platforms = ["linux/amd64", "linux/arm64"]
+    await putImage(registry, { repository: "public/agent", tag: "1", platforms, user: PUSHER })
+    await operate()
+    await eventually(async () => {
+      const { status } = await admin.get(JOBS, { namespace, name: "one-arm" })
+      expect(status).toMatchObject({ phase: "booting", placement: { offer: { instanceType: "graviton" } } })
+    })
+  })
 
   it.each([
     ["both", "graviton", /graviton/],

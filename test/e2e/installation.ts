@@ -354,7 +354,9 @@ export class Installation {
       ...(dockerSocket !== undefined && { dockerSocket }),
       onError: (error) => console.error(error),
     })
-    await powerOff(cloud, { installation: this.#id, region: LOCAL_REGION }, 60)
+    const { client, systemNamespace } = this
+    const scope = { installation: this.#id, region: LOCAL_REGION }
+    await powerOff({ cloud, scope, client, systemNamespace, clock: systemClock, seconds: 60 })
     await cloud.close()
     // Where the cloud itself is at fault, nothing is left either.
     for (const { pid } of await processesNaming(`${this.vmsDir}/`)) kill(pid)

@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process"
 import { mkdtemp, readFile, rm, stat } from "node:fs/promises"
 import { tmpdir } from "node:os"
-import { dirname, join } from "node:path"
+import { dirname, join, relative } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, describe, inject, it } from "vitest"
 import { Program } from "./program.ts"
@@ -68,6 +68,30 @@ describe("everything on one machine", { timeout: 300_000, concurrent: true }, ()
     ]) {
       expect(demo.output).toContain(end)
     }
+    expect(demo.output.match(/^JOB +PHASE/gm)).toHaveLength(1)
+    expect(await processesNaming(dataDir)).toEqual([])
+
+    // As the demo's last lines say.
+    expect(demo.output).toContain(`npm start -- --data-dir ${relative(process.cwd(), dataDir)}`)
+    const again = start("serve", dataDir, ["--port", "0"])
+    try {
+      await again.printed(/Berth is up at/, 120)
+      const env = join(dataDir, "env")
+      expect(await inShell(env, "kubectl describe bj hello")).toContain("cheapest of 4 offers that fit on local, of ")
+      expect(await inShell(env, "api GET /1/jobs/submitted/logs")).toBe(SUBMITTED_LOG)
+    } finally {
+      await again.stop("SIGINT")
+    }
+  })
+
+  it("demo: ends by Ctrl-C while jobs run, with nothing left and no word of how they ended", async ({ expect }) => {
+    const dataDir = join(folder, "stopped-demo")
+    const demo = start("demo", dataDir)
+    await demo.printed(/ {2}timeout running/, 120)
+    await demo.stop("SIGINT")
+    expect(await demo.ended, demo.output).toEqual({ code: 130, signal: null })
+    expect(demo.output).toContain("stopped before all jobs had ended; ending what runs ...")
+    expect(demo.output).not.toMatch(/as they should|as it should|npm start|JOB +PHASE/)
     expect(await processesNaming(dataDir)).toEqual([])
   })
 

@@ -1,12 +1,12 @@
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { afterAll, expect, it } from "vitest"
+import { afterAll, expect, it, vi } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { startIssuer } from "../../src/embedded/issuer.ts"
 import { userIdIn } from "../../src/identity/login.ts"
 import { TokenVerifier } from "../../src/identity/oidc.ts"
-import { signIn } from "../sign-in.ts"
+import { Browser, signIn } from "../sign-in.ts"
 
 const dataDir = await mkdtemp(join(tmpdir(), "berth-issuer-"))
 afterAll(() => rm(dataDir, { recursive: true }))
@@ -23,4 +23,29 @@ it("signs a person in, and its tokens stay good when it is started anew", async 
   const again = await startIssuer({ port: Number(new URL(first.issuer).port), dataDir })
   expect(await new TokenVerifier({ issuers: [again], clock: systemClock }).verify(token)).toEqual(ada)
   await again.close()
+})
+
+it("asks for a name each time and for no password, on pages of its own, and prints nothing", async () => {
+  const printed = [vi.spyOn(console, "info"), vi.spyOn(console, "warn"), vi.spyOn(console, "error")]
+  const issuer = await startIssuer({ port: 0, dataDir })
+  const browser = new Browser()
+  const tokens = [await signIn(issuer.issuer, "ada", browser), await signIn(issuer.issuer, "grace", browser)]
+  await issuer.close()
+  expect(tokens.map(userIdIn)).toEqual([`${issuer.issuer}#ada`, `${issuer.issuer}#grace`])
+  const pages = browser.pages.join("\n")
+  expect(pages).not.toContain('type="password"')
+  expect(pages).not.toMatch(/debug|prompt|Authorize/i)
+  expect(pages).toContain("Any name will do")
+  expect(pages).toContain("You are signed in")
+  for (const print of printed) expect(print).not.toHaveBeenCalled()
+})
+
+it("says what a name may be, and what is wrong with a page that came too late", async () => {
+  const issuer = await startIssuer({ port: 0, dataDir })
+  const late = await fetch(`${issuer.issuer}/sign-in/unknown`, { headers: { accept: "text/html" } })
+  expect([late.status, await late.text()]).toEqual([400, expect.stringContaining("npm run login")])
+  const browser = new Browser()
+  await expect(signIn(issuer.issuer, " ", browser)).rejects.toThrow("the forms don't end")
+  expect(browser.pages.at(-1)).toContain("A name has 1 to 64 printable characters")
+  await issuer.close()
 })

@@ -143,4 +143,3 @@ function facadeTarget(kubelet: Kubelet): ReturnType<Target> {
   const host = pod?.status?.podIP
   return pod === undefined || host === undefined ? undefined : { host, port: portOf(onlyContainer(pod), "http") }
 }
-

@@ -75,6 +75,22 @@ const AZURE: Operation[] = [
   {
     method: "GET",
     host: ARM,
+    path: new RegExp(`^[/]subscriptions[/]${SUBSCRIPTION}[/]providers[/]Microsoft[.]Authorization[/]permissions$`),
+    query: { "api-version": /^2022-04-01$/, "?$skiptoken": /^2$/ },
+    headers: MANAGEMENT,
+    answer: ({ path, query }) =>
+      query.get("$skiptoken") === null
+        ? {
+            json: {
+              value: [{ actions: ["*/read"], notActions: [] }],
+              nextLink: nextPage(`${path}?api-version=2022-04-01`),
+            },
+          }
+        : { json: { value: [{ actions: ["Microsoft.Compute/*", "Microsoft.Network/*"], notActions: [] }] } },
+  },
+  {
+    method: "GET",
+    host: ARM,
     path: /^[/]subscriptions$/,
     query: { "api-version": /^20\d\d-\d\d-\d\d$/, "?$skiptoken": /^2$/ },
     headers: MANAGEMENT,
@@ -220,7 +236,7 @@ async function answering<T>(path: RegExp, answer: Operation["answer"], work: () 
 
 describe("Azure", () => {
   it("proves the service principal and its subscription", async () => {
-    expect(await account().verify(unending())).toEqual({ account: SUBSCRIPTION })
+    expect(await account().verify(unending())).toMatchObject({ account: SUBSCRIPTION })
     const refused = account({ client_secret: "another" }).verify(unending())
     await expect(refused).rejects.toThrow(CredentialsError)
     await expect(refused).rejects.toMatchObject({
@@ -234,6 +250,23 @@ describe("Azure", () => {
     await answering(new RegExp(`[/]subscriptions[/]${SUBSCRIPTION}$`), hidden, async () => {
       await expect(account().verify(unending())).rejects.toThrow("give it a role there")
     })
+  })
+
+  it("says which of the actions that VMs need no role allows, of all pages", async () => {
+    const lacking =
+      "Microsoft.Authorization/roleAssignments/write, Microsoft.Resources/subscriptions/resourceGroups/write"
+    expect(await account().verify(unending())).toEqual({
+      account: SUBSCRIPTION,
+      launch: { is: "denied", message: expect.stringContaining(`may not do ${lacking}: add them`) },
+    })
+  })
+
+  it("is verified without a word on VMs where Azure does not answer what is allowed", async () => {
+    await answering(
+      /permissions$/,
+      () => ({ status: 503, json: {} }),
+      async () => expect(await account().verify(unending())).toEqual({ account: SUBSCRIPTION }),
+    )
   })
 
   it("lists the containers of all pages of storage accounts, on a real server of blobs", async () => {

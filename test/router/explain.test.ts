@@ -6,6 +6,7 @@ import { catalogueOf } from "../../src/router/catalogue.ts"
 import { explainChoice, explainRanking, explainShortfall } from "../../src/router/explain.ts"
 import { requirementsOf } from "../../src/router/requirements.ts"
 import { type RouteContext, route } from "../../src/router/route.ts"
+import { countFitting } from "../../src/router/shortfall.ts"
 
 const GROUPS: Record<string, string[]> = {
   "eu-west-1": ["eu"],
@@ -74,15 +75,17 @@ const CONTEXT: RouteContext = {
 function explain(spec: Omit<JobSpec, "image">, among = catalogue): string {
   const requirements = requirementsOf({ image: "busybox", ...spec })
   const routing = route(requirements, among, CONTEXT)
-  return routing.shortfall === undefined ? explainChoice(routing) : explainShortfall(routing.shortfall, requirements)
+  if (routing.shortfall !== undefined) return explainShortfall(routing.shortfall, requirements)
+  const clouds = ["aws", "gcp"]
+  return explainChoice(routing, { offers: countFitting(requirements, among, clouds), clouds })
 }
 
 describe("why", () => {
   test("this one", () => {
-    const routing = route(requirementsOf({ image: "busybox", region: ["eu"] }), catalogue, CONTEXT)
-    expect(explainChoice(routing)).toBe(
-      "cheapest of 7 offers that fits; the next, aws c7g.4xlarge in eu-west-1, costs $1.24 in all",
+    expect(explain({ region: ["eu"] })).toBe(
+      "cheapest of 3 offers that fit on aws or gcp, of 7 in the catalogue; the next, aws c7g.4xlarge in eu-west-1, costs $1.24 in all",
     )
+    const routing = route(requirementsOf({ image: "busybox", region: ["eu"] }), catalogue, CONTEXT)
     expect(explainRanking(routing)).toEqual([
       "aws m7i.large in eu-west-1 (on demand, 2 vCPU, 8 GiB, $0.1/h) by connection Main_: $0.2 in all",
       "aws c7g.4xlarge in eu-west-1 (on demand, 16 vCPU, 32 GiB, $0.62/h) by connection Main_: $1.24 in all, 520 % more",
@@ -92,9 +95,30 @@ describe("why", () => {
 
   test("spot, and the only one", () => {
     expect(explain({ provisioning: "spotFirst", region: ["eu"] })).toBe(
-      "cheapest of 7 offers that fits; spot goes first; on demand, aws m7i.large in eu-west-1 costs $0.2 in all",
+      "cheapest of 4 offers that fit on aws or gcp, of 7 in the catalogue; spot goes first; on demand, aws m7i.large in eu-west-1 costs $0.2 in all",
     )
-    expect(explain({ provisioning: "spot" })).toBe("cheapest of 7 offers that fits, and the only one")
+    expect(explain({ provisioning: "spot" })).toBe("the only offer that fits on aws or gcp, of 7 in the catalogue")
+  })
+
+  test("no other that can be taken now", () => {
+    const requirements = requirementsOf({ image: "busybox", region: ["eu"] })
+    const routing = route(requirements, catalogue, { ...CONTEXT, count: 1 })
+    expect(explainChoice(routing, { offers: 3, clouds: ["aws"] })).toBe(
+      "cheapest of 3 offers that fit on aws, of 7 in the catalogue; no other can be taken now",
+    )
+  })
+})
+
+describe("countFitting", () => {
+  test("counts the same offers as a look at each one, in the given clouds only", () => {
+    const fits = ({ cloud, cpu, memoryGib, hourlyPriceUsd, provisioning }: Offer) =>
+      cloud === "aws" && cpu >= 8 && memoryGib >= 4 && hourlyPriceUsd <= 4.6 && provisioning === "onDemand"
+    const requirements = requirementsOf({ image: "busybox", resources: { cpu: 8 }, maxHourlyPriceUsd: 4.6 })
+    const expected = OFFERS.filter(fits).length
+    expect(expected).toBeGreaterThan(0)
+    for (const _ of ["computed", "cached"]) expect(countFitting(requirements, catalogue, ["aws"])).toBe(expected)
+    expect(countFitting(requirements, catalogue, [])).toBe(0)
+    expect(countFitting({ ...requirements, maxHourlyPriceUsd: 1 }, catalogue, ["aws"])).toBeLessThan(expected)
   })
 
   test.each<[string, Omit<JobSpec, "image">, string]>([

@@ -296,12 +296,14 @@ class DockerContainer implements Container {
     }
   }
 
-  async signal(name: "SIGTERM" | "SIGKILL"): Promise<void> {
+  async signal(name: "SIGTERM" | "SIGKILL"): Promise<boolean> {
     try {
       await within(CALL_SECONDS, this.#container.kill({ signal: name }))
+      return true
     } catch (error) {
       // 404 gone, 409 not running.
       if (statusOf(error) !== 404 && statusOf(error) !== 409) throw error
+      return false
     }
   }
 

@@ -166,13 +166,15 @@ class GroupContainer implements Container {
     return this.#ended.promise
   }
 
-  signal(name: "SIGTERM" | "SIGKILL"): Promise<void> {
+  signal(name: "SIGTERM" | "SIGKILL"): Promise<boolean> {
     const { pid, exitCode, signalCode } = this.#child
-    if (pid === undefined || exitCode !== null || signalCode !== null) return Promise.resolve()
+    if (pid === undefined || exitCode !== null || signalCode !== null) return Promise.resolve(false)
+    // It has ended, and its end has not been reported yet.
+    if (processIdentity(pid) === undefined) return Promise.resolve(false)
     // As with a container: only the first process is asked, and may end the others in order.
     if (name === "SIGTERM") this.#child.kill(name)
     else signalGroup(pid, name)
-    return Promise.resolve()
+    return Promise.resolve(true)
   }
 
   remove(): Promise<void> {
@@ -187,7 +189,7 @@ function lostContainer(startTime: string): Container {
     startTime,
     async *output() {},
     wait: () => Promise.resolve({ exitCode: 128 + constants.signals.SIGKILL, message }),
-    signal: () => Promise.resolve(),
+    signal: () => Promise.resolve(false),
     remove: () => Promise.resolve(),
   }
 }

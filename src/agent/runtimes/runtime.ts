@@ -17,8 +17,8 @@ export interface Container {
   output(from: number): AsyncIterable<Uint8Array>
   /** Resolves when it has ended, whoever ended it. */
   wait(): Promise<Ended>
-  /** No error when it has ended already. */
-  signal(name: "SIGTERM" | "SIGKILL"): Promise<void>
+  /** Resolves with false, and no error, when it has ended already. */
+  signal(name: "SIGTERM" | "SIGKILL"): Promise<boolean>
   /** Removes what is left of it. */
   remove(): Promise<void>
 }

@@ -230,9 +230,10 @@ class AzureCloud implements Cloud {
   async #place(installation: string, fence?: () => void): Promise<Place> {
     const { arm, places } = this.#account
     const group = groupName(installation, this.#region)
+    const { lookSeconds = LOOK_SECONDS } = this.#options
     const making =
       places.get(group) ??
-      placeFor(arm, { installation, region: this.#region }, fence).catch((error: unknown) => {
+      placeFor(arm, { installation, region: this.#region }, { lookSeconds, fence }).catch((error: unknown) => {
         places.delete(group)
         if (!(error instanceof InvalidRequestError)) throw error
         // Nothing of the offer was asked for yet: this holds for all of the region.

@@ -24,8 +24,11 @@ const QUOTA =
   /^(QuotaExceeded|ResourceQuotaExceeded|SpotQuotaExceeded|.*LimitReached|ReadWriteQuotaExceeded|RoleAssignmentLimitExceeded)$/
 /** Azure says this both of used up quotas and of what is never allowed: only its message tells which. */
 const AMBIGUOUS = "OperationNotAllowed"
+/** The role lacks an action, which the message names. */
+const UNAUTHORIZED = /^(Linked)?AuthorizationFailed$/
+const ROLE_ADVICE = "Add the action to the service principal's role: docs/azure.md has all of them."
 const CREDENTIALS =
-  /^(AuthorizationFailed|LinkedAuthorizationFailed|InvalidAuthenticationToken.*|ExpiredAuthenticationToken|AuthenticationFailed|SubscriptionNotFound|InvalidSubscriptionId|MissingSubscriptionRegistration|ReadOnlyDisabledSubscription|SubscriptionNotRegistered)$/
+  /^(InvalidAuthenticationToken.*|ExpiredAuthenticationToken|AuthenticationFailed|SubscriptionNotFound|InvalidSubscriptionId|MissingSubscriptionRegistration|ReadOnlyDisabledSubscription|SubscriptionNotRegistered)$/
 /** Forbidden (403) to everybody, not to these credentials: another machine, or another region, may be allowed. */
 const POLICY = "RequestDisallowedByPolicy"
 /** Somebody has deleted it: the next call makes it anew. */
@@ -88,6 +91,7 @@ function meaning({ code, message }: Said, options?: ErrorOptions): CloudError | 
   }
   if (REGION.test(code)) return new RegionError(code, message, options)
   if (code === POLICY) return new InvalidRequestError(code, message, options)
+  if (UNAUTHORIZED.test(code)) return new CredentialsError(code, `${message} ${ROLE_ADVICE}`, options)
   if (CREDENTIALS.test(code)) return new CredentialsError(code, message, options)
   if (TRANSIENT.test(code)) return new TransientError(code, message, options)
   return undefined

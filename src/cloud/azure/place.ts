@@ -14,20 +14,34 @@ interface Where {
   region: string
 }
 
+export interface PlaceOptions {
+  /** Seconds between two looks at whether Azure has made a resource, where Azure names no time of its own. */
+  lookSeconds: number
+  /** Called right before each request that changes anything; what it throws is passed on. */
+  fence?: (() => void) | undefined
+}
+
 /**
  * Finds or makes where an installation's VMs of a region are put: a resource group of their own, and in it a network
- * whose security group lets nothing in. All of it is free of charge. @throws CloudError
+ * whose security group lets nothing in. All of it is free of charge. Waits until each is made, as the next needs it.
+ * @throws CloudError
  */
-export async function placeFor(arm: Arm, { installation, region }: Where, fence?: () => void): Promise<Place> {
+export async function placeFor(
+  arm: Arm,
+  { installation, region }: Where,
+  { lookSeconds, fence }: PlaceOptions,
+): Promise<Place> {
   const group = groupName(installation, region)
   const found = await findPlace(arm, group)
   if (found !== undefined) return found
   const tags = { [INSTALLATION_TAG]: installation }
   const path = `/subscriptions/${arm.subscription}/resourcegroups/${group}`
   await arm.request("read", { method: "PUT", path, apiVersion: GROUPS_API, body: { location: region, tags } }, fence)
+  const waiting = { updateIntervalInMs: lookSeconds * 1000 }
   const securityGroupId = await arm.call(
     "read",
-    async ({ network }, options) => {
+    async ({ network }, call) => {
+      const options = { ...call, ...waiting }
       const rule = {
         name: "nothing-in",
         direction: "Inbound",
@@ -47,7 +61,8 @@ export async function placeFor(arm: Arm, { installation, region }: Where, fence?
   )
   const subnetId = await arm.call(
     "read",
-    async ({ network }, options) => {
+    async ({ network }, call) => {
+      const options = { ...call, ...waiting }
       const subnet = { name: NETWORK, addressPrefix: ADDRESSES, networkSecurityGroup: { id: securityGroupId } }
       const wanted = { location: region, tags, addressSpace: { addressPrefixes: [ADDRESSES] }, subnets: [subnet] }
       const made = await network.virtualNetworks.createOrUpdate(group, NETWORK, wanted, options)

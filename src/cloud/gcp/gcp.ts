@@ -99,7 +99,8 @@ class GcpCloud implements Cloud {
     if (found !== undefined && found.instance.status !== "PROVISIONING") return this.#show(found.instance)
     if (found === undefined) await this.#closeInbound(fence)
     // One that is being provisioned may still be refused: its request, repeated, tells what becomes of it.
-    const order = found === undefined ? zones : [found.zone, ...zones.filter((zone) => zone !== found.zone)]
+    const wanted = spec.offer.zone === undefined ? zones.filter((zone) => !AI_ZONE.test(zone)) : zones
+    const order = found === undefined ? wanted : [found.zone, ...wanted.filter((zone) => zone !== found.zone)]
     const refusals: string[] = []
     let last: CapacityError | undefined
     for (const zone of order) {
@@ -207,7 +208,7 @@ class GcpCloud implements Cloud {
     throw new InvalidRequestError("LaunchNameTaken", message)
   }
 
-  /** The zones to try, in an order of the Launch's own: jobs spread over them. */
+  /** The zones that a VM of the Launch may be in, in an order of its own: jobs spread over them. */
   async #zonesFor({ name, offer }: LaunchSpec): Promise<string[]> {
     if (offer.zone !== undefined) return [offer.zone]
     const { zones } = this.#account
@@ -403,9 +404,15 @@ function lastPart(url: string): string {
   return url.slice(url.lastIndexOf("/") + 1)
 }
 
-/** Whether a scope of an aggregated list, `zones/us-central1-a`, is in a region. */
+/**
+ * AI zones, such as us-central1-ai1a (https://cloud.google.com/compute/docs/regions-zones/ai-zones): far from the others of
+ * their region, with accelerators of their own and few other machines. A VM is made there only where its offer names one.
+ */
+const AI_ZONE = /-ai\d+[a-z]$/
+
+/** Returns true for a scope of an aggregated list, `zones/us-central1-a`, in a region: a zone up to its last dash. */
 function inRegion(scope: string, region: string): boolean {
-  return /^zones\/(.+)-[a-z]+$/.exec(scope)?.[1] === region
+  return /^zones\/(.+)-[a-z0-9]+$/.exec(scope)?.[1] === region
 }
 
 /** Compute Engine tells times in its own time zone. */

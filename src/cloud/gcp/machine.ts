@@ -36,7 +36,7 @@ export const NETWORK_TAG = "berth"
 const IMAGES = {
   amd64: "projects/cos-cloud/global/images/family/cos-stable",
   arm64: "projects/cos-cloud/global/images/family/cos-arm64-stable",
-  // Container-Optimized OS has no runtime for Docker's device requests: this one has driver, toolkit and Docker.
+  // Container-Optimized OS has no runtime for Docker's device requests. This one has driver and toolkit; user data brings Docker.
   gpu: "projects/deeplearning-platform-release/global/images/family/common-cu129-ubuntu-2204-nvidia-580",
 }
 

@@ -1,32 +1,59 @@
+import { execFile, spawn } from "node:child_process"
+import { chmod, copyFile, mkdir, mkdtemp, rm, symlink } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { promisify } from "node:util"
 import Docker from "dockerode"
+
+const run = promisify(execFile)
 
 /** A registry that is slower than this is as good as none, for a start that a person waits for. Seconds. */
 const PULL_SECONDS = 60
 
+/** Where Debian's busybox-static, Alpine and others have a busybox that needs no libraries. */
+const HOST_BUSYBOX = "/bin/busybox"
+
+/** On an image that was made here: the file that it was made from. */
+const MADE_FROM_LABEL = "dev.berth.made-from"
+
+/** How an image came to be in the engine, or why it didn't. */
+export type ObtainedImage =
+  | { image: string; from: "engine" | "registry" }
+  /** Made from a busybox of this host, now or by an earlier start, since it could not be pulled. */
+  | { image: string; from: string; pullError?: string }
+  | { image: string; from: undefined; pullError: string }
+
 /**
- * Makes sure that the engine has these images, pulling those that are missing.
+ * Makes sure that the engine has an image: it is there, or is pulled; one of busybox that can't be pulled is made from
+ * this host's static busybox.
  * @param socketPath of the Docker engine
- * @returns why one can't be had; undefined when all are there
  */
-export async function pullMissing(socketPath: string, images: readonly string[]): Promise<string | undefined> {
+export async function obtainImage(socketPath: string, image: string): Promise<ObtainedImage> {
   const docker = new Docker({ socketPath })
-  for (const image of images) {
-    if (await isThere(docker, image)) continue
-    try {
-      await pull(docker, image)
-    } catch (error) {
-      return `image ${image} can't be pulled: ${error instanceof Error ? error.message : String(error)}`
-    }
+  const labels = await labelsOf(docker, image)
+  if (labels !== undefined) return { image, from: labels[MADE_FROM_LABEL] ?? "engine" }
+  try {
+    await pull(docker, image)
+    return { image, from: "registry" }
+  } catch (error) {
+    const pullError = messageOf(error)
+    const isMade = /^busybox(:|$)/.test(image) && (await makeFromBusybox(docker, image))
+    return { image, from: isMade ? HOST_BUSYBOX : undefined, pullError }
   }
-  return undefined
 }
 
-async function isThere(docker: Docker, image: string): Promise<boolean> {
+/** The engine's own words, without the client library's before them. */
+function messageOf(error: unknown): string {
+  const { json, message } = error as { json?: { message?: string }; message?: string }
+  return (json?.message ?? message ?? String(error)).replace(/^\(HTTP code \d+\) [^-]* - /, "").trim()
+}
+
+/** Undefined when the engine doesn't have the image. */
+async function labelsOf(docker: Docker, image: string): Promise<Record<string, string> | undefined> {
   try {
-    await docker.getImage(image).inspect()
-    return true
+    return (await docker.getImage(image).inspect()).Config?.Labels ?? {}
   } catch (error) {
-    if (error instanceof Error && "statusCode" in error && error.statusCode === 404) return false
+    if (error instanceof Error && "statusCode" in error && error.statusCode === 404) return undefined
     throw error
   }
 }
@@ -38,4 +65,50 @@ async function pull(docker: Docker, image: string): Promise<void> {
     abortSignal.addEventListener("abort", () => reject(new Error(`not done after ${PULL_SECONDS} s`)), { once: true })
     docker.modem.followProgress(stream, (error) => (error === null ? resolve() : reject(error)))
   })
+}
+
+/** Returns false when this host has no busybox that runs without the host's libraries. */
+async function makeFromBusybox(docker: Docker, image: string): Promise<boolean> {
+  const root = await mkdtemp(join(tmpdir(), "berth-image-"))
+  try {
+    await layOut(root)
+    const tar = spawn(HOST_BUSYBOX, ["tar", "-c", "-f", "-", "-C", root, "."], { stdio: ["ignore", "pipe", "ignore"] })
+    const [repo, tag = "latest"] = image.split(":")
+    const changes = ['CMD ["sh"]', `LABEL ${MADE_FROM_LABEL}=${HOST_BUSYBOX}`]
+    const answer = await docker.importImage(tar.stdout, { repo, tag, changes })
+    await new Promise<void>((resolve, reject) =>
+      docker.modem.followProgress(answer, (error) => (error === null ? resolve() : reject(error))),
+    )
+    if (await runs(docker, image)) return true
+    await docker.getImage(image).remove()
+    return false
+  } catch {
+    // The caller says that there is no image, and why it could not be pulled.
+    return false
+  } finally {
+    await rm(root, { recursive: true, force: true })
+  }
+}
+
+/** Lays out the files of an image: busybox, and a link to it by the name of each of its commands. */
+async function layOut(root: string): Promise<void> {
+  const { stdout } = await run(HOST_BUSYBOX, ["--list"])
+  const commands = stdout.split("\n").filter((name) => /^[\w[.-]+$/.test(name) && name !== "busybox")
+  await chmod(root, 0o755)
+  await mkdir(join(root, "bin"))
+  await mkdir(join(root, "tmp"))
+  await chmod(join(root, "tmp"), 0o1777)
+  await copyFile(HOST_BUSYBOX, join(root, "bin", "busybox"))
+  await Promise.all(commands.map((name) => symlink("busybox", join(root, "bin", name))))
+}
+
+/** A busybox that is linked to libraries doesn't run in an image that has none. */
+async function runs(docker: Docker, image: string): Promise<boolean> {
+  const container = await docker.createContainer({ Image: image, Cmd: ["sh", "-c", "true"], NetworkDisabled: true })
+  try {
+    await container.start()
+    return ((await container.wait()) as { StatusCode: number }).StatusCode === 0
+  } finally {
+    await container.remove({ force: true })
+  }
 }

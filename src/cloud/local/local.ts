@@ -107,10 +107,36 @@ export class LocalCloud implements Cloud {
       const folder = this.#folder(vm.id)
       const observed = await this.#observe(folder)
       if (observed === undefined || observed.facts.terminationTime !== undefined) return
-      if (observed.facts.power !== "gone") await folder.recordMoment("termination-request", this.#now())
-      // Only as far as it goes at once: the rest is the watch's, or after a restart `list`'s.
-      if (observed.facts.power === "on") await this.#stop({ ...observed })
-      this.#watch(folder)
+      try {
+        if (observed.facts.power !== "gone") await folder.recordMoment("termination-request", this.#now())
+      } finally {
+        // A full disk takes no record; the VM ends all the same.
+        // Only as far as it goes at once: the rest is the watch's, or after a restart `list`'s.
+        if (observed.facts.power === "on") await this.#stop(observed)
+        this.#watch(folder)
+      }
+    })
+  }
+
+  /** Returns whether a VM's agent runs or may still be started, by the process table alone. */
+  async isOn(vm: VmRef): Promise<boolean> {
+    return await this.#orTransient(async () => {
+      const agent = await this.#folder(vm.id).process()
+      if (agent === "nobody") return false
+      return agent === undefined || isAlive(agent, await readProcessTable())
+    })
+  }
+
+  /**
+   * Ends what still runs of a VM at once, whatever its agent has left to say. Resolves when none of its processes and
+   * containers is left; its end is on record only where the disk takes it.
+   */
+  async kill(vm: VmRef): Promise<void> {
+    await this.#orTransient(async () => {
+      const folder = this.#folder(vm.id)
+      for (let step = 0; step < MOST_STEPS && (await killLeftovers(folder)); step++) await sleep(STEP_MS)
+      if (this.#options.dockerSocket !== undefined) await removeContainers(this.#options.dockerSocket, vm.launch)
+      await this.#advance(folder)
     })
   }
 
@@ -150,7 +176,7 @@ export class LocalCloud implements Cloud {
       return await act()
     } catch (error) {
       if (error instanceof CloudError) throw error
-      throw new TransientError("HostError", `this host failed: ${String(error)}`, { cause: error })
+      throw hostError(error)
     }
   }
 
@@ -186,8 +212,9 @@ export class LocalCloud implements Cloud {
         observed = await this.#observe(folder)
       }
     } catch (error) {
-      if (!(error instanceof CloudError)) throw error
-      this.#options.onError(error)
+      // One VM's step that fails, as on a full disk, must not hide the others.
+      const known = error instanceof CloudError ? error : hostError(error)
+      this.#options.onError(known)
     }
     return observed
   }
@@ -220,9 +247,9 @@ export class LocalCloud implements Cloud {
   async #stop({ folder, record, facts }: Observed): Promise<boolean> {
     if (this.#stopped.has(record.launch)) return false
     this.#stopped.add(record.launch)
-    if (facts.terminationRequestTime === undefined) await folder.recordMoment("termination-request", this.#now())
     const agent = await folder.process()
     if (typeof agent === "object" && isAlive(agent, await readProcessTable())) signal(agent.pid, "SIGTERM")
+    if (facts.terminationRequestTime === undefined) await folder.recordMoment("termination-request", this.#now())
     return true
   }
 
@@ -260,6 +287,10 @@ export class LocalCloud implements Cloud {
       if (this.#watches.has(folder.path)) this.#watch(folder)
     }
   }
+}
+
+function hostError(cause: unknown): TransientError {
+  return new TransientError("HostError", `this host failed: ${String(cause)}`, { cause })
 }
 
 function show({ record, facts }: Observed): Vm {

@@ -131,10 +131,12 @@ class ConnectionReconciler {
   }
 
   #tell(before: StoredConnection, after: StoredConnection): void {
-    const was = findCondition(before.status?.conditions, ConnectionCondition.Ready)
-    const is = findCondition(after.status?.conditions, ConnectionCondition.Ready)
-    if (is === undefined || is.reason === was?.reason || is.reason === ConnectionReason.Verifying) return
-    const { status, reason, message } = is
-    this.#options.recorder.record(after, { type: status === "True" ? "Normal" : "Warning", reason, message })
+    for (const type of [ConnectionCondition.Ready, ConnectionCondition.LaunchPermitted]) {
+      const was = findCondition(before.status?.conditions, type)
+      const is = findCondition(after.status?.conditions, type)
+      if (is === undefined || is.reason === was?.reason || is.reason === ConnectionReason.Verifying) continue
+      const { status, reason, message } = is
+      this.#options.recorder.record(after, { type: status === "True" ? "Normal" : "Warning", reason, message })
+    }
   }
 }

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest"
 import { setCondition } from "../../apis/conditions.ts"
 import { ConnectionReason, type ConnectionStatus, type StoredConnection } from "../../apis/connection.ts"
+import type { LaunchPermission } from "../../cloud/account.ts"
 import { CredentialsUnusable, type FoundCredentials } from "./credentials.ts"
 import { decide } from "./decide.ts"
 import type { Attempt, ConnectionObservation, Outcome } from "./observation.ts"
@@ -168,4 +169,47 @@ test("one that is being deleted is left alone", () => {
   const connection = connectionOf()
   connection.metadata.deletionTimestamp = time(0)
   expect(decide(connection, { ...nothing, isOutdated: true }, at(0), SETTINGS)).toEqual({ actions: [] })
+})
+
+describe("whether VMs can be started is told", () => {
+  const told = (launch: LaunchPermission | undefined, status = verified()) =>
+    decide(
+      connectionOf(status),
+      { ...nothing, attempt: attempt({ is: "verified", account: "1", ...(launch && { launch }) }, { time: at(9) }) },
+      at(9),
+      SETTINGS,
+    ).status?.conditions?.find(({ type }) => type === "LaunchPermitted")
+
+  test.each<[LaunchPermission, object]>([
+    [{ is: "granted" }, { status: "True", reason: "PermissionsGranted" }],
+    [
+      { is: "denied", message: "x is missing" },
+      { status: "False", reason: "PermissionsMissing", message: "no VM is started with this connection: x is missing" },
+    ],
+    [
+      { is: "unknown", message: "add x" },
+      { status: "Unknown", reason: "PermissionsUnknown", message: "add x" },
+    ],
+  ])("as the provider said: %o, of a connection that is Ready all the same", (launch, expected) => {
+    expect(told(launch)).toMatchObject(expected)
+    const { status } = decide(
+      connectionOf(),
+      { ...nothing, attempt: attempt({ is: "verified", account: "1", launch }) },
+      at(0),
+      SETTINGS,
+    )
+    expect(status?.conditions?.[0]).toMatchObject({ type: "Ready", status: "True" })
+  })
+
+  test("as before while the provider gives no answer, and not at all where it was never asked", () => {
+    const denied: LaunchPermission = { is: "denied", message: "x" }
+    const { status } = decide(
+      connectionOf(),
+      { ...nothing, attempt: attempt({ is: "verified", account: "1", launch: denied }) },
+      at(0),
+      SETTINGS,
+    )
+    expect(told(undefined, status)).toMatchObject({ status: "False" })
+    expect(told(undefined)).toBeUndefined()
+  })
 })

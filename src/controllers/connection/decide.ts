@@ -52,7 +52,7 @@ function situationOf(
   if (credentials instanceof CredentialsUnusable) return { is: "unusable", why: credentials }
   const { version } = credentials
   if (attempt?.outcome.is === "verified") {
-    return { is: "verified", version, account: attempt.outcome.account, time: timestamp(attempt.time) }
+    return { ...attempt.outcome, version, time: timestamp(attempt.time) }
   }
   if (attempt === undefined) return wasVerified(connection, credentials) ? { is: "unchanged" } : unasked(connection)
   if (attempt.outcome.is !== "unreachable") return { ...attempt.outcome, version }

@@ -1,8 +1,9 @@
+import type { LaunchPermission } from "../../cloud/account.ts"
 import type { CredentialsUnusable, FoundCredentials } from "./credentials.ts"
 
 /** What came of asking a provider whether it takes credentials. Messages have nothing of them. */
 export type Outcome =
-  | { is: "verified"; account: string }
+  | { is: "verified"; account: string; launch?: LaunchPermission }
   | { is: "refused"; message: string }
   | { is: "unreachable"; message: string }
   /** This version knows no such provider. */

@@ -89,6 +89,29 @@ describe("who pays", () => {
     expect(copy !== undefined).toBe(expected.length > 0)
   })
 
+  test("no connection that is Ready, but not allowed to start VMs, which says why", async () => {
+    const status = verified(`sealed/${credentialId}`)
+    const lastTransitionTime = "2026-01-01T00:00:00Z"
+    const condition = { type: "LaunchPermitted", lastTransitionTime, observedGeneration: 2, reason: "R", message: "x" }
+    const judged = (isPermitted: "True" | "False" | "Unknown") => {
+      const conditions = [...(status.conditions ?? []), { ...condition, status: isPermitted }]
+      const { connections, sources } = sourcesOf(connectionOf(bySeal, { ...status, conditions }))
+      return { payers: payersOf({ ownAccounts: [], connections, types: ["aws"], sources }), connections, sources }
+    }
+    const { payers, connections, sources } = judged("False")
+    expect(payers.of("team")).toEqual([])
+    expect(payers.refused?.("team")).toEqual([{ cloud: "aws", connection: "main", message: "x" }])
+    for (const other of ["True", "Unknown"] as const) {
+      expect(judged(other).payers.of("team")).toEqual([PAYER])
+      expect(judged(other).payers.refused?.("team")).toEqual([])
+    }
+    // A VM that it made before is ended by it still.
+    const launch = {
+      spec: { job: { namespace: "team" }, offer: { cloud: "aws" }, connection: "main", account: "1234" },
+    }
+    expect(await credentialsCopier(connections, sources)(launch as Launch)).toBeDefined()
+  })
+
   test("accounts that need no connection, everywhere", () => {
     const { connections } = sourcesOf(connectionOf(bySeal, {}))
     const payers = payersOf({ ownAccounts: [{ cloud: "local", region: "here" }], connections, types: [] })

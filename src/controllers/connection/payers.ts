@@ -1,10 +1,11 @@
-import type { StoredConnection } from "../../apis/connection.ts"
+import { findCondition } from "../../apis/conditions.ts"
+import { ConnectionCondition, type StoredConnection } from "../../apis/connection.ts"
 import type { CloudAccount } from "../../cloud/provider.ts"
 import { NAMESPACE_INDEX } from "../../identity/catch-up.ts"
 import type { Store } from "../../kube/store.ts"
 import type { Payer } from "../../router/rest.ts"
 import { sealCredentials } from "../../sealing/credentials.ts"
-import type { CopyCredentials, Payers } from "../job/dependencies.ts"
+import type { CopyCredentials, Payers, RefusedPayer } from "../job/dependencies.ts"
 import { CredentialsUnusable, credentialsOf, isVerified, projectOf } from "./credentials.ts"
 import type { CredentialSources } from "./dependencies.ts"
 
@@ -27,7 +28,15 @@ export function payersOf({ ownAccounts, connections, types, sources }: PayersOpt
       const found = connections.byIndex(NAMESPACE_INDEX, namespace)
       return [...own, ...found.flatMap((connection) => payerOf(connection, types, sources) ?? [])]
     },
+    refused: (namespace) => connections.byIndex(NAMESPACE_INDEX, namespace).flatMap(launchRefusal),
   }
+}
+
+/** Why a connection that is Ready pays for no VM. */
+function launchRefusal({ metadata, spec, status }: StoredConnection): RefusedPayer[] {
+  const { status: isPermitted, message = "" } =
+    findCondition(status?.conditions, ConnectionCondition.LaunchPermitted) ?? {}
+  return isPermitted === "False" ? [{ cloud: spec.type, connection: metadata.name, message }] : []
 }
 
 function payerOf(
@@ -38,6 +47,7 @@ function payerOf(
   const { metadata, spec, status } = connection
   const account = status?.account
   if (account === undefined || !types.includes(spec.type) || !isVerified(connection, sources)) return undefined
+  if (launchRefusal(connection).length > 0) return undefined
   return { cloud: spec.type, connection: metadata.name, account }
 }
 

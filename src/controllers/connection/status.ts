@@ -7,6 +7,7 @@ import {
 } from "../../apis/connection.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import type { Condition } from "../../apis/schema.ts"
+import type { LaunchPermission } from "../../cloud/account.ts"
 import type { CredentialsUnusable } from "./credentials.ts"
 
 /** How a connection stands. `version` says with which credentials. */
@@ -15,7 +16,7 @@ export type Situation =
   | { is: "unchanged" }
   | { is: "unusable"; why: Pick<CredentialsUnusable, "reason" | "message"> }
   | { is: "verifying" }
-  | { is: "verified"; version: string; account: string; time: string }
+  | { is: "verified"; version: string; account: string; time: string; launch?: LaunchPermission }
   | { is: "refused"; version: string; message: string }
   | { is: "unreachable"; version: string; message: string }
   | { is: "unsupported"; version: string }
@@ -86,7 +87,24 @@ function updatesOf(connection: StoredConnection, situation: Situation): Conditio
     condition(ConnectionCondition.Ready, isReady, why),
     condition(ConnectionCondition.Reconciling, !isReady && !isStalled, why),
     ...(isStalled || findCondition(before, ConnectionCondition.Stalled) !== undefined ? [stalled] : []),
+    ...(situation.is === "verified" && situation.launch !== undefined ? [launchCondition(situation.launch)] : []),
   ]
+}
+
+function launchCondition(launch: LaunchPermission): ConditionUpdate {
+  const type = ConnectionCondition.LaunchPermitted
+  switch (launch.is) {
+    case "granted": {
+      const message = "the credentials may do all that starting VMs needs"
+      return { type, status: "True", reason: ConnectionReason.PermissionsGranted, message }
+    }
+    case "denied": {
+      const message = `no VM is started with this connection: ${launch.message}`
+      return { type, status: "False", reason: ConnectionReason.PermissionsMissing, message }
+    }
+    case "unknown":
+      return { type, status: "Unknown", reason: ConnectionReason.PermissionsUnknown, message: launch.message }
+  }
 }
 
 interface Why {

@@ -67,7 +67,8 @@ function sourcesOf({ jobs, launches, connections }: JobControllerOptions): Sourc
 function standing(connection: StoredConnection | undefined): string {
   const { account, conditions, verifiedCredentials } = connection?.status ?? {}
   const ready = findCondition(conditions, "Ready")
-  return JSON.stringify([ready?.status, ready?.observedGeneration, account, verifiedCredentials])
+  const launch = findCondition(conditions, "LaunchPermitted")
+  return JSON.stringify([ready?.status, ready?.observedGeneration, launch?.status, account, verifiedCredentials])
 }
 
 function jobOf({ old, current }: Change<StoredLaunch>): string[] {

@@ -182,6 +182,30 @@ describe("booting", () => {
     })
   })
 
+  test("a VM that says it can run no container: its Launch is ended, the job says why, and tries the next", () => {
+    const bootFailure = { reason: "GPUUnavailable" as const, message: "nvidia-smi showed no GPU", time: time(40) }
+    const why = "launch 1: its VM can run no container (GPUUnavailable): nvidia-smi showed no GPU"
+    const told = decideAt(41, job, [launchOf(job, 1, { status: vmStatus({ bootFailure }) })])
+    expect(acts(told)).toEqual(["endLaunch", "writeStatus"])
+    expect(told.status).toMatchObject({
+      phase: "queued",
+      reason: "BootFailed",
+      message: `${why}; the next machine is tried when this VM is gone`,
+      credentials: "revoked",
+    })
+    expect(told.events).toContainEqual(expect.objectContaining({ type: "Warning", reason: "BootFailed" }))
+    const vm = { state: "terminated" as const, id: "vm-1", terminationTime: time(60) }
+    const over = vmStatus({ phase: "terminated", vm, bootFailure })
+    const next = decideAt(61, job, [launchOf(job, 1, { spec: { ended: true }, status: over })])
+    expect(next.status).toMatchObject({ phase: "booting", refusedOffers: [{ reason: "BootFailed", message: why }] })
+    const five = [1, 2, 3, 4, 5].map((n) => launchOf(job, n, { spec: { ended: true }, status: over }))
+    expect(decideAt(61, job, five).status).toMatchObject({
+      phase: "failed",
+      reason: "LaunchLimitExceeded",
+      message: expect.stringMatching(/^5 VMs were paid for .*; launch 5: its VM can run no container/),
+    })
+  })
+
   test("a Launch whose turn has not come is waited for, however long others are asked for first", () => {
     const launch = launchOf(job, 1)
     const decision = decideAt(9000, job, [launch])
@@ -367,6 +391,31 @@ describe("running", () => {
       reason: "VMLost",
       launches: { lost: 3 },
     })
+  })
+
+  test("a planned power-off is no loss: the next place, however many there were", () => {
+    const off = (number: number) =>
+      launchOf(job, number, {
+        status: vmStatus({
+          phase: "terminated",
+          loss: { reason: "PoweredOff", message: "stopped", time: time(50 + number) },
+          agent: { ...started, finish: { reason: "Stopped", time: time(50 + number) } },
+        }),
+      })
+    const decision = decideAt(70, job, [off(1), off(2), off(3), off(4)])
+    expect(decision.status).toMatchObject({ phase: "booting", launches: { count: 5, lost: 0 } })
+    expect(decision.status.refusedOffers).toBeUndefined()
+  })
+
+  test("a result that was delivered during a planned power-off counts", () => {
+    const done = launchOf(job, 1, {
+      status: vmStatus({
+        phase: "terminating",
+        loss: { reason: "PoweredOff", message: "stopped", time: time(50) },
+        agent: { ...started, finish: { reason: "Succeeded", exitCode: 0, time: time(50) } },
+      }),
+    })
+    expect(decideAt(70, job, [done]).status).toMatchObject({ phase: "succeeded", exitCode: 0 })
   })
 
   test("a number is never used again, also when the records of earlier Launches are gone", () => {

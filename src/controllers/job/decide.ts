@@ -5,7 +5,7 @@ import { type Finish, isOver, type Launch, type StoredLaunch } from "../../apis/
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import type { EventNote } from "../../kube/events.ts"
 import { eventsOf } from "./events.ts"
-import { bootDeadline, countOutcomes, newest, outcomeOf } from "./history.ts"
+import { bootDeadline, bootFailureReason, countOutcomes, newest, outcomeOf } from "./history.ts"
 import type { ImageState } from "./image.ts"
 import { type InstallationFacts, launchObject } from "./launch-object.ts"
 import type { Market } from "./market.ts"
@@ -199,6 +199,11 @@ function isBootFailure(launch: StoredLaunch): boolean {
 }
 
 function waitMessage(alive: readonly StoredLaunch[]): string {
+  const failed = alive.find(({ status }) => status?.bootFailure !== undefined)
+  const outcome = failed && outcomeOf(failed)
+  if (outcome?.kind === "bootFailed") {
+    return `launch ${failed?.spec.number}: ${outcome.message}; the next machine is tried when this VM is gone`
+  }
   const unsettled = alive.find(({ status }) => status?.vm === undefined && status?.unanswered !== undefined)
   if (unsettled === undefined)
     return `waits until the VM of launch ${alive.map(({ spec }) => spec.number).join(", ")} is gone`
@@ -210,8 +215,8 @@ function waitReason(alive: readonly StoredLaunch[]): JobReason {
   const last = newest(alive)
   const outcome = last === undefined ? undefined : outcomeOf(last)
   if (outcome?.kind === "lost") return outcome.reason
-  const isLate = outcome?.kind === "bootFailed" || outcome?.kind === "unused"
-  return isLate ? JobReason.BootDeadlineExceeded : JobReason.Queued
+  if (last !== undefined && outcome?.kind === "bootFailed") return bootFailureReason(last)
+  return outcome?.kind === "unused" ? JobReason.BootDeadlineExceeded : JobReason.Queued
 }
 
 /** Whether the job has used up the VMs that it may lose or fail to boot. */
@@ -223,7 +228,10 @@ function limitReached(job: StoredJob, launches: readonly StoredLaunch[], setting
   }
   const failures = countOutcomes(launches, "bootFailed")
   if (failures < settings.maxBootFailures) return undefined
-  const message = `${failures} VMs were paid for and never started the container`
+  const last = launches.findLast(({ status }) => status?.bootFailure !== undefined)
+  const outcome = last && outcomeOf(last)
+  const why = outcome?.kind === "bootFailed" ? `; launch ${last?.spec.number}: ${outcome.message}` : ""
+  const message = `${failures} VMs were paid for and never started the container${why}`
   return { phase: "failed", reason: JobReason.LaunchLimitExceeded, message }
 }
 

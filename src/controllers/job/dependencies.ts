@@ -11,7 +11,7 @@ import type { Reflector } from "../../kube/reflector.ts"
 import { resourceOf } from "../../kube/resource.ts"
 import type { Payer } from "../../router/rest.ts"
 import type { Fence } from "../fence.ts"
-import type { Images } from "./image.ts"
+import type { ImageState, Images } from "./image.ts"
 import type { InstallationFacts } from "./launch-object.ts"
 import type { JobSettings } from "./settings.ts"
 import type { Buckets } from "./volumes.ts"
@@ -26,6 +26,16 @@ export const FIELD_MANAGER = "berth-job-controller"
 export interface Payers {
   /** Ready connections of the namespace that can run VMs, and clouds that need none. */
   of(namespace: string): readonly Payer[]
+  /** Connections of the namespace that are Ready, but not allowed to start VMs. */
+  refused?(namespace: string): readonly RefusedPayer[]
+}
+
+/** A connection that can't pay for VMs although its credentials are good. */
+export interface RefusedPayer {
+  cloud: string
+  connection: string
+  /** Why, and what to do. */
+  message: string
 }
 
 /** What ends a Launch's VM when its connection has changed or gone. */
@@ -51,6 +61,8 @@ export interface JobControllerOptions {
   buckets?: Buckets
   /** Where registries are asked: without it images run on what the settings say. */
   images?: Images
+  /** What is known now of what the agent's image runs on; absent: VMs need none, or nobody asks. */
+  agentImage?: () => ImageState
   installation: InstallationFacts
   offers: Offers
   payers: Payers

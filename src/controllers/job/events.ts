@@ -45,7 +45,12 @@ function refusals(before: JobStatus, next: JobStatus): EventNote[] {
 }
 
 /** Reasons that `refusals` has told already. */
-const TOLD: readonly string[] = [JobReason.BootDeadlineExceeded, JobReason.VMLost, JobReason.Preempted]
+const TOLD: readonly string[] = [
+  JobReason.BootDeadlineExceeded,
+  JobReason.BootFailed,
+  JobReason.VMLost,
+  JobReason.Preempted,
+]
 
 function waiting(before: JobStatus, next: JobStatus): EventNote[] {
   const { reason = "", message = "" } = next

@@ -34,7 +34,8 @@ export async function gather(
 }
 
 /** What a market is reckoned from, wherever it is: caches, nothing that is asked for. */
-export interface MarketSources extends Pick<JobControllerOptions, "offers" | "payers" | "caps" | "clock"> {
+export interface MarketSources
+  extends Pick<JobControllerOptions, "offers" | "payers" | "caps" | "clock" | "agentImage"> {
   jobs: { store: Store<StoredJob> }
   /** With the indexes `launchIndexes` of the launch controller. */
   launches: { store: Store<StoredLaunch> }
@@ -52,6 +53,8 @@ export function marketOf(
     namespace,
     offers: sources.offers.current(),
     payers: sources.payers.of(namespace),
+    refusedPayers: sources.payers.refused?.(namespace) ?? [],
+    agentImage: sources.agentImage?.(),
     launches: ledger.all(),
     projectLaunches: ledger.ofNamespace(namespace),
     projectCaps: sources.caps?.(namespace),

@@ -115,6 +115,15 @@ describe("resting offers", () => {
   })
 })
 
+test("the offer rests whose VM said that it can run no container, whatever its boot deadline", () => {
+  const bootFailure = { reason: "EngineUnavailable" as const, message: "", time: time(40) }
+  const vm = { state: "terminated" as const, id: "vm", terminationTime: time(60) }
+  const over = launchOf(jobOf(), 1, { spec: { ended: true }, status: { phase: "terminated", vm, bootFailure } })
+  expect(restingOffers([over], at(61), JOB_DEFAULTS)).toMatchObject([
+    { cloud: "sim", offer: offerKey(over.spec.offer) },
+  ])
+})
+
 describe("the breaker", () => {
   const pauses = (launches: StoredLaunch[], seconds: number, payers: Payer[] = [{ cloud: "sim" }]) =>
     pausedPayers(payers, "team", launches, { now: at(seconds), settings: JOB_DEFAULTS })

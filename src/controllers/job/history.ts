@@ -2,7 +2,14 @@ import { timestamp } from "../../apis/clock.ts"
 import { cutTo } from "../../apis/conditions.ts"
 import type { RefusedOffer } from "../../apis/job.ts"
 import { JobReason } from "../../apis/job.ts"
-import { type Finish, type FinishReason, isOver, type LaunchStatus, type StoredLaunch } from "../../apis/launch.ts"
+import {
+  type BootFailure,
+  type Finish,
+  type FinishReason,
+  isOver,
+  type LaunchStatus,
+  type StoredLaunch,
+} from "../../apis/launch.ts"
 
 /** What became of a Launch, as its job sees it. Whether its VM is gone by now is another question: `isOver`. */
 export type Outcome =
@@ -10,7 +17,9 @@ export type Outcome =
   | { kind: "finished"; finish: Finish }
   | { kind: "refused"; refusal: NonNullable<LaunchStatus["refusal"]> }
   | { kind: "lost"; reason: "VMLost" | "Preempted"; message: string; time: string }
-  /** It was ended because its container did not start in time. */
+  /** It ended with its machine, as planned: the job runs again, and this does not count as a lost VM. */
+  | { kind: "poweredOff" }
+  /** It was ended because its container did not start in time, or its VM said that none can. */
   | { kind: "bootFailed"; message: string; time: string }
   /** It was ended before there was a VM, as far as is known. */
   | { kind: "unused" }
@@ -20,17 +29,16 @@ const VM_FINISHES: readonly FinishReason[] = ["Stopped", "Preempted", "AgentFail
 
 /**
  * What became of a Launch of a job that has not ended. What the agent said of the container's end counts before what
- * happened to its VM. The only reason to end the Launch of such a job is its boot deadline.
+ * happened to its VM. The only reasons to end the Launch of such a job are its boot deadline, and a VM that says that it
+ * can run no container.
  */
 export function outcomeOf(launch: StoredLaunch): Outcome {
   const { status, spec } = launch
   const finish = status?.agent?.finish
   if (finish !== undefined && !VM_FINISHES.includes(finish.reason)) return { kind: "finished", finish }
   if (status?.refusal !== undefined) return { kind: "refused", refusal: status.refusal }
-  if (status?.loss !== undefined) {
-    const { reason, message, time } = status.loss
-    return lost(reason === "Preempted" ? "Preempted" : "VMLost", message, time)
-  }
+  if (status?.bootFailure !== undefined) return reportedFailure(status.bootFailure)
+  if (status?.loss !== undefined) return lossOf(status.loss)
   if (finish?.reason === "Preempted") {
     return lost("Preempted", finish.message ?? "the cloud took the VM back", finish.time)
   }
@@ -39,6 +47,11 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   if (spec.ended === true) return bootFailed(launch)
   if (finish !== undefined) return lost("VMLost", finish.message ?? `the agent gave up: ${finish.reason}`, finish.time)
   return isOver(launch) ? deleted(launch) : { kind: "live" }
+}
+
+function lossOf({ reason, message, time }: NonNullable<LaunchStatus["loss"]>): Outcome {
+  if (reason === "PoweredOff") return { kind: "poweredOff" }
+  return lost(reason === "Preempted" ? "Preempted" : "VMLost", message, time)
 }
 
 /** Somebody deleted the Launch of a job that still needed it. */
@@ -50,6 +63,10 @@ function lost(reason: "VMLost" | "Preempted", message: string, time: string): Ou
   return { kind: "lost", reason, message, time }
 }
 
+function reportedFailure({ reason, message, time }: BootFailure): Outcome {
+  return { kind: "bootFailed", message: `its VM can run no container (${reason}): ${message}`, time }
+}
+
 function bootFailed(launch: StoredLaunch): Outcome {
   const { terminationTime } = launch.status?.vm ?? {}
   const deadline = bootDeadline(launch) ?? new Date(launch.metadata.creationTimestamp)
@@ -57,6 +74,11 @@ function bootFailed(launch: StoredLaunch): Outcome {
   const isEarlier = terminationTime !== undefined && new Date(terminationTime) < deadline
   const message = `the container had not started in ${launch.spec.bootDeadlineSeconds} s`
   return { kind: "bootFailed", message, time: timestamp(isEarlier ? new Date(terminationTime) : deadline) }
+}
+
+/** The reason that a job gives for a Launch whose container never started. */
+export function bootFailureReason({ status }: StoredLaunch): JobReason {
+  return status?.bootFailure === undefined ? JobReason.BootDeadlineExceeded : JobReason.BootFailed
 }
 
 /**
@@ -98,7 +120,7 @@ export function refusedOffer(launch: StoredLaunch): RefusedOffer | undefined {
     case "refused":
       return { ...told(outcome.refusal.message), reason: outcome.refusal.class, time: outcome.refusal.time }
     case "bootFailed":
-      return { ...told(outcome.message), reason: JobReason.BootDeadlineExceeded, time: outcome.time }
+      return { ...told(outcome.message), reason: bootFailureReason(launch), time: outcome.time }
     case "lost":
       return { ...told(outcome.message), reason: outcome.reason, time: outcome.time }
     default:

@@ -4,6 +4,7 @@ import type { Catalogue } from "../../router/catalogue.ts"
 import type { BucketPlace } from "../../router/egress.ts"
 import type { Payer, Rest } from "../../router/rest.ts"
 import { pausedPayers } from "./breaker.ts"
+import type { RefusedPayer } from "./dependencies.ts"
 import type { ImageState } from "./image.ts"
 import { restingOffers } from "./resting.ts"
 import type { JobSettings } from "./settings.ts"
@@ -13,6 +14,8 @@ import { effectiveCaps, type Spending, spendingOf } from "./spend.ts"
 export interface Market {
   offers: Catalogue
   payers: readonly Payer[]
+  /** Who would pay if the credentials were allowed to start VMs. */
+  refusedPayers?: readonly RefusedPayer[]
   resting: readonly Rest[]
   caps: SpendCaps
   /** Nothing, where the caps limit nothing. */
@@ -21,6 +24,8 @@ export interface Market {
   buckets?: readonly BucketPlace[]
   /** What the job's image runs on, as far as that is known. */
   image?: ImageState
+  /** What the agent's image runs on; absent: VMs need none, or nobody asks. */
+  agentImage?: ImageState
   /** Payers that nothing is launched for, although they would pay. */
   paused: readonly Rest[]
   /** Seconds until the launch rate allows another one; 0: now. */
@@ -33,6 +38,8 @@ export interface MarketFacts {
   namespace: string
   offers: Catalogue
   payers: readonly Payer[]
+  refusedPayers?: readonly RefusedPayer[]
+  agentImage?: ImageState | undefined
   /** All Launches there are, and those of the job's project among them. */
   launches: readonly StoredLaunch[]
   projectLaunches: readonly StoredLaunch[]
@@ -51,6 +58,8 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
   return {
     offers: facts.offers,
     payers,
+    ...(facts.refusedPayers && { refusedPayers: facts.refusedPayers }),
+    ...(facts.agentImage && { agentImage: facts.agentImage }),
     resting: restingOffers(launches, now, settings),
     paused: pausedPayers(payers, namespace, launches, { now, settings }),
     caps,

@@ -25,7 +25,7 @@ describe("place", () => {
       kind: "placed",
       placement: { offer: { instanceType: "small" }, payer: { connection: "main" }, totalUsd: 1.2 },
       why:
-        "sim small in here (on demand, 2 vCPU, 8 GiB, $0.6/h): cheapest of 4 offers that fits; " +
+        "sim small in here (on demand, 2 vCPU, 8 GiB, $0.6/h): cheapest of 3 offers that fit on sim, of 4 in the catalogue; " +
         "the next, sim medium in here, costs $2.4 in all; expected to cost $1.2",
     })
   })
@@ -38,6 +38,35 @@ describe("place", () => {
         reason: "NoConnection",
         message: "4 offers fit, but the project has no Ready connection for them: add one of type other or sim",
       },
+    ],
+    [
+      "a connection that may start VMs",
+      {
+        payers: [],
+        refusedPayers: [
+          { cloud: "sim", connection: "main", message: "its role lacks x: add it" },
+          { cloud: "elsewhere", connection: "odd", message: "not asked about" },
+        ],
+      },
+      {
+        reason: "NoConnection",
+        message:
+          "4 offers fit, but the project has no Ready connection for them: add one of type other or sim; " +
+          "connection main: its role lacks x: add it",
+      },
+    ],
+    [
+      "the agent's image to be looked up",
+      { agentImage: { state: "looking" } },
+      { reason: "Queued", message: "looks up what Berth's agent image runs on", seconds: 1 },
+    ],
+    [
+      "an agent's image that runs where the job's does",
+      {
+        image: { state: "known", architectures: ["amd64"] },
+        agentImage: { state: "known", architectures: ["arm64"] },
+      },
+      { reason: "AgentImageMismatch", message: expect.stringMatching(/agent image for arm64 only: push/), seconds: 60 },
     ],
     [
       "a rest to end",
@@ -70,7 +99,9 @@ describe("place", () => {
     const paused = [{ ...sim, until: at(60) }]
     const found = verdict({ payers: [aws, sim], paused })
     expect(found).toMatchObject({ kind: "placed", placement: { offer: { instanceType: "odd" }, payer: aws } })
-    expect(found.kind === "placed" && found.why).toContain("and the only one")
+    expect(found.kind === "placed" && found.why).toContain(
+      "cheapest of 4 offers that fit on other or sim, of 4 in the catalogue; no other can be taken now",
+    )
     const needsMore = { resources: { cpu: 4 } }
     const waits = verdict({ payers: [aws, sim], paused }, needsMore)
     expect(waits).toMatchObject({ kind: "wait", reason: "LaunchesPaused", seconds: 60 })

@@ -1,10 +1,10 @@
 import { timestamp } from "../../apis/clock.ts"
 import { JobReason, type StoredJob } from "../../apis/job.ts"
-import { describeOffer, explainChoice, explainShortfall, usd } from "../../router/explain.ts"
+import { describeOffer, explainChoice, explainShortfall, type Fitting, usd } from "../../router/explain.ts"
 import { type Requirements, requirementsOf } from "../../router/requirements.ts"
 import type { Payer } from "../../router/rest.ts"
 import { type RankedPlacement, type RouteContext, type Routing, rankPlacements, route } from "../../router/route.ts"
-import type { Shortfall } from "../../router/shortfall.ts"
+import { countFitting, type Shortfall } from "../../router/shortfall.ts"
 import { expectedSecondsOf } from "./expected-time.ts"
 import { platformOf } from "./image.ts"
 import type { Market } from "./market.ts"
@@ -18,6 +18,9 @@ export type PlaceVerdict =
   /** Nothing that any cloud sells will ever do. */
   | { kind: "noOffer"; message: string }
 
+/** How soon it is looked again whether a registry has answered, seconds. */
+const LOOK_AGAIN_SECONDS = 1
+
 /** Looks for the cheapest place that fits, is paid for, awake and under the caps. Pure. */
 export function place(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): PlaceVerdict {
   return placeAmong(job, market, now, settings).verdict
@@ -30,7 +33,7 @@ export function placeAmong(
   now: Date,
   settings: JobSettings,
 ): { verdict: PlaceVerdict; placements: RankedPlacement<Payer>[] } {
-  const { architectures, note } = platformOf(market.image, settings.architectures)
+  const { architectures, note, conflict } = platformOf(market.image, market.agentImage, settings.architectures)
   const noted = (text: string) => (note === undefined ? text : `${text}; ${note}`)
   const requirements = requirementsOf(job.spec, architectures)
   const context = contextOf(job, market, now, settings)
@@ -39,6 +42,11 @@ export function placeAmong(
   const open = withoutPaused(routing, requirements, market, context)
   const placements = open.length > 0 ? open : routing.placements
   const judged = (verdict: PlaceVerdict) => ({ verdict, placements })
+  if (market.agentImage?.state === "looking") {
+    return judged(wait(JobReason.Queued, "looks up what Berth's agent image runs on", LOOK_AGAIN_SECONDS))
+  }
+  if (conflict !== undefined)
+    return judged(wait(JobReason.AgentImageMismatch, conflict, settings.agentImageRetrySeconds))
   if (routing.offers === 0) {
     return judged(wait(JobReason.NoCapacity, "the catalogue has no offers yet", settings.capRetrySeconds))
   }
@@ -50,8 +58,18 @@ export function placeAmong(
   if (obstacle !== undefined) return judged(obstacle)
   const [best] = open
   if (best === undefined) return judged(noCapacity(shortfall?.resting, now))
-  const why = `${explainChoice({ ...routing, placements })}; expected to cost ${usd(best.totalUsd)}`
+  const fitting = fittingOf(requirements, market)
+  const why = `${explainChoice({ ...routing, placements }, fitting)}; expected to cost ${usd(best.totalUsd)}`
   return judged({ kind: "placed", placement: best, why: noted(`${describeOffer(best.offer)}: ${why}`) })
+}
+
+/** Counts the offers that the project can use and that meet the job's requirements. */
+function fittingOf(requirements: Requirements, { offers, payers }: Market): Fitting {
+  const wanted = payers
+    .map(({ cloud }) => cloud)
+    .filter((cloud) => requirements.clouds.length === 0 || requirements.clouds.includes(cloud))
+  const clouds = [...new Set(wanted)].sort()
+  return { offers: countFitting(requirements, offers, clouds), clouds }
 }
 
 /** What the routing of a job depends on besides its requirements and the offers. */
@@ -90,13 +108,16 @@ function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict
 /** What keeps a job from any place at all, although something fits. */
 function hindrance(
   shortfall: Shortfall | undefined,
-  { caps, spending, rateWaitSeconds }: Market,
+  { caps, spending, rateWaitSeconds, refusedPayers = [] }: Market,
   settings: JobSettings,
 ): PlaceVerdict | undefined {
   if (shortfall !== undefined && shortfall.resting.offers + shortfall.overCaps.offers === 0) {
     const kinds = shortfall.unconnected.join(" or ")
+    const refused = refusedPayers
+      .filter(({ cloud }) => shortfall.unconnected.includes(cloud))
+      .map(({ connection, message }) => `; connection ${connection}: ${message}`)
     const message = `${shortfall.fitting} offers fit, but the project has no Ready connection for them: add one of type ${kinds}`
-    return wait(JobReason.NoConnection, message, settings.connectionRetrySeconds)
+    return wait(JobReason.NoConnection, message + refused.join(""), settings.connectionRetrySeconds)
   }
   if (caps.maxVms !== undefined && spending.vms >= caps.maxVms) {
     return wait(JobReason.CapReached, `the project's cap of ${caps.maxVms} VMs is reached`, settings.capRetrySeconds)

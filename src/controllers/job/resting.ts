@@ -168,14 +168,16 @@ function payersRefusals(launch: StoredLaunch, kind: Exclude<RefusalClass, "Capac
 }
 
 /**
- * Whether a VM is gone that never registered although it had the whole boot deadline, or that was lost before. A
- * cancelled job ends its Launch, too: such a one has shown nothing. Nor has one whose image failed to start.
+ * Whether a VM is gone that never registered although it had the whole boot deadline, that said itself that it can run no
+ * container, or that was lost before. A cancelled job ends its Launch, too: such a one has shown nothing. Nor has one whose
+ * image failed to start.
  */
 export function neverRegistered(launch: StoredLaunch): boolean {
   if (!isOver(launch) || launch.status?.agent !== undefined || launch.status?.vm === undefined) return false
   const { kind } = outcomeOf(launch)
   if (kind === "lost") return true
   if (kind !== "bootFailed") return false
+  if (launch.status.bootFailure !== undefined) return true
   const deadline = bootDeadline(launch)
   const end = launch.status.vm.terminationTime ?? launch.metadata.creationTimestamp
   return deadline !== undefined && new Date(end) >= deadline

@@ -38,6 +38,7 @@ export interface JobSettings {
   capRetrySeconds: number
   connectionRetrySeconds: number
   bucketRetrySeconds: number
+  agentImageRetrySeconds: number
 }
 
 export const JOB_DEFAULTS: JobSettings = {
@@ -60,4 +61,5 @@ export const JOB_DEFAULTS: JobSettings = {
   capRetrySeconds: 15,
   connectionRetrySeconds: 300,
   bucketRetrySeconds: 60,
+  agentImageRetrySeconds: 60,
 }

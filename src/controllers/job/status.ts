@@ -135,6 +135,7 @@ function isEnding({ spec, status, metadata }: StoredLaunch): boolean {
     metadata.deletionTimestamp !== undefined ||
     status?.loss !== undefined ||
     status?.agent?.finish !== undefined ||
+    status?.bootFailure !== undefined ||
     status?.phase === "terminating"
   )
 }

@@ -249,6 +249,14 @@ describe("a VM that shall go", () => {
       {},
       undefined,
     ],
+    [
+      "it can run no container",
+      launchOf(job, 1, {
+        status: vmStatus({ bootFailure: { reason: "EngineUnavailable", message: "none", time: time(50) } }),
+      }),
+      {},
+      undefined,
+    ],
     ["its Job is gone", launchOf(job, 1, { status: running }), { job: "gone" }, undefined],
     ["its Job had ended", launchOf(job, 1, { status: running }), { job: "recorded" }, undefined],
     [

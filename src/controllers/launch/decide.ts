@@ -34,8 +34,8 @@ export interface LaunchObservation {
   countsUntil?: Date
 }
 
-/** What the controller writes of the status; `agent` is the gateway's. */
-export type OwnStatus = Omit<LaunchStatus, "agent" | "conditions" | "observedGeneration">
+/** What the controller writes of the status; `agent` and `bootFailure` are the gateway's. */
+export type OwnStatus = Omit<LaunchStatus, "agent" | "bootFailure" | "conditions" | "observedGeneration">
 
 export type LaunchAction =
   | { do: "addFinalizer" }
@@ -189,8 +189,9 @@ function reasonToEnd(
   now: Date,
   settings: LaunchSettings,
 ): End | undefined {
-  const { agent, loss, vm } = launch.status ?? {}
+  const { agent, bootFailure, loss, vm } = launch.status ?? {}
   if (agent?.finish !== undefined) return { message: `the agent has finished: ${agent.finish.reason}` }
+  if (bootFailure !== undefined) return { message: `the VM can run no container: ${bootFailure.message}` }
   if (launch.spec.ended === true) return { message: "the job needs it no more" }
   if (loss !== undefined) return { message: loss.message, loss }
   if (isDeleting(launch)) return { message: "the Launch is being deleted" }
@@ -327,7 +328,7 @@ export function createdStatus(vm: Vm): OwnStatus {
 }
 
 function ownStatus(status: LaunchStatus): OwnStatus {
-  const { agent: _, conditions: __, observedGeneration: ___, ...own } = status
+  const { agent: _, bootFailure: __, conditions: ___, observedGeneration: ____, ...own } = status
   return own
 }
 

@@ -2,7 +2,7 @@ import { execFile } from "node:child_process"
 import { createHash } from "node:crypto"
 import { once } from "node:events"
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises"
-import { createServer } from "node:http"
+import { createServer, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
@@ -98,7 +98,7 @@ describe("findBinaries", () => {
     for (const name of SERVERS) {
       expect(await readFile(both[0][name], "utf8")).toBe(`this is ${name}`)
     }
-    expect(lines.filter((line) => line.startsWith("kube-apiserver: 100 %"))).toHaveLength(1)
+    expect(lines.filter((line) => line.startsWith("downloading kube-apiserver: 100 %"))).toHaveLength(1)
     expect(lines.filter((line) => line.startsWith("waiting for process"))).toHaveLength(1)
     expect(await programsIn(cached())).toEqual([...SERVERS].sort())
 
@@ -124,6 +124,31 @@ describe("findBinaries", () => {
     expect(await programsIn(cached())).toEqual(["etcd"])
   })
 
+  it("ends with the signal's reason in the middle of a download, and leaves nothing half-made", async () => {
+    let endless: ServerResponse | undefined
+    const server = createServer((request, response) => {
+      if (request.url?.endsWith("SHA256SUMS") || request.url?.endsWith(".sha256")) response.end(`${"0".repeat(64)}\n`)
+      else endless = response.writeHead(200)
+    }).listen(0, "127.0.0.1")
+    await once(server, "listening")
+    // Bytes go on coming, so that only the signal can end the download.
+    const more = setInterval(() => endless?.write("more"), 100)
+    onTestFinished(() => {
+      clearInterval(more)
+      server.closeAllConnections()
+      server.close()
+    })
+    const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const origins = { kubernetes: origin, github: origin, githubRaw: origin }
+    const stop = new AbortController()
+    const search = findBinaries({ cacheDir: join(scratch, "cache"), report, origins, signal: stop.signal })
+    server.on("request", ({ url }) => {
+      if (!/sha256/i.test(url ?? "")) stop.abort(new Error("stopped by SIGTERM"))
+    })
+    await expect(search).rejects.toThrow("stopped by SIGTERM")
+    expect(await programsIn(cached())).toEqual([])
+  })
+
   it("falls through at once when the hosts are not to be reached", async () => {
     const server = createServer().listen(0, "127.0.0.1")
     await once(server, "listening")
@@ -131,7 +156,9 @@ describe("findBinaries", () => {
     server.close()
     const origins = { kubernetes: refused, github: refused, githubRaw: refused }
     await expect(findBinaries({ cacheDir: join(scratch, "cache"), report, origins })).rejects.toThrow(/ECONNREFUSED/)
-    expect(lines.filter((line) => line.startsWith("no download: "))).toHaveLength(SERVERS.length)
+    expect(lines).toEqual([
+      expect.stringMatching(new RegExp(`^no download of ${SERVERS.join(", ")} \\(.*ECONNREFUSED`)),
+    ])
   })
 })
 

@@ -4,14 +4,17 @@ import { access, readdir, rm } from "node:fs/promises"
 import { join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
 import { promisify } from "node:util"
-import { download, OFFICIAL_ORIGINS, type Origins, officialRelease } from "./download.ts"
-import { buildWithGo } from "./go-build.ts"
+import { buildWithGo } from "../bootstrap/go-build.mjs"
+import { inQuarters } from "../bootstrap/progress.mjs"
+import { programsDirectory } from "../bootstrap/releases.mjs"
+import { type DownloadOptions, download, OFFICIAL_ORIGINS, type Origins, officialRelease } from "./download.ts"
 import { type Lock, LockHeldError, takeLock } from "./lock.ts"
 import {
   type Binaries,
   currentPlatform,
   KUBERNETES_VERSION,
   type ProgramName,
+  type Progress,
   type Report,
   SERVERS,
   WORKSHOP_PREFIX,
@@ -28,8 +31,12 @@ export interface SearchOptions {
   readonly assetsDir?: string | undefined
   /** Berth's cache directory (`${XDG_CACHE_HOME:-~/.cache}/berth`); missing programs are put there. */
   readonly cacheDir: string
-  /** Takes the lines that tell what takes long. */
+  /** Takes the lines that say what takes long, and why. */
   readonly report: Report
+  /** Takes the progress of downloads and builds, about once a second; a few lines for `report` unless given. */
+  readonly progress?: (progress: Progress) => void
+  /** Ends the search; what is downloaded or compiled so far is used by the next one. */
+  readonly signal?: AbortSignal
   /** Where the official releases are; the projects' own hosts unless given. */
   readonly origins?: Origins
 }
@@ -71,10 +78,9 @@ export async function findKubectl(options: SearchOptions): Promise<string> {
 
 /** Makes sure that the cache holds the programs; returns the directory that does. */
 async function fillCache(names: readonly ProgramName[], options: SearchOptions): Promise<string> {
-  const { os, arch } = currentPlatform()
-  const directory = join(options.cacheDir, "kubernetes", `${KUBERNETES_VERSION}-${os}-${arch}`)
+  const directory = programsDirectory(options.cacheDir)
   if ((await missingIn(directory, names)).length === 0) return directory
-  const lock = await waitForLock(join(directory, ".lock"), options.report)
+  const lock = await waitForLock(join(directory, ".lock"), options)
   try {
     await removeHalfMade(directory)
     await obtain(await missingIn(directory, names), directory, options)
@@ -93,20 +99,22 @@ async function removeHalfMade(directory: string): Promise<void> {
 }
 
 async function obtain(names: readonly ProgramName[], directory: string, options: SearchOptions): Promise<void> {
-  const { report, origins = OFFICIAL_ORIGINS } = options
+  const { report, progress = inQuarters(report), signal, origins = OFFICIAL_ORIGINS } = options
   const missing: ProgramName[] = []
   const failures: string[] = []
   for (const name of names) {
-    const failure = await tryDownload(name, directory, report, origins)
+    const failure = await tryDownload(name, origins, { directory, progress, signal })
+    signal?.throwIfAborted()
     if (failure === undefined) continue
     missing.push(name)
     failures.push(failure)
-    report(`no download: ${failure}`)
   }
   if (missing.length === 0) return
+  report(`no download of ${missing.join(", ")} (${failures[0]}): building from source with Go, only this once`)
   try {
-    await buildWithGo(missing, directory, report)
+    await buildWithGo(missing, directory, { progress, signal })
   } catch (error) {
+    signal?.throwIfAborted()
     const built = error instanceof Error ? error.message : String(error)
     throw new Error(
       [
@@ -124,24 +132,19 @@ async function obtain(names: readonly ProgramName[], directory: string, options:
 }
 
 /** Returns why the program could not be downloaded; undefined when it was. */
-async function tryDownload(
-  name: ProgramName,
-  directory: string,
-  report: Report,
-  origins: Origins,
-): Promise<string | undefined> {
+async function tryDownload(name: ProgramName, origins: Origins, options: DownloadOptions): Promise<string | undefined> {
   const platform = currentPlatform()
   const release = officialRelease(name, platform, origins)
   if (!release) return `${name} is not published for ${platform.os}/${platform.arch}`
   try {
-    await download(name, release, directory, report)
+    await download(name, release, options)
     return undefined
   } catch (error) {
     return error instanceof Error ? error.message : String(error)
   }
 }
 
-async function waitForLock(path: string, report: Report): Promise<Lock> {
+async function waitForLock(path: string, { report, signal }: SearchOptions): Promise<Lock> {
   for (let tries = 0; ; tries++) {
     try {
       return await takeLock(path)
@@ -150,7 +153,7 @@ async function waitForLock(path: string, report: Report): Promise<Lock> {
       if (tries % LOCK_REPORT_EVERY === 0) {
         report(`waiting for process ${error.holder}, which is fetching the Kubernetes programs`)
       }
-      await delay(LOCK_POLL_MS)
+      await delay(LOCK_POLL_MS, undefined, { signal })
     }
   }
 }

@@ -1,5 +1,6 @@
 import { mkdir, readFile } from "node:fs/promises"
 import { join, resolve } from "node:path"
+import { unlessAborted } from "../unless-aborted.ts"
 import { type AuditFiles, apiServerFlags, controllerManagerFlags, etcdFlags, type Layout } from "./flags.ts"
 import { writeKubeconfig } from "./kubeconfig.ts"
 import { type Lock, LockHeldError, takeLock } from "./lock.ts"
@@ -28,6 +29,8 @@ export interface ControlPlaneOptions {
   readonly report?: Report
   /** Called once when a server ends without being asked to, after the start. */
   readonly onFailure?: (error: Error) => void
+  /** Ends the start: the servers that run by then are stopped, and the start rejects with its reason. */
+  readonly signal?: AbortSignal
 }
 
 /** A running Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager, without nodes. */
@@ -61,7 +64,7 @@ export async function startControlPlane(options: ControlPlaneOptions): Promise<C
   const lock = await lockDataDir(dataDir)
   try {
     const runDirectory = runDirectoryOf(dataDir)
-    await Promise.all(SERVERS.map((name) => awaitLeftover(name, runDirectory)))
+    await Promise.all(SERVERS.map((name) => awaitLeftover(name, runDirectory, options.signal)))
     const pki = await loadPki(join(dataDir, "pki"))
     for (let attempt = 1; ; attempt++) {
       const servers = new Servers(options, dataDir, await layOut(options, dataDir, pki))
@@ -133,9 +136,9 @@ class Servers {
   }
 
   async stop(): Promise<void> {
-    for (const name of SERVERS.toReversed()) {
-      await this.#stopOne(name)
-    }
+    // The other two write to etcd by the API server only; the controller manager has nothing to write at its end.
+    await Promise.all([this.#stopOne("kube-controller-manager"), this.#stopOne("kube-apiserver")])
+    await this.#stopOne("etcd")
   }
 
   pid(name: ServerName): number {
@@ -145,6 +148,7 @@ class Servers {
   }
 
   async #run(name: ServerName, args: readonly string[]): Promise<void> {
+    this.#options.signal?.throwIfAborted()
     const server = await startServer({
       name,
       command: this.#options.binaries[name],
@@ -180,13 +184,13 @@ class Servers {
     }
   }
 
-  /** Waits for `condition`, but no longer than all servers live. */
+  /** Waits for `condition`, but no longer than all servers live, and than the start is wanted. */
   async #orEarlyEnd(condition: Promise<void>): Promise<void> {
     const ends = [...this.#running.values()].map(async (server) => {
       const end = await server.ended
       throw new StartError(server.name, end, await server.logTail())
     })
-    await Promise.race([condition, ...ends])
+    await unlessAborted(Promise.race([condition, ...ends]), this.#options.signal)
   }
 }
 

@@ -4,12 +4,14 @@ import { chmod, mkdir, mkdtemp, open, rename, rm } from "node:fs/promises"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { EnvHttpProxyAgent, fetch } from "undici"
+import { progressOf } from "../bootstrap/progress.mjs"
+import { KUBERNETES_ORIGIN } from "../bootstrap/releases.mjs"
 import {
   ETCD_VERSION,
   KUBERNETES_VERSION,
   type Platform,
   type ProgramName,
-  type Report,
+  type Progress,
   WORKSHOP_PREFIX,
 } from "./programs.ts"
 
@@ -17,7 +19,7 @@ const run = promisify(execFile)
 
 const CONNECT_TIMEOUT_MS = 5_000
 const IDLE_TIMEOUT_MS = 30_000
-const REPORT_INTERVAL_MS = 2_000
+const PROGRESS_INTERVAL_MS = 1_000
 const MIB = 1024 * 1024
 
 /** The envtest release nearest to KUBERNETES_VERSION; it holds servers for darwin, which dl.k8s.io does not. */
@@ -32,7 +34,7 @@ export interface Origins {
 
 /** The projects' own hosts. */
 export const OFFICIAL_ORIGINS: Origins = {
-  kubernetes: "https://dl.k8s.io",
+  kubernetes: KUBERNETES_ORIGIN,
   github: "https://github.com",
   githubRaw: "https://raw.githubusercontent.com",
 }
@@ -90,12 +92,21 @@ export function findDigest(document: string, file: string, algorithm: "sha256" |
   return found.find((value) => digest.test(value))
 }
 
+export interface DownloadOptions {
+  /** Where the program is put. */
+  readonly directory: string
+  readonly progress: (progress: Progress) => void
+  /** Ends the download. */
+  readonly signal: AbortSignal | undefined
+}
+
 /**
  * Downloads an official release, checks it against its published digest and puts the program to `directory`/`name`,
  * executable, by one rename: no half or unchecked file ever stands there. Proxies come from the usual environment
  * variables. Throws an Error that says why in one line.
  */
-export async function download(name: ProgramName, release: Release, directory: string, report: Report): Promise<void> {
+export async function download(name: ProgramName, release: Release, options: DownloadOptions): Promise<void> {
+  const { directory, progress, signal } = options
   await mkdir(directory, { recursive: true })
   const workshop = await mkdtemp(join(directory, WORKSHOP_PREFIX))
   const dispatcher = new EnvHttpProxyAgent({
@@ -104,7 +115,7 @@ export async function download(name: ProgramName, release: Release, directory: s
     bodyTimeout: IDLE_TIMEOUT_MS,
   })
   const get = async (url: string) => {
-    const response = await fetch(url, { dispatcher }).catch((error: unknown) => {
+    const response = await fetch(url, { dispatcher, signal: signal ?? null }).catch((error: unknown) => {
       throw new Error(`${url}: ${reasonOf(error)}`, { cause: error })
     })
     if (!response.ok) throw new Error(`${url}: HTTP ${response.status}`)
@@ -116,7 +127,10 @@ export async function download(name: ProgramName, release: Release, directory: s
     const expected = findDigest(await (await get(url)).text(), file, algorithm)
     if (expected === undefined) throw new Error(`${url} has no ${algorithm} digest of ${file}`)
     const path = join(workshop, file)
-    const actual = await save(await get(release.url), path, algorithm, (line) => report(`${file}: ${line}`))
+    const what = `downloading ${file}`
+    const actual = await save(await get(release.url), path, algorithm, (share, seconds) =>
+      progress(progressOf(what, share, seconds)),
+    )
     if (actual !== expected) throw new Error(`${release.url}: its ${algorithm} is ${actual}, published is ${expected}`)
     const program = release.member === undefined ? path : await unpack(path, release.member, workshop)
     await chmod(program, 0o755)
@@ -129,35 +143,40 @@ export async function download(name: ProgramName, release: Release, directory: s
 
 type Answer = Awaited<ReturnType<typeof fetch>>
 
-/** Streams the body to `path`; returns its digest in hex. */
-async function save(answer: Answer, path: string, algorithm: string, report: Report): Promise<string> {
+/**
+ * Streams the body to `path`; returns its digest in hex.
+ * @param received called about once a second with the share of the body that has come, and the seconds since its start
+ */
+async function save(
+  answer: Answer,
+  path: string,
+  algorithm: string,
+  received: (share: number, seconds: number) => void,
+): Promise<string> {
   const total = Number(answer.headers.get("content-length") ?? 0)
   const hash = createHash(algorithm)
   const file = await open(path, "wx")
-  let received = 0
-  let reported = Date.now()
+  const began = performance.now()
+  let bytes = 0
+  let shown = began
   try {
     for await (const chunk of answer.body ?? []) {
       hash.update(chunk)
       await file.write(chunk)
-      received += chunk.byteLength
-      if (Date.now() - reported < REPORT_INTERVAL_MS) continue
-      reported = Date.now()
-      report(progress(received, total))
+      bytes += chunk.byteLength
+      const now = performance.now()
+      if (total === 0 || now - shown < PROGRESS_INTERVAL_MS) continue
+      shown = now
+      received(bytes / total, (now - began) / 1000)
     }
   } catch (error) {
-    throw new Error(`${answer.url}: ${reasonOf(error)} after ${progress(received, total)}`, { cause: error })
+    const mebibytes = `${(bytes / MIB).toFixed(1)} MiB`
+    throw new Error(`${answer.url}: ${reasonOf(error)} after ${mebibytes}`, { cause: error })
   } finally {
     await file.close()
   }
-  report(progress(received, total))
+  received(1, (performance.now() - began) / 1000)
   return hash.digest("hex")
-}
-
-function progress(received: number, total: number): string {
-  const mebibytes = (bytes: number) => (bytes / MIB).toFixed(1)
-  if (total === 0) return `${mebibytes(received)} MiB`
-  return `${Math.floor((100 * received) / total)} % of ${mebibytes(total)} MiB`
 }
 
 /** Takes one member out of a checked archive with the system's tar (bsdtar, which darwin has, reads zip too). */

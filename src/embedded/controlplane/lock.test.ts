@@ -1,8 +1,8 @@
 import { spawn } from "node:child_process"
 import { once } from "node:events"
-import { mkdtemp, rm } from "node:fs/promises"
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { beforeEach, expect, it, onTestFinished } from "vitest"
 import { LockHeldError, takeLock } from "./lock.ts"
 import { isRunning, parseRecord, recordOf } from "./process-record.ts"
@@ -24,6 +24,12 @@ it("is held by one at a time and free after its release", async () => {
   held[0]?.value.release()
   const next = await takeLock(path)
   next.release()
+})
+
+it("names the file and says what to do when it is no lock", async () => {
+  await mkdir(dirname(path), { recursive: true })
+  await writeFile(path, "garbage, and enough of it to be no empty database ".repeat(20))
+  await expect(takeLock(path)).rejects.toThrow(`${path} is not a lock of Berth's: remove that file`)
 })
 
 it("is held against other processes, and is free when its holder is killed", async () => {

@@ -3,6 +3,7 @@ import { dirname } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 
 const SQLITE_BUSY = 5
+const SQLITE_NOT_A_DATABASE = 26
 
 /** A lock that this process holds. */
 export interface Lock {
@@ -37,7 +38,13 @@ export async function takeLock(path: string): Promise<Lock> {
     database.exec("BEGIN EXCLUSIVE")
   } catch (error) {
     database.close()
-    if ((error as { errcode?: number }).errcode !== SQLITE_BUSY) throw error
+    const { errcode } = error as { errcode?: number }
+    if (errcode === SQLITE_NOT_A_DATABASE) {
+      throw new Error(`${path} is not a lock of Berth's: remove that file, or choose another data directory`, {
+        cause: error,
+      })
+    }
+    if (errcode !== SQLITE_BUSY) throw error
     throw new LockHeldError(path, await readFile(holderPath, "utf8").catch(() => "(unknown)"))
   }
   await writeFile(holderPath, String(process.pid))

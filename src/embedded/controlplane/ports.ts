@@ -11,6 +11,11 @@ export async function freePort(preferred?: number): Promise<number> {
   return port
 }
 
+/** Returns whether a TCP port of 127.0.0.1 can be listened on now. */
+export async function isFree(port: number): Promise<boolean> {
+  return (await tryPort(port)) !== undefined
+}
+
 function tryPort(port: number): Promise<number | undefined> {
   return new Promise((resolve, reject) => {
     const server = createServer()

@@ -7,8 +7,14 @@ import type { Readable, Writable } from "node:stream"
 import { setTimeout as delay } from "node:timers/promises"
 import { isRunning, type ProcessRecord, parseRecord, recordOf } from "./process-record.ts"
 
-/** How long a server may take to end after SIGTERM, before SIGKILL. */
-export const STOP_GRACE_SECONDS = 10
+/**
+ * How long a server may take to end after SIGTERM, before SIGKILL. A stop of everything has 10 seconds, and none of the
+ * servers loses by SIGKILL what it has acknowledged.
+ */
+export const STOP_GRACE_SECONDS = 1
+
+/** How long all servers of a process that was killed may take to end, one after the other. */
+const LEFTOVER_SECONDS = 3 * STOP_GRACE_SECONDS + 10
 
 const LOG_TAIL_LINES = 15
 const LEFTOVER_POLL_MS = 100
@@ -114,17 +120,17 @@ function spawnSupervisor({ command, args, needs }: ServerCommand, logPath: strin
  * Waits until a server that an earlier, killed process left behind has ended: its supervisor is about to end it.
  * Throws when it outlives that.
  */
-export async function awaitLeftover(name: string, runDirectory: string): Promise<void> {
+export async function awaitLeftover(name: string, runDirectory: string, signal?: AbortSignal): Promise<void> {
   const record = await readRecord(join(runDirectory, `${name}.json`))
   if (!record) return
-  const deadline = Date.now() + (STOP_GRACE_SECONDS + 5) * 1000
+  const deadline = Date.now() + LEFTOVER_SECONDS * 1000
   while (isRunning(record)) {
     if (Date.now() > deadline) {
       throw new Error(
         `${name} (process ${record.pid}) of an earlier run still uses ${dirname(runDirectory)}: end it with "kill ${record.pid}"`,
       )
     }
-    await delay(LEFTOVER_POLL_MS)
+    await delay(LEFTOVER_POLL_MS, undefined, { ...(signal && { signal }) })
   }
 }
 

@@ -32,8 +32,8 @@ const PLAN = named("JobPlan", JobPlanSchema, {
   verdict: "placeable",
   reason: "Placed",
   message:
-    "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): cheapest of 86,000 offers " +
-    "that fits, and the only one; price of 2026-10-01; expected to cost $0.7787",
+    "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): cheapest of 12 " +
+    "offers that fit on gcp, of 164,214 in the catalogue; no other can be taken now; price of 2026-10-01; expected to cost $0.7787",
   estimated_cost: 0.7787,
   placements: [
     {

@@ -1,9 +1,8 @@
 import { cutTo } from "../../../apis/conditions.ts"
 import type { ConnectionType } from "../../../apis/connection.ts"
 import type { CredentialFields } from "../../../apis/credentials.ts"
-import type { ExternalAccount } from "../../../cloud/account.ts"
+import type { ExternalAccount, VerifiedIdentity } from "../../../cloud/account.ts"
 import { CloudError, CredentialsError, InvalidRequestError } from "../../../cloud/errors.ts"
-import type { Identity } from "../../../cloud/provider.ts"
 import { scrubbedError } from "../../../sealing/scrub.ts"
 import type { ConnectionControllerOptions } from "../dependencies.ts"
 import type { Outcome } from "../observation.ts"
@@ -30,8 +29,8 @@ export async function verify(
   try {
     const account = openAccount(type, fields)
     if (account === undefined) return { is: "unsupported" }
-    const identity = await ask(account, AbortSignal.any([signal, late.signal]))
-    return { is: "verified", account: identity.account }
+    const { account: id, launch } = await ask(account, AbortSignal.any([signal, late.signal]))
+    return { is: "verified", account: id, ...(launch !== undefined && { launch }) }
   } catch (error) {
     signal.throwIfAborted()
     const err = scrubbedError(error, fields)
@@ -43,7 +42,7 @@ export async function verify(
 }
 
 /** Ends with the signal, also where a provider's SDK doesn't. */
-async function ask(account: ExternalAccount, signal: AbortSignal): Promise<Identity> {
+async function ask(account: ExternalAccount, signal: AbortSignal): Promise<VerifiedIdentity> {
   const { promise, reject } = Promise.withResolvers<never>()
   const end = (): void => reject(signal.reason as Error)
   signal.throwIfAborted()

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest"
-import { kubernetesGoMod, kubernetesLinkerFlags } from "./go-build.ts"
+import { kubernetesGoMod, kubernetesLinkerFlags } from "./go-build.mjs"
 
 it("replaces each staging module by its published version", () => {
   const upstream = {

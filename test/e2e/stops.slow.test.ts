@@ -1,0 +1,160 @@
+import { once } from "node:events"
+import { mkdtemp, rm, writeFile } from "node:fs/promises"
+import { createServer, type Server } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { setTimeout as delay } from "node:timers/promises"
+import { afterAll, beforeAll, describe, it } from "vitest"
+import { noDisk, smallDisk } from "../small-disk.ts"
+import type { Program } from "./program.ts"
+import {
+  call,
+  freePair,
+  measureStart,
+  type StackUnderTest,
+  sendSigterm,
+  shellJob,
+  startStack,
+  stopAt,
+  untilStatus,
+} from "./stops.ts"
+
+let folder: string
+const programs: Program[] = []
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "berth-stops-"))
+})
+afterAll(async () => {
+  await Promise.all(programs.filter(({ running }) => running).map((program) => program.stop()))
+  await rm(folder, { recursive: true, force: true, maxRetries: 3 })
+})
+
+async function newStack(name: string): Promise<StackUnderTest> {
+  return { command: "start", dataDir: join(folder, name), port: await freePair() }
+}
+
+/** Starts the stack and resolves when it is up. */
+async function up(stack: StackUnderTest): Promise<Program> {
+  const program = startStack(stack)
+  programs.push(program)
+  await program.printed(/Berth is up at/)
+  return program
+}
+
+const NOTHING = { processes: [], ports: [] }
+
+describe("npm start", { timeout: 600_000, concurrent: true }, () => {
+  it("ends within ten seconds and leaves nothing, at any moment of SIGTERM", async ({ expect }) => {
+    const stack = await newStack("moments")
+    const start = await measureStart(stack)
+    for (const share of [0.1, 0.5, 0.9, 1.5]) {
+      const { output, seconds, ...remains } = await stopAt(stack, share * start)
+      expect(remains, output).toEqual(NOTHING)
+      expect(seconds, `seconds until the end after SIGTERM:\n${output}`).toBeDefined()
+    }
+    const next = await up(stack)
+    expect(await sendSigterm(next, stack)).toMatchObject(NOTHING)
+  })
+
+  it("names each port that is taken, what it is for and --port, before anything starts", async ({ expect }) => {
+    const stack = await newStack("ports")
+    const { port } = stack
+    const [first, second] = [await listen(port), await listen(port + 1)]
+    const refused = startStack(stack)
+    expect(await refused.ended).toMatchObject({ code: 1 })
+    expect(refused.output).toContain(`port ${port} (for the REST API)`)
+    expect(refused.output).toContain(`port ${port + 1} (for sign-in`)
+    expect(refused.output).toContain(`--port ${port + 1000}`)
+    expect(refused.output).not.toContain("starting")
+    await close(first)
+    const refusedAgain = startStack(stack)
+    expect(await refusedAgain.ended).toMatchObject({ code: 1 })
+    expect(refusedAgain.output).toContain(`port ${port + 1} (for sign-in`)
+    expect(refusedAgain.output).not.toContain("REST API)")
+    await close(second)
+    expect(await sendSigterm(await up(stack), stack)).toMatchObject(NOTHING)
+  })
+
+  it("runs a job again after each of three stops, and counts none as a loss", async ({ expect }) => {
+    const stack = await newStack("restarts")
+    const { dataDir } = stack
+    const gate = join(folder, "gate")
+    let program = await up(stack)
+    await call(
+      dataDir,
+      "POST",
+      "/jobs",
+      shellJob("patient", `echo begun; until [ -e ${gate} ]; do sleep 0.1; done; echo done`),
+    )
+    for (let stops = 0; stops < 3; stops++) {
+      await untilStatus(dataDir, "patient", "running")
+      expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
+      program = await up(stack)
+    }
+    await untilStatus(dataDir, "patient", "running")
+    await writeFile(gate, "")
+    await untilStatus(dataDir, "patient", "succeeded")
+    expect((await call(dataDir, "GET", "/jobs/patient/logs")).match(/begun/g)).toHaveLength(4)
+    expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
+  })
+
+  it("keeps the result and the whole log of a job that ends in the second of a SIGTERM", async ({ expect }) => {
+    const stack = await newStack("results")
+    const { dataDir } = stack
+    const lines = 2000
+    const gate = join(folder, "results-gate")
+    const script = `until [ -e ${gate} ]; do sleep 0.02; done; seq ${lines}`
+    let program = await up(stack)
+    const jobs = ["one", "two", "three"]
+    for (const job of jobs) await call(dataDir, "POST", "/jobs", shellJob(job, script))
+    for (const job of jobs) await untilStatus(dataDir, job, "running")
+    await writeFile(gate, "")
+    await delay(200)
+    expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
+    program = await up(stack)
+    for (const job of jobs) {
+      await untilStatus(dataDir, job, "succeeded")
+      const log = await call(dataDir, "GET", `/jobs/${job}/logs`)
+      const whole = Array.from({ length: lines }, (_, index) => `${index + 1}\n`).join("")
+      expect(log.endsWith(whole), `${job}: ${log.length} characters, ${log.slice(0, 200)}`).toBe(true)
+    }
+    expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
+  })
+})
+
+describe.skipIf(noDisk !== "")(`npm start on a full disk${noDisk}`, { timeout: 600_000 }, () => {
+  it("stops all the same, and goes on when there is room again", async ({ expect }) => {
+    const disk = await smallDisk(400)
+    const stack = { command: "start", dataDir: join(disk.path, "berth"), port: await freePair() } as const
+    try {
+      const program = await up(stack)
+      const gate = join(folder, "disk-gate")
+      const script = `echo begun; until [ -e ${gate} ]; do sleep 0.05; done; seq 100000; sleep 1000`
+      await call(stack.dataDir, "POST", "/jobs", shellJob("writer", script))
+      await untilStatus(stack.dataDir, "writer", "running")
+      await disk.fill()
+      await writeFile(gate, "")
+      await delay(2000)
+      expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
+      expect(program.output).toContain("stopped")
+      await disk.empty()
+      const next = await up(stack)
+      await untilStatus(stack.dataDir, "writer", "running")
+      expect(await sendSigterm(next, stack), next.output).toMatchObject(NOTHING)
+    } finally {
+      await disk.remove()
+    }
+  })
+})
+
+async function listen(port: number): Promise<Server> {
+  const server = createServer().listen(port, "127.0.0.1")
+  await once(server, "listening")
+  return server
+}
+
+async function close(server: Server): Promise<void> {
+  server.close()
+  await once(server, "close")
+}

@@ -1,0 +1,82 @@
+import { randomBytes } from "node:crypto"
+import { existsSync } from "node:fs"
+import Docker from "dockerode"
+import { afterEach, describe, expect, it } from "vitest"
+import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
+import { DEFAULT_DOCKER_SOCKET } from "../../src/agent/runtimes/docker.ts"
+import { chooseRuntime } from "../../src/embedded/runtime.ts"
+
+const DOCKER = { runtime: "docker", dockerSocket: DEFAULT_DOCKER_SOCKET }
+const hasEngine = await engineAnswers()
+const withoutEngine = hasEngine ? "" : " (skipped: no Docker engine answers)"
+const canMake = hasEngine && existsSync("/bin/busybox")
+const withoutBusybox = canMake ? "" : " (skipped: it needs a Docker engine and /bin/busybox)"
+
+let lines: string[] = []
+const report = (line: string) => void lines.push(line)
+const toRemove: string[] = []
+
+afterEach(async () => {
+  lines = []
+  for (const image of toRemove.splice(0)) await new Docker().getImage(image).remove({ force: true })
+})
+
+/** A tag that no registry has. */
+const unpublished = (repository: string) => `${repository}:berth-test-${randomBytes(4).toString("hex")}`
+
+describe("what runs the jobs of one machine", () => {
+  it.runIf(canMake)(
+    `Docker, with a busybox that can't be pulled made from the host's, which is reported each time${withoutBusybox}`,
+    async () => {
+      const image = unpublished("busybox")
+      toRemove.push(image)
+      expect(await chooseRuntime({ runtime: "auto" }, [image], report)).toEqual(DOCKER)
+      expect(lines.join("\n")).toMatch(`${image} is made from /bin/busybox of this machine: the engine can't pull it (`)
+      const [output] = await runIn(image, ["sh", "-c", "echo $((6 * 7)) && awk 'BEGIN { print \"awk\" }'"])
+      expect(output).toBe("42\nawk\n")
+
+      lines = []
+      expect(await chooseRuntime({ runtime: "auto" }, [image], report)).toEqual(DOCKER)
+      expect(lines.join("\n")).toContain(`${image} is made from /bin/busybox of this machine: an earlier start did so`)
+    },
+  )
+
+  it.runIf(hasEngine)(`the host, if an image can be neither pulled nor made${withoutEngine}`, async () => {
+    const image = unpublished("berth-test/nowhere")
+    expect(await chooseRuntime({ runtime: "auto" }, [image], report)).toEqual({ runtime: "process" })
+    expect(lines).toEqual([expect.stringContaining(`the Docker engine can't pull ${image} (`)])
+    expect(lines[0]).toMatch(/: jobs run as you on this machine, without their images, and can read what you can$/)
+  })
+
+  it.runIf(hasEngine)(`Docker if it was asked for, with a warning that the samples fail${withoutEngine}`, async () => {
+    const image = unpublished("berth-test/nowhere")
+    expect(await chooseRuntime({ runtime: "docker" }, [image], report)).toEqual(DOCKER)
+    expect(lines.join("\n")).toContain(`the samples fail: the engine can't pull ${image} (`)
+  })
+
+  it("the host, if no engine answers; an engine that was asked for must answer", async () => {
+    const nowhere = { dockerSocket: "/nonexistent/docker.sock" }
+    expect(await chooseRuntime({ runtime: "auto", ...nowhere }, [], report)).toEqual({ runtime: "process" })
+    expect(lines).toEqual([expect.stringMatching(/^no Docker engine answers at \/nonexistent.*: jobs run as you/)])
+    const asked = chooseRuntime({ runtime: "docker", ...nowhere }, [], report)
+    await expect(asked).rejects.toThrow("no Docker engine answers at /nonexistent/docker.sock: start one")
+  })
+})
+
+/** Returns what a command writes in a container of the image, and its exit code. */
+async function runIn(image: string, command: string[]): Promise<[output: string, exitCode: number]> {
+  const container = await new Docker().createContainer({ Image: image, Cmd: command, Tty: false })
+  try {
+    await container.start()
+    const { StatusCode } = (await container.wait()) as { StatusCode: number }
+    const log = await container.logs({ stdout: true, follow: false })
+    // Each frame of the engine's stream begins with a header of 8 bytes.
+    const frames: string[] = []
+    for (let at = 0; at < log.length; at += 8 + log.readUInt32BE(at + 4)) {
+      frames.push(log.subarray(at + 8, at + 8 + log.readUInt32BE(at + 4)).toString())
+    }
+    return [frames.join(""), StatusCode]
+  } finally {
+    await container.remove({ force: true })
+  }
+}
