@@ -1,5 +1,5 @@
 import type { ErrorObject } from "ajv"
-import { ALLOWED, SENSITIVE } from "./schema.ts"
+import { ALLOWED, FORBIDDEN, SENSITIVE } from "./schema.ts"
 
 /** One thing that is wrong with a value that somebody sent. */
 export interface Fault {
@@ -67,6 +67,7 @@ const SENTENCES: Readonly<Record<string, Sentence>> = {
   minItems: (error, field) => atLeast(error, field, "items"),
   minLength: (error, field) => atLeast(error, field, "characters"),
   minProperties: (error, field) => atLeast(error, field, "entries"),
+  not: (error, field) => `${field} must not ${error.parentSchema?.[FORBIDDEN] ?? "have this value"}`,
   pattern: (error, field) =>
     `${field} must be ${allowedBy(error) ?? `what ${error.params["pattern"]} matches`}${butIs(error)}`,
   propertyNames: (error) => {

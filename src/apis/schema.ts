@@ -18,6 +18,9 @@ export interface CelRule {
 /** Says in words what a pattern or a rule on keys allows; for messages, as regular expressions are no help to people. */
 export const ALLOWED = "x-berth-allowed"
 
+/** Says in words what `not` forbids, as the end of "must not …". */
+export const FORBIDDEN = "x-berth-forbidden"
+
 /** Marks a value that may be secret: no message ever shows it. */
 export const SENSITIVE = "x-berth-sensitive"
 

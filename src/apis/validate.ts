@@ -5,7 +5,7 @@ import { faultOf } from "./fault.ts"
 import type { KindDefinition } from "./kind.ts"
 import { API_VERSION } from "./meta.ts"
 import { withoutNulls } from "./nulls.ts"
-import { ALLOWED, SENSITIVE } from "./schema.ts"
+import { ALLOWED, FORBIDDEN, SENSITIVE } from "./schema.ts"
 
 export type { Fault } from "./fault.ts"
 
@@ -37,6 +37,7 @@ const ajv = new Ajv2020({
 
 ajv.addVocabulary([
   ALLOWED,
+  FORBIDDEN,
   SENSITIVE,
   "x-kubernetes-int-or-string",
   "x-kubernetes-list-type",

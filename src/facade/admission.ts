@@ -1,10 +1,10 @@
 import type { Request, RequestHandler } from "express"
+import { badRequest, forbidden, notFound, problemOf, unauthorized } from "../http/problem.ts"
 import type { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import type { Person, TokenVerifier } from "../identity/oidc.ts"
 import type { PeopleInProjects } from "../identity/persons.ts"
 import type { Principal } from "../identity/principal.ts"
 import { hostLabel, type ProjectDirectory, scopeOf } from "../identity/projects.ts"
-import { badRequest, forbidden, notFound, problemOf, unauthorized } from "./problem.ts"
 
 /** A person who is signed in, outside of any project. */
 export interface SignedIn {

@@ -1,8 +1,13 @@
 import express, { type Express, type RequestHandler, Router } from "express"
 import helmet from "helmet"
 import type { Clock } from "../apis/clock.ts"
+import { CreationTimes } from "../apis/creation-times.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
 import type { StoredLaunch } from "../apis/launch.ts"
+import { FailureLimit, principalRateLimit } from "../http/limits.ts"
+import { type Guard, mount } from "../http/mount.ts"
+import { badRequest, notFound, problemHandler } from "../http/problem.ts"
+import { requestLog } from "../http/request-log.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import { ACCOUNTS_USER } from "../identity/machine-users.ts"
 import type { TokenVerifier } from "../identity/oidc.ts"
@@ -19,34 +24,26 @@ import { measureRequests } from "../telemetry/http.ts"
 import type { Logger } from "../telemetry/logger.ts"
 import type { Registry } from "../telemetry/metrics.ts"
 import { operationsRouter } from "../telemetry/operations.ts"
-import { Accounts } from "./accounts.ts"
+import { Accounts } from "./accounts/accounts.ts"
+import { accountRoutes } from "./accounts/routes.ts"
 import { AccountGatekeeper, Gatekeeper } from "./admission.ts"
 import { type Caches, CONNECTIONS, CRON_JOBS } from "./caches.ts"
 import { Collection } from "./collection.ts"
-import { Connections } from "./connections.ts"
-import { CreationTimes } from "./created-at.ts"
-import type { Discoverer } from "./discoverer.ts"
-import type { Admission } from "./endpoint.ts"
-import { requireHost } from "./host.ts"
-import { Jobs } from "./jobs.ts"
-import { Keys } from "./keys.ts"
-import { FailureLimit, principalRateLimit } from "./limits.ts"
-import { LogStreams } from "./log-stream.ts"
+import { Connections } from "./connections/connections.ts"
+import { connectionRoutes } from "./connections/routes.ts"
+import { cronJobRoutes } from "./cronjobs/routes.ts"
+import { CRON_JOB_FIELDS } from "./cronjobs/translate.ts"
+import { openApiRoutes } from "./document.ts"
+import { SharedTurns } from "./idempotency.ts"
+import { Jobs, Submitter } from "./jobs/jobs.ts"
+import { LogStreams } from "./jobs/logs.ts"
+import { jobRoutes } from "./jobs/routes.ts"
+import { catalogueCheck } from "./jobs/submission.ts"
+import { Keys } from "./keys/keys.ts"
+import { keyRoutes } from "./keys/routes.ts"
 import type { Planner } from "./planner.ts"
-import { notFound, problemHandler } from "./problem.ts"
-import { requestLog } from "./request-log.ts"
-import { accountRoutes } from "./routes/accounts.ts"
-import { connectionRoutes } from "./routes/connections.ts"
-import { cronJobRoutes } from "./routes/cronjobs.ts"
-import { jobRoutes } from "./routes/jobs.ts"
-import { keyRoutes } from "./routes/keys.ts"
-import { logRoutes } from "./routes/logs.ts"
-import { openApiRoutes } from "./routes/openapi.ts"
-import { resourceRoutes } from "./routes/resources.ts"
-import { SharedTurns } from "./shared-turns.ts"
-import { Submitter } from "./submit.ts"
-import { catalogueCheck } from "./translate/catalogue-terms.ts"
-import { CRON_JOB_FIELDS } from "./translate/cronjob.ts"
+import { resourceRoutes } from "./resources/routes.ts"
+import type { Discoverer } from "./resources/schema.ts"
 
 export interface FacadeSettings {
   /** Projects are the host names one label below it. */
@@ -142,8 +139,7 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   }
   const catalogueFaults = catalogueCheck(dependencies.catalogue, settings.clouds)
   const logStreams = new LogStreams({ logStore, store: caches.jobs.store, launches, clock, shutdown })
-  jobRoutes(router, { admission, jobsOf, submitterOf, catalogueFaults, plan })
-  logRoutes(router, { admission, jobsOf, logStreams })
+  mount(router, jobRoutes(settings.clouds), admission, { jobsOf, submitterOf, catalogueFaults, plan, logStreams })
   const collectionOf = (principal: Principal) => ({
     namespace: principal.project.namespace,
     reader: client,
@@ -166,15 +162,15 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   }
   const keysOf = (principal: Principal): Keys =>
     new Keys({ ...collectionOf(principal), store: caches.apiKeys.store, creationTimes, clock })
-  keyRoutes(router, { admission, keysOf, clock })
-  cronJobRoutes(router, { admission, cronJobsOf, creationTimes, catalogueFaults })
-  connectionRoutes(router, { admission, connectionsOf })
+  mount(router, keyRoutes, admission, { keysOf, clock })
+  mount(router, cronJobRoutes(settings.clouds), admission, { cronJobsOf, creationTimes, catalogueFaults })
+  mount(router, connectionRoutes, admission, { connectionsOf })
   const limit = principalRateLimit({
     name: "discovery",
     requestsPerMinute: settings.discoveriesPerMinute ?? DEFAULT_DISCOVERIES_PER_MINUTE,
     principalOf: admission.principalOf,
   })
-  resourceRoutes(router, { admission: { ...admission, limit }, connectionsOf, discover: dependencies.discover })
+  mount(router, resourceRoutes, { ...admission, limit }, { connectionsOf, discover: dependencies.discover })
   openApiRoutes(router, settings.clouds)
   return router
 }
@@ -188,7 +184,7 @@ function peopleOf({ client, caches, clock }: FacadeDependencies): {
   return { memberships, people: new PeopleInProjects(memberships, { client, clock }) }
 }
 
-function admissionOf(dependencies: FacadeDependencies): Admission {
+function admissionOf(dependencies: FacadeDependencies): Guard<Principal> {
   const { client, caches, settings, clock, tokens } = dependencies
   const { baseDomain, defaultProject } = settings
   const failures = new FailureLimit({
@@ -209,10 +205,10 @@ function admissionOf(dependencies: FacadeDependencies): Admission {
 
 /** What a gate admits, as often as the settings allow. */
 function limited<Caller extends { id: string }>(
-  { authenticate, principalOf, isStillAdmitted }: Omit<Admission<Caller>, "limit">,
+  { authenticate, principalOf, isStillAdmitted }: Omit<Guard<Caller>, "limit">,
   name: string,
   settings: FacadeSettings,
-): Admission<Caller> {
+): Guard<Caller> {
   const requestsPerMinute = settings.requestsPerMinute ?? DEFAULT_REQUESTS_PER_MINUTE
   const limit = principalRateLimit({ name, requestsPerMinute, principalOf })
   return { authenticate, limit, principalOf, isStillAdmitted }
@@ -230,6 +226,17 @@ function accountRouter(dependencies: FacadeDependencies): Router {
     projects: caches.projects.store,
     creationTimes: new CreationTimes(clock),
   })
-  accountRoutes(router, { admission, accounts })
+  mount(router, accountRoutes, admission, { accounts })
   return router
+}
+
+/**
+ * Rejects requests without a host, or with several: the host names the project. Node.js leaves the Host header of
+ * HTTP/1.0 to us, and drops all but the first of several. @throws Problem 400
+ */
+const requireHost: RequestHandler = (req, _res, next) => {
+  const hosts = req.rawHeaders.filter((name, index) => index % 2 === 0 && name.toLowerCase() === "host")
+  if (hosts.length > 1) throw badRequest(`The request has ${hosts.length} Host headers: send one.`)
+  if (!req.hostname) throw badRequest("The request names no host: send it in the Host header.")
+  next()
 }

@@ -1,10 +1,12 @@
 import type { StoredApiKey } from "../apis/apikey.ts"
 import { CONNECTION, type StoredConnection } from "../apis/connection.ts"
+import { creationKey } from "../apis/creation-times.ts"
 import { CRON_JOB, type StoredCronJob } from "../apis/cronjob.ts"
 import { JOB, type JobPhase, type StoredJob } from "../apis/job.ts"
 import { ANNOTATIONS, type KubeObject, type Stored } from "../apis/meta.ts"
 import type { StoredOrganization } from "../apis/organization.ts"
 import type { StoredProject } from "../apis/project.ts"
+import { unavailable } from "../http/problem.ts"
 import { API_KEY_INDEXES, API_KEYS } from "../identity/authenticate.ts"
 import { byNamespace, NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import { ORGANIZATION_INDEXES } from "../identity/persons.ts"
@@ -13,10 +15,8 @@ import type { PageIndexDefinition } from "../kube/page-index.ts"
 import type { Reflector, ReflectorOptions } from "../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../kube/resource.ts"
 import type { IndexFunction, Store } from "../kube/store.ts"
-import { creationKey } from "./created-at.ts"
-import { unavailable } from "./problem.ts"
-import { statusOf } from "./translate/record.ts"
-import { keepUpdateTime } from "./translate/update-time.ts"
+import { statusOf } from "./jobs/record.ts"
+import { keepUpdateTime } from "./update-time.ts"
 
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)
@@ -115,4 +115,12 @@ export const CACHE_OPTIONS: {
     indexes: { [PROJECTS_OF_ORGANIZATION]: ({ spec }) => [spec.organization] },
   },
   organizations: { resource: ORGANIZATIONS, indexes: ORGANIZATION_INDEXES },
+}
+
+/** Waits for a cache, but not for ever: what was written is written, whatever the watch says. */
+export async function withPatience(milliseconds: number, wait: (signal: AbortSignal) => Promise<void>): Promise<void> {
+  const patience = AbortSignal.timeout(milliseconds)
+  await wait(patience).catch((error: unknown) => {
+    if (!patience.aborted) throw error
+  })
 }

@@ -1,5 +1,10 @@
+import { escapePointer } from "../apis/fault.ts"
 import type { KubeObject, Stored } from "../apis/meta.ts"
 import { isUuid, toMetadataName } from "../apis/names.ts"
+import type { Fault } from "../apis/validate.ts"
+import { notAtVersion, type Precondition, requireVersion } from "../http/entity-tags.ts"
+import { invalidRequest, messageOf, nameConflict, notFound, Problem, unavailable } from "../http/problem.ts"
+import type { Page } from "../http/query.ts"
 import { findOrCatchUp, NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import type { KubeClient } from "../kube/client.ts"
@@ -7,13 +12,8 @@ import { ifFound, isAlreadyExists, isConflict, isInvalid, isNotFound, type KubeE
 import type { PageOf } from "../kube/page-index.ts"
 import type { Resource } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
-import { filled, IDEMPOTENCY_KEY_INDEX, inNamespace, isGoing } from "./caches.ts"
-import { notAtVersion, type Precondition, requireVersion } from "./entity-tags.ts"
+import { filled, IDEMPOTENCY_KEY_INDEX, inNamespace, isGoing, withPatience } from "./caches.ts"
 import { type Turns, usedKey } from "./idempotency.ts"
-import { withPatience } from "./patience.ts"
-import { invalidRequest, nameConflict, notFound, Problem, unavailable } from "./problem.ts"
-import type { Page } from "./query.ts"
-import { faultsOfRefusal } from "./translate/refusal.ts"
 
 /** How often a change is tried on an object that others change at the same time. */
 const CHANGE_ATTEMPTS = 8
@@ -226,4 +226,29 @@ export class Collection<T extends Stored<KubeObject>> {
     await withPatience(ECHO_MS, (signal) => this.#options.store.waitFor(object.metadata.resourceVersion, signal))
     return object
   }
+}
+
+/**
+ * The faults that the API server found in an object, in the body's terms: `spec.volumes[data].bucket` is the body's
+ * `/volumes/data/bucket`, `metadata.name` its `/name`. `fieldNames` has REST's names of the spec's own fields, where
+ * they are others.
+ */
+export function faultsOfRefusal(error: KubeError, fieldNames: Readonly<Record<string, string>> = {}): Fault[] {
+  const causes = error.details?.causes ?? []
+  if (causes.length === 0) return [{ pointer: "", detail: messageOf(error) }]
+  return causes.map(({ field, message }) => ({
+    pointer: pointerOf(field, fieldNames),
+    detail: message ?? messageOf(error),
+  }))
+}
+
+/** A field path of Kubernetes (`a.b[0]`, `a[key]`) as a JSON pointer into the body. */
+function pointerOf(path: string | undefined, fieldNames: Readonly<Record<string, string>>): string {
+  const parts = [...(path ?? "").matchAll(/\[([^\]]*)\]|([^.[\]]+)/g)].map((match) => match[1] ?? match[2] ?? "")
+  if (parts[0] !== "spec") return parts.join(".") === "metadata.name" ? "/name" : ""
+  const [field = "", ...inside] = parts.slice(1)
+  return [fieldNames[field] ?? field, ...inside]
+    .filter((part) => part !== "")
+    .map((part) => `/${escapePointer(part)}`)
+    .join("")
 }

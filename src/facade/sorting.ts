@@ -1,32 +1,22 @@
+import { newestFirst } from "../apis/creation-times.ts"
 import type { KubeObject, Stored } from "../apis/meta.ts"
 import { fromMetadataName } from "../apis/names.ts"
-import { newestFirst } from "./created-at.ts"
-import type { Query } from "./query.ts"
+import { choice, type QueryValues } from "../http/query.ts"
 
-export const SORT_FIELDS = ["name", "created_at"] as const
-export const SORT_ORDERS = ["asc", "desc"] as const
+const FIELDS = ["name", "created_at"] as const
+const ORDERS = ["asc", "desc"] as const
 
-/** How a list of keys or connections is sorted. */
-export interface Sorting {
-  by: (typeof SORT_FIELDS)[number]
-  order: (typeof SORT_ORDERS)[number]
-}
-
-/** The parameters `sort_by` (default created_at) and `sort_order` (default desc). */
-export function sortingOf(query: Query): Sorting {
-  return {
-    by: query.choice("sort_by", SORT_FIELDS) ?? "created_at",
-    order: query.choice("sort_order", SORT_ORDERS) ?? "desc",
-  }
-}
+/** The parameters that sort a list of keys or connections. */
+export const SORTING = { sort_by: choice(FIELDS, "created_at"), sort_order: choice(ORDERS, "desc") }
+export type Sorting = QueryValues<typeof SORTING>
 
 /** The objects in that order; names go by their characters' codes, so that every reader's order is the same. */
 export function sorted<T extends Pick<Stored<KubeObject>, "metadata">>(
   objects: readonly T[],
-  { by, order }: Sorting,
+  { sort_by, sort_order }: Sorting,
 ): T[] {
-  const descending = objects.toSorted(by === "name" ? lastNameFirst : newestFirst)
-  return order === "desc" ? descending : descending.reverse()
+  const descending = objects.toSorted(sort_by === "name" ? lastNameFirst : newestFirst)
+  return sort_order === "desc" ? descending : descending.reverse()
 }
 
 function lastNameFirst(a: Pick<KubeObject, "metadata">, b: Pick<KubeObject, "metadata">): number {

@@ -1,6 +1,6 @@
 import type { RequestHandler } from "express"
 import type { Clock } from "../apis/clock.ts"
-import { unavailable } from "../facade/problem.ts"
+import { unavailable } from "../http/problem.ts"
 import type { Installation } from "../identity/installation.ts"
 import type { Logger } from "../telemetry/logger.ts"
 import type { GatewayOptions } from "./gateway.ts"

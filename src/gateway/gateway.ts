@@ -33,7 +33,7 @@ import {
 import { type Clock, timestamp } from "../apis/clock.ts"
 import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "../apis/launch.ts"
 import { LIMITS } from "../apis/limits.ts"
-import { badRequest, Problem, unavailable } from "../facade/problem.ts"
+import { badRequest, Problem, unavailable } from "../http/problem.ts"
 import { isConflict } from "../kube/errors.ts"
 import type { Logger } from "../kube/logger.ts"
 import type { LogStore } from "../logs/store.ts"

@@ -1,6 +1,6 @@
 import type { Clock } from "../apis/clock.ts"
-import { MinuteLimit } from "../facade/limits.ts"
-import { Problem } from "../facade/problem.ts"
+import { MinuteLimit } from "../http/limits.ts"
+import { Problem } from "../http/problem.ts"
 
 /** Messages of one kind that one Launch may send per minute. 600 pieces of log are 40 MB. */
 const LAUNCH_MESSAGES_PER_MINUTE = 600

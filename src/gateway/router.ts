@@ -6,8 +6,8 @@ import express, {
   type Router,
 } from "express"
 import { JWS_CONTENT_TYPE, LOG_CHUNK_BYTES, type MessageKind } from "../agent/protocol.ts"
-import { FailureLimit } from "../facade/limits.ts"
-import { notFound, Problem } from "../facade/problem.ts"
+import { FailureLimit } from "../http/limits.ts"
+import { notFound, Problem } from "../http/problem.ts"
 import { bootFailureHandlers } from "./boot-failure.ts"
 import { type AdmittedKind, Gateway, type GatewayOptions, type Message } from "./gateway.ts"
 

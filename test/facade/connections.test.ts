@@ -8,7 +8,7 @@ import {
   type ConnectionList,
   type ConnectionRecord,
   ConnectionRecordSchema,
-} from "../../src/facade/schemas/connection.ts"
+} from "../../src/facade/connections/schema.ts"
 import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { openCredentials, sealCredentials } from "../../src/sealing/credentials.ts"

@@ -3,9 +3,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import { ANNOTATIONS } from "../../src/apis/meta.ts"
 import { faultsOf } from "../../src/apis/validate.ts"
 import { JOBS } from "../../src/facade/caches.ts"
-import type { JobList } from "../../src/facade/schemas/job.ts"
-import { JobRecordSchema } from "../../src/facade/schemas/job.ts"
-import { requestHash } from "../../src/facade/translate/job.ts"
+import { requestHash } from "../../src/facade/idempotency.ts"
+import { type JobList, JobRecordSchema } from "../../src/facade/jobs/record.ts"
 import { eventually } from "../cloud/eventually.ts"
 import {
   applyJob,

@@ -17,7 +17,7 @@ from schemathesis import Case, HookContext, Response
 from schemathesis.core.failures import AcceptedNegativeData, Failure
 from schemathesis.openapi.checks import RejectedPositiveData
 
-# Formats of strings: JSON Schema says by name what no regular expression can (src/facade/openapi/rules.ts).
+# Formats of strings: JSON Schema says by name what no regular expression can (the rules in src/facade).
 
 
 def made_by(make: Callable[[Random], str]) -> st.SearchStrategy[str]:

@@ -1,0 +1,41 @@
+import { expect, it } from "vitest"
+import { systemClock } from "./clock.ts"
+import { CreationTimes, newestFirst } from "./creation-times.ts"
+import type { StoredJob } from "./job.ts"
+import { ANNOTATIONS } from "./meta.ts"
+
+it("gives times with microseconds that only grow, also when the clock stands or goes back", () => {
+  const readings = [
+    "2026-01-01T00:00:00.999Z",
+    "2026-01-01T00:00:00.999Z",
+    "2025-01-01T00:00:00.000Z",
+    "2026-01-01T00:00:02.000Z",
+  ]
+  const times = new CreationTimes({ ...systemClock, now: () => new Date(readings.shift() ?? "") })
+  expect([times.next(), times.next(), times.next(), times.next()]).toEqual([
+    "2026-01-01T00:00:00.999000Z",
+    "2026-01-01T00:00:00.999001Z",
+    "2026-01-01T00:00:00.999002Z",
+    "2026-01-01T00:00:02.000000Z",
+  ])
+})
+
+it("sorts by the façade's time, then creationTimestamp, then uid, newest first; a bad annotation counts for nothing", () => {
+  const job = (uid: string, creationTimestamp: string, createdAt?: string) =>
+    ({
+      metadata: {
+        uid,
+        creationTimestamp,
+        annotations: createdAt === undefined ? {} : { [ANNOTATIONS.createdAt]: createdAt },
+      },
+    }) as StoredJob
+  const jobs = [
+    job("a", "2026-01-01T00:00:01Z", "2026-01-01T00:00:01.000002Z"),
+    job("b", "2026-01-01T00:00:01Z", "2026-01-01T00:00:01.000001Z"),
+    job("c", "2026-01-01T00:00:01Z"),
+    job("d", "2026-01-01T00:00:01Z", "9999 or so"),
+    job("e", "2026-01-01T00:00:02Z"),
+    job("f", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01.000002Z"),
+  ]
+  expect(jobs.sort(newestFirst).map(({ metadata }) => metadata.uid)).toEqual(["e", "a", "f", "b", "d", "c"])
+})

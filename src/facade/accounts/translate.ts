@@ -1,0 +1,92 @@
+import { ANNOTATIONS, API_VERSION, type ObjectMeta } from "../../apis/meta.ts"
+import {
+  ORGANIZATION,
+  type Organization,
+  type OrganizationRole,
+  type StoredOrganization,
+} from "../../apis/organization.ts"
+import { PROJECT, type Project, type StoredProject } from "../../apis/project.ts"
+import type { Person } from "../../identity/oidc.ts"
+import type {
+  MemberRecord,
+  OrganizationCreation,
+  OrganizationRecord,
+  ProjectCreation,
+  ProjectRecord,
+} from "./schema.ts"
+
+/** What makes an object out of what is wanted. */
+export interface AccountIdentity {
+  id: string
+  /** RFC 3339 with microseconds. */
+  createdAt: string
+  idempotency?: { key: string; requestHash: string } | undefined
+}
+
+const DEFAULT_CATEGORY = "personal"
+
+/** The Organization of a creation; who asks for it owns it. */
+export function organizationOf(
+  { name, category = DEFAULT_CATEGORY }: OrganizationCreation,
+  { userId, email }: Person,
+  identity: AccountIdentity,
+): Organization {
+  const owner = { userId, ...(email !== undefined && { email }), role: "owner" } as const
+  return {
+    ...{ apiVersion: API_VERSION, kind: ORGANIZATION.kind, metadata: metadataOf(identity) },
+    spec: { displayName: name, category, members: [owner] },
+  }
+}
+
+/** The Project of a creation in an organization. */
+export function projectOf({ name }: ProjectCreation, organization: string, identity: AccountIdentity): Project {
+  return {
+    ...{ apiVersion: API_VERSION, kind: PROJECT.kind, metadata: metadataOf(identity) },
+    spec: { displayName: name, organization },
+  }
+}
+
+function metadataOf({ id, createdAt, idempotency }: AccountIdentity): ObjectMeta {
+  const replay = idempotency && {
+    [ANNOTATIONS.idempotencyKey]: idempotency.key,
+    [ANNOTATIONS.requestHash]: idempotency.requestHash,
+  }
+  return { name: id, annotations: { [ANNOTATIONS.createdAt]: createdAt, ...replay } }
+}
+
+/** The organization as this member of it sees it. */
+export function organizationRecordOf(
+  { metadata, spec }: StoredOrganization,
+  role: OrganizationRole,
+): OrganizationRecord {
+  return { id: metadata.name, displayName: spec.displayName, category: spec.category ?? DEFAULT_CATEGORY, role }
+}
+
+/** The members, in the order in which they were added. */
+export function memberRecordsOf({ spec }: StoredOrganization): MemberRecord[] {
+  return (spec.members ?? []).map(({ userId, email = null, role }) => ({ userId, email, role }))
+}
+
+export function projectRecordOf({ metadata, spec }: StoredProject): ProjectRecord {
+  return { id: metadata.name, displayName: spec.displayName, organizationId: spec.organization }
+}
+
+/** Why a member may not give a person a role. */
+export type RoleRefusal = "onlyOwnersGrantOwner" | "onlyOwnersChangeOwners" | "lastOwner"
+
+/**
+ * The members after one of them was given a role, or why that can't be. Only owners make owners and change them, and
+ * an organization never loses its last one. A person who was no member becomes one.
+ */
+export function withRole(
+  members: NonNullable<Organization["spec"]["members"]>,
+  { userId, role, by }: { userId: string; role: OrganizationRole; by: OrganizationRole },
+): { members: NonNullable<Organization["spec"]["members"]> } | { refusal: RoleRefusal } {
+  const present = members.find((member) => member.userId === userId)
+  if (by !== "owner" && role === "owner") return { refusal: "onlyOwnersGrantOwner" }
+  if (by !== "owner" && present?.role === "owner") return { refusal: "onlyOwnersChangeOwners" }
+  const owners = members.filter((member) => member.role === "owner")
+  if (role !== "owner" && owners.length === 1 && owners[0] === present) return { refusal: "lastOwner" }
+  if (present === undefined) return { members: [...members, { userId, role }] }
+  return { members: members.map((member) => (member === present ? { ...member, role } : member)) }
+}

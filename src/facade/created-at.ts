@@ -1,1 +1,0 @@
-export { CreationTimes, creationKey, newestFirst } from "../apis/creation-times.ts"

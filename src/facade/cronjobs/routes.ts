@@ -1,0 +1,191 @@
+import type { CreationTimes } from "../../apis/creation-times.ts"
+import type { StoredCronJob } from "../../apis/cronjob.ts"
+import { named, pageOf } from "../../http/json-schema.ts"
+import { notFound } from "../../http/problem.ts"
+import { flag, paging } from "../../http/query.ts"
+import { type Answer, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
+import type { Principal } from "../../identity/principal.ts"
+import type { Collection, Replay } from "../collection.ts"
+import { replayed, requestHash } from "../idempotency.ts"
+import type { SubmissionContext } from "../jobs/submission.ts"
+import { ownerOf } from "../owner.ts"
+import {
+  type CronJobChange,
+  CronJobChangeSchema,
+  type CronJobCreation,
+  CronJobCreationSchema,
+  type CronJobRecord,
+  CronJobRecordSchema,
+} from "./schema.ts"
+import {
+  changedSpec,
+  checkChange,
+  checkCreation,
+  cronJobOf,
+  cronJobRecordOf,
+  cronJobRules,
+  withCascade,
+} from "./translate.ts"
+
+export interface CronJobServices {
+  cronJobsOf: (principal: Principal) => Collection<StoredCronJob>
+  creationTimes: CreationTimes
+  /** By the catalogue as it is now. */
+  catalogueFaults: SubmissionContext["catalogueFaults"]
+}
+
+const CREATION = {
+  name: "nightly-report",
+  cron_spec: "30 3 * * MON-FRI",
+  job_definition: { image: "ghcr.io/acme/report:2", cloud: "aws", region: "eu", timeoutSeconds: 3600 },
+}
+
+const CRON_JOB = named("CronJobRecord", CronJobRecordSchema, {
+  id: "5ea07726-efd2-42ec-a095-6d7674666e31",
+  organization_id: "acme-x1",
+  project_id: "reports-x2",
+  ...CREATION,
+  job_definition: { ...CREATION.job_definition, maxRetries: 0, provisioning: "onDemand" },
+  is_active: true,
+  last_triggered_at: "2026-01-30T03:30:00Z",
+  created_at: "2026-01-02T10:00:00Z",
+  updated_at: "2026-01-30T03:30:01Z",
+})
+const LIST = pageOf("CronJobList", "cronjobs", CRON_JOB)
+
+const creation = (clouds: readonly string[]) =>
+  checkedBody<CronJobCreation, Principal, CronJobServices>("CronJobCreation", CronJobCreationSchema, {
+    what: "The cronjob",
+    example: CREATION,
+    rules: cronJobRules(clouds),
+    check: (value, { principal, services }) => checkCreation(value, contextOf(principal, services)),
+  })
+
+const change = (clouds: readonly string[]) =>
+  checkedBody<CronJobChange, Principal, CronJobServices>("CronJobChange", CronJobChangeSchema, {
+    what: "The change",
+    example: { is_active: false },
+    rules: cronJobRules(clouds),
+    check: (value, { principal, services }) => checkChange(value, contextOf(principal, services)),
+  })
+
+function contextOf({ project }: Principal, { catalogueFaults }: CronJobServices): SubmissionContext {
+  return { ...ownerOf(project), catalogueFaults }
+}
+
+const route = routesOf<Principal, CronJobServices>({ tag: "cronjobs" })
+
+const createCronJob = (clouds: readonly string[]) =>
+  route("POST /cronjobs", {
+    id: "createCronJob",
+    summary: "Create a cronjob.",
+    role: "developer",
+    body: creation(clouds),
+    idempotent: true,
+    responses: {
+      201: created(CRON_JOB, "Created.", {
+        links: {
+          getCronJob: { name: "$response.body#/name" },
+          changeCronJob: { name: "$response.body#/id" },
+          deleteCronJob: { name: "$response.body#/id" },
+        },
+      }),
+    },
+    problems: [409, 422],
+    handle: async ({ body, idempotencyKey: key, principal }, { cronJobsOf, creationTimes }) => {
+      const { namespace } = principal.project
+      const idempotency = key === undefined ? undefined : { key, requestHash: requestHash(body) }
+      const wanted = cronJobOf(body, { namespace, createdAt: creationTimes.next(), idempotency }) as StoredCronJob
+      const replay = key === undefined ? undefined : replayOf(body, key)
+      return createdAnswer(await cronJobsOf(principal).create(wanted, body.name, replay), principal)
+    },
+    replay: async ({ body, idempotencyKey = "", principal }, { cronJobsOf }) => {
+      const earlier = await cronJobsOf(principal).earlier(replayOf(body, idempotencyKey))
+      return earlier && createdAnswer(earlier, principal)
+    },
+  })
+
+const changeCronJob = (clouds: readonly string[]) =>
+  route("PATCH /cronjobs/{name}", {
+    id: "changeCronJob",
+    summary: "Change a cronjob. A job_definition replaces the whole.",
+    role: "developer",
+    body: change(clouds),
+    ifMatch: true,
+    responses: { 200: record(CRON_JOB, "The changed cronjob.") },
+    handle: async ({ path, body, precondition, principal }, { cronJobsOf }) => {
+      const changed = (present: StoredCronJob): StoredCronJob | undefined => {
+        there(present, path.name)
+        const spec = changedSpec(present.spec, body)
+        return spec && { ...present, spec }
+      }
+      return answerOf(await cronJobsOf(principal).change(path.name, changed, precondition), principal)
+    },
+  })
+
+const OTHERS = [
+  route("GET /cronjobs", {
+    id: "listCronJobs",
+    summary: "List cronjobs, newest first.",
+    role: "viewer",
+    query: paging(),
+    responses: { 200: json(LIST, "A page of cronjobs, active or not.") },
+    handle: ({ query, principal }, { cronJobsOf }) => {
+      const { objects, total } = cronJobsOf(principal).page(query)
+      const owner = ownerOf(principal.project)
+      return { body: { cronjobs: objects.map((one) => cronJobRecordOf(one, owner)), total, ...query } }
+    },
+  }),
+  route("GET /cronjobs/{name}", {
+    id: "getCronJob",
+    summary: "Get a cronjob.",
+    role: "viewer",
+    responses: { 200: record(CRON_JOB, "The cronjob.") },
+    handle: async ({ path, principal }, { cronJobsOf }) =>
+      answerOf(there(await cronJobsOf(principal).find(path.name), path.name), principal),
+  }),
+  route("DELETE /cronjobs/{name}", {
+    id: "deleteCronJob",
+    summary: "Delete a cronjob. Its jobs stay.",
+    role: "developer",
+    query: {
+      cascade: flag(
+        "true: cancel its jobs that have not ended. Default: as the cronjob's manifest says, where no is the default.",
+      ),
+    },
+    ifMatch: true,
+    responses: { 204: noContent("Deleted.") },
+    handle: async ({ path, query, precondition, principal }, { cronJobsOf }) => {
+      const { cascade } = query
+      const cronJobs = cronJobsOf(principal)
+      if (cascade === undefined) return cronJobs.remove(path.name, precondition)
+      const wanted = (present: StoredCronJob) => withCascade(present, cascade)
+      const { metadata } = await cronJobs.change(path.name, wanted, precondition)
+      await cronJobs.remove(metadata.uid)
+    },
+  }),
+]
+
+/** The contract's operations of cronjobs. @param clouds the clouds that a job may name */
+export function cronJobRoutes(clouds: readonly string[]) {
+  return [createCronJob(clouds), changeCronJob(clouds), ...OTHERS]
+}
+
+function answerOf(cronJob: StoredCronJob, { project }: Principal): Answer<CronJobRecord> {
+  return { of: cronJob, body: cronJobRecordOf(cronJob, ownerOf(project)) }
+}
+
+function createdAnswer(cronJob: StoredCronJob, principal: Principal): Answer<CronJobRecord> {
+  return { ...answerOf(cronJob, principal), location: `/cronjobs/${cronJob.metadata.uid}` }
+}
+
+function replayOf(body: CronJobCreation, key: string): Replay<StoredCronJob> {
+  const idempotency = { key, requestHash: requestHash(body) }
+  return { key, accept: (earlier) => replayed(earlier, idempotency) }
+}
+
+/** One that was deleted is none any more, though it stays for as long as its jobs are being cancelled. */
+function there(cronJob: StoredCronJob, id: string): StoredCronJob {
+  if (cronJob.metadata.deletionTimestamp === undefined) return cronJob
+  throw notFound(`There is no cronjob with the id or name ${JSON.stringify(id)}.`)
+}

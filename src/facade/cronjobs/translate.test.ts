@@ -1,0 +1,177 @@
+import fc from "fast-check"
+import { describe, expect, it } from "vitest"
+import { SAMPLE_CATALOGUE } from "../../../test/facade/sample-catalogue.ts"
+import { CRON_JOB, type CronJobSpec, type StoredCronJob } from "../../apis/cronjob.ts"
+import { API_VERSION } from "../../apis/meta.ts"
+import { fromMetadataName } from "../../apis/names.ts"
+import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
+import { errorFromAnswer } from "../../kube/errors.ts"
+import { faultsOfRefusal } from "../collection.ts"
+import { catalogueCheck } from "../jobs/submission.ts"
+import { type CronJobCreation, CronJobRecordSchema, type JobDefinition } from "./schema.ts"
+import { CRON_JOB_FIELDS, changedSpec, checkChange, checkCreation, cronJobOf, cronJobRecordOf } from "./translate.ts"
+
+const catalogueFaults = catalogueCheck(() => SAMPLE_CATALOGUE, SAMPLE_CATALOGUE.clouds)
+const context = { projectId: "p", organizationId: "o", catalogueFaults }
+const identity = { namespace: "ns", createdAt: "2026-01-02T03:04:05.000006Z" }
+
+const text = fc.string({ maxLength: 20 })
+const size = fc.constantFrom("512Mi", "4Gi", "1.5T")
+const place = fc.constantFrom("us", "eu")
+const env = fc.dictionary(fc.stringMatching(/^[A-Za-z_]{1,10}$/), text, { maxKeys: 3 })
+const cores = fc.integer({ min: 1, max: 64 })
+const gpu = fc.record({ model: fc.constantFrom("A100", "L4"), count: cores })
+
+const definitions: fc.Arbitrary<JobDefinition> = fc.record(
+  {
+    image: fc.stringMatching(/^[a-z][a-z0-9./:-]{0,30}$/),
+    command: fc.array(text, { maxLength: 3 }),
+    args: fc.array(text, { maxLength: 3 }),
+    env,
+    volumes: fc.constant({ data: { bucket: "models", mountPath: "/data" } }),
+    resources: fc.record(
+      {
+        cpu: fc.oneof(
+          cores,
+          cores.map((half) => half / 2),
+        ),
+        memory: size,
+        gpu,
+      },
+      { requiredKeys: [] },
+    ),
+    cloud: fc.constantFrom("aws", "gcp"),
+    region: place,
+    maxRetries: fc.integer({ min: 0, max: 100 }),
+    labels: env,
+    tags: fc.array(fc.string({ minLength: 1, maxLength: 20 }), { maxLength: 3 }),
+    timeoutSeconds: fc.integer({ min: 1, max: 1000 }),
+    provisioning: fc.constantFrom("onDemand", "spot", "spotFirst"),
+    maxHourlyPriceUsd: fc.double({ min: 0, max: 1000, noNaN: true }),
+    secretEnv: fc.constant({ TOKEN: { secret: "s", key: "k" } }),
+    ttlSecondsAfterFinished: fc.integer({ min: 0, max: 1000 }),
+  },
+  { requiredKeys: ["image"] },
+)
+
+const creations: fc.Arbitrary<CronJobCreation> = fc.record(
+  {
+    name: fc.stringMatching(/^[a-z0-9][a-z0-9-]{2,30}$/),
+    cron_spec: fc.constantFrom("@hourly", "*/5 * * * *", "0 3 * * MON-FRI"),
+    job_definition: definitions,
+    is_active: fc.boolean(),
+  },
+  { requiredKeys: ["name", "cron_spec", "job_definition"] },
+)
+
+function stored(name: string, spec: CronJobSpec): StoredCronJob {
+  const server = { uid: "u", resourceVersion: "1", generation: 1, creationTimestamp: "2026-01-02T03:04:05Z" }
+  return { apiVersion: API_VERSION, kind: "CronJob", metadata: { name, namespace: "ns", ...server }, spec }
+}
+
+describe("a cronjob", () => {
+  it("comes back from its CronJob as it was sent, and the kind's own schema takes that", () => {
+    fc.assert(
+      fc.property(creations, (creation) => {
+        expect(checkCreation(creation, context)).toEqual({ body: creation })
+        const cronJob = cronJobOf(creation, identity)
+        expect(faultsOfObject(CRON_JOB, cronJob)).toEqual([])
+        const record = cronJobRecordOf(stored(cronJob.metadata.name, cronJob.spec), context)
+        const { name, cron_spec, job_definition, is_active = true } = creation
+        expect(record).toMatchObject({ name, cron_spec, is_active, project_id: "p", organization_id: "o" })
+        expect(record.job_definition).toEqual(job_definition)
+        expect(fromMetadataName(cronJob.metadata.name)).toBe(name)
+      }),
+    )
+  })
+
+  it("of whatever kubectl made has a well-formed record", () => {
+    const specs: fc.Arbitrary<CronJobSpec> = fc.record(
+      {
+        schedule: fc.string({ minLength: 1 }),
+        jobDefinition: fc.record(
+          {
+            image: fc.constant("alpine"),
+            cloud: fc.array(fc.string({ minLength: 1, maxLength: 32 }), { maxLength: 3 }),
+            region: fc.array(fc.string({ minLength: 1, maxLength: 64 }), { maxLength: 3 }),
+            resources: fc.record(
+              { cpu: fc.oneof(cores, fc.constantFrom("500m", "2", "0.25")), memory: size, gpu },
+              { requiredKeys: [] },
+            ),
+          },
+          { requiredKeys: ["image"] },
+        ),
+        active: fc.boolean(),
+        concurrencyPolicy: fc.constantFrom("Allow", "Forbid"),
+      },
+      { requiredKeys: ["schedule", "jobDefinition"] },
+    )
+    fc.assert(
+      fc.property(specs, (spec) => {
+        const record = cronJobRecordOf(stored("abc-x.x0", spec), context)
+        expect(faultsOf(CronJobRecordSchema, JSON.parse(JSON.stringify(record)))).toEqual([])
+        expect(record.name).toBe("abc-")
+        const { cloud } = record.job_definition
+        expect([cloud ?? []].flat()).toEqual(spec.jobDefinition.cloud ?? [])
+      }),
+    )
+  })
+})
+
+describe("a change", () => {
+  it("sets what it names and leaves the rest, whatever is null", () => {
+    const change = fc.record(
+      {
+        cron_spec: fc.option(fc.constant("@daily")),
+        job_definition: fc.option(definitions),
+        is_active: fc.option(fc.boolean()),
+        project_id: fc.constant(null),
+      },
+      { requiredKeys: [] },
+    )
+    fc.assert(
+      fc.property(creations, change, (creation, body) => {
+        const checked = checkChange(body, context)
+        if ("faults" in checked) throw new Error(JSON.stringify(checked.faults))
+        const before = { ...cronJobOf(creation, identity).spec, concurrencyPolicy: "Forbid" as const }
+        const after = changedSpec(before, checked.body) ?? before
+        const record = cronJobRecordOf(stored("name", after), context)
+        expect(record.cron_spec).toBe(body.cron_spec ?? creation.cron_spec)
+        expect(record.job_definition).toEqual(body.job_definition ?? creation.job_definition)
+        expect(record.is_active).toBe(body.is_active ?? creation.is_active ?? true)
+        expect(after.concurrencyPolicy).toBe("Forbid")
+      }),
+    )
+  })
+
+  it("never throws for any JSON, and takes no object with a field it does not know", () => {
+    fc.assert(
+      fc.property(fc.jsonValue(), (value) => {
+        const object = typeof value === "object" && value !== null && !Array.isArray(value)
+        const checked = checkChange(value, context)
+        if ("body" in checked) expect(object).toBe(true)
+        expect(checkCreation({ name: "abc", cron_spec: value, job_definition: value }, context)).toHaveProperty(
+          "faults",
+        )
+        expect(checkCreation(object ? { ...value, x: 1 } : value, context)).toHaveProperty("faults")
+      }),
+    )
+  })
+})
+
+it("a refusal of the API server is told in REST's names", () => {
+  const fields = ["spec.schedule", "spec.jobDefinition.env[a/b]", "spec.active", "metadata.name", "spec"]
+  const body = {
+    kind: "Status",
+    message: "no",
+    details: { causes: fields.map((field) => ({ field, message: "bad" })) },
+  }
+  const error = errorFromAnswer({ method: "POST", path: "/x", code: 422, body, retryAfter: undefined })
+  expect(faultsOfRefusal(error, CRON_JOB_FIELDS).map(({ pointer }) => pointer)).toEqual([
+    "/cron_spec",
+    "/job_definition/env/a~1b",
+    "/is_active",
+    "/name",
+    "",
+  ])
+})

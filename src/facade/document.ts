@@ -1,0 +1,106 @@
+import { createHash } from "node:crypto"
+import type { RequestHandler, Router } from "express"
+import type { Json } from "../http/json-schema.ts"
+import { allowNoOther } from "../http/mount.ts"
+import { described, sharedParts } from "../http/openapi.ts"
+import { REFERENCE_STYLE, type ReferenceDocument, referencePage } from "../http/reference.ts"
+import { accountRoutes } from "./accounts/routes.ts"
+import { connectionRoutes } from "./connections/routes.ts"
+import { cronJobRoutes } from "./cronjobs/routes.ts"
+import { jobRoutes } from "./jobs/routes.ts"
+import { keyRoutes } from "./keys/routes.ts"
+import { resourceRoutes } from "./resources/routes.ts"
+
+const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM.
+
+A project is the first label of the host: https://<project>.<domain>/1. Every request carries an API key of that project in the header X-Service-Api-Key, or the bearer token of a person who is signed in. Both have a role: viewer, developer (or higher) or admin. Organizations, their members and projects (tag accounts) are for signed-in people only, on the host without a project.
+
+In the body of a POST null means left out; in the body of a PATCH it means unchanged. Unknown fields and parameters are refused. Every field of a record is always there.
+
+Lists come in pages of limit objects, from offset on, with the total. An answer to a change is given when the next list shows it.
+
+A POST with an Idempotency-Key may be sent again: it makes one object, and is answered with it again. The ETag of a record is good for If-None-Match, and for If-Match where somebody else may change the same thing.
+
+Whatever is no success is a problem document (RFC 9457), with all faults found and the request's id.`
+
+const PROBLEM: Json = {
+  type: "object",
+  description: "RFC 9457 problem details.",
+  required: ["type", "title", "status", "detail", "instance", "errors"],
+  properties: {
+    type: { type: "string", format: "uri" },
+    title: { type: "string" },
+    status: { type: "integer" },
+    detail: { type: "string" },
+    instance: { type: "string", description: "The request's id." },
+    errors: {
+      type: "array",
+      items: {
+        type: "object",
+        required: ["pointer", "detail"],
+        properties: {
+          pointer: { type: "string", description: "JSON pointer (RFC 6901) of the field in the body." },
+          detail: { type: "string" },
+        },
+      },
+    },
+  },
+  examples: [
+    {
+      type: "https://berth.dev/problems/invalid-request",
+      title: "Bad Request",
+      status: 400,
+      detail: "The job has one fault: see errors.",
+      instance: "01JD0Z6Q3W8Y0T2J5K6M7N8P9Q",
+      errors: [{ pointer: "/image", detail: "image is required" }],
+    },
+  ],
+}
+
+/**
+ * The API in OpenAPI 3.1, made from the declarations that its routes are made from.
+ * @param clouds the clouds that a job may name
+ */
+export function openApiDocument(clouds: readonly string[]): Json {
+  const { paths, schemas } = described([
+    ...jobRoutes(clouds),
+    ...cronJobRoutes(clouds),
+    ...keyRoutes,
+    ...connectionRoutes,
+    ...resourceRoutes,
+    ...accountRoutes,
+  ])
+  return {
+    openapi: "3.1.0",
+    info: { title: "Berth", version: "1", description: DESCRIPTION },
+    servers: [{ url: "/1" }],
+    security: [{ apiKey: [] }, { bearer: [] }],
+    paths,
+    components: {
+      securitySchemes: {
+        apiKey: { type: "apiKey", in: "header", name: "X-Service-Api-Key" },
+        bearer: { type: "http", scheme: "bearer", bearerFormat: "JWT" },
+      },
+      ...sharedParts(),
+      schemas: { ...schemas, Problem: PROBLEM },
+    },
+  }
+}
+
+/**
+ * `GET /openapi.json` and `GET /docs`, the same for people; for everybody, as they say nothing of any project.
+ * @param clouds those that a job may name here
+ */
+export function openApiRoutes(router: Router, clouds: readonly string[]): void {
+  const document = openApiDocument(clouds)
+  const json = JSON.stringify(document)
+  const page = referencePage(JSON.parse(json) as ReferenceDocument)
+  const style = createHash("sha256").update(REFERENCE_STYLE).digest("base64")
+  const policy = `default-src 'none'; style-src 'sha256-${style}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`
+  const put = (path: string, handle: RequestHandler): void =>
+    allowNoOther(router.route(path).get(handle), ["GET", "HEAD"])
+  put("/openapi.json", (_req, res) => void res.type("application/json").send(json))
+  put("/docs", (_req, res) => {
+    res.set("Content-Security-Policy", policy).type("text/html; charset=utf-8").send(page)
+  })
+}

@@ -1,0 +1,12 @@
+import { expect, it } from "vitest"
+import { offerOf } from "../../../test/controllers/builders.ts"
+import { toMetadataName } from "../../apis/names.ts"
+import type { JobPlan } from "../planner.ts"
+import { planRecordOf } from "./record.ts"
+
+it("a plan calls connections as REST does", () => {
+  const payers = [{ cloud: "sim", connection: toMetadataName("My_Account") ?? "" }, { cloud: "sim" }]
+  const placements = payers.map((payer) => ({ offer: offerOf(), payer, totalUsd: 1 }))
+  const plan: JobPlan = { verdict: "placeable", reason: "Placed", message: "m", placements, ranking: [] }
+  expect(planRecordOf("a", plan).placements.map(({ connection }) => connection)).toEqual(["My_Account", null])
+})

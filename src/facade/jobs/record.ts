@@ -1,0 +1,288 @@
+import Type, { type Static } from "typebox"
+import {
+  CREDENTIALS_STATES,
+  isTerminal,
+  JOB_PHASES,
+  type JobPhase,
+  PROVISIONINGS,
+  type StoredJob,
+  StoredSecretKeySchema,
+  VM_STATES,
+  VolumeSchema,
+} from "../../apis/job.ts"
+import { DEFAULT_RESOURCES, LIMITS } from "../../apis/limits.ts"
+import { ANNOTATIONS } from "../../apis/meta.ts"
+import { fromMetadataName } from "../../apis/names.ts"
+import { ARCHITECTURES, OFFER_PROVISIONINGS, type Offer } from "../../apis/offer.ts"
+import { parseCpu } from "../../apis/quantity.ts"
+import { StringEnum } from "../../apis/schema.ts"
+import type { PageOf } from "../../http/json-schema.ts"
+import type { RankedPlacement } from "../../router/route.ts"
+import type { Owner } from "../owner.ts"
+import type { JobPlan } from "../planner.ts"
+import { updateTimeOf } from "../update-time.ts"
+
+/** A value that is null until it is known. */
+export function nullable<T extends string | number>(type: "string" | "number" | "integer", description: string) {
+  return Type.Unsafe<T | null>({ type: [type, "null"], description })
+}
+
+/** A map with whatever keys the job was given. */
+function RecordOf<Value>(value: object) {
+  return Type.Unsafe<Record<string, Value>>({ type: "object", additionalProperties: value })
+}
+
+const VolumeRecordSchema = Type.Object({
+  name: Type.String(),
+  bucket: VolumeSchema.properties.bucket,
+  mountPath: VolumeSchema.properties.mountPath,
+  connection: nullable<string>("string", "Null: the project's first connection with access."),
+  prefix: nullable<string>("string", "Null: the bucket's root."),
+})
+
+/** GPUs in a record; null: none. */
+export const GpuRecordSchema = Type.Unsafe<{ vram: string | null; count: number | null; model: string | null } | null>({
+  type: ["object", "null"],
+  required: ["vram", "count", "model"],
+  properties: {
+    vram: nullable<string>("string", "Least total GPU memory."),
+    count: nullable<number>("integer", "Least number of cards."),
+    model: nullable<string>("string", "GPU model."),
+  },
+})
+
+/** A job as GET, cancel and lists give it: every field of the contract, then the extensions. */
+export const JobRecordSchema = Type.Object({
+  id: Type.String({ description: "UUID." }),
+  organization_id: Type.String(),
+  project_id: Type.String(),
+  name: Type.String(),
+  namePrefix: nullable<string>("string", "The prefix that the name was made from."),
+  status: StringEnum(JOB_PHASES),
+  credentials_status: StringEnum(CREDENTIALS_STATES),
+  vm_status: StringEnum(VM_STATES),
+  image: Type.String(),
+  command: Type.Array(Type.String()),
+  args: Type.Array(Type.String()),
+  env: RecordOf<string>({ type: "string" }),
+  volumes: Type.Array(VolumeRecordSchema),
+  resources: Type.Object({ cpu: Type.Number(), memory: Type.String(), gpu: GpuRecordSchema }),
+  cloud: Type.Array(Type.String()),
+  region: Type.Array(Type.String()),
+  labels: RecordOf<string>({ type: "string" }),
+  tags: Type.Array(Type.String()),
+  retry_count: Type.Integer(),
+  max_retries: Type.Integer(),
+  selected_provider: nullable<string>("string", "Routing decision."),
+  selected_region: nullable<string>("string", "Routing decision."),
+  selected_instance_type: nullable<string>("string", "Routing decision."),
+  placement_reason: nullable<string>("string", "Why this machine, and what the next one would have cost."),
+  vm_instance_id: nullable<string>("string", "The cloud's id of the VM."),
+  ip_address: nullable<string>("string", "The VM's public address."),
+  estimated_cost: nullable<number>("number", "US dollars."),
+  actual_cost: nullable<number>("number", "US dollars."),
+  created_at: Type.String(),
+  updated_at: Type.String(),
+  last_heartbeat_at: nullable<string>("string", "When the VM was last heard."),
+  started_at: nullable<string>("string", "When the container first started."),
+  ended_at: nullable<string>("string", "When the job ended."),
+  timeout_seconds: Type.Integer(),
+  error_message: nullable<string>("string", "Why the job failed."),
+  reason: nullable<string>("string", "Why the job is in its present status, one word."),
+  message: nullable<string>("string", "The same for people."),
+  exit_code: nullable<number>("integer", "Exit code of the container's last run."),
+  provisioning: StringEnum(PROVISIONINGS),
+  maxHourlyPriceUsd: nullable<number>("number", "US dollars an hour."),
+  secretEnv: RecordOf<Static<typeof StoredSecretKeySchema>>(StoredSecretKeySchema),
+  ttlSecondsAfterFinished: nullable<number>("integer", "Null: the installation's own time."),
+})
+export type JobRecord = Static<typeof JobRecordSchema>
+
+/** What GET /jobs answers. */
+export type JobList = PageOf<"jobs", JobRecord>
+
+/** What happens to a job that has such a plan. */
+export const PLAN_VERDICTS = ["placeable", "waits", "noOffer"] as const
+
+/** A machine that a job may get. */
+export const PlannedPlacementSchema = Type.Object({
+  provider: Type.String(),
+  region: Type.String(),
+  zone: nullable<string>("string", "Null: any zone of the region."),
+  instance_type: Type.String(),
+  provisioning: StringEnum(OFFER_PROVISIONINGS),
+  connection: nullable<string>("string", "Who pays. Null: no connection is needed."),
+  hourly_price_usd: Type.Number(),
+  price_date: nullable<string>("string", "The day of this price (YYYY-MM-DD). Null: it is the installation's own."),
+  estimated_cost_usd: Type.Number({ description: "In all, for the time that the job is expected to take." }),
+  cpu: Type.Number({ description: "vCPUs of the machine." }),
+  memory: Type.String({ description: "Of the machine, such as 16Gi." }),
+  architecture: StringEnum(ARCHITECTURES),
+  gpu: GpuRecordSchema,
+  why: Type.String({ description: "The placement in one line, compared with the first." }),
+})
+
+/** What POST /jobs?dry_run=true answers. */
+export const JobPlanSchema = Type.Object(
+  {
+    dry_run: Type.Boolean({ description: "Always true: nothing was made." }),
+    name: Type.String({ description: "The job's name. One that is made up is another at each request." }),
+    verdict: StringEnum(PLAN_VERDICTS, {
+      description:
+        "placeable: a VM would be asked for at once. waits: the job would stay queued. noOffer: it would fail.",
+    }),
+    reason: Type.String({ description: "The verdict as the job's condition Placed has it, one word." }),
+    message: Type.String({ description: "The same for people, in the same words." }),
+    estimated_cost: nullable<number>("number", "US dollars, of the first placement."),
+    placements: Type.Array(PlannedPlacementSchema, { description: "What would be tried, first choice first." }),
+  },
+  { description: "What would become of a job if it were submitted now." },
+)
+export type JobPlanRecord = Static<typeof JobPlanSchema>
+
+/** The contract's status: a cancel shows at once, before the controller has acted on it. */
+export function statusOf({ spec, status }: StoredJob): JobPhase {
+  const phase = status?.phase ?? "queued"
+  return spec.cancelled && !isTerminal(phase) ? "cancelled" : phase
+}
+
+/** A Job as the REST API shows it: every field of the contract, in the contract's words. */
+export function recordOf(job: StoredJob, owner: Owner): JobRecord {
+  const { metadata, spec } = job
+  return {
+    id: metadata.uid,
+    organization_id: owner.organizationId,
+    project_id: owner.projectId,
+    name: metadata.name,
+    namePrefix: metadata.annotations?.[ANNOTATIONS.namePrefix] ?? null,
+    ...submittedFields(spec),
+    ...progressFields(job),
+    ...placementFields(job.status),
+    created_at: metadata.creationTimestamp,
+    updated_at: updateTimeOf(job) ?? metadata.creationTimestamp,
+  }
+}
+
+function submittedFields(spec: StoredJob["spec"]) {
+  return {
+    image: spec.image,
+    command: spec.command ?? [],
+    args: spec.args ?? [],
+    env: spec.env ?? {},
+    volumes: volumesOf(spec.volumes),
+    resources: resourcesOf(spec.resources),
+    cloud: spec.cloud ?? [],
+    region: spec.region ?? [],
+    labels: spec.labels ?? {},
+    tags: spec.tags ?? [],
+    max_retries: spec.maxRetries ?? 0,
+    timeout_seconds: spec.timeoutSeconds ?? LIMITS.timeoutSeconds,
+    provisioning: spec.provisioning ?? "onDemand",
+    maxHourlyPriceUsd: spec.maxHourlyPriceUsd ?? null,
+    secretEnv: spec.secretEnv ?? {},
+    ttlSecondsAfterFinished: spec.ttlSecondsAfterFinished ?? null,
+  } satisfies Partial<JobRecord>
+}
+
+function volumesOf(volumes: StoredJob["spec"]["volumes"]): JobRecord["volumes"] {
+  return Object.entries(volumes ?? {}).map(([name, { bucket, mountPath, connection, prefix }]) => ({
+    name,
+    bucket,
+    mountPath,
+    connection: connection ?? null,
+    prefix: prefix ?? null,
+  }))
+}
+
+function resourcesOf(resources: StoredJob["spec"]["resources"]): JobRecord["resources"] {
+  return {
+    cpu: parseCpu(resources?.cpu ?? DEFAULT_RESOURCES.cpu),
+    memory: resources?.memory ?? DEFAULT_RESOURCES.memory,
+    gpu: gpuOf(resources?.gpu),
+  }
+}
+
+function gpuOf(gpu: NonNullable<StoredJob["spec"]["resources"]>["gpu"]): JobRecord["resources"]["gpu"] {
+  if (gpu === undefined) return null
+  const { vram = null, model = null } = gpu
+  const least = model !== null && vram === null ? 1 : null
+  return { vram, count: gpu.count ?? least, model }
+}
+
+function progressFields(job: StoredJob) {
+  const { status } = job
+  return {
+    status: statusOf(job),
+    credentials_status: status?.credentials ?? "empty",
+    vm_status: status?.vm?.state ?? "nonassigned",
+    retry_count: status?.retryCount ?? 0,
+    last_heartbeat_at: inUtc(status?.lastHeartbeatTime),
+    started_at: inUtc(status?.startTime),
+    ended_at: inUtc(status?.completionTime),
+    error_message: status?.phase === "failed" ? (status.message ?? null) : null,
+    reason: status?.reason ?? null,
+    message: status?.message ?? null,
+    exit_code: status?.exitCode ?? null,
+  } satisfies Partial<JobRecord>
+}
+
+function placementFields(status: StoredJob["status"]) {
+  const offer = status?.placement?.offer
+  return {
+    selected_provider: offer?.cloud ?? null,
+    selected_region: offer?.region ?? null,
+    selected_instance_type: offer?.instanceType ?? null,
+    placement_reason: status?.placement?.reason ?? null,
+    vm_instance_id: status?.vm?.id ?? null,
+    ip_address: status?.vm?.ipAddress ?? null,
+    estimated_cost: status?.cost?.estimatedUsd ?? null,
+    actual_cost: status?.cost?.actualUsd ?? null,
+  } satisfies Partial<JobRecord>
+}
+
+/** Times with an offset become UTC; others stay as they are, with their fractions; null where there is none. */
+export function inUtc(time: string | undefined): string | null {
+  if (time === undefined) return null
+  return time.endsWith("Z") ? time : new Date(time).toISOString()
+}
+
+/** A plan as the REST API shows it. */
+export function planRecordOf(name: string, { verdict, reason, message, placements, ranking }: JobPlan): JobPlanRecord {
+  return {
+    dry_run: true,
+    name,
+    verdict,
+    reason,
+    message,
+    estimated_cost: placements[0]?.totalUsd ?? null,
+    placements: placements.map((placement, index) => placementOf(placement, ranking[index] ?? "")),
+  }
+}
+
+function placementOf({ offer, payer, totalUsd }: RankedPlacement, why: string): JobPlanRecord["placements"][number] {
+  return {
+    provider: offer.cloud,
+    region: offer.region,
+    zone: offer.zone ?? null,
+    instance_type: offer.instanceType,
+    provisioning: offer.provisioning,
+    connection: payer.connection === undefined ? null : fromMetadataName(payer.connection),
+    hourly_price_usd: offer.hourlyPriceUsd,
+    price_date: offer.priceDate ?? null,
+    estimated_cost_usd: totalUsd,
+    cpu: offer.cpu,
+    memory: gib(offer.memoryGib),
+    architecture: offer.architecture,
+    gpu: plannedGpuOf(offer.gpu),
+    why,
+  }
+}
+
+/** In the shape of a job record's `resources.gpu`: `vram` over all cards. */
+function plannedGpuOf(gpu: Offer["gpu"]): JobPlanRecord["placements"][number]["gpu"] {
+  return gpu === undefined ? null : { vram: gib(gpu.count * gpu.vramGib), count: gpu.count, model: gpu.model }
+}
+
+function gib(amount: number): string {
+  return `${Math.round(amount * 1000) / 1000}Gi`
+}

@@ -1,0 +1,198 @@
+import { JOB_PHASES, type StoredJob } from "../../apis/job.ts"
+import { BODY_LIMIT_BYTES } from "../../http/body.ts"
+import { named, pageOf } from "../../http/json-schema.ts"
+import { choice, flag, paging, type Query, type QueryParameter, repeated, wholeNumber } from "../../http/query.ts"
+import { type Answer, checkedBody, json, record, routesOf, text } from "../../http/route.ts"
+import type { Principal } from "../../identity/principal.ts"
+import { ownerOf } from "../owner.ts"
+import type { Planner } from "../planner.ts"
+import type { Jobs, Submitter } from "./jobs.ts"
+import { type LogStreams, streamLog } from "./logs.ts"
+import { type JobPlanRecord, JobPlanSchema, JobRecordSchema, planRecordOf, recordOf } from "./record.ts"
+import { type JobCreated, JobCreatedSchema, type JobSubmission, JobSubmissionSchema } from "./schema.ts"
+import { checkSubmission, type SubmissionContext, submissionRules } from "./submission.ts"
+
+export interface JobServices {
+  jobsOf: (principal: Principal) => Jobs
+  submitterOf: (principal: Principal) => Submitter
+  /** By the catalogue as it is now. */
+  catalogueFaults: SubmissionContext["catalogueFaults"]
+  plan: Planner
+  logStreams: LogStreams
+}
+
+const CREATED = named("JobCreated", JobCreatedSchema, {
+  job_id: "5ea07726-efd2-42ec-a095-6d7674666e31",
+  name: "train-4kzrd9wb",
+  status: "queued",
+})
+const PLAN = named("JobPlan", JobPlanSchema, {
+  dry_run: true,
+  name: "train-4kzrd9wb",
+  verdict: "placeable",
+  reason: "Placed",
+  message:
+    "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): cheapest of 12 " +
+    "offers that fit on gcp, of 164,214 in the catalogue; no other can be taken now; price of 2026-10-01; expected to cost $0.7787",
+  estimated_cost: 0.7787,
+  placements: [
+    {
+      provider: "gcp",
+      region: "europe-west4",
+      zone: null,
+      instance_type: "g2-standard-4",
+      provisioning: "onDemand",
+      connection: null,
+      hourly_price_usd: 0.7787,
+      price_date: "2026-10-01",
+      estimated_cost_usd: 0.7787,
+      cpu: 4,
+      memory: "16Gi",
+      architecture: "amd64",
+      gpu: { vram: "24Gi", count: 1, model: "L4" },
+      why: "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.7787 in all",
+    },
+  ],
+} satisfies JobPlanRecord)
+const JOB = named("JobRecord", JobRecordSchema)
+const LIST = pageOf("JobList", "jobs", JOB)
+
+function submission(clouds: readonly string[]) {
+  return checkedBody<JobSubmission, Principal, JobServices>("JobSubmission", JobSubmissionSchema, {
+    what: "The job",
+    description: `At most ${BODY_LIMIT_BYTES} bytes.`,
+    example: {
+      namePrefix: "train",
+      image: "ghcr.io/acme/train:1.4",
+      command: ["python", "train.py"],
+      env: { EPOCHS: "3" },
+      resources: { cpu: 4, memory: "16Gi", gpu: { model: "L4", count: 1 } },
+      region: "eu",
+      maxRetries: 2,
+      tags: ["nightly"],
+    },
+    rules: submissionRules(clouds),
+    check: (value, { principal, services }) => {
+      const { catalogueFaults } = services
+      const checked = checkSubmission(value, { ...ownerOf(principal.project), catalogueFaults })
+      return "faults" in checked ? checked : { body: checked.submission }
+    },
+  })
+}
+
+/** `key:value` or `key=value`, split at the first of the two signs. */
+const LABELS: QueryParameter<{ key: string; value: string }[]> = {
+  schema: { type: "array", items: { type: "string", pattern: "^[^:=]+[:=]" } },
+  description: "key:value or key=value.",
+  read: (query: Query, name) =>
+    query.all(name).flatMap((label) => {
+      const separator = label.search(/[:=]/)
+      if (separator > 0) return [{ key: label.slice(0, separator), value: label.slice(separator + 1) }]
+      query.fault(name, `must be key:value or key=value, not "${label}"`)
+      return []
+    }),
+}
+
+const TAIL = wholeNumber(
+  { minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
+  { description: "Only so many last lines. Default: all." },
+)
+
+const route = routesOf<Principal, JobServices>({ tag: "jobs" })
+
+const createJob = (clouds: readonly string[]) =>
+  route("POST /jobs", {
+    id: "createJob",
+    summary: "Submit a job.",
+    role: "developer",
+    query: {
+      dry_run: flag("true: validate like a real submission and answer with the plan; nothing is made.", false),
+    },
+    body: submission(clouds),
+    idempotent: true,
+    responses: {
+      200: json(PLAN, "With dry_run=true: the plan. Nothing was made."),
+      201: json(CREATED, "Registered.", {
+        hasLocation: true,
+        links: {
+          getJob: { id: "$response.body#/job_id" },
+          cancelJob: { id: "$response.body#/name" },
+          getJobLogs: { id: "$response.body#/job_id" },
+        },
+      }),
+    },
+    problems: [409, 422],
+    handle: async ({ body, query, idempotencyKey, principal }, { submitterOf, plan }) => {
+      const job = await submitterOf(principal).submit(body, idempotencyKey, { dryRun: query.dry_run })
+      return query.dry_run ? planOf(job, principal, plan) : createdAnswer(job)
+    },
+    replay: async ({ body, query, idempotencyKey = "", principal }, { submitterOf, plan }) => {
+      const job = await submitterOf(principal).earlier(body, idempotencyKey)
+      if (job === undefined) return undefined
+      return query.dry_run ? planOf(job, principal, plan) : createdAnswer(job)
+    },
+  })
+
+const OTHERS = [
+  route("GET /jobs", {
+    id: "listJobs",
+    summary: "List jobs, newest first.",
+    role: "viewer",
+    query: { status: choice(JOB_PHASES), tag: repeated(), label: LABELS, ...paging() },
+    responses: { 200: json(LIST, "A page of jobs.") },
+    handle: ({ query, principal }, { jobsOf }) => {
+      const { status, tag: tags, label: labels, ...page } = query
+      const { jobs, total } = jobsOf(principal).list({ status, tags, labels }, page)
+      const owner = ownerOf(principal.project)
+      return { body: { jobs: jobs.map((job) => recordOf(job, owner)), total, ...page } }
+    },
+  }),
+  route("GET /jobs/{id}", {
+    id: "getJob",
+    summary: "Get a job.",
+    role: "viewer",
+    responses: { 200: record(JOB, "The job.") },
+    handle: async ({ path, principal }, { jobsOf }) => {
+      const job = await jobsOf(principal).find(path.id)
+      return { of: job, body: recordOf(job, ownerOf(principal.project)) }
+    },
+  }),
+  route("POST /jobs/{id}/cancel", {
+    id: "cancelJob",
+    summary: "Cancel a job.",
+    role: "developer",
+    ifMatch: true,
+    responses: { 200: record(JOB, "The cancelled job.") },
+    problems: [409],
+    handle: async ({ path, precondition, principal }, { jobsOf }) => {
+      const job = await jobsOf(principal).cancel(path.id, precondition)
+      return { of: job, body: recordOf(job, ownerOf(principal.project)) }
+    },
+  }),
+  route("GET /jobs/{id}/logs", {
+    id: "getJobLogs",
+    summary: "Get the output of the job's containers.",
+    role: "viewer",
+    query: { follow: flag("true: the answer goes on until the job has ended.", false), tail: TAIL },
+    responses: { 200: text("The log.") },
+    handle: async (call, { jobsOf, logStreams }) => {
+      const job = await jobsOf(call.principal).find(call.path.id)
+      await streamLog(call, job, call.query, logStreams)
+    },
+  }),
+]
+
+/** The contract's operations of jobs. @param clouds the clouds that a job may name */
+export function jobRoutes(clouds: readonly string[]) {
+  return [createJob(clouds), ...OTHERS]
+}
+
+async function planOf({ metadata, spec }: StoredJob, principal: Principal, plan: Planner) {
+  const { namespace } = principal.project
+  return { status: 200, body: planRecordOf(metadata.name, await plan(namespace, spec)) }
+}
+
+function createdAnswer({ metadata }: StoredJob): Answer<JobCreated> {
+  const { uid, name } = metadata
+  return { status: 201, body: { job_id: uid, name, status: "queued" }, location: `/jobs/${uid}` }
+}

@@ -1,0 +1,90 @@
+import Type, { type Static } from "typebox"
+import { GpuSchema, JOB_NAME_PATTERN, JobSpecSchema, ResourcesSchema } from "../../apis/job.ts"
+import { LIMITS } from "../../apis/limits.ts"
+import { ALLOWED, StringEnum } from "../../apis/schema.ts"
+import { noUuid } from "../names.ts"
+
+/**
+ * The REST API's shapes of a job, with the contract's property names to the letter. Leaf fields are those of the
+ * Job kind itself, so that both entrances take the same values.
+ */
+
+const spec = JobSpecSchema.properties
+
+/** Fields that a body has as the kind has them. A new field of the kind is one of them. */
+const { cancelled: _cancelled, resources: _resources, region: _region, ...same } = spec
+
+const NAME_RULE = "of a-z, 0-9 and -, and start and end with a letter or digit"
+
+const SubmittedGpuSchema = Type.Unsafe<string | Static<typeof GpuSchema>>({
+  ...GpuSchema,
+  ...GpuSchema.properties.vram,
+  type: ["string", "object"],
+  description: "GPU memory in total, such as 24Gi; or vram, model with count, model with vram.",
+})
+
+const SubmittedRegionSchema = Type.Unsafe<string | string[]>({
+  ...spec.region,
+  ...spec.region.items,
+  type: ["string", "array"],
+  description: "A region or macro-region (us, eu, asia …), or several.",
+})
+
+/** What POST /jobs takes: the contract's fields, then the extensions that the design names. */
+export const JobSubmissionSchema = Type.Object(
+  {
+    name: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: LIMITS.jobName,
+        pattern: JOB_NAME_PATTERN,
+        description: "Unique in the project. Default: a readable name is made.",
+        [ALLOWED]: `a name ${NAME_RULE}`,
+        ...noUuid("job"),
+      }),
+    ),
+    namePrefix: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: LIMITS.namePrefix,
+        pattern: "^[a-z0-9][-a-z0-9]*$",
+        description: "In place of name: a dash and random characters are added.",
+        [ALLOWED]: "of a-z, 0-9 and -, and start with a letter or digit",
+      }),
+    ),
+    ...same,
+    resources: Type.Optional(
+      Type.Object(
+        {
+          cpu: Type.Optional(
+            Type.Number({
+              minimum: 0.001,
+              maximum: 9999,
+              description: "vCPUs, at least. Default 1. May be a fraction.",
+            }),
+          ),
+          memory: ResourcesSchema.properties.memory,
+          gpu: Type.Optional(SubmittedGpuSchema),
+        },
+        { description: "What the VM must have at least." },
+      ),
+    ),
+    region: Type.Optional(SubmittedRegionSchema),
+    project_id: Type.Optional(
+      Type.String({ maxLength: 64, description: "The host's project; nothing else is taken." }),
+    ),
+    organization_id: Type.Optional(
+      Type.String({ maxLength: 64, description: "The project's organization; nothing else is taken." }),
+    ),
+  },
+  { description: "A job to be run." },
+)
+export type JobSubmission = Static<typeof JobSubmissionSchema>
+
+/** What POST /jobs answers. */
+export const JobCreatedSchema = Type.Object({
+  job_id: Type.String(),
+  name: Type.String(),
+  status: StringEnum(["queued"]),
+})
+export type JobCreated = Static<typeof JobCreatedSchema>

@@ -1,0 +1,242 @@
+import { createHash } from "node:crypto"
+import { adjectives, nouns } from "human-id"
+import type { TSchema } from "typebox"
+import { type Gpu, GpuSchema, JOB, type Job, type JobSpec, JobSpecSchema } from "../../apis/job.ts"
+import { mirroredLabels } from "../../apis/labels.ts"
+import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
+import { formatCpu } from "../../apis/quantity.ts"
+import { type Fault, faultsOf } from "../../apis/validate.ts"
+import { checked, type Refused, type Rule } from "../../http/checked.ts"
+import { type Additions, inFormat, type Json } from "../../http/json-schema.ts"
+import type { Catalogue } from "../../router/catalogue.ts"
+import { type CatalogueTerms, catalogueFaults } from "../../router/faults.ts"
+import { OWNER, type Owner } from "../owner.ts"
+import { type JobSubmission, JobSubmissionSchema } from "./schema.ts"
+
+/** The facts that a submission is checked against, beside its schema. */
+export interface SubmissionContext extends Owner {
+  /** Finds clouds, regions and GPU models that no cloud sells. */
+  catalogueFaults: CatalogueCheck
+}
+
+/** A submission that may become a Job, or one that may not. */
+export type CheckedSubmission = { submission: JobSubmission } | Refused<JobSubmission>
+
+/** A value that is there and not null. */
+function given(...fields: string[]): Json {
+  const properties = Object.fromEntries(fields.map((field) => [field, { not: { type: "null" } }]))
+  return { required: fields, properties }
+}
+
+const NAME_OR_PREFIX: Rule = {
+  keywords: { "": { not: given("name", "namePrefix") } },
+  faults: ({ name, namePrefix }) => {
+    if (name === undefined || namePrefix === undefined) return []
+    return [{ pointer: "/namePrefix", detail: "namePrefix can't stand beside name: give one of them or neither" }]
+  },
+}
+
+const CPU: Rule = {
+  keywords: { "/properties/resources/properties/cpu": { multipleOf: 0.001 } },
+  faults: ({ resources }) => {
+    const cpu = (resources as { cpu?: unknown } | null | undefined)?.cpu
+    if (typeof cpu !== "number" || Math.abs(cpu * 1000 - Math.round(cpu * 1000)) < 1e-6) return []
+    return [{ pointer: "/resources/cpu", detail: `resources.cpu must have at most three decimals, not ${cpu}` }]
+  },
+}
+
+/** The kind's rules for GPUs, in words that don't count null as a value. The validator sees no nulls. */
+const GPU: Rule = {
+  keywords: {
+    "/properties/resources/properties/gpu/anyOf/1": {
+      minProperties: undefined,
+      dependentRequired: undefined,
+      allOf: [{ anyOf: [given("vram"), given("model")] }, { anyOf: [{ not: given("count") }, given("model")] }],
+    },
+  },
+}
+
+/**
+ * Clouds, regions and GPU models must be those of the present catalogue.
+ * @param keywords those of the cloud and the region, which a submission and a definition write differently
+ */
+function ofCatalogue(keywords: Additions): Rule<Pick<SubmissionContext, "catalogueFaults">> {
+  const model = { "/properties/resources/properties/gpu/anyOf/1/properties/model": inFormat("gpu-model") }
+  return {
+    keywords: { ...keywords, ...model },
+    faultsNow: (body, { catalogueFaults }) => catalogueFaults(termsOf(body)),
+  }
+}
+
+/** The rules of a submission. @param clouds the clouds that a job may name, for the document */
+export function submissionRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
+  const places = ofCatalogue({
+    "/properties/cloud/items": { enum: clouds },
+    "/properties/region/anyOf/0": inFormat("region"),
+    "/properties/region/anyOf/1/items": inFormat("region"),
+  })
+  return [NAME_OR_PREFIX, CPU, GPU, OWNER, places]
+}
+
+/** The rules of a cronjob's definition. @param clouds as of a submission */
+export function definitionRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
+  const places = ofCatalogue({ "/properties/cloud": { enum: clouds }, "/properties/region": inFormat("region") })
+  return [CPU, GPU, places]
+}
+
+/** Checks a parsed body by its schema, then by its rules. */
+export function checkSubmission(body: unknown, context: SubmissionContext): CheckedSubmission {
+  const checks = { schema: JobSubmissionSchema, rules: submissionRules(), context, explain: withHint }
+  const result = checked<JobSubmission, SubmissionContext>(body, checks)
+  return "faults" in result ? result : { submission: result.body }
+}
+
+/** A size in a unit that people write and Kubernetes does not have. */
+const FOREIGN_SIZE = /^(\d+(?:\.\d+)?) ?([kKmMgGtT])i?[bB]?$/
+
+/** Where a submission, or a cronjob's definition, has sizes. */
+const SIZE_POINTER = /^(\/job_definition)?\/resources\/(memory|gpu|gpu\/vram)$/
+
+/** Says what somebody who wrote `24GB` probably meant; `value` is the body. */
+export function withHint(fault: Fault, value: unknown): Fault {
+  if (!SIZE_POINTER.test(fault.pointer)) return fault
+  const found = fault.pointer.split("/").slice(1).reduce<unknown>(memberOf, value)
+  const [, number, letter] = (typeof found === "string" && FOREIGN_SIZE.exec(found)) || []
+  if (number === undefined || letter === undefined) return fault
+  const unit = letter.toUpperCase()
+  const decimal = unit === "K" ? "k" : unit
+  return {
+    ...fault,
+    detail: `${fault.detail}; write ${number}${unit}i (powers of 1024) or ${number}${decimal} (of 1000)`,
+  }
+}
+
+function memberOf(value: unknown, key: string): unknown {
+  return typeof value === "object" && value !== null ? (value as Record<string, unknown>)[key] : undefined
+}
+
+/** The spec of the Job that a checked submission asks for: shorthands expanded, nothing else added. */
+export function jobSpecOf(submission: JobSubmission): JobSpec {
+  const { name: _, namePrefix: __, project_id: ___, organization_id: ____, resources, region, ...same } = submission
+  return {
+    ...same,
+    ...(resources !== undefined && { resources: resourcesOf(resources) }),
+    ...(region !== undefined && { region: typeof region === "string" ? [region] : region }),
+  }
+}
+
+function resourcesOf({
+  cpu,
+  gpu,
+  ...same
+}: NonNullable<JobSubmission["resources"]>): NonNullable<JobSpec["resources"]> {
+  return {
+    ...same,
+    ...(cpu !== undefined && { cpu: formatCpu(cpu) }),
+    ...(gpu !== undefined && { gpu: gpuOf(gpu) }),
+  }
+}
+
+/** The contract's rules: a size is a total of memory, and a model alone means one card. */
+function gpuOf(gpu: string | Gpu): Gpu {
+  if (typeof gpu === "string") return { vram: gpu }
+  const isModelAlone = gpu.model !== undefined && gpu.count === undefined && gpu.vram === undefined
+  return isModelAlone ? { ...gpu, count: 1 } : gpu
+}
+
+/** Finds what of a job nobody sells. */
+export type CatalogueCheck = (terms: CatalogueTerms) => Fault[]
+
+/**
+ * Checks against the present catalogue; against an empty one (no price list has been read) only the clouds' names.
+ * @param clouds those that this installation can use
+ */
+export function catalogueCheck(current: () => Catalogue, clouds: readonly string[]): CatalogueCheck {
+  return ({ cloud, ...others }) => {
+    const catalogue = current()
+    const terms = { ...(cloud !== undefined && { cloud }), ...(catalogue.size > 0 && others) }
+    return catalogueFaults(terms, catalogue, clouds)
+  }
+}
+
+/** What of a body, of whatever shape, the catalogue can judge: what the schema refuses is not looked up. */
+export function termsOf({ cloud, region, resources }: Body): CatalogueTerms {
+  const { cloud: clouds, region: regions } = JobSpecSchema.properties
+  const model = memberOf(memberOf(resources, "gpu"), "model")
+  return {
+    ...(isOneOrSeveral(clouds, cloud) && { cloud }),
+    ...(isOneOrSeveral(regions, region) && { region }),
+    ...(isModel(model) && { resources: { gpu: { model } } }),
+  }
+}
+
+interface Body {
+  readonly cloud?: unknown
+  readonly region?: unknown
+  readonly resources?: unknown
+}
+
+function isOneOrSeveral(several: TSchema, value: unknown): value is string | string[] {
+  return value !== undefined && faultsOf(several, typeof value === "string" ? [value] : value).length === 0
+}
+
+function isModel(value: unknown): value is string {
+  return value !== undefined && faultsOf(GpuSchema.properties.model, value).length === 0
+}
+
+/** What makes a Job out of a submission, beside the submission. */
+export interface JobIdentity {
+  namespace: string
+  name: string
+  /** RFC 3339 with microseconds. */
+  createdAt: string
+  /** The request's Idempotency-Key and the hash of its body, where it has a key. */
+  idempotency?: { key: string; requestHash: string } | undefined
+}
+
+/** The Job that a checked submission asks for. */
+export function jobOf(submission: JobSubmission, identity: JobIdentity): Job {
+  const { namespace, name, createdAt, idempotency } = identity
+  const { labels, namePrefix } = submission
+  return {
+    apiVersion: API_VERSION,
+    kind: JOB.kind,
+    metadata: {
+      name,
+      namespace,
+      labels: mirroredLabels(labels),
+      annotations: {
+        [ANNOTATIONS.createdAt]: createdAt,
+        ...(namePrefix !== undefined && { [ANNOTATIONS.namePrefix]: namePrefix }),
+        ...(idempotency !== undefined && {
+          [ANNOTATIONS.idempotencyKey]: idempotency.key,
+          [ANNOTATIONS.requestHash]: idempotency.requestHash,
+        }),
+      },
+    },
+    spec: jobSpecOf(submission),
+  }
+}
+
+/** Characters of a name's random part: no vowels, so that no words come about. */
+const SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+const SUFFIX_LENGTH = 8
+const NUMBERS = 10_000
+
+/**
+ * A name made from a seed, the same for the same seed: `<prefix>-<random>` or `word-word-number`. Every word is a
+ * DNS label, and the random part never has the 12 characters that would make it look like a UUID's end.
+ */
+export function generatedName(seed: string, prefix?: string): string {
+  const bytes = createHash("sha256").update(seed).digest()
+  if (prefix !== undefined) {
+    const suffix = Array.from(bytes.subarray(0, SUFFIX_LENGTH), (byte) => pick(SUFFIX_ALPHABET, byte))
+    return `${prefix}-${suffix.join("")}`
+  }
+  const [adjective, noun, number] = [bytes.readUInt32BE(0), bytes.readUInt32BE(4), bytes.readUInt32BE(8)]
+  return `${pick(adjectives, adjective)}-${pick(nouns, noun)}-${number % NUMBERS}`
+}
+
+function pick(from: string | readonly string[], number: number): string {
+  return from[number % from.length] ?? ""
+}

@@ -1,0 +1,113 @@
+import fc from "fast-check"
+import { describe, expect, it } from "vitest"
+import { API_KEY, ApiKeySpecSchema, ROLES, type StoredApiKey } from "../../apis/apikey.ts"
+import { isUuid } from "../../apis/names.ts"
+import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
+import { checked } from "../../http/checked.ts"
+import { KeyItemSchema, KeyRecordSchema, type KeyUpdate, KeyUpdateSchema } from "./schema.ts"
+import { apiKeyOf, checkKey, keyItemOf, keyRecordOf } from "./translate.ts"
+
+const NOW = new Date("2026-01-01T00:00:00Z")
+
+const identity = {
+  namespace: "shop",
+  keyId: "abcdefgh1234",
+  tokenHash: "0".repeat(64),
+  createdAt: "2026-01-01T00:00:00.000001Z",
+  idempotencyKey: undefined,
+}
+
+/** As the API server would give it back. */
+function stored(object: ReturnType<typeof apiKeyOf>): StoredApiKey {
+  const uid = "01234567-89ab-cdef-0123-456789abcdef"
+  const given = { uid, resourceVersion: "1", generation: 1, creationTimestamp: "2026-01-01T00:00:00Z" }
+  return { ...object, metadata: { ...object.metadata, ...given } }
+}
+
+/** Names of the contract; a UUID is none. */
+const names = fc.stringMatching(/^[a-zA-Z0-9][a-zA-Z0-9_-]{2,49}$/).filter((name) => name.length <= 50 && !isUuid(name))
+
+/** Times to come, written with any offset. */
+const expiries = fc
+  .record({
+    time: fc.date({ min: new Date(NOW.getTime() + 1), max: new Date("9998-12-31T00:00:00Z"), noInvalidDate: true }),
+    minutes: fc.integer({ min: -14 * 60, max: 14 * 60 }),
+  })
+  .map(({ time, minutes }) => {
+    const local = new Date(time.getTime() + minutes * 60_000).toISOString().slice(0, 23)
+    const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60]
+    const offset = `${minutes < 0 ? "-" : "+"}${String(hours).padStart(2, "0")}:${String(rest).padStart(2, "0")}`
+    return { time, text: local + offset }
+  })
+
+describe("a key", () => {
+  it("comes back from its ApiKey as it was submitted, with its expiry in UTC", () => {
+    const submissions = fc.record({ name: names, role: fc.constantFrom(...ROLES), expiry: fc.option(expiries) })
+    fc.assert(
+      fc.property(submissions, ({ name, role, expiry }) => {
+        const checked = checkKey({ name, role, expires_at: expiry?.text ?? null }, NOW)
+        if ("faults" in checked) throw new Error(JSON.stringify(checked.faults))
+        const object = apiKeyOf(checked.wanted, identity)
+        expect(faultsOfObject(API_KEY, object)).toEqual([])
+        expect(object.metadata.name.length).toBeLessThanOrEqual(63)
+        const record = keyRecordOf(stored(object))
+        expect(faultsOf(KeyRecordSchema, record)).toEqual([])
+        expect(record).toMatchObject({ name, role })
+        expect(record.expires_at === null ? undefined : new Date(record.expires_at).getTime()).toBe(
+          expiry?.time.getTime(),
+        )
+        expect(record.expires_at ?? "Z").toMatch(/Z$/)
+        expect(keyItemOf(stored(object))).toEqual({ id: record.id, name, created_at: record.created_at })
+      }),
+    )
+  })
+
+  it("that kubectl made is well formed in REST, whatever its name and expiry", () => {
+    const metadataNames = fc.stringMatching(/^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$/)
+    const texts = fc.oneof(
+      expiries.map(({ text }) => text),
+      fc.constant("9999-12-31T23:59:59-23:59"),
+    )
+    fc.assert(
+      fc.property(metadataNames, fc.option(texts, { nil: undefined }), (name, expiresAt) => {
+        const wanted = { name, metadataName: name, role: "viewer", expiresAt } as const
+        const key = stored(apiKeyOf(wanted, identity))
+        expect(faultsOf(ApiKeySpecSchema, key.spec)).toEqual([])
+        expect(faultsOf(KeyRecordSchema, keyRecordOf(key))).toEqual([])
+        expect(faultsOf(KeyItemSchema, keyItemOf(key))).toEqual([])
+      }),
+    )
+  })
+
+  it("must expire in the future, by a moment at least", () => {
+    const at = (expires_at: string) => checkKey({ name: "abc", role: "viewer", expires_at }, NOW)
+    expect(at("2026-01-01T00:00:00.001Z")).toMatchObject({ wanted: { expiresAt: "2026-01-01T00:00:00.001Z" } })
+    expect(at("2026-01-01T01:00:01+01:00")).toMatchObject({ wanted: { expiresAt: "2026-01-01T00:00:01Z" } })
+    for (const late of ["2026-01-01T00:00:00Z", "2026-01-01T00:59:59+01:00"]) {
+      expect(at(late)).toEqual({
+        faults: [{ pointer: "/expires_at", detail: `expires_at must be in the future, not "${late}"` }],
+        // A moment ago it was in the future.
+        once: expect.objectContaining({ name: "abc" }),
+      })
+    }
+    expect(checkKey({ name: "a", role: "viewer", expires_at: "2020-01-01T00:00:00Z" }, NOW)).not.toHaveProperty("once")
+  })
+
+  it("tells all faults at once", () => {
+    const checked = checkKey({ name: "a", role: "owner", expires_at: "soon", extra: 1 }, NOW)
+    const pointers = "faults" in checked ? checked.faults.map(({ pointer }) => pointer) : []
+    expect([...new Set(pointers)].toSorted()).toEqual(["/expires_at", "/extra", "/name", "/role"])
+  })
+})
+
+it("an update may say nothing, null, or a role", () => {
+  const checkKeyUpdate = (body: unknown) => {
+    const result = checked<KeyUpdate>(body, { schema: KeyUpdateSchema, rules: [], context: undefined })
+    return "faults" in result ? result : { role: result.body.role ?? undefined }
+  }
+  expect(checkKeyUpdate({})).toEqual({ role: undefined })
+  expect(checkKeyUpdate({ role: null })).toEqual({ role: undefined })
+  expect(checkKeyUpdate({ role: "admin" })).toEqual({ role: "admin" })
+  expect(checkKeyUpdate({ role: "owner" })).toMatchObject({ faults: [{ pointer: "/role" }] })
+  expect(checkKeyUpdate(null)).toMatchObject({ faults: [{ pointer: "" }] })
+})

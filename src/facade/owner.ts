@@ -1,0 +1,33 @@
+import type { Fault } from "../apis/validate.ts"
+import type { Rule } from "../http/checked.ts"
+import { inFormat } from "../http/json-schema.ts"
+import type { ProjectScope } from "../identity/principal.ts"
+
+/** The project of an object and its organization, by their ids. */
+export interface Owner {
+  projectId: string
+  organizationId: string
+}
+
+/** Returns the owner of everything in a project. */
+export function ownerOf({ id, organizationId }: ProjectScope): Owner {
+  return { projectId: id, organizationId }
+}
+
+/** Fields of an owner, which a body may only repeat from the host. */
+export const OWNER: Rule<Owner> = {
+  keywords: {
+    "/properties/project_id": inFormat("project-id"),
+    "/properties/organization_id": inFormat("organization-id"),
+  },
+  faults: ({ project_id, organization_id }, { projectId, organizationId }) => [
+    ...ownerFaults("project_id", project_id, projectId),
+    ...ownerFaults("organization_id", organization_id, organizationId),
+  ],
+}
+
+function ownerFaults(field: string, given: unknown, own: string): Fault[] {
+  if (typeof given !== "string" || given === own) return []
+  const detail = `${field} must be left out or "${own}", which the request's host names`
+  return [{ pointer: `/${field}`, detail }]
+}

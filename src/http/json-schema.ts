@@ -1,0 +1,159 @@
+import type { Static, TSchema } from "typebox"
+
+/** The schemas of the OpenAPI document, made from the schemas that requests are validated by. */
+
+/** A part of the OpenAPI document. */
+export type Json = Record<string, unknown>
+
+/** Keywords that the document adds to a schema, by JSON pointer into it. An undefined one is removed. */
+export type Additions = Readonly<Record<string, Json>>
+
+/**
+ * Keywords of a text that only code can judge, as a format of our own, which readers of OpenAPI may ignore. A text in
+ * a format is not empty.
+ */
+export function inFormat(format: string): Json {
+  return { format, minLength: undefined }
+}
+
+/** A schema of the document, and the type of its values. One without a name stands where it is used. */
+export interface DocumentSchema<Value = unknown> {
+  name?: string
+  json: Json
+  example?: unknown
+  /** Schemas that it refers to by name. */
+  parts?: readonly DocumentSchema[]
+  /** Never there: carries the type. */
+  value?: Value
+}
+
+/** A reference to a named schema of the document, or the schema itself. */
+export function referenceTo({ name, json }: DocumentSchema): Json {
+  return name === undefined ? json : { $ref: `#/components/schemas/${name}` }
+}
+
+/** The schema of something that the API shows. */
+export function named<Schema extends TSchema>(
+  name: string,
+  schema: Schema,
+  example?: unknown,
+): DocumentSchema<Static<Schema>> {
+  return { name, json: published(schema), example }
+}
+
+/** A page of a list: the items under a property of their own, the total, and the page that it is. */
+export type PageOf<Items extends string, Item> = { [Property in Items]: Item[] } & {
+  total: number
+  offset: number
+  limit: number
+}
+
+/** The schema of a page. */
+export function pageOf<const Items extends string, Item>(
+  name: string,
+  items: Items,
+  item: DocumentSchema<Item>,
+): DocumentSchema<PageOf<Items, Item>> {
+  const json = {
+    type: "object",
+    required: [items, "total", "offset", "limit"],
+    properties: {
+      [items]: { type: "array", items: referenceTo(item) },
+      total: { type: "integer" },
+      offset: { type: "integer" },
+      limit: { type: "integer" },
+    },
+  }
+  return { name, json, parts: [item] }
+}
+
+/** The schema of a list without a total: one property with the items, and no other. */
+export function listOf<const Items extends string, Item>(
+  name: string,
+  items: Items,
+  item: DocumentSchema<Item>,
+  example?: unknown,
+): DocumentSchema<{ [Property in Items]: Item[] }> {
+  const properties = { [items]: { type: "array", items: referenceTo(item) } }
+  const json = { type: "object", required: [items], additionalProperties: false, properties }
+  return { name, json, example, parts: [item] }
+}
+
+/**
+ * The schema of a request's body: null is allowed for every optional field, and means that the field is left out.
+ * @throws Error when the schema has nothing at a pointer of `additions`
+ */
+export function bodySchema(schema: TSchema, additions: readonly Additions[] = []): Json {
+  return withNulls(additions.reduce(amended, published(schema))) as Json
+}
+
+function withNulls(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withNulls)
+  if (typeof value !== "object" || value === null) return value
+  const result = Object.fromEntries(Object.entries(value).map(([key, item]) => [key, withNulls(item)])) as Json
+  const { properties, required = [] } = result as { properties?: Json; required?: string[] }
+  if (typeof properties === "object")
+    for (const [name, field] of Object.entries(properties))
+      if (!required.includes(name)) properties[name] = orNull(field as Json)
+  return result
+}
+
+function orNull(schema: Json): Json {
+  const { anyOf } = schema as { anyOf?: Json[] }
+  if (anyOf !== undefined && schema["type"] === undefined) return { ...schema, anyOf: [...anyOf, { type: "null" }] }
+  const types = [schema["type"]].flat()
+  if (schema["type"] === undefined || types.includes("null")) return schema
+  const values = schema["enum"] as unknown[] | undefined
+  return { ...schema, type: [...types, "null"], ...(values !== undefined && { enum: [...values, null] }) }
+}
+
+/** A copy of the schema with keywords set at places within it. */
+function amended(schema: Json, additions: Additions): Json {
+  const copy = structuredClone(schema)
+  for (const [pointer, keywords] of Object.entries(additions)) {
+    const place = pointer
+      .split("/")
+      .slice(1)
+      .reduce<unknown>((inside, key) => (inside as Json | undefined)?.[key], copy)
+    if (typeof place !== "object" || place === null) throw new Error(`the schema has nothing at ${pointer}`)
+    Object.assign(place, keywords)
+  }
+  return copy
+}
+
+/** The schema without keywords that only the API server or Berth's messages use, closed as the validator closes it. */
+export function published(schema: TSchema): Json {
+  return withoutInternals(JSON.parse(JSON.stringify(schema))) as Json
+}
+
+function withoutInternals(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutInternals)
+  if (typeof value !== "object" || value === null) return value
+  const entries = Object.entries(value)
+    .filter(([key]) => !key.startsWith("x-berth-") && !key.startsWith("x-kubernetes-"))
+    .map(([key, item]) => [key, withoutInternals(item)] as const)
+  const result: Json = Object.fromEntries(entries)
+  if (result["type"] !== undefined && typeof result["properties"] === "object") result["additionalProperties"] ??= false
+  return apart(result)
+}
+
+/** Keywords that constrain values of one type alone. */
+const KEYWORDS_OF: Readonly<Record<string, readonly string[]>> = {
+  string: ["minLength", "maxLength", "pattern", "format", "enum"],
+  array: ["items", "minItems", "maxItems"],
+  object: ["properties", "required", "additionalProperties", "minProperties", "maxProperties", "dependentRequired"],
+}
+
+/** A schema of several types as a choice with one schema for each type: code generators understand that. */
+function apart(schema: Json): Json {
+  const types = [schema["type"]].flat().filter((type) => typeof type === "string")
+  if (!types.includes("string") || !types.some((type) => type === "array" || type === "object")) return schema
+  const { type: _, ...all } = schema
+  const entries = Object.entries(all)
+  const anyOf = types.map((type) => ({
+    type,
+    ...Object.fromEntries(entries.filter(([keyword]) => KEYWORDS_OF[type]?.includes(keyword))),
+  }))
+  const specific = Object.values(KEYWORDS_OF).flat()
+  return { ...Object.fromEntries(entries.filter(([keyword]) => !specific.includes(keyword))), anyOf }
+}

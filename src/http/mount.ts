@@ -1,0 +1,86 @@
+import type { IRoute, Request, RequestHandler, Router } from "express"
+import { type Role, roleAllows } from "../apis/apikey.ts"
+import { noteRoute } from "../telemetry/http.ts"
+import { readBody } from "./body.ts"
+import { forbidden, methodNotAllowed } from "./problem.ts"
+import { METHODS, type Method, type Route } from "./route.ts"
+
+/** What every request passes first: authentication, and a limit of requests. */
+export interface Guard<Caller> {
+  authenticate: RequestHandler
+  limit: RequestHandler
+  principalOf: (req: Request) => Caller
+  /** Returns false when the credentials of a request that was let in are no longer valid. */
+  isStillAdmitted: (req: Request) => Promise<boolean>
+}
+
+/** The answer depends on the caller, so no cache may share it: the caller's key is in a header of our own. */
+const FOR_THIS_CALLER = { "Cache-Control": "private, no-cache", Vary: "X-Service-Api-Key, Authorization" }
+
+/**
+ * Puts routes on a router. Any other method of their paths is a 405 that names the allowed ones; OPTIONS answers with
+ * them. The body is read last, so that a caller without rights can't make the server read one.
+ */
+export function mount<Caller, Services>(
+  router: Router,
+  routes: readonly Route<Caller, Services>[],
+  guard: Guard<Caller>,
+  services: Services,
+): void {
+  const byPath = Map.groupBy(routes, ({ path }) => path)
+  for (const [path, ofPath] of byPath) {
+    const pattern = path.replaceAll(/\{(\w+)\}/g, ":$1")
+    const route = router.route(pattern)
+    route.all((req, res, next) => {
+      noteRoute(res, req.baseUrl + pattern)
+      res.set(FOR_THIS_CALLER)
+      next()
+    })
+    for (const one of ofPath) put(route, one, guard, services)
+    const methods = METHODS.filter((method) => ofPath.some((one) => one.method === method))
+    allowNoOther(
+      route,
+      methods.flatMap((method) => (method === "GET" ? [method, "HEAD"] : [method])),
+    )
+  }
+}
+
+function put<Caller, Services>(
+  route: IRoute,
+  { method, operation, run }: Route<Caller, Services>,
+  { authenticate, limit, principalOf, isStillAdmitted }: Guard<Caller>,
+  services: Services,
+): void {
+  const name = method.toLowerCase() as Lowercase<Method>
+  route[name](authenticate, limit)
+  if (operation.role !== undefined) route[name](requireRole(operation.role, principalOf))
+  if (readsBody(method)) route[name](readBody)
+  route[name]((req, res) => {
+    const request = { req, res, principal: principalOf(req), isStillAdmitted: () => isStillAdmitted(req) }
+    return run(request, services)
+  })
+}
+
+/** True for the methods whose requests have a body. */
+export function readsBody(method: Method): boolean {
+  return method !== "GET" && method !== "DELETE"
+}
+
+/** Answers all other methods of a path: OPTIONS with the allowed ones, the rest with a 405 that names them. */
+export function allowNoOther(route: IRoute, methods: readonly string[]): void {
+  const allow = [...methods, "OPTIONS"].join(", ")
+  route.options((_req, res) => {
+    res.set("Allow", allow).status(204).end()
+  })
+  route.all((req) => {
+    throw methodNotAllowed(req.method, allow)
+  })
+}
+
+function requireRole(needed: Role, principalOf: (req: Request) => unknown): RequestHandler {
+  return (req, _res, next) => {
+    const { role } = principalOf(req) as { role: Role }
+    if (!roleAllows(role, needed)) throw forbidden(`This needs the role ${needed} or higher; yours is ${role}.`)
+    next()
+  }
+}

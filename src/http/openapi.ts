@@ -1,0 +1,192 @@
+import { type DocumentSchema, type Json, published, referenceTo } from "./json-schema.ts"
+import { readsBody } from "./mount.ts"
+import { IDEMPOTENCY_KEY_PATTERN, type Operation, pathNames, type ResponseDeclaration, type Route } from "./route.ts"
+
+/** The part of an OpenAPI document that follows from the routes' declarations. */
+
+/** A route as far as the document is concerned. */
+export type Described = Pick<Route<never, never>, "method" | "path" | "operation">
+
+/** The paths of the routes, and the schemas that these refer to. @throws Error when two schemas have one name */
+export function described(routes: readonly Described[]): { paths: Json; schemas: Json } {
+  const paths: Record<string, Json> = {}
+  for (const route of routes) {
+    const methods = paths[route.path] ?? {}
+    methods[route.method.toLowerCase()] = operationOf(route)
+    paths[route.path] = methods
+  }
+  const schemas: Json = {}
+  for (const schema of routes.flatMap(schemasOf)) collect(schema, schemas)
+  return { paths, schemas }
+}
+
+function schemasOf({ operation }: Described): DocumentSchema[] {
+  const contents = Object.values(operation.responses).flatMap(({ content }) => content ?? [])
+  return operation.body === undefined ? contents : [operation.body.content, ...contents]
+}
+
+function collect({ name, json, parts = [] }: DocumentSchema, schemas: Json): void {
+  for (const part of parts) collect(part, schemas)
+  if (name === undefined) return
+  const known = schemas[name]
+  if (known !== undefined && JSON.stringify(known) !== JSON.stringify(json)) {
+    throw new Error(`two schemas of the document are called ${name}`)
+  }
+  schemas[name] = json
+}
+
+function operationOf({ method, path, operation }: Described): Json {
+  const { id, summary, tag, security, role, body, responses } = operation
+  const parameters = parametersOf(method, path, operation)
+  const refusals = problemStatuses(method, path, operation).map((status): [string, Json] => [
+    String(status),
+    { $ref: `#/components/responses/${problemName(status)}` },
+  ])
+  return {
+    operationId: id,
+    summary,
+    ...(role !== undefined && { description: `Needs the role ${role}${role === "admin" ? "" : " or higher"}.` }),
+    tags: [tag],
+    ...(security !== undefined && { security }),
+    ...(role !== undefined && { "x-required-role": role }),
+    ...(parameters.length > 0 && { parameters }),
+    ...(body !== undefined && { requestBody: requestBodyOf(body) }),
+    responses: { ...successesOf(method, responses), ...Object.fromEntries(refusals) },
+  }
+}
+
+function requestBodyOf({ content, description }: NonNullable<Operation["body"]>): Json {
+  const schema = referenceTo(content)
+  return {
+    required: true,
+    ...(description !== undefined && { description }),
+    content: { "application/json": { schema, example: content.example }, "application/yaml": { schema } },
+  }
+}
+
+function parametersOf(method: Described["method"], path: string, operation: Operation): Json[] {
+  const query = Object.entries(operation.query ?? {}).map(([name, { schema, description }]) => ({
+    name,
+    in: "query",
+    schema,
+    ...(description !== undefined && { description }),
+  }))
+  const hasTag = Object.values(operation.responses).some((response) => response.hasTag)
+  return [
+    ...pathNames(path).map((name) => pathParameter(name, operation.path?.[name])),
+    ...query,
+    ...(method === "GET" && hasTag ? [IF_NONE_MATCH] : []),
+    ...(operation.idempotent ? [IDEMPOTENCY_KEY] : []),
+    ...(operation.ifMatch ? [IF_MATCH] : []),
+  ]
+}
+
+function pathParameter(name: string, declared: NonNullable<Operation["path"]>[string] | undefined): Json {
+  const { description = "Id or name.", schema, example } = declared ?? {}
+  const json = schema === undefined ? { type: "string", minLength: 1 } : published(schema)
+  const examples = example === undefined ? {} : { examples: [example] }
+  return { name, in: "path", required: true, schema: { ...json, ...examples }, description }
+}
+
+/** Makes a GET of one record answer 304 when the client has it already. */
+const IF_NONE_MATCH: Json = {
+  name: "If-None-Match",
+  in: "header",
+  schema: { type: "string" },
+  example: 'W/"4711"',
+  description: "ETag of an earlier answer: 304 when nothing has changed since.",
+}
+
+/** Makes a change conditional. */
+const IF_MATCH: Json = {
+  name: "If-Match",
+  in: "header",
+  schema: { type: "string" },
+  example: 'W/"4711"',
+  description: "ETag of an earlier answer: 412 when something has changed since.",
+}
+
+/** Makes a POST safe to repeat. */
+const IDEMPOTENCY_KEY: Json = {
+  name: "Idempotency-Key",
+  in: "header",
+  schema: { type: "string", pattern: IDEMPOTENCY_KEY_PATTERN },
+}
+
+const ETAG: Json = {
+  ETag: { description: "The record's version.", required: true, schema: { type: "string", pattern: '^W/"[^"]+"$' } },
+}
+const LOCATION: Json = { Location: { required: true, schema: { type: "string", format: "uri-reference" } } }
+
+/** A header of every response. */
+const REQUEST_ID: Json = { "X-Request-Id": { $ref: "#/components/headers/RequestId" } }
+
+function successesOf(method: Described["method"], responses: Operation["responses"]): Json {
+  const entries = Object.entries(responses).map(([status, response]) => [status, responseOf(response)])
+  const canBeUnchanged = method === "GET" && Object.values(responses).some(({ hasTag }) => hasTag)
+  const unchanged = { description: "Nothing has changed.", headers: REQUEST_ID }
+  return { ...Object.fromEntries(entries), ...(canBeUnchanged && { 304: unchanged }) }
+}
+
+function responseOf(response: ResponseDeclaration): Json {
+  const { description, content, mediaType = "application/json", hasTag, hasLocation, headers, links } = response
+  const example = content?.example === undefined ? {} : { example: content.example }
+  return {
+    description,
+    headers: { ...(hasTag && ETAG), ...(hasLocation && LOCATION), ...headers, ...REQUEST_ID },
+    ...(content !== undefined && { content: { [mediaType]: { schema: referenceTo(content), ...example } } }),
+    ...(links !== undefined && { links: linksOf(links) }),
+  }
+}
+
+function linksOf(links: NonNullable<ResponseDeclaration["links"]>): Json {
+  const entries = Object.entries(links).map(([operationId, parameters]) => [operationId, { operationId, parameters }])
+  return Object.fromEntries(entries)
+}
+
+/** The responses that are no success, by status: what each means, and the headers that it always has. */
+const PROBLEMS: Readonly<Record<number, { description: string; headers?: readonly string[] }>> = {
+  400: { description: "The request is not valid; all its faults are named." },
+  401: { description: "No credentials, or none that are good for this host.", headers: ["WWW-Authenticate"] },
+  403: { description: "The key's role does not allow this." },
+  404: { description: "There is none of this id or name." },
+  409: { description: "The name is taken, or the state does not allow this." },
+  412: { description: "It is not at the version that If-Match names." },
+  413: { description: "The body is too large." },
+  415: { description: "The body is of a media type that is not taken here.", headers: ["Accept-Post"] },
+  422: { description: "The Idempotency-Key was used for another body." },
+  429: { description: "Too many requests.", headers: ["Retry-After", "RateLimit", "RateLimit-Policy"] },
+  500: { description: "A fault on our side; the log has it under the request's id." },
+  503: { description: "The API server is away; try again.", headers: ["Retry-After"] },
+}
+
+const ALWAYS = [400, 401, 403, 429, 500, 503]
+
+/** Every status that an operation may fail with: no default hides a forgotten one. */
+function problemStatuses(method: Described["method"], path: string, { ifMatch, problems = [] }: Operation): number[] {
+  const statuses = [
+    ...ALWAYS,
+    ...(readsBody(method) ? [413, 415] : []),
+    ...(pathNames(path).length > 0 ? [404] : []),
+    ...(ifMatch ? [412] : []),
+    ...problems,
+  ]
+  return [...new Set(statuses)].toSorted((a, b) => a - b)
+}
+
+const problemName = (status: number): string => `Problem${status}`
+
+/** The parts of the document that operations refer to, beside schemas. */
+export function sharedParts(): { headers: Json; responses: Json } {
+  const content = { "application/problem+json": { schema: { $ref: "#/components/schemas/Problem" } } }
+  const responses = Object.entries(PROBLEMS).map(([status, { description, headers = [] }]) => {
+    const own = Object.fromEntries(headers.map((name) => [name, { required: true, schema: { type: "string" } }]))
+    return [problemName(Number(status)), { description, headers: { ...own, ...REQUEST_ID }, content }]
+  })
+  const RequestId = {
+    description: "The request's id: the caller's own X-Request-Id where it sent one, else one that was made.",
+    required: true,
+    schema: { type: "string", pattern: "^[A-Za-z0-9._-]{1,128}$" },
+  }
+  return { headers: { RequestId }, responses: Object.fromEntries(responses) }
+}
