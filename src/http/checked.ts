@@ -52,11 +52,7 @@ export function checked<Body, Context = unknown>(
  * @param faults faults that it has whenever it is sent
  * @param now faults that it has by the time or the catalogue
  */
-export function refusedBy<Body>(
-  body: Body,
-  faults: readonly Fault[],
-  now: readonly Fault[],
-): Refused<Body> | undefined {
+function refusedBy<Body>(body: Body, faults: readonly Fault[], now: readonly Fault[]): Refused<Body> | undefined {
   if (faults.length + now.length === 0) return undefined
   return { faults: [...faults, ...now], ...(faults.length === 0 && { once: body }) }
 }

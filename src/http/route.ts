@@ -283,7 +283,7 @@ export const IDEMPOTENCY_KEY_PATTERN = "^[!-~]([ -~]{0,253}[!-~])?$"
 const ALLOWED_KEY = new RegExp(IDEMPOTENCY_KEY_PATTERN)
 
 /** The request's Idempotency-Key. @throws Problem 400 */
-export function idempotencyKeyOf(req: Request): string | undefined {
+function idempotencyKeyOf(req: Request): string | undefined {
   const header = req.get("Idempotency-Key")
   if (header === undefined || ALLOWED_KEY.test(header)) return header
   throw badRequest("Idempotency-Key must have 1 to 255 printable ASCII characters.")

@@ -93,6 +93,12 @@ describe("a key", () => {
     expect(checkKey({ name: "a", role: "viewer", expires_at: "2020-01-01T00:00:00Z" }, NOW)).not.toHaveProperty("once")
   })
 
+  it("refuses a name that looks like a UUID, and says why", () => {
+    expect(checkKey({ name: "0b7e4c1e-5d0b-4f0e-9a55-2f3c8c9b7d11", role: "viewer" }, NOW)).toEqual({
+      faults: [{ pointer: "/name", detail: "name must not look like a UUID: it would shadow a key's id" }],
+    })
+  })
+
   it("tells all faults at once", () => {
     const checked = checkKey({ name: "a", role: "owner", expires_at: "soon", extra: 1 }, NOW)
     const pointers = "faults" in checked ? checked.faults.map(({ pointer }) => pointer) : []
