@@ -110,6 +110,8 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   app.use("/agent/v1", gateway)
   app.use("/1", projectRouter(dependencies))
   app.use("/1", accountRouter(dependencies))
+  // A person who opens the address in a browser.
+  app.get("/", (req, res, next) => (req.accepts(["json", "html"]) === "html" ? res.redirect("/1/docs") : next()))
   app.use((req) => {
     throw notFound(`There is nothing at ${JSON.stringify(req.path)}; the API is under /1.`)
   })

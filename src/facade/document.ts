@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto"
 import type { RequestHandler, Router } from "express"
+import { jsonText } from "../http/json.ts"
 import type { Json } from "../http/json-schema.ts"
 import { allowNoOther } from "../http/mount.ts"
 import { described, sharedParts } from "../http/openapi.ts"
@@ -93,7 +94,7 @@ export function openApiDocument(clouds: readonly string[]): Json {
  */
 export function openApiRoutes(router: Router, clouds: readonly string[]): void {
   const document = openApiDocument(clouds)
-  const json = JSON.stringify(document)
+  const json = jsonText(document)
   const page = referencePage(JSON.parse(json) as ReferenceDocument)
   const style = createHash("sha256").update(REFERENCE_STYLE).digest("base64")
   const policy = `default-src 'none'; style-src 'sha256-${style}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`

@@ -12,6 +12,7 @@ import {
   isUnavailable,
   type KubeError,
 } from "../kube/errors.ts"
+import { jsonText } from "./json.ts"
 
 /** RFC 9457 problem details, as sent. */
 export interface ProblemDocument {
@@ -178,7 +179,7 @@ export const problemHandler: ErrorRequestHandler = (error: unknown, req, res, _n
     .status(problem.status)
     .set({ "Cache-Control": "no-store", ...problem.headers })
     .type(MEDIA_TYPE)
-    .send(JSON.stringify(problem.toDocument(String(req.id))))
+    .send(jsonText(problem.toDocument(String(req.id))))
 }
 
 /** Throws away what a client still sends; one that does not come to an end is cut off. */

@@ -6,6 +6,7 @@ import { faultsOf } from "../apis/validate.ts"
 import { parseBody } from "./body.ts"
 import { type Checked, checked, type Rule } from "./checked.ts"
 import { namesTag, type Precondition, preconditionOf } from "./entity-tags.ts"
+import { jsonText } from "./json.ts"
 import { bodySchema, type DocumentSchema, type Json } from "./json-schema.ts"
 import { badRequest, invalidRequest } from "./problem.ts"
 import { Query, type QueryParameters, type QueryValues } from "./query.ts"
@@ -302,7 +303,7 @@ function send(
   if (location !== undefined) res.location(`${req.baseUrl}${location}`)
   if (headers !== undefined) res.set(headers)
   if (of !== undefined && hasVersion(req, res, of.metadata.resourceVersion, view)) res.status(304).end()
-  else res.status(status).json(body)
+  else res.status(status).type("application/json").send(jsonText(body))
 }
 
 /** Sets a weak entity tag made of the object's version. True when If-None-Match says that the client has it already. */

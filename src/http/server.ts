@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { type RequestListener, Server, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"
+import { jsonText } from "./json.ts"
 import { Problem } from "./problem.ts"
 
 /** What a client may take of a server, however slow or broken it is. */
@@ -107,7 +108,7 @@ function tooManyHeaders(detail: string): Problem {
 
 function answerOf(problem: Problem): { head: Record<string, string | number>; body: string } {
   const id = randomUUID()
-  const body = JSON.stringify(problem.toDocument(id))
+  const body = jsonText(problem.toDocument(id))
   const head = {
     "Content-Type": "application/problem+json; charset=utf-8",
     "Content-Length": Buffer.byteLength(body),

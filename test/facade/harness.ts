@@ -288,6 +288,7 @@ export interface Call {
   headers?: Record<string, string>
   host?: string
   signal?: AbortSignal
+  redirect?: "manual"
 }
 
 /** Calls a replica as a client of the world's project would. */
@@ -304,6 +305,7 @@ export function caller(replica: () => Replica, world: World) {
     }
     if (text !== undefined) init.body = text
     if (call.signal !== undefined) init.signal = call.signal
+    if (call.redirect !== undefined) init.redirect = call.redirect
     return fetch(`http://${host}:${replica().port}${path}`, init)
   }
 }

@@ -359,6 +359,16 @@ describe("HTTP", () => {
     }
   })
 
+  it("redirects a browser from / to the reference of the API", async () => {
+    const response = await call("/", { key: "", headers: { Accept: "text/html,*/*;q=0.8" }, redirect: "manual" })
+    expect([response.status, response.headers.get("location")]).toEqual([302, "/1/docs"])
+  })
+
+  it("ends every JSON answer with a newline, the document and problems included", async () => {
+    for (const path of ["/1/jobs", "/1/openapi.json", "/1/jobs/absent"])
+      expect(await (await call(path)).text()).toMatch(/\}\n$/)
+  })
+
   it("says 404 as a problem for unknown paths, 400 for a path that can't be decoded", async () => {
     for (const path of ["/", "/jobs", "/1", "/1/nothing", "/2/jobs"]) {
       const response = await call(path)

@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
 import { CronJobSpecSchema } from "../../apis/cronjob.ts"
-import { JobSpecSchema } from "../../apis/job.ts"
+import { JobSpecSchema, RunSchema } from "../../apis/job.ts"
 import { ALLOWED } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
@@ -96,6 +96,8 @@ export const CronJobRecordSchema = Type.Object({
     ...JobDefinitionSchema.properties,
     cloud: oneOrSeveral("A list where kubectl has given several."),
     region: oneOrSeveral("A list where kubectl has given several."),
+    // Former versions took names that no Secret can have.
+    secretEnv: RunSchema.properties.secretEnv,
   }),
   is_active: Type.Boolean(),
   last_triggered_at: Type.Unsafe<string | null>({ type: ["string", "null"], description: "The last tick that fired." }),
