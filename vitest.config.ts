@@ -35,8 +35,8 @@ const common: Options = {
   pool: "forks",
   // Node.js runs TypeScript as it is: without vite between, a worker is ready in half the time.
   experimental: { viteModuleRunner: false, nodeLoader: false },
-  // Most suites wait for servers and processes most of the time; vitest's own choice on 2 cores is one at a time.
-  maxWorkers: Math.max(2, availableParallelism() - 1),
+  // Most suites wait for servers and processes most of the time: with a worker for each core, cores would be idle.
+  maxWorkers: availableParallelism() + 1,
   // Far beyond what any takes: a test is about what happens, not how soon, and machines are slow at times.
   testTimeout: 180_000,
   hookTimeout: 300_000,
