@@ -262,7 +262,9 @@ async function serveMetadata(image: string): Promise<void> {
   const IPAM = { Driver: "default", Config: [{ Subnet: "169.254.169.0/24" }] }
   await docker.createNetwork({ Name: METADATA_NETWORK, IPAM, Internal: true })
   const listen = "listen(80, () => console.log('listening'))"
-  const script = `require('http').createServer((_, res) => res.end('metadata')).${listen}`
+  // Agents of other suites on this machine ask it for notices of preemption: there are none.
+  const answer = "(req, res) => res.writeHead(req.url === '/' ? 200 : 404).end('metadata')"
+  const script = `require('http').createServer(${answer}).${listen}`
   const container: Docker.Container = await docker.createContainer({
     Image: image,
     Entrypoint: [NODE, "-e", script],

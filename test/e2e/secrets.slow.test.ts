@@ -32,7 +32,7 @@ async function everythingWritten(): Promise<Map<string, string>> {
   const written = new Map<string, string>()
   for (const { name, output } of berth.programs) written.set(`output of the ${name}`, output)
   for (const namespace of [berth.namespace, berth.systemNamespace]) {
-    const objects = await kubectl(["get", KINDS.join(","), "-n", namespace, "-o", "yaml", "--show-managed-fields"])
+    const objects = await kubectl(["get", KINDS.join(","), "-n", namespace, "-o", "json", "--show-managed-fields"])
     written.set(`objects in ${namespace}`, objects)
   }
   written.set("description", await kubectl(["describe", "bj", "-n", berth.namespace]))

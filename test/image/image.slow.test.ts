@@ -120,6 +120,7 @@ function startOfAgent(agentImage: string, dataDir: string, name: string): string
   const { write_files: files } = load(renderCloudInit(config, { system: "ecs", agentImage })) as {
     write_files: { content: string }[]
   }
-  const command = files.map(({ content }) => /'(docker run .*) && systemctl poweroff/.exec(content)?.[1]).join("")
+  const command = files.map(({ content }) => /^(docker run .*) && systemctl poweroff/m.exec(content)?.[1]).join("")
+  if (command === "") throw new Error("the user data starts no agent")
   return command.replaceAll(AGENT_DATA_DIR, dataDir).replace("berth-agent", name)
 }

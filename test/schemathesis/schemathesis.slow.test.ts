@@ -13,6 +13,7 @@ import type { StoredProject } from "../../src/apis/project.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import { TokenVerifier } from "../../src/identity/oidc.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
+import { ifFound } from "../../src/kube/errors.ts"
 import { makeKey, type Replica, setStatus, startReplica, testWorld } from "../facade/harness.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import { pythonEnvironment } from "../python-environment.ts"
@@ -93,8 +94,9 @@ async function tendAccounts(): Promise<void> {
     return (await client.list(PROJECTS)).items.filter(({ spec }) => names.includes(spec.organization))
   }
   const remove = async (organizations: StoredOrganization[]): Promise<void> => {
-    for (const { metadata } of await projectsOf(organizations)) await client.delete(PROJECTS, metadata)
-    for (const { metadata } of organizations) await client.delete(ORGANIZATIONS, metadata)
+    // The run deletes some itself.
+    for (const { metadata } of await projectsOf(organizations)) await ifFound(client.delete(PROJECTS, metadata))
+    for (const { metadata } of organizations) await ifFound(client.delete(ORGANIZATIONS, metadata))
   }
   while (!stop.signal.aborted) {
     const organizations = await madeBy()
