@@ -4,6 +4,8 @@ import type { StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
 import type { Change } from "../../kube/store.ts"
+import { LaunchLedger } from "../../placement/market.ts"
+import { JOB_DEFAULTS, type JobSettings } from "../../placement/settings.ts"
 import {
   Controller,
   type ReconcileContext,
@@ -20,10 +22,6 @@ import { writeStatus } from "./actions/write-status.ts"
 import { decide, type JobAction, type JobDecision } from "./decide.ts"
 import type { JobControllerOptions } from "./dependencies.ts"
 import { gather } from "./gather.ts"
-import { LaunchLedger } from "./ledger.ts"
-import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
-
-export type { JobControllerOptions, Payers } from "./dependencies.ts"
 
 /** What was decided from a late cache is decided again; its next change comes first, as a rule. */
 const AGAIN_SECONDS = 0.2

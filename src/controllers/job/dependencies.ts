@@ -9,34 +9,17 @@ import type { EventRecorder } from "../../kube/events.ts"
 import type { Logger } from "../../kube/logger.ts"
 import type { Reflector } from "../../kube/reflector.ts"
 import { resourceOf } from "../../kube/resource.ts"
-import type { Payer } from "../../router/rest.ts"
+import type { Buckets, ImageState, Images } from "../../placement/inputs.ts"
+import type { Payers } from "../../placement/market.ts"
+import type { JobSettings } from "../../placement/settings.ts"
 import type { Fence } from "../fence.ts"
-import type { ImageState, Images } from "./image.ts"
 import type { InstallationFacts } from "./launch-object.ts"
-import type { JobSettings } from "./settings.ts"
-import type { Buckets } from "./volumes.ts"
 
 /** How Jobs are reached. */
 export const JOBS = resourceOf<StoredJob>(JOB)
 
 /** Owner of the fields that the job controller writes. */
 export const FIELD_MANAGER = "berth-job-controller"
-
-/** Who can pay for a project's VMs. */
-export interface Payers {
-  /** Ready connections of the namespace that can run VMs, and clouds that need none. */
-  of(namespace: string): readonly Payer[]
-  /** Connections of the namespace that are Ready, but not allowed to start VMs. */
-  refused?(namespace: string): readonly RefusedPayer[]
-}
-
-/** A connection that can't pay for VMs although its credentials are good. */
-export interface RefusedPayer {
-  cloud: string
-  connection: string
-  /** Why, and what to do. */
-  message: string
-}
 
 /** What ends a Launch's VM when its connection has changed or gone. */
 export type CredentialsCopy = Required<Pick<Launch["spec"], "project" | "sealedCredentials">>

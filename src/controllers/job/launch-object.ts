@@ -4,9 +4,9 @@ import { RunSchema } from "../../apis/job.ts"
 import { LAUNCH_FINALIZER, type Launch, launchName } from "../../apis/launch.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../apis/meta.ts"
+import type { JobSettings } from "../../placement/settings.ts"
 import type { Payer } from "../../router/rest.ts"
 import type { RankedPlacement } from "../../router/route.ts"
-import type { JobSettings } from "./settings.ts"
 
 /** Where this installation's Launches live and where their agents report. */
 export interface InstallationFacts {

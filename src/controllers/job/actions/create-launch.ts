@@ -2,9 +2,9 @@ import type { StoredJob } from "../../../apis/job.ts"
 import { LAUNCH, type Launch, type StoredLaunch } from "../../../apis/launch.ts"
 import { isAlreadyExists, isNotFound, KubeError } from "../../../kube/errors.ts"
 import { resourceOf } from "../../../kube/resource.ts"
+import type { LaunchLedger } from "../../../placement/market.ts"
 import type { ReconcileContext } from "../../../runtime/controller.ts"
 import { FIELD_MANAGER, JOBS, type JobControllerOptions } from "../dependencies.ts"
-import type { LaunchLedger } from "../ledger.ts"
 
 const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 
