@@ -11,7 +11,7 @@ import {
 } from "../../src/apis/launch.ts"
 import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
 import type { Offer } from "../../src/apis/offer.ts"
-import type { InstallationFacts } from "../../src/controllers/job/launch-object.ts"
+import type { InstallationFacts } from "../../src/controllers/job/options.ts"
 import type { Market } from "../../src/placement/market.ts"
 import { catalogueOf } from "../../src/router/catalogue.ts"
 

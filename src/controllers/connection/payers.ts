@@ -6,7 +6,7 @@ import type { Store } from "../../kube/store.ts"
 import type { Payers, RefusedPayer } from "../../placement/market.ts"
 import type { Payer } from "../../router/rest.ts"
 import { sealCredentials } from "../../sealing/credentials.ts"
-import type { CopyCredentials } from "../job/dependencies.ts"
+import type { CopyCredentials } from "../job/options.ts"
 import { CredentialsUnusable, credentialsOf, isVerified, projectOf } from "./credentials.ts"
 import type { CredentialSources } from "./dependencies.ts"
 

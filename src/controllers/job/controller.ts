@@ -13,15 +13,10 @@ import {
   type Source,
   watches,
 } from "../../runtime/controller.ts"
-import { adopt } from "./actions/adopt.ts"
-import { createLaunch } from "./actions/create-launch.ts"
-import { deleteJob } from "./actions/delete-job.ts"
-import { dropFinalizer } from "./actions/drop-finalizer.ts"
-import { endLaunch } from "./actions/end-launch.ts"
-import { writeStatus } from "./actions/write-status.ts"
+import { adopt, createLaunch, deleteJob, dropFinalizer, endLaunch, writeStatus } from "./actions.ts"
 import { decide, type JobAction, type JobDecision } from "./decide.ts"
-import type { JobControllerOptions } from "./dependencies.ts"
 import { gather } from "./gather.ts"
+import type { JobControllerOptions } from "./options.ts"
 
 /** What was decided from a late cache is decided again; its next change comes first, as a rule. */
 const AGAIN_SECONDS = 0.2

@@ -10,9 +10,9 @@ import type { Market } from "../../placement/market.ts"
 import { bootDeadline, outcomeOf } from "../../placement/outcome.ts"
 import { place } from "../../placement/place.ts"
 import type { JobSettings } from "../../placement/settings.ts"
-import { eventsOf } from "./events.ts"
-import { bootFailureReason, countOutcomes, newest } from "./history.ts"
-import { type InstallationFacts, launchObject } from "./launch-object.ts"
+import { eventsOf } from "./conditions.ts"
+import { bootFailureReason, countOutcomes, launchObject, newest } from "./launches.ts"
+import type { InstallationFacts } from "./options.ts"
 import { nextStatus, type Verdict, writeAfter } from "./status.ts"
 
 /** Everything that a decision on a Job is made from, besides the Job itself. */

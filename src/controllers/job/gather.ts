@@ -7,7 +7,7 @@ import { findImage, findVolumes } from "../../placement/inputs.ts"
 import { type LaunchLedger, marketOf } from "../../placement/market.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import type { JobObservation } from "./decide.ts"
-import type { JobControllerOptions } from "./dependencies.ts"
+import type { JobControllerOptions } from "./options.ts"
 
 const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 

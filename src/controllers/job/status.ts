@@ -21,7 +21,7 @@ import { expectedSecondsOf } from "../../placement/market.ts"
 import { outcomeOf } from "../../placement/outcome.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import { conditionsOf } from "./conditions.ts"
-import { countOutcomes, newest, refusalKey, refusedOffer } from "./history.ts"
+import { countOutcomes, newest, refusalKey, refusedOffer } from "./launches.ts"
 
 /** What a decision makes of the job's phase. */
 export interface Verdict {

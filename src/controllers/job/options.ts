@@ -13,7 +13,6 @@ import type { Buckets, ImageState, Images } from "../../placement/inputs.ts"
 import type { Payers } from "../../placement/market.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import type { Fence } from "../fence.ts"
-import type { InstallationFacts } from "./launch-object.ts"
 
 /** How Jobs are reached. */
 export const JOBS = resourceOf<StoredJob>(JOB)
@@ -29,6 +28,17 @@ export type CredentialsCopy = Required<Pick<Launch["spec"], "project" | "sealedC
  * account by now.
  */
 export type CopyCredentials = (launch: Launch) => Promise<CredentialsCopy | undefined>
+
+/** Where this installation's Launches live and where their agents report. */
+export interface InstallationFacts {
+  id: string
+  systemNamespace: string
+  gatewayUrl: string
+  /** PEM of the gateway's CA, where it is not a public one. */
+  gatewayCa?: string
+  /** Berth's own image, which VMs of public clouds run the agent from. */
+  agentImage?: string
+}
 
 /** What the job controller works with; `wire.ts` gives it. */
 export interface JobControllerOptions {
