@@ -1,13 +1,10 @@
 import { JOB_FINALIZER, type JobStatus, type StoredJob } from "../../apis/job.ts"
-import { LAUNCH, type Launch, type StoredLaunch } from "../../apis/launch.ts"
+import type { Launch, StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { isAlreadyExists, isNotFound, KubeError } from "../../kube/errors.ts"
-import { resourceOf } from "../../kube/resource.ts"
 import type { LaunchLedger } from "../../placement/market.ts"
 import type { ReconcileContext } from "../../runtime/controller.ts"
-import { FIELD_MANAGER, JOBS, type JobControllerOptions } from "./options.ts"
-
-const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+import { FIELD_MANAGER, JOBS, type JobControllerOptions, LAUNCHES } from "./options.ts"
 
 /** Writes the finalizer, the uid that it stands for, and the mirrored labels. @throws KubeError Conflict */
 export async function adopt(
@@ -136,21 +133,4 @@ export async function deleteJob(
     if (!isNotFound(error)) throw error
   }
   context.deleted(jobs.store, job)
-}
-
-/** Lets a deleted Job go whose VMs are no more. @throws KubeError Conflict */
-export async function dropFinalizer(
-  job: StoredJob,
-  { client, jobs }: JobControllerOptions,
-  context: ReconcileContext,
-): Promise<void> {
-  const { namespace, name, resourceVersion } = job.metadata
-  const finalizers = job.metadata.finalizers?.filter((finalizer) => finalizer !== JOB_FINALIZER) ?? []
-  const merge = { metadata: { resourceVersion, finalizers } }
-  try {
-    const written = await client.patch(JOBS, { namespace, name }, { merge }, { fieldManager: FIELD_MANAGER })
-    if (finalizers.length > 0) context.wrote(jobs.store, written)
-  } catch (error) {
-    if (!isNotFound(error)) throw error
-  }
 }

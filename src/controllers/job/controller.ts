@@ -1,6 +1,6 @@
 import { findCondition } from "../../apis/conditions.ts"
 import type { StoredConnection } from "../../apis/connection.ts"
-import type { StoredJob } from "../../apis/job.ts"
+import { JOB_FINALIZER, type StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
 import type { Change } from "../../kube/store.ts"
@@ -13,10 +13,11 @@ import {
   type Source,
   watches,
 } from "../../runtime/controller.ts"
-import { adopt, createLaunch, deleteJob, dropFinalizer, endLaunch, writeStatus } from "./actions.ts"
+import { dropFinalizer } from "../writes.ts"
+import { adopt, createLaunch, deleteJob, endLaunch, writeStatus } from "./actions.ts"
 import { decide, type JobAction, type JobDecision } from "./decide.ts"
 import { gather } from "./gather.ts"
-import type { JobControllerOptions } from "./options.ts"
+import { type JobControllerOptions, jobWriter } from "./options.ts"
 
 /** What was decided from a late cache is decided again; its next change comes first, as a rule. */
 const AGAIN_SECONDS = 0.2
@@ -133,7 +134,7 @@ class JobReconciler {
         await deleteJob(job, options, context)
         return job
       case "dropFinalizer":
-        await dropFinalizer(job, options, context)
+        await dropFinalizer(job, JOB_FINALIZER, jobWriter(options), context)
         return job
     }
   }

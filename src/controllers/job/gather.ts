@@ -1,15 +1,12 @@
 import type { StoredJob } from "../../apis/job.ts"
-import { LAUNCH, type StoredLaunch } from "../../apis/launch.ts"
+import type { StoredLaunch } from "../../apis/launch.ts"
 import { LABELS } from "../../apis/meta.ts"
 import { isNotFound } from "../../kube/errors.ts"
-import { resourceOf } from "../../kube/resource.ts"
 import { findImage, findVolumes } from "../../placement/inputs.ts"
 import { type LaunchLedger, marketOf } from "../../placement/market.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import type { JobObservation } from "./decide.ts"
-import type { JobControllerOptions } from "./options.ts"
-
-const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+import { type JobControllerOptions, LAUNCHES } from "./options.ts"
 
 /** Reads all that a decision on this Job is made from. The market is reckoned from the caches, at the moment of asking. */
 export async function gather(

@@ -1,7 +1,7 @@
 import type { Clock } from "../../apis/clock.ts"
 import type { StoredConnection } from "../../apis/connection.ts"
 import { JOB, type StoredJob } from "../../apis/job.ts"
-import type { Launch, StoredLaunch } from "../../apis/launch.ts"
+import { LAUNCH, type Launch, type StoredLaunch } from "../../apis/launch.ts"
 import type { SpendCaps } from "../../apis/project.ts"
 import type { Offers } from "../../catalogue/offers.ts"
 import type { KubeClient } from "../../kube/client.ts"
@@ -13,9 +13,11 @@ import type { Buckets, ImageState, Images } from "../../placement/inputs.ts"
 import type { Payers } from "../../placement/market.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import type { Fence } from "../fence.ts"
+import type { Patcher } from "../writes.ts"
 
-/** How Jobs are reached. */
+/** How Jobs and Launches are reached. */
 export const JOBS = resourceOf<StoredJob>(JOB)
+export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 
 /** Owner of the fields that the job controller writes. */
 export const FIELD_MANAGER = "berth-job-controller"
@@ -38,6 +40,11 @@ export interface InstallationFacts {
   gatewayCa?: string
   /** Berth's own image, which VMs of public clouds run the agent from. */
   agentImage?: string
+}
+
+/** Returns what writes to Jobs go through. */
+export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<StoredJob> {
+  return { client, resource: JOBS, store: jobs.store, fieldManager: FIELD_MANAGER }
 }
 
 /** What the job controller works with; `wire.ts` gives it. */
