@@ -14,6 +14,9 @@ export interface Writer<T extends ApiObject> {
   fieldManager: string
 }
 
+/** A writer that only patches. */
+export type Patcher<T extends ApiObject> = Omit<Writer<T>, "client"> & { client: Pick<KubeClient, "patch"> }
+
 /** Creates an object. @throws KubeError AlreadyExists, after which the next look tells whose it is */
 export async function create<T extends ApiObject>(
   object: T,
@@ -63,7 +66,7 @@ export async function addFinalizer<T extends Stored<KubeObject>>(
 export async function dropFinalizer<T extends Stored<KubeObject>>(
   object: T,
   finalizer: string,
-  { client, resource, store, fieldManager }: Writer<T>,
+  { client, resource, store, fieldManager }: Patcher<T>,
   context: ReconcileContext,
 ): Promise<void> {
   const { namespace, name, resourceVersion } = object.metadata

@@ -11,8 +11,8 @@ import {
 } from "../../src/apis/launch.ts"
 import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
 import type { Offer } from "../../src/apis/offer.ts"
-import type { InstallationFacts } from "../../src/controllers/job/launch-object.ts"
-import type { Market } from "../../src/controllers/job/market.ts"
+import type { InstallationFacts } from "../../src/controllers/job/options.ts"
+import type { Market } from "../../src/placement/market.ts"
 import { catalogueOf } from "../../src/router/catalogue.ts"
 
 /** The moment at which tests begin. */

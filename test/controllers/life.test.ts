@@ -4,10 +4,10 @@ import { isTerminal, type JobPhase, type StoredJob } from "../../src/apis/job.ts
 import { type FinishReason, isOver, type StoredLaunch } from "../../src/apis/launch.ts"
 import type { Vm } from "../../src/cloud/provider.ts"
 import { decide as decideJob, type JobAction } from "../../src/controllers/job/decide.ts"
-import { appraise } from "../../src/controllers/job/market.ts"
-import { JOB_DEFAULTS } from "../../src/controllers/job/settings.ts"
 import { createdStatus, decide as decideLaunch, type OwnStatus } from "../../src/controllers/launch/decide.ts"
 import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/settings.ts"
+import { appraise } from "../../src/placement/market.ts"
+import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { agentOf, at, CATALOGUE, INSTALLATION, jobOf, time } from "./builders.ts"
 
 /** The same lives each time; another number, others. */

@@ -2,8 +2,6 @@ import { JOB_FINALIZER, type StoredJob } from "../../src/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
 import { ANNOTATIONS } from "../../src/apis/meta.ts"
 import { decide as decideJob, type JobAction, type JobDecision } from "../../src/controllers/job/decide.ts"
-import { appraise } from "../../src/controllers/job/market.ts"
-import { JOB_DEFAULTS, type JobSettings } from "../../src/controllers/job/settings.ts"
 import {
   createdStatus,
   decide as decideLaunch,
@@ -14,6 +12,8 @@ import {
 } from "../../src/controllers/launch/decide.ts"
 import { isWokenBy, standingOf } from "../../src/controllers/launch/gather.ts"
 import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/settings.ts"
+import { appraise } from "../../src/placement/market.ts"
+import { JOB_DEFAULTS, type JobSettings } from "../../src/placement/settings.ts"
 import { CATALOGUE, INSTALLATION } from "../controllers/builders.ts"
 import type { Step } from "./model-explorer.ts"
 import {

@@ -3,9 +3,10 @@ import { ConnectionCondition, type StoredConnection } from "../../apis/connectio
 import type { CloudAccount } from "../../cloud/provider.ts"
 import { NAMESPACE_INDEX } from "../../identity/catch-up.ts"
 import type { Store } from "../../kube/store.ts"
+import type { Payers, RefusedPayer } from "../../placement/market.ts"
 import type { Payer } from "../../router/rest.ts"
 import { sealCredentials } from "../../sealing/credentials.ts"
-import type { CopyCredentials, Payers, RefusedPayer } from "../job/dependencies.ts"
+import type { CopyCredentials } from "../job/options.ts"
 import { CredentialsUnusable, credentialsOf, isVerified, projectOf } from "./credentials.ts"
 import type { CredentialSources } from "./dependencies.ts"
 

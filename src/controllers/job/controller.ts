@@ -1,9 +1,11 @@
 import { findCondition } from "../../apis/conditions.ts"
 import type { StoredConnection } from "../../apis/connection.ts"
-import type { StoredJob } from "../../apis/job.ts"
+import { JOB_FINALIZER, type StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
 import type { Change } from "../../kube/store.ts"
+import { LaunchLedger } from "../../placement/market.ts"
+import { JOB_DEFAULTS, type JobSettings } from "../../placement/settings.ts"
 import {
   Controller,
   type ReconcileContext,
@@ -11,19 +13,11 @@ import {
   type Source,
   watches,
 } from "../../runtime/controller.ts"
-import { adopt } from "./actions/adopt.ts"
-import { createLaunch } from "./actions/create-launch.ts"
-import { deleteJob } from "./actions/delete-job.ts"
-import { dropFinalizer } from "./actions/drop-finalizer.ts"
-import { endLaunch } from "./actions/end-launch.ts"
-import { writeStatus } from "./actions/write-status.ts"
+import { dropFinalizer } from "../writes.ts"
+import { adopt, createLaunch, deleteJob, endLaunch, writeStatus } from "./actions.ts"
 import { decide, type JobAction, type JobDecision } from "./decide.ts"
-import type { JobControllerOptions } from "./dependencies.ts"
 import { gather } from "./gather.ts"
-import { LaunchLedger } from "./ledger.ts"
-import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
-
-export type { JobControllerOptions, Payers } from "./dependencies.ts"
+import { type JobControllerOptions, jobWriter } from "./options.ts"
 
 /** What was decided from a late cache is decided again; its next change comes first, as a rule. */
 const AGAIN_SECONDS = 0.2
@@ -140,7 +134,7 @@ class JobReconciler {
         await deleteJob(job, options, context)
         return job
       case "dropFinalizer":
-        await dropFinalizer(job, options, context)
+        await dropFinalizer(job, JOB_FINALIZER, jobWriter(options), context)
         return job
     }
   }

@@ -1,18 +1,12 @@
 import type { StoredJob } from "../../apis/job.ts"
-import { LAUNCH, type StoredLaunch } from "../../apis/launch.ts"
+import type { StoredLaunch } from "../../apis/launch.ts"
 import { LABELS } from "../../apis/meta.ts"
 import { isNotFound } from "../../kube/errors.ts"
-import { resourceOf } from "../../kube/resource.ts"
-import type { Store } from "../../kube/store.ts"
+import { findImage, findVolumes } from "../../placement/inputs.ts"
+import { type LaunchLedger, marketOf } from "../../placement/market.ts"
+import type { JobSettings } from "../../placement/settings.ts"
 import type { JobObservation } from "./decide.ts"
-import type { JobControllerOptions } from "./dependencies.ts"
-import { findImage } from "./image.ts"
-import type { LaunchLedger } from "./ledger.ts"
-import { appraise, type Market } from "./market.ts"
-import type { JobSettings } from "./settings.ts"
-import { findVolumes } from "./volumes.ts"
-
-const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+import { type JobControllerOptions, LAUNCHES } from "./options.ts"
 
 /** Reads all that a decision on this Job is made from. The market is reckoned from the caches, at the moment of asking. */
 export async function gather(
@@ -31,36 +25,6 @@ export async function gather(
     installation: options.installation,
     market: () => marketOf(namespace, options, ledger, settings),
   }
-}
-
-/** What a market is reckoned from, wherever it is: caches, nothing that is asked for. */
-export interface MarketSources
-  extends Pick<JobControllerOptions, "offers" | "payers" | "caps" | "clock" | "agentImage"> {
-  jobs: { store: Store<StoredJob> }
-  /** With the indexes `launchIndexes` of the launch controller. */
-  launches: { store: Store<StoredLaunch> }
-}
-
-/** The market of a namespace's project as it is now. */
-export function marketOf(
-  namespace: string,
-  sources: MarketSources,
-  ledger: LaunchLedger,
-  settings: JobSettings,
-): Market {
-  const now = sources.clock.now()
-  const facts = {
-    namespace,
-    offers: sources.offers.current(),
-    payers: sources.payers.of(namespace),
-    refusedPayers: sources.payers.refused?.(namespace) ?? [],
-    agentImage: sources.agentImage?.(),
-    launches: ledger.all(),
-    projectLaunches: ledger.ofNamespace(namespace),
-    projectCaps: sources.caps?.(namespace),
-    recordedUsd: recordedUsd(namespace, sources, settings),
-  }
-  return appraise(facts, now, settings)
 }
 
 /**
@@ -84,16 +48,4 @@ async function launchesOf(job: StoredJob, options: JobControllerOptions): Promis
     if (isNotFound(error)) return cached
     throw error
   }
-}
-
-/** What jobs of the project cost that ended this month (UTC) and whose Launches' records are deleted, US dollars. */
-function recordedUsd(namespace: string, sources: MarketSources, settings: JobSettings): number {
-  const { caps, launches, jobs, clock } = sources
-  if ((caps?.(namespace)?.maxMonthlyUsd ?? settings.caps.maxMonthlyUsd) === undefined) return 0
-  const month = clock.now().toISOString().slice(0, 7)
-  return jobs.store
-    .list()
-    .filter((job) => job.metadata.namespace === namespace && job.status?.completionTime?.startsWith(month))
-    .filter((job) => launches.store.byIndex("jobUid", job.metadata.uid).length === 0)
-    .reduce((total, job) => total + (job.status?.cost?.actualUsd ?? 0), 0)
 }

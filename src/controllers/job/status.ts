@@ -16,11 +16,12 @@ import { LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { billedUsd, roundUsd } from "../../apis/money.ts"
 import type { Offer } from "../../apis/offer.ts"
+import { type RecordedVolumes, volumesOf } from "../../placement/inputs.ts"
+import { expectedSecondsOf } from "../../placement/market.ts"
+import { outcomeOf } from "../../placement/outcome.ts"
+import type { JobSettings } from "../../placement/settings.ts"
 import { conditionsOf } from "./conditions.ts"
-import { expectedSecondsOf } from "./expected-time.ts"
-import { countOutcomes, newest, outcomeOf, refusalKey, refusedOffer } from "./history.ts"
-import type { JobSettings } from "./settings.ts"
-import { type RecordedVolumes, volumesOf } from "./volumes.ts"
+import { countOutcomes, newest, refusalKey, refusedOffer } from "./launches.ts"
 
 /** What a decision makes of the job's phase. */
 export interface Verdict {

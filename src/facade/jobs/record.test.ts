@@ -1,7 +1,7 @@
 import { expect, it } from "vitest"
 import { offerOf } from "../../../test/controllers/builders.ts"
 import { toMetadataName } from "../../apis/names.ts"
-import type { JobPlan } from "../planner.ts"
+import type { JobPlan } from "../../placement/place.ts"
 import { planRecordOf } from "./record.ts"
 
 it("a plan calls connections as REST does", () => {

@@ -17,9 +17,9 @@ import { ARCHITECTURES, OFFER_PROVISIONINGS, type Offer } from "../../apis/offer
 import { parseCpu } from "../../apis/quantity.ts"
 import { StringEnum } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
+import type { JobPlan } from "../../placement/place.ts"
 import type { RankedPlacement } from "../../router/route.ts"
 import type { Owner } from "../owner.ts"
-import type { JobPlan } from "../planner.ts"
 import { updateTimeOf } from "../update-time.ts"
 
 /** A value that is null until it is known. */

@@ -1,7 +1,4 @@
-import { timestamp } from "../../apis/clock.ts"
-import { cutTo } from "../../apis/conditions.ts"
-import type { RefusedOffer } from "../../apis/job.ts"
-import { JobReason } from "../../apis/job.ts"
+import { timestamp } from "../apis/clock.ts"
 import {
   type BootFailure,
   type Finish,
@@ -9,7 +6,7 @@ import {
   isOver,
   type LaunchStatus,
   type StoredLaunch,
-} from "../../apis/launch.ts"
+} from "../apis/launch.ts"
 
 /** What became of a Launch, as its job sees it. Whether its VM is gone by now is another question: `isOver`. */
 export type Outcome =
@@ -76,11 +73,6 @@ function bootFailed(launch: StoredLaunch): Outcome {
   return { kind: "bootFailed", message, time: timestamp(isEarlier ? new Date(terminationTime) : deadline) }
 }
 
-/** The reason that a job gives for a Launch whose container never started. */
-export function bootFailureReason({ status }: StoredLaunch): JobReason {
-  return status?.bootFailure === undefined ? JobReason.BootDeadlineExceeded : JobReason.BootFailed
-}
-
 /**
  * When the container of a Launch must have started, or the cloud have said whether there is a VM. Undefined: neither is
  * under way yet, as clouds are asked for others first.
@@ -89,46 +81,4 @@ export function bootDeadline({ status, spec, metadata }: StoredLaunch): Date | u
   const { vm, unanswered } = status ?? {}
   const since = vm === undefined ? unanswered?.since : (vm.createTime ?? metadata.creationTimestamp)
   return since === undefined ? undefined : new Date(Date.parse(since) + spec.bootDeadlineSeconds * 1000)
-}
-
-/** A job's Launch of the highest number. */
-export function newest(launches: readonly StoredLaunch[]): StoredLaunch | undefined {
-  return launches.reduce<StoredLaunch | undefined>(
-    (latest, launch) => (latest === undefined || launch.spec.number > latest.spec.number ? launch : latest),
-    undefined,
-  )
-}
-
-/** How many of a job's Launches came to this. */
-export function countOutcomes(launches: readonly StoredLaunch[], kind: Outcome["kind"]): number {
-  return launches.filter((launch) => outcomeOf(launch).kind === kind).length
-}
-
-/** What a Launch that came to nothing is remembered by; undefined for any other. */
-export function refusedOffer(launch: StoredLaunch): RefusedOffer | undefined {
-  const outcome = outcomeOf(launch)
-  const { cloud, region, instanceType, provisioning } = launch.spec.offer
-  // The number tells two refusals of one offer in one second apart.
-  const told = (message: string) => ({
-    cloud,
-    region,
-    instanceType,
-    provisioning,
-    message: cutTo(`launch ${launch.spec.number}: ${message}`, 1024),
-  })
-  switch (outcome.kind) {
-    case "refused":
-      return { ...told(outcome.refusal.message), reason: outcome.refusal.class, time: outcome.refusal.time }
-    case "bootFailed":
-      return { ...told(outcome.message), reason: bootFailureReason(launch), time: outcome.time }
-    case "lost":
-      return { ...told(outcome.message), reason: outcome.reason, time: outcome.time }
-    default:
-      return undefined
-  }
-}
-
-/** Tells refusals apart. */
-export function refusalKey({ cloud, region, instanceType, provisioning, message, time }: RefusedOffer): string {
-  return JSON.stringify([cloud, region, instanceType, provisioning, message, time])
 }

@@ -1,6 +1,6 @@
-import { LIMITS } from "../../apis/limits.ts"
-import type { Architecture } from "../../apis/offer.ts"
-import type { SpendCaps } from "../../apis/project.ts"
+import { LIMITS } from "../apis/limits.ts"
+import type { Architecture } from "../apis/offer.ts"
+import type { SpendCaps } from "../apis/project.ts"
 
 /** How jobs are looked after. All durations are in seconds. */
 export interface JobSettings {

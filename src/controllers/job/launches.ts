@@ -1,23 +1,13 @@
 import { cutTo } from "../../apis/conditions.ts"
-import type { JobSpec, StoredJob } from "../../apis/job.ts"
-import { RunSchema } from "../../apis/job.ts"
-import { LAUNCH_FINALIZER, type Launch, launchName } from "../../apis/launch.ts"
+import { JobReason, type JobSpec, type RefusedOffer, RunSchema, type StoredJob } from "../../apis/job.ts"
+import { LAUNCH_FINALIZER, type Launch, launchName, type StoredLaunch } from "../../apis/launch.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../apis/meta.ts"
+import { type Outcome, outcomeOf } from "../../placement/outcome.ts"
+import type { JobSettings } from "../../placement/settings.ts"
 import type { Payer } from "../../router/rest.ts"
 import type { RankedPlacement } from "../../router/route.ts"
-import type { JobSettings } from "./settings.ts"
-
-/** Where this installation's Launches live and where their agents report. */
-export interface InstallationFacts {
-  id: string
-  systemNamespace: string
-  gatewayUrl: string
-  /** PEM of the gateway's CA, where it is not a public one. */
-  gatewayCa?: string
-  /** Berth's own image, which VMs of public clouds run the agent from. */
-  agentImage?: string
-}
+import type { InstallationFacts } from "./options.ts"
 
 /** What one Launch is made from. */
 export interface LaunchInputs {
@@ -78,4 +68,51 @@ export function launchObject(
 function runOf({ spec }: StoredJob): Launch["spec"]["run"] {
   const given = Object.keys(RunSchema.properties).filter((field) => field in spec)
   return Object.fromEntries(given.map((field) => [field, spec[field as keyof typeof spec]])) as Launch["spec"]["run"]
+}
+
+/** The reason that a job gives for a Launch whose container never started. */
+export function bootFailureReason({ status }: StoredLaunch): JobReason {
+  return status?.bootFailure === undefined ? JobReason.BootDeadlineExceeded : JobReason.BootFailed
+}
+
+/** A job's Launch of the highest number. */
+export function newest(launches: readonly StoredLaunch[]): StoredLaunch | undefined {
+  return launches.reduce<StoredLaunch | undefined>(
+    (latest, launch) => (latest === undefined || launch.spec.number > latest.spec.number ? launch : latest),
+    undefined,
+  )
+}
+
+/** How many of a job's Launches came to this. */
+export function countOutcomes(launches: readonly StoredLaunch[], kind: Outcome["kind"]): number {
+  return launches.filter((launch) => outcomeOf(launch).kind === kind).length
+}
+
+/** What a Launch that came to nothing is remembered by; undefined for any other. */
+export function refusedOffer(launch: StoredLaunch): RefusedOffer | undefined {
+  const outcome = outcomeOf(launch)
+  const { cloud, region, instanceType, provisioning } = launch.spec.offer
+  // The number tells two refusals of one offer in one second apart.
+  const told = (message: string) => ({
+    cloud,
+    region,
+    instanceType,
+    provisioning,
+    message: cutTo(`launch ${launch.spec.number}: ${message}`, 1024),
+  })
+  switch (outcome.kind) {
+    case "refused":
+      return { ...told(outcome.refusal.message), reason: outcome.refusal.class, time: outcome.refusal.time }
+    case "bootFailed":
+      return { ...told(outcome.message), reason: bootFailureReason(launch), time: outcome.time }
+    case "lost":
+      return { ...told(outcome.message), reason: outcome.reason, time: outcome.time }
+    default:
+      return undefined
+  }
+}
+
+/** Tells refusals apart. */
+export function refusalKey({ cloud, region, instanceType, provisioning, message, time }: RefusedOffer): string {
+  return JSON.stringify([cloud, region, instanceType, provisioning, message, time])
 }

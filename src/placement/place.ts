@@ -1,15 +1,15 @@
-import { timestamp } from "../../apis/clock.ts"
-import { JobReason, type StoredJob } from "../../apis/job.ts"
-import { describeOffer, explainChoice, explainShortfall, type Fitting, usd } from "../../router/explain.ts"
-import { type Requirements, requirementsOf } from "../../router/requirements.ts"
-import type { Payer } from "../../router/rest.ts"
-import { type RankedPlacement, type RouteContext, type Routing, rankPlacements, route } from "../../router/route.ts"
-import { countFitting, type Shortfall } from "../../router/shortfall.ts"
-import { expectedSecondsOf } from "./expected-time.ts"
-import { platformOf } from "./image.ts"
-import type { Market } from "./market.ts"
-import type { JobSettings } from "./settings.ts"
-import { roomUnder } from "./spend.ts"
+import { timestamp } from "../apis/clock.ts"
+import { cutTo } from "../apis/conditions.ts"
+import { JobReason, type JobSpec, type StoredJob } from "../apis/job.ts"
+import { LIMITS } from "../apis/limits.ts"
+import { describeOffer, explainChoice, explainRanking, explainShortfall, type Fitting, usd } from "../router/explain.ts"
+import { type Requirements, requirementsOf } from "../router/requirements.ts"
+import type { Payer } from "../router/rest.ts"
+import { type RankedPlacement, type RouteContext, type Routing, rankPlacements, route } from "../router/route.ts"
+import { countFitting, type Shortfall } from "../router/shortfall.ts"
+import { type Buckets, type Images, platformOf, reasonToWait, whenVolumesFound } from "./inputs.ts"
+import { expectedSecondsOf, LaunchLedger, type Market, type MarketSources, marketOf, roomUnder } from "./market.ts"
+import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 /** What comes of looking for a place. */
 export type PlaceVerdict =
@@ -149,4 +149,70 @@ function noCapacity(resting: Shortfall["resting"] = { offers: 0 }, now: Date): P
 /** At least a second: whole-second times must have passed when they are looked at again. */
 function secondsUntil(time: Date, now: Date): number {
   return Math.max(1, (time.getTime() - now.getTime()) / 1000)
+}
+
+/** What would become of a job if it were submitted now. */
+export interface JobPlan {
+  /** `placeable`: a VM would be asked for at once. `waits`: it would stay queued. `noOffer`: it would fail. */
+  verdict: "placeable" | "waits" | "noOffer"
+  /** What the job's condition Placed would say. */
+  reason: JobReason
+  message: string
+  /** What would be tried, first choice first; a job that waits for room under a cap has them, too. */
+  placements: readonly RankedPlacement<Payer>[]
+  /** For people: one line for each placement. */
+  ranking: readonly string[]
+}
+
+/**
+ * Plans a job of a namespace as the job controller would place it, and changes nothing.
+ * Rejects with RangeError for a quantity that no validated spec has.
+ */
+export type Planner = (namespace: string, spec: JobSpec) => Promise<JobPlan>
+
+/** Plans a job by the very verdict that its controller would come to. Pure. */
+export function planJob(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): JobPlan {
+  const { verdict: found, placements } = placeAmong(job, market, now, settings)
+  return planOf(told(found), placements)
+}
+
+type Told = Pick<JobPlan, "verdict" | "reason" | "message">
+
+function told(found: PlaceVerdict): Told {
+  switch (found.kind) {
+    case "placed":
+      return { verdict: "placeable", reason: JobReason.Placed, message: found.why }
+    case "wait":
+      return { verdict: "waits", reason: found.reason, message: found.message }
+    case "noOffer":
+      return { verdict: "noOffer", reason: JobReason.NoOffer, message: found.message }
+  }
+}
+
+function planOf({ message, ...told }: Told, placements: RankedPlacement<Payer>[]): JobPlan {
+  return { ...told, message: cutTo(message, LIMITS.message), placements, ranking: explainRanking({ placements }) }
+}
+
+/**
+ * Plans jobs of a namespace from what a process has cached, in any process: nothing is written, and only the image's
+ * registry and the accounts of the volumes' connections are asked.
+ */
+export function jobPlanner(
+  sources: MarketSources & { images?: Images; buckets?: Buckets },
+  settings: Partial<JobSettings> = {},
+): Planner {
+  const effective = { ...JOB_DEFAULTS, ...settings }
+  // Nothing is ever reserved in it: a plan takes no place.
+  const ledger = new LaunchLedger(sources.launches.store, sources.clock)
+  return async (namespace, spec) => {
+    const [image, volumes] = await Promise.all([
+      sources.images?.whenFound(namespace, spec.image),
+      sources.buckets && whenVolumesFound(namespace, spec, sources.buckets),
+    ])
+    if (volumes !== undefined && volumes.kind !== "found")
+      return planOf({ verdict: "waits", reason: reasonToWait(volumes), message: volumes.message }, [])
+    const known = { ...(image && { image }), ...(volumes && { buckets: volumes.places }) }
+    const market = { ...marketOf(namespace, sources, ledger, effective), ...known }
+    return planJob({ spec }, market, sources.clock.now(), effective)
+  }
 }

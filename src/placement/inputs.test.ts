@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest"
-import type { Architecture } from "../../apis/offer.ts"
-import { type ImageState, platformOf } from "./image.ts"
+import type { Architecture } from "../apis/offer.ts"
+import { type ImageState, platformOf } from "./inputs.ts"
 
 const known = (...architectures: Architecture[]): ImageState => ({ state: "known", architectures })
 const unknown: ImageState = { state: "unknown", why: "no answer" }

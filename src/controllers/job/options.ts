@@ -1,7 +1,7 @@
 import type { Clock } from "../../apis/clock.ts"
 import type { StoredConnection } from "../../apis/connection.ts"
 import { JOB, type StoredJob } from "../../apis/job.ts"
-import type { Launch, StoredLaunch } from "../../apis/launch.ts"
+import { LAUNCH, type Launch, type StoredLaunch } from "../../apis/launch.ts"
 import type { SpendCaps } from "../../apis/project.ts"
 import type { Offers } from "../../catalogue/offers.ts"
 import type { KubeClient } from "../../kube/client.ts"
@@ -9,34 +9,18 @@ import type { EventRecorder } from "../../kube/events.ts"
 import type { Logger } from "../../kube/logger.ts"
 import type { Reflector } from "../../kube/reflector.ts"
 import { resourceOf } from "../../kube/resource.ts"
-import type { Payer } from "../../router/rest.ts"
+import type { Buckets, ImageState, Images } from "../../placement/inputs.ts"
+import type { Payers } from "../../placement/market.ts"
+import type { JobSettings } from "../../placement/settings.ts"
 import type { Fence } from "../fence.ts"
-import type { ImageState, Images } from "./image.ts"
-import type { InstallationFacts } from "./launch-object.ts"
-import type { JobSettings } from "./settings.ts"
-import type { Buckets } from "./volumes.ts"
+import type { Patcher } from "../writes.ts"
 
-/** How Jobs are reached. */
+/** How Jobs and Launches are reached. */
 export const JOBS = resourceOf<StoredJob>(JOB)
+export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 
 /** Owner of the fields that the job controller writes. */
 export const FIELD_MANAGER = "berth-job-controller"
-
-/** Who can pay for a project's VMs. */
-export interface Payers {
-  /** Ready connections of the namespace that can run VMs, and clouds that need none. */
-  of(namespace: string): readonly Payer[]
-  /** Connections of the namespace that are Ready, but not allowed to start VMs. */
-  refused?(namespace: string): readonly RefusedPayer[]
-}
-
-/** A connection that can't pay for VMs although its credentials are good. */
-export interface RefusedPayer {
-  cloud: string
-  connection: string
-  /** Why, and what to do. */
-  message: string
-}
 
 /** What ends a Launch's VM when its connection has changed or gone. */
 export type CredentialsCopy = Required<Pick<Launch["spec"], "project" | "sealedCredentials">>
@@ -46,6 +30,22 @@ export type CredentialsCopy = Required<Pick<Launch["spec"], "project" | "sealedC
  * account by now.
  */
 export type CopyCredentials = (launch: Launch) => Promise<CredentialsCopy | undefined>
+
+/** Where this installation's Launches live and where their agents report. */
+export interface InstallationFacts {
+  id: string
+  systemNamespace: string
+  gatewayUrl: string
+  /** PEM of the gateway's CA, where it is not a public one. */
+  gatewayCa?: string
+  /** Berth's own image, which VMs of public clouds run the agent from. */
+  agentImage?: string
+}
+
+/** Returns what writes to Jobs go through. */
+export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<StoredJob> {
+  return { client, resource: JOBS, store: jobs.store, fieldManager: FIELD_MANAGER }
+}
 
 /** What the job controller works with; `wire.ts` gives it. */
 export interface JobControllerOptions {

@@ -1,14 +1,10 @@
 import { describe, expect, test } from "vitest"
-import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/controllers/builders.ts"
-import type { LaunchSpec, LaunchStatus, REFUSALS, StoredLaunch } from "../../apis/launch.ts"
-import { type Offer, offerKey } from "../../apis/offer.ts"
-import { catalogueOf } from "../../router/catalogue.ts"
-import type { Payer } from "../../router/rest.ts"
-import { pausedPayers } from "./breaker.ts"
-import { appraise } from "./market.ts"
-import { restingOffers } from "./resting.ts"
+import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../test/controllers/builders.ts"
+import type { LaunchSpec, LaunchStatus, REFUSALS, StoredLaunch } from "../apis/launch.ts"
+import { type Offer, offerKey } from "../apis/offer.ts"
+import type { Payer } from "../router/rest.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
-import { roomUnder, spendingOf } from "./spend.ts"
+import { pausedPayers, restingOffers } from "./unavailable.ts"
 
 type RefusalClass = (typeof REFUSALS)[number]
 
@@ -190,72 +186,5 @@ describe("the breaker", () => {
     expect(pauses([...four, sameAccount], last)).toEqual([])
     const good = launchOf(jobOf(), 1, { status: vmStatus({ agent: agentOf({ registrationTime: time(945) }) }) })
     expect(pauses([...four, second, good], last)).toEqual([])
-  })
-})
-
-describe("caps", () => {
-  const live = launchOf(jobOf(), 1, { status: vmStatus() })
-  const ended = (seconds: number) =>
-    launchOf(jobOf(), 1, {
-      status: { phase: "terminated", vm: { state: "terminated", terminationTime: time(seconds) }, costUsd: 2 },
-    })
-
-  test("count what lives, and what ended this month", () => {
-    const lastMonth = ended(-31 * 24 * 3600)
-    expect(spendingOf([live, ended(0), lastMonth], at(10), 3600)).toEqual({ vms: 1, hourlyUsd: 0.6, monthlyUsd: 2.6 })
-    expect(roomUnder({ maxHourlyUsd: 1, maxMonthlyUsd: 2 }, { vms: 1, hourlyUsd: 0.6, monthlyUsd: 2.6 })).toEqual({
-      hourlyUsd: 0.4,
-      monthlyUsd: 0,
-    })
-  })
-
-  test("a project's own caps go before the installation's, and what is recorded elsewhere counts", () => {
-    const facts = {
-      namespace: "team",
-      offers: catalogueOf([]),
-      payers: [],
-      launches: [live],
-      projectLaunches: [live],
-      projectCaps: { maxVms: 3 },
-      recordedUsd: 5,
-    }
-    const market = appraise(facts, at(10), { ...JOB_DEFAULTS, caps: { maxVms: 1, maxHourlyUsd: 9 } })
-    expect(market.caps).toEqual({ maxVms: 3, maxHourlyUsd: 9 })
-    expect(market.spending.monthlyUsd).toBe(5.6)
-  })
-
-  test("the launch rate", () => {
-    const launches = [0, 20, 40].map((s) => launchOf(jobOf(), 1, { metadata: { creationTimestamp: time(s) } }))
-    const facts = {
-      namespace: "team",
-      offers: catalogueOf([]),
-      payers: [],
-      launches,
-      projectLaunches: [],
-      projectCaps: undefined,
-      recordedUsd: 0,
-    }
-    const wait = (perMinute: number) =>
-      appraise(facts, at(50), { ...JOB_DEFAULTS, launchesPerMinute: perMinute }).rateWaitSeconds
-    expect(wait(4)).toBe(0)
-    expect(wait(3)).toBe(10)
-    expect(wait(1)).toBe(50)
-  })
-
-  test("the launch rate leaves each project its share", () => {
-    const made = (namespace: string, seconds: readonly number[]) =>
-      seconds.map((s) => {
-        const job = jobOf({ metadata: { namespace } })
-        return launchOf(job, 1, { metadata: { creationTimestamp: time(s) } })
-      })
-    const launches = [...made("greedy", [10, 20, 30, 40]), ...made("team", [15])]
-    const base = { offers: catalogueOf([]), payers: [], projectLaunches: [], projectCaps: undefined, recordedUsd: 0 }
-    const wait = (namespace: string, seen = launches) =>
-      appraise({ ...base, launches: seen, namespace }, at(50), { ...JOB_DEFAULTS, launchesPerMinute: 5 })
-        .rateWaitSeconds
-    expect(wait("team")).toBe(0)
-    expect(wait("newcomer")).toBe(0)
-    expect(wait("greedy")).toBe(20)
-    expect(wait("team", [...launches, ...made("team", [45])])).toBe(25)
   })
 })

@@ -1,10 +1,9 @@
 import { describe, expect, test } from "vitest"
-import { at, OFFERS, offerOf } from "../../../test/controllers/builders.ts"
-import type { JobSpec } from "../../apis/job.ts"
-import { catalogueOf } from "../../router/catalogue.ts"
+import { at, OFFERS, offerOf } from "../../test/controllers/builders.ts"
+import type { JobSpec } from "../apis/job.ts"
+import { catalogueOf } from "../router/catalogue.ts"
 import { appraise, type Market } from "./market.ts"
-import { place, placeAmong } from "./place.ts"
-import { planJob } from "./plan.ts"
+import { place, placeAmong, planJob } from "./place.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
 const offers = catalogueOf([...OFFERS, offerOf({ cloud: "other", instanceType: "odd", hourlyPriceUsd: 0.9 })])
