@@ -52,5 +52,5 @@ function nameOf({ module, fullName }: TestCase): string {
 
 /** Returns the reason that `needing` (test/needing.ts) puts into a name. */
 function reasonOf({ fullName }: TestCase): string {
-  return /\(skipped: (.*)\)(?: > |$)/.exec(fullName)?.[1] ?? "no reason given"
+  return /\(skipped: (.*?)\)(?= > |$)/.exec(fullName)?.[1] ?? "no reason given"
 }
