@@ -54,8 +54,6 @@ async function newDisk(): Promise<string> {
 
 type Kind = "docker" | "process"
 
-const kinds: Kind[] = missing === undefined ? ["docker", "process"] : ["process"]
-
 /** A VM's agent, in this process. */
 async function start(launch: StoredLaunch, options: Partial<AgentOptions> & { runtime: Kind }) {
   const dataDir = options.dataDir ?? (await newDisk())
@@ -176,7 +174,7 @@ async function logShows(launch: StoredLaunch, text: string): Promise<void> {
   await eventually(`the log shows ${text}`, async () => (await gateway.logOf(launch)).includes(text))
 }
 
-describe.each(kinds)("an agent with the %s runtime", (runtime) => {
+function agentSuite(runtime: Kind): void {
   it("runs a container to its end and tells all of it", async () => {
     // Two pipes: what is written to both is in order only where the one was read before the other is written to.
     const script = `printf first; ${WAIT}; echo to-stderr >&2; ${WAIT}; echo $GREETING; printf 'last byte'`
@@ -431,7 +429,10 @@ describe.each(kinds)("an agent with the %s runtime", (runtime) => {
     expect((await (await start(launch, { runtime, dataDir })).exit).cause).toBe("finished")
     expect(gateway.answered.length).toBe(reports)
   })
-})
+}
+
+describe.each<Kind>(["process"])("an agent with the %s runtime", agentSuite)
+containers.describe.each<Kind>(["docker"])("an agent with the %s runtime", agentSuite)
 
 describe("an agent that is killed", () => {
   containers.it("finds its running container again, with every byte, and reports once", async () => {
