@@ -2,7 +2,6 @@ import { execFileSync } from "node:child_process"
 import { randomBytes } from "node:crypto"
 import { existsSync } from "node:fs"
 import { readFile } from "node:fs/promises"
-import { networkInterfaces } from "node:os"
 import Docker from "dockerode"
 import { pack } from "tar-stream"
 import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
@@ -16,13 +15,16 @@ const TOOLS = ["sh", "cat", "echo", "env", "head", "id", "rm", "seq", "sleep", "
 export const docker = new Docker({ socketPath: "/var/run/docker.sock" })
 
 /**
- * Returns this host's IPv4 address on the bridge of the engine's containers. The engine's own answer lacks it until its
- * second start.
+ * Returns this host's IPv4 address on the bridge of the engine's containers. An engine names it from its second start on;
+ * until then it is the first address of the bridge's subnet.
  */
-export function bridgeAddress(): string {
-  const address = networkInterfaces()["docker0"]?.find(({ family }) => family === "IPv4")?.address
-  if (address === undefined) throw new Error("the Docker engine's bridge docker0 has no IPv4 address")
-  return address
+export async function bridgeAddress(): Promise<string> {
+  const { IPAM } = (await docker.getNetwork("bridge").inspect()) as {
+    IPAM: { Config: { Subnet: string; Gateway?: string }[] }
+  }
+  const [config] = IPAM.Config
+  if (config === undefined) throw new Error("the Docker engine's bridge has no subnet")
+  return config.Gateway ?? config.Subnet.replace(/\d+\/\d+$/, "1")
 }
 
 /** Why tests with containers can't run here; undefined when they can. */

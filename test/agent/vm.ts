@@ -149,7 +149,7 @@ export async function prepareVms(): Promise<VmHost> {
   await buildBerthImage(agentImage)
   await pipeline(await docker.getImage(agentImage).get(), createWriteStream(join(folder, "berth.tar")))
   await serveMetadata(agentImage)
-  return { address: bridgeAddress(), agentImage }
+  return { address: await bridgeAddress(), agentImage }
 }
 
 /** Removes the VMs, and what prepareVms made but for the VMs' own image, which the next run finds again. */

@@ -79,7 +79,7 @@ export async function startCluster(): Promise<Cluster> {
     startPrivateControlPlane({ audit, controllers: CONTROLLERS }),
     berthImage(),
   ])
-  const address = bridgeAddress()
+  const address = await bridgeAddress()
   const forwarders: Forwarder[] = []
   const forward = async (target: Target): Promise<number> => {
     const forwarder = await Forwarder.start(address, target)
