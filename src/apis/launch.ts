@@ -153,7 +153,7 @@ const BootFailureSchema = Type.Object(
   {
     reason: StringEnum(BOOT_FAILURES),
     message: Text(LIMITS.message, "What the VM found."),
-    time: Time("When the gateway was told."),
+    time: Time("Time at which the gateway received it."),
   },
   { description: "Why the VM can run no container, as it said itself before any agent ran. It has powered off." },
 )
