@@ -22,7 +22,7 @@ export type VmSystem = "ecs" | "ubuntu" | "cos"
 const UBUNTU_UPGRADES = ["apt-daily.timer", "apt-daily-upgrade.timer", "unattended-upgrades.service"]
 
 /**
- * How the systems differ. `packages`: what brings an engine where the image has none. Azure's Ubuntu for GPUs has one,
+ * Differences between the systems. `packages` install an engine where the image has none. Azure's Ubuntu for GPUs has one,
  * Google's has NVIDIA's driver and toolkit only. Container-Optimized OS is no way around that: its engine gives no GPU to
  * a container that asks for one as Docker's API has it
  * (https://cloud.google.com/container-optimized-os/docs/how-to/run-gpus).
@@ -43,7 +43,7 @@ const METADATA_ADDRESSES = ["169.254.0.0/16", "168.63.129.16/32"]
 /** Some of these addresses are the VM's name server as well (169.254.169.254 on GCP, 168.63.129.16 on Azure). */
 const DNS_PORT = 53
 
-/** How long the engine, and then the GPUs, may take to answer when the VM has booted, seconds. */
+/** Time that the engine, and then the GPUs, have to answer after the boot, seconds. */
 const READY_SECONDS = 30
 
 /** Between the attempts to get an engine by apt, whose mirrors and locks fail now and then, seconds. */
@@ -80,7 +80,7 @@ export interface CloudInitOptions {
   system: VmSystem
   /** Berth's published image (Dockerfile), which has the agent in a file of its own. */
   agentImage: string
-  /** Whether the VM is of use only with a GPU. Default: no. */
+  /** True if the VM is useless without a GPU. Default: false. */
   gpu?: boolean
 }
 
@@ -164,7 +164,7 @@ arm || systemctl poweroff --no-block
 `
 }
 
-/** How the gateway is asked to take a boot failure, for curl: a token that stands in no process' arguments. */
+/** Settings with which curl reports a boot failure. They keep the token out of the arguments of a process. */
 const REPORT_FILE = "boot-failure.curl"
 const START_SCRIPT = "start.sh"
 const CA_FILE = "ca.pem"

@@ -76,7 +76,7 @@ function hardEndSeconds(cause: LeaveCause, { stopGraceSeconds = STOP_GRACE_SECON
   return 2 * stopGraceSeconds + LAST_WORD_SECONDS + HARD_END_SECONDS
 }
 
-/** Resolves some seconds after the agent was told to leave: a hanging engine must not keep a VM alive. */
+/** Resolves some seconds after the order to leave: a hanging engine must not keep a VM alive. */
 async function afterLeaving(
   clock: Clock,
   leave: AbortSignal,

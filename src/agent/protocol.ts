@@ -137,7 +137,7 @@ export const RegisterResponseSchema = Type.Object({
 })
 export type RegisterResponse = Static<typeof RegisterResponseSchema>
 
-/** What operating systems use for exit codes: at most 32 bits with a sign. */
+/** Range of exit codes in operating systems: 32 bits with a sign. */
 function ExitCode() {
   return Type.Integer({ minimum: -(2 ** 31), maximum: 2 ** 31 - 1 })
 }
@@ -184,7 +184,7 @@ export type LogsResponse = Static<typeof LogsResponseSchema>
 /** Largest body of a boot failure, bytes. */
 export const BOOT_FAILURE_BYTES = 4096
 
-/** Why the VM can run no container; it powers off, whatever is answered. */
+/** Reason why the VM can run no container. The VM powers off whatever the gateway answers. */
 export const BootFailureRequestSchema = Type.Object({
   reason: StringEnum(BOOT_FAILURES),
   message: Text(LIMITS.message, "What was found."),

@@ -22,7 +22,7 @@ export const AGENT_VERSION = "0.1.0"
 /** For a last word when the VM goes down, seconds. */
 export const LAST_WORD_SECONDS = 5
 
-/** What a shutdown that must be quick leaves for the last report after the container's end, seconds. */
+/** Time for the last report after the container's end in a quick shutdown, seconds. */
 const HURRIED_WORD_SECONDS = 1
 
 /** How long the log may hold up the finish while the gateway doesn't take it, seconds. */
@@ -117,7 +117,7 @@ export class Session {
     logger.info({ finish }, "the run has ended")
   }
 
-  /** What is left for the container when its VM is shut down and has to be quick. */
+  /** Returns the time that the container has in a quick shutdown of its VM. */
   #hurry(): { hurry?: { signal: AbortSignal; graceSeconds: number } } {
     const { leave, shutdownSeconds } = this.#context
     if (shutdownSeconds === undefined) return {}

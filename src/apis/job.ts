@@ -237,7 +237,7 @@ const containerFields = {
   ),
 }
 
-/** What a VM runs: the container's part of a Job, frozen into its Launch. It takes what any stored Job has. */
+/** The container's part of a Job, copied unchanged into its Launch. It accepts what any stored Job has. */
 export const RunSchema = Type.Object(
   { ...containerFields, secretEnv: secretEnvOf(StoredSecretKeySchema) },
   { description: "The container that is run." },

@@ -31,12 +31,12 @@ export const REFUSALS = ["Capacity", "Quota", "Credentials", "Region", "InvalidR
 export const SILENCES = ["Unavailable", "Credentials"] as const
 
 /**
- * Why a VM ended before its job did. `PoweredOff` is a planned power-off of the machine that all VMs are on: it does not
+ * Reasons why a VM ended before its job did. `PoweredOff` is a planned power-off of the machine that all VMs are on: it does not
  * count toward the VMs that a job may lose.
  */
 export const LOSSES = ["VMLost", "Preempted", "KeyConflict", "Silent", "PoweredOff"] as const
 
-/** Why a VM can run no container, as it says itself when it boots. */
+/** Reasons why a VM can run no container, reported by the VM when it boots. */
 export const BOOT_FAILURES = ["EngineUnavailable", "GPUUnavailable", "FirewallUnavailable"] as const
 
 /** How a container, or what stands before it, ended. */

@@ -20,7 +20,8 @@ const CONTRACT_NAME = /^[a-zA-Z0-9][a-zA-Z0-9_-]*$/
 
 const ENCODED = /^([a-z0-9][-a-z0-9]*)\.([ux])([0-9a-z]+)$/
 
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
+/** The form of an id. Its letters may be of either case. */
+export const UUID = /^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$/
 
 const CODE_BASE = 36
 
@@ -47,7 +48,7 @@ export function fromMetadataName(metadataName: string): string {
   return decode(metadataName) ?? metadataName
 }
 
-/** Whether Kubernetes allows the text as an object's name. */
+/** Returns whether Kubernetes allows the text as an object's name. */
 export function isMetadataName(name: string): boolean {
   return name.length <= LONGEST_METADATA_NAME && DNS_SUBDOMAIN.test(name)
 }

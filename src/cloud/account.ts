@@ -39,7 +39,7 @@ export interface ExternalAccount {
   readonly bucket?: (name: string, signal: AbortSignal) => Promise<ReachedBucket | undefined>
 }
 
-/** Whether VMs can be started with credentials, as far as the provider says so without starting one. */
+/** Verdict of a provider on starting VMs with credentials, given without starting one. */
 export type LaunchPermission =
   | { is: "granted" }
   /** @property message names what is missing and what to do */

@@ -1,8 +1,6 @@
 import Type from "typebox"
+import { UUID } from "../apis/names.ts"
 import { ALLOWED, FORBIDDEN } from "../apis/schema.ts"
-
-/** The form of an id. */
-export const UUID = /^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$/
 
 /** Keywords of a name that must not look like an id: an object of that name would hide the one with that id. */
 export function noUuid(noun: string) {

@@ -1,4 +1,4 @@
-/** What a role, or what is left of it, allows at a scope (https://learn.microsoft.com/rest/api/authorization/permissions). */
+/** Actions that a role allows at a scope (https://learn.microsoft.com/rest/api/authorization/permissions). */
 export interface Permission {
   actions?: readonly string[]
   notActions?: readonly string[]

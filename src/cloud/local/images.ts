@@ -10,13 +10,13 @@ const run = promisify(execFile)
 /** A registry that is slower than this is as good as none, for a start that a person waits for. Seconds. */
 const PULL_SECONDS = 60
 
-/** Where Debian's busybox-static, Alpine and others have a busybox that needs no libraries. */
+/** Path of the static busybox of Debian's busybox-static, Alpine and others. */
 const HOST_BUSYBOX = "/bin/busybox"
 
 /** On an image that was made here: the file that it was made from. */
 const MADE_FROM_LABEL = "dev.berth.made-from"
 
-/** How an image came to be in the engine, or why it didn't. */
+/** Origin of an image in the engine, or the reason why it could not be obtained. */
 export type ObtainedImage =
   | { image: string; from: "engine" | "registry" }
   /** Made from a busybox of this host, now or by an earlier start, since it could not be pulled. */
