@@ -32,7 +32,14 @@ const ALLOWED = ["Apache-2.0", "MIT", "ISC", "BSD-2-Clause", "BSD-3-Clause", "0B
  * gigabyte, and a process has all of its program's text in memory.
  */
 const NOT_THE_AGENTS = [
-  ...["./wire.ts", "./providers.ts", "./connect.ts", "./embedded/serve.ts", "./embedded/demo.ts"],
+  ...[
+    "./operator.ts",
+    "./api-server.ts",
+    "./providers.ts",
+    "./connect.ts",
+    "./embedded/serve.ts",
+    "./embedded/demo.ts",
+  ],
   ...["./identity/key-manifest.ts", "./identity/login.ts", "./identity/sealing-keys.ts"],
 ]
 

@@ -93,7 +93,8 @@ function shippedMarket() {
 }
 
 async function runOperator(options: OperatorOptions, signal: AbortSignal): Promise<number> {
-  const { connect, startOperator } = await import("./wire.ts")
+  const { connect } = await import("./connect.ts")
+  const { startOperator } = await import("./operator.ts")
   const { providersOf } = await import("./providers.ts")
   const logger = createLogger({ level: options.logLevel, name: "operator" })
   const client = connect(options)
@@ -104,7 +105,8 @@ async function runOperator(options: OperatorOptions, signal: AbortSignal): Promi
 }
 
 async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<number> {
-  const { connect, startFacade } = await import("./wire.ts")
+  const { connect } = await import("./connect.ts")
+  const { startFacade } = await import("./api-server.ts")
   const { providersOf } = await import("./providers.ts")
   const logger = createLogger({ level: options.logLevel, name: "facade" })
   const client = connect(options)

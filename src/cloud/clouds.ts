@@ -1,6 +1,6 @@
 import type { ConnectionType } from "../apis/connection.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
-import type { AccountOpener } from "./account.ts"
+import type { AccountOpener, OpenAccount } from "./account.ts"
 import type { BucketOpener } from "./bucket-access.ts"
 import { CredentialsError } from "./errors.ts"
 import type { PriceReaders } from "./prices.ts"
@@ -26,6 +26,21 @@ export interface Provider {
 
 /** The providers that an installation has, by the type of their connections. */
 export type Providers = Readonly<Partial<Record<ConnectionType, Provider>>>
+
+/** Returns a function that opens accounts by the type of their connection; undefined where the type has none. */
+export function accountOpener(providers: Providers): OpenAccount {
+  return (type, credentials) => providers[type]?.account?.(credentials)
+}
+
+/** Returns a function that finds the registries of a type of connection; undefined where the type has none. */
+export function registriesOf(providers: Providers): (type: ConnectionType) => RegistryOpener | undefined {
+  return (type) => providers[type]?.registries
+}
+
+/** Lists the types of connections that can make VMs. */
+export function typesWithVms(providers: Providers): string[] {
+  return Object.entries(providers).flatMap(([type, { region }]) => (region === undefined ? [] : [type]))
+}
 
 /** Opens one cloud's accounts. */
 export type CloudOpener = (account: CloudAccount) => Promise<Cloud>

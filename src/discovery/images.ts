@@ -154,3 +154,41 @@ export class ImageFinder {
     return await this.#options.registriesOf(spec.type)?.login(credentials, { ...name, launch: "platforms" }, signal)
   }
 }
+
+/**
+ * Looks up the architectures of the agent's image at once, without signing in, as VMs pull it. Logs the answer, or the
+ * architectures assumed without one. Returns nothing where there is no such image, or registries are not asked.
+ */
+export function agentImagePlatforms({
+  agentImage,
+  readImage,
+  assumed,
+  clock,
+  logger,
+}: {
+  agentImage: string | undefined
+  readImage: ReadImage | undefined
+  assumed: readonly Architecture[]
+  clock: Clock
+  logger: Logger
+}): { agentImage?: () => ImageState } {
+  if (agentImage === undefined || readImage === undefined) return {}
+  const finder = new ImageFinder({
+    connections: () => [],
+    registriesOf: () => undefined,
+    credentialsOf: () => Promise.reject(new Error("the agent's image is pulled without signing in")),
+    readImage,
+    clock,
+    logger,
+  })
+  void finder.whenFound("", agentImage).then((found) => {
+    if (found.state === "known") {
+      const { architectures } = found
+      logger.info({ agentImage, architectures }, "jobs get machines of the architectures of the agent's image")
+    } else {
+      const message = "the architectures of the agent's image could not be read; jobs get machines as assumed"
+      logger.warn({ agentImage, assumed, why: found.why }, message)
+    }
+  })
+  return { agentImage: () => finder.find("", agentImage) }
+}

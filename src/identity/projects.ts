@@ -1,5 +1,5 @@
 import { ORGANIZATION, type StoredOrganization } from "../apis/organization.ts"
-import { PROJECT, type StoredProject } from "../apis/project.ts"
+import { PROJECT, type SpendCaps, type StoredProject } from "../apis/project.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound } from "../kube/errors.ts"
 import { resourceOf } from "../kube/resource.ts"
@@ -8,6 +8,11 @@ import type { ProjectScope } from "./principal.ts"
 
 export const PROJECTS = resourceOf<StoredProject>(PROJECT)
 export const ORGANIZATIONS = resourceOf<StoredOrganization>(ORGANIZATION)
+
+/** Returns a function that finds the spend caps of the project that a namespace belongs to. */
+export function spendCapsIn(projects: Store<StoredProject>): (namespace: string) => SpendCaps | undefined {
+  return (namespace) => projects.list().find(({ status }) => status?.namespace === namespace)?.spec.caps
+}
 
 /** What a host says about the project: a label, none (a host such as localhost or an IP), or something impossible. */
 export type HostLabel = { kind: "project"; name: string } | { kind: "none" } | { kind: "invalid" }

@@ -3,7 +3,8 @@ import type { ObjectMeta } from "../apis/meta.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { SECRETS, type Secret } from "../kube/core.ts"
 import type { ReflectorOptions } from "../kube/reflector.ts"
-import { KEY_BYTES, KEY_ID_PATTERN, type Keyring } from "../sealing/keys.ts"
+import { Sealer } from "../sealing/envelope.ts"
+import { KEY_BYTES, KEY_ID_PATTERN, type Keyring, KeyringEncryption } from "../sealing/keys.ts"
 import { ensureOwnSecret, type OwnSecret, readOwnSecret, readStoredSecret } from "./own-secret.ts"
 
 /** Owner of the fields that a change of the keys writes. */
@@ -57,6 +58,11 @@ export async function readSealingKeys(client: Pick<KubeClient, "get">, namespace
   const keyring = await readOwnSecret(client, namespace, SEALING_KEYS)
   if (keyring !== undefined) return keyring
   throw missing(namespace)
+}
+
+/** Returns a sealer that reads the keys for each use: another process may have rotated them since. */
+export function storedKeysSealer(client: Pick<KubeClient, "get">, namespace: string): Sealer {
+  return new Sealer(new KeyringEncryption(() => readSealingKeys(client, namespace)))
 }
 
 /**

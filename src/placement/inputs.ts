@@ -12,7 +12,7 @@ export type BucketState =
   /** `why` says of each connection why it does not do. */
   | { state: "notReached"; why: string }
 
-/** Finds the connections that reach buckets; `wire.ts` gives it. */
+/** Finds the connections that reach buckets; `operator.ts` and `api-server.ts` construct it. */
 export interface Buckets {
   /**
    * The first connection of the project (by its creation) that can read the bucket, or whether the named one can. Answers
@@ -124,7 +124,7 @@ export type ImageState =
   | { state: "looking" }
   | { state: "unknown"; why: string }
 
-/** Tells what images run on; `wire.ts` gives it. */
+/** Tells what images run on; `operator.ts` and `api-server.ts` construct it. */
 export interface Images {
   /** Answers from what is known, and has the registry asked where nothing is. */
   find(namespace: string, image: string): ImageState

@@ -2,6 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { startFacade } from "../../src/api-server.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import { JobReason, type StoredJob } from "../../src/apis/job.ts"
@@ -12,8 +13,8 @@ import { CONNECTIONS, CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
 import { type JobPlanRecord, JobPlanSchema } from "../../src/facade/jobs/record.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
+import { startOperator } from "../../src/operator.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
-import { startFacade, startOperator } from "../../src/wire.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl, testNamespace } from "../control-plane.ts"
 import { SimCloud } from "../controllers/sim-cloud.ts"
@@ -31,7 +32,7 @@ import {
 } from "./harness.ts"
 import { clientOf, makeSystemNamespace } from "./machine-users.ts"
 
-/** A whole installation: façade and operator as `wire.ts` makes them, with the rights that manifests/base gives them. */
+/** A whole installation: façade and operator as `operator.ts` and `api-server.ts` construct them, with the rights that manifests/base gives them. */
 const world = testWorld("facade-dry-run")
 const systemNamespace = testNamespace("facade-dry-run-system")
 const cloud = new SimCloud(systemClock)

@@ -55,7 +55,7 @@ export function writersOf({ client, apiKeys, users, bindings }: ApiKeyController
   }
 }
 
-/** What the ApiKey controller works with; `wire.ts` gives it. */
+/** What the ApiKey controller works with; `operator.ts` constructs it. */
 export interface ApiKeyControllerOptions {
   client: Pick<KubeClient, "get" | "create" | "replace" | "patch" | "patchStatus" | "delete">
   apiKeys: Reflector<StoredApiKey>

@@ -1,5 +1,6 @@
 import type { Fault } from "../../apis/validate.ts"
-import { CATALOGUE_CONFIG_MAP, type LiveCatalogue } from "../../catalogue/live.ts"
+import { CATALOGUE_CONFIG_MAP, LiveCatalogue } from "../../catalogue/live.ts"
+import type { Offers } from "../../catalogue/offers.ts"
 import { decodePrices, PRICES_CONFIG_MAP, type RegionPrices } from "../../catalogue/refreshed.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import { CONFIG_MAPS, type ConfigMap } from "../../kube/core.ts"
@@ -14,6 +15,22 @@ export interface CatalogueWatchOptions {
   /** Who tells faults by an event; absent where another program does. */
   recorder?: Pick<EventRecorder, "record">
   logger: Logger
+}
+
+/** Reflectors that keep a catalogue current while they run. */
+export interface CatalogueWatches {
+  rules: Reflector<ConfigMap>
+  prices: Reflector<ConfigMap>
+}
+
+/** Watches the ConfigMaps of a catalogue; undefined for one that can't change. */
+export function catalogueWatches(
+  offers: Offers,
+  options: Omit<CatalogueWatchOptions, "catalogue">,
+): CatalogueWatches | undefined {
+  if (!(offers instanceof LiveCatalogue)) return undefined
+  const live = { ...options, catalogue: offers }
+  return { rules: watchCatalogue(live), prices: watchPrices(live) }
 }
 
 /**

@@ -52,7 +52,7 @@ export interface CredentialSources {
   sealer: Sealer
 }
 
-/** What the connection controller works with; `wire.ts` gives it. */
+/** What the connection controller works with; `operator.ts` constructs it. */
 export interface ConnectionControllerOptions extends CredentialSources {
   client: Pick<KubeClient, "patch" | "patchStatus" | "request">
   /** Made with CONNECTION_CACHE. */

@@ -36,7 +36,7 @@ export const cronJobIndexes: Record<string, IndexFunction<StoredJob>> = {
   },
 }
 
-/** What the cronjob controller works with; `wire.ts` gives it. */
+/** What the cronjob controller works with; `operator.ts` constructs it. */
 export interface CronJobControllerOptions {
   client: Pick<KubeClient, "get" | "list" | "create" | "replace" | "replaceStatus" | "patch" | "patchStatus" | "delete">
   /** Made with CRON_JOB_CACHE. */

@@ -47,7 +47,7 @@ export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<Store
   return { client, resource: JOBS, store: jobs.store, fieldManager: FIELD_MANAGER }
 }
 
-/** What the job controller works with; `wire.ts` gives it. */
+/** What the job controller works with; `operator.ts` constructs it. */
 export interface JobControllerOptions {
   client: Pick<KubeClient, "get" | "list" | "create" | "patch" | "replaceStatus" | "delete">
   /** Caches; the launches' has the indexes `launchIndexes` of the launch controller. */

@@ -19,7 +19,7 @@ export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 /** Owner of the fields that the launch controller writes. */
 export const FIELD_MANAGER = "berth-launch-controller"
 
-/** What the launch controller works with; `wire.ts` gives it. */
+/** What the launch controller works with; `operator.ts` constructs it. */
 export interface LaunchControllerOptions {
   client: Pick<KubeClient, "get" | "patch" | "patchStatus" | "delete" | "pages">
   /** Caches; the launches' shows `systemNamespace` only and has the indexes `launchIndexes` of this folder. */

@@ -43,7 +43,7 @@ export const MEMBER_BINDING_CACHE: Pick<ReflectorOptions<RoleBinding>, "resource
   labelSelector: LABELS.projectUid,
 }
 
-/** What the project and organization controllers work with; `wire.ts` gives it. */
+/** What the project and organization controllers work with; `operator.ts` constructs it. */
 export interface ProjectControllerOptions {
   client: Pick<KubeClient, "get" | "list" | "create" | "replace" | "patch" | "patchStatus" | "delete">
   projects: Reflector<StoredProject>

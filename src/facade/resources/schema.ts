@@ -59,7 +59,7 @@ export interface DiscoveryFailure {
 type DiscoveredResource = Pick<DiscoveredItem, "id" | "name" | "platform" | "type" | "metadata">
 
 /**
- * Looks into the accounts of connections, all at the same time and each for a limited time; `wire.ts` gives it. Does not
+ * Looks into the accounts of connections, all at the same time and each for a limited time; `operator.ts` and `api-server.ts` construct it. Does not
  * reject because of a connection. It opens the credentials by the program's own right: a viewer may see what there is, and
  * neither Connections nor Secrets.
  */

@@ -1,7 +1,8 @@
+import { startFacade } from "../../../src/api-server.ts"
 import { fixedOffers } from "../../../src/catalogue/offers.ts"
 import { LOCAL_REGION, localOffers } from "../../../src/cloud/local/offers.ts"
+import { connect } from "../../../src/connect.ts"
 import { createLogger } from "../../../src/telemetry/logger.ts"
-import { connect, startFacade } from "../../../src/wire.ts"
 import { configuration, ready, stopSignal } from "./entry.ts"
 
 /** How a façade of these tests is started. */

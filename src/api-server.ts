@@ -1,0 +1,288 @@
+import { once } from "node:events"
+import type { Server } from "node:http"
+import type { AddressInfo } from "node:net"
+import { systemClock } from "./apis/clock.ts"
+import type { StoredJob } from "./apis/job.ts"
+import type { Architecture } from "./apis/offer.ts"
+import type { Offers } from "./catalogue/offers.ts"
+import { accountOpener, type Providers, registriesOf, typesWithVms } from "./cloud/clouds.ts"
+import type { Fetch } from "./cloud/guarded-fetch.ts"
+import type { CloudAccount } from "./cloud/provider.ts"
+import { catalogueWatches } from "./controllers/catalogue/watch.ts"
+import { CONNECTION_CACHE } from "./controllers/connection/dependencies.ts"
+import { payersOf } from "./controllers/connection/payers.ts"
+import { liveCredentials, type ReadCredentials } from "./controllers/connection/readable.ts"
+import { launchIndexes } from "./controllers/launch/controller.ts"
+import { LAUNCHES } from "./controllers/launch/dependencies.ts"
+import { BucketFinder } from "./discovery/buckets.ts"
+import { Discoverer } from "./discovery/discoverer.ts"
+import { agentImagePlatforms, ImageFinder } from "./discovery/images.ts"
+import { createFacade } from "./facade/app.ts"
+import { CACHE_OPTIONS } from "./facade/caches.ts"
+import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/jobs/logs.ts"
+import { AwaitedGateway } from "./gateway/awaited.ts"
+import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
+import { kubeLaunches } from "./gateway/launches.ts"
+import { connectedRegistries, type RegistryProvider } from "./gateway/registries.ts"
+import { kubeSecretEnv } from "./gateway/secrets.ts"
+import { createHttpServer } from "./http/server.ts"
+import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
+import { readInstallation } from "./identity/installation.ts"
+import { TokenVerifier } from "./identity/oidc.ts"
+import { spendCapsIn } from "./identity/projects.ts"
+import { storedKeysSealer } from "./identity/sealing-keys.ts"
+import type { KubeClient } from "./kube/client.ts"
+import { Reflector } from "./kube/reflector.ts"
+import { FileLogStore } from "./logs/file-store.ts"
+import { S3LogStore, s3Client } from "./logs/s3-store.ts"
+import type { LogStore } from "./logs/store.ts"
+import type { FacadeOptions, KubeOptions } from "./options.ts"
+import { jobPlanner, type Planner } from "./placement/place.ts"
+import { type Running, serveOperations } from "./program.ts"
+import { imageReader } from "./registries/manifests.ts"
+import { publicFetch } from "./registries/public-fetch.ts"
+import { pullAccess } from "./registries/pulls.ts"
+import { Health } from "./telemetry/health.ts"
+import { measureCaches, measureClient } from "./telemetry/kube.ts"
+import type { Logger } from "./telemetry/logger.ts"
+import { createMetrics } from "./telemetry/metrics.ts"
+
+/** Parts that differ between an installation, the stack on one machine, and tests. */
+export interface FacadeParts {
+  client: KubeClient
+  /** Clouds that a job may name. */
+  clouds: readonly string[]
+  /** For the names of regions and GPU models, and for dry runs: the operator's. */
+  offers: Offers
+  /** The operator's. */
+  providers: Providers
+  /** The operator's. */
+  ownAccounts: readonly CloudAccount[]
+  /** The operator's. */
+  architectures: readonly Architecture[]
+  /** The operator's. */
+  askRegistries?: Fetch
+  logger: Logger
+}
+
+/** Options that decide how the façade works; the others only connect it. */
+type Options = Omit<FacadeOptions, "kubeconfig" | "logLevel">
+
+/** Time that requests under way get when the façade stops, seconds: everything ends within ten. */
+export const DRAIN_SECONDS = 7
+
+/**
+ * Starts the REST API and the gateway. Resolves when it listens. `/readyz` says when its caches are filled and the
+ * operator has made the installation.
+ */
+export async function startFacade(
+  options: Options,
+  parts: FacadeParts,
+  stop: AbortSignal,
+): Promise<Running & { url: string }> {
+  const { systemNamespace, issuer } = options
+  const { client, clouds, providers, offers, logger } = parts
+  const ending = new AbortController()
+  const { launches, ...caches } = facadeCaches({ client, logger }, options)
+  const logStore = logStoreOf(options, logger)
+  const sealer = storedKeysSealer(client, systemNamespace)
+  const credentialsOf = liveCredentials(client, { projects: caches.projects, sealer })
+  const gateway = agentGateway(options, parts, { launches, credentialsOf, logs: logStore })
+  const metrics = createMetrics("facade")
+  const health = new Health()
+  health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
+  health.addReadyCheck("installation", () => gateway.fault())
+  const discoverer = new Discoverer({
+    openAccount: accountOpener(providers),
+    credentialsOf,
+    clock: systemClock,
+    logger,
+  })
+  const app = createFacade({
+    client,
+    caches,
+    launches: launches.store,
+    logStore,
+    sealer,
+    gateway: gateway.handle,
+    health,
+    metrics,
+    tokens: issuer && new TokenVerifier({ issuers: [issuer], clock: systemClock }),
+    catalogue: () => offers.current(),
+    plan: planner(options, parts, { ...caches, launches, credentialsOf }),
+    discover: (sort, connections) => discoverer.discover(sort, connections),
+    settings: { ...options, clouds },
+    logger,
+    clock: systemClock,
+    shutdown: stop,
+  })
+  measureClient(metrics, client, ending.signal)
+  measureCaches(metrics, [...Object.values(caches), launches])
+  const operations = await serveOperations(options, health, metrics)
+  const server = createHttpServer(app)
+  server.listen(options.port, options.host)
+  await once(server, "listening")
+  const watches = catalogueWatches(offers, { client, systemNamespace, logger })
+  const reflectors = [...Object.values(caches), launches, ...Object.values(watches ?? {})].map((reflector) =>
+    reflector.run(ending.signal),
+  )
+  const opening = gateway.run(ending.signal)
+  const endRetention = pruneLogs({ client, jobs: caches.jobs, logStore, logger }, ending.signal)
+  const ended = stopped(stop).then(async () => {
+    health.drain()
+    endRetention()
+    await closed(server)
+    ending.abort()
+    await Promise.all([opening, ...reflectors])
+    await operations?.close()
+  })
+  const { address, port } = server.address() as AddressInfo
+  const url = `http://${urlHost(address)}:${port}`
+  return { url, metricsUrl: operations?.url, ended }
+}
+
+/** Constructs the gateway that agents talk to. It answers 503 until there is an installation. */
+function agentGateway(
+  { systemNamespace }: Options,
+  { client, providers, logger }: FacadeParts,
+  { launches, credentialsOf, logs }: Pick<PlannerSources, "launches" | "credentialsOf"> & { logs: LogStore },
+): AwaitedGateway {
+  return new AwaitedGateway({
+    readInstallation: () => readInstallation(client, systemNamespace),
+    isSynced: () => launches.synced,
+    launches: kubeLaunches(client, launches.store, systemNamespace),
+    secretEnv: kubeSecretEnv(client),
+    ...openedByConnections(client, providers, credentialsOf),
+    logs,
+    clock: systemClock,
+    logger,
+  })
+}
+
+/** Constructs the façade's caches. */
+function facadeCaches(
+  base: { client: KubeClient; logger: Logger },
+  { systemNamespace, watchNamespace: namespace }: Pick<KubeOptions, "systemNamespace" | "watchNamespace">,
+) {
+  const launches = { resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes }
+  return {
+    jobs: new Reflector({ ...base, ...CACHE_OPTIONS.jobs, namespace }),
+    cronJobs: new Reflector({ ...base, ...CACHE_OPTIONS.cronJobs, namespace }),
+    connections: new Reflector({ ...base, ...CACHE_OPTIONS.connections, namespace }),
+    apiKeys: new Reflector({ ...base, ...CACHE_OPTIONS.apiKeys, namespace }),
+    projects: new Reflector({ ...base, ...CACHE_OPTIONS.projects }),
+    organizations: new Reflector({ ...base, ...CACHE_OPTIONS.organizations }),
+    launches: new Reflector({ ...base, ...launches }),
+  }
+}
+
+/** @throws Error when the options name no place for logs */
+function logStoreOf(options: Options, logger: Logger): LogStore {
+  const { logsDir, logsBucket: bucket, logsPrefix, logsEndpoint: endpoint, logsRegion: region } = options
+  if (logsDir !== undefined) return new FileLogStore(logsDir)
+  if (bucket === undefined) {
+    throw new Error("no place for logs: give --logs-dir (one replica) or --logs-bucket (any number of replicas)")
+  }
+  return new S3LogStore({
+    client: s3Client({ ...(endpoint !== undefined && { endpoint }), ...(region !== undefined && { region }) }),
+    bucket,
+    prefix: logsPrefix === undefined ? "" : `${logsPrefix.replace(/\/+$/, "")}/`,
+    onCompactionError: (err, job) => logger.warn({ err, job }, "the small pieces of a log could not be merged yet"),
+  })
+}
+
+/** Constructs what VMs get by the connections of their project: buckets, and images of private registries. */
+function openedByConnections(client: KubeClient, providers: Providers, credentials: ReadCredentials) {
+  // Read live: the job may have waited for a connection that was created a moment ago.
+  const connections = async (namespace: string) => (await client.list(CONNECTION_CACHE.resource, { namespace })).items
+  const live = { connections, credentials, clock: systemClock }
+  return {
+    buckets: connectedBuckets({ ...live, providers: bucketProviders(providers) }),
+    registries: connectedRegistries({ ...live, providers: registryProviders(providers) }),
+  }
+}
+
+/** Finds the types of connections that can open buckets for VMs. */
+function bucketProviders(providers: Providers): Record<string, BucketProvider> {
+  const usable = Object.entries(providers).flatMap(([type, { account, buckets: access }]) => {
+    if (account === undefined || access === undefined) return []
+    const find: BucketProvider["find"] = async (credentials, bucket, signal) =>
+      await account(credentials).bucket?.(bucket, signal)
+    return [[type, { find, access }] as const]
+  })
+  return Object.fromEntries(usable)
+}
+
+/** Finds the types of connections that can pull images. */
+function registryProviders(providers: Providers): Record<string, RegistryProvider> {
+  const options = { clock: systemClock, send: publicFetch() }
+  const usable = Object.entries(providers).flatMap(([type, { registries }]) => {
+    if (registries === undefined) return []
+    const access: RegistryProvider["access"] = (credentials, scope, signal) =>
+      pullAccess(registries, { credentials, scope }, { ...options, signal })
+    return [[type, { serves: registries.serves, access }] as const]
+  })
+  return Object.fromEntries(usable)
+}
+
+/** Constructs the planner of dry runs, which places jobs as the operator would. */
+function planner(
+  { agentImage }: Options,
+  { offers, providers, ownAccounts, architectures, askRegistries: send, logger }: FacadeParts,
+  { jobs, launches, connections, projects, credentialsOf }: PlannerSources,
+): Planner {
+  const { store } = connections
+  const finding = {
+    connections: (namespace: string) => store.byIndex(NAMESPACE_INDEX, namespace),
+    credentialsOf,
+    clock: systemClock,
+    logger,
+  }
+  const readImage = send && imageReader({ clock: systemClock, send })
+  const images = readImage && new ImageFinder({ ...finding, registriesOf: registriesOf(providers), readImage })
+  return jobPlanner(
+    {
+      offers,
+      payers: payersOf({ ownAccounts, connections: store, types: typesWithVms(providers) }),
+      jobs,
+      launches,
+      caps: spendCapsIn(projects.store),
+      clock: systemClock,
+      buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
+      ...(images && { images }),
+      ...agentImagePlatforms({ agentImage, readImage, assumed: architectures, clock: systemClock, logger }),
+    },
+    { architectures },
+  )
+}
+
+type PlannerSources = Pick<ReturnType<typeof facadeCaches>, "jobs" | "launches" | "connections" | "projects"> & {
+  credentialsOf: ReadCredentials
+}
+
+/** Removes the log of each deleted job, and at the start those of jobs deleted meanwhile. Returns how to end it. */
+function pruneLogs(retention: LogRetentionOptions & { jobs: Reflector<StoredJob> }, ending: AbortSignal): () => void {
+  const { jobs, logger } = retention
+  void jobs
+    .whenSynced(ending)
+    .then(() => removeOrphanedLogs(retention))
+    .catch((err: unknown) => ending.aborted || logger.warn({ err }, "logs of deleted jobs could not be listed"))
+  return removeLogsOfDeletedJobs(retention)
+}
+
+async function stopped(stop: AbortSignal): Promise<void> {
+  if (!stop.aborted) await once(stop, "abort")
+}
+
+async function closed(server: Server): Promise<void> {
+  const cancel = systemClock.setTimer(DRAIN_SECONDS, () => server.closeAllConnections())
+  await new Promise<void>((resolve) => {
+    server.close(() => resolve())
+    server.closeIdleConnections()
+  })
+  cancel()
+}
+
+function urlHost(host: string): string {
+  return host.includes(":") ? `[${host}]` : host
+}

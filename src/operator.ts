@@ -1,0 +1,327 @@
+import { randomUUID } from "node:crypto"
+import { hostname } from "node:os"
+import { userDataOf } from "./agent/cloud-init.ts"
+import { type Clock, systemClock } from "./apis/clock.ts"
+import { JOB, type StoredJob } from "./apis/job.ts"
+import type { StoredLaunch } from "./apis/launch.ts"
+import type { Architecture } from "./apis/offer.ts"
+import { LiveCatalogue } from "./catalogue/live.ts"
+import type { Offers } from "./catalogue/offers.ts"
+import { accountOpener, type Providers, registriesOf, typesWithVms } from "./cloud/clouds.ts"
+import type { Fetch } from "./cloud/guarded-fetch.ts"
+import type { CloudAccount, Clouds } from "./cloud/provider.ts"
+import { createApiKeyController } from "./controllers/apikey/controller.ts"
+import { API_KEYS, BINDING_CACHE, MACHINE_USER_CACHE } from "./controllers/apikey/dependencies.ts"
+import { PriceRefresher, type PriceRefresherOptions } from "./controllers/catalogue/refresher.ts"
+import { type CatalogueWatches, catalogueWatches } from "./controllers/catalogue/watch.ts"
+import { ConnectionClouds } from "./controllers/connection/clouds.ts"
+import { createConnectionController } from "./controllers/connection/controller.ts"
+import { CONNECTION_CACHE, CREDENTIALS_SECRET_CACHE } from "./controllers/connection/dependencies.ts"
+import { accountsInUse, credentialsCopier, payersOf } from "./controllers/connection/payers.ts"
+import { cachedCredentials } from "./controllers/connection/readable.ts"
+import { createRetirementController, type RetirementOptions } from "./controllers/connection/retirement.ts"
+import { createCronJobController } from "./controllers/cronjob/controller.ts"
+import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/dependencies.ts"
+import { type Fence, fenceOf } from "./controllers/fence.ts"
+import { createJobController } from "./controllers/job/controller.ts"
+import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
+import { LAUNCHES } from "./controllers/launch/dependencies.ts"
+import { createOrganizationController } from "./controllers/organization/controller.ts"
+import { createProjectController } from "./controllers/project/controller.ts"
+import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/dependencies.ts"
+import { BucketFinder } from "./discovery/buckets.ts"
+import { agentImagePlatforms, ImageFinder } from "./discovery/images.ts"
+import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
+import { ensureInstallation, type Installation } from "./identity/installation.ts"
+import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
+import { ORGANIZATIONS, PROJECTS, spendCapsIn } from "./identity/projects.ts"
+import { ensureSealingKeys, SEALING_KEYS_CACHE, storedKeysSealer } from "./identity/sealing-keys.ts"
+import type { KubeClient } from "./kube/client.ts"
+import { EventRecorder } from "./kube/events.ts"
+import { LeaderElector, type LeaderElectorOptions } from "./kube/lease.ts"
+import { Reflector } from "./kube/reflector.ts"
+import { resourceOf } from "./kube/resource.ts"
+import type { KubeOptions, OperatorOptions } from "./options.ts"
+import { type Running, serveOperations } from "./program.ts"
+import { imageReader } from "./registries/manifests.ts"
+import type { Controller } from "./runtime/controller.ts"
+import { Manager } from "./runtime/manager.ts"
+import type { Sealer } from "./sealing/envelope.ts"
+import { measureControllers, measureLeadership } from "./telemetry/controllers.ts"
+import { Health } from "./telemetry/health.ts"
+import { measureJobs } from "./telemetry/jobs.ts"
+import { measureCaches, measureClient } from "./telemetry/kube.ts"
+import type { Logger } from "./telemetry/logger.ts"
+import { createMetrics } from "./telemetry/metrics.ts"
+import { measurePrices } from "./telemetry/prices.ts"
+import type { OperationsServer } from "./telemetry/server.ts"
+
+/** Parts that differ between an installation, the stack on one machine, and tests. */
+export interface OperatorParts {
+  client: KubeClient
+  /** Opens the accounts that need no connection. */
+  clouds: Clouds
+  /** Capabilities of each type of connection. */
+  providers: Providers
+  offers: Offers
+  /** Accounts that need no connection: jobs of every project may run there, and their VMs are always listed. */
+  ownAccounts: readonly CloudAccount[]
+  /** Architectures assumed for an image whose own are unknown; none: any. */
+  architectures: readonly Architecture[]
+  /** Sends requests to registries for the architectures of images; absent: registries are not asked. */
+  askRegistries?: Fetch
+  /** Between two lists of the VMs of an account. Default: the interval for public clouds. */
+  observeSeconds?: number
+  /** Times of the leader's lease. Default: the elector's own. */
+  leaseTimes?: Pick<LeaderElectorOptions, "leaseSeconds" | "renewDeadlineSeconds" | "retrySeconds">
+  /** Delays before former sealing keys are deleted. Default: the controller's own. */
+  retirement?: Pick<RetirementOptions, "graceSeconds" | "lookSeconds">
+  /** Between two checks whether prices can be read. Default: the refresher's own. */
+  prices?: Pick<PriceRefresherOptions, "lookSeconds">
+  /** VMs created a minute, at most, over all projects. Default: the job controller's own. */
+  launchesPerMinute?: number
+  /** Default: the machine's. */
+  clock?: Clock
+  logger: Logger
+}
+
+/** Options that decide how the operator works; the others only connect it. */
+type Options = Omit<OperatorOptions, "kubeconfig" | "logLevel">
+
+/** Name of the Lease in the system namespace that elects the leader. */
+export const OPERATOR_LEASE = "berth-operator"
+
+/** Starts the loops that bring Jobs to VMs, as one candidate of possibly several: only the leader acts. */
+export async function startOperator(options: Options, parts: OperatorParts, stop: AbortSignal): Promise<Running> {
+  const { systemNamespace } = options
+  const { client, leaseTimes, logger, clock = systemClock } = parts
+  const installation = await ensureInstallation(client, systemNamespace)
+  await ensureSealingKeys(client, systemNamespace)
+  const identity = `${hostname()}-${randomUUID()}`
+  const lease = { namespace: systemNamespace, name: OPERATOR_LEASE }
+  const elector = new LeaderElector({ client, lease, identity, clock, logger, ...leaseTimes })
+  const recorder = new EventRecorder({ client, component: "berth-operator", instance: identity, clock, logger })
+  const caches = operatorCaches({ client, logger }, options)
+  const watches = catalogueWatches(parts.offers, { client, systemNamespace, recorder, logger })
+  const sealer = storedKeysSealer(client, systemNamespace)
+  const fence = fenceOf(elector)
+  const installed: Installed = {
+    options,
+    parts,
+    installation,
+    caches,
+    base: { client, clock, recorder, logger },
+    sealer,
+    fence,
+  }
+  const accounts = connectedAccounts(installed)
+  const launchControl = launchController(installed, accounts)
+  const refresher = priceRefresher(installed, watches)
+  const metrics = createMetrics("operator")
+  const manager = new Manager({
+    reflectors: [...Object.values(caches), ...Object.values(watches ?? {})],
+    controllers: [
+      jobController(installed, accounts),
+      launchControl.controller,
+      cronJobController(installed),
+      ...tenancyControllers(installed),
+      ...connectionControllers(installed),
+    ],
+    leaderTasks: [...launchControl.leaderTasks, ...(refresher ? [(signal: AbortSignal) => refresher.run(signal)] : [])],
+    metricsOf: measureControllers(metrics),
+    elector,
+    clock,
+    logger,
+  })
+  const operations = await serveMetrics(installed, { metrics, manager, refresher, stop })
+  const ended = manager
+    .run(stop)
+    .finally(() => recorder.flush())
+    .finally(() => operations?.close())
+  return { ended, metricsUrl: operations?.url }
+}
+
+/** Everything that more than one controller is constructed from. */
+interface Installed {
+  options: Options
+  parts: OperatorParts
+  installation: Installation
+  caches: ReturnType<typeof operatorCaches>
+  base: { client: KubeClient; clock: Clock; recorder: EventRecorder; logger: Logger }
+  sealer: Sealer
+  fence: Fence
+}
+
+/** Constructs the operator's caches. */
+function operatorCaches(
+  base: { client: KubeClient; logger: Logger },
+  { systemNamespace, watchNamespace: namespace }: Pick<KubeOptions, "systemNamespace" | "watchNamespace">,
+) {
+  const jobs = { resource: resourceOf<StoredJob>(JOB), namespace, indexes: cronJobIndexes }
+  const launches = { resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes }
+  return {
+    jobs: new Reflector<StoredJob>({ ...base, ...jobs }),
+    cronJobs: new Reflector({ ...base, ...CRON_JOB_CACHE, namespace }),
+    launches: new Reflector<StoredLaunch>({ ...base, ...launches }),
+    projects: new Reflector({ ...base, resource: PROJECTS }),
+    organizations: new Reflector({ ...base, resource: ORGANIZATIONS }),
+    namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),
+    memberBindings: new Reflector({ ...base, ...MEMBER_BINDING_CACHE }),
+    connections: new Reflector({ ...base, ...CONNECTION_CACHE, namespace }),
+    secrets: new Reflector({ ...base, ...CREDENTIALS_SECRET_CACHE, namespace }),
+    sealingKeys: new Reflector({ ...base, ...SEALING_KEYS_CACHE, namespace: systemNamespace }),
+    apiKeys: new Reflector({ ...base, resource: API_KEYS, namespace }),
+    users: new Reflector({ ...base, ...MACHINE_USER_CACHE }),
+    bindings: new Reflector({ ...base, ...BINDING_CACHE, namespace }),
+  }
+}
+
+/** Constructs what jobs and Launches need of accounts: a project's connections, and accounts without one. */
+function connectedAccounts({ parts, caches, base: { logger }, sealer }: Installed) {
+  const { providers, ownAccounts, askRegistries: send } = parts
+  const connections = caches.connections.store
+  const sources = { secrets: caches.secrets, projects: caches.projects, sealer }
+  const finding = {
+    connections: (namespace: string) => connections.byIndex(NAMESPACE_INDEX, namespace),
+    credentialsOf: cachedCredentials(sources),
+    // Answers of providers age by the machine's clock, in tests too.
+    clock: systemClock,
+    logger,
+  }
+  const readImage = send && imageReader({ clock: systemClock, send })
+  return {
+    clouds: new ConnectionClouds({
+      providers,
+      connections,
+      launches: caches.launches.store,
+      own: parts.clouds,
+      ...sources,
+    }),
+    payers: payersOf({ ownAccounts, connections, types: typesWithVms(providers), sources }),
+    copyCredentials: credentialsCopier(connections, sources),
+    inUse: () => [...ownAccounts, ...accountsInUse(connections, sources)],
+    buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
+    readImage,
+    images: readImage && new ImageFinder({ ...finding, registriesOf: registriesOf(providers), readImage }),
+  }
+}
+
+type Accounts = ReturnType<typeof connectedAccounts>
+
+function jobController(
+  { options, parts, installation, caches, base, fence }: Installed,
+  accounts: Accounts,
+): Controller {
+  const { systemNamespace, gatewayUrl, agentImage } = options
+  const { offers, architectures, launchesPerMinute } = parts
+  const { images, readImage, buckets, payers, copyCredentials } = accounts
+  return createJobController({
+    ...base,
+    jobs: caches.jobs,
+    launches: caches.launches,
+    connections: caches.connections,
+    caps: spendCapsIn(caches.projects.store),
+    fence,
+    offers,
+    payers,
+    copyCredentials,
+    buckets,
+    ...(images && { images }),
+    ...agentImagePlatforms({ agentImage, readImage, assumed: architectures, clock: systemClock, logger: base.logger }),
+    installation: { id: installation.id, systemNamespace, gatewayUrl, ...(agentImage !== undefined && { agentImage }) },
+    settings: { architectures, ...(launchesPerMinute && { launchesPerMinute }) },
+  })
+}
+
+function launchController({ options, parts, installation, caches, base, fence }: Installed, accounts: Accounts) {
+  const { observeSeconds } = parts
+  return createLaunchController({
+    ...base,
+    jobs: caches.jobs,
+    launches: caches.launches,
+    caps: spendCapsIn(caches.projects.store),
+    fence,
+    systemNamespace: options.systemNamespace,
+    installation: installation.id,
+    clouds: accounts.clouds,
+    userData: (launch) => userDataOf(launch, installation.bootstrapKey),
+    sweep: { accounts: accounts.inUse },
+    ...(observeSeconds && { observeSeconds }),
+  })
+}
+
+function cronJobController({ caches, base, fence }: Installed): Controller {
+  return createCronJobController({ ...base, cronJobs: caches.cronJobs, jobs: caches.jobs, fence })
+}
+
+/** Constructs the controllers of organizations, projects and API keys. */
+function tenancyControllers({ options, caches, base }: Installed): Controller[] {
+  const { projects, organizations, namespaces, memberBindings, users, jobs, apiKeys, bindings } = caches
+  const reservedNamespaces = [options.systemNamespace, IDENTITIES_NAMESPACE]
+  const tenancy = { ...base, projects, organizations, namespaces, memberBindings, users, jobs, reservedNamespaces }
+  return [
+    createApiKeyController({ ...base, apiKeys, users, bindings }),
+    createProjectController(tenancy),
+    createOrganizationController(tenancy),
+  ]
+}
+
+/** Constructs the controllers of connections and of the sealing keys that their credentials are sealed under. */
+function connectionControllers({ options, parts, caches, base, sealer }: Installed): Controller[] {
+  const { connections, secrets, projects, launches, sealingKeys } = caches
+  const sealed = { ...base, secrets, projects, sealer, sealingKeys }
+  const openAccount = accountOpener(parts.providers)
+  const connection = createConnectionController({ ...sealed, connections, launches, openAccount })
+  // An operator of one namespace can't see what other namespaces have sealed under a key.
+  if (options.watchNamespace !== undefined) return [connection]
+  const { systemNamespace } = options
+  return [connection, createRetirementController({ ...sealed, systemNamespace, ...parts.retirement })]
+}
+
+/** Constructs the reader of clouds' prices; undefined where the options turn it off or the catalogue is fixed. */
+function priceRefresher(
+  { options, parts, caches, base, sealer, fence }: Installed,
+  watches: CatalogueWatches | undefined,
+): PriceRefresher | undefined {
+  const { systemNamespace, priceRefreshHours: list = 0, spotPriceRefreshHours: market = 0 } = options
+  const { offers, providers, prices } = parts
+  if (!(offers instanceof LiveCatalogue) || watches === undefined || (list === 0 && market === 0)) return undefined
+  return new PriceRefresher({
+    ...base,
+    systemNamespace,
+    providers,
+    connections: caches.connections.store,
+    sources: { secrets: caches.secrets, projects: caches.projects, sealer },
+    stored: watches.prices,
+    list: offers.list,
+    hours: { list, market },
+    fence,
+    ...prices,
+  })
+}
+
+/** Registers the operator's metrics and health, and serves them. */
+function serveMetrics(
+  { options, caches, base: { client } }: Installed,
+  {
+    metrics,
+    manager,
+    refresher,
+    stop,
+  }: {
+    metrics: ReturnType<typeof createMetrics>
+    manager: Manager
+    refresher: PriceRefresher | undefined
+    stop: AbortSignal
+  },
+): Promise<OperationsServer | undefined> {
+  const isLeading = () => manager.readiness().leading
+  measureClient(metrics, client, stop)
+  measureCaches(metrics, Object.values(caches))
+  measureLeadership(metrics, "berth-operator", isLeading)
+  measureJobs(metrics, { ...caches, isLeading })
+  if (refresher !== undefined) measurePrices(metrics, { ages: () => refresher.ages(), isLeading })
+  const health = new Health()
+  health.addReadyCheck("caches", () => manager.readiness().reasons.join("; ") || undefined)
+  return serveOperations(options, health, metrics)
+}
