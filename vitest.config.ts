@@ -17,7 +17,7 @@ const LONGER = ["test/agent/flood.test.ts"]
 /** The tiers; CONTRIBUTING.md says which npm script runs which. */
 const tiers: readonly Options[] = [
   // A file shares its process with others, since it changes nothing but its own objects: half of the time goes.
-  { name: "unit", include: ["src/**/*.test.ts", ...PURE], isolate: false },
+  { name: "unit", include: ["{src,dev}/**/*.test.ts", ...PURE], isolate: false },
   {
     name: "api",
     include: ["test/**/*.test.ts"],

@@ -3,7 +3,7 @@ import type { RequestOptions } from "node:https"
 import { join } from "node:path"
 import { KubeConfig } from "@kubernetes/client-node"
 import { Pool } from "undici"
-import type { ControlPlane } from "../src/embedded/controlplane/control-plane.ts"
+import type { ControlPlane } from "../dev/controlplane/control-plane.ts"
 
 /** One kind of write: `PATCH launches/status`. */
 export type WriteKind = string

@@ -17,7 +17,7 @@ const AGENT = "agent.mjs"
 const LICENCES = "THIRD-PARTY-LICENCES.txt"
 
 /** What the program reads of its own package at run time. */
-const READ_FILES = ["src/catalogue/data", "manifests/base", "manifests/samples", "LICENSE"]
+const READ_FILES = ["src/catalogue/data", "LICENSE"]
 
 /** How an SPDX document calls itself. */
 const SPDX_DOCUMENT = "SPDXRef-DOCUMENT"
@@ -32,14 +32,7 @@ const ALLOWED = ["Apache-2.0", "MIT", "ISC", "BSD-2-Clause", "BSD-3-Clause", "0B
  * gigabyte, and a process has all of its program's text in memory.
  */
 const NOT_THE_AGENTS = [
-  ...[
-    "./operator.ts",
-    "./api-server.ts",
-    "./providers.ts",
-    "./connect.ts",
-    "./embedded/serve.ts",
-    "./embedded/demo.ts",
-  ],
+  ...["./operator.ts", "./api-server.ts", "./providers.ts", "./connect.ts"],
   ...["./identity/key-manifest.ts", "./identity/login.ts", "./identity/sealing-keys.ts"],
 ]
 

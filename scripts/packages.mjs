@@ -4,10 +4,10 @@ import { existsSync, readFileSync, statSync } from "node:fs"
 import { mkdtemp, readdir, rm } from "node:fs/promises"
 import { constants, tmpdir } from "node:os"
 import { join } from "node:path"
-import { buildWithGo } from "../src/embedded/bootstrap/go-build.mjs"
-import { progressOf } from "../src/embedded/bootstrap/progress.mjs"
-import { cacheDirectory, KUBERNETES_ORIGIN, programsDirectory, SERVERS } from "../src/embedded/bootstrap/releases.mjs"
-import { Terminal } from "../src/embedded/bootstrap/terminal.mjs"
+import { buildWithGo } from "../dev/bootstrap/go-build.mjs"
+import { progressOf } from "../dev/bootstrap/progress.mjs"
+import { cacheDirectory, KUBERNETES_ORIGIN, programsDirectory, SERVERS } from "../dev/bootstrap/releases.mjs"
+import { Terminal } from "../dev/bootstrap/terminal.mjs"
 
 const PROGRESS_INTERVAL_MS = 1_000
 const CONNECT_TIMEOUT_MS = 5_000

@@ -16,51 +16,30 @@ import {
   readInvocation,
 } from "./options.ts"
 import { packageFile } from "./package.ts"
+import { runProcess } from "./process.ts"
 import { publicFetch } from "./registries/public-fetch.ts"
 import { createLogger } from "./telemetry/logger.ts"
 
-/** How long a program may take to end after it was asked to, seconds. It ends then whatever hangs. */
-const STOP_SECONDS = 9
-
-/** How long what a program has left open may keep the process alive when it is done, seconds. */
-const LINGER_SECONDS = 1
-
 const invocation = await readInvocation(process.argv, await version())
-const stopping = new AbortController()
-try {
-  process.exitCode = await run(invocation)
-} catch (error) {
-  process.exitCode = stopping.signal.aborted ? 130 : 1
-  if (!stopping.signal.aborted)
-    console.error(`berth ${invocation.command}: ${error instanceof Error ? describe(error) : String(error)}`)
-}
-setTimeout(() => process.exit(), LINGER_SECONDS * 1000).unref()
+const { command } = invocation
+await runProcess({ command, hasOwnLimits: command === "agent" }, (stopSignal) => run(invocation, stopSignal))
 
 /**
- * Each program is imported only when it is the one asked for: an agent needs no façade, a façade no cloud. A signal that
- * comes during the imports of the stack, which take long, ends the process by its default: nothing has started yet. As
- * process 1 of a container a program has no such default, so operator, façade and agent listen from the first.
+ * Each program is imported only when it is the one asked for: an agent needs no façade, a façade no cloud. As process 1 of
+ * a container a program has no default action for signals, so each listens from the first.
  */
-async function run({ command, options }: Invocation): Promise<number> {
+async function run({ command, options }: Invocation, stopSignal: () => AbortSignal): Promise<number> {
   switch (command) {
-    case "serve": {
-      const { runServe } = await import("./embedded/serve.ts")
-      return runServe(options, stopSignal(command))
-    }
-    case "demo": {
-      const { runDemo } = await import("./embedded/demo.ts")
-      return runDemo(options, stopSignal(command))
-    }
     case "agent":
-      return runVm(options, stopSignal(command))
+      return runVm(options, stopSignal())
     case "operator":
-      return runOperator(options, stopSignal(command))
+      return runOperator(options, stopSignal())
     case "facade":
-      return runFacade(options, stopSignal(command))
+      return runFacade(options, stopSignal())
     case "key":
       return printKey(options)
     case "login":
-      return printToken(options, stopSignal(command))
+      return printToken(options, stopSignal())
     case "rotate-sealing-key":
       return rotateKey(options)
   }
@@ -149,38 +128,7 @@ async function rotateKey(options: RotateOptions): Promise<number> {
   return 0
 }
 
-/** One Ctrl-C may arrive several times: from the terminal, and from each program in between that passes it on. */
-const SAME_SIGNAL_MS = 1000
-
-/** Aborted by the first SIGINT or SIGTERM, to end in order; another Ctrl-C after that ends at once. */
-function stopSignal(command: Invocation["command"]): AbortSignal {
-  let stoppedAt = 0
-  const stop = (name: NodeJS.Signals): void => {
-    if (!stopping.signal.aborted) {
-      stoppedAt = performance.now()
-      // An agent has limits of its own: it may still have results to upload.
-      if (command !== "agent") setTimeout(() => giveUp(command), STOP_SECONDS * 1000).unref()
-    } else if (name === "SIGINT" && performance.now() - stoppedAt > SAME_SIGNAL_MS) process.exit(130)
-    stopping.abort(new Error(`stopped by ${name}`))
-  }
-  process.on("SIGINT", stop)
-  process.on("SIGTERM", stop)
-  return stopping.signal
-}
-
-function giveUp(command: string): void {
-  console.error(`berth ${command}: not everything ended within ${STOP_SECONDS} s; this process ends now`)
-  process.exit(1)
-}
-
 async function version(): Promise<string> {
   const { version } = JSON.parse(await readFile(packageFile("package.json"), "utf8")) as { version: string }
   return version
-}
-
-/** What a person can act on; the stack only where the fault is our own. */
-function describe(error: Error): string {
-  const cause = error.cause instanceof Error ? `\n  because: ${error.cause.message}` : ""
-  const isOurs = error instanceof TypeError || error instanceof ReferenceError
-  return `${isOurs ? (error.stack ?? error.message) : error.message}${cause}`
 }

@@ -30,7 +30,7 @@ import { createOrganizationController } from "./controllers/organization/control
 import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/dependencies.ts"
 import { BucketFinder } from "./discovery/buckets.ts"
-import { agentImagePlatforms, ImageFinder } from "./discovery/images.ts"
+import { agentImagePlatforms, ImageFinder, type ImageSettings } from "./discovery/images.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import { ensureInstallation, type Installation } from "./identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
@@ -70,6 +70,8 @@ export interface OperatorParts {
   architectures: readonly Architecture[]
   /** Sends requests to registries for the architectures of images; absent: registries are not asked. */
   askRegistries?: Fetch
+  /** Limits of the lookup of an image's architectures. Default: the finder's own. */
+  images?: Pick<ImageSettings, "limitSeconds">
   /** Between two lists of the VMs of an account. Default: the interval for public clouds. */
   observeSeconds?: number
   /** Times of the leader's lease. Default: the elector's own. */
@@ -178,7 +180,7 @@ function operatorCaches(
 
 /** Constructs what jobs and Launches need of accounts: a project's connections, and accounts without one. */
 function connectedAccounts({ parts, caches, base: { logger }, sealer }: Installed) {
-  const { providers, ownAccounts, askRegistries: send } = parts
+  const { providers, ownAccounts, askRegistries: send, images: settings } = parts
   const connections = caches.connections.store
   const sources = { secrets: caches.secrets, projects: caches.projects, sealer }
   const finding = {
@@ -202,7 +204,9 @@ function connectedAccounts({ parts, caches, base: { logger }, sealer }: Installe
     inUse: () => [...ownAccounts, ...accountsInUse(connections, sources)],
     buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
     readImage,
-    images: readImage && new ImageFinder({ ...finding, registriesOf: registriesOf(providers), readImage }),
+    images:
+      readImage &&
+      new ImageFinder({ ...finding, registriesOf: registriesOf(providers), readImage, ...(settings && { settings }) }),
   }
 }
 
@@ -227,7 +231,14 @@ function jobController(
     copyCredentials,
     buckets,
     ...(images && { images }),
-    ...agentImagePlatforms({ agentImage, readImage, assumed: architectures, clock: systemClock, logger: base.logger }),
+    ...agentImagePlatforms({
+      agentImage,
+      readImage,
+      assumed: architectures,
+      clock: systemClock,
+      logger: base.logger,
+      ...(parts.images && { settings: parts.images }),
+    }),
     installation: { id: installation.id, systemNamespace, gatewayUrl, ...(agentImage !== undefined && { agentImage }) },
     settings: { architectures, ...(launchesPerMinute && { launchesPerMinute }) },
   })

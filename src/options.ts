@@ -1,12 +1,11 @@
 import { isIP } from "node:net"
-import { join, resolve } from "node:path"
+import { resolve } from "node:path"
 import { Command, InvalidArgumentError, Option } from "commander"
 import Type, { type Static, type TSchema } from "typebox"
 import { ROLES, type Role } from "./apis/apikey.ts"
 import { LIMITS } from "./apis/limits.ts"
 import { toMetadataName } from "./apis/names.ts"
 import { faultsOf } from "./apis/validate.ts"
-import { cacheDirectory } from "./embedded/controlplane/programs.ts"
 import type { TrustedIssuer } from "./identity/oidc.ts"
 
 /** What every program that talks to a kube-apiserver is told. */
@@ -109,24 +108,6 @@ export interface AgentOptions {
 export const RUNTIME_CHOICES = ["auto", "docker", "process"] as const
 export type RuntimeChoice = (typeof RUNTIME_CHOICES)[number]
 
-/** The stack on one machine. */
-export interface LocalOptions {
-  /** Everything that it keeps. */
-  dataDir: string
-  runtime: RuntimeChoice
-  /** Path of the Docker engine's socket; default: Docker's own. */
-  dockerSocket?: string
-  /** A folder with kube-apiserver, kube-controller-manager and etcd. */
-  assetsDir?: string
-  /** Where such binaries are kept once they are downloaded or built. */
-  cacheDir: string
-  logLevel: LogLevel
-}
-
-export interface ServeOptions extends LocalOptions {
-  port: number
-}
-
 /** A key that is to be declared by a manifest. */
 export interface KeyOptions {
   name: string
@@ -154,8 +135,6 @@ export type Invocation =
   | { command: "operator"; options: OperatorOptions }
   | { command: "facade"; options: FacadeOptions }
   | { command: "agent"; options: AgentOptions }
-  | { command: "serve"; options: ServeOptions }
-  | { command: "demo"; options: LocalOptions }
   | { command: "key"; options: KeyOptions }
   | { command: "login"; options: LoginOptions }
   | { command: "rotate-sealing-key"; options: RotateOptions }
@@ -177,8 +156,6 @@ export async function readInvocation(argv: string[], version: string): Promise<I
     .addCommand(operatorCommand(chosen))
     .addCommand(facadeCommand(chosen))
     .addCommand(agentCommand(chosen))
-    .addCommand(serveCommand(chosen))
-    .addCommand(demoCommand(chosen))
     .addCommand(keyCommand(chosen))
     .addCommand(loginCommand(chosen))
     .addCommand(rotateCommand(chosen))
@@ -336,19 +313,6 @@ function agentCommand(choose: Choose): Command {
     .action((options: AgentOptions) => choose({ command: "agent", options }))
 }
 
-function serveCommand(choose: Choose): Command {
-  return withLocalOptions(new Command("serve"), ".berth")
-    .description("Run everything on this machine until Ctrl-C: control plane, operator, façade, local cloud.")
-    .addOption(portOption("port of the REST API; the local issuer, for sign-in, takes the port after it"))
-    .action((options: ServeOptions) => choose({ command: "serve", options }))
-}
-
-function demoCommand(choose: Choose): Command {
-  return withLocalOptions(new Command("demo"), join(".berth", "demo"))
-    .description("Run the sample jobs on this machine, show how they end, and clean up.")
-    .action((options: LocalOptions) => choose({ command: "demo", options }))
-}
-
 function keyCommand(choose: Choose): Command {
   return new Command("key")
     .description(
@@ -431,46 +395,25 @@ interface OidcOptions {
   oidcGroupsClaim: string
 }
 
-function withLocalOptions(command: Command, dataDir: string): Command {
-  return command
-    .addOption(
-      new Option("--data-dir <path>", "where everything is kept").default(resolve(dataDir)).argParser(absolute),
-    )
-    .addOption(runtimeOption())
-    .addOption(dockerSocketOption())
-    .addOption(
-      new Option("--assets-dir <path>", "folder with kube-apiserver, kube-controller-manager and etcd")
-        .env("KUBEBUILDER_ASSETS")
-        .argParser(absolute),
-    )
-    .addOption(
-      new Option("--cache-dir <path>", "where such programs are kept once downloaded or built")
-        .env("BERTH_CACHE_DIR")
-        .default(cacheDirectory(process.env["XDG_CACHE_HOME"]))
-        .argParser(absolute),
-    )
-    .addOption(logLevelOption())
-}
-
-function runtimeOption(): Option {
+export function runtimeOption(): Option {
   return new Option("--runtime <name>", "what runs containers on the local cloud")
     .env("BERTH_RUNTIME")
     .choices(RUNTIME_CHOICES)
     .default("auto")
 }
 
-function dockerSocketOption(): Option {
+export function dockerSocketOption(): Option {
   return new Option("--docker-socket <path>", "socket of the Docker engine").env("DOCKER_HOST").argParser(socketPath)
 }
 
-function logLevelOption(): Option {
+export function logLevelOption(): Option {
   return new Option("--log-level <level>", "least level that is logged")
     .env("BERTH_LOG_LEVEL")
     .choices(LOG_LEVELS)
     .default("info")
 }
 
-function portOption(description = "port to listen on"): Option {
+export function portOption(description = "port to listen on"): Option {
   return new Option("--port <number>", description).env("BERTH_PORT").default(8080).argParser(port)
 }
 
@@ -494,7 +437,7 @@ function isAddress(network: string): boolean {
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128))
 }
 
-function absolute(path: string): string {
+export function absolute(path: string): string {
   return resolve(path)
 }
 

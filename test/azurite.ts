@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises"
 import { createRequire } from "node:module"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
-import { newCertificateAuthority } from "../src/embedded/controlplane/certificates.ts"
+import { newCertificateAuthority } from "../dev/controlplane/certificates.ts"
 import { startTied } from "./tied-process.ts"
 
 /** A server of Azure Blob Storage (https://github.com/Azure/Azurite), in memory, that takes OAuth tokens. */

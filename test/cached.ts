@@ -3,8 +3,8 @@ import { access, mkdir, rm, writeFile } from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { createInterface } from "node:readline"
 import { setTimeout as delay } from "node:timers/promises"
-import { type Lock, LockHeldError, takeLock } from "../src/embedded/controlplane/lock.ts"
-import { cacheDirectory } from "../src/embedded/controlplane/programs.ts"
+import { type Lock, LockHeldError, takeLock } from "../dev/controlplane/lock.ts"
+import { cacheDirectory } from "../dev/controlplane/programs.ts"
 
 const LOCK_POLL_MS = 500
 const COMPLETE = ".complete"

@@ -2,14 +2,10 @@ import { mkdtemp, readdir, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { TestProject } from "vitest/node"
-import { findBinaries, findKubectl, type SearchOptions } from "../src/embedded/controlplane/binaries.ts"
-import {
-  type ControlPlane,
-  type ControlPlaneOptions,
-  startControlPlane,
-} from "../src/embedded/controlplane/control-plane.ts"
-import { LockHeldError, takeLock } from "../src/embedded/controlplane/lock.ts"
-import { type Binaries, cacheDirectory } from "../src/embedded/controlplane/programs.ts"
+import { findBinaries, findKubectl, type SearchOptions } from "../dev/controlplane/binaries.ts"
+import { type ControlPlane, type ControlPlaneOptions, startControlPlane } from "../dev/controlplane/control-plane.ts"
+import { LockHeldError, takeLock } from "../dev/controlplane/lock.ts"
+import { type Binaries, cacheDirectory } from "../dev/controlplane/programs.ts"
 
 const DIRECTORY_PREFIX = "berth-test-control-plane-"
 

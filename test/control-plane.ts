@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto"
 import { promisify } from "node:util"
 import { CoreV1Api, KubeConfig } from "@kubernetes/client-node"
 import { beforeAll, inject } from "vitest"
-import type { ControlPlane } from "../src/embedded/controlplane/control-plane.ts"
+import type { ControlPlane } from "../dev/controlplane/control-plane.ts"
 import { startThrowaway, type ThrowawayOptions } from "./control-plane.setup.ts"
 
 const run = promisify(execFile)

@@ -1,4 +1,4 @@
-import { freePort } from "../src/embedded/controlplane/ports.ts"
+import { freePort } from "../dev/controlplane/ports.ts"
 import { type GoProgram, goProgram } from "./go-program.ts"
 import { startTied, type TiedProcess } from "./tied-process.ts"
 

@@ -93,12 +93,13 @@ const CASES: [file: string, specifier: string, allowed: boolean][] = [
   ["src/facade/keys/translate.ts", "../../kube/client.ts", false],
   ["src/facade/jobs/record.ts", "express", false],
   ["src/facade/jobs/jobs.ts", "../../kube/client.ts", true],
-  ["src/facade/a.ts", "../embedded/b.ts", false],
+  ["src/facade/a.ts", "../../dev/b.ts", false],
+  ["src/main.ts", "../dev/b.ts", false],
   ["src/facade/a.ts", "../options.ts", false],
   ["src/facade/a.ts", "../operator.ts", false],
-  ["src/embedded/a.ts", "../operator.ts", true],
-  ["src/embedded/a.ts", "../options.ts", true],
-  ["src/main.ts", "./embedded/b.ts", true],
+  ["dev/a.ts", "../src/operator.ts", true],
+  ["dev/a.ts", "../src/options.ts", true],
+  ["dev/controlplane/a.ts", "../../src/apis/b.ts", true],
 ]
 
 /** Every way to import, which the rule must see alike. */

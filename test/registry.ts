@@ -9,8 +9,8 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { SignJWT } from "jose"
 import { Agent, fetch as dispatchedFetch } from "undici"
+import { newCertificateAuthority } from "../dev/controlplane/certificates.ts"
 import type { Fetch } from "../src/cloud/guarded-fetch.ts"
-import { newCertificateAuthority } from "../src/embedded/controlplane/certificates.ts"
 import { startTied } from "./tied-process.ts"
 
 /** Debian's package docker-registry. */

@@ -1,4 +1,4 @@
-import { CLIENT_ID } from "../src/embedded/issuer.ts"
+import { CLIENT_ID } from "../dev/issuer.ts"
 import { login } from "../src/identity/login.ts"
 
 /** Signs a person in as they would do it: in a browser, where they type their name and agree. Resolves with the token. */

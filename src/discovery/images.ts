@@ -165,12 +165,14 @@ export function agentImagePlatforms({
   assumed,
   clock,
   logger,
+  settings,
 }: {
   agentImage: string | undefined
   readImage: ReadImage | undefined
   assumed: readonly Architecture[]
   clock: Clock
   logger: Logger
+  settings?: Partial<ImageSettings>
 }): { agentImage?: () => ImageState } {
   if (agentImage === undefined || readImage === undefined) return {}
   const finder = new ImageFinder({
@@ -180,6 +182,7 @@ export function agentImagePlatforms({
     readImage,
     clock,
     logger,
+    ...(settings && { settings }),
   })
   void finder.whenFound("", agentImage).then((found) => {
     if (found.state === "known") {

@@ -1,12 +1,12 @@
 import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, expect, it } from "vitest"
+import { installBase } from "../../dev/base.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { StoredJob } from "../../src/apis/job.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { cloudsOf } from "../../src/cloud/clouds.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
-import { installBase } from "../../src/embedded/base.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/kube/client.ts"
@@ -102,6 +102,8 @@ registry.describe("a job", () => {
         ownAccounts: [],
         architectures: ["amd64"],
         askRegistries: registry.send,
+        // A busy machine may need longer than the default to answer.
+        images: { limitSeconds: 120 },
         observeSeconds: 0.1,
         logger: createLogger({ level: "silent", name: "test" }),
       },

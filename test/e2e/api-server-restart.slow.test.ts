@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import type { ControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
+import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { processRuntime } from "./container-runtime.ts"
 import { gate, Installation } from "./installation.ts"

@@ -25,7 +25,7 @@ afterAll(async () => {
 function start(command: "demo" | "serve", dataDir: string, more: string[] = []): Program {
   const assetsDir = dirname(inject("controlPlaneBinaries").etcd)
   const options = ["--data-dir", dataDir, "--runtime", "process", "--assets-dir", assetsDir, ...more]
-  const program = new Program(command, [join(ROOT, "src", "main.ts"), command, ...options])
+  const program = new Program(command, [join(ROOT, "dev", "main.ts"), command, ...options])
   programs.push(program)
   return program
 }

@@ -1,3 +1,4 @@
+import { clusterOf, programCredentials } from "../../dev/program-credentials.ts"
 import type { StoredApiKey } from "../../src/apis/apikey.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { createApiKeyController } from "../../src/controllers/apikey/controller.ts"
@@ -7,7 +8,6 @@ import {
   BINDING_CACHE,
   MACHINE_USER_CACHE,
 } from "../../src/controllers/apikey/dependencies.ts"
-import { clusterOf, programCredentials } from "../../src/embedded/program-credentials.ts"
 import { RBAC_GROUP, ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { EventRecorder } from "../../src/kube/events.ts"

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
-import { installBase } from "../../src/embedded/base.ts"
+import { installBase } from "../../dev/base.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { kubeConfig } from "../control-plane.ts"
 import { inParallel } from "../in-parallel.ts"

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Agent, request } from "undici"
 import { inject } from "vitest"
-import type { ControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
+import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import { startThrowaway } from "../control-plane.setup.ts"
 
 /** A control plane whose etcd takes only so much, and what its operator does about that. */

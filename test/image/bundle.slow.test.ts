@@ -7,13 +7,13 @@ import { promisify } from "node:util"
 import { build } from "esbuild"
 import { load } from "js-yaml"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { installKinds } from "../../dev/install.ts"
 import { type Bundled, bundle, ONE_FILE, sbomOf } from "../../scripts/bundle.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import type { openAzure } from "../../src/cloud/azure/azure.ts"
 import type { openGcp } from "../../src/cloud/gcp/gcp.ts"
 import type { Cloud } from "../../src/cloud/provider.ts"
 import { connect } from "../../src/connect.ts"
-import { installKinds } from "../../src/embedded/install.ts"
 import { ArmServer } from "../cloud/arm-server.ts"
 import { GceServer } from "../cloud/gce-server.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
@@ -99,7 +99,9 @@ describe("the bundle", () => {
     const { version } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as { version: string }
     const listed = packages.map(({ name, versionInfo }) => `${name}@${versionInfo}`)
     expect(listed.sort()).toEqual([...licensed, `berth@${version}`].sort())
-    expect(listed.filter((id) => /^(undici|oidc-provider|vitest|esbuild)@/.test(id))).toHaveLength(2)
+    expect(listed.filter((id) => /^(undici|oidc-provider|vitest|esbuild)@/.test(id))).toEqual([
+      expect.stringMatching(/^undici@/),
+    ])
     const ids = new Set(["SPDXRef-DOCUMENT", ...packages.map(({ SPDXID }) => SPDXID)])
     expect(relationships.length).toBeGreaterThan(packages.length / 2)
     for (const { spdxElementId, relatedSpdxElement } of relationships)

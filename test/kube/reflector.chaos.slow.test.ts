@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises"
 import { KubeConfig } from "@kubernetes/client-node"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
-import type { ControlPlane } from "../../src/embedded/controlplane/control-plane.ts"
+import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { CONFIG_MAPS, type ConfigMap, NAMESPACES } from "../../src/kube/core.ts"
 import { isAlreadyExists, isConflict, isNotFound, KubeError } from "../../src/kube/errors.ts"

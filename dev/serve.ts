@@ -1,6 +1,6 @@
 import { once } from "node:events"
-import type { ServeOptions } from "../options.ts"
 import { Terminal } from "./bootstrap/terminal.mjs"
+import type { ServeOptions } from "./options.ts"
 import { requireFreePorts } from "./own-ports.ts"
 import { prepare } from "./prepare.ts"
 import { startStack } from "./stack.ts"

@@ -1,8 +1,8 @@
 import { type Cluster, KubeConfig } from "@kubernetes/client-node"
-import { type Clock, systemClock } from "../apis/clock.ts"
-import { SERVICE_ACCOUNTS } from "../identity/machine-users.ts"
-import type { KubeClient } from "../kube/client.ts"
-import type { ObjectRef } from "../kube/resource.ts"
+import { type Clock, systemClock } from "../src/apis/clock.ts"
+import { SERVICE_ACCOUNTS } from "../src/identity/machine-users.ts"
+import type { KubeClient } from "../src/kube/client.ts"
+import type { ObjectRef } from "../src/kube/resource.ts"
 
 /** How long a token is good, seconds; a new one is asked for at half of it. */
 const TOKEN_SECONDS = 3600

@@ -2,9 +2,9 @@ import { randomBytes } from "node:crypto"
 import { existsSync } from "node:fs"
 import Docker from "dockerode"
 import { afterEach, describe, expect, it } from "vitest"
+import { chooseRuntime } from "../../dev/runtime.ts"
 import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
 import { DEFAULT_DOCKER_SOCKET } from "../../src/agent/runtimes/docker.ts"
-import { chooseRuntime } from "../../src/embedded/runtime.ts"
 
 const DOCKER = { runtime: "docker", dockerSocket: DEFAULT_DOCKER_SOCKET }
 const hasEngine = await engineAnswers()

@@ -1,7 +1,7 @@
-import type { LocalOptions } from "../options.ts"
 import type { Terminal } from "./bootstrap/terminal.mjs"
 import { findBinaries } from "./controlplane/binaries.ts"
 import type { Binaries } from "./controlplane/programs.ts"
+import type { LocalOptions } from "./options.ts"
 import { type ChosenRuntime, chooseRuntime } from "./runtime.ts"
 import { readSamples } from "./samples.ts"
 import { unlessAborted } from "./unless-aborted.ts"

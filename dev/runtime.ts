@@ -1,8 +1,8 @@
-import { engineAnswers } from "../agent/runtimes/detect.ts"
-import { DEFAULT_DOCKER_SOCKET } from "../agent/runtimes/docker.ts"
-import { type ObtainedImage, obtainImage } from "../cloud/local/images.ts"
-import type { LocalOptions } from "../options.ts"
+import { engineAnswers } from "../src/agent/runtimes/detect.ts"
+import { DEFAULT_DOCKER_SOCKET } from "../src/agent/runtimes/docker.ts"
+import { type ObtainedImage, obtainImage } from "../src/cloud/local/images.ts"
 import type { Report } from "./controlplane/programs.ts"
+import type { LocalOptions } from "./options.ts"
 
 /** What runs the containers of the local cloud's VMs. */
 export type ChosenRuntime = { runtime: "docker"; dockerSocket: string } | { runtime: "process" }

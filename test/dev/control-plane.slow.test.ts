@@ -7,8 +7,8 @@ import { join } from "node:path"
 import { createInterface } from "node:readline"
 import { CoreV1Api, KubeConfig } from "@kubernetes/client-node"
 import { beforeEach, describe, expect, inject, it, onTestFinished } from "vitest"
-import { type ControlPlane, startControlPlane } from "../src/embedded/controlplane/control-plane.ts"
-import { eventually } from "./cloud/eventually.ts"
+import { type ControlPlane, startControlPlane } from "../../dev/controlplane/control-plane.ts"
+import { eventually } from "../cloud/eventually.ts"
 
 const binaries = inject("controlPlaneBinaries")
 let dataDir: string
@@ -39,7 +39,7 @@ interface Held {
 
 /** A control plane whose parent is a process of its own, which can be killed. */
 async function startInChild(): Promise<Held> {
-  const module = new URL("../src/embedded/controlplane/control-plane.ts", import.meta.url).href
+  const module = new URL("../../dev/controlplane/control-plane.ts", import.meta.url).href
   const script = `
     const { startControlPlane } = await import(${JSON.stringify(module)})
     const { pids, url, kubeconfigPath } = await startControlPlane(${JSON.stringify({ binaries, dataDir, durable: true })})

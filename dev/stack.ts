@@ -1,23 +1,24 @@
 import { mkdir } from "node:fs/promises"
 import { join } from "node:path"
-import { startFacade } from "../api-server.ts"
-import { systemClock } from "../apis/clock.ts"
-import { offersOf } from "../catalogue/file.ts"
-import { LiveCatalogue } from "../catalogue/live.ts"
-import { readPriceList } from "../catalogue/shipped.ts"
-import { LocalCloud, localClouds } from "../cloud/local/local.ts"
-import { hostArchitecture, LOCAL_REGION, localOffers } from "../cloud/local/offers.ts"
-import { connect } from "../connect.ts"
-import { ensureInstallation } from "../identity/installation.ts"
-import { KubeClient } from "../kube/client.ts"
-import { ifFound } from "../kube/errors.ts"
-import { leases } from "../kube/lease.ts"
-import { OPERATOR_LEASE, startOperator } from "../operator.ts"
-import { type LocalOptions, PRICE_REFRESH_HOURS } from "../options.ts"
-import type { Running } from "../program.ts"
-import { providersOf } from "../providers.ts"
-import { joined, tableOf } from "../router/table.ts"
-import { createLogger, type Logger, logDestination } from "../telemetry/logger.ts"
+import { startFacade } from "../src/api-server.ts"
+import { systemClock } from "../src/apis/clock.ts"
+import { offersOf } from "../src/catalogue/file.ts"
+import { LiveCatalogue } from "../src/catalogue/live.ts"
+import { readPriceList } from "../src/catalogue/shipped.ts"
+import { LocalCloud, localClouds } from "../src/cloud/local/local.ts"
+import { hostArchitecture, LOCAL_REGION, localOffers } from "../src/cloud/local/offers.ts"
+import { connect } from "../src/connect.ts"
+import { ensureInstallation } from "../src/identity/installation.ts"
+import { KubeClient } from "../src/kube/client.ts"
+import { ifFound } from "../src/kube/errors.ts"
+import { leases } from "../src/kube/lease.ts"
+import { OPERATOR_LEASE, startOperator } from "../src/operator.ts"
+import { PRICE_REFRESH_HOURS } from "../src/options.ts"
+import { packageFile } from "../src/package.ts"
+import type { Running } from "../src/program.ts"
+import { providersOf } from "../src/providers.ts"
+import { joined, tableOf } from "../src/router/table.ts"
+import { createLogger, type Logger, logDestination } from "../src/telemetry/logger.ts"
 import { installBase } from "./base.ts"
 import { compileCache } from "./compile-cache.ts"
 import { type ControlPlane, startControlPlane } from "./controlplane/control-plane.ts"
@@ -25,6 +26,7 @@ import type { Binaries, Report } from "./controlplane/programs.ts"
 import { keptApiKey, writeEnvironment } from "./environment.ts"
 import { DEFAULT_NAME, installApiKey, installDefaults, untilProject } from "./install.ts"
 import { type DevelopmentIssuer, startIssuer } from "./issuer.ts"
+import type { LocalOptions } from "./options.ts"
 import { issuerPort } from "./own-ports.ts"
 import { Parts } from "./parts.ts"
 import { type PowerOffOptions, powerOff } from "./power-off.ts"
@@ -276,9 +278,8 @@ function localCloud(dataDir: string, runtime: ChosenRuntime, logger: Logger): Lo
   })
 }
 
-/** This very program, as a VM's agent. */
+/** Returns the command that runs an agent from this repository. */
 function agentCommand({ runtime }: ChosenRuntime): string[] {
-  const main = process.argv[1]
-  if (main === undefined) throw new Error("this program does not know its own file, so it can't start agents")
+  const main = packageFile("src", "main.ts")
   return [process.execPath, main, "agent", "--runtime", runtime, "--shutdown-seconds", String(AGENT_SHUTDOWN_SECONDS)]
 }

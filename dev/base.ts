@@ -1,10 +1,10 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { load, loadAll } from "js-yaml"
-import type { ResourceType } from "../apis/meta.ts"
-import type { KubeClient } from "../kube/client.ts"
-import { type ApiObject, apiVersionOf } from "../kube/resource.ts"
-import { packageFile } from "../package.ts"
+import type { ResourceType } from "../src/apis/meta.ts"
+import type { KubeClient } from "../src/kube/client.ts"
+import { type ApiObject, apiVersionOf } from "../src/kube/resource.ts"
+import { packageFile } from "../src/package.ts"
 import { INSTALLER, installKinds } from "./install.ts"
 
 /** What every installation has beside the kinds: namespaces, roles, the admission policy. */

@@ -1,6 +1,6 @@
 import Table from "cli-table3"
-import { secondsBetween } from "../apis/clock.ts"
-import type { JobPhase, StoredJob } from "../apis/job.ts"
+import { secondsBetween } from "../src/apis/clock.ts"
+import type { JobPhase, StoredJob } from "../src/apis/job.ts"
 
 /** One line of the table of jobs. */
 interface Row {

@@ -1,11 +1,11 @@
 import { setTimeout as delay } from "node:timers/promises"
-import { type Clock, timestamp } from "../apis/clock.ts"
-import { isOver, type StoredLaunch } from "../apis/launch.ts"
-import type { LocalCloud } from "../cloud/local/local.ts"
-import type { Scope, Vm } from "../cloud/provider.ts"
-import { FIELD_MANAGER, LAUNCHES } from "../controllers/launch/dependencies.ts"
-import type { KubeClient } from "../kube/client.ts"
-import { ifFound } from "../kube/errors.ts"
+import { type Clock, timestamp } from "../src/apis/clock.ts"
+import { isOver, type StoredLaunch } from "../src/apis/launch.ts"
+import type { LocalCloud } from "../src/cloud/local/local.ts"
+import type { Scope, Vm } from "../src/cloud/provider.ts"
+import { FIELD_MANAGER, LAUNCHES } from "../src/controllers/launch/dependencies.ts"
+import type { KubeClient } from "../src/kube/client.ts"
+import { ifFound } from "../src/kube/errors.ts"
 
 /** Between two looks at VMs that are ending. */
 const LOOK_MS = 200
@@ -32,22 +32,38 @@ export async function powerOff(options: PowerOffOptions): Promise<{ ended: numbe
   const { cloud, scope, seconds } = options
   const asked = new Set<string>()
   const failures: string[] = []
-  const living = async () => (await cloud.list(scope)).filter(({ state }) => state !== "terminated")
-  const deadline = performance.now() + seconds * 1000
-  let left = await living()
-  while (await isAnyOn(cloud, left)) {
+  const isEnough = new AbortController()
+  const inOrder = endInOrder(options, { asked, failures, signal: isEnough.signal })
+  // Its failure after the race changes nothing: the VMs are killed then.
+  inOrder.catch(() => undefined)
+  // A step may take long on a busy machine: the kill must not wait for it.
+  await Promise.race([inOrder, delay(seconds * 1000, undefined, { signal: isEnough.signal }).catch(() => undefined)])
+  isEnough.abort()
+  // Also what a full disk does not let the cloud record as ended.
+  await settle(await living(cloud, scope), failures, (vm) => cloud.kill(vm))
+  return { ended: asked.size, failures }
+}
+
+/** Ends VMs until none is on, or the signal is aborted. */
+async function endInOrder(
+  options: PowerOffOptions,
+  { asked, failures, signal }: { asked: Set<string>; failures: string[]; signal: AbortSignal },
+): Promise<void> {
+  const { cloud, scope } = options
+  let left = await living(cloud, scope)
+  while (!signal.aborted && (await isAnyOn(cloud, left))) {
     // A launch that was under way when the operator ended may bring another VM.
     const fresh = left.filter(({ id }) => !asked.has(id))
     for (const { id } of fresh) asked.add(id)
     await settle(fresh, failures, (vm) => recordPlan(vm, options))
     await settle(fresh, failures, (vm) => cloud.terminate(vm))
-    if (performance.now() > deadline) break
     await delay(LOOK_MS)
-    left = await living()
+    left = await living(cloud, scope)
   }
-  // Also what a full disk does not let the cloud record as ended.
-  await settle(left, failures, (vm) => cloud.kill(vm))
-  return { ended: asked.size, failures }
+}
+
+async function living(cloud: Pick<LocalCloud, "list">, scope: Scope): Promise<Vm[]> {
+  return (await cloud.list(scope)).filter(({ state }) => state !== "terminated")
 }
 
 async function isAnyOn(cloud: Pick<LocalCloud, "isOn">, vms: readonly Vm[]): Promise<boolean> {

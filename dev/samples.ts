@@ -1,8 +1,8 @@
 import { readdir, readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { load } from "js-yaml"
-import type { Job, JobPhase, JobReason } from "../apis/job.ts"
-import { packageFile } from "../package.ts"
+import type { Job, JobPhase, JobReason } from "../src/apis/job.ts"
+import { packageFile } from "../src/package.ts"
 
 /** How a sample ends. */
 export interface Expectation {

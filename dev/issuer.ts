@@ -6,7 +6,7 @@ import { text } from "node:stream/consumers"
 import { exportJWK, generateKeyPair, type JWK } from "jose"
 import type Provider from "oidc-provider"
 import type { OidcContext } from "oidc-provider"
-import type { TrustedIssuer } from "../identity/oidc.ts"
+import type { TrustedIssuer } from "../src/identity/oidc.ts"
 import { codePage, confirmPage, donePage, faultPage, NAME_RULE, nameIn, namePage } from "./issuer-pages.ts"
 
 /** The client that people sign in with: a program on their machine, which has no secret. */

@@ -1,4 +1,4 @@
-import { processIdentity } from "../../agent/processes.ts"
+import { processIdentity } from "../../src/agent/processes.ts"
 
 /** Names one process for good: a pid alone may be given to another process later. */
 export interface ProcessRecord {

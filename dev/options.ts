@@ -1,0 +1,88 @@
+import { join, resolve } from "node:path"
+import { Command, Option } from "commander"
+import {
+  absolute,
+  dockerSocketOption,
+  type LogLevel,
+  logLevelOption,
+  portOption,
+  type RuntimeChoice,
+  runtimeOption,
+} from "../src/options.ts"
+import { cacheDirectory } from "./controlplane/programs.ts"
+
+/** The stack on one machine. */
+export interface LocalOptions {
+  /** Everything that it keeps. */
+  dataDir: string
+  runtime: RuntimeChoice
+  /** Path of the Docker engine's socket; default: Docker's own. */
+  dockerSocket?: string
+  /** A folder with kube-apiserver, kube-controller-manager and etcd. */
+  assetsDir?: string
+  /** Where such binaries are kept once they are downloaded or built. */
+  cacheDir: string
+  logLevel: LogLevel
+}
+
+export interface ServeOptions extends LocalOptions {
+  port: number
+}
+
+/** Command and options that the command line asks for. */
+export type Invocation = { command: "serve"; options: ServeOptions } | { command: "demo"; options: LocalOptions }
+
+/**
+ * Reads the command line and the environment. Prints help or an error and ends the process where nothing is to be run.
+ * @param argv as process.argv
+ */
+export async function readInvocation(argv: string[]): Promise<Invocation> {
+  let invocation: Invocation | undefined
+  const chosen = (chosenInvocation: Invocation) => {
+    invocation = chosenInvocation
+  }
+  const program = new Command("berth")
+    .description("Runs Berth with its own Kubernetes control plane and its local cloud on this machine.")
+    .showHelpAfterError()
+    .addCommand(serveCommand(chosen))
+    .addCommand(demoCommand(chosen))
+  await program.parseAsync(argv)
+  if (invocation === undefined) return program.help({ error: true })
+  return invocation
+}
+
+type Choose = (invocation: Invocation) => void
+
+function serveCommand(choose: Choose): Command {
+  return withLocalOptions(new Command("serve"), ".berth")
+    .description("Run everything on this machine until Ctrl-C: control plane, operator, façade, local cloud.")
+    .addOption(portOption("port of the REST API; the local issuer, for sign-in, takes the port after it"))
+    .action((options: ServeOptions) => choose({ command: "serve", options }))
+}
+
+function demoCommand(choose: Choose): Command {
+  return withLocalOptions(new Command("demo"), join(".berth", "demo"))
+    .description("Run the sample jobs on this machine, show how they end, and clean up.")
+    .action((options: LocalOptions) => choose({ command: "demo", options }))
+}
+
+function withLocalOptions(command: Command, dataDir: string): Command {
+  return command
+    .addOption(
+      new Option("--data-dir <path>", "where everything is kept").default(resolve(dataDir)).argParser(absolute),
+    )
+    .addOption(runtimeOption())
+    .addOption(dockerSocketOption())
+    .addOption(
+      new Option("--assets-dir <path>", "folder with kube-apiserver, kube-controller-manager and etcd")
+        .env("KUBEBUILDER_ASSETS")
+        .argParser(absolute),
+    )
+    .addOption(
+      new Option("--cache-dir <path>", "where such programs are kept once downloaded or built")
+        .env("BERTH_CACHE_DIR")
+        .default(cacheDirectory(process.env["XDG_CACHE_HOME"]))
+        .argParser(absolute),
+    )
+    .addOption(logLevelOption())
+}
