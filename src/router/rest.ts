@@ -1,5 +1,4 @@
 import { type Offer, offerKey } from "../apis/offer.ts"
-import { familyOf } from "./family.ts"
 
 /** Who can pay for a VM: a Ready connection of the job's project, or a cloud that needs none (no `connection`). */
 export interface Payer {
@@ -56,4 +55,26 @@ export function restsWholly(rest: Rest, payer: Payer): boolean {
   const narrower = [offer, region, zone, family, instanceType, provisioning, minCpu]
   const isWhole = narrower.every((field) => field === undefined)
   return isWhole && cloud === payer.cloud && isOf(rest, payer)
+}
+
+/** By cloud, how names of machine types begin with the family that its quotas count; the first match holds. */
+const FAMILIES: Readonly<Record<string, readonly RegExp[]>> = {
+  // m7g of m7g.large
+  aws: [/^([^.]+)\./],
+  // nvidia-tesla-t4 of n1-standard-4_1xnvidia-tesla-t4: the card has the quota; else n2 of n2-standard-4
+  gcp: [/_\d+x(.+)$/, /^([a-z0-9]+)-/],
+  // Das_v5 of Standard_D16-8as_v5
+  azure: [/^(?:Standard|Basic)_(.+)$/],
+}
+
+/**
+ * Returns the family of a machine type, by its cloud's naming: clouds grant quotas by family. A name that no rule
+ * matches is a family of its own. Sources: the clouds' pages on naming and on quotas.
+ */
+export function familyOf(cloud: string, instanceType: string): string {
+  for (const pattern of FAMILIES[cloud] ?? []) {
+    const family = pattern.exec(instanceType)?.[1]
+    if (family !== undefined) return cloud === "azure" ? family.replace(/\d+(-\d+)?/, "") : family
+  }
+  return instanceType
 }
