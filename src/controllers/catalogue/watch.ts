@@ -1,10 +1,10 @@
+import type { Logger } from "../../apis/logger.ts"
 import type { Fault } from "../../apis/validate.ts"
 import { CATALOGUE_CONFIG_MAP, type LiveCatalogue } from "../../catalogue/live.ts"
 import { decodePrices, PRICES_CONFIG_MAP, type RegionPrices } from "../../catalogue/refreshed.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import { CONFIG_MAPS, type ConfigMap } from "../../kube/core.ts"
 import type { EventRecorder } from "../../kube/events.ts"
-import type { Logger } from "../../kube/logger.ts"
 import { Reflector } from "../../kube/reflector.ts"
 
 export interface CatalogueWatchOptions {
