@@ -1,6 +1,6 @@
 import { type Offer, offerKey } from "../apis/offer.ts"
 
-/** Who can pay for a VM: a Ready connection of the job's project, or a cloud that needs none (no `connection`). */
+/** An account that can pay for a VM: a Ready connection of the job's project, or a cloud that needs none (no `connection`). */
 export interface Payer {
   cloud: string
   connection?: string
@@ -8,7 +8,7 @@ export interface Payer {
   account?: string
 }
 
-/** What is not asked for a while, because it refused. Every field that is given must match. */
+/** Offers that are unavailable for some time after a refusal. Every field that is given must match. */
 export interface Rest {
   cloud: string
   /** `offerKey` of the offer; absent: whatever the cloud offers. */
@@ -21,13 +21,13 @@ export interface Rest {
   provisioning?: Offer["provisioning"]
   /** Only machines of at least so many vCPUs: a quota that is too small for one may do for a smaller one. */
   minCpu?: number
-  /** Absent: whoever pays. */
+  /** Absent: for every payer. */
   connection?: string
   account?: string
   until: Date
 }
 
-/** Whether a rest, if it isn't over, keeps this payer from that offer. */
+/** Returns whether an active rest makes an offer unavailable for a payer. */
 export function rests(rest: Rest, offer: Offer, payer: Payer): boolean {
   return (
     rest.cloud === offer.cloud &&
@@ -49,7 +49,7 @@ function isOf(rest: Rest, payer: Payer): boolean {
   )
 }
 
-/** Whether nothing of a payer's cloud is asked for now. */
+/** Returns whether a rest makes the whole cloud unavailable for a payer. */
 export function restsWholly(rest: Rest, payer: Payer): boolean {
   const { cloud, offer, region, zone, family, instanceType, provisioning, minCpu } = rest
   const narrower = [offer, region, zone, family, instanceType, provisioning, minCpu]

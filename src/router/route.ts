@@ -8,32 +8,32 @@ import { type Shortfall, surveyShortfall } from "./shortfall.ts"
 
 export type { Payer, Rest } from "./rest.ts"
 
-/** What the project may still spend; absent fields don't bind. US dollars. */
+/** Budget that the project has left, US dollars. An absent field sets no limit. */
 export interface Room {
   hourlyUsd?: number
   monthlyUsd?: number
 }
 
-/** All that a placement depends on besides the job and the offers. */
+/** Facts that a placement depends on besides the job and the offers. */
 export interface RouteContext<P extends Payer = Payer> extends CostTerms {
   payers: readonly P[]
   resting: readonly Rest[]
   room: Room
   now: Date
-  /** How many placements are wanted; default 5. */
+  /** Number of placements to return; default 5. */
   count?: number
 }
 
-/** An offer that could be taken now, and what it is expected to cost in all. */
+/** An offer that can be taken now, with its payer and its expected total cost. */
 export interface RankedPlacement<P extends Payer = Payer> {
   offer: Offer
   payer: P
-  /** US dollars: the VM for the expected time, or for the shortest that is billed, and the traffic from buckets. */
+  /** US dollars: the VM for the expected or the shortest billed time, and the traffic from buckets. */
   totalUsd: number
 }
 
 export interface Routing<P extends Payer = Payer> {
-  /** The best that can be taken now, best first. */
+  /** The best placements that are available now, best first. */
   placements: RankedPlacement<P>[]
   /** Number of offers in the catalogue. */
   offers: number

@@ -7,15 +7,15 @@ import { type Payer, type Rest, rests } from "./rest.ts"
 import type { RouteContext } from "./route.ts"
 import type { Machine } from "./table.ts"
 
-/** What there is for a job that gives up one requirement and keeps all others. */
+/** Offers for a job that gives up one requirement and keeps all others. */
 export interface Alternative {
   criterion: Criterion
-  /** How many offers that would let in, and the cheapest of them an hour. */
+  /** Number of these offers, and the cheapest of them an hour. */
   offers: number
   cheapest: Offer
   /** For `region`: the macro-region of that offer, if it has one; only offers in it count. */
   where?: string
-  /** For sizes: the most that there is; only offers that have it count. */
+  /** For sizes: the largest size; only offers of that size count. */
   most?: number
 }
 
@@ -25,20 +25,20 @@ export interface NearestMiss {
   unmet: readonly Criterion[]
 }
 
-/** Why there is no placement. Of each offer that fits, the first obstacle counts: no payer, rest, caps. */
+/** Reasons for which there is no placement. Of each offer that fits, the first obstacle counts: no payer, rest, caps. */
 export interface Shortfall {
   /** Offers that meet every requirement. */
   fitting: number
-  /** How many offers each requirement excludes; one offer may fail by several. */
+  /** Number of offers that each requirement excludes; one offer may fail by several. */
   excluded: ReadonlyMap<Criterion, number>
   /** In the order of RELAXED; none when something fits, or when every offer fails by several requirements. */
   alternatives: readonly Alternative[]
   nearestMiss?: NearestMiss
-  /** Clouds that have fitting offers, but nobody to pay for them. */
+  /** Clouds with fitting offers for which the project has no account. */
   unconnected: readonly string[]
-  /** Fitting, payable offers that rest, and when the first of them wakes. */
+  /** Fitting, payable offers that are unavailable now, and when the first is available again. */
   resting: { offers: number; until?: Date }
-  /** Fitting, payable, awake offers that exceed a cap, and the cheapest of them. */
+  /** Fitting, payable, available offers that exceed a cap, and the price of the cheapest. */
   overCaps: { offers: number; cheapestHourlyUsd?: number }
 }
 
@@ -88,7 +88,7 @@ function excludedBy({ counts }: Tally): Map<Criterion, number> {
   return excluded
 }
 
-/** What people give up first: where and how to buy, before what they buy. */
+/** Criteria in the order in which people give them up: where and how to buy, before what to buy. */
 const RELAXED: readonly Criterion[] = [
   "region",
   "cloud",
