@@ -4,14 +4,14 @@ import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
 import { offersOf } from "../src/catalogue/file.ts"
 import { readPriceList } from "../src/catalogue/shipped.ts"
-import { buildCatalogue } from "../src/router/catalogue.ts"
+import { Catalogue } from "../src/router/catalogue.ts"
 
 setFlagsFromString("--expose-gc")
 const collect = runInNewContext("gc") as () => void
 collect()
 const before = used()
 const startedAt = performance.now()
-const catalogue = buildCatalogue(offersOf(readPriceList()))
+const catalogue = new Catalogue(offersOf(readPriceList()))
 const milliseconds = performance.now() - startedAt
 collect()
 console.log(JSON.stringify({ milliseconds, mebibytes: used() - before, offers: catalogue.size }))

@@ -4,12 +4,11 @@ import type { AddressInfo } from "node:net"
 import { text } from "node:stream/consumers"
 import type { JWK } from "jose"
 import { load } from "js-yaml"
-import { parseUserData } from "../src/agent/bootstrap.ts"
 import { GatewayClient, GatewayError, RefusedError, retrySeconds } from "../src/agent/gateway-client.ts"
-import { type AgentKeys, generateAgentKeys, openOrder } from "../src/agent/messages.ts"
-import { pause } from "../src/agent/pause.ts"
+import { AGENT_VERSION } from "../src/agent/main.ts"
+import { type AgentKeys, generateAgentKeys, openOrder, parseUserData } from "../src/agent/messages.ts"
 import { type BootConfig, HEARTBEAT_SECONDS, type ReportRequest } from "../src/agent/protocol.ts"
-import { AGENT_VERSION } from "../src/agent/session.ts"
+import { waitUnlessAborted } from "../src/agent/timers.ts"
 import { systemClock, timestamp } from "../src/apis/clock.ts"
 import type { Run } from "../src/apis/job.ts"
 import type { StoredLaunch } from "../src/apis/launch.ts"
@@ -45,7 +44,7 @@ export interface Resumption {
 const BOOT_SECONDS = 2
 
 /** In which a refused or unanswered message is sent again, as the agent has it. */
-const RETRY_SECONDS = { first: 1, most: 30 }
+const RETRY_SECONDS = { baseSeconds: 1, capSeconds: 30 }
 
 /**
  * A cloud whose VMs are objects in this process. On each, once it has booted, an agent speaks the gateway's real
@@ -94,7 +93,7 @@ export class SimulatedCloud {
     const config = { launch: metadata.name, gatewayUrl, bootstrapToken: "", lifetimeSeconds }
     const agent = new SimulatedAgent(config, keys, { counts: this.counts, sequence })
     this.#live(started, async (signal) => {
-      await pause(systemClock, Math.random() * HEARTBEAT_WRITE_SECONDS, signal)
+      await waitUnlessAborted(systemClock, Math.random() * HEARTBEAT_WRITE_SECONDS, signal)
       await agent.beat(startTime, HEARTBEAT_SECONDS, signal)
     })
   }
@@ -130,7 +129,7 @@ export class SimulatedCloud {
     if (known !== undefined) return known.vm
     const started = this.#add(request)
     this.#live(started, async (signal) => {
-      await pause(systemClock, BOOT_SECONDS, signal)
+      await waitUnlessAborted(systemClock, BOOT_SECONDS, signal)
       const agent = new SimulatedAgent(configIn(request.userData), await generateAgentKeys(), {
         counts: this.counts,
         sequence: 0,
@@ -184,7 +183,7 @@ class SimulatedAgent {
     const seconds = secondsOf(run)
     if (seconds === undefined) return await this.beat(startTime, registered.heartbeatSeconds, signal)
     await this.#report({ startTime }, signal)
-    await pause(systemClock, seconds, signal)
+    await waitUnlessAborted(systemClock, seconds, signal)
     await this.#persist(() => this.#client.sendLog(0, Buffer.from("done\n")), signal)
     await this.#finish(startTime, "Succeeded", signal)
   }
@@ -194,7 +193,7 @@ class SimulatedAgent {
     while (!signal.aborted) {
       const desired = await this.#report({ startTime }, signal)
       if (desired === "stop") return await this.#finish(startTime, "Stopped", signal)
-      await pause(systemClock, intervalSeconds, signal)
+      await waitUnlessAborted(systemClock, intervalSeconds, signal)
     }
     await this.#client.close()
   }
@@ -222,7 +221,7 @@ class SimulatedAgent {
       } catch (error) {
         if (error instanceof RefusedError) return undefined
         if (!(error instanceof GatewayError)) throw error
-        await pause(systemClock, retrySeconds(error, tries, RETRY_SECONDS), signal)
+        await waitUnlessAborted(systemClock, retrySeconds(error, tries, RETRY_SECONDS), signal)
       }
     }
     return undefined

@@ -46,11 +46,13 @@ export function syntheticTable(offers: number): OfferTable {
   for (let row = 0; row < offers; row++) {
     const number = Math.floor(row / (REGIONS_OF_A_CLOUD * 2))
     const { sold, usd } = machines[number] as (typeof machines)[number]
-    const place = CLOUDS.indexOf(sold.cloud as "aws") * REGIONS_OF_A_CLOUD + (Math.floor(row / 2) % REGIONS_OF_A_CLOUD)
-    const part = row % 2 === 1 ? 0.2 + random() * 0.5 : 1
+    const place = CLOUDS.indexOf(sold.cloud as "aws") * REGIONS_OF_A_CLOUD + (row % REGIONS_OF_A_CLOUD)
+    // All regions on demand, then all as spot: together, as in the shipped list.
+    const spot = Math.floor(row / REGIONS_OF_A_CLOUD) % 2
+    const part = spot === 1 ? 0.2 + random() * 0.5 : 1
     table.machine[row] = number
     table.place[row] = place
-    table.spot[row] = row % 2
+    table.spot[row] = spot
     table.hourlyPriceUsd[row] = Math.round(usd * part * (regions[place]?.level ?? 1) * 1e6) / 1e6
     table.minimumBilledSeconds[row] = 60
   }

@@ -6,7 +6,7 @@ import type { JobSpec } from "../src/apis/job.ts"
 import { offersOf } from "../src/catalogue/file.ts"
 import { readPriceList } from "../src/catalogue/shipped.ts"
 import { UNLAUNCHABLE } from "../src/catalogue/unlaunchable.ts"
-import { buildCatalogue, type Catalogue } from "../src/router/catalogue.ts"
+import { Catalogue } from "../src/router/catalogue.ts"
 import { requirementsOf } from "../src/router/requirements.ts"
 import { rankPlacements } from "../src/router/route.ts"
 
@@ -31,7 +31,7 @@ const JOBS: readonly [name: string, spec: Omit<JobSpec, "image">][] = [
 /** The parts of the page that are made from data, by the name of their marker. */
 export function generatedParts(): Record<string, string> {
   const list = readPriceList()
-  const catalogue = buildCatalogue(offersOf(list))
+  const catalogue = new Catalogue(offersOf(list))
   return {
     jobs: jobsTable(catalogue),
     sources: [
@@ -54,7 +54,7 @@ export function generatedParts(): Record<string, string> {
         ].join(" | "),
       ).map((row) => `| ${row} |`),
     ].join("\n"),
-    counts: `${number(catalogue.size)} offers of ${number(catalogue.machines.length)} machine types in ${catalogue.regions.length} regions, as of ${list.asOf}; ${list.suspects.length} prices are flagged as suspect.`,
+    counts: `${number(catalogue.size)} offers of ${number(list.machines.length)} machine types in ${list.regions.length} regions, as of ${list.asOf}; ${list.suspects.length} prices are flagged as suspect.`,
   }
 }
 

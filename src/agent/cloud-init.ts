@@ -1,6 +1,6 @@
 import { dump } from "js-yaml"
 import type { Launch } from "../apis/launch.ts"
-import { bootConfig, renderUserData } from "./bootstrap.ts"
+import { bootConfig, renderUserData } from "./messages.ts"
 import { type BootConfig, GATEWAY_PATH } from "./protocol.ts"
 
 /** Most user data that EC2 takes, bytes before base64 (GCP and Azure take more). */

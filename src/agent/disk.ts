@@ -1,10 +1,21 @@
-import { mkdirSync } from "node:fs"
+import {
+  closeSync,
+  fsyncSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeSync,
+} from "node:fs"
 import { join } from "node:path"
 import type { Finish } from "../apis/launch.ts"
-import { readIfThere, replaceFile } from "./files.ts"
 import { type AgentKeys, generateAgentKeys } from "./messages.ts"
+import { processIdentity } from "./processes.ts"
 
-/** What the agent must remember over its own end and the VM's reboot. Nothing in it is a user's secret. */
+/** State that survives a restart of the agent and a reboot of the VM. It contains no secret of a user. */
 export interface AgentState {
   /** RFC 3339: when the first agent of this disk started; the VM's lifetime counts from it. */
   bootTime: string
@@ -99,7 +110,112 @@ function fresh(now: string): AgentState {
   }
 }
 
-/** Makes the agent's folder, for its owner only. */
+/** Creates the agent's folder, accessible to its owner only. */
 export function makeDataDir(dataDir: string): void {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 })
+}
+
+/** Replaces a file atomically, readable by its owner only. After a crash it has either the old or the new text. */
+export function replaceFile(path: string, text: string): void {
+  const temporary = `${path}.tmp`
+  const file = openSync(temporary, "w", 0o600)
+  try {
+    writeSync(file, text)
+    fsyncSync(file)
+  } finally {
+    closeSync(file)
+  }
+  renameSync(temporary, path)
+}
+
+/** Returns the file's text; undefined if the file does not exist. */
+export function readIfThere(path: string): string | undefined {
+  try {
+    return readFileSync(path, "utf8")
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined
+    throw error
+  }
+}
+
+/** Another agent works with this data folder. */
+export class AgentBusyError extends Error {
+  override readonly name = "AgentBusyError"
+}
+
+interface Holder {
+  pid: number
+  identity: string
+  released?: boolean
+}
+
+const LOCK_NAME = /^lock\.([1-9][0-9]*)$/
+
+/**
+ * Makes this process the only agent of the folder, until the lock is disposed of or the process ends. The process that
+ * creates the file of the next generation holds the lock. The newest file is never removed, only marked as released: so
+ * two agents that both see a dead holder can't both take its place.
+ * @throws AgentBusyError when another agent holds the lock
+ */
+export function acquireLock(dataDir: string): Disposable {
+  const identity = processIdentity(process.pid)
+  if (identity === undefined) throw new Error(`can't tell when this process (${process.pid}) started`)
+  const self: Holder = { pid: process.pid, identity }
+  for (;;) {
+    const newest = newestGeneration(dataDir)
+    assertFree(dataDir, newest)
+    const path = lockPath(dataDir, newest + 1)
+    if (!createLock(dataDir, path, self)) continue
+    if (newestGeneration(dataDir) === newest + 1) {
+      for (const old of generations(dataDir)) if (old <= newest) rmSync(lockPath(dataDir, old), { force: true })
+      return { [Symbol.dispose]: () => replaceFile(path, JSON.stringify({ ...self, released: true })) }
+    }
+    // Others came and went since the folder was read: this place had been taken and cleared away.
+    rmSync(path, { force: true })
+  }
+}
+
+function assertFree(dataDir: string, generation: number): void {
+  const holder = readHolder(lockPath(dataDir, generation))
+  if (holder === undefined || !isHeld(holder)) return
+  throw new AgentBusyError(`process ${holder.pid} is the agent of ${dataDir} already; end it first`)
+}
+
+/** Makes the lock with its text in it, at once; false when somebody was faster. */
+function createLock(dataDir: string, path: string, holder: Holder): boolean {
+  const draft = join(dataDir, `draft.${process.pid}`)
+  replaceFile(draft, JSON.stringify(holder))
+  try {
+    linkSync(draft, path)
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return false
+    throw error
+  } finally {
+    rmSync(draft, { force: true })
+  }
+}
+
+function isHeld(holder: Holder): boolean {
+  return holder.released !== true && processIdentity(holder.pid) === holder.identity
+}
+
+function readHolder(path: string): Holder | undefined {
+  const text = readIfThere(path)
+  return text === undefined ? undefined : (JSON.parse(text) as Holder)
+}
+
+function generations(dataDir: string): number[] {
+  return readdirSync(dataDir).flatMap((name) => {
+    const match = LOCK_NAME.exec(name)
+    return match === null ? [] : [Number(match[1])]
+  })
+}
+
+function newestGeneration(dataDir: string): number {
+  return Math.max(0, ...generations(dataDir))
+}
+
+function lockPath(dataDir: string, generation: number): string {
+  return join(dataDir, `lock.${generation}`)
 }

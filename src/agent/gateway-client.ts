@@ -1,8 +1,7 @@
 import type { Static, TSchema } from "typebox"
 import { Agent, request } from "undici"
-import { check } from "./check.ts"
-import { type AgentKeys, publicKey, signMessage } from "./messages.ts"
-import { backoff } from "./pause.ts"
+import { type BackoffLimits, backoffSeconds } from "../apis/backoff.ts"
+import { type AgentKeys, check, publicKey, signMessage } from "./messages.ts"
 import {
   type BootConfig,
   GATEWAY_PATH,
@@ -58,9 +57,9 @@ export class GatewayError extends Error {
  * Seconds before the n-th retry (from 0) of a message: as long as the gateway asked for, and then some, so that many
  * agents that were told the same moment don't all come back at it.
  */
-export function retrySeconds(error: unknown, tries: number, { first, most }: { first: number; most: number }): number {
+export function retrySeconds(error: unknown, tries: number, limits: BackoffLimits): number {
   const asked = error instanceof GatewayError ? error.retryAfterSeconds : undefined
-  return (asked ?? 0) + backoff(tries, first, most)
+  return (asked ?? 0) + backoffSeconds(tries + 1, limits)
 }
 
 /** The agent's side of the protocol. Every method rejects with RefusedError or GatewayError. */

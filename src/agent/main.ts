@@ -1,13 +1,18 @@
+import { join } from "node:path"
 import { type Clock, secondsBetween, systemClock, timestamp } from "../apis/clock.ts"
 import type { Finish } from "../apis/launch.ts"
-import { parseUserData } from "./bootstrap.ts"
-import { Disk, makeDataDir } from "./disk.ts"
-import { acquireLock } from "./lock.ts"
-import type { Logger } from "./logger.ts"
-import type { LeaveCause } from "./outcome.ts"
-import { alarm, pause } from "./pause.ts"
-import { STOP_GRACE_SECONDS } from "./run.ts"
-import { LAST_WORD_SECONDS, Session, type SessionContext } from "./session.ts"
+import type { Logger } from "../apis/logger.ts"
+import { acquireLock, Disk, makeDataDir } from "./disk.ts"
+import { GatewayClient, GatewayError, RefusedError, retrySeconds } from "./gateway-client.ts"
+import { openBuckets, openOrder, parseUserData } from "./messages.ts"
+import { preemptionNotice } from "./preemption.ts"
+import { type BootConfig, type Buckets, HEARTBEAT_SECONDS, type RegisterResponse, type RunOrder } from "./protocol.ts"
+import { DEFAULT_SPOOL_BYTES, Reporter, Shipper, Spool } from "./report.ts"
+import { bounded, type LeaveCause, runToEnd, STOP_GRACE_SECONDS, type StopCause } from "./run.ts"
+import { detectRuntime } from "./runtimes/detect.ts"
+import { RunError, type Runtime } from "./runtimes/runtime.ts"
+import { timer, waitUnlessAborted } from "./timers.ts"
+import { keepAccess } from "./volumes/renewal.ts"
 
 /** From the end of the lifetime until the agent leaves, whatever still hangs; beyond the stop's grace, seconds. */
 const HARD_END_SECONDS = 20
@@ -36,17 +41,18 @@ export interface AgentOptions {
   spoolBytes?: number
 }
 
-/** Why the agent has nothing more to do: the VM is to power off. */
+/** Cause for which the agent ends; the VM powers off then. */
 export interface AgentExit {
-  /** `finished`: the gateway has stored the finish. The others: nobody may know how the run ended, but it has. */
+  /** `finished`: the gateway has stored the finish. Otherwise the run has ended, and the gateway may not know how. */
   cause: "finished" | LeaveCause
   finish?: Finish
 }
 
 /**
- * A VM's main: runs the one container that the gateway orders and tells how it goes, until the result is stored.
- * Resolves when the VM is to power off; nothing of the run is left then. Rejects with TypeError for unreadable
- * user data and with AgentBusyError when another agent works in the folder.
+ * Runs the one container that the gateway orders and reports its progress until the gateway has stored the result.
+ * Resolves when the VM can power off; nothing of the run is left then.
+ * @throws TypeError for unreadable user data
+ * @throws AgentBusyError when another agent uses the folder
  */
 export async function runAgent(options: AgentOptions): Promise<AgentExit> {
   const config = parseUserData(options.userData)
@@ -54,7 +60,7 @@ export async function runAgent(options: AgentOptions): Promise<AgentExit> {
   // Armed before anything else can hang.
   const leave = new AbortController()
   const expire = (): void => leave.abort("expired" satisfies LeaveCause)
-  const cancelLifetime = alarm(clock, config.lifetimeSeconds, expire)
+  const cancelLifetime = timer(clock, config.lifetimeSeconds, expire)
   const done = new AbortController()
   const shutDown = (): void => leave.abort("shutdown" satisfies LeaveCause)
   options.signal?.addEventListener("abort", shutDown, { once: true })
@@ -82,13 +88,13 @@ async function afterLeaving(
   leave: AbortSignal,
   { done, options }: { done: AbortSignal; options: AgentOptions },
 ): Promise<AgentExit> {
-  await pause(clock, Number.POSITIVE_INFINITY, AbortSignal.any([leave, done]))
+  await waitUnlessAborted(clock, Number.POSITIVE_INFINITY, AbortSignal.any([leave, done]))
   const cause = leave.reason as LeaveCause
-  await pause(clock, hardEndSeconds(cause, options), done)
+  await waitUnlessAborted(clock, hardEndSeconds(cause, options), done)
   return { cause }
 }
 
-/** Opens what an earlier agent may have left, and goes on from there. */
+/** Opens the state that an earlier agent may have left and continues from it. */
 async function runOnDisk(context: SessionContext): Promise<AgentExit> {
   const { config, clock, leave, dataDir, logger } = context
   const disk = await Disk.open(dataDir, timestamp(clock.now()), (error) => {
@@ -96,7 +102,7 @@ async function runOnDisk(context: SessionContext): Promise<AgentExit> {
   })
   // The lifetime is the VM's, not this agent's: an earlier one may have used up a part.
   const age = Math.max(0, secondsBetween(disk.state.bootTime, clock.now()))
-  const cancelLifetime = alarm(clock, config.lifetimeSeconds - age, () => leave.abort("expired" satisfies LeaveCause))
+  const cancelLifetime = timer(clock, config.lifetimeSeconds - age, () => leave.abort("expired" satisfies LeaveCause))
   try {
     if (!disk.state.finishStored) await new Session(context, disk).run()
     const { finish, finishStored } = disk.state
@@ -105,4 +111,258 @@ async function runOnDisk(context: SessionContext): Promise<AgentExit> {
   } finally {
     cancelLifetime()
   }
+}
+
+/** Version of this agent, as it registers. */
+export const AGENT_VERSION = "0.1.0"
+
+/** Time for the last report when the VM shuts down, seconds. */
+const LAST_WORD_SECONDS = 5
+
+/** Time for the last report after the container's end in a quick shutdown, seconds. */
+const HURRIED_WORD_SECONDS = 1
+
+/** Time that the finish waits for the log while the gateway rejects it, seconds. */
+const FLUSH_SECONDS = 60
+
+/** Time for the engine to remove the run's containers, seconds. */
+const CLEAR_SECONDS = 10
+
+const REGISTER_RETRY_SECONDS = { baseSeconds: 1, capSeconds: 30 }
+
+interface SessionContext extends AgentOptions {
+  config: BootConfig
+  clock: Clock
+  /** Aborted with a LeaveCause when the VM has to end. */
+  leave: AbortController
+}
+
+/** The work of one agent process: it registers, runs the container, sends the log and reports. */
+class Session {
+  readonly #context: SessionContext
+  readonly #disk: Disk
+  readonly #client: GatewayClient
+  readonly #reporter: Reporter
+  /** Aborted with a StopCause when the container is to be ended. */
+  readonly #stop = new AbortController()
+  /** Aborted when nothing more is to be sent. */
+  readonly #quit = new AbortController()
+  readonly #loops: Promise<void>[] = []
+  #talking = false
+  #shipper: Shipper | undefined
+
+  constructor(context: SessionContext, disk: Disk) {
+    const { config, clock, logger, leave } = context
+    this.#context = context
+    this.#disk = disk
+    this.#client = new GatewayClient(config, disk.keys)
+    this.#reporter = new Reporter(
+      {
+        disk,
+        client: this.#client,
+        clock,
+        logger,
+        onRefused: (error) => this.#refused(error),
+        onStop: () => this.#stop.abort("stop" satisfies StopCause),
+        beforeFinish: async () => await this.#shipper?.drain(),
+      },
+      HEARTBEAT_SECONDS,
+    )
+    whenAborted(leave.signal, () => this.#stop.abort(leave.signal.reason satisfies StopCause))
+  }
+
+  /** Resolves when the finish is stored, or when the VM has to end. */
+  async run(): Promise<void> {
+    const { clock, logger, dataDir, spoolBytes: limit = DEFAULT_SPOOL_BYTES, leave } = this.#context
+    await using spool = await Spool.open(join(dataDir, "output"), {
+      limit,
+      onAppend: () => this.#shipper?.wake(),
+      onWriteError: (error) => logger.error({ err: error }, "the disk takes no output: a line in the log will say so"),
+    })
+    const onRefused = (error: RefusedError): void => this.#refused(error)
+    this.#shipper = new Shipper({ spool, client: this.#client, clock, logger, onRefused })
+    if (this.#disk.state.registered) this.#talk()
+    try {
+      const runtime = await this.#openRuntime()
+      const order = this.#needsRegistration() ? this.#register(runtime?.name ?? "docker") : undefined
+      // Whoever needs the order sees the error; a container that is found again runs on without it.
+      order?.catch(() => undefined)
+      if (runtime !== undefined && order !== undefined) await this.#run(runtime, spool, order)
+      if (leave.signal.reason !== "refused") await this.#deliver(order)
+      if (runtime !== undefined) await this.#clear(runtime)
+    } finally {
+      this.#quit.abort()
+      await this.#client.close()
+      await Promise.all(this.#loops)
+    }
+  }
+
+  #needsRegistration(): boolean {
+    const { finish, registered } = this.#disk.state
+    return finish === undefined || !registered
+  }
+
+  async #run(runtime: Runtime, spool: Spool, order: Promise<RunOrder>): Promise<void> {
+    const { clock, logger, stopGraceSeconds = STOP_GRACE_SECONDS } = this.#context
+    if (this.#disk.state.finish !== undefined) return
+    const onChange = (): void => this.#reporter.wake()
+    this.#keepAccess(runtime, order)
+    this.#watchForPreemption()
+    const reorder = (): Promise<RunOrder> => this.#register(runtime.name)
+    const parts = { runtime, spool, order, reorder, disk: this.#disk, stop: this.#stop, ...this.#hurry() }
+    const finish = await runToEnd({ ...parts, clock, logger, stopGraceSeconds, onChange })
+    logger.info({ finish }, "the run has ended")
+  }
+
+  /** Returns the time that the container has in a quick shutdown of its VM. */
+  #hurry(): { hurry?: { signal: AbortSignal; graceSeconds: number } } {
+    const { leave, shutdownSeconds } = this.#context
+    if (shutdownSeconds === undefined) return {}
+    const hurried = new AbortController()
+    whenAborted(leave.signal, () => leave.signal.reason === ("shutdown" satisfies LeaveCause) && hurried.abort())
+    return { hurry: { signal: hurried.signal, graceSeconds: Math.max(0, shutdownSeconds - HURRIED_WORD_SECONDS) } }
+  }
+
+  /** Renews the access to the run's buckets before it ends, for as long as anything may still be uploaded. */
+  #keepAccess(runtime: Runtime, order: Promise<RunOrder>): void {
+    const { clock, logger } = this.#context
+    const renewal = { order, runtime, clock, logger, fetch: () => this.#fetchBuckets() }
+    this.#loops.push(keepAccess(renewal, this.#quit.signal))
+  }
+
+  /** On a spot VM: the container is ended in order while there is time, and the gateway told at once. */
+  #watchForPreemption(): void {
+    const { config, clock, logger, metadataUrl: url } = this.#context
+    if (config.spotCloud === undefined) return
+    const options = { cloud: config.spotCloud, clock, logger, ...(url !== undefined && { url }) }
+    const watch = preemptionNotice(options, this.#quit.signal).then((notice) => {
+      if (notice === undefined) return
+      logger.warn({}, "the cloud takes this VM back")
+      this.#disk.update({ preemptionNotice: notice })
+      this.#reporter.wake()
+      this.#stop.abort("preempted" satisfies StopCause)
+    })
+    this.#loops.push(watch)
+  }
+
+  async #fetchBuckets(): Promise<Buckets> {
+    try {
+      return await openBuckets((await this.#client.volumes()).buckets, this.#disk.keys.encryption)
+    } catch (error) {
+      if (error instanceof RefusedError) this.#refused(error)
+      throw error
+    }
+  }
+
+  /** Undefined when there is none; that is the finish then. */
+  async #openRuntime(): Promise<Runtime | undefined> {
+    const { config, clock, dataDir, dockerSocket, logger } = this.#context
+    const { state, keys } = this.#disk
+    const { launch, image } = config
+    const options = { launch, image, agent: keys.signing.x ?? "", dataDir, clock, logger, dockerSocket }
+    try {
+      const found = await detectRuntime(
+        { ...options, runtime: state.runtime ?? this.#context.runtime },
+        this.#stop.signal,
+      )
+      if (state.runtime === undefined) this.#disk.update({ runtime: found.name })
+      return found
+    } catch (error) {
+      if (!(error instanceof RunError)) throw error
+      logger.error({ err: error }, "there is nothing to run a container with")
+      const finish = { reason: error.reason, message: bounded(error.message), time: timestamp(clock.now()) }
+      if (state.finish === undefined) this.#disk.update({ finish })
+      return undefined
+    }
+  }
+
+  /** Registers, trying for as long as the VM lives, and opens the order. */
+  async #register(runtime: string): Promise<RunOrder> {
+    const { heartbeatSeconds, order } = await this.#registration(runtime)
+    const { keys, state } = this.#disk
+    this.#reporter.heartbeatSeconds = heartbeatSeconds
+    if (!state.registered) this.#disk.update({ registered: true })
+    const opened = await openOrder(order, keys.encryption)
+    const { maxRetries = 0, timeoutSeconds } = opened.run
+    this.#disk.update({ limits: { maxRetries, ...(timeoutSeconds !== undefined && { timeoutSeconds }) } })
+    this.#talk()
+    return opened
+  }
+
+  async #registration(runtime: string): Promise<RegisterResponse> {
+    const { clock, leave, logger } = this.#context
+    for (let tries = 0; ; tries++) {
+      leave.signal.throwIfAborted()
+      try {
+        return await this.#client.register({ version: AGENT_VERSION, runtime })
+      } catch (error) {
+        if (error instanceof RefusedError) this.#refused(error)
+        if (!(error instanceof GatewayError)) throw error
+        logger.warn({ err: error }, "not registered yet")
+        await waitUnlessAborted(clock, retrySeconds(error, tries, REGISTER_RETRY_SECONDS), leave.signal)
+      }
+    }
+  }
+
+  /** Begins to report and to ship the log, once the Launch is bound to our key. */
+  #talk(): void {
+    if (this.#talking) return
+    this.#talking = true
+    this.#loops.push(this.#reporter.run(this.#quit.signal))
+    if (this.#shipper !== undefined) this.#loops.push(this.#shipper.run(this.#quit.signal))
+  }
+
+  /** Sends the rest of the log and the finish, for as long as the VM lives and a moment more. */
+  async #deliver(order: Promise<RunOrder> | undefined): Promise<void> {
+    const { clock, flushSeconds = FLUSH_SECONDS } = this.#context
+    const giveUp = this.#lastWord()
+    if (!this.#disk.state.registered) await settled(order, giveUp)
+    // Nobody knows our key: there is nobody to tell.
+    if (!this.#disk.state.registered) return
+    this.#talk()
+    const deadline = clock.monotonic() + flushSeconds
+    while (!giveUp.aborted && clock.monotonic() < deadline) {
+      if ((await settled(this.#shipper?.drain(), giveUp)) === true) break
+      await waitUnlessAborted(clock, 1, giveUp)
+    }
+    this.#reporter.releaseFinish()
+    await settled(this.#reporter.finishStored, giveUp)
+  }
+
+  /** Aborted when the VM has to end: with some seconds for a last word, unless nobody would hear it. */
+  #lastWord(): AbortSignal {
+    const { clock, leave } = this.#context
+    const giveUp = new AbortController()
+    whenAborted(leave.signal, () => {
+      const cancel = timer(clock, leave.signal.reason === "refused" ? 0 : LAST_WORD_SECONDS, () => giveUp.abort())
+      // Else it would keep this process, and so its VM, alive for that long after all was said.
+      whenAborted(this.#quit.signal, cancel)
+    })
+    return giveUp.signal
+  }
+
+  async #clear(runtime: Runtime): Promise<void> {
+    const { clock, logger } = this.#context
+    const removed = runtime.clear().catch((error: unknown) => logger.warn({ err: error }, "containers not removed"))
+    const enough = new AbortController()
+    await Promise.race([removed, waitUnlessAborted(clock, CLEAR_SECONDS, enough.signal)])
+    enough.abort()
+  }
+
+  #refused(error: RefusedError): void {
+    this.#context.logger.error({ err: error }, "refused: ending this VM")
+    this.#context.leave.abort("refused" satisfies LeaveCause)
+  }
+}
+
+function whenAborted(signal: AbortSignal, callback: () => void): void {
+  signal.addEventListener("abort", callback, { once: true })
+  if (signal.aborted) callback()
+}
+
+/** What the promise resolves with; undefined when it rejects or the signal comes first. */
+async function settled<Result>(promise: Promise<Result> | undefined, signal: AbortSignal): Promise<Result | undefined> {
+  const { promise: aborted, resolve } = Promise.withResolvers<undefined>()
+  whenAborted(signal, () => resolve(undefined))
+  return await Promise.race([Promise.resolve(promise).catch(() => undefined), aborted])
 }

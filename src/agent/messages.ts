@@ -1,3 +1,4 @@
+import { createHmac, timingSafeEqual } from "node:crypto"
 import {
   CompactEncrypt,
   CompactSign,
@@ -10,15 +11,19 @@ import {
   type JWK,
 } from "jose"
 import type { Static, TSchema } from "typebox"
-import { check } from "./check.ts"
+import Value from "typebox/value"
+import type { Launch } from "../apis/launch.ts"
 import {
   ALGORITHMS,
+  type BootConfig,
+  BootConfigSchema,
   type Buckets,
   BucketsSchema,
   JWS_TYPES,
   type MessageKind,
   type RunOrder,
   RunOrderSchema,
+  SPOT_CLOUDS,
 } from "./protocol.ts"
 
 /** The private keys of one agent as JWKs: what it keeps on its disk. */
@@ -163,4 +168,77 @@ export function sealBuckets(buckets: Buckets, encryptionKey: string): Promise<st
 /** Reads the access to buckets. Throws as openOrder does. */
 export function openBuckets(jwe: string, encryptionKey: JWK): Promise<Buckets> {
   return open(jwe, encryptionKey, { schema: BucketsSchema, what: "the access to buckets" })
+}
+
+/** Keeps these HMACs apart from whatever else the same key may ever be used for. */
+const DOMAIN = "berth.dev/agent-bootstrap/v1\0"
+
+/** Least length of the bootstrap key, bytes: the length of the hash's output (RFC 2104). */
+const LEAST_KEY_BYTES = 32
+
+/**
+ * The secret that lets the VM of one Launch register its key pair: HMAC-SHA-256 of the Launch's name, base64url.
+ * Derived, so that nothing is stored and a replayed launch carries the same bytes. Throws RangeError for a key
+ * of less than 32 bytes.
+ */
+export function bootstrapToken(key: Uint8Array, launch: string): string {
+  if (key.byteLength < LEAST_KEY_BYTES) {
+    throw new RangeError(`the bootstrap key has ${key.byteLength} bytes; give at least ${LEAST_KEY_BYTES} random ones`)
+  }
+  return createHmac("sha256", key).update(DOMAIN).update(launch).digest("base64url")
+}
+
+/** Returns whether `token` is the Launch's. Compares in constant time. */
+export function verifyBootstrapToken(key: Uint8Array, launch: string, token: string): boolean {
+  const expected = Buffer.from(bootstrapToken(key, launch))
+  const given = Buffer.from(token)
+  return given.byteLength === expected.byteLength && timingSafeEqual(given, expected)
+}
+
+/** What the VM of this Launch starts with: a pure function of the frozen spec, the same at every replay. */
+export function bootConfig(launch: Pick<Launch, "metadata" | "spec">, key: Uint8Array): BootConfig {
+  const { gatewayUrl, gatewayCa, lifetimeSeconds, offer } = launch.spec
+  const spotCloud = offer.provisioning === "spot" ? SPOT_CLOUDS.find((cloud) => cloud === offer.cloud) : undefined
+  return {
+    launch: launch.metadata.name,
+    gatewayUrl,
+    ...(gatewayCa !== undefined && { gatewayCa }),
+    bootstrapToken: bootstrapToken(key, launch.metadata.name),
+    lifetimeSeconds,
+    ...(spotCloud !== undefined && { spotCloud }),
+  }
+}
+
+/** The config as a VM's user data. Fields in a fixed order: equal configs make equal bytes. */
+export function renderUserData(config: BootConfig): string {
+  const { launch, gatewayUrl, gatewayCa, bootstrapToken, lifetimeSeconds, image, spotCloud } = config
+  const ordered = { launch, gatewayUrl, gatewayCa, bootstrapToken, lifetimeSeconds, image, spotCloud }
+  return `${JSON.stringify(ordered, undefined, 2)}\n`
+}
+
+/** Reads user data back. Throws TypeError, naming the field, when it is not what `renderUserData` makes. */
+export function parseUserData(userData: string): BootConfig {
+  let value: unknown
+  try {
+    value = JSON.parse(userData)
+  } catch {
+    // The parser's own message quotes its input, which holds the token.
+    throw new TypeError("user data is not JSON")
+  }
+  return check(BootConfigSchema, value, "user data")
+}
+
+/** Most faults that one error names. */
+const FAULTS_NAMED = 5
+
+/**
+ * Returns the value if it matches the schema.
+ * @throws TypeError with the JSON pointers of the invalid fields, without their values, which may be secrets
+ */
+export function check<T extends TSchema>(schema: T, value: unknown, what: string): Static<T> {
+  if (Value.Check(schema, value)) return value
+  const faults = Value.Errors(schema, value).map(
+    ({ instancePath, message }) => `${instancePath === "" ? "it" : instancePath} ${message}`,
+  )
+  throw new TypeError(`${what} is invalid: ${faults.slice(0, FAULTS_NAMED).join("; ")}`)
 }

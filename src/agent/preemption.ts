@@ -1,8 +1,8 @@
 import { request } from "undici"
 import { type Clock, timestamp } from "../apis/clock.ts"
-import type { Logger } from "./logger.ts"
-import { pause } from "./pause.ts"
+import type { Logger } from "../apis/logger.ts"
 import type { SpotCloud } from "./protocol.ts"
+import { waitUnlessAborted } from "./timers.ts"
 
 /** AWS says "every 5 seconds"; a notice comes 2 minutes (AWS) or 30 seconds (Google, Azure) before the end. */
 const POLL_SECONDS = 5
@@ -41,7 +41,7 @@ export async function preemptionNotice(options: PreemptionOptions, signal: Abort
       // Told once: it is asked twelve times a minute.
       if (failures++ === 0) logger.warn({ err: error }, "the metadata service doesn't tell of preemptions")
     }
-    await pause(clock, POLL_SECONDS, signal)
+    await waitUnlessAborted(clock, POLL_SECONDS, signal)
   }
   return undefined
 }

@@ -1,23 +1,24 @@
+import { backoffSeconds } from "../apis/backoff.ts"
 import { type Clock, secondsBetween, timestamp } from "../apis/clock.ts"
 import type { Finish } from "../apis/launch.ts"
+import { LIMITS } from "../apis/limits.ts"
+import type { Logger } from "../apis/logger.ts"
 import type { Disk } from "./disk.ts"
-import type { Logger } from "./logger.ts"
-import { bounded, finishAfter, type StopCause, stoppedFinish } from "./outcome.ts"
-import { alarm, backoff, pause } from "./pause.ts"
 import type { RunOrder } from "./protocol.ts"
+import type { Spool } from "./report.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
-import type { Spool } from "./spool.ts"
+import { timer, waitUnlessAborted } from "./timers.ts"
 
 /** Between SIGTERM and SIGKILL, seconds. */
 export const STOP_GRACE_SECONDS = 10
 
-/** For the uploads of a run that was cancelled, timed out or preempted, seconds; one whose VM ends has the stop's grace again. */
+/** Time for the uploads of a run that was cancelled, timed out or preempted, seconds. If the VM ends, it is the stop's grace. */
 const STOPPED_FLUSH_SECONDS = 60
 
-/** How long the output of an ended container may bring nothing before it is given up, seconds. */
+/** Time without output after which the output of an ended container counts as complete, seconds. */
 const OUTPUT_SILENCE_SECONDS = 30
 
-const ATTEMPT_RETRY_SECONDS = { first: 1, most: 30 }
+const ATTEMPT_RETRY_SECONDS = { baseSeconds: 1, capSeconds: 30 }
 
 export interface RunOptions {
   runtime: Runtime
@@ -39,8 +40,8 @@ export interface RunOptions {
 }
 
 /**
- * Runs the container, attempt after attempt, to its end; goes on where an earlier agent of this disk left off.
- * Resolves with how it ended, which is on the disk by then.
+ * Runs the container, attempt after attempt, to its end. Continues where an earlier agent of this disk stopped.
+ * Resolves with the finish after it is on the disk.
  */
 export async function runToEnd(options: RunOptions): Promise<Finish> {
   const { clock, logger, disk, onChange } = options
@@ -81,7 +82,7 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
     onChange()
     await container.remove().catch((error: unknown) => logger.warn({ err: error }, "the container was not removed"))
     if (finish !== undefined) continue
-    await pause(clock, backoff(attempt - 1, ATTEMPT_RETRY_SECONDS.first, ATTEMPT_RETRY_SECONDS.most), stop.signal)
+    await waitUnlessAborted(clock, backoffSeconds(attempt, ATTEMPT_RETRY_SECONDS), stop.signal)
     throwIfStopped(stop.signal)
   }
 }
@@ -117,7 +118,7 @@ function flushLimit({ clock, stop, stopGraceSeconds }: RunOptions): Disposable &
     const cause = stop.signal.reason as StopCause
     const seconds =
       cause === "stop" || cause === "timeout" || cause === "preempted" ? STOPPED_FLUSH_SECONDS : stopGraceSeconds
-    cancel = alarm(clock, seconds, () => limit.abort())
+    cancel = timer(clock, seconds, () => limit.abort())
   }
   stop.signal.addEventListener("abort", begin, { once: true })
   if (stop.signal.aborted) begin()
@@ -157,7 +158,7 @@ function armTimeout({ disk, clock, stop }: RunOptions): { arm: () => void; cance
     const { startTime, limits } = disk.state
     if (cancel !== undefined || startTime === undefined || limits?.timeoutSeconds === undefined) return
     const elapsed = Math.max(0, secondsBetween(startTime, clock.now()))
-    cancel = alarm(clock, limits.timeoutSeconds - elapsed, () => stop.abort("timeout" satisfies StopCause))
+    cancel = timer(clock, limits.timeoutSeconds - elapsed, () => stop.abort("timeout" satisfies StopCause))
   }
   return { arm, cancel: () => cancel?.() }
 }
@@ -220,7 +221,7 @@ async function settleOutput({ clock, spool }: RunOptions, output: Promise<void>)
   const copied = output.then(() => done.abort())
   for (let length = -1; !done.signal.aborted && length < spool.length; ) {
     length = spool.length
-    await Promise.race([copied, pause(clock, OUTPUT_SILENCE_SECONDS, done.signal)])
+    await Promise.race([copied, waitUnlessAborted(clock, OUTPUT_SILENCE_SECONDS, done.signal)])
   }
 }
 
@@ -252,7 +253,7 @@ function endWhenStopped(options: RunOptions, container: Container) {
   let reached = Promise.resolve(false)
   const killAfter = (seconds: number): void => {
     cancel()
-    cancel = alarm(clock, seconds, () => send("SIGKILL"))
+    cancel = timer(clock, seconds, () => send("SIGKILL"))
   }
   const send = (name: "SIGTERM" | "SIGKILL"): void => {
     const sent = container.signal(name).catch((error: unknown) => {
@@ -299,4 +300,38 @@ function vanished(startTime: string): Container {
     signal: () => Promise.resolve(false),
     remove: () => Promise.resolve(),
   }
+}
+
+/** Cause for which the VM ends: its lifetime is over, it shuts down, or the gateway refuses its agent. */
+export type LeaveCause = "expired" | "shutdown" | "refused"
+
+/** Cause for which a container is stopped: the gateway asks for it, the job's timeout is over, or its VM ends. */
+export type StopCause = "stop" | "timeout" | "preempted" | LeaveCause
+
+const STOPPED: Record<StopCause, Pick<Finish, "reason" | "message">> = {
+  stop: { reason: "Stopped", message: "stopped as asked" },
+  timeout: { reason: "DeadlineExceeded", message: "the job's timeout is over" },
+  preempted: { reason: "Preempted", message: "the cloud takes the VM back" },
+  expired: { reason: "DeadlineExceeded", message: "the VM's lifetime is over" },
+  shutdown: { reason: "Stopped", message: "the VM was shut down" },
+  refused: { reason: "Stopped", message: "the gateway refused this VM" },
+}
+
+/** Returns the finish of a run that the agent stopped, before or after its start. */
+function stoppedFinish(cause: StopCause, time: string, ended?: Ended): Finish {
+  return { ...STOPPED[cause], ...(ended !== undefined && { exitCode: ended.exitCode }), time }
+}
+
+/** Returns the finish after an attempt that ended by itself; undefined if a retry is left. */
+function finishAfter(ended: Ended, retriesLeft: number, time: string): Finish | undefined {
+  const { exitCode, message } = ended
+  if (exitCode === 0) return { reason: "Succeeded", exitCode, time }
+  if (retriesLeft > 0) return undefined
+  const text = message === undefined ? `exit code ${exitCode}` : `exit code ${exitCode}: ${message}`
+  return { reason: "ContainerFailed", exitCode, message: bounded(text), time }
+}
+
+/** Cuts a message to the limit of the Launch's status. */
+export function bounded(message: string): string {
+  return message.length <= LIMITS.message ? message : `${message.slice(0, LIMITS.message - 1)}…`
 }

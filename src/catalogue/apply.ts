@@ -1,6 +1,6 @@
 import { roundUsd } from "../apis/money.ts"
 import type { Fault } from "../apis/validate.ts"
-import { familyOf } from "../router/family.ts"
+import { familyOf } from "../router/rest.ts"
 import { emptyTable, type Machine, OFFER_COLUMNS, type OfferTable, type Place, type Region } from "../router/table.ts"
 import type { Discount, Exclusion, Numbered, Overlay, OwnOffer } from "./overlay.ts"
 
@@ -14,7 +14,7 @@ export interface Applied {
 const STEP = 2 ** 14
 
 /**
- * Puts an overlay over a price list, in steps as buildInSteps: exclusions take offers out, discounts multiply each
+ * Puts an overlay over a price list, in steps as refreshInSteps: exclusions take offers out, discounts multiply each
  * other, own offers come in at the price that they have and stand instead of the list's for the same machine.
  */
 export function* applyInSteps(list: OfferTable, overlay: Overlay): Generator<undefined, Applied> {

@@ -110,12 +110,11 @@ function sums(values: Uint32Array): Uint32Array {
 }
 
 /**
- * The offers of a price list, on demand and spot each for itself, without those whose price can't be true; those of
- * one machine and region one after the other, as the list has them.
+ * Returns the offers of a price list without those whose price can't be true: all on-demand offers, then all spot offers,
+ * each in the order of the list. So offers of one machine that are bought alike stand together, as routing needs it.
  */
 export function offersOf(list: PriceList): OfferTable {
   const { machines, regions, machine, region, minimumBilledSeconds } = list
-  const prices = [list.onDemand, list.spot]
   const suspects = suspectRows(list)
   const minimum = Uint32Array.from(machines, ({ cloud }) => minimumBilledSeconds[cloud] ?? 0)
   const places = regions.map((_, index) => ({ region: index }))
@@ -127,9 +126,9 @@ export function offersOf(list: PriceList): OfferTable {
   })
   table.priceDate.fill(1)
   let at = 0
-  for (let row = 0; row < machine.length; row++) {
-    for (let spot = 0; spot < 2; spot++) {
-      const price = prices[spot]?.[row] as number
+  for (const [spot, prices] of [list.onDemand, list.spot].entries()) {
+    for (let row = 0; row < machine.length; row++) {
+      const price = prices[row] as number
       if (price === 0 || suspects[spot]?.has(row)) continue
       table.machine[at] = machine[row] as number
       table.place[at] = region[row] as number

@@ -1,6 +1,6 @@
 import { setImmediate } from "node:timers/promises"
 import type { Fault } from "../apis/validate.ts"
-import { buildCatalogue, buildInSteps, type Catalogue } from "../router/catalogue.ts"
+import { Catalogue } from "../router/catalogue.ts"
 import type { OfferTable } from "../router/table.ts"
 import { applyInSteps } from "./apply.ts"
 import type { Offers } from "./offers.ts"
@@ -27,7 +27,7 @@ export class LiveCatalogue implements Offers {
   constructor(list: OfferTable) {
     this.#list = list
     this.#refreshed = list
-    this.#current = buildCatalogue(list)
+    this.#current = new Catalogue(list)
   }
 
   current(): Catalogue {
@@ -67,7 +67,7 @@ export class LiveCatalogue implements Offers {
   /** Returns which of the rules have no effect. */
   async #rebuild(): Promise<Fault[]> {
     const { table, faults } = await unhurried(applyInSteps(this.#refreshed, this.#overlay))
-    this.#current = await unhurried(buildInSteps(table))
+    this.#current = new Catalogue(table)
     return faults
   }
 

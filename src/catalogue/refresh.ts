@@ -14,7 +14,7 @@ const LEAST_PART_OF_ON_DEMAND = 0.01
 const STEP = 2 ** 14
 
 /**
- * Puts newer prices into a price list, in steps as buildInSteps. They stand instead of the list's, unless those are of a
+ * Puts newer prices into a price list, in steps, so that a process with other work may see to it between them. They stand instead of the list's, unless those are of a
  * later day, and add machines that the list knows in regions where it had no price for them. Prices that can't be true are
  * refused, and the list's stay. Machine types and regions that the list does not have are passed over.
  */

@@ -1,5 +1,5 @@
 import express, { type RequestHandler } from "express"
-import { check } from "../agent/check.ts"
+import { check } from "../agent/messages.ts"
 import { BOOT_FAILURE_BYTES, type BootFailureRequest, BootFailureRequestSchema } from "../agent/protocol.ts"
 import { timestamp } from "../apis/clock.ts"
 import { badRequest, unavailable } from "../http/problem.ts"

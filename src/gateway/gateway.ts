@@ -1,13 +1,13 @@
 import { errors } from "jose"
 import type { Static, TSchema } from "typebox"
-import { verifyBootstrapToken } from "../agent/bootstrap.ts"
-import { check } from "../agent/check.ts"
 import {
+  check,
   checkEncryptionKey,
   checkShape,
   sealBuckets,
   sealOrder,
   unverifiedMessage,
+  verifyBootstrapToken,
   verifyMessage,
 } from "../agent/messages.ts"
 import {
@@ -33,9 +33,9 @@ import {
 import { type Clock, timestamp } from "../apis/clock.ts"
 import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "../apis/launch.ts"
 import { LIMITS } from "../apis/limits.ts"
+import type { Logger } from "../apis/logger.ts"
 import { badRequest, Problem, unavailable } from "../http/problem.ts"
 import { isConflict } from "../kube/errors.ts"
-import type { Logger } from "../kube/logger.ts"
 import type { LogStore } from "../logs/store.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
 import { Heartbeats } from "./heartbeats.ts"

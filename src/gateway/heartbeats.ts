@@ -1,4 +1,4 @@
-import type { Logger } from "../kube/logger.ts"
+import type { Logger } from "../apis/logger.ts"
 
 /** Writes at a time: news must not wait behind thousands of heartbeats that are all due after a restart. */
 const AT_ONCE = 16

@@ -1,10 +1,10 @@
 import { randomBytes } from "node:crypto"
+import { backoffSeconds, pause } from "../apis/backoff.ts"
 import { type Clock, systemClock, timestamp } from "../apis/clock.ts"
-import { backoffSeconds, pause } from "./backoff.ts"
+import type { Logger } from "../apis/logger.ts"
 import type { KubeClient } from "./client.ts"
 import { isAlreadyExists, isNotFound, isUnavailable } from "./errors.ts"
 import { type Correlated, EventCorrelator } from "./event-correlator.ts"
-import type { Logger } from "./logger.ts"
 import { type ApiObject, resourceOf } from "./resource.ts"
 
 /** core/v1 Event, which `kubectl describe` and `kubectl get events` show. */

@@ -1,8 +1,8 @@
+import { pause } from "../apis/backoff.ts"
 import { type Clock, systemClock } from "../apis/clock.ts"
-import { pause } from "./backoff.ts"
+import type { Logger } from "../apis/logger.ts"
 import type { KubeClient } from "./client.ts"
 import { isAlreadyExists, isConflict, isNotFound } from "./errors.ts"
-import type { Logger } from "./logger.ts"
 import { type ApiObject, resourceOf } from "./resource.ts"
 
 /** coordination.k8s.io/v1 Lease. */

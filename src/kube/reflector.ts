@@ -1,6 +1,7 @@
+import { type BackoffLimits, backoffSeconds, pause } from "../apis/backoff.ts"
 import { type Clock, systemClock } from "../apis/clock.ts"
+import type { Logger } from "../apis/logger.ts"
 import { keyOf } from "../apis/meta.ts"
-import { type BackoffLimits, backoffSeconds, pause } from "./backoff.ts"
 import type { KubeClient, Selection, WatchEvent } from "./client.ts"
 import {
   CLIENT_REASONS,
@@ -10,7 +11,6 @@ import {
   isUnavailable,
   KubeError,
 } from "./errors.ts"
-import type { Logger } from "./logger.ts"
 import type { PageIndexDefinition } from "./page-index.ts"
 import type { ApiObject, Resource, ServerMeta } from "./resource.ts"
 import { compareResourceVersions } from "./resource-version.ts"

@@ -2,11 +2,11 @@ import { timestamp } from "../apis/clock.ts"
 import { cutTo } from "../apis/conditions.ts"
 import { JobReason, type JobSpec, type StoredJob } from "../apis/job.ts"
 import { LIMITS } from "../apis/limits.ts"
-import { describeOffer, explainChoice, explainRanking, explainShortfall, type Fitting, usd } from "../router/explain.ts"
+import { describeOffer, explainChoice, explainRanking, explainShortfall, usd } from "../router/explain.ts"
 import { type Requirements, requirementsOf } from "../router/requirements.ts"
 import type { Payer } from "../router/rest.ts"
 import { type RankedPlacement, type RouteContext, type Routing, rankPlacements, route } from "../router/route.ts"
-import { countFitting, type Shortfall } from "../router/shortfall.ts"
+import type { Shortfall } from "../router/shortfall.ts"
 import { type Buckets, type Images, platformOf, reasonToWait, whenVolumesFound } from "./inputs.ts"
 import { expectedSecondsOf, LaunchLedger, type Market, type MarketSources, marketOf, roomUnder } from "./market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
@@ -58,18 +58,14 @@ export function placeAmong(
   if (obstacle !== undefined) return judged(obstacle)
   const [best] = open
   if (best === undefined) return judged(noCapacity(shortfall?.resting, now))
-  const fitting = fittingOf(requirements, market)
-  const why = `${explainChoice({ ...routing, placements }, fitting)}; expected to cost ${usd(best.totalUsd)}`
+  const why = `${explainChoice({ ...routing, placements }, cloudsOf(requirements, market))}; expected to cost ${usd(best.totalUsd)}`
   return judged({ kind: "placed", placement: best, why: noted(`${describeOffer(best.offer)}: ${why}`) })
 }
 
-/** Counts the offers that the project can use and that meet the job's requirements. */
-function fittingOf(requirements: Requirements, { offers, payers }: Market): Fitting {
-  const wanted = payers
-    .map(({ cloud }) => cloud)
-    .filter((cloud) => requirements.clouds.length === 0 || requirements.clouds.includes(cloud))
-  const clouds = [...new Set(wanted)].sort()
-  return { offers: countFitting(requirements, offers, clouds), clouds }
+/** The clouds that the project can use and that the job allows, sorted. */
+function cloudsOf({ clouds }: Requirements, { payers }: Market): string[] {
+  const usable = payers.map(({ cloud }) => cloud).filter((cloud) => clouds.length === 0 || clouds.includes(cloud))
+  return [...new Set(usable)].sort()
 }
 
 /** What the routing of a job depends on besides its requirements and the offers. */

@@ -1,7 +1,7 @@
 import { isOver, type REFUSALS, type StoredLaunch } from "../apis/launch.ts"
 import { offerKey } from "../apis/offer.ts"
-import { familyOf } from "../router/family.ts"
 import type { Payer, Rest } from "../router/rest.ts"
+import { familyOf } from "../router/rest.ts"
 import { bootDeadline, outcomeOf } from "./outcome.ts"
 
 type RefusalClass = (typeof REFUSALS)[number]

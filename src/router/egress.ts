@@ -9,10 +9,10 @@ export interface BucketPlace {
   gib?: number
 }
 
-/** What is reckoned with where nobody knows how much a job reads: enough to break ties in favour of staying near. */
+/** Assumed size of a bucket whose size is unknown, GiB: enough to prefer near machines at equal prices. */
 export const ASSUMED_BUCKET_GIB = 10
 
-/** US dollars a GB that leaves a bucket: to another region of its cloud, near or far, and to anywhere else. */
+/** Prices of traffic from a bucket, US dollars a GB: to another region of its cloud, near or far, and to anywhere else. */
 interface EgressPrices {
   sameMacroRegion: number
   otherMacroRegion: number
@@ -60,7 +60,7 @@ export interface TrafficPlace {
   macroRegion?: string | undefined
 }
 
-/** What it costs to read a bucket once from a VM, US dollars; nothing within a region, or of a cloud without prices. */
+/** Returns the cost of reading a bucket once from a VM, US dollars; 0 within a region and for a cloud without prices. */
 export function egressUsd(bucket: TrafficPlace & { gib?: number }, vm: TrafficPlace): number {
   if (bucket.cloud === vm.cloud && bucket.region === vm.region) return 0
   const prices = PRICES[bucket.cloud]

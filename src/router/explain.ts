@@ -1,8 +1,9 @@
 import { fromMetadataName } from "../apis/names.ts"
 import type { Offer } from "../apis/offer.ts"
+import type { Criterion } from "./fit.ts"
 import type { Requirements } from "./requirements.ts"
 import type { RankedPlacement, Routing } from "./route.ts"
-import type { Alternative, Criterion, Shortfall } from "./shortfall.ts"
+import type { Alternative, Shortfall } from "./shortfall.ts"
 
 /** `local-2 in local (on demand, 2 vCPU, 8 GiB, $0.04/h)`: an offer for people. */
 export function describeOffer(offer: Offer): string {
@@ -12,29 +13,24 @@ export function describeOffer(offer: Offer): string {
   return `${placeOf(offer)} (${sold(offer.provisioning)}, ${size.join(", ")}, ${usd(offer.hourlyPriceUsd)}/h)`
 }
 
-/** Offers that a project can use and that meet every requirement of a job. */
-export interface Fitting {
-  /** Their number, those included that can't be taken now. */
-  offers: number
-  /** The clouds whose offers count. */
-  clouds: readonly string[]
-}
-
 /**
  * Explains why the first placement was taken: how many offers fit, out of how many, what the next one would have cost
- * and how old its price is. Throws RangeError when there is no placement.
+ * and how old its price is.
+ * @param clouds those whose offers count as fitting
+ * @throws RangeError if there is no placement
  */
-export function explainChoice({ placements, offers }: Omit<Routing, "shortfall">, fitting: Fitting): string {
+export function explainChoice(
+  { placements, offers, fitting }: Omit<Routing, "shortfall">,
+  clouds: readonly string[],
+): string {
   const [chosen, next] = placements
   if (chosen === undefined) throw new RangeError("there is no placement: explain its shortfall")
-  const among = `on ${fitting.clouds.join(" or ")}, of ${number(offers)} in the catalogue`
+  const among = `on ${clouds.join(" or ")}, of ${number(offers)} in the catalogue`
   const { priceDate } = chosen.offer
   const parts = [
-    fitting.offers === 1
-      ? `the only offer that fits ${among}`
-      : `cheapest of ${number(fitting.offers)} offers that fit ${among}`,
+    fitting === 1 ? `the only offer that fits ${among}` : `cheapest of ${number(fitting)} offers that fit ${among}`,
     ...(next === undefined ? [] : [explainNext(chosen, next)]),
-    ...(next === undefined && fitting.offers > 1 ? ["no other can be taken now"] : []),
+    ...(next === undefined && fitting > 1 ? ["no other can be taken now"] : []),
     ...(priceDate === undefined ? [] : [`price of ${priceDate}`]),
   ]
   return parts.join("; ")

@@ -39,7 +39,7 @@ export function regionNames(catalogue: Catalogue, clouds: readonly string[] = ca
 
 /** The NVIDIA models that are offered, as the catalogue names them. */
 export function modelNames(catalogue: Catalogue): string[] {
-  const models = catalogue.machines.flatMap(({ gpu }) => (gpu && isNvidia(gpu.model) ? [gpu.model] : []))
+  const models = catalogue.table.machines.flatMap(({ gpu }) => (gpu && isNvidia(gpu.model) ? [gpu.model] : []))
   return [...new Set(models)].sort()
 }
 
@@ -60,7 +60,7 @@ function regionFault(pointer: string, value: string, catalogue: Catalogue, cloud
   const groups = groupsOf(catalogue, clouds)
   const regions = regionsOf(catalogue, clouds)
   if (groups.includes(value) || regions.includes(value)) return []
-  const owners = catalogue.regionNumbers(value).map((number) => catalogue.regions[number]?.cloud)
+  const owners = catalogue.table.regions.filter(({ name }) => name === value).map(({ cloud }) => cloud)
   const allowed =
     regions.length <= MOST_REGIONS_SHOWN
       ? `${groups.join(", ")} and the regions ${regions.join(", ")}`
@@ -74,14 +74,16 @@ function regionFault(pointer: string, value: string, catalogue: Catalogue, cloud
 
 function modelFault(model: string, catalogue: Catalogue): Fault[] {
   const wanted = parseModel(model)
-  const isOffered = catalogue.machines.some(
+  const isOffered = catalogue.table.machines.some(
     ({ gpu }) =>
       gpu && isNvidia(gpu.model) && isModel(wanted, parseModel(gpu.model).base, gpu.vramGib) && gpu.count > 0,
   )
   if (isOffered) return []
   const names = modelNames(catalogue)
   const known = names.length === 0 ? "the catalogue has none" : `known are ${names.join(", ")}`
-  const makers = catalogue.machines.flatMap(({ gpu }) => (gpu && !isNvidia(gpu.model) ? [gpu.model.split(":")] : []))
+  const makers = catalogue.table.machines.flatMap(({ gpu }) =>
+    gpu && !isNvidia(gpu.model) ? [gpu.model.split(":")] : [],
+  )
   const maker = makers.find(([, name]) => name !== undefined && parseModel(name).base === wanted.base)?.[0]
   const what =
     maker === undefined
@@ -90,14 +92,13 @@ function modelFault(model: string, catalogue: Catalogue): Fault[] {
   return [{ pointer: "/resources/gpu/model", detail: `${what}: ${known}` }]
 }
 
-function groupsOf(catalogue: Catalogue, clouds: readonly string[]): string[] {
-  return catalogue.groups.filter((_, group) =>
-    clouds.some((cloud) => catalogue.regionsOfGroup(group, cloud).length > 0),
-  )
+function groupsOf({ groups, table }: Catalogue, clouds: readonly string[]): string[] {
+  const regions = table.regions.filter(({ cloud, restricted }) => clouds.includes(cloud) && restricted !== true)
+  return groups.filter((group) => regions.some((region) => region.groups.includes(group)))
 }
 
-function regionsOf(catalogue: Catalogue, clouds: readonly string[]): string[] {
-  return [...new Set(catalogue.regions.filter(({ cloud }) => clouds.includes(cloud)).map(({ name }) => name))].sort()
+function regionsOf({ table }: Catalogue, clouds: readonly string[]): string[] {
+  return [...new Set(table.regions.filter(({ cloud }) => clouds.includes(cloud)).map(({ name }) => name))].sort()
 }
 
 function meant(value: string, known: readonly string[]): string {

@@ -1,7 +1,7 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { type Offer, offerKey } from "../apis/offer.ts"
-import { buildCatalogue, catalogueOf } from "./catalogue.ts"
+import { Catalogue, catalogueOf } from "./catalogue.ts"
 import { type Requirements, requirementsOf } from "./requirements.ts"
 import { type RouteContext, route } from "./route.ts"
 
@@ -139,7 +139,7 @@ describe("fits", () => {
       priceDate: Uint16Array.of(0),
     }
     const found = (regions: string[]) =>
-      route({ ...anyJob, regions }, buildCatalogue(table), context()).placements.map((p) => p.offer.region)
+      route({ ...anyJob, regions }, new Catalogue(table), context()).placements.map((p) => p.offer.region)
     expect(found(["us-gov-west-1"])).toEqual(["us-gov-west-1"])
     expect(found(["us"])).toEqual([])
     expect(found([])).toEqual([])
@@ -246,6 +246,25 @@ describe("what stands in the way", () => {
     const routing = route(anyJob, catalogue(offers), there)
     expect(routing.placements.map((p) => p.offer.instanceType)).toEqual(awake)
     expect(routing.shortfall?.resting).toEqual(awake.length === 0 ? { offers: 3, until } : undefined)
+  })
+
+  test("counts as fitting what rests, is over a cap or beyond the count, on the payers' clouds", () => {
+    const offers = [
+      offer(),
+      offer({ instanceType: "m7a.xlarge", cpu: 4, hourlyPriceUsd: 0.2 }),
+      offer({ instanceType: "m7a.2xlarge", cpu: 8, hourlyPriceUsd: 0.4 }),
+      offer({ instanceType: "m7a.medium", cpu: 1, memoryGib: 2 }),
+      offer({ cloud: "gcp" }),
+      offer({ provisioning: "spot" }),
+    ]
+    const resting = [{ cloud: "aws", offer: offerKey(offer()), until }]
+    const there = context({ resting, room: { hourlyUsd: 0.3 }, count: 1 })
+    const counted = (changes: Partial<Requirements>, payers = there.payers) =>
+      route({ ...anyJob, ...changes }, catalogue(offers), { ...there, payers }).fitting
+    expect(counted({})).toBe(3)
+    expect(counted({ provisioning: "spotFirst" })).toBe(4)
+    expect(counted({ maxHourlyPriceUsd: 0.3 })).toBe(2)
+    expect(counted({}, [])).toBe(0)
   })
 
   test("caps leave the cheaper ones", () => {

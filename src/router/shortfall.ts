@@ -1,38 +1,21 @@
-import { billedUsd, roundUsd } from "../apis/money.ts"
 import type { Offer } from "../apis/offer.ts"
 import type { Catalogue } from "./catalogue.ts"
-import { isModel, isNvidia, parseModel } from "./gpu-models.ts"
-import { allowedRegions } from "./regions.ts"
+import { Costs } from "./cost.ts"
+import { BIT, CRITERIA, type Criterion, unmetByRow } from "./fit.ts"
 import type { Requirements } from "./requirements.ts"
-import { type Payer, rests } from "./rest.ts"
+import { type Payer, type Rest, rests } from "./rest.ts"
 import type { RouteContext } from "./route.ts"
-import { egressByRegion } from "./search.ts"
 import type { Machine } from "./table.ts"
 
-/** What an offer can fail by, in the order in which people read it. */
-export const CRITERIA = [
-  "cloud",
-  "region",
-  "architecture",
-  "gpu",
-  "gpu.count",
-  "gpu.vram",
-  "cpu",
-  "memory",
-  "provisioning",
-  "maxHourlyPriceUsd",
-] as const
-export type Criterion = (typeof CRITERIA)[number]
-
-/** What there is for a job that gives up one requirement and keeps all others. */
+/** Offers for a job that gives up one requirement and keeps all others. */
 export interface Alternative {
   criterion: Criterion
-  /** How many offers that would let in, and the cheapest of them an hour. */
+  /** Number of these offers, and the cheapest of them an hour. */
   offers: number
   cheapest: Offer
   /** For `region`: the macro-region of that offer, if it has one; only offers in it count. */
   where?: string
-  /** For sizes: the most that there is; only offers that have it count. */
+  /** For sizes: the largest size; only offers of that size count. */
   most?: number
 }
 
@@ -42,126 +25,56 @@ export interface NearestMiss {
   unmet: readonly Criterion[]
 }
 
-/** Why there is no placement. Of each offer that fits, the first obstacle counts: no payer, rest, caps. */
+/** Reasons for which there is no placement. Of each offer that fits, the first obstacle counts: no payer, rest, caps. */
 export interface Shortfall {
   /** Offers that meet every requirement. */
   fitting: number
-  /** How many offers each requirement excludes; one offer may fail by several. */
+  /** Number of offers that each requirement excludes; one offer may fail by several. */
   excluded: ReadonlyMap<Criterion, number>
   /** In the order of RELAXED; none when something fits, or when every offer fails by several requirements. */
   alternatives: readonly Alternative[]
   nearestMiss?: NearestMiss
-  /** Clouds that have fitting offers, but nobody to pay for them. */
+  /** Clouds with fitting offers for which the project has no account. */
   unconnected: readonly string[]
-  /** Fitting, payable offers that rest, and when the first of them wakes. */
+  /** Fitting, payable offers that are unavailable now, and when the first is available again. */
   resting: { offers: number; until?: Date }
-  /** Fitting, payable, awake offers that exceed a cap, and the cheapest of them. */
+  /** Fitting, payable, available offers that exceed a cap, and the price of the cheapest. */
   overCaps: { offers: number; cheapestHourlyUsd?: number }
 }
 
-/** Looks at every offer: a few milliseconds for a hundred thousand. */
+/** Counts why no offer can be taken. Looks at every offer: some milliseconds for a hundred thousand. */
 export function surveyShortfall(requirements: Requirements, catalogue: Catalogue, context: RouteContext): Shortfall {
-  const failings = failingsOf(requirements, catalogue)
-  const tally = tallyOf(failings)
+  const unmet = unmetByRow(requirements, catalogue)
+  const tally = tallyOf(catalogue, unmet)
   const fitting = tally.counts[0] ?? 0
-  const alternatives = fitting > 0 ? [] : alternativesOf(catalogue, failings, tally)
+  const alternatives = fitting > 0 ? [] : alternativesOf(catalogue, unmet, tally)
   const miss = fitting > 0 || alternatives.length > 0 ? undefined : nearestMiss(catalogue, tally)
   return {
     fitting,
     excluded: excludedBy(tally),
     alternatives,
     ...(miss !== undefined && { nearestMiss: miss }),
-    ...marketOf(catalogue, failings, context),
+    ...obstaclesOf(catalogue, unmet, context),
   }
 }
 
-/**
- * Returns how many offers of these clouds meet every requirement, whether they can be taken now or not. Looks at every
- * offer, as `surveyShortfall` does; equal questions about one catalogue are answered from a cache.
- */
-export function countFitting(requirements: Requirements, catalogue: Catalogue, clouds: readonly string[]): number {
-  const counts = fittingCounts.get(catalogue) ?? new Map<string, number>()
-  fittingCounts.set(catalogue, counts)
-  const question = JSON.stringify([requirements, clouds])
-  const known = counts.get(question)
-  if (known !== undefined) return known
-  const failings = failingsOf(requirements, catalogue)
-  const isOurs = Uint8Array.from(catalogue.pools, ({ cloud }) => (clouds.includes(cloud) ? 1 : 0))
-  let fitting = 0
-  for (let rank = 0; rank < failings.length; rank++) {
-    if (failings[rank] === 0 && isOurs[catalogue.poolOf[rank] as number] === 1) fitting++
-  }
-  if (counts.size >= MOST_FITTING_COUNTS) counts.clear()
-  counts.set(question, fitting)
-  return fitting
-}
-
-/** A catalogue never changes, so the counts hold as long as it does. */
-const fittingCounts = new WeakMap<Catalogue, Map<string, number>>()
-const MOST_FITTING_COUNTS = 1000
-
-/** By offer, the requirements that it fails, as bits in the order of CRITERIA; 0: it fits. */
-type Failings = Uint16Array
-
-function bit(criterion: Criterion): number {
-  return 1 << CRITERIA.indexOf(criterion)
-}
-
-const BITS = Object.fromEntries(CRITERIA.map((criterion) => [criterion, bit(criterion)])) as Record<Criterion, number>
-
-function failingsOf(requirements: Requirements, catalogue: Catalogue): Failings {
-  const { clouds, regions, architectures, provisioning, maxHourlyPriceUsd = Infinity } = requirements
-  const { machineOf, regionOf, poolOf, priceOf } = catalogue
-  const allowed = allowedRegions(catalogue, regions)
-  const ofRegion = Uint16Array.from(allowed, (isAllowed) => (isAllowed ? 0 : BITS.region))
-  const ofMachine = Uint16Array.from(catalogue.machines, (machine) => sizeFailings(machine, requirements))
-  const ofPool = Uint16Array.from(catalogue.pools, ({ cloud, architecture, spot }) => {
-    const isSold = provisioning === "spotFirst" || (provisioning === "spot") === spot
-    return (
-      (clouds.length === 0 || clouds.includes(cloud) ? 0 : BITS.cloud) |
-      (architectures.length === 0 || architectures.includes(architecture) ? 0 : BITS.architecture) |
-      (isSold ? 0 : BITS.provisioning)
-    )
-  })
-  const failings = new Uint16Array(catalogue.size)
-  for (let rank = 0; rank < failings.length; rank++) {
-    failings[rank] =
-      (ofMachine[machineOf[rank] as number] as number) |
-      (ofRegion[regionOf[rank] as number] as number) |
-      (ofPool[poolOf[rank] as number] as number) |
-      ((priceOf[rank] as number) > maxHourlyPriceUsd ? BITS.maxHourlyPriceUsd : 0)
-  }
-  return failings
-}
-
-function sizeFailings(machine: Machine, { cpu, memoryGib, gpu }: Requirements): number {
-  const small = (machine.cpu < cpu ? BITS.cpu : 0) | (machine.memoryGib < memoryGib ? BITS.memory : 0)
-  if (gpu === undefined) return small
-  const has = machine.gpu !== undefined && isNvidia(machine.gpu.model) ? machine.gpu : undefined
-  const { count = 0, vramGib = 0, model = "none" } = has ?? {}
-  const wanted = gpu.model === undefined ? undefined : parseModel(gpu.model)
-  const isIt = has !== undefined && (wanted === undefined || isModel(wanted, parseModel(model).base, vramGib))
-  return (
-    small |
-    (isIt ? 0 : BITS.gpu) |
-    (count < (gpu.count ?? 0) ? BITS["gpu.count"] : 0) |
-    (count * vramGib < (gpu.vramGib ?? 0) ? BITS["gpu.vram"] : 0)
-  )
-}
-
-/** By what offers fail together: how many there are, and the cheapest. */
+/** By combination of unmet criteria: the number of offers, and the row of the cheapest an hour (-1: none). */
 interface Tally {
   counts: Uint32Array
   cheapest: Int32Array
 }
 
-function tallyOf(failings: Failings): Tally {
+/** @param unmet by row, the criteria that the offer fails */
+function tallyOf(catalogue: Catalogue, unmet: Uint16Array): Tally {
   const counts = new Uint32Array(1 << CRITERIA.length)
   const cheapest = new Int32Array(1 << CRITERIA.length).fill(-1)
-  for (let rank = 0; rank < failings.length; rank++) {
-    const mask = failings[rank] as number
+  const { hourlyPriceUsd } = catalogue.table
+  for (let row = 0; row < unmet.length; row++) {
+    const mask = unmet[row] as number
+    const first = cheapest[mask] as number
     counts[mask] = (counts[mask] as number) + 1
-    if (cheapest[mask] === -1) cheapest[mask] = rank
+    if (first !== -1 && (hourlyPriceUsd[row] as number) > (hourlyPriceUsd[first] as number)) continue
+    if (first === -1 || catalogue.compare(row, first) < 0) cheapest[mask] = row
   }
   return { counts, cheapest }
 }
@@ -169,13 +82,13 @@ function tallyOf(failings: Failings): Tally {
 function excludedBy({ counts }: Tally): Map<Criterion, number> {
   const excluded = new Map<Criterion, number>()
   for (const criterion of CRITERIA) {
-    const count = counts.reduce((sum, offers, mask) => (mask & BITS[criterion] ? sum + offers : sum), 0)
+    const count = counts.reduce((sum, offers, mask) => (mask & BIT[criterion] ? sum + offers : sum), 0)
     if (count > 0) excluded.set(criterion, count)
   }
   return excluded
 }
 
-/** What people give up first: where and how to buy, before what they buy. */
+/** Criteria in the order in which people give them up: where and how to buy, before what to buy. */
 const RELAXED: readonly Criterion[] = [
   "region",
   "cloud",
@@ -189,35 +102,42 @@ const RELAXED: readonly Criterion[] = [
   "gpu",
 ]
 
-function alternativesOf(catalogue: Catalogue, failings: Failings, { cheapest }: Tally): Alternative[] {
+function alternativesOf(catalogue: Catalogue, unmet: Uint16Array, { cheapest }: Tally): Alternative[] {
   return RELAXED.flatMap((criterion) => {
-    const first = cheapest[BITS[criterion]] ?? -1
-    return first < 0 ? [] : alternative(criterion, first, catalogue, failings)
+    const first = cheapest[BIT[criterion]] ?? -1
+    return first < 0 ? [] : alternative(criterion, first, catalogue, unmet)
   })
 }
 
-/** Of the offers that fail by one requirement only, the first of which is given, those that are worth telling. */
-function alternative(criterion: Criterion, first: number, catalogue: Catalogue, failings: Failings): Alternative {
-  const { regions, regionOf, machines, machineOf } = catalogue
-  const macroOf = (rank: number) => regions[regionOf[rank] ?? -1]?.groups[0]
-  const where = criterion === "region" ? macroOf(first) : undefined
+/**
+ * Returns the alternative among the offers that fail by one criterion only: by region those of one macro-region, by size
+ * the largest.
+ * @param first the cheapest of these offers
+ */
+function alternative(criterion: Criterion, first: number, catalogue: Catalogue, unmet: Uint16Array): Alternative {
+  const { machines, machine } = catalogue.table
+  const where = criterion === "region" ? macroRegionAt(first, catalogue) : undefined
+  const isCounted = (row: number) =>
+    unmet[row] === BIT[criterion] && (where === undefined || macroRegionAt(row, catalogue) === where)
   const sizeOf = SIZES[criterion]
   let cheapest = first
   let offers = 0
   let most = 0
-  for (let rank = first; rank < failings.length; rank++) {
-    if (failings[rank] !== BITS[criterion] || (where !== undefined && macroOf(rank) !== where)) continue
-    const size = sizeOf?.(machines[machineOf[rank] as number] as Machine) ?? 0
+  for (let row = 0; row < unmet.length; row++) {
+    if (!isCounted(row)) continue
+    const size = sizeOf?.(machines[machine[row] as number] as Machine) ?? 0
     if (size < most) continue
-    if (size > most) {
-      most = size
-      cheapest = rank
-      offers = 0
-    }
+    if (size > most) offers = 0
+    if (size > most || catalogue.compare(row, cheapest) < 0) cheapest = row
+    most = size
     offers++
   }
   const detail = { ...(where !== undefined && { where }), ...(sizeOf !== undefined && { most }) }
   return { criterion, offers, cheapest: catalogue.offerAt(cheapest), ...detail }
+}
+
+function macroRegionAt(row: number, { table }: Catalogue): string | undefined {
+  return table.regions[table.places[table.place[row] ?? -1]?.region ?? -1]?.groups[0]
 }
 
 const SIZES: Partial<Record<Criterion, (machine: Machine) => number>> = {
@@ -233,56 +153,52 @@ function nearestMiss(catalogue: Catalogue, { cheapest }: Tally): NearestMiss | u
   for (let mask = 1; mask < cheapest.length; mask++) {
     if ((cheapest[mask] ?? -1) < 0) continue
     const fewer = best < 0 ? -1 : criteriaIn(mask).length - criteriaIn(best).length
-    if (fewer < 0 || (fewer === 0 && (cheapest[mask] as number) < (cheapest[best] as number))) best = mask
+    if (fewer < 0 || (fewer === 0 && catalogue.compare(cheapest[mask] ?? -1, cheapest[best] ?? -1) < 0)) best = mask
   }
   if (best < 0) return undefined
   return { offer: catalogue.offerAt(cheapest[best] as number), unmet: criteriaIn(best) }
 }
 
 function criteriaIn(mask: number): Criterion[] {
-  return CRITERIA.filter((criterion) => mask & BITS[criterion])
+  return CRITERIA.filter((criterion) => mask & BIT[criterion])
 }
 
-/** What stands in the way of the offers that fit. */
-function marketOf(catalogue: Catalogue, failings: Failings, context: RouteContext) {
+/** Counts what keeps the offers that fit from being taken. */
+function obstaclesOf(catalogue: Catalogue, unmet: Uint16Array, context: RouteContext) {
+  const { machines, machine, hourlyPriceUsd } = catalogue.table
+  const { room, now } = context
   const unconnected = new Set<string>()
   const resting: Shortfall["resting"] = { offers: 0 }
   const overCaps: Shortfall["overCaps"] = { offers: 0 }
-  const egress = egressByRegion(catalogue, context.buckets ?? [])
-  const active = { ...context, resting: context.resting.filter(({ until }) => until > context.now) }
-  const payersOf = catalogue.pools.map((pool) => context.payers.filter(({ cloud }) => cloud === pool.cloud))
-  const ask = (rank: number, payers: readonly Payer[]): void => {
-    const offer = catalogue.offerAt(rank)
-    const wakes = wakingTime(offer, payers, active)
+  const costs = new Costs(catalogue, context)
+  const active = context.resting.filter(({ until }) => until > now)
+  const payersOf = machines.map((sold) => context.payers.filter(({ cloud }) => cloud === sold.cloud))
+  const check = (row: number, payers: readonly Payer[]): void => {
+    const wakes = active.length === 0 ? undefined : wakingTime(catalogue.offerAt(row), payers, active)
+    const price = hourlyPriceUsd[row] as number
     if (wakes !== undefined) {
       resting.offers++
       if (resting.until === undefined || wakes < resting.until) resting.until = wakes
-    } else if (!isUnderCaps(offer, egress[catalogue.regionOf[rank] as number] as number, context)) {
+    } else if (price > (room.hourlyUsd ?? Infinity) || costs.totalUsd(row) > (room.monthlyUsd ?? Infinity)) {
       overCaps.offers++
-      overCaps.cheapestHourlyUsd = Math.min(overCaps.cheapestHourlyUsd ?? Infinity, offer.hourlyPriceUsd)
+      overCaps.cheapestHourlyUsd = Math.min(overCaps.cheapestHourlyUsd ?? Infinity, price)
     }
   }
-  for (let rank = 0; rank < failings.length; rank++) {
-    if (failings[rank] !== 0) continue
-    const pool = catalogue.poolOf[rank] as number
-    const payers = payersOf[pool] ?? []
-    if (payers.length > 0) ask(rank, payers)
-    else unconnected.add(catalogue.pools[pool]?.cloud ?? "")
+  for (let row = 0; row < unmet.length; row++) {
+    if (unmet[row] !== 0) continue
+    const number = machine[row] as number
+    const payers = payersOf[number] ?? []
+    if (payers.length > 0) check(row, payers)
+    else unconnected.add(machines[number]?.cloud ?? "")
   }
   return { unconnected: [...unconnected].sort(), resting, overCaps }
 }
 
-/** When the first payer may ask for an offer again; undefined: one may now. A payer's rest ends with its last one. */
-function wakingTime(offer: Offer, payers: readonly Payer[], { resting }: RouteContext): Date | undefined {
-  if (resting.length === 0) return undefined
+/** Returns when the first payer may ask for an offer again: when its last rest ends. Undefined: one may ask now. */
+function wakingTime(offer: Offer, payers: readonly Payer[], resting: readonly Rest[]): Date | undefined {
   const times = payers.map((payer) =>
     Math.max(...resting.filter((rest) => rests(rest, offer, payer)).map(({ until }) => until.getTime())),
   )
   const first = Math.min(...times)
   return first === Number.NEGATIVE_INFINITY ? undefined : new Date(first)
-}
-
-function isUnderCaps(offer: Offer, trafficUsd: number, { room, expectedSeconds }: RouteContext): boolean {
-  const totalUsd = roundUsd(billedUsd(offer.hourlyPriceUsd, expectedSeconds, offer.minimumBilledSeconds) + trafficUsd)
-  return offer.hourlyPriceUsd <= (room.hourlyUsd ?? Infinity) && totalUsd <= (room.monthlyUsd ?? Infinity)
 }

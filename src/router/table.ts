@@ -58,7 +58,7 @@ export const OFFER_COLUMNS = [
 
 const UNDATED: readonly string[] = [""]
 
-/** An empty table with room for so many offers. */
+/** Returns a table for `size` offers, with all columns 0. */
 export function emptyTable(
   size: number,
   parts: Pick<OfferTable, "machines" | "regions" | "places"> & Partial<Pick<OfferTable, "priceDates">>,
@@ -75,7 +75,7 @@ export function emptyTable(
   }
 }
 
-/** Two tables as one; what they have in common (a region, say) may stand in it twice. */
+/** Joins two tables. What they have in common, such as a region, may be in the result twice. */
 export function joined(first: OfferTable, second: OfferTable): OfferTable {
   const places = second.places.map((place) => ({ ...place, region: place.region + first.regions.length }))
   const rows = first.machine.length
@@ -100,10 +100,10 @@ export function joined(first: OfferTable, second: OfferTable): OfferTable {
   return table
 }
 
-/** Tells the groups of a region that is no part of a shipped catalogue. */
+/** Returns the groups of a region that is not in the shipped catalogue. */
 export type GroupsOf = (cloud: string, region: string) => readonly string[]
 
-/** The table of offers that are given one by one; regions are in the groups that `groupsOf` says, by default none. */
+/** Returns the table of single offers. `groupsOf` has the groups of the regions, by default none. */
 export function tableOf(offers: readonly Offer[], groupsOf: GroupsOf = () => []): OfferTable {
   const machines = new Numbering<Machine>()
   const regions = new Numbering<Region>()
@@ -138,7 +138,7 @@ export function tableOf(offers: readonly Offer[], groupsOf: GroupsOf = () => [])
   return table
 }
 
-/** The machine type of an offer. */
+/** Returns the machine type of an offer. */
 export function machineOf({ cloud, instanceType, architecture, cpu, memoryGib, gpu }: Offer): Machine {
   return { cloud, instanceType, architecture, cpu, memoryGib, ...(gpu !== undefined && { gpu }) }
 }

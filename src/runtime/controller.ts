@@ -1,6 +1,6 @@
 import { type Clock, systemClock } from "../apis/clock.ts"
+import type { Logger } from "../apis/logger.ts"
 import { isConflict } from "../kube/errors.ts"
-import type { Logger } from "../kube/logger.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { ApiObject } from "../kube/resource.ts"
 import type { Change, Store } from "../kube/store.ts"

@@ -1,6 +1,6 @@
 import { type Clock, systemClock } from "../apis/clock.ts"
+import type { Logger } from "../apis/logger.ts"
 import type { LeaderElector } from "../kube/lease.ts"
-import type { Logger } from "../kube/logger.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Controller, ControllerMetrics } from "./controller.ts"
 

@@ -1,5 +1,5 @@
+import { type BackoffLimits, backoffSeconds } from "../apis/backoff.ts"
 import { type Clock, systemClock } from "../apis/clock.ts"
-import { type BackoffLimits, backoffSeconds } from "../kube/backoff.ts"
 
 /** What a queue tells its metrics; all optional to implement as nothing. */
 export interface QueueMetrics {

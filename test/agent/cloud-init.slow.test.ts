@@ -4,7 +4,6 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { load } from "js-yaml"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { bootConfig, parseUserData } from "../../src/agent/bootstrap.ts"
 import {
   AGENT_DATA_DIR,
   renderCloudInit,
@@ -12,6 +11,7 @@ import {
   userDataOf,
   type VmSystem,
 } from "../../src/agent/cloud-init.ts"
+import { bootConfig, parseUserData } from "../../src/agent/messages.ts"
 import type { BootConfig } from "../../src/agent/protocol.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { ANNOTATIONS } from "../../src/apis/meta.ts"

@@ -4,14 +4,20 @@ import { join } from "node:path"
 import { setTimeout as sleep } from "node:timers/promises"
 import { Pool } from "undici"
 import { afterAll, beforeAll, expect, it } from "vitest"
-import { bootConfig, bootstrapToken } from "../../src/agent/bootstrap.ts"
 import { GatewayClient } from "../../src/agent/gateway-client.ts"
-import type { Logger } from "../../src/agent/logger.ts"
 import { runAgent } from "../../src/agent/main.ts"
-import { type AgentKeys, generateAgentKeys, publicKey, signMessage } from "../../src/agent/messages.ts"
+import {
+  type AgentKeys,
+  bootConfig,
+  bootstrapToken,
+  generateAgentKeys,
+  publicKey,
+  signMessage,
+} from "../../src/agent/messages.ts"
 import { GATEWAY_PATH, JWS_CONTENT_TYPE, JWS_TYPES, type MessageKind } from "../../src/agent/protocol.ts"
 import { timestamp } from "../../src/apis/clock.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
+import type { Logger } from "../../src/apis/logger.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
 
 /** The nightly run floods for five minutes, every other run for a few seconds. */

@@ -4,12 +4,18 @@ import { request } from "node:http"
 import express from "express"
 import { CompactSign, importJWK } from "jose"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { bootConfig, bootstrapToken } from "../../src/agent/bootstrap.ts"
 import { GatewayClient } from "../../src/agent/gateway-client.ts"
-import { type AgentKeys, generateAgentKeys, openOrder, publicKey, signMessage } from "../../src/agent/messages.ts"
+import {
+  type AgentKeys,
+  bootConfig,
+  bootstrapToken,
+  generateAgentKeys,
+  openOrder,
+  publicKey,
+  signMessage,
+} from "../../src/agent/messages.ts"
 import { GATEWAY_PATH, type MessageKind, type ReportRequest } from "../../src/agent/protocol.ts"
-import type { Clock } from "../../src/apis/clock.ts"
-import { systemClock } from "../../src/apis/clock.ts"
+import { type Clock, systemClock } from "../../src/apis/clock.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { AwaitedGateway } from "../../src/gateway/awaited.ts"
 import { kubeLaunches } from "../../src/gateway/launches.ts"

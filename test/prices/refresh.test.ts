@@ -133,11 +133,11 @@ it("a price that a cloud tells changes which machine a job gets, and the job tel
     const offers = [...facades.current().offers()].map(
       (o) => `${o.instanceType} ${o.provisioning} ${o.hourlyPriceUsd} ${o.priceDate}`,
     )
-    expect(offers).toEqual([
-      "m7i.large spot 0.04 2026-01-01",
-      `m7a.large spot 0.0444 ${itsSpotDay}`,
+    expect(offers.sort()).toEqual([
       `m7a.large onDemand 0.0931 ${day}`,
+      `m7a.large spot 0.0444 ${itsSpotDay}`,
       `m7i.large onDemand 0.1071 ${day}`,
+      "m7i.large spot 0.04 2026-01-01",
     ])
     return [day, itsSpotDay]
   })

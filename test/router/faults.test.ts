@@ -3,10 +3,10 @@ import { JOB } from "../../src/apis/job.ts"
 import { faultsOf } from "../../src/apis/validate.ts"
 import { offersOf } from "../../src/catalogue/file.ts"
 import { readPriceList } from "../../src/catalogue/shipped.ts"
-import { buildCatalogue } from "../../src/router/catalogue.ts"
+import { Catalogue } from "../../src/router/catalogue.ts"
 import { catalogueFaults, modelNames, regionNames } from "../../src/router/faults.ts"
 
-const catalogue = buildCatalogue(offersOf(readPriceList()))
+const catalogue = new Catalogue(offersOf(readPriceList()))
 
 /** What the schema and the catalogue find wrong, as the REST API and the router ask them. */
 function faults(spec: object): string[] {

@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from "vitest"
 import type { Offer } from "../../src/apis/offer.ts"
 import { offersOf } from "../../src/catalogue/file.ts"
 import { readPriceList } from "../../src/catalogue/shipped.ts"
-import { buildCatalogue, type Catalogue } from "../../src/router/catalogue.ts"
+import { Catalogue } from "../../src/router/catalogue.ts"
 import type { Requirements } from "../../src/router/requirements.ts"
 import { rankPlacements } from "../../src/router/route.ts"
 import { Oracle, type Question } from "./oracle.ts"
@@ -55,7 +55,7 @@ describe("a brute force over the whole catalogue", () => {
   let groups: Map<string, Set<string>>
   beforeAll(() => {
     const list = readPriceList()
-    catalogue = buildCatalogue(offersOf(list))
+    catalogue = new Catalogue(offersOf(list))
     offers = [...catalogue.offers()]
     groups = new Map()
     for (const { cloud, name, groups: its, restricted } of list.regions) {

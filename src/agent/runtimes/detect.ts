@@ -1,7 +1,7 @@
 import Docker from "dockerode"
 import type { Clock } from "../../apis/clock.ts"
-import type { Logger } from "../logger.ts"
-import { pause } from "../pause.ts"
+import type { Logger } from "../../apis/logger.ts"
+import { waitUnlessAborted } from "../timers.ts"
 import { DEFAULT_DOCKER_SOCKET, DockerRuntime } from "./docker.ts"
 import { ProcessRuntime } from "./process.ts"
 import { RunError, type Runtime } from "./runtime.ts"
@@ -47,7 +47,7 @@ export async function detectRuntime(options: RuntimeOptions, signal: AbortSignal
     if (signal.aborted || clock.monotonic() > deadline) {
       throw new RunError("AgentFailed", `no Docker Engine answers at ${socketPath}`)
     }
-    await pause(clock, 1, signal)
+    await waitUnlessAborted(clock, 1, signal)
   }
   return new DockerRuntime({ launch, agent, socketPath, dataDir, image: options.image, logger })
 }

@@ -1,9 +1,10 @@
 import Docker from "dockerode"
+import { backoffSeconds } from "../../apis/backoff.ts"
 import { systemClock } from "../../apis/clock.ts"
+import type { Logger } from "../../apis/logger.ts"
 import { GROUP } from "../../apis/meta.ts"
-import type { Logger } from "../logger.ts"
-import { backoff, pause } from "../pause.ts"
 import type { Buckets, RegistryAccess, RunOrder } from "../protocol.ts"
+import { waitUnlessAborted } from "../timers.ts"
 import { VolumeDriver } from "../volumes/driver.ts"
 import { type Container, type Ended, type PrepareOptions, RunError, type Runtime } from "./runtime.ts"
 
@@ -24,8 +25,8 @@ const LOG_CONFIG = { Type: "local", Config: { "max-size": "100m", "max-file": "2
 const NEWLINE = 0x0a
 
 const PULL_TRIES = 3
-const PULL_RETRY_SECONDS = { first: 2, most: 20 }
-const ENGINE_RETRY_SECONDS = { first: 0.5, most: 10 }
+const PULL_RETRY_SECONDS = { baseSeconds: 2, capSeconds: 20 }
+const ENGINE_RETRY_SECONDS = { baseSeconds: 0.5, capSeconds: 10 }
 
 /** How long the engine may take to answer, seconds. */
 const CALL_SECONDS = 120
@@ -95,7 +96,7 @@ export class DockerRuntime implements Runtime {
           throw pullFailed(image, error, registry)
         }
         this.#logger.warn({ err: error, image }, "image not pulled, trying again")
-        await pause(systemClock, backoff(tries, PULL_RETRY_SECONDS.first, PULL_RETRY_SECONDS.most), signal)
+        await waitUnlessAborted(systemClock, backoffSeconds(tries + 1, PULL_RETRY_SECONDS), signal)
         if (isOver && !signal.aborted) registry = (await reorder()).registry
       }
     }
@@ -291,8 +292,8 @@ class DockerContainer implements Container {
         failures++
       }
       // The engine may be starting again: the container may well go on without it.
-      const seconds = backoff(failures, ENGINE_RETRY_SECONDS.first, ENGINE_RETRY_SECONDS.most)
-      await pause(systemClock, seconds, new AbortController().signal)
+      const seconds = backoffSeconds(failures + 1, ENGINE_RETRY_SECONDS)
+      await waitUnlessAborted(systemClock, seconds, new AbortController().signal)
     }
   }
 

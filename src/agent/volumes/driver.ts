@@ -5,11 +5,11 @@ import { join } from "node:path"
 import type Docker from "dockerode"
 import { Client, request } from "undici"
 import { systemClock } from "../../apis/clock.ts"
-import { readIfThere, replaceFile } from "../files.ts"
-import type { Logger } from "../logger.ts"
-import { pause } from "../pause.ts"
+import type { Logger } from "../../apis/logger.ts"
+import { readIfThere, replaceFile } from "../disk.ts"
 import type { Buckets, RunOrder } from "../protocol.ts"
 import { RunError } from "../runtimes/runtime.ts"
+import { waitUnlessAborted } from "../timers.ts"
 import { CONFIG_DIR, driverConfig, isRefused, type UploadState } from "./remotes.ts"
 
 /** Where the engine looks for the sockets of volume drivers (https://docs.docker.com/engine/extend/plugin_api/). */
@@ -103,7 +103,7 @@ export class VolumeDriver {
       if (now.pending < since.pending) since = now
       else if (isRefused(since, now)) throw await this.#flushFailed(now, "the bucket refuses them")
       if (signal.aborted) throw await this.#flushFailed(now, "there was no more time")
-      await pause(systemClock, POLL_SECONDS, signal)
+      await waitUnlessAborted(systemClock, POLL_SECONDS, signal)
     }
   }
 
@@ -219,7 +219,7 @@ export class VolumeDriver {
         if (signal.aborted || systemClock.monotonic() > deadline) {
           throw new Error(`rclone does not answer: ${await this.#lastWords()}`, { cause: error })
         }
-        await pause(systemClock, POLL_SECONDS / 2, signal)
+        await waitUnlessAborted(systemClock, POLL_SECONDS / 2, signal)
       }
     }
   }

@@ -1,8 +1,9 @@
+import { backoffSeconds } from "../../apis/backoff.ts"
 import { type Clock, secondsBetween } from "../../apis/clock.ts"
-import type { Logger } from "../logger.ts"
-import { backoff, pause } from "../pause.ts"
+import type { Logger } from "../../apis/logger.ts"
 import type { Buckets, RunOrder } from "../protocol.ts"
 import type { Runtime } from "../runtimes/runtime.ts"
+import { waitUnlessAborted } from "../timers.ts"
 
 /** Access is renewed when so much of its time is left: enough for many tries. */
 const LEFT_AT_RENEWAL = 1 / 3
@@ -10,7 +11,7 @@ const LEFT_AT_RENEWAL = 1 / 3
 /** However short an access is. */
 const LEAST_SECONDS = 5
 
-const RETRY_SECONDS = { first: 1, most: 60 }
+const RETRY_SECONDS = { baseSeconds: 1, capSeconds: 60 }
 
 export interface Renewal {
   order: Promise<RunOrder>
@@ -29,10 +30,9 @@ export async function keepAccess(
   // Without an order nothing is mounted; who needs it tells why there is none.
   let buckets = (await Promise.race([order.catch(() => undefined), aborted(signal)]))?.buckets ?? {}
   for (let tries = 0; !signal.aborted; ) {
-    const seconds =
-      tries === 0 ? secondsToRenewal(buckets, clock.now()) : backoff(tries, RETRY_SECONDS.first, RETRY_SECONDS.most)
+    const seconds = tries === 0 ? secondsToRenewal(buckets, clock.now()) : backoffSeconds(tries + 1, RETRY_SECONDS)
     if (seconds === undefined) return
-    await pause(clock, seconds, signal)
+    await waitUnlessAborted(clock, seconds, signal)
     if (signal.aborted) return
     try {
       buckets = await fetch()

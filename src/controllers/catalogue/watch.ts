@@ -1,3 +1,4 @@
+import type { Logger } from "../../apis/logger.ts"
 import type { Fault } from "../../apis/validate.ts"
 import { CATALOGUE_CONFIG_MAP, LiveCatalogue } from "../../catalogue/live.ts"
 import type { Offers } from "../../catalogue/offers.ts"
@@ -5,7 +6,6 @@ import { decodePrices, PRICES_CONFIG_MAP, type RegionPrices } from "../../catalo
 import type { KubeClient } from "../../kube/client.ts"
 import { CONFIG_MAPS, type ConfigMap } from "../../kube/core.ts"
 import type { EventRecorder } from "../../kube/events.ts"
-import type { Logger } from "../../kube/logger.ts"
 import { Reflector } from "../../kube/reflector.ts"
 
 export interface CatalogueWatchOptions {

@@ -3,7 +3,7 @@ import { INSTALLATION, jobOf, launchOf, vmStatus } from "../../../test/controlle
 import { SimCloud } from "../../../test/controllers/sim-cloud.ts"
 import { ManualClock } from "../../../test/kube/manual-clock.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
-import type { Logger } from "../../kube/logger.ts"
+import type { Logger } from "../../apis/logger.ts"
 import { IndexedStore } from "../../kube/store.ts"
 import { VmObserver } from "./observer.ts"
 

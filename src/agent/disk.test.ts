@@ -4,7 +4,7 @@ import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterEach, beforeEach, describe, expect, it } from "vitest"
-import { AgentBusyError, acquireLock } from "./lock.ts"
+import { AgentBusyError, acquireLock } from "./disk.ts"
 import { processIdentity } from "./processes.ts"
 
 let folder: string
@@ -17,7 +17,7 @@ afterEach(() => rm(folder, { recursive: true, force: true }))
 /** A process that tries once, says `held` or `busy`, and keeps what it got until its input ends. */
 function contender() {
   const script = `
-    import { acquireLock } from ${JSON.stringify(join(import.meta.dirname, "lock.ts"))}
+    import { acquireLock } from ${JSON.stringify(join(import.meta.dirname, "disk.ts"))}
     let said = "held"
     try { acquireLock(${JSON.stringify(folder)}) } catch { said = "busy" }
     process.stdout.write(said)

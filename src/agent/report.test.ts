@@ -4,7 +4,7 @@ import { join } from "node:path"
 import fc from "fast-check"
 import { afterEach, beforeEach, describe, expect, it } from "vitest"
 import { noDisk, smallDisk } from "../../test/small-disk.ts"
-import { Spool } from "./spool.ts"
+import { Spool } from "./report.ts"
 
 let folder: string
 let appends = 0

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest"
 import { type Clock, systemClock } from "../apis/clock.ts"
-import { alarm, Bell, backoff, pause } from "./pause.ts"
+import { AsyncSignal, timer, waitUnlessAborted } from "./timers.ts"
 
 /** A clock that stands still until it is moved; timers beyond setTimeout's longest fire at once, as real ones do. */
 function manualClock(): Clock & { advance: (seconds: number) => void } {
@@ -31,64 +31,53 @@ function manualClock(): Clock & { advance: (seconds: number) => void } {
   }
 }
 
-describe("alarm", () => {
-  it("rings once, on time, also beyond the longest timer that there is", () => {
+describe("timer", () => {
+  it("calls back once, on time, also beyond the longest timer of the platform", () => {
     const clock = manualClock()
     const month = 31 * 24 * 3600
-    let rung = 0
-    alarm(clock, month, () => rung++)
+    let calls = 0
+    timer(clock, month, () => calls++)
     clock.advance(month - 1)
-    expect(rung).toBe(0)
+    expect(calls).toBe(0)
     clock.advance(2)
-    expect(rung).toBe(1)
+    expect(calls).toBe(1)
     clock.advance(10 * month)
-    expect(rung).toBe(1)
+    expect(calls).toBe(1)
   })
 
-  it("stays silent once it is cancelled, however late", () => {
+  it("does not call back after it is cancelled", () => {
     const clock = manualClock()
-    let rung = 0
-    const cancel = alarm(clock, 1_000_000, () => rung++)
+    let calls = 0
+    const cancel = timer(clock, 1_000_000, () => calls++)
     clock.advance(999_999)
     cancel()
     clock.advance(1_000_000)
-    expect(rung).toBe(0)
+    expect(calls).toBe(0)
   })
 
-  it("rings at once for a time that has passed", () => {
+  it("calls back at once for a time in the past", () => {
     const clock = manualClock()
-    let rung = 0
-    alarm(clock, -5, () => rung++)
+    let calls = 0
+    timer(clock, -5, () => calls++)
     clock.advance(0)
-    expect(rung).toBe(1)
+    expect(calls).toBe(1)
   })
 })
 
-describe("Bell", () => {
-  it("ends a wait early, also when it was rung before", async () => {
-    const bell = new Bell()
+describe("AsyncSignal", () => {
+  it("ends a wait early, also when notified before", async () => {
+    const signal = new AsyncSignal()
     const never = new AbortController().signal
-    const waiting = bell.wait(systemClock, 3600, never)
-    bell.ring()
+    const waiting = signal.wait(systemClock, 3600, never)
+    signal.notify()
     await waiting
-    bell.ring()
-    await bell.wait(systemClock, 3600, never)
+    signal.notify()
+    await signal.wait(systemClock, 3600, never)
     const ended = new AbortController()
-    const third = bell.wait(systemClock, 3600, ended.signal)
+    const third = signal.wait(systemClock, 3600, ended.signal)
     ended.abort()
     await third
-    await pause(systemClock, 3600, AbortSignal.abort())
+    await waitUnlessAborted(systemClock, 3600, AbortSignal.abort())
     expect(ended.signal.aborted).toBe(true)
-  })
-})
-
-describe("backoff", () => {
-  it("grows up to its bound, never to nothing", () => {
-    for (let tries = 0; tries < 100; tries++) {
-      const full = Math.min(30, 2 ** tries)
-      const seconds = backoff(tries, 1, 30)
-      expect(seconds).toBeGreaterThanOrEqual(full / 2)
-      expect(seconds).toBeLessThanOrEqual(full)
-    }
   })
 })

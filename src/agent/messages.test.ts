@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
-import { bootConfig, bootstrapToken, parseUserData, renderUserData, verifyBootstrapToken } from "./bootstrap.ts"
+import { bootConfig, bootstrapToken, parseUserData, renderUserData, verifyBootstrapToken } from "./messages.ts"
 
 const key = new Uint8Array(32).fill(7)
 

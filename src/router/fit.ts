@@ -1,0 +1,99 @@
+import type { Catalogue } from "./catalogue.ts"
+import { isModel, type ModelName, parseModel } from "./gpu-models.ts"
+import type { GpuRequirement, Requirements } from "./requirements.ts"
+import type { Machine, Region } from "./table.ts"
+
+/** The criteria that an offer can fail, as bits, in the order in which people read them. */
+export const BIT = {
+  cloud: 1 << 0,
+  region: 1 << 1,
+  architecture: 1 << 2,
+  gpu: 1 << 3,
+  "gpu.count": 1 << 4,
+  "gpu.vram": 1 << 5,
+  cpu: 1 << 6,
+  memory: 1 << 7,
+  provisioning: 1 << 8,
+  maxHourlyPriceUsd: 1 << 9,
+} as const
+export type Criterion = keyof typeof BIT
+export const CRITERIA = Object.keys(BIT) as Criterion[]
+
+/**
+ * The requirements of a job that offers fail, as bits of their criteria; 0: they fit. A requirement is about the machine,
+ * the place, the provisioning or the price. There are few machines and places, so each is checked once for all its rows.
+ */
+export interface Unmet {
+  byMachine: Uint16Array
+  byPlace: Uint16Array
+  /** Of on-demand offers, and of spot offers. */
+  bySpot: Uint16Array
+  /** US dollars. */
+  maxHourlyPriceUsd: number
+}
+
+export function unmetOf(requirements: Requirements, { table, modelBases }: Catalogue): Unmet {
+  const { regions, gpu, provisioning, maxHourlyPriceUsd = Number.POSITIVE_INFINITY } = requirements
+  const model = gpu?.model === undefined ? undefined : parseModel(gpu.model)
+  const isAllowed = table.regions.map((region) => isRegionAllowed(region, regions))
+  const byMachine = new Uint16Array(table.machines.length)
+  for (const [index, machine] of table.machines.entries()) {
+    byMachine[index] = unmetBySize(machine, requirements) | unmetByGpu(machine, modelBases[index], gpu, model)
+  }
+  return {
+    byMachine,
+    byPlace: Uint16Array.from(table.places, ({ region }) => (isAllowed[region] ? 0 : BIT.region)),
+    bySpot: Uint16Array.of(
+      provisioning === "spot" ? BIT.provisioning : 0,
+      provisioning === "onDemand" ? BIT.provisioning : 0,
+    ),
+    maxHourlyPriceUsd,
+  }
+}
+
+/** Returns the unmet criteria of each row. */
+export function unmetByRow(requirements: Requirements, catalogue: Catalogue): Uint16Array {
+  const { machine, place, spot, hourlyPriceUsd } = catalogue.table
+  const { byMachine, byPlace, bySpot, maxHourlyPriceUsd } = unmetOf(requirements, catalogue)
+  const unmet = new Uint16Array(catalogue.size)
+  for (let row = 0; row < unmet.length; row++) {
+    unmet[row] =
+      (byMachine[machine[row] as number] as number) |
+      (byPlace[place[row] as number] as number) |
+      (bySpot[spot[row] as number] as number) |
+      ((hourlyPriceUsd[row] as number) > maxHourlyPriceUsd ? BIT.maxHourlyPriceUsd : 0)
+  }
+  return unmet
+}
+
+/** A restricted region is for jobs that name it: not even its groups allow it. */
+function isRegionAllowed({ name, groups, restricted }: Region, wanted: readonly string[]): boolean {
+  if (wanted.includes(name)) return true
+  return restricted !== true && (wanted.length === 0 || groups.some((group) => wanted.includes(group)))
+}
+
+function unmetBySize(machine: Machine, { cpu, memoryGib, clouds, architectures }: Requirements): number {
+  return (
+    (clouds.length === 0 || clouds.includes(machine.cloud) ? 0 : BIT.cloud) |
+    (architectures.length === 0 || architectures.includes(machine.architecture) ? 0 : BIT.architecture) |
+    (machine.cpu < cpu ? BIT.cpu : 0) |
+    (machine.memoryGib < memoryGib ? BIT.memory : 0)
+  )
+}
+
+/** @param base the base of the machine's NVIDIA model; undefined without one: GPUs of other makers do not count */
+function unmetByGpu(
+  machine: Machine,
+  base: string | undefined,
+  wanted: GpuRequirement | undefined,
+  model: ModelName | undefined,
+): number {
+  if (wanted === undefined) return 0
+  const { count = 0, vramGib = 0 } = (base !== undefined && machine.gpu) || {}
+  const isWanted = base !== undefined && (model === undefined || isModel(model, base, vramGib))
+  return (
+    (isWanted ? 0 : BIT.gpu) |
+    (count < (wanted.count ?? 0) ? BIT["gpu.count"] : 0) |
+    (count * vramGib < (wanted.vramGib ?? 0) ? BIT["gpu.vram"] : 0)
+  )
+}
