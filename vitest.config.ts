@@ -9,7 +9,12 @@ const FAULTS = "test/**/*.faults.test.ts"
 const globalSetup = ["test/tools.setup.ts", "test/control-plane.setup.ts"]
 
 /** Of `test/`, the suites that talk to no server and start no process. */
-const PURE = ["test/router/*.test.ts", "test/discovery/discoverer.test.ts", "test/providers/registry-logins.test.ts"]
+const PURE = [
+  "test/prose.test.ts",
+  "test/router/*.test.ts",
+  "test/discovery/discoverer.test.ts",
+  "test/providers/registry-logins.test.ts",
+]
 
 /** Suites of other tiers that have a form of some minutes, too. */
 const LONGER = ["test/agent/flood.test.ts"]

@@ -17,7 +17,12 @@ const AGENT = "agent.mjs"
 const LICENCES = "THIRD-PARTY-LICENCES.txt"
 
 /** What the program reads of its own package at run time. */
-const READ_FILES = ["src/catalogue/data", "LICENSE"]
+const READ_FILES = ["src/catalogue/data", "src/facade/docs/page", "LICENSE"]
+
+/** Files of packages that the program sends to browsers as they are, and the licences of what is inside of them. */
+const SENT_FILES = ["swagger-ui-bundle.js", "swagger-ui-bundle.js.LICENSE.txt", "swagger-ui.css"].map(
+  (file) => `node_modules/swagger-ui-dist/${file}`,
+)
 
 /** How an SPDX document calls itself. */
 const SPDX_DOCUMENT = "SPDXRef-DOCUMENT"
@@ -86,14 +91,15 @@ export async function bundle(folder: string): Promise<Bundled> {
   const { metafile } = await build({ ...mapped, outfile: join(folder, PROGRAM), metafile: true })
   const external = [...ONE_FILE.external, ...NOT_THE_AGENTS]
   await build({ ...mapped, outfile: join(folder, AGENT), external })
-  for (const file of READ_FILES) await cp(join(ROOT, file), join(folder, file), { recursive: true })
+  for (const file of [...READ_FILES, ...SENT_FILES]) await cp(join(ROOT, file), join(folder, file), { recursive: true })
   const { name, version, description, license, engines } = await manifestOf(ROOT)
   const manifest = { name, version, description, license, type: "module", bin: { berth: PROGRAM }, engines }
   await writeFile(join(folder, "package.json"), `${JSON.stringify(manifest, undefined, 2)}\n`)
-  const folders = packageFolders(metafile)
+  const inputs = [...Object.keys(metafile.inputs), ...SENT_FILES]
+  const folders = packageFolders([...bundledInputs(metafile), ...SENT_FILES])
   await writeFile(join(folder, LICENCES), await licencesOf(folders))
   const packages = await Promise.all(folders.map((path) => manifestOf(join(ROOT, path))))
-  return { inputs: Object.keys(metafile.inputs), packages: new Set(packages.map(packageId)) }
+  return { inputs, packages: new Set(packages.map(packageId)) }
 }
 
 function packageId({ name, version }: Pick<Manifest, "name" | "version">): string {
@@ -104,9 +110,13 @@ async function manifestOf(folder: string): Promise<Manifest> {
   return JSON.parse(await readFile(join(folder, "package.json"), "utf8")) as Manifest
 }
 
-/** Where the packages are that something of is in the bundle. */
-function packageFolders({ outputs }: Metafile): string[] {
-  const inputs = Object.values(outputs).flatMap((output) => Object.keys(output.inputs))
+/** Paths of the modules that are in the bundle. A metafile also has those that were left out as unused. */
+function bundledInputs({ outputs }: Metafile): string[] {
+  return Object.values(outputs).flatMap((output) => Object.keys(output.inputs))
+}
+
+/** Folders of the packages that these files belong to. */
+function packageFolders(inputs: readonly string[]): string[] {
   return [...new Set(inputs.flatMap((path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? []))].sort()
 }
 

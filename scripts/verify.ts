@@ -1,5 +1,6 @@
-import { execFileSync, spawnSync } from "node:child_process"
+import { spawnSync } from "node:child_process"
 import { dirname, join } from "node:path"
+import { wrongSubjects } from "./commits.ts"
 
 /** What scripts/generate.ts writes: committed, and never edited by hand. */
 const GENERATED = ["crds", "charts/berth/files/crds", "charts/berth/files/base", "docs/values.md"]
@@ -11,6 +12,7 @@ const packages = join(root, "node_modules")
 const STEPS: [name: string, program: string, ...args: string[]][] = [
   ["generate", process.execPath, join(root, "scripts", "generate.ts")],
   ["lint and format", process.execPath, join(packages, "@biomejs", "biome", "bin", "biome"), "check"],
+  ["prose", process.execPath, join(root, "scripts", "prose.ts")],
   ["types", process.execPath, join(packages, "typescript", "bin", "tsc"), "--project", root, "--noEmit"],
 ]
 
@@ -21,11 +23,18 @@ const failed = STEPS.filter(([name, program, ...args]) => {
   return status !== 0
 }).map(([name]) => name)
 
-const stale = execFileSync("git", ["status", "--porcelain", "--untracked-files=all", "--", ...GENERATED], {
-  cwd: root,
-  encoding: "utf8",
-})
-if (stale !== "") {
+console.log("verify: commit subjects")
+const wrong = wrongSubjects(root)
+if ("skipped" in wrong) console.log(`verify: commit subjects: skipped, ${wrong.skipped}`)
+else if (wrong.length > 0) {
+  console.error(`${wrong.join("\n")}\nverify: reword these commits (CONTRIBUTING.md, Commits)`)
+  failed.push("commit subjects")
+}
+
+const status = ["status", "--porcelain", "--untracked-files=all", "--", ...GENERATED]
+const { stdout: stale, error: withoutGit } = spawnSync("git", status, { cwd: root, encoding: "utf8" })
+if (withoutGit) console.log("verify: nothing generated differs: skipped, there is no git")
+else if (stale !== "") {
   console.error(`verify: generated files differ from what is committed; commit these:\n${stale.trimEnd()}`)
   failed.push("nothing generated differs")
 }

@@ -34,7 +34,8 @@ import { Connections } from "./connections/connections.ts"
 import { connectionRoutes } from "./connections/routes.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { CRON_JOB_FIELDS } from "./cronjobs/translate.ts"
-import { openApiRoutes } from "./document.ts"
+import { docsRoutes } from "./docs/routes.ts"
+import { openApiRoute } from "./document.ts"
 import { SharedTurns } from "./idempotency.ts"
 import { Jobs, Submitter } from "./jobs/jobs.ts"
 import { LogStreams } from "./jobs/logs.ts"
@@ -173,7 +174,8 @@ function projectRouter(dependencies: FacadeDependencies): Router {
     principalOf: admission.principalOf,
   })
   mount(router, resourceRoutes, { ...admission, limit }, { connectionsOf, discover: dependencies.discover })
-  openApiRoutes(router, settings.clouds)
+  openApiRoute(router, settings.clouds)
+  docsRoutes(router)
   return router
 }
 

@@ -1,10 +1,8 @@
-import { createHash } from "node:crypto"
-import type { RequestHandler, Router } from "express"
+import type { Router } from "express"
 import { jsonText } from "../http/json.ts"
 import type { Json } from "../http/json-schema.ts"
 import { allowNoOther } from "../http/mount.ts"
 import { described, sharedParts } from "../http/openapi.ts"
-import { REFERENCE_STYLE, type ReferenceDocument, referencePage } from "../http/reference.ts"
 import { accountRoutes } from "./accounts/routes.ts"
 import { connectionRoutes } from "./connections/routes.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
@@ -14,7 +12,7 @@ import { resourceRoutes } from "./resources/routes.ts"
 
 const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM.
 
-A project is the first label of the host: https://<project>.<domain>/1. Every request carries an API key of that project in the header X-Service-Api-Key, or the bearer token of a person who is signed in. Both have a role: viewer, developer (or higher) or admin. Organizations, their members and projects (tag accounts) are for signed-in people only, on the host without a project.
+A project is the first label of the host: \`https://<project>.<domain>/1\`. Every request carries an API key of that project in the header X-Service-Api-Key, or the bearer token of a person who is signed in. Both have a role: viewer, developer (or higher) or admin. Organizations, their members and projects (tag accounts) are for signed-in people only, on the host without a project.
 
 In the body of a POST null means left out; in the body of a PATCH it means unchanged. Unknown fields and parameters are refused. Every field of a record is always there.
 
@@ -89,19 +87,12 @@ export function openApiDocument(clouds: readonly string[]): Json {
 }
 
 /**
- * `GET /openapi.json` and `GET /docs`, the same for people; for everybody, as they say nothing of any project.
- * @param clouds those that a job may name here
+ * Puts `GET /openapi.json` on a router, without authentication: it says nothing of any project.
+ * @param clouds the clouds that a job may name
  */
-export function openApiRoutes(router: Router, clouds: readonly string[]): void {
-  const document = openApiDocument(clouds)
-  const json = jsonText(document)
-  const page = referencePage(JSON.parse(json) as ReferenceDocument)
-  const style = createHash("sha256").update(REFERENCE_STYLE).digest("base64")
-  const policy = `default-src 'none'; style-src 'sha256-${style}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`
-  const put = (path: string, handle: RequestHandler): void =>
-    allowNoOther(router.route(path).get(handle), ["GET", "HEAD"])
-  put("/openapi.json", (_req, res) => void res.type("application/json").send(json))
-  put("/docs", (_req, res) => {
-    res.set("Content-Security-Policy", policy).type("text/html; charset=utf-8").send(page)
-  })
+export function openApiRoute(router: Router, clouds: readonly string[]): void {
+  const json = jsonText(openApiDocument(clouds))
+  const path: string = "/openapi.json"
+  const route = router.route(path).get((_req, res) => void res.type("application/json").send(json))
+  allowNoOther(route, ["GET", "HEAD"])
 }

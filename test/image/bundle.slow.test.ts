@@ -70,6 +70,9 @@ describe("the bundle", () => {
       const [, url] = await facade.printed(/"url":"([^"]+)"/)
       expect((await fetch(`${url}/livez`)).status).toBe(200)
       expect(await (await fetch(`${url}/1/openapi.json`)).json()).toMatchObject({ openapi: /^3/ })
+      const page = await (await fetch(`${url}/1/docs`)).text()
+      for (const [, asset] of page.matchAll(/"(\/1\/docs\/[^"]+)"/g))
+        expect((await fetch(`${url}${asset}`)).status, asset).toBe(200)
       await operator.printed(/"msg":"leading"/)
     } finally {
       const endings = await Promise.all([facade.stop(), operator.stop()])
@@ -86,7 +89,7 @@ describe("the bundle", () => {
 
   it("carries the licences of what it is made of", async () => {
     const text = await readFile(join(folder, "dist", "THIRD-PARTY-LICENCES.txt"), "utf8")
-    for (const name of ["undici", "@aws-sdk/client-ec2", "@google-cloud/compute"]) {
+    for (const name of ["undici", "@aws-sdk/client-ec2", "@google-cloud/compute", "swagger-ui-dist"]) {
       expect(text).toMatch(new RegExp(`^${name} \\d.*\\((MIT|Apache-2.0)\\)$`, "m"))
     }
     expect(text).toContain("Permission is hereby granted, free of charge")

@@ -87,7 +87,8 @@ image.describe("Berth's image", () => {
         expect(url, output).toBeDefined()
         return url
       })
-      expect((await fetch(`${url}/livez`)).status).toBe(200)
+      for (const path of ["/livez", "/1/docs", "/1/docs/docs.js", "/1/docs/swagger-ui-bundle.js"])
+        expect((await fetch(`${url}${path}`)).status, path).toBe(200)
       await makesKey("docker", "exec", name, "/nodejs/bin/node", "/berth/berth.mjs")
       await makesKey("docker", "run", "--rm", ...RESTRICTED, image)
       await container.stop({ t: 60 })
