@@ -29,7 +29,7 @@ import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/dependenci
 import { type Fence, fenceOf } from "./controllers/fence.ts"
 import { createJobController } from "./controllers/job/controller.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
-import { LAUNCHES } from "./controllers/launch/dependencies.ts"
+import { LAUNCHES } from "./controllers/launch/options.ts"
 import { createOrganizationController } from "./controllers/organization/controller.ts"
 import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/dependencies.ts"
@@ -148,7 +148,7 @@ export async function startOperator(
     installation,
     clouds: accounts.clouds,
     userData,
-    sweep: { accounts: accounts.inUse },
+    garbageCollection: { accounts: accounts.inUse },
     ...(observeSeconds && { observeSeconds }),
   })
   const jobController = createJobController({

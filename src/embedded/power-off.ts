@@ -3,7 +3,7 @@ import { type Clock, timestamp } from "../apis/clock.ts"
 import { isOver, type StoredLaunch } from "../apis/launch.ts"
 import type { LocalCloud } from "../cloud/local/local.ts"
 import type { Scope, Vm } from "../cloud/provider.ts"
-import { FIELD_MANAGER, LAUNCHES } from "../controllers/launch/dependencies.ts"
+import { FIELD_MANAGER, LAUNCHES } from "../controllers/launch/options.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound } from "../kube/errors.ts"
 
