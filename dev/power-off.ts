@@ -3,7 +3,7 @@ import { type Clock, timestamp } from "../src/apis/clock.ts"
 import { isOver, type StoredLaunch } from "../src/apis/launch.ts"
 import type { LocalCloud } from "../src/cloud/local/local.ts"
 import type { Scope, Vm } from "../src/cloud/provider.ts"
-import { FIELD_MANAGER, LAUNCHES } from "../src/controllers/launch/dependencies.ts"
+import { FIELD_MANAGER, LAUNCHES } from "../src/controllers/launch/options.ts"
 import type { KubeClient } from "../src/kube/client.ts"
 import { ifFound } from "../src/kube/errors.ts"
 

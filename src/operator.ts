@@ -25,7 +25,7 @@ import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/dependenci
 import { type Fence, fenceOf } from "./controllers/fence.ts"
 import { createJobController } from "./controllers/job/controller.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
-import { LAUNCHES } from "./controllers/launch/dependencies.ts"
+import { LAUNCHES } from "./controllers/launch/options.ts"
 import { createOrganizationController } from "./controllers/organization/controller.ts"
 import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/dependencies.ts"
@@ -256,7 +256,7 @@ function launchController({ options, parts, installation, caches, base, fence }:
     installation: installation.id,
     clouds: accounts.clouds,
     userData: (launch) => userDataOf(launch, installation.bootstrapKey),
-    sweep: { accounts: accounts.inUse },
+    garbageCollection: { accounts: accounts.inUse },
     ...(observeSeconds && { observeSeconds }),
   })
 }

@@ -21,7 +21,7 @@ export const LIMITS = {
   clouds: 8,
   regions: 32,
   region: 64,
-  /** Of one connection; each is a list call of the sweep. */
+  /** Of one connection; each is a list call of the garbage collection. */
   usedRegions: 128,
   labels: 64,
   labelKey: 317,

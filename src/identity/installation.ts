@@ -4,7 +4,7 @@ import { ensureOwnSecret, type OwnSecret, readOwnSecret } from "./own-secret.ts"
 
 /** What tells this Berth from every other one, and lets its VMs in. */
 export interface Installation {
-  /** Every VM carries it as a tag: the sweep ends only VMs of its own installation. */
+  /** Every VM carries it as a tag: garbage collection terminates only VMs of its own installation. */
   id: string
   /** Bootstrap tokens of VMs are HMACs by this key. */
   bootstrapKey: Uint8Array

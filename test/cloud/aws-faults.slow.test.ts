@@ -121,10 +121,10 @@ class Play {
     }, 120)
   }
 
-  /** As often as it takes to be sure of each stray. */
-  async sweep(): Promise<void> {
-    await this.#operator.launchControl.sweep.round()
-    await this.#operator.launchControl.sweep.round()
+  /** Two rounds, after which each orphan is terminated. */
+  async collectGarbage(): Promise<void> {
+    await this.#operator.launchControl.garbageCollector.round()
+    await this.#operator.launchControl.garbageCollector.round()
   }
 
   async close(): Promise<void> {
@@ -156,7 +156,7 @@ async function playWith(fault: Ec2Fault): Promise<void> {
   expect(met, `${about}: the fault was met`).toBe(true)
   const launches = (await play.instances()).map(launchOf)
   expect(launches.length, `${about}: VMs of ${launches.join(", ")}`).toBe(new Set(launches).size)
-  await play.sweep()
+  await play.collectGarbage()
   expect(
     (await play.instances()).filter((instance) => !isGone(instance)),
     about,
@@ -248,7 +248,7 @@ describe("a job on EC2", () => {
   })
 })
 
-describe("the sweep on EC2", () => {
+describe("garbage collection on EC2", () => {
   test("ends what no Launch stands for, a second VM of a Launch as well; spares the young and other installations", async () => {
     const stage = await newStage()
     const play = new Play(stage, { youngSeconds: 60 })
@@ -268,16 +268,16 @@ describe("the sweep on EC2", () => {
         userData: "#!",
         lifetimeSeconds: 60,
       })
-    const stray = await plant("stray-1")
-    const foreign = await plant("stray-1", `${stage.installation}-other`)
+    const orphan = await plant("orphan-1")
+    const foreign = await plant("orphan-1", `${stage.installation}-other`)
     const second = await runOnce(live.metadata.name, stage.installation)
-    const swept = async () => {
-      await play.sweep()
+    const terminated = async () => {
+      await play.collectGarbage()
       return new Set((await play.instances()).filter(isGone).map(({ InstanceId }) => InstanceId))
     }
-    expect(await swept()).toEqual(new Set())
+    expect(await terminated()).toEqual(new Set())
     stage.clock.advance(60)
-    await eventually(async () => expect(await swept()).toEqual(new Set([stray.id, second])))
+    await eventually(async () => expect(await terminated()).toEqual(new Set([orphan.id, second])))
     expect((await console_.instances("installation", `${stage.installation}-other`)).filter(isGone)).toEqual([])
     expect((await play.instances()).filter((instance) => !isGone(instance)).map(launchOf)).toEqual([live.metadata.name])
     await cloud.terminate(foreign)

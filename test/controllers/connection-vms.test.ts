@@ -15,9 +15,9 @@ import {
   CREDENTIALS_SECRET_CACHE,
 } from "../../src/controllers/connection/dependencies.ts"
 import { accountsInUse } from "../../src/controllers/connection/payers.ts"
-import { accountOf } from "../../src/controllers/launch/account.ts"
 import { launchIndexes } from "../../src/controllers/launch/controller.ts"
-import { Sweep } from "../../src/controllers/launch/sweep.ts"
+import { accountOf } from "../../src/controllers/launch/create.ts"
+import { GarbageCollector } from "../../src/controllers/launch/garbage-collection.ts"
 import { ensureInstallation } from "../../src/identity/installation.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
@@ -304,14 +304,14 @@ describe("what opens an account", () => {
     await ended(key, launch)
   })
 
-  it("opens it for the sweep, in the regions that the connection has used: a forgotten VM is ended", async () => {
+  it("opens it for garbage collection in the regions that the connection has used: an orphaned VM is terminated", async () => {
     const key = keyOf(newAccount())
     const { id } = await ensureInstallation(admin, systemNamespace)
     await connect("main", key)
     await submit("job-8")
     const launch = await launchIn(key, "job-8")
-    const stray = key.cloud.plant(id, "forgotten-1", "2026-01-01T00:00:00Z")
-    stray.region = REGION
+    const orphan = key.cloud.plant(id, "forgotten-1", "2026-01-01T00:00:00Z")
+    orphan.region = REGION
     const sources = { secrets, projects, sealer }
     const accounts = await eventually(() => {
       const found = accountsInUse(connections.store, sources)
@@ -320,15 +320,15 @@ describe("what opens an account", () => {
     })
     await cancel("job-8")
     await ended(key, launch)
-    const sweep = new Sweep({
+    const collector = new GarbageCollector({
       ...{ client: admin, clouds, installation: id, systemNamespace, logger, clock: systemClock },
       // As if the records of all Launches were deleted.
       launches: { ...cached.store, list: () => [], get: () => undefined } as typeof cached.store,
       accounts: () => accounts,
       fence: () => undefined,
     })
-    expect(await sweep.round()).toEqual([])
-    expect((await sweep.round()).map((vm) => vm.id)).toEqual([stray.id])
+    expect(await collector.round()).toEqual([])
+    expect((await collector.round()).map((vm) => vm.id)).toEqual([orphan.id])
     expect(key.cloud.alive).toEqual([])
   })
 

@@ -52,7 +52,7 @@ export interface OperatorOptions {
   market?: { offers: readonly Offer[]; account: CloudAccount }
   /** Between two looks at the VMs. Default 0.05. */
   observeSeconds?: number
-  /** The least age of a VM that may be swept. */
+  /** Minimum age of an orphaned VM that is terminated, in seconds. */
   youngSeconds?: number
 }
 
@@ -129,10 +129,10 @@ export class Stage {
       userData: (launch) => JSON.stringify({ launch: launch.metadata.name, url: launch.spec.gatewayUrl }),
       observeSeconds,
       settings: { settleSeconds },
-      sweep: {
+      garbageCollection: {
         intervalSeconds: 3600,
         accounts: () => [market.account],
-        ...(youngSeconds !== undefined && { youngSeconds }),
+        ...(youngSeconds !== undefined && { minAgeSeconds: youngSeconds }),
       },
     })
     const jobController = createJobController({

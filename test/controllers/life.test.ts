@@ -4,8 +4,9 @@ import { isTerminal, type JobPhase, type StoredJob } from "../../src/apis/job.ts
 import { type FinishReason, isOver, type StoredLaunch } from "../../src/apis/launch.ts"
 import type { Vm } from "../../src/cloud/provider.ts"
 import { decide as decideJob, type JobAction } from "../../src/controllers/job/decide.ts"
-import { createdStatus, decide as decideLaunch, type OwnStatus } from "../../src/controllers/launch/decide.ts"
-import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/settings.ts"
+import { createdStatus } from "../../src/controllers/launch/create.ts"
+import { decide as decideLaunch, type OwnStatus } from "../../src/controllers/launch/decide.ts"
+import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/options.ts"
 import { appraise } from "../../src/placement/market.ts"
 import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { agentOf, at, CATALOGUE, INSTALLATION, jobOf, time } from "./builders.ts"
@@ -38,7 +39,7 @@ class World {
   launches: StoredLaunch[] = []
   vms = new Map<string, Vm>()
   mood: CloudMood = "fine"
-  outstanding = new Set<string>()
+  inFlight = new Set<string>()
   past: Snapshot[] = []
   wasCancelledIn: JobPhase | "none" | undefined
   #version = 1
@@ -153,15 +154,15 @@ class World {
     const vm = this.vms.get(name)
     const known = launch.status?.vm?.id !== undefined
     const observed = {
-      sighting: known && vm !== undefined ? { seen: "present" as const, vm } : { seen: "unknown" as const },
-      outstanding: this.outstanding.has(name),
-      silent: false,
-      job: this.job === undefined ? ("gone" as const) : ("alive" as const),
+      instance: known && vm !== undefined ? { is: "found" as const, vm } : { is: "unknown" as const },
+      inFlight: this.inFlight.has(name),
+      heartbeatTimedOut: false,
+      job: this.job === undefined ? ("deleted" as const) : ("active" as const),
     }
     const decision = decideLaunch(structuredClone(launch), observed, at(this.seconds), LAUNCH_DEFAULTS)
     if (decision.status !== undefined) this.#writeLaunch(launch, decision.status)
     for (const action of decision.actions) {
-      if (action.do === "launch") this.#ask(launch)
+      if (action.do === "createInstance") this.#ask(launch)
       if (action.do === "terminate" && vm !== undefined && vm.state !== "terminated") {
         this.vms.set(name, { ...vm, state: "terminated", terminationTime: time(this.seconds) })
       }
@@ -195,10 +196,10 @@ class World {
     }
     this.vms.set(name, vm)
     if (this.mood === "answerLost") {
-      this.outstanding.add(name)
+      this.inFlight.add(name)
       return
     }
-    this.outstanding.delete(name)
+    this.inFlight.delete(name)
     this.#writeLaunch(launch, createdStatus(vm))
   }
 

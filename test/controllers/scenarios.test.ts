@@ -455,21 +455,21 @@ describe("guards", () => {
     expect(stage.cloud.vms).toHaveLength(4)
   })
 
-  test("the sweep ends a VM of which no Launch knows, in the second round, and no other", async () => {
+  test("garbage collection terminates a VM without a Launch in the second round, and no other", async () => {
     const stage = await newStage()
     const { launchControl } = stage.operator()
     await stage.submit("rightful")
     await started(stage)
     await inPhase(stage, "rightful", "running")
     const old = new Date(stage.clock.now().getTime() - 3600_000).toISOString()
-    const stray = stage.cloud.plant(stage.installation, "nobody-1", old)
+    const orphan = stage.cloud.plant(stage.installation, "nobody-1", old)
     const foreign = stage.cloud.plant("another-installation", "nobody-2", old)
     const young = stage.cloud.plant(stage.installation, "nobody-3", stage.clock.now().toISOString())
     stage.cloud.listsFail = true
-    expect(await launchControl.sweep.round()).toEqual([])
+    expect(await launchControl.garbageCollector.round()).toEqual([])
     stage.cloud.listsFail = false
-    expect(await launchControl.sweep.round()).toEqual([])
-    expect((await launchControl.sweep.round()).map(({ id }) => id)).toEqual([stray.id])
+    expect(await launchControl.garbageCollector.round()).toEqual([])
+    expect((await launchControl.garbageCollector.round()).map(({ id }) => id)).toEqual([orphan.id])
     expect(stage.cloud.alive.map(({ id }) => id).sort()).toEqual(["vm-1", foreign.id, young.id].sort())
     expect((await stage.job("rightful")).status?.phase).toBe("running")
   })

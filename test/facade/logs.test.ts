@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { JobStatus } from "../../src/apis/job.ts"
 import { type Finish, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
-import { LAUNCHES } from "../../src/controllers/launch/dependencies.ts"
+import { LAUNCHES } from "../../src/controllers/launch/options.ts"
 import { JOBS } from "../../src/facade/caches.ts"
 import { removeOrphanedLogs } from "../../src/facade/jobs/logs.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"

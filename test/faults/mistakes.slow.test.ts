@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, test } from "vitest"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import type { Cloud, Clouds } from "../../src/cloud/provider.ts"
-import { Sweep } from "../../src/controllers/launch/sweep.ts"
+import { GarbageCollector } from "../../src/controllers/launch/garbage-collection.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
 import { KubeError } from "../../src/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -24,7 +24,7 @@ async function running(
     await stage.agentsStep("run")
     for (const name of ["a", "b", "c"]) expect((await stage.job(name)).status?.phase).toBe("running")
   })
-  expect(operator.launchControl.sweep).toBeInstanceOf(Sweep)
+  expect(operator.launchControl.garbageCollector).toBeInstanceOf(GarbageCollector)
   return { stage, operator, ids: stage.cloud.alive.map(({ id }) => id) }
 }
 
@@ -46,15 +46,19 @@ function listing(clouds: Clouds, list: (real: Cloud["list"]) => Cloud["list"]): 
   }
 }
 
-/** Rounds of the sweep over all that is known, long after every VM is no longer young. */
-function sweepOf(stage: Stage, client: Pick<KubeClient, "get">, launches: readonly StoredLaunch[]): Sweep {
+/** Garbage collection over all accounts, long after every VM has reached the minimum age. */
+function collectorOf(
+  stage: Stage,
+  client: Pick<KubeClient, "get">,
+  launches: readonly StoredLaunch[],
+): GarbageCollector {
   const log = () => undefined
   const byName = new Map(launches.map((launch) => [launch.metadata.name, launch]))
   const store = { list: () => [...byName.values()], get: ({ name }: { name: string }) => byName.get(name) }
-  return new Sweep({
+  return new GarbageCollector({
     client,
     clouds: stage.cloud,
-    launches: store as unknown as ConstructorParameters<typeof Sweep>[0]["launches"],
+    launches: store as unknown as ConstructorParameters<typeof GarbageCollector>[0]["launches"],
     accounts: () => [{ cloud: "sim", region: "here" }],
     systemNamespace: stage.namespace,
     installation: stage.installation,
@@ -111,15 +115,15 @@ describe("no VM is ended by mistake", () => {
     await stage.close()
   })
 
-  test("when the API server is away, or forgets its caches, while the sweep looks", async () => {
+  test("when the API server is away, or forgets its caches, while garbage collection runs", async () => {
     const { stage, ids } = await running()
     const away = () =>
       Promise.reject(new KubeError({ code: 503, reason: "ServiceUnavailable", message: "away" })) as Promise<never>
     stage.clock.advance(3600)
     // A cache that shows nothing (a new leader's, an empty answer) is never believed.
     for (const client of [{ get: away }, stage.client]) {
-      const sweep = sweepOf(stage, client, [])
-      for (let round = 0; round < 3; round++) expect(await sweep.round()).toEqual([])
+      const collector = collectorOf(stage, client, [])
+      for (let round = 0; round < 3; round++) expect(await collector.round()).toEqual([])
     }
     expectUntouched(stage, ids, "the API server is away, caches are empty")
     await stage.close()
@@ -136,14 +140,14 @@ describe("no VM is ended by mistake", () => {
           : stage.client.get(resource, { namespace: stage.namespace, name })) as KubeClient["get"],
     }
     stage.clock.advance(3600)
-    const sweep = sweepOf(stage, client, [])
-    expect(await sweep.round()).toEqual([])
-    const swept = await sweep.round()
+    const collector = collectorOf(stage, client, [])
+    expect(await collector.round()).toEqual([])
+    const terminated = await collector.round()
     // Its agent is refused by the gateway from then on, so its container does not run beside its job's next VM.
-    expect(swept.map(({ launch }) => launch)).toEqual([ref.name])
+    expect(terminated.map(({ launch }) => launch)).toEqual([ref.name])
     const left = stage.cloud.alive.map(({ id }) => id)
     tally.count({ faults: "a backup is restored" }, left.length < ids.length - 1 ? ["killed"] : [], ids.length)
-    expect(left).toEqual(ids.filter((id) => id !== swept[0]?.id))
+    expect(left).toEqual(ids.filter((id) => id !== terminated[0]?.id))
     await stage.close()
   })
 
@@ -161,11 +165,11 @@ describe("no VM is ended by mistake", () => {
             )) as KubeClient["get"],
     }
     stage.clock.advance(3600)
-    const sweep = sweepOf(stage, client, copied)
-    const swept = [...(await sweep.round()), ...(await sweep.round())]
+    const collector = collectorOf(stage, client, copied)
+    const terminated = [...(await collector.round()), ...(await collector.round())]
     tally.count(
       { faults: "a cluster is cloned, and both run" },
-      swept.map(() => "killed" as const),
+      terminated.map(() => "killed" as const),
       ids.length,
     )
     // What both know is left alone.

@@ -2,16 +2,17 @@ import { JOB_FINALIZER, type StoredJob } from "../../src/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
 import { ANNOTATIONS } from "../../src/apis/meta.ts"
 import { decide as decideJob, type JobAction, type JobDecision } from "../../src/controllers/job/decide.ts"
+import { createdStatus } from "../../src/controllers/launch/create.ts"
 import {
-  createdStatus,
   decide as decideLaunch,
+  type InstanceView,
   type LaunchAction,
   type LaunchDecision,
   type LaunchObservation,
   type OwnStatus,
 } from "../../src/controllers/launch/decide.ts"
-import { isWokenBy, standingOf } from "../../src/controllers/launch/gather.ts"
-import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/settings.ts"
+import { isWokenBy, jobStateOf } from "../../src/controllers/launch/gather.ts"
+import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/options.ts"
 import { appraise } from "../../src/placement/market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../src/placement/settings.ts"
 import { CATALOGUE, INSTALLATION } from "../controllers/builders.ts"
@@ -358,18 +359,18 @@ const LAUNCH_MEMO = new Map<string, number>()
 
 function decisionOnLaunch(launch: LaunchState, object: StoredLaunch, { tick, job }: World): number {
   const { cached, sight, silent, inherited, unanswered, failingSince, askedAt } = launch
-  const seen = standingOf(JOB_VERSIONS.get(job.cached === 0 ? job.object : job.cached), object)
+  const seen = jobStateOf(JOB_VERSIONS.get(job.cached === 0 ? job.object : job.cached), object)
   const key = [cached, tick, sight, silent, inherited || unanswered, failingSince, askedAt, seen].join(",")
   const known = LAUNCH_MEMO.get(key)
   if (known !== undefined) return known
   const observed: LaunchObservation = {
-    sighting: sightingOf(sight, object),
-    silent,
+    instance: viewOf(sight, object),
+    heartbeatTimedOut: silent,
     job: seen,
-    outstanding: inherited || unanswered,
-    ...(askedAt >= 0 && { terminateAskedSecondsAgo: (tick - askedAt) * TICK_SECONDS }),
+    inFlight: inherited || unanswered,
+    ...(askedAt >= 0 && { terminateRequestedSecondsAgo: (tick - askedAt) * TICK_SECONDS }),
     ...(failingSince >= 0 && {
-      attempts: { class: "Unavailable", message: "not now", since: clockAt(failingSince) } as const,
+      launchError: { class: "Unavailable", message: "not now", since: clockAt(failingSince) } as const,
     }),
   }
   const decision = LAUNCH_DECISIONS.of(decideLaunch(object, observed, clockAt(tick), LAUNCH_DEFAULTS))
@@ -377,13 +378,13 @@ function decisionOnLaunch(launch: LaunchState, object: StoredLaunch, { tick, job
   return decision
 }
 
-function sightingOf(sight: Sight, { metadata, spec, status }: StoredLaunch): LaunchObservation["sighting"] {
-  if (sight === "unknown") return { seen: "unknown" }
-  if (sight === "absent") return { seen: "absent" }
+function viewOf(sight: Sight, { metadata, spec, status }: StoredLaunch): InstanceView {
+  if (sight === "unknown") return { is: "unknown" }
+  if (sight === "absent") return { is: "notFound" }
   const { id = "", createTime = "" } = status?.vm ?? {}
   const vm = { id, createTime, launch: metadata.name, installation: spec.installation, region: spec.offer.region }
-  if (sight === "preempted") return { seen: "present", vm: { ...vm, state: "terminated", preempted: true } }
-  return { seen: "present", vm: { ...vm, state: sight } }
+  if (sight === "preempted") return { is: "found", vm: { ...vm, state: "terminated", preempted: true } }
+  return { is: "found", vm: { ...vm, state: sight } }
 }
 
 type LaunchCall = LaunchAction | { do: "writeStatus"; status: OwnStatus }
@@ -405,9 +406,9 @@ function afterLaunchCall(world: World, number: number, work: Work): World {
 
 function launchCalls(world: World, number: number, work: Work): Step<World>[] {
   const call = callsOf(work.decision)[work.step] as LaunchCall
-  if (call.do === "launch" && work.half === 0) return cloudLaunch(world, number, work)
+  if (call.do === "createInstance" && work.half === 0) return cloudLaunch(world, number, work)
   if (call.do === "terminate") return cloudTerminate(world, number, work)
-  const name = `launch controller: ${call.do === "launch" ? "writes the cloud's answer for" : call.do} ${number}`
+  const name = `launch controller: ${call.do === "createInstance" ? "writes the cloud's answer for" : call.do} ${number}`
   const written = writeForLaunch(world, number, { call, work })
   const steps = [{ name: `${name}: ${written.outcome}`, next: launchAfter(written, number, work) }]
   if (world.faults > 0) {
@@ -446,7 +447,7 @@ export function writeForLaunch(
   switch (call.do) {
     case "writeStatus":
       return putLaunch(world, number, withStatus(launch, call.status))
-    case "launch":
+    case "createInstance":
       return putLaunch(world, number, withStatus(launch, STATUSES.get(work.half) as OwnStatus))
     case "delete":
       return { ...putLaunch(world, number, deleted(launch, world.tick)), awaits: "launches" }
@@ -561,7 +562,7 @@ export function comesThrough(world: World, of: "job" | number, work: Work): Worl
   }
   const call = callsOf(work.decision)[work.step] as LaunchCall
   if (call.do === "terminate") return ending(world, of)
-  if (call.do === "launch" && work.half === 0) {
+  if (call.do === "createInstance" && work.half === 0) {
     return launchAt(world, of).vm.power === "none"
       ? withVm(world, of, { power: "up", createdAt: world.tick, late: true })
       : world

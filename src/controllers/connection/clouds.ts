@@ -10,7 +10,7 @@ import type { Store } from "../../kube/store.ts"
 import { openCredentials } from "../../sealing/credentials.ts"
 import { SealingError } from "../../sealing/keys.ts"
 import { scrubbedError } from "../../sealing/scrub.ts"
-import { accountOf } from "../launch/account.ts"
+import { accountOf } from "../launch/create.ts"
 import { CredentialsUnusable, credentialsOf, isVerified } from "./credentials.ts"
 import type { CredentialSources } from "./dependencies.ts"
 

@@ -1,24 +1,22 @@
 import type { StoredJob } from "../../apis/job.ts"
-import { isOver, type StoredLaunch } from "../../apis/launch.ts"
+import { isOver, LAUNCH_FINALIZER, type StoredLaunch } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
 import type { Change, IndexFunction } from "../../kube/store.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
-import { askForVm } from "./actions/ask-for-vm.ts"
-import { deleteRecord } from "./actions/delete-record.ts"
-import { addFinalizer, dropFinalizer } from "./actions/finalizer.ts"
-import { terminate } from "./actions/terminate.ts"
-import { writeStatus } from "./actions/write-status.ts"
-import { CloudCalls } from "./calls.ts"
+import { addFinalizer, dropFinalizer, remove } from "../writes.ts"
+import { terminate, writeOwnStatus } from "./actions.ts"
+import { CloudCalls, createInstance } from "./create.ts"
 import { decide, type LaunchAction, type OwnStatus } from "./decide.ts"
-import type { LaunchControllerOptions } from "./dependencies.ts"
+import { GarbageCollector } from "./garbage-collection.ts"
 import { gather, isWokenBy } from "./gather.ts"
-import { VmObserver } from "./observer.ts"
-import { LAUNCH_DEFAULTS, type LaunchSettings } from "./settings.ts"
-import { SILENCE_DEFAULTS } from "./silence.ts"
-import { Sweep } from "./sweep.ts"
-import { silenceOf } from "./unanswered.ts"
-
-export type { LaunchControllerOptions } from "./dependencies.ts"
+import { VmObserver } from "./observe.ts"
+import {
+  HEARTBEAT_DEFAULTS,
+  LAUNCH_DEFAULTS,
+  type LaunchControllerOptions,
+  type LaunchSettings,
+  launchWriter,
+} from "./options.ts"
 
 /** Indexes that the reflector of Launches must have. */
 export const launchIndexes: Record<"jobUid" | "namespace", IndexFunction<StoredLaunch>> = {
@@ -26,16 +24,15 @@ export const launchIndexes: Record<"jobUid" | "namespace", IndexFunction<StoredL
   namespace: (launch) => [launch.spec.job.namespace],
 }
 
-/** What a manager runs to look after Launches. */
+/** Everything that a manager runs for Launches. */
 export interface LaunchControl {
   controller: Controller
-  /** For `ManagerOptions.leaderTasks`: the observer's and the sweep's loops. */
+  /** Loops of the observer and the garbage collector, for `ManagerOptions.leaderTasks`. */
   leaderTasks: ((signal: AbortSignal) => Promise<void>)[]
-  observer: VmObserver
-  sweep: Sweep
+  garbageCollector: GarbageCollector
 }
 
-/** Makes the controller that brings Launches to VMs and VMs to their end. */
+/** Creates the controller that creates, observes and terminates the VMs of Launches. */
 export function createLaunchController(options: LaunchControllerOptions): LaunchControl {
   const { client, clouds, launches, installation, clock, logger, systemNamespace, fence } = options
   const observer = new VmObserver({
@@ -45,9 +42,9 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
     clock,
     logger,
     intervalSeconds: options.observeSeconds ?? 10,
-    silence: { ...SILENCE_DEFAULTS, ...options.silence },
+    heartbeats: { ...HEARTBEAT_DEFAULTS, ...options.heartbeats },
   })
-  const sweep = new Sweep({
+  const garbageCollector = new GarbageCollector({
     client,
     clouds,
     launches: launches.store,
@@ -56,7 +53,7 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
     fence,
     clock,
     logger,
-    ...options.sweep,
+    ...options.garbageCollection,
   })
   const calls = new CloudCalls(clock)
   const settings = { ...LAUNCH_DEFAULTS, ...options.settings }
@@ -73,22 +70,25 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
     logger,
     clock,
     workers: options.workers ?? 16,
-    // All Launches share one namespace: turns go by the jobs' projects.
+    // All Launches share one namespace: workers are shared fairly between the namespaces of their Jobs.
     groupOf: (key) => launches.store.getByKey(key)?.spec.job.namespace ?? "",
-    isUrgent: (key) => hasVmOrShallEnd(launches.store.getByKey(key)),
+    isUrgent: (key) => hasVmOrIsEnding(launches.store.getByKey(key)),
   })
-  const leaderTasks = [(signal: AbortSignal) => observer.run(signal), (signal: AbortSignal) => sweep.run(signal)]
-  return { controller, leaderTasks, observer, sweep }
+  const leaderTasks = [
+    (signal: AbortSignal) => observer.run(signal),
+    (signal: AbortSignal) => garbageCollector.run(signal),
+  ]
+  return { controller, leaderTasks, garbageCollector }
 }
 
-/** No VM that is paid for waits to be ended until all that are wanted have been asked for. */
-function hasVmOrShallEnd(launch: StoredLaunch | undefined): boolean {
+/** Returns true for Launches that overtake new ones, so that a burst of creations delays the end of no billed VM. */
+function hasVmOrIsEnding(launch: StoredLaunch | undefined): boolean {
   if (launch === undefined) return false
   const { metadata, spec, status } = launch
   return status?.vm !== undefined || spec.ended === true || metadata.deletionTimestamp !== undefined
 }
 
-/** The Launches that a change of their Job concerns. */
+/** Returns the keys of the Launches that a change of their Job affects. */
 function launchesOf({ old, current }: Change<StoredJob>, options: LaunchControllerOptions): string[] {
   const uid = (current ?? old)?.metadata.uid
   const launches = uid === undefined ? [] : options.launches.store.byIndex("jobUid", uid)
@@ -120,58 +120,47 @@ class LaunchReconciler {
     const observed = await gather(launch, this.#options, calls, observer)
     const decision = decide(launch, observed, this.#options.clock.now(), settings)
     let current = launch
-    if (decision.status !== undefined) current = await this.#write(launch, decision.status, context)
+    if (decision.status !== undefined) current = await this.#writeStatus(launch, decision.status, context)
     for (const note of decision.events) this.#options.recorder.record(launch, note)
     for (const action of decision.actions) await this.#act(current, action, context)
     return decision.requeueAfter === undefined ? {} : { requeueAfter: decision.requeueAfter }
   }
 
   async #act(launch: StoredLaunch, action: LaunchAction, context: ReconcileContext): Promise<void> {
-    const cloudContext = { options: this.#options, ...this.#parts, signal: context.signal }
+    const options = this.#options
+    const cloudContext = { options, ...this.#parts, signal: context.signal }
     switch (action.do) {
       case "addFinalizer":
-        return addFinalizer(launch, this.#options, context)
-      case "launch": {
-        const status = await this.#ask(launch, cloudContext)
+        return addFinalizer(launch, LAUNCH_FINALIZER, launchWriter(options), context)
+      case "createInstance": {
+        const status = await createInstance(launch, cloudContext)
         if (status === undefined) return
-        await this.#write(launch, status, context)
-        if (status.refusal !== undefined) {
-          this.#options.recorder.record(launch, { type: "Warning", reason: "Refused", message: status.refusal.message })
-        }
+        await this.#writeStatus(launch, status, context)
+        if (status.refusal === undefined) return
+        options.recorder.record(launch, { type: "Warning", reason: "Refused", message: status.refusal.message })
         return
       }
       case "terminate": {
         const status = await terminate(launch, action.vmId, cloudContext)
-        if (status !== undefined) await this.#write(launch, status, context)
+        if (status !== undefined) await this.#writeStatus(launch, status, context)
         return
       }
       case "dropFinalizer":
-        return dropFinalizer(launch, this.#options, context)
+        return dropFinalizer(launch, LAUNCH_FINALIZER, launchWriter(options), context)
       case "delete":
-        return deleteRecord(launch, this.#options, context)
+        return remove(launch, launchWriter(options), context)
     }
   }
 
-  /** Why there is no answer is kept for the next look at the Launch, which tells it. */
-  async #ask(launch: StoredLaunch, context: Parameters<typeof askForVm>[1]): Promise<OwnStatus | undefined> {
-    try {
-      return await askForVm(launch, context)
-    } catch (error) {
-      const silence = context.signal.aborted ? undefined : silenceOf(error)
-      if (silence !== undefined) this.#parts.calls.failed(launch.metadata.name, silence)
-      throw error
-    }
-  }
-
-  /** A status that is written settles what the cloud was asked, but for one that tells that there is no answer. */
-  async #write(launch: StoredLaunch, status: OwnStatus, context: ReconcileContext): Promise<StoredLaunch> {
-    // A leader that was replaced unnoticed must not conclude "never asked for" from what it alone knows.
+  /** Writes the status. It settles the outcome of earlier create calls, unless it reports a launch error. */
+  async #writeStatus(launch: StoredLaunch, status: OwnStatus, context: ReconcileContext): Promise<StoredLaunch> {
+    // A leader that lost its lease unnoticed must not conclude "no VM was requested" from its own calls alone.
     this.#options.fence()
-    const written = await writeStatus(launch, status, this.#options, context)
+    const written = await writeOwnStatus(launch, status, this.#options, context)
     const { calls } = this.#parts
     const { name } = launch.metadata
     if (isOver(written)) calls.forget(name)
-    else if (status.unanswered !== undefined) calls.told(name)
+    else if (status.unanswered !== undefined) calls.reported(name)
     else calls.settled(name)
     return written
   }

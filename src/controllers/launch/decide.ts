@@ -1,64 +1,76 @@
+import { isDeepStrictEqual } from "node:util"
 import { secondsBetween, timestamp } from "../../apis/clock.ts"
 import { cutTo } from "../../apis/conditions.ts"
 import { VM_STATES } from "../../apis/job.ts"
 import { isOver, LAUNCH_FINALIZER, type LaunchPhase, type LaunchStatus, type StoredLaunch } from "../../apis/launch.ts"
+import { billedUsd } from "../../apis/money.ts"
 import type { Vm } from "../../cloud/provider.ts"
 import type { EventNote } from "../../kube/events.ts"
-import { billedUntil, bornAt, latestEnd, longestLife } from "./billing.ts"
-import type { LaunchSettings } from "./settings.ts"
-import { type Attempts, silenceToTell } from "./unanswered.ts"
+import type { LaunchSettings } from "./options.ts"
 
 /**
- * What is known of a Launch's VM. `unknown`: no list has told yet, which says nothing of the VM. `lastSeen`: when a list of
- * this process last showed it.
+ * Last known state of a VM. `unknown`: not listed since this process started. `lastSeen`: time at which this process last
+ * listed it.
  */
-export type Sighting = { seen: "unknown" } | { seen: "absent"; lastSeen?: Date } | { seen: "present"; vm: Vm }
+export type InstanceView = { is: "unknown" } | { is: "notFound"; lastSeen?: Date } | { is: "found"; vm: Vm }
 
-/** Everything that a decision on a Launch is made from, besides the Launch itself. */
+type StoredLaunchError = NonNullable<LaunchStatus["unanswered"]>
+
+/** Error of a create call that left open whether there is a VM. */
+export type LaunchError = Pick<StoredLaunchError, "class" | "message">
+
+/** Latest error of consecutive create calls that failed with the same class. */
+export interface RepeatedLaunchError extends LaunchError {
+  since: Date
+  /** Time of the last write into the status. */
+  lastReported?: Date
+}
+
+/** Everything that a decision on a Launch depends on, besides the Launch itself. */
 export interface LaunchObservation {
-  sighting: Sighting
-  /** Whether a launch call may have been made whose outcome nobody knows. */
-  outstanding: boolean
-  /** What this leader's attempts at a VM have met, as long as no answer has come. */
-  attempts?: Attempts
-  /** Not heard for too long, while others were. */
-  silent: boolean
-  /** Seconds since this process asked the cloud to end the VM, if it did. */
-  terminateAskedSecondsAgo?: number
+  instance: InstanceView
+  /** True if a create call may have been made whose outcome is unknown. */
+  inFlight: boolean
+  /** Set while this leader's create calls fail and leave the outcome open. */
+  launchError?: RepeatedLaunchError
+  /** True if the agent sent no heartbeat for too long while others did. */
+  heartbeatTimedOut: boolean
+  /** Seconds since this process requested the VM's termination. */
+  terminateRequestedSecondsAgo?: number
   /**
-   * `gone`: no such Job. `recorded`: it ended and has written down what it needs of its Launches. `unaware`: it lives, and
-   * its status does not count this Launch yet.
+   * State of the Job. `deleted`: it does not exist. `settled`: its status has everything that it needs of its Launches.
+   * `unobserved`: its status does not count this Launch yet.
    */
-  job: "unaware" | "alive" | "recorded" | "gone"
-  /** Until when what this Launch cost still counts, although its Job is gone (a monthly cap). */
+  job: "unobserved" | "active" | "settled" | "deleted"
+  /** Time until which the cost counts towards a monthly cap, although the Job is deleted. */
   countsUntil?: Date
 }
 
-/** What the controller writes of the status; `agent` and `bootFailure` are the gateway's. */
+/** The controller's part of the status. The gateway writes `agent` and `bootFailure`. */
 export type OwnStatus = Omit<LaunchStatus, "agent" | "bootFailure" | "conditions" | "observedGeneration">
 
 export type LaunchAction =
   | { do: "addFinalizer" }
-  /** Ask the cloud for the VM, or find out what became of an earlier, identical call. */
-  | { do: "launch" }
+  /** Request the VM from the cloud, or settle the outcome of an earlier, identical call. */
+  | { do: "createInstance" }
   | { do: "terminate"; vmId: string }
   | { do: "dropFinalizer" }
   | { do: "delete" }
 
 export interface LaunchDecision {
-  /** What the status becomes before the actions; absent: nothing to write. */
+  /** Status to write before the actions; absent if nothing changes. */
   status?: OwnStatus
   actions: LaunchAction[]
   events: EventNote[]
   requeueAfter?: number
 }
 
-/** Phases that the agent's reports bring; they are for people, as the job controller reads the reports themselves. */
+/** Phases that the agent's reports cause. They are for people: the job controller reads the reports themselves. */
 const LAZY_PHASES: readonly LaunchPhase[] = ["registered", "running"]
 
 /**
- * What is to be done about a Launch now. Pure. An unknown outcome comes before everything else: as long as nobody
- * knows whether there is a VM, the identical call is replayed, whatever is wanted of the Launch.
+ * Decides the next step of a Launch. An unknown outcome takes precedence: the identical create call is replayed until it
+ * is known if there is a VM, even for a Launch that is to end.
  */
 export function decide(
   launch: StoredLaunch,
@@ -80,7 +92,7 @@ function hasFinalizer(launch: StoredLaunch): boolean {
   return launch.metadata.finalizers?.includes(LAUNCH_FINALIZER) ?? false
 }
 
-/** Nothing runs any more: what remains is a record, kept until it has served. */
+/** Decides on a Launch that is over: its record is kept as long as the Job or a cap needs it. */
 function decideRecord(
   launch: StoredLaunch,
   observed: LaunchObservation,
@@ -88,11 +100,11 @@ function decideRecord(
   settings: LaunchSettings,
 ): LaunchDecision {
   if (isDeleting(launch)) {
-    // Its number must not be given again: a call of a leader that died may still be about to make the next one.
-    const mayGo = hasFinalizer(launch) && observed.job !== "unaware"
-    return { actions: mayGo ? [{ do: "dropFinalizer" }] : [], events: [] }
+    // Its number must not be used twice: a call of a dead leader may be about to create the Launch of the next number.
+    const mayDrop = hasFinalizer(launch) && observed.job !== "unobserved"
+    return { actions: mayDrop ? [{ do: "dropFinalizer" }] : [], events: [] }
   }
-  if (observed.job === "alive" || observed.job === "unaware") return { actions: [], events: [] }
+  if (observed.job === "active" || observed.job === "unobserved") return { actions: [], events: [] }
   const kept = settings.retentionSeconds - secondsBetween(overSince(launch), now)
   const left = Math.max(kept, observed.countsUntil === undefined ? 0 : secondsBetween(now, observed.countsUntil))
   return left > 0 ? { actions: [], events: [], requeueAfter: left } : { actions: [{ do: "delete" }], events: [] }
@@ -102,7 +114,7 @@ function overSince(launch: StoredLaunch): string {
   return launch.status?.vm?.terminationTime ?? launch.status?.refusal?.time ?? launch.metadata.creationTimestamp
 }
 
-/** Nobody has written down a VM: there may be none, or one that a lost answer told of. */
+/** Decides on a Launch without a recorded VM: there is none, or its answer was lost. */
 function decideUnsettled(
   launch: StoredLaunch,
   observed: LaunchObservation,
@@ -110,19 +122,40 @@ function decideUnsettled(
   settings: LaunchSettings,
 ): LaunchDecision {
   const end = reasonToEnd(launch, observed, now, settings)
-  if (end !== undefined && !observed.outstanding) return withoutVm(launch, now)
-  const { attempts } = observed
-  const unanswered = attempts && silenceToTell(launch, attempts, now, settings)
-  if (unanswered === undefined) return { actions: [{ do: "launch" }], events: [] }
+  if (end !== undefined && !observed.inFlight) return withoutVm(launch, now)
+  const { launchError } = observed
+  const unanswered = launchError && launchErrorToReport(launch, launchError, now, settings)
+  if (unanswered === undefined) return { actions: [{ do: "createInstance" }], events: [] }
   const status: OwnStatus = { phase: "requested", message: `no VM yet: ${unanswered.message}`, unanswered }
-  return { status, actions: [{ do: "launch" }], events: [] }
+  return { status, actions: [{ do: "createInstance" }], events: [] }
 }
 
-/** There surely is no VM. A cloud that gave no answer in all the time that a boot may take has refused by that. */
+/**
+ * Returns the launch error to write into the status, once it has lasted. An error of the same class is written again at
+ * most once per `launchErrorIntervalSeconds`. Undefined: nothing to write.
+ */
+function launchErrorToReport(
+  { status }: StoredLaunch,
+  error: RepeatedLaunchError,
+  now: Date,
+  settings: LaunchSettings,
+): StoredLaunchError | undefined {
+  if (secondsBetween(error.since, now) < settings.settleSeconds) return undefined
+  const before = status?.unanswered?.class === error.class ? status.unanswered : undefined
+  const { lastReported } = error
+  const isRecent = lastReported !== undefined && secondsBetween(lastReported, now) < settings.launchErrorIntervalSeconds
+  if (before !== undefined && isRecent) return undefined
+  // An earlier leader may have recorded the same error.
+  const since = before?.since ?? timestamp(error.since)
+  const next = { class: error.class, message: error.message, since }
+  return isDeepStrictEqual(before, next) ? undefined : next
+}
+
+/** Decides on a Launch that has no VM. A cloud without an answer for the whole boot deadline counts as a refusal. */
 function withoutVm(launch: StoredLaunch, now: Date): LaunchDecision {
   const { unanswered } = launch.status ?? {}
   if (unanswered === undefined || secondsBetween(unanswered.since, now) < launch.spec.bootDeadlineSeconds) {
-    const message = "ended before any VM was asked for"
+    const message = "ended before a VM was requested"
     return { status: { phase: "terminated", message, costUsd: 0 }, actions: [], events: [] }
   }
   const { message } = unanswered
@@ -132,27 +165,26 @@ function withoutVm(launch: StoredLaunch, now: Date): LaunchDecision {
 }
 
 /**
- * The status of a Launch whose cloud can't be asked any more (its credentials are gone) although a VM may have been
- * made: once the finite lifetime that each VM ends itself by is over, there is none. Undefined before. A VM that is known
- * is taken to have lived as long as it could.
+ * Returns the final status of a Launch whose cloud rejects the credentials although a VM may exist. Every VM ends itself
+ * after its finite lifetime. A known VM counts as billed for its longest possible life. Undefined: it may still run.
  */
-export function givenUp(launch: StoredLaunch, now: Date, settings: LaunchSettings): OwnStatus | undefined {
+export function abandonedStatus(launch: StoredLaunch, now: Date, settings: LaunchSettings): OwnStatus | undefined {
   const { vm, unanswered, loss } = launch.status ?? {}
-  // Calls that are refused make no VM, so that the last one which may have was made before.
-  const refusedSince = unanswered?.class === "Credentials" ? unanswered.since : undefined
-  const since = vm?.createTime ?? refusedSince
+  // Rejected calls create no VM. The last call that may have created one was made before the first rejection.
+  const rejectedSince = unanswered?.class === "Credentials" ? unanswered.since : undefined
+  const since = vm?.createTime ?? rejectedSince
   if (since === undefined || secondsBetween(since, now) < longestLife(launch, settings)) return undefined
   const over = (message: string) =>
     ({ phase: "terminated", message, loss: loss ?? { reason: "VMLost", message, time: timestamp(now) } }) as const
   if (vm === undefined) {
-    return over("the cloud could not be asked; any VM has ended itself by its lifetime, and what it cost is not known")
+    return over("the cloud rejects the credentials; any VM has ended by its lifetime, and its cost is unknown")
   }
   const end = latestEnd(launch, { lastSeen: undefined, now }, settings)
-  const told = over(`the cloud could not be asked; the VM has ended itself, and counts as billed until ${end}`)
-  return { ...told, ...billedUntil(launch, end) }
+  const message = `the cloud rejects the credentials; the VM has ended by its lifetime and is billed until ${end}`
+  return { ...over(message), ...billedUntil(launch, end) }
 }
 
-/** There was a VM: follow it, end it when it is time, and close the account when it is gone. */
+/** Decides on a Launch with a VM: follows it, terminates it when a reason appears, and bills it when it has ended. */
 function decideVm(
   launch: StoredLaunch,
   observed: LaunchObservation,
@@ -163,85 +195,124 @@ function decideVm(
   const before = launch.status ?? {}
   const loss = before.loss ?? end?.loss
   const next: OwnStatus = { ...ownStatus(before), ...(loss !== undefined && { loss }) }
-  const gone = goneVm(observed.sighting)
-  const doubt = end === undefined && observed.sighting.seen === "absent" ? heardForSeconds(launch, now, settings) : 0
-  if (gone !== undefined && doubt > 0) return { actions: [], events: [], requeueAfter: doubt }
-  if (gone !== undefined) {
-    const { lastSeen } = observed.sighting.seen === "absent" ? observed.sighting : {}
-    const terminationTime = gone.terminationTime ?? latestEnd(launch, { lastSeen, now }, settings)
-    return closed(launch, { next, gone: { ...gone, terminationTime }, expected: end !== undefined, now })
+  const { instance } = observed
+  const ended = endedVm(instance)
+  const doubt = end === undefined && instance.is === "notFound" ? heartbeatOutweighsFor(launch, now, settings) : 0
+  if (ended !== undefined && doubt > 0) return { actions: [], events: [], requeueAfter: doubt }
+  if (ended !== undefined) {
+    const { lastSeen } = instance.is === "notFound" ? instance : {}
+    const terminationTime = ended.terminationTime ?? latestEnd(launch, { lastSeen, now }, settings)
+    return closed(launch, { next, ended: { ...ended, terminationTime }, expected: end !== undefined, now })
   }
-  next.vm = { ...next.vm, ...seenVm(launch, observed.sighting, end !== undefined) }
+  next.vm = { ...next.vm, ...observedVm(launch, instance, end !== undefined) }
   return end === undefined
     ? following(launch, next, now, settings)
     : ending(launch, { next, message: end.message, observed, settings })
 }
+
+type LossReason = NonNullable<OwnStatus["loss"]>["reason"]
 
 interface End {
   message: string
   loss?: NonNullable<OwnStatus["loss"]>
 }
 
-/** Why the VM shall be no more, in the order in which the reasons count; undefined while it is wanted. */
+interface EndFacts {
+  launch: StoredLaunch
+  status: LaunchStatus
+  observed: LaunchObservation
+  now: Date
+  settings: LaunchSettings
+}
+
+interface EndCheck {
+  /** Returns the message if the check applies. */
+  why: (facts: EndFacts) => string | false | undefined
+  /** Set if the VM counts as lost. */
+  loss?: LossReason
+}
+
+/** Reasons to terminate a VM in order of precedence. The first one that applies counts. */
+const END_CHECKS: Record<string, EndCheck> = {
+  agentFinished: { why: ({ status: { agent } }) => agent?.finish && `the agent finished: ${agent.finish.reason}` },
+  bootFailed: {
+    why: ({ status: { bootFailure } }) => bootFailure && `the VM cannot run containers: ${bootFailure.message}`,
+  },
+  endRequested: { why: ({ launch }) => launch.spec.ended === true && "the job no longer needs this VM" },
+  alreadyLost: { why: ({ status: { loss } }) => loss?.message },
+  launchDeleted: { why: ({ launch }) => isDeleting(launch) && "the Launch is being deleted" },
+  jobDeleted: { why: ({ observed }) => observed.job === "deleted" && "the Job was deleted" },
+  // The Job never counted this Launch: a leader that had stalled created it after the Job's end.
+  jobSettled: { why: ({ observed }) => observed.job === "settled" && "the Job had already ended" },
+  keyConflict: {
+    why: ({ status: { agent } }) => agent?.conflictTime !== undefined && "a second key tried to register as its agent",
+    loss: "KeyConflict",
+  },
+  heartbeatTimedOut: {
+    why: ({ observed, status: { agent } }) =>
+      observed.heartbeatTimedOut &&
+      `no heartbeat from the agent since ${agent?.lastHeartbeatTime ?? agent?.registrationTime}, while others sent theirs`,
+    loss: "Silent",
+  },
+  // A Launch without a VM cannot outlive its lifetime, however long it waits for its first create call.
+  lifetimeExceeded: {
+    why: ({ launch, status, now, settings }) => {
+      const age = status.vm === undefined ? 0 : secondsBetween(createTimeOf(launch), now)
+      const limit = longestLife(launch, settings)
+      return age > limit && `the VM exceeded its longest lifetime of ${limit} s`
+    },
+    loss: "VMLost",
+  },
+}
+
+/** Returns why the VM has to end; undefined while it is needed. */
 function reasonToEnd(
   launch: StoredLaunch,
   observed: LaunchObservation,
   now: Date,
   settings: LaunchSettings,
 ): End | undefined {
-  const { agent, bootFailure, loss, vm } = launch.status ?? {}
-  if (agent?.finish !== undefined) return { message: `the agent has finished: ${agent.finish.reason}` }
-  if (bootFailure !== undefined) return { message: `the VM can run no container: ${bootFailure.message}` }
-  if (launch.spec.ended === true) return { message: "the job needs it no more" }
-  if (loss !== undefined) return { message: loss.message, loss }
-  if (isDeleting(launch)) return { message: "the Launch is being deleted" }
-  if (observed.job === "gone") return { message: "its Job is gone" }
-  // The Job knew of no such Launch when it ended: a leader that had stood still made it late.
-  if (observed.job === "recorded") return { message: "its Job had ended" }
-  if (agent?.conflictTime !== undefined) {
-    return lost("KeyConflict", "another key than the agent's tried to register", now)
+  const facts = { launch, status: launch.status ?? {}, observed, now, settings }
+  for (const { why, loss } of Object.values(END_CHECKS)) {
+    const message = why(facts)
+    if (typeof message !== "string") continue
+    return { message, ...(loss !== undefined && { loss: { reason: loss, message, time: timestamp(now) } }) }
   }
-  if (observed.silent) return lost("Silent", "the agent was not heard while others were", now)
-  // However long it waits for its turn to be asked for, what isn't there outlives nothing.
-  const age = vm === undefined ? 0 : secondsBetween(bornAt(launch), now)
-  if (age > longestLife(launch, settings)) return lost("VMLost", "the VM outlived its lifetime", now)
   return undefined
 }
 
-function lost(reason: NonNullable<OwnStatus["loss"]>["reason"], message: string, now: Date): End {
-  return { message, loss: { reason, message, time: timestamp(now) } }
-}
-
-/** What is known of a VM that is no more. */
-interface Gone {
+interface EndedVm {
   terminationTime: string
   preempted?: boolean
 }
 
-/** The VM as the cloud last showed it when it is no more; an empty object when the cloud doesn't show it at all. */
-function goneVm(sighting: Sighting): Partial<Vm> | undefined {
-  if (sighting.seen === "absent") return {}
-  return sighting.seen === "present" && sighting.vm.state === "terminated" ? sighting.vm : undefined
+/** Returns the VM as the cloud last listed it after its end; an empty object if the cloud does not list it. */
+function endedVm(instance: InstanceView): Partial<Vm> | undefined {
+  if (instance.is === "notFound") return {}
+  return instance.is === "found" && instance.vm.state === "terminated" ? instance.vm : undefined
 }
 
-/** For how many more seconds what the agent last said counts for more than a list that doesn't show its VM. */
-function heardForSeconds({ status }: StoredLaunch, now: Date, { heardSeconds }: LaunchSettings): number {
+/** Returns for how many more seconds the last heartbeat outweighs a list without the VM. */
+function heartbeatOutweighsFor({ status }: StoredLaunch, now: Date, settings: LaunchSettings): number {
   const { lastHeartbeatTime, preemptionNotice } = status?.agent ?? {}
   if (lastHeartbeatTime === undefined || preemptionNotice !== undefined) return 0
-  return Math.min(heardSeconds, heardSeconds - secondsBetween(lastHeartbeatTime, now))
+  const { recentHeartbeatSeconds: most } = settings
+  return Math.min(most, most - secondsBetween(lastHeartbeatTime, now))
 }
 
 function closed(
   launch: StoredLaunch,
-  { next, gone, expected, now }: { next: OwnStatus; gone: Gone; expected: boolean; now: Date },
+  { next, ended, expected, now }: { next: OwnStatus; ended: EndedVm; expected: boolean; now: Date },
 ): LaunchDecision {
-  const { preempted, terminationTime } = gone
+  const { preempted, terminationTime } = ended
   const status: OwnStatus = { ...next, phase: "terminated", ...billedUntil(launch, terminationTime) }
-  if (expected)
-    return { status: { ...status, message: next.loss?.message ?? "the VM is gone" }, actions: [], events: [] }
-  const isTaken = preempted === true || launch.status?.agent?.preemptionNotice !== undefined
-  const message = isTaken ? "the cloud took the VM back" : "the VM is gone, and nobody had ended it"
-  const loss = { reason: isTaken ? "Preempted" : "VMLost", message, time: timestamp(now) } as const
+  if (expected) {
+    const message = next.loss?.message ?? "the VM was terminated"
+    return { status: { ...status, message }, actions: [], events: [] }
+  }
+  const isPreempted = preempted === true || launch.status?.agent?.preemptionNotice !== undefined
+  const message = isPreempted ? "the cloud preempted the VM" : "the VM disappeared, and Berth had not terminated it"
+  const loss = { reason: isPreempted ? "Preempted" : "VMLost", message, time: timestamp(now) } as const
   return {
     status: { ...status, loss, message },
     actions: [],
@@ -249,22 +320,22 @@ function closed(
   }
 }
 
-/** Asks for the VM's end, again when that shows no effect; what was lost is written down before. */
+/** Terminates the VM, and again if that has no effect. A loss is written before. */
 function ending(
   launch: StoredLaunch,
   context: { next: OwnStatus; message: string; observed: LaunchObservation; settings: LaunchSettings },
 ): LaunchDecision {
   const { next, message, observed, settings } = context
-  const askedAgo = observed.terminateAskedSecondsAgo
+  const requestedAgo = observed.terminateRequestedSecondsAgo
   const isNewLoss = next.loss !== undefined && launch.status?.loss === undefined
-  // Usually the VM is gone when this Launch is looked at next: then the write in between is saved.
-  const lingers = (askedAgo ?? 0) >= settings.settleSeconds || launch.status?.phase === "terminating"
+  // Usually the VM has ended before the next reconcile. That saves the write of `terminating`.
+  const lingers = (requestedAgo ?? 0) >= settings.settleSeconds || launch.status?.phase === "terminating"
   const vmId = next.vm?.id
-  const ask = vmId !== undefined && (askedAgo === undefined || askedAgo >= settings.terminateRetrySeconds)
+  const isDue = vmId !== undefined && (requestedAgo === undefined || requestedAgo >= settings.terminateRetrySeconds)
   const status: OwnStatus = { ...next, phase: "terminating", message: cutTo(message, 1024) }
   return {
     ...((lingers || isNewLoss) && changed(launch, status)),
-    actions: ask ? [{ do: "terminate", vmId }] : [],
+    actions: isDue ? [{ do: "terminate", vmId }] : [],
     events: isNewLoss ? [{ type: "Warning", reason: next.loss?.reason ?? "VMLost", message }] : [],
     requeueAfter: lingers ? settings.terminateRetrySeconds : settings.settleSeconds,
   }
@@ -273,19 +344,19 @@ function ending(
 function following(launch: StoredLaunch, next: OwnStatus, now: Date, settings: LaunchSettings): LaunchDecision {
   const phase = livePhase(launch)
   const status: OwnStatus = { ...next, phase, message: LIVE_MESSAGES[phase] ?? "" }
-  const overdue = longestLife(launch, settings) - secondsBetween(bornAt(launch), now)
-  const calm: LaunchDecision = { actions: [], events: [], requeueAfter: Math.max(1, overdue + 1) }
+  const overdue = longestLife(launch, settings) - secondsBetween(createTimeOf(launch), now)
+  const unchanged: LaunchDecision = { actions: [], events: [], requeueAfter: Math.max(1, overdue + 1) }
   const wait = settings.settleSeconds - secondsBetween(phaseSince(launch, phase) ?? timestamp(now), now)
   const isLazy = LAZY_PHASES.includes(phase) && next.vm?.ipAddress === launch.status?.vm?.ipAddress
-  if (!isLazy || wait <= 0) return { ...calm, ...changed(launch, status) }
-  if (changed(launch, status) === undefined) return calm
-  return { ...calm, requeueAfter: Math.min(wait, settings.settleSeconds) }
+  if (!isLazy || wait <= 0) return { ...unchanged, ...changed(launch, status) }
+  if (changed(launch, status) === undefined) return unchanged
+  return { ...unchanged, requeueAfter: Math.min(wait, settings.settleSeconds) }
 }
 
 const LIVE_MESSAGES: Partial<Record<LaunchPhase, string>> = {
-  created: "the VM boots",
-  registered: "the agent prepares the container",
-  running: "the container runs",
+  created: "the VM is booting",
+  registered: "the agent is preparing the container",
+  running: "the container is running",
 }
 
 function livePhase(launch: StoredLaunch): LaunchPhase {
@@ -299,31 +370,16 @@ function phaseSince(launch: StoredLaunch, phase: LaunchPhase): string | undefine
   return phase === "running" ? agent?.startTime : agent?.registrationTime
 }
 
-/** The VM's state and address now. A state never goes back: lists may be older than what was written. */
-function seenVm(launch: StoredLaunch, sighting: Sighting, isEnding: boolean): NonNullable<OwnStatus["vm"]> {
+/** Returns the VM's present state and address. A state never moves back: a list may be older than the status. */
+function observedVm(launch: StoredLaunch, instance: InstanceView, isEnding: boolean): NonNullable<OwnStatus["vm"]> {
   const before = launch.status?.vm
-  const vm = sighting.seen === "present" ? sighting.vm : undefined
+  const vm = instance.is === "found" ? instance.vm : undefined
   const seen = isEnding || vm?.state === "terminating" ? "terminating" : launch.status?.agent ? "running" : "booting"
   const known = before?.state ?? "provisioning"
   return {
     ...before,
     state: VM_STATES.indexOf(seen) > VM_STATES.indexOf(known) ? seen : known,
     ...(vm?.ipAddress !== undefined && { ipAddress: vm.ipAddress }),
-  }
-}
-
-/** The status of a Launch whose VM's image has been found out, and whose cloud has not been asked yet. */
-export function imageStatus(imageId: string): OwnStatus {
-  return { phase: "requested", message: "the cloud is asked for a VM", imageId }
-}
-
-/** The status of a Launch whose cloud has accepted it. */
-export function createdStatus(vm: Vm): OwnStatus {
-  const { id, ipAddress, createTime } = vm
-  return {
-    phase: "created",
-    message: "the VM boots",
-    vm: { state: "booting", id, createTime, ...(ipAddress !== undefined && { ipAddress }) },
   }
 }
 
@@ -341,4 +397,48 @@ function changed(launch: StoredLaunch, status: OwnStatus): { status: OwnStatus }
     before.vm?.state === status.vm?.state &&
     before.vm?.ipAddress === status.vm?.ipAddress
   return same ? undefined : { status }
+}
+
+/** Returns the time at which the VM's billing began. */
+function createTimeOf({ metadata, status }: StoredLaunch): string {
+  return status?.vm?.createTime ?? metadata.creationTimestamp
+}
+
+/** Returns the longest time in seconds from the request of a VM until it has ended itself. */
+function longestLife({ spec }: StoredLaunch, { lifetimeSlackSeconds }: LaunchSettings): number {
+  return spec.bootDeadlineSeconds + spec.lifetimeSeconds + lifetimeSlackSeconds
+}
+
+/**
+ * Returns the latest possible end of a VM whose end was not observed: now, unless its agent had finished or its lifetime
+ * was over before, after this process last listed it.
+ */
+function latestEnd(
+  launch: StoredLaunch,
+  { lastSeen, now }: { lastSeen: Date | undefined; now: Date },
+  settings: LaunchSettings,
+): string {
+  const seen = lastSeen === undefined ? 0 : lastSeen.getTime() + settings.settleSeconds * 1000
+  return timestamp(new Date(Math.min(now.getTime(), Math.max(seen, endedItselfBy(launch, settings)))))
+}
+
+/**
+ * Returns milliseconds since 1970. The later of the VM's and the gateway's clock counts: a VM runs until the gateway has
+ * accepted its finish.
+ */
+function endedItselfBy(launch: StoredLaunch, settings: LaunchSettings): number {
+  const { finish, lastHeartbeatTime } = launch.status?.agent ?? {}
+  if (finish === undefined) return Date.parse(createTimeOf(launch)) + longestLife(launch, settings) * 1000
+  const lastMessage = Math.max(Date.parse(finish.time), Date.parse(lastHeartbeatTime ?? finish.time))
+  return lastMessage + settings.powerOffSeconds * 1000
+}
+
+/** Returns the ended VM and its cost. */
+function billedUntil(launch: StoredLaunch, terminationTime: string): Pick<LaunchStatus, "vm" | "costUsd"> {
+  const { hourlyPriceUsd, minimumBilledSeconds } = launch.spec.offer
+  const lived = secondsBetween(createTimeOf(launch), terminationTime)
+  return {
+    vm: { ...launch.status?.vm, state: "terminated", terminationTime },
+    costUsd: billedUsd(hourlyPriceUsd, lived, minimumBilledSeconds),
+  }
 }

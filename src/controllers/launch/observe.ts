@@ -1,0 +1,225 @@
+import { pause } from "../../apis/backoff.ts"
+import { type Clock, secondsBetween } from "../../apis/clock.ts"
+import { isOver, type StoredLaunch } from "../../apis/launch.ts"
+import type { Logger } from "../../apis/logger.ts"
+import { keyOf } from "../../apis/meta.ts"
+import type { CloudAccount, Clouds, Vm } from "../../cloud/provider.ts"
+import type { Store } from "../../kube/store.ts"
+import type { Source } from "../../runtime/controller.ts"
+import { accountOf } from "./create.ts"
+import type { InstanceView } from "./decide.ts"
+import { HEARTBEAT_DEFAULTS, type HeartbeatSettings } from "./options.ts"
+
+export interface VmObserverOptions {
+  clouds: Clouds
+  launches: Store<StoredLaunch>
+  /** Id of this installation: only its VMs are listed. */
+  installation: string
+  clock: Clock
+  logger: Logger
+  /** Seconds between two lists of an account. Default 10. */
+  intervalSeconds?: number
+  heartbeats?: HeartbeatSettings
+}
+
+interface Tracked {
+  /** Monotonic seconds at which this process first knew that the VM exists. */
+  since: number
+  view: InstanceView
+  /** Time at which a list last showed the VM before its end. */
+  seenAt?: Date
+}
+
+/**
+ * Observes the VMs of all live Launches by one `list` per account, region and round. Requeues exactly the Launches whose
+ * VM has changed. A failed list changes nothing. A VM that is not listed counts as not found only if the list began after
+ * the cloud's consistency window.
+ */
+export class VmObserver {
+  readonly #options: VmObserverOptions
+  readonly #tracked = new Map<string, Tracked>()
+  readonly #listing = new Set<string>()
+  readonly #handlers = new Set<(key: string) => void>()
+  #receiving: ReceivingSince
+  #timedOut = new Set<string>()
+
+  constructor(options: VmObserverOptions) {
+    this.#options = options
+  }
+
+  /** Returns the VM of a Launch as the last list showed it. */
+  view(launchName: string): InstanceView {
+    return this.#tracked.get(launchName)?.view ?? { is: "unknown" }
+  }
+
+  /** Returns true if the Launch's agent sent no heartbeat for too long. */
+  heartbeatTimedOut(launchName: string): boolean {
+    return this.#timedOut.has(launchName)
+  }
+
+  /** Source of requeued Launches, for a controller. */
+  get source(): Source {
+    return {
+      subscribe: (add) => {
+        this.#handlers.add(add)
+        return () => this.#handlers.delete(add)
+      },
+      whenSynced: () => Promise.resolve(),
+    }
+  }
+
+  /** Polls until the signal is aborted. An account that answers slowly does not delay the others. */
+  async run(signal: AbortSignal): Promise<void> {
+    const rounds = new Set<Promise<void>>()
+    while (!signal.aborted) {
+      const round = this.poll().finally(() => rounds.delete(round))
+      rounds.add(round)
+      await pause(this.#options.clock, this.#options.intervalSeconds ?? 10, signal).catch(() => undefined)
+    }
+    await Promise.all(rounds)
+  }
+
+  /** Lists every account that is not being listed already. Never rejects: failures are logged. */
+  async poll(): Promise<void> {
+    const launches = this.#options.launches.list()
+    this.#checkHeartbeats(launches)
+    const accounts = new Map<string, { account: CloudAccount; launches: StoredLaunch[] }>()
+    const live = new Set<string>()
+    for (const launch of launches) {
+      if (isOver(launch) || launch.status?.vm?.id === undefined) continue
+      live.add(launch.metadata.name)
+      this.#track(launch.metadata.name)
+      const account = accountOf(launch)
+      const key = accountKey(account)
+      const group = accounts.get(key)
+      if (group === undefined) accounts.set(key, { account, launches: [launch] })
+      else group.launches.push(launch)
+    }
+    for (const name of this.#tracked.keys()) if (!live.has(name)) this.#tracked.delete(name)
+    await Promise.all([...accounts].map(([key, group]) => this.#listAccount(key, group.account, group.launches)))
+  }
+
+  #track(name: string): void {
+    if (this.#tracked.has(name)) return
+    this.#tracked.set(name, { since: this.#options.clock.monotonic(), view: { is: "unknown" } })
+  }
+
+  #checkHeartbeats(launches: readonly StoredLaunch[]): void {
+    const settings = this.#options.heartbeats ?? HEARTBEAT_DEFAULTS
+    const now = this.#options.clock.now()
+    this.#receiving = receivingSince(this.#receiving, launches, now, settings)
+    const timedOut = timedOutLaunches(launches, this.#receiving, now, settings)
+    this.#timedOut = new Set(timedOut.map((launch) => launch.metadata.name))
+    for (const launch of timedOut) this.#requeue(launch)
+  }
+
+  async #listAccount(key: string, account: CloudAccount, launches: readonly StoredLaunch[]): Promise<void> {
+    if (this.#listing.has(key)) return
+    this.#listing.add(key)
+    try {
+      const begunAt = this.#options.clock.monotonic()
+      const cloud = await this.#options.clouds.open(account)
+      const vms = await cloud.list({ installation: this.#options.installation, region: account.region })
+      const byId = new Map(vms.map((vm) => [vm.id, vm]))
+      for (const launch of launches) {
+        this.#update(launch, byId.get(launch.status?.vm?.id ?? ""), begunAt - cloud.consistencySeconds)
+      }
+    } catch (error) {
+      const { cloud, region } = account
+      this.#options.logger.warn({ err: error, cloud, region }, "listing the VMs failed: their last known state is kept")
+    } finally {
+      this.#listing.delete(key)
+    }
+  }
+
+  /** @param decisiveBefore monotonic seconds: a list must show every existing VM that was known before */
+  #update(launch: StoredLaunch, vm: Vm | undefined, decisiveBefore: number): void {
+    const tracked = this.#tracked.get(launch.metadata.name)
+    if (tracked === undefined) return
+    if (vm === undefined && tracked.since > decisiveBefore) return
+    if (vm !== undefined && vm.state !== "terminated") tracked.seenAt = this.#options.clock.now()
+    const view = viewOf(vm, tracked.seenAt)
+    const isNews = relevantPart(view) !== relevantPart(tracked.view)
+    tracked.view = view
+    if (isNews) this.#requeue(launch)
+  }
+
+  #requeue(launch: StoredLaunch): void {
+    for (const add of this.#handlers) add(keyOf(launch))
+  }
+}
+
+function viewOf(vm: Vm | undefined, seenAt: Date | undefined): InstanceView {
+  if (vm !== undefined) return { is: "found", vm }
+  return { is: "notFound", ...(seenAt !== undefined && { lastSeen: seenAt }) }
+}
+
+/** Returns the part of a view whose change requeues the Launch. */
+function relevantPart(view: InstanceView): string {
+  if (view.is !== "found") return view.is
+  const { id, state, ipAddress, preempted, terminationTime } = view.vm
+  return JSON.stringify([id, state, ipAddress, preempted, terminationTime])
+}
+
+/**
+ * Returns the key of an account and region: one list serves all their Launches. Projects that share an account are listed
+ * each with its own credentials, so that a revoked key blinds no other project.
+ */
+export function accountKey({ cloud, region, account, project, sealedCredentials }: CloudAccount): string {
+  const unnamed = account === undefined ? (sealedCredentials ?? "") : ""
+  return JSON.stringify([cloud, region, account ?? "", project ?? "", unnamed])
+}
+
+/** Time since which the gateway has received heartbeats without a gap; undefined: it receives none now. */
+export type ReceivingSince = Date | undefined
+
+/** Returns the time of an agent's last heartbeat; undefined before it has registered. */
+function lastHeartbeat(launch: StoredLaunch): Date | undefined {
+  const { agent } = launch.status ?? {}
+  return agent === undefined ? undefined : new Date(agent.lastHeartbeatTime ?? agent.registrationTime)
+}
+
+/**
+ * Returns since when the gateway has received heartbeats of any Launch. A gap (an outage of the façade, a restart of this
+ * process) restarts the time, so that afterwards every agent has the full timeout again.
+ */
+export function receivingSince(
+  before: ReceivingSince,
+  launches: readonly StoredLaunch[],
+  now: Date,
+  settings: HeartbeatSettings,
+): ReceivingSince {
+  const isFresh = (time: Date | undefined) =>
+    time !== undefined && secondsBetween(time, now) <= settings.receivingSeconds
+  return launches.some((launch) => isFresh(lastHeartbeat(launch))) ? (before ?? now) : undefined
+}
+
+/**
+ * Returns the Launches whose agents sent no heartbeat for the timeout while others did, the oldest heartbeat first.
+ * Returns no more than the eviction rate allows: if many agents time out at once, the VMs are not the cause.
+ */
+export function timedOutLaunches(
+  launches: readonly StoredLaunch[],
+  receiving: ReceivingSince,
+  now: Date,
+  settings: HeartbeatSettings,
+): StoredLaunch[] {
+  if (receiving === undefined) return []
+  const watched = launches.filter((launch) => isNeeded(launch) && lastHeartbeat(launch) !== undefined)
+  const timedOut = watched.filter((launch) => {
+    const last = lastHeartbeat(launch) ?? receiving
+    return secondsBetween(last > receiving ? last : receiving, now) >= settings.timeoutSeconds
+  })
+  const evicted = launches.filter(({ status }) => {
+    const loss = status?.loss
+    return loss?.reason === "Silent" && secondsBetween(loss.time, now) < settings.timeoutSeconds
+  })
+  const allowed = Math.max(1, Math.floor(watched.length * settings.evictionRate)) - evicted.length
+  return timedOut.sort((a, b) => Number(lastHeartbeat(a)) - Number(lastHeartbeat(b))).slice(0, Math.max(0, allowed))
+}
+
+/** Returns true while nothing has ended this VM or requested its end. */
+function isNeeded(launch: StoredLaunch): boolean {
+  const { status, spec } = launch
+  return !isOver(launch) && spec.ended !== true && status?.loss === undefined && status?.agent?.finish === undefined
+}

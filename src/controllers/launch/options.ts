@@ -1,0 +1,109 @@
+import type { Clock } from "../../apis/clock.ts"
+import type { StoredJob } from "../../apis/job.ts"
+import { LAUNCH, type StoredLaunch } from "../../apis/launch.ts"
+import type { Logger } from "../../apis/logger.ts"
+import type { SpendCaps } from "../../apis/project.ts"
+import type { CloudAccount, Clouds } from "../../cloud/provider.ts"
+import type { KubeClient } from "../../kube/client.ts"
+import type { EventRecorder } from "../../kube/events.ts"
+import type { Reflector } from "../../kube/reflector.ts"
+import { resourceOf } from "../../kube/resource.ts"
+import type { Fence } from "../fence.ts"
+import type { Writer } from "../writes.ts"
+
+/** API resource of Launches. */
+export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+
+/** Owner of the fields that the launch controller writes. */
+export const FIELD_MANAGER = "berth-launch-controller"
+
+/** Settings of the launch controller. All durations are in seconds. */
+export interface LaunchSettings {
+  /** Minimum time for which the record of a terminated Launch is kept. */
+  retentionSeconds: number
+  /** Delay before a terminate call without effect is repeated. */
+  terminateRetrySeconds: number
+  /** Time that a VM has to end itself after its lifetime, before the controller terminates it. */
+  lifetimeSlackSeconds: number
+  /**
+   * Age up to which a heartbeat outweighs a list without the VM. Must exceed the interval at which the gateway writes
+   * heartbeats.
+   */
+  recentHeartbeatSeconds: number
+  /**
+   * States that last shorter are not written. Must exceed the interval between two lists of an account; otherwise every
+   * VM gets an extra write before it ends.
+   */
+  settleSeconds: number
+  /** Minimum time between two writes of a launch error, whose text may change with each attempt. */
+  launchErrorIntervalSeconds: number
+  /** Longest billed time after a finished agent's last message: the VM powers itself off. */
+  powerOffSeconds: number
+}
+
+export const LAUNCH_DEFAULTS: LaunchSettings = {
+  retentionSeconds: 3600,
+  terminateRetrySeconds: 60,
+  lifetimeSlackSeconds: 300,
+  recentHeartbeatSeconds: 90,
+  settleSeconds: 15,
+  launchErrorIntervalSeconds: 60,
+  powerOffSeconds: 60,
+}
+
+/** Settings of the heartbeat timeout, after which a VM counts as lost. All durations are in seconds. */
+export interface HeartbeatSettings {
+  /** Age of an agent's last heartbeat from which its VM counts as lost. */
+  timeoutSeconds: number
+  /** The gateway counts as receiving if any heartbeat was written within this time. */
+  receivingSeconds: number
+  /** Highest share of the VMs with an agent (but at least one VM) that is evicted per `timeoutSeconds`. */
+  evictionRate: number
+}
+
+export const HEARTBEAT_DEFAULTS: HeartbeatSettings = { timeoutSeconds: 600, receivingSeconds: 150, evictionRate: 0.1 }
+
+/** Settings of the garbage collection of VMs. */
+export interface GarbageCollectionSettings {
+  /** Accounts to check besides those of all known Launches. */
+  accounts?: () => readonly CloudAccount[]
+  /** Seconds between two rounds. Default 300. */
+  intervalSeconds?: number
+  /** Seconds; younger VMs are kept. Default 300. */
+  minAgeSeconds?: number
+  /** VMs terminated per round, at most. Default 10. */
+  maxPerRound?: number
+}
+
+/** Dependencies and settings of the launch controller. `operator.ts` provides them. */
+export interface LaunchControllerOptions {
+  client: Pick<KubeClient, "get" | "pages"> & Writer<StoredLaunch>["client"]
+  /** Cache of the Launches in `systemNamespace`, with the indexes `launchIndexes`. */
+  launches: Reflector<StoredLaunch>
+  jobs: Reflector<StoredJob>
+  /** Namespace of all Launches. */
+  systemNamespace: string
+  /** Id of this Berth installation. */
+  installation: string
+  clouds: Clouds
+  /** Returns a VM's user data: a pure function of the Launch's name and spec, so that every replay sends the same bytes. */
+  userData: (launch: StoredLaunch) => string
+  fence: Fence
+  clock: Clock
+  recorder: Pick<EventRecorder, "record">
+  logger: Logger
+  /** Returns the caps of a namespace's project. Under a monthly cap, records are kept until the month ends. */
+  caps?: (namespace: string) => SpendCaps | undefined
+  settings?: Partial<LaunchSettings>
+  heartbeats?: Partial<HeartbeatSettings>
+  /** Seconds between two lists of an account's VMs. Default 10. */
+  observeSeconds?: number
+  garbageCollection?: GarbageCollectionSettings
+  /** Number of Launches reconciled at the same time; each may wait for a cloud. Default 16. */
+  workers?: number
+}
+
+/** Returns the writer of Launches. */
+export function launchWriter({ client, launches }: LaunchControllerOptions): Writer<StoredLaunch> {
+  return { client, resource: LAUNCHES, store: launches.store, fieldManager: FIELD_MANAGER }
+}
