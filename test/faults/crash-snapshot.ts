@@ -1,5 +1,5 @@
 import { LABELS } from "../../src/apis/meta.ts"
-import { API_KEYS } from "../../src/controllers/apikey/dependencies.ts"
+import { API_KEYS } from "../../src/controllers/apikey/options.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
 import { CRON_JOBS } from "../../src/controllers/cronjob/dependencies.ts"
 import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
