@@ -25,7 +25,7 @@ import { accountsInUse, credentialsCopier, payersOf } from "./controllers/connec
 import { cachedCredentials, liveCredentials, type ReadCredentials } from "./controllers/connection/readable.ts"
 import { createRetirementController, type RetirementOptions } from "./controllers/connection/retirement.ts"
 import { createCronJobController } from "./controllers/cronjob/controller.ts"
-import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/dependencies.ts"
+import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/options.ts"
 import { type Fence, fenceOf } from "./controllers/fence.ts"
 import { createJobController } from "./controllers/job/controller.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"

@@ -1,7 +1,7 @@
 import { LABELS } from "../../src/apis/meta.ts"
 import { API_KEYS } from "../../src/controllers/apikey/options.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
-import { CRON_JOBS } from "../../src/controllers/cronjob/dependencies.ts"
+import { CRON_JOBS } from "../../src/controllers/cronjob/options.ts"
 import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
 import { ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
 import { SECRETS } from "../../src/kube/core.ts"

@@ -35,7 +35,7 @@ function job(status: JobStatus, more: object = {}): object {
 
 function cronJob(reason: CronJobReason, spec: object = {}): object {
   const object = { kind: "CronJob", metadata, spec: { schedule: "* * * * *", ...spec } } as StoredCronJob
-  return { ...object, status: cronJobStatus(object, { standing: { reason, message: "why" } }, NOW) }
+  return { ...object, status: cronJobStatus(object, { cause: { reason, message: "why" } }, NOW) }
 }
 
 function key(is: "binding" | "bound" | "expired"): object {
