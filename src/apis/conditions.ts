@@ -2,23 +2,65 @@ import { timestamp } from "./clock.ts"
 import { LIMITS } from "./limits.ts"
 import type { Condition } from "./schema.ts"
 
-/** What a controller says of an object; the times and generations are added by `setCondition`. */
-export interface ConditionUpdate {
-  type: string
-  status: Condition["status"]
+/** Reason and message of a condition. */
+export interface ConditionCause {
   reason: string
-  /** For people; cut to the longest that the API server takes. */
+  /** For people. `setCondition` cuts it to the longest that the API server takes. */
   message: string
 }
 
-/** The condition of a type, if the object has one. */
+/** A condition as a controller states it. `setCondition` adds its times and its generation. */
+export interface ConditionUpdate extends ConditionCause {
+  type: string
+  status: Condition["status"]
+}
+
+/** Returns a condition that is either True or False. */
+export function condition(type: string, isTrue: boolean, { reason, message }: ConditionCause): ConditionUpdate {
+  return { type, status: isTrue ? "True" : "False", reason, message }
+}
+
+/** Returns a condition that the object only has once it was true; none before that. */
+export function conditionOnceTrue(
+  type: string,
+  isTrue: boolean,
+  cause: ConditionCause,
+  before: readonly Condition[] | undefined,
+): ConditionUpdate[] {
+  return isTrue || findCondition(before, type) !== undefined ? [condition(type, isTrue, cause)] : []
+}
+
+/** Returns the condition of a type, if the object has one. */
 export function findCondition(conditions: readonly Condition[] | undefined, type: string): Condition | undefined {
   return conditions?.find((condition) => condition.type === type)
 }
 
+/** Returns the condition of a type after a change of its reason; undefined if the reason is the same, or there is none. */
+export function changedCondition(
+  before: readonly Condition[] | undefined,
+  after: readonly Condition[] | undefined,
+  type: string,
+): Condition | undefined {
+  const current = findCondition(after, type)
+  return current?.reason === findCondition(before, type)?.reason ? undefined : current
+}
+
+/** Returns the conditions with some of them set, as `setCondition` sets each. */
+export function setConditions(
+  conditions: readonly Condition[] | undefined,
+  updates: readonly ConditionUpdate[],
+  generation: number,
+  now: Date,
+): Condition[] {
+  return updates.reduce<Condition[]>(
+    (all, update) => setCondition(all, update, generation, now),
+    [...(conditions ?? [])],
+  )
+}
+
 /**
- * The conditions with one of them set. Order is kept, a new one comes last. `lastTransitionTime` moves only
- * when the status changes; `observedGeneration` always, because `kubectl wait` ignores conditions of older ones.
+ * Returns the conditions with one of them set. The order stays, and a new one comes last. `lastTransitionTime` changes
+ * only with the status. `observedGeneration` always changes: `kubectl wait` ignores conditions of older generations.
  */
 export function setCondition(
   conditions: readonly Condition[] | undefined,
@@ -40,7 +82,7 @@ export function setCondition(
   return existing.map((condition) => (condition.type === update.type ? after : condition))
 }
 
-/** A text of at most `length` characters (code points, as the API server counts), with … where something was cut. */
+/** Cuts a text to `length` characters (code points, as the API server counts), the last of them … */
 export function cutTo(text: string, length: number): string {
   if (text.length <= length) return text
   const characters = [...text]

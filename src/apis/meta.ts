@@ -82,3 +82,8 @@ export function keyOf(object: { metadata: ObjectMeta }): string {
   const { namespace, name } = object.metadata
   return namespace === undefined ? name : `${namespace}/${name}`
 }
+
+/** Returns a number in [0, 1) that is constant for an object. It spreads the periodic work on many objects. */
+export function shareOf(uid: string): number {
+  return Number.parseInt(uid.slice(0, 8), 16) / 2 ** 32 || 0
+}

@@ -5,7 +5,7 @@ import type { ApiObject, Resource } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
 import type { ReconcileContext } from "../runtime/controller.ts"
 
-/** What a controller's writes to one kind of object go through, and the cache that shows them to its next reconcile. */
+/** Client of a controller's writes to one kind of object, and the cache that shows them to its next reconcile. */
 export interface Writer<T extends ApiObject> {
   client: Pick<KubeClient, "create" | "replace" | "patch" | "patchStatus" | "delete">
   resource: Resource<T>
@@ -14,10 +14,18 @@ export interface Writer<T extends ApiObject> {
   fieldManager: string
 }
 
-/** A writer that only patches. */
-export type Patcher<T extends ApiObject> = Omit<Writer<T>, "client"> & { client: Pick<KubeClient, "patch"> }
+/** A writer with another set of the client's methods. */
+type WriterWith<T extends ApiObject, Method extends keyof KubeClient> = Omit<Writer<T>, "client"> & {
+  client: Pick<KubeClient, Method>
+}
 
-/** Creates an object. @throws KubeError AlreadyExists, after which the next look tells whose it is */
+/** A writer that only patches. */
+export type Patcher<T extends ApiObject> = WriterWith<T, "patch">
+
+/** A writer that only replaces the status. */
+export type StatusReplacer<T extends ApiObject> = WriterWith<T, "replaceStatus">
+
+/** Creates an object. @throws KubeError AlreadyExists: the next reconcile finds out whose object it is */
 export async function create<T extends ApiObject>(
   object: T,
   { client, resource, store, fieldManager }: Writer<T>,
@@ -26,7 +34,7 @@ export async function create<T extends ApiObject>(
   context.wrote(store, await client.create(resource, object, { fieldManager }))
 }
 
-/** Replaces an object by another version of it: the one that was read, or none. @throws KubeError Conflict */
+/** Replaces an object, if it still has the resourceVersion that was read. @throws KubeError Conflict */
 export async function replace<T extends ApiObject>(
   object: T,
   { client, resource, store, fieldManager }: Writer<T>,
@@ -35,7 +43,7 @@ export async function replace<T extends ApiObject>(
   context.wrote(store, await client.replace(resource, object, { fieldManager }))
 }
 
-/** Deletes an object: this one, not another that has its name by now. */
+/** Deletes the object with this uid, but not a newer one of the same name. */
 export async function remove<T extends ApiObject>(
   object: T,
   { client, resource, store }: Pick<Writer<T>, "client" | "resource" | "store">,
@@ -50,7 +58,7 @@ export async function remove<T extends ApiObject>(
   }
 }
 
-/** Makes sure that an object does not go before what the finalizer stands for. @throws KubeError Conflict */
+/** Adds a finalizer to the version that was read. @throws KubeError Conflict */
 export async function addFinalizer<T extends Stored<KubeObject>>(
   object: T,
   finalizer: string,
@@ -62,7 +70,7 @@ export async function addFinalizer<T extends Stored<KubeObject>>(
   context.wrote(store, await client.patch(resource, { namespace, name }, { merge }, { fieldManager }))
 }
 
-/** Lets a deleted object go, as far as this finalizer held it. @throws KubeError Conflict */
+/** Removes a finalizer from the version that was read. @throws KubeError Conflict */
 export async function dropFinalizer<T extends Stored<KubeObject>>(
   object: T,
   finalizer: string,
@@ -80,7 +88,10 @@ export async function dropFinalizer<T extends Stored<KubeObject>>(
   }
 }
 
-/** Writes an object's status, upon the version that was decided on. @throws KubeError Conflict */
+/**
+ * Merges a status into that of the version that was decided on. Fields that the new status lacks stay.
+ * @throws KubeError Conflict
+ */
 export async function writeStatus<T extends Stored<KubeObject>>(
   object: T,
   status: T["status"],
@@ -90,6 +101,21 @@ export async function writeStatus<T extends Stored<KubeObject>>(
   const { namespace, name, resourceVersion } = object.metadata
   const merge = { metadata: { resourceVersion }, status }
   const written = await client.patchStatus(resource, { namespace, name }, { merge }, { fieldManager })
+  context.wrote(store, written)
+  return written
+}
+
+/**
+ * Replaces the whole status of the version that was decided on. Fields that the new status lacks are removed.
+ * @throws KubeError Conflict
+ */
+export async function replaceStatus<T extends Stored<KubeObject>>(
+  object: T,
+  status: T["status"],
+  { client, resource, store, fieldManager }: StatusReplacer<T>,
+  context: ReconcileContext,
+): Promise<T> {
+  const written = await client.replaceStatus(resource, { ...object, status }, { fieldManager })
   context.wrote(store, written)
   return written
 }

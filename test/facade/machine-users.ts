@@ -7,7 +7,7 @@ import {
   type ApiKeyControllerOptions,
   BINDING_CACHE,
   MACHINE_USER_CACHE,
-} from "../../src/controllers/apikey/dependencies.ts"
+} from "../../src/controllers/apikey/options.ts"
 import { RBAC_GROUP, ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { EventRecorder } from "../../src/kube/events.ts"

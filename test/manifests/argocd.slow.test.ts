@@ -11,11 +11,11 @@ import { CronJobReason, type StoredCronJob } from "../../src/apis/cronjob.ts"
 import type { JobStatus, StoredJob } from "../../src/apis/job.ts"
 import { KINDS } from "../../src/apis/kinds.ts"
 import type { StoredProject } from "../../src/apis/project.ts"
-import { statusOf as keyStatus } from "../../src/controllers/apikey/status.ts"
+import { statusOf as keyStatus } from "../../src/controllers/apikey/decide.ts"
 import { statusOf as connectionStatus } from "../../src/controllers/connection/status.ts"
 import { statusOf as cronJobStatus } from "../../src/controllers/cronjob/status.ts"
 import { conditionsOf } from "../../src/controllers/job/conditions.ts"
-import { statusOf as projectStatus } from "../../src/controllers/project/status.ts"
+import { statusOf as projectStatus } from "../../src/controllers/project/decide.ts"
 import { goProgram } from "../go-program.ts"
 import { missingTool, needing } from "../needing.ts"
 import { LUA } from "../tools.ts"
@@ -35,7 +35,7 @@ function job(status: JobStatus, more: object = {}): object {
 
 function cronJob(reason: CronJobReason, spec: object = {}): object {
   const object = { kind: "CronJob", metadata, spec: { schedule: "* * * * *", ...spec } } as StoredCronJob
-  return { ...object, status: cronJobStatus(object, { standing: { reason, message: "why" } }, NOW) }
+  return { ...object, status: cronJobStatus(object, { cause: { reason, message: "why" } }, NOW) }
 }
 
 function key(is: "binding" | "bound" | "expired"): object {

@@ -5,9 +5,8 @@ import { findCondition } from "../../apis/conditions.ts"
 import { ANNOTATIONS, LABELS } from "../../apis/meta.ts"
 import type { ServiceAccount } from "../../identity/machine-users.ts"
 import type { RoleBinding } from "../../identity/role-bindings.ts"
-import { type ApiKeyObservation, decide } from "./decide.ts"
-import { keysNamedBy } from "./dependencies.ts"
-import { bindingOf, machineUserOf } from "./objects.ts"
+import { type ApiKeyObservation, bindingOf, decide, machineUserOf } from "./decide.ts"
+import { keysNamedBy } from "./options.ts"
 
 const NOW = new Date("2026-01-01T00:00:00Z")
 

@@ -1,16 +1,35 @@
 import { isDeepStrictEqual } from "node:util"
-import { API_KEY_FINALIZER, type ApiKeyStatus, isExpired, type StoredApiKey } from "../../apis/apikey.ts"
+import {
+  API_KEY_FINALIZER,
+  ApiKeyCondition,
+  type ApiKeyStatus,
+  isExpired,
+  type StoredApiKey,
+} from "../../apis/apikey.ts"
 import { secondsBetween } from "../../apis/clock.ts"
-import type { ServiceAccount } from "../../identity/machine-users.ts"
-import { givesTheSame, type RoleBinding } from "../../identity/role-bindings.ts"
-import { bindingOf, isMadeFor, machineUserOf } from "./objects.ts"
-import { type Situation, statusOf } from "./status.ts"
+import {
+  type ConditionCause,
+  changedCondition,
+  condition,
+  conditionOnceTrue,
+  setConditions,
+} from "../../apis/conditions.ts"
+import { ANNOTATIONS, keyOf, LABELS, type ObjectMeta } from "../../apis/meta.ts"
+import {
+  clusterRoleOf,
+  IDENTITIES_NAMESPACE,
+  machineUserName,
+  type ServiceAccount,
+} from "../../identity/machine-users.ts"
+import { givesTheSame, RBAC_GROUP, type RoleBinding } from "../../identity/role-bindings.ts"
+import type { EventNote } from "../../kube/events.ts"
+import type { Decision } from "../../runtime/reconcile-object.ts"
 
-/** What there is of a key's machine user. */
+/** Facts about a key's machine user. */
 export interface ApiKeyObservation {
-  /** The ServiceAccount of the machine user's name, whoever made it. */
+  /** The ServiceAccount of the machine user's name, whatever created it. */
   user: ServiceAccount | undefined
-  /** Bindings in the key's namespace: those made for this key, and the one of the wanted one's name, whoever made it. */
+  /** Bindings in the key's namespace: those made for this key, and the one of the wanted name, whatever created it. */
   bindings: readonly RoleBinding[]
 }
 
@@ -22,36 +41,31 @@ export type ApiKeyAction =
   | { do: "deleteBinding"; binding: RoleBinding }
   | { do: "dropFinalizer" }
 
-export interface ApiKeyDecision {
-  /** To be written before the actions; undefined: as it is. */
-  status?: ApiKeyStatus
-  /** In order; each one needs those before it. */
+export interface ApiKeyDecision extends Decision<ApiKeyStatus, ApiKeyAction> {
   actions: ApiKeyAction[]
-  /** Seconds after which time alone changes the decision. */
-  requeueAfter?: number
 }
 
-/** How often it is looked whether a name that somebody else took is free again, seconds. */
-const TAKEN_AGAIN_SECONDS = 60
+/** Delay before checking again whether a taken name is free, seconds. */
+const NAME_TAKEN_SECONDS = 60
 
-/** What is to be done about a key. Pure. */
+/** Returns what follows for a key now. */
 export function decide(key: StoredApiKey, observed: ApiKeyObservation, now: Date): ApiKeyDecision {
   if (key.metadata.deletionTimestamp !== undefined) return { actions: removal(key, observed) }
   const taken = takenName(key, observed)
   if (taken !== undefined) {
-    const status = changed(key, { is: "nameTaken", name: taken }, now)
-    return { ...status, actions: [], requeueAfter: TAKEN_AGAIN_SECONDS }
+    const status = changedStatus(key, { is: "nameTaken", name: taken }, now)
+    return { ...status, actions: [], requeueAfter: NAME_TAKEN_SECONDS }
   }
   const hasExpired = isExpired(key, now)
   const needed = [...finalizer(key), ...machineUser(key, observed), ...binding(key, observed, hasExpired)]
   const situation: Situation = hasExpired ? { is: "expired" } : { is: needed.length > 0 ? "binding" : "bound" }
-  const decision = { ...changed(key, situation, now), actions: needed }
+  const decision = { ...changedStatus(key, situation, now), actions: needed }
   const { expiresAt } = key.spec
   if (hasExpired || expiresAt === undefined) return decision
   return { ...decision, requeueAfter: secondsBetween(now, expiresAt) }
 }
 
-/** First the rights, then the user; what others made stays. */
+/** Deletes the rights first, then the user. Objects of others stay. */
 function removal(key: StoredApiKey, { user, bindings }: ApiKeyObservation): ApiKeyAction[] {
   const actions: ApiKeyAction[] = bindings
     .filter((found) => isMadeFor(found, key))
@@ -61,7 +75,7 @@ function removal(key: StoredApiKey, { user, bindings }: ApiKeyObservation): ApiK
   return actions
 }
 
-/** An object of a name that is needed but that was not made for this key: never adopted, whatever rights it has. */
+/** Returns an object that has a needed name but was not made for this key. It is never adopted, whatever its rights. */
 function takenName(key: StoredApiKey, { user, bindings }: ApiKeyObservation): string | undefined {
   if (user !== undefined && !isMadeFor(user, key)) return `ServiceAccount ${user.metadata.name}`
   const foreign = bindings.find((found) => !isMadeFor(found, key))
@@ -76,7 +90,7 @@ function machineUser(key: StoredApiKey, { user }: ApiKeyObservation): ApiKeyActi
   return user === undefined ? [{ do: "createUser", user: machineUserOf(key) }] : []
 }
 
-/** The binding of the key's present role, and no other: a former role's goes once the new one is there. */
+/** The key keeps only the binding of its present role. That of a former role is deleted after the new one exists. */
 function binding(key: StoredApiKey, { bindings }: ApiKeyObservation, hasExpired: boolean): ApiKeyAction[] {
   const wanted = bindingOf(key)
   const toDelete = (found: RoleBinding): ApiKeyAction => ({ do: "deleteBinding", binding: found })
@@ -88,7 +102,83 @@ function binding(key: StoredApiKey, { bindings }: ApiKeyObservation, hasExpired:
   return same === undefined ? actions : [toDelete(same), ...actions]
 }
 
-function changed(key: StoredApiKey, situation: Situation, now: Date): { status?: ApiKeyStatus } {
+/** Returns the machine user of a key. It gets no token: nothing logs in as it, the façade impersonates it. */
+export function machineUserOf(key: StoredApiKey): ServiceAccount {
+  const name = machineUserName(key.metadata.uid)
+  return { metadata: { name, namespace: IDENTITIES_NAMESPACE, ...mark(key) }, automountServiceAccountToken: false }
+}
+
+/**
+ * Returns the binding of a key's machine user to its role in the key's namespace. The role is part of the name: the role of a
+ * binding can't be changed, and the new binding must exist before the old one is deleted.
+ */
+export function bindingOf(key: StoredApiKey): RoleBinding {
+  const { metadata, spec } = key
+  const user = machineUserName(metadata.uid)
+  return {
+    metadata: { name: `berth-${user}-${spec.role}`, namespace: metadata.namespace ?? "", ...mark(key) },
+    roleRef: { apiGroup: RBAC_GROUP, kind: "ClusterRole", name: clusterRoleOf(spec.role) },
+    subjects: [{ kind: "ServiceAccount", name: user, namespace: IDENTITIES_NAMESPACE }],
+  }
+}
+
+/** True if an object was made for this very key. The name alone proves nothing. */
+export function isMadeFor(object: { metadata: ObjectMeta }, key: StoredApiKey): boolean {
+  return object.metadata.labels?.[LABELS.apiKeyUid] === key.metadata.uid
+}
+
+function mark(key: StoredApiKey): Pick<ObjectMeta, "labels" | "annotations"> {
+  return { labels: { [LABELS.apiKeyUid]: key.metadata.uid }, annotations: { [ANNOTATIONS.apiKey]: keyOf(key) } }
+}
+
+/** State of a key, from which its status follows. */
+export type Situation = { is: "binding" } | { is: "bound" } | { is: "expired" } | { is: "nameTaken"; name: string }
+
+/** Returns the status to write and its events; nothing if the status is the same. */
+function changedStatus(
+  key: StoredApiKey,
+  situation: Situation,
+  now: Date,
+): { status?: ApiKeyStatus; events?: EventNote[] } {
   const status = statusOf(key, situation, now)
-  return isDeepStrictEqual(status, key.status) ? {} : { status }
+  if (isDeepStrictEqual(status, key.status)) return {}
+  const ready = changedCondition(key.status?.conditions, status.conditions, ApiKeyCondition.Ready)
+  if (ready === undefined) return { status }
+  const type = situation.is === "nameTaken" ? "Warning" : "Normal"
+  return { status, events: [{ type, reason: ready.reason, message: ready.message }] }
+}
+
+/**
+ * Returns the status of a key. For kstatus (Helm, Flux, Argo CD) it is Reconciling until its machine user has its rights, then
+ * Ready. It is Stalled when a user must change something.
+ */
+export function statusOf(key: StoredApiKey, situation: Situation, now: Date): ApiKeyStatus {
+  const before = key.status?.conditions
+  const { generation, uid } = key.metadata
+  const cause = causeOf(key, situation)
+  const isStalled = situation.is === "expired" || situation.is === "nameTaken"
+  const updates = [
+    condition(ApiKeyCondition.Ready, situation.is === "bound", cause),
+    condition(ApiKeyCondition.Reconciling, situation.is === "binding", cause),
+    ...conditionOnceTrue(ApiKeyCondition.Stalled, isStalled, cause, before),
+    ...conditionOnceTrue(ApiKeyCondition.Expired, situation.is === "expired", cause, before),
+  ]
+  const conditions = setConditions(before, updates, generation, now)
+  return { conditions, machineUser: machineUserName(uid), observedGeneration: generation }
+}
+
+function causeOf({ metadata, spec }: StoredApiKey, situation: Situation): ConditionCause {
+  const user = machineUserName(metadata.uid)
+  switch (situation.is) {
+    case "binding":
+      return { reason: "Binding", message: `creating ${user} and its binding to the role ${spec.role}` }
+    case "bound":
+      return { reason: "Bound", message: `acts as ServiceAccount ${IDENTITIES_NAMESPACE}/${user}, role ${spec.role}` }
+    case "expired":
+      return { reason: "Expired", message: `expired at ${spec.expiresAt}: delete it and create a new one` }
+    case "nameTaken": {
+      const message = `${situation.name} exists and was not made for this key, so it is not used: delete it`
+      return { reason: "NameTaken", message }
+    }
+  }
 }

@@ -9,7 +9,8 @@ import {
 import type { JobPhase, StoredJob } from "../../apis/job.ts"
 import { API_VERSION, LABELS } from "../../apis/meta.ts"
 import { type CronJobAction, type CronJobDecision, decide } from "./decide.ts"
-import { jobName, jobOf } from "./job-object.ts"
+import { jobName, jobOf } from "./jobs.ts"
+import { LONGEST_DELAY_SECONDS } from "./schedule.ts"
 
 const UID = "5ea07726-efd2-42ec-a095-6d7674666e31"
 /** A time of the day on which everything here happens. */
@@ -43,8 +44,8 @@ function cronJob({ spec, status, metadata }: Changes = {}): StoredCronJob {
 /** As it is when the controller has looked at it once since `countsFrom`. */
 function scheduled(countsFrom: string, changes: Changes = {}): StoredCronJob {
   const base = cronJob(changes)
-  const seen = decide(base, { jobs: [], changedAt: at(countsFrom) }, at(countsFrom)).actions[0]
-  if (seen?.do !== "writeStatus") throw new Error("no status")
+  const seen = decide(base, { jobs: [], changedAt: at(countsFrom) }, at(countsFrom))
+  if (seen.status === undefined) throw new Error("no status")
   return { ...base, status: { ...seen.status, ...changes.status } }
 }
 
@@ -58,21 +59,28 @@ function look(of: StoredCronJob, now: string, jobs: StoredJob[] = [], changedAt?
   return decide(of, { jobs, changedAt: changedAt === undefined ? undefined : at(changedAt) }, at(now))
 }
 
-/** What a decision does, in few words. */
-const acts = ({ actions }: CronJobDecision): string[] => actions.map(inFewWords)
+/** The writes of a decision, in few words. */
+function acts({ status, actions }: CronJobDecision): string[] {
+  const { countsFrom, nextTriggerTime } = status ?? {}
+  const written = status && `status ${countsFrom?.slice(11, 19)} next ${nextTriggerTime?.slice(11, 19)}`
+  return [...(written === undefined ? [] : [written]), ...actions.map(inFewWords)]
+}
 
 function inFewWords(action: CronJobAction): string {
   switch (action.do) {
     case "createJob":
-      return `create ${action.firing.tick.toISOString().slice(11, 19)}`
+      return `create ${action.run.tick.toISOString().slice(11, 19)}`
     case "cancelJob":
     case "deleteJob":
       return `${action.do} ${action.job.metadata.name}`
-    case "writeStatus":
-      return `status ${action.status.countsFrom?.slice(11, 19)} next ${action.status.nextTriggerTime?.slice(11, 19)}`
     case "dropFinalizer":
       return action.do
   }
+}
+
+/** Returns the CronJob with the status that a decision writes. */
+function withStatus(of: StoredCronJob, { status }: CronJobDecision): StoredCronJob {
+  return { ...of, ...(status !== undefined && { status }) }
 }
 
 const reasons = ({ events }: CronJobDecision): string[] => events.map(({ reason }) => reason)
@@ -81,13 +89,11 @@ describe("a tick", () => {
   it("waits for its time, makes a Job, and is written down", () => {
     const first = look(cronJob(), "09:30:01", [], "09:30:00")
     expect(acts(first)).toEqual(["status 09:30:00 next 10:00:00"])
-    expect(first.wakeAt).toEqual(at("10:00:00"))
 
     const waiting = scheduled("09:30:00")
     expect(acts(look(waiting, "09:59:59.999"))).toEqual([])
     const due = look(waiting, "10:00:00")
     expect(acts(due)).toEqual(["create 10:00:00"])
-    expect(due.wakeAt).toEqual(at("11:00:00"))
 
     const made = look(waiting, "10:00:01", [job("10:00:00", "queued")])
     expect(acts(made)).toEqual(["status 10:00:00 next 11:00:00"])
@@ -111,7 +117,7 @@ describe("a tick", () => {
     ])
     const longAgo = scheduled("09:30:00", { spec: { schedule: "* * * * *" } })
     const decision = decide(longAgo, { jobs: [], changedAt: undefined }, new Date("2036-05-01T00:00:30Z"))
-    expect(decision.actions).toMatchObject([{ do: "createJob", firing: { tick: new Date("2036-05-01T00:00:00Z") } }])
+    expect(decision.actions).toMatchObject([{ do: "createJob", run: { tick: new Date("2036-05-01T00:00:00Z") } }])
     expect(decision.events[0]?.message).toContain("skipped 5259749 ticks")
   })
 
@@ -131,7 +137,24 @@ describe("a tick", () => {
     const fired = scheduled("09:30:00", { status: { countsFrom: written("11:00:00") } })
     const decision = look(fired, "10:20:00", [job("11:00:00")])
     expect(acts(decision)).toEqual(["status 11:00:00 next 12:00:00"])
-    expect(decision.wakeAt).toEqual(at("12:00:00"))
+  })
+})
+
+describe("requeueAfter", () => {
+  it("is the time until the next tick, also in the decision that creates the Job of one", () => {
+    const waiting = scheduled("09:30:00")
+    expect(look(waiting, "09:59:50.500").requeueAfter).toBe(9.5)
+    const everyMinute = scheduled("09:30:00", { spec: { schedule: "* * * * *" } })
+    const due = look(everyMinute, "09:31:40")
+    expect(acts(due)).toEqual(["create 09:31:00"])
+    expect(due.requeueAfter).toBe(20)
+  })
+
+  it("is at most LONGEST_DELAY_SECONDS and at least half of it, by the CronJob's uid", () => {
+    const delayOf = (uid: string) => look(scheduled("09:30:00", { metadata: { uid } }), "09:31:00").requeueAfter
+    expect(delayOf("00000000-efd2-42ec-a095-6d7674666e31")).toBe(LONGEST_DELAY_SECONDS)
+    expect(delayOf("80000000-efd2-42ec-a095-6d7674666e31")).toBe(0.75 * LONGEST_DELAY_SECONDS)
+    expect(delayOf("ffffffff-efd2-42ec-a095-6d7674666e31")).toBeCloseTo(LONGEST_DELAY_SECONDS / 2)
   })
 })
 
@@ -166,9 +189,9 @@ describe("concurrencyPolicy", () => {
     const first = look(forbid, "11:00:00", [running])
     expect(acts(first)).toEqual(["status 10:00:00 next 12:00:00"])
     expect(reasons(first)).toEqual(["JobActive"])
-    const write = first.actions[0]
-    const waiting = { ...forbid, ...(write?.do === "writeStatus" && { status: write.status }) }
-    expect(look(waiting, "11:30:00", [running])).toMatchObject({ actions: [], events: [] })
+    const waiting = withStatus(forbid, first)
+    const second = look(waiting, "11:30:00", [running])
+    expect([acts(second), second.events]).toEqual([[], []])
     expect(acts(look(waiting, "11:40:00", [job("10:00:00", "failed")]))).toEqual(["create 11:00:00"])
     const later = look(waiting, "12:40:00", [job("10:00:00", "cancelled")])
     expect(acts(later)).toEqual(["create 12:00:00"])
@@ -223,17 +246,13 @@ describe("a change", () => {
     const decision = look(paused, "10:30:00", [], "09:40:00")
     expect(acts(decision)).toEqual(["status 09:30:00 next undefined"])
     expect(reasons(decision)).toEqual(["Paused"])
-    expect(decision.wakeAt).toBeUndefined()
-    const write = decision.actions[0]
-    expect(write?.do === "writeStatus" && write.status.conditions).toMatchObject([
-      { type: "Ready", status: "True", reason: "Paused" },
-    ])
+    expect(decision.requeueAfter).toBeUndefined()
+    expect(decision.status?.conditions).toMatchObject([{ type: "Ready", status: "True", reason: "Paused" }])
   })
 
   it("that resumes never fires what was missed while paused, seen or not", () => {
     const before = changed(2, { active: false }, scheduled("09:30:00"))
-    const seen = look(before, "09:50:00", [], "09:40:00").actions[0]
-    const paused = { ...before, ...(seen?.do === "writeStatus" && { status: seen.status }) }
+    const paused = withStatus(before, look(before, "09:50:00", [], "09:40:00"))
     const resumed = changed(3, { active: true }, paused)
     expect(acts(look(resumed, "12:30:00", [], "12:30:00"))).toEqual(["status 12:30:00 next 13:00:00"])
     // Paused and resumed while no controller ran.
@@ -259,39 +278,25 @@ describe("what can't be fired", () => {
     ["a field", "InvalidDefinition", { jobDefinition: { image: "a", name: "b" } as never }, /jobDefinition\.name/],
   ])("%s: a condition and an event, no Job, no timer", (_, reason, spec, message) => {
     const decision = look(cronJob({ spec }), "10:30:00", [], "09:30:00")
-    expect(decision.actions).toMatchObject([
-      {
-        do: "writeStatus",
-        status: {
-          conditions: [
-            { type: "Ready", status: "False", reason },
-            { type: "Stalled", status: "True" },
-          ],
-        },
-      },
+    expect(decision.actions).toEqual([])
+    expect(decision.status?.conditions).toMatchObject([
+      { type: "Ready", status: "False", reason },
+      { type: "Stalled", status: "True" },
     ])
     expect(decision.events).toEqual([{ type: "Warning", reason, message: expect.stringMatching(message) }])
-    expect(decision.wakeAt).toBeUndefined()
-    const write = decision.actions[0]
-    const told = { ...cronJob({ spec }), ...(write?.do === "writeStatus" && { status: write.status }) }
-    expect(look(told, "10:31:00", [], "09:30:00")).toMatchObject({ actions: [], events: [] })
+    expect(decision.requeueAfter).toBeUndefined()
+    const next = look(withStatus(cronJob({ spec }), decision), "10:31:00", [], "09:30:00")
+    expect([acts(next), next.events]).toEqual([[], []])
   })
 
   it("counts from when it can be again, though nobody changed it", () => {
     const invalid = cronJob({ spec: { jobDefinition: { image: "two words" } } })
-    const write = look(invalid, "09:31:00", [], "09:30:00").actions[0]
-    const valid = cronJob(write?.do === "writeStatus" ? { status: write.status } : {})
+    const valid = { ...withStatus(invalid, look(invalid, "09:31:00", [], "09:30:00")), spec: cronJob().spec }
     const decision = look(valid, "12:30:00", [], "09:30:00")
     expect(acts(decision)).toEqual(["status 12:30:00 next 13:00:00"])
-    expect(decision.actions).toMatchObject([
-      {
-        status: {
-          conditions: [
-            { type: "Ready", status: "True" },
-            { type: "Stalled", status: "False" },
-          ],
-        },
-      },
+    expect(decision.status?.conditions).toMatchObject([
+      { type: "Ready", status: "True" },
+      { type: "Stalled", status: "False" },
     ])
   })
 })

@@ -5,49 +5,55 @@ import { isTerminal, JOB, type StoredJob } from "../../apis/job.ts"
 import { scheduleFault } from "../../apis/schedule.ts"
 import { faultsOfObject } from "../../apis/validate.ts"
 import type { EventNote } from "../../kube/events.ts"
-import { changes, created, replaced, skippedBetween, tooLate, waits } from "./events.ts"
-import { surplusJobs } from "./history.ts"
-import { jobOf } from "./job-object.ts"
-import { type CronJobObservation, latestMade, type Reckoning, reckon } from "./reckoning.ts"
-import { type Firing, refusalOf, type Standing, statusOf, type Told } from "./status.ts"
+import type { Decision } from "../../runtime/reconcile-object.ts"
+import { jobOf, latestMade, surplusJobs } from "./jobs.ts"
+import { type CronJobObservation, delaySeconds, type ScheduleState, scheduleState } from "./schedule.ts"
+import {
+  type Cause,
+  createdEvent,
+  deadlineEvent,
+  notInForceEvents,
+  type Run,
+  rejectionOf,
+  replacedEvent,
+  type StatusInputs,
+  skippedEvents,
+  statusOf,
+  waitingEvent,
+} from "./status.ts"
 
-/** What is to be done, in this order. */
 export type CronJobAction =
   | { do: "cancelJob"; job: StoredJob }
-  | { do: "createJob"; firing: Firing }
-  | { do: "writeStatus"; status: CronJobStatus }
+  | { do: "createJob"; run: Run }
   | { do: "deleteJob"; job: StoredJob }
   | { do: "dropFinalizer" }
 
-export interface CronJobDecision {
+export interface CronJobDecision extends Decision<CronJobStatus, CronJobAction> {
   actions: CronJobAction[]
-  /** Told once the actions are done. */
   events: EventNote[]
-  /** When time alone changes the decision; undefined: never. */
-  wakeAt?: Date
 }
 
 /**
- * What is to be done about a CronJob now, pure. A tick takes two decisions: to make its Job, while there is none, and
- * to write down that there is one. So whatever crashes in between, the next look goes on where the world is.
+ * Returns what follows for a CronJob now. A tick takes two decisions: the first creates its Job, the second writes into the
+ * status that the Job exists. Whatever crashes in between, the next reconcile continues from what exists.
  */
 export function decide(cronJob: StoredCronJob, observed: CronJobObservation, now: Date): CronJobDecision {
   if (cronJob.metadata.deletionTimestamp !== undefined) return decideDeletion(cronJob, observed)
-  const standing = outOfForce(cronJob)
-  if (standing !== undefined) return settled(cronJob, observed, { told: { standing }, now })
-  const reckoning = reckon(cronJob, observed, now)
-  const wake = reckoning.next === undefined ? {} : { wakeAt: reckoning.next }
-  return { ...decideTick(cronJob, observed, reckoning, now), ...wake }
+  const cause = notInForce(cronJob)
+  if (cause !== undefined) return withStatus(cronJob, observed, { inputs: { cause }, now })
+  const state = scheduleState(cronJob, observed, now)
+  const decision = decideTick(cronJob, observed, state, now)
+  return state.next === undefined ? decision : { ...decision, requeueAfter: delaySeconds(cronJob, state.next, now) }
 }
 
-/** Nothing holds a deletion up where nobody asked for it; else all that has not ended is cancelled, not waited for. */
+/** Without the finalizer nothing is done. With it, unfinished Jobs are cancelled, and nothing waits for their end. */
 function decideDeletion({ metadata }: StoredCronJob, { jobs }: CronJobObservation): CronJobDecision {
   if (!metadata.finalizers?.includes(CANCEL_JOBS_FINALIZER)) return { actions: [], events: [] }
   return { actions: [...cancelAll(jobs), { do: "dropFinalizer" }], events: [] }
 }
 
-/** Why the schedule is not in force; undefined when it is. */
-function outOfForce(cronJob: StoredCronJob): Standing | undefined {
+/** Returns why the schedule is not in force; undefined if it is. */
+function notInForce(cronJob: StoredCronJob): Cause | undefined {
   const { spec } = cronJob
   const fault = scheduleFault(spec.schedule)
   if (fault !== undefined) return { reason: CronJobReason.InvalidSchedule, message: `schedule ${fault}` }
@@ -65,63 +71,59 @@ const PROBE = { tick: new Date(0), createdAt: "" }
 function decideTick(
   cronJob: StoredCronJob,
   observed: CronJobObservation,
-  reckoning: Reckoning,
+  state: ScheduleState,
   now: Date,
 ): CronJobDecision {
-  const { due, done, next } = reckoning
-  if (due === undefined) return inForce(cronJob, observed, { reckoning, now })
+  const { due, done, next } = state
+  if (due === undefined) return withoutRun(cronJob, observed, { state, now })
   const { concurrencyPolicy, startingDeadlineSeconds } = cronJob.spec
   if (startingDeadlineSeconds !== undefined && Math.floor(secondsBetween(due, now)) > startingDeadlineSeconds) {
-    const passedOver = { ...reckoning, done: due }
-    return inForce(cronJob, observed, { reckoning: passedOver, now, note: tooLate(cronJob, done, due) })
+    const event = deadlineEvent(cronJob, done, due)
+    return withoutRun(cronJob, observed, { state: { ...state, done: due }, now, event })
   }
   const unfinished = observed.jobs.filter(({ status }) => !isTerminal(status?.phase))
   if (concurrencyPolicy === "Forbid" && unfinished.length > 0) {
-    return inForce(cronJob, observed, { reckoning, now, note: waits(due, unfinished) })
+    return withoutRun(cronJob, observed, { state, now, event: waitingEvent(due, unfinished) })
   }
   const cancelled = concurrencyPolicy === "Replace" ? cancelAll(unfinished) : []
-  const events = skippedBetween(cronJob, done, due)
-  if (cancelled.length > 0) events.push(replaced(unfinished, due))
-  return { actions: [...cancelled, { do: "createJob", firing: { tick: due, done, next } }], events }
+  const events = skippedEvents(cronJob, done, due)
+  if (cancelled.length > 0) events.push(replacedEvent(unfinished, due))
+  return { actions: [...cancelled, { do: "createJob", run: { tick: due, done, next } }], events }
 }
 
-/** No Job is to be made now; `note` tells why not, where a tick has come. */
-function inForce(
+/** No Job is created now. `event` is the reason, if a tick has come. */
+function withoutRun(
   cronJob: StoredCronJob,
   observed: CronJobObservation,
-  { reckoning, now, note }: { reckoning: Reckoning; now: Date; note?: EventNote },
+  { state, now, event }: { state: ScheduleState; now: Date; event?: EventNote },
 ): CronJobDecision {
-  const { done, next } = reckoning
+  const { done, next } = state
   const { schedule } = cronJob.spec
   const scheduled = { reason: CronJobReason.Scheduled, message: `fires at ${JSON.stringify(schedule)}, in UTC` }
-  const refusal = unrecorded(cronJob, observed, now) === undefined ? refusalOf(cronJob) : undefined
-  const told = { standing: refusal ?? scheduled, countsFrom: done, next }
-  const decision = settled(cronJob, observed, { told, now })
-  // Once for each tick, and not each time that it is looked at.
+  const rejection = unrecorded(cronJob, observed, now) === undefined ? rejectionOf(cronJob) : undefined
+  const inputs = { cause: rejection ?? scheduled, countsFrom: done, next }
+  const decision = withStatus(cronJob, observed, { inputs, now })
+  // One event for each tick, and not one for each reconcile.
   const isNews = next !== undefined && cronJob.status?.nextTriggerTime !== timestamp(next)
-  if (note !== undefined && isNews) decision.events.push(note)
+  if (event !== undefined && isNews) decision.events.push(event)
   return decision
 }
 
-/** The status as it is to be, written where it is another one, and finished Jobs deleted that are too many. */
-function settled(
+/** The status, if it is another one, and the deletion of finished Jobs beyond the limits. */
+function withStatus(
   cronJob: StoredCronJob,
   observed: CronJobObservation,
-  { told, now }: { told: Told; now: Date },
+  { inputs, now }: { inputs: StatusInputs; now: Date },
 ): CronJobDecision {
   const made = unrecorded(cronJob, observed, now)
-  const status = statusOf(cronJob, { ...told, lastTriggered: made?.tick }, now)
-  const surplus = surplusJobs(cronJob, observed.jobs)
-  const actions: CronJobAction[] = surplus.map((job) => ({ do: "deleteJob", job }))
+  const status = statusOf(cronJob, { ...inputs, lastTriggered: made?.tick }, now)
+  const actions = surplusJobs(cronJob, observed.jobs).map((job): CronJobAction => ({ do: "deleteJob", job }))
   if (isDeepStrictEqual(status, cronJob.status)) return { actions, events: [] }
-  const events = made === undefined ? [] : [created(made.job)]
-  return {
-    actions: [{ do: "writeStatus", status }, ...actions],
-    events: [...events, ...changes(cronJob.status, told.standing)],
-  }
+  const created = made === undefined ? [] : [createdEvent(made.job)]
+  return { status, actions, events: [...created, ...notInForceEvents(cronJob.status, status)] }
 }
 
-/** The latest Job, when it is not written down yet that it was made. */
+/** Returns the latest Job, if the status does not have its tick yet. */
 function unrecorded({ status }: StoredCronJob, { jobs }: CronJobObservation, now: Date) {
   const made = latestMade(jobs, now)
   const recorded = status?.lastTriggeredTime

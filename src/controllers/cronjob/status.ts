@@ -1,32 +1,40 @@
 import { timestamp } from "../../apis/clock.ts"
-import { type ConditionUpdate, findCondition, setCondition } from "../../apis/conditions.ts"
+import {
+  type ConditionCause,
+  changedCondition,
+  condition,
+  conditionOnceTrue,
+  findCondition,
+  setConditions,
+} from "../../apis/conditions.ts"
 import { CronJobCondition, CronJobReason, type CronJobStatus, type StoredCronJob } from "../../apis/cronjob.ts"
-import type { Condition } from "../../apis/schema.ts"
+import type { StoredJob } from "../../apis/job.ts"
+import { countTicks } from "../../apis/schedule.ts"
+import type { EventNote } from "../../kube/events.ts"
 
-/** Why a CronJob is ready or not. */
-export interface Standing {
+/** Cause of the Ready condition. */
+export interface Cause extends ConditionCause {
   reason: CronJobReason
-  message: string
 }
 
-/** What is to be told of a CronJob; what is left out stays as it is, but for `next`. */
-export interface Told {
-  standing: Standing
+/** Inputs of a status. What is absent stays as it was, except `next`. */
+export interface StatusInputs {
+  cause: Cause
   countsFrom?: Date
   lastTriggered?: Date | undefined
   next?: Date | undefined
 }
 
-/** A tick whose Job is to be made. */
-export interface Firing {
+/** The tick to create a Job for. */
+export interface Run {
   tick: Date
-  /** Ticks up to this are dealt with. */
+  /** The last tick before it that has its Job or was skipped. */
   done: Date
-  /** The first tick to come. */
+  /** The first tick in the future. */
   next?: Date | undefined
 }
 
-/** Reasons for which only somebody's act can make it work again. */
+/** Reasons for which a user must change something. */
 const STALLED: readonly CronJobReason[] = [
   CronJobReason.InvalidSchedule,
   CronJobReason.InvalidDefinition,
@@ -34,28 +42,25 @@ const STALLED: readonly CronJobReason[] = [
 ]
 
 /**
- * What a CronJob's status becomes. For kstatus (Helm, Flux, Argo CD) it is Ready when its schedule is in force or was
- * paused, and Stalled when it can't make Jobs. Pure.
+ * Returns the status of a CronJob. For kstatus (Helm, Flux, Argo CD) it is Ready while its schedule is in force or paused,
+ * and Stalled while it can't create Jobs.
  */
 export function statusOf(
   cronJob: StoredCronJob,
-  { standing, countsFrom, lastTriggered, next }: Told,
+  { cause, countsFrom, lastTriggered, next }: StatusInputs,
   now: Date,
 ): CronJobStatus {
   const { status: before, metadata, spec } = cronJob
-  const isStalled = STALLED.includes(standing.reason)
-  const conditions = [
-    condition(CronJobCondition.Ready, !isStalled, standing),
-    ...optional(CronJobCondition.Stalled, isStalled, standing, before?.conditions),
-  ].reduce<Condition[]>(
-    (all, update) => setCondition(all, update, metadata.generation, now),
-    [...(before?.conditions ?? [])],
-  )
+  const isStalled = STALLED.includes(cause.reason)
+  const updates = [
+    condition(CronJobCondition.Ready, !isStalled, cause),
+    ...conditionOnceTrue(CronJobCondition.Stalled, isStalled, cause, before?.conditions),
+  ]
   const counted = countsFrom === undefined ? before?.countsFrom : timestamp(countsFrom)
   const triggered = lastTriggered === undefined ? before?.lastTriggeredTime : timestamp(lastTriggered)
   return {
     observedGeneration: metadata.generation,
-    conditions,
+    conditions: setConditions(before?.conditions, updates, metadata.generation, now),
     observedSchedule: spec.schedule,
     ...(counted !== undefined && { countsFrom: counted }),
     ...(triggered !== undefined && { lastTriggeredTime: triggered }),
@@ -63,40 +68,104 @@ export function statusOf(
   }
 }
 
-/** Why no Job of this very definition was taken at the last tick; undefined when one was, or none was tried. */
-export function refusalOf({ metadata, status }: StoredCronJob): Standing | undefined {
+/** Returns the cause of the last rejected Job of this definition; undefined if none was rejected since. */
+export function rejectionOf({ metadata, status }: StoredCronJob): Cause | undefined {
   const ready = findCondition(status?.conditions, CronJobCondition.Ready)
-  const isOfThis = status?.observedGeneration === metadata.generation
-  if (!isOfThis || ready?.reason !== CronJobReason.JobRefused) return undefined
+  const isCurrent = status?.observedGeneration === metadata.generation
+  if (!isCurrent || ready?.reason !== CronJobReason.JobRefused) return undefined
   return { reason: CronJobReason.JobRefused, message: ready.message }
 }
 
-/**
- * What the status becomes when the API server takes no Job for a tick; undefined: as it is, told before. Pure.
- * @param isFinal the definition is not valid, so that the tick is passed over; else it goes on waiting
- */
-export function refusedStatus(
+/** A Job that the API server rejected. */
+export interface Rejection {
+  run: Run
+  message: string
+  /** The definition is invalid, so the tick is skipped. Else it is retried. */
+  isFinal: boolean
+}
+
+/** Returns the status after a rejected Job; undefined if the CronJob has it already. */
+export function rejectedStatus(
   cronJob: StoredCronJob,
-  { firing: { tick, done, next }, message, isFinal }: { firing: Firing; message: string; isFinal: boolean },
+  { run: { tick, done, next }, message, isFinal }: Rejection,
   now: Date,
 ): CronJobStatus | undefined {
-  const standing = { reason: CronJobReason.JobRefused, message }
-  const status = statusOf(cronJob, { standing, countsFrom: isFinal ? tick : done, next }, now)
+  const cause = { reason: CronJobReason.JobRefused, message }
+  const status = statusOf(cronJob, { cause, countsFrom: isFinal ? tick : done, next }, now)
   const { countsFrom, nextTriggerTime } = cronJob.status ?? {}
   const isSame = countsFrom === status.countsFrom && nextTriggerTime === status.nextTriggerTime
-  return isSame && refusalOf(cronJob) !== undefined ? undefined : status
+  return isSame && rejectionOf(cronJob) !== undefined ? undefined : status
 }
 
-function condition(type: CronJobCondition, isTrue: boolean, standing: Standing): ConditionUpdate {
-  return { type, status: isTrue ? "True" : "False", ...standing }
+/** Returns the event of a new Job. */
+export function createdEvent({ metadata }: StoredJob): EventNote {
+  return normal(CronJobReason.JobCreated, `created Job ${metadata.name}`)
 }
 
-/** A condition that is only there when it is true, or once was. */
-function optional(
-  type: CronJobCondition,
-  isTrue: boolean,
-  standing: Standing,
-  before: readonly Condition[] | undefined,
-): ConditionUpdate[] {
-  return isTrue || findCondition(before, type) !== undefined ? [condition(type, isTrue, standing)] : []
+/** Returns the event of the ticks between two others, which get no Job; none if there are no such ticks. */
+export function skippedEvents({ spec }: StoredCronJob, done: Date, due: Date): EventNote[] {
+  const count = countTicks(spec.schedule, done, due)
+  if (count === 0) return []
+  const message = `skipped ${counted(count)} after ${timestamp(done)}: only the latest missed tick gets a Job`
+  return [warning(CronJobReason.TicksSkipped, message)]
+}
+
+/** Returns the event of a tick that missed its deadline, as did those before it. */
+export function deadlineEvent({ spec }: StoredCronJob, done: Date, due: Date): EventNote {
+  const count = countTicks(spec.schedule, done, due) + 1
+  const message =
+    `skipped ${counted(count)} after ${timestamp(done)}: ` +
+    `the latest, ${timestamp(due)}, missed its startingDeadlineSeconds of ${spec.startingDeadlineSeconds}`
+  return warning(CronJobReason.DeadlineExceeded, message)
+}
+
+/** Returns the event of a tick that waits, by concurrencyPolicy Forbid. */
+export function waitingEvent(tick: Date, unfinished: readonly StoredJob[]): EventNote {
+  const message = `the tick of ${timestamp(tick)} waits for the end of ${namesOf(unfinished)} (concurrencyPolicy Forbid)`
+  return normal(CronJobReason.JobActive, message)
+}
+
+/** Returns the event of a tick that cancels the Jobs before it, by concurrencyPolicy Replace. */
+export function replacedEvent(unfinished: readonly StoredJob[], tick: Date): EventNote {
+  const message = `cancelled ${namesOf(unfinished)} for the tick of ${timestamp(tick)} (concurrencyPolicy Replace)`
+  return normal(CronJobReason.JobReplaced, message)
+}
+
+/** Returns the event of a tick whose Job needs another name. */
+export function nameTakenEvent(name: string, instead: string): EventNote {
+  const message = `Job ${name} exists and was not created by this CronJob: creating Job ${instead} instead`
+  return warning(CronJobReason.NameTaken, message)
+}
+
+/** Returns the event of a Job that the API server rejected. */
+export function rejectedEvent(message: string): EventNote {
+  return warning(CronJobReason.JobRefused, message)
+}
+
+/** Returns the event of a schedule that is no longer in force; none if it was not before, for the same reason. */
+export function notInForceEvents(before: CronJobStatus | undefined, after: CronJobStatus): EventNote[] {
+  const ready = changedCondition(before?.conditions, after.conditions, CronJobCondition.Ready)
+  if (ready === undefined || ready.reason === CronJobReason.Scheduled) return []
+  const { reason, message } = ready
+  return [reason === CronJobReason.Paused ? normal(reason, message) : warning(reason, message)]
+}
+
+function normal(reason: string, message: string): EventNote {
+  return { type: "Normal", reason, message }
+}
+
+function warning(reason: string, message: string): EventNote {
+  return { type: "Warning", reason, message }
+}
+
+function counted(count: number): string {
+  return count === 1 ? "1 tick" : `${count} ticks`
+}
+
+const MOST_NAMED = 5
+
+function namesOf(jobs: readonly StoredJob[]): string {
+  const names = jobs.slice(0, MOST_NAMED).map(({ metadata }) => metadata.name)
+  const more = jobs.length - names.length
+  return `Job ${names.join(", ")}${more > 0 ? ` and ${more} more` : ""}`
 }

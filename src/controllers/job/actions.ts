@@ -1,4 +1,4 @@
-import { JOB_FINALIZER, type JobStatus, type StoredJob } from "../../apis/job.ts"
+import { JOB_FINALIZER, type StoredJob } from "../../apis/job.ts"
 import type { Launch, StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { isAlreadyExists, isNotFound, KubeError } from "../../kube/errors.ts"
@@ -82,21 +82,6 @@ async function isCurrent({ metadata }: StoredJob, { client }: JobControllerOptio
     if (isNotFound(error)) return false
     throw error
   }
-}
-
-/**
- * Writes the whole status, upon the version that was decided on: a decision made from an older one is no decision, so
- * that `cancelled` and an end that was written before are never overwritten. @throws KubeError Conflict
- */
-export async function writeStatus(
-  job: StoredJob,
-  status: JobStatus,
-  { client, jobs }: JobControllerOptions,
-  context: ReconcileContext,
-): Promise<StoredJob> {
-  const written = await client.replaceStatus(JOBS, { ...job, status }, { fieldManager: FIELD_MANAGER })
-  context.wrote(jobs.store, written)
-  return written
 }
 
 /**

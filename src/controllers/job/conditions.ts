@@ -1,4 +1,10 @@
-import { type ConditionUpdate, findCondition, setCondition } from "../../apis/conditions.ts"
+import {
+  type ConditionCause,
+  type ConditionUpdate,
+  condition,
+  conditionOnceTrue,
+  setConditions,
+} from "../../apis/conditions.ts"
 import { isTerminal, JobCondition, JobReason, type JobStatus, type StoredJob } from "../../apis/job.ts"
 import { REFUSALS, type StoredLaunch } from "../../apis/launch.ts"
 import type { Condition } from "../../apis/schema.ts"
@@ -20,18 +26,11 @@ export function conditionsOf(
 ): Condition[] {
   const before = job.status?.conditions
   const updates = [...progress(status, launch, before), ...ends(status, before), ...kstatus(status, before)]
-  return updates.reduce<Condition[]>(
-    (conditions, update) => setCondition(conditions, update, job.metadata.generation, now),
-    [...(before ?? [])],
-  )
-}
-
-function condition(type: JobCondition, isTrue: boolean, { reason, message }: { reason: string; message: string }) {
-  return { type, status: isTrue ? "True" : "False", reason, message } as const
+  return setConditions(before, updates, job.metadata.generation, now)
 }
 
 /** Why a status is as it is, in a condition's words. */
-function cause({ reason, message }: JobStatus): { reason: string; message: string } {
+function causeOf({ reason, message }: JobStatus): ConditionCause {
   return { reason: reason ?? JobReason.Queued, message: message ?? "" }
 }
 
@@ -41,23 +40,28 @@ function progress(
   before: readonly Condition[] | undefined,
 ): ConditionUpdate[] {
   const { placement } = status
-  const why = cause(status)
-  const placed = placement === undefined ? why : { reason: JobReason.Placed, message: placement.reason }
+  const cause = causeOf(status)
+  const placed = placement === undefined ? cause : { reason: JobReason.Placed, message: placement.reason }
   const updates: ConditionUpdate[] = [condition(JobCondition.Placed, placement !== undefined, placed)]
   if (launch === undefined && isTerminal(status.phase)) return [...updates, ...kept(before)]
   const agent = launch?.status?.agent
   const registered = agent !== undefined
   const vm = registered
     ? { reason: "Registered", message: `agent ${agent.version ?? ""} (${agent.runtime ?? ""})` }
-    : why
+    : cause
   updates.push(condition(JobCondition.VMReady, registered, vm))
   const started = agent?.startTime !== undefined
-  const start = started ? { reason: JobReason.Started, message: "the container was started" } : why
+  const start = started ? { reason: JobReason.Started, message: "the container was started" } : cause
   updates.push(condition(JobCondition.Started, started, start))
   const message = "the command runs on the VM itself, without its image: no Docker engine was found"
   return [
     ...updates,
-    ...optional(JobCondition.Unisolated, agent?.runtime === "process", { reason: "ProcessRuntime", message }, before),
+    ...conditionOnceTrue(
+      JobCondition.Unisolated,
+      agent?.runtime === "process",
+      { reason: "ProcessRuntime", message },
+      before,
+    ),
   ]
 }
 
@@ -68,33 +72,23 @@ function kept(before: readonly Condition[] | undefined): ConditionUpdate[] {
 }
 
 function ends(status: JobStatus, before: readonly Condition[] | undefined): ConditionUpdate[] {
-  const why = cause(status)
+  const cause = causeOf(status)
   return [
-    ...optional(JobCondition.Complete, status.phase === "succeeded", why, before),
-    ...optional(JobCondition.Failed, status.phase === "failed" || status.phase === "cancelled", why, before),
+    ...conditionOnceTrue(JobCondition.Complete, status.phase === "succeeded", cause, before),
+    ...conditionOnceTrue(JobCondition.Failed, status.phase === "failed" || status.phase === "cancelled", cause, before),
   ]
 }
 
 function kstatus(status: JobStatus, before: readonly Condition[] | undefined): ConditionUpdate[] {
   const { phase, reason } = status
-  const why = cause(status)
+  const cause = causeOf(status)
   const isReady = phase === "running" || phase === "succeeded"
   const isStalled = phase === "failed" || phase === "cancelled" || reason === JobReason.Held
   return [
-    condition(JobCondition.Ready, isReady, why),
-    condition(JobCondition.Reconciling, !isReady && !isStalled, why),
-    ...optional(JobCondition.Stalled, isStalled, why, before),
+    condition(JobCondition.Ready, isReady, cause),
+    condition(JobCondition.Reconciling, !isReady && !isStalled, cause),
+    ...conditionOnceTrue(JobCondition.Stalled, isStalled, cause, before),
   ]
-}
-
-/** A condition that is only there when it is true, or once was. */
-function optional(
-  type: JobCondition,
-  isTrue: boolean,
-  why: { reason: string; message: string },
-  before: readonly Condition[] | undefined,
-): ConditionUpdate[] {
-  return isTrue || findCondition(before, type) !== undefined ? [condition(type, isTrue, why)] : []
 }
 
 /** Reason of the event that tells that a job's VM is gone and what it has cost. */

@@ -13,8 +13,8 @@ import {
   type Source,
   watches,
 } from "../../runtime/controller.ts"
-import { dropFinalizer } from "../writes.ts"
-import { adopt, createLaunch, deleteJob, endLaunch, writeStatus } from "./actions.ts"
+import { dropFinalizer, replaceStatus } from "../writes.ts"
+import { adopt, createLaunch, deleteJob, endLaunch } from "./actions.ts"
 import { decide, type JobAction, type JobDecision } from "./decide.ts"
 import { gather } from "./gather.ts"
 import { type JobControllerOptions, jobWriter } from "./options.ts"
@@ -126,7 +126,8 @@ class JobReconciler {
         return isNew ? job : undefined
       }
       case "writeStatus":
-        return writeStatus(job, action.status, options, context)
+        // A merge would keep removed fields. On a Conflict `cancelled` and an earlier end are never overwritten.
+        return replaceStatus(job, action.status, jobWriter(options), context)
       case "endLaunch":
         await endLaunch(action.launch, options, context)
         return job

@@ -13,7 +13,7 @@ import type { Buckets, ImageState, Images } from "../../placement/inputs.ts"
 import type { Payers } from "../../placement/market.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import type { Fence } from "../fence.ts"
-import type { Patcher } from "../writes.ts"
+import type { Patcher, StatusReplacer } from "../writes.ts"
 
 /** How Jobs and Launches are reached. */
 export const JOBS = resourceOf<StoredJob>(JOB)
@@ -42,8 +42,8 @@ export interface InstallationFacts {
   agentImage?: string
 }
 
-/** Returns what writes to Jobs go through. */
-export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<StoredJob> {
+/** Returns the writer of Jobs. */
+export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<StoredJob> & StatusReplacer<StoredJob> {
   return { client, resource: JOBS, store: jobs.store, fieldManager: FIELD_MANAGER }
 }
 

@@ -1,17 +1,31 @@
-import { ORGANIZATION_FINALIZER, type StoredOrganization } from "../../apis/organization.ts"
+import { ORGANIZATION_FINALIZER, type OrganizationStatus, type StoredOrganization } from "../../apis/organization.ts"
 import type { StoredProject } from "../../apis/project.ts"
 import { PROJECTS } from "../../identity/projects.ts"
-import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
-import { organizationWriter, type ProjectControllerOptions } from "../project/dependencies.ts"
+import { Controller, watches } from "../../runtime/controller.ts"
+import { type ObjectReconciler, reconcileObject } from "../../runtime/reconcile-object.ts"
+import { organizationWriter, type ProjectControllerOptions } from "../project/options.ts"
 import { addFinalizer, dropFinalizer, writeStatus } from "../writes.ts"
-import { decide } from "./decide.ts"
+import { decide, type OrganizationAction } from "./decide.ts"
 
 /** Makes the controller that keeps an Organization as long as it has Projects. */
 export function createOrganizationController(options: ProjectControllerOptions): Controller {
-  const { organizations, projects, clock, logger } = options
+  const { organizations, projects, clock, recorder, logger } = options
+  const writer = organizationWriter(options)
+  const reconciler: ObjectReconciler<StoredOrganization, string[], OrganizationStatus, OrganizationAction> = {
+    store: organizations.store,
+    clock,
+    recorder,
+    gather: (organization) => projectsOf(organization, options),
+    decide,
+    writeStatus: (organization, status, context) => writeStatus(organization, status, writer, context),
+    act: (organization, action, context) => {
+      const write = action === "addFinalizer" ? addFinalizer : dropFinalizer
+      return write(organization, ORGANIZATION_FINALIZER, writer, context)
+    },
+  }
   return new Controller({
     name: "organization",
-    reconcile: (key, context) => reconcile(key, options, context),
+    reconcile: (key, context) => reconcileObject(key, reconciler, context),
     sources: [
       watches(organizations),
       watches(projects, ({ old, current }) =>
@@ -23,24 +37,7 @@ export function createOrganizationController(options: ProjectControllerOptions):
   })
 }
 
-async function reconcile(
-  name: string,
-  options: ProjectControllerOptions,
-  context: ReconcileContext,
-): Promise<ReconcileResult> {
-  const organization = options.organizations.store.getByKey(name)
-  if (organization === undefined) return {}
-  const projects = await projectsOf(organization, options)
-  const { status, action, requeueAfter } = decide(organization, projects, options.clock.now())
-  const writer = organizationWriter(options)
-  const current = status === undefined ? organization : await writeStatus(organization, status, writer, context)
-  context.signal.throwIfAborted()
-  if (action === "addFinalizer") await addFinalizer(current, ORGANIZATION_FINALIZER, writer, context)
-  if (action === "dropFinalizer") await dropFinalizer(current, ORGANIZATION_FINALIZER, writer, context)
-  return requeueAfter === undefined ? {} : { requeueAfter }
-}
-
-/** Names, in order. That a deleted organization has none is only believed of the API server: the cache may be late. */
+/** Returns names, sorted. Only a live read proves that a deleted organization has no projects: the cache may be stale. */
 async function projectsOf(
   { metadata }: StoredOrganization,
   { client, projects }: ProjectControllerOptions,

@@ -1,50 +1,46 @@
 import { isDeepStrictEqual } from "node:util"
-import { setCondition } from "../../apis/conditions.ts"
+import { condition, setConditions } from "../../apis/conditions.ts"
 import { ORGANIZATION_FINALIZER, type OrganizationStatus, type StoredOrganization } from "../../apis/organization.ts"
+import type { Decision } from "../../runtime/reconcile-object.ts"
 
-export interface OrganizationDecision {
-  /** To be written before the action; undefined: as it is. */
-  status?: OrganizationStatus
-  action?: "addFinalizer" | "dropFinalizer"
-  /** Seconds after which what no watch tells may have changed. */
-  requeueAfter?: number
-}
+export type OrganizationAction = "addFinalizer" | "dropFinalizer"
 
-/** How often it is looked whether the projects of a deleted organization are gone, seconds. */
+/** Delay before checking again whether the projects of a deleted organization are deleted, seconds. */
 const WAIT_SECONDS = 5
 
-/** What is to be done about an organization that has these projects. It goes after the last of them. Pure. */
-export function decide(organization: StoredOrganization, projects: readonly string[], now: Date): OrganizationDecision {
+/** Returns what follows for an organization with these projects. Its deletion waits for theirs. */
+export function decide(
+  organization: StoredOrganization,
+  projects: readonly string[],
+  now: Date,
+): Decision<OrganizationStatus, OrganizationAction> {
   const { deletionTimestamp, finalizers } = organization.metadata
   const isHeld = finalizers?.includes(ORGANIZATION_FINALIZER) ?? false
   if (deletionTimestamp === undefined) {
-    return { ...changed(organization, [], now), ...(!isHeld && { action: "addFinalizer" }) }
+    return { ...changedStatus(organization, [], now), actions: isHeld ? [] : ["addFinalizer"] }
   }
-  if (!isHeld) return {}
-  if (projects.length === 0) return { action: "dropFinalizer" }
-  return { ...changed(organization, projects, now), requeueAfter: WAIT_SECONDS }
+  if (!isHeld) return { actions: [] }
+  if (projects.length === 0) return { actions: ["dropFinalizer"] }
+  return { ...changedStatus(organization, projects, now), actions: [], requeueAfter: WAIT_SECONDS }
 }
 
-/** Projects that are named in a message; the rest is counted. */
+/** Projects that a message names; the rest is counted. */
 const NAMED = 5
 
-function changed(
+/** Returns the status to write; nothing if it is the same. */
+function changedStatus(
   organization: StoredOrganization,
-  holding: readonly string[],
+  blocking: readonly string[],
   now: Date,
 ): { status?: OrganizationStatus } {
   const { generation } = organization.metadata
-  const isHeld = holding.length > 0
-  const more = holding.length > NAMED ? ` and ${holding.length - NAMED} more` : ""
-  const why = isHeld
-    ? { reason: "HasProjects", message: `delete its projects first: ${holding.slice(0, NAMED).join(", ")}${more}` }
+  const isStalled = blocking.length > 0
+  const more = blocking.length > NAMED ? ` and ${blocking.length - NAMED} more` : ""
+  const cause = isStalled
+    ? { reason: "HasProjects", message: `delete its projects first: ${blocking.slice(0, NAMED).join(", ")}${more}` }
     : { reason: "Active", message: "its members have their roles in its projects" }
-  const ready = { type: "Ready", status: isHeld ? "False" : "True", ...why } as const
-  const conditions = setCondition(organization.status?.conditions, ready, generation, now)
-  const stalled = { type: "Stalled", status: isHeld ? "True" : "False", ...why } as const
-  const status = {
-    conditions: setCondition(conditions, stalled, generation, now),
-    observedGeneration: generation,
-  }
+  const updates = [condition("Ready", !isStalled, cause), condition("Stalled", isStalled, cause)]
+  const conditions = setConditions(organization.status?.conditions, updates, generation, now)
+  const status = { conditions, observedGeneration: generation }
   return isDeepStrictEqual(status, organization.status) ? {} : { status }
 }

@@ -1,28 +1,37 @@
-import { findCondition } from "../../apis/conditions.ts"
 import { LABELS } from "../../apis/meta.ts"
-import { PROJECT_FINALIZER, ProjectCondition, type StoredProject } from "../../apis/project.ts"
+import { PROJECT_FINALIZER, type ProjectStatus, type StoredProject } from "../../apis/project.ts"
 import { isAlreadyExists } from "../../kube/errors.ts"
 import type { ApiObject, Resource } from "../../kube/resource.ts"
 import type { Change } from "../../kube/store.ts"
-import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
+import { Controller, type ReconcileContext, watches } from "../../runtime/controller.ts"
+import { type ObjectReconciler, reconcileObject } from "../../runtime/reconcile-object.ts"
 import { addFinalizer, create, dropFinalizer, remove, replace, writeStatus } from "../writes.ts"
-import { decide, type ProjectAction } from "./decide.ts"
+import { decide, type ProjectAction, type ProjectObservation } from "./decide.ts"
+import { gather } from "./gather.ts"
+import { networkPolicyOf, quotaOf } from "./objects.ts"
 import {
   FIELD_MANAGER,
   NETWORK_POLICIES,
   type ProjectControllerOptions,
   RESOURCE_QUOTAS,
   writersOf,
-} from "./dependencies.ts"
-import { gather } from "./gather.ts"
-import { networkPolicyOf, quotaOf } from "./objects.ts"
+} from "./options.ts"
 
-/** Makes the controller that gives each Project its namespace and its members their rights there. */
+/** Makes the controller that gives each Project its namespace, and its members their rights there. */
 export function createProjectController(options: ProjectControllerOptions): Controller {
-  const { projects, organizations, namespaces, memberBindings, users, clock, logger } = options
+  const { projects, organizations, namespaces, memberBindings, users, clock, recorder, logger } = options
+  const reconciler: ObjectReconciler<StoredProject, ProjectObservation, ProjectStatus, ProjectAction> = {
+    store: projects.store,
+    clock,
+    recorder,
+    gather: (project) => gather(project, options),
+    decide,
+    writeStatus: (project, status, context) => writeStatus(project, status, writersOf(options).projects, context),
+    act: (project, action, context) => act(project, action, options, context),
+  }
   return new Controller({
     name: "project",
-    reconcile: (key, context) => reconcile(key, options, context),
+    reconcile: (key, context) => reconcileObject(key, reconciler, context),
     sources: [
       watches(projects),
       watches(organizations, ({ key }) => projectsOf(key, options)),
@@ -35,36 +44,16 @@ export function createProjectController(options: ProjectControllerOptions): Cont
   })
 }
 
-/** Names of the projects of an organization. */
+/** Returns the names of an organization's projects. */
 function projectsOf(organization: string, { projects }: ProjectControllerOptions): string[] {
   const its = projects.store.list().filter(({ spec }) => spec.organization === organization)
   return its.map(({ metadata }) => metadata.name)
 }
 
-/** The project that an object says it was made for. */
+/** Returns the projects that the labels of an object name. */
 function namedProject({ old, current }: Change<ApiObject>): string[] {
   const names = [old, current].map((object) => object?.metadata.labels?.[LABELS.project])
   return [...new Set(names.filter((name) => name !== undefined))]
-}
-
-async function reconcile(
-  name: string,
-  options: ProjectControllerOptions,
-  context: ReconcileContext,
-): Promise<ReconcileResult> {
-  const project = options.projects.store.getByKey(name)
-  if (project === undefined) return {}
-  const decision = decide(project, await gather(project, options), options.clock.now())
-  let current = project
-  if (decision.status !== undefined) {
-    current = await writeStatus(project, decision.status, writersOf(options).projects, context)
-    tellOfChange(project, current, options)
-  }
-  for (const action of decision.actions) {
-    context.signal.throwIfAborted()
-    await act(current, action, options, context)
-  }
-  return decision.requeueAfter === undefined ? {} : { requeueAfter: decision.requeueAfter }
 }
 
 async function act(
@@ -110,12 +99,4 @@ async function createDefaults(project: StoredProject, { client }: ProjectControl
       if (!isAlreadyExists(error)) throw error
     }
   }
-}
-
-function tellOfChange(before: StoredProject, after: StoredProject, { recorder }: ProjectControllerOptions): void {
-  const was = findCondition(before.status?.conditions, ProjectCondition.Ready)
-  const is = findCondition(after.status?.conditions, ProjectCondition.Ready)
-  if (is === undefined || is.reason === was?.reason) return
-  const isStalled = findCondition(after.status?.conditions, ProjectCondition.Stalled)?.status === "True"
-  recorder.record(after, { type: isStalled ? "Warning" : "Normal", reason: is.reason, message: is.message })
 }

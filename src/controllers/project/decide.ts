@@ -1,21 +1,36 @@
 import { isDeepStrictEqual } from "node:util"
+import {
+  type ConditionCause,
+  changedCondition,
+  condition,
+  conditionOnceTrue,
+  setConditions,
+} from "../../apis/conditions.ts"
+import { ANNOTATIONS } from "../../apis/meta.ts"
 import type { StoredOrganization } from "../../apis/organization.ts"
-import { namespaceOf, PROJECT_FINALIZER, type ProjectStatus, type StoredProject } from "../../apis/project.ts"
+import {
+  namespaceOf,
+  PROJECT_FINALIZER,
+  ProjectCondition,
+  type ProjectStatus,
+  type StoredProject,
+} from "../../apis/project.ts"
 import type { ServiceAccount } from "../../identity/machine-users.ts"
 import { givesTheSame, type RoleBinding } from "../../identity/role-bindings.ts"
 import type { Namespace } from "../../kube/core.ts"
+import type { EventNote } from "../../kube/events.ts"
+import type { Decision } from "../../runtime/reconcile-object.ts"
 import { bindingsOf, isMadeFor, mayAdopt, newNamespaceOf, roleUsersOf } from "./objects.ts"
-import { type Situation, statusOf } from "./status.ts"
 
-/** What there is of a project. */
+/** Facts about a project. */
 export interface ProjectObservation {
   organization: StoredOrganization | undefined
-  /** The namespace of the project's name, whoever made it. */
+  /** The namespace of the project's name, whatever created it. */
   namespace: Namespace | undefined
-  /** ServiceAccounts and bindings of the names that are needed, whoever made them. */
+  /** ServiceAccounts and bindings of the needed names, whatever created them. */
   users: readonly ServiceAccount[]
   bindings: readonly RoleBinding[]
-  /** Jobs in its namespace that are not over; reckoned when the project is being deleted. */
+  /** Unfinished jobs in its namespace; 0 unless the project is being deleted. */
   unfinishedJobs: number
   /** Namespaces that no project may have. */
   reservedNamespaces: readonly string[]
@@ -25,7 +40,7 @@ export type ProjectAction =
   | { do: "addFinalizer" }
   | { do: "createNamespace"; namespace: Namespace }
   | { do: "deleteNamespace"; namespace: Namespace }
-  /** What a new namespace begins with. */
+  /** Create the objects that every new namespace gets. */
   | { do: "createDefaults" }
   | { do: "createUser"; user: ServiceAccount }
   | { do: "deleteUser"; user: ServiceAccount }
@@ -34,37 +49,32 @@ export type ProjectAction =
   | { do: "deleteBinding"; binding: RoleBinding }
   | { do: "dropFinalizer" }
 
-export interface ProjectDecision {
-  /** To be written before the actions; undefined: as it is. */
-  status?: ProjectStatus
-  /** In order; each one needs those before it. */
+export interface ProjectDecision extends Decision<ProjectStatus, ProjectAction> {
   actions: ProjectAction[]
-  /** Seconds after which what no watch tells may have changed. */
-  requeueAfter?: number
 }
 
-/** How often it is looked whether somebody has freed or lent a namespace, or a name; seconds. */
-const TAKEN_AGAIN_SECONDS = 30
-/** How often it is looked whether jobs are over or a namespace is gone, seconds. */
+/** Delay before checking again whether a namespace or a name is free, seconds. */
+const NAME_TAKEN_SECONDS = 30
+/** Delay before checking again whether all jobs have ended or the namespace is deleted, seconds. */
 const WAIT_SECONDS = 5
 
-/** What is to be done about a project. Pure. */
+/** Returns what follows for a project now. */
 export function decide(project: StoredProject, observed: ProjectObservation, now: Date): ProjectDecision {
   if (project.metadata.deletionTimestamp !== undefined) return removal(project, observed, now)
-  const obstacle = obstacleOf(project, observed)
-  if (obstacle !== undefined) {
-    return { ...changed(project, obstacle, now), actions: [], requeueAfter: TAKEN_AGAIN_SECONDS }
+  const blocker = blockerOf(project, observed)
+  if (blocker !== undefined) {
+    return { ...changedStatus(project, blocker, now), actions: [], requeueAfter: NAME_TAKEN_SECONDS }
   }
-  const actions = [...finalizer(project), ...inhabit(project, observed)]
-  return { ...changed(project, { is: actions.length > 0 ? "making" : "ready" }, now), actions }
+  const actions = [...finalizer(project), ...populate(project, observed)]
+  return { ...changedStatus(project, { is: actions.length > 0 ? "making" : "ready" }, now), actions }
 }
 
-/** Why a project can't have its namespace. */
-function obstacleOf(project: StoredProject, observed: ProjectObservation): Situation | undefined {
+/** Returns why a project can't have its namespace; undefined if it can. */
+function blockerOf(project: StoredProject, observed: ProjectObservation): Situation | undefined {
   const { organization, namespace: found, reservedNamespaces } = observed
   const name = namespaceOf(project)
   if (reservedNamespaces.includes(name) || name.startsWith("kube-")) return { is: "namespaceReserved" }
-  // One that has its namespace keeps it, with its own members.
+  // A project that has its namespace keeps it, with its own members.
   if (organization === undefined && project.status?.namespace === undefined) return { is: "organizationMissing" }
   if (found === undefined) return undefined
   if (!isMadeFor(found, project) && !mayAdopt(found, project)) return { is: "namespaceTaken" }
@@ -78,10 +88,10 @@ function finalizer({ metadata }: StoredProject): ProjectAction[] {
 }
 
 /**
- * The namespace, then what it begins with, then rights in it. Its beginnings are made as long as rights are missing: so they
- * are there when the project is ready, and what their owners do with them afterwards stays.
+ * Creates the namespace, then its default objects, then rights in it. The defaults are created until all rights exist. So
+ * they exist when the project becomes ready, and later changes by its members stay.
  */
-function inhabit(project: StoredProject, observed: ProjectObservation): ProjectAction[] {
+function populate(project: StoredProject, observed: ProjectObservation): ProjectAction[] {
   const { namespace } = observed
   if (namespace === undefined) return [{ do: "createNamespace", namespace: newNamespaceOf(project) }]
   const rights = [...users(project, observed), ...bindings(project, observed)]
@@ -101,25 +111,25 @@ function bindings(project: StoredProject, { organization, bindings: present }: P
     const found = present.find(({ metadata }) => metadata.name === wanted.metadata.name)
     if (found === undefined) return [{ do: "createBinding", binding: wanted }]
     if (givesTheSame(found, wanted)) return []
-    // A binding's role can't be changed, only whom it is given to.
+    // The role of a binding can't be changed, only its subjects.
     if (!isDeepStrictEqual(found.roleRef, wanted.roleRef)) return [{ do: "deleteBinding", binding: found }]
     const { resourceVersion = "" } = found.metadata
     return [{ do: "replaceBinding", binding: { ...wanted, metadata: { ...wanted.metadata, resourceVersion } } }]
   })
 }
 
-/** First the jobs, which nobody but their owners ends; then the namespace, if it was made for the project; then the rights. */
+/** Waits for the jobs, which only users end. Then deletes the namespace, if it was made for the project, then the rights. */
 function removal(project: StoredProject, observed: ProjectObservation, now: Date): ProjectDecision {
   const { namespace: found, unfinishedJobs } = observed
   if (!project.metadata.finalizers?.includes(PROJECT_FINALIZER)) return { actions: [] }
   if (unfinishedJobs > 0) {
-    const blocked = changed(project, { is: "blocked", jobs: unfinishedJobs }, now)
+    const blocked = changedStatus(project, { is: "blocked", jobs: unfinishedJobs }, now)
     return { ...blocked, actions: [], requeueAfter: WAIT_SECONDS }
   }
   if (found !== undefined && isMadeFor(found, project)) {
     const isEnding = found.metadata.deletionTimestamp !== undefined
     const actions: ProjectAction[] = isEnding ? [] : [{ do: "deleteNamespace", namespace: found }]
-    return { ...changed(project, { is: "ending" }, now), actions, requeueAfter: WAIT_SECONDS }
+    return { ...changedStatus(project, { is: "ending" }, now), actions, requeueAfter: WAIT_SECONDS }
   }
   const actions: ProjectAction[] = [
     ...observed.bindings.filter((binding) => isMadeFor(binding, project)).map(toDeleteBinding),
@@ -137,7 +147,95 @@ function toDeleteUser(user: ServiceAccount): ProjectAction {
   return { do: "deleteUser", user }
 }
 
-function changed(project: StoredProject, situation: Situation, now: Date): { status?: ProjectStatus } {
+/** State of a project, from which its status follows. */
+export type Situation =
+  | { is: "making" }
+  | { is: "ready" }
+  | { is: "organizationMissing" }
+  | { is: "namespaceReserved" }
+  | { is: "namespaceTaken" }
+  | { is: "namespaceEnding" }
+  | { is: "nameTaken"; name: string }
+  | { is: "blocked"; jobs: number }
+  | { is: "ending" }
+
+/** Situations in which a user must change something. */
+const STALLED: readonly Situation["is"][] = ["namespaceReserved", "namespaceTaken", "nameTaken", "blocked"]
+
+/** Returns the status to write and its events; nothing if the status is the same. */
+function changedStatus(
+  project: StoredProject,
+  situation: Situation,
+  now: Date,
+): { status?: ProjectStatus; events?: EventNote[] } {
   const status = statusOf(project, situation, now)
-  return isDeepStrictEqual(status, project.status) ? {} : { status }
+  if (isDeepStrictEqual(status, project.status)) return {}
+  const ready = changedCondition(project.status?.conditions, status.conditions, ProjectCondition.Ready)
+  if (ready === undefined) return { status }
+  const type = STALLED.includes(situation.is) ? "Warning" : "Normal"
+  return { status, events: [{ type, reason: ready.reason, message: ready.message }] }
+}
+
+/**
+ * Returns the status of a project. For kstatus (Helm, Flux, Argo CD) it is Reconciling until its namespace and its members'
+ * rights exist, then Ready. It is Stalled when a user must change something. A project keeps the namespace that it once had.
+ */
+export function statusOf(project: StoredProject, situation: Situation, now: Date): ProjectStatus {
+  const before = project.status?.conditions
+  const { generation } = project.metadata
+  const cause = causeOf(project, situation)
+  const isStalled = STALLED.includes(situation.is)
+  const isReady = situation.is === "ready"
+  const updates = [
+    condition(ProjectCondition.Ready, isReady, cause),
+    condition(ProjectCondition.Reconciling, !isReady && !isStalled, cause),
+    ...conditionOnceTrue(ProjectCondition.Stalled, isStalled, cause, before),
+  ]
+  const conditions = setConditions(before, updates, generation, now)
+  const namespace = isReady ? namespaceOf(project) : project.status?.namespace
+  return { ...(namespace !== undefined && { namespace }), conditions, observedGeneration: generation }
+}
+
+function causeOf(project: StoredProject, situation: Situation): ConditionCause {
+  const namespace = namespaceOf(project)
+  const { name } = project.metadata
+  switch (situation.is) {
+    case "making":
+      return { reason: "Making", message: `creating namespace ${namespace} and the rights of its members` }
+    case "ready":
+      return { reason: "Ready", message: `its objects are in namespace ${namespace}` }
+    case "organizationMissing":
+      return {
+        reason: "OrganizationNotFound",
+        message: `Organization ${project.spec.organization} does not exist: create it`,
+      }
+    case "namespaceReserved":
+      return {
+        reason: "NamespaceReserved",
+        message: `no project may use namespace ${namespace}: create the project under another name`,
+      }
+    case "namespaceTaken": {
+      const how = `to let this project use it, annotate it with ${ANNOTATIONS.adopt}=${name}`
+      return { reason: "NamespaceTaken", message: `namespace ${namespace} was not made for this project: ${how}` }
+    }
+    case "namespaceEnding":
+      return {
+        reason: "NamespaceTerminating",
+        message: `namespace ${namespace} is being deleted: it is created again after that`,
+      }
+    case "nameTaken":
+      return {
+        reason: "NameTaken",
+        message: `${situation.name} exists and was not made for this project, so it is not used: delete it`,
+      }
+    case "blocked": {
+      const jobs = situation.jobs === 1 ? "1 job is" : `${situation.jobs} jobs are`
+      return {
+        reason: "JobsNotOver",
+        message: `${jobs} unfinished: the project is deleted after they have ended or were cancelled`,
+      }
+    }
+    case "ending":
+      return { reason: "Terminating", message: `namespace ${namespace} is being deleted` }
+  }
 }

@@ -7,12 +7,12 @@ import { ifFound } from "../../kube/errors.ts"
 import { type ApiObject, type ObjectRef, type Resource, resourceOf } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
 import type { ProjectObservation } from "./decide.ts"
-import type { ProjectControllerOptions } from "./dependencies.ts"
 import { bindingsOf, roleUsersOf } from "./objects.ts"
+import type { ProjectControllerOptions } from "./options.ts"
 
 const JOBS = resourceOf<StoredJob>(JOB)
 
-/** Reads what there is of a project: from the caches, and live what they don't have, as somebody else may have made it. */
+/** Reads the facts about a project: from the caches, and live what they lack, as another client may have created it. */
 export async function gather(project: StoredProject, options: ProjectControllerOptions): Promise<ProjectObservation> {
   const organization = options.organizations.store.get({ name: project.spec.organization })
   const find = <T extends ApiObject>(resource: Resource<T>, store: Store<T>, refs: readonly ObjectRef[]) =>
@@ -21,18 +21,18 @@ export async function gather(project: StoredProject, options: ProjectControllerO
   const [namespace] = await find(NAMESPACES, options.namespaces.store, [{ name }])
   const users = roleUsersOf(project).map(({ metadata }) => metadata)
   const bindings = bindingsOf(project, organization).map(({ metadata }) => metadata)
-  const isGoing = project.metadata.deletionTimestamp !== undefined
+  const isDeleted = project.metadata.deletionTimestamp !== undefined
   return {
     organization,
     namespace,
     users: await find(SERVICE_ACCOUNTS, options.users.store, users),
     bindings: namespace === undefined ? [] : await find(ROLE_BINDINGS, options.memberBindings.store, bindings),
-    unfinishedJobs: isGoing ? await unfinishedJobs(name, options) : 0,
+    unfinishedJobs: isDeleted ? await unfinishedJobs(name, options) : 0,
     reservedNamespaces: options.reservedNamespaces,
   }
 }
 
-/** That there are none is only believed of the API server: the cache may be late, or another namespace's. */
+/** Only a live read proves that there are none: the cache may be stale, or of another namespace. */
 async function unfinishedJobs(namespace: string, { client, jobs }: ProjectControllerOptions): Promise<number> {
   const unfinished = (all: readonly StoredJob[]) => all.filter(({ status }) => !isTerminal(status?.phase)).length
   const cached = unfinished(jobs.store.list().filter(({ metadata }) => metadata.namespace === namespace))

@@ -8,22 +8,22 @@ import { RBAC_GROUP, type RoleBinding } from "../../identity/role-bindings.ts"
 import type { Namespace } from "../../kube/core.ts"
 import type { ApiObject } from "../../kube/resource.ts"
 
-/** The namespace that a project gets when there is none of that name. */
+/** Returns the namespace to create for a project if none of that name exists. */
 export function newNamespaceOf(project: StoredProject): Namespace {
   return { metadata: { name: namespaceOf(project), ...mark(project) } }
 }
 
-/** Whether an object was made for this very project; its name alone says nothing. */
+/** True if an object was made for this very project. The name alone proves nothing. */
 export function isMadeFor(object: { metadata: ObjectMeta }, project: StoredProject): boolean {
   return object.metadata.labels?.[LABELS.projectUid] === project.metadata.uid
 }
 
-/** Whether the owner of a namespace that was there before lets this project have it. */
+/** True if an annotation on an existing namespace allows this project to use it. */
 export function mayAdopt({ metadata }: Namespace, project: StoredProject): boolean {
   return metadata.annotations?.[ANNOTATIONS.adopt] === project.metadata.name
 }
 
-/** The ServiceAccounts as which people act in the project, one for each role. They get no tokens. */
+/** Returns the ServiceAccounts that the façade impersonates for users of the project, one for each role. They get no tokens. */
 export function roleUsersOf(project: StoredProject): ServiceAccount[] {
   return ROLES.map((role) => ({
     metadata: { name: roleUserName(project.metadata.uid, role), namespace: IDENTITIES_NAMESPACE, ...mark(project) },
@@ -32,8 +32,8 @@ export function roleUsersOf(project: StoredProject): ServiceAccount[] {
 }
 
 /**
- * What gives each role to its ServiceAccount, and to the people and groups that have it, as Kubernetes names those of an
- * OIDC issuer: kubectl with the same identity may do the same.
+ * Returns the binding of each role to its ServiceAccount, and to the users and groups that have it. Kubernetes gives the
+ * users and groups of the OIDC issuer the same names, so kubectl with the same identity has the same rights.
  */
 export function bindingsOf(project: StoredProject, organization: StoredOrganization | undefined): RoleBinding[] {
   const { users, groups } = projectRoles(project, organization)
@@ -60,17 +60,18 @@ function bindingName(role: Role): string {
 }
 
 /**
- * What a namespace that was made for a project may hold beside Berth's kinds: they run on VMs, so no pods, and what
- * connections and jobs may need of Secrets. Berth's own kinds are not counted: Kubernetes refuses all of a kind until its
- * quota controller has heard of it, minutes after an installation, and writes the quota anew with every object that counts.
+ * Limits of a project's namespace besides Berth's kinds: no pods, as jobs run on VMs, and enough Secrets for connections and
+ * jobs. Berth's kinds have no limit. Kubernetes rejects all objects of a limited kind until its quota controller has
+ * discovered the kind, minutes after an installation. It also writes the quota with every object that counts.
  */
 const QUOTA = { pods: "0", persistentvolumeclaims: "0", "count/secrets": "200", "count/configmaps": "200" }
 
+/** Returns the quota of a new namespace. */
 export function quotaOf(project: StoredProject): ApiObject & { spec: unknown } {
   return { metadata: inNamespace(project), spec: { hard: QUOTA } }
 }
 
-/** Jobs run on VMs: no pod is meant to run in a project's namespace, and one that does reaches nothing. */
+/** Returns the network policy of a new namespace. Jobs run on VMs, so a pod in it reaches nothing. */
 export function networkPolicyOf(project: StoredProject): ApiObject & { spec: unknown } {
   return { metadata: inNamespace(project), spec: { podSelector: {}, policyTypes: ["Ingress", "Egress"] } }
 }

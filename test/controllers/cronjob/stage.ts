@@ -5,9 +5,8 @@ import type { CronJobSpec, StoredCronJob } from "../../../src/apis/cronjob.ts"
 import type { JobPhase, JobStatus, StoredJob } from "../../../src/apis/job.ts"
 import type { Logger } from "../../../src/apis/logger.ts"
 import { API_VERSION } from "../../../src/apis/meta.ts"
-import { keepChangeTime } from "../../../src/controllers/cronjob/change-time.ts"
 import { createCronJobController } from "../../../src/controllers/cronjob/controller.ts"
-import { CRON_JOBS, cronJobIndexes, JOBS } from "../../../src/controllers/cronjob/dependencies.ts"
+import { CRON_JOBS, cronJobIndexes, JOBS, keepChangeTime } from "../../../src/controllers/cronjob/options.ts"
 import type { KubeClient } from "../../../src/kube/client.ts"
 import { NAMESPACES } from "../../../src/kube/core.ts"
 import { isNotFound } from "../../../src/kube/errors.ts"
@@ -28,8 +27,15 @@ export const quiet: Logger = {
 
 /** A calendar that stands still until a test moves it; durations pass as they do. */
 export class TestCalendar extends ShiftedClock {
+  #jumped = 0
+
   override now(): Date {
-    return new Date(START.getTime() + this.ahead * 1000)
+    return new Date(START.getTime() + (this.ahead + this.#jumped) * 1000)
+  }
+
+  /** Moves the calendar and no timer, as a suspension of the machine does, or an administrator. */
+  jump(seconds: number): void {
+    this.#jumped += seconds
   }
 
   /** Moves to this time of the day at which tests begin, or of a later one. */

@@ -10,16 +10,16 @@ import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../../kube/resource.ts"
 import type { Writer } from "../writes.ts"
 
-/** How ApiKeys are reached. */
+/** Resource of ApiKeys. */
 export const API_KEYS = resourceOf<StoredApiKey>(API_KEY)
 
 /** Owner of the fields that the ApiKey controller writes. */
 export const FIELD_MANAGER = "berth-apikey-controller"
 
-/** Index of machine users and bindings by the ApiKey that they say they are for, as `namespace/name`. */
+/** Index of machine users and bindings by the ApiKey that their annotation names, as `namespace/name`. */
 export const API_KEY_INDEX = "apiKey"
 
-/** What the reflectors of machine users and of bindings must be made with. */
+/** Options that the reflectors of machine users and of bindings must have. */
 export const MACHINE_USER_CACHE: Pick<ReflectorOptions<ServiceAccount>, "resource" | "namespace" | "indexes"> = {
   resource: SERVICE_ACCOUNTS,
   namespace: IDENTITIES_NAMESPACE,
@@ -32,8 +32,8 @@ export const BINDING_CACHE: Pick<ReflectorOptions<RoleBinding>, "resource" | "la
 }
 
 /**
- * The key of the ApiKey that a machine user or binding says it is for; none when it says nothing, or when a binding
- * names an ApiKey of another namespace: whoever writes bindings in one project has no say about another's.
+ * Returns the key of the ApiKey that the annotation of a machine user or binding names. A binding that names an ApiKey of
+ * another namespace counts for none: the right to write bindings in one project must not affect another.
  */
 export function keysNamedBy({ metadata }: ApiObject): string[] {
   const key = metadata.annotations?.[ANNOTATIONS.apiKey]
@@ -41,7 +41,7 @@ export function keysNamedBy({ metadata }: ApiObject): string[] {
   return key === undefined || isElsewhere ? [] : [key]
 }
 
-/** How the ApiKey controller writes each kind of object. */
+/** Returns the writers of the controller, by kind. */
 export function writersOf({ client, apiKeys, users, bindings }: ApiKeyControllerOptions): {
   keys: Writer<StoredApiKey>
   users: Writer<ServiceAccount>
@@ -55,13 +55,13 @@ export function writersOf({ client, apiKeys, users, bindings }: ApiKeyController
   }
 }
 
-/** What the ApiKey controller works with; `operator.ts` constructs it. */
+/** Dependencies of the ApiKey controller. */
 export interface ApiKeyControllerOptions {
   client: Pick<KubeClient, "get" | "create" | "replace" | "patch" | "patchStatus" | "delete">
   apiKeys: Reflector<StoredApiKey>
-  /** Made with MACHINE_USER_CACHE. */
+  /** Has the options MACHINE_USER_CACHE. */
   users: Reflector<ServiceAccount>
-  /** Made with BINDING_CACHE, of the same namespaces as the ApiKeys. */
+  /** Has the options BINDING_CACHE, and the same namespaces as the ApiKeys. */
   bindings: Reflector<RoleBinding>
   clock: Clock
   recorder: Pick<EventRecorder, "record">

@@ -17,7 +17,7 @@ import type { Writer } from "../writes.ts"
 /** Owner of the fields that the project controller writes. */
 export const FIELD_MANAGER = "berth-project-controller"
 
-/** Objects that a new namespace begins with, and that are its owners' from then on. */
+/** Resources of the default objects of a new namespace. Its members own them from then on. */
 export const RESOURCE_QUOTAS = resourceOf<ApiObject>({
   group: "",
   version: "v1",
@@ -33,7 +33,7 @@ export const NETWORK_POLICIES = resourceOf<ApiObject>({
   namespaced: true,
 })
 
-/** What the reflectors of the namespaces and bindings that this controller made must be made with. */
+/** Options that the reflectors of namespaces and bindings of this controller must have. */
 export const NAMESPACE_CACHE: Pick<ReflectorOptions<Namespace>, "resource" | "labelSelector"> = {
   resource: NAMESPACES,
   labelSelector: LABELS.projectUid,
@@ -43,16 +43,16 @@ export const MEMBER_BINDING_CACHE: Pick<ReflectorOptions<RoleBinding>, "resource
   labelSelector: LABELS.projectUid,
 }
 
-/** What the project and organization controllers work with; `operator.ts` constructs it. */
+/** Dependencies of the project controller and the organization controller. */
 export interface ProjectControllerOptions {
   client: Pick<KubeClient, "get" | "list" | "create" | "replace" | "patch" | "patchStatus" | "delete">
   projects: Reflector<StoredProject>
   organizations: Reflector<StoredOrganization>
-  /** Made with NAMESPACE_CACHE. */
+  /** Has the options NAMESPACE_CACHE. */
   namespaces: Reflector<Namespace>
-  /** Made with MEMBER_BINDING_CACHE. */
+  /** Has the options MEMBER_BINDING_CACHE. */
   memberBindings: Reflector<RoleBinding>
-  /** All of IDENTITIES_NAMESPACE. */
+  /** All ServiceAccounts of IDENTITIES_NAMESPACE. */
   users: Reflector<ServiceAccount>
   jobs: Reflector<StoredJob>
   /** Namespaces that no Project may use, annotated or not. */
@@ -62,7 +62,7 @@ export interface ProjectControllerOptions {
   logger: Logger
 }
 
-/** How the project controller writes each kind of object. */
+/** Returns the writers of the project controller, by kind. */
 export function writersOf(options: ProjectControllerOptions): {
   projects: Writer<StoredProject>
   namespaces: Writer<Namespace>
@@ -78,7 +78,7 @@ export function writersOf(options: ProjectControllerOptions): {
   }
 }
 
-/** How the organization controller writes. */
+/** Returns the writer of the organization controller. */
 export function organizationWriter({ client, organizations }: ProjectControllerOptions): Writer<StoredOrganization> {
   return { client, fieldManager: FIELD_MANAGER, resource: ORGANIZATIONS, store: organizations.store }
 }

@@ -1,0 +1,100 @@
+import type { Clock } from "../../apis/clock.ts"
+import { CRON_JOB, type StoredCronJob } from "../../apis/cronjob.ts"
+import { JOB, type StoredJob } from "../../apis/job.ts"
+import type { Logger } from "../../apis/logger.ts"
+import { LABELS, type ObjectMeta } from "../../apis/meta.ts"
+import type { KubeClient } from "../../kube/client.ts"
+import type { EventRecorder } from "../../kube/events.ts"
+import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
+import { resourceOf, type ServerMeta } from "../../kube/resource.ts"
+import type { IndexFunction } from "../../kube/store.ts"
+import type { Fence } from "../fence.ts"
+import type { StatusReplacer, Writer } from "../writes.ts"
+
+/** Resources of CronJobs and of their Jobs. */
+export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)
+export const JOBS = resourceOf<StoredJob>(JOB)
+
+/** Owner of the fields that the cronjob controller writes. */
+export const FIELD_MANAGER = "berth-cronjob-controller"
+
+/** Options that the reflector of CronJobs must have. */
+export const CRON_JOB_CACHE: Pick<ReflectorOptions<StoredCronJob>, "resource" | "transform"> = {
+  resource: CRON_JOBS,
+  transform: keepChangeTime,
+}
+
+/** Index of Jobs by the uid of the CronJob that created them. */
+const CRON_JOB_INDEX = "cronJobUid"
+
+/** Indexes that the cache of Jobs must have. */
+export const cronJobIndexes: Record<string, IndexFunction<StoredJob>> = {
+  [CRON_JOB_INDEX]: ({ metadata }) => {
+    const uid = metadata.labels?.[LABELS.cronJobUid]
+    return uid === undefined ? [] : [uid]
+  },
+}
+
+/** Dependencies of the cronjob controller. */
+export interface CronJobControllerOptions {
+  client: Pick<KubeClient, "get" | "list" | "create" | "replace" | "replaceStatus" | "patch" | "patchStatus" | "delete">
+  /** Has the options CRON_JOB_CACHE. */
+  cronJobs: Reflector<StoredCronJob>
+  /** Has the indexes `cronJobIndexes`. */
+  jobs: Reflector<StoredJob>
+  fence: Fence
+  clock: Clock
+  recorder: Pick<EventRecorder, "record">
+  logger: Logger
+  /** CronJobs reconciled at the same time. Default 16: many of them are due in the same minute. */
+  workers?: number
+}
+
+/** Returns the cached Jobs of a CronJob. */
+export function jobsOf(cronJob: StoredCronJob, { jobs }: Pick<CronJobControllerOptions, "jobs">): StoredJob[] {
+  return jobs.store
+    .byIndex(CRON_JOB_INDEX, cronJob.metadata.uid)
+    .filter(({ metadata }) => metadata.namespace === cronJob.metadata.namespace)
+}
+
+/** Returns the writers of the controller, by kind. */
+export function writersOf({ client, cronJobs, jobs }: CronJobControllerOptions): {
+  cronJobs: Writer<StoredCronJob> & StatusReplacer<StoredCronJob>
+  jobs: Writer<StoredJob>
+} {
+  const shared = { client, fieldManager: FIELD_MANAGER }
+  return {
+    cronJobs: { ...shared, resource: CRON_JOBS, store: cronJobs.store },
+    jobs: { ...shared, resource: JOBS, store: jobs.store },
+  }
+}
+
+const CHANGED_AT = Symbol("time of the last change of an object's spec")
+
+interface WithChangeTime {
+  [CHANGED_AT]?: Date | undefined
+}
+
+/**
+ * Keeps the time of the last change of the spec, before the reflector strips managedFields. The time is under a symbol, so
+ * no copy of the object that is sent anywhere carries it.
+ */
+export function keepChangeTime<T extends { metadata: ObjectMeta }>(object: T): T {
+  return Object.assign(object, { [CHANGED_AT]: changeTime(object.metadata as ServerMeta) })
+}
+
+/**
+ * Returns the time of the last change of the spec. It is later if an owner of fields of the spec has written other fields
+ * since. Undefined for an object that did not pass through `keepChangeTime`.
+ */
+export function changeTimeOf(object: { metadata: ObjectMeta }): Date | undefined {
+  return (object as WithChangeTime)[CHANGED_AT]
+}
+
+/** managedFields has the fields of each writer and the time of that writer's last write, to the second. */
+function changeTime({ managedFields = [] }: ServerMeta): Date | undefined {
+  const times = managedFields
+    .filter(({ fieldsV1 }) => typeof fieldsV1 === "object" && fieldsV1 !== null && "f:spec" in fieldsV1)
+    .flatMap(({ time }) => (time === undefined ? [] : Date.parse(time)))
+  return times.length === 0 ? undefined : new Date(Math.max(...times))
+}

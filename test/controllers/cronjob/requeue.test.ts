@@ -1,0 +1,97 @@
+import { describe, expect, it } from "vitest"
+import { LONGEST_DELAY_SECONDS } from "../../../src/controllers/cronjob/schedule.ts"
+import { cronStages } from "./stage.ts"
+
+const newStage = cronStages()
+
+/** CronJobs that are due at one second. */
+const COUNT = 20
+
+describe("the delay before the next tick of a CronJob", () => {
+  it("requeues all CronJobs that are due at the same second, and each tick gets a Job of its own", async () => {
+    const stage = await newStage()
+    stage.operator()
+    const names = Array.from({ length: COUNT }, (_, n) => `c${String(n).padStart(2, "0")}`)
+    await Promise.all(names.map((name) => stage.create(name)))
+    for (const name of names) await stage.waitsFor(name, "2026-05-01T12:01:00Z")
+    stage.clock.goTo("2026-05-01T12:00:59.999Z")
+    stage.clock.goTo("2026-05-01T12:01:00Z")
+    for (const name of names) await stage.waitsFor(name, "2026-05-01T12:02:00Z")
+    stage.clock.goTo("2026-05-01T12:02:00Z")
+    for (const name of names) await stage.waitsFor(name, "2026-05-01T12:03:00Z")
+    expect(await stage.jobNames()).toEqual(
+      names.flatMap((name) => [`${name}-20260501t120100z`, `${name}-20260501t120200z`]),
+    )
+  })
+
+  it("lasts at most LONGEST_DELAY_SECONDS after the calendar jumps two hours ahead, as a suspended machine's does", async () => {
+    const stage = await newStage()
+    stage.operator()
+    await stage.create("hourly", { schedule: "0 * * * *" })
+    await stage.waitsFor("hourly", "2026-05-01T13:00:00Z")
+    stage.clock.jump(2 * 3600)
+    stage.clock.advance(LONGEST_DELAY_SECONDS)
+    await stage.waitsFor("hourly", "2026-05-01T15:00:00Z")
+    expect(await stage.jobNames()).toEqual(["hourly-20260501t140000z"])
+  })
+
+  it("starts again after the calendar jumps back: the tick gets its Job at its time, and only one", async () => {
+    const stage = await newStage()
+    stage.operator()
+    await stage.create("back", { schedule: "*/10 * * * *" })
+    await stage.waitsFor("back", "2026-05-01T12:10:00Z")
+    stage.clock.jump(-3600)
+    await stage.create("witness", { schedule: "5 11 * * *" })
+    stage.clock.goTo("2026-05-01T11:05:00Z")
+    await stage.waitsFor("witness", "2026-05-02T11:05:00Z")
+    expect(await stage.jobNames()).toEqual(["witness-20260501t110500z"])
+    for (const minute of ["12:09:59", "12:10:00"]) stage.clock.goTo(`2026-05-01T${minute}Z`)
+    await stage.waitsFor("back", "2026-05-01T12:20:00Z")
+    expect(await stage.jobNames()).toEqual(["back-20260501t121000z", "witness-20260501t110500z"])
+  })
+
+  it("ends at the earlier tick of a changed schedule, and the former tick gets no Job", async () => {
+    const stage = await newStage()
+    stage.operator()
+    await stage.create("changed", { schedule: "2 12 * * *" })
+    await stage.waitsFor("changed", "2026-05-01T12:02:00Z")
+    await stage.change("changed", { schedule: "1 12 * * *" })
+    await stage.waitsFor("changed", "2026-05-01T12:01:00Z")
+    stage.clock.goTo("2026-05-01T12:01:00Z")
+    await stage.waitsFor("changed", "2026-05-02T12:01:00Z")
+    await stage.create("witness")
+    await stage.waitsFor("witness", "2026-05-01T12:02:00Z")
+    stage.clock.goTo("2026-05-01T12:02:00Z")
+    await stage.waitsFor("witness", "2026-05-01T12:03:00Z")
+    expect(await stage.jobNames()).toEqual(["changed-20260501t120100z", "witness-20260501t120200z"])
+  })
+
+  it("lasts until the later tick of a changed schedule, although the former delay is still pending", async () => {
+    const stage = await newStage()
+    stage.operator()
+    await stage.create("changed", { schedule: "1 12 * * *" })
+    await stage.create("witness", { schedule: "1 12 * * *" })
+    for (const name of ["changed", "witness"]) await stage.waitsFor(name, "2026-05-01T12:01:00Z")
+    await stage.change("changed", { schedule: "2 12 * * *" })
+    await stage.waitsFor("changed", "2026-05-01T12:02:00Z")
+    stage.clock.goTo("2026-05-01T12:01:00Z")
+    await stage.waitsFor("witness", "2026-05-02T12:01:00Z")
+    expect(await stage.jobNames()).toEqual(["witness-20260501t120100z"])
+    stage.clock.goTo("2026-05-01T12:02:00Z")
+    await stage.waitsFor("changed", "2026-05-02T12:02:00Z")
+    expect(await stage.jobNames()).toEqual(["changed-20260501t120200z", "witness-20260501t120100z"])
+  })
+
+  it("creates no Job of a CronJob that was deleted meanwhile", async () => {
+    const stage = await newStage()
+    stage.operator()
+    for (const name of ["deleted", "witness"]) await stage.create(name)
+    for (const name of ["deleted", "witness"]) await stage.waitsFor(name, "2026-05-01T12:01:00Z")
+    await stage.delete("deleted")
+    for (const minute of [1, 2]) {
+      stage.clock.goTo(`2026-05-01T12:0${minute}:00Z`)
+      await stage.waitsFor("witness", `2026-05-01T12:0${minute + 1}:00Z`)
+    }
+    expect(await stage.jobNames()).toEqual(["witness-20260501t120100z", "witness-20260501t120200z"])
+  })
+})
