@@ -12,7 +12,7 @@ import jsTokens from "js-tokens"
 const CHECKED = [
   "*.md",
   ".github/**/*.{md,yml}",
-  "{bench,scripts,src,test}/**/*.{ts,mjs}",
+  "{bench,dev,scripts,src,test}/**/*.{ts,mjs}",
   "charts/berth/{README.md,values.yaml,templates/NOTES.txt}",
   "docs/*.md",
   "manifests/samples/**/*.yaml",
