@@ -5,7 +5,8 @@ import { JOB, type StoredJob } from "../src/apis/job.ts"
 import { LAUNCH, type StoredLaunch } from "../src/apis/launch.ts"
 import type { Condition } from "../src/apis/schema.ts"
 import type { KubeClient } from "../src/kube/client.ts"
-import { events, type KubeEvent } from "../src/kube/events.ts"
+import type { KubeEvent } from "../src/kube/core.ts"
+import { events } from "../src/kube/events.ts"
 import {
   type ApiObject,
   apiVersionOf,

@@ -1,5 +1,5 @@
 import type { Router } from "express"
-import { jsonText } from "../http/json.ts"
+import { jsonText } from "../http/json-text.ts"
 import type { Json } from "../http/json-schema.ts"
 import { allowNoOther } from "../http/mount.ts"
 import { described, sharedParts } from "../http/openapi.ts"

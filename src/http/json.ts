@@ -127,8 +127,3 @@ export function positionOf(text: string, offset: number): string {
   const line = before.split("\n").length
   return `line ${line}, column ${offset - before.lastIndexOf("\n")}`
 }
-
-/** Returns the value as JSON that ends with a newline, so that a terminal's prompt starts on a line of its own. */
-export function jsonText(value: unknown): string {
-  return `${JSON.stringify(value)}\n`
-}

@@ -12,7 +12,7 @@ import {
   isUnavailable,
   type KubeError,
 } from "../kube/errors.ts"
-import { jsonText } from "./json.ts"
+import { jsonText } from "./json-text.ts"
 
 /** RFC 9457 problem details, as sent. */
 export interface ProblemDocument {

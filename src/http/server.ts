@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { type RequestListener, Server, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"
-import { jsonText } from "./json.ts"
+import { jsonText } from "./json-text.ts"
 import { Problem } from "./problem.ts"
 
 /** What a client may take of a server, however slow or broken it is. */

@@ -24,3 +24,26 @@ export const NAMESPACES = resourceOf<Namespace>({ ...core, kind: "Namespace", pl
 export const CONFIG_MAPS = resourceOf<ConfigMap>({ ...core, kind: "ConfigMap", plural: "configmaps", namespaced: true })
 
 export const SECRETS = resourceOf<Secret>({ ...core, kind: "Secret", plural: "secrets", namespaced: true })
+
+/** core/v1 Event, which `kubectl describe` and `kubectl get events` show. */
+export interface KubeEvent extends ApiObject {
+  involvedObject: {
+    apiVersion?: string | undefined
+    kind?: string | undefined
+    namespace?: string | undefined
+    name: string
+    uid?: string | undefined
+    resourceVersion?: string | undefined
+  }
+  type: EventType
+  reason: string
+  message: string
+  source: { component: string }
+  reportingComponent: string
+  reportingInstance: string
+  count: number
+  firstTimestamp: string
+  lastTimestamp: string
+}
+
+export type EventType = "Normal" | "Warning"

@@ -2,7 +2,7 @@ import { expect, test } from "vitest"
 import { ManualClock } from "../../test/kube/manual-clock.ts"
 import { timestamp } from "../apis/clock.ts"
 import { EventCorrelator } from "./event-correlator.ts"
-import type { KubeEvent } from "./events.ts"
+import type { KubeEvent } from "./core.ts"
 
 let made = 0
 function event(clock: ManualClock, message: string, reason = "Booted", name = "job"): KubeEvent {

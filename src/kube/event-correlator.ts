@@ -1,5 +1,5 @@
 import { type Clock, secondsBetween } from "../apis/clock.ts"
-import type { KubeEvent } from "./events.ts"
+import type { KubeEvent } from "./core.ts"
 
 /** An event to write: as a new one, or (`repeats`) as the new state of one written before. */
 export interface Correlated {

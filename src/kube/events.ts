@@ -4,31 +4,9 @@ import { type Clock, systemClock, timestamp } from "../apis/clock.ts"
 import type { Logger } from "../apis/logger.ts"
 import type { KubeClient } from "./client.ts"
 import { isAlreadyExists, isNotFound, isUnavailable } from "./errors.ts"
+import type { EventType, KubeEvent } from "./core.ts"
 import { type Correlated, EventCorrelator } from "./event-correlator.ts"
 import { type ApiObject, resourceOf } from "./resource.ts"
-
-/** core/v1 Event, which `kubectl describe` and `kubectl get events` show. */
-export interface KubeEvent extends ApiObject {
-  involvedObject: {
-    apiVersion?: string | undefined
-    kind?: string | undefined
-    namespace?: string | undefined
-    name: string
-    uid?: string | undefined
-    resourceVersion?: string | undefined
-  }
-  type: EventType
-  reason: string
-  message: string
-  source: { component: string }
-  reportingComponent: string
-  reportingInstance: string
-  count: number
-  firstTimestamp: string
-  lastTimestamp: string
-}
-
-export type EventType = "Normal" | "Warning"
 
 /** What happened. `reason` is CamelCase and stable, `message` is for people and holds no secret. */
 export interface EventNote {

@@ -1,28 +1,13 @@
 import { type Offer, offerKey } from "../apis/offer.ts"
 import type { Catalogue } from "./catalogue.ts"
-import type { CostTerms } from "./cost.ts"
+import type { RouteContext } from "./context.ts"
 import type { Requirements } from "./requirements.ts"
 import { type Payer, type Rest, rests, restsWholly } from "./rest.ts"
 import { scan } from "./scan.ts"
 import { type Shortfall, surveyShortfall } from "./shortfall.ts"
 
+export type { Room, RouteContext } from "./context.ts"
 export type { Payer, Rest } from "./rest.ts"
-
-/** Budget that the project has left, US dollars. An absent field sets no limit. */
-export interface Room {
-  hourlyUsd?: number
-  monthlyUsd?: number
-}
-
-/** Facts that a placement depends on besides the job and the offers. */
-export interface RouteContext<P extends Payer = Payer> extends CostTerms {
-  payers: readonly P[]
-  resting: readonly Rest[]
-  room: Room
-  now: Date
-  /** Number of placements to return; default 5. */
-  count?: number
-}
 
 /** An offer that can be taken now, with its payer and its expected total cost. */
 export interface RankedPlacement<P extends Payer = Payer> {

@@ -4,7 +4,7 @@ import { Costs } from "./cost.ts"
 import { BIT, CRITERIA, type Criterion, unmetByRow } from "./fit.ts"
 import type { Requirements } from "./requirements.ts"
 import { type Payer, type Rest, rests } from "./rest.ts"
-import type { RouteContext } from "./route.ts"
+import type { RouteContext } from "./context.ts"
 import type { Machine } from "./table.ts"
 
 /** Offers for a job that gives up one requirement and keeps all others. */
