@@ -1,6 +1,6 @@
 import type { Router } from "express"
-import { jsonText } from "../http/json-text.ts"
 import type { Json } from "../http/json-schema.ts"
+import { jsonText } from "../http/json-text.ts"
 import { allowNoOther } from "../http/mount.ts"
 import { described, sharedParts } from "../http/openapi.ts"
 import { accountRoutes } from "./accounts/routes.ts"

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest"
 import { ManualClock } from "../../test/kube/manual-clock.ts"
 import { timestamp } from "../apis/clock.ts"
-import { EventCorrelator } from "./event-correlator.ts"
 import type { KubeEvent } from "./core.ts"
+import { EventCorrelator } from "./event-correlator.ts"
 
 let made = 0
 function event(clock: ManualClock, message: string, reason = "Booted", name = "job"): KubeEvent {

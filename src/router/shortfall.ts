@@ -1,10 +1,10 @@
 import type { Offer } from "../apis/offer.ts"
 import type { Catalogue } from "./catalogue.ts"
+import type { RouteContext } from "./context.ts"
 import { Costs } from "./cost.ts"
 import { BIT, CRITERIA, type Criterion, unmetByRow } from "./fit.ts"
 import type { Requirements } from "./requirements.ts"
 import { type Payer, type Rest, rests } from "./rest.ts"
-import type { RouteContext } from "./context.ts"
 import type { Machine } from "./table.ts"
 
 /** Offers for a job that gives up one requirement and keeps all others. */
