@@ -5,7 +5,7 @@ import type { Reflector } from "../kube/reflector.ts"
 import type { Controller, ControllerMetrics } from "./controller.ts"
 
 /** The part of a reflector that a manager runs; a Reflector of any kind is one. */
-export type RunnableReflector = Pick<Reflector, "run" | "synced" | "silentSeconds"> & {
+export type RunnableReflector = Pick<Reflector, "run" | "synced" | "whenSynced" | "silentSeconds"> & {
   readonly resource: { readonly plural: string }
 }
 
@@ -84,6 +84,8 @@ export class Manager {
     const cancelDrain = this.#afterDrain(end, () => overdue.abort(new Error("stopping took too long")))
     this.#leading = true
     try {
+      // All caches, not only those that wake a controller: a job placed before its project is cached gets no credentials.
+      if (!(await this.#filled(end))) return
       const parts = [
         ...controllers.map((controller) => controller.run(end, abort, metricsOf?.(controller.name))),
         ...leaderTasks.map((task) => task(end)),
@@ -96,6 +98,17 @@ export class Manager {
       this.#leading = false
       cancelDrain()
       logger.info({ controllers: controllers.map(({ name }) => name) }, "controllers stopped")
+    }
+  }
+
+  /** Waits until every cache is filled. Returns false when `end` came before. */
+  async #filled(end: AbortSignal): Promise<boolean> {
+    try {
+      await Promise.all(this.#options.reflectors.map((reflector) => reflector.whenSynced(end)))
+      return true
+    } catch (error) {
+      if (end.aborted) return false
+      throw error
     }
   }
 

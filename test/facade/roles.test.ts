@@ -115,8 +115,12 @@ const TABLE: Readonly<Record<string, Row>> = {
   },
 }
 
-/** What anybody may see. */
-const PUBLIC = ["GET /openapi.json", "GET /docs"]
+/** Endpoints without a role: the reference of the API and its files. */
+const PUBLIC = [
+  "GET /openapi.json",
+  "GET /docs",
+  ...["docs.css", "docs.js", "swagger-ui-bundle.js", "swagger-ui.css"].map((file) => `GET /docs/${file}`),
+]
 
 interface Layer {
   route?: { path: string; methods: Record<string, boolean> }

@@ -10,7 +10,7 @@ import {
   TerminalError,
   watches,
 } from "../../src/runtime/controller.ts"
-import { Manager, type ManagerOptions } from "../../src/runtime/manager.ts"
+import { Manager, type ManagerOptions, type RunnableReflector } from "../../src/runtime/manager.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { eventually, silentLogger } from "./fixtures.ts"
 
@@ -218,6 +218,29 @@ describe("stopping", () => {
     await eventually("the abort", () => reason)
     await stop()
     expect(String(reason)).toContain("stopping took too long")
+  })
+
+  test("starts no controller before every cache is filled, also one that wakes none", async () => {
+    await make("first", "first-one")
+    const filled = Promise.withResolvers<void>()
+    const slow = reflect("none")
+    const slowFilled: RunnableReflector = {
+      resource: slow.resource,
+      run: (signal) => slow.run(signal),
+      synced: false,
+      whenSynced: () => filled.promise,
+      silentSeconds: () => slow.silentSeconds(),
+    }
+    const reflector = reflect("first")
+    const reconciled: string[] = []
+    start(reflector, async (key) => void reconciled.push(key), { reflectors: [reflector, slowFilled] })
+    await reflector.whenSynced(AbortSignal.timeout(60_000))
+    // Two more round trips to the API server: a controller that had started would have reconciled by then.
+    await make("none", "none-one")
+    await slow.store.waitUntil(() => slow.store.list().length === 1, AbortSignal.timeout(60_000))
+    expect(reconciled).toEqual([])
+    filled.resolve()
+    await eventually("the first reconcile", () => reconciled.length > 0)
   })
 
   test("a leader's task that fails ends the controllers, and the manager says why", async () => {
