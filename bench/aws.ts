@@ -214,7 +214,7 @@ function told(proxy: Ec2Proxy, count: number, { report }: BenchContext): BenchRe
   return {
     name: "aws",
     rows: [
-      within("calls of AWS for each job, from queued to gone", [perJob], MOST_CALLS_A_JOB),
+      within("calls of AWS for each job, from queued to deleted", [perJob], MOST_CALLS_A_JOB),
       within("of these, calls that look at VMs", [lists], MOST_CALLS_A_JOB - 1),
     ],
     spread: {},

@@ -45,7 +45,7 @@ export const UNLAUNCHABLE: readonly Rule[] = [
     cloud: "aws",
     types: /\.metal/,
     regions: /^us-gov-/,
-    reason: "part of these prices are those of Dedicated tenancy, and nothing tells which",
+    reason: "part of these prices are those of Dedicated tenancy, and no source shows which",
   },
   {
     cloud: "gcp",

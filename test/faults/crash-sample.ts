@@ -51,5 +51,5 @@ const CLASSES: Readonly<Record<Fault, string>> = {
   before: "the operator dies before a call",
   after: "the operator dies after a call's effect",
   lost: "the answer to a call is lost",
-  pause: "the leader stands still before a call, and goes on when another leads",
+  pause: "the leader stands still before a call, and continues when another leads",
 }

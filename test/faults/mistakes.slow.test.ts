@@ -9,7 +9,7 @@ import { type LAUNCHES, type Membrane, type Operator, type Stage, stages } from 
 import { Tally } from "./tally.ts"
 
 const newStage = stages()
-const tally = new Tally("mistakes", "What could be taken for the end of a VM, or for a VM that nobody wants")
+const tally = new Tally("mistakes", "What could be taken for the end of a VM, or for an unwanted VM")
 afterAll(() => tally.close())
 
 /** Three jobs whose containers run. */
