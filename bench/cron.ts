@@ -132,7 +132,7 @@ class CronBench {
     this.#running = [
       this.#cronJobs.run(signal),
       this.#jobs.run(signal),
-      controller.run(signal, signal).then(() => recorder.flush()),
+      controller.run(signal, { abort: signal }).then(() => recorder.flush()),
     ]
     await this.#untilAll(({ status }) => status?.observedGeneration === 1)
   }

@@ -88,7 +88,7 @@ function tendKeys(client: KubeClient): { stop(): Promise<void> } {
   const controller = createApiKeyController({ client, apiKeys, users, bindings, clock: systemClock, recorder, logger })
   const stop = new AbortController()
   const loops = [apiKeys, users, bindings].map((reflector) => reflector.run(stop.signal))
-  const running = controller.run(stop.signal, stop.signal)
+  const running = controller.run(stop.signal, { abort: stop.signal })
   return {
     stop: async () => {
       stop.abort()

@@ -78,6 +78,15 @@ export interface ControllerMetrics extends QueueMetrics {
   reconciled(outcome: ReconcileOutcome, seconds: number): void
 }
 
+/** Signals and metrics of one run of a controller. */
+export interface RunOptions {
+  /** Signal that reconciles see: aborted when leadership is lost, or when stopping takes too long. */
+  abort: AbortSignal
+  metrics?: ControllerMetrics | undefined
+  /** Called when this controller's sources have synced; resolves when those of all controllers have. */
+  others?: () => Promise<void>
+}
+
 /** Keeps calling `reconcile` for the keys that its sources name. Can be run again after it has ended. */
 export class Controller {
   readonly name: string
@@ -92,9 +101,8 @@ export class Controller {
 
   /**
    * Runs until `stop`: then it takes no more keys and resolves when the running reconciles have ended.
-   * `abort` is what they see as their signal, `metrics` are told of the work.
    */
-  async run(stop: AbortSignal, abort: AbortSignal, metrics?: ControllerMetrics): Promise<void> {
+  async run(stop: AbortSignal, { abort, metrics, others = async () => undefined }: RunOptions): Promise<void> {
     const queue = new KeyQueue({ ...this.#options, ...(metrics && { metrics }) })
     const expectations = new Expectations(this.#clock)
     const close = (): void => queue.close()
@@ -103,6 +111,7 @@ export class Controller {
     const unsubscribe = this.#options.sources.map((source) => source.subscribe((key) => queue.add(key)))
     try {
       await Promise.all(this.#options.sources.map((source) => source.whenSynced(stop)))
+      await others()
       const workers = Array.from({ length: this.#options.workers ?? 4 }, () =>
         this.#work(queue, { expectations, abort, metrics }),
       )

@@ -86,8 +86,12 @@ export class Manager {
     try {
       // All caches, not only those that wake a controller: a job placed before its project is cached gets no credentials.
       if (!(await this.#filled(end))) return
+      // Together: a Launch that the job controller makes must not be on the list with which the launch controller begins.
+      const others = barrier(controllers.length, end)
       const parts = [
-        ...controllers.map((controller) => controller.run(end, abort, metricsOf?.(controller.name))),
+        ...controllers.map((controller) =>
+          controller.run(end, { abort, metrics: metricsOf?.(controller.name), others }),
+        ),
         ...leaderTasks.map((task) => task(end)),
       ]
       // One that fails ends the others, and all are waited for: none may run on without the lease.
@@ -129,4 +133,16 @@ export class Manager {
 
 function stateOf(reflector: RunnableReflector): { resource: string; synced: boolean; silentSeconds: number } {
   return { resource: reflector.resource.plural, synced: reflector.synced, silentSeconds: reflector.silentSeconds() }
+}
+
+/** Returns a function that resolves when it has been called so many times, or when `end` is aborted. */
+function barrier(parties: number, end: AbortSignal): () => Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  let missing = parties
+  end.addEventListener("abort", () => resolve(), { once: true })
+  return () => {
+    missing -= 1
+    if (missing === 0) resolve()
+    return promise
+  }
 }

@@ -78,7 +78,7 @@ beforeAll(async () => {
   })
   const ending = new AbortController()
   const running = [...Object.values(reflectors).map((reflector) => reflector.run(ending.signal))]
-  running.push(controller.run(ending.signal, ending.signal))
+  running.push(controller.run(ending.signal, { abort: ending.signal }))
   stop = async () => {
     ending.abort()
     await Promise.all(running)

@@ -30,7 +30,7 @@ export async function tendProjects(labelSelector?: string): Promise<TendedProjec
   const controllers = [createProjectController(options), createOrganizationController(options)]
   const running = [
     ...caches.map((reflector) => reflector.run(stop.signal)),
-    ...controllers.map((controller) => controller.run(stop.signal, stop.signal)),
+    ...controllers.map((controller) => controller.run(stop.signal, { abort: stop.signal })),
   ]
   return {
     stop: async () => {

@@ -75,7 +75,7 @@ export async function tendKeys(
   const controller = createApiKeyController(options)
   const stop = new AbortController()
   const loops = [apiKeys, users, bindings].map((reflector) => reflector.run(stop.signal))
-  const running = controller.run(stop.signal, stop.signal)
+  const running = controller.run(stop.signal, { abort: stop.signal })
   return {
     apiKeys,
     stop: async () => {

@@ -243,6 +243,36 @@ describe("stopping", () => {
     await eventually("the first reconcile", () => reconciled.length > 0)
   })
 
+  test("starts no controller before the sources of all controllers have synced", async () => {
+    await make("both", "both-one")
+    const filled = Promise.withResolvers<void>()
+    const reflector = reflect("both")
+    const reconciled: string[] = []
+    const logger = silentLogger
+    const controllers = [
+      new Controller({
+        name: "fast",
+        reconcile: async (key) => void reconciled.push(key),
+        sources: [watches(reflector)],
+        logger,
+      }),
+      new Controller({
+        name: "slow",
+        reconcile: async () => undefined,
+        sources: [{ subscribe: () => () => undefined, whenSynced: () => filled.promise }],
+        logger,
+      }),
+    ]
+    start(reflector, async () => undefined, { controllers })
+    await reflector.whenSynced(AbortSignal.timeout(60_000))
+    // Another change is seen: a controller that had started would have reconciled the first object by then.
+    await make("both", "both-two")
+    await reflector.store.waitUntil(() => reflector.store.list().length === 2, AbortSignal.timeout(60_000))
+    expect(reconciled).toEqual([])
+    filled.resolve()
+    await eventually("the first reconcile", () => reconciled.length > 0)
+  })
+
   test("a leader's task that fails ends the controllers, and the manager says why", async () => {
     const reflector = reflect("task")
     const manager = new Manager({

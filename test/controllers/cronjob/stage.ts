@@ -102,7 +102,7 @@ export class CronStage {
     const controller = createCronJobController(options)
     const ending = new AbortController()
     const { signal } = ending
-    const leading = (leads ?? Promise.resolve()).then(() => controller.run(signal, signal))
+    const leading = (leads ?? Promise.resolve()).then(() => controller.run(signal, { abort: signal }))
     const running = [cronJobs.run(signal), jobs.run(signal), leading]
     const operator: Operator = {
       synced: () => Promise.all([cronJobs, jobs].map((cache) => cache.whenSynced(signal))),
