@@ -8,13 +8,9 @@ import type { JobStatus, StoredJob } from "../../src/apis/job.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { cloudsOf } from "../../src/cloud/clouds.ts"
+import { accountsInUse } from "../../src/controllers/connection/accounts.ts"
 import { ConnectionClouds } from "../../src/controllers/connection/clouds.ts"
-import {
-  CONNECTION_CACHE,
-  CONNECTIONS,
-  CREDENTIALS_SECRET_CACHE,
-} from "../../src/controllers/connection/dependencies.ts"
-import { accountsInUse } from "../../src/controllers/connection/payers.ts"
+import { CONNECTION_CACHE, CONNECTIONS, CREDENTIALS_SECRET_CACHE } from "../../src/controllers/connection/options.ts"
 import { launchIndexes } from "../../src/controllers/launch/controller.ts"
 import { accountOf } from "../../src/controllers/launch/create.ts"
 import { GarbageCollector } from "../../src/controllers/launch/garbage-collection.ts"

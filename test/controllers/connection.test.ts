@@ -6,14 +6,14 @@ import { findCondition } from "../../src/apis/conditions.ts"
 import type { ConnectionSpec, ConnectionType, StoredConnection } from "../../src/apis/connection.ts"
 import { LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
 import { OutcomeUnknownError, TransientError } from "../../src/cloud/errors.ts"
+import { payersOf } from "../../src/controllers/connection/accounts.ts"
 import { createConnectionController } from "../../src/controllers/connection/controller.ts"
 import {
   CONNECTION_CACHE,
+  CONNECTION_DEFAULTS,
   CONNECTIONS,
   CREDENTIALS_SECRET_CACHE,
-} from "../../src/controllers/connection/dependencies.ts"
-import { payersOf } from "../../src/controllers/connection/payers.ts"
-import { CONNECTION_DEFAULTS } from "../../src/controllers/connection/settings.ts"
+} from "../../src/controllers/connection/options.ts"
 import { launchIndexes } from "../../src/controllers/launch/controller.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys, readSealingKeys, SEALING_KEYS_CACHE } from "../../src/identity/sealing-keys.ts"

@@ -1,6 +1,6 @@
 import { LABELS } from "../../src/apis/meta.ts"
 import { API_KEYS } from "../../src/controllers/apikey/options.ts"
-import { CONNECTIONS } from "../../src/controllers/connection/dependencies.ts"
+import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
 import { CRON_JOBS } from "../../src/controllers/cronjob/options.ts"
 import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
 import { ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"

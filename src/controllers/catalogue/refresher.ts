@@ -14,9 +14,8 @@ import type { Reflector } from "../../kube/reflector.ts"
 import type { Store } from "../../kube/store.ts"
 import type { OfferTable } from "../../router/table.ts"
 import { scrubbedError } from "../../sealing/scrub.ts"
-import { isVerified } from "../connection/credentials.ts"
-import type { CredentialSources } from "../connection/dependencies.ts"
-import { cachedCredentials } from "../connection/readable.ts"
+import { cachedCredentials, isVerified } from "../connection/credentials.ts"
+import type { CredentialSources } from "../connection/options.ts"
 import type { Fence } from "../fence.ts"
 
 export interface PriceRefresherOptions {

@@ -1,18 +1,17 @@
 import type { ConnectionType, StoredConnection } from "../../apis/connection.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
-import type { Offer } from "../../apis/offer.ts"
 import { ByCredentials } from "../../cloud/by-credentials.ts"
 import type { Providers, RegionOpener } from "../../cloud/clouds.ts"
 import { CredentialsError, InvalidRequestError } from "../../cloud/errors.ts"
-import type { Cloud, CloudAccount, Clouds, Identity, LaunchSpec, Scope, Vm, VmRef } from "../../cloud/provider.ts"
+import type { Cloud, CloudAccount, Clouds } from "../../cloud/provider.ts"
 import type { Store } from "../../kube/store.ts"
 import { openCredentials } from "../../sealing/credentials.ts"
 import { SealingError } from "../../sealing/keys.ts"
 import { scrubbedError } from "../../sealing/scrub.ts"
 import { accountOf } from "../launch/create.ts"
 import { CredentialsUnusable, credentialsOf, isVerified } from "./credentials.ts"
-import type { CredentialSources } from "./dependencies.ts"
+import type { CredentialSources } from "./options.ts"
 
 export interface ConnectionCloudsOptions extends CredentialSources {
   providers: Providers
@@ -22,21 +21,23 @@ export interface ConnectionCloudsOptions extends CredentialSources {
   own: Clouds
 }
 
-/** Opened regions that are kept, because each has an SDK's connections. */
-const MOST_KEPT = 256
+/** Maximum number of cached clients of regions. Each has an SDK's connections. */
+const CACHED_REGIONS = 256
 
-/** Credentials that may open an account; undefined when they are not there or not for it. */
-type Key = () => Promise<CredentialFields | undefined>
+/** Opens the account's region; undefined if the credentials are missing or not for it. */
+type Opening = () => Promise<Cloud | undefined>
+
+/** Runs a call on a cloud. */
+type Run = <Answer>(call: (cloud: Cloud) => Promise<Answer>) => Promise<Answer>
 
 /**
- * Opens the accounts that Launches are pinned to, by whatever of their project still opens them: the copy that the
- * Launch carries, a verified connection to the same account, or the copy of another Launch there. So a key may be
- * replaced and revoked and its connection deleted while VMs run that were made by it. No error shows any of the
- * credentials.
+ * Opens the accounts that Launches are pinned to. The candidates are the Launch's own copy of the credentials, verified
+ * connections of the account, and the copies of other Launches there. So VMs can be terminated after a key was revoked or
+ * their connection was deleted. No error contains a part of the credentials.
  */
 export class ConnectionClouds implements Clouds {
   readonly #options: ConnectionCloudsOptions
-  readonly #regions = new ByCredentials<Cloud>(MOST_KEPT)
+  readonly #regions = new ByCredentials<Cloud>(CACHED_REGIONS)
 
   constructor(options: ConnectionCloudsOptions) {
     this.#options = options
@@ -50,192 +51,123 @@ export class ConnectionClouds implements Clouds {
     if (openRegion === undefined) {
       throw new CredentialsError("UnknownCloud", `this version makes no VMs by connections of type ${account.cloud}`)
     }
-    const open = (fields: CredentialFields) => this.#region(account, fields, openRegion)
-    return await AccountCloud.open(account, remembered(this.#openings(account, open)))
+    const open = (fields: CredentialFields): Cloud => this.#region(account, fields, openRegion)
+    const run = failover(this.#openings(account, open), account)
+    return through(await run((cloud) => Promise.resolve(cloud)), run)
   }
 
-  /** One and the same for the same credentials, whoever carries them. */
+  /** Opens a region once per credentials, even if several Launches have a copy of them. */
   #region({ cloud, region }: CloudAccount, fields: CredentialFields, openRegion: RegionOpener): Cloud {
-    return this.#regions.get(fields, () => new DiscreetCloud(openRegion(fields, region), fields), `${cloud}/${region}`)
+    return this.#regions.get(fields, () => redacted(openRegion(fields, region), fields), `${cloud}/${region}`)
   }
 
-  /** All that may open the account, in the order in which it is tried. Lazy: as a rule the first will do. */
-  *#openings(account: CloudAccount, open: (fields: CredentialFields) => Cloud): Generator<Opening> {
-    for (const key of this.#keys(account)) {
-      yield async () => {
-        const fields = await key()
+  /** Returns all candidates in the order in which they are tried. Their credentials are opened only when needed. */
+  #openings(account: CloudAccount, open: (fields: CredentialFields) => Cloud): Opening[] {
+    const connections = this.#options.connections.list().filter((connection) => isFor(connection, account))
+    const copies = new Map(
+      this.#options.launches
+        .list()
+        .filter((launch) => isSameAccount(launch, account) && !isOver(launch))
+        .map((launch) => [launch.spec.sealedCredentials, accountOf(launch)]),
+    )
+    copies.delete(account.sealedCredentials)
+    const own = account.sealedCredentials === undefined ? [] : [account]
+    const candidates = [
+      ...own.map((copy) => () => this.#openCopy(copy)),
+      ...connections.map((connection) => () => this.#openConnection(connection, account)),
+      ...[...copies.values()].map((copy) => () => this.#openCopy(copy)),
+    ]
+    return candidates.map((credentials) =>
+      once(async () => {
+        const fields = await credentials()
         return fields && open(fields)
-      }
-    }
+      }),
+    )
   }
 
-  *#keys(account: CloudAccount): Generator<Key> {
-    const { connections, launches } = this.#options
-    const tried = new Set([account.sealedCredentials])
-    if (account.sealedCredentials !== undefined) yield this.#keyOfCopy(account)
-    for (const connection of connections.list()) yield this.#keyOfConnection(connection, account)
-    for (const launch of launches.list()) {
-      const other = accountOf(launch)
-      if (isOver(launch) || !isSameAccount(other, account) || tried.has(other.sealedCredentials)) continue
-      tried.add(other.sealedCredentials)
-      yield this.#keyOfCopy(other)
-    }
-  }
-
-  #keyOfCopy({ cloud, project = "", connection = "", sealedCredentials = "" }: CloudAccount): Key {
+  async #openCopy({ cloud, project = "", connection = "", sealedCredentials = "" }: CloudAccount) {
     const sealed = { type: cloud as ConnectionType, sealedCredentials }
-    return async () => {
-      const context = { project, name: connection }
-      try {
-        return (await openCredentials(this.#options.sealer, sealed, context)).fields
-      } catch (error) {
-        if (!(error instanceof SealingError)) throw error
-        const message = `the copy of connection ${connection}'s credentials can't be opened: ${error.message}`
-        throw new CredentialsError(error.fault, message)
-      }
+    try {
+      return (await openCredentials(this.#options.sealer, sealed, { project, name: connection })).fields
+    } catch (error) {
+      if (!(error instanceof SealingError)) throw error
+      const message = `the copy of connection ${connection}'s credentials can't be opened: ${error.message}`
+      throw new CredentialsError(error.fault, message)
     }
   }
 
-  #keyOfConnection(connection: StoredConnection, account: CloudAccount): Key {
-    return async () => {
-      const { spec, status } = connection
-      if (spec.type !== account.cloud || status?.account !== account.account) return undefined
-      if (account.account === undefined || !isVerified(connection, this.#options)) return undefined
-      try {
-        const { fields, project } = await credentialsOf(connection, this.#options)
-        return project === account.project ? fields : undefined
-      } catch (error) {
-        if (error instanceof CredentialsUnusable) return undefined
-        throw error
-      }
+  async #openConnection(connection: StoredConnection, account: CloudAccount): Promise<CredentialFields | undefined> {
+    if (!isVerified(connection, this.#options)) return undefined
+    try {
+      const { fields, project } = await credentialsOf(connection, this.#options)
+      return project === account.project ? fields : undefined
+    } catch (error) {
+      if (error instanceof CredentialsUnusable) return undefined
+      throw error
     }
   }
 }
 
-function isSameAccount(a: CloudAccount, b: CloudAccount): boolean {
-  return a.account !== undefined && a.account === b.account && a.cloud === b.cloud && a.project === b.project
+function isFor({ spec, status }: StoredConnection, { account, cloud }: CloudAccount): boolean {
+  return account !== undefined && spec.type === cloud && status?.account === account
 }
 
-/** Opens the region by some credentials; undefined when they are not for it. */
-type Opening = () => Promise<Cloud | undefined>
-
-/** The same openings whenever they are gone through, each made once: opening a seal costs more than the call it is for. */
-function remembered(source: Iterator<Opening>): () => Generator<Opening> {
-  const known: Opening[] = []
-  return function* again() {
-    for (let n = 0; ; n++) {
-      if (known[n] === undefined) {
-        const { value, done } = source.next()
-        if (done) return
-        known.push(once(value))
-      }
-      yield known[n] as Opening
-    }
-  }
+function isSameAccount({ spec }: StoredLaunch, { account, cloud, project }: CloudAccount): boolean {
+  return account !== undefined && spec.account === account && spec.offer.cloud === cloud && spec.project === project
 }
 
-function once(opening: Opening): Opening {
-  let opened: ReturnType<Opening> | undefined
+function once<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined
   return () => {
-    opened ??= opening()
-    return opened
+    made ??= make()
+    return made
   }
 }
 
-/** An account's region, asked by the first credentials that the cloud takes. */
-class AccountCloud implements Cloud {
-  readonly consistencySeconds: number
-  readonly imageFor?: (offer: Offer) => Promise<string>
-  readonly #openings: () => Iterable<Opening>
-  readonly #account: CloudAccount
-
-  private constructor(account: CloudAccount, openings: () => Iterable<Opening>, model?: Cloud) {
-    this.#account = account
-    this.#openings = openings
-    this.consistencySeconds = model?.consistencySeconds ?? 0
-    if (model?.imageFor === undefined) return
-    this.imageFor = (offer) => this.#tryEach((cloud) => cloud.imageFor?.(offer) ?? Promise.reject(noImages(account)))
+/**
+ * Returns a cloud that passes every call to `run`. No other place lists the methods of a cloud.
+ * @param model has the properties of the clouds that `run` calls
+ */
+function through(model: Cloud, run: Run): Cloud {
+  return {
+    consistencySeconds: model.consistencySeconds,
+    ...(model.imageFor && { imageFor: (offer) => run((cloud) => cloud.imageFor?.(offer) ?? noImages()) }),
+    launch: (spec, fence) => run((cloud) => cloud.launch(spec, fence)),
+    list: (scope) => run((cloud) => cloud.list(scope)),
+    terminate: (vm, fence) => run((cloud) => cloud.terminate(vm, fence)),
+    verify: () => run((cloud) => cloud.verify()),
   }
+}
 
-  /** @throws CredentialsError when there is nothing that might open it */
-  static async open(account: CloudAccount, openings: () => Iterable<Opening>): Promise<Cloud> {
-    const first = await new AccountCloud(account, openings).#tryEach((cloud) => Promise.resolve(cloud))
-    return new AccountCloud(account, openings, first)
-  }
+function noImages(): Promise<never> {
+  return Promise.reject(new InvalidRequestError("NoImages", "the cloud has no images to choose from"))
+}
 
-  launch(spec: LaunchSpec, fence?: () => void): Promise<Vm> {
-    return this.#tryEach((cloud) => cloud.launch(spec, fence))
-  }
+/** Returns the cloud without any part of its credentials in its errors. */
+function redacted(cloud: Cloud, fields: CredentialFields): Cloud {
+  return through(cloud, async (call) => {
+    try {
+      return await call(cloud)
+    } catch (error) {
+      throw scrubbedError(error, fields)
+    }
+  })
+}
 
-  list(scope: Scope): Promise<Vm[]> {
-    return this.#tryEach((cloud) => cloud.list(scope))
-  }
-
-  terminate(vm: VmRef, fence?: () => void): Promise<void> {
-    return this.#tryEach((cloud) => cloud.terminate(vm, fence))
-  }
-
-  verify(): Promise<Identity> {
-    return this.#tryEach((cloud) => cloud.verify())
-  }
-
-  async #tryEach<Answer>(ask: (cloud: Cloud) => Promise<Answer>): Promise<Answer> {
-    let refusal: CredentialsError | undefined
-    for (const opening of this.#openings()) {
+/** Runs a call with the first candidate whose credentials the cloud accepts. It throws the first CredentialsError. */
+function failover(openings: readonly Opening[], { cloud: type, account = "", project = "" }: CloudAccount): Run {
+  return async (call) => {
+    let rejection: CredentialsError | undefined
+    for (const open of openings) {
       try {
-        const cloud = await opening()
-        if (cloud !== undefined) return await ask(cloud)
+        const cloud = await open()
+        if (cloud !== undefined) return await call(cloud)
       } catch (error) {
         if (!(error instanceof CredentialsError)) throw error
-        refusal ??= error
+        rejection ??= error
       }
     }
-    const { cloud, account = "", project = "" } = this.#account
-    const message = `project ${project} has no credentials any more that open ${cloud} account ${account}`
-    throw refusal ?? new CredentialsError("NoCredentials", message)
-  }
-}
-
-function noImages({ cloud }: CloudAccount): Error {
-  return new InvalidRequestError("NoImages", `${cloud} has no images to choose from`)
-}
-
-/** A cloud whose errors, wherever they will be shown, have nothing of the credentials in them. */
-class DiscreetCloud implements Cloud {
-  readonly imageFor?: (offer: Offer) => Promise<string>
-  readonly #cloud: Cloud
-  readonly #fields: CredentialFields
-
-  constructor(cloud: Cloud, fields: CredentialFields) {
-    this.#cloud = cloud
-    this.#fields = fields
-    const imageFor = cloud.imageFor?.bind(cloud)
-    if (imageFor !== undefined) this.imageFor = (offer) => this.#discreetly(imageFor(offer))
-  }
-
-  get consistencySeconds(): number {
-    return this.#cloud.consistencySeconds
-  }
-
-  launch(spec: LaunchSpec, fence?: () => void): Promise<Vm> {
-    return this.#discreetly(this.#cloud.launch(spec, fence))
-  }
-
-  list(scope: Scope): Promise<Vm[]> {
-    return this.#discreetly(this.#cloud.list(scope))
-  }
-
-  terminate(vm: VmRef, fence?: () => void): Promise<void> {
-    return this.#discreetly(this.#cloud.terminate(vm, fence))
-  }
-
-  verify(): Promise<Identity> {
-    return this.#discreetly(this.#cloud.verify())
-  }
-
-  #discreetly<Answer>(answer: Promise<Answer>): Promise<Answer> {
-    return answer.catch((error: unknown) => {
-      throw scrubbedError(error, this.#fields)
-    })
+    const message = `project ${project} has no credentials that open ${type} account ${account}`
+    throw rejection ?? new CredentialsError("NoCredentials", message)
   }
 }

@@ -1,23 +1,29 @@
 import { findCondition } from "../../apis/conditions.ts"
 import { ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
 import { type CredentialFields, credentialFaults } from "../../apis/credentials.ts"
+import { isMetadataName } from "../../apis/names.ts"
+import { CredentialsError, TransientError } from "../../cloud/errors.ts"
 import { scopeOf } from "../../identity/projects.ts"
-import type { Secret } from "../../kube/core.ts"
+import { SealingKeysMissing } from "../../identity/sealing-keys.ts"
+import type { KubeClient } from "../../kube/client.ts"
+import { SECRETS, type Secret } from "../../kube/core.ts"
+import { ifFound, KubeError } from "../../kube/errors.ts"
+import { IndexedStore } from "../../kube/store.ts"
 import { openCredentials } from "../../sealing/credentials.ts"
 import { credentialIdOf } from "../../sealing/envelope.ts"
 import { SealingError, type SealingFault } from "../../sealing/keys.ts"
-import type { CredentialSources } from "./dependencies.ts"
+import { CREDENTIALS_SECRET_TYPE, type CredentialSources } from "./options.ts"
 
 /** A connection's credentials, in clear. */
 export interface FoundCredentials {
   fields: CredentialFields
-  /** Another one for other credentials; tells nothing of them. */
+  /** Changes with the credentials, and reveals no part of them. */
   version: string
   /** Id of the project that they are sealed for. */
   project: string
 }
 
-/** A connection's credentials can't be had as things are; whatever changes that, another object changes with it. */
+/** Credentials that are missing or invalid. Only a change of an object, which requeues the connection, can help. */
 export class CredentialsUnusable extends Error {
   override readonly name = "CredentialsUnusable"
   readonly reason: ConnectionReason
@@ -29,8 +35,8 @@ export class CredentialsUnusable extends Error {
 }
 
 /**
- * The credentials of a connection, from what is sealed in it or from the Secret that it names, checked.
- * @throws CredentialsUnusable; what the keeper of the sealing keys throws when it can't be asked
+ * Returns the credentials of a connection, sealed in it or from the Secret that it names, after validation.
+ * @throws CredentialsUnusable; SealingKeysMissing or KubeError if the sealing keys can't be read
  */
 export async function credentialsOf(
   connection: StoredConnection,
@@ -39,7 +45,7 @@ export async function credentialsOf(
   const { namespace = "" } = connection.metadata
   const project = projectOf(namespace, sources)
   if (project === undefined) {
-    const message = `namespace ${namespace} belongs to no Project, so nobody can use its connections`
+    const message = `namespace ${namespace} belongs to no Project, so its connections can't be used`
     throw new CredentialsUnusable(ConnectionReason.NoProject, message)
   }
   const version = versionOf(connection, sources)
@@ -73,11 +79,11 @@ const REASON_OF_FAULT: Record<SealingFault, ConnectionReason> = {
 }
 
 function unusable({ fault, message }: SealingError): CredentialsUnusable {
-  const advice = "send the credentials anew"
+  const advice = "send the credentials again"
   return new CredentialsUnusable(REASON_OF_FAULT[fault], `sealedCredentials can't be opened: ${message}; ${advice}`)
 }
 
-/** Which credentials a connection has at this moment; undefined when the Secret that it names is not there. */
+/** Returns the version of a connection's current credentials. Undefined if the Secret that it names is missing. */
 export function versionOf(
   connection: StoredConnection,
   sources: Pick<CredentialSources, "secrets">,
@@ -88,7 +94,7 @@ export function versionOf(
   return secret && `secret/${secret.metadata.uid}/${secret.metadata.resourceVersion}`
 }
 
-/** Sealed under another key they are the same credentials. What is no sealed text is of no version that was ever verified. */
+/** The version stays the same under another sealing key. A malformed text has a version that is never verified. */
 function sealedVersion(sealedCredentials: string): string {
   try {
     return `sealed/${credentialIdOf(sealedCredentials)}`
@@ -97,7 +103,7 @@ function sealedVersion(sealedCredentials: string): string {
   }
 }
 
-/** The Secret that a connection names. The cache has none of another type, and a Connection can't name a namespace. */
+/** Returns the Secret that a connection names. The cache has no other type, and a Connection can't name a namespace. */
 function secretOf({ metadata, spec }: StoredConnection, { secrets }: Pick<CredentialSources, "secrets">) {
   const { credentialsSecretRef } = spec
   if (credentialsSecretRef === undefined) return undefined
@@ -122,12 +128,12 @@ function textOf(field: string, base64: string): string {
   }
 }
 
-/** Id of the project whose namespace it is. */
+/** Returns the id of the namespace's project. */
 export function projectOf(namespace: string, { projects }: Pick<CredentialSources, "projects">): string | undefined {
   return projects.store.list().find((project) => scopeOf(project)?.namespace === namespace)?.metadata.name
 }
 
-/** Whether a connection's present credentials are the ones that were seen to work. `sources`: where Secrets are known. */
+/** Returns true if the current credentials are the verified ones. Without `sources`, a Secret's version isn't compared. */
 export function isVerified(connection: StoredConnection, sources?: Pick<CredentialSources, "secrets">): boolean {
   const { metadata, spec, status } = connection
   const ready = findCondition(status?.conditions, "Ready")
@@ -135,4 +141,51 @@ export function isVerified(connection: StoredConnection, sources?: Pick<Credenti
   if (spec.sealedCredentials !== undefined) return status?.verifiedCredentials === sealedVersion(spec.sealedCredentials)
   if (ready.observedGeneration !== metadata.generation) return false
   return sources === undefined || status?.verifiedCredentials === versionOf(connection, sources)
+}
+
+/** Reads a connection's credentials in clear. @throws CloudError with the cause, without a part of the credentials */
+export type ReadCredentials = (connection: StoredConnection) => Promise<CredentialFields>
+
+/** Reads credentials from caches, which have the Secrets of connections. */
+export function cachedCredentials(sources: CredentialSources): ReadCredentials {
+  return (connection) => explained(async () => (await credentialsOf(connection, sources)).fields)
+}
+
+/**
+ * Reads credentials without a cache of Secrets: it gets the Secret that the connection names, by this program's own right.
+ * A Secret of another type counts as missing.
+ */
+export function liveCredentials(
+  client: Pick<KubeClient, "get">,
+  sources: Omit<CredentialSources, "secrets">,
+): ReadCredentials {
+  return (connection) =>
+    explained(async () => {
+      const store = new IndexedStore<Secret>()
+      const secret = await liveSecretOf(client, connection)
+      if (secret?.type === CREDENTIALS_SECRET_TYPE) store.put(secret)
+      return (await credentialsOf(connection, { ...sources, secrets: { store } })).fields
+    })
+}
+
+async function liveSecretOf(
+  client: Pick<KubeClient, "get">,
+  { metadata, spec }: StoredConnection,
+): Promise<Secret | undefined> {
+  const name = spec.credentialsSecretRef?.name
+  if (name === undefined || !isMetadataName(name)) return undefined
+  return ifFound(client.get(SECRETS, { namespace: metadata.namespace, name }))
+}
+
+async function explained(read: () => Promise<CredentialFields>): Promise<CredentialFields> {
+  try {
+    return await read()
+  } catch (error) {
+    if (error instanceof CredentialsUnusable) throw new CredentialsError(error.reason, error.message, { cause: error })
+    if (error instanceof SealingKeysMissing || error instanceof KubeError)
+      throw new TransientError("CredentialsNotRead", "the credentials could not be read; retry later", {
+        cause: error,
+      })
+    throw error
+  }
 }

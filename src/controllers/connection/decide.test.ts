@@ -4,8 +4,8 @@ import { ConnectionReason, type ConnectionStatus, type StoredConnection } from "
 import type { LaunchPermission } from "../../cloud/account.ts"
 import { CredentialsUnusable, type FoundCredentials } from "./credentials.ts"
 import { decide } from "./decide.ts"
-import type { Attempt, ConnectionObservation, Outcome } from "./observation.ts"
-import { CONNECTION_DEFAULTS as SETTINGS } from "./settings.ts"
+import type { Attempt, ConnectionObservation, Outcome } from "./gather.ts"
+import { CONNECTION_DEFAULTS as SETTINGS } from "./options.ts"
 
 const T0 = Date.parse("2026-05-01T12:00:00Z")
 const at = (seconds: number): Date => new Date(T0 + seconds * 1000)
@@ -81,8 +81,8 @@ describe("the provider is asked", () => {
       ...{ ...nothing, refusedTime },
       attempt: attempt({ is: "verified", account: "1" }, known === undefined ? {} : { refusedTime: known }),
     })
-    expect(decide(connection, refused(time(0)), at(1), SETTINGS).actions).toEqual([verify])
-    expect(decide(connection, refused(time(5)), at(6), SETTINGS).actions).toEqual([verify])
+    expect(decide(connection, refused(time(0)), at(1), SETTINGS).actions).toEqual([{ ...verify, refusedTime: time(0) }])
+    expect(decide(connection, refused(time(5)), at(6), SETTINGS).actions).toEqual([{ ...verify, refusedTime: time(5) }])
     expect(decide(connection, refused(time(-1)), at(6), SETTINGS).actions).toEqual([])
     expect(decide(connection, refused(time(5), time(5)), at(6), SETTINGS).actions).toEqual([])
   })
@@ -162,7 +162,7 @@ test("what is sealed under a former key is sealed anew first", () => {
   const outdated = { ...nothing, isOutdated: true }
   const { actions } = decide(connectionOf(verified()), outdated, at(1), SETTINGS)
   expect(actions).toEqual([{ do: "reseal", project: "acme" }])
-  expect(decide(connectionOf(), outdated, at(1), SETTINGS).actions).toEqual([{ do: "reseal", project: "acme" }, verify])
+  expect(decide(connectionOf(), outdated, at(1), SETTINGS).actions).toEqual([{ do: "reseal", project: "acme" }])
 })
 
 test("one that is being deleted is left alone", () => {

@@ -2,42 +2,39 @@ import { isDeepStrictEqual } from "node:util"
 import { secondsBetween, timestamp } from "../../apis/clock.ts"
 import { findCondition } from "../../apis/conditions.ts"
 import { ConnectionCondition, type ConnectionStatus, type StoredConnection } from "../../apis/connection.ts"
+import type { Decision } from "../../runtime/reconcile-object.ts"
 import { CredentialsUnusable, type FoundCredentials } from "./credentials.ts"
-import type { Attempt, ConnectionObservation } from "./observation.ts"
-import type { ConnectionSettings } from "./settings.ts"
-import { type Situation, statusOf } from "./status.ts"
+import type { Attempt, ConnectionObservation } from "./gather.ts"
+import type { ConnectionSettings } from "./options.ts"
+import { eventsOf, type Situation, statusOf } from "./status.ts"
 
 export type ConnectionAction =
-  /** Seal the same credentials under the present key. */
-  { do: "reseal"; project: string } | { do: "verify"; credentials: FoundCredentials }
+  /** Seals the same credentials under the primary key. */
+  | { do: "reseal"; project: string }
+  /** `refusedTime`: the last rejection of a launch that is known now (RFC 3339). */
+  | { do: "verify"; credentials: FoundCredentials; refusedTime?: string }
 
-export interface ConnectionDecision {
-  /** To be written before the actions; absent: as it is. */
-  status?: ConnectionStatus
-  actions: ConnectionAction[]
-  /** Seconds after which time alone changes the decision. */
-  requeueAfter?: number
-}
-
-/** What is to be done about a connection. Pure. */
+/** Decides what to do with a connection. Pure. */
 export function decide(
   connection: StoredConnection,
   observed: ConnectionObservation,
   now: Date,
   settings: ConnectionSettings,
-): ConnectionDecision {
+): Decision<ConnectionStatus, ConnectionAction> {
   if (connection.metadata.deletionTimestamp !== undefined) return { actions: [] }
-  const { credentials, isOutdated } = observed
+  const { credentials, isOutdated, refusedTime } = observed
   const status = changed(connection, situationOf(connection, observed, now, settings), observed, now)
-  // Whatever makes them usable (a Secret, a key, other credentials, a project) announces itself.
+  // The change that makes them usable (a Secret, a key, other credentials, a project) requeues the connection.
   if (credentials instanceof CredentialsUnusable) return { ...status, actions: [] }
-  const reseal: ConnectionAction[] = isOutdated ? [{ do: "reseal", project: credentials.project }] : []
+  // The change of the spec requeues the connection.
+  if (isOutdated) return { ...status, actions: [{ do: "reseal", project: credentials.project }] }
   const due = dueInSeconds(connection, observed, now, settings)
-  if (due <= 0) return { ...status, actions: [...reseal, { do: "verify", credentials }] }
-  return { ...status, actions: reseal, ...(Number.isFinite(due) && { requeueAfter: due }) }
+  const verify: ConnectionAction = { do: "verify", credentials, ...(refusedTime !== undefined && { refusedTime }) }
+  if (due <= 0) return { ...status, actions: [verify] }
+  return { ...status, actions: [], ...(Number.isFinite(due) && { requeueAfter: due }) }
 }
 
-/** Whether these very credentials were seen to work, as far as the status tells. */
+/** Returns true if these credentials were verified, according to the status. */
 function wasVerified({ status }: StoredConnection, { version }: FoundCredentials): boolean {
   const ready = findCondition(status?.conditions, ConnectionCondition.Ready)
   return ready?.status === "True" && status?.verifiedCredentials === version
@@ -62,14 +59,14 @@ function situationOf(
   return wasVerified(connection, credentials) && isRecent ? { is: "unchanged" } : { ...attempt.outcome, version }
 }
 
-/** A refusal that a former process has written stands until it is known better; anything else begins anew. */
+/** Keeps a rejection that a former process wrote until the provider has answered. Anything else starts again. */
 function unasked({ metadata, status }: StoredConnection): Situation {
   const ready = findCondition(status?.conditions, ConnectionCondition.Ready)
   const stands = ready?.status === "False" && ready.observedGeneration === metadata.generation
   return stands ? { is: "unchanged" } : { is: "verifying" }
 }
 
-/** Seconds until the provider is to be asked; none or less: now. */
+/** Seconds until the next verification; 0 or less: now. */
 function dueInSeconds(
   connection: StoredConnection,
   { credentials, attempt, refusedTime }: ConnectionObservation,
@@ -102,7 +99,7 @@ function pauseSeconds(
   }
 }
 
-/** A number in [0, 1) that is the object's own: not all connections shall be verified at the same moment. */
+/** A number in [0, 1), constant for an object. It spreads the verifications of all connections over time. */
 function shareOf(uid: string): number {
   return Number.parseInt(uid.slice(0, 8), 16) / 2 ** 32 || 0
 }
@@ -112,7 +109,7 @@ function changed(
   situation: Situation,
   { regions }: ConnectionObservation,
   now: Date,
-): { status?: ConnectionStatus } {
+): Pick<Decision<ConnectionStatus, ConnectionAction>, "status" | "events"> {
   const status = statusOf(connection, situation, { regions, now })
-  return isDeepStrictEqual(status, connection.status) ? {} : { status }
+  return isDeepStrictEqual(status, connection.status) ? {} : { status, events: eventsOf(connection.status, status) }
 }

@@ -1,13 +1,46 @@
 import { ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { isMetadataName } from "../../apis/names.ts"
+import type { LaunchPermission } from "../../cloud/account.ts"
 import { SECRETS } from "../../kube/core.ts"
 import { collectionPath } from "../../kube/resource.ts"
 import { CredentialsUnusable, credentialsOf, type FoundCredentials } from "./credentials.ts"
-import { type ConnectionControllerOptions, CREDENTIALS_SECRET_TYPE } from "./dependencies.ts"
-import type { Attempt, ConnectionObservation } from "./observation.ts"
+import { type ConnectionControllerOptions, CREDENTIALS_SECRET_TYPE } from "./options.ts"
 
-/** Reads all that a decision on this Connection is made from. */
+/** Outcome of a verification. No message contains a part of the credentials. */
+export type Outcome =
+  | { is: "verified"; account: string; launch?: LaunchPermission }
+  | { is: "refused"; message: string }
+  | { is: "unreachable"; message: string }
+  /** This version has no such provider. */
+  | { is: "unsupported" }
+
+/** The last verification by this process. */
+export interface Attempt {
+  /** Version of the credentials. */
+  version: string
+  time: Date
+  outcome: Outcome
+  /** Number of such outcomes in a row, including this one. */
+  count: number
+  /** The last rejection of a launch that was known at the time (RFC 3339). */
+  refusedTime?: string
+}
+
+/** Facts that a decision on a Connection is based on, besides the object. */
+export interface ConnectionObservation {
+  credentials: FoundCredentials | CredentialsUnusable
+  /** True if they are sealed under a former key. */
+  isOutdated: boolean
+  /** Absent until this process has verified these credentials. */
+  attempt?: Attempt
+  /** Time of a cloud's last rejection of a launch because of the credentials (RFC 3339). */
+  refusedTime?: string
+  /** Regions of the connection's Launches, as far as their records exist. */
+  regions: readonly string[]
+}
+
+/** Reads all facts that a decision on this Connection needs. @throws KubeError; SealingKeysMissing */
 export async function gather(
   connection: StoredConnection,
   options: ConnectionControllerOptions,
@@ -41,7 +74,7 @@ async function findCredentials(
   }
 }
 
-/** Tells a Secret of another type from none, by its metadata alone: what is in it is never read. */
+/** Finds a Secret of another type by its metadata alone. Its content is never read. */
 async function wrongTypeOr(
   missing: CredentialsUnusable,
   { metadata, spec }: StoredConnection,
@@ -76,7 +109,7 @@ function lastRefusal(launches: readonly StoredLaunch[]): string | undefined {
     .at(-1)
 }
 
-/** Whether a cloud said no to a Launch because of the credentials. */
+/** Returns true if the cloud rejected the Launch because of the credentials. */
 export function isCredentialsRefusal({ status }: Pick<StoredLaunch, "status">): boolean {
   return status?.refusal?.class === "Credentials"
 }

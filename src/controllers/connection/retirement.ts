@@ -12,7 +12,7 @@ import { Controller, type ReconcileResult, watches } from "../../runtime/control
 import { keyIdOf } from "../../sealing/envelope.ts"
 import { SealingError } from "../../sealing/keys.ts"
 import { CredentialsUnusable, credentialsOf } from "./credentials.ts"
-import { CONNECTIONS, type CredentialSources } from "./dependencies.ts"
+import { CONNECTIONS, type CredentialSources } from "./options.ts"
 
 const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 

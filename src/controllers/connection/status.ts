@@ -8,6 +8,7 @@ import {
 import { LIMITS } from "../../apis/limits.ts"
 import type { Condition } from "../../apis/schema.ts"
 import type { LaunchPermission } from "../../cloud/account.ts"
+import type { EventNote } from "../../kube/events.ts"
 import type { CredentialsUnusable } from "./credentials.ts"
 
 /** How a connection stands. `version` says with which credentials. */
@@ -140,4 +141,16 @@ function whyOf({ spec }: StoredConnection, situation: Exclude<Situation, { is: "
 
 function condition(type: string, isTrue: boolean, why: Why): ConditionUpdate {
   return { type, status: isTrue ? "True" : "False", ...why }
+}
+
+/** Returns an event for each condition whose reason has changed. The start of a verification emits none. Pure. */
+export function eventsOf(before: ConnectionStatus | undefined, after: ConnectionStatus): EventNote[] {
+  return [ConnectionCondition.Ready, ConnectionCondition.LaunchPermitted].flatMap((type) => {
+    const old = findCondition(before?.conditions, type)
+    const current = findCondition(after.conditions, type)
+    if (current === undefined || current.reason === old?.reason || current.reason === ConnectionReason.Verifying)
+      return []
+    const { status, reason, message } = current
+    return [{ type: status === "True" ? ("Normal" as const) : ("Warning" as const), reason, message }]
+  })
 }

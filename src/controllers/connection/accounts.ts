@@ -8,7 +8,7 @@ import type { Payer } from "../../router/rest.ts"
 import { sealCredentials } from "../../sealing/credentials.ts"
 import type { CopyCredentials } from "../job/options.ts"
 import { CredentialsUnusable, credentialsOf, isVerified, projectOf } from "./credentials.ts"
-import type { CredentialSources } from "./dependencies.ts"
+import type { CredentialSources } from "./options.ts"
 
 export interface PayersOptions {
   /** Accounts that need no connection: they pay for every project. */

@@ -7,8 +7,8 @@ import { IndexedStore } from "../../kube/store.ts"
 import { openCredentials, sealCredentials } from "../../sealing/credentials.ts"
 import { Sealer } from "../../sealing/envelope.ts"
 import { KeyringEncryption } from "../../sealing/keys.ts"
-import { CONNECTION_CACHE, type CredentialSources } from "./dependencies.ts"
-import { credentialsCopier, payersOf } from "./payers.ts"
+import { credentialsCopier, payersOf } from "./accounts.ts"
+import { CONNECTION_CACHE, type CredentialSources } from "./options.ts"
 
 const keyring = { primary: "k1", keys: new Map([["k1", new Uint8Array(32)]]) }
 const sealer = new Sealer(new KeyringEncryption(() => Promise.resolve(keyring)))
