@@ -185,8 +185,8 @@ describe("POST /1/connections", () => {
     ["a key that is too long", { secret_access_key: CANARY.repeat(200) }, /\/secret_access_key .*at most 1024/],
     ["another type's field", { keyfile_json: keyfile() }, /\/keyfile_json .*no field of a connection of type aws/],
     ["another type's field, of the wrong type", { token: 1 }, /\/token/],
-    ["an unknown field", { session_token: CANARY }, /session_token is no known field/],
-    ["a field of the CR", { credentialsSecretRef: { name: "x" } }, /credentialsSecretRef is no known field/],
+    ["an unknown field", { session_token: CANARY }, /session_token is an unknown field/],
+    ["a field of the CR", { credentialsSecretRef: { name: "x" } }, /credentialsSecretRef is an unknown field/],
     ["another project", { project_id: "elsewhere" }, /\/project_id/],
     ["the credentials of another type", { type: "gcp" }, /\/access_key_id .*type gcp[\s\S]*gcp_project_id is required/],
   ])("refuses %s with 400, and makes nothing", async (_what, change, expected) => {
@@ -212,8 +212,8 @@ describe("POST /1/connections", () => {
     ["gcp", { keyfile_json: `[${CANARY}]` }, /JSON object/],
     ["gcp", { keyfile_json: "null" }, /JSON object/],
     ["gcp", { keyfile_json: `{"type":"${CANARY}"}` }, /no "type": "service_account"/],
-    ["gcp", { keyfile_json: keyfile({ type: "external_account" }) }, /external_account, which is not taken/],
-    ["gcp", { keyfile_json: keyfile({ type: "authorized_user" }) }, /authorized_user, which is not taken/],
+    ["gcp", { keyfile_json: keyfile({ type: "external_account" }) }, /external_account, which is not supported/],
+    ["gcp", { keyfile_json: keyfile({ type: "authorized_user" }) }, /authorized_user, which is not supported/],
     ["gcp", { keyfile_json: keyfile({ private_key: undefined, client_email: "" }) }, /no private_key, no client_email/],
     ["gcp", { keyfile_json: keyfile({ project_id: 1 }) }, /no project_id/],
     ["gcp", { keyfile_json: keyfile({ private_key: CANARY }) }, /PEM/],
@@ -423,7 +423,7 @@ describe("PATCH /1/connections/{name}", () => {
     [{ token: CANARY }, /\/token .*no field/],
     [{ secret_access_key: "" }, /\/secret_access_key/],
     [{ secret_access_key: 1 }, /\/secret_access_key/],
-    [{ session_token: CANARY }, /session_token is no known field/],
+    [{ session_token: CANARY }, /session_token is an unknown field/],
     [{ project_id: "elsewhere" }, /\/project_id/],
   ])("refuses %j with 400 and changes nothing", async (body, expected) => {
     await create()
