@@ -31,7 +31,11 @@ describe("faultsOf", () => {
   test.each<[Record<string, unknown>, string, string]>([
     [{ imge: "x" }, "/imge", "imge is an unknown field: did you mean image?"],
     [{ max_retries: 1 }, "/max_retries", "max_retries is an unknown field: did you mean maxRetries?"],
-    [{ resources: { disk: 1 } }, "/resources/disk", "resources.disk is an unknown field; known fields: cpu, memory, gpu"],
+    [
+      { resources: { disk: 1 } },
+      "/resources/disk",
+      "resources.disk is an unknown field; known fields: cpu, memory, gpu",
+    ],
     [
       { resources: { memory: "24GB" } },
       "/resources/memory",

@@ -355,7 +355,12 @@ describe("an attack by", () => {
       { account_id: "127.0.0.1/", access_key_id: "id", secret_access_key: MARKER },
       "account_id must be 32 characters of 0-9 and a-f",
     ],
-    ["an endpoint of one's own", "aws", { ...aws(MARKER), endpoint: "http://10.0.0.1" }, "endpoint is an unknown field"],
+    [
+      "an endpoint of one's own",
+      "aws",
+      { ...aws(MARKER), endpoint: "http://10.0.0.1" },
+      "endpoint is an unknown field",
+    ],
     ["half a key", "aws", { access_key_id: "AKIA" }, "secret_access_key is required"],
   ])("%s is refused by name, and nobody is asked", async (_what, type, fields, expected) => {
     const told = await attempt("attack", type, fields)

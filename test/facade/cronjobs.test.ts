@@ -203,7 +203,7 @@ describe("POST /1/cronjobs", () => {
     [
       "an unknown cloud",
       { job_definition: { image: "a", cloud: "ibm" } },
-      /job_definition.cloud "ibm" is not known: known are aws/,
+      /job_definition.cloud "ibm" is unknown; known clouds: aws/,
     ],
     ["a size with a foreign unit", { job_definition: { image: "a", resources: { memory: "24GB" } } }, /write 24Gi/],
     [

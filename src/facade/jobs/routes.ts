@@ -33,7 +33,7 @@ const PLAN = named("JobPlan", JobPlanSchema, {
   reason: "Placed",
   message:
     "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): cheapest of 12 " +
-    "offers that fit on gcp, of 164,214 in the catalogue; no other can be taken now; price of 2026-10-01; expected to cost $0.7787",
+    "matching offers on gcp, out of 164,214 in the catalogue; no other is available now; price of 2026-10-01; expected to cost $0.7787",
   estimated_cost: 0.7787,
   placements: [
     {
@@ -50,7 +50,7 @@ const PLAN = named("JobPlan", JobPlanSchema, {
       memory: "16Gi",
       architecture: "amd64",
       gpu: { vram: "24Gi", count: 1, model: "L4" },
-      why: "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.7787 in all",
+      why: "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.7787 in total",
     },
   ],
 } satisfies JobPlanRecord)
