@@ -27,7 +27,7 @@ describe("networks by region", () => {
     ["--gcp-networks", '{ "eu-central-1": {} }', /eu-central-1: no region of this cloud, such as europe-west1/],
     ["--gcp-networks", '{ "europe-west1": { "network": "Yard" } }', /europe-west1[/]network/],
     ["--gcp-networks", "europe-west1", /it is no JSON/],
-  ])("%s %s is refused, and the reason told", async (flag, text, reason) => {
+  ])("%s %s is refused, with the reason", async (flag, text, reason) => {
     expect(await complaintOf(flag, text)).toMatch(reason)
   })
 })

@@ -415,7 +415,7 @@ describe("PATCH /1/connections/{name}", () => {
   })
 
   it.each<[object, RegExp]>([
-    [{ type: "gcp" }, /\/type type can't be changed: it is "aws"/],
+    [{ type: "gcp" }, /\/type type cannot be changed: it is "aws"/],
     [{ name: "other" }, /\/name name can't be changed/],
     [{ id: UUID }, /\/id id can't be changed/],
     [{ created_at: "2026-01-01T00:00:00Z" }, /\/created_at/],
@@ -442,7 +442,7 @@ describe("PATCH /1/connections/{name}", () => {
     await apply(toMetadataName("By_Kubectl") ?? "", { type: "aws", credentialsSecretRef: { name: "aws-key" } })
     const body = { secret_access_key: CANARY }
     const refusal = await said("/1/connections/By_Kubectl", { method: "PATCH", body }, 409)
-    expect(refusal).toMatch(/of the connection By_Kubectl are kept in the Secret aws-key/)
+    expect(refusal).toMatch(/of the connection By_Kubectl are in the Secret aws-key/)
     await patch("By_Kubectl", await get("By_Kubectl"))
     expect((await stored())[0]?.spec).toEqual({ type: "aws", credentialsSecretRef: { name: "aws-key" } })
   })
