@@ -174,7 +174,7 @@ describe("POST /1/cronjobs", () => {
     ["an empty schedule", { cron_spec: "" }, /\/cron_spec/],
     ["a schedule of spaces", { cron_spec: "  " }, /\/cron_spec .*five fields/],
     ["four fields", { cron_spec: "* * * *" }, /\/cron_spec .*five fields.*has 4/],
-    ["six fields", { cron_spec: "0 * * * * *" }, /\/cron_spec .*no seconds/],
+    ["six fields", { cron_spec: "0 * * * * *" }, /\/cron_spec .*seconds and years are not supported/],
     ["H", { cron_spec: "H * * * *" }, /\/cron_spec .*Jenkins/],
     ["an unknown alias", { cron_spec: "@reboot" }, /\/cron_spec .*@hourly/],
     ["a date that never comes", { cron_spec: "0 0 31 2 *" }, /\/cron_spec .*never occurs/],
@@ -216,7 +216,7 @@ describe("POST /1/cronjobs", () => {
     ["a cancelled definition", { job_definition: { image: "a", cancelled: true } }, /cancelled is an unknown field/],
     ["a misspelt field in it", { job_definition: { image: "a", max_retries: 1 } }, /did you mean maxRetries/],
     ["is_active as a string", { is_active: "yes" }, /\/is_active .*true or false/],
-    ["another project", { project_id: "elsewhere" }, /\/project_id .*left out or/],
+    ["another project", { project_id: "elsewhere" }, /\/project_id .*omitted or/],
     ["another organization", { organization_id: "elsewhere" }, /\/organization_id/],
     ["an unknown field", { schedule: "0 3 * * *" }, /schedule is an unknown field/],
     ["a field of the record", { id: "x" }, /id is an unknown field/],
@@ -473,7 +473,7 @@ describe("DELETE /1/cronjobs/{name}", () => {
     })
     // It is none any more, though its object is there until its jobs have ended.
     expect(await list()).toMatchObject({ cronjobs: [], total: 0 })
-    expect(await said("/1/cronjobs", first, 409)).toMatch(/this Idempotency-Key made is being deleted/)
+    expect(await said("/1/cronjobs", first, 409)).toMatch(/this Idempotency-Key created is being deleted/)
     const taken = await said("/1/cronjobs", { body: LEAST }, 409)
     expect(taken).toMatch(/"nightly" is being deleted: choose another name, or wait/)
     expect(taken).not.toContain("PATCH")
