@@ -131,7 +131,7 @@ export const GpuSchema = Type.Object(
   {
     minProperties: 1,
     dependentRequired: { count: ["model"] },
-    description: "GPU requirement: vram, or model with count or vram. A model without them means one card.",
+    description: "GPU requirement: vram, or model with count or vram. A model alone means one card.",
   },
 )
 export type Gpu = Static<typeof GpuSchema>

@@ -45,7 +45,7 @@ function operationOf({ method, path, operation }: Described): Json {
   return {
     operationId: id,
     summary,
-    ...(role !== undefined && { description: `Requires the role ${role}${role === "admin" ? "" : " or higher"}.` }),
+    ...(role !== undefined && { description: `Needs the role ${role}${role === "admin" ? "" : " or higher"}.` }),
     tags: [tag],
     ...(security !== undefined && { security }),
     ...(role !== undefined && { "x-required-role": role }),

@@ -214,7 +214,11 @@ describe("POST /1/connections", () => {
     ["gcp", { keyfile_json: `{"type":"${CANARY}"}` }, /no "type": "service_account"/],
     ["gcp", { keyfile_json: keyfile({ type: "external_account" }) }, /external_account, which is not supported/],
     ["gcp", { keyfile_json: keyfile({ type: "authorized_user" }) }, /authorized_user, which is not supported/],
-    ["gcp", { keyfile_json: keyfile({ private_key: undefined, client_email: "" }) }, /private_key, client_email are missing/],
+    [
+      "gcp",
+      { keyfile_json: keyfile({ private_key: undefined, client_email: "" }) },
+      /private_key, client_email are missing/,
+    ],
     ["gcp", { keyfile_json: keyfile({ project_id: 1 }) }, /project_id is missing/],
     ["gcp", { keyfile_json: keyfile({ private_key: CANARY }) }, /PEM/],
     ["gcp", { keyfile_json: keyfile({ token_uri: "https://evil.example/token" }) }, /token_uri that is not Google's/],

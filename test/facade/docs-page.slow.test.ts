@@ -74,7 +74,7 @@ browserNeeded.describe("the page /1/docs in a browser", () => {
     await operation.locator(".opblock-summary-control").click()
     await operation.locator(".responses-table").first().waitFor()
     const text = (await operation.textContent()) ?? ""
-    expect(text).toMatch(/Requires the role developer or higher/)
+    expect(text).toMatch(/Needs the role developer or higher/)
     expect(text).toMatch(/x-required-role\s*"developer"/)
     expect(text).toContain('"image"')
     expect(text).toContain("https://berth.dev/problems/")
