@@ -244,7 +244,7 @@ describe("a dry run refuses what a submission is refused", () => {
   const faults: [string, object, string, RegExp][] = [
     ["an unknown region", { region: "mars" }, "/region", /"mars" is unknown.*; allowed: .*eu/],
     ["an unknown cloud", { cloud: ["ibm"] }, "/cloud/0", /"ibm" is unknown; known clouds: aws, azure, gcp/],
-    ["another cloud's region", { cloud: ["gcp"], region: "us-east-1" }, "/region", /one of aws/],
+    ["another cloud's region", { cloud: ["gcp"], region: "us-east-1" }, "/region", /is in aws/],
     [
       "an unknown GPU model",
       { resources: { gpu: { model: "H1000" } } },
