@@ -25,8 +25,8 @@ const { command } = invocation
 await runProcess({ command, hasOwnLimits: command === "agent" }, (stopSignal) => run(invocation, stopSignal))
 
 /**
- * Each program is imported only when it is the one asked for: an agent needs no façade, a façade no cloud. As process 1 of
- * a container a program has no default action for signals, so each listens from the first.
+ * Runs one program. Each is imported only when it runs: an agent needs no REST API, the REST API no cloud.
+ * Process 1 of a container has no default action for signals, so each program listens from the start.
  */
 async function run({ command, options }: Invocation, stopSignal: () => AbortSignal): Promise<number> {
   switch (command) {
@@ -60,11 +60,11 @@ async function runVm(options: AgentOptions, signal: AbortSignal): Promise<number
     ...(shutdownSeconds !== undefined && { shutdownSeconds }),
   })
   logger.info({ cause: exit.cause }, "powering off")
-  // Whatever still hangs (an engine that doesn't answer) must not keep the VM on.
+  // A hanging operation, such as a Docker engine that does not answer, must not keep the VM running.
   process.exit(0)
 }
 
-/** What operator and façade route by: the price list that ships, and images as most of them are built. */
+/** Returns the price list and image assumptions of operator and REST API. */
 function shippedMarket() {
   const architectures: Architecture[] = ["amd64"]
   const askRegistries = publicFetch()
@@ -97,24 +97,24 @@ async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<n
   return 0
 }
 
-/** The two halves apart, so that `berth key … > key.yaml` puts into a repository only what may be there. */
+/** Prints value and manifest to separate streams, so that `berth key … > key.yaml` writes no secret to a repository. */
 async function printKey(options: KeyOptions): Promise<number> {
   const { declareKey } = await import("./identity/key-manifest.ts")
   const { value, manifest } = declareKey(options)
   process.stdout.write(manifest)
-  process.stderr.write(`# The key's value. It is shown once and kept nowhere.\n${value}\n`)
+  process.stderr.write(`# Value of the key. It is shown once and not stored.\n${value}\n`)
   return 0
 }
 
-/** So that `TOKEN=$(berth login)` works. */
+/** Prints only the token to standard output, for `TOKEN=$(berth login)`. */
 async function printToken(options: LoginOptions, signal: AbortSignal): Promise<number> {
   const { login, userIdIn } = await import("./identity/login.ts")
   const prompt = (address: string, code: string): void => {
-    process.stderr.write(`Open ${address} and agree if it shows the code ${code}.\n`)
+    process.stderr.write(`Open ${address} and confirm if it shows the code ${code}.\n`)
   }
   const token = await login({ ...options, signal, prompt })
   const userId = userIdIn(token)
-  if (userId !== undefined) process.stderr.write(`You are ${userId}: by this others invite you.\n`)
+  if (userId !== undefined) process.stderr.write(`Your user ID is ${userId}. Others need it to invite you.\n`)
   process.stdout.write(`${token}\n`)
   return 0
 }
@@ -124,7 +124,7 @@ async function rotateKey(options: RotateOptions): Promise<number> {
   const { rotateSealingKey } = await import("./identity/sealing-keys.ts")
   const client = connect(options)
   const { before, now } = await rotateSealingKey(client, options.systemNamespace).finally(() => client.close())
-  process.stdout.write(`Credentials are sealed under the key ${now} from now on, in place of ${before}.\n`)
+  process.stdout.write(`New credentials are encrypted with the key ${now}. It replaces ${before}.\n`)
   return 0
 }
 

@@ -3,7 +3,7 @@ import { readInvocation } from "./options.ts"
 
 const OPERATOR = ["node", "berth", "operator", "--gateway-url", "https://gateway.test", "--agent-image", "berth:1"]
 
-/** What the program prints before it ends, as there is nothing to run. */
+/** Returns the output of a program that prints and ends, because there is nothing to run. */
 async function complaintOf(...args: string[]): Promise<string> {
   const printed = vi.spyOn(process.stderr, "write").mockReturnValue(true)
   vi.spyOn(process, "exit").mockImplementation(() => {
@@ -23,11 +23,11 @@ describe("networks by region", () => {
   })
 
   it.each([
-    ["--aws-networks", '{ "europe-west1": {} }', /europe-west1: no region of this cloud, such as eu-central-1/],
-    ["--gcp-networks", '{ "eu-central-1": {} }', /eu-central-1: no region of this cloud, such as europe-west1/],
+    ["--aws-networks", '{ "europe-west1": {} }', /europe-west1: not a region of this cloud, such as eu-central-1/],
+    ["--gcp-networks", '{ "eu-central-1": {} }', /eu-central-1: not a region of this cloud, such as europe-west1/],
     ["--gcp-networks", '{ "europe-west1": { "network": "Yard" } }', /europe-west1[/]network/],
-    ["--gcp-networks", "europe-west1", /it is no JSON/],
-  ])("%s %s is refused, and the reason told", async (flag, text, reason) => {
+    ["--gcp-networks", "europe-west1", /not valid JSON/],
+  ])("%s %s is refused, with the reason", async (flag, text, reason) => {
     expect(await complaintOf(flag, text)).toMatch(reason)
   })
 })

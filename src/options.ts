@@ -8,37 +8,37 @@ import { toMetadataName } from "./apis/names.ts"
 import { faultsOf } from "./apis/validate.ts"
 import type { TrustedIssuer } from "./identity/oidc.ts"
 
-/** What every program that talks to a kube-apiserver is told. */
+/** Options of every program that connects to a kube-apiserver. */
 export interface KubeOptions {
-  /** Path of a kubeconfig; without one, client-node's order holds: $KUBECONFIG, ~/.kube/config, in-cluster. */
+  /** Path of a kubeconfig. Default: the order of client-node: $KUBECONFIG, ~/.kube/config, in-cluster. */
   kubeconfig?: string
-  /** Where Launches and Berth's own Secrets live. */
+  /** Namespace of Launches and of Berth's own Secrets. */
   systemNamespace: string
-  /** Only Jobs of this namespace are served; absent: of all. */
+  /** Only namespace whose Jobs are served; absent: all. */
   watchNamespace?: string
-  /** Where /metrics, /livez and /readyz are served, apart from everything else; absent: nowhere. */
+  /** Port of /metrics, /livez and /readyz, separate from everything else; absent: they are not served. */
   metricsPort?: number
-  /** Address of that port; default: this machine's own alone; empty: all. */
+  /** Address of that port. Default: the loopback address; empty: all. */
   metricsHost?: string
   logLevel: LogLevel
 }
 
 export interface OperatorOptions extends KubeOptions {
-  /** Where agents reach the gateway. */
+  /** URL at which agents reach the gateway. */
   gatewayUrl: string
-  /** Berth's own image, which VMs of public clouds run the agent from. */
+  /** Berth's image, from which VMs of public clouds run the agent. */
   agentImage?: string
-  /** By region, where VMs on AWS are in the network; default: in the account's default VPC. */
+  /** Networks of VMs on AWS, by region. Default: the account's default VPC. */
   awsNetworks?: AwsNetworks
-  /** By region, where VMs on Google Cloud are in the network; default: in the project's network `default`. */
+  /** Networks of VMs on Google Cloud, by region. Default: the project's network `default`. */
   gcpNetworks?: GcpNetworks
-  /** Hours between two looks at clouds' price lists; 0 or absent: never. */
+  /** Hours between two requests for the clouds' price lists; 0 or absent: never. */
   priceRefreshHours?: number
-  /** The same of spot prices that change from hour to hour. */
+  /** Hours between two requests for spot prices that change every hour. */
   spotPriceRefreshHours?: number
 }
 
-/** How often prices are asked for where nobody says otherwise, hours. */
+/** Default hours between two requests for prices. */
 export const PRICE_REFRESH_HOURS = { list: 12, market: 1 }
 
 const Ids = (pattern: string) => Type.Array(Type.String({ pattern }), { minItems: 1, maxItems: 16 })
@@ -56,7 +56,7 @@ type AwsNetworks = Static<typeof AwsNetworksSchema>
 
 const GCP_REGION = /^[a-z]+-[a-z]+[0-9]+$/
 
-/** Names, as Compute Engine has them. */
+/** Syntax of names in Compute Engine. */
 const GcpName = Type.String({ pattern: "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$" })
 
 const GcpNetworksSchema = Type.Record(
@@ -66,49 +66,49 @@ const GcpNetworksSchema = Type.Record(
 type GcpNetworks = Static<typeof GcpNetworksSchema>
 
 export interface FacadeOptions extends KubeOptions {
-  /** The operator's, for dry runs: jobs are planned for what it runs on. */
+  /** Agent image of the operator, for dry runs. */
   agentImage?: string
   /** Address to listen on; empty: all. */
   host: string
   port: number
-  /** Projects are the host names one label below it. */
+  /** Parent domain: each subdomain is a project. */
   baseDomain: string
   /** Project of hosts without a project label, such as localhost. */
   defaultProject?: string
-  /** Where logs are kept: a folder, for one replica … */
+  /** Folder for logs, with one replica only. */
   logsDir?: string
-  /** … or a bucket. */
+  /** Bucket for logs. */
   logsBucket?: string
   logsPrefix?: string
   logsEndpoint?: string
   logsRegion?: string
-  /** Per caller, on each replica; 0: any number. */
+  /** Maximum per caller, on each replica; 0: no limit. */
   requestsPerMinute?: number
-  /** The same of discovery, which has a limit of its own. */
+  /** Maximum of discovery requests, a separate limit. */
   discoveriesPerMinute?: number
-  /** Failed authentications from one address, on each replica; 0: any number. */
+  /** Maximum of failed authentications from one address, on each replica; 0: no limit. */
   failuresPerMinute?: number
-  /** The proxies whose X-Forwarded-* headers are believed: addresses or networks, or how many there are on the way. */
+  /** Trusted proxies that set X-Forwarded-* headers: their addresses or networks, or their number. */
   trustProxy?: string | number
-  /** Whose tokens people sign in with; absent: nobody does. */
+  /** Issuer of the tokens with which users sign in; absent: sign-in is disabled. */
   issuer?: TrustedIssuer
 }
 
 export interface AgentOptions {
   dataDir: string
   runtime: RuntimeChoice
-  /** From SIGTERM to the agent's end at most; absent: as long as uploads may take. */
+  /** Maximum seconds from SIGTERM to the agent's end; absent: as long as uploads may take. */
   shutdownSeconds?: number
   /** Path of the Docker engine's socket; default: Docker's own. */
   dockerSocket?: string
   logLevel: LogLevel
 }
 
-/** What runs the containers of the local cloud. `auto` takes Docker when an engine answers. */
+/** Runtimes of the local cloud's containers. `auto` uses Docker if an engine answers. */
 export const RUNTIME_CHOICES = ["auto", "docker", "process"] as const
 export type RuntimeChoice = (typeof RUNTIME_CHOICES)[number]
 
-/** A key that is to be declared by a manifest. */
+/** API key for a manifest. */
 export interface KeyOptions {
   name: string
   role: Role
@@ -117,20 +117,20 @@ export interface KeyOptions {
   expiresAt?: string
 }
 
-/** Where a person signs in. */
+/** Issuer and client of a sign-in. */
 export interface LoginOptions {
   issuer: string
   clientId: string
   resource?: string
 }
 
-/** Whose sealing key is to be replaced. */
+/** Options of the rotation of the sealing key. */
 export type RotateOptions = Pick<KubeOptions, "kubeconfig" | "systemNamespace">
 
 export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const
 export type LogLevel = (typeof LOG_LEVELS)[number]
 
-/** What the command line asks for. */
+/** Command and options of one call. */
 export type Invocation =
   | { command: "operator"; options: OperatorOptions }
   | { command: "facade"; options: FacadeOptions }
@@ -140,8 +140,8 @@ export type Invocation =
   | { command: "rotate-sealing-key"; options: RotateOptions }
 
 /**
- * Reads the command line and the environment, the only place that does. Prints help, the version or what is
- * wrong and ends the process when there is nothing to run.
+ * Parses the command line and the environment; no other code does. If there is nothing to run, it prints help, the
+ * version or the error, and ends the process.
  * @param argv as process.argv
  */
 export async function readInvocation(argv: string[], version: string): Promise<Invocation> {
@@ -168,36 +168,39 @@ type Choose = (invocation: Invocation) => void
 
 function operatorCommand(choose: Choose): Command {
   return withKubeOptions(new Command("operator"))
-    .description("Run the loops that bring jobs to VMs (one at a time leads).")
+    .description("Run the controllers that run jobs on VMs. One replica leads at a time.")
     .addOption(
-      new Option("--gateway-url <url>", "where agents reach the gateway")
+      new Option("--gateway-url <url>", "URL at which agents reach the gateway")
         .env("BERTH_GATEWAY_URL")
         .makeOptionMandatory()
         .argParser(httpUrl),
     )
     .addOption(
-      new Option("--agent-image <image>", "Berth's own image, which VMs of public clouds run the agent from")
+      new Option("--agent-image <image>", "Berth's image, from which VMs of public clouds run the agent")
         .env("BERTH_AGENT_IMAGE")
         .makeOptionMandatory(),
     )
     .addOption(
-      new Option("--aws-networks <json>", "by region, subnets and security groups of VMs on AWS: docs/aws.md")
+      new Option("--aws-networks <json>", "subnets and security groups of VMs on AWS, by region: docs/aws.md")
         .env("BERTH_AWS_NETWORKS")
         .argParser((text) => networks(text, AwsNetworksSchema, { isRegion: AWS_REGION, example: "eu-central-1" })),
     )
     .addOption(
-      new Option("--gcp-networks <json>", "by region, network and subnetwork of VMs on Google Cloud: docs/gcp.md")
+      new Option("--gcp-networks <json>", "network and subnetwork of VMs on Google Cloud, by region: docs/gcp.md")
         .env("BERTH_GCP_NETWORKS")
         .argParser((text) => networks(text, GcpNetworksSchema, { isRegion: GCP_REGION, example: "europe-west1" })),
     )
     .addOption(
-      new Option("--price-refresh-hours <number>", "how often clouds are asked for their prices; 0: never")
+      new Option("--price-refresh-hours <number>", "hours between two requests for the clouds' prices; 0: never")
         .env("BERTH_PRICE_REFRESH_HOURS")
         .default(PRICE_REFRESH_HOURS.list)
         .argParser(hours),
     )
     .addOption(
-      new Option("--spot-price-refresh-hours <number>", "the same for spot prices that change from hour to hour")
+      new Option(
+        "--spot-price-refresh-hours <number>",
+        "hours between two requests for spot prices that change every hour; 0: never",
+      )
         .env("BERTH_SPOT_PRICE_REFRESH_HOURS")
         .default(PRICE_REFRESH_HOURS.market)
         .argParser(hours),
@@ -207,76 +210,80 @@ function operatorCommand(choose: Choose): Command {
 
 function facadeCommand(choose: Choose): Command {
   return withLimitOptions(withLogOptions(withKubeOptions(new Command("facade"))))
-    .description("Serve the REST API and the agents' gateway (any number of replicas).")
+    .description("Serve the REST API and the agents' gateway, with any number of replicas.")
     .addOption(
-      new Option("--host <address>", "address to listen on; empty: all, of IPv4 and IPv6")
+      new Option("--host <address>", "address to listen on; empty: all IPv4 and IPv6 addresses")
         .env("BERTH_HOST")
         .default("127.0.0.1"),
     )
     .addOption(portOption())
     .addOption(
-      new Option("--base-domain <domain>", "projects are its subdomains").env("BERTH_BASE_DOMAIN").default("localhost"),
+      new Option("--base-domain <domain>", "parent domain: each subdomain is a project")
+        .env("BERTH_BASE_DOMAIN")
+        .default("localhost"),
     )
     .addOption(
-      new Option("--agent-image <image>", "the operator's, so that dry runs plan as it would").env("BERTH_AGENT_IMAGE"),
+      new Option("--agent-image <image>", "agent image of the operator, for dry runs").env("BERTH_AGENT_IMAGE"),
     )
     .addOption(
       new Option("--default-project <name>", "project of hosts without a project label").env("BERTH_DEFAULT_PROJECT"),
     )
-    .addOption(new Option("--oidc-issuer <url>", "whose tokens people sign in with").env("BERTH_OIDC_ISSUER"))
     .addOption(
-      new Option("--oidc-audience <name>", "what such tokens are for, as their aud says").env("BERTH_OIDC_AUDIENCE"),
+      new Option("--oidc-issuer <url>", "issuer of the tokens with which users sign in").env("BERTH_OIDC_ISSUER"),
     )
+    .addOption(new Option("--oidc-audience <name>", "audience of these tokens (claim aud)").env("BERTH_OIDC_AUDIENCE"))
     .addOption(
-      new Option("--oidc-groups-claim <name>", "which of their claims has a person's groups")
+      new Option("--oidc-groups-claim <name>", "claim with the user's groups")
         .env("BERTH_OIDC_GROUPS_CLAIM")
         .default("groups"),
     )
     .action((_, command: Command) => choose({ command: "facade", options: facadeOptions(command) }))
 }
 
-/** Where the logs of jobs are kept. */
+/** Adds the options for the storage of job logs. */
 function withLogOptions(command: Command): Command {
   return command
     .addOption(
-      new Option("--logs-dir <path>", "where the logs of jobs are kept")
+      new Option("--logs-dir <path>", "folder for job logs, with one replica only")
         .env("BERTH_LOGS_DIR")
         .conflicts("logsBucket")
         .argParser(absolute),
     )
     .addOption(
-      new Option("--logs-bucket <name>", "or: the S3 bucket where they are kept, as several replicas need it").env(
+      new Option("--logs-bucket <name>", "S3 bucket for job logs; required with several replicas").env(
         "BERTH_LOGS_BUCKET",
       ),
     )
     .addOption(
-      new Option("--logs-prefix <prefix>", "before the names of all objects in that bucket").env("BERTH_LOGS_PREFIX"),
+      new Option("--logs-prefix <prefix>", "prefix of all object names in the bucket").env("BERTH_LOGS_PREFIX"),
     )
     .addOption(
-      new Option("--logs-endpoint <url>", "of a store with S3's API that is not AWS'")
+      new Option("--logs-endpoint <url>", "URL of an S3-compatible store other than AWS")
         .env("BERTH_LOGS_ENDPOINT")
         .argParser(httpUrl),
     )
-    .addOption(new Option("--logs-region <name>", "of that bucket; default: $AWS_REGION").env("BERTH_LOGS_REGION"))
+    .addOption(
+      new Option("--logs-region <name>", "region of the bucket; default: $AWS_REGION").env("BERTH_LOGS_REGION"),
+    )
 }
 
-/** How much of a caller is taken, and how callers are told apart. */
+/** Adds the options that limit callers, and that determine their addresses. */
 function withLimitOptions(command: Command): Command {
   return command
     .addOption(
-      new Option("--requests-per-minute <number>", "most of one caller, on each replica; 0: any number (default: 600)")
+      new Option("--requests-per-minute <number>", "maximum per caller, on each replica; 0: no limit (default: 600)")
         .env("BERTH_REQUESTS_PER_MINUTE")
         .argParser(count),
     )
     .addOption(
-      new Option("--discoveries-per-minute <number>", "the same of discovery, a limit of its own (default: 30)")
+      new Option("--discoveries-per-minute <number>", "maximum of discovery requests, a separate limit (default: 30)")
         .env("BERTH_DISCOVERIES_PER_MINUTE")
         .argParser(count),
     )
     .addOption(
       new Option(
         "--failures-per-minute <number>",
-        "failed authentications from one address; 0: any number (default: 60)",
+        "maximum of failed authentications from one address; 0: no limit (default: 60)",
       )
         .env("BERTH_FAILURES_PER_MINUTE")
         .argParser(count),
@@ -284,8 +291,8 @@ function withLimitOptions(command: Command): Command {
     .addOption(
       new Option(
         "--trust-proxy <which>",
-        "proxies in front whose X-Forwarded-* headers are believed: their addresses or networks, or their number " +
-          "(default: none; then the address of all clients is the proxy's)",
+        "trusted proxies that set X-Forwarded-* headers: their addresses or networks, or their number " +
+          "(default: none; then all clients have the proxy's address)",
       )
         .env("BERTH_TRUST_PROXY")
         .argParser(proxies),
@@ -294,9 +301,9 @@ function withLimitOptions(command: Command): Command {
 
 function agentCommand(choose: Choose): Command {
   return new Command("agent")
-    .description("Run one job's container and report; the program of a VM.")
+    .description("Run one job's container on a VM, and report to the gateway.")
     .addOption(
-      new Option("--data-dir <path>", "where user-data.json is and the state is kept")
+      new Option("--data-dir <path>", "folder of user-data.json and of the agent's state")
         .env("BERTH_DATA_DIR")
         .makeOptionMandatory()
         .argParser(absolute),
@@ -306,7 +313,7 @@ function agentCommand(choose: Choose): Command {
     .addOption(
       new Option(
         "--shutdown-seconds <number>",
-        "from SIGTERM to the agent's end at most (default: as long as uploads may take)",
+        "maximum time from SIGTERM to the agent's end (default: as long as uploads may take)",
       ).argParser(seconds),
     )
     .addOption(logLevelOption())
@@ -316,33 +323,40 @@ function agentCommand(choose: Choose): Command {
 function keyCommand(choose: Choose): Command {
   return new Command("key")
     .description(
-      "Make an API key for GitOps: its value goes to standard error, for its owner, and the manifest, which has only " +
-        "the value's hash, to standard output. Nothing is written anywhere else.",
+      "Create an API key for GitOps. The value is printed to standard error, for the key's owner. The manifest, which has only " +
+        "the value's hash, is printed to standard output. Nothing is stored.",
     )
     .addOption(new Option("--name <name>", "unique in the project").makeOptionMandatory().argParser(keyName))
-    .addOption(new Option("--role <role>", "what the key may do").makeOptionMandatory().choices(ROLES))
-    .addOption(new Option("--namespace <name>", "the project's; default: where the manifest is applied"))
-    .addOption(new Option("--expires-at <time>", "when the key stops working (default: never)").argParser(futureTime))
+    .addOption(new Option("--role <role>", "role of the key").makeOptionMandatory().choices(ROLES))
+    .addOption(
+      new Option(
+        "--namespace <name>",
+        "namespace of the project; default: the namespace in which you apply the manifest",
+      ),
+    )
+    .addOption(
+      new Option("--expires-at <time>", "time at which the key expires (default: never)").argParser(futureTime),
+    )
     .action((options: KeyOptions) => choose({ command: "key", options }))
 }
 
 function loginCommand(choose: Choose): Command {
   return new Command("login")
     .description(
-      "Sign in at an OIDC issuer: where to go is said on standard error, the token, which is good for " +
-        "Authorization: Bearer, goes to standard output.",
+      "Sign in at an OIDC issuer. The address to open is printed to standard error. The token, for the header " +
+        "Authorization: Bearer, is printed to standard output.",
     )
     .addOption(new Option("--issuer <url>", "where").env("BERTH_OIDC_ISSUER").makeOptionMandatory().argParser(httpUrl))
-    .addOption(new Option("--client-id <id>", "as which program").env("BERTH_OIDC_CLIENT_ID").default("berth-cli"))
-    .addOption(new Option("--resource <uri>", "what the token shall be for, where the issuer wants to be told"))
+    .addOption(new Option("--client-id <id>", "OAuth client id").env("BERTH_OIDC_CLIENT_ID").default("berth-cli"))
+    .addOption(new Option("--resource <uri>", "resource that the token is for, if the issuer requires it (RFC 8707)"))
     .action((options: LoginOptions) => choose({ command: "login", options }))
 }
 
 function rotateCommand(choose: Choose): Command {
   return withClusterOptions(new Command("rotate-sealing-key"))
     .description(
-      "Make a new key that the credentials of connections are sealed under. The operator then seals all of them anew " +
-        "and deletes the former key when nothing needs it any more.",
+      "Create a new key that encrypts the credentials of connections. The operator then encrypts all credentials with it " +
+        "and deletes the former key when it is no longer in use.",
     )
     .action((options: RotateOptions) => choose({ command: "rotate-sealing-key", options }))
 }
@@ -351,7 +365,7 @@ function withClusterOptions(command: Command): Command {
   return command
     .addOption(new Option("--kubeconfig <path>", "default: $KUBECONFIG, else ~/.kube/config, else in-cluster"))
     .addOption(
-      new Option("--system-namespace <name>", "where Launches and Berth's own Secrets live")
+      new Option("--system-namespace <name>", "namespace of Launches and of Berth's own Secrets")
         .env("BERTH_SYSTEM_NAMESPACE")
         .default("berth-system"),
     )
@@ -359,23 +373,21 @@ function withClusterOptions(command: Command): Command {
 
 function withKubeOptions(command: Command): Command {
   return withClusterOptions(command)
+    .addOption(new Option("--watch-namespace <name>", "namespace to serve (default: all)").env("BERTH_WATCH_NAMESPACE"))
     .addOption(
-      new Option("--watch-namespace <name>", "serve only this one (default: all)").env("BERTH_WATCH_NAMESPACE"),
-    )
-    .addOption(
-      new Option("--metrics-port <number>", "port of its own for /metrics, /livez and /readyz (default: not served)")
+      new Option("--metrics-port <number>", "separate port for /metrics, /livez and /readyz (default: not served)")
         .env("BERTH_METRICS_PORT")
         .argParser(port),
     )
     .addOption(
-      new Option("--metrics-host <address>", "address of that port; empty: all, of IPv4 and IPv6")
+      new Option("--metrics-host <address>", "address of that port; empty: all IPv4 and IPv6 addresses")
         .env("BERTH_METRICS_HOST")
         .default("127.0.0.1"),
     )
     .addOption(logLevelOption())
 }
 
-/** Commander's own result type is `any`-like by design; the options declared above are what it holds. */
+/** Commander's own result type is close to `any`. The options declared above define its content. */
 function kubeOptions<T extends KubeOptions>(command: Command): T {
   return command.opts<T>()
 }
@@ -383,7 +395,9 @@ function kubeOptions<T extends KubeOptions>(command: Command): T {
 function facadeOptions(command: Command): FacadeOptions {
   const { oidcIssuer, oidcAudience, oidcGroupsClaim, ...options } = kubeOptions<FacadeOptions & OidcOptions>(command)
   if ((oidcIssuer === undefined) !== (oidcAudience === undefined)) {
-    command.error("--oidc-issuer and --oidc-audience belong together: a token for another service must not be taken")
+    command.error(
+      "--oidc-issuer requires --oidc-audience, and the reverse: without an audience, tokens of other services would be valid here",
+    )
   }
   if (oidcIssuer === undefined || oidcAudience === undefined) return options
   return { ...options, issuer: { issuer: oidcIssuer, audience: oidcAudience, groupsClaim: oidcGroupsClaim } }
@@ -396,7 +410,7 @@ interface OidcOptions {
 }
 
 export function runtimeOption(): Option {
-  return new Option("--runtime <name>", "what runs containers on the local cloud")
+  return new Option("--runtime <name>", "container runtime of the local cloud")
     .env("BERTH_RUNTIME")
     .choices(RUNTIME_CHOICES)
     .default("auto")
@@ -407,7 +421,7 @@ export function dockerSocketOption(): Option {
 }
 
 export function logLevelOption(): Option {
-  return new Option("--log-level <level>", "least level that is logged")
+  return new Option("--log-level <level>", "lowest level that is logged")
     .env("BERTH_LOG_LEVEL")
     .choices(LOG_LEVELS)
     .default("info")
@@ -417,7 +431,7 @@ export function portOption(description = "port to listen on"): Option {
   return new Option("--port <number>", description).env("BERTH_PORT").default(8080).argParser(port)
 }
 
-/** Express takes anything else for "all", which would let every client choose its address. */
+/** Parses trusted proxies. Express takes any other value for "all", which would let every client choose its address. */
 function proxies(text: string): string | number {
   if (/^[1-9]$/.test(text)) return Number(text)
   const networks = text.split(",").map((network) => network.trim())
@@ -427,7 +441,7 @@ function proxies(text: string): string | number {
   )
 }
 
-/** Express's words for groups of addresses. */
+/** Express's names of groups of addresses. */
 const PROXY_NAMES = ["loopback", "linklocal", "uniquelocal"]
 
 function isAddress(network: string): boolean {
@@ -462,11 +476,11 @@ function count(text: string): number {
   throw new InvalidArgumentError(`"${text}" is not a number of requests: give a whole number, at least 0.`)
 }
 
-/** DOCKER_HOST is a URL, of which only local sockets are of use: a container elsewhere is not on this VM. */
+/** Parses DOCKER_HOST. Only local sockets are useful: a remote engine does not run containers on this VM. */
 function socketPath(text: string): string {
   const path = text.replace(/^unix:\/\//, "")
   if (path.startsWith("/")) return path
-  throw new InvalidArgumentError(`"${text}" is no local socket: give its path, such as /var/run/docker.sock.`)
+  throw new InvalidArgumentError(`"${text}" is not a local socket: give its path, such as /var/run/docker.sock.`)
 }
 
 function httpUrl(text: string): string {
@@ -474,7 +488,7 @@ function httpUrl(text: string): string {
   throw new InvalidArgumentError(`"${text}" is not an http or https URL.`)
 }
 
-/** A cloud's networks by its regions. */
+/** Parses a cloud's networks by region. */
 function networks<T extends TSchema>(
   text: string,
   schema: T,
@@ -484,12 +498,12 @@ function networks<T extends TSchema>(
   try {
     value = JSON.parse(text)
   } catch (error) {
-    throw new InvalidArgumentError(`it is no JSON: ${error instanceof Error ? error.message : String(error)}.`)
+    throw new InvalidArgumentError(`not valid JSON: ${error instanceof Error ? error.message : String(error)}.`)
   }
   const faults = faultsOf(schema, value)
   for (const region of faults.length === 0 ? Object.keys(value as object) : []) {
     if (!isRegion.test(region))
-      faults.push({ pointer: `/${region}`, detail: `no region of this cloud, such as ${example}` })
+      faults.push({ pointer: `/${region}`, detail: `not a region of this cloud, such as ${example}` })
   }
   if (faults.length === 0) return value as Static<T>
   throw new InvalidArgumentError(faults.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
@@ -498,12 +512,12 @@ function networks<T extends TSchema>(
 function keyName(text: string): string {
   const metadataName = toMetadataName(text)
   if (metadataName !== undefined && metadataName.length <= LIMITS.keyName) return text
-  throw new InvalidArgumentError(`"${text}" can't be a key's name: take letters, digits, - and _, at most 50.`)
+  throw new InvalidArgumentError(`"${text}" is not allowed as a key's name: use at most 50 letters, digits, - and _.`)
 }
 
 function futureTime(text: string): string {
   const time = new Date(text)
   const hasOffset = /T.*(Z|[+-]\d{2}:\d{2})$/.test(text)
   if (hasOffset && time.getTime() > Date.now()) return time.toISOString().replace(/[.]000Z$/, "Z")
-  throw new InvalidArgumentError(`"${text}" is not a time to come, such as 2031-01-31T12:00:00Z.`)
+  throw new InvalidArgumentError(`"${text}" is not a future time, such as 2031-01-31T12:00:00Z.`)
 }

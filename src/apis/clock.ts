@@ -1,7 +1,7 @@
 /**
- * The one source of time for everything that decides by it, injected so that tests own it.
- * `now` is the calendar's time, for what is written and shown; `monotonic` (seconds, never jumps) is
- * for durations that must hold when somebody sets the calendar, such as a lease.
+ * Source of time for every decision, injected so that tests control it.
+ * `now` is the wall clock, for times that are stored and shown. `monotonic` (seconds, never jumps) is for durations,
+ * such as a lease, that must hold when the wall clock is changed.
  */
 export interface Clock {
   now(): Date
@@ -13,7 +13,7 @@ export interface Clock {
 /** setTimeout fires at once for longer delays than this (2^31 - 1 milliseconds). */
 const LONGEST_TIMEOUT_MS = 2_147_483_647
 
-/** The machine's own clock. Its timers keep the process alive only as long as they are set. */
+/** System clock. A pending timer keeps the process alive. */
 export const systemClock: Clock = {
   now: () => new Date(),
   monotonic: () => performance.now() / 1000,
@@ -23,12 +23,12 @@ export const systemClock: Clock = {
   },
 }
 
-/** RFC 3339 in UTC with whole seconds, as Kubernetes' metav1.Time writes times. */
+/** Returns RFC 3339 in UTC with whole seconds, like metav1.Time of Kubernetes. */
 export function timestamp(date: Date): string {
   return `${date.toISOString().slice(0, 19)}Z`
 }
 
-/** Seconds from one RFC 3339 time to another (or to a Date); negative when `to` is earlier. */
+/** Returns the seconds from one RFC 3339 time to another (or to a Date); negative if `to` is earlier. */
 export function secondsBetween(from: string | Date, to: string | Date): number {
   return (new Date(to).getTime() - new Date(from).getTime()) / 1000
 }

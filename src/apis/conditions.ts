@@ -9,7 +9,7 @@ export interface ConditionCause {
   message: string
 }
 
-/** A condition as a controller states it. `setCondition` adds its times and its generation. */
+/** Condition as a controller sets it. `setCondition` adds its times and its generation. */
 export interface ConditionUpdate extends ConditionCause {
   type: string
   status: Condition["status"]
@@ -82,7 +82,7 @@ export function setCondition(
   return existing.map((condition) => (condition.type === update.type ? after : condition))
 }
 
-/** Cuts a text to `length` characters (code points, as the API server counts), the last of them … */
+/** Cuts a text to `length` characters, the last of them …. Counts code points, like the API server. */
 export function cutTo(text: string, length: number): string {
   if (text.length <= length) return text
   const characters = [...text]

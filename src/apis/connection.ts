@@ -4,33 +4,33 @@ import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
 import { ConditionList, Int, SENSITIVE, SecretName, StringEnum, Text, Time } from "./schema.ts"
 
-/** Kinds of external accounts. aws, gcp and azure can run VMs, the others hold buckets or images. */
+/** Kinds of external accounts. aws, gcp and azure run VMs; the others hold buckets or images. */
 export const CONNECTION_TYPES = ["aws", "gcp", "azure", "cloudflare", "dockerhub", "github"] as const
 export type ConnectionType = (typeof CONNECTION_TYPES)[number]
 
-/** Conditions of a Connection; the first three are for the tools that read kstatus. */
+/** Conditions of a Connection. Tools that support kstatus read the first three. */
 export const ConnectionCondition = {
   Ready: "Ready",
   Reconciling: "Reconciling",
   Stalled: "Stalled",
-  /** False: VMs can't be started with the credentials, whatever else they open. Absent where the provider can't be asked. */
+  /** False: the credentials are not allowed to create VMs. Absent if the provider cannot be asked. */
   LaunchPermitted: "LaunchPermitted",
 } as const
 
 /** Reasons of its conditions and events. */
 export const ConnectionReason = {
-  /** The provider took the credentials. */
+  /** The provider accepted the credentials. */
   Verified: "Verified",
-  /** Being asked for the first time. */
+  /** The first verification is in progress. */
   Verifying: "Verifying",
   SecretNotFound: "SecretNotFound",
   WrongSecretType: "WrongSecretType",
   /** A field is missing, unknown or malformed. */
   InvalidCredentials: "InvalidCredentials",
-  /** The provider doesn't take them. */
+  /** The provider rejected the credentials. */
   CredentialsRefused: "CredentialsRefused",
   ProviderUnreachable: "ProviderUnreachable",
-  /** This version can't ask such a provider. */
+  /** This version of Berth cannot verify credentials of this provider. */
   Unverified: "Unverified",
   /** Sealed under a key that is not in the keyring. */
   UnknownKey: "UnknownKey",
@@ -38,34 +38,37 @@ export const ConnectionReason = {
   Tampered: "Tampered",
   /** The namespace belongs to no Project. */
   NoProject: "NoProject",
-  /** The credentials may do all that starting VMs needs. */
+  /** The credentials have every permission that creating VMs needs. */
   PermissionsGranted: "PermissionsGranted",
   PermissionsMissing: "PermissionsMissing",
-  /** The provider does not say what the credentials may do. */
+  /** The provider does not report the permissions of the credentials. */
   PermissionsUnknown: "PermissionsUnknown",
 } as const
 export type ConnectionReason = (typeof ConnectionReason)[keyof typeof ConnectionReason]
 
 export const ConnectionSpecSchema = Type.Object(
   {
-    type: StringEnum(CONNECTION_TYPES, { description: "What kind of account it is." }),
+    type: StringEnum(CONNECTION_TYPES, { description: "Provider of the account." }),
     credentialsSecretRef: Type.Optional(
-      Type.Object({ name: SecretName() }, { description: "Secret of type berth.dev/connection in this namespace." }),
+      Type.Object(
+        { name: SecretName() },
+        { description: "Secret of type berth.dev/connection in this namespace with the credentials." },
+      ),
     ),
     sealedCredentials: Type.Optional(
-      Text(LIMITS.sealedCredentials, "Credentials as Berth's REST API sealed them.", { [SENSITIVE]: true }),
+      Text(LIMITS.sealedCredentials, "Credentials, encrypted by Berth's REST API.", { [SENSITIVE]: true }),
     ),
   },
   {
-    description: "Either credentialsSecretRef or sealedCredentials.",
+    description: "Type of account and its credentials. Set exactly one of credentialsSecretRef and sealedCredentials.",
     "x-kubernetes-validations": [
       {
         rule: "has(self.credentialsSecretRef) != has(self.sealedCredentials)",
-        message: "exactly one of credentialsSecretRef and sealedCredentials is needed",
+        message: "set exactly one of credentialsSecretRef and sealedCredentials",
       },
       {
         rule: "self.type == oldSelf.type",
-        message: "type is immutable: delete the connection and create it anew",
+        message: "type is immutable: delete the connection and create it again",
         fieldPath: ".type",
       },
     ],
@@ -76,12 +79,14 @@ export type ConnectionSpec = Static<typeof ConnectionSpecSchema>
 export const ConnectionStatusSchema = Type.Object({
   observedGeneration: Type.Optional(Int()),
   conditions: Type.Optional(ConditionList),
-  account: Type.Optional(Text(256, "Whose account the credentials open.")),
-  lastVerifiedTime: Type.Optional(Time("When the credentials were last seen to work.")),
-  verifiedCredentials: Type.Optional(Text(256, "Tells which credentials were verified, and nothing of what they are.")),
+  account: Type.Optional(Text(256, "Account, project or subscription of the credentials, as the provider reports it.")),
+  lastVerifiedTime: Type.Optional(Time("Time of the last successful verification.")),
+  verifiedCredentials: Type.Optional(
+    Text(256, "Fingerprint of the verified credentials. It contains no part of them."),
+  ),
   regions: Type.Optional(
-    Type.Array(Text(LIMITS.region, "A region."), {
-      description: "Where VMs were made by this connection: forgotten ones are looked for there.",
+    Type.Array(Text(LIMITS.region, "Name of a region."), {
+      description: "Regions in which this connection created VMs. Berth searches them for orphaned VMs.",
       maxItems: LIMITS.usedRegions,
     }),
   ),
@@ -97,7 +102,7 @@ export const CONNECTION = defineKind({
   singular: "connection",
   shortNames: ["bconn"],
   namespaced: true,
-  description: "Credentials for an external account that a project's jobs run in or read from.",
+  description: "Credentials of an external account. A project's jobs run VMs in it, or read buckets or images from it.",
   spec: ConnectionSpecSchema,
   status: ConnectionStatusSchema,
   rules: nameRules(LIMITS.connectionName),

@@ -2,16 +2,16 @@ import type { KindDefinition, PrinterColumn } from "./kind.ts"
 import { KINDS } from "./kinds.ts"
 import { type StructuralSchema, structuralSchema } from "./structural.ts"
 
-/** The category of every kind: `kubectl get berth`. */
+/** Category of every kind: `kubectl get berth`. */
 const CATEGORY = "berth"
 
 /**
- * The status of an object that no controller has seen: generations begin with 1, so kstatus takes it for in progress. Without
- * any status Helm, Flux and Argo CD would take it for done.
+ * Status of an object that no controller has processed. Generations begin with 1, so kstatus reports InProgress.
+ * Without a status, Helm, Flux and Argo CD would report the object as ready.
  */
 const UNSEEN = { observedGeneration: 0 }
 
-/** A CustomResourceDefinition (apiextensions.k8s.io/v1) as plain JSON: the stock client's classes drop fields of it. */
+/** CustomResourceDefinition (apiextensions.k8s.io/v1) as plain JSON. The client's classes drop some of its fields. */
 export interface CustomResourceDefinition {
   apiVersion: "apiextensions.k8s.io/v1"
   kind: "CustomResourceDefinition"
@@ -41,7 +41,10 @@ interface CustomResourceVersion {
   schema: { openAPIV3Schema: StructuralSchema }
 }
 
-/** The CustomResourceDefinition of a kind. @throws Error when its schemas can't be written as a structural schema */
+/**
+ * Returns the CustomResourceDefinition of a kind.
+ * @throws Error if its schemas cannot be written as a structural schema
+ */
 export function crdOf(kind: KindDefinition): CustomResourceDefinition {
   return {
     apiVersion: "apiextensions.k8s.io/v1",
@@ -63,12 +66,12 @@ export function crdOf(kind: KindDefinition): CustomResourceDefinition {
   }
 }
 
-/** The name of a kind's CustomResourceDefinition, and of its file. */
+/** Returns the name of a kind's CustomResourceDefinition, which is also the name of its file. */
 export function crdName(kind: KindDefinition): string {
   return `${kind.plural}.${kind.group}`
 }
 
-/** The CustomResourceDefinitions of all kinds, to be applied as they are. */
+/** Returns the CustomResourceDefinitions of all kinds. */
 export function crdObjects(): CustomResourceDefinition[] {
   return KINDS.map(crdOf)
 }

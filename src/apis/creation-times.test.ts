@@ -4,7 +4,7 @@ import { CreationTimes, newestFirst } from "./creation-times.ts"
 import type { StoredJob } from "./job.ts"
 import { ANNOTATIONS } from "./meta.ts"
 
-it("gives times with microseconds that only grow, also when the clock stands or goes back", () => {
+it("returns increasing times with microseconds, also when the clock stands or jumps back", () => {
   const readings = [
     "2026-01-01T00:00:00.999Z",
     "2026-01-01T00:00:00.999Z",

@@ -2,8 +2,8 @@ import type { Clock } from "./clock.ts"
 import { ANNOTATIONS, type KubeObject, type Stored } from "./meta.ts"
 
 /**
- * Gives the times of ANNOTATIONS.createdAt, with microseconds, each later than the one before: what one process makes
- * one after the other sorts so.
+ * Generates values for ANNOTATIONS.createdAt with microseconds. Each is later than the one before, so objects that one
+ * process creates sort in their order.
  */
 export class CreationTimes {
   readonly #clock: Clock
@@ -13,7 +13,7 @@ export class CreationTimes {
     this.#clock = clock
   }
 
-  /** Now, RFC 3339 with six decimals. */
+  /** Returns the current time, RFC 3339 with six decimals. */
   next(): string {
     const microseconds = Math.max(this.#clock.now().getTime() * 1000, this.#lastMicroseconds + 1)
     this.#lastMicroseconds = microseconds
@@ -29,12 +29,15 @@ type StoredObject = Pick<Stored<KubeObject>, "metadata">
 
 const sortKeys = new WeakMap<StoredObject, string>()
 
-/** Newest first: by the time of ANNOTATIONS.createdAt, or creationTimestamp where there is none; then that, then uid. */
+/**
+ * Compares two objects, newest first: by ANNOTATIONS.createdAt or else creationTimestamp, then creationTimestamp, then
+ * uid.
+ */
 export function newestFirst(a: StoredObject, b: StoredObject): number {
   return creationKey(a) > creationKey(b) ? -1 : 1
 }
 
-/** What `newestFirst` compares, unique: the higher, the newer. */
+/** Returns the unique key that `newestFirst` compares. A higher key is newer. */
 export function creationKey(object: StoredObject): string {
   const known = sortKeys.get(object)
   if (known !== undefined) return known

@@ -8,36 +8,36 @@ import { ConditionList, Int, StringEnum, Text, Time } from "./schema.ts"
 export const CONCURRENCY_POLICIES = ["Allow", "Forbid", "Replace"] as const
 
 /**
- * On a CronJob whose deletion shall cancel what of its Jobs has not ended: the finalizer itself is how that is asked
- * for, by REST (`?cascade=true`), by kubectl or in a manifest. Where it is not, nothing holds a deletion up.
+ * Finalizer of a CronJob whose unfinished Jobs are cancelled when it is deleted. The finalizer is the request: REST
+ * sets it for `?cascade=true`, and kubectl or a manifest can set it too. Without it the Jobs continue.
  */
 export const CANCEL_JOBS_FINALIZER = `${GROUP}/cancel-jobs`
 
-/** Annotations of the Jobs that a CronJob has made. */
+/** Annotations of Jobs that a CronJob created. */
 export const CRON_JOB_ANNOTATIONS = {
-  /** The tick that it was made for, RFC 3339. */
+  /** Scheduled time of the Job, RFC 3339. */
   scheduledTime: `${GROUP}/scheduled-time`,
-  /** How long its like took so far, the mean of those that succeeded, whole seconds: for its estimated cost. */
+  /** Mean duration of the earlier Jobs that succeeded, whole seconds. It gives the estimated cost. */
   expectedSeconds: `${GROUP}/expected-seconds`,
 } as const
 
-/** Types of a CronJob's conditions, which are those that kstatus (Helm, Flux, Argo CD) reads. */
+/** Types of a CronJob's conditions. Helm, Flux and Argo CD read them (kstatus). */
 export const CronJobCondition = { Ready: "Ready", Stalled: "Stalled" } as const
 export type CronJobCondition = (typeof CronJobCondition)[keyof typeof CronJobCondition]
 
-/** Reasons in a CronJob's conditions and events, stable: programs match on them. */
+/** Reasons of a CronJob's conditions and events. They are stable: programs match on them. */
 export const CronJobReason = {
   Scheduled: "Scheduled",
   Paused: "Paused",
   InvalidSchedule: "InvalidSchedule",
   InvalidDefinition: "InvalidDefinition",
-  /** The API server, or a policy of it, takes no Job of this definition. */
+  /** The API server or an admission policy rejected the Job. */
   JobRefused: "JobRefused",
   JobCreated: "JobCreated",
   TicksSkipped: "TicksSkipped",
-  /** Too late by `startingDeadlineSeconds`. */
+  /** The tick is later than `startingDeadlineSeconds`. */
   DeadlineExceeded: "DeadlineExceeded",
-  /** concurrencyPolicy Forbid: an earlier Job has not ended. */
+  /** concurrencyPolicy Forbid: an earlier Job is unfinished. */
   JobActive: "JobActive",
   /** concurrencyPolicy Replace. */
   JobReplaced: "JobReplaced",
@@ -53,25 +53,27 @@ export const CronJobSpecSchema = Type.Object({
   schedule: Type.String({
     minLength: 1,
     maxLength: LONGEST_SCHEDULE,
-    description: "Cron expression of five fields or an alias such as @hourly, in UTC.",
+    description: "Cron expression of five fields, or an alias such as @hourly. Times are in UTC.",
   }),
-  jobDefinition: Type.Object(definitionFields, { description: "The spec of the Jobs that are created." }),
-  active: Type.Optional(Type.Boolean({ default: true, description: "False: the schedule does not fire." })),
+  jobDefinition: Type.Object(definitionFields, { description: "Spec of the Jobs that the schedule creates." }),
+  active: Type.Optional(Type.Boolean({ default: true, description: "Set to false to pause the schedule." })),
   startingDeadlineSeconds: Type.Optional(
-    Int({ description: "How late a missed tick may still start, seconds. Default: however late." }),
+    Int({
+      description: "Seconds after the scheduled time in which a missed Job may still start. Default: no deadline.",
+    }),
   ),
   concurrencyPolicy: Type.Optional(
     StringEnum(CONCURRENCY_POLICIES, {
       default: "Allow",
       description:
-        "What a tick does while an earlier Job is unfinished: Allow, Forbid (wait for its end; the latest one counts) or Replace (cancel the earlier).",
+        "Policy for a tick while an earlier Job is unfinished. Allow: start the Job. Forbid: wait until the earlier Job ends; only the latest tick is kept. Replace: cancel the earlier Job.",
     }),
   ),
   successfulJobsHistoryLimit: Type.Optional(
-    Int({ maximum: 10_000, description: "Succeeded Jobs to keep. Default: all." }),
+    Int({ maximum: 10_000, description: "Number of succeeded Jobs to keep. Default: all." }),
   ),
   failedJobsHistoryLimit: Type.Optional(
-    Int({ maximum: 10_000, description: "Failed and cancelled Jobs to keep. Default: all." }),
+    Int({ maximum: 10_000, description: "Number of failed and cancelled Jobs to keep. Default: all." }),
   ),
 })
 export type CronJobSpec = Static<typeof CronJobSpecSchema>
@@ -80,14 +82,14 @@ export const CronJobStatusSchema = Type.Object(
   {
     observedGeneration: Type.Optional(Int()),
     conditions: Type.Optional(ConditionList),
-    observedSchedule: Type.Optional(Text(LONGEST_SCHEDULE, "The schedule that nextTriggerTime is of.")),
+    observedSchedule: Type.Optional(Text(LONGEST_SCHEDULE, "Schedule that nextTriggerTime was calculated from.")),
     countsFrom: Type.Optional(
-      Time("Ticks after this are still to come: the last one dealt with, or when schedule or active changed."),
+      Time("Time of the last processed tick, or of the last change of schedule or active. Later ticks are still due."),
     ),
-    lastTriggeredTime: Type.Optional(Time("The last tick that made a Job.")),
-    nextTriggerTime: Type.Optional(Time("The next tick; none while paused or not valid.")),
+    lastTriggeredTime: Type.Optional(Time("Scheduled time of the last tick that created a Job.")),
+    nextTriggerTime: Type.Optional(Time("Time of the next tick. Absent while the schedule is paused or invalid.")),
   },
-  { description: "What has happened so far. Written by Berth's cronjob controller only." },
+  { description: "Observed state. Only Berth's cronjob controller writes it." },
 )
 export type CronJobStatus = Static<typeof CronJobStatusSchema>
 
@@ -100,15 +102,15 @@ export const CRON_JOB = defineKind({
   singular: "cronjob",
   shortNames: ["bcj"],
   namespaced: true,
-  description: "Makes a Job at each tick of a schedule, in UTC.",
+  description: "Creates a Job at each tick of a schedule, in UTC.",
   spec: CronJobSpecSchema,
   status: CronJobStatusSchema,
   rules: [
     ...nameRules(LIMITS.cronJobName),
     {
-      // Its Jobs are named after it. The second form is that of a contract name with a dash at its end (names.ts).
+      // Jobs have its name as a prefix. The second form is a contract name that ends with a dash (names.ts).
       rule: "self.metadata.name.matches('^[a-z0-9][-a-z0-9]*(-x[.]x0)?$')",
-      message: "metadata.name must be of a-z, 0-9 and -",
+      message: "metadata.name must consist of a-z, 0-9 and -, and begin with a letter or digit",
     },
   ],
   printerColumns: [

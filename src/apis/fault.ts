@@ -1,11 +1,11 @@
 import type { ErrorObject } from "ajv"
 import { ALLOWED, FORBIDDEN, SENSITIVE } from "./schema.ts"
 
-/** One thing that is wrong with a value that somebody sent. */
+/** Fault in a value that a user sent. */
 export interface Fault {
   /** RFC 6901 pointer to the place, "" for the whole. */
   pointer: string
-  /** A sentence without a full stop: the field, what was found (never a value that may be secret), what is allowed. */
+  /** Sentence without a full stop: the field, the value (unless it may be secret), and what is allowed. */
   detail: string
 }
 
@@ -17,7 +17,7 @@ const LONGEST_SHOWN = 80
 /** Lists of known fields longer than this are not shown. */
 const MOST_FIELDS_SHOWN = 24
 
-/** The sentence for one error of ajv (which must run with `verbose`). */
+/** Returns the sentence for one error of ajv. Ajv must run with `verbose`. */
 export function faultOf(error: ErrorObject): Fault {
   const { instancePath: place, keyword } = error
   const params = error.params as Json
@@ -28,7 +28,7 @@ export function faultOf(error: ErrorObject): Fault {
   return { pointer, detail }
 }
 
-/** A property's name as a part of an RFC 6901 pointer. */
+/** Returns a property's name, escaped for an RFC 6901 pointer. */
 export function escapePointer(name: string): string {
   return name.replaceAll("~", "~0").replaceAll("/", "~1")
 }
@@ -73,7 +73,7 @@ const SENTENCES: Readonly<Record<string, Sentence>> = {
   propertyNames: (error) => {
     const key = childOf(error, String(error.params["propertyName"]))
     const rule = (error.parentSchema?.["propertyNames"] as Json | undefined)?.[ALLOWED]
-    return `${key} can't be a key: keys must be ${rule ?? "as the schema says"}`
+    return `${key} is not allowed as a key: keys must be ${rule ?? "as the schema requires"}`
   },
   required: (error) => `${childOf(error, String(error.params["missingProperty"]))} is required`,
   type: (error, field) => wrongType(error, field),
@@ -86,7 +86,7 @@ function allowedBy(error: ErrorObject): string | undefined {
   return typeof allowed === "string" ? allowed : undefined
 }
 
-/** `, not "24GB"`, where the value is short, plain and can't be a secret. */
+/** Returns `, not "24GB"`, or "" if the value is long, not a scalar, or may be secret. */
 function butIs(error: ErrorObject): string {
   if (error.parentSchema?.[SENSITIVE] === true || typeof error.data === "object") return ""
   const shown = JSON.stringify(error.data)
@@ -137,13 +137,13 @@ function choice(values: unknown): string {
 
 function unknownField(error: ErrorObject, name: string): string {
   const known = Object.keys((error.parentSchema?.["properties"] as Json | undefined) ?? {})
-  const said = `${childOf(error, name)} is no known field`
+  const said = `${childOf(error, name)} is an unknown field`
   const near = nearest(name, known)
   if (near !== undefined) return `${said}: did you mean ${near}?`
-  return known.length <= MOST_FIELDS_SHOWN ? `${said}: known are ${known.join(", ")}` : said
+  return known.length <= MOST_FIELDS_SHOWN ? `${said}; known fields: ${known.join(", ")}` : said
 }
 
-/** The name that somebody who wrote `name` most likely meant: `max_retries` and `maxretires` for maxRetries. */
+/** Returns the known name that is most similar: maxRetries for `max_retries` and `maxretires`. */
 export function nearest(name: string, known: readonly string[]): string | undefined {
   const plain = plainName(name)
   const most = Math.min(2, Math.floor(plain.length / 3))
@@ -157,7 +157,7 @@ function plainName(name: string): string {
   return name.toLowerCase().replaceAll(/[-_]/g, "").slice(0, 64)
 }
 
-/** Levenshtein's distance: how many letters must be put in, taken out or exchanged. */
+/** Returns Levenshtein's distance: the number of inserted, removed and replaced letters. */
 function editDistance(a: string, b: string): number {
   let previous = Array.from({ length: b.length + 1 }, (_, column) => column)
   for (let row = 1; row <= a.length; row++) {

@@ -1,17 +1,17 @@
-/** Where an image is kept, as the name of it is understood everywhere (https://github.com/distribution/reference). */
+/** Parts of an image reference (https://github.com/distribution/reference). */
 export interface ImageName {
-  /** Host, with its port where it has one; `docker.io` for names without any. */
+  /** Host with its optional port. Default: `docker.io`. */
   registry: string
-  /** Such as library/alpine. */
+  /** Path in the registry, such as library/alpine. */
   repository: string
-  /** A tag or a digest; `latest` for names without any. */
+  /** Tag or digest. Default: `latest`. */
   reference: string
 }
 
-/** The registry of names that name none. */
+/** Registry of image references without a host. */
 export const DOCKER_HUB = "docker.io"
 
-/** The parts of an image's name. Pure; whether there is such an image only its registry knows. */
+/** Returns the parts of an image reference. Pure: it does not check that the image exists. */
 export function parseImage(image: string): ImageName {
   const [named = "", digest] = image.split("@", 2)
   const first = named.slice(0, Math.max(0, named.indexOf("/")))

@@ -19,37 +19,37 @@ import {
   Time,
 } from "./schema.ts"
 
-/** The contract's job states. The last three are terminal: a job never leaves them. */
+/** Job states of the contract. The last three are terminal: a job never leaves them. */
 export const JOB_PHASES = ["queued", "booting", "running", "succeeded", "failed", "cancelled"] as const
 export type JobPhase = (typeof JOB_PHASES)[number]
 
 export const TERMINAL_JOB_PHASES: readonly JobPhase[] = ["succeeded", "failed", "cancelled"]
 
-/** Whether a job in this phase has ended for good. */
+/** Returns true if the phase is terminal. */
 export function isTerminal(phase: JobPhase | undefined): boolean {
   return phase !== undefined && TERMINAL_JOB_PHASES.includes(phase)
 }
 
-/** The contract's `vm_status`. */
+/** States of `vm_status` in the contract. */
 export const VM_STATES = ["nonassigned", "provisioning", "booting", "running", "terminating", "terminated"] as const
 export type VmState = (typeof VM_STATES)[number]
 
-/** The contract's `credentials_status`: of the bootstrap token and secrets that the job's VM works with. */
+/** States of `credentials_status` in the contract: the bootstrap token and secrets of the job's VM. */
 export const CREDENTIALS_STATES = ["empty", "issued", "delivered", "revoked"] as const
 export type CredentialsState = (typeof CREDENTIALS_STATES)[number]
 
-/** How a job lets its VM be bought; `spotFirst` takes spot while there is any, else on-demand. */
+/** Ways to buy a job's VM. `spotFirst` uses on-demand only if no spot offer is available. */
 export const PROVISIONINGS = ["onDemand", "spot", "spotFirst"] as const
 export type Provisioning = (typeof PROVISIONINGS)[number]
 
-/** Types of a Job's conditions; `Ready`, `Reconciling` and `Stalled` are what kstatus (Helm, Flux, Argo CD) reads. */
+/** Types of a Job's conditions. Helm, Flux and Argo CD read `Ready`, `Reconciling` and `Stalled` (kstatus). */
 export const JobCondition = {
   Placed: "Placed",
   VMReady: "VMReady",
   Started: "Started",
   Complete: "Complete",
   Failed: "Failed",
-  /** The command runs on the VM itself, without its image (the local cloud without a Docker engine). */
+  /** The command runs directly on the host, without its image: the local cloud has no Docker engine. */
   Unisolated: "Unisolated",
   Ready: "Ready",
   Reconciling: "Reconciling",
@@ -57,13 +57,13 @@ export const JobCondition = {
 } as const
 export type JobCondition = (typeof JobCondition)[keyof typeof JobCondition]
 
-/** Reasons in a Job's conditions and events, stable: programs match on them. */
+/** Reasons of a Job's conditions and events. They are stable: programs match on them. */
 export const JobReason = {
   Queued: "Queued",
   NoOffer: "NoOffer",
   NoConnection: "NoConnection",
   BucketNotReached: "BucketNotReached",
-  /** No machine runs both the job's image and the agent's. */
+  /** No CPU architecture is supported by both the job's image and the agent's image. */
   AgentImageMismatch: "AgentImageMismatch",
   NoCapacity: "NoCapacity",
   CapReached: "CapReached",
@@ -75,7 +75,7 @@ export const JobReason = {
   Started: "Started",
   ContainerRestarted: "ContainerRestarted",
   BootDeadlineExceeded: "BootDeadlineExceeded",
-  /** The VM said itself that it can run no container. */
+  /** The VM reported that it cannot run containers. */
   BootFailed: "BootFailed",
   OfferRefused: "OfferRefused",
   VMLost: "VMLost",
@@ -93,14 +93,14 @@ export const JobReason = {
 } as const
 export type JobReason = (typeof JobReason)[keyof typeof JobReason]
 
-/** A variable of the container's environment: what POSIX and Docker accept, anything but `=` and NUL. */
+/** Name of an environment variable: everything that POSIX and Docker accept, except `=` and NUL. */
 export const ENV_NAME_PATTERN = "^[^=\\x00]+$"
 
 const ENV_NAMES = {
   minLength: 1,
   maxLength: LIMITS.envName,
   pattern: ENV_NAME_PATTERN,
-  allowed: `names of variables: at most ${LIMITS.envName} characters, not empty, none of them = or NUL`,
+  allowed: `names of variables: 1 to ${LIMITS.envName} characters, without = and NUL`,
 }
 
 const VOLUME_NAMES = {
@@ -112,17 +112,17 @@ const VOLUME_NAMES = {
 const LABEL_KEYS = {
   minLength: 1,
   maxLength: LIMITS.labelKey,
-  allowed: `at most ${LIMITS.labelKey} characters, not empty`,
+  allowed: `1 to ${LIMITS.labelKey} characters`,
 }
 
 export const JOB_NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
-/** GPU requirement. NVIDIA only; `vram` is the total over all cards. */
+/** GPU requirement, NVIDIA only. `vram` is the total of all cards. */
 export const GpuSchema = Type.Object(
   {
-    vram: Type.Optional(SizeQuantity("Least total GPU memory over all cards, such as 24Gi.")),
+    vram: Type.Optional(SizeQuantity("Minimum GPU memory, summed over all cards, such as 24Gi.")),
     count: Type.Optional(
-      Int({ minimum: 1, maximum: LIMITS.gpuCount, description: "Least number of cards; needs model." }),
+      Int({ minimum: 1, maximum: LIMITS.gpuCount, description: "Minimum number of cards. Requires model." }),
     ),
     model: Type.Optional(
       Type.String({ minLength: 1, maxLength: LIMITS.gpuModel, description: "GPU model, such as A100, H100 or L4." }),
@@ -138,11 +138,11 @@ export type Gpu = Static<typeof GpuSchema>
 
 export const ResourcesSchema = Type.Object(
   {
-    cpu: Type.Optional(CpuQuantity("vCPUs, at least. Default 1.")),
-    memory: Type.Optional(SizeQuantity("Memory, at least. Default 4Gi.")),
+    cpu: Type.Optional(CpuQuantity("Minimum number of vCPUs. Default: 1.")),
+    memory: Type.Optional(SizeQuantity("Minimum memory. Default: 4Gi.")),
     gpu: Type.Optional(GpuSchema),
   },
-  { description: "What the VM must have at least." },
+  { description: "Minimum resources of the VM." },
 )
 export type Resources = Static<typeof ResourcesSchema>
 
@@ -152,14 +152,14 @@ export const VolumeSchema = Type.Object({
     minLength: 1,
     maxLength: LIMITS.mountPath,
     pattern: "^/",
-    description: "Absolute path in the container where the bucket appears.",
+    description: "Absolute path in the container at which the bucket is mounted.",
     [ALLOWED]: "an absolute path such as /data",
   }),
   connection: Type.Optional(
     Type.String({
       minLength: 1,
       maxLength: LIMITS.connectionName,
-      description: "Connection that reaches the bucket. Default: the project's first one that has access to it.",
+      description: "Connection that gives access to the bucket. Default: the project's first connection with access.",
     }),
   ),
   prefix: Type.Optional(Text(LIMITS.prefix, "Folder in the bucket. Default: the bucket's root.")),
@@ -169,7 +169,10 @@ export type Volume = Static<typeof VolumeSchema>
 /** A key of a Secret (type berth.dev/env) in the Job's namespace. */
 export const SecretKeySchema = Type.Object({ secret: SecretName(), key: SecretDataKey() })
 
-/** The same as Jobs of former versions have it: no Secret has such names, so these Jobs end with SecretMissing. */
+/**
+ * Key of a Secret as Jobs of earlier versions stored it. No Secret can have such a name, so these Jobs fail with
+ * SecretMissing.
+ */
 export const StoredSecretKeySchema = Type.Object({
   secret: Type.String({ minLength: 1, maxLength: 253, description: "Name of the Secret." }),
   key: Type.String({ minLength: 1, maxLength: 253, description: "Key in the Secret's data." }),
@@ -185,7 +188,7 @@ function secretEnvOf<T extends TSchema>(secretKey: T) {
   )
 }
 
-/** The fields that describe the container itself, in a Job and in its Launch. */
+/** Fields of the container, in a Job and in its Launch. */
 const containerFields = {
   image: Type.String({
     minLength: 1,
@@ -197,20 +200,20 @@ const containerFields = {
   command: Type.Optional(
     Type.Array(Type.String({ maxLength: LIMITS.commandItem, [SENSITIVE]: true }), {
       maxItems: LIMITS.commandItems,
-      description: "Command, in place of the image's entrypoint.",
+      description: "Command. Overrides the image's entrypoint.",
     }),
   ),
   args: Type.Optional(
     Type.Array(Type.String({ maxLength: LIMITS.commandItem, [SENSITIVE]: true }), {
       maxItems: LIMITS.commandItems,
-      description: "Arguments, in place of the image's command.",
+      description: "Arguments. Override the image's command.",
     }),
   ),
   env: Type.Optional(
     MapOf(Type.String({ maxLength: LIMITS.envValue, [SENSITIVE]: true }), {
       keys: ENV_NAMES,
       maxProperties: LIMITS.envItems,
-      description: "Environment variables, in clear: use secretEnv for secrets.",
+      description: "Environment variables in plain text. Use secretEnv for secrets.",
     }),
   ),
   secretEnv: secretEnvOf(SecretKeySchema),
@@ -225,22 +228,22 @@ const containerFields = {
     Int({
       maximum: LIMITS.maxRetries,
       default: 0,
-      description: "How often the container is run again in its VM after it failed. Another VM begins to count anew.",
+      description: "Number of times to restart a failed container on its VM. A new VM starts the count at 0.",
     }),
   ),
   timeoutSeconds: Type.Optional(
     Int({
       minimum: 1,
       maximum: LIMITS.timeoutSeconds,
-      description: "How long the job may run, counted from the container's first start. Default: 30 days.",
+      description: "Maximum run time, counted from the container's first start. Default: 30 days.",
     }),
   ),
 }
 
-/** The container's part of a Job, copied unchanged into its Launch. It accepts what any stored Job has. */
+/** The container's part of a Job, copied unchanged into its Launch. It accepts every stored Job. */
 export const RunSchema = Type.Object(
   { ...containerFields, secretEnv: secretEnvOf(StoredSecretKeySchema) },
-  { description: "The container that is run." },
+  { description: "Container to run." },
 )
 export type Run = Static<typeof RunSchema>
 
@@ -249,26 +252,27 @@ const placementFields = {
   cloud: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: 32 }), {
       maxItems: LIMITS.clouds,
-      description: "Clouds that the job may run on (aws, gcp, azure). Default: any.",
+      description: "Clouds on which the job may run: aws, gcp, azure. Default: any.",
     }),
   ),
   region: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: LIMITS.region }), {
       maxItems: LIMITS.regions,
-      description: "Regions or macro-regions (us, eu, asia …) that the job may run in, a hard limit. Default: any.",
+      description:
+        "Regions or macro-regions (us, eu, asia …) in which the job may run. Berth uses no other. Default: any.",
     }),
   ),
   provisioning: Type.Optional(
     StringEnum(PROVISIONINGS, {
       default: "onDemand",
-      description: "How the VM is bought: onDemand, spot or spotFirst.",
+      description: "Purchase option of the VM: onDemand, spot, or spotFirst (spot if available, else on-demand).",
     }),
   ),
   maxHourlyPriceUsd: Type.Optional(
     Type.Number({
       minimum: 0,
       maximum: LIMITS.maxHourlyPriceUsd,
-      description: "Highest price of the VM, US dollars an hour.",
+      description: "Maximum price of the VM, USD per hour.",
     }),
   ),
 }
@@ -278,13 +282,13 @@ const describingFields = {
     MapOf(Type.String({ maxLength: LIMITS.labelValue }), {
       keys: LABEL_KEYS,
       maxProperties: LIMITS.labels,
-      description: "Free labels; those that Kubernetes allows are mirrored to metadata.labels.",
+      description: "User-defined labels. Those with Kubernetes' label syntax are copied to metadata.labels.",
     }),
   ),
   tags: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: LIMITS.tag }), {
       maxItems: LIMITS.tags,
-      description: "Free tags.",
+      description: "User-defined tags.",
     }),
   ),
 }
@@ -303,20 +307,20 @@ export const JobSpecSchema = Type.Object(
     ttlSecondsAfterFinished: Type.Optional(
       Int({
         maximum: LIMITS.ttlSecondsAfterFinished,
-        description: "Seconds after its end when the Job is deleted. Default: 30 days.",
+        description: "Seconds after which a finished Job is deleted. Default: 30 days.",
       }),
     ),
     cancelled: Type.Optional(
-      Type.Boolean({ default: false, description: "Set to true to cancel the job; it can't be taken back." }),
+      Type.Boolean({ default: false, description: "Set to true to cancel the job. Irreversible." }),
     ),
   },
   {
-    description: "What is to be run, and on what kind of machine.",
+    description: "Container to run, and requirements for its VM.",
     "x-kubernetes-validations": [
       ...immutable(IMMUTABLE_FIELDS),
       {
         rule: "!(has(oldSelf.cancelled) && oldSelf.cancelled) || (has(self.cancelled) && self.cancelled)",
-        message: "cancelled can't be taken back: create a new job",
+        message: "cancelled cannot be set back to false: create a new job",
         fieldPath: ".cancelled",
       },
     ],
@@ -324,69 +328,72 @@ export const JobSpecSchema = Type.Object(
 )
 export type JobSpec = Static<typeof JobSpecSchema>
 
-/** An offer that refused the job, and why; the reason is one of the cloud error classes. */
+/** Offer that was rejected, and the cause. The reason is a class of cloud errors. */
 const RefusedOfferSchema = Type.Object({
   cloud: Text(32, "Cloud."),
   region: Text(LIMITS.region, "Region."),
   instanceType: Text(128, "Machine type."),
-  provisioning: Text(16, "onDemand or spot."),
+  provisioning: Text(16, "Purchase option: onDemand or spot."),
   reason: Text(
     64,
     "Capacity, Quota, Credentials, Region, InvalidRequest, Unavailable, BootDeadlineExceeded, BootFailed, VMLost or Preempted.",
   ),
-  message: Text(1024, "What the cloud said."),
+  message: Text(1024, "Message of the cloud."),
   time: Time("When."),
 })
 export type RefusedOffer = Static<typeof RefusedOfferSchema>
 
-/** The offer that a job got, and the connection that pays for it. */
+/** Offer of a job, and the connection that pays for it. */
 const PlacementSchema = Type.Object({
   offer: OfferSchema,
-  connection: Type.Optional(Text(LIMITS.connectionName, "Connection whose account the VM is in.")),
-  reason: Text(LIMITS.message, "Why this offer: how many fitted, what the next one would have cost."),
+  connection: Type.Optional(Text(LIMITS.connectionName, "Connection of the account that has the VM.")),
+  reason: Text(
+    LIMITS.message,
+    "Explanation of the choice: the number of matching offers, and the price of the next one.",
+  ),
 })
 export type Placement = Static<typeof PlacementSchema>
 
 export const JobStatusSchema = Type.Object(
   {
     observedGeneration: Type.Optional(Int()),
-    phase: Type.Optional(StringEnum(JOB_PHASES, { description: "The contract's status." })),
-    reason: Type.Optional(Text(128, "Why the job is in this phase, one word.")),
-    message: Type.Optional(Text(LIMITS.message, "The same for people.")),
+    phase: Type.Optional(StringEnum(JOB_PHASES, { description: "Status of the job, as in the REST API." })),
+    reason: Type.Optional(Text(128, "Reason for the phase, one CamelCase word.")),
+    message: Type.Optional(Text(LIMITS.message, "Explanation of the phase for people.")),
     conditions: Type.Optional(ConditionList),
     placement: Type.Optional(PlacementSchema),
     vm: Type.Optional(
       Type.Object({
         state: StringEnum(VM_STATES),
-        id: Type.Optional(Text(256, "The cloud's id of the VM.")),
-        ipAddress: Type.Optional(Text(64, "Public address, where it has one.")),
+        id: Type.Optional(Text(256, "Id of the VM in the cloud.")),
+        ipAddress: Type.Optional(Text(64, "Public IP address of the VM, if it has one.")),
       }),
     ),
     credentials: Type.Optional(StringEnum(CREDENTIALS_STATES)),
     volumes: Type.Optional(
       MapOf(
         Type.Object({
-          connection: Text(LIMITS.connectionName, "Connection that reaches the bucket."),
-          region: Type.Optional(Text(LIMITS.region, "Where the bucket is.")),
+          connection: Text(LIMITS.connectionName, "Connection that gives access to the bucket."),
+          region: Type.Optional(Text(LIMITS.region, "Region of the bucket.")),
         }),
-        { keys: VOLUME_NAMES, maxProperties: LIMITS.volumes, description: "How each volume's bucket is reached." },
+        { keys: VOLUME_NAMES, maxProperties: LIMITS.volumes, description: "Access to the bucket of each volume." },
       ),
     ),
     launches: Type.Optional(
       Type.Object({
-        count: Int({ description: "Launches made so far; the next one's number is one higher." }),
-        billed: Type.Optional(Int({ description: "Launches that got a VM." })),
-        current: Type.Optional(Text(253, "Name of the Launch that the job lives in now.")),
-        lost: Type.Optional(Int({ description: "Launches whose VM was lost or preempted." })),
+        count: Int({ description: "Number of Launches so far. The next Launch gets the next number." }),
+        billed: Type.Optional(Int({ description: "Number of Launches that got a VM." })),
+        current: Type.Optional(Text(253, "Name of the job's current Launch.")),
+        lost: Type.Optional(Int({ description: "Number of Launches whose VM was lost or preempted." })),
       }),
     ),
     refusedOffers: Type.Optional(
       Type.Array(RefusedOfferSchema, {
         maxItems: LIMITS.refusedOffers,
-        description: "The latest offers that refused the job.",
+        description: "Most recent offers that were rejected.",
       }),
     ),
-    retryCount: Type.Optional(Int({ description: "Container runs after the first, in the current VM." })),
+    retryCount: Type.Optional(Int({ description: "Number of container restarts on the current VM." })),
     exitCode: Type.Optional(Type.Integer({ description: "Exit code of the container's last run." })),
     cost: Type.Optional(
       Type.Object({
@@ -394,18 +401,18 @@ export const JobStatusSchema = Type.Object(
         actualUsd: Type.Optional(Type.Number({ minimum: 0 })),
       }),
     ),
-    startTime: Type.Optional(Time("When the container first started.")),
-    completionTime: Type.Optional(Time("When the job ended.")),
-    lastHeartbeatTime: Type.Optional(Time("When the VM was last heard.")),
+    startTime: Type.Optional(Time("Time of the container's first start.")),
+    completionTime: Type.Optional(Time("Time at which the job ended.")),
+    lastHeartbeatTime: Type.Optional(Time("Time of the VM's last heartbeat.")),
   },
-  { description: "What has happened so far. Written by Berth's job controller only." },
+  { description: "Observed state. Only Berth's job controller writes it." },
 )
 export type JobStatus = Static<typeof JobStatusSchema>
 
 export type Job = KubeObject<JobSpec, JobStatus>
 export type StoredJob = Stored<Job>
 
-/** Keeps a Job until its VMs are gone. */
+/** Finalizer that holds a Job until its VMs are deleted. */
 export const JOB_FINALIZER = "berth.dev/job"
 
 export const JOB = defineKind({
@@ -414,14 +421,14 @@ export const JOB = defineKind({
   singular: "job",
   shortNames: ["bj"],
   namespaced: true,
-  description: "A container that Berth runs to its end on the cheapest cloud VM that fits.",
+  description: "A container that Berth runs to completion on the cheapest cloud VM that meets its requirements.",
   spec: JobSpecSchema,
   status: JobStatusSchema,
   rules: [
     ...nameRules(LIMITS.jobName),
     {
       rule: `self.metadata.name.matches('${JOB_NAME_PATTERN}')`,
-      message: "metadata.name must be of a-z, 0-9 and -, with a letter or digit at both ends",
+      message: "metadata.name must consist of a-z, 0-9 and -, with a letter or digit at both ends",
     },
   ],
   printerColumns: [
@@ -430,7 +437,7 @@ export const JOB = defineKind({
     { name: "Cloud", type: "string", jsonPath: ".status.placement.offer.cloud" },
     { name: "Type", type: "string", jsonPath: ".status.placement.offer.instanceType" },
     { name: "USD/h", type: "number", jsonPath: ".status.placement.offer.hourlyPriceUsd" },
-    { name: "Cost", type: "number", jsonPath: ".status.cost.actualUsd", description: "Actual cost, US dollars." },
+    { name: "Cost", type: "number", jsonPath: ".status.cost.actualUsd", description: "Actual cost, USD." },
     { name: "Retries", type: "integer", jsonPath: ".status.retryCount", priority: 1 },
     { name: "Region", type: "string", jsonPath: ".status.placement.offer.region", priority: 1 },
     { name: "VM", type: "string", jsonPath: ".status.vm.id", priority: 1 },

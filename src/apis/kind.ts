@@ -2,7 +2,7 @@ import type { TObject } from "typebox"
 import { GROUP, type ResourceType, VERSION } from "./meta.ts"
 import type { CelRule } from "./schema.ts"
 
-/** A column of `kubectl get`; priority 1 shows it only with `-o wide`. */
+/** Column of `kubectl get`. Priority 1 shows it only with `-o wide`. */
 export interface PrinterColumn {
   name: string
   type: "string" | "integer" | "number" | "boolean" | "date"
@@ -11,7 +11,7 @@ export interface PrinterColumn {
   priority?: number
 }
 
-/** Everything that one kind is: its CRD, its TypeScript types and its validators are made from this. */
+/** Definition of a kind. Its CRD, TypeScript types and validators are derived from it. */
 export interface KindDefinition<Spec extends TObject = TObject, Status extends TObject = TObject> extends ResourceType {
   singular: string
   shortNames: string[]
@@ -21,11 +21,11 @@ export interface KindDefinition<Spec extends TObject = TObject, Status extends T
   /** Rules on the whole object; they see `self.metadata.name`, `self.spec` and `self.status`. */
   rules?: CelRule[]
   printerColumns: PrinterColumn[]
-  /** JSON paths that field selectors may name, at most 8 (Kubernetes' limit). */
+  /** JSON paths for field selectors, at most 8 (Kubernetes' limit). */
   selectableFields?: string[]
 }
 
-/** Completes a kind with the group and version that all of Berth's kinds share. */
+/** Adds the group and version of all Berth kinds to a definition. */
 export function defineKind<Spec extends TObject, Status extends TObject>(
   definition: Omit<KindDefinition<Spec, Status>, "group" | "version">,
 ): KindDefinition<Spec, Status> {
@@ -33,7 +33,7 @@ export function defineKind<Spec extends TObject, Status extends TObject>(
 }
 
 /**
- * Rules on `metadata.name` of a kind that the REST API finds by name or id: Kubernetes' own (a DNS subdomain), at
+ * Returns rules on `metadata.name` of a kind that the REST API finds by name or id. A name is a DNS subdomain of at
  * most `longest` characters, and not a UUID.
  */
 export function nameRules(longest: number): CelRule[] {
@@ -44,10 +44,10 @@ export function nameRules(longest: number): CelRule[] {
     },
     {
       rule: "!self.metadata.name.matches('^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$')",
-      message: "metadata.name must not look like a UUID: it would shadow another object's id",
+      message: "metadata.name must not look like a UUID: the REST API would confuse it with another object's id",
     },
   ]
 }
 
-/** The `Age` column, which every kind ends with. */
+/** `Age` column, the last of every kind. */
 export const AGE_COLUMN: PrinterColumn = { name: "Age", type: "date", jsonPath: ".metadata.creationTimestamp" }

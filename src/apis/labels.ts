@@ -1,6 +1,6 @@
 import { RESERVED_LABEL_DOMAINS } from "./meta.ts"
 
-/** The name part of a label key, and a label's value when it isn't empty (Kubernetes' "qualified name"). */
+/** Kubernetes' "qualified name": the name part of a label key, or a label's non-empty value. */
 const QUALIFIED_NAME = /^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/
 /** Kubernetes' DNS-1123 subdomain, the optional prefix of a label key; at most 253 characters. */
 const DNS_SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/
@@ -18,15 +18,15 @@ function isFreeLabelKey(key: string): boolean {
   return QUALIFIED_NAME.test(key.slice(slash + 1))
 }
 
-/** Whether Kubernetes takes the value as a label's value. */
+/** Returns true if Kubernetes accepts the value as a label value. */
 export function isLabelValue(value: string): boolean {
   return value === "" || QUALIFIED_NAME.test(value)
 }
 
 /**
- * The user's labels (any strings, kept in `spec.labels`) that are mirrored to `metadata.labels`, so that
- * `kubectl get bj -l team=a` works: those that Kubernetes' label syntax allows and whose key is under no
- * tool's domain (a mirrored tool label would make that tool take the object for its own, and prune it).
+ * Returns the user's labels that are copied from `spec.labels` to `metadata.labels`, for `kubectl get bj -l team=a`.
+ * They must match Kubernetes' label syntax and be outside the domains of tools. A tool would adopt, and then prune, an
+ * object with its label.
  */
 export function mirroredLabels(labels: Readonly<Record<string, string>> | undefined): Record<string, string> {
   return Object.fromEntries(

@@ -6,7 +6,7 @@ import type { KubeObject, Stored } from "./meta.ts"
 import { OfferSchema } from "./offer.ts"
 import { ConditionList, Int, immutable, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
 
-/** The life of one VM, in order. `refused`: the cloud said no and there never was a VM. */
+/** Phases of one VM, in order. `refused`: the cloud rejected the request and no VM existed. */
 export const LAUNCH_PHASES = [
   "requested",
   "created",
@@ -19,27 +19,27 @@ export const LAUNCH_PHASES = [
 ] as const
 export type LaunchPhase = (typeof LAUNCH_PHASES)[number]
 
-/** Whether nothing of this Launch runs or is billed any more. */
+/** Returns true if the Launch has no VM that runs or is billed. */
 export function isOver(launch: { status?: { phase?: LaunchPhase } }): boolean {
   return launch.status?.phase === "terminated" || launch.status?.phase === "refused"
 }
 
-/** Why a cloud refused a launch, in the words of the cloud errors that the controller acts on. */
+/** Classes of a cloud's rejection, named like the cloud errors. */
 export const REFUSALS = ["Capacity", "Quota", "Credentials", "Region", "InvalidRequest", "Unavailable"] as const
 
-/** Why a cloud has given no answer: it, or the way to it, is out of order; or nobody may ask it any more. */
+/** Classes of a missing answer: the cloud is unreachable, or rejects the credentials. */
 export const SILENCES = ["Unavailable", "Credentials"] as const
 
 /**
- * Reasons why a VM ended before its job did. `PoweredOff` is a planned power-off of the machine that all VMs are on: it does not
+ * Reasons why a VM ended before its job. `PoweredOff` is a planned power-off of the host of local VMs. It does not
  * count toward the VMs that a job may lose.
  */
 export const LOSSES = ["VMLost", "Preempted", "KeyConflict", "Silent", "PoweredOff"] as const
 
-/** Reasons why a VM can run no container, reported by the VM when it boots. */
+/** Reasons why a VM cannot run containers. The VM reports them at boot. */
 export const BOOT_FAILURES = ["EngineUnavailable", "GPUUnavailable", "FirewallUnavailable"] as const
 
-/** How a container, or what stands before it, ended. */
+/** Reasons why a run ended, in the container or before its start. */
 export const FINISH_REASONS = [
   "Succeeded",
   "ContainerFailed",
@@ -62,39 +62,45 @@ export const LaunchSpecSchema = Type.Object(
         name: Text(253, "Name of the Job."),
         uid: Text(64, "Uid of the Job."),
       },
-      { description: "The Job that this VM is for." },
+      { description: "Job that this VM runs." },
     ),
-    number: Int({ minimum: 1, description: "Which launch of the Job this is." }),
-    installation: Text(64, "Id of this Berth installation; every VM carries it as a tag."),
+    number: Int({ minimum: 1, description: "Number of this Launch among the Job's Launches, from 1." }),
+    installation: Text(64, "Id of this Berth installation. Every VM has it as a tag."),
     offer: OfferSchema,
-    project: Type.Optional(Text(40, "Project that pays: the credentials are sealed for it.")),
-    connection: Type.Optional(Text(LIMITS.connectionName, "Connection whose account the VM is in.")),
-    account: Type.Optional(Text(256, "The cloud's id of that account, project or subscription.")),
+    project: Type.Optional(Text(40, "Project that pays. The credentials are encrypted for it.")),
+    connection: Type.Optional(Text(LIMITS.connectionName, "Connection of the account that has the VM.")),
+    account: Type.Optional(Text(256, "Id of the account, project or subscription in the cloud.")),
     sealedCredentials: Type.Optional(
-      Text(65_536, "Copy of the connection's credentials, sealed, that ends the VM when the connection is gone.", {
-        [SENSITIVE]: true,
-      }),
+      Text(
+        65_536,
+        "Encrypted copy of the connection's credentials. It terminates the VM after the connection is deleted.",
+        {
+          [SENSITIVE]: true,
+        },
+      ),
     ),
-    imageId: Type.Optional(Text(512, "The VM image.")),
+    imageId: Type.Optional(Text(512, "Id of the VM image.")),
     run: RunSchema,
-    gatewayUrl: Text(2048, "Where the agent reports."),
-    gatewayCa: Type.Optional(Text(65_536, "PEM of the CA of the gateway, where it is not a public one.")),
-    agentImage: Type.Optional(Text(512, "Berth's own image, whose agent the VM runs; absent on the local cloud.")),
+    gatewayUrl: Text(2048, "URL to which the agent sends its reports."),
+    gatewayCa: Type.Optional(Text(65_536, "PEM of the gateway's CA, if it is not a public one.")),
+    agentImage: Type.Optional(
+      Text(512, "Berth's image, with the agent that runs on the VM. Absent on the local cloud."),
+    ),
     bootDeadlineSeconds: Int({
       minimum: 1,
-      description: "Seconds from the VM's creation until the container must have started.",
+      description: "Maximum seconds from the VM's creation to the container's start.",
     }),
     lifetimeSeconds: Int({
       minimum: 1,
-      description: "Seconds after its boot when the VM ends itself, whatever happens.",
+      description: "Seconds after boot at which the VM terminates itself in any case.",
     }),
     ended: Type.Optional(
-      Type.Boolean({ default: false, description: "True: this VM shall be no more. Can't be taken back." }),
+      Type.Boolean({ default: false, description: "Set to true to terminate this VM. Irreversible." }),
     ),
   },
   {
     description:
-      "One VM, frozen when it was decided on: it can be ended after its Job, Connection and namespace are gone.",
+      "Specification of one VM, immutable. It is complete, so the VM can be terminated after its Job, Connection and namespace are deleted.",
     "x-kubernetes-validations": [
       ...immutable([
         "job",
@@ -115,7 +121,7 @@ export const LaunchSpecSchema = Type.Object(
       ]),
       {
         rule: "!(has(oldSelf.ended) && oldSelf.ended) || (has(self.ended) && self.ended)",
-        message: "ended can't be taken back",
+        message: "ended cannot be set back to false",
         fieldPath: ".ended",
       },
     ],
@@ -126,25 +132,25 @@ export type LaunchSpec = Static<typeof LaunchSpecSchema>
 const FinishSchema = Type.Object({
   reason: StringEnum(FINISH_REASONS),
   exitCode: Type.Optional(Type.Integer()),
-  message: Type.Optional(Text(LIMITS.message, "What there is to say about the end.")),
-  time: Time("When, by the VM's clock."),
+  message: Type.Optional(Text(LIMITS.message, "Details of the end.")),
+  time: Time("Time of the end, by the VM's clock."),
 })
 export type Finish = Static<typeof FinishSchema>
 
-/** What the agent on the VM reported; written by the gateway only. */
+/** Reports of the agent on the VM. Only the gateway writes them. */
 export const AgentStatusSchema = Type.Object({
-  signingKey: Text(512, "Public key (JWK) that the Launch is bound to."),
-  encryptionKey: Text(512, "Public key (JWK) that secrets are encrypted to."),
+  signingKey: Text(512, "Public key (JWK) of the agent. The Launch accepts no other."),
+  encryptionKey: Text(512, "Public key (JWK) with which secrets are encrypted."),
   version: Type.Optional(Text(64, "Version of the agent.")),
-  runtime: Type.Optional(Text(32, "docker, or process (no isolation, development only).")),
-  registrationTime: Time("When the agent registered first."),
-  conflictTime: Type.Optional(Time("When another key tried to register.")),
-  sequence: Int({ description: "Number of the last report that was taken; older ones are dropped." }),
-  retryCount: Int({ description: "Container runs after the first." }),
-  startTime: Type.Optional(Time("When the container first started.")),
-  lastHeartbeatTime: Type.Optional(Time("When the agent was last heard; written at most once a minute.")),
-  preemptionNotice: Type.Optional(Time("When the cloud gave notice that it takes the VM back.")),
-  lastExitCode: Type.Optional(Type.Integer({ description: "Exit code of the last attempt that failed." })),
+  runtime: Type.Optional(Text(32, "Container runtime: docker, or process (no isolation, development only).")),
+  registrationTime: Time("Time of the agent's first registration."),
+  conflictTime: Type.Optional(Time("Time at which a second key tried to register.")),
+  sequence: Int({ description: "Sequence number of the last accepted report. Older reports are dropped." }),
+  retryCount: Int({ description: "Number of container restarts." }),
+  startTime: Type.Optional(Time("Time of the container's first start.")),
+  lastHeartbeatTime: Type.Optional(Time("Time of the agent's last heartbeat, updated at most once a minute.")),
+  preemptionNotice: Type.Optional(Time("Time of the cloud's preemption notice.")),
+  lastExitCode: Type.Optional(Type.Integer({ description: "Exit code of the last failed attempt." })),
   finish: Type.Optional(FinishSchema),
 })
 export type AgentStatus = Static<typeof AgentStatusSchema>
@@ -152,10 +158,13 @@ export type AgentStatus = Static<typeof AgentStatusSchema>
 const BootFailureSchema = Type.Object(
   {
     reason: StringEnum(BOOT_FAILURES),
-    message: Text(LIMITS.message, "What the VM found."),
-    time: Time("Time at which the gateway received it."),
+    message: Text(LIMITS.message, "Message of the VM."),
+    time: Time("Time at which the gateway received the report."),
   },
-  { description: "Why the VM can run no container, as it said itself before any agent ran. It has powered off." },
+  {
+    description:
+      "Failure that the VM reported before the agent started. The VM cannot run containers and has powered off.",
+  },
 )
 export type BootFailure = Static<typeof BootFailureSchema>
 
@@ -163,52 +172,51 @@ export const LaunchStatusSchema = Type.Object(
   {
     observedGeneration: Type.Optional(Int()),
     phase: Type.Optional(StringEnum(LAUNCH_PHASES)),
-    message: Type.Optional(Text(LIMITS.message, "For people.")),
+    message: Type.Optional(Text(LIMITS.message, "Explanation for people.")),
     conditions: Type.Optional(ConditionList),
     imageId: Type.Optional(
-      Text(512, "The VM image, found out before the cloud was asked for the VM: every call says the same."),
+      Text(512, "Id of the VM image, resolved before the first request. Every retry uses the same image."),
     ),
     unanswered: Type.Optional(
       Type.Object(
         {
           class: StringEnum(SILENCES),
-          message: Text(1024, "What the last attempt met."),
-          since: Time("Since when each attempt has met it."),
+          message: Text(1024, "Error of the last attempt."),
+          since: Time("Time of the first attempt with this error."),
         },
-        { description: "Why the cloud has not said yet whether there is a VM. It is asked again and again." },
+        { description: "Error while the cloud does not say whether the VM exists. Berth retries." },
       ),
     ),
     vm: Type.Optional(
       Type.Object({
         state: StringEnum(VM_STATES),
-        id: Type.Optional(Text(256, "The cloud's id of the VM.")),
-        ipAddress: Type.Optional(Text(64, "Public address, where it has one.")),
-        createTime: Type.Optional(Time("When billing began.")),
-        terminationTime: Type.Optional(Time("When billing ended.")),
+        id: Type.Optional(Text(256, "Id of the VM in the cloud.")),
+        ipAddress: Type.Optional(Text(64, "Public IP address of the VM, if it has one.")),
+        createTime: Type.Optional(Time("Time at which billing began.")),
+        terminationTime: Type.Optional(Time("Time at which billing ended.")),
       }),
     ),
     refusal: Type.Optional(
       Type.Object({
         class: StringEnum(REFUSALS),
-        code: Type.Optional(Text(128, "The cloud's own error code.")),
-        message: Text(1024, "What the cloud said."),
+        code: Type.Optional(Text(128, "Error code of the cloud.")),
+        message: Text(1024, "Message of the cloud."),
         time: Time("When."),
       }),
     ),
     loss: Type.Optional(
       Type.Object({
         reason: StringEnum(LOSSES),
-        message: Text(1024, "How it was noticed."),
+        message: Text(1024, "Evidence of the loss."),
         time: Time("When."),
       }),
     ),
-    costUsd: Type.Optional(Type.Number({ minimum: 0, description: "US dollars; final once terminated." })),
+    costUsd: Type.Optional(Type.Number({ minimum: 0, description: "Cost in USD. Final once terminated." })),
     bootFailure: Type.Optional(BootFailureSchema),
     agent: Type.Optional(AgentStatusSchema),
   },
   {
-    description:
-      "What has happened so far: `agent` and `bootFailure` are written by the gateway, the rest by the launch controller.",
+    description: "Observed state. The gateway writes `agent` and `bootFailure`, the launch controller the rest.",
   },
 )
 export type LaunchStatus = Static<typeof LaunchStatusSchema>
@@ -216,10 +224,10 @@ export type LaunchStatus = Static<typeof LaunchStatusSchema>
 export type Launch = KubeObject<LaunchSpec, LaunchStatus>
 export type StoredLaunch = Stored<Launch>
 
-/** Keeps a Launch until the cloud says that its VM is gone. */
+/** Finalizer that holds a Launch until the cloud reports that its VM is deleted. */
 export const LAUNCH_FINALIZER = "berth.dev/vm"
 
-/** The name of a Job's n-th Launch, which makes a second Launch of that number impossible. */
+/** Returns the name of a Job's n-th Launch. The name makes a second Launch with this number impossible. */
 export function launchName(jobUid: string, number: number): string {
   return `${jobUid}-${number}`
 }
@@ -230,7 +238,7 @@ export const LAUNCH = defineKind({
   singular: "launch",
   shortNames: ["blaunch"],
   namespaced: true,
-  description: "One VM that was ever asked for. Written by Berth; not for tenants.",
+  description: "A VM that Berth requested from a cloud. Berth writes it; tenants do not.",
   spec: LaunchSpecSchema,
   status: LaunchStatusSchema,
   printerColumns: [

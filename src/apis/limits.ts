@@ -1,7 +1,6 @@
 /**
- * Bounds of what users may write, shared by the CRDs and the REST API. Kubernetes' CEL rules need
- * every string, list and map bounded, and an object must stay well under etcd's 1.5 MiB.
- * Lengths are in characters, counts in items.
+ * Bounds of user input, shared by the CRDs and the REST API. Kubernetes' CEL rules need a bound on each string, list
+ * and map. An object must stay well under etcd's 1.5 MiB. Lengths are in characters, counts in items.
  */
 export const LIMITS = {
   jobName: 128,
@@ -21,7 +20,7 @@ export const LIMITS = {
   clouds: 8,
   regions: 32,
   region: 64,
-  /** Of one connection; each is a list call of the garbage collection. */
+  /** Maximum for one connection. The garbage collection sends one list request for each region. */
   usedRegions: 128,
   labels: 64,
   labelKey: 317,
@@ -31,17 +30,17 @@ export const LIMITS = {
   gpuModel: 64,
   gpuCount: 64,
   maxRetries: 100,
-  /** 30 days, also the timeout of a job that asks for none (a finite lifetime is what ends a forgotten VM). */
+  /** 30 days, also the default timeout of a job. A finite lifetime ends an orphaned VM. */
   timeoutSeconds: 30 * 24 * 3600,
   ttlSecondsAfterFinished: 10 * 365 * 24 * 3600,
   maxHourlyPriceUsd: 100_000,
-  /** metadata.name of a Connection or ApiKey: room for every name of the contract (50 characters, see names.ts). */
+  /** metadata.name of a Connection or ApiKey. Every name of the contract fits (50 characters, see names.ts). */
   connectionName: 63,
   keyName: 63,
   cronJobName: 104,
-  /** One field of a connection's credentials; a key file of Google's has about 2400 characters. */
+  /** One field of a connection's credentials. A Google key file has about 2400 characters. */
   credential: 1024,
-  /** However it is escaped, its sealed form fits into sealedCredentials. */
+  /** Maximum whose encrypted form fits into sealedCredentials, however it is escaped. */
   keyfile: 8000,
   sealedCredentials: 65_536,
   message: 4096,
@@ -49,5 +48,5 @@ export const LIMITS = {
   refusedOffers: 10,
 } as const
 
-/** What a job gets that names no resources (the contract's default). */
+/** Resources of a job without `resources` (the contract's default). */
 export const DEFAULT_RESOURCES = { cpu: 1, memory: "4Gi" } as const

@@ -1,4 +1,4 @@
-/** The API group and version of every Berth kind. */
+/** API group of every Berth kind. */
 export const GROUP = "berth.dev"
 export const VERSION = "v1alpha1"
 export const API_VERSION = `${GROUP}/${VERSION}`
@@ -17,7 +17,7 @@ export interface ObjectMeta {
   finalizers?: string[]
 }
 
-/** An object as it is written: what the API server adds (uid, resourceVersion …) may be missing. */
+/** Object as a client writes it: fields that the API server adds (uid, resourceVersion …) may be absent. */
 export interface KubeObject<Spec = unknown, Status = unknown> {
   apiVersion: string
   kind: string
@@ -26,12 +26,12 @@ export interface KubeObject<Spec = unknown, Status = unknown> {
   status?: Status
 }
 
-/** An object as the API server returned it. */
+/** Object as the API server returned it. */
 export type Stored<T extends KubeObject> = T & {
   metadata: { uid: string; resourceVersion: string; generation: number; creationTimestamp: string }
 }
 
-/** How a kind is reached: what a client needs to build its URLs. */
+/** Names with which a client builds a kind's URLs. */
 export interface ResourceType {
   group: string
   version: string
@@ -42,42 +42,42 @@ export interface ResourceType {
 
 /** Labels, annotations and finalizers that Berth puts on objects. */
 export const LABELS = {
-  /** On what was made for a Project: its name and its uid. */
+  /** Name and uid of the Project, on objects that were created for it. */
   project: `${GROUP}/project`,
   projectUid: `${GROUP}/project-uid`,
-  /** On Launches: the namespace, name and uid of the Job; on Jobs: the uid of the CronJob. */
+  /** Namespace, name and uid of the Job on Launches; uid of the CronJob on Jobs. */
   jobNamespace: `${GROUP}/job-namespace`,
   jobUid: `${GROUP}/job-uid`,
   cronJobUid: `${GROUP}/cronjob-uid`,
-  /** On machine users and their bindings: the uid of the ApiKey that they stand for. */
+  /** Uid of the ApiKey, on its machine user and role bindings. */
   apiKeyUid: `${GROUP}/apikey-uid`,
 } as const
 
 export const ANNOTATIONS = {
-  /** The uid of the object that its finalizer was written for: tells a restored copy from the original. */
+  /** Uid of the object that its finalizer was written for. It distinguishes a restored copy from the original. */
   recordedUid: `${GROUP}/recorded-uid`,
-  /** RFC 3339 with microseconds, written by the façade: creationTimestamp has only seconds to sort by. */
+  /** Creation time, RFC 3339 with microseconds. The REST API writes it because creationTimestamp has only seconds. */
   createdAt: `${GROUP}/created-at`,
-  /** The Idempotency-Key of the request that made the object, and a hash of that request's body. */
+  /** Idempotency-Key of the request that created the object, and a hash of the request's body. */
   idempotencyKey: `${GROUP}/idempotency-key`,
   requestHash: `${GROUP}/request-hash`,
-  /** The namePrefix that the name was made from. */
+  /** namePrefix from which the name was generated. */
   namePrefix: `${GROUP}/name-prefix`,
-  /** On machine users and their bindings: `namespace/name` of their ApiKey, which no label can hold. */
+  /** `namespace/name` of the ApiKey, on its machine user and role bindings. A label cannot hold it. */
   apiKey: `${GROUP}/apikey`,
-  /** On a Launch: why its offer was chosen, for people. */
+  /** Explanation of the offer's choice, on a Launch. */
   placementReason: `${GROUP}/placement-reason`,
-  /** On a Namespace: allows a Project of this name to adopt it. */
+  /** Permission for a Project of this name to adopt the Namespace. */
   adopt: `${GROUP}/adopt-by-project`,
 } as const
 
-/** Owner of what the gateway writes in managedFields: an agent's heartbeat is no update of anything a user wrote. */
+/** Field manager of the gateway's writes. A heartbeat does not count as an update by a user. */
 export const GATEWAY_FIELD_MANAGER = "berth-gateway"
 
-/** Label keys under these domains (and their subdomains) belong to tools and are never mirrored from users' labels. */
+/** Domains whose labels belong to tools. Labels under them and their subdomains are not copied from users' labels. */
 export const RESERVED_LABEL_DOMAINS = ["kubernetes.io", "k8s.io", "helm.sh", "argoproj.io", "fluxcd.io", GROUP] as const
 
-/** `namespace/name`, or `name` for a cluster-scoped object: the key of queues, stores and logs. */
+/** Returns `namespace/name`, or `name` of a cluster-scoped object: the key of queues, stores and logs. */
 export function keyOf(object: { metadata: ObjectMeta }): string {
   const { namespace, name } = object.metadata
   return namespace === undefined ? name : `${namespace}/${name}`

@@ -76,7 +76,7 @@ describe("names that Kubernetes does not allow", () => {
     )
   })
 
-  test("every metadata.name, whoever chose it, is read as a name that leads back to it", () => {
+  test("every metadata.name, of any author, is read as a name that leads back to it", () => {
     fc.assert(
       fc.property(metadataName, (stored) => {
         expect(toMetadataName(fromMetadataName(stored))).toBe(stored)

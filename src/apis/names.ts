@@ -1,39 +1,38 @@
 /**
- * The contract names keys, connections and cronjobs more freely than Kubernetes names objects: `My_Key`, `abc-`.
- * A name that Kubernetes allows is its own `metadata.name`. Another one is folded to what is readable, followed
- * by a dot, which no name of the contract has, and by a code of what was folded: `My_Key` ⇄ `my-key.ud`. So each
- * name has one `metadata.name`, and the name can be read back from it.
+ * Maps names of the contract to Kubernetes' names. Names of keys, connections and cronjobs may be `My_Key` or `abc-`.
+ * A name that Kubernetes allows is its own `metadata.name`. Another one is folded to lower case and dashes. A dot
+ * follows, which no name of the contract has, and then a code of the folded characters: `My_Key` ⇄ `my-key.ud`. So the
+ * mapping is one to one, and reversible.
  *
  *     my-key . u d
- *     └─┬──┘   │ └ in base 36: bit i is set where character i was a capital or an underscore
- *     folded   └── u: folded as it is; x: with an x at its end, since it would end with a dash
+ *     └─┬──┘   │ └ in base 36: bit i is set if character i was a capital or an underscore
+ *     folded   └── u: folded only; x: an x was appended, because the name ended with a dash
  */
 
-/** Kubernetes' DNS-1123 subdomain, at most LONGEST_METADATA_NAME characters: what metadata.name may be. */
+/** Kubernetes' DNS-1123 subdomain of at most LONGEST_METADATA_NAME characters, the syntax of metadata.name. */
 export const DNS_SUBDOMAIN_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 export const LONGEST_METADATA_NAME = 253
 
 const DNS_SUBDOMAIN = new RegExp(DNS_SUBDOMAIN_PATTERN)
 
-/** Every name that the contract allows for anything. */
+/** Syntax of every name in the contract. */
 const CONTRACT_NAME = /^[a-zA-Z0-9][a-zA-Z0-9_-]*$/
 
 const ENCODED = /^([a-z0-9][-a-z0-9]*)\.([ux])([0-9a-z]+)$/
 
-/** The form of an id. Its letters may be of either case. */
+/** Syntax of an id, in upper or lower case. */
 export const UUID = /^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$/
 
 const CODE_BASE = 36
 
-/** Whether a text has the form of an id: an object of such a name would shadow the one of that id. */
+/** Returns true if a text has the syntax of an id. An object with such a name would hide the object with this id. */
 export function isUuid(text: string): boolean {
   return UUID.test(text)
 }
 
 /**
- * The `metadata.name` of the object that has this name in the REST API; undefined when nothing can have it:
- * neither the contract nor Kubernetes allows it, it is too long, it looks like a UUID, or it is the coded form
- * of another name.
+ * Returns the `metadata.name` of a name in the REST API. Returns undefined if no object can have the name: its syntax
+ * is not allowed, it is too long, it is a UUID, or it is the coded form of another name.
  */
 export function toMetadataName(name: string): string | undefined {
   if (isUuid(name)) return undefined
@@ -43,12 +42,12 @@ export function toMetadataName(name: string): string | undefined {
   return encoded.length <= LONGEST_METADATA_NAME ? encoded : undefined
 }
 
-/** The name in the REST API of the object with this `metadata.name`: `toMetadataName` the other way round. */
+/** Returns the REST API's name of the object with this `metadata.name`. Inverse of `toMetadataName`. */
 export function fromMetadataName(metadataName: string): string {
   return decode(metadataName) ?? metadataName
 }
 
-/** Returns whether Kubernetes allows the text as an object's name. */
+/** Returns true if Kubernetes allows the text as an object's name. */
 export function isMetadataName(name: string): boolean {
   return name.length <= LONGEST_METADATA_NAME && DNS_SUBDOMAIN.test(name)
 }
@@ -63,7 +62,7 @@ function encode(name: string): string {
   return folded.endsWith("-") ? `${folded}x.x${digits}` : `${folded}.u${digits}`
 }
 
-/** The name that was coded so; undefined for every text that `encode` does not make. */
+/** Returns the name that was coded, or undefined for a text that `encode` never returns. */
 function decode(metadataName: string): string | undefined {
   const [, label = "", form, digits = ""] = ENCODED.exec(metadataName) ?? []
   if (form === undefined || metadataName.length > LONGEST_METADATA_NAME) return undefined

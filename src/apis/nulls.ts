@@ -1,12 +1,12 @@
 type Json = Record<string, unknown>
 
-/** Which nulls are dropped: those of fields that the schema names, or those in maps with free keys too. */
+/** Places where nulls are dropped: fields of the schema only, or also maps with free keys. */
 export type NullPlaces = "fields" | "fieldsAndMaps"
 
 /**
- * The value without the nulls that mean "omitted", where the schema allows no null. `fieldsAndMaps` is what the API
- * server does with an object that it gets, `fields` what REST's contract says of a body. Unknown fields and nulls
- * in lists stay, to be refused. The value itself is not changed.
+ * Returns the value without nulls where the schema does not allow them. `fieldsAndMaps` does what the API server does
+ * with an object; `fields` does what REST's contract says about a body. Unknown fields and nulls in lists stay, so that
+ * validation rejects them. The value itself does not change.
  */
 export function withoutNulls(schema: object, value: unknown, places: NullPlaces): unknown {
   const { items } = schema as { items?: unknown }

@@ -2,46 +2,46 @@ import Type, { type Static } from "typebox"
 import { LIMITS } from "./limits.ts"
 import { Int, StringEnum, Text } from "./schema.ts"
 
-/** CPU architectures, in the words of container image manifests. */
+/** CPU architectures, named like in container image manifests. */
 export const ARCHITECTURES = ["amd64", "arm64"] as const
 export type Architecture = (typeof ARCHITECTURES)[number]
 
-/** How a VM is bought: `spot` may be taken away by the cloud at any time. */
+/** Purchase options of an offer. The cloud may preempt a `spot` VM at any time. */
 export const OFFER_PROVISIONINGS = ["onDemand", "spot"] as const
 
 /** GPUs of an offer. `count` may be a fraction of a shared card; `vramGib` is the memory of one whole card. */
 const OfferGpuSchema = Type.Object(
   {
-    model: Text(LIMITS.gpuModel, "Model as the catalogue names it, such as A100 or H100."),
-    count: Type.Number({ minimum: 0, description: "Cards, or a fraction of one." }),
+    model: Text(LIMITS.gpuModel, "GPU model in the catalogue, such as A100 or H100."),
+    count: Type.Number({ minimum: 0, description: "Number of cards, or a fraction of one." }),
     vramGib: Type.Number({ minimum: 0, description: "Memory of one whole card, GiB." }),
   },
-  { description: "Its GPUs." },
+  { description: "GPUs of the machine type." },
 )
 
-/** A row of the catalogue: one machine type in one region, bought one way. */
+/** Row of the catalogue: one machine type in one region with one purchase option. */
 export const OfferSchema = Type.Object(
   {
     cloud: Text(32, "aws, gcp, azure, or local in development."),
-    region: Text(LIMITS.region, "The cloud's own name of the region."),
-    zone: Type.Optional(Text(LIMITS.region, "The zone, where the offer is pinned to one.")),
-    instanceType: Text(128, "The cloud's own name of the machine type."),
-    architecture: StringEnum(ARCHITECTURES, { description: "Of its CPUs." }),
-    provisioning: StringEnum(OFFER_PROVISIONINGS, { description: "How it is bought." }),
-    cpu: Type.Number({ minimum: 0, description: "vCPUs as the cloud sells them." }),
+    region: Text(LIMITS.region, "Name of the region in the cloud."),
+    zone: Type.Optional(Text(LIMITS.region, "Zone, if the offer is limited to one.")),
+    instanceType: Text(128, "Name of the machine type in the cloud."),
+    architecture: StringEnum(ARCHITECTURES, { description: "Architecture of the CPUs." }),
+    provisioning: StringEnum(OFFER_PROVISIONINGS, { description: "Purchase option." }),
+    cpu: Type.Number({ minimum: 0, description: "Number of vCPUs." }),
     memoryGib: Type.Number({ minimum: 0, description: "Memory, GiB." }),
     gpu: Type.Optional(OfferGpuSchema),
-    hourlyPriceUsd: Type.Number({ minimum: 0, description: "US dollars an hour for the whole machine." }),
-    minimumBilledSeconds: Int({ description: "The shortest time that the cloud bills, seconds." }),
+    hourlyPriceUsd: Type.Number({ minimum: 0, description: "Price of the whole machine, USD per hour." }),
+    minimumBilledSeconds: Int({ description: "Minimum time that the cloud bills, seconds." }),
     priceDate: Type.Optional(
-      Text(10, "The day of its price (YYYY-MM-DD, in UTC): when the cloud was asked, or of the price list."),
+      Text(10, "Date of the price (YYYY-MM-DD, UTC): of the cloud's answer, or of the price list."),
     ),
   },
-  { description: "A machine type in a region, bought one way." },
+  { description: "A machine type in a region with one purchase option." },
 )
 export type Offer = Static<typeof OfferSchema>
 
-/** One offer's identity, stable between catalogues: what resting offers and refusals are kept by. */
+/** Returns the identity of an offer, stable between catalogues. Cooldowns and rejections refer to it. */
 export function offerKey(offer: Pick<Offer, "cloud" | "region" | "zone" | "instanceType" | "provisioning">): string {
   return [offer.cloud, offer.region, offer.zone ?? "", offer.instanceType, offer.provisioning].join("/")
 }

@@ -3,19 +3,19 @@ import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
 import { ALLOWED, ConditionList, Int, StringEnum, Text } from "./schema.ts"
 
-/** The contract's organization roles. */
+/** Organization roles of the contract. */
 export const ORGANIZATION_ROLES = ["owner", "admin", "member"] as const
 export type OrganizationRole = (typeof ORGANIZATION_ROLES)[number]
 
-/** A person: the OIDC issuer, `#`, and the subject that it knows the person by; Kubernetes' user of the same name. */
+/** User: the OIDC issuer, `#` and the issuer's subject. The Kubernetes user has the same name. */
 export const UserIdSchema = Type.String({
   maxLength: 512,
   pattern: "^https?://[^#\\s]+#\\S(.*\\S)?$",
-  description: "Issuer and subject of the person's OIDC identity: <issuer>#<subject>.",
+  description: "Issuer and subject of the user's OIDC identity: <issuer>#<subject>.",
   [ALLOWED]: "an issuer's URL, # and a subject, such as https://issuer.example.com#248289761001",
 })
 
-/** A group of people as their issuer knows it; Kubernetes' group of the same name, with the issuer as its prefix. */
+/** Group: the OIDC issuer, `#` and the issuer's group. The Kubernetes group has the same name. */
 export const GroupIdSchema = Type.String({
   maxLength: 512,
   pattern: "^https?://[^#\\s]+#\\S(.*\\S)?$",
@@ -24,17 +24,19 @@ export const GroupIdSchema = Type.String({
 })
 
 export const OrganizationSpecSchema = Type.Object({
-  displayName: Type.String({ minLength: 1, maxLength: 64, description: "Name for people; need not be unique." }),
-  category: Type.Optional(Text(32, "What kind of organization it is, a free word.", { default: "personal" })),
+  displayName: Type.String({ minLength: 1, maxLength: 64, description: "Display name; need not be unique." }),
+  category: Type.Optional(Text(32, "Category of the organization, free text.", { default: "personal" })),
   members: Type.Optional(
     Type.Array(
       Type.Object({
         userId: UserIdSchema,
-        email: Type.Optional(Text(320, "Address, for people.")),
-        role: StringEnum(ORGANIZATION_ROLES, { description: "owner and admin are admins of its projects." }),
+        email: Type.Optional(Text(320, "Contact address.")),
+        role: StringEnum(ORGANIZATION_ROLES, {
+          description: "Role in the organization. An owner or admin is an admin of its projects.",
+        }),
       }),
       {
-        description: "Who belongs to it.",
+        description: "Members of the organization.",
         maxItems: 1000,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["userId"],
@@ -45,10 +47,10 @@ export const OrganizationSpecSchema = Type.Object({
     Type.Array(
       Type.Object({
         group: GroupIdSchema,
-        role: StringEnum(ORGANIZATION_ROLES, { description: "Of everybody in the group." }),
+        role: StringEnum(ORGANIZATION_ROLES, { description: "Role of every user in the group." }),
       }),
       {
-        description: "Groups whose people belong to it, as the issuer's tokens say; the higher role counts.",
+        description: "Groups whose users are members, according to the issuer's tokens. The highest role applies.",
         maxItems: 100,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["group"],
@@ -68,7 +70,7 @@ export type OrganizationStatus = Static<typeof OrganizationStatusSchema>
 export type Organization = KubeObject<OrganizationSpec, OrganizationStatus>
 export type StoredOrganization = Stored<Organization>
 
-/** Keeps an Organization as long as it has Projects. */
+/** Finalizer that holds an Organization while it has Projects. */
 export const ORGANIZATION_FINALIZER = `${GROUP}/projects`
 
 export const ORGANIZATION = defineKind({
@@ -77,7 +79,7 @@ export const ORGANIZATION = defineKind({
   singular: "organization",
   shortNames: ["borg"],
   namespaced: false,
-  description: "People who own projects together.",
+  description: "A group of people who own projects together.",
   spec: OrganizationSpecSchema,
   status: OrganizationStatusSchema,
   printerColumns: [

@@ -5,25 +5,27 @@ import { GROUP, type KubeObject, type Stored } from "./meta.ts"
 import { GroupIdSchema, UserIdSchema } from "./organization.ts"
 import { ConditionList, Int, immutable, StringEnum, Text } from "./schema.ts"
 
-/** What a project may spend at most; a job that would exceed it waits. */
+/** Maximum spending of a project. A job that would exceed it waits. */
 const SpendCapsSchema = Type.Object(
   {
-    maxVms: Type.Optional(Int({ description: "VMs at a time." })),
-    maxHourlyUsd: Type.Optional(Type.Number({ minimum: 0, description: "US dollars an hour, over all VMs." })),
-    maxMonthlyUsd: Type.Optional(Type.Number({ minimum: 0, description: "US dollars a calendar month (UTC)." })),
+    maxVms: Type.Optional(Int({ description: "Maximum number of VMs at a time." })),
+    maxHourlyUsd: Type.Optional(Type.Number({ minimum: 0, description: "Maximum price of all VMs, USD per hour." })),
+    maxMonthlyUsd: Type.Optional(
+      Type.Number({ minimum: 0, description: "Maximum spending in a calendar month (UTC), USD." }),
+    ),
   },
-  { description: "What the project may spend at most; a job that would exceed it waits. Default: no caps." },
+  { description: "Maximum spending of the project. A job that would exceed it waits. Default: no caps." },
 )
 export type SpendCaps = Static<typeof SpendCapsSchema>
 
 export const ProjectSpecSchema = Type.Object(
   {
-    displayName: Type.String({ minLength: 1, maxLength: 64, description: "Name for people; need not be unique." }),
+    displayName: Type.String({ minLength: 1, maxLength: 64, description: "Display name; need not be unique." }),
     organization: Type.String({ minLength: 1, maxLength: 63, description: "Name of the Organization." }),
     namespace: Type.Optional(
       Text(
         63,
-        "Namespace to use instead of one of the project's name; it must be annotated berth.dev/adopt-by-project.",
+        "Existing namespace to use. It must have the annotation berth.dev/adopt-by-project. Default: a new namespace with the project's name.",
       ),
     ),
     caps: Type.Optional(SpendCapsSchema),
@@ -31,10 +33,10 @@ export const ProjectSpecSchema = Type.Object(
       Type.Array(
         Type.Object({
           userId: UserIdSchema,
-          role: StringEnum(ROLES, { description: "What the person may do in this project." }),
+          role: StringEnum(ROLES, { description: "Role of the user in this project." }),
         }),
         {
-          description: "Roles of people beyond those that the Organization gives them.",
+          description: "Roles of users, in addition to their roles from the Organization.",
           maxItems: 1000,
           "x-kubernetes-list-type": "map",
           "x-kubernetes-list-map-keys": ["userId"],
@@ -45,10 +47,10 @@ export const ProjectSpecSchema = Type.Object(
       Type.Array(
         Type.Object({
           group: GroupIdSchema,
-          role: StringEnum(ROLES, { description: "What everybody in the group may do in this project." }),
+          role: StringEnum(ROLES, { description: "Role of every user in the group in this project." }),
         }),
         {
-          description: "Roles of groups beyond those that the Organization gives them.",
+          description: "Roles of groups, in addition to their roles from the Organization.",
           maxItems: 100,
           "x-kubernetes-list-type": "map",
           "x-kubernetes-list-map-keys": ["group"],
@@ -57,7 +59,7 @@ export const ProjectSpecSchema = Type.Object(
     ),
   },
   {
-    description: "What a project is and who may use it.",
+    description: "Owner, members and spend caps of the project.",
     "x-kubernetes-validations": immutable(["organization", "namespace"]),
   },
 )
@@ -66,36 +68,36 @@ export type ProjectSpec = Static<typeof ProjectSpecSchema>
 export const ProjectStatusSchema = Type.Object({
   observedGeneration: Type.Optional(Int()),
   conditions: Type.Optional(ConditionList),
-  namespace: Type.Optional(Text(63, "Where the project's objects live.")),
+  namespace: Type.Optional(Text(63, "Namespace of the project's objects.")),
 })
 export type ProjectStatus = Static<typeof ProjectStatusSchema>
 
 export type Project = KubeObject<ProjectSpec, ProjectStatus>
 export type StoredProject = Stored<Project>
 
-/** Keeps a Project until its jobs are over and its namespace is gone. */
+/** Finalizer that holds a Project until its jobs have ended and its namespace is deleted. */
 export const PROJECT_FINALIZER = `${GROUP}/namespace`
 
-/** Conditions of a Project; Reconciling and Stalled are kstatus' names. */
+/** Conditions of a Project. kstatus defines Reconciling and Stalled. */
 export const ProjectCondition = {
   Ready: "Ready",
   Reconciling: "Reconciling",
   Stalled: "Stalled",
 } as const
 
-/** The namespace that a Project asks for. Only `status.namespace` says that it has it. */
+/** Returns the namespace that a Project requests. `status.namespace` says if the Project has it. */
 export function namespaceOf({ metadata, spec }: Pick<Project, "metadata" | "spec">): string {
   return spec.namespace ?? metadata.name
 }
 
-/** The Project's name is the host label of its URLs, hence a DNS label of at most 40 characters. */
+/** Project. Its name is a label in the host name of its URLs: a DNS label of at most 40 characters. */
 export const PROJECT = defineKind({
   kind: "Project",
   plural: "projects",
   singular: "project",
   shortNames: ["bproj"],
   namespaced: false,
-  description: "A namespace of jobs, cronjobs, connections and keys, with members and spend caps of its own.",
+  description: "A namespace of jobs, cronjobs, connections and keys, with its own members and spend caps.",
   spec: ProjectSpecSchema,
   status: ProjectStatusSchema,
   rules: [

@@ -1,6 +1,6 @@
 import { type CronExpression, CronExpressionParser } from "cron-parser"
 
-/** The aliases that a schedule may be, and the five fields that each stands for. */
+/** Aliases of schedules, and the five fields that each stands for. */
 export const SCHEDULE_ALIASES: Readonly<Record<string, string>> = {
   "@yearly": "0 0 1 1 *",
   "@annually": "0 0 1 1 *",
@@ -15,7 +15,7 @@ interface Field {
   name: string
   minimum: number
   maximum: number
-  /** Names of the values, from the least on. */
+  /** Names of the values, beginning with the least. */
   names?: readonly string[]
 }
 
@@ -34,13 +34,13 @@ const FIELDS: readonly Field[] = [
 
 const SHAPE = 'five fields (minute, hour, day of month, month, day of week) such as "30 3 * * MON-FRI"'
 
-/** From where the search for a first tick starts: it decides nothing, as every date of a calendar comes again. */
+/** Start of the search for a first tick. Any time will do: every date of a calendar recurs. */
 const SOME_TIME = new Date("2000-01-01T00:00:00Z")
 
 /**
- * What is wrong with a schedule, as the end of a sentence that begins with the field's name; undefined when nothing
- * is. Standard cron: five fields of numbers, names, ranges, steps and lists, or an alias. Checked before cron-parser
- * sees it, which also takes the empty text, four fields, seconds and much that only Jenkins or Quartz know.
+ * Returns the fault of a schedule as the end of a sentence that begins with the field's name, or undefined.
+ * A schedule is standard cron: five fields of numbers, names, ranges, steps and lists, or an alias. cron-parser also
+ * accepts the empty text, four fields, seconds, and syntax of Jenkins or Quartz, so this check comes first.
  */
 export function scheduleFault(schedule: string): string | undefined {
   const text = schedule.trim()
@@ -54,36 +54,38 @@ export function scheduleFault(schedule: string): string | undefined {
   )
   if (fault !== undefined) return fault
   return nextTick(schedule, SOME_TIME) === undefined
-    ? `${shown(text)} names a date that never comes, such as 31 February`
+    ? `${shown(text)} names a date that never occurs, such as 31 February`
     : undefined
 }
 
 /**
- * The first tick after a moment, in UTC; undefined when the schedule has none. As in every cron, a day that is limited
- * by both day of month and day of week is one that either allows; as in Kubernetes', a step limits it, and `*` in a
- * list does not. Needs a schedule in which `scheduleFault` sees no other fault.
+ * Returns the first tick after a time, in UTC, or undefined if the schedule has none.
+ * As in every cron, a day matches if day of month or day of week matches, when both are limited. As in Kubernetes, a
+ * step is a limit and `*` in a list is not. Needs a schedule in which `scheduleFault` finds no other fault.
  */
 export function nextTick(schedule: string, after: Date): Date | undefined {
   try {
     return expressionOf(schedule, after).next().toDate()
   } catch {
-    // With all fields within their bounds, the one thing left to refuse is a date that no calendar has.
+    // All fields are within their bounds, so the only remaining fault is a date that no calendar has.
     return undefined
   }
 }
 
-/** The last tick after one moment and not after another, in UTC; undefined when none is between them. */
+/** Returns the last tick after one time and not after another, in UTC, or undefined if there is none. */
 export function latestTick(schedule: string, after: Date, until: Date): Date | undefined {
-  // Asked for first, because looking back finds a tick however long ago, and most have none since.
+  // Checked first, because a backward search finds a tick of any age, and most schedules have none in this time.
   const first = nextTick(schedule, after)
   if (first === undefined || first > until) return undefined
-  // cron-parser looks for what is earlier than the moment it is given.
+  // cron-parser finds ticks before the time that it gets.
   return expressionOf(schedule, new Date(until.getTime() + 1))
     .prev()
     .toDate()
 }
 
-/** How many ticks are after one moment and before another, in UTC: reckoned by the day, as there may be millions. */
+/**
+ * Returns the number of ticks after one time and before another, in UTC. Counts by the day, as there may be millions.
+ */
 export function countTicks(schedule: string, after: Date, before: Date): number {
   const expression = expressionOf(schedule, after)
   const { hour, minute } = expression.fields
@@ -107,8 +109,8 @@ function expressionOf(schedule: string, currentDate: Date): CronExpression {
 }
 
 /**
- * A field as cron-parser takes it: a list with `*` in it allows all, which it shall see as no limit; and values that
- * several items of a list name, as in `1-5,3`, are nothing wrong in cron, but to it they are.
+ * Returns a field in a form that cron-parser accepts. A list with `*` becomes `*`, because it is no limit. Values that
+ * several items contain, as in `1-5,3`, are valid in cron but an error in cron-parser, so they are merged.
  */
 function asOneList(text: string, index: number): string {
   const items = text.split(",")
@@ -120,7 +122,7 @@ function asOneList(text: string, index: number): string {
   return [...new Set(values)].sort((a, b) => a - b).join(",")
 }
 
-/** The values that an item of a list names; `first/step` goes to the field's end. */
+/** Returns the values of an item of a list. `first/step` extends to the field's end. */
 function valuesOf(field: Field, item: string): number[] {
   const [base = "", step] = item.split("/")
   const [first = "", last] = base === "*" ? [String(field.minimum), String(field.maximum)] : base.split("-")
@@ -131,11 +133,11 @@ function valuesOf(field: Field, item: string): number[] {
 }
 
 function unknownAlias(text: string): string {
-  return `${shown(text)} is no alias: known are ${Object.keys(SCHEDULE_ALIASES).join(", ")}; or write ${SHAPE}`
+  return `${shown(text)} is an unknown alias; use ${Object.keys(SCHEDULE_ALIASES).join(", ")}; or write ${SHAPE}`
 }
 
 function wrongCount(count: number): string {
-  const hint = count > FIELDS.length ? ": there are no seconds and no years" : ""
+  const hint = count > FIELDS.length ? ": seconds and years are not supported" : ""
   return `must have ${SHAPE}, or be an alias such as @hourly; it has ${count === 0 ? "none" : count}${hint}`
 }
 
@@ -149,7 +151,7 @@ function fieldFault(field: Field, text: string): string | undefined {
 
 function itemFault(field: Field, item: string): string | undefined {
   const [base = "", step, ...moreSteps] = item.split("/")
-  if (/^H\b/i.test(base)) return "H is Jenkins' own, write a number"
+  if (/^H\b/i.test(base)) return "H is Jenkins syntax, write a number"
   if (/^\?$|^L|[LW#]/i.test(base) && !isName(field, base))
     return `standard cron has no ?, L, W and #; ${allowed(field)}`
   if (moreSteps.length > 0) return 'it has more than one "/"'
@@ -160,11 +162,11 @@ function itemFault(field: Field, item: string): string | undefined {
   const end = last === undefined ? start : numberOf(field, last)
   if (start === undefined || end === undefined || moreEnds.length > 0) return allowed(field)
   if (start > end)
-    return `the range runs backwards; write two, such as ${first}-${field.maximum},${field.minimum}-${last}`
+    return `the range runs backwards; write two ranges, such as ${first}-${field.maximum},${field.minimum}-${last}`
   return undefined
 }
 
-/** Whether it is made of a field's names: JUL has an L, WED a W. */
+/** Returns true if the item consists of a field's names: JUL contains an L, WED a W. */
 function isName(field: Field, base: string): boolean {
   return base.split("-").every((part) => numberOf(field, part) !== undefined)
 }

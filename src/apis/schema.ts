@@ -3,33 +3,32 @@ import { LIMITS } from "./limits.ts"
 import { DNS_SUBDOMAIN_PATTERN, LONGEST_METADATA_NAME } from "./names.ts"
 
 /**
- * The shapes that kinds are made of, beyond plain TypeBox: a Kubernetes structural schema knows no
- * union, const, pattern property or tuple, so each helper writes what the API server accepts and
- * carries the exact TypeScript type.
+ * Building blocks of the kinds' schemas, beyond plain TypeBox. A Kubernetes structural schema has no union, const,
+ * pattern property or tuple. So each function writes what the API server accepts, with the exact TypeScript type.
  */
 
-/** A CEL rule of the API server (`x-kubernetes-validations`); `oldSelf` in it makes it a transition rule. */
+/** CEL rule of the API server (`x-kubernetes-validations`). A rule with `oldSelf` is a transition rule. */
 export interface CelRule {
   rule: string
   message: string
   fieldPath?: string
 }
 
-/** Says in words what a pattern or a rule on keys allows; for messages, as regular expressions are no help to people. */
+/** Description of what a pattern or a rule on keys allows. Messages show it in place of a regular expression. */
 export const ALLOWED = "x-berth-allowed"
 
-/** Says in words what `not` forbids, as the end of "must not …". */
+/** Description of what `not` forbids, as the end of "must not …". */
 export const FORBIDDEN = "x-berth-forbidden"
 
-/** Marks a value that may be secret: no message ever shows it. */
+/** Mark of a value that may be secret. No message shows it. */
 export const SENSITIVE = "x-berth-sensitive"
 
-/** One of a fixed list of strings. */
+/** Declares one of a fixed list of strings. */
 export function StringEnum<const T extends readonly string[]>(values: T, options: Record<string, unknown> = {}) {
   return Type.Unsafe<T[number]>({ type: "string", enum: [...values], ...options })
 }
 
-/** What the keys of a map must be: lengths in characters, and the same in words for messages. */
+/** Rule for the keys of a map: lengths in characters, and a description for messages. */
 export interface KeyRule {
   minLength?: number
   maxLength: number
@@ -43,7 +42,7 @@ export interface MapOptions {
   description: string
 }
 
-/** A map with free keys, within their rule, at most `maxProperties` of them. */
+/** Declares a map with free keys that match a rule, at most `maxProperties` of them. */
 export function MapOf<T extends TSchema>(value: T, options: MapOptions) {
   const { keys, ...others } = options
   const { allowed, ...bounds } = keys
@@ -56,13 +55,13 @@ export function MapOf<T extends TSchema>(value: T, options: MapOptions) {
 }
 
 /**
- * RFC 3339 to the letter, beside the calendar's rules that the format checks: the API server's own check of
- * `date-time` lets pass any character before fractions, and any offset.
+ * Strict RFC 3339, in addition to the calendar check of the format. The API server's own check of `date-time` accepts
+ * any character before fractions, and any offset.
  */
 const TIME_PATTERN =
   "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 
-/** A time as Kubernetes writes it (RFC 3339). */
+/** Declares a time in Kubernetes' format (RFC 3339). */
 export function Time(description: string) {
   return Type.String({
     format: "date-time",
@@ -73,12 +72,13 @@ export function Time(description: string) {
   })
 }
 
-/** A whole number between `minimum` and `maximum`, at most what JavaScript counts exactly. */
+/**
+ * Declares a whole number from `minimum` to `maximum`. The default maximum is the greatest safe integer of JavaScript.
+ */
 export function Int(options: { minimum?: number; maximum?: number; default?: number; description?: string } = {}) {
   return Type.Integer({ format: "int64", minimum: 0, maximum: Number.MAX_SAFE_INTEGER, ...options })
 }
 
-/** A bounded text field. */
 export function Text(maxLength: number, description: string, options: Record<string, unknown> = {}) {
   return Type.String({ maxLength, description, ...options })
 }
@@ -91,7 +91,7 @@ export const CPU_PATTERN =
 export const SIZE_PATTERN =
   "^([1-9][0-9]{0,11}(\\.[0-9]{1,3})?|0\\.(00[1-9]|0[1-9][0-9]?|[1-9][0-9]{0,2}))(Ki|Mi|Gi|Ti|k|M|G|T)$"
 
-/** vCPUs as Kubernetes writes quantities: a whole number or a string. */
+/** Declares vCPUs as a Kubernetes quantity: a whole number or a string. */
 export function CpuQuantity(description: string) {
   return Type.Unsafe<number | string>({
     "x-kubernetes-int-or-string": true,
@@ -105,7 +105,7 @@ export function CpuQuantity(description: string) {
   })
 }
 
-/** A size in bytes as Kubernetes writes quantities; always with a suffix. */
+/** Declares a size in bytes as a Kubernetes quantity, always with a suffix. */
 export function SizeQuantity(description: string) {
   return Type.String({
     pattern: SIZE_PATTERN,
@@ -115,18 +115,19 @@ export function SizeQuantity(description: string) {
   })
 }
 
-/** Name of a Secret, as Kubernetes allows it. */
+/** Declares a name that Kubernetes allows for a Secret. */
 export function SecretName() {
   return Type.String({
     minLength: 1,
     maxLength: LONGEST_METADATA_NAME,
     pattern: DNS_SUBDOMAIN_PATTERN,
     description: "Name of the Secret.",
-    [ALLOWED]: "the name of a Secret: a-z, 0-9, - and ., with a letter or digit at both ends and beside each .",
+    [ALLOWED]:
+      "the name of a Secret: a-z, 0-9, - and ., with a letter or digit at both ends and on both sides of each .",
   })
 }
 
-/** Key in a Secret's data, as Kubernetes allows it. */
+/** Declares a key that Kubernetes allows in a Secret's data. */
 export function SecretDataKey() {
   return Type.String({
     minLength: 1,
@@ -142,7 +143,7 @@ export const ConditionSchema = Type.Object({
   type: Type.String({ maxLength: 316 }),
   status: StringEnum(["True", "False", "Unknown"]),
   observedGeneration: Type.Optional(Int()),
-  lastTransitionTime: Time("When the status last changed."),
+  lastTransitionTime: Time("Time of the last change of the status."),
   reason: Type.String({ maxLength: 1024, pattern: "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$" }),
   message: Type.String({ maxLength: LIMITS.message }),
 })
@@ -150,7 +151,7 @@ export const ConditionSchema = Type.Object({
 /** One condition of an object's status. */
 export type Condition = Static<typeof ConditionSchema>
 
-/** An object's conditions, one of each type. */
+/** Conditions of an object, one of each type. */
 export const ConditionList = Type.Array(ConditionSchema, {
   maxItems: LIMITS.conditions,
   "x-kubernetes-list-type": "map",
@@ -158,8 +159,8 @@ export const ConditionList = Type.Array(ConditionSchema, {
 })
 
 /**
- * Rules that freeze optional and required fields of an object for good. They stand on the object and compare
- * `has()` too, because a rule on the field itself is bypassed by removing the field and adding it again.
+ * Returns rules that make fields of an object immutable. The rules are on the object and compare `has()` too. A rule on
+ * the field itself could be bypassed: remove the field, then add it again.
  */
 export function immutable(fields: readonly string[]): CelRule[] {
   return fields.map((field) => {
@@ -167,14 +168,14 @@ export function immutable(fields: readonly string[]): CelRule[] {
     const before = `oldSelf.${celName(field)}`
     return {
       rule: `has(${now}) == has(${before}) && (!has(${now}) || ${now} == ${before})`,
-      message: `${field} is immutable: delete the object and create it anew with the other value`,
+      message: `${field} is immutable: delete the object and create it again with the other value`,
       fieldPath: `.${field}`,
     }
   })
 }
 
 /**
- * A field's name as rules write it: CEL's own words are put between underscores
+ * Returns a field's name in a rule: reserved words of CEL are put between underscores
  * (https://kubernetes.io/docs/reference/using-api/cel/#escaping).
  */
 function celName(field: string): string {

@@ -2,12 +2,12 @@ import type { TSchema } from "typebox"
 import type { CelRule } from "./schema.ts"
 
 /**
- * From the JSON Schema of a kind to what the API server takes: a structural schema knows no union, const,
- * pattern property, tuple or exclusive bound, and refuses or silently ignores the rest. So every keyword
- * is either copied, written as a CEL rule, dropped on purpose, or an error that names its place.
+ * Converts the JSON Schema of a kind to a structural schema of the API server. A structural schema has no union, const,
+ * pattern property, tuple or exclusive bound; the API server rejects or ignores them. So every keyword is either
+ * copied, written as a CEL rule, dropped on purpose, or an error with its place.
  */
 
-/** A structural schema (apiextensions.k8s.io/v1 JSONSchemaProps) as plain JSON. */
+/** Structural schema (apiextensions.k8s.io/v1 JSONSchemaProps) as plain JSON. */
 export interface StructuralSchema {
   type?: string
   description?: string
@@ -21,7 +21,7 @@ export interface StructuralSchema {
 
 type Json = Record<string, unknown>
 
-/** Keywords for validators and documents of our own, unknown to the API server. */
+/** Prefix of Berth's own keywords. They are not part of the result. */
 const DROPPED_PREFIX = "x-berth-"
 
 const COPIED = new Set([
@@ -39,7 +39,7 @@ const COPIED = new Set([
 const NUMERIC = ["minimum", "maximum", "multipleOf"]
 const TEXTUAL = ["minLength", "maxLength", "pattern"]
 
-/** Keywords that are copied too, by what they constrain; elsewhere they would have no effect. */
+/** Keywords that are copied for one type only. They have no effect on another type. */
 const COPIED_BY_TYPE: Record<string, readonly string[]> = {
   array: ["minItems", "maxItems"],
   boolean: [],
@@ -49,18 +49,18 @@ const COPIED_BY_TYPE: Record<string, readonly string[]> = {
   string: TEXTUAL,
 }
 
-/** Formats that the API server and the validators (`validate.ts`) check alike. */
+/** Formats that the API server and the validators (`validate.ts`) check in the same way. */
 const FORMATS = new Set(["date-time", "int32", "int64"])
 
-/** The one union that a structural schema may have. */
+/** Only union that a structural schema may have. */
 const INT_OR_STRING = JSON.stringify([{ type: "integer" }, { type: "string" }])
 
 /**
- * The structural schema of a TypeBox schema.
- * @throws Error naming the path of a keyword that the API server would refuse or ignore
+ * Returns the structural schema of a TypeBox schema.
+ * @throws Error with the path of a keyword that the API server would reject or ignore
  */
 export function structuralSchema(schema: TSchema, path = "schema"): StructuralSchema {
-  // A copy through JSON leaves TypeBox's own symbols and hidden fields behind.
+  // The copy through JSON drops TypeBox's symbols and hidden fields.
   return convert(JSON.parse(JSON.stringify(schema)), path)
 }
 
@@ -80,7 +80,7 @@ function convert(schema: unknown, path: string): StructuralSchema {
   return result
 }
 
-/** The keywords that the schema's type allows beside the common ones; checks that it has one type. */
+/** Returns the keywords that the schema's type allows beside the common ones. Checks that there is one type. */
 function copiedByType(schema: Json, path: string): readonly string[] {
   if (schema["x-kubernetes-int-or-string"] === true) {
     if ("type" in schema || JSON.stringify(schema["anyOf"]) !== INT_OR_STRING) {
@@ -88,7 +88,7 @@ function copiedByType(schema: Json, path: string): readonly string[] {
     }
     return [...NUMERIC, ...TEXTUAL]
   }
-  if ("anyOf" in schema) throw new Error(`${path}.anyOf: a structural schema has no unions but int-or-string`)
+  if ("anyOf" in schema) throw new Error(`${path}.anyOf: a structural schema has no union except int-or-string`)
   const { type } = schema
   const copied = typeof type === "string" ? COPIED_BY_TYPE[type] : undefined
   if (copied === undefined) throw new Error(`${path}.type: must be one type, not ${JSON.stringify(type)}`)
@@ -109,12 +109,12 @@ function convertNested(keyword: string, value: unknown, result: StructuralSchema
     return true
   }
   if (keyword !== "additionalProperties") return false
-  // Kubernetes refuses `false` beside properties, and prunes or refuses unknown fields anyway.
+  // Kubernetes rejects `false` beside properties, and prunes or rejects unknown fields in any case.
   if (value !== false) result.additionalProperties = convert(value, `${path}{}`)
   return true
 }
 
-/** CEL rules for keywords that JSON Schema has and a structural schema lacks. */
+/** Returns CEL rules for keywords that JSON Schema has and a structural schema lacks. */
 function rulesOf(keyword: string, value: unknown, path: string): CelRule[] {
   if (keyword === "x-kubernetes-validations") return value as CelRule[]
   if (keyword === "propertyNames" && isObject(value)) return [keyRule(value, `${path}.propertyNames`)]
@@ -126,14 +126,14 @@ function rulesOf(keyword: string, value: unknown, path: string): CelRule[] {
       })),
     )
   }
-  throw new Error(`${path}.${keyword}: the API server knows no such keyword here`)
+  throw new Error(`${path}.${keyword}: the API server does not support this keyword here`)
 }
 
 function keyRule(names: Json, path: string): CelRule {
   const { minLength, maxLength, pattern, "x-berth-allowed": allowed, ...others } = names
   const unknown = Object.keys(others).filter((keyword) => keyword !== "type")
-  if (unknown.length > 0) throw new Error(`${path}.${unknown[0]}: only minLength, maxLength and pattern are for keys`)
-  // The sizes come first: they cost nothing, and keep the pattern from running over a huge key.
+  if (unknown.length > 0) throw new Error(`${path}.${unknown[0]}: keys support only minLength, maxLength and pattern`)
+  // The length checks come first: they are cheap, and the pattern then never runs on a huge key.
   const checks = [
     minLength === undefined ? [] : `key.size() >= ${minLength}`,
     maxLength === undefined ? [] : `key.size() <= ${maxLength}`,

@@ -17,7 +17,7 @@ describe("faultsOf", () => {
     expect(faultsOfSpec({ env: { A: "1" }, resources: { cpu: "500m", gpu: { model: "A100" } } })).toEqual([])
   })
 
-  test("tells all faults, each with its pointer", () => {
+  test("reports all faults, each with its pointer", () => {
     expect(faultsOf(JobSpecSchema, { maxRetries: -1, tags: [""], volumes: { "a/b~": { bucket: "b" } } })).toEqual(
       expect.arrayContaining([
         { pointer: "/image", detail: "image is required" },
@@ -29,9 +29,13 @@ describe("faultsOf", () => {
   })
 
   test.each<[Record<string, unknown>, string, string]>([
-    [{ imge: "x" }, "/imge", "imge is no known field: did you mean image?"],
-    [{ max_retries: 1 }, "/max_retries", "max_retries is no known field: did you mean maxRetries?"],
-    [{ resources: { disk: 1 } }, "/resources/disk", "resources.disk is no known field: known are cpu, memory, gpu"],
+    [{ imge: "x" }, "/imge", "imge is an unknown field: did you mean image?"],
+    [{ max_retries: 1 }, "/max_retries", "max_retries is an unknown field: did you mean maxRetries?"],
+    [
+      { resources: { disk: 1 } },
+      "/resources/disk",
+      "resources.disk is an unknown field; known fields: cpu, memory, gpu",
+    ],
     [
       { resources: { memory: "24GB" } },
       "/resources/memory",
@@ -50,7 +54,7 @@ describe("faultsOf", () => {
     [
       { env: { "A=B": "x" } },
       "/env/A=B",
-      'env["A=B"] can\'t be a key: keys must be names of variables: at most 256 characters, not empty, none of them = or NUL',
+      'env["A=B"] is not allowed as a key: keys must be names of variables: 1 to 256 characters, without = and NUL',
     ],
     [{ resources: { gpu: {} } }, "/resources/gpu", "resources.gpu must not be empty"],
     [{ resources: { gpu: { count: 1 } } }, "/resources/gpu/model", "resources.gpu.count requires resources.gpu.model"],
@@ -60,7 +64,7 @@ describe("faultsOf", () => {
     expect(faultsOfSpec(spec)).toContainEqual({ pointer, detail })
   })
 
-  test("tells one fault of a value of the wrong type, not its bounds too", () => {
+  test("reports one fault of a value of the wrong type, not its bounds too", () => {
     expect(faultsOfSpec({ resources: { cpu: 0.5 }, env: { "": 1 } })).toHaveLength(3)
   })
 

@@ -9,7 +9,7 @@ import { ALLOWED, FORBIDDEN, SENSITIVE } from "./schema.ts"
 
 export type { Fault } from "./fault.ts"
 
-/** More faults of one value than this help nobody. */
+/** Maximum number of faults of one value in an answer. */
 const MOST_FAULTS = 50
 
 type Json = Record<string, unknown>
@@ -49,9 +49,8 @@ const compiled = new WeakMap<object, ValidateFunction>()
 const objectSchemas = new WeakMap<KindDefinition, TSchema>()
 
 /**
- * What is wrong with a value, all of it; empty when nothing is. Objects are closed at every level: a field
- * that the schema does not have is a fault. Write unions as `type: ["string", "object"]`, not as anyOf,
- * whose faults nobody can understand.
+ * Returns every fault of a value. Objects are closed at every level: an unknown field is a fault.
+ * Write unions as `type: ["string", "object"]`, not as anyOf, whose faults are hard to understand.
  */
 export function faultsOf(schema: TSchema, value: unknown): Fault[] {
   const validate = compiled.get(schema) ?? compile(schema)
@@ -62,8 +61,8 @@ export function faultsOf(schema: TSchema, value: unknown): Fault[] {
 }
 
 /**
- * What the API server would find wrong with an object of a kind, as far as a schema can say: CEL rules that
- * have no JSON Schema keyword (names, immutability, a Connection's one source) are the API server's alone.
+ * Returns the faults that the API server would find in an object of a kind, as far as a schema describes them. Only the
+ * API server checks CEL rules without a JSON Schema keyword: names, immutability, a Connection's single source.
  */
 export function faultsOfObject(kind: KindDefinition, object: unknown): Fault[] {
   const schema = objectSchemas.get(kind) ?? objectSchemaOf(kind)
@@ -84,7 +83,7 @@ function objectSchemaOf(kind: KindDefinition): TSchema {
     properties: {
       apiVersion: { type: "string", enum: [API_VERSION] },
       kind: { type: "string", enum: [kind.kind] },
-      // Kubernetes' own to check.
+      // The API server checks it.
       metadata: { type: "object", additionalProperties: true },
       spec: kind.spec,
       status: kind.status,
@@ -92,12 +91,12 @@ function objectSchemaOf(kind: KindDefinition): TSchema {
   } as TSchema
 }
 
-/** Keywords that hold one schema, a list of schemas, a map of schemas. */
+/** Keywords that hold one schema, a list of schemas, or a map of schemas. */
 const SUBSCHEMA = ["items", "additionalProperties", "propertyNames", "not"]
 const SUBSCHEMA_LISTS = ["anyOf", "oneOf", "allOf", "prefixItems"]
 const SUBSCHEMA_MAPS = ["properties", "patternProperties", "$defs"]
 
-/** The schema with its objects closed, and with Kubernetes' own keywords in terms of JSON Schema. */
+/** Returns the schema with closed objects. Kubernetes' own keywords become JSON Schema. */
 function closed(schema: unknown): unknown {
   if (typeof schema !== "object" || schema === null) return schema
   const result: Json = {}
@@ -119,7 +118,7 @@ function mapValues(object: Json, change: (value: unknown) => unknown): Json {
   return Object.fromEntries(Object.entries(object).map(([key, value]) => [key, change(value)]))
 }
 
-/** A date of the calendar and a time of the day; like the API server, without leap seconds. */
+/** Returns true for a date of the calendar and a time of the day. Like the API server, it accepts no leap seconds. */
 function isDateTime(text: string): boolean {
   const parts = /^([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})/.exec(text)
   if (parts === null) return false
@@ -137,7 +136,10 @@ function areDistinct(items: unknown[], keys: string[]): boolean {
   return new Set(identities).size === items.length
 }
 
-/** Without errors that only follow from others: bounds of a value of the wrong type, and a bad key's own ones. */
+/**
+ * Returns the errors without those that follow from others: bounds of a value of the wrong type, and details of a bad
+ * key.
+ */
 function tellable(errors: ErrorObject[]): ErrorObject[] {
   const wrongTypes = new Set(errors.filter((error) => error.keyword === "type").map((error) => error.instancePath))
   return errors.filter(

@@ -209,7 +209,7 @@ describe("what whoever runs Berth changes", () => {
       expect.stringMatching(/^\/offers: offers is no YAML \(line \d+, column \d+\): /),
       '/discounts: discounts must be a list in YAML: begin each item with "- "',
       "/exclusions/1: exclusions[1]: the value must not be empty",
-      expect.stringContaining("/exclusions/2/colour: exclusions[2]: colour is no known field"),
+      expect.stringContaining("/exclusions/2/colour: exclusions[2]: colour is an unknown field"),
       "/exclusions/3: exclusions[3] matches no offer: check its names",
     ])
     expect(best(live)).toEqual(["m7i.large", "us-west-2", 0.1])

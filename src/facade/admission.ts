@@ -75,7 +75,8 @@ export class Gatekeeper extends Gate<Principal> {
       const project = await projects.find(req.hostname, lookup)
       const scope = project && scopeOf(project)
       const principal = scope && (await apiKeys.authenticate(credentials.value, scope, lookup))
-      if (principal === undefined) throw unauthorized("The API key is not valid for this host.")
+      if (principal === undefined)
+        throw unauthorized("The API key is not valid for this host. Use a key of this project.")
       return principal
     }
     const person = await personOf(credentials.value, tokens)
@@ -105,12 +106,12 @@ export class AccountGatekeeper extends Gate<SignedIn> {
   protected override async identify(req: Request): Promise<SignedIn> {
     const { tokens, baseDomain } = this.#options
     if (hostLabel(req.hostname, baseDomain).kind !== "none") {
-      throw notFound("There is nothing here: organizations are on the host without a project.")
+      throw notFound("This path does not exist here: organizations are on the host without a project.")
     }
     const credentials = credentialsOf(req)
     if (credentials.kind === "key") {
       throw forbidden(
-        "API keys are a project's and not good here: sign in, and send your token as Authorization: Bearer.",
+        "API keys belong to a project and are not accepted here. Sign in and send your token as Authorization: Bearer.",
       )
     }
     const person = await personOf(credentials.value, tokens)
@@ -142,9 +143,9 @@ function credentialsOf(req: Request): Credentials {
 
 async function personOf(token: string, tokens: TokenVerifier | undefined): Promise<Person> {
   if (tokens === undefined) {
-    throw unauthorized("Nobody signs in here, as no issuer is set up: send an API key as X-Service-Api-Key.")
+    throw unauthorized("Sign-in is disabled because no issuer is configured. Send an API key as X-Service-Api-Key.")
   }
   const person = await tokens.verify(token)
-  if (person === undefined) throw unauthorized("The token is not good: sign in again.")
+  if (person === undefined) throw unauthorized("The token is invalid or expired: sign in again.")
   return person
 }

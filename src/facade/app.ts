@@ -114,7 +114,7 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   // A person who opens the address in a browser.
   app.get("/", (req, res, next) => (req.accepts(["json", "html"]) === "html" ? res.redirect("/1/docs") : next()))
   app.use((req) => {
-    throw notFound(`There is nothing at ${JSON.stringify(req.path)}; the API is under /1.`)
+    throw notFound(`The path ${JSON.stringify(req.path)} does not exist; the API is under /1.`)
   })
   app.use(problemHandler)
   return app
@@ -194,7 +194,7 @@ function admissionOf(dependencies: FacadeDependencies): Guard<Principal> {
   const failures = new FailureLimit({
     perMinute: settings.failuresPerMinute ?? DEFAULT_FAILURES_PER_MINUTE,
     statuses: [401],
-    failures: "requests without good credentials",
+    failures: "requests without valid credentials",
   })
   const gatekeeper = new Gatekeeper({
     projects: new ProjectDirectory({ client, store: caches.projects.store, baseDomain, defaultProject }),
@@ -241,6 +241,6 @@ function accountRouter(dependencies: FacadeDependencies): Router {
 const requireHost: RequestHandler = (req, _res, next) => {
   const hosts = req.rawHeaders.filter((name, index) => index % 2 === 0 && name.toLowerCase() === "host")
   if (hosts.length > 1) throw badRequest(`The request has ${hosts.length} Host headers: send one.`)
-  if (!req.hostname) throw badRequest("The request names no host: send it in the Host header.")
+  if (!req.hostname) throw badRequest("The request has no host: send it in the Host header.")
   next()
 }

@@ -59,7 +59,7 @@ const OBJECT_INDEXES: Record<string, IndexFunction<ApiObject>> = {
  */
 export function filled<T extends ApiObject>(store: Store<T>): Store<T> {
   if (store.resourceVersion !== undefined) return store
-  throw unavailable("What there is has not been read yet: try again.")
+  throw unavailable("The server is still loading its cache: try again.")
 }
 
 /** What jobs can be filtered by. */

@@ -117,7 +117,7 @@ export class Collection<T extends Stored<KubeObject>> {
   async #accepted(earlier: T, { accept }: Replay<T>): Promise<T> {
     const accepted = await accept(earlier)
     if (!isGoing(accepted)) return accepted
-    const detail = `The ${this.#options.noun} that this Idempotency-Key made is being deleted: choose a new key for another.`
+    const detail = `The ${this.#options.noun} that this Idempotency-Key created is being deleted: choose a new key.`
     throw new Problem({ type: "being-deleted", status: 409, detail })
   }
 
@@ -133,7 +133,7 @@ export class Collection<T extends Stored<KubeObject>> {
       return await this.echoed(await writer.create(resource, object))
     } catch (error) {
       if (isInvalid(error)) throw this.#refused(error)
-      if (isNotFound(error)) throw unavailable(`The project is not ready to take a ${noun} yet.`, 5, error)
+      if (isNotFound(error)) throw unavailable(`The project is not ready for a new ${noun} yet: try again.`, 5, error)
       if (!isAlreadyExists(error)) throw error
     }
     const existing = await this.read(object.metadata.name)
@@ -141,7 +141,7 @@ export class Collection<T extends Stored<KubeObject>> {
       return this.#accepted(existing, replay)
     const there =
       existing !== undefined && isGoing(existing)
-        ? "is being deleted: choose another name, or wait until it is gone"
+        ? "is being deleted: choose another name, or wait until it is deleted"
         : "exists in this project: choose another name, or PATCH it"
     throw nameConflict(`A ${noun} named ${JSON.stringify(name)} ${there}.`, name)
   }
@@ -164,7 +164,7 @@ export class Collection<T extends Stored<KubeObject>> {
       const changed = await this.#tryToReplace(wanted)
       if (changed !== undefined) return this.echoed(changed)
     }
-    throw unavailable(`The ${this.#options.noun} changes too fast to be changed right now.`)
+    throw unavailable(`The ${this.#options.noun} is changed by many requests at once: try again.`)
   }
 
   /** The changed object; undefined when it has changed since it was read, or is gone. */

@@ -10,17 +10,17 @@ import { jobRoutes } from "./jobs/routes.ts"
 import { keyRoutes } from "./keys/routes.ts"
 import { resourceRoutes } from "./resources/routes.ts"
 
-const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM.
+const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM that meets their requirements.
 
-A project is the first label of the host: \`https://<project>.<domain>/1\`. Every request carries an API key of that project in the header X-Service-Api-Key, or the bearer token of a person who is signed in. Both have a role: viewer, developer (or higher) or admin. Organizations, their members and projects (tag accounts) are for signed-in people only, on the host without a project.
+A project is the first label of the host: \`https://<project>.<domain>/1\`. Every request needs an API key of that project in the header X-Service-Api-Key, or the bearer token of a signed-in user. Both have a role: viewer, developer or admin. Organizations, their members and projects (tag accounts) are for signed-in users only, on the host without a project.
 
-In the body of a POST null means left out; in the body of a PATCH it means unchanged. Unknown fields and parameters are refused. Every field of a record is always there.
+In the body of a POST, null means omitted; in the body of a PATCH, it means unchanged. Unknown fields and parameters are rejected. A record always has all its fields.
 
-Lists come in pages of limit objects, from offset on, with the total. An answer to a change is given when the next list shows it.
+A list is returned in pages of \`limit\` objects, from \`offset\` on, with the total. After the response to a change, lists show the change.
 
-A POST with an Idempotency-Key may be sent again: it makes one object, and is answered with it again. The ETag of a record is good for If-None-Match, and for If-Match where somebody else may change the same thing.
+A POST with an Idempotency-Key may be repeated: it creates one object, and every repetition returns that object. The ETag of a record works with If-None-Match. It also works with If-Match, where concurrent changes are possible.
 
-Whatever is no success is a problem document (RFC 9457), with all faults found and the request's id.`
+Errors are problem details (RFC 9457). They list all faults of the request, and contain the request's id.`
 
 const PROBLEM: Json = {
   type: "object",

@@ -22,7 +22,7 @@ export function usedKey(object: Pick<KubeObject, "metadata"> | undefined): strin
 
 /** 422: the key stands for another request. */
 export function keyReused(key: string): Problem {
-  const detail = `The Idempotency-Key ${JSON.stringify(key)} was used for another body: choose a new key.`
+  const detail = `The Idempotency-Key ${JSON.stringify(key)} was used with another body: choose a new key.`
   return new Problem({ type: "idempotency-key-reused", status: 422, detail })
 }
 
@@ -115,7 +115,7 @@ export class SharedTurns extends Turns {
           await this.#endOverdue(name)
           await delay(LOOK_MS)
         } while (this.#options.clock.monotonic() < deadline)
-        throw unavailable("Another request with this Idempotency-Key is under way: try again.", 5)
+        throw unavailable("Another request with this Idempotency-Key is in progress: try again.", 5)
       },
       known,
     )

@@ -6,7 +6,7 @@ import { ALLOWED, FORBIDDEN } from "../apis/schema.ts"
 export function noUuid(noun: string) {
   return {
     not: { type: "string", pattern: UUID.source },
-    [FORBIDDEN]: `look like a UUID: it would shadow a ${noun}'s id`,
+    [FORBIDDEN]: `look like a UUID: the API would confuse it with a ${noun}'s id`,
   }
 }
 

@@ -28,6 +28,6 @@ export const OWNER: Rule<Owner> = {
 
 function ownerFaults(field: string, given: unknown, own: string): Fault[] {
   if (typeof given !== "string" || given === own) return []
-  const detail = `${field} must be left out or "${own}", which the request's host names`
+  const detail = `${field} must be omitted or "${own}", as in the request's host`
   return [{ pointer: `/${field}`, detail }]
 }

@@ -94,7 +94,7 @@ async function firstAccess(name: string, search: Search, signal: AbortSignal): P
       credentials = await search.credentials(connection)
       const found = await provider.find(credentials, scope.bucket, signal)
       if (found !== undefined) return await provider.access(credentials, { ...scope, ...found }, signal)
-      failures.push(`${shownName(connection)} does not reach it`)
+      failures.push(`${shownName(connection)} has no access`)
     } catch (error) {
       // A provider that can't be asked now may be the very one.
       if (isTemporary(error)) throw scrubbedError(error, credentials)

@@ -146,8 +146,8 @@ describe("parseYaml", () => {
     ["a: !!binary aGk=", "line 1, column 4: tags"],
     ["a: !!js/function x", "line 1, column 4: tags"],
     ["!!map {a: 1}", "line 1, column 1: tags"],
-    ["a: 1\n---\nb: 1", "one document is expected, 2 were sent"],
-    ["# nothing", "one document is expected, 0 were sent"],
+    ["a: 1\n---\nb: 1", "the body must have one document, not 2"],
+    ["# nothing", "the body must have one document, not 0"],
   ])("refuses %j", (text, expected) => {
     expect(
       told(() => parseYaml(text, DEPTH))

@@ -43,7 +43,7 @@ async function boundedBytes(req: Request): Promise<Buffer> {
     }
   } catch (error) {
     // The client went away, or was too slow and was cut off: nobody is there to be answered, and nothing is our fault.
-    if (req.errored === error) throw badRequest("The body did not arrive whole.")
+    if (req.errored === error) throw badRequest("The body did not arrive completely.")
     throw error
   }
   return Buffer.concat(chunks)
@@ -71,7 +71,7 @@ export function parseBody(req: Request): unknown {
 }
 
 function unsupported(what: string): Problem {
-  const detail = `A body ${what} is not taken: send application/json or application/yaml, in UTF-8, uncompressed.`
+  const detail = `A body ${what} is not supported: send application/json or application/yaml, in UTF-8, uncompressed.`
   const headers = { "Accept-Post": "application/json, application/yaml" }
   return new Problem({ type: "unsupported-media-type", status: 415, detail, headers })
 }

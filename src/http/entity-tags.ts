@@ -28,7 +28,7 @@ export function preconditionOf(req: Request): Precondition {
   const header = req.get("If-Match")?.trim()
   if (header === undefined || header === "*") return undefined
   if (!IF_MATCH.test(header)) {
-    throw badRequest('If-Match must be * or entity tags as an ETag header has them, such as W/"123".')
+    throw badRequest('If-Match must be * or entity tags from an ETag header, such as W/"123".')
   }
   return new Set(opaqueTags(header).map((tag) => tag.split(".")[0] ?? ""))
 }

@@ -112,7 +112,9 @@ class Scanner {
       ", or end": closer === undefined ? "the end" : `"," or "${closer}"`,
     }[this.#expected]
     const found = offset >= this.#text.length ? "the text ends" : JSON.stringify(this.#text.at(offset))
-    return badRequest(`The body is no JSON: ${positionOf(this.#text, offset)}: expected ${wanted}, but found ${found}.`)
+    return badRequest(
+      `The body is not valid JSON: ${positionOf(this.#text, offset)}: expected ${wanted}, but found ${found}.`,
+    )
   }
 }
 

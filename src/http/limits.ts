@@ -27,7 +27,7 @@ export function principalRateLimit({ name, requestsPerMinute, principalOf }: Rat
     legacyHeaders: false,
     keyGenerator: (req) => principalOf(req).id,
     handler: (_req, _res, next) => {
-      const detail = `More than ${requestsPerMinute} requests in a minute: wait as long as Retry-After says.`
+      const detail = `More than ${requestsPerMinute} requests in a minute: wait for the seconds in Retry-After.`
       next(new Problem({ type: "rate-limited", status: 429, detail }))
     },
   })
@@ -79,7 +79,7 @@ export class MinuteLimit {
       RateLimit: `"${name}"; r=0; t=${wait}`,
       "RateLimit-Policy": `"${name}"; q=${perMinute}; w=${MINUTE_MS / 1000}`,
     }
-    const detail = `${subject}: more than ${perMinute} in a minute. Wait as long as Retry-After says.`
+    const detail = `${subject}: more than ${perMinute} in a minute. Wait for the seconds in Retry-After.`
     return new Problem({ type: "rate-limited", status: 429, detail, headers })
   }
 }

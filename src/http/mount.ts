@@ -80,7 +80,7 @@ export function allowNoOther(route: IRoute, methods: readonly string[]): void {
 function requireRole(needed: Role, principalOf: (req: Request) => unknown): RequestHandler {
   return (req, _res, next) => {
     const { role } = principalOf(req) as { role: Role }
-    if (!roleAllows(role, needed)) throw forbidden(`This needs the role ${needed} or higher; yours is ${role}.`)
+    if (!roleAllows(role, needed)) throw forbidden(`This request needs the role ${needed} or higher; yours is ${role}.`)
     next()
   }
 }

@@ -94,7 +94,7 @@ const IF_NONE_MATCH: Json = {
   in: "header",
   schema: { type: "string" },
   example: 'W/"4711"',
-  description: "ETag of an earlier answer: 304 when nothing has changed since.",
+  description: "ETag of an earlier response: 304 if nothing has changed since.",
 }
 
 /** Makes a change conditional. */
@@ -103,7 +103,7 @@ const IF_MATCH: Json = {
   in: "header",
   schema: { type: "string" },
   example: 'W/"4711"',
-  description: "ETag of an earlier answer: 412 when something has changed since.",
+  description: "ETag of an earlier response: 412 if the object has changed since.",
 }
 
 /** Makes a POST safe to repeat. */
@@ -114,7 +114,7 @@ const IDEMPOTENCY_KEY: Json = {
 }
 
 const ETAG: Json = {
-  ETag: { description: "The record's version.", required: true, schema: { type: "string", pattern: '^W/"[^"]+"$' } },
+  ETag: { description: "Version of the record.", required: true, schema: { type: "string", pattern: '^W/"[^"]+"$' } },
 }
 const LOCATION: Json = { Location: { required: true, schema: { type: "string", format: "uri-reference" } } }
 
@@ -146,18 +146,21 @@ function linksOf(links: NonNullable<ResponseDeclaration["links"]>): Json {
 
 /** The responses that are no success, by status: what each means, and the headers that it always has. */
 const PROBLEMS: Readonly<Record<number, { description: string; headers?: readonly string[] }>> = {
-  400: { description: "The request is not valid; all its faults are named." },
-  401: { description: "No credentials, or none that are good for this host.", headers: ["WWW-Authenticate"] },
-  403: { description: "The key's role does not allow this." },
-  404: { description: "There is none of this id or name." },
-  409: { description: "The name is taken, or the state does not allow this." },
-  412: { description: "It is not at the version that If-Match names." },
+  400: { description: "The request is not valid. The response lists all its faults." },
+  401: {
+    description: "The request has no credentials, or they are not valid for this host.",
+    headers: ["WWW-Authenticate"],
+  },
+  403: { description: "The caller's role does not allow this request." },
+  404: { description: "No object has this id or name." },
+  409: { description: "The name is in use, or the object's state does not allow this request." },
+  412: { description: "The object is not at the version in If-Match." },
   413: { description: "The body is too large." },
-  415: { description: "The body is of a media type that is not taken here.", headers: ["Accept-Post"] },
-  422: { description: "The Idempotency-Key was used for another body." },
+  415: { description: "The media type of the body is not supported.", headers: ["Accept-Post"] },
+  422: { description: "The Idempotency-Key was used with another body." },
   429: { description: "Too many requests.", headers: ["Retry-After", "RateLimit", "RateLimit-Policy"] },
-  500: { description: "A fault on our side; the log has it under the request's id." },
-  503: { description: "The API server is away; try again.", headers: ["Retry-After"] },
+  500: { description: "Internal error. The server's log has it under the request's id." },
+  503: { description: "The Kubernetes API is unavailable. Retry after `Retry-After`.", headers: ["Retry-After"] },
 }
 
 const ALWAYS = [400, 401, 403, 429, 500, 503]
@@ -184,7 +187,7 @@ export function sharedParts(): { headers: Json; responses: Json } {
     return [problemName(Number(status)), { description, headers: { ...own, ...REQUEST_ID }, content }]
   })
   const RequestId = {
-    description: "The request's id: the caller's own X-Request-Id where it sent one, else one that was made.",
+    description: "Id of the request: the caller's X-Request-Id, or a generated one.",
     required: true,
     schema: { type: "string", pattern: "^[A-Za-z0-9._-]{1,128}$" },
   }

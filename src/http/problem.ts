@@ -89,13 +89,13 @@ export function notFound(detail: string): Problem {
 }
 
 export function methodNotAllowed(method: string, allowed: string): Problem {
-  const detail = `${method} is not possible here; possible: ${allowed}.`
+  const detail = `${method} is not allowed here; allowed: ${allowed}.`
   return new Problem({ type: "method-not-allowed", status: 405, detail, headers: { Allow: allowed } })
 }
 
 /** 409: another object of the project has the name. */
 export function nameConflict(detail: string, name: string): Problem {
-  const errors = [{ pointer: "/name", detail: `name ${JSON.stringify(name)} is taken` }]
+  const errors = [{ pointer: "/name", detail: `name ${JSON.stringify(name)} is in use` }]
   return new Problem({ type: "name-taken", status: 409, detail, errors })
 }
 
@@ -114,30 +114,31 @@ export function unavailable(detail: string, retryAfterSeconds = 1, cause?: unkno
 export function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error
   if (error instanceof IssuerUnavailable)
-    return unavailable("The issuer of your token can't be asked for the moment: try again.", 5, error)
+    return unavailable("The issuer of your token is unreachable: try again.", 5, error)
   return (
     problemOfKube(error) ??
     problemOfHttp(error) ??
     new Problem({
       type: "internal-error",
       status: 500,
-      detail: "Something went wrong on our side; the log has it under the request's id.",
+      detail: "Internal error. The server's log has it under the request's id.",
       cause: error,
     })
   )
 }
 
 function problemOfKube(error: unknown): Problem | undefined {
-  if (error instanceof CacheBehind) return unavailable("Not up to date with the API server for the moment.", 1, error)
-  if (error instanceof NotBoundYet) return unavailable("Your rights here are being set up: try again.", 1, error)
+  if (error instanceof CacheBehind)
+    return unavailable("The server's cache is behind the Kubernetes API: try again.", 1, error)
+  if (error instanceof NotBoundYet) return unavailable("Your permissions here are being set up: try again.", 1, error)
   if (isUnavailable(error) || isTooManyRequests(error) || isUnauthorized(error)) {
     const detail = error.outcomeUnknown
-      ? "The API server gave no answer: the change may or may not have happened. Look before you send it again."
-      : "The API server can't be reached for the moment."
+      ? "The Kubernetes API did not answer: the change may or may not have happened. Check before you repeat it."
+      : "The Kubernetes API is unreachable: try again."
     return unavailable(detail, error.retryAfterSeconds, error)
   }
-  if (isForbidden(error)) return forbidden(`The API server refuses this: ${messageOf(error)}`)
-  if (isConflict(error)) return unavailable("The object changes too fast for the moment.", 1, error)
+  if (isForbidden(error)) return forbidden(`The Kubernetes API rejected this request: ${messageOf(error)}`)
+  if (isConflict(error)) return unavailable("The object is changed by many requests at once: try again.", 1, error)
   return undefined
 }
 

@@ -112,7 +112,7 @@ export class Query {
     const values = Object.entries(parameters).map(([name, { read }]) => [name, read(this, name)])
     const known = Object.keys(parameters)
     for (const name of new Set(this.#parameters.keys())) {
-      if (!known.includes(name)) this.fault(name, `is not known: known are ${known.join(", ")}`)
+      if (!known.includes(name)) this.fault(name, `is unknown; known parameters: ${known.join(", ")}`)
     }
     if (this.#faults.length > 0) throw invalidRequest(this.#faults, "The query")
     return Object.fromEntries(values) as QueryValues<Q>
@@ -126,7 +126,7 @@ export class Query {
   /** The value of a parameter that may be given once. */
   one(name: string): string | undefined {
     const values = this.all(name)
-    if (values.length > 1) this.fault(name, `may be given once, not ${values.length} times`)
+    if (values.length > 1) this.fault(name, `must be given once, not ${values.length} times`)
     return values[0]
   }
 

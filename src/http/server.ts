@@ -93,16 +93,20 @@ export function createHttpServer(app: RequestListener, limits: Partial<ServerLim
 
 function brokenRequest(code: string | undefined): Problem {
   if (code === "ERR_HTTP_REQUEST_TIMEOUT")
-    return new Problem({ type: "request-timeout", status: 408, detail: "The request did not arrive whole in time." })
+    return new Problem({
+      type: "request-timeout",
+      status: 408,
+      detail: "The request did not arrive completely in time.",
+    })
   if (code === "HPE_HEADER_OVERFLOW") return tooManyHeaders("they are longer than 16 KiB")
-  return new Problem({ type: "invalid-request", status: 400, detail: "This is no HTTP request." })
+  return new Problem({ type: "invalid-request", status: 400, detail: "The request is not valid HTTP." })
 }
 
 function tooManyHeaders(detail: string): Problem {
   return new Problem({
     type: "headers-too-large",
     status: 431,
-    detail: `The request's headers are too much: ${detail}.`,
+    detail: `The request's headers are too large: ${detail}.`,
   })
 }
 

@@ -34,7 +34,7 @@ export function parseYaml(text: string, maxDepth: number): unknown {
   } catch (error) {
     if (!(error instanceof YAMLException)) throw error
     const place = error.mark === undefined ? "" : `line ${error.mark.line + 1}, column ${error.mark.column + 1}: `
-    throw badRequest(`The body is no YAML that can be taken: ${place}${error.reason}.`)
+    throw badRequest(`The body is not supported YAML: ${place}${error.reason}.`)
   }
 }
 
@@ -54,7 +54,7 @@ function faultsOf(events: readonly Event[], text: string): Fault[] {
     else turn(open.at(-1))
   }
   const documents = events.filter(({ type }) => type === EVENT_ID.DOCUMENT).length
-  if (documents !== 1) faults.push({ pointer: "", detail: `one document is expected, ${documents} were sent` })
+  if (documents !== 1) faults.push({ pointer: "", detail: `the body must have one document, not ${documents}` })
   return faults
 }
 
@@ -74,11 +74,11 @@ function eventFaults(event: Event, text: string, isKey: boolean): Fault[] {
     faults.push({ pointer: "", detail: `${positionOf(text, offset)}: ${detail}` })
   }
   if (event.type === EVENT_ID.ALIAS) {
-    fault(event.anchorStart - 1, "aliases are not taken: write the value out")
+    fault(event.anchorStart - 1, "aliases are not supported: write out the value")
     return faults
   }
-  if (event.anchorStart >= 0) fault(event.anchorStart - 1, "anchors are not taken: there are no aliases either")
-  if (event.tagStart >= 0) fault(event.tagStart, "tags are not taken: remove it")
+  if (event.anchorStart >= 0) fault(event.anchorStart - 1, "anchors are not supported: write out the value")
+  if (event.tagStart >= 0) fault(event.tagStart, "tags are not supported: remove it")
   if (event.type === EVENT_ID.SCALAR && event.style === SCALAR_STYLE.PLAIN) {
     const detail = plainScalarFault(event, text, isKey)
     if (detail !== undefined) fault(event.valueStart, detail)
@@ -88,7 +88,7 @@ function eventFaults(event: Event, text: string, isKey: boolean): Fault[] {
 
 function plainScalarFault(event: ScalarEvent, text: string, isKey: boolean): string | undefined {
   const value = getScalarValue(text, event)
-  if (isKey && value === "<<") return "merge keys are not taken: write the fields out"
+  if (isKey && value === "<<") return "merge keys are not supported: write out the fields"
   if (isKey && NO_STRING.test(value)) return `a key must be a string: quote it ("${value}")`
   if (LEADING_ZERO.test(value))
     return `a number with a leading zero is ambiguous: quote it ("${value}") or drop the zero`

@@ -12,19 +12,13 @@ describe("a job's machines are those that run its image and the agent's", () => 
     ["the agent for one", known("amd64", "arm64"), known("amd64"), ["amd64"], "Berth's agent image is for amd64 only"],
     ["the job for one", known("arm64"), known("amd64", "arm64"), ["arm64"], "the image is for arm64 only"],
     [
-      "nothing known of the agent",
+      "agent unknown",
       known("amd64", "arm64"),
       unknown,
       ["amd64"],
-      "Berth's agent image is taken to be for amd64 (no answer)",
+      "Berth's agent image is assumed to be for amd64 (no answer)",
     ],
-    [
-      "nothing known of the agent, the job for the other",
-      known("arm64"),
-      unknown,
-      ["arm64"],
-      "the image is for arm64 only",
-    ],
+    ["agent unknown, the job for the other", known("arm64"), unknown, ["arm64"], "the image is for arm64 only"],
   ])("%s", (_, image, agent, architectures, note) => {
     expect(platformOf(image, agent, ["amd64"])).toEqual({ architectures, ...(note !== undefined && { note }) })
   })
@@ -32,11 +26,11 @@ describe("a job's machines are those that run its image and the agent's", () => 
   test("none, where no machine runs both", () => {
     const { conflict } = platformOf(known("arm64"), known("amd64"), ["amd64"])
     expect(conflict).toMatch(
-      /image is for arm64, and Berth's agent image for amd64 only: push the agent image for both/,
+      /image is for arm64, but Berth's agent image is for amd64 only: push the agent image for both/,
     )
   })
 
-  test("the agent's, where an image is taken to run on anything", () => {
+  test("the agent's, if an image is assumed to run on anything", () => {
     expect(platformOf(unknown, known("arm64"), [])).toMatchObject({ architectures: ["arm64"] })
     expect(platformOf(known("arm64"), unknown, []).architectures).toEqual(["arm64"])
   })

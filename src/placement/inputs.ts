@@ -3,27 +3,27 @@ import type { Launch } from "../apis/launch.ts"
 import type { Architecture } from "../apis/offer.ts"
 import type { BucketPlace } from "../router/egress.ts"
 
-/** What is known, at the moment of asking, of who reaches a bucket. */
+/** State of the search for a connection that gives access to a bucket. */
 export type BucketState =
-  /** `connection` is the object's name, `type` the connection's. Without a region where the account may not ask for it. */
+  /** `connection` is the object's name, `type` the connection's. `region` is absent if the account may not read it. */
   | { state: "reached"; connection: string; type: string; region?: string }
-  /** Somebody is being asked: ask again shortly. */
+  /** A provider is being asked. Check again shortly. */
   | { state: "looking" }
-  /** `why` says of each connection why it does not do. */
+  /** `why` has the error of each connection. */
   | { state: "notReached"; why: string }
 
-/** Finds the connections that reach buckets; `operator.ts` and `api-server.ts` construct it. */
+/** Finds the connections that give access to buckets. `operator.ts` and `api-server.ts` construct it. */
 export interface Buckets {
   /**
-   * The first connection of the project (by its creation) that can read the bucket, or whether the named one can. Answers
-   * from what is known, and has somebody asked where nothing is.
+   * Returns the project's first connection (by creation) that can read the bucket, or checks the named one. Answers
+   * from the cache. A cache miss starts a lookup.
    */
   find(namespace: string, bucket: string, connection?: string): BucketState
-  /** Waits for the answer, for some seconds at most. */
+  /** Waits for the answer, up to a few seconds. */
   whenFound(namespace: string, bucket: string, connection?: string): Promise<BucketState>
 }
 
-/** What has become of looking for a job's buckets. */
+/** Result of the search for a job's buckets. */
 export type VolumesVerdict =
   | { kind: "found"; volumes: Volumes; places: readonly BucketPlace[]; recorded: RecordedVolumes }
   | { kind: "looking"; message: string }
@@ -31,14 +31,14 @@ export type VolumesVerdict =
 
 type Volumes = NonNullable<JobSpec["volumes"]>
 
-/** As the job's status tells it. */
+/** Access to the buckets, as in the job's status. */
 export type RecordedVolumes = Record<string, { connection: string; region?: string }>
 
-/** Looks for the buckets of a job that waits for a place; undefined: it has none. */
+/** Looks for the buckets of a job that waits for a place. Returns undefined if the job has none. */
 export function findVolumes({ metadata, spec, status }: StoredJob, buckets: Buckets): VolumesVerdict | undefined {
   const volumes = Object.entries(spec.volumes ?? {})
   if (volumes.length === 0) return undefined
-  // While a VM runs it nothing is to be found; if that one is lost, the job waits again.
+  // A job with a VM needs no search. If the VM is lost, the job waits again.
   if (status?.phase !== undefined && status.phase !== "queued") return looking(volumes.map(([, { bucket }]) => bucket))
   const { namespace = "" } = metadata
   return judged(
@@ -50,7 +50,7 @@ export function findVolumes({ metadata, spec, status }: StoredJob, buckets: Buck
   )
 }
 
-/** Looks for the buckets of a job that is to be planned; undefined: it has none. */
+/** Looks for the buckets of a job that is planned. Returns undefined if the job has none. */
 export async function whenVolumesFound(
   namespace: string,
   spec: Pick<JobSpec, "volumes">,
@@ -66,7 +66,7 @@ export async function whenVolumesFound(
   return judged(await Promise.all(looked))
 }
 
-/** Why a job waits whose buckets are not all reached. */
+/** Returns the reason why a job without access to all its buckets waits. */
 export function reasonToWait({ kind }: Exclude<VolumesVerdict, { kind: "found" }>): JobReason {
   return kind === "looking" ? JobReason.Queued : JobReason.BucketNotReached
 }
@@ -77,7 +77,7 @@ interface Looked {
   found: BucketState
 }
 
-/** All must be reached; what nobody reaches comes before what is still being asked for. Pure. */
+/** Returns the verdict on all buckets. A bucket without access takes precedence over a pending search. Pure. */
 export function judged(all: readonly Looked[]): VolumesVerdict {
   const lost = all.find(({ found }) => found.state === "notReached")
   if (lost?.found.state === "notReached") return { kind: "notReached", message: notReached(lost, lost.found.why) }
@@ -99,7 +99,7 @@ export function judged(all: readonly Looked[]): VolumesVerdict {
   }
 }
 
-/** As far as a Launch tells it. */
+/** Returns the access that a Launch records. */
 export function volumesOf(launch: Pick<Launch, "spec"> | undefined): RecordedVolumes | undefined {
   const entries = Object.entries(launch?.spec.run.volumes ?? {}).flatMap(([name, { connection }]) =>
     connection === undefined ? [] : [[name, { connection }] as const],
@@ -108,50 +108,53 @@ export function volumesOf(launch: Pick<Launch, "spec"> | undefined): RecordedVol
 }
 
 function looking(buckets: readonly string[]): VolumesVerdict {
-  return { kind: "looking", message: `looks for the connection that reaches ${[...new Set(buckets)].join(", ")}` }
+  return {
+    kind: "looking",
+    message: `looking for the connection that gives access to ${[...new Set(buckets)].join(", ")}`,
+  }
 }
 
 function notReached({ name, volume: { bucket, connection } }: Looked, why: string): string {
   const who =
-    connection === undefined ? "no connection of the project reaches it" : `connection ${connection} does not reach it`
+    connection === undefined ? "no connection of the project has access" : `connection ${connection} has no access`
   return `volume ${name}: bucket ${bucket}: ${who} (${why}); correct the bucket or give a connection access to it`
 }
 
-/** What is known, at the moment of asking, of what an image runs on. */
+/** State of the lookup of an image's CPU architectures. */
 export type ImageState =
   | { state: "known"; architectures: readonly Architecture[] }
-  /** Its registry is being asked: ask again shortly. */
+  /** The registry is being asked. Check again shortly. */
   | { state: "looking" }
   | { state: "unknown"; why: string }
 
-/** Tells what images run on; `operator.ts` and `api-server.ts` construct it. */
+/** Returns the CPU architectures of images. `operator.ts` and `api-server.ts` construct it. */
 export interface Images {
-  /** Answers from what is known, and has the registry asked where nothing is. */
+  /** Answers from the cache. A cache miss starts a lookup. */
   find(namespace: string, image: string): ImageState
-  /** Waits for the answer, for some seconds at most. */
+  /** Waits for the answer, up to a few seconds. */
   whenFound(namespace: string, image: string): Promise<Exclude<ImageState, { state: "looking" }>>
 }
 
-/** Looks at the image of a job that waits for a place: for the others nothing is to be decided by it. */
+/** Looks up the image of a job that waits for a place. No other decision needs it. */
 export function findImage({ metadata, spec, status }: StoredJob, images: Images): ImageState {
   if (status?.phase !== undefined && status.phase !== "queued") return { state: "looking" }
   return images.find(metadata.namespace ?? "", spec.image)
 }
 
-/** What a job is placed by. */
+/** CPU architectures on which a job can be placed. */
 export interface Platform {
-  /** Machines of these only; none: of any. */
+  /** Allowed architectures; empty: any. */
   architectures: readonly Architecture[]
-  /** What there is to say about that. */
+  /** Explanation for people. */
   note?: string
-  /** Why there is no machine at all: job and agent run on different ones. */
+  /** Reason why no machine is possible: job and agent need different architectures. */
   conflict?: string
 }
 
 /**
- * Returns what both the job's image and the agent's run on, as one VM runs both. Where nothing is known of an image, it is
- * taken to run on what is assumed. A job that runs on nothing else is placed there nevertheless when that is only assumed
- * of the agent's image. Pure.
+ * Returns the architectures of both the job's image and the agent's image, as one VM runs both.
+ * An unknown image gets the assumed architectures. If the agent's architectures are only assumed, a job for another
+ * architecture is placed there anyway. Pure.
  * @param agent absent: VMs run the agent without an image, as on the local cloud, or no registry is asked
  */
 export function platformOf(
@@ -167,11 +170,11 @@ export function platformOf(
   const both = isAny ? allowed : own.architectures.filter((each) => allowed.includes(each))
   const names = allowed.join(" and ")
   if (both.length === 0 && agent.state === "known") {
-    const conflict = `the job's image is for ${own.architectures.join(" and ")}, and Berth's agent image for ${names} only: push the agent image for both, as docs/install.md has it`
+    const conflict = `the job's image is for ${own.architectures.join(" and ")}, but Berth's agent image is for ${names} only: push the agent image for both, see docs/install.md`
     return { ...own, conflict }
   }
   if (both.length === 0 || (!isAny && both.length === own.architectures.length)) return own
-  const why = agent.state === "known" ? `is for ${names} only` : `is taken to be for ${names} (${agent.why})`
+  const why = agent.state === "known" ? `is for ${names} only` : `is assumed to be for ${names} (${agent.why})`
   const notes = [own.note, `Berth's agent image ${why}`].filter((note) => note !== undefined)
   return { architectures: both, note: notes.join("; ") }
 }
@@ -182,5 +185,5 @@ function platformOfJob(image: ImageState | undefined, assumed: readonly Architec
     return { architectures, ...(architectures.length === 1 && { note: `the image is for ${architectures[0]} only` }) }
   }
   if (image?.state !== "unknown" || assumed.length === 0) return { architectures: assumed }
-  return { architectures: assumed, note: `the image is taken to be for ${assumed.join(" and ")} (${image.why})` }
+  return { architectures: assumed, note: `the image is assumed to be for ${assumed.join(" and ")} (${image.why})` }
 }

@@ -84,7 +84,7 @@ describe("the expected time of a job", () => {
     expect(expectedSecondsOf(jobOf(), settings)).toBe(3600)
   })
 
-  test.each(["", "0", "-1", "1e9", "12 h", "NaN"])("is not what somebody wrote who can't count: %j", (value) => {
+  test.each(["", "0", "-1", "1e9", "12 h", "NaN"])("ignores a malformed annotation: %j", (value) => {
     expect(expectedSecondsOf(jobOf(annotated(value)), settings)).toBe(3600)
   })
 

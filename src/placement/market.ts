@@ -15,65 +15,65 @@ import type { ImageState } from "./inputs.ts"
 import type { JobSettings } from "./settings.ts"
 import { pausedPayers, restingOffers } from "./unavailable.ts"
 
-/** Who can pay for a project's VMs. */
+/** Accounts that can pay for a project's VMs. */
 export interface Payers {
   /** Ready connections of the namespace that can run VMs, and clouds that need none. */
   of(namespace: string): readonly Payer[]
-  /** Connections of the namespace that are Ready, but not allowed to start VMs. */
+  /** Returns connections of the namespace that are Ready, but not allowed to create VMs. */
   refused?(namespace: string): readonly RefusedPayer[]
 }
 
-/** A connection that can't pay for VMs although its credentials are good. */
+/** Connection with valid credentials that cannot pay for VMs. */
 export interface RefusedPayer {
   cloud: string
   connection: string
-  /** Why, and what to do. */
+  /** Cause, and the action that fixes it. */
   message: string
 }
 
-/** All that a placement is decided by, besides the job. */
+/** Inputs of a placement besides the job. */
 export interface Market {
   offers: Catalogue
   payers: readonly Payer[]
-  /** Who would pay if the credentials were allowed to start VMs. */
+  /** Connections that could pay if their credentials were allowed to create VMs. */
   refusedPayers?: readonly RefusedPayer[]
   resting: readonly Rest[]
   caps: SpendCaps
-  /** Nothing, where the caps limit nothing. */
+  /** Zero if no cap limits spending. */
   spending: Spending
-  /** Where the job's buckets are, as far as that is known. */
+  /** Known places of the job's buckets. */
   buckets?: readonly BucketPlace[]
-  /** What the job's image runs on, as far as that is known. */
+  /** Known architectures of the job's image. */
   image?: ImageState
-  /** What the agent's image runs on; absent: VMs need none, or nobody asks. */
+  /** Known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
   agentImage?: ImageState
-  /** Payers that nothing is launched for, although they would pay. */
+  /** Payers whose launches are paused. */
   paused: readonly Rest[]
-  /** Seconds until the launch rate allows another one; 0: now. */
+  /** Seconds until the launch rate allows another launch; 0: now. */
   rateWaitSeconds: number
 }
 
-/** What a market is reckoned from. */
+/** Facts from which a market is calculated. */
 export interface MarketFacts {
-  /** Of the project. */
+  /** Namespace of the project. */
   namespace: string
   offers: Catalogue
   payers: readonly Payer[]
   refusedPayers?: readonly RefusedPayer[]
   agentImage?: ImageState | undefined
-  /** All Launches there are, and those of the job's project among them. */
+  /** All Launches, and the subset of the job's project. */
   launches: readonly StoredLaunch[]
   projectLaunches: readonly StoredLaunch[]
   projectCaps: SpendCaps | undefined
-  /** What jobs of the project spent this month whose Launches' records are deleted, US dollars. */
+  /** Cost in this month of jobs whose Launches are deleted, USD. */
   recordedUsd: number
 }
 
-/** Reckons the market of one project at one moment. Pure. */
+/** Calculates the market of one project at one time. Pure. */
 export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): Market {
   const caps = effectiveCaps(facts.projectCaps, settings.caps)
   const isCapped = Object.values(caps).some((cap) => cap !== undefined)
-  // Without a cap nobody asks what is spent, which takes longer to reckon than all else.
+  // Spending is the slowest calculation, so it is skipped if there is no cap.
   const spending = isCapped ? spendingOf(facts.projectLaunches, now, settings.expectedSeconds) : UNCAPPED
   const { namespace, payers, launches } = facts
   return {
@@ -92,8 +92,8 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
 const UNCAPPED: Spending = { vms: 0, hourlyUsd: 0, monthlyUsd: 0 }
 
 /**
- * Seconds until the installation has made fewer than `perMinute` Launches in the last minute, or the project fewer than its
- * share: an equal part for each project that made any. So nobody's launches, or refusals, keep others from theirs.
+ * Returns the seconds until another launch is allowed. The installation may create `perMinute` Launches in a minute.
+ * Each project that created any is guaranteed an equal share, so no project can block the others.
  */
 function rateWait(launches: readonly StoredLaunch[], namespace: string, now: Date, perMinute: number): number {
   const minuteAgo = now.getTime() - 60_000
@@ -109,28 +109,28 @@ function rateWait(launches: readonly StoredLaunch[], namespace: string, now: Dat
   return Math.min(until(recent, perMinute), until(own, Math.max(1, Math.floor(perMinute / projects.size))))
 }
 
-/** Reads of a cache of objects, which `Store` in kube/ offers. */
+/** Read access to a cache of objects. `Store` in kube/ implements it. */
 export interface CachedObjects<T> {
   list(): T[]
   getByKey(key: string): T | undefined
   byIndex(index: string, value: string): T[]
 }
 
-/** Sources of a market in any process: caches and answers that are known already. */
+/** Sources of a market in any process: caches and earlier answers. */
 export interface MarketSources {
   offers: Offers
   payers: Payers
-  /** Caps of the project that a namespace belongs to. */
+  /** Returns the caps of a namespace's project. */
   caps?: (namespace: string) => SpendCaps | undefined
   clock: Clock
-  /** What is known now of what the agent's image runs on; absent: VMs need none, or nobody asks. */
+  /** Returns the known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
   agentImage?: () => ImageState
   jobs: { store: CachedObjects<StoredJob> }
-  /** With the indexes `launchIndexes` of the launch controller. */
+  /** Launches with the indexes `launchIndexes` of the launch controller. */
   launches: { store: CachedObjects<StoredLaunch> }
 }
 
-/** The market of a namespace's project as it is now. */
+/** Returns the current market of a namespace's project. */
 export function marketOf(
   namespace: string,
   sources: MarketSources,
@@ -152,7 +152,7 @@ export function marketOf(
   return appraise(facts, now, settings)
 }
 
-/** What jobs of the project cost that ended this month (UTC) and whose Launches' records are deleted, US dollars. */
+/** Returns the cost of jobs that ended this month (UTC) and whose Launches are deleted, USD. */
 function recordedUsd(namespace: string, sources: MarketSources, settings: JobSettings): number {
   const { caps, launches, jobs, clock } = sources
   if ((caps?.(namespace)?.maxMonthlyUsd ?? settings.caps.maxMonthlyUsd) === undefined) return 0
@@ -164,22 +164,22 @@ function recordedUsd(namespace: string, sources: MarketSources, settings: JobSet
     .reduce((total, job) => total + (job.status?.cost?.actualUsd ?? 0), 0)
 }
 
-/** What a project spends now. US dollars. */
+/** Current spending of a project, USD. */
 export interface Spending {
   vms: number
   hourlyUsd: number
-  /** Spent in this calendar month (UTC), with what its live VMs are expected to cost. */
+  /** Cost in this calendar month (UTC), with the expected cost of live VMs. */
   monthlyUsd: number
 }
 
-/** A project's own caps, and the installation's where it has none. */
+/** Returns a project's own caps, with the installation's caps as defaults. */
 export function effectiveCaps(own: SpendCaps | undefined, defaults: SpendCaps): SpendCaps {
   return { ...defaults, ...own }
 }
 
 /**
- * What the Launches of one project come to.
- * @param expectedSeconds how long a VM is taken to live whose job has no timeout
+ * Sums the Launches of one project.
+ * @param expectedSeconds expected lifetime of a VM whose job has no timeout
  */
 export function spendingOf(launches: readonly StoredLaunch[], now: Date, expectedSeconds: number): Spending {
   const live = launches.filter((launch) => !isOver(launch))
@@ -191,7 +191,7 @@ export function spendingOf(launches: readonly StoredLaunch[], now: Date, expecte
   }
 }
 
-/** What is left under the caps; never below 0. */
+/** Returns the remaining budget under the caps, at least 0. */
 export function roomUnder(caps: SpendCaps, spending: Spending): Room {
   const { maxHourlyUsd, maxMonthlyUsd } = caps
   return {
@@ -200,7 +200,9 @@ export function roomUnder(caps: SpendCaps, spending: Spending): Room {
   }
 }
 
-/** A live VM counts in the month that it lives in, an ended one in that of its end. */
+/**
+ * Returns true if the Launch counts in this month. A live VM counts now; an ended VM counts in the month of its end.
+ */
 function isThisMonth(launch: StoredLaunch, now: Date): boolean {
   if (!isOver(launch)) return true
   const end = new Date(launch.status?.vm?.terminationTime ?? launch.metadata.creationTimestamp)
@@ -218,12 +220,12 @@ function sum(numbers: readonly number[]): number {
   return numbers.reduce((total, number) => total + number, 0)
 }
 
-/** A job that there is, or one that somebody only asks about. */
+/** Existing job, or the spec of a planned one. */
 type AskedFor = Pick<StoredJob, "spec"> & { metadata?: Pick<StoredJob["metadata"], "annotations"> }
 
 /**
- * How long a job is taken to run, seconds, for what it will cost: its timeout, or else how long its like took that the
- * same CronJob made before, or else the setting. Pure.
+ * Returns the expected run time of a job for its cost, seconds: its timeout, or the mean of earlier runs of its
+ * CronJob, or the setting. Pure.
  */
 export function expectedSecondsOf(
   { spec, metadata }: AskedFor,
@@ -231,17 +233,17 @@ export function expectedSecondsOf(
 ): number {
   if (spec.timeoutSeconds !== undefined) return spec.timeoutSeconds
   const earlier = metadata?.annotations?.[CRON_JOB_ANNOTATIONS.expectedSeconds] ?? ""
-  // Anybody may write annotations.
+  // Users can write annotations, so the value is checked.
   if (!/^[1-9]\d{0,9}$/.test(earlier)) return settings.expectedSeconds
   return Math.min(Number(earlier), LIMITS.timeoutSeconds)
 }
 
-/** How long a Launch is counted that was written and never shows in the cache (its write may have failed), seconds. */
+/** Seconds for which a Launch counts that was written but never appears in the cache. Its write may have failed. */
 const PATIENCE_SECONDS = 60
 
 /**
- * All Launches, with those that this process is just making and the cache doesn't show yet: caps and the breaker must
- * count them, or several jobs placed in the same moment would each find the last free place.
+ * Cache of all Launches, plus Launches that this process is creating. Caps and the breaker must count both. Otherwise
+ * several jobs placed at once would each take the last free place.
  */
 export class LaunchLedger {
   readonly #store: CachedObjects<StoredLaunch>
@@ -253,9 +255,9 @@ export class LaunchLedger {
     this.#clock = clock
   }
 
-  /** Counts a Launch from now on; call it before anything is awaited after the decision to make it. */
+  /** Counts a Launch from now on. Call it before the first await after the decision to create it. */
   reserve(launch: Launch): void {
-    // Nobody but this ledger's readers sees the fields that the API server will give it.
+    // The API server sets these fields. Only readers of this ledger see the placeholder.
     const metadata = {
       ...launch.metadata,
       uid: "",
@@ -266,7 +268,7 @@ export class LaunchLedger {
     this.#pending.set(keyOf(launch), { launch: { ...launch, metadata }, since: this.#clock.monotonic() })
   }
 
-  /** The Launch was not made. */
+  /** Stops counting a Launch that was not created. */
   release(launch: Launch): void {
     this.#pending.delete(keyOf(launch))
   }

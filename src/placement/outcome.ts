@@ -8,26 +8,26 @@ import {
   type StoredLaunch,
 } from "../apis/launch.ts"
 
-/** What became of a Launch, as its job sees it. Whether its VM is gone by now is another question: `isOver`. */
+/** Outcome of a Launch for its job. It does not say if the VM still exists: see `isOver`. */
 export type Outcome =
   | { kind: "live" }
   | { kind: "finished"; finish: Finish }
   | { kind: "refused"; refusal: NonNullable<LaunchStatus["refusal"]> }
   | { kind: "lost"; reason: "VMLost" | "Preempted"; message: string; time: string }
-  /** It ended with its machine, as planned: the job runs again, and this does not count as a lost VM. */
+  /** The host of the VM was powered off as planned. The job runs again, and this is not a lost VM. */
   | { kind: "poweredOff" }
-  /** It was ended because its container did not start in time, or its VM said that none can. */
+  /** The Launch was ended because its container did not start in time, or its VM cannot run containers. */
   | { kind: "bootFailed"; message: string; time: string }
-  /** It was ended before there was a VM, as far as is known. */
+  /** The Launch was ended before it had a VM, as far as known. */
   | { kind: "unused" }
 
-/** Ends of the agent's work that say nothing of the job's own: its VM went, or failed under it. */
+/** Ends of the agent that are not the job's own result: the VM was lost or failed. */
 const VM_FINISHES: readonly FinishReason[] = ["Stopped", "Preempted", "AgentFailed"]
 
 /**
- * What became of a Launch of a job that has not ended. What the agent said of the container's end counts before what
- * happened to its VM. The only reasons to end the Launch of such a job are its boot deadline, and a VM that says that it
- * can run no container.
+ * Returns the outcome of a Launch whose job has not ended. The agent's report about the container takes precedence over
+ * the VM's end.
+ * The Launch of such a job ends for only two reasons: its boot deadline, or a VM that cannot run containers.
  */
 export function outcomeOf(launch: StoredLaunch): Outcome {
   const { status, spec } = launch
@@ -37,12 +37,12 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   if (status?.bootFailure !== undefined) return reportedFailure(status.bootFailure)
   if (status?.loss !== undefined) return lossOf(status.loss)
   if (finish?.reason === "Preempted") {
-    return lost("Preempted", finish.message ?? "the cloud took the VM back", finish.time)
+    return lost("Preempted", finish.message ?? "the cloud preempted the VM", finish.time)
   }
   const isEnded = isOver(launch) || spec.ended === true
   if (isEnded && status?.vm === undefined) return { kind: "unused" }
   if (spec.ended === true) return bootFailed(launch)
-  if (finish !== undefined) return lost("VMLost", finish.message ?? `the agent gave up: ${finish.reason}`, finish.time)
+  if (finish !== undefined) return lost("VMLost", finish.message ?? `the agent failed: ${finish.reason}`, finish.time)
   return isOver(launch) ? deleted(launch) : { kind: "live" }
 }
 
@@ -51,7 +51,7 @@ function lossOf({ reason, message, time }: NonNullable<LaunchStatus["loss"]>): O
   return lost(reason === "Preempted" ? "Preempted" : "VMLost", message, time)
 }
 
-/** Somebody deleted the Launch of a job that still needed it. */
+/** Returns the outcome of a Launch that a user deleted while its job needed it. */
 function deleted({ status, metadata }: StoredLaunch): Outcome {
   return lost("VMLost", "its Launch was deleted", status?.vm?.terminationTime ?? metadata.creationTimestamp)
 }
@@ -61,21 +61,21 @@ function lost(reason: "VMLost" | "Preempted", message: string, time: string): Ou
 }
 
 function reportedFailure({ reason, message, time }: BootFailure): Outcome {
-  return { kind: "bootFailed", message: `its VM can run no container (${reason}): ${message}`, time }
+  return { kind: "bootFailed", message: `its VM cannot run containers (${reason}): ${message}`, time }
 }
 
 function bootFailed(launch: StoredLaunch): Outcome {
   const { terminationTime } = launch.status?.vm ?? {}
   const deadline = bootDeadline(launch) ?? new Date(launch.metadata.creationTimestamp)
-  // One that came to light when its Launch had been ended has not had its whole time.
+  // A VM that was discovered after its Launch ended did not have its full boot time.
   const isEarlier = terminationTime !== undefined && new Date(terminationTime) < deadline
-  const message = `the container had not started in ${launch.spec.bootDeadlineSeconds} s`
+  const message = `the container did not start within ${launch.spec.bootDeadlineSeconds} s`
   return { kind: "bootFailed", message, time: timestamp(isEarlier ? new Date(terminationTime) : deadline) }
 }
 
 /**
- * When the container of a Launch must have started, or the cloud have said whether there is a VM. Undefined: neither is
- * under way yet, as clouds are asked for others first.
+ * Returns the time by which the container must have started, or the cloud must have answered. Undefined if neither has
+ * begun: the Launch is still queued.
  */
 export function bootDeadline({ status, spec, metadata }: StoredLaunch): Date | undefined {
   const { vm, unanswered } = status ?? {}

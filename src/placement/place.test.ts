@@ -24,8 +24,8 @@ describe("place", () => {
       kind: "placed",
       placement: { offer: { instanceType: "small" }, payer: { connection: "main" }, totalUsd: 1.2 },
       why:
-        "sim small in here (on demand, 2 vCPU, 8 GiB, $0.6/h): cheapest of 3 offers that fit on sim, of 4 in the catalogue; " +
-        "the next, sim medium in here, costs $2.4 in all; expected to cost $1.2",
+        "sim small in here (on demand, 2 vCPU, 8 GiB, $0.6/h): cheapest of 3 matching offers on sim, out of 4 in the catalogue; " +
+        "the next, sim medium in here, costs $2.4 in total; expected to cost $1.2",
     })
   })
 
@@ -35,11 +35,11 @@ describe("place", () => {
       { payers: [] },
       {
         reason: "NoConnection",
-        message: "4 offers fit, but the project has no Ready connection for them: add one of type other or sim",
+        message: "4 offers match, but the project has no Ready connection for them: add one of type other or sim",
       },
     ],
     [
-      "a connection that may start VMs",
+      "a connection that may create VMs",
       {
         payers: [],
         refusedPayers: [
@@ -50,14 +50,14 @@ describe("place", () => {
       {
         reason: "NoConnection",
         message:
-          "4 offers fit, but the project has no Ready connection for them: add one of type other or sim; " +
+          "4 offers match, but the project has no Ready connection for them: add one of type other or sim; " +
           "connection main: its role lacks x: add it",
       },
     ],
     [
       "the agent's image to be looked up",
       { agentImage: { state: "looking" } },
-      { reason: "Queued", message: "looks up what Berth's agent image runs on", seconds: 1 },
+      { reason: "Queued", message: "resolving the CPU architectures of Berth's agent image", seconds: 1 },
     ],
     [
       "an agent's image that runs where the job's does",
@@ -65,14 +65,19 @@ describe("place", () => {
         image: { state: "known", architectures: ["amd64"] },
         agentImage: { state: "known", architectures: ["arm64"] },
       },
-      { reason: "AgentImageMismatch", message: expect.stringMatching(/agent image for arm64 only: push/), seconds: 60 },
+      {
+        reason: "AgentImageMismatch",
+        message: expect.stringMatching(/agent image is for arm64 only: push/),
+        seconds: 60,
+      },
     ],
     [
-      "a rest to end",
+      "a cooldown to end",
       { resting: [{ cloud: "sim", until: at(300) }] },
       {
         reason: "NoCapacity",
-        message: "all 3 fitting offers rest after they refused; next try at 2026-05-01T12:05:00Z",
+        message:
+          "all 3 matching offers are in cooldown after the cloud rejected them; next attempt at 2026-05-01T12:05:00Z",
         seconds: 300,
       },
     ],
@@ -81,7 +86,7 @@ describe("place", () => {
       { caps: { maxHourlyUsd: 0.5 } },
       {
         reason: "CapReached",
-        message: "the project's cap of $0.5 an hour leaves no room for the cheapest fitting offer ($0.6/h)",
+        message: "the project's cap of $0.5 an hour is too low for the cheapest matching offer ($0.6/h)",
       },
     ],
     ["an offer", { offers: catalogueOf([]) }, { reason: "NoCapacity", message: "the catalogue has no offers yet" }],
@@ -99,7 +104,7 @@ describe("place", () => {
     const found = verdict({ payers: [aws, sim], paused })
     expect(found).toMatchObject({ kind: "placed", placement: { offer: { instanceType: "odd" }, payer: aws } })
     expect(found.kind === "placed" && found.why).toContain(
-      "cheapest of 4 offers that fit on other or sim, of 4 in the catalogue; no other can be taken now",
+      "cheapest of 4 matching offers on other or sim, out of 4 in the catalogue; no other is available now",
     )
     const needsMore = { resources: { cpu: 4 } }
     const waits = verdict({ payers: [aws, sim], paused }, needsMore)
@@ -112,7 +117,7 @@ describe("place", () => {
     expect(planned.placements.map(({ offer }) => offer.instanceType)).toEqual(["medium", "large"])
   })
 
-  test("a plan tells that very verdict; what only waits for the launch rate has placements", () => {
+  test("a plan has the verdict of its job; a job that only waits for the launch rate has placements", () => {
     const market = marketOf({ rateWaitSeconds: 7 })
     const { verdict: found, placements } = placeAmong(job(), market, at(0), JOB_DEFAULTS)
     expect(found).toMatchObject({ kind: "wait", reason: "CapReached", seconds: 7 })

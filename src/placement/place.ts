@@ -11,22 +11,25 @@ import { type Buckets, type Images, platformOf, reasonToWait, whenVolumesFound }
 import { expectedSecondsOf, LaunchLedger, type Market, type MarketSources, marketOf, roomUnder } from "./market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
-/** What comes of looking for a place. */
+/** Result of the search for a place. */
 export type PlaceVerdict =
   | { kind: "placed"; placement: RankedPlacement<Payer>; why: string }
   | { kind: "wait"; reason: JobReason; message: string; seconds: number }
-  /** Nothing that any cloud sells will ever do. */
+  /** No offer of any cloud can ever match. */
   | { kind: "noOffer"; message: string }
 
-/** How soon it is looked again whether a registry has answered, seconds. */
+/** Delay before checking again for a registry's answer, seconds. */
 const LOOK_AGAIN_SECONDS = 1
 
-/** Looks for the cheapest place that fits, is paid for, awake and under the caps. Pure. */
+/** Finds the cheapest offer that matches, has a payer, is not in cooldown, and is under the caps. Pure. */
 export function place(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): PlaceVerdict {
   return placeAmong(job, market, now, settings).verdict
 }
 
-/** As `place`, with all that would be tried, best first; a job that waits for room under a cap has that, too. */
+/**
+ * Returns the result of `place` with all candidates, best first. A job that waits for room under a cap has candidates
+ * too.
+ */
 export function placeAmong(
   job: Pick<StoredJob, "spec">,
   market: Market,
@@ -43,7 +46,7 @@ export function placeAmong(
   const placements = open.length > 0 ? open : routing.placements
   const judged = (verdict: PlaceVerdict) => ({ verdict, placements })
   if (market.agentImage?.state === "looking") {
-    return judged(wait(JobReason.Queued, "looks up what Berth's agent image runs on", LOOK_AGAIN_SECONDS))
+    return judged(wait(JobReason.Queued, "resolving the CPU architectures of Berth's agent image", LOOK_AGAIN_SECONDS))
   }
   if (conflict !== undefined)
     return judged(wait(JobReason.AgentImageMismatch, conflict, settings.agentImageRetrySeconds))
@@ -62,13 +65,13 @@ export function placeAmong(
   return judged({ kind: "placed", placement: best, why: noted(`${describeOffer(best.offer)}: ${why}`) })
 }
 
-/** The clouds that the project can use and that the job allows, sorted. */
+/** Returns the clouds that the project can use and the job allows, sorted. */
 function cloudsOf({ clouds }: Requirements, { payers }: Market): string[] {
   const usable = payers.map(({ cloud }) => cloud).filter((cloud) => clouds.length === 0 || clouds.includes(cloud))
   return [...new Set(usable)].sort()
 }
 
-/** What the routing of a job depends on besides its requirements and the offers. */
+/** Returns the inputs of routing besides the job's requirements and the offers. */
 function contextOf(
   job: Pick<StoredJob, "spec">,
   { payers, resting, caps, spending, buckets = [] }: Market,
@@ -79,7 +82,7 @@ function contextOf(
   return { payers, resting, buckets, room: roomUnder(caps, spending), expectedSeconds, now }
 }
 
-/** The placements without those whose payer is paused. */
+/** Returns the placements without those whose payer is paused. */
 function withoutPaused(
   { placements }: Routing<Payer>,
   requirements: Requirements,
@@ -90,9 +93,9 @@ function withoutPaused(
   return rankPlacements(requirements, offers, { ...context, resting: [...context.resting, ...paused] })
 }
 
-/** Whoever else could pay has no place for the job. */
+/** Returns the verdict if every payer with a place for the job is paused. */
 function allPaused(paused: Market["paused"], now: Date, settings: JobSettings): PlaceVerdict {
-  const message = `the last ${settings.breakerBoots} VMs never registered: launching is paused`
+  const message = `launching is paused: the last ${settings.breakerBoots} VMs never registered`
   const first = Math.min(...paused.map(({ until }) => until.getTime()))
   return wait(JobReason.LaunchesPaused, message, secondsUntil(new Date(first), now))
 }
@@ -101,7 +104,7 @@ function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict
   return { kind: "wait", reason, message, seconds }
 }
 
-/** What keeps a job from any place at all, although something fits. */
+/** Returns the reason why a job with matching offers cannot be placed. */
 function hindrance(
   shortfall: Shortfall | undefined,
   { caps, spending, rateWaitSeconds, refusedPayers = [] }: Market,
@@ -112,7 +115,7 @@ function hindrance(
     const refused = refusedPayers
       .filter(({ cloud }) => shortfall.unconnected.includes(cloud))
       .map(({ connection, message }) => `; connection ${connection}: ${message}`)
-    const message = `${shortfall.fitting} offers fit, but the project has no Ready connection for them: add one of type ${kinds}`
+    const message = `${shortfall.fitting} offers match, but the project has no Ready connection for them: add one of type ${kinds}`
     return wait(JobReason.NoConnection, message + refused.join(""), settings.connectionRetrySeconds)
   }
   if (caps.maxVms !== undefined && spending.vms >= caps.maxVms) {
@@ -120,11 +123,11 @@ function hindrance(
   }
   if (shortfall?.resting.offers === 0) {
     const cheapest = usd(shortfall.overCaps.cheapestHourlyUsd ?? 0)
-    const message = `${capsText(caps)} leaves no room for the cheapest fitting offer (${cheapest}/h)`
+    const message = `${capsText(caps)} is too low for the cheapest matching offer (${cheapest}/h)`
     return wait(JobReason.CapReached, message, settings.capRetrySeconds)
   }
   if (rateWaitSeconds > 0) {
-    const message = `the installation's launch rate of ${settings.launchesPerMinute} a minute is reached`
+    const message = `the installation's launch rate of ${settings.launchesPerMinute} per minute is reached; the job starts as soon as the rate allows`
     return wait(JobReason.CapReached, message, rateWaitSeconds)
   }
   return undefined
@@ -138,35 +141,35 @@ function capsText({ maxHourlyUsd, maxMonthlyUsd }: Market["caps"]): string {
 
 function noCapacity(resting: Shortfall["resting"] = { offers: 0 }, now: Date): PlaceVerdict {
   const until = resting.until ?? now
-  const message = `all ${resting.offers} fitting offers rest after they refused; next try at ${timestamp(until)}`
+  const message = `all ${resting.offers} matching offers are in cooldown after the cloud rejected them; next attempt at ${timestamp(until)}`
   return wait(JobReason.NoCapacity, message, secondsUntil(until, now))
 }
 
-/** At least a second: whole-second times must have passed when they are looked at again. */
+/** Returns at least one second: a whole-second time must have passed at the next check. */
 function secondsUntil(time: Date, now: Date): number {
   return Math.max(1, (time.getTime() - now.getTime()) / 1000)
 }
 
-/** What would become of a job if it were submitted now. */
+/** Expected course of a job if it were submitted now. */
 export interface JobPlan {
-  /** `placeable`: a VM would be asked for at once. `waits`: it would stay queued. `noOffer`: it would fail. */
+  /** `placeable`: a VM would be requested at once. `waits`: the job would stay queued. `noOffer`: it would fail. */
   verdict: "placeable" | "waits" | "noOffer"
-  /** What the job's condition Placed would say. */
+  /** Reason of the job's condition Placed. */
   reason: JobReason
   message: string
-  /** What would be tried, first choice first; a job that waits for room under a cap has them, too. */
+  /** Candidates, best first. A job that waits for room under a cap has them too. */
   placements: readonly RankedPlacement<Payer>[]
-  /** For people: one line for each placement. */
+  /** One line for each placement, for people. */
   ranking: readonly string[]
 }
 
 /**
- * Plans a job of a namespace as the job controller would place it, and changes nothing.
+ * Plans a job of a namespace like the job controller, without side effects.
  * Rejects with RangeError for a quantity that no validated spec has.
  */
 export type Planner = (namespace: string, spec: JobSpec) => Promise<JobPlan>
 
-/** Plans a job by the very verdict that its controller would come to. Pure. */
+/** Plans a job with the same function as its controller. Pure. */
 export function planJob(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): JobPlan {
   const { verdict: found, placements } = placeAmong(job, market, now, settings)
   return planOf(told(found), placements)
@@ -190,15 +193,15 @@ function planOf({ message, ...told }: Told, placements: RankedPlacement<Payer>[]
 }
 
 /**
- * Plans jobs of a namespace from what a process has cached, in any process: nothing is written, and only the image's
- * registry and the accounts of the volumes' connections are asked.
+ * Returns a planner that works from a process's caches. It writes nothing. It asks only the image's registry and the
+ * accounts of the volumes' connections.
  */
 export function jobPlanner(
   sources: MarketSources & { images?: Images; buckets?: Buckets },
   settings: Partial<JobSettings> = {},
 ): Planner {
   const effective = { ...JOB_DEFAULTS, ...settings }
-  // Nothing is ever reserved in it: a plan takes no place.
+  // A plan reserves nothing in it.
   const ledger = new LaunchLedger(sources.launches.store, sources.clock)
   return async (namespace, spec) => {
     const [image, volumes] = await Promise.all([

@@ -2,39 +2,39 @@ import { LIMITS } from "../apis/limits.ts"
 import type { Architecture } from "../apis/offer.ts"
 import type { SpendCaps } from "../apis/project.ts"
 
-/** How jobs are looked after. All durations are in seconds. */
+/** Settings of the job controller. All durations are in seconds. */
 export interface JobSettings {
-  /** From a VM's creation until its container must have started; as long a cloud may give no answer. */
+  /** Maximum time from a VM's creation to its container's start, and maximum time without an answer of the cloud. */
   bootDeadlineSeconds: number
-  /** How long a job may run that asks for no timeout. */
+  /** Default timeout of a job. */
   timeoutSeconds: number
-  /** The agent enforces the timeout; this long after it the controller does. */
+  /** Delay after the timeout before the controller enforces it. The agent enforces it first. */
   timeoutGraceSeconds: number
-  /** How long a job without a timeout is expected to run, for its estimated cost and for ranking. */
+  /** Expected run time of a job without a timeout, for its estimated cost and for ranking. */
   expectedSeconds: number
-  /** A job fails when it has lost so many VMs. */
+  /** Number of lost VMs after which a job fails. */
   maxLost: number
-  /** A job fails when so many of its VMs were billed and never started the container. */
+  /** Number of VMs that were billed but never started the container, after which a job fails. */
   maxBootFailures: number
-  /** How long an offer rests after it refused; doubled with each further refusal in a row, up to the cap. */
+  /** Cooldown of an offer after a rejection. Each further rejection in a row doubles it, up to the cap. */
   restSeconds: number
   restCapSeconds: number
-  /** After so many boots in a row that never registered no VM is launched for a while; then one, to see. */
+  /** Number of VMs in a row that never registered, after which launching pauses. Then one VM is tried. */
   breakerBoots: number
   breakerPauseSeconds: number
-  /** Launches a minute, over all projects; beyond it each project's equal share of them. */
+  /** Launches per minute over all projects. Above it each project has an equal share. */
   launchesPerMinute: number
-  /** What each project may spend that has no caps of its own. */
+  /** Default caps of a project. */
   caps: SpendCaps
-  /** How long a finished Job is kept that doesn't say. */
+  /** Default time for which a finished Job is kept. */
   ttlSeconds: number
-  /** What images are taken to run on; empty: anything. */
+  /** Architectures that images are assumed to support; empty: any. */
   architectures: readonly Architecture[]
-  /** Between two status writes that only carry on a heartbeat, at least. */
+  /** Minimum time between two status writes that only update a heartbeat. */
   heartbeatSeconds: number
-  /** A state of the VM that passes sooner is not worth a write of its own. */
+  /** Minimum duration of a VM state before it is written on its own. */
   settleSeconds: number
-  /** Between two looks at what a waiting job waits for and nothing announces. */
+  /** Delay between two checks for something that emits no event. */
   capRetrySeconds: number
   connectionRetrySeconds: number
   bucketRetrySeconds: number

@@ -157,7 +157,7 @@ describe("the breaker", () => {
   const own = [0, 10, 20, 30, 40].map((from) => deadBoot(from, broken))
   const of = (namespace: string) => ({ job: { namespace, name: "train", uid: "u" } })
 
-  test("pauses the account whose boots they were, in whatever project, and nobody else's", () => {
+  test("pauses only the account whose boots they were, in every project", () => {
     const payers = [
       { cloud: "sim", ...broken },
       { cloud: "sim", connection: "renamed", account: "42" },

@@ -6,39 +6,41 @@ import { bootDeadline, outcomeOf } from "./outcome.ts"
 
 type RefusalClass = (typeof REFUSALS)[number]
 
-/** How long what refused is left alone, seconds. */
+/** Cooldown times, seconds. */
 export interface RestSettings {
   restSeconds: number
   restCapSeconds: number
 }
 
-/** What a refusal can be about. */
+/** Subject of a rejection. */
 type Subject = "capacity" | "request" | "quota" | "credentials" | "region" | "type"
 
-/** What rests after a refusal, and what tells refusals of the same thing. */
+/** Rejection: its subject, and the key that identifies it. */
 interface Refusal {
   about: Subject
   key: string
   rest: Omit<Rest, "until">
-  /** Where it was. */
+  /** Region of the rejection. */
   region: string
   /** Milliseconds. */
   time: number
 }
 
-/** By key, and by the vCPUs of the machine: when a VM registered last that would have been refused. Milliseconds. */
+/** Time of the last registration of a VM that the rejection would have excluded, by key and vCPUs. Milliseconds. */
 type Registrations = ReadonlyMap<string, ReadonlyMap<number, number>>
 
 /**
- * What rests now, derived from nothing but the Launches: every process comes to the same answer, also after a restart.
- * Capacity, boot failures and preemptions rest an offer for everybody; quota a family in a region, from the refused
- * size on, for that account; a region that it may not use, or that gives no answer, all of the region for it; bad requests an
- * offer for it; credentials all that it pays. Each refusal in a row doubles the rest; a VM that registered ends the row.
+ * Returns the current cooldowns. They are derived from Launches only, so every process gets the same result, also after
+ * a restart.
+ * Capacity, boot failures and preemptions exclude an offer for every payer. The others exclude for one account: quota a
+ * family in a region, from the rejected size up; a forbidden or unreachable region all of it; a bad request one offer;
+ * credentials every offer.
+ * Each rejection in a row doubles the cooldown. A VM that registers ends the row.
  */
 export function restingOffers(launches: readonly StoredLaunch[], now: Date, settings: RestSettings): Rest[] {
   const rows = new Map<string, Refusal[]>()
   for (const refusal of launches.flatMap(refusalsOf)) {
-    // A time to come was written by a wrong clock: nothing ends by it. So each rest ends by now and its maximum.
+    // A wrong clock wrote a time in the future. Ignoring it bounds each cooldown by now and its maximum.
     if (refusal.time > now.getTime()) continue
     const row = rows.get(refusal.key)
     if (row === undefined) rows.set(refusal.key, [refusal])
@@ -62,7 +64,7 @@ function restOf(row: readonly Refusal[], registered: Registrations, settings: Re
   let seconds = 0
   let last = Number.NEGATIVE_INFINITY
   for (const time of sorted) {
-    // Refusals that lie further apart than the longest rest are no row.
+    // Rejections that are further apart than the longest cooldown are no row.
     const inRow = time - last <= 2 * settings.restCapSeconds * 1000
     seconds = Math.min(settings.restCapSeconds, inRow && seconds > 0 ? seconds * 2 : settings.restSeconds)
     last = time
@@ -71,9 +73,9 @@ function restOf(row: readonly Refusal[], registered: Registrations, settings: Re
 }
 
 /**
- * An organization that denies machine types says so in the words in which it denies regions. So a type that two regions have
- * denied rests everywhere, unless it has been had anywhere: and shortly, as it may yet be the regions, and the type is wanted
- * in the one that is allowed.
+ * An organization's denial of a machine type uses the same words as the denial of a region. So a type that two regions
+ * denied is in cooldown everywhere, unless a region ever provided it. The cooldown is short, as the regions may be the
+ * cause and another region may allow the type.
  */
 function restOfType(row: readonly Refusal[], registered: Registrations, { restSeconds }: RestSettings): Rest[] {
   const [first] = row
@@ -88,7 +90,7 @@ function lastTime(bySize: ReadonlyMap<number, number> = new Map(), minCpu: numbe
   return Math.max(Number.NEGATIVE_INFINITY, ...times)
 }
 
-/** Only of what is asked for: there are many Launches, and mostly none was refused. */
+/** Only for rejected subjects: there are many Launches, and most were not rejected. */
 function lastRegistrations(launches: readonly StoredLaunch[], subjects: readonly Subject[]): Registrations {
   const last = new Map<string, Map<number, number>>()
   for (const launch of subjects.length === 0 ? [] : launches) {
@@ -105,7 +107,7 @@ function lastRegistrations(launches: readonly StoredLaunch[], subjects: readonly
   return last
 }
 
-/** What tells that Launches are about the same thing. */
+/** Key of each subject. Launches with the same key concern the same thing. */
 const KEYS: Record<Subject, (launch: StoredLaunch) => string> = {
   capacity: ({ spec: { offer } }) => JSON.stringify([offerKey(offer)]),
   request: ({ spec }) => JSON.stringify([offerKey(spec.offer), payerOf(spec)]),
@@ -143,7 +145,7 @@ function refusalsOf(launch: StoredLaunch): Refusal[] {
   }
 }
 
-/** A refusal that is about who pays. Accounts are the same in all projects, names of connections are not. */
+/** Returns a rejection that concerns the payer. Accounts are the same in all projects; names of connections are not. */
 function payersRefusals(launch: StoredLaunch, kind: Exclude<RefusalClass, "Capacity">, time: number): Refusal[] {
   const { offer, account, connection } = launch.spec
   const { cloud, region, instanceType, provisioning, cpu } = offer
@@ -168,9 +170,8 @@ function payersRefusals(launch: StoredLaunch, kind: Exclude<RefusalClass, "Capac
 }
 
 /**
- * Whether a VM is gone that never registered although it had the whole boot deadline, that said itself that it can run no
- * container, or that was lost before. A cancelled job ends its Launch, too: such a one has shown nothing. Nor has one whose
- * image failed to start.
+ * Returns true if a VM ended without registering after its full boot deadline, or reported that it cannot run
+ * containers, or was lost before. A Launch of a cancelled job proves nothing. Nor does one whose image failed to start.
  */
 export function neverRegistered(launch: StoredLaunch): boolean {
   if (!isOver(launch) || launch.status?.agent !== undefined || launch.status?.vm === undefined) return false
@@ -183,18 +184,18 @@ export function neverRegistered(launch: StoredLaunch): boolean {
   return deadline !== undefined && new Date(end) >= deadline
 }
 
-/** When launching is paused. */
+/** Conditions under which launching pauses. */
 export interface BreakerSettings {
   breakerBoots: number
   breakerPauseSeconds: number
 }
 
 /**
- * The payers of a project that no VM is launched for now, because the last boots in a row never registered (a broken
- * gateway, image or network would otherwise be paid for again and again). A row of one account's boots pauses that account:
- * its own network may be what is broken. Everybody pauses when the row is of several projects' and several accounts' boots.
- * After the pause one VM is let through: while it boots, the others wait on, and its failure is the next in the row.
- * Pure, from the Launches alone.
+ * Returns the payers whose launches are paused because their last VMs in a row never registered. A broken gateway,
+ * image or network would otherwise cost money again and again.
+ * If one account's VMs form the row, only that account pauses: its own network may be broken. All accounts pause if the
+ * row spans several projects and several accounts.
+ * After the pause one VM is tried while the others wait. Its failure extends the row. Pure, from the Launches alone.
  */
 export function pausedPayers(
   payers: readonly Payer[],
@@ -203,7 +204,7 @@ export function pausedPayers(
   { now, settings }: { now: Date; settings: BreakerSettings },
 ): Rest[] {
   const dead = launches.filter(neverRegistered)
-  // The rest is seldom worth its time: this is asked for each placement, and there may be thousands of Launches.
+  // The rest is expensive and rarely needed. It would run for each placement over thousands of Launches.
   if (dead.length < settings.breakerBoots) return []
   const everybody = pausedUntil(launches, dead, { now, settings, isRow: isOfSeveral })
   return payers.flatMap((payer) => {
@@ -232,7 +233,7 @@ function accountKeyOf({ spec: { offer, account, connection, job } }: StoredLaunc
   return accountKey({ ...payer, namespace: job.namespace })
 }
 
-/** Whether nobody alone is to blame: with one account in several projects it is the account, with one project the project. */
+/** Returns true if the failures span at least two projects and two accounts, so neither alone is the cause. */
 function isOfSeveral(row: readonly StoredLaunch[]): boolean {
   const projects = new Set(row.map(({ spec }) => spec.job.namespace))
   return projects.size > 1 && new Set(row.map(accountKeyOf)).size > 1
@@ -241,13 +242,13 @@ function isOfSeveral(row: readonly StoredLaunch[]): boolean {
 interface RowOptions {
   now: Date
   settings: BreakerSettings
-  /** Whose launches; default: everybody's. */
+  /** Filter of Launches; default: all. */
   isOf?: (launch: StoredLaunch) => boolean
-  /** Whether boots in a row are one that counts. */
+  /** Filter of rows; default: all. */
   isRow?: (row: readonly StoredLaunch[]) => boolean
 }
 
-/** @param dead those of them that never registered */
+/** @param dead Launches that never registered */
 function pausedUntil(
   launches: readonly StoredLaunch[],
   dead: readonly StoredLaunch[],
@@ -257,7 +258,7 @@ function pausedUntil(
   const own = launches.filter(isOf)
   const registered = own.flatMap(({ status }) => status?.agent?.registrationTime ?? [])
   const lastGood = registered.reduce((last, time) => Math.max(last, Date.parse(time)), 0)
-  // A time to come was written by a wrong clock.
+  // A wrong clock wrote a time in the future.
   const row = dead.filter((launch) => failedAt(launch) > lastGood && failedAt(launch) <= now.getTime())
   if (row.length < settings.breakerBoots || !isRow(row)) return undefined
   const lastFailure = Math.max(...row.map(failedAt))
@@ -274,7 +275,7 @@ function pausedUntil(
   return probing ? new Date(now.getTime() + PROBE_CHECK_MS) : undefined
 }
 
-/** How long those wait who find a probe under way, before they look again. */
+/** Delay before a job checks again for the result of a test VM, milliseconds. */
 const PROBE_CHECK_MS = 15_000
 
 function failedAt(launch: StoredLaunch): number {

@@ -2,7 +2,7 @@ import { billedUsd, roundUsd } from "../apis/money.ts"
 import type { Catalogue } from "./catalogue.ts"
 import { type BucketPlace, egressUsd } from "./egress.ts"
 
-/** What the cost of a job depends on, besides the offer. */
+/** Inputs of a job's cost besides the offer. */
 export interface CostTerms {
   /** Expected use of the VM, seconds. */
   expectedSeconds: number

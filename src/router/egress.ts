@@ -1,11 +1,11 @@
 import { roundUsd } from "../apis/money.ts"
 
-/** Where a bucket is that a job reads. */
+/** Place of a bucket that a job reads. */
 export interface BucketPlace {
   /** aws, gcp, azure or cloudflare. */
   cloud: string
   region: string
-  /** What is read from it, GiB; absent: `ASSUMED_BUCKET_GIB`. */
+  /** Amount of data that is read, GiB; absent: `ASSUMED_BUCKET_GIB`. */
   gib?: number
 }
 
@@ -53,7 +53,7 @@ const PRICES: Readonly<Record<string, { default: EgressPrices } & Partial<Record
   cloudflare: { default: { sameMacroRegion: 0, otherMacroRegion: 0, internet: 0 } },
 }
 
-/** Where a VM or a bucket is, as far as prices of traffic tell places apart. */
+/** Place of a VM or bucket, with the detail that prices of traffic need. */
 export interface TrafficPlace {
   cloud: string
   region: string

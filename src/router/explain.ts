@@ -5,7 +5,7 @@ import type { Requirements } from "./requirements.ts"
 import type { RankedPlacement, Routing } from "./route.ts"
 import type { Alternative, Shortfall } from "./shortfall.ts"
 
-/** `local-2 in local (on demand, 2 vCPU, 8 GiB, $0.04/h)`: an offer for people. */
+/** Returns an offer for people: `local-2 in local (on demand, 2 vCPU, 8 GiB, $0.04/h)`. */
 export function describeOffer(offer: Offer): string {
   const { gpu } = offer
   const size = [`${offer.cpu} vCPU`, `${round(offer.memoryGib)} GiB`]
@@ -14,9 +14,9 @@ export function describeOffer(offer: Offer): string {
 }
 
 /**
- * Explains why the first placement was taken: how many offers fit, out of how many, what the next one would have cost
- * and how old its price is.
- * @param clouds those whose offers count as fitting
+ * Explains the choice of the first placement: the number of matching offers, the cost of the next one, and the date of
+ * the price.
+ * @param clouds clouds whose offers are counted
  * @throws RangeError if there is no placement
  */
 export function explainChoice(
@@ -25,12 +25,12 @@ export function explainChoice(
 ): string {
   const [chosen, next] = placements
   if (chosen === undefined) throw new RangeError("there is no placement: explain its shortfall")
-  const among = `on ${clouds.join(" or ")}, of ${number(offers)} in the catalogue`
+  const among = `on ${clouds.join(" or ")}, out of ${number(offers)} in the catalogue`
   const { priceDate } = chosen.offer
   const parts = [
-    fitting === 1 ? `the only offer that fits ${among}` : `cheapest of ${number(fitting)} offers that fit ${among}`,
+    fitting === 1 ? `the only matching offer ${among}` : `cheapest of ${number(fitting)} matching offers ${among}`,
     ...(next === undefined ? [] : [explainNext(chosen, next)]),
-    ...(next === undefined && fitting > 1 ? ["no other can be taken now"] : []),
+    ...(next === undefined && fitting > 1 ? ["no other is available now"] : []),
     ...(priceDate === undefined ? [] : [`price of ${priceDate}`]),
   ]
   return parts.join("; ")
@@ -38,29 +38,32 @@ export function explainChoice(
 
 function explainNext(chosen: RankedPlacement, next: RankedPlacement): string {
   if (next.offer.provisioning !== chosen.offer.provisioning) {
-    return `spot goes first; ${sold(next.offer.provisioning)}, ${placeOf(next.offer)} costs ${usd(next.totalUsd)} in all`
+    return `spot is preferred; ${sold(next.offer.provisioning)}, ${placeOf(next.offer)} costs ${usd(next.totalUsd)} in total`
   }
-  return `the next, ${placeOf(next.offer)}, costs ${usd(next.totalUsd)} in all`
+  return `the next, ${placeOf(next.offer)}, costs ${usd(next.totalUsd)} in total`
 }
 
-/** One line for each placement: what it is, by which connection (in REST's words), what it costs in all, how much more than the best. */
+/**
+ * Returns one line for each placement: the offer, the connection (REST's name), the total cost, and the difference to
+ * the best.
+ */
 export function explainRanking({ placements }: Pick<Routing, "placements">): string[] {
   const [best] = placements
   return placements.map(({ offer, payer, totalUsd }) => {
     const more = best === undefined || totalUsd === best.totalUsd ? "" : `, ${difference(totalUsd, best.totalUsd)}`
     const by = payer.connection === undefined ? "" : ` by connection ${fromMetadataName(payer.connection)}`
-    return `${describeOffer(offer)}${by}: ${usd(totalUsd)} in all${more}`
+    return `${describeOffer(offer)}${by}: ${usd(totalUsd)} in total${more}`
   })
 }
 
 function difference(totalUsd: number, bestUsd: number): string {
   if (bestUsd === 0) return `${usd(totalUsd)} more`
   const percent = Math.round((totalUsd / bestUsd - 1) * 100)
-  return percent === 0 ? "hardly more" : `${Math.abs(percent)} % ${percent > 0 ? "more" : "less"}`
+  return percent === 0 ? "less than 1 % more" : `${Math.abs(percent)} % ${percent > 0 ? "more" : "less"}`
 }
 
 /**
- * Why no offer fits: what is wanted, what giving up one requirement would let in, and how many offers each excludes.
+ * Explains why no offer matches: the requirements, the offers without one of them, and the number that each excludes.
  * `no offer has 4 × H100, ≥ 1 vCPU and ≥ 4 GiB on demand in eu; us has 12 from $9.8/h (…); …`
  */
 export function explainShortfall(shortfall: Shortfall, requirements: Requirements): string {
@@ -70,7 +73,7 @@ export function explainShortfall(shortfall: Shortfall, requirements: Requirement
   parts.push(...alternatives.slice(0, MOST_ALTERNATIVES).map((alternative) => counterOffer(alternative, requirements)))
   if (nearestMiss !== undefined) {
     const unmet = nearestMiss.unmet.map((criterion) => nameRequirement(criterion, requirements))
-    parts.push(`the nearest is ${describeOffer(nearestMiss.offer)}, but for ${unmet.join(" and ")}`)
+    parts.push(`the nearest is ${describeOffer(nearestMiss.offer)}, except for ${unmet.join(" and ")}`)
   }
   const counts = [...excluded].sort((a, b) => b[1] - a[1])
   const each = counts.map(
@@ -145,12 +148,12 @@ function sold(provisioning: "onDemand" | "spot"): string {
   return provisioning === "spot" ? "spot" : "on demand"
 }
 
-/** `$0.04`, `$12.5`, `$0.000333`: US dollars without trailing zeros. */
+/** Returns USD without trailing zeros: `$0.04`, `$12.5`, `$0.000333`. */
 export function usd(amount: number): string {
   return `$${Number(amount.toPrecision(4))}`
 }
 
-/** `163,412`. */
+/** Returns a number with separators: `163,412`. */
 function number(value: number): string {
   return value.toLocaleString("en-US")
 }

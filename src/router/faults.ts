@@ -9,13 +9,14 @@ export interface CatalogueTerms {
   resources?: { gpu?: { model?: string } }
 }
 
-/** More regions than this are not listed: the groups are, and the nearest name. */
+/** Maximum number of regions in a message. Beyond it the message lists groups and the nearest name. */
 const MOST_REGIONS_SHOWN = 64
 
 /**
- * What is wrong with the names in a job: clouds, regions and GPU models that nobody sells, and regions that none of
- * its clouds has. Each fault names the field, the value and what is allowed. Sizes and shapes are the schema's to check.
- * @param clouds those that this installation can use; default: those of the catalogue
+ * Returns faults of the names in a job: clouds, regions and GPU models that do not exist, and regions outside its
+ * clouds.
+ * Each fault names the field, the value and what is allowed. The schema checks sizes and shapes.
+ * @param clouds clouds of this installation; default: clouds of the catalogue
  */
 export function catalogueFaults(
   { cloud, region, resources }: CatalogueTerms,
@@ -32,12 +33,12 @@ export function catalogueFaults(
   return [...cloudFaults, ...regionFaults, ...(model === undefined ? [] : modelFault(model, catalogue))]
 }
 
-/** The names that a job may give as a region, groups first: for documentation and for completion. */
+/** Returns the names that a job may give as a region, groups first. */
 export function regionNames(catalogue: Catalogue, clouds: readonly string[] = catalogue.clouds): string[] {
   return [...groupsOf(catalogue, clouds), ...regionsOf(catalogue, clouds)]
 }
 
-/** The NVIDIA models that are offered, as the catalogue names them. */
+/** Returns the NVIDIA models of the catalogue. */
 export function modelNames(catalogue: Catalogue): string[] {
   const models = catalogue.table.machines.flatMap(({ gpu }) => (gpu && isNvidia(gpu.model) ? [gpu.model] : []))
   return [...new Set(models)].sort()
@@ -52,7 +53,7 @@ function items(field: string, value: string | readonly string[] | undefined) {
 function cloudFault(pointer: string, value: string, clouds: readonly string[]): Fault[] {
   if (clouds.includes(value)) return []
   return [
-    { pointer, detail: `cloud ${quoted(value)} is not known${meant(value, clouds)}: known are ${clouds.join(", ")}` },
+    { pointer, detail: `cloud ${quoted(value)} is unknown${meant(value, clouds)}; known clouds: ${clouds.join(", ")}` },
   ]
 }
 
@@ -67,9 +68,9 @@ function regionFault(pointer: string, value: string, catalogue: Catalogue, cloud
       : `${groups.join(", ")} and any region of ${clouds.join(", ")} by its own name`
   const what =
     owners.length > 0
-      ? `region ${quoted(value)} is one of ${owners.join(" and ")}, which the job's cloud excludes`
-      : `region ${quoted(value)} is not known${meant(value, [...groups, ...regions])}`
-  return [{ pointer, detail: `${what}: allowed are ${allowed}` }]
+      ? `region ${quoted(value)} is in ${owners.join(" and ")}, which the job's cloud excludes`
+      : `region ${quoted(value)} is unknown${meant(value, [...groups, ...regions])}`
+  return [{ pointer, detail: `${what}; allowed: ${allowed}` }]
 }
 
 function modelFault(model: string, catalogue: Catalogue): Fault[] {
@@ -80,16 +81,16 @@ function modelFault(model: string, catalogue: Catalogue): Fault[] {
   )
   if (isOffered) return []
   const names = modelNames(catalogue)
-  const known = names.length === 0 ? "the catalogue has none" : `known are ${names.join(", ")}`
+  const known = names.length === 0 ? "the catalogue has none" : `known models: ${names.join(", ")}`
   const makers = catalogue.table.machines.flatMap(({ gpu }) =>
     gpu && !isNvidia(gpu.model) ? [gpu.model.split(":")] : [],
   )
   const maker = makers.find(([, name]) => name !== undefined && parseModel(name).base === wanted.base)?.[0]
   const what =
     maker === undefined
-      ? `resources.gpu.model ${quoted(model)} is not known${meant(model, names)}`
-      : `resources.gpu.model ${quoted(model)} is made by ${maker}, and only NVIDIA's GPUs can be asked for`
-  return [{ pointer: "/resources/gpu/model", detail: `${what}: ${known}` }]
+      ? `resources.gpu.model ${quoted(model)} is unknown${meant(model, names)}`
+      : `resources.gpu.model ${quoted(model)} is made by ${maker}, but only NVIDIA GPUs are supported`
+  return [{ pointer: "/resources/gpu/model", detail: `${what}; ${known}` }]
 }
 
 function groupsOf({ groups, table }: Catalogue, clouds: readonly string[]): string[] {

@@ -1,15 +1,15 @@
-/** A GPU model as it is compared: `A100-80GB` is base `a100` with 80 GiB. */
+/** GPU model for comparison: `A100-80GB` is base `a100` with 80 GiB. */
 export interface ModelName {
   base: string
   /** Memory of one card; absent: cards of any size. */
   memoryGib?: number
 }
 
-/** Names that mean a model under another name, or one size of it: as they are left when words that tell nothing are. */
+/** Other names of models, without the words in NOISE. */
 const ALIASES: Readonly<Record<string, ModelName>> = {
   // Google's name of the card in its a3-megagpu machines.
   h100mega: { base: "h100" },
-  // Azure sells the NVL card, everybody else the SXM module.
+  // Azure sells the NVL card, every other cloud the SXM module.
   h100nvl: { base: "h100", memoryGib: 94 },
   h100sxm: { base: "h100", memoryGib: 80 },
   h100sxm5: { base: "h100", memoryGib: 80 },
@@ -30,8 +30,8 @@ const SIZE = /^(\d+)(?:gb|gib|gi|g)$/
 const MODEL_WITH_SIZE = /^([a-z]+\d00)(\d+)gi?b$/
 
 /**
- * Reads a GPU model as people, clouds and drivers write it: `A100`, `a100-80gb`, `NVIDIA A100-SXM4-80GB`,
- * `nvidia-tesla-t4`, `RTX-PRO-6000`, `V100-32GB`. Case, spaces, dashes and makers tell nothing.
+ * Parses a GPU model: `A100`, `a100-80gb`, `NVIDIA A100-SXM4-80GB`, `nvidia-tesla-t4`, `RTX-PRO-6000`, `V100-32GB`.
+ * Ignores case, spaces, dashes and makers.
  */
 export function parseModel(name: string): ModelName {
   const words = name.toLowerCase().split(/[^a-z0-9]+/)
@@ -50,7 +50,7 @@ function withoutModule(model: string): string {
   return at > 0 && MODULE.test(model.slice(at)) ? model.slice(0, at) : model
 }
 
-/** Whether cards are of the model that is wanted; nominal sizes differ by up to a GiB (B200: 179 or 180). */
+/** Returns true if cards are of the wanted model. Nominal sizes differ by up to a GiB (B200: 179 or 180). */
 export function isModel(wanted: ModelName, base: string, vramGib: number): boolean {
   return wanted.base === base && (wanted.memoryGib === undefined || Math.abs(wanted.memoryGib - vramGib) <= 1)
 }

@@ -10,7 +10,7 @@ export interface GpuRequirement {
   vramGib?: number
 }
 
-/** What a job needs of a machine, in the units of offers. Empty lists mean any. */
+/** Requirements of a job for its machine, in the units of offers. Empty lists mean any. */
 export interface Requirements {
   cpu: number
   memoryGib: number
@@ -18,7 +18,7 @@ export interface Requirements {
   clouds: readonly string[]
   /** The clouds' own names of regions, or groups of regions such as macro-regions. */
   regions: readonly string[]
-  /** What the image runs on. */
+  /** Architectures of the image. */
   architectures: readonly Architecture[]
   provisioning: Provisioning
   maxHourlyPriceUsd?: number

@@ -101,7 +101,7 @@ describe("fits", () => {
     ["model and count", { gpu: { model: "nvidia-a100", count: 2 } }, a100, true],
     ["too few cards", { gpu: { model: "A100", count: 3 } }, a100, false],
     ["another model", { gpu: { model: "A10", count: 1 } }, a100, false],
-    ["a model that nobody sells", { gpu: { model: "H900", count: 1 } }, a100, false],
+    ["an unknown model", { gpu: { model: "H900", count: 1 } }, a100, false],
     ["model and vram", { gpu: { model: "A100", vramGib: 80 } }, a100, true],
     ["the larger card", { gpu: { model: "A100-80GB", count: 1 } }, a100, false],
     [
@@ -196,7 +196,7 @@ describe("ranking", () => {
 })
 
 describe("what stands in the way", () => {
-  test("nobody to pay", () => {
+  test("no payer", () => {
     const routing = route(anyJob, catalogue([offer(), offer({ cloud: "gcp" })]), context({ payers: [] }))
     expect(routing).toMatchObject({ placements: [], shortfall: { fitting: 2, unconnected: ["aws", "gcp"] } })
   })

@@ -24,7 +24,7 @@ export interface Routing<P extends Payer = Payer> {
   offers: number
   /** Number of offers on the payers' clouds that meet every requirement, whether they can be taken now or not. */
   fitting: number
-  /** Why there are no placements; absent if there are. */
+  /** Reasons for the lack of placements; absent if there are any. */
   shortfall?: Shortfall
 }
 

@@ -19,7 +19,7 @@ export interface Region {
   restricted?: boolean
 }
 
-/** Where a machine is offered: a region, or one zone of it. */
+/** Place of a machine: a region, or one zone of it. */
 export interface Place {
   /** Index into the regions. */
   region: number

@@ -183,7 +183,7 @@ engines.describe("a VM that boots with it", () => {
         phase: "queued",
         reason: "BootFailed",
         message: expect.stringMatching(
-          /^launch 1: its VM can run no container \(EngineUnavailable\): no Docker engine.*docker: not found.*; the next machine is tried when this VM is gone$/,
+          /^launch 1: its VM cannot run containers \(EngineUnavailable\): no Docker engine.*docker: not found.*; Berth tries the next machine after this VM is deleted$/,
         ),
       })
     },

@@ -151,7 +151,7 @@ volumes.describe("volumes", () => {
     expect((await exit).cause).toBe("refused")
     const finish = (await world.agentOf(launch))?.finish
     expect(finish?.reason).toBe("VolumeMountFailed")
-    expect(finish?.message).toMatch(/bucket nowhere: no connection.*older does not reach it; newer does not reach it/)
+    expect(finish?.message).toMatch(/bucket nowhere: no connection.*older has no access; newer has no access/)
   })
 
   it("are left alone by an agent of the same host whose run has none", async () => {

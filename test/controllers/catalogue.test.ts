@@ -30,7 +30,7 @@ test("the ConfigMap's rules hold while it is there, and its faults are told in a
     await eventually(() => expect(prices()).toEqual([0.3]))
     await eventually(async () => {
       const events = await kubectl(["get", "events", "-n", namespace, "-o", "jsonpath={.items[*].message}"])
-      expect(events).toContain("exclusions[1]: shape is no known field")
+      expect(events).toContain("exclusions[1]: shape is an unknown field")
     })
     await kubectl(["delete", "configmap", "berth-catalogue", "-n", namespace])
     await eventually(() => expect(prices()).toEqual([0.6, 1.2]))

@@ -320,13 +320,13 @@ describe("an attack by", () => {
       "a file that makes us read files of ours",
       "gcp",
       gcp({ type: "external_account", credential_source: { file: "/var/run/secrets/kubernetes.io/token" } }),
-      "type external_account, which is not taken",
+      "type external_account, which is not supported",
     ],
     [
       "a file that runs a program",
       "gcp",
       gcp({ type: "external_account", credential_source: { executable: { command: "/bin/sh" } } }),
-      "type external_account, which is not taken",
+      "type external_account, which is not supported",
     ],
     ["a person's own credentials", "gcp", gcp({ type: "authorized_user" }), "type authorized_user"],
     ["a foreign token_uri", "gcp", gcp({ token_uri: "https://evil.example/token" }), "token_uri that is not Google's"],
@@ -353,9 +353,14 @@ describe("an attack by", () => {
       "an account id that is a host",
       "cloudflare",
       { account_id: "127.0.0.1/", access_key_id: "id", secret_access_key: MARKER },
-      "account_id must be 32 of 0-9 and a-f",
+      "account_id must be 32 characters of 0-9 and a-f",
     ],
-    ["an endpoint of one's own", "aws", { ...aws(MARKER), endpoint: "http://10.0.0.1" }, "endpoint is no known field"],
+    [
+      "an endpoint of one's own",
+      "aws",
+      { ...aws(MARKER), endpoint: "http://10.0.0.1" },
+      "endpoint is an unknown field",
+    ],
     ["half a key", "aws", { access_key_id: "AKIA" }, "secret_access_key is required"],
   ])("%s is refused by name, and nobody is asked", async (_what, type, fields, expected) => {
     const told = await attempt("attack", type, fields)

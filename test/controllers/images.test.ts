@@ -134,7 +134,7 @@ registry.describe("a job", () => {
     await eventually(async () => {
       const { status } = await admin.get(JOBS, { namespace, name: "one-arm" })
       expect(status).toMatchObject({ phase: "queued", reason: "AgentImageMismatch" })
-      expect(status?.message).toMatch(/image is for arm64, and Berth's agent image for amd64 only/)
+      expect(status?.message).toMatch(/image is for arm64, but Berth's agent image is for amd64 only/)
     })
     // The operator mends it, and asks again in its time.
     const platforms = ["linux/amd64", "linux/arm64"]
@@ -150,7 +150,7 @@ registry.describe("a job", () => {
     ["both", "graviton", /graviton/],
     ["intel", "xeon", /the image is for amd64 only/],
     ["arm", "graviton", /the image is for arm64 only/],
-    ["nothing", "xeon", /the image is taken to be for amd64 .*no such image, or no access to it/],
+    ["nothing", "xeon", /the image is assumed to be for amd64 .*no such image, or no access to it/],
   ])("whose image is %s gets a %s, and says why", async (image, instanceType, why) => {
     const spec = { image: `${registry.host}/team/${image}:1` }
     await admin.create(JOBS, { metadata: { name: image, namespace }, spec } as StoredJob)

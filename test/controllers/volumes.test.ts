@@ -121,7 +121,7 @@ it("waits for a connection that reaches its bucket, says what is wrong, and goes
   await connect("first", "denied")
   await submit("train", { data: { bucket: "cargo", mountPath: "/data" } })
   const message =
-    "volume data: bucket cargo: no connection of the project reaches it (first: no such bucket, or no access to it); " +
+    "volume data: bucket cargo: no connection of the project has access (first: no such bucket, or no access to it); " +
     "correct the bucket or give a connection access to it"
   await eventually(async () => {
     const { status } = await admin.get(JOBS, { namespace, name: "train" })

@@ -134,8 +134,8 @@ describe("what may be changed only in one direction, or not at all", () => {
     const set = (value: unknown) => refusalOf(client.patch(resource, ref, { merge: { spec: { [field]: value } } }))
     expect(await set(false)).toBeUndefined()
     expect(await set(true)).toBeUndefined()
-    expect(await set(false)).toContain(`${field} can't be taken back`)
-    expect(await set(null)).toContain(`${field} can't be taken back`)
+    expect(await set(false)).toContain(`${field} cannot be set back to false`)
+    expect(await set(null)).toContain(`${field} cannot be set back to false`)
     expect((await client.get(resource, ref)).spec?.[field]).toBe(true)
   })
 

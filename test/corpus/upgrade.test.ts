@@ -116,7 +116,7 @@ describe("a stored object that the present rules refuse", () => {
     const mended = { spec: { secretEnv: { A: { secret: "envs", key: "k" } } } }
     expect(await refusalOf(client.patch(RESOURCES.job, ref, { merge: mended }))).toMatch(/secretEnv is immutable/)
     const back = { spec: { cancelled: false } }
-    expect(await refusalOf(client.patch(RESOURCES.job, ref, { merge: back }))).toMatch(/can't be taken back/)
+    expect(await refusalOf(client.patch(RESOURCES.job, ref, { merge: back }))).toMatch(/cannot be set back/)
     expect((await client.get(RESOURCES.job, ref)).spec).toEqual({
       ...RUN,
       cancelled: true,

@@ -63,10 +63,10 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
     await eventually(async () => {
       expect(eventsIn(await inProject(["describe", "bj", "hello"]))).toEqual([
         ["Placed", expect.stringMatching(/^launch 1: local local-1 in local \(.*\$0\.02\/h\): cheapest of 4 offers/)],
-        ["Booting", `VM ${launch} was created`],
+        ["Booting", `VM ${launch} is created`],
         ["Started", `the container runs on ${launch}`],
         ["Succeeded", expect.stringMatching(/exit code 0/)],
-        ["VMTerminated", expect.stringMatching(/is gone; the job cost \$0\.000\d+/)],
+        ["VMTerminated", expect.stringMatching(/is deleted; the job cost \$0\.000\d+/)],
       ])
     })
     expect(await berth.log("hello")).toBe([1, 2, 3].map((n) => `Ahoy from a berth, for the ${n}. time\n`).join(""))

@@ -88,7 +88,9 @@ describe("everything on one machine", { timeout: 300_000, concurrent: true }, ()
     try {
       await again.printed(/Berth is up at/, 120)
       const env = join(dataDir, "env")
-      expect(await inShell(env, "kubectl describe bj hello")).toContain("cheapest of 4 offers that fit on local, of ")
+      expect(await inShell(env, "kubectl describe bj hello")).toContain(
+        "cheapest of 4 matching offers on local, out of ",
+      )
       expect(await inShell(env, "api GET /1/jobs/submitted/logs")).toBe(SUBMITTED_LOG)
     } finally {
       await again.stop("SIGINT")

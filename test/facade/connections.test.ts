@@ -183,10 +183,10 @@ describe("POST /1/connections", () => {
     ],
     ["a key that is a number", { secret_access_key: 1 }, /\/secret_access_key .*string/],
     ["a key that is too long", { secret_access_key: CANARY.repeat(200) }, /\/secret_access_key .*at most 1024/],
-    ["another type's field", { keyfile_json: keyfile() }, /\/keyfile_json .*no field of a connection of type aws/],
+    ["another type's field", { keyfile_json: keyfile() }, /\/keyfile_json .*not a field of a connection of type aws/],
     ["another type's field, of the wrong type", { token: 1 }, /\/token/],
-    ["an unknown field", { session_token: CANARY }, /session_token is no known field/],
-    ["a field of the CR", { credentialsSecretRef: { name: "x" } }, /credentialsSecretRef is no known field/],
+    ["an unknown field", { session_token: CANARY }, /session_token is an unknown field/],
+    ["a field of the CR", { credentialsSecretRef: { name: "x" } }, /credentialsSecretRef is an unknown field/],
     ["another project", { project_id: "elsewhere" }, /\/project_id/],
     ["the credentials of another type", { type: "gcp" }, /\/access_key_id .*type gcp[\s\S]*gcp_project_id is required/],
   ])("refuses %s with 400, and makes nothing", async (_what, change, expected) => {
@@ -199,7 +199,7 @@ describe("POST /1/connections", () => {
     ["azure", { subscription_id: `${UUID}/../x` }, /\/subscription_id/],
     ["azure", { tenant_id: "evil.example/path" }, /\/tenant_id/],
     ["azure", { tenant_id: undefined }, /tenant_id is required for a connection of type azure/],
-    ["cloudflare", { account_id: "evil.example#" }, /\/account_id .*32 of/],
+    ["cloudflare", { account_id: "evil.example#" }, /\/account_id .*32 characters of/],
     ["cloudflare", { account_id: undefined }, /account_id is required/],
     ["dockerhub", { username: "a b" }, /\/username/],
     ["dockerhub", { token: "" }, /\/token/],
@@ -212,10 +212,14 @@ describe("POST /1/connections", () => {
     ["gcp", { keyfile_json: `[${CANARY}]` }, /JSON object/],
     ["gcp", { keyfile_json: "null" }, /JSON object/],
     ["gcp", { keyfile_json: `{"type":"${CANARY}"}` }, /no "type": "service_account"/],
-    ["gcp", { keyfile_json: keyfile({ type: "external_account" }) }, /external_account, which is not taken/],
-    ["gcp", { keyfile_json: keyfile({ type: "authorized_user" }) }, /authorized_user, which is not taken/],
-    ["gcp", { keyfile_json: keyfile({ private_key: undefined, client_email: "" }) }, /no private_key, no client_email/],
-    ["gcp", { keyfile_json: keyfile({ project_id: 1 }) }, /no project_id/],
+    ["gcp", { keyfile_json: keyfile({ type: "external_account" }) }, /external_account, which is not supported/],
+    ["gcp", { keyfile_json: keyfile({ type: "authorized_user" }) }, /authorized_user, which is not supported/],
+    [
+      "gcp",
+      { keyfile_json: keyfile({ private_key: undefined, client_email: "" }) },
+      /private_key, client_email are missing/,
+    ],
+    ["gcp", { keyfile_json: keyfile({ project_id: 1 }) }, /project_id is missing/],
     ["gcp", { keyfile_json: keyfile({ private_key: CANARY }) }, /PEM/],
     ["gcp", { keyfile_json: keyfile({ token_uri: "https://evil.example/token" }) }, /token_uri that is not Google's/],
     ["gcp", { keyfile_json: keyfile({ token_uri: "http://169.254.169.254/" }) }, /token_uri/],
@@ -415,15 +419,15 @@ describe("PATCH /1/connections/{name}", () => {
   })
 
   it.each<[object, RegExp]>([
-    [{ type: "gcp" }, /\/type type can't be changed: it is "aws"/],
-    [{ name: "other" }, /\/name name can't be changed/],
-    [{ id: UUID }, /\/id id can't be changed/],
+    [{ type: "gcp" }, /\/type type cannot be changed: it is "aws"/],
+    [{ name: "other" }, /\/name name cannot be changed/],
+    [{ id: UUID }, /\/id id cannot be changed/],
     [{ created_at: "2026-01-01T00:00:00Z" }, /\/created_at/],
-    [{ keyfile_json: keyfile() }, /\/keyfile_json .*no field of a connection of type aws/],
-    [{ token: CANARY }, /\/token .*no field/],
+    [{ keyfile_json: keyfile() }, /\/keyfile_json .*not a field of a connection of type aws/],
+    [{ token: CANARY }, /\/token .*not a field/],
     [{ secret_access_key: "" }, /\/secret_access_key/],
     [{ secret_access_key: 1 }, /\/secret_access_key/],
-    [{ session_token: CANARY }, /session_token is no known field/],
+    [{ session_token: CANARY }, /session_token is an unknown field/],
     [{ project_id: "elsewhere" }, /\/project_id/],
   ])("refuses %j with 400 and changes nothing", async (body, expected) => {
     await create()
@@ -442,7 +446,7 @@ describe("PATCH /1/connections/{name}", () => {
     await apply(toMetadataName("By_Kubectl") ?? "", { type: "aws", credentialsSecretRef: { name: "aws-key" } })
     const body = { secret_access_key: CANARY }
     const refusal = await said("/1/connections/By_Kubectl", { method: "PATCH", body }, 409)
-    expect(refusal).toMatch(/of the connection By_Kubectl are kept in the Secret aws-key/)
+    expect(refusal).toMatch(/of the connection By_Kubectl are in the Secret aws-key/)
     await patch("By_Kubectl", await get("By_Kubectl"))
     expect((await stored())[0]?.spec).toEqual({ type: "aws", credentialsSecretRef: { name: "aws-key" } })
   })

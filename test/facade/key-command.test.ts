@@ -67,7 +67,7 @@ describe("berth key", () => {
     ["no name", ["--role", "viewer"], /--name/],
     ["no role", ["--name", "abc"], /--role/],
     ["an unknown role", ["--name", "abc", "--role", "owner"], /viewer, developer, admin/],
-    ["a name that nothing can have", ["--name", "a b", "--role", "viewer"], /can't be a key's name/],
+    ["a name that nothing can have", ["--name", "a b", "--role", "viewer"], /is not allowed as a key's name/],
     ["an expiry in the past", ["--name", "abc", "--role", "viewer", "--expires-at", "2020-01-01T00:00:00Z"], /to come/],
     ["an expiry without an offset", ["--name", "abc", "--role", "viewer", "--expires-at", "2099-01-01"], /to come/],
   ])("refuses %s, and prints no key", async (_what, args, said) => {

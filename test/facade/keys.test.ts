@@ -243,7 +243,7 @@ describe("without an operator", () => {
       const response = await call("/1/jobs", { key, host, body: { image: "a" } })
       expect(response.status).toBe(503)
       expect(response.headers.get("retry-after")).toBe("1")
-      expect((await problemIn(response)).detail).toMatch(/rights here are being set up/)
+      expect((await problemIn(response)).detail).toMatch(/permissions here are being set up/)
     } finally {
       await world.client.delete(PROJECTS, { name: project })
     }

@@ -173,7 +173,7 @@ describe.each(Object.entries(TABLE))("%s", (endpoint, { statuses, request }) => 
   it.each(ROLES.map((role, i): [Role, number] => [role, statuses[i] ?? 0]))("for a %s is %i", async (role, status) => {
     const response = await send(world.keys[role])
     expect(response.status).toBe(status)
-    if (status === 403) expect((await problemIn(response)).detail).toMatch(/^This needs the role \w+ or higher/)
+    if (status === 403) expect((await problemIn(response)).detail).toMatch(/^This request needs the role \w+ or higher/)
   })
 })
 

@@ -81,28 +81,28 @@ function explain(spec: Omit<JobSpec, "image">, among = catalogue): string {
 describe("why", () => {
   test("this one", () => {
     expect(explain({ region: ["eu"] })).toBe(
-      "cheapest of 3 offers that fit on aws or gcp, of 7 in the catalogue; the next, aws c7g.4xlarge in eu-west-1, costs $1.24 in all",
+      "cheapest of 3 matching offers on aws or gcp, out of 7 in the catalogue; the next, aws c7g.4xlarge in eu-west-1, costs $1.24 in total",
     )
     const routing = route(requirementsOf({ image: "busybox", region: ["eu"] }), catalogue, CONTEXT)
     expect(explainRanking(routing)).toEqual([
-      "aws m7i.large in eu-west-1 (on demand, 2 vCPU, 8 GiB, $0.1/h) by connection Main_: $0.2 in all",
-      "aws c7g.4xlarge in eu-west-1 (on demand, 16 vCPU, 32 GiB, $0.62/h) by connection Main_: $1.24 in all, 520 % more",
-      "aws g6.12xlarge in eu-west-1 (on demand, 48 vCPU, 192 GiB, 4 × L4, $4.6/h) by connection Main_: $9.2 in all, 4500 % more",
+      "aws m7i.large in eu-west-1 (on demand, 2 vCPU, 8 GiB, $0.1/h) by connection Main_: $0.2 in total",
+      "aws c7g.4xlarge in eu-west-1 (on demand, 16 vCPU, 32 GiB, $0.62/h) by connection Main_: $1.24 in total, 520 % more",
+      "aws g6.12xlarge in eu-west-1 (on demand, 48 vCPU, 192 GiB, 4 × L4, $4.6/h) by connection Main_: $9.2 in total, 4500 % more",
     ])
   })
 
   test("spot, and the only one", () => {
     expect(explain({ provisioning: "spotFirst", region: ["eu"] })).toBe(
-      "cheapest of 4 offers that fit on aws or gcp, of 7 in the catalogue; spot goes first; on demand, aws m7i.large in eu-west-1 costs $0.2 in all",
+      "cheapest of 4 matching offers on aws or gcp, out of 7 in the catalogue; spot is preferred; on demand, aws m7i.large in eu-west-1 costs $0.2 in total",
     )
-    expect(explain({ provisioning: "spot" })).toBe("the only offer that fits on aws or gcp, of 7 in the catalogue")
+    expect(explain({ provisioning: "spot" })).toBe("the only matching offer on aws or gcp, out of 7 in the catalogue")
   })
 
   test("no other that can be taken now", () => {
     const requirements = requirementsOf({ image: "busybox", region: ["eu"] })
     const routing = route(requirements, catalogue, { ...CONTEXT, count: 1 })
     expect(explainChoice(routing, ["aws", "gcp"])).toBe(
-      "cheapest of 3 offers that fit on aws or gcp, of 7 in the catalogue; no other can be taken now",
+      "cheapest of 3 matching offers on aws or gcp, out of 7 in the catalogue; no other is available now",
     )
   })
 })
@@ -138,7 +138,7 @@ describe("why none", () => {
       { region: ["me"], provisioning: "spot", resources: { gpu: { model: "H100" } } },
       "no offer has 1 × H100, ≥ 1 vCPU and ≥ 4 GiB spot in me; " +
         "the nearest is gcp a3-highgpu-4g in us-central1 (on demand, 104 vCPU, 936 GiB, 4 × H100, $39.2/h), " +
-        "but for region me and provisioning spot. Of all offers region me excludes 7, provisioning spot excludes 6, " +
+        "except for region me and provisioning spot. Of all offers region me excludes 7, provisioning spot excludes 6, " +
         "gpu H100 excludes 5, gpu.count ≥ 1 excludes 4",
     ],
   ])("%s", (_, spec, message) => {
@@ -160,8 +160,8 @@ describe("why none", () => {
     const free = catalogueOf([offer({ hourlyPriceUsd: 0 }), offer({ instanceType: "m8i.large" })])
     const { placements } = route(requirementsOf({ image: "x" }), free, CONTEXT)
     expect(explainRanking({ placements }).map((line) => line.split(": ")[1])).toEqual([
-      "$0 in all",
-      "$0.2 in all, $0.2 more",
+      "$0 in total",
+      "$0.2 in total, $0.2 more",
     ])
   })
 })

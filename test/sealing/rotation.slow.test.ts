@@ -208,7 +208,7 @@ describe("berth rotate-sealing-key", () => {
     const { stdout } = await promisify(execFile)(process.execPath, args)
     const { primary: now, keys } = await readSealingKeys(berth.client, SYSTEM_NAMESPACE)
     expect(now).not.toBe(primary)
-    expect(stdout).toBe(`Credentials are sealed under the key ${now} from now on, in place of ${primary}.\n`)
+    expect(stdout).toBe(`New credentials are encrypted with the key ${now}. It replaces ${primary}.\n`)
     expect(stdout).not.toContain(Buffer.from(keys.get(now) ?? []).toString("base64"))
   })
 

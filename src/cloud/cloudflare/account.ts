@@ -30,7 +30,10 @@ class CloudflareAccount implements ExternalAccount {
     const { account_id: accountId = "" } = credentials
     // It becomes a part of a host's name.
     if (!/^[0-9a-f]{32}$/.test(accountId)) {
-      throw new CredentialsError("MalformedAccountId", "account_id must be 32 of 0-9 and a-f, as Cloudflare shows it")
+      throw new CredentialsError(
+        "MalformedAccountId",
+        "account_id must be 32 characters of 0-9 and a-f, as Cloudflare shows it",
+      )
     }
     this.#credentials = credentials
     this.#accountId = accountId

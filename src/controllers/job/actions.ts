@@ -28,11 +28,11 @@ export async function adopt(
 }
 
 /**
- * Creates the Launch, the atomic intent. The name makes a second one of that number impossible: where there is one, an
- * earlier attempt of ours (or of an earlier leader) made it, and it is what counts.
- * The Job is read live before, so that a late cache (a new leader's) never buys a VM for a job that has been cancelled.
- * @returns whether it was made now; false: decide again, from what is there
- * @throws Error when the one that is there is another job's
+ * Creates the Launch, the atomic intent. Its name makes a second Launch of that number impossible. If the Launch
+ * exists, an earlier attempt of this or an earlier leader created it, and it counts.
+ * The Job is read live first, so a stale cache (of a new leader) never buys a VM for a cancelled job.
+ * @returns true if the Launch was created now; false: decide again
+ * @throws Error if the existing Launch belongs to another job
  */
 export async function createLaunch(
   job: StoredJob,
@@ -50,7 +50,7 @@ export async function createLaunch(
     context.wrote(options.launches.store, written)
     return true
   } catch (error) {
-    // Whether it was made is unknown when no answer came: then it counts until the cache can tell.
+    // Without an answer the Launch may exist. It counts until the cache shows the truth.
     if (!(error instanceof KubeError && error.outcomeUnknown)) ledger.release(launch)
     if (!isAlreadyExists(error)) throw error
   }
@@ -58,21 +58,21 @@ export async function createLaunch(
   const found = await options.client.get(LAUNCHES, { namespace, name })
   if (found.spec.job.uid !== launch.spec.job.uid) {
     throw new Error(
-      `Launch ${name} exists, but for the job uid ${found.spec.job.uid}: somebody else made it; delete it`,
+      `Launch ${name} exists, but for the job uid ${found.spec.job.uid}: Berth did not create it; delete it`,
     )
   }
   context.wrote(options.launches.store, found)
   return false
 }
 
-/** The Launch as it is written; undefined when its connection can't pay any more. */
+/** Returns the Launch with its credentials, or undefined if its connection can no longer pay. */
 async function withCredentials(launch: Launch, { copyCredentials }: JobControllerOptions): Promise<Launch | undefined> {
   if (launch.spec.connection === undefined) return launch
   const copy = await copyCredentials?.(launch)
   return copy === undefined ? undefined : { ...launch, spec: { ...launch.spec, ...copy } }
 }
 
-/** Whether the Job is still the version that was decided on. */
+/** Returns true if the Job is still the version that the decision used. */
 async function isCurrent({ metadata }: StoredJob, { client }: JobControllerOptions): Promise<boolean> {
   const { namespace, name, uid, resourceVersion } = metadata
   try {
@@ -85,9 +85,9 @@ async function isCurrent({ metadata }: StoredJob, { client }: JobControllerOptio
 }
 
 /**
- * Says that a Launch's VM shall be no more; the launch controller sees to it. It can't be taken back, so it is said upon the
- * version that was decided on: its agent may have told of its end meanwhile.
- * @throws KubeError Conflict, after which all is decided anew
+ * Sets `ended` of a Launch, and the launch controller then terminates the VM. This is irreversible, so it requires the
+ * version that the decision used: the agent may have reported the end in the meantime.
+ * @throws KubeError Conflict; the caller decides again
  */
 export async function endLaunch(
   launch: StoredLaunch,
@@ -105,7 +105,7 @@ export async function endLaunch(
   }
 }
 
-/** Deletes a Job whose time after its end is over, this very one as it was read: its time may have been prolonged. */
+/** Deletes a Job after its TTL. Requires the version that was read, because the TTL may have been extended. */
 export async function deleteJob(
   job: StoredJob,
   { client, jobs }: JobControllerOptions,

@@ -13,10 +13,10 @@ import { usd } from "../../router/explain.ts"
 import { refusalKey } from "./launches.ts"
 
 /**
- * The conditions that tell of a status. For kstatus (Helm, Flux, Argo CD): Reconciling until the container has started,
- * then Ready, as it treats batch Jobs; failed and cancelled ones are Stalled, as nothing will come of them any more.
- * `Complete` is there only for success, so that `kubectl wait --for=condition=Complete` waits for just that; a
- * cancelled job is `Failed` with the reason Cancelled. Pure.
+ * Returns the conditions of a status. For kstatus (Helm, Flux, Argo CD) a job is Reconciling until the container has
+ * started, then Ready, like batch Jobs. A failed or cancelled job is Stalled.
+ * `Complete` exists only for success, so that `kubectl wait --for=condition=Complete` waits for success. A cancelled
+ * job is `Failed` with the reason Cancelled. Pure.
  */
 export function conditionsOf(
   job: StoredJob,
@@ -29,7 +29,7 @@ export function conditionsOf(
   return setConditions(before, updates, job.metadata.generation, now)
 }
 
-/** Why a status is as it is, in a condition's words. */
+/** Returns the cause of a status as reason and message of a condition. */
 function causeOf({ reason, message }: JobStatus): ConditionCause {
   return { reason: reason ?? JobReason.Queued, message: message ?? "" }
 }
@@ -51,9 +51,9 @@ function progress(
     : cause
   updates.push(condition(JobCondition.VMReady, registered, vm))
   const started = agent?.startTime !== undefined
-  const start = started ? { reason: JobReason.Started, message: "the container was started" } : cause
+  const start = started ? { reason: JobReason.Started, message: "the container has started" } : cause
   updates.push(condition(JobCondition.Started, started, start))
-  const message = "the command runs on the VM itself, without its image: no Docker engine was found"
+  const message = "the command runs directly on the host, without its image: no Docker engine was found"
   return [
     ...updates,
     ...conditionOnceTrue(
@@ -65,7 +65,7 @@ function progress(
   ]
 }
 
-/** What an ended job has come to stays true, also when the record of its Launch is deleted. */
+/** Keeps the conditions of an ended job, also after its Launch is deleted. */
 function kept(before: readonly Condition[] | undefined): ConditionUpdate[] {
   const types: string[] = [JobCondition.VMReady, JobCondition.Started, JobCondition.Unisolated]
   return (before ?? []).filter(({ type }) => types.includes(type))
@@ -91,12 +91,12 @@ function kstatus(status: JobStatus, before: readonly Condition[] | undefined): C
   ]
 }
 
-/** Reason of the event that tells that a job's VM is gone and what it has cost. */
+/** Reason of the event for a deleted VM. The message has the cost. */
 export const VM_TERMINATED = "VMTerminated"
 
 /**
- * The events that tell how a job came from its last written status to the next one: each step of its story once,
- * because each write of a status happens once. Pure.
+ * Returns the events between the last written status and the next one. Each event is emitted once, because each status
+ * is written once. Pure.
  */
 export function eventsOf(job: StoredJob, next: JobStatus, number?: number): EventNote[] {
   const before = job.status ?? {}
@@ -118,7 +118,7 @@ function warning(reason: string, message: string): EventNote {
   return { type: "Warning", reason, message }
 }
 
-/** Refusals whose reason is the cloud's word; the other reasons are events of their own. */
+/** Rejections whose reason is the cloud's. The other reasons have their own events. */
 const CLOUD_REFUSALS: readonly string[] = REFUSALS
 
 function refusals(before: JobStatus, next: JobStatus): EventNote[] {
@@ -131,7 +131,7 @@ function refusals(before: JobStatus, next: JobStatus): EventNote[] {
   })
 }
 
-/** Reasons that `refusals` has told already. */
+/** Reasons that already have an event from `refusals`. */
 const TOLD: readonly string[] = [
   JobReason.BootDeadlineExceeded,
   JobReason.BootFailed,
@@ -153,7 +153,7 @@ function placed(next: JobStatus, number: number | undefined): EventNote[] {
 function machine(before: JobStatus, next: JobStatus): EventNote[] {
   const { vm } = next
   if (vm?.id === undefined || vm.id === before.vm?.id || isTerminal(next.phase)) return []
-  return [normal(JobReason.Booting, `VM ${vm.id} was created`)]
+  return [normal(JobReason.Booting, `VM ${vm.id} is created`)]
 }
 
 function container(before: JobStatus, next: JobStatus): EventNote[] {
@@ -176,7 +176,7 @@ function ended(before: JobStatus, next: JobStatus): EventNote[] {
   }
   const actualUsd = next.cost?.actualUsd
   if (actualUsd !== undefined && before.cost?.actualUsd === undefined && next.vm?.id !== undefined) {
-    notes.push(normal(VM_TERMINATED, `VM ${next.vm.id} is gone; the job cost ${usd(actualUsd)}`))
+    notes.push(normal(VM_TERMINATED, `VM ${next.vm.id} is deleted; the job cost ${usd(actualUsd)}`))
   }
   return notes
 }

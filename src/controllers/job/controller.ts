@@ -19,10 +19,10 @@ import { decide, type JobAction, type JobDecision } from "./decide.ts"
 import { gather } from "./gather.ts"
 import { type JobControllerOptions, jobWriter } from "./options.ts"
 
-/** What was decided from a late cache is decided again; its next change comes first, as a rule. */
+/** Delay before retrying a decision made on a stale cache. Usually the watch event arrives sooner. */
 const AGAIN_SECONDS = 0.2
 
-/** Makes the controller that owns a Job's whole life, its deletion included. */
+/** Returns the controller of a Job's whole life, including its deletion. */
 export function createJobController(options: JobControllerOptions): Controller {
   const reconciler = new JobReconciler(options)
   return new Controller({
@@ -36,7 +36,10 @@ export function createJobController(options: JobControllerOptions): Controller {
   })
 }
 
-/** Of thousands of jobs that come at once none waits to be told of its end, or to be stopped, until all have a place. */
+/**
+ * Returns true for jobs with a Launch, and for jobs that are cancelled or deleted. They overtake new jobs, so a burst
+ * delays no completion.
+ */
 function hasBegunOrShallEnd(job: StoredJob | undefined, { launches }: JobControllerOptions): boolean {
   if (job === undefined) return false
   const { metadata, spec } = job
@@ -57,7 +60,7 @@ function sourcesOf({ jobs, launches, connections }: JobControllerOptions): Sourc
   return [...sources, watches(connections, woken)]
 }
 
-/** What of a connection decides whether it pays; a verification that found nothing new wakes nobody. */
+/** Returns the fields that determine if a connection is usable. Other changes do not requeue jobs. */
 function standing(connection: StoredConnection | undefined): string {
   const { account, conditions, verifiedCredentials } = connection?.status ?? {}
   const ready = findCondition(conditions, "Ready")
@@ -86,7 +89,7 @@ class JobReconciler {
     if (job === undefined) return {}
     const observed = await gather(job, this.#options, this.#ledger, this.#settings)
     const decision = decide(job, observed, this.#options.clock.now(), this.#settings)
-    // Counted before anything is awaited: the next job that looks for a place must find this one taken.
+    // Reserved before the first await: the next job that looks for a place must count this one.
     for (const action of decision.actions) if (action.do === "createLaunch") this.#ledger.reserve(action.launch)
     return this.#carryOut(job, decision, context)
   }
@@ -101,11 +104,11 @@ class JobReconciler {
         if (next === undefined) return { requeueAfter: AGAIN_SECONDS }
         current = next
         left.shift()
-        // They tell of the step that has just been written: whatever fails next, nothing tells of it again.
+        // Emit events right after the status write: a retry after a later failure would not emit them.
         if (action.do === "writeStatus") this.#tell(current, decision)
       }
     } finally {
-      // The first one left was tried, and has itself seen to what became of it.
+      // The first remaining action was attempted and has cleaned up after itself.
       for (const action of left.slice(1)) if (action.do === "createLaunch") this.#ledger.release(action.launch)
     }
     return decision.requeueAfter === undefined ? {} : { requeueAfter: decision.requeueAfter }
@@ -115,7 +118,7 @@ class JobReconciler {
     for (const note of events) this.#options.recorder.record(job, note)
   }
 
-  /** Returns the Job as it is now; undefined when all must be decided anew. */
+  /** Returns the current Job, or undefined if the decision must be made again. */
   async #act(job: StoredJob, action: JobAction, context: ReconcileContext): Promise<StoredJob | undefined> {
     const options = this.#options
     switch (action.do) {
@@ -126,7 +129,7 @@ class JobReconciler {
         return isNew ? job : undefined
       }
       case "writeStatus":
-        // A merge would keep removed fields. On a Conflict `cancelled` and an earlier end are never overwritten.
+        // A merge would keep removed fields. On a Conflict, `cancelled` and an earlier end are never overwritten.
         return replaceStatus(job, action.status, jobWriter(options), context)
       case "endLaunch":
         await endLaunch(action.launch, options, context)

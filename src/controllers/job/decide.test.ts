@@ -102,7 +102,7 @@ describe("a new job", () => {
 
   test.each<[string, Partial<Market>, string, string]>([
     ["no connection", { payers: [] }, "NoConnection", "add one of type sim"],
-    ["all rest", { resting: [{ cloud: "sim", until: at(300) }] }, "NoCapacity", "next try at 2026-05-01T12:05:00Z"],
+    ["all rest", { resting: [{ cloud: "sim", until: at(300) }] }, "NoCapacity", "next attempt at 2026-05-01T12:05:00Z"],
     [
       "the cap of VMs",
       { caps: { maxVms: 2 }, spending: { vms: 2, hourlyUsd: 0, monthlyUsd: 0 } },
@@ -164,7 +164,7 @@ describe("booting", () => {
     expect(events.map(({ reason }) => reason)).toEqual(["Booting", "Started"])
   })
 
-  test("the boot deadline: that Launch is ended first, and the next one waits until its VM is gone", () => {
+  test("the boot deadline: that Launch is ended first, and the next one waits until its VM is deleted", () => {
     const launch = launchOf(job, 1, { status: vmStatus() })
     expect(decideAt(904, job, [launch])).toMatchObject({ status: { phase: "booting" }, requeueAfter: 2 })
     const decision = decideAt(905, job, [launch])
@@ -191,13 +191,13 @@ describe("booting", () => {
 
   test("a VM that says it can run no container: its Launch is ended, the job says why, and tries the next", () => {
     const bootFailure = { reason: "GPUUnavailable" as const, message: "nvidia-smi showed no GPU", time: time(40) }
-    const why = "launch 1: its VM can run no container (GPUUnavailable): nvidia-smi showed no GPU"
+    const why = "launch 1: its VM cannot run containers (GPUUnavailable): nvidia-smi showed no GPU"
     const told = decideAt(41, job, [launchOf(job, 1, { status: vmStatus({ bootFailure }) })])
     expect(acts(told)).toEqual(["endLaunch", "writeStatus"])
     expect(told.status).toMatchObject({
       phase: "queued",
       reason: "BootFailed",
-      message: `${why}; the next machine is tried when this VM is gone`,
+      message: `${why}; Berth tries the next machine after this VM is deleted`,
       credentials: "revoked",
     })
     expect(told.events).toContainEqual(expect.objectContaining({ type: "Warning", reason: "BootFailed" }))
@@ -209,7 +209,7 @@ describe("booting", () => {
     expect(decideAt(61, job, five).status).toMatchObject({
       phase: "failed",
       reason: "LaunchLimitExceeded",
-      message: expect.stringMatching(/^5 VMs were paid for .*; launch 5: its VM can run no container/),
+      message: expect.stringMatching(/^5 VMs were billed .*; launch 5: its VM cannot run containers/),
     })
   })
 
@@ -217,7 +217,7 @@ describe("booting", () => {
     const launch = launchOf(job, 1)
     const decision = decideAt(9000, job, [launch])
     expect(acts(decision)).not.toContain("endLaunch")
-    expect(decision.status).toMatchObject({ phase: "booting", message: "launch 1: gets its VM ready" })
+    expect(decision.status).toMatchObject({ phase: "booting", message: "launch 1: preparing the VM" })
     expect(decision.requeueAfter).toBeUndefined()
     // And its VM has its whole time.
     const late = launchOf(job, 1, {
@@ -227,7 +227,7 @@ describe("booting", () => {
     expect(acts(decideAt(8900, job, [late]))).toContain("endLaunch")
   })
 
-  test("a cloud that gives no answer: it is told why, and after as long as a boot the next place is looked for", () => {
+  test("a cloud that gives no answer: the message says why, and after a boot deadline the next place is looked for", () => {
     const unanswered = { class: "Unavailable" as const, message: "the region is out of order", since: time(100) }
     const why = { metadata: { annotations: { [ANNOTATIONS.placementReason]: "the cheapest" } } }
     const launch = launchOf(job, 1, { ...why, status: { phase: "requested", unanswered } })
@@ -245,15 +245,15 @@ describe("booting", () => {
     expect(decision.status).toMatchObject({
       phase: "queued",
       reason: "BootDeadlineExceeded",
-      message: "launch 1 got no VM in 900 s: the region is out of order",
+      message: "launch 1 got no VM within 900 s: the region is out of order",
     })
-    // As long as nobody knows whether it has a VM there is no other one.
+    // Until the cloud says if the VM exists there is no other one.
     const ended = launchOf(job, 1, { spec: { ended: true }, status: { phase: "requested", unanswered } })
     const unsettled = decideAt(1001, jobOf({ ...job, status: decision.status }), [ended])
     expect(acts(unsettled)).toEqual(["writeStatus"])
     expect(unsettled.status).toMatchObject({
       reason: "BootDeadlineExceeded",
-      message: "waits until it is known whether launch 1 has a VM: the region is out of order",
+      message: "waiting until the cloud says if launch 1 has a VM: the region is out of order",
     })
     expect(unsettled.status.refusedOffers).toBeUndefined()
     const refusal = { class: "Unavailable" as const, message: "the region is out of order", time: time(1010) }
@@ -268,13 +268,13 @@ describe("booting", () => {
     expect(next.events.map(({ reason }) => reason)).toEqual(["OfferRefused", "Placed"])
   })
 
-  test("a VM that came to light when its Launch had been ended tells of no boot that took too long", () => {
+  test("a VM discovered after its Launch ended does not report a boot that took too long", () => {
     const vm = { state: "terminated", id: "vm-1", createTime: time(950), terminationTime: time(960) } as const
     const launch = launchOf(job, 1, { spec: { ended: true }, status: { phase: "terminated", vm } })
     expect(decideAt(970, job, [launch]).status.refusedOffers).toMatchObject([{ time: time(960) }])
   })
 
-  test("a refusal: the next offer at once, and the refusal is kept and told", () => {
+  test("a refusal: the next offer at once, and the refusal is kept and emitted", () => {
     const refusal = { class: "Capacity" as const, code: "X", message: "none left", time: time(2) }
     const launch = launchOf(job, 1, { status: { phase: "refused", refusal } })
     const resting = [{ cloud: "sim", offer: offerKey(launch.spec.offer), until: at(300) }]
@@ -383,7 +383,7 @@ describe("running", () => {
     expect(decideAt(131, timed, [loss(1)]).status).toMatchObject({ phase: "failed", reason: "DeadlineExceeded" })
   })
 
-  test("a VM lost for silence may still run: nothing new before it is gone", () => {
+  test("a VM lost for silence may still run: nothing new before it is deleted", () => {
     const silent = launchOf(job, 1, {
       status: vmStatus({ phase: "terminating", loss: { reason: "Silent", message: "silent", time: time(700) } }),
     })
@@ -425,13 +425,13 @@ describe("running", () => {
     expect(decideAt(70, job, [done]).status).toMatchObject({ phase: "succeeded", exitCode: 0 })
   })
 
-  test("a number is never used again, also when the records of earlier Launches are gone", () => {
+  test("a number is never used again, also when the records of earlier Launches are deleted", () => {
     const known = jobOf({ status: { phase: "queued", launches: { count: 4 } } })
     expect(decideAt(70, known, []).status.launches?.current).toBe(`${known.metadata.uid}-5`)
     expect(decideAt(70, known, [loss(6)]).status.launches?.current).toBe(`${known.metadata.uid}-7`)
   })
 
-  test("a Launch that the status names and that is gone counts as lost", () => {
+  test("a Launch that the status names and that is deleted counts as lost", () => {
     const named = jobOf({ status: { ...status, launches: { count: 3, lost: 2, current: "gone-3" } } })
     expect(decideAt(70, named, []).status).toMatchObject({ phase: "failed", reason: "VMLost" })
   })
@@ -480,7 +480,7 @@ describe("after its end", () => {
     vm: { state: "terminating", id: "vm-1" },
   }
 
-  test("is followed until the VM is gone, then its cost is final", () => {
+  test("is followed until the VM is deleted, then its cost is final", () => {
     const job = jobOf({ status: { ...ended, launches: { count: 1, current: "x" } } })
     const named = jobOf({ ...job, status: { ...ended, launches: { count: 1, current: `${job.metadata.uid}-1` } } })
     const vm = { state: "terminated" as const, id: "vm-1", terminationTime: time(70) }
@@ -548,7 +548,7 @@ function decideWith(job: StoredJob, states: Record<string, BucketState>, market:
 describe("a job with volumes", () => {
   const job = jobOf({ spec: { volumes: VOLUMES } })
 
-  test("is launched with the connections that reach its buckets, which its status tells", () => {
+  test("is launched with the connections that reach its buckets, as its status shows", () => {
     const { actions, status } = decideWith(job, { cargo: CARGO, logs: LOGS })
     const created = actions.find((action) => action.do === "createLaunch")
     expect(created?.do === "createLaunch" && created.launch.spec.run.volumes).toEqual({
@@ -562,15 +562,15 @@ describe("a job with volumes", () => {
     const { actions, status, requeueAfter } = decideWith(job, { logs: LOGS })
     expect(actions.map((action) => action.do)).not.toContain("createLaunch")
     expect(status).toMatchObject({ phase: "queued", reason: "Queued" })
-    expect(status.message).toBe("looks for the connection that reaches cargo")
+    expect(status.message).toBe("looking for the connection that gives access to cargo")
     expect(requeueAfter).toBe(1)
   })
 
-  test("says of a bucket that nobody reaches which it is, why, and what to do; and waits", () => {
+  test("says of a bucket without access which it is, why, and what to do; and waits", () => {
     const why = "aws: no such bucket, or no access to it"
     const decision = decideWith(job, { cargo: CARGO, logs: { state: "notReached", why } })
     const message =
-      `volume out: bucket logs: connection mine does not reach it (${why}); ` +
+      `volume out: bucket logs: connection mine has no access (${why}); ` +
       "correct the bucket or give a connection access to it"
     expect(decision.status).toMatchObject({ phase: "queued", reason: "BucketNotReached", message })
     expect(findCondition(decision.status.conditions, "Placed")).toMatchObject({
@@ -580,7 +580,7 @@ describe("a job with volumes", () => {
     expect(decision.events).toEqual([{ type: "Warning", reason: "BucketNotReached", message }])
     expect(decision.requeueAfter).toBe(60)
     expect(decideWith(job, { cargo: { state: "notReached", why } }).status.message).toContain(
-      "volume data: bucket cargo: no connection of the project reaches it",
+      "volume data: bucket cargo: no connection of the project has access",
     )
   })
 
@@ -594,7 +594,7 @@ describe("a job with volumes", () => {
     expect(decideWith(jobOf({}), {}, market).status.placement?.offer.region).toBe("us-east-1")
   })
 
-  test("has a plan that tells what then becomes of it", async () => {
+  test("has a plan that shows what then becomes of it", async () => {
     const near = offerOf({ cloud: "aws", region: "eu-west-1", hourlyPriceUsd: 1 })
     const far = offerOf({ cloud: "aws", region: "us-east-1", hourlyPriceUsd: 0.95 })
     const market = { offers: catalogueOf([near, far]), payers: [{ cloud: "aws" }] }
@@ -615,7 +615,7 @@ describe("a job with volumes", () => {
     }
   })
 
-  test("asks nobody while it runs or has none, and tells after a crash what its Launch knows", () => {
+  test("asks no account while it runs or has none, and uses after a crash what its Launch knows", () => {
     const buckets = bucketsWith({})
     expect(findVolumes(jobOf({ spec: { volumes: VOLUMES }, status: { phase: "running" } }), buckets)?.kind).toBe(
       "looking",

@@ -15,22 +15,22 @@ import { bootFailureReason, countOutcomes, launchObject, newest } from "./launch
 import type { InstallationFacts } from "./options.ts"
 import { nextStatus, type Verdict, writeAfter } from "./status.ts"
 
-/** Everything that a decision on a Job is made from, besides the Job itself. */
+/** Inputs of a decision on a Job, besides the Job itself. */
 export interface JobObservation {
-  /** The job's own Launches; the one that its status names is among them unless it is gone by a live read. */
+  /** The job's own Launches. They include the one that its status names, unless a live read found it deleted. */
   launches: readonly StoredLaunch[]
-  /** Reckoned from what has been read already, and only when a place is looked for. */
+  /** Calculates the market from earlier reads. It runs only if the job needs a place. */
   market: () => Market
-  /** What has become of looking for the job's buckets; absent: it has none, or nobody looks. */
+  /** State of the search for the job's buckets. Absent if the job has none, or no search runs. */
   volumes?: VolumesVerdict
-  /** What is known of what the job's image runs on; absent: nobody looks. */
+  /** Known architectures of the job's image. Absent if no lookup runs. */
   image?: ImageState
   installation: InstallationFacts
 }
 
-/** What is to be done, in this order. */
+/** Actions, in the order of execution. */
 export type JobAction =
-  /** Write the finalizer, the uid that it stands for, and the mirrored labels. */
+  /** Write the finalizer, its uid, and the mirrored labels. */
   | { do: "adopt"; labels: Record<string, string> }
   | { do: "createLaunch"; launch: Launch }
   | { do: "writeStatus"; status: JobStatus }
@@ -39,15 +39,15 @@ export type JobAction =
   | { do: "dropFinalizer" }
 
 export interface JobDecision {
-  /** What the status is or becomes; it is written only when an action says so. */
+  /** Current or next status. It is written only by an action. */
   status: JobStatus
   actions: JobAction[]
-  /** Told once the actions are done. */
+  /** Events that are emitted after the actions. */
   events: EventNote[]
   requeueAfter?: number
 }
 
-/** What a job's phases have come to, and what follows from it. */
+/** Next phase of a job, and what follows from it. */
 interface Step {
   verdict: Verdict
   create?: Launch
@@ -56,8 +56,9 @@ interface Step {
 }
 
 /**
- * What is to be done about a Job now: the table of its life, pure. A terminal job stays as it is for ever; `cancelled`
- * counts before whatever the VM reports; a new Launch is made only when all earlier ones are over by the cloud's word.
+ * Returns the actions for a Job: the state machine of its life. Pure.
+ * A terminal job never changes. `cancelled` takes precedence over reports of the VM. A new Launch needs the cloud's
+ * word that all earlier ones are over.
  */
 export function decide(job: StoredJob, observed: JobObservation, now: Date, settings: JobSettings): JobDecision {
   if (job.metadata.deletionTimestamp !== undefined) return decideDeletion(job, observed)
@@ -67,7 +68,7 @@ export function decide(job: StoredJob, observed: JobObservation, now: Date, sett
   return toDecision(job, step, { status, launches: observed.launches, now, settings })
 }
 
-/** The VMs go first, then the Job: its finalizer is dropped when nothing runs any more. */
+/** Ends the VMs, then drops the finalizer when no VM is left. */
 function decideDeletion(job: StoredJob, { launches }: JobObservation): JobDecision {
   const status = job.status ?? {}
   const alive = launches.filter((launch) => !isOver(launch))
@@ -76,7 +77,7 @@ function decideDeletion(job: StoredJob, { launches }: JobObservation): JobDecisi
   return { status, actions: isKept ? [{ do: "dropFinalizer" }] : [], events: [] }
 }
 
-/** An ended job is followed until its VM is gone and its cost is final, then kept for its time. */
+/** Follows an ended job until its VM is deleted and its cost is final, then keeps it for its TTL. */
 function decideEnded(job: StoredJob, { launches }: JobObservation, now: Date, settings: JobSettings): JobDecision {
   const status = nextStatus(job, { launches, verdict: undefined, now, settings })
   const actions = endAll(launches.filter((launch) => !isOver(launch)))
@@ -92,7 +93,7 @@ function decideEnded(job: StoredJob, { launches }: JobObservation, now: Date, se
   return { status, actions: [...actions, { do: "deleteJob" }], events }
 }
 
-/** Launches that are to be ended and haven't been told. One whose agent has finished ends by itself. */
+/** Returns actions that end the Launches. One whose agent has finished ends by itself. */
 function endAll(launches: readonly StoredLaunch[]): JobAction[] {
   return launches
     .filter((launch) => launch.spec.ended !== true && launch.status?.agent?.finish === undefined)
@@ -114,7 +115,9 @@ function decideStep(job: StoredJob, observed: JobObservation, now: Date, setting
   return decideQueued(job, observed, now, settings)
 }
 
-/** Whether the Job is a copy (restored by a backup tool, or applied from an export) of one that was run already. */
+/**
+ * Returns true if the Job is a copy (restored by a backup tool, or applied from an export) of a Job that already ran.
+ */
 function isCopy(job: StoredJob): boolean {
   const recorded = job.metadata.annotations?.[ANNOTATIONS.recordedUid]
   return recorded !== undefined && recorded !== job.metadata.uid
@@ -123,12 +126,12 @@ function isCopy(job: StoredJob): boolean {
 function held(job: StoredJob): Step {
   const recorded = job.metadata.annotations?.[ANNOTATIONS.recordedUid]
   const message =
-    `this is a copy of the Job with the uid ${recorded}, which was run already, so it is held. ` +
-    `To run it all the same, remove its annotation ${ANNOTATIONS.recordedUid}`
+    `this Job is a copy of the Job with the uid ${recorded}, which already ran, so Berth does not run it. ` +
+    `To run it, remove its annotation ${ANNOTATIONS.recordedUid}`
   return { verdict: { phase: "queued", reason: JobReason.Held, message } }
 }
 
-/** The agent has said how the container, or what stands before it, ended. */
+/** Returns the step after the agent reported the end of the run. */
 function concluded(finish: Finish, launches: readonly StoredLaunch[]): Step {
   const { reason, exitCode, time } = finish
   const isSuccess = reason === "Succeeded"
@@ -138,7 +141,7 @@ function concluded(finish: Finish, launches: readonly StoredLaunch[]): Step {
   return { verdict: { phase, reason, message, finishTime: time }, end: launches }
 }
 
-/** The VM boots or the container runs: in time, or not. */
+/** Returns the step of a job whose VM boots or runs, within its deadlines or not. */
 function decideLive(job: StoredJob, launch: StoredLaunch, now: Date, settings: JobSettings): Step {
   const startTime = launch.status?.agent?.startTime
   if (startTime === undefined) return decideBooting(launch, now)
@@ -163,22 +166,29 @@ function decideBooting(launch: StoredLaunch, now: Date): Step {
   }
   const message =
     unanswered === undefined
-      ? `launch ${number} had not started the container in ${bootDeadlineSeconds} s: its VM is ended`
-      : `launch ${number} got no VM in ${bootDeadlineSeconds} s: ${unanswered.message}`
+      ? `launch ${number} did not start the container within ${bootDeadlineSeconds} s; Berth terminates its VM`
+      : `launch ${number} got no VM within ${bootDeadlineSeconds} s: ${unanswered.message}`
   return { verdict: { phase: "queued", reason: JobReason.BootDeadlineExceeded, message }, end: [launch] }
 }
 
-/** Why a Launch's place was taken, as it was told when it was. */
+/** Returns the explanation of a Launch's placement, as written at that time. */
 function reasonOf({ metadata }: StoredLaunch): string {
-  return metadata.annotations?.[ANNOTATIONS.placementReason] ?? "gets its VM ready"
+  return metadata.annotations?.[ANNOTATIONS.placementReason] ?? "preparing the VM"
 }
 
 function deadlineExceeded(job: StoredJob, settings: JobSettings): Verdict {
   const timeout = job.spec.timeoutSeconds ?? settings.timeoutSeconds
-  return { phase: "failed", reason: JobReason.DeadlineExceeded, message: `not done within its timeout of ${timeout} s` }
+  return {
+    phase: "failed",
+    reason: JobReason.DeadlineExceeded,
+    message: `not finished within its timeout of ${timeout} s`,
+  }
 }
 
-/** There is no VM that may run the container: give up, wait until the last one is gone, or find the next place. */
+/**
+ * Returns the step of a job without a VM that may run its container: fail, wait for the end of the last VM, or find a
+ * place.
+ */
 function decideQueued(job: StoredJob, observed: JobObservation, now: Date, settings: JobSettings): Step {
   const { launches } = observed
   const limit = limitReached(job, launches, settings)
@@ -203,13 +213,13 @@ function waitMessage(alive: readonly StoredLaunch[]): string {
   const failed = alive.find(({ status }) => status?.bootFailure !== undefined)
   const outcome = failed && outcomeOf(failed)
   if (outcome?.kind === "bootFailed") {
-    return `launch ${failed?.spec.number}: ${outcome.message}; the next machine is tried when this VM is gone`
+    return `launch ${failed?.spec.number}: ${outcome.message}; Berth tries the next machine after this VM is deleted`
   }
   const unsettled = alive.find(({ status }) => status?.vm === undefined && status?.unanswered !== undefined)
   if (unsettled === undefined)
-    return `waits until the VM of launch ${alive.map(({ spec }) => spec.number).join(", ")} is gone`
+    return `waiting until the VM of launch ${alive.map(({ spec }) => spec.number).join(", ")} is deleted`
   const { spec, status } = unsettled
-  return `waits until it is known whether launch ${spec.number} has a VM: ${status?.unanswered?.message ?? ""}`
+  return `waiting until the cloud says if launch ${spec.number} has a VM: ${status?.unanswered?.message ?? ""}`
 }
 
 function waitReason(alive: readonly StoredLaunch[]): JobReason {
@@ -220,11 +230,11 @@ function waitReason(alive: readonly StoredLaunch[]): JobReason {
   return outcome?.kind === "unused" ? JobReason.BootDeadlineExceeded : JobReason.Queued
 }
 
-/** Whether the job has used up the VMs that it may lose or fail to boot. */
+/** Returns the failure of a job that reached its limit of lost VMs or failed boots. */
 function limitReached(job: StoredJob, launches: readonly StoredLaunch[], settings: JobSettings): Verdict | undefined {
   const lost = lostCount(job, launches)
   if (lost >= settings.maxLost) {
-    const message = `lost ${lost} VMs, which is as many as a job may lose`
+    const message = `lost ${lost} VMs, the maximum for a job`
     return { phase: "failed", reason: JobReason.VMLost, message, lost }
   }
   const failures = countOutcomes(launches, "bootFailed")
@@ -232,11 +242,11 @@ function limitReached(job: StoredJob, launches: readonly StoredLaunch[], setting
   const last = launches.findLast(({ status }) => status?.bootFailure !== undefined)
   const outcome = last && outcomeOf(last)
   const why = outcome?.kind === "bootFailed" ? `; launch ${last?.spec.number}: ${outcome.message}` : ""
-  const message = `${failures} VMs were paid for and never started the container${why}`
+  const message = `${failures} VMs were billed but never started the container${why}`
   return { phase: "failed", reason: JobReason.LaunchLimitExceeded, message }
 }
 
-/** VMs lost so far; a Launch that the status names and that is gone altogether is one of them. */
+/** Returns the number of lost VMs. A deleted Launch that the status names counts as one. */
 function lostCount(job: StoredJob, launches: readonly StoredLaunch[]): number {
   const { lost = 0, current } = job.status?.launches ?? {}
   const isMissing = current !== undefined && !launches.some((launch) => launch.metadata.name === current)
@@ -271,21 +281,24 @@ function placed(
 }
 
 /**
- * Longest time until a job that has not ended is looked at again, seconds: what it waits for may end earlier than was
- * expected, or a clock may have been wrong. Ended jobs only wait for their deletion, and there are many of them.
+ * Maximum delay before a job that has not ended is checked again, seconds. Its obstacle may end earlier than expected,
+ * or a clock may have been wrong. Ended jobs only wait for their deletion, and there are many of them.
  */
 const LONGEST_WAIT_SECONDS = 300
 
-/** How soon it is looked again whether somebody has answered, seconds. */
+/** Delay before checking again for a lookup's answer, seconds. */
 const LOOK_AGAIN_SECONDS = 1
 
-/** Not for long: what nobody tells in some seconds is assumed. */
+/**
+ * Waits while the registry is being asked. The lookup times out after a few seconds; then the default architecture is
+ * assumed.
+ */
 function withoutImage({ spec }: StoredJob, lost: number): Step {
-  const message = `looks up what ${spec.image} runs on`
+  const message = `resolving the CPU architectures of image ${spec.image}`
   return { verdict: { phase: "queued", reason: JobReason.Queued, message, lost }, requeueAfter: LOOK_AGAIN_SECONDS }
 }
 
-/** A bucket that nobody reaches may be made, or opened to a connection, any time: the job waits. */
+/** Waits for access to the buckets. A user may create the bucket or grant access at any time. */
 function withoutBuckets(
   volumes: Exclude<VolumesVerdict, { kind: "found" }>,
   lost: number,
@@ -307,7 +320,7 @@ function toDecision(
   const after = writeAfter(job.status, status, launches, context)
   const write: JobAction[] = after === 0 ? [{ do: "writeStatus", status }] : []
   const end = endAll((step.end ?? []).filter((launch) => !isOver(launch)))
-  // How a job ended is written before its VM is ended; that a VM is ended, before the job counts as waiting again.
+  // Order: a job's end is written before its VM is ended; a VM is ended before the job is written as waiting again.
   if (isTerminal(status.phase)) actions.push(...write, ...end)
   else actions.push(...end, ...write)
   const waits = [step.requeueAfter, after === 0 ? undefined : after].filter((seconds) => seconds !== undefined)
@@ -316,7 +329,7 @@ function toDecision(
   return { status, actions, events, ...(waits.length > 0 && { requeueAfter: Math.min(...waits) }) }
 }
 
-/** A copy is not adopted: its annotation is what tells that it is one. */
+/** Returns true if the Job has no finalizer yet. A copy is not adopted: its annotation identifies it as a copy. */
 function needsAdoption(job: StoredJob): boolean {
   if (isCopy(job)) return false
   const isRecorded = job.metadata.annotations?.[ANNOTATIONS.recordedUid] === job.metadata.uid

@@ -8,7 +8,7 @@ import type { JobSettings } from "../../placement/settings.ts"
 import type { JobObservation } from "./decide.ts"
 import { type JobControllerOptions, LAUNCHES } from "./options.ts"
 
-/** Reads all that a decision on this Job is made from. The market is reckoned from the caches, at the moment of asking. */
+/** Reads the inputs of a decision on a Job. The market is calculated later from the caches. */
 export async function gather(
   job: StoredJob,
   options: JobControllerOptions,
@@ -28,8 +28,8 @@ export async function gather(
 }
 
 /**
- * The job's Launches as cached, and by live reads where a late cache could do harm: before the finalizer is dropped
- * all of them, otherwise the one that the status names.
+ * Returns the job's Launches from the cache. Live reads replace it where a stale cache could do harm: all Launches
+ * before the finalizer is dropped, else the one that the status names.
  */
 async function launchesOf(job: StoredJob, options: JobControllerOptions): Promise<StoredLaunch[]> {
   const { uid, deletionTimestamp } = job.metadata

@@ -9,23 +9,23 @@ import type { Payer } from "../../router/rest.ts"
 import type { RankedPlacement } from "../../router/route.ts"
 import type { InstallationFacts } from "./options.ts"
 
-/** What one Launch is made from. */
+/** Inputs of one Launch. */
 export interface LaunchInputs {
   number: number
   placement: RankedPlacement<Payer>
-  /** Why that one, for people. */
+  /** Explanation of the placement. */
   why: string
-  /** How long the container may run in this VM, seconds: what earlier VMs have left of the job's timeout. */
+  /** Maximum run time of the container in this VM, seconds: the remainder of the job's timeout. */
   timeoutSeconds: number
-  /** The job's volumes, each with the connection that reaches its bucket; absent: as the job has them. */
+  /** The job's volumes, each with the connection that gives access to its bucket. Absent: unchanged from the job. */
   volumes?: JobSpec["volumes"] | undefined
 }
 
-/** Beyond its timeout a VM gets this long for each retry and for its end (pulls, flushes), seconds. */
+/** Time that a VM gets beyond its timeout, for each retry and for its end (pulls, flushes), seconds. */
 const END_SLACK_SECONDS = 600
 const RETRY_SLACK_SECONDS = 30
 
-/** The Launch of a job: everything that its VM's whole life needs, frozen, but for the credentials. Pure. */
+/** Returns the Launch of a job, with everything that its VM needs except the credentials. Pure. */
 export function launchObject(
   job: StoredJob,
   inputs: LaunchInputs,
@@ -43,7 +43,7 @@ export function launchObject(
       name: launchName(uid, number),
       namespace: installation.systemNamespace,
       labels: { [LABELS.jobUid]: uid, [LABELS.jobNamespace]: namespace },
-      // The Job's status says it next. Whoever writes that after a crash has nothing but the Launch.
+      // The next status of the Job shows it. After a crash the Launch is the only source.
       annotations: { [ANNOTATIONS.placementReason]: cutTo(why, LIMITS.message) },
       finalizers: [LAUNCH_FINALIZER],
     },
@@ -64,18 +64,18 @@ export function launchObject(
   }
 }
 
-/** The container's part of a job's spec. */
+/** Returns the container's part of a job's spec. */
 function runOf({ spec }: StoredJob): Launch["spec"]["run"] {
   const given = Object.keys(RunSchema.properties).filter((field) => field in spec)
   return Object.fromEntries(given.map((field) => [field, spec[field as keyof typeof spec]])) as Launch["spec"]["run"]
 }
 
-/** The reason that a job gives for a Launch whose container never started. */
+/** Returns the reason of a job for a Launch whose container never started. */
 export function bootFailureReason({ status }: StoredLaunch): JobReason {
   return status?.bootFailure === undefined ? JobReason.BootDeadlineExceeded : JobReason.BootFailed
 }
 
-/** A job's Launch of the highest number. */
+/** Returns a job's Launch with the highest number. */
 export function newest(launches: readonly StoredLaunch[]): StoredLaunch | undefined {
   return launches.reduce<StoredLaunch | undefined>(
     (latest, launch) => (latest === undefined || launch.spec.number > latest.spec.number ? launch : latest),
@@ -83,16 +83,16 @@ export function newest(launches: readonly StoredLaunch[]): StoredLaunch | undefi
   )
 }
 
-/** How many of a job's Launches came to this. */
+/** Returns the number of a job's Launches with this outcome. */
 export function countOutcomes(launches: readonly StoredLaunch[], kind: Outcome["kind"]): number {
   return launches.filter((launch) => outcomeOf(launch).kind === kind).length
 }
 
-/** What a Launch that came to nothing is remembered by; undefined for any other. */
+/** Returns the record of a Launch that failed; undefined for any other. */
 export function refusedOffer(launch: StoredLaunch): RefusedOffer | undefined {
   const outcome = outcomeOf(launch)
   const { cloud, region, instanceType, provisioning } = launch.spec.offer
-  // The number tells two refusals of one offer in one second apart.
+  // The number distinguishes two rejections of one offer in one second.
   const told = (message: string) => ({
     cloud,
     region,
@@ -112,7 +112,7 @@ export function refusedOffer(launch: StoredLaunch): RefusedOffer | undefined {
   }
 }
 
-/** Tells refusals apart. */
+/** Returns the key that tells rejections apart. */
 export function refusalKey({ cloud, region, instanceType, provisioning, message, time }: RefusedOffer): string {
   return JSON.stringify([cloud, region, instanceType, provisioning, message, time])
 }

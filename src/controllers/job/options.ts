@@ -15,30 +15,30 @@ import type { JobSettings } from "../../placement/settings.ts"
 import type { Fence } from "../fence.ts"
 import type { Patcher, StatusReplacer } from "../writes.ts"
 
-/** How Jobs and Launches are reached. */
+/** Kinds of Jobs and Launches for the client. */
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 
-/** Owner of the fields that the job controller writes. */
+/** Field manager of the job controller. */
 export const FIELD_MANAGER = "berth-job-controller"
 
-/** What ends a Launch's VM when its connection has changed or gone. */
+/** Credentials that terminate a Launch's VM after its connection changes or is deleted. */
 export type CredentialsCopy = Required<Pick<Launch["spec"], "project" | "sealedCredentials">>
 
 /**
- * The credentials that a Launch is to carry, sealed; undefined when its connection can't pay any more, or opens another
- * account by now.
+ * Returns the encrypted credentials of a Launch. Returns undefined if its connection can no longer pay, or now opens
+ * another account.
  */
 export type CopyCredentials = (launch: Launch) => Promise<CredentialsCopy | undefined>
 
-/** Where this installation's Launches live and where their agents report. */
+/** Namespace of this installation's Launches, and the address of its gateway. */
 export interface InstallationFacts {
   id: string
   systemNamespace: string
   gatewayUrl: string
-  /** PEM of the gateway's CA, where it is not a public one. */
+  /** PEM of the gateway's CA, if it is not a public one. */
   gatewayCa?: string
-  /** Berth's own image, which VMs of public clouds run the agent from. */
+  /** Berth's image, from which VMs of public clouds run the agent. */
   agentImage?: string
 }
 
@@ -47,32 +47,34 @@ export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<Store
   return { client, resource: JOBS, store: jobs.store, fieldManager: FIELD_MANAGER }
 }
 
-/** What the job controller works with; `operator.ts` constructs it. */
+/** Dependencies of the job controller. `operator.ts` constructs them. */
 export interface JobControllerOptions {
   client: Pick<KubeClient, "get" | "list" | "create" | "patch" | "replaceStatus" | "delete">
-  /** Caches; the launches' has the indexes `launchIndexes` of the launch controller. */
+  /** Caches. The Launches have the indexes `launchIndexes` of the launch controller. */
   jobs: Reflector<StoredJob>
   launches: Reflector<StoredLaunch>
-  /** Where there are connections: one that can pay since its last change wakes the jobs that wait in its namespace. */
+  /**
+   * Connections, if the installation has them. One that becomes able to pay requeues the waiting jobs of its namespace.
+   */
   connections?: Reflector<StoredConnection>
-  /** Where there are connections. */
+  /** Copies credentials. Present with connections. */
   copyCredentials?: CopyCredentials
-  /** Where there are connections: without it volumes are left as they are. */
+  /** Search for buckets. Present with connections; without it volumes stay unchanged. */
   buckets?: Buckets
-  /** Where registries are asked: without it images run on what the settings say. */
+  /** Lookup of images, if registries are asked. Without it the settings decide. */
   images?: Images
-  /** What is known now of what the agent's image runs on; absent: VMs need none, or nobody asks. */
+  /** Returns the known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
   agentImage?: () => ImageState
   installation: InstallationFacts
   offers: Offers
   payers: Payers
-  /** Caps of the project that a namespace belongs to. */
+  /** Returns the caps of a namespace's project. */
   caps?: (namespace: string) => SpendCaps | undefined
   fence: Fence
   clock: Clock
   recorder: Pick<EventRecorder, "record">
   logger: Logger
   settings?: Partial<JobSettings>
-  /** Jobs looked after at the same time. Default 8. */
+  /** Number of Jobs that are reconciled at the same time. Default 8. */
   workers?: number
 }

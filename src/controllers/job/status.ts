@@ -23,16 +23,16 @@ import type { JobSettings } from "../../placement/settings.ts"
 import { conditionsOf } from "./conditions.ts"
 import { countOutcomes, newest, refusalKey, refusedOffer } from "./launches.ts"
 
-/** What a decision makes of the job's phase. */
+/** Result of a decision for the job's phase. */
 export interface Verdict {
   phase: JobPhase
   reason: string
   message: string
-  /** When the agent says that the container ended. */
+  /** Time of the container's end, as reported by the agent. */
   finishTime?: string
-  /** VMs lost so far, where it was counted. */
+  /** Number of lost VMs, if counted. */
   lost?: number
-  /** The place that was just found. */
+  /** New placement. */
   placement?: {
     number: number
     offer: Offer
@@ -44,13 +44,13 @@ export interface Verdict {
 
 interface Inputs {
   launches: readonly StoredLaunch[]
-  /** Absent: the job has ended, and only what becomes of its VM is still followed. */
+  /** Absent: the job has ended, and only its VM is followed. */
   verdict: Verdict | undefined
   now: Date
   settings: JobSettings
 }
 
-/** The whole status that follows from the one before, the Launches and the verdict. Pure. */
+/** Returns the next status from the previous one, the Launches and the verdict. Pure. */
 export function nextStatus(job: StoredJob, inputs: Inputs): JobStatus {
   const { launches, verdict, now } = inputs
   const before = job.status ?? {}
@@ -73,7 +73,7 @@ export function nextStatus(job: StoredJob, inputs: Inputs): JobStatus {
   return { ...status, conditions: conditionsOf(job, status, launch, now) }
 }
 
-/** What only changes until the job has ended: an ended job's story is over, whatever its VM still reports. */
+/** Returns the fields that change only until the job ends. Later reports of the VM have no effect on them. */
 function story(
   before: JobStatus,
   told: {
@@ -99,7 +99,7 @@ function story(
   }
 }
 
-/** Name of the Launch that the job lives in (or, when it has ended, lived in last). */
+/** Returns the name of the job's current Launch; for an ended job, of its last one. */
 function currentName(job: StoredJob, phase: JobPhase, { launches, verdict }: Inputs): string | undefined {
   if (verdict?.placement !== undefined) return launchName(job.metadata.uid, verdict.placement.number)
   const last = newest(launches)
@@ -129,7 +129,7 @@ function placementOf(
   return { offer, ...(connection !== undefined && { connection }), reason }
 }
 
-/** A Launch whose VM shall be no more, or is none. */
+/** Returns true if the Launch's VM is to be terminated, or does not exist. */
 function isEnding({ spec, status, metadata }: StoredLaunch): boolean {
   return (
     spec.ended === true ||
@@ -144,7 +144,7 @@ function isEnding({ spec, status, metadata }: StoredLaunch): boolean {
 function vmOf(current: string | undefined, launch: StoredLaunch | undefined, before: JobStatus): JobStatus["vm"] {
   if (current === undefined) return { state: "nonassigned" }
   if (launch === undefined) {
-    // Not made yet (this very decision makes it), or its record has been deleted.
+    // This decision creates it, or its record has been deleted.
     return before.launches?.current === current ? before.vm : { state: "provisioning" }
   }
   const vm = launch.status?.vm
@@ -184,12 +184,12 @@ function countsOf(before: JobStatus, current: string | undefined, inputs: Inputs
   })
 }
 
-/** After the job's end its VM goes because it shall: that is no loss. */
+/** Returns the lost Launches. After the job's end its VM is terminated on purpose, which is no loss. */
 function lostOf(launches: readonly StoredLaunch[], { verdict }: Inputs): readonly StoredLaunch[] {
   return verdict === undefined ? [] : launches
 }
 
-/** The latest offers that came to nothing, the oldest first, each once. */
+/** Returns the latest offers that failed, oldest first, each once. */
 function refusedOffers(
   before: readonly RefusedOffer[] | undefined,
   launches: readonly StoredLaunch[],
@@ -200,7 +200,7 @@ function refusedOffers(
   return [...all.values()].sort((a, b) => Date.parse(a.time) - Date.parse(b.time)).slice(-LIMITS.refusedOffers)
 }
 
-/** The actual cost is written once it is final: the job has ended and no VM is left. */
+/** Returns the cost. The actual cost is written once it is final: the job has ended and no VM is left. */
 function costOf(job: StoredJob, placement: Placement | undefined, phase: JobPhase, inputs: Inputs): JobStatus["cost"] {
   const before = job.status?.cost
   const expected = expectedSecondsOf(job, inputs.settings)
@@ -211,21 +211,22 @@ function costOf(job: StoredJob, placement: Placement | undefined, phase: JobPhas
   const spent = inputs.launches.reduce((total, launch) => total + (launch.status?.costUsd ?? 0), 0)
   const cost = compact({
     estimatedUsd,
-    // Records of Launches are deleted in time: what was once counted stays counted.
+    // Records of Launches are deleted after a time. Earlier counts stay.
     actualUsd: isFinal ? Math.max(before?.actualUsd ?? 0, roundUsd(spent)) : before?.actualUsd,
   })
   return Object.keys(cost).length === 0 ? undefined : cost
 }
 
-/** When a job ended: by its agent's clock, but never before its start nor after now. */
+/** Returns a job's end by its agent's clock, bounded by its start and by now. */
 function endTime(finishTime: string | undefined, startTime: string | undefined, now: Date): string {
   if (finishTime === undefined || new Date(finishTime) > now) return timestamp(now)
   return startTime !== undefined && new Date(finishTime) < new Date(startTime) ? startTime : finishTime
 }
 
 /**
- * When the status is to be written: 0 now, a number of seconds later, undefined not at all. A state of the VM is
- * written when it has lasted, a mere heartbeat once in a while: both may come by with something that matters.
+ * Returns the delay before the status is written: 0 now, a number of seconds, or undefined for no write.
+ * A state of the VM is written after it has lasted, a mere heartbeat once in a while. Both are also written with any
+ * other change.
  */
 export function writeAfter(
   before: JobStatus | undefined,
@@ -245,7 +246,7 @@ export function writeAfter(
   return secondsBetween(before.lastHeartbeatTime, next.lastHeartbeatTime) >= settings.heartbeatSeconds ? 0 : undefined
 }
 
-/** Conditions that only tell of the VM's way. */
+/** Conditions that only describe the VM's progress. */
 const PASSING_CONDITIONS: readonly string[] = [JobCondition.VMReady, JobCondition.Unisolated]
 
 function weighty(status: JobStatus): unknown {
@@ -259,7 +260,7 @@ function passing({ vm, credentials, launches, conditions }: JobStatus): unknown 
   return { vm, credentials, billed: launches?.billed, told }
 }
 
-/** The object without the fields that are undefined, as JSON has it: only so can it be compared with what was read. */
+/** Returns the object without undefined fields, like JSON, for comparison with what was read. */
 function compact<T extends object>(object: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(object).filter(([, value]) => value !== undefined)) as {
     [K in keyof T]: Exclude<T[K], undefined>

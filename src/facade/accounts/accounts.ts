@@ -82,8 +82,7 @@ export class Accounts {
     })
     const role = roleInOrganization(person, organization)
     if (role !== undefined) return { organization, role }
-    const detail =
-      "The organization that this Idempotency-Key made is not yours any more: choose a new key for another."
+    const detail = "You no longer have access to the organization that this Idempotency-Key created: choose a new key."
     throw new Problem({ type: "idempotency-key-reused", status: 422, detail })
   }
 
@@ -94,7 +93,7 @@ export class Accounts {
     const all = this.#options.memberships.of(self)
     const owned = all.filter((organization) => roleInOrganization(self, organization) === "owner").length
     const limit = ACCOUNT_LIMITS.ownedOrganizations
-    if (owned >= limit) throw forbidden(`You own ${owned} organizations; ${limit} are the most.`)
+    if (owned >= limit) throw forbidden(`You own ${owned} organizations; the maximum is ${limit}.`)
   }
 
   /** @throws Problem 404, 403 below admin, 412 */
@@ -113,7 +112,7 @@ export class Accounts {
   /** The organization that a person belongs to. @throws Problem 404 */
   async find(id: string, person: Person): Promise<Membership> {
     const found = isId(id) ? await this.#options.memberships.find(id, person) : undefined
-    if (found === undefined) throw notFound(`There is no organization ${JSON.stringify(id)}.`)
+    if (found === undefined) throw notFound(`The organization ${JSON.stringify(id)} does not exist.`)
     return found
   }
 
@@ -177,7 +176,7 @@ export class Accounts {
       const changed = await replaced(client, PROJECTS, { ...project, spec: { ...project.spec, displayName } })
       if (changed !== undefined) return this.#echoed(changed, projects)
     }
-    throw unavailable("The project changes too fast to be changed right now.")
+    throw unavailable("The project is changed by many requests at once: try again.")
   }
 
   #projectsOf({ metadata }: StoredOrganization): StoredProject[] {
@@ -195,14 +194,14 @@ export class Accounts {
       const organization = isId(id) ? await this.#read(ORGANIZATIONS, id) : undefined
       const role = organization && roleInOrganization(person, organization)
       if (organization === undefined || role === undefined) {
-        throw notFound(`There is no organization ${JSON.stringify(id)}.`)
+        throw notFound(`The organization ${JSON.stringify(id)} does not exist.`)
       }
       requireAdmin({ role })
       const spec = change({ organization, role })
       const changed = await replaced(client, ORGANIZATIONS, { ...organization, spec })
       if (changed !== undefined) return { organization: await this.#echoed(changed, organizations), role }
     }
-    throw unavailable("The organization changes too fast to be changed right now.")
+    throw unavailable("The organization is changed by many requests at once: try again.")
   }
 
   async #read<T extends Stored<KubeObject>>(resource: Resource<T>, name: string): Promise<T | undefined> {
@@ -227,7 +226,7 @@ export class Accounts {
         if (!isAlreadyExists(error)) throw error
       }
     }
-    throw unavailable("Every id that was made up is taken: send the request again.")
+    throw unavailable("Every generated id is in use: send the request again.")
   }
 
   async #echoed<T extends Stored<KubeObject>>(object: T, store: Store<T>): Promise<T> {
@@ -271,11 +270,12 @@ function isId(text: string): boolean {
 }
 
 function requireAdmin({ role }: Pick<Membership, "role">): void {
-  if (role === "member") throw forbidden("This needs the role admin or higher in the organization; yours is member.")
+  if (role === "member")
+    throw forbidden("This request needs the role admin or higher in the organization; yours is member.")
 }
 
 function noProject(id: string): Problem {
-  return notFound(`There is no project ${JSON.stringify(id)}.`)
+  return notFound(`The project ${JSON.stringify(id)} does not exist.`)
 }
 
 function refusalOf(refusal: RoleRefusal): Problem {
@@ -285,7 +285,7 @@ function refusalOf(refusal: RoleRefusal): Problem {
     case "onlyOwnersChangeOwners":
       return forbidden("Only owners may change an owner's role.")
     case "lastOwner": {
-      const detail = "The last owner of an organization can't be demoted: make somebody else an owner first."
+      const detail = "The last owner of an organization cannot be demoted: make another member an owner first."
       return new Problem({ type: "last-owner", status: 409, detail })
     }
   }

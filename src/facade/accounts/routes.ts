@@ -112,11 +112,11 @@ const memberRoutes = [
   }),
   route("PUT /organizations/{org_id}/members/{member_user_id}", {
     id: "setMemberRole",
-    summary: "Give a person a role (admin or higher; only owners grant owner).",
+    summary: "Give a user a role (admin or higher; only owners grant owner).",
     path: {
       org_id: ID,
       member_user_id: {
-        description: "The person's userId, URL-encoded.",
+        description: "User id, URL-encoded.",
         schema: UserIdSchema,
         example: "https://issuer.example.com#248289761001",
       },

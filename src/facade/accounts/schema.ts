@@ -4,8 +4,8 @@ import { StringEnum } from "../../apis/schema.ts"
 
 /** The REST API's shapes of organizations, members and projects, with the contract's property names to the letter. */
 
-const name = Type.String({ minLength: 1, maxLength: 64, description: "Name for people; need not be unique." })
-const category = Type.String({ maxLength: 32, description: "What kind of organization it is, a free word." })
+const name = Type.String({ minLength: 1, maxLength: 64, description: "Display name; need not be unique." })
+const category = Type.String({ maxLength: 32, description: "Category of the organization, free text." })
 const role = StringEnum(ORGANIZATION_ROLES)
 
 /** What POST /organizations takes. */
@@ -19,7 +19,7 @@ export type OrganizationCreation = Static<typeof OrganizationCreationSchema>
 export const OrganizationUpdateSchema = Type.Object({
   displayName: name,
   category: Type.Optional(
-    Type.Unsafe<string | null>({ ...category, type: ["string", "null"], description: "Null: as before." }),
+    Type.Unsafe<string | null>({ ...category, type: ["string", "null"], description: "Null: unchanged." }),
   ),
 })
 export type OrganizationUpdate = Static<typeof OrganizationUpdateSchema>
@@ -28,7 +28,7 @@ export const OrganizationRecordSchema = Type.Object({
   id: Type.String(),
   displayName: Type.String(),
   category: Type.String(),
-  role: StringEnum(ORGANIZATION_ROLES, { description: "The caller's." }),
+  role: StringEnum(ORGANIZATION_ROLES, { description: "Role of the caller." }),
 })
 export type OrganizationRecord = Static<typeof OrganizationRecordSchema>
 
@@ -37,8 +37,8 @@ export const MemberRoleSchema = Type.Object({ role })
 export type MemberRole = Static<typeof MemberRoleSchema>
 
 export const MemberRecordSchema = Type.Object({
-  userId: Type.String({ description: "Issuer and subject of the person's identity: <issuer>#<subject>." }),
-  email: Type.Unsafe<string | null>({ type: ["string", "null"], description: "Null: not known." }),
+  userId: Type.String({ description: "Issuer and subject of the user's identity: <issuer>#<subject>." }),
+  email: Type.Unsafe<string | null>({ type: ["string", "null"], description: "Null: unknown." }),
   role,
 })
 export type MemberRecord = Static<typeof MemberRecordSchema>
@@ -52,7 +52,7 @@ export const ProjectUpdateSchema = Type.Object({ displayName: name })
 export type ProjectUpdate = Static<typeof ProjectUpdateSchema>
 
 export const ProjectRecordSchema = Type.Object({
-  id: Type.String({ description: "Also the first label of the host names of its URLs." }),
+  id: Type.String({ description: "Id of the project, and the first label of its host names." }),
   displayName: Type.String(),
   organizationId: Type.String(),
 })

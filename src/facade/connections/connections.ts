@@ -124,14 +124,15 @@ export class Connections {
 }
 
 function explained(error: unknown, metadataName: string): unknown {
-  if (error instanceof SealingKeysMissing) return unavailable("Credentials can't be sealed or opened yet.", 5, error)
+  if (error instanceof SealingKeysMissing)
+    return unavailable("Credentials cannot be encrypted or decrypted yet: try again.", 5, error)
   if (!(error instanceof SealingError)) return error
   const name = fromMetadataName(metadataName)
-  const detail = `The credentials of the connection ${name} can't be opened: ${error.message}. Send all of them by PATCH, or delete it.`
+  const detail = `The credentials of the connection ${name} cannot be decrypted: ${error.message}. Send all of them by PATCH, or delete the connection.`
   return new Problem({ type: "credentials-unreadable", status: 409, detail, cause: error })
 }
 
 function keptElsewhere(metadataName: string, secret: string): Problem {
-  const detail = `The credentials of the connection ${fromMetadataName(metadataName)} are kept in the Secret ${secret}: change them there.`
+  const detail = `The credentials of the connection ${fromMetadataName(metadataName)} are in the Secret ${secret}: change them there.`
   return new Problem({ type: "credentials-in-secret", status: 409, detail })
 }

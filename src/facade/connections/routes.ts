@@ -75,7 +75,7 @@ const CREATION: BodyDeclaration<ConnectionCreation, Principal> = {
   content: {
     name: "ConnectionCreation",
     json: {
-      description: "A new connection: the fields of its type, all of them.",
+      description: "New connection, with all fields of its type.",
       oneOf: CREATIONS.map(referenceTo),
       discriminator: {
         propertyName: "type",
@@ -139,7 +139,7 @@ export const connectionRoutes = [
     summary: "List connections, always without secrets.",
     role: "viewer",
     query: {
-      name: filter("Only the connection of exactly this name; empty: all."),
+      name: filter("Only the connection with exactly this name. Empty: all."),
       view: choice(["full", "summary"], "full"),
       ...SORTING,
       ...paging(),
@@ -192,7 +192,7 @@ export const connectionRoutes = [
   }),
   route("DELETE /connections/{name}", {
     id: "deleteConnection",
-    summary: "Delete a connection. Its running VMs are still deleted when they end.",
+    summary: "Delete a connection. VMs that use it are still terminated at their end.",
     role: "admin",
     ifMatch: true,
     responses: { 204: noContent("Deleted.") },

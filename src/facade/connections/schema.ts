@@ -12,7 +12,7 @@ const NameSchema = NameOf("connection")
 
 const { project_id, organization_id } = JobSubmissionSchema.properties
 
-const TYPE = StringEnum(CONNECTION_TYPES, { description: "What kind of account it is." })
+const TYPE = StringEnum(CONNECTION_TYPES, { description: "Provider of the account." })
 
 /** Every kind's fields of credentials, each optional: which of them there must be is the kind's to say. */
 const anyCredentials: Record<string, TSchema> = Object.fromEntries(
@@ -35,10 +35,10 @@ export const ConnectionCreationSchema = Type.Object({
  * unchanged, and so may null for whatever was redacted.
  */
 export const ConnectionChangeSchema = Type.Object({
-  id: Type.Optional(Type.String({ description: "May be repeated, not changed." })),
-  name: Type.Optional(Type.String({ description: "May be repeated, not changed." })),
-  type: Type.Optional(StringEnum(CONNECTION_TYPES, { description: "May be repeated, not changed." })),
-  created_at: Type.Optional(Type.String({ description: "May be repeated, not changed." })),
+  id: Type.Optional(Type.String({ description: "May be repeated, but not changed." })),
+  name: Type.Optional(Type.String({ description: "May be repeated, but not changed." })),
+  type: Type.Optional(StringEnum(CONNECTION_TYPES, { description: "May be repeated, but not changed." })),
+  created_at: Type.Optional(Type.String({ description: "May be repeated, but not changed." })),
   ...anyCredentials,
   project_id,
   organization_id,
@@ -62,8 +62,8 @@ export const CONTRACT_CREDENTIALS = ["access_key_id", "secret_access_key", "gcp_
 const CREDENTIAL_RECORDS = Object.fromEntries(
   Object.entries(anyCredentials).map(([field]) => {
     const description = SECRET_FIELDS.includes(field)
-      ? "Null but where an admin gets this one connection."
-      : "Null for other roles than admin."
+      ? "Null unless an admin gets this one connection."
+      : "Null unless the caller is an admin."
     const schema = Type.Unsafe<string | null>({ type: ["string", "null"], description })
     return [field, CONTRACT_CREDENTIALS.some((name) => name === field) ? schema : Type.Optional(schema)]
   }),
@@ -76,7 +76,7 @@ export type ConnectionRecord = ConnectionSummary & Record<string, string | null>
 /** Other types' fields may be there as a record has them: null. */
 function othersFields(type: ConnectionType): Record<string, TSchema> {
   const others = Object.keys(anyCredentials).filter((field) => !Object.hasOwn(CREDENTIALS[type].properties, field))
-  const schema = Type.Optional(Type.Null({ description: "Another type's." }))
+  const schema = Type.Optional(Type.Null({ description: "Field of another type." }))
   return Object.fromEntries(others.map((field) => [field, schema]))
 }
 
@@ -85,7 +85,7 @@ export function creationSchemaOf(type: ConnectionType): TSchema {
   const own = CREDENTIALS[type].properties
   return Type.Object(
     { name: NameSchema, type: StringEnum([type]), ...own, ...othersFields(type), project_id, organization_id },
-    { description: `A connection of type ${type} to be made.` },
+    { description: `New connection of type ${type}.` },
   )
 }
 
@@ -96,7 +96,7 @@ export function changeSchemaOf(type: ConnectionType): TSchema {
   const repeated = { id, name, created_at, type: Type.Optional(StringEnum([type])) }
   return Type.Object(
     { ...repeated, ...Object.fromEntries(own), ...othersFields(type), project_id, organization_id },
-    { description: `What is to be changed of a connection of type ${type}.` },
+    { description: `Change of a connection of type ${type}.` },
   )
 }
 

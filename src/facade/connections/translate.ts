@@ -66,7 +66,7 @@ export function faultsForConnection(connection: StoredConnection, { fields, repe
   const { type } = present
   const unlike = (["id", "name", "type", "created_at"] as const).flatMap((field) => {
     if (repeated[field] === undefined || repeated[field] === present[field]) return []
-    const detail = `${field} can't be changed: it is ${JSON.stringify(present[field])}; delete the connection and make another`
+    const detail = `${field} cannot be changed: it is ${JSON.stringify(present[field])}; delete the connection and create another`
     return [{ pointer: `/${field}`, detail }]
   })
   // A change of some fields is no fault for the others that it leaves as they are.
@@ -87,10 +87,10 @@ function credentialsIn(body: Body): Body {
 function faultsOfCredentials(type: ConnectionType, fields: Body): Fault[] {
   const own = credentialFieldsOf(type)
   const foreign = Object.keys(fields).filter((field) => !own.includes(field) && isCredential(field))
-  const kind = `type ${type}, whose fields are ${own.join(", ")}`
+  const kind = `type ${type}, which has the fields ${own.join(", ")}`
   const known = Object.fromEntries(Object.entries(fields).filter(([field]) => own.includes(field)))
   return [
-    ...foreign.map((field) => ({ pointer: `/${field}`, detail: `${field} is no field of a connection of ${kind}` })),
+    ...foreign.map((field) => ({ pointer: `/${field}`, detail: `${field} is not a field of a connection of ${kind}` })),
     ...credentialFaults(type, known).map((fault) => withType(fault, kind)),
   ]
 }

@@ -108,7 +108,7 @@ const createCronJob = (clouds: readonly string[]) =>
 const changeCronJob = (clouds: readonly string[]) =>
   route("PATCH /cronjobs/{name}", {
     id: "changeCronJob",
-    summary: "Change a cronjob. A job_definition replaces the whole.",
+    summary: "Change a cronjob. A job_definition replaces all of the earlier one.",
     role: "developer",
     body: change(clouds),
     ifMatch: true,
@@ -146,12 +146,10 @@ const OTHERS = [
   }),
   route("DELETE /cronjobs/{name}", {
     id: "deleteCronJob",
-    summary: "Delete a cronjob. Its jobs stay.",
+    summary: "Delete a cronjob. Its jobs are kept.",
     role: "developer",
     query: {
-      cascade: flag(
-        "true: cancel its jobs that have not ended. Default: as the cronjob's manifest says, where no is the default.",
-      ),
+      cascade: flag("true: cancel its unfinished jobs. Default: the setting in the cronjob's manifest, else false."),
     },
     ifMatch: true,
     responses: { 204: noContent("Deleted.") },
@@ -187,5 +185,5 @@ function replayOf(body: CronJobCreation, key: string): Replay<StoredCronJob> {
 /** One that was deleted is none any more, though it stays for as long as its jobs are being cancelled. */
 function there(cronJob: StoredCronJob, id: string): StoredCronJob {
   if (cronJob.metadata.deletionTimestamp === undefined) return cronJob
-  throw notFound(`There is no cronjob with the id or name ${JSON.stringify(id)}.`)
+  throw notFound(`No cronjob has the id or name ${JSON.stringify(id)}.`)
 }

@@ -25,13 +25,13 @@ export const JobDefinitionSchema = Type.Object(
   {
     ...definitionFields,
     cloud: Type.Optional(
-      Type.String({ ...clouds.items, description: "Cloud that the jobs may run on. Default: any." }),
+      Type.String({ ...clouds.items, description: "Cloud on which the jobs may run. Default: any." }),
     ),
     region: Type.Optional(
-      Type.String({ ...regions.items, description: "Region or macro-region that the jobs may run in. Default: any." }),
+      Type.String({ ...regions.items, description: "Region or macro-region in which the jobs may run. Default: any." }),
     ),
   },
-  { description: "The jobs that are made. They are named <cronjob>-<UTC timestamp>." },
+  { description: "Definition of the jobs. Each job is named <cronjob>-<UTC timestamp>." },
 )
 export type JobDefinition = Static<typeof JobDefinitionSchema>
 
@@ -41,7 +41,7 @@ const changeableFields = {
     description: "Standard cron expression of five fields, or an alias such as @hourly; in UTC.",
   }),
   job_definition: JobDefinitionSchema,
-  is_active: Type.Boolean({ description: "Whether the schedule fires." }),
+  is_active: Type.Boolean({ description: "False while the schedule is paused." }),
 }
 
 const ownerFields = { project_id, organization_id }
@@ -62,7 +62,7 @@ export const CronJobCreationSchema = Type.Object(
     is_active: Type.Optional(Type.Boolean({ ...changeableFields.is_active, default: true })),
     ...ownerFields,
   },
-  { description: "A cronjob to be made." },
+  { description: "New cronjob." },
 )
 export type CronJobCreation = Static<typeof CronJobCreationSchema>
 
@@ -74,7 +74,7 @@ export const CronJobChangeSchema = Type.Object(
     is_active: Type.Optional(changeableFields.is_active),
     ...ownerFields,
   },
-  { description: "What is to be changed of a cronjob." },
+  { description: "Change of a cronjob." },
 )
 export type CronJobChange = Static<typeof CronJobChangeSchema>
 
@@ -91,16 +91,19 @@ export const CronJobRecordSchema = Type.Object({
   organization_id: Type.String(),
   project_id: Type.String(),
   name: Type.String(),
-  cron_spec: Type.String({ description: "In UTC." }),
+  cron_spec: Type.String({ description: "Cron expression, in UTC." }),
   job_definition: Type.Object({
     ...JobDefinitionSchema.properties,
-    cloud: oneOrSeveral("A list where kubectl has given several."),
-    region: oneOrSeveral("A list where kubectl has given several."),
+    cloud: oneOrSeveral("A list if the definition has several, for example from kubectl."),
+    region: oneOrSeveral("A list if the definition has several, for example from kubectl."),
     // Former versions took names that no Secret can have.
     secretEnv: RunSchema.properties.secretEnv,
   }),
   is_active: Type.Boolean(),
-  last_triggered_at: Type.Unsafe<string | null>({ type: ["string", "null"], description: "The last tick that fired." }),
+  last_triggered_at: Type.Unsafe<string | null>({
+    type: ["string", "null"],
+    description: "Scheduled time of the last tick that created a job.",
+  }),
   created_at: Type.String(),
   updated_at: Type.String(),
 })

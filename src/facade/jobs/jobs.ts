@@ -85,10 +85,10 @@ export class Jobs {
       const cancelled = await this.#tryToCancel(job)
       if (cancelled !== undefined) return this.echoed(cancelled)
       const present = await this.read(name)
-      if (present?.metadata.uid !== uid) throw notFound(`The job ${JSON.stringify(idOrName)} was deleted just now.`)
+      if (present?.metadata.uid !== uid) throw notFound(`The job ${JSON.stringify(idOrName)} has just been deleted.`)
       job = present
     }
-    throw unavailable(`The job ${name} changes too fast to be cancelled right now.`)
+    throw unavailable(`The job ${name} is changed by many requests at once: try again.`)
   }
 
   /** The cancelled job; undefined when it has changed since it was read. */
@@ -105,7 +105,7 @@ export class Jobs {
 }
 
 function alreadyEnded(name: string, status: JobPhase): Problem {
-  const detail = `The job ${name} has ${status} already: there is nothing to cancel.`
+  const detail = `The job ${name} has already ${status}: it cannot be cancelled.`
   return new Problem({ type: "already-ended", status: 409, detail })
 }
 
@@ -174,7 +174,7 @@ export class Submitter {
       if (idempotency !== undefined && usedKey(existing) === idempotency.key) return replayed(existing, idempotency)
       if (submission.name !== undefined) throw nameTaken(name)
     }
-    throw unavailable("Every name that was made up is taken: send the request again.")
+    throw unavailable("Every generated name is in use: send the request again.")
   }
 
   /** The Job as stored; undefined when its name is taken. */
@@ -184,7 +184,7 @@ export class Submitter {
     } catch (error) {
       if (isAlreadyExists(error)) return undefined
       if (isInvalid(error)) throw invalidRequest(faultsOfRefusal(error), "The job")
-      if (isNotFound(error)) throw unavailable("The project is not ready to take jobs yet.", 5, error)
+      if (isNotFound(error)) throw unavailable("The project is not ready for jobs yet: try again.", 5, error)
       throw error
     }
   }

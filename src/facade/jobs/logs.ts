@@ -111,7 +111,7 @@ export class LogStreams {
     try {
       yield* this.#options.logStore.read(job, options)
     } catch (error) {
-      throw unavailable("The log store can't give this for the moment.", 10, error)
+      throw unavailable("The log store is unavailable: try again.", 10, error)
     }
   }
 

@@ -33,7 +33,7 @@ const PLAN = named("JobPlan", JobPlanSchema, {
   reason: "Placed",
   message:
     "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): cheapest of 12 " +
-    "offers that fit on gcp, of 164,214 in the catalogue; no other can be taken now; price of 2026-10-01; expected to cost $0.7787",
+    "matching offers on gcp, out of 164,214 in the catalogue; no other is available now; price of 2026-10-01; expected to cost $0.7787",
   estimated_cost: 0.7787,
   placements: [
     {
@@ -50,7 +50,7 @@ const PLAN = named("JobPlan", JobPlanSchema, {
       memory: "16Gi",
       architecture: "amd64",
       gpu: { vram: "24Gi", count: 1, model: "L4" },
-      why: "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.7787 in all",
+      why: "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.7787 in total",
     },
   ],
 } satisfies JobPlanRecord)
@@ -95,7 +95,7 @@ const LABELS: QueryParameter<{ key: string; value: string }[]> = {
 
 const TAIL = wholeNumber(
   { minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
-  { description: "Only so many last lines. Default: all." },
+  { description: "Number of last lines. Default: all." },
 )
 
 const route = routesOf<Principal, JobServices>({ tag: "jobs" })
@@ -106,12 +106,12 @@ const createJob = (clouds: readonly string[]) =>
     summary: "Submit a job.",
     role: "developer",
     query: {
-      dry_run: flag("true: validate like a real submission and answer with the plan; nothing is made.", false),
+      dry_run: flag("true: validate the job and return its plan; create nothing.", false),
     },
     body: submission(clouds),
     idempotent: true,
     responses: {
-      200: json(PLAN, "With dry_run=true: the plan. Nothing was made."),
+      200: json(PLAN, "With dry_run=true: the plan. Nothing was created."),
       201: json(CREATED, "Registered.", {
         hasLocation: true,
         links: {
@@ -173,7 +173,7 @@ const OTHERS = [
     id: "getJobLogs",
     summary: "Get the output of the job's containers.",
     role: "viewer",
-    query: { follow: flag("true: the answer goes on until the job has ended.", false), tail: TAIL },
+    query: { follow: flag("true: follow the log until the job has ended.", false), tail: TAIL },
     responses: { 200: text("The log.") },
     handle: async (call, { jobsOf, logStreams }) => {
       const job = await jobsOf(call.principal).find(call.path.id)

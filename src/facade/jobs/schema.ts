@@ -20,7 +20,7 @@ const SubmittedGpuSchema = Type.Unsafe<string | Static<typeof GpuSchema>>({
   ...GpuSchema,
   ...GpuSchema.properties.vram,
   type: ["string", "object"],
-  description: "GPU memory in total, such as 24Gi; or vram, model with count, model with vram.",
+  description: "Total GPU memory, such as 24Gi; or an object with vram, with model and count, or with model and vram.",
 })
 
 const SubmittedRegionSchema = Type.Unsafe<string | string[]>({
@@ -38,7 +38,7 @@ export const JobSubmissionSchema = Type.Object(
         minLength: 1,
         maxLength: LIMITS.jobName,
         pattern: JOB_NAME_PATTERN,
-        description: "Unique in the project. Default: a readable name is made.",
+        description: "Unique in the project. Default: a generated readable name.",
         [ALLOWED]: `a name ${NAME_RULE}`,
         ...noUuid("job"),
       }),
@@ -48,7 +48,7 @@ export const JobSubmissionSchema = Type.Object(
         minLength: 1,
         maxLength: LIMITS.namePrefix,
         pattern: "^[a-z0-9][-a-z0-9]*$",
-        description: "In place of name: a dash and random characters are added.",
+        description: "Alternative to name: a dash and random characters are appended.",
         [ALLOWED]: "of a-z, 0-9 and -, and start with a letter or digit",
       }),
     ),
@@ -60,24 +60,24 @@ export const JobSubmissionSchema = Type.Object(
             Type.Number({
               minimum: 0.001,
               maximum: 9999,
-              description: "vCPUs, at least. Default 1. May be a fraction.",
+              description: "Minimum number of vCPUs, may be a fraction. Default 1.",
             }),
           ),
           memory: ResourcesSchema.properties.memory,
           gpu: Type.Optional(SubmittedGpuSchema),
         },
-        { description: "What the VM must have at least." },
+        { description: "Minimum resources of the VM." },
       ),
     ),
     region: Type.Optional(SubmittedRegionSchema),
     project_id: Type.Optional(
-      Type.String({ maxLength: 64, description: "The host's project; nothing else is taken." }),
+      Type.String({ maxLength: 64, description: "The host's project; any other value is rejected." }),
     ),
     organization_id: Type.Optional(
-      Type.String({ maxLength: 64, description: "The project's organization; nothing else is taken." }),
+      Type.String({ maxLength: 64, description: "The project's organization; any other value is rejected." }),
     ),
   },
-  { description: "A job to be run." },
+  { description: "New job." },
 )
 export type JobSubmission = Static<typeof JobSubmissionSchema>
 

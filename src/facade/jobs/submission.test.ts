@@ -220,15 +220,15 @@ describe("checkSubmission", () => {
 
   it("lists what there is for an unknown cloud or region, one by one", () => {
     expect(faults({ cloud: ["AWS", "gcp"], region: "mars", resources: { gpu: { model: "H1000" } } })).toEqual({
-      "/cloud/0": 'cloud "AWS" is not known (did you mean aws?): known are aws, azure, gcp',
-      "/region": expect.stringMatching(/^region "mars" is not known.*: allowed are .*eu/),
-      "/resources/gpu/model": expect.stringMatching(/^resources.gpu.model "H1000" is not known.*: known are .*A100/),
+      "/cloud/0": 'cloud "AWS" is unknown (did you mean aws?); known clouds: aws, azure, gcp',
+      "/region": expect.stringMatching(/^region "mars" is unknown.*; allowed: .*eu/),
+      "/resources/gpu/model": expect.stringMatching(/^resources.gpu.model "H1000" is unknown.*; known models: .*A100/),
     })
   })
 
   it("leaves to the schema what is none of the catalogue's, and judges the rest", () => {
     const odd = { cloud: ["", "ibm"], region: [7], resources: { gpu: { model: "" } } }
-    for (const detail of Object.values(faults(odd))) expect(detail).not.toMatch(/is not known/)
+    for (const detail of Object.values(faults(odd))) expect(detail).not.toMatch(/is unknown/)
     expect(Object.keys(faults({ ...odd, region: "mars" }))).toEqual(
       expect.arrayContaining(["/cloud/0", "/region", "/resources/gpu/model"]),
     )
@@ -241,7 +241,7 @@ describe("checkSubmission", () => {
       catalogueFaults: catalogueCheck(() => catalogueOf([]), ["aws"]),
     })
     expect(checked).toEqual({
-      faults: [{ pointer: "/cloud/0", detail: 'cloud "ibm" is not known: known are aws' }],
+      faults: [{ pointer: "/cloud/0", detail: 'cloud "ibm" is unknown; known clouds: aws' }],
       once: body,
     })
     expect(checkSubmission({ ...body, tags: [1] }, context)).not.toHaveProperty("once")

@@ -32,7 +32,7 @@ const NAME_OR_PREFIX: Rule = {
   keywords: { "": { not: given("name", "namePrefix") } },
   faults: ({ name, namePrefix }) => {
     if (name === undefined || namePrefix === undefined) return []
-    return [{ pointer: "/namePrefix", detail: "namePrefix can't stand beside name: give one of them or neither" }]
+    return [{ pointer: "/namePrefix", detail: "name and namePrefix exclude each other: send one of them or neither" }]
   },
 }
 

@@ -81,7 +81,7 @@ export class Keys {
     const created = await this.#collection.create(object as StoredApiKey, wanted.name, replay)
     const key = await this.#bound(created).catch((error: unknown) => this.#discard(created, error))
     if (key !== undefined) return { key, value }
-    const detail = "The key's machine user was not made in time, so no key was made either: try again."
+    const detail = "The key was not created, because its machine user was not ready in time: try again."
     return this.#discard(created, unavailable(detail, 5))
   }
 
@@ -145,7 +145,7 @@ export class Keys {
     } catch (error) {
       if (isNotFound(error) || isConflict(error)) throw reason
       const name = JSON.stringify(fromMetadataName(metadata.name))
-      const detail = `The key ${name} (${metadata.uid}) was made and can't be taken back for the moment: delete it, as nobody knows its value.`
+      const detail = `The key ${name} (${metadata.uid}) was created, but its value is lost and it could not be deleted. Delete it and create another.`
       throw unavailable(detail, 5, new AggregateError([reason, error], "a key was neither bound nor deleted"))
     }
     throw reason
@@ -157,7 +157,7 @@ const FIELD_NAMES = { expiresAt: "expires_at" }
 
 /** A key that is being deleted is no key any more. */
 function there(key: StoredApiKey, id: string): StoredApiKey {
-  if (isGoing(key)) throw notFound(`There is no key with the id or name ${JSON.stringify(id)}.`)
+  if (isGoing(key)) throw notFound(`No key has the id or name ${JSON.stringify(id)}.`)
   return key
 }
 
@@ -167,7 +167,7 @@ function replayOf(key: string): Replay<StoredApiKey> {
 
 function refuseReplay(): never {
   const detail =
-    "The Idempotency-Key was used already, and the value of the key that it made can't be shown again: " +
-    "delete that key, and make another with a new Idempotency-Key."
+    "The Idempotency-Key was used before, and the value of the key that it created cannot be shown again: " +
+    "delete that key, and create another with a new Idempotency-Key."
   throw new Problem({ type: "idempotency-key-reused", status: 409, detail })
 }

@@ -49,7 +49,7 @@ export const keyRoutes = [
     body: SUBMISSION,
     idempotent: true,
     responses: {
-      201: created(CREATED, "Created, and usable.", {
+      201: created(CREATED, "The key was created and is usable.", {
         links: {
           getKey: { key_id: "$response.body#/name" },
           updateKey: { key_id: "$response.body#/id" },
@@ -74,7 +74,7 @@ export const keyRoutes = [
     id: "listKeys",
     summary: "List keys.",
     role: "viewer",
-    query: { name: filter("Only the key of exactly this name; empty: all."), ...SORTING, ...paging() },
+    query: { name: filter("Only the key with exactly this name. Empty: all."), ...SORTING, ...paging() },
     responses: { 200: json(LIST, "A page of keys.") },
     handle: ({ query, principal }, { keysOf }) => {
       const { keys, total } = keysOf(principal).list(query)
@@ -105,7 +105,7 @@ export const keyRoutes = [
   }),
   route("DELETE /keys/{key_id}", {
     id: "deleteKey",
-    summary: "Delete a key. It is refused from now on.",
+    summary: "Delete a key. It is rejected from now on.",
     role: "admin",
     ifMatch: true,
     responses: { 204: noContent("Deleted.") },

@@ -8,14 +8,14 @@ import { NameOf } from "../names.ts"
 
 /** When a key expires. */
 export const ExpirySchema = Type.Unsafe<string | null>({
-  ...Time("When the key stops working, with any offset. Null: never."),
+  ...Time("Time at which the key expires, with any offset. Null: never."),
   type: ["string", "null"],
 })
 
 /** What POST /keys takes. */
 export const KeySubmissionSchema = Type.Object({
   name: NameOf("key"),
-  role: StringEnum(ROLES, { description: "What the key may do." }),
+  role: StringEnum(ROLES, { description: "Role of the key." }),
   expires_at: Type.Optional(ExpirySchema),
 })
 export type KeySubmission = Static<typeof KeySubmissionSchema>
@@ -26,7 +26,7 @@ export const KeyUpdateSchema = Type.Object({
     Type.Unsafe<Role | null>({
       type: ["string", "null"],
       enum: [...ROLES, null],
-      description: "What the key may do from now on. Null: as before.",
+      description: "New role of the key. Null: unchanged.",
     }),
   ),
 })
@@ -51,7 +51,7 @@ export type KeyRecord = Static<typeof KeyRecordSchema>
 /** What POST /keys answers: the only place where the value is ever shown. */
 export const KeyCreatedSchema = Type.Object({
   ...record,
-  value: Type.String({ description: "The key itself. It is shown here once and never again." }),
+  value: Type.String({ description: "Value of the key. Only this response contains it." }),
 })
 export type KeyCreated = Static<typeof KeyCreatedSchema>
 

@@ -95,7 +95,9 @@ describe("a key", () => {
 
   it("refuses a name that looks like a UUID, and says why", () => {
     expect(checkKey({ name: "0b7e4c1e-5d0b-4f0e-9a55-2f3c8c9b7d11", role: "viewer" }, NOW)).toEqual({
-      faults: [{ pointer: "/name", detail: "name must not look like a UUID: it would shadow a key's id" }],
+      faults: [
+        { pointer: "/name", detail: "name must not look like a UUID: the API would confuse it with a key's id" },
+      ],
     })
   })
 

@@ -57,7 +57,7 @@ const MOST_MESSAGE = 200
 const PARTIAL = {
   [PARTIAL_RESULT]: {
     description:
-      "Only there when a connection's part is missing or not whole: a list (RFC 9651) of connections, each with the reason.",
+      "Present if the result of a connection is missing or incomplete: a list (RFC 9651) of these connections, each with the reason.",
     schema: { type: "string" },
     example: '"my-aws";reason="AccessDenied";message="ListBuckets in us-east-1: AccessDenied"',
   },
@@ -82,8 +82,8 @@ function discovery(path: string, { id, summary, sort, list, property, example }:
     id,
     summary: `${summary} Requests have a rate limit of their own.`,
     role: "viewer",
-    query: { connection_id: filter("Id or name: only by this connection. Empty or null: by all.") },
-    responses: { 200: json(content, "What was found.", { headers: PARTIAL }) },
+    query: { connection_id: filter("Id or name of the only connection to ask. Empty or null: all.") },
+    responses: { 200: json(content, "Resources that were found.", { headers: PARTIAL }) },
     problems: [404],
     handle: async (call, { connectionsOf, discover }) => {
       const connections = connectionsOf(call.principal)
@@ -101,7 +101,7 @@ function discovery(path: string, { id, summary, sort, list, property, example }:
 export const resourceRoutes = [
   discovery("storages", {
     id: "listStorages",
-    summary: "List the buckets that the connections reach.",
+    summary: "List the buckets that the connections can access.",
     sort: "storages",
     list: "StorageList",
     property: "storages",
@@ -109,7 +109,7 @@ export const resourceRoutes = [
   }),
   discovery("repositories", {
     id: "listRepositories",
-    summary: "List the repositories of container images that the connections reach.",
+    summary: "List the repositories of container images that the connections can access.",
     sort: "repositories",
     list: "RepositoryList",
     property: "repositories",

@@ -23,18 +23,17 @@ const TYPES = ["bucket", "container", "repository", "account", "project", "subsc
 
 export const DiscoveredItemSchema = Type.Object(
   {
-    id: Type.String({ description: "The provider's own full name of it." }),
-    name: Type.String({ description: "What a job's bucket or image says; of a pool its short name." }),
+    id: Type.String({ description: "Full name in the provider's own form." }),
+    name: Type.String({ description: "Value of a job's bucket or image; for a pool its short name." }),
     connection_id: Type.String({ description: "Id of the connection that found it." }),
     connection_type: StringEnum(CONNECTION_TYPES),
-    platform: Type.String({ examples: PLATFORMS, description: "Where it is kept." }),
-    type: Type.String({ examples: TYPES, description: "What it is." }),
+    platform: Type.String({ examples: PLATFORMS, description: "Platform that holds it." }),
+    type: Type.String({ examples: TYPES, description: "Type of the resource." }),
     metadata: Type.Record(Type.String(), Type.Union([Type.String(), Type.Number()]), {
-      description:
-        "What the provider tells along with it: region, created, size (bytes) and others. Any may be missing.",
+      description: "Further properties of the provider: region, created, size (bytes) and others. Any may be missing.",
     }),
   },
-  { description: "Something in an account that a connection opens." },
+  { description: "Resource in the account of a connection." },
 )
 export type DiscoveredItem = Static<typeof DiscoveredItemSchema>
 
