@@ -337,7 +337,7 @@ describe("an attack by", () => {
       "token_uri that is not Google's",
     ],
     ["a token_uri in here", "gcp", gcp({ token_uri: "http://10.0.0.1/token" }), "token_uri that is not Google's"],
-    ["another universe", "gcp", gcp({ universe_domain: "evil.example" }), "another universe_domain"],
+    ["another universe", "gcp", gcp({ universe_domain: "evil.example" }), "keyfile_json must have the universe_domain"],
     [
       "a tenant that is a path and a host",
       "azure",

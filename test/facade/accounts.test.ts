@@ -207,7 +207,7 @@ describe("people", () => {
     expect(await answer(await send(), 201)).toMatchObject({ id, role: "member" })
     const change = (merge: object) => world.client.patch(ORGANIZATIONS, { name: id }, { merge })
     await change({ spec: { members: [{ userId: userId(otto), role: "owner" }] } })
-    expect((await problemIn(await send())).detail).toMatch(/not yours any more/)
+    expect((await problemIn(await send())).detail).toMatch(/You no longer have access to the organization/)
     await change({ metadata: { annotations: { [ANNOTATIONS.idempotencyKey]: "another" } } })
     expect(await problemIn(await send())).toMatchObject({ status: 422, detail: expect.stringContaining('"k"') })
   })

@@ -272,8 +272,8 @@ describe("a change", () => {
 
 describe("what can't be fired", () => {
   it.each([
-    ["a schedule", "InvalidSchedule", { schedule: "0 0 31 2 *" }, /schedule.*never comes/],
-    ["seconds", "InvalidSchedule", { schedule: "0 0 * * * *" }, /no seconds/],
+    ["a schedule", "InvalidSchedule", { schedule: "0 0 31 2 *" }, /schedule.*never occurs/],
+    ["seconds", "InvalidSchedule", { schedule: "0 0 * * * *" }, /five fields/],
     ["a definition", "InvalidDefinition", { jobDefinition: { image: "two words" } }, /jobDefinition\.image/],
     ["a field", "InvalidDefinition", { jobDefinition: { image: "a", name: "b" } as never }, /jobDefinition\.name/],
   ])("%s: a condition and an event, no Job, no timer", (_, reason, spec, message) => {
