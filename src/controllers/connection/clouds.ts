@@ -61,8 +61,30 @@ export class ConnectionClouds implements Clouds {
     return this.#regions.get(fields, () => redacted(openRegion(fields, region), fields), `${cloud}/${region}`)
   }
 
-  /** Returns all candidates in the order in which they are tried. Their credentials are opened only when needed. */
-  #openings(account: CloudAccount, open: (fields: CredentialFields) => Cloud): Opening[] {
+  /**
+   * Returns the candidates in the order in which they are tried. The own copy comes first and mostly serves, so all
+   * connections and Launches are searched only after its rejection, once.
+   */
+  #openings(account: CloudAccount, open: (fields: CredentialFields) => Cloud): () => Iterable<Opening> {
+    const opening = (credentials: () => Promise<CredentialFields | undefined>): Opening =>
+      once(async () => {
+        const fields = await credentials()
+        return fields && open(fields)
+      })
+    const own = account.sealedCredentials === undefined ? [] : [opening(() => this.#openCopy(account))]
+    let others: Opening[] | undefined
+    const search = (): Opening[] => {
+      others ??= this.#others(account).map(opening)
+      return others
+    }
+    return function* candidates() {
+      yield* own
+      yield* search()
+    }
+  }
+
+  /** Returns the account's verified connections, then the copies of other Launches there. */
+  #others(account: CloudAccount): (() => Promise<CredentialFields | undefined>)[] {
     const connections = this.#options.connections.list().filter((connection) => isFor(connection, account))
     const copies = new Map(
       this.#options.launches
@@ -71,18 +93,10 @@ export class ConnectionClouds implements Clouds {
         .map((launch) => [launch.spec.sealedCredentials, accountOf(launch)]),
     )
     copies.delete(account.sealedCredentials)
-    const own = account.sealedCredentials === undefined ? [] : [account]
-    const candidates = [
-      ...own.map((copy) => () => this.#openCopy(copy)),
+    return [
       ...connections.map((connection) => () => this.#openConnection(connection, account)),
       ...[...copies.values()].map((copy) => () => this.#openCopy(copy)),
     ]
-    return candidates.map((credentials) =>
-      once(async () => {
-        const fields = await credentials()
-        return fields && open(fields)
-      }),
-    )
   }
 
   async #openCopy({ cloud, project = "", connection = "", sealedCredentials = "" }: CloudAccount) {
@@ -155,10 +169,10 @@ function redacted(cloud: Cloud, fields: CredentialFields): Cloud {
 }
 
 /** Runs a call with the first candidate whose credentials the cloud accepts. It throws the first CredentialsError. */
-function failover(openings: readonly Opening[], { cloud: type, account = "", project = "" }: CloudAccount): Run {
+function failover(openings: () => Iterable<Opening>, { cloud: type, account = "", project = "" }: CloudAccount): Run {
   return async (call) => {
     let rejection: CredentialsError | undefined
-    for (const open of openings) {
+    for (const open of openings()) {
       try {
         const cloud = await open()
         if (cloud !== undefined) return await call(cloud)
