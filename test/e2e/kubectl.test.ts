@@ -62,7 +62,10 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
     // Events are written behind the objects.
     await eventually(async () => {
       expect(eventsIn(await inProject(["describe", "bj", "hello"]))).toEqual([
-        ["Placed", expect.stringMatching(/^launch 1: local local-1 in local \(.*\$0\.02\/h\): cheapest of 4 matching offers/)],
+        [
+          "Placed",
+          expect.stringMatching(/^launch 1: local local-1 in local \(.*\$0\.02\/h\): cheapest of 4 matching offers/),
+        ],
         ["Booting", `VM ${launch} is created`],
         ["Started", `the container runs on ${launch}`],
         ["Succeeded", expect.stringMatching(/exit code 0/)],

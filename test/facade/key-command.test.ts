@@ -68,8 +68,16 @@ describe("berth key", () => {
     ["no role", ["--name", "abc"], /--role/],
     ["an unknown role", ["--name", "abc", "--role", "owner"], /viewer, developer, admin/],
     ["a name that nothing can have", ["--name", "a b", "--role", "viewer"], /is not allowed as a key's name/],
-    ["an expiry in the past", ["--name", "abc", "--role", "viewer", "--expires-at", "2020-01-01T00:00:00Z"], /not a future time/],
-    ["an expiry without an offset", ["--name", "abc", "--role", "viewer", "--expires-at", "2099-01-01"], /not a future time/],
+    [
+      "an expiry in the past",
+      ["--name", "abc", "--role", "viewer", "--expires-at", "2020-01-01T00:00:00Z"],
+      /not a future time/,
+    ],
+    [
+      "an expiry without an offset",
+      ["--name", "abc", "--role", "viewer", "--expires-at", "2099-01-01"],
+      /not a future time/,
+    ],
   ])("refuses %s, and prints no key", async (_what, args, said) => {
     const refused = await berthKey(...args).catch((error: { code: number; stdout: string; stderr: string }) => error)
     expect(refused).toMatchObject({ code: 1, stdout: "" })
