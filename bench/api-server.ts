@@ -5,10 +5,10 @@ import { KubeConfig } from "@kubernetes/client-node"
 import { Pool } from "undici"
 import type { ControlPlane } from "../dev/controlplane/control-plane.ts"
 
-/** One kind of write: `PATCH launches/status`. */
+/** One kind of write, such as `PATCH launches/status`. */
 export type WriteKind = string
 
-/** How many requests the API server has answered that write, by kind. */
+/** Number of such writes that the API server has answered, by kind. */
 export type Writes = ReadonlyMap<WriteKind, number>
 
 /** All writes of Berth are to its own kinds, and Events. */
@@ -16,10 +16,12 @@ export const WRITTEN_GROUPS: readonly string[] = ["berth.dev", ""]
 
 const WRITE_VERBS = ["POST", "PUT", "PATCH", "APPLY", "DELETE"]
 
-/** A lease is renewed every few seconds, whatever else there is to do. */
+/** A lease is renewed every few seconds, whatever the load. */
 const NOT_COUNTED = ["leases"]
 
-/** A kube-apiserver through nothing but pooled connections, as its administrator: what any client can come to at most. */
+/**
+ * Calls a kube-apiserver by pooled connections only, as its administrator: the maximum speed that any client can reach.
+ */
 export class ApiServer {
   readonly #pool: Pool
 
@@ -37,7 +39,7 @@ export class ApiServer {
     return new ApiServer(new Pool(server, { connections, allowH2: false, connect: { ca, cert, key } }))
   }
 
-  /** Sends and reads the answer to its end. Throws Error unless it is a success. */
+  /** Sends a request and reads the whole answer. Throws Error unless it is a success. */
   async send(method: "POST" | "PUT" | "PATCH", path: string, body: object): Promise<unknown> {
     const contentType = method === "PATCH" ? "application/merge-patch+json" : "application/json"
     const headers = { "content-type": contentType }
@@ -46,7 +48,7 @@ export class ApiServer {
     throw new Error(`${method} ${path}: ${answer.statusCode} ${await answer.body.text()}`)
   }
 
-  /** By the server's own count; of the given API groups alone. */
+  /** Returns the server's own counts, for the given API groups only. */
   async writes(groups: readonly string[]): Promise<Writes> {
     const { body } = await this.#pool.request({ method: "GET", path: "/metrics" })
     const counts = new Map<WriteKind, number>()
@@ -67,7 +69,7 @@ export class ApiServer {
   }
 }
 
-/** What was written between two counts. */
+/** Returns the writes between two counts. */
 export function writesBetween(before: Writes, after: Writes): Map<WriteKind, number> {
   const between = [...after].map(([kind, count]) => [kind, count - (before.get(kind) ?? 0)] as const)
   return new Map(between.filter(([, count]) => count > 0))
@@ -77,15 +79,15 @@ export function sumOf(writes: Writes): number {
   return [...writes.values()].reduce((total, count) => total + count, 0)
 }
 
-/** The key of a Berth object in etcd is this, its plural, its namespace and its name. */
+/** Prefix of a Berth object's key in etcd; its plural, namespace and name follow. */
 const ETCD_PREFIX = "/registry/berth.dev"
 
-/** Objects in one transaction; etcd takes 128 by default. */
+/** Objects in one transaction; etcd accepts 128 by default. */
 const TRANSACTION = 100
 
 /**
- * The store behind an API server, where objects of custom kinds lie as the JSON that the server wrote. A hundred thousand
- * of them are put there in seconds, and to the API server they are as if it had written them itself.
+ * The store behind an API server. It holds objects of custom kinds as the JSON that the server wrote. Writing a hundred
+ * thousand of them directly takes seconds, and the API server can't distinguish them from its own.
  */
 export class Etcd {
   readonly #pool: Pool
@@ -95,7 +97,7 @@ export class Etcd {
   }
 
   static async open({ dataDir, pids }: ControlPlane): Promise<Etcd> {
-    // It listens where its command line says.
+    // The address from etcd's command line.
     const commandLine = await readFile(`/proc/${pids.etcd}/cmdline`, "utf8")
     const [, etcdUrl = ""] = /--listen-client-urls=([^\0]+)/.exec(commandLine) ?? []
     const read = (name: string): Promise<Buffer> => readFile(join(dataDir, "pki", "certificates", name))
@@ -103,7 +105,7 @@ export class Etcd {
     return new Etcd(new Pool(etcdUrl, { connections: 4, allowH2: false, connect: { ca, cert, key } }))
   }
 
-  /** An object as it is stored. @param path plural, namespace and name */
+  /** Returns an object as it is stored. @param path plural, namespace and name */
   async read(path: string): Promise<string> {
     const { kvs: [found] = [] } = await this.#call<{ kvs?: { value: string }[] }>("range", { key: keyOf(path) })
     if (found === undefined) throw new Error(`etcd has nothing at ${path}`)
@@ -124,9 +126,9 @@ export class Etcd {
     await Promise.all(Array.from({ length: 4 }, worker))
   }
 
-  /** Removes all objects whose paths begin so. */
+  /** Deletes all objects whose paths have the prefix. */
   async remove(prefix: string): Promise<void> {
-    // Up to the first key that does not begin so: ~ is after all characters of names.
+    // Up to the first key without the prefix: ~ sorts after all characters of names.
     await this.#call("deleterange", { key: keyOf(prefix), range_end: keyOf(`${prefix}~`) })
   }
 

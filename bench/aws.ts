@@ -14,7 +14,7 @@ import { API_VERSION } from "../src/apis/meta.ts"
 import type { Offer } from "../src/apis/offer.ts"
 import { fixedOffers } from "../src/catalogue/offers.ts"
 import { openAws } from "../src/cloud/aws/aws.ts"
-import { cloudsOf } from "../src/cloud/clouds.ts"
+import { cloudsOf } from "../src/cloud/provider.ts"
 import { KubeClient } from "../src/kube/client.ts"
 import { NAMESPACES } from "../src/kube/core.ts"
 import { isConflict } from "../src/kube/errors.ts"
@@ -33,13 +33,13 @@ const REGION = "eu-central-1"
 const PROJECT = "bench"
 const SYSTEM = "bench-system"
 const JOB_COUNT = 500
-/** How often VMs are looked at in production, seconds. */
+/** Poll interval of VMs in production, seconds. */
 const OBSERVE_SECONDS = 10
 
-/** Calls of a whole job's life: one to make its VM, and parts of calls that are shared: looks, ends, lists. */
+/** Goal for the calls of a whole job's life. One call creates its VM; describes, terminations and lists are shared. */
 const MOST_CALLS_A_JOB = 2
 
-/** Moto has none of EC2's limits (two launches a second), and nobody shall wait for them. */
+/** Moto has none of EC2's limits (two launches a second), and the benchmark must not wait for them. */
 const UNPACED = { capacity: 1e6, perSecond: 1e6 }
 const ALLOWANCES = { "": UNPACED, RunInstances: UNPACED, TerminateInstances: UNPACED, CreateSecurityGroup: UNPACED }
 
@@ -56,9 +56,9 @@ const OFFER: Offer = {
 }
 
 /**
- * Jobs that are all submitted at once, run on EC2 as moto plays it, with the operator's own controllers on a real API
- * server: how many calls AWS gets for each job, from queued to gone. The agents' reports are written as they would be;
- * the pace that EC2 itself allows is left out.
+ * Measures the calls to AWS per job, from queued to deleted. Submits all jobs at once and runs them on moto's EC2. The
+ * operator's own controllers run on a real API server. Writes the agents' reports like the gateway would. Leaves out
+ * EC2's own rate limits.
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
   const dataDir = await mkdtemp(join(tmpdir(), "berth-bench-"))
@@ -126,7 +126,7 @@ async function measure(kubeConfig: KubeConfig, { proxy, ec2, context }: Parts): 
     await delay(200)
   }
   const elapsed = seconds(startedAt)
-  context.report(`${count} jobs succeeded and their VMs are gone after ${elapsed} s`)
+  context.report(`${count} jobs succeeded and their VMs are deleted after ${elapsed} s`)
   const left = (await ec2.instances("installation", installationOf(launches))).filter((instance) => !isGone(instance))
   stop.abort()
   await Promise.all([operator.ended, ...loops])
@@ -160,7 +160,7 @@ function installationOf(launches: Reflector<StoredLaunch>): string {
   return launches.store.list()[0]?.spec.installation ?? ""
 }
 
-/** Writes what the agents report, as the gateway would. */
+/** Writes the reports of agents, like the gateway would. */
 class Agents {
   readonly #client: KubeClient
   readonly #launches: Reflector<StoredLaunch>
@@ -170,7 +170,7 @@ class Agents {
     this.#launches = launches
   }
 
-  /** One report of each VM that has one to make. */
+  /** Writes one report for each VM that has one to make. */
   async step(): Promise<void> {
     const live = this.#launches.store.list().filter((launch) => launch.status?.vm?.id !== undefined && !isOver(launch))
     const due = live.filter(({ status }) => status?.agent?.finish === undefined)
@@ -208,7 +208,7 @@ function told(proxy: Ec2Proxy, count: number, { report }: BenchContext): BenchRe
   for (const [name, calls] of [...counts].sort(([, a], [, b]) => b - a)) {
     report(`${name}: ${calls} calls, ${(calls / count).toFixed(3)} a job`)
   }
-  if (proxy.breaches.length > 0) throw new Error(`EC2 would have refused: ${proxy.breaches.join("; ")}`)
+  if (proxy.breaches.length > 0) throw new Error(`EC2 would have rejected: ${proxy.breaches.join("; ")}`)
   const perJob = proxy.requests.length / count
   const lists = (counts.get("ec2:DescribeInstances") ?? 0) / count
   return {

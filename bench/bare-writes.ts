@@ -17,7 +17,7 @@ import {
 } from "../src/kube/resource.ts"
 import type { ApiServer, WriteKind, Writes } from "./api-server.ts"
 
-/** Where copies of Berth's kinds are: the same schemas and rules under another name, so that Berth doesn't act on them. */
+/** Group of copies of Berth's kinds: the same schemas and rules under another name, so that Berth ignores them. */
 const GROUP = "bench.berth.dev"
 const NAMESPACE = "default"
 const CONCURRENCY = 32
@@ -34,7 +34,7 @@ const CRDS = resourceOf<ApiObject & { status?: { conditions?: Condition[] } }>({
   namespaced: false,
 })
 
-/** Objects that Berth has written, which the bare writes are made like. */
+/** Objects that Berth has written, as models for the bare writes. */
 export interface Written {
   job: StoredJob
   launch: StoredLaunch
@@ -42,8 +42,8 @@ export interface Written {
 }
 
 /**
- * Writes what Berth writes, without Berth: objects of the same size under the same schemas, in the same proportions of
- * creations, patches and replacements, as fast as pooled connections can bring them to the API server.
+ * Makes the same writes as Berth, without Berth. The objects have the same sizes and schemas, with the same proportions
+ * of creations, patches and replacements. Pooled connections send them to the API server at maximum speed.
  */
 export class BareWriter {
   readonly #api: ApiServer
@@ -58,7 +58,7 @@ export class BareWriter {
     this.#mix = mix
   }
 
-  /** @param writes what Berth has written for so many jobs */
+  /** @param writes Berth's writes for this many jobs */
   static async prepare(
     { api, client }: { api: ApiServer; client: KubeClient },
     written: Written,
@@ -75,7 +75,7 @@ export class BareWriter {
     return new BareWriter(api, written, new Map(perJob.filter(([, count]) => count > 0)))
   }
 
-  /** Writes for a while; how many writes a second were answered in it. */
+  /** Writes for some time, and returns the answered writes per second. */
   async run(seconds: number): Promise<number> {
     const [before, startedAt] = [this.#answered, performance.now()]
     const ending = new AbortController()
@@ -84,14 +84,14 @@ export class BareWriter {
     }
     const workers = Promise.all(Array.from({ length: CONCURRENCY }, worker))
     await Promise.race([delay(seconds * 1000), workers])
-    // Counted while all are still at work: lives that are finished after it would only show how they end.
+    // Counted while all workers still run: writes after that would only show how they end.
     const rate = (this.#answered - before) / ((performance.now() - startedAt) / 1000)
     ending.abort()
     await workers
     return rate
   }
 
-  /** All writes of one job's life. */
+  /** Makes all writes of one job's life. */
   async #life(): Promise<void> {
     const name = `bare-${this.#lives++}`
     const { job, launch, event } = this.#written

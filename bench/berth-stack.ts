@@ -29,24 +29,24 @@ export const JOBS = resourceOf<StoredJob>(JOB)
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
 
-/** Everybody's jobs. */
+/** Project of all jobs. */
 export const PROJECT = DEFAULT_NAME
 
 const CONNECTION_NAME = "simulated"
 const CONNECTIONS_OPEN = 32
-/** In all; most of it is a slow machine's. */
+/** Total limit, mostly for slow machines. */
 const READY_SECONDS = 300
 
-/** Operator and façade, as long as they run. */
+/** Operator and façade, while they run. */
 export interface Programs {
   operator: Program
   facade: Program
 }
 
 /**
- * Berth as it is deployed, on a real API server: operator and façade are processes of their own with the rights of their
- * ServiceAccounts. A connection of type aws opens the simulated cloud, so that what a job costs is all there: routing
- * over the whole price list, sealed copies of credentials, cloud-init.
+ * Berth as in a deployment, on a real API server. Operator and façade are separate processes with the rights of their
+ * ServiceAccounts. A connection of type aws opens the simulated cloud. So all costs of a job are included: routing over
+ * the whole price list, sealed copies of credentials, cloud-init.
  */
 export class BerthStack {
   readonly client: KubeClient
@@ -54,7 +54,7 @@ export class BerthStack {
   readonly controlPlane: ControlPlane
   readonly binaries: Binaries
   readonly cloud: SimulatedCloud
-  /** Of the façade. */
+  /** URL of the façade. */
   readonly url: string
   readonly folder: string
   readonly #profileDir: string | undefined
@@ -86,7 +86,7 @@ export class BerthStack {
     this.#metricsPorts = { operator, facade }
   }
 
-  /** With both programs running and the connection verified. */
+  /** Starts both programs and waits until the connection is verified. */
   static async start({ assetsDir, cacheHome, report, profileDir }: BenchContext): Promise<BerthStack> {
     const folder = await mkdtemp(join(tmpdir(), "berth-bench-"))
     const binaries = await findBinaries({ assetsDir, cacheDir: cacheDirectory(cacheHome), report })
@@ -122,7 +122,7 @@ export class BerthStack {
     return this.#programs
   }
 
-  /** One of the gauges and counters that a program tells of itself; the sum, where it has labels. */
+  /** Returns one of a program's own metrics: a gauge or a counter, summed over its labels. */
   async metric(program: keyof Programs, name: string): Promise<number> {
     const answer = await fetch(`http://127.0.0.1:${this.#metricsPorts[program]}/metrics`)
     const samples = (await answer.text()).split("\n").filter((line) => /^\w+/.exec(line)?.[0] === name)
@@ -169,8 +169,8 @@ export class BerthStack {
   }
 
   /**
-   * After something was done to etcd behind the API server's back: it would learn of each object by one event, and hold up
-   * whoever reads meanwhile. Anew it reads all at once. The programs must be stopped.
+   * Restarts the API server after direct changes in etcd. Otherwise it would learn of each object by one event, and
+   * delay all readers meanwhile. After a restart it reads all objects at once. The programs must be stopped.
    */
   async restartApiServer(): Promise<void> {
     await this.controlPlane.restartApiServer()
@@ -191,7 +191,7 @@ export class BerthStack {
     }
   }
 
-  /** Submits over REST, on all connections at a time. */
+  /** Submits over REST, on all connections in parallel. */
   async submitAll(jobs: readonly object[]): Promise<void> {
     let next = 0
     const worker = async (): Promise<void> => {
@@ -219,7 +219,7 @@ export class BerthStack {
   }
 }
 
-/** Follows jobs by a watch of its own, as whoever waits for them does. */
+/** Follows jobs by a watch of its own, like any client that waits for them. */
 export class JobWatch {
   readonly #reflector: Reflector<StoredJob>
   readonly #stop = new AbortController()
@@ -238,7 +238,9 @@ export class JobWatch {
     this.#running = this.#reflector.run(this.#stop.signal)
   }
 
-  /** Resolves when so many jobs have ended since the beginning. @throws Error when one did not succeed, or in time */
+  /**
+   * Resolves when this many jobs have ended since the start. @throws Error if one did not succeed, or at the timeout
+   */
   async untilEnded(count: number, seconds: number): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     const late = (): void => reject(new Error(`${this.#ended} of ${count} jobs have ended after ${seconds} s`))

@@ -19,7 +19,7 @@ const NAMESPACE = "bench"
 
 type Name = "ours" | "client-node" | "bare pool"
 
-/** Every order, so that nobody always runs in the wake of the same one (the server still tidies up after it). */
+/** All orders, so that no contender always runs after the same one: the server still cleans up after it. */
 const ORDERS = [
   [0, 1, 2],
   [2, 1, 0],
@@ -29,7 +29,7 @@ const ORDERS = [
   [0, 2, 1],
 ]
 
-/** One way to create a ConfigMap; resolves with the stored object's name. */
+/** One way to create a ConfigMap. Resolves with the stored object's name. */
 interface Contender {
   name: Name
   create(object: ConfigMap): Promise<string | undefined>
@@ -37,9 +37,9 @@ interface Contender {
 }
 
 /**
- * Creates a second on a real API server: through our client, through @kubernetes/client-node as it
- * comes, and through an undici pool that only posts and parses. Contenders take turns, so that what
- * else the machine does hits all of them; the controller manager rests meanwhile.
+ * Measures creates a second on a real API server. Contenders are Berth's client, @kubernetes/client-node with its
+ * defaults, and an undici pool that only posts and parses. They take turns, so that other load of the machine affects
+ * all of them. The controller manager is suspended meanwhile.
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
   const dataDir = await mkdtemp(join(tmpdir(), "berth-bench-"))
@@ -52,7 +52,7 @@ export async function run(context: BenchContext): Promise<BenchResult> {
   try {
     const kubeConfig = new KubeConfig()
     kubeConfig.loadFromFile(controlPlane.kubeconfigPath)
-    // It answers every change of the namespace with work of its own, which is none of the clients'.
+    // The controller manager reacts to every change of the namespace with work that is not the clients'.
     process.kill(controlPlane.pids["kube-controller-manager"], "SIGSTOP")
     return await measureAll(kubeConfig, context)
   } finally {
@@ -144,7 +144,7 @@ async function bare(kubeConfig: KubeConfig): Promise<Contender> {
   }
 }
 
-/** Keeps the store small, so that later turns find what the first one found. */
+/** Keeps the store small, so that all turns have the same conditions. */
 async function deleteAll(kubeConfig: KubeConfig): Promise<void> {
   await kubeConfig.makeApiClient(CoreV1Api).deleteCollectionNamespacedConfigMap({ namespace: NAMESPACE })
 }

@@ -28,18 +28,18 @@ const CONCURRENCY = 32
 const NAMESPACE = "bench"
 const IDLE_SECONDS = 10
 const DAY = 24 * 60 * 60 * 1000
-/** When the first tick is due: so far ahead, and then every day, that nothing becomes due by itself. */
+/** Time of the first tick. It is far enough ahead, and then daily, so that no tick becomes due by itself. */
 const FIRST_TICK = new Date(Math.ceil(Date.now() / 60_000) * 60_000 + DAY / 2)
 
 const SCHEDULE = `${FIRST_TICK.getUTCMinutes()} ${FIRST_TICK.getUTCHours()} * * *`
 
-/** CPU of a process that waits with caches and pools open, milliseconds a second: more is not nothing. */
+/** Maximum CPU of an idle process with open caches and pools, milliseconds a second. */
 const MOST_IDLE_CPU = 20
 
 /**
- * As many CronJobs as are asked for (10,000) that fire in the same minute, on a real API server: how many Jobs a second
- * are made of them, against as many like them that are just created, by turns. Each tick must have its one Job: one that
- * is missing or there twice is an error, and so is any request or CPU while all of them are paused.
+ * Fires many CronJobs (default 10,000) in the same minute, on a real API server. Measures the Jobs created per second,
+ * in turns with creating as many Jobs directly. Each tick must have exactly one Job: a missing or duplicate Job is an
+ * error. While all CronJobs are paused, any request or CPU use is an error.
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
   const dataDir = await mkdtemp(join(tmpdir(), "berth-bench-"))
@@ -68,7 +68,7 @@ async function measure(client: KubeClient, count: number, report: BenchContext["
   const ours: number[] = []
   const peer: number[] = []
   try {
-    report(`making ${count} CronJobs, paused`)
+    report(`creating ${count} CronJobs, paused`)
     await bench.prepare()
     report(`idle with ${count} paused: ${await bench.idle()}`)
     await bench.activate()
@@ -77,7 +77,7 @@ async function measure(client: KubeClient, count: number, report: BenchContext["
       const fired = await bench.fire()
       const rate = count / fired.jobsAfter
       const line = `bare ${Math.round(bare)} a second, fired ${Math.round(rate)} a second`
-      const inAll = `all Jobs after ${fired.jobsAfter.toFixed(1)} s, all written down after ${fired.writtenAfter.toFixed(1)} s`
+      const inAll = `all Jobs after ${fired.jobsAfter.toFixed(1)} s, all recorded after ${fired.writtenAfter.toFixed(1)} s`
       report(`round ${round} of ${ROUNDS}: ${line}; ${inAll}`)
       // The first round warms up connections, code and the server's caches.
       if (round === 0) continue
@@ -114,7 +114,7 @@ class CronBench {
     this.#jobs = new Reflector({ ...base, resource: JOBS, indexes: cronJobIndexes })
   }
 
-  /** Makes the CronJobs and starts the controller; resolves when it has looked at all of them. */
+  /** Creates the CronJobs and starts the controller. Resolves when the controller has processed all of them. */
   async prepare(): Promise<void> {
     await this.#each((n) => this.#client.create(CRON_JOBS, cronJobOf(n)))
     const client = this.#counted()
@@ -137,9 +137,9 @@ class CronBench {
     await this.#untilAll(({ status }) => status?.observedGeneration === 1)
   }
 
-  /** What it costs to have them all paused. @throws Error when that is not nothing */
+  /** Measures the cost of paused CronJobs. @throws Error if there is any */
   async idle(): Promise<string> {
-    // What was told of them is written in the background.
+    // Events are written in the background.
     for (let before = -1; before !== this.#requests; await pause(2)) before = this.#requests
     const [cpu, requests] = [process.cpuUsage(), this.#requests]
     await pause(IDLE_SECONDS)
@@ -156,7 +156,7 @@ class CronBench {
     await this.#untilAll(({ status }) => status?.nextTriggerTime !== undefined)
   }
 
-  /** Seconds that it takes to create as many Jobs, like those of a tick in all but their names. */
+  /** Returns the seconds for creating as many Jobs, which differ from those of a tick only in their names. */
   async createBare(round: number): Promise<number> {
     const startedAt = performance.now()
     await this.#each((n) => {
@@ -166,7 +166,7 @@ class CronBench {
     return (performance.now() - startedAt) / 1000
   }
 
-  /** Lets the next tick come. @throws Error when a Job is missing or there twice */
+  /** Fires the next tick. @throws Error if a Job is missing or duplicate */
   async fire(): Promise<{ jobsAfter: number; writtenAfter: number }> {
     const tick = new Date(FIRST_TICK.getTime() + this.#fired++ * DAY)
     const time = timestamp(tick)
@@ -193,7 +193,7 @@ class CronBench {
     await Promise.all(this.#running)
   }
 
-  /** The client, which counts what the controller asks for. */
+  /** Returns a client that counts the controller's requests. */
   #counted(): KubeClient {
     return new Proxy(this.#client, {
       get: (target, property) => {

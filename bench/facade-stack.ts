@@ -26,30 +26,38 @@ import { createLogger } from "../src/telemetry/logger.ts"
 import { kubeconfigOf, type Program, SYSTEM_NAMESPACE, startProgram } from "./program.ts"
 import type { BenchContext } from "./result.ts"
 
-/** The program, whatever it is told to be. */
+/** Entry point of all programs. */
 export const MAIN = join(import.meta.dirname, "..", "src", "main.ts")
 
 const READY_SECONDS = 120
 
-/** A project, which is a namespace of the same name, and how it is called over REST. */
+/** A project, which is a namespace of the same name, and the headers for calling it over REST. */
 export interface BenchProject {
   name: string
-  /** Of an admin's key. */
+  /** Has an admin's key. */
   headers: Record<string, string>
 }
 
-/** An API server, and a façade as it is deployed: a process of its own with the rights of its ServiceAccount. */
+/** An API server, and a façade as in a deployment: a separate process with the rights of its ServiceAccount. */
 export interface FacadeStack {
   /** The API server's administrator. */
   client: KubeClient
   /** Connections to the façade. */
   facade: Pool
+  controlPlane: ControlPlane
   makeProject(name: string): Promise<BenchProject>
   stop(): Promise<void>
 }
 
-/** Starts a stack without an operator, so that jobs stay as they are made. */
-export async function startFacadeStack(context: BenchContext, connections: number): Promise<FacadeStack> {
+/**
+ * Starts a stack without an operator, so that jobs stay unchanged. By default the façade has no rate limit.
+ * @param limits command-line options of the façade's limits
+ */
+export async function startFacadeStack(
+  context: BenchContext,
+  connections: number,
+  limits: readonly string[] = ["--requests-per-minute", "0"],
+): Promise<FacadeStack> {
   const { assetsDir, cacheHome, report } = context
   const folder = await mkdtemp(join(tmpdir(), "berth-bench-"))
   const binaries = await findBinaries({ assetsDir, cacheDir: cacheDirectory(cacheHome), report })
@@ -60,12 +68,13 @@ export async function startFacadeStack(context: BenchContext, connections: numbe
   await installBase(client, AbortSignal.timeout(READY_SECONDS * 1000))
   await ensureInstallation(client, SYSTEM_NAMESPACE)
   await ensureSealingKeys(client, SYSTEM_NAMESPACE)
-  const tended = tendKeys(client)
-  const program = await startFacade(controlPlane, client, folder)
+  const tended = startKeyController(client)
+  const program = await startFacade(controlPlane, client, { folder, limits })
   const facade = new Pool(program.url, { connections })
   return {
     client,
     facade,
+    controlPlane,
     makeProject: (name) => makeProject(client, name),
     stop: async () => {
       await facade.close()
@@ -78,8 +87,8 @@ export async function startFacadeStack(context: BenchContext, connections: numbe
   }
 }
 
-/** Gives API keys their machine users, as the operator would. */
-function tendKeys(client: KubeClient): { stop(): Promise<void> } {
+/** Gives API keys their machine users, like the operator. */
+function startKeyController(client: KubeClient): { stop(): Promise<void> } {
   const logger = createLogger({ level: "warn", name: "bench" })
   const apiKeys = new Reflector({ client, resource: API_KEYS, logger })
   const users = new Reflector({ client, ...MACHINE_USER_CACHE, logger })
@@ -101,7 +110,7 @@ function tendKeys(client: KubeClient): { stop(): Promise<void> } {
 async function startFacade(
   controlPlane: ControlPlane,
   client: KubeClient,
-  folder: string,
+  { folder, limits }: { folder: string; limits: readonly string[] },
 ): Promise<Program & { url: string }> {
   const kubeconfig = await kubeconfigOf("berth-facade", { controlPlane, client, folder })
   const port = await freePort()
@@ -110,7 +119,7 @@ async function startFacade(
   const program = await startProgram({
     name: "facade",
     script: MAIN,
-    args: ["facade", ...args, "--requests-per-minute", "0"],
+    args: ["facade", ...args, ...limits],
     url,
     folder,
   })

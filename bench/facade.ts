@@ -18,16 +18,18 @@ const LISTS_PER_TURN = 300
 const SIZES = [1000, 10_000, 50_000]
 const LIMIT = 50
 
-/** The aims of the project. */
+/** Goals of the project. */
 const POST_THROUGHPUT = 0.8
 const POST_P99 = 1 / 1.3
-/** What "nearly flat" means: a page of the largest project takes at most 1.4 times as long as one of the smallest. */
+/**
+ * Limit for "nearly flat": reading a page takes at most 1.4 times as long in the largest project as in the smallest.
+ */
 const FLAT = 1 / 1.4
 
 /**
- * What the façade costs: POST /1/jobs against a direct create of the same Job, and GET /1/jobs against the API server's
- * own list, in projects of different sizes, with each kind of filter. All on one API server, in turns, so that what
- * else the machine does hits all. Totals and pages are held against an oracle that looks at everything.
+ * Measures the cost of the façade. Compares POST /1/jobs with a direct create of the same Job, and GET /1/jobs with the
+ * API server's own list. Uses projects of different sizes, and each kind of filter. All turns share one API server, so
+ * that other load of the machine affects all of them. Checks totals and pages against an oracle that reads everything.
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
   const stack = await startFacadeStack(context, CONCURRENCY)
@@ -98,7 +100,7 @@ function newJob(submission: JobSubmission & { name: string }, { name: namespace 
   return jobOf(submission, { namespace, name: submission.name, createdAt: creationTimes.next() }) as StoredJob
 }
 
-/** Milliseconds of each call, made by CONCURRENCY workers for so many seconds. */
+/** Returns the milliseconds of each call; CONCURRENCY workers make calls for this many seconds. */
 async function loadOf(seconds: number, call: (n: number) => Promise<void>): Promise<number[]> {
   const times: number[] = []
   const endsAt = performance.now() + seconds * 1000
@@ -114,7 +116,7 @@ async function loadOf(seconds: number, call: (n: number) => Promise<void>): Prom
   return times
 }
 
-/** Jobs as people have them: with a team, a stage, a few tags, and some cancelled. */
+/** Returns a typical job: with a team, a stage, a few tags, and sometimes cancelled. */
 function submissionOf(n: number, name: string): JobSubmission & { name: string } {
   return {
     name,
@@ -132,9 +134,9 @@ interface Filter {
   name: string
   query: string
   passes: (job: StoredJob) => boolean
-  /** The API server's own, where it has such a one. */
+  /** The API server's own selector; absent if it has no such filter. */
   peer?: { labelSelector?: string }
-  /** As a part of all jobs. */
+  /** Position in the list, as a share of all jobs. */
   depth?: number
 }
 
@@ -155,7 +157,7 @@ const FILTERS: Filter[] = [
   { name: "no filter, from the middle on", query: "", passes: () => true, depth: 0.5 },
 ]
 
-/** A project that has so many jobs. */
+/** A project with this many jobs. */
 interface Filled extends BenchProject {
   size: number
   /** Newest first. */
@@ -169,7 +171,7 @@ async function measureLists(stack: FacadeStack, { report, sizes = SIZES }: Bench
   const p99s = new Map<string, number[]>()
   const judged = { right: 0, asked: 0 }
   for (let round = 0; round <= LIST_ROUNDS; round++) {
-    // What the first round measures, which warms up, is thrown away.
+    // The first round warms up: its results are dropped.
     const kept = round === 0 ? new Map<string, number[]>() : p99s
     for (const filter of FILTERS) await measureTurn(stack, { projects, filter, judged }, kept)
     const shown = projects.map(({ size }) => `${size}: ${kept.get(`${size} no filter`)?.at(-1)?.toFixed(1)}`)
@@ -179,8 +181,9 @@ async function measureLists(stack: FacadeStack, { report, sizes = SIZES }: Bench
 }
 
 /**
- * One turn of one filter. The projects are asked one after the other, page by page, and then the API server likewise:
- * a 99th percentile is made of the rare slow moments of the machine, and so they hit each size alike.
+ * Measures one turn of one filter. Queries the projects one after the other, page by page, and then the API server in
+ * the same way. A 99th percentile consists of rare slow moments of the machine, so this order spreads them over all
+ * sizes.
  */
 async function measureTurn(stack: FacadeStack, turn: Turn, p99s: Map<string, number[]>): Promise<void> {
   const { projects, filter } = turn
@@ -261,7 +264,10 @@ interface Turn {
   judged: Judged
 }
 
-/** Milliseconds of each of some lists by the projects' size; each is held against the oracle, outside the time. */
+/**
+ * Returns the milliseconds of some lists, by the projects' size. Checks each list against the oracle, outside the
+ * measured time.
+ */
 async function listsThroughFacade(facade: Pool, { projects, filter, judged }: Turn): Promise<Map<number, number[]>> {
   const views = projects.map((project) => viewOf(project, filter))
   const times = new Map<number, number[]>()
@@ -278,12 +284,12 @@ async function listsThroughFacade(facade: Pool, { projects, filter, judged }: Tu
   return times
 }
 
-/** What the façade has to answer to a filter. */
+/** Expected answer of the façade to a filter. */
 interface View {
   project: Filled
   names: string[]
   start: number
-  /** Full ones, so that all projects' answers are of one size. */
+  /** Full pages, so that all projects' answers have the same size. */
   pages: number
 }
 

@@ -10,13 +10,14 @@ import { startProgram } from "./program.ts"
 import { type BenchContext, type Measured, spreadOf, within } from "./result.ts"
 
 const ROUNDS = 11
-/** Our own aim: what a person waits for without wondering. */
+/** Goal of Berth's own: a wait that a person does not notice. */
 const FIRST_LINE_MS = 2000
 const PATIENCE_SECONDS = 60
 
 /**
- * How long somebody waits with `npm start`: from POST to the first line that the container has written, through operator,
- * an agent's process, the gateway and the log. Nothing is pulled: the command runs without its image.
+ * Measures the wait of a user of `npm start`: from POST to the first line that the container has written. The path
+ * includes operator, an agent's process, the gateway and the log. Nothing is pulled: the command runs without its
+ * image.
  */
 export async function measureFirstLine({ report }: BenchContext): Promise<Measured> {
   const folder = await mkdtemp(join(tmpdir(), "berth-bench-"))
@@ -41,7 +42,7 @@ export async function measureFirstLine({ report }: BenchContext): Promise<Measur
   }
 }
 
-/** It is written a moment after the façade is ready. */
+/** Waits for the file: it is written just after the façade is ready. */
 async function keyIn(environmentFile: string): Promise<string> {
   const signal = AbortSignal.timeout(PATIENCE_SECONDS * 1000)
   for (;;) {

@@ -36,7 +36,7 @@ def load(path):
                     cpu_arch=CPUArchitecture.ARM if arch == "arm64" else CPUArchitecture.X86,
                 )
             )
-    # As its own list of a cloud comes: cheapest first.
+    # Cheapest first, like gpuhunt's own list of a cloud.
     catalog.catalog = {
         cloud: ProviderCatalog("bench", sorted(offers, key=lambda offer: offer.price))
         for cloud, offers in items.items()

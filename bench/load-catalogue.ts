@@ -1,5 +1,5 @@
-// Loads the shipped catalogue as a program does at its start, and prints what that took: for bench/route.ts, which
-// runs it in a process of its own, as the second time in the same process is faster.
+// Loads the shipped catalogue like a starting program, and prints the time and memory. bench/route.ts runs it in a new
+// process each time, because a second load in one process is faster.
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
 import { offersOf } from "../src/catalogue/file.ts"

@@ -18,10 +18,12 @@ const ROUNDS = 5
 const WARM_UP_JOBS = 100
 const CONCURRENCY = 32
 const PATIENCE_SECONDS = 600
-/** Far above what it comes to, so that nothing but its work takes time. */
+/** Far above the actual rate, so that no rate limit slows the peer. */
 const PEER_REQUESTS_A_SECOND = 5000
 
-/** Kubernetes' own control loop for jobs does less: it chooses no machine, calls no cloud and hears no agent. */
+/**
+ * Kubernetes' own control loop for jobs does less: it chooses no machine, calls no cloud and receives no agent reports.
+ */
 const AS_FAST = 1
 
 interface BatchJob extends ApiObject {
@@ -44,9 +46,9 @@ const BATCH_JOBS = resourceOf<BatchJob>({
 const PODS = resourceOf<Pod>({ group: "", version: "v1", kind: "Pod", plural: "pods", namespaced: true })
 
 /**
- * Berth against the controller of Kubernetes' own batch/v1 Jobs, from the same release as the API server: the same number
- * of jobs on the same server, in turns. There are no nodes: what scheduler and kubelet would write of each pod is written
- * by this process, as the simulated cloud's agents report for Berth.
+ * Compares Berth with the controller of Kubernetes' own batch/v1 Jobs, from the same release as the API server. Both
+ * run the same number of jobs on the same server, in turns. There are no nodes. This process makes the writes of
+ * scheduler and kubelet for each pod, as the simulated cloud's agents report for Berth.
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
   const stack = await BerthStack.start(context)
@@ -105,7 +107,7 @@ async function measure(berth: JobRunner, peer: BatchJobs, { sizes = [JOB_COUNT],
   } satisfies BenchResult
 }
 
-/** Kubernetes' controller of batch/v1 Jobs in a process of its own, and a stand-in for scheduler and kubelets. */
+/** Kubernetes' controller of batch/v1 Jobs in a process of its own, and a substitute for scheduler and kubelets. */
 class BatchJobs {
   readonly #stack: BerthStack
   readonly #controller: ChildProcess
@@ -152,7 +154,7 @@ class BatchJobs {
     return new BatchJobs(stack, controller)
   }
 
-  /** Creates so many jobs and waits until all are complete. */
+  /** Creates this many jobs and waits until all are complete. */
   async run(jobs: number) {
     const { api } = this.#stack
     const before = await api.writes(PEER_GROUPS)
@@ -196,7 +198,7 @@ class BatchJobs {
 /** Its own kind, pods and events. */
 const PEER_GROUPS = ["batch", ""]
 
-/** Writes what a scheduler and a kubelet write of a pod whose container succeeds at once. */
+/** Makes the writes of a scheduler and a kubelet for a pod whose container succeeds at once. */
 class Kubelet {
   readonly #client: KubeClient
   readonly #pods: Reflector<Pod>

@@ -12,21 +12,21 @@ import type { Requirements } from "../src/router/requirements.ts"
 
 const run = promisify(execFile)
 
-/** Another router: a Python package, and a script beside this file that answers queries by it, line by line. */
+/** Another router: a Python package, and a script next to this file that answers queries line by line. */
 export interface PeerKind {
   name: string
-  /** As pip takes it: `name==version`. */
+  /** Requirement for pip: `name==version`. */
   requirement: string
   script: string
-  /** The question in the peer's words; undefined where it knows no such thing. */
+  /** Returns the query in the peer's format; undefined if the peer does not support it. */
   queryOf(question: Requirements): object | undefined
 }
 
-/** What a peer said of one question. */
+/** A peer's answer to one query. */
 export interface PeerAnswer {
   question: Requirements
   seconds: number
-  /** US dollars an hour of what it picks; null where it finds nothing. */
+  /** US dollars an hour of its choice; null if it finds nothing. */
   usd: number | null
 }
 
@@ -49,7 +49,7 @@ export class Peer {
     this.#answers = createInterface({ input: this.#process.stdout })[Symbol.asyncIterator]()
   }
 
-  /** Installs it once; undefined, and said so, where it can't be had. */
+  /** Installs the peer once. If that fails, reports it and returns undefined. */
   static async start(kind: PeerKind, cacheDir: string, report: (line: string) => void): Promise<Peer | undefined> {
     const { name, requirement } = kind
     const venv = join(cacheDir, requirement.replace("==", "-"))
@@ -70,7 +70,7 @@ export class Peer {
     return new Peer(kind, python, await mkdtemp(join(tmpdir(), "berth-bench-")))
   }
 
-  /** Gives it the catalogue's offers. */
+  /** Sends it the catalogue's offers. */
   async load(catalogue: Catalogue): Promise<{ seconds: number; mebibytes: number }> {
     const path = join(this.#folder, "offers.csv")
     const lines: string[] = []
@@ -79,7 +79,7 @@ export class Peer {
     return (await this.#send({ load: path })) as { seconds: number; mebibytes: number }
   }
 
-  /** Asks those of the questions that it understands, at most so many. */
+  /** Sends it the queries that it supports, up to a maximum. */
   async ask(questions: readonly Requirements[], most: number): Promise<PeerAnswer[]> {
     const asked = questions.flatMap((question) => {
       const query = this.#kind.queryOf(question)
@@ -111,7 +111,7 @@ function lineOf(offer: Offer): string {
   return [...machine, ...cards, Number(provisioning === "spot"), architecture].join(",")
 }
 
-/** dstack's matching of offers. It knows clouds but no regions, and one architecture at a time. */
+/** dstack's matching of offers. It supports clouds but no regions, and one architecture at a time. */
 export const GPUHUNT: PeerKind = {
   name: "gpuhunt",
   requirement: "gpuhunt==0.1.34",
@@ -133,8 +133,8 @@ export const GPUHUNT: PeerKind = {
 }
 
 /**
- * SkyPilot's optimizer. A job without GPUs it places on one of a few families that it has chosen for each cloud, all of
- * them x86; GPUs it takes by model and exact number, not by their memory.
+ * SkyPilot's optimizer. It places a job without GPUs on one of a few families per cloud, all of them x86. It selects
+ * GPUs by model and exact number, not by their memory.
  */
 export const SKYPILOT: PeerKind = {
   name: "SkyPilot",

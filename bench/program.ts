@@ -9,24 +9,24 @@ import type { KubeClient } from "../src/kube/client.ts"
 
 export const SYSTEM_NAMESPACE = "berth-system"
 
-/** How long a program may take until it is ready, seconds. */
+/** Time limit for a program to become ready, seconds. */
 const READY_SECONDS = 300
 
-/**
- * What Node.js takes for its heap in a container of 2 GiB, the limit that the chart sets; of a large machine it would take
- * more.
- */
+/** Node.js' default heap in a container of 2 GiB, the chart's limit. On a large machine the default would be higher. */
 const HEAP_MIB = 1024
 
-/** Linux counts a process' time in these, a second (`getconf CLK_TCK`; the same on every platform that Node.js has). */
+/**
+ * Linux counts a process' CPU time in ticks, this many a second (`getconf CLK_TCK`; the same on every platform of
+ * Node.js).
+ */
 const TICKS_A_SECOND = 100
 
-/** A program in a process of its own, so that what it uses is its alone. */
+/** A program in a process of its own, so that its resource usage is measured separately. */
 export interface Program {
   pid: number
   /** From its start until it was ready, seconds. */
   startSeconds: number
-  /** Ends it in order. */
+  /** Stops it cleanly. */
   stop(): Promise<void>
 }
 
@@ -34,15 +34,15 @@ export interface ProgramOptions {
   name: string
   script: string
   args: readonly string[]
-  /** Of /readyz, without it. */
+  /** URL of /readyz, without that path. */
   url: string
-  /** Where its log goes. */
+  /** Folder of its log. */
   folder: string
-  /** Where a CPU profile goes when it ends; absent: none is made. */
+  /** Folder for a CPU profile at its end; absent for none. */
   profileDir?: string | undefined
 }
 
-/** Starts a program of this project and resolves when it is ready. It ends with this process, however that ends. */
+/** Starts a program of this project and resolves when it is ready. It always ends with this process. */
 export async function startProgram(options: ProgramOptions): Promise<Program> {
   const { name, script, args, url, folder, profileDir } = options
   const startedAt = performance.now()
@@ -56,7 +56,7 @@ export async function startProgram(options: ProgramOptions): Promise<Program> {
   process.once("exit", end)
   started.once("exit", () => process.off("exit", end))
   await ready(url, started).catch(async (cause: unknown) => {
-    throw new Error(`the ${name} does not become ready:\n${await readFile(logFile, "utf8")}`, { cause })
+    throw new Error(`the ${name} did not become ready:\n${await readFile(logFile, "utf8")}`, { cause })
   })
   return {
     pid: started.pid ?? 0,
@@ -65,7 +65,7 @@ export async function startProgram(options: ProgramOptions): Promise<Program> {
   }
 }
 
-/** Ends a process in order and waits for its end. */
+/** Stops a process cleanly and waits for its end. */
 export async function stop(child: ChildProcess): Promise<void> {
   const ended = child.exitCode === null && child.signalCode === null ? once(child, "exit") : undefined
   child.kill("SIGTERM")
@@ -84,7 +84,7 @@ async function ready(url: string, program: ChildProcess): Promise<void> {
   throw new Error(`it ended with exit code ${program.exitCode}`)
 }
 
-/** A kubeconfig with the rights that a program has in a cluster, good for an hour: longer than any benchmark. */
+/** Returns a kubeconfig with a program's rights in a cluster. It is valid for an hour: longer than any benchmark. */
 export async function kubeconfigOf(
   serviceAccount: "berth-facade" | "berth-operator",
   { controlPlane, client, folder }: { controlPlane: ControlPlane; client: KubeClient; folder: string },
@@ -101,19 +101,19 @@ export async function kubeconfigOf(
   return path
 }
 
-/** What a process has used so far. */
+/** Resources that a process has used until now. */
 export interface Usage {
   /** In user and system mode. */
   cpuSeconds: number
   residentMiB: number
-  /** The most that was ever resident. */
+  /** Maximum of the resident memory. */
   peakMiB: number
 }
 
-/** Reads what a process uses from Linux' /proc. */
+/** Reads a process' resource usage from Linux' /proc. */
 export async function usageOf(pid: number): Promise<Usage> {
   const [stat, status] = await Promise.all(["stat", "status"].map((file) => readFile(`/proc/${pid}/${file}`, "utf8")))
-  // The second field is the program's name in parentheses, which may have spaces.
+  // The second field is the program's name in parentheses, which may contain spaces.
   const fields = (stat ?? "").slice((stat ?? "").lastIndexOf(")") + 2).split(" ")
   const kibibytes = (field: string): number =>
     Number(new RegExp(`^${field}:\\s+(\\d+) kB`, "m").exec(status ?? "")?.[1])

@@ -1,6 +1,6 @@
 /**
- * One comparison. `ours` and `peer` are medians in the unit that `what` names; `ratio` is the median of
- * the rounds' ratios, as what else the machine does differs more between rounds than within one.
+ * One comparison. `ours` and `peer` are medians in the unit that `what` names. `ratio` is the median of the rounds'
+ * ratios, because other load of the machine varies more between rounds than within one.
  */
 export interface BenchRow {
   what: string
@@ -11,14 +11,14 @@ export interface BenchRow {
   reached: boolean
 }
 
-/** What a benchmark found; `spread` tells, by contender, the lowest and highest round. */
+/** Results of a benchmark. `spread` has the lowest and highest round of each contender. */
 export interface BenchResult {
   name: string
   rows: BenchRow[]
   spread: Record<string, [number, number]>
 }
 
-/** What a run prints as JSON: of one benchmark, or of all under the name `all`. */
+/** JSON output of a run: of one benchmark, or of all under the name `all`. */
 export interface BenchReport extends BenchResult {
   machine: { cpus: number; model: string; memoryGib: number; system: string; node: string; date: string }
 }
@@ -26,31 +26,31 @@ export interface BenchReport extends BenchResult {
 /** A part of a result. */
 export type Measured = Pick<BenchResult, "rows" | "spread">
 
-/** What a benchmark gets to run with. */
+/** Options of a benchmark. */
 export interface BenchContext {
-  /** Takes progress, for people. */
+  /** Receives progress, for people. */
   report(line: string): void
-  /** KUBEBUILDER_ASSETS and XDG_CACHE_HOME, where set. */
+  /** KUBEBUILDER_ASSETS and XDG_CACHE_HOME, if set. */
   assetsDir: string | undefined
-  /** For a quick look while something is changed: how many jobs there are, and how long each turn takes. */
+  /** Number of jobs, and duration of each turn: for quick runs during development. */
   sizes?: number[]
   seconds?: number
-  /** Where CPU profiles of operator and façade go; absent: none are made. */
+  /** Folder for CPU profiles of operator and façade; absent for none. */
   profileDir?: string
   cacheHome: string | undefined
 }
 
-/** Compares values of which more is better, measured in the same rounds, in this order: ours must be `goal` times as much. */
+/** Compares values of the same rounds, in this order. More is better: ours must be `goal` times as much. */
 export function compare(what: string, ours: number[], peer: number[], goal: number): BenchRow {
   return rowOf(what, { ours, peer, goal }, (own, other) => own / other)
 }
 
-/** Compares values of which less is better, as `compare` does: the peer's must be `goal` times as much as ours. */
+/** Compares values of which less is better, like `compare`: the peer's must be `goal` times as much as ours. */
 export function compareLess(what: string, ours: number[], peer: number[], goal: number): BenchRow {
   return rowOf(what, { ours, peer, goal }, (own, other) => other / own)
 }
 
-/** A row whose peer is a limit that must not be exceeded. */
+/** Returns a row whose peer is a limit. */
 export function within(what: string, values: number[], limit: number): BenchRow {
   return compareLess(
     what,
@@ -79,7 +79,7 @@ function rowOf(what: string, { ours, peer, goal }: Rounds, times: (ours: number,
   }
 }
 
-/** The middle value, or the mean of the two middle ones. */
+/** Returns the middle value, or the mean of the two middle ones. */
 export function median(values: number[]): number {
   const sorted = [...values].sort((a, b) => a - b)
   const middle = sorted.length / 2
@@ -88,7 +88,7 @@ export function median(values: number[]): number {
   return (low + high) / 2
 }
 
-/** The lowest and the highest value. */
+/** Returns the lowest and the highest value. */
 export function spreadOf(values: number[]): [number, number] {
   return [round(Math.min(...values)), round(Math.max(...values))]
 }

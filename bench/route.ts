@@ -24,33 +24,36 @@ const execute = promisify(execFile)
 
 const ROUNDS = 7
 const QUESTIONS = 2000
-/** So often all questions are asked in a round; a question's time is its median, as preemptions are no decisions. */
+/**
+ * Number of times that a round asks all questions. A question's time is its median, because preemptions are not part of
+ * a decision.
+ */
 const PASSES = 5
-/** Peers take up to a second for each. */
+/** Maximum number of questions per round that a peer answers: peers need up to a second for each. */
 const PEER_QUESTIONS = 5
-/** Of these, as a peer does not understand all. */
+/** Questions per round that a peer can choose from, because it does not support all of them. */
 const QUESTIONS_A_ROUND = 100
 const LOADS = 7
 
-/** The aims of the project. */
+/** Goals of the project. */
 const P99_MICROSECONDS = 1000
 const LOAD_MILLISECONDS = 150
 const TIMES_PEER = 100
 
 const CONTEXT = {
-  payers: ["aws", "gcp", "azure"].map((cloud) => ({ cloud })),
-  resting: [],
+  launchAccounts: ["aws", "gcp", "azure"].map((cloud) => ({ cloud })),
+  cooldowns: [],
   room: {},
   expectedSeconds: 3600,
   now: new Date("2026-11-01T00:00:00Z"),
 }
 
 /**
- * How long one decision takes over the real catalogue and over synthetic ones, beside others over the same offers, in
- * turns: what else the machine does hits all. Each peer is asked those of the questions that it understands. gpuhunt
- * (dstack's matching) looks for the very same, so that each of its answers must be ours. SkyPilot's optimizer chooses
- * from fewer families: its answers may be dearer, never cheaper, and how much dearer is told. It knows machine types
- * by name, so it is asked over the real catalogue only.
+ * Measures one decision over the real catalogue and over synthetic ones, in turns with peers over the same offers. So
+ * other load of the machine affects all of them. Each peer gets the questions that it supports. gpuhunt (dstack's
+ * matching) searches for the same optimum, so each of its answers must equal Berth's. SkyPilot's optimizer chooses from
+ * fewer families: its answers may be more expensive, never cheaper, and the ratio is reported. It knows machine types
+ * by name, so it gets only the real catalogue.
  */
 export async function run({ report, cacheHome }: BenchContext): Promise<BenchResult> {
   const cacheDir = cacheDirectory(cacheHome)
@@ -95,7 +98,7 @@ interface PeerMeasured {
   p50: number[]
   /** By question that both found something for, US dollars an hour. */
   prices: { ours: number; theirs: number }[]
-  /** Questions that only we found something for. */
+  /** Questions for which only Berth found something. */
   unanswered: number
 }
 
@@ -128,22 +131,25 @@ async function measure(catalogue: Catalogue, peers: Peer[], report: (line: strin
   return measured
 }
 
-/** Holds a peer's answer against ours. @throws Error when it finds something cheaper, or should find ours and does not */
+/**
+ * Compares a peer's answer with Berth's. @throws Error if the peer finds something cheaper, or does not find an offer
+ * that it should
+ */
 function judge(
   name: string,
   { question, usd }: PeerAnswer,
   { catalogue, theirs }: { catalogue: Catalogue; theirs: PeerMeasured },
 ): void {
   const ours = route(question, catalogue, CONTEXT).placements[0]?.offer.hourlyPriceUsd
-  if (ours === undefined) throw new Error(`we find nothing for ${JSON.stringify(question)}`)
+  if (ours === undefined) throw new Error(`Berth finds nothing for ${JSON.stringify(question)}`)
   const mayBeDearer = name !== GPUHUNT.name
   if (usd === null && mayBeDearer) theirs.unanswered++
   else if (usd === null || usd < ours * (1 - 1e-9) || (usd !== ours && !mayBeDearer))
-    throw new Error(`${name} finds ${usd} USD/h, we ${ours}: ${JSON.stringify(question)}`)
+    throw new Error(`${name} finds ${usd} USD/h, Berth ${ours}: ${JSON.stringify(question)}`)
   else theirs.prices.push({ ours, theirs: usd })
 }
 
-/** How long each question takes, microseconds. */
+/** Returns the time of each question, microseconds. */
 function timesOf(questions: readonly Requirements[], catalogue: Catalogue): number[] {
   const times: number[][] = questions.map(() => [])
   for (let pass = 0; pass < PASSES; pass++) {
@@ -186,7 +192,7 @@ async function measureLoads(report: (line: string) => void) {
   return loads
 }
 
-/** Jobs of all sorts that something in the catalogue can run. */
+/** Returns jobs of all kinds that some offer of the catalogue can run. */
 function questionsFor(catalogue: Catalogue): Requirements[] {
   const random = randomFrom(7)
   const pick = <T>(items: readonly T[]) => items[Math.floor(random() * items.length)] as T

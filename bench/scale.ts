@@ -12,29 +12,29 @@ import type { Resumption } from "./simulated-cloud.ts"
 
 const RUNNING_JOBS = 10_000
 const FINISHED_JOBS = 100_000
-/** Alone it runs as long as the aim says; among all benchmarks four minutes have to do. */
+/** Duration of a run of this benchmark alone, by its goal. In a run of all benchmarks four minutes have to suffice. */
 const SECONDS = 600
-/** After a start code is compiled and caches are filled: what memory grows by then is no leak. */
+/** Share of the run in which code is compiled and caches fill: memory growth in it is no leak. */
 const WARM_UP_PART = 0.25
 const SAMPLE_SECONDS = 2
 
-/** The aims of the project; those of the issue first, then our own. */
+/** Goals of the project: those of the issue first, then Berth's own. */
 const MEMORY_MIB = 512
 const SLOPE_MIB_A_MINUTE = 1
 const DELAY_P99_MS = 50
-/** Of a VM that is well: its heartbeat on the Launch, and carried on to the Job. */
+/** Writes of a healthy VM: its heartbeat on the Launch, and its copy on the Job. */
 const WRITES_A_MINUTE = 2
 const KIB_AN_OBJECT = 5
 const SYNC_SECONDS = 30
 
-/** In this part of an interval of rest a process may still be working. */
+/** Interval in which a process must use less CPU than this share of it, to count as idle. */
 const REST_SECONDS = 3
 const REST_PART = 0.1
 const PATIENCE_SECONDS = 300
 
-/** What falls or stays is shown as this. */
+/** Minimum slope that is shown. A falling or constant value is shown as this. */
 const LEAST_SLOPE = 0.01
-/** Some are under way when they are counted. */
+/** Some reports are in progress when they are counted. */
 const ANSWERED_PART = 0.999
 
 const DELAY_METRIC = "nodejs_eventloop_lag_p99_seconds"
@@ -43,13 +43,13 @@ const PROGRAMS = ["operator", "facade"] as const
 type Report = BenchContext["report"]
 
 /**
- * What many jobs cost while nothing happens to them: running ones, whose agents report over HTTP every fifteen seconds,
- * and ended ones, which only lie in the caches. They are copies of one job that went the whole way, put into etcd as the
- * API server had stored it; from then on all is real.
+ * Measures the cost of many idle jobs. Running ones have agents that report over HTTP every fifteen seconds. Ended ones
+ * are only in the caches. All are copies of one job that ran completely, written into etcd as the API server had stored
+ * it. Everything after that is real.
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
   const [running = RUNNING_JOBS, finished = FINISHED_JOBS] = context.sizes ?? []
-  // Alone on the machine: thousands of agents beside it would be measured, too.
+  // Runs first and alone: the load of thousands of agents would distort it.
   const lines = await measureFirstLine(context)
   const stack = await BerthStack.start(context)
   const etcd = await Etcd.open(stack.controlPlane)
@@ -69,14 +69,14 @@ export async function run(context: BenchContext): Promise<BenchResult> {
   }
 }
 
-/** A job as the API server stored it, by path, and what has to become another's in a copy. */
+/** A job as the API server stored it, by path, and the values to replace in a copy. */
 interface Sample {
   objects: ReadonlyMap<string, string>
   name: string
   uid: string
 }
 
-/** Has one job run and one end, and reads how they are stored. */
+/** Lets one job run and another end, and reads their stored objects. */
 async function sampleJobs(stack: BerthStack, etcd: Etcd): Promise<{ running: Sample; ended: Sample }> {
   const [name, endedName] = ["sample-running", "sample-ended"]
   const job = { image: "busybox", labels: { team: "team-1" } }
@@ -85,7 +85,7 @@ async function sampleJobs(stack: BerthStack, etcd: Etcd): Promise<{ running: Sam
     { ...job, name: endedName, command: ["sleep", "0"] },
   ])
   const uid = await until(stack, name, (status) => status?.phase === "running" && status.vm?.state === "running")
-  // Its cost is the last that is written of a job.
+  // The cost is the last write of a job.
   const endedUid = await until(stack, endedName, (status) => status?.cost?.actualUsd !== undefined)
   const read = async (paths: string[]): Promise<ReadonlyMap<string, string>> =>
     new Map(await Promise.all(paths.map(async (path) => [path, await etcd.read(path)] as const)))
@@ -97,7 +97,7 @@ async function sampleJobs(stack: BerthStack, etcd: Etcd): Promise<{ running: Sam
   }
 }
 
-/** Resolves with the job's uid when its status is as it shall be. */
+/** Resolves with the job's uid when its status meets the condition. */
 async function until(
   { client }: BerthStack,
   name: string,
@@ -111,7 +111,7 @@ async function until(
   }
 }
 
-/** The sample under another name and uid, wherever these stand. */
+/** Yields the sample with another name and uid in all places. */
 function* copiesOf({ objects, name, uid }: Sample, count: number): Generator<readonly [path: string, json: string]> {
   for (let n = 0; n < count; n++) {
     const [otherName, otherUid] = [`copy-${n}`, randomUUID()]
@@ -126,7 +126,9 @@ interface Filling {
   count: number
 }
 
-/** What jobs cost that have ended: memory of each, and the start of the programs, which are stopped after it. */
+/**
+ * Measures the cost of ended jobs: the memory of each, and the start of the programs. Stops the programs afterwards.
+ */
 async function measureFinished(stack: BerthStack, { etcd, sample, count }: Filling, report: Report): Promise<Measured> {
   const empty = await restart(stack, async () => undefined)
   const full = await restart(stack, () => etcd.write(copiesOf(sample, count)))
@@ -148,7 +150,7 @@ async function measureFinished(stack: BerthStack, { etcd, sample, count }: Filli
 
 type Restarted = Record<(typeof PROGRAMS)[number], { startSeconds: number; residentMiB: number }>
 
-/** Starts both programs anew, after a change, and looks at them when they have come to rest. */
+/** Restarts both programs after a change, and measures them when they are idle. */
 async function restart(stack: BerthStack, change: () => Promise<void>): Promise<Restarted> {
   await stack.stopPrograms()
   await change()
@@ -158,7 +160,7 @@ async function restart(stack: BerthStack, change: () => Promise<void>): Promise<
   return { operator: await rested(operator), facade: await rested(facade) }
 }
 
-/** Memory once a process has hardly anything to do any more. */
+/** Returns the memory of a process once it is almost idle. */
 async function restedMiB(pid: number): Promise<number> {
   const signal = AbortSignal.timeout(PATIENCE_SECONDS * 1000)
   for (let before = await usageOf(pid); ; ) {
@@ -173,19 +175,22 @@ interface Running extends Filling {
   context: BenchContext
 }
 
-/** What running jobs cost: memory and its slope, the event loop's delays, writes. The programs are stopped before. */
+/**
+ * Measures the cost of running jobs: memory and its slope, the event loop's delays, writes. The programs must be
+ * stopped before.
+ */
 async function measureRunning(stack: BerthStack, running: Running): Promise<Measured> {
   const { count, context } = running
   const seconds = context.seconds ?? SECONDS
   const resumptions = await fillRunning(running)
   await stack.restartApiServer()
-  // First the VMs: an operator that finds none of them, and no fresh heartbeat, is right to give them up.
+  // The VMs start first: an operator that finds neither VM nor fresh heartbeat correctly gives the job up.
   for (const resumption of resumptions) stack.cloud.resume(resumption)
   const programs = await stack.startPrograms()
   await delay(seconds * WARM_UP_PART * 1000)
   const { sent, answered } = stack.cloud.counts
   const before = await stack.api.writes(WRITTEN_GROUPS)
-  // Whoever reads a program's metrics makes its histogram of delays begin anew.
+  // Reading a program's metrics resets its histogram of delays.
   for (const program of PROGRAMS) await stack.metric(program, DELAY_METRIC)
   const startedAt = performance.now()
   const samples = await sample(programs, seconds * (1 - WARM_UP_PART))
@@ -228,7 +233,9 @@ async function measureRunning(stack: BerthStack, running: Running): Promise<Meas
   }
 }
 
-/** Puts running jobs and their launches into etcd, each launch bound to the key that all agents here sign with. */
+/**
+ * Writes running jobs and their launches into etcd. Each launch is bound to the key with which all agents sign here.
+ */
 async function fillRunning({ etcd, sample, count }: Running): Promise<Resumption[]> {
   const keys = await generateAgentKeys()
   const resumptions: Resumption[] = []
@@ -263,7 +270,7 @@ async function sample(programs: Programs, seconds: number): Promise<Record<keyof
   return samples
 }
 
-/** MiB a second, by least squares. */
+/** Returns MiB a second, by least squares. */
 function slopeOf(samples: readonly Sampled[]): number {
   const mean = (of: (sample: Sampled) => number): number =>
     samples.reduce((sum, each) => sum + of(each), 0) / samples.length
@@ -280,5 +287,5 @@ async function assertAllRun({ client }: BerthStack, count: number): Promise<void
   const others = copies.filter(({ status }) => status?.phase !== "running")
   if (copies.length === count && others.length === 0) return
   const first = JSON.stringify(others[0]?.status)
-  throw new Error(`${others.length} of ${copies.length} jobs (of ${count}) run no more, the first: ${first}`)
+  throw new Error(`${others.length} of ${copies.length} jobs (of ${count}) no longer run, the first: ${first}`)
 }

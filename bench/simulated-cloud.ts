@@ -12,10 +12,10 @@ import { waitUnlessAborted } from "../src/agent/timers.ts"
 import { systemClock, timestamp } from "../src/apis/clock.ts"
 import type { Run } from "../src/apis/job.ts"
 import type { StoredLaunch } from "../src/apis/launch.ts"
-import type { Vm } from "../src/cloud/provider.ts"
+import type { Vm } from "../src/cloud/cloud.ts"
 import { HEARTBEAT_WRITE_SECONDS } from "../src/gateway/report.ts"
 
-/** What asks for a VM, as it comes over HTTP. */
+/** HTTP request for a VM. */
 export interface VmRequest {
   name: string
   installation: string
@@ -23,7 +23,7 @@ export interface VmRequest {
   userData: string
 }
 
-/** What the agents of all VMs have sent. */
+/** Counts of the reports of all VMs' agents. */
 export interface ReportCounts {
   sent: number
   answered: number
@@ -34,23 +34,23 @@ interface SimulatedVm {
   off: AbortController
 }
 
-/** A VM that runs since before, and the keys of its agent. */
+/** A VM that runs already, and the keys of its agent. */
 export interface Resumption {
   launch: StoredLaunch
   keys: AgentKeys
 }
 
-/** Real ones take ten times as long; an agent that speaks before its VM's creation is written down is no real one's. */
+/** Real VMs take ten times as long. No real agent reports before its VM's creation is recorded. */
 const BOOT_SECONDS = 2
 
-/** In which a refused or unanswered message is sent again, as the agent has it. */
+/** Retry delays for a rejected or unanswered message, the same as the agent's. */
 const RETRY_SECONDS = { baseSeconds: 1, capSeconds: 30 }
 
 /**
- * A cloud whose VMs are objects in this process. On each, once it has booted, an agent speaks the gateway's real
- * protocol over HTTP, with keys and a connection of its own: it registers, opens the order, says that the container runs,
- * writes a line of log and reports the end. What the container would do is read from the order: `sleep N` or
- * `sleep infinity`; nothing is executed.
+ * A cloud whose VMs are objects in this process. Once a VM has booted, an agent uses the gateway's real protocol over
+ * HTTP, with its own keys and connection. It registers, opens the order, reports that the container runs, writes a line
+ * of log and reports the end. It reads the container's command from the order: `sleep N` or `sleep infinity`. It
+ * executes nothing.
  */
 export class SimulatedCloud {
   readonly #server: Server
@@ -77,14 +77,14 @@ export class SimulatedCloud {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
   }
 
-  /** VMs that there are now. */
+  /** Current number of VMs. */
   get size(): number {
     return this.#vms.size
   }
 
   /**
-   * Has a VM that runs since before. Its agent begins to report at some moment of the time in which every one's heartbeat
-   * is written once, so that these writes are spread as those of VMs that were started one after the other.
+   * Adds a VM that runs already. Its agent starts to report at some moment of the interval in which every heartbeat is
+   * written once. So these writes spread like those of VMs that were started one after the other.
    */
   resume({ launch: { metadata, spec, status }, keys }: Resumption): void {
     const { installation, offer, gatewayUrl, lifetimeSeconds } = spec
@@ -98,7 +98,7 @@ export class SimulatedCloud {
     })
   }
 
-  /** Ends all VMs, whose agents say no last word. */
+  /** Ends all VMs. Their agents send no last report. */
   async stop(): Promise<void> {
     for (const { off } of this.#vms.values()) off.abort()
     await Promise.all(this.#lives)
@@ -147,7 +147,7 @@ export class SimulatedCloud {
     return started
   }
 
-  /** A VM is there for as long as its agent lives. */
+  /** Keeps a VM as long as its agent lives. */
   #live({ vm, off }: SimulatedVm, life: (signal: AbortSignal) => Promise<void>): void {
     const lived = life(off.signal)
       .catch((error: unknown) => console.error(`the agent of ${vm.launch} failed:`, error))
@@ -173,7 +173,7 @@ class SimulatedAgent {
     this.#sequence = sequence
   }
 
-  /** A whole life. Resolves when the finish is stored, or the VM has to end. */
+  /** Runs a whole life. Resolves when the finish is stored, or the VM must end. */
   async run(signal: AbortSignal): Promise<void> {
     const about = { version: AGENT_VERSION, runtime: "docker" }
     const registered = await this.#persist(() => this.#client.register(about), signal)
@@ -188,7 +188,7 @@ class SimulatedAgent {
     await this.#finish(startTime, "Succeeded", signal)
   }
 
-  /** Reports at intervals until the container is to be stopped, or the VM has to end. */
+  /** Reports at intervals until the container must stop, or the VM must end. */
   async beat(startTime: string, intervalSeconds: number, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const desired = await this.#report({ startTime }, signal)
@@ -213,7 +213,7 @@ class SimulatedAgent {
     return answer?.desired
   }
 
-  /** Sends until it is answered; undefined when the gateway refuses this agent or the VM has to end. */
+  /** Retries until there is an answer; undefined if the gateway rejects this agent or the VM must end. */
   async #persist<Answer>(send: () => Promise<Answer>, signal: AbortSignal): Promise<Answer | undefined> {
     for (let tries = 0; !signal.aborted; tries++) {
       try {
@@ -228,7 +228,7 @@ class SimulatedAgent {
   }
 }
 
-/** What an agent of a public cloud finds on its VM's disk. */
+/** Returns the boot configuration that an agent of a public cloud finds on its VM's disk. */
 function configIn(userData: string): BootConfig {
   const { write_files: files } = load(userData) as { write_files: { path: string; content: string }[] }
   const file = files.find(({ path }) => path.endsWith("/user-data.json"))
@@ -236,7 +236,7 @@ function configIn(userData: string): BootConfig {
   return parseUserData(file.content)
 }
 
-/** How long the container would run; undefined: for ever. */
+/** Returns the running time of the container; undefined for ever. */
 function secondsOf({ command = [] }: Run): number | undefined {
   const [program, argument] = command
   const seconds = argument === "infinity" ? undefined : Number(argument)

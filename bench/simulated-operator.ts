@@ -1,20 +1,20 @@
-// The operator as it is deployed, but for its provider: VMs on AWS are made in a simulated cloud, which is asked over HTTP.
-// Started by the benchmarks, in a process of its own.
+// The operator as in a deployment, except its provider: VMs on AWS are created in a simulated cloud over HTTP.
+// Benchmarks start it in a process of its own.
 import { parseArgs } from "node:util"
 import { Pool } from "undici"
 import { offersOf } from "../src/catalogue/file.ts"
 import { LiveCatalogue } from "../src/catalogue/live.ts"
 import { readPriceList } from "../src/catalogue/shipped.ts"
-import { cloudsOf, type Providers } from "../src/cloud/clouds.ts"
+import type { Cloud, Vm } from "../src/cloud/cloud.ts"
 import { OutcomeUnknownError, TransientError } from "../src/cloud/errors.ts"
-import type { Cloud, Vm } from "../src/cloud/provider.ts"
+import { cloudsOf, type Providers } from "../src/cloud/provider.ts"
 import { connect } from "../src/connect.ts"
 import { startOperator } from "../src/operator.ts"
 import { createLogger } from "../src/telemetry/logger.ts"
 import { SYSTEM_NAMESPACE } from "./program.ts"
 import type { VmRequest } from "./simulated-cloud.ts"
 
-/** As many as nobody comes to: how fast Berth is shall not be seen by what it allows itself to spend. */
+/** More than any run reaches: Berth's own launch limit must not hide its speed. */
 const LAUNCHES_PER_MINUTE = 1_000_000
 
 const text = { type: "string", default: "" } as const
@@ -80,7 +80,7 @@ async function call<Answer>(
 ): Promise<Answer> {
   const sent = cloud.request({ method, path, ...(body !== undefined && { body: JSON.stringify(body) }) })
   const answer = await sent.catch((cause: unknown) => {
-    throw new OutcomeUnknownError("NoAnswer", "the simulated cloud gives no answer", { cause })
+    throw new OutcomeUnknownError("NoAnswer", "the simulated cloud did not answer", { cause })
   })
   if (answer.statusCode === 200) return (await answer.body.json()) as Answer
   throw new TransientError(String(answer.statusCode), await answer.body.text())

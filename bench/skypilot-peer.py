@@ -1,6 +1,6 @@
 """Answers queries by SkyPilot's optimizer, for bench/route.ts: one JSON object a line in, one out.
 
-It runs offline: its price lists are files in its home directory, and the check for credentials is told its answer.
+It runs offline: its price lists are files in its home directory, and its check for credentials is replaced.
 """
 
 import csv
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 answers = sys.stdout
-# It tells its progress on standard output, in lines for programs.
+# SkyPilot prints its progress on standard output, which is for answers here.
 sys.stdout = open(os.devnull, "w")
 
 COLUMNS = (
@@ -27,7 +27,7 @@ def load(path):
     clouds = {}
     with open(path, newline="") as file:
         for cloud, name, region, usd, cpu, memory, count, gpu, vram, spot, arch in csv.reader(file):
-            # Cards that are attached to N1 machines have prices of their own in its list of GCP, which ours has no more.
+            # In SkyPilot's list of GCP, cards attached to N1 machines have their own prices, which Berth's list lacks.
             if cloud == "gcp" and "_" in name:
                 continue
             machine = (name, gpu, count if gpu else "", cpu, memory, vram, arch)
@@ -37,7 +37,7 @@ def load(path):
         rows = [row(cloud, *offer, prices) for offer, prices in offers.items()]
         if cloud == "gcp":
             rows = with_cards_apart(rows)
-        # Azure's list has no zones: where the column is, there must be some.
+        # Azure's list has no zones, so the column must be missing: SkyPilot requires zones if it exists.
         width = len(COLUMNS) - (cloud == "azure")
         write(f"{cloud}/vms.csv", COLUMNS[:width], (row[:width] for row in rows))
     names = {gpu for offers in clouds.values() for (_, gpu, *_), _ in offers if gpu}
@@ -57,7 +57,7 @@ def row(cloud, machine, region, prices):
 
 
 def with_cards_apart(rows):
-    """Its list of GCP has cards in rows apart from machines, whose price is added: theirs is in the machine's here."""
+    """Moves cards to rows of their own, as in SkyPilot's list of GCP, with the price 0: the machine's includes them."""
     cards = [["", *row[1:3], "", "", row[5], 0, 0, *row[8:]] for row in rows if row[1]]
     return [[row[0], "", "", *row[3:5], "", *row[6:]] for row in rows] + cards
 
@@ -72,7 +72,7 @@ def write(name, columns, rows):
 
 
 def prepare():
-    """Its files are read with the first decision: the time of that is loading's."""
+    """Makes a first decision, which reads the files, so that this time counts as loading."""
     import sky.check
     from sky import clouds
 

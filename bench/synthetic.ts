@@ -28,7 +28,7 @@ export function randomFrom(seed: number): () => number {
   }
 }
 
-/** Offers as clouds have them: families in sizes, with regions that are dearer than others, on demand and as spot. */
+/** Returns offers like those of clouds: families in sizes, with some more expensive regions, on demand and as spot. */
 export function syntheticTable(offers: number): OfferTable {
   const random = randomFrom(offers)
   const pick = <T>(items: readonly T[]) => items[Math.floor(random() * items.length)] as T
@@ -47,7 +47,7 @@ export function syntheticTable(offers: number): OfferTable {
     const number = Math.floor(row / (REGIONS_OF_A_CLOUD * 2))
     const { sold, usd } = machines[number] as (typeof machines)[number]
     const place = CLOUDS.indexOf(sold.cloud as "aws") * REGIONS_OF_A_CLOUD + (row % REGIONS_OF_A_CLOUD)
-    // All regions on demand, then all as spot: together, as in the shipped list.
+    // All regions on demand, then all as spot: adjacent, as in the shipped list.
     const spot = Math.floor(row / REGIONS_OF_A_CLOUD) % 2
     const part = spot === 1 ? 0.2 + random() * 0.5 : 1
     table.machine[row] = number

@@ -8,22 +8,22 @@ import { type BenchContext, type BenchResult, compare, compareLess, spreadOf, wi
 
 const JOB_COUNT = 5000
 const ROUNDS = 5
-/** Enough for code, connections and caches to be warm. */
+/** Enough to warm up code, connections and caches. */
 const WARM_UP_JOBS = 300
 const BARE_SECONDS = 5
 const PATIENCE_SECONDS = 600
-/** Long enough that a job is seen to run, as any real one is. */
+/** Long enough that a job is observed as running, like any real one. */
 const RUN_SECONDS = "2"
 
-/** The aims of the project. */
+/** Goals of the project. */
 const WRITES_A_JOB = 10
 const SHARE_OF_CEILING = 0.7
 const MEMORY_MIB = 512
 
 /**
- * Jobs from POST to their end, through façade, operator, a simulated cloud and the gateway, on a real API server. In
- * turns with it a bare client makes the same writes as fast as the server takes them: Berth's writes a second as a part
- * of that say how much of the server's speed reaches the jobs. All of it shares the machine's cores.
+ * Measures jobs from POST to their end, on a real API server. They pass through façade, operator, a simulated cloud and
+ * the gateway. In turns, a bare client makes the same writes at the server's maximum speed. The ratio of the writes a
+ * second shows how much of the server's speed reaches the jobs. All programs share the machine's cores.
  */
 export async function run(context: BenchContext): Promise<BenchResult> {
   const stack = await BerthStack.start(context)
@@ -59,19 +59,19 @@ async function measure(stack: BerthStack, watch: JobWatch, context: BenchContext
   return await told(stack, turns, ceilings)
 }
 
-/** What a number of jobs took. */
+/** Result of running a number of jobs. */
 export interface Turn {
   jobs: number
   jobsPerSecond: number
-  /** Made while jobs were under way. */
+  /** Made while jobs were in progress. */
   writesPerSecond: number
-  /** All, until the last VM is gone. */
+  /** All, until the last VM is deleted. */
   writes: Writes
   /** Milliseconds a job. */
   cpu: { operator: number; facade: number; server: number }
 }
 
-/** Has jobs run to their end, a number of them at a time. */
+/** Runs jobs to their end, a number of them at a time. */
 export class JobRunner {
   readonly #stack: BerthStack
   readonly #watch: JobWatch
@@ -82,7 +82,7 @@ export class JobRunner {
     this.#watch = watch
   }
 
-  /** Submits them over REST and waits until all have succeeded, and then until their VMs are gone. */
+  /** Submits them over REST and waits until all have succeeded, and then until their VMs are deleted. */
   async run(jobs: number): Promise<Turn> {
     const { api } = this.#stack
     const before = await api.writes(WRITTEN_GROUPS)
@@ -133,7 +133,7 @@ function submissionOf(n: number): object {
   }
 }
 
-/** A job that has ended, with what belongs to it. */
+/** Returns a job that has ended, with the objects that belong to it. */
 async function written({ client }: BerthStack) {
   const { items } = await client.list(JOBS, { namespace: PROJECT, limit: 1 })
   const [job] = items
@@ -159,7 +159,7 @@ async function told(stack: BerthStack, turns: readonly Turn[], ceilings: number[
   const serverCpu = turns.map(({ cpu }) => cpu.server)
   const jobsPerSecond = turns.map((turn) => turn.jobsPerSecond)
   const all = turns.reduce((sum, { jobs }) => sum + jobs, 0).toLocaleString("en")
-  // What the server could bring to jobs if nothing but their writes took time.
+  // Jobs a second of the server if it did nothing except their writes.
   const possible = turns.map((_, round) => (ceilings[round] ?? 0) / (writesPerJob[round] ?? 1))
   return {
     name: "throughput",

@@ -7,7 +7,7 @@ import { type ApiObject, apiVersionOf } from "../src/kube/resource.ts"
 import { packageFile } from "../src/package.ts"
 import { INSTALLER, installKinds } from "./install.ts"
 
-/** What every installation has beside the kinds: namespaces, roles, the admission policy. */
+/** Objects of every installation other than the kinds: namespaces, roles, the admission policy. */
 const BASE_FOLDER = packageFile("manifests", "base")
 
 const RBAC = { group: "rbac.authorization.k8s.io", version: "v1" }
@@ -29,7 +29,7 @@ const RESOURCES: readonly ResourceType[] = [
   },
 ]
 
-/** Installs or upgrades what `kubectl apply -k manifests/base` does. Throws KubeError, and the signal's reason. */
+/** Installs or upgrades the objects of `kubectl apply -k manifests/base`. Throws KubeError, and the signal's reason. */
 export async function installBase(client: KubeClient, signal: AbortSignal): Promise<void> {
   await installKinds(client, signal)
   for (const object of await baseObjects()) await client.apply(resourceOfObject(object), object, INSTALLER)
@@ -40,7 +40,7 @@ interface Kustomization {
   resources: string[]
 }
 
-/** The objects of the folder's kustomization, in its order, but for the kinds. */
+/** Returns the objects of the folder's kustomization, in its order, without the kinds. */
 async function baseObjects(): Promise<ApiObject[]> {
   const text = (file: string): Promise<string> => readFile(join(BASE_FOLDER, file), "utf8")
   const { labels, resources } = load(await text("kustomization.yaml")) as Kustomization

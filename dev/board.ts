@@ -26,7 +26,10 @@ const HEAD: Record<keyof Row, string> = {
 /** Colours a text by the phase of its job. */
 export type PhasePainter = (text: string, phase: JobPhase) => string
 
-/** Returns the jobs as a table, oldest first, without a trailing newline; plain text unless `paint` colours phases. */
+/**
+ * Returns the jobs as a table, oldest first, without a trailing newline. The table is plain text unless `paint` colours
+ * phases.
+ */
 export function jobTable(jobs: readonly StoredJob[], now: Date, paint: PhasePainter = (text) => text): string {
   const columns = Object.keys(HEAD) as (keyof Row)[]
   const table = new Table({
@@ -41,7 +44,7 @@ export function jobTable(jobs: readonly StoredJob[], now: Date, paint: PhasePain
   return table.toString().replaceAll(/ +$/gm, "")
 }
 
-/** How it stands with a job, in one line; the same text means that nothing worth a line has changed. */
+/** Returns a job's state in one line. The same text means that nothing relevant has changed. */
 export function jobLine(job: StoredJob): string {
   const { phase = "queued", reason, retryCount = 0, placement } = job.status ?? {}
   const parts = [
@@ -54,7 +57,7 @@ export function jobLine(job: StoredJob): string {
   return parts.filter((part) => part !== "").join(" ")
 }
 
-/** US dollars as people read small sums; a dash for none yet. */
+/** Formats US dollars for small sums; returns a dash for undefined. */
 export function usd(amount: number | undefined): string {
   if (amount === undefined) return "-"
   return `$${amount.toFixed(amount !== 0 && amount < 0.01 ? 6 : 4)}`

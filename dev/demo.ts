@@ -15,16 +15,16 @@ import { type Stack, startStack } from "./stack.ts"
 
 const JOBS = resourceOf<Job>(JOB)
 
-/** Tells a demo's folder from any other. */
+/** File that marks a demo's folder. */
 const MARKER = "berth-demo"
 
-/** Longer than every sample takes, by far: something hangs. */
+/** Much longer than every sample takes: after that a sample hangs. */
 const PATIENCE_SECONDS = 300
 
 /**
- * Runs the samples on a stack of its own: applied as kubectl applies, one submitted over REST, one cancelled
- * while it runs. Shows them until all have ended, then how each one ended. Returns the exit code: 0 only when each
- * job ended as its sample says. The data stays: `npm start` with its folder opens it again.
+ * Runs the samples on a stack of its own. Most are applied like kubectl does, one is submitted over REST, and one is
+ * cancelled while it runs. Shows the jobs until all have ended, then each result. Returns the exit code: 0 only if each
+ * job ended as its sample expects. The data stays: `npm start` with its folder opens it again.
  */
 export async function runDemo(options: LocalOptions, signal: AbortSignal): Promise<number> {
   const terminal = new Terminal()
@@ -65,19 +65,19 @@ and in another terminal, with kubectl or curl:
   curl -H "X-Service-Api-Key: $BERTH_API_KEY" "$BERTH_URL/1/jobs/submitted/logs"`
 }
 
-/** A demo begins from nothing each time, but removes only what a demo has made. */
+/** Empties a demo's folder, so that each demo starts without data. Rejects a folder that no demo has created. */
 async function emptyFolder(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 })
   const found = await readdir(folder)
   if (found.length > 0 && !found.includes(MARKER)) {
-    throw new Error(`${folder} holds other things than an earlier demo: choose another --data-dir`)
+    throw new Error(`${folder} has files that are not of an earlier demo: choose another --data-dir`)
   }
   await rm(folder, { recursive: true })
   await mkdir(folder, { mode: 0o700 })
-  await writeFile(join(folder, MARKER), "berth demo writes here, and removes it all at its next start\n")
+  await writeFile(join(folder, MARKER), "berth demo writes here, and deletes everything at its next start\n")
 }
 
-/** What a demo works with once its stack runs. */
+/** State of a demo whose stack runs. */
 interface Run {
   stack: Stack
   rest: RestClient
@@ -86,7 +86,7 @@ interface Run {
   signal: AbortSignal
 }
 
-/** Submits everything and follows it until all jobs and their VMs have ended. Throws the signal's reason. */
+/** Submits all samples and follows them until all jobs and their VMs have ended. Throws the signal's reason. */
 async function runSamples(run: Run): Promise<StoredJob[]> {
   const { stack, rest, samples, terminal, signal } = run
   const ended = AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_SECONDS * 1000)])
@@ -105,7 +105,7 @@ async function runSamples(run: Run): Promise<StoredJob[]> {
       await stack.client.apply(JOBS, object, { fieldManager: "kubectl" })
     }
     const names = samples.applied.map(({ manifest }) => manifest.metadata.name)
-    terminal.line(`applied as kubectl apply --server-side does: ${names.join(", ")}`)
+    terminal.line(`applied with server-side apply: ${names.join(", ")}`)
     const submitted = await rest.submit(samples.submitted.yaml)
     terminal.line(`submitted over REST: ${submitted} (POST ${stack.url}/1/jobs, YAML)`)
     const count = samples.applied.length + 1
@@ -115,13 +115,13 @@ async function runSamples(run: Run): Promise<StoredJob[]> {
     clearInterval(redraw)
     watching.abort()
     await running
-    // The last state, which stays; it also covers the "^C" of a terminal.
+    // Shows the last state, which stays. It also covers the "^C" of a terminal.
     show()
     terminal.settle()
   }
 }
 
-/** Redraws the table, or prints each change as a line; cancels the sample that is to be cancelled once it runs. */
+/** Redraws the table, or prints each change as a line. Cancels the sample to be cancelled once it runs. */
 function follow(reflector: Reflector<Job>, { rest, samples, terminal, signal }: Run, show: () => void): void {
   const shown = new Map<string, string>()
   const toCancel = new Set(samples.cancelled)
@@ -134,7 +134,7 @@ function follow(reflector: Reflector<Job>, { rest, samples, terminal, signal }: 
     }
     const { name } = current.metadata
     if (current.status.phase === "running" && toCancel.delete(name)) {
-      terminal.line(`cancelled over REST as it runs: ${name} (POST /1/jobs/${name}/cancel)`)
+      terminal.line(`cancelled over REST while it runs: ${name} (POST /1/jobs/${name}/cancel)`)
       rest.cancel(name).catch((error: unknown) => {
         if (!signal.aborted) terminal.line(`cancelling ${name} failed: ${String(error)}`)
       })
@@ -156,7 +156,7 @@ function painter(terminal: Terminal): (text: string, phase: JobPhase) => string 
   return (text, phase) => terminal.paint(COLOURS[phase], text)
 }
 
-/** Only now is the cost final and nothing left behind. */
+/** Only then the cost is final and nothing is left behind. */
 function isOver({ status }: StoredJob): boolean {
   return (
     isTerminal(status?.phase) && (status?.vm === undefined || ["nonassigned", "terminated"].includes(status.vm.state))
@@ -170,7 +170,7 @@ interface Ending {
   terminal: Terminal
 }
 
-/** Prints how each job ended, and the table where it doesn't stand there already. Returns the exit code. */
+/** Prints how each job ended, and the table unless the terminal shows it already. Returns the exit code. */
 async function summarise({ jobs, rest, samples, terminal }: Ending): Promise<number> {
   if (!terminal.live) terminal.line(`\n${jobTable(jobs, new Date())}`)
   terminal.line()
@@ -180,7 +180,7 @@ async function summarise({ jobs, rest, samples, terminal }: Ending): Promise<num
     const expected = samples.expectation(name)
     if (status.phase === expected.phase && (expected.reason ?? status.reason) === status.reason) {
       const lastLine = (await rest.logTail(name, 1)).trim()
-      terminal.line(`${name}: ${status.phase}, as it should. The last line of its log: ${lastLine}`)
+      terminal.line(`${name}: ${status.phase}, as expected. The last line of its log: ${lastLine}`)
       continue
     }
     unexpected += 1
@@ -188,7 +188,7 @@ async function summarise({ jobs, rest, samples, terminal }: Ending): Promise<num
     terminal.line(`${name}: ${status.phase}, but should have ended ${wanted}. ${status.message ?? ""}`)
   }
   const total = jobs.reduce((sum, { status }) => sum + (status?.cost?.actualUsd ?? 0), 0)
-  const verdict = `${jobs.length - unexpected} of ${jobs.length} jobs ended as they should.`
+  const verdict = `${jobs.length - unexpected} of ${jobs.length} jobs ended as expected.`
   terminal.line(
     `\n${terminal.paint(unexpected === 0 ? "green" : "red", verdict)} Cost in all ${usd(total)} (notional: the local cloud bills nothing).`,
   )

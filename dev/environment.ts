@@ -1,15 +1,18 @@
 import { readFile, rm, writeFile } from "node:fs/promises"
 
-/** What a shell needs to reach a stack: `. .berth/env`. */
+/** Shell variables to reach a stack: `. .berth/env`. */
 export interface StackEnvironment {
   url: string
   apiKey: string
   kubeconfig: string
-  /** Where people sign in. */
+  /** URL of the issuer that signs people in. */
   issuer: string
 }
 
-/** Writes the file anew, readable by its owner only (a mode counts only when a file is made): it holds an admin's key. */
+/**
+ * Writes the file again, readable by its owner only, because it holds an admin's key. Deletes an old file first: a mode
+ * applies only to a new file.
+ */
 export async function writeEnvironment(
   file: string,
   { url, apiKey, kubeconfig, issuer }: StackEnvironment,
@@ -21,7 +24,7 @@ export async function writeEnvironment(
   await writeFile(file, text, { mode: 0o600 })
 }
 
-/** The API key in such a file, or undefined when there is no such file or no key in it. */
+/** Returns the API key in such a file; undefined if there is no file or no key in it. */
 export async function keptApiKey(file: string): Promise<string | undefined> {
   try {
     return /^BERTH_API_KEY=(\S+)$/m.exec(await readFile(file, "utf8"))?.[1]
@@ -31,7 +34,7 @@ export async function keptApiKey(file: string): Promise<string | undefined> {
   }
 }
 
-/** Quoted where it must be: POSIX shells take everything between single quotes as it is. */
+/** Quotes if needed: POSIX shells take everything between single quotes literally. */
 function shellWord(text: string): string {
   if (/^[\w@%+=:,./-]+$/.test(text)) return text
   return `'${text.replaceAll("'", `'\\''`)}'`

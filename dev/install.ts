@@ -10,7 +10,7 @@ import { NAMESPACES } from "../src/kube/core.ts"
 import { ifFound, isNotFound } from "../src/kube/errors.ts"
 import { type ApiObject, resourceOf } from "../src/kube/resource.ts"
 
-/** The organization, project and namespace that a stack on one machine has from the start. */
+/** The organization, project and namespace that every stack on one machine has. */
 export const DEFAULT_NAME = "default"
 
 interface Crd extends ApiObject {
@@ -18,19 +18,22 @@ interface Crd extends ApiObject {
   status?: { conditions?: { type: string; status: string }[] }
 }
 
-const CRDS = resourceOf<Crd>({
+/** Kind of the objects that define Berth's kinds. */
+export const CRD_KIND = {
   group: "apiextensions.k8s.io",
   version: "v1",
   kind: "CustomResourceDefinition",
   plural: "customresourcedefinitions",
   namespaced: false,
-})
+} as const
+
+const CRDS = resourceOf<Crd>(CRD_KIND)
 
 const ORGANIZATIONS = resourceOf<Organization>(ORGANIZATION)
 const PROJECTS = resourceOf<Project>(PROJECT)
 const API_KEYS = resourceOf<ApiKey>(API_KEY)
 
-/** What owns the fields of all that is installed, in server-side apply. */
+/** Field manager of all installed objects, in server-side apply. */
 export const INSTALLER = { fieldManager: "berth-install", force: true }
 
 /** Installs or upgrades the kinds, and waits until the API server serves them. */
@@ -58,8 +61,9 @@ async function established(client: KubeClient, name: string, signal: AbortSignal
 }
 
 /**
- * Makes the default organization and project, as far as they are missing. The project adopts Kubernetes' own namespace
- * `default`, so that a plain `kubectl apply` lands in it; whether it has it is the project controller's to say.
+ * Creates the default organization and project, if they are missing. The project adopts Kubernetes' own namespace
+ * `default`, so that a plain `kubectl apply` uses it. The project controller decides whether the project gets the
+ * namespace.
  */
 export async function installDefaults(client: KubeClient): Promise<void> {
   await client.apply(
@@ -82,7 +86,7 @@ export async function installDefaults(client: KubeClient): Promise<void> {
   )
 }
 
-/** Resolves when the default project has its namespace, for which an operator must be running. */
+/** Resolves when the default project has its namespace. An operator must be running. */
 export async function untilProject(client: KubeClient, signal: AbortSignal): Promise<void> {
   const hasNamespace = async (): Promise<boolean> =>
     (await client.get(PROJECTS, { name: DEFAULT_NAME })).status?.namespace !== undefined
@@ -92,9 +96,9 @@ export async function untilProject(client: KubeClient, signal: AbortSignal): Pro
 const API_KEY_REF = { namespace: DEFAULT_NAME, name: "local-admin" }
 
 /**
- * The value of an admin key of the default project; resolves when its machine user has its rights, for which an operator
- * must be running.
- * @param kept the value that an earlier start was given; it is used again while its ApiKey is there
+ * Returns an admin key of the default project. Resolves when its machine user has its rights, so an operator must be
+ * running.
+ * @param kept key that an earlier start returned; it is used again if its ApiKey exists
  */
 export async function installApiKey(
   client: KubeClient,
@@ -111,7 +115,7 @@ async function newApiKey(client: KubeClient, signal: AbortSignal): Promise<strin
   await client.delete(API_KEYS, API_KEY_REF).catch((error: unknown) => {
     if (!isNotFound(error)) throw error
   })
-  // The one before goes when its machine user has gone.
+  // The former key is deleted when its machine user is deleted.
   await untilApiKey(client, (key) => key === undefined, signal)
   await client.create(API_KEYS, {
     apiVersion: "berth.dev/v1alpha1",
@@ -122,7 +126,7 @@ async function newApiKey(client: KubeClient, signal: AbortSignal): Promise<strin
   return value
 }
 
-/** Looks at the installed key until the condition holds. */
+/** Polls the installed key until the condition is true. */
 async function untilApiKey(
   client: KubeClient,
   condition: (key: ApiKey | undefined) => boolean,

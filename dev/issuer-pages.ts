@@ -1,10 +1,10 @@
 /** The pages of the local issuer: plain HTML, without scripts. */
 
-/** Where a person types the name that they are signed in under. */
+/** Page for the user's name. */
 export function namePage(action: string, fault?: string): string {
   return page(
     "Sign in to Berth on this machine",
-    `<p>Any name will do: this issuer is for development, and asks for no password.</p>
+    `<p>Enter any name. This issuer is for development, and asks for no password.</p>
 ${fault === undefined ? "" : `<p role="alert">${escaped(fault)}</p>`}
 <form method="post" action="${escaped(action)}">
 <p><label>Name <input type="text" name="login" maxlength="${NAME_LENGTH}" required autofocus autocomplete="username"></label></p>
@@ -13,22 +13,22 @@ ${fault === undefined ? "" : `<p role="alert">${escaped(fault)}</p>`}
   )
 }
 
-/** Where a person compares the code with the one in their terminal. @param form the library's, without a button */
+/** Page that shows the code for comparison with the terminal. @param form the library's, without a button */
 export function confirmPage(form: string, code: string): string {
   return page(
     "Sign in to Berth on this machine",
-    `<p>Your terminal shows a code. Go on only if it is this one:</p>
+    `<p>Your terminal shows a code. Continue only if it is this one:</p>
 <p><strong>${escaped(code)}</strong></p>
 ${form}
 <p><button type="submit" form="op.deviceConfirmForm">Continue</button></p>`,
   )
 }
 
-/** Where a person types the code in their terminal. @param form the library's, without a button */
+/** Page for the terminal's code. @param form the library's, without a button */
 export function codePage(form: string, isWrong: boolean): string {
   return page(
     "Sign in to Berth on this machine",
-    `<p${isWrong ? ' role="alert">This code is not valid, or no longer. ' : ">"}Type the code that your terminal shows.</p>
+    `<p${isWrong ? ' role="alert">This code is not valid or has expired. ' : ">"}Type the code that your terminal shows.</p>
 ${form}
 <p><button type="submit" form="op.deviceInputForm">Continue</button></p>`,
   )
@@ -42,10 +42,10 @@ export function faultPage(fault: string): string {
   return page("This did not work", `<p role="alert">${escaped(fault)}</p><p>Run <code>npm run login</code> again.</p>`)
 }
 
-/** Characters of a name. */
+/** Maximum length of a name. */
 const NAME_LENGTH = 64
 
-/** The name that a person has typed; undefined when it is none. */
+/** Returns the typed name without outer spaces; undefined if it is not valid. */
 export function nameIn(typed: string): string | undefined {
   const name = typed.trim()
   return name.length <= NAME_LENGTH && /^[^\p{C}]+$/u.test(name) ? name : undefined

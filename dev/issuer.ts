@@ -9,7 +9,7 @@ import type { OidcContext } from "oidc-provider"
 import type { TrustedIssuer } from "../src/identity/oidc.ts"
 import { codePage, confirmPage, donePage, faultPage, NAME_RULE, nameIn, namePage } from "./issuer-pages.ts"
 
-/** The client that people sign in with: a program on their machine, which has no secret. */
+/** The client that signs people in: a program on their machine, without a secret. */
 export const CLIENT_ID = "berth-cli"
 
 const AUDIENCE = "berth"
@@ -18,7 +18,7 @@ const SCOPE = "openid email"
 const TOKEN_SECONDS = 3600
 const SIGN_IN_SECONDS = 600
 
-/** Where a person types their name; the id of the sign-in follows. */
+/** Path of the name page; the id of the sign-in follows. */
 const SIGN_IN_PATH = "/sign-in/"
 
 export interface DevelopmentIssuer extends TrustedIssuer {
@@ -26,18 +26,18 @@ export interface DevelopmentIssuer extends TrustedIssuer {
 }
 
 export interface IssuerOptions {
-  /** 0: any free one. People are known by the issuer's URL, so a kept installation needs the same one each time. */
+  /** 0 for any free port. The issuer's URL identifies people, so a kept installation needs the same port each time. */
   port: number
-  /** Where its signing key is kept. */
+  /** Folder of its signing key. */
   dataDir: string
 }
 
 /**
- * An OpenID Connect server for one machine: it signs people in under the name that they type, without a password.
- * It listens on this machine only. Production names its own issuer.
+ * Starts an OpenID Connect server for one machine. It signs people in under the name that they type, without a
+ * password. It listens on this machine only. In production an administrator configures the real issuer.
  */
 export async function startIssuer({ port, dataDir }: IssuerOptions): Promise<DevelopmentIssuer> {
-  // Imported here: a development dependency, which no production bundle has.
+  // Imported here, because it is a development dependency: no production bundle has it.
   const library = await import("oidc-provider")
   const { createMemoryAdapter } = await import("oidc-provider/lib/adapters/memory_adapter.js")
   const jwks = { keys: [await signingKey(dataDir)] }
@@ -46,11 +46,11 @@ export async function startIssuer({ port, dataDir }: IssuerOptions): Promise<Dev
   await new Promise<void>((resolve, reject) => server.once("listening", resolve).once("error", reject))
   const issuer = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const policy = library.interactionPolicy.base()
-  // Else a browser that was used before would sign in under the name of then.
+  // Without this check a browser would sign in under the name that it used before.
   const isNamed = ({ oidc }: OidcContext): boolean => oidc.result?.login !== undefined
   policy.get("login").checks.add(new library.interactionPolicy.Check("name", "a name", (ctx) => !isNamed(ctx)))
   const interactions = { policy, url: (_: unknown, { uid }: { uid: string }) => `${SIGN_IN_PATH}${uid}` }
-  // All that the library would warn about is given: it prints where people read what Berth says.
+  // These options cover everything that the library would warn about: its warnings would mix with Berth's output.
   const adapter = createMemoryAdapter()
   const provider = new library.default(issuer, { ...CONFIGURATION, adapter, jwks, interactions })
   server.on("request", withSignIn(provider))
@@ -64,7 +64,7 @@ export async function startIssuer({ port, dataDir }: IssuerOptions): Promise<Dev
   }
 }
 
-/** The provider's own addresses, and the page where a person types their name. */
+/** Serves the provider's own addresses, and the name page. */
 function withSignIn(provider: Provider): RequestListener {
   const rest = provider.callback()
   return (req, res) => {
@@ -81,7 +81,7 @@ async function signIn(provider: Provider, req: IncomingMessage, res: ServerRespo
   if (req.method !== "POST") return show(res, 200, namePage(action))
   const accountId = nameIn(new URLSearchParams(await text(req)).get("login") ?? "")
   if (accountId === undefined) return show(res, 400, namePage(action, NAME_RULE))
-  // The consent is the name itself: there is nothing to choose.
+  // The name is the consent: there are no choices.
   await provider.interactionFinished(req, res, { login: { accountId, remember: false }, consent: {} })
 }
 
@@ -89,7 +89,10 @@ function show(res: ServerResponse, status: number, html: string): void {
   res.writeHead(status, { "Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store" }).end(html)
 }
 
-/** Kept, so that tokens stay good when the stack is started again. Throws an Error that says what to do with a bad file. */
+/**
+ * Returns the signing key. It is kept, so that tokens stay valid after a restart. Throws an Error that says how to
+ * repair a bad file.
+ */
 async function signingKey(dataDir: string): Promise<JWK> {
   const path = join(dataDir, "issuer-key.json")
   try {
@@ -125,7 +128,7 @@ const DEVICE_FLOW = {
   successSource: (ctx: OidcContext) => render(ctx, donePage()),
 }
 
-/** Access tokens become JWTs, for Berth and for nothing else (RFC 9068). */
+/** Makes access tokens JWTs for Berth only (RFC 9068). */
 const RESOURCE_INDICATORS = {
   enabled: true,
   defaultResource: () => RESOURCE,
@@ -139,7 +142,7 @@ const RESOURCE_INDICATORS = {
   }),
 }
 
-/** Who signs in agrees by that to all that the one client asks for. */
+/** A user who signs in consents to everything that the only client requests. */
 async function grantAll({ oidc }: OidcContext): Promise<unknown> {
   const grant = new oidc.provider.Grant({ accountId: oidc.session.accountId, clientId: oidc.client.clientId })
   grant.addOIDCScope(SCOPE)

@@ -4,7 +4,7 @@ import { type Invocation, readInvocation } from "./options.ts"
 const invocation = await readInvocation(process.argv)
 await runProcess({ command: invocation.command }, (stopSignal) => run(invocation, stopSignal))
 
-/** A signal during the imports, which take long, ends the process by its default action: nothing has started yet. */
+/** The imports take long. A signal during them ends the process by its default action: nothing has started yet. */
 async function run({ command, options }: Invocation, stopSignal: () => AbortSignal): Promise<number> {
   if (command === "demo") {
     const { runDemo } = await import("./demo.ts")

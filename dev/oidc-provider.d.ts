@@ -1,15 +1,15 @@
-/** The part of oidc-provider that is used here; it comes without types. */
+/** The used part of oidc-provider, which has no types of its own. */
 declare module "oidc-provider" {
   import type { IncomingMessage, RequestListener, ServerResponse } from "node:http"
 
-  /** Consent of an account to what a client may have. */
+  /** An account's consent to the rights of a client. */
   export interface Grant {
     addOIDCScope(scope: string): void
     addResourceScope(resource: string, scope: string): void
     save(): Promise<string>
   }
 
-  /** Koa's context, with what the provider knows of the request. */
+  /** Koa's context, with the provider's state of the request. */
   export interface OidcContext {
     type: string
     body: string
@@ -29,7 +29,7 @@ declare module "oidc-provider" {
       clientId: string
     }) => Grant
     callback(): RequestListener
-    /** Rejects when no sign-in is under way in this browser. */
+    /** Rejects if no sign-in is in progress in this browser. */
     interactionDetails(req: IncomingMessage, res: ServerResponse): Promise<{ uid: string }>
     interactionFinished(req: IncomingMessage, res: ServerResponse, result: object): Promise<void>
   }
@@ -43,6 +43,6 @@ declare module "oidc-provider" {
 }
 
 declare module "oidc-provider/lib/adapters/memory_adapter.js" {
-  /** A store in memory for one provider. */
+  /** Creates a store in memory for one provider. */
   export function createMemoryAdapter(): (model: string) => object
 }

@@ -11,16 +11,16 @@ import {
 } from "../src/options.ts"
 import { cacheDirectory } from "./controlplane/programs.ts"
 
-/** The stack on one machine. */
+/** Options of a stack on one machine. */
 export interface LocalOptions {
-  /** Everything that it keeps. */
+  /** Folder of all its data. */
   dataDir: string
   runtime: RuntimeChoice
-  /** Path of the Docker engine's socket; default: Docker's own. */
+  /** Path of the Docker engine's socket. Default: Docker's own. */
   dockerSocket?: string
   /** A folder with kube-apiserver, kube-controller-manager and etcd. */
   assetsDir?: string
-  /** Where such binaries are kept once they are downloaded or built. */
+  /** Folder for such binaries that were downloaded or built. */
   cacheDir: string
   logLevel: LogLevel
 }
@@ -29,11 +29,11 @@ export interface ServeOptions extends LocalOptions {
   port: number
 }
 
-/** Command and options that the command line asks for. */
+/** Command and options of the command line. */
 export type Invocation = { command: "serve"; options: ServeOptions } | { command: "demo"; options: LocalOptions }
 
 /**
- * Reads the command line and the environment. Prints help or an error and ends the process where nothing is to be run.
+ * Reads the command line and the environment. If there is nothing to run, prints help or an error and ends the process.
  * @param argv as process.argv
  */
 export async function readInvocation(argv: string[]): Promise<Invocation> {
@@ -69,7 +69,7 @@ function demoCommand(choose: Choose): Command {
 function withLocalOptions(command: Command, dataDir: string): Command {
   return command
     .addOption(
-      new Option("--data-dir <path>", "where everything is kept").default(resolve(dataDir)).argParser(absolute),
+      new Option("--data-dir <path>", "folder of all data and logs").default(resolve(dataDir)).argParser(absolute),
     )
     .addOption(runtimeOption())
     .addOption(dockerSocketOption())
@@ -79,7 +79,7 @@ function withLocalOptions(command: Command, dataDir: string): Command {
         .argParser(absolute),
     )
     .addOption(
-      new Option("--cache-dir <path>", "where such programs are kept once downloaded or built")
+      new Option("--cache-dir <path>", "folder that caches these programs after a download or build")
         .env("BERTH_CACHE_DIR")
         .default(cacheDirectory(process.env["XDG_CACHE_HOME"]))
         .argParser(absolute),

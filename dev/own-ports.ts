@@ -2,12 +2,12 @@ import { isFree } from "./controlplane/ports.ts"
 
 const LAST_PORT = 65_535
 
-/** The port of the local issuer: the one after the façade's. 0, any free one, where that is 0. */
+/** Returns the port of the local issuer: the one after the façade's. If that is 0, returns 0, for any free port. */
 export function issuerPort(port: number): number {
   return port === 0 ? 0 : port + 1
 }
 
-/** Throws one Error that names every port of the stack that another program listens on. */
+/** Throws one Error that names every port of the stack on which another program listens. */
 export async function requireFreePorts(port: number): Promise<void> {
   if (port === 0) return
   if (port === LAST_PORT) {

@@ -23,8 +23,8 @@ it("stops the parts in the reverse order of their start, once, whatever fails or
   expect(stopped).toEqual(["the last", "the hanging", "the failing", "the first"])
   expect(given).toBe(1)
   expect(lines).toEqual([
-    "the throwing: stopping failed: at once; the stop goes on",
-    "the hanging: not stopped after 0.1 s; the stop goes on",
-    "the failing: stopping failed: no space left; the stop goes on",
+    "the throwing: stopping failed: at once; the stop continues",
+    "the hanging: not stopped after 0.1 s; the stop continues",
+    "the failing: stopping failed: no space left; the stop continues",
   ])
 })

@@ -1,16 +1,16 @@
 import { setTimeout as delay } from "node:timers/promises"
 import { type Clock, timestamp } from "../src/apis/clock.ts"
 import { isOver, type StoredLaunch } from "../src/apis/launch.ts"
+import type { Scope, Vm } from "../src/cloud/cloud.ts"
 import type { LocalCloud } from "../src/cloud/local/local.ts"
-import type { Scope, Vm } from "../src/cloud/provider.ts"
 import { FIELD_MANAGER, LAUNCHES } from "../src/controllers/launch/options.ts"
 import type { KubeClient } from "../src/kube/client.ts"
 import { ifFound } from "../src/kube/errors.ts"
 
-/** Between two looks at VMs that are ending. */
+/** Poll interval of terminating VMs. */
 const LOOK_MS = 200
 
-/** How long the API server may take to record that the power-off is planned, seconds. */
+/** Time for the API server to record the planned power-off, seconds. */
 const RECORD_SECONDS = 1
 
 export interface PowerOffOptions {
@@ -19,13 +19,13 @@ export interface PowerOffOptions {
   client: Pick<KubeClient, "get" | "patchStatus">
   systemNamespace: string
   clock: Clock
-  /** How long agents may take to end their containers and to deliver results and logs; then they are killed. */
+  /** Time for agents to end their containers and to deliver results and logs. Afterwards they are killed. */
   seconds: number
 }
 
 /**
- * Ends every VM, as planned: its Launch says so before, so that no job counts it as lost. No operator may launch
- * meanwhile, and the gateway must serve. Never rejects for one VM's sake.
+ * Terminates every VM as planned: its Launch records that before, so that no job counts it as lost. No operator may
+ * launch VMs meanwhile, and the gateway must serve. Never rejects because of a single VM.
  * @returns how many VMs ended, and what could not be done
  */
 export async function powerOff(options: PowerOffOptions): Promise<{ ended: number; failures: string[] }> {
@@ -34,17 +34,17 @@ export async function powerOff(options: PowerOffOptions): Promise<{ ended: numbe
   const failures: string[] = []
   const isEnough = new AbortController()
   const inOrder = endInOrder(options, { asked, failures, signal: isEnough.signal })
-  // Its failure after the race changes nothing: the VMs are killed then.
+  // Ignored after the race: the VMs are killed then.
   inOrder.catch(() => undefined)
-  // A step may take long on a busy machine: the kill must not wait for it.
+  // A step may take long on a busy machine, and must not delay the kill.
   await Promise.race([inOrder, delay(seconds * 1000, undefined, { signal: isEnough.signal }).catch(() => undefined)])
   isEnough.abort()
-  // Also what a full disk does not let the cloud record as ended.
+  // Includes VMs whose end a full disk does not let the cloud record.
   await settle(await living(cloud, scope), failures, (vm) => cloud.kill(vm))
   return { ended: asked.size, failures }
 }
 
-/** Ends VMs until none is on, or the signal is aborted. */
+/** Terminates VMs until none is on, or the signal is aborted. */
 async function endInOrder(
   options: PowerOffOptions,
   { asked, failures, signal }: { asked: Set<string>; failures: string[]; signal: AbortSignal },
@@ -52,7 +52,7 @@ async function endInOrder(
   const { cloud, scope } = options
   let left = await living(cloud, scope)
   while (!signal.aborted && (await isAnyOn(cloud, left))) {
-    // A launch that was under way when the operator ended may bring another VM.
+    // A launch in progress when the operator ended may add a VM.
     const fresh = left.filter(({ id }) => !asked.has(id))
     for (const { id } of fresh) asked.add(id)
     await settle(fresh, failures, (vm) => recordPlan(vm, options))
@@ -75,7 +75,7 @@ async function settle(vms: readonly Vm[], failures: string[], act: (vm: Vm) => P
   for (const result of results) if (result.status === "rejected") failures.push(messageOf(result.reason))
 }
 
-/** Writes on a VM's Launch that it ends because its machine stops. */
+/** Records on a VM's Launch that it ends because its machine stops. */
 async function recordPlan({ launch }: Vm, { client, systemNamespace, clock }: PowerOffOptions): Promise<void> {
   const ref = { namespace: systemNamespace, name: launch }
   const limit = { timeoutSeconds: RECORD_SECONDS }
@@ -86,7 +86,7 @@ async function recordPlan({ launch }: Vm, { client, systemNamespace, clock }: Po
   await client.patchStatus(LAUNCHES, ref, { merge: { status: { loss } } }, { fieldManager: FIELD_MANAGER, ...limit })
 }
 
-/** Whether the VM would have gone on: no other reason ends it. */
+/** Returns true if the VM would have continued: nothing else ends it. */
 function isWanted(launch: StoredLaunch): boolean {
   const { spec, status, metadata } = launch
   const isEnding = spec.ended === true || metadata.deletionTimestamp !== undefined || isOver(launch)

@@ -6,14 +6,14 @@ import { type ChosenRuntime, chooseRuntime } from "./runtime.ts"
 import { readSamples } from "./samples.ts"
 import { unlessAborted } from "./unless-aborted.ts"
 
-/** What a stack needs before it starts. */
+/** Preconditions of a stack. */
 export interface Prepared {
   binaries: Binaries
   runtime: ChosenRuntime
 }
 
 /**
- * Obtains the servers' programs and chooses what runs the jobs, with the samples' images. Takes minutes at first use,
+ * Obtains the servers' programs, and chooses what runs the jobs, with the samples' images. Takes minutes at first use,
  * and shows its progress. Throws as `findBinaries` and `chooseRuntime` do, and the signal's reason.
  */
 export async function prepare(options: LocalOptions, terminal: Terminal, signal: AbortSignal): Promise<Prepared> {

@@ -7,7 +7,7 @@ import { programCredentials } from "./program-credentials.ts"
 const cluster = { name: "here", server: "https://127.0.0.1:6443", skipTLSVerify: false }
 const serviceAccount = { namespace: "berth-system", name: "berth-facade" }
 
-it("a program's token is renewed at half of its life, again after a failure, and not after the end", async () => {
+it("renews a program's token at half of its life, retries after a failure, and stops at the end", async () => {
   const clock = new ManualClock()
   const errors: unknown[] = []
   let asked = 0
@@ -37,7 +37,7 @@ it("a program's token is renewed at half of its life, again after a failure, and
   expect(clock.timers).toBe(0)
 })
 
-it("a program whose ServiceAccount gets no token does not start", async () => {
+it("does not start a program whose ServiceAccount gets no token", async () => {
   const client = { createSubresource: async () => ({}) } as unknown as Pick<KubeClient, "createSubresource">
   await expect(
     programCredentials({ client, cluster, serviceAccount, onError: () => undefined, clock: new ManualClock() }),

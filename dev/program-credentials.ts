@@ -4,10 +4,10 @@ import { SERVICE_ACCOUNTS } from "../src/identity/machine-users.ts"
 import type { KubeClient } from "../src/kube/client.ts"
 import type { ObjectRef } from "../src/kube/resource.ts"
 
-/** How long a token is good, seconds; a new one is asked for at half of it. */
+/** Lifetime of a token, seconds. A new one is requested at half of it. */
 const TOKEN_SECONDS = 3600
 
-/** How soon it is tried again when no new token can be had, seconds. */
+/** Delay before a retry when no new token arrived, seconds. */
 const AGAIN_SECONDS = 10
 
 interface TokenRequest {
@@ -15,24 +15,24 @@ interface TokenRequest {
 }
 
 export interface ProgramCredentialsOptions {
-  /** May make tokens of the ServiceAccount. */
+  /** Must be allowed to create tokens of the ServiceAccount. */
   client: Pick<KubeClient, "createSubresource">
   /** The API server and its CA. */
   cluster: Cluster
   serviceAccount: ObjectRef
-  /** Told when a new token can't be had; the present one is good for a while. */
+  /** Called when a token can't be renewed. The current one stays valid for some time. */
   onError: (error: unknown) => void
   clock?: Clock
 }
 
-/** A kubeconfig by which a program has the rights of its ServiceAccount and no more, as it has them in a cluster. */
+/** A kubeconfig that gives a program exactly the rights of its ServiceAccount, as in a cluster. */
 export interface ProgramCredentials {
   kubeConfig: KubeConfig
-  /** Makes no more tokens. */
+  /** Stops renewing tokens. */
   stop(): void
 }
 
-/** Gives a program its ServiceAccount's credentials, and keeps them fresh until they are stopped. */
+/** Gives a program its ServiceAccount's credentials, and renews them until they are stopped. */
 export async function programCredentials(options: ProgramCredentialsOptions): Promise<ProgramCredentials> {
   const { client, cluster, serviceAccount, onError, clock = systemClock } = options
   const kubeConfig = new KubeConfig()
@@ -48,7 +48,7 @@ export async function programCredentials(options: ProgramCredentialsOptions): Pr
     if (answer.status === undefined) throw new Error(`no token came for ServiceAccount ${serviceAccount.name}`)
     return answer.status.token
   }
-  // The client reads its kubeconfig again every half minute.
+  // The client reads its kubeconfig again every 30 s.
   const refresh = async (): Promise<void> =>
     kubeConfig.loadFromClusterAndUser(cluster, { name: serviceAccount.name, token: await token() })
   let stopped = false
@@ -76,7 +76,7 @@ export async function programCredentials(options: ProgramCredentialsOptions): Pr
   }
 }
 
-/** The API server that a kubeconfig's current context names. */
+/** Returns the API server of a kubeconfig's current context. */
 export function clusterOf(kubeconfigPath: string): Cluster {
   const kubeConfig = new KubeConfig()
   kubeConfig.loadFromFile(kubeconfigPath)

@@ -1,15 +1,18 @@
 import { setTimeout as delay } from "node:timers/promises"
 
-/** A small client of Berth's own REST API, as any user could write it. */
+/** A small client of Berth's own REST API. It uses only the public API. */
 export interface RestClient {
-  /** Creates a job from a YAML body; its name. */
+  /** Creates a job from a YAML body, and returns its name. */
   submit(yaml: string): Promise<string>
   cancel(job: string): Promise<void>
-  /** The last lines of what a job wrote. */
+  /** Returns the last lines of a job's output. */
   logTail(job: string, lines: number): Promise<string>
 }
 
-/** `baseUrl` without the `/1`. All calls throw with the problem document's detail when they are refused. */
+/**
+ * Returns a client for `baseUrl`, which is without the `/1`. All calls throw the problem document's detail if they are
+ * rejected.
+ */
 export function restClient(baseUrl: string, apiKey: string): RestClient {
   const call = async (path: string, init: RequestInit = {}): Promise<string> => {
     const response = await fetch(`${baseUrl}/1${path}`, {
@@ -18,7 +21,7 @@ export function restClient(baseUrl: string, apiKey: string): RestClient {
     })
     const text = await response.text()
     if (response.ok) return text
-    throw new Error(`${init.method ?? "GET"} ${path} was refused with ${response.status}: ${text}`)
+    throw new Error(`${init.method ?? "GET"} ${path} was rejected with ${response.status}: ${text}`)
   }
   return {
     async submit(yaml) {
@@ -37,7 +40,7 @@ export function restClient(baseUrl: string, apiKey: string): RestClient {
   }
 }
 
-/** Resolves when the façade says that it is ready; throws with what it last said after `seconds`. */
+/** Resolves when the façade is ready. After `seconds`, throws with its last answer. */
 export async function whenReady(baseUrl: string, seconds: number, signal: AbortSignal): Promise<void> {
   const deadline = performance.now() + seconds * 1000
   for (;;) {

@@ -4,15 +4,15 @@ import { type ObtainedImage, obtainImage } from "../src/cloud/local/images.ts"
 import type { Report } from "./controlplane/programs.ts"
 import type { LocalOptions } from "./options.ts"
 
-/** What runs the containers of the local cloud's VMs. */
+/** Runtime of the containers on the local cloud's VMs. */
 export type ChosenRuntime = { runtime: "docker"; dockerSocket: string } | { runtime: "process" }
 
-/** Nothing but the operating system's rights is between such a job and its user's files. */
-const AS_YOU = "jobs run as you on this machine, without their images, and can read what you can"
+/** Only the operating system's rights protect a user's files from such a job. */
+const AS_YOU = "jobs run as your user on this machine, without their images, and can read all your files"
 
 /**
- * Chooses Docker when an engine answers and has, gets or makes these images; else the jobs' commands run on this host
- * without their images. Reports the choice and its reason. Throws when an engine that was asked for doesn't answer.
+ * Chooses Docker if an engine answers and has, pulls or builds these images. Otherwise the jobs' commands run on this
+ * host without their images. Reports the choice and its reason. Throws if a requested engine does not answer.
  */
 export async function chooseRuntime(
   { runtime, dockerSocket = DEFAULT_DOCKER_SOCKET }: Pick<LocalOptions, "runtime" | "dockerSocket">,
@@ -40,7 +40,7 @@ export async function chooseRuntime(
   return { runtime: "docker", dockerSocket }
 }
 
-/** Says what may surprise a reader of the samples, or of the engine's list of images. */
+/** Reports what could surprise a reader of the samples, or of the engine's list of images. */
 function noteImage(obtained: ObtainedImage, report: Report): void {
   const { image, from } = obtained
   if (from === "engine" || from === "registry") return
@@ -49,8 +49,8 @@ function noteImage(obtained: ObtainedImage, report: Report): void {
     return
   }
   const why =
-    "pullError" in obtained ? `the engine can't pull it (${pullErrorOf(obtained)})` : "an earlier start did so"
-  report(`${image} is made from ${from} of this machine: ${why}; \`docker rmi ${image}\` removes it`)
+    "pullError" in obtained ? `the engine can't pull it (${pullErrorOf(obtained)})` : "an earlier start built it"
+  report(`${image} is built from ${from} of this machine: ${why}; \`docker rmi ${image}\` removes it`)
 }
 
 function pullErrorOf(obtained: ObtainedImage): string {

@@ -4,7 +4,7 @@ import { load } from "js-yaml"
 import type { Job, JobPhase, JobReason } from "../src/apis/job.ts"
 import { packageFile } from "../src/package.ts"
 
-/** How a sample ends. */
+/** Expected end of a sample. */
 export interface Expectation {
   phase: JobPhase
   reason?: JobReason
@@ -13,16 +13,16 @@ export interface Expectation {
 export interface Samples {
   /** Manifests for the Kubernetes API. */
   applied: { file: string; manifest: Job }[]
-  /** A body for POST /jobs, in YAML as it stands in its file, and its job's name. */
+  /** A body for POST /jobs, as the YAML of its file, and its job's name. */
   submitted: { file: string; yaml: string; name: string }
-  /** Names of the jobs that are to be cancelled once they run. */
+  /** Names of the jobs to cancel once they run. */
   cancelled: string[]
-  /** Throws for a job that no sample has made. */
+  /** Throws for a job that is not from a sample. */
   expectation(name: string): Expectation
   images(): string[]
 }
 
-/** The samples that stand in the project. */
+/** Folder of the repository's samples. */
 const SAMPLES_FOLDER = packageFile("manifests", "samples")
 
 const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
@@ -34,7 +34,7 @@ const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
   submitted: { phase: "succeeded" },
 }
 
-/** Reads the samples. Throws when one has no expectation, since the demo could not tell whether it ended well. */
+/** Reads the samples. Throws if one has no expectation: the demo could not judge its result. */
 export async function readSamples(folder = SAMPLES_FOLDER): Promise<Samples> {
   const files = (await readdir(folder)).filter((file) => file.endsWith(".yaml") && file !== "kustomization.yaml").sort()
   const applied = await Promise.all(

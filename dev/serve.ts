@@ -6,8 +6,8 @@ import { prepare } from "./prepare.ts"
 import { startStack } from "./stack.ts"
 
 /**
- * Keeps a stack up until it is told to stop, with its data kept for the next time. Returns the exit code. Throws an Error
- * that names the ports which are not free, before anything is started.
+ * Runs a stack until the signal, and keeps its data for the next start. Returns the exit code. If ports are not free,
+ * throws an Error that names them, before it starts anything.
  */
 export async function runServe(options: ServeOptions, signal: AbortSignal): Promise<number> {
   const terminal = new Terminal()

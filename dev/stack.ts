@@ -8,11 +8,11 @@ import { readPriceList } from "../src/catalogue/shipped.ts"
 import { LocalCloud, localClouds } from "../src/cloud/local/local.ts"
 import { hostArchitecture, LOCAL_REGION, localOffers } from "../src/cloud/local/offers.ts"
 import { connect } from "../src/connect.ts"
-import { ensureInstallation } from "../src/identity/installation.ts"
+import { ensureInstallation, OPERATOR_LEASE } from "../src/identity/installation.ts"
 import { KubeClient } from "../src/kube/client.ts"
 import { ifFound } from "../src/kube/errors.ts"
 import { leases } from "../src/kube/lease.ts"
-import { OPERATOR_LEASE, startOperator } from "../src/operator.ts"
+import { startOperator } from "../src/operator.ts"
 import { PRICE_REFRESH_HOURS } from "../src/options.ts"
 import { packageFile } from "../src/package.ts"
 import type { Running } from "../src/program.ts"
@@ -40,62 +40,62 @@ export const SYSTEM_NAMESPACE = "berth-system"
 export interface StackOptions extends Pick<LocalOptions, "dataDir" | "logLevel"> {
   binaries: Binaries
   runtime: ChosenRuntime
-  /** 0: any free one. */
+  /** 0 for any free port. */
   port: number
-  /** Whether what was acknowledged survives a crash of the machine; false where nobody needs it afterwards. */
+  /** True if acknowledged writes survive a crash of the machine. False for data that is not needed afterwards. */
   durable: boolean
   report: Report
-  /** Ends the start; a stack that has started is ended by its `stop`. */
+  /** Aborts the start. A stack that has started is ended by its `stop`. */
   signal: AbortSignal
 }
 
-/** Everything on one machine: control plane, operator, façade and the local cloud. */
+/** All programs on one machine: control plane, operator, façade and the local cloud. */
 export interface Stack {
-  /** Of the façade, without `/1`. */
+  /** URL of the façade, without `/1`. */
   url: string
   apiKey: string
   kubeconfigPath: string
   client: KubeClient
-  /** File of shell assignments that reach this stack. */
+  /** File of shell assignments for reaching this stack. */
   environmentFile: string
-  /** Rejects when a part of it fails, never resolves. */
+  /** Rejects when a part of it fails; never resolves. */
   failed: Promise<never>
   /**
-   * Ends everything, the VMs included, within ten seconds. A job that runs is run again at the next start, and that counts
-   * as no loss. Never rejects: what does not end is reported.
+   * Stops everything, including the VMs, within ten seconds. Running jobs run again at the next start, and that does
+   * not count as a loss. Never rejects: parts that do not stop are reported.
    */
   stop(): Promise<void>
 }
 
-/** How long the stop of everything may take, seconds: the process ends a second later whatever hangs. */
+/** Time limit for stopping everything, seconds. The process ends a second later in any case. */
 const STOP_SECONDS = 8
 
-/** How long the stop of each part may take, seconds. */
+/** Time limits for stopping each part, seconds. */
 const STOP_LIMITS = { operator: 1.5, vms: 6, facade: 1, issuer: 0.5, client: 0.5, controlPlane: 5 }
 
-/** How long agents may take to end their containers and to deliver results and logs, seconds; then they are killed. */
+/** Time for agents to end their containers and to deliver results and logs, seconds. Afterwards they are killed. */
 const POWER_OFF_SECONDS = 4.5
 
-/** What is left of the limit to kill them in, seconds. */
+/** Rest of the limit, for killing them, seconds. */
 const KILL_SECONDS = 1.5
 
-/** How long an agent may take from SIGTERM to its end, seconds. */
+/** Time for an agent from SIGTERM to its end, seconds. */
 const AGENT_SHUTDOWN_SECONDS = 4
 
-/** Looking at processes of this host costs little, and a person is waiting. */
+/** Short, because reading the processes of this host is cheap, and a person is waiting. */
 const OBSERVE_SECONDS = 1
 
-/** Seconds that the façade's caches may take to fill at the start. */
+/** Time for the façade's caches to fill at the start, seconds. */
 const READY_SECONDS = 30
 
-/** Starts everything, reporting each step. What was started is stopped again when a later step fails. */
+/** Starts everything, and reports each step. If a step fails, stops the parts that were started. */
 export async function startStack(options: StackOptions): Promise<Stack> {
   const { dataDir, binaries, report, signal } = options
   const begun = performance.now()
   await mkdir(dataDir, { recursive: true, mode: 0o700 })
   signal.throwIfAborted()
   const failure = Promise.withResolvers<never>()
-  // It is for the stack's user to look at; unobserved it must not end the process.
+  // Without a handler, the rejection would end the process before the stack's user awaits it.
   failure.promise.catch(() => undefined)
   const parts = new Parts(report, STOP_SECONDS)
   try {
@@ -123,7 +123,7 @@ interface Base {
   fail: (error: unknown) => void
 }
 
-/** Starts what runs on the control plane. Each part is added to the parts in the order in which it starts. */
+/** Starts the programs on the control plane. Adds each part in the order of the starts. */
 async function startPrograms(options: StackOptions, base: Base): Promise<Omit<Stack, "failed" | "stop">> {
   const { dataDir, report, signal } = options
   const { controlPlane, parts } = base
@@ -143,13 +143,16 @@ async function startPrograms(options: StackOptions, base: Base): Promise<Omit<St
   return { url, apiKey, kubeconfigPath, client, environmentFile }
 }
 
-/** Starts issuer, façade and operator, and between the last two what powers the VMs off while the façade serves. */
+/**
+ * Starts issuer, façade and operator. Between the last two, registers the power-off of the VMs, so that it runs while
+ * the façade serves.
+ */
 async function startBerth(
   options: StackOptions,
   { controlPlane, parts, fail, client }: Base & { client: KubeClient },
 ): Promise<{ url: string; issuer: DevelopmentIssuer }> {
   const { dataDir, report, port } = options
-  // A file of its own: the terminal is for what a person wants to know.
+  // A separate file: the terminal shows only what a person needs.
   const destination = logDestination(join(dataDir, "berth.log"))
   const loggerOf = (name: string) => createLogger({ level: options.logLevel, name, destination })
   const { id: installation } = await ensureInstallation(client, SYSTEM_NAMESPACE)
@@ -159,7 +162,7 @@ async function startBerth(
   const asFacade = await programClient("berth-facade", programs, loggerOf("facade"))
   const asOperator = await programClient("berth-operator", programs, loggerOf("operator"))
   const market = localMarket()
-  // People are known by their issuer's address, so it stays the same where anything is kept.
+  // The issuer's address identifies people, so the address must stay the same if any data is kept.
   const issuer = await startIssuer({ port: issuerPort(port), dataDir })
   parts.add("the issuer", STOP_LIMITS.issuer, () => issuer.close())
   const facade = await startPart(parts, "the façade", STOP_LIMITS.facade, (stop) =>
@@ -177,7 +180,7 @@ async function startBerth(
       stop,
     ),
   )
-  // Stopped after the operator, which launches nothing then, and before the façade, which takes results and logs.
+  // Stopped after the operator, which then launches nothing, and before the façade, which stores results and logs.
   const scope = { installation, region: LOCAL_REGION }
   const powerOffOptions = { cloud, scope, client, systemNamespace: SYSTEM_NAMESPACE, clock: systemClock }
   parts.add("the VMs", STOP_LIMITS.vms, (limit) => {
@@ -207,7 +210,7 @@ async function startBerth(
   return { url: facade.url, issuer }
 }
 
-/** Starts a program that runs until its signal; stopping it means to wait until it has ended. */
+/** Starts a program that runs until its signal. Stopping it waits until it has ended. */
 async function startPart<Program extends Running>(
   parts: Parts,
   name: string,
@@ -223,7 +226,7 @@ async function startPart<Program extends Running>(
   return program
 }
 
-/** One catalogue and one account for operator and façade: a dry run answers what the operator would do. */
+/** Returns one catalogue and one account for both operator and façade, so that a dry run predicts the operator. */
 function localMarket() {
   return {
     offers: new LiveCatalogue(joined(offersOf(readPriceList()), tableOf(localOffers()))),
@@ -233,12 +236,15 @@ function localMarket() {
   }
 }
 
-/** The data directory's lock proves that the operator of an earlier run is dead: its Lease need not run out first. */
+/**
+ * Deletes the Lease of an earlier run. The data directory's lock proves that its operator is dead, so its Lease need
+ * not expire first.
+ */
 async function endFormerLeader(client: KubeClient): Promise<void> {
   await ifFound(client.delete(leases, { namespace: SYSTEM_NAMESPACE, name: OPERATOR_LEASE }))
 }
 
-/** Powers the VMs off and reports what came of it. */
+/** Powers the VMs off and reports the result. */
 async function endVms(options: PowerOffOptions, cloud: LocalCloud, report: Report): Promise<void> {
   const { ended, failures } = await powerOff(options)
   await cloud.close()
@@ -246,7 +252,7 @@ async function endVms(options: PowerOffOptions, cloud: LocalCloud, report: Repor
   for (const failure of failures) report(`powering off a VM: ${failure}`)
 }
 
-/** A client with exactly the rights that a program has in a cluster, so that what it may not do there fails here, too. */
+/** Returns a client with exactly the rights that a program has in a cluster. So a missing right shows here too. */
 async function programClient(
   name: "berth-operator" | "berth-facade",
   { controlPlane, parts, admin }: { controlPlane: ControlPlane; parts: Parts; admin: KubeClient },
@@ -256,7 +262,7 @@ async function programClient(
     client: admin,
     cluster: clusterOf(controlPlane.kubeconfigPath),
     serviceAccount: { namespace: SYSTEM_NAMESPACE, name },
-    onError: (err) => logger.warn({ err }, "the token could not be renewed, it is tried again"),
+    onError: (err) => logger.warn({ err }, "the token could not be renewed; retrying"),
   })
   const client = new KubeClient(credentials.kubeConfig)
   parts.add(`the client of ${name}`, STOP_LIMITS.client, () => {
@@ -274,7 +280,7 @@ function localCloud(dataDir: string, runtime: ChosenRuntime, logger: Logger): Lo
     region: LOCAL_REGION,
     clock: systemClock,
     ...("dockerSocket" in runtime && { dockerSocket: runtime.dockerSocket }),
-    onError: (err) => logger.warn({ err }, "a VM can't be ended for now, it is tried again"),
+    onError: (err) => logger.warn({ err }, "a VM can't be terminated now; retrying"),
   })
 }
 

@@ -1,6 +1,6 @@
 /**
- * Resolves as the promise does, or rejects with the signal's reason when that is aborted before. What the promise stands
- * for goes on: only for work that leaves nothing open, or that ends with the process.
+ * Settles like the promise, or rejects with the signal's reason if the signal is aborted first. The promise's work
+ * continues. So use it only for work that leaves nothing open, or that ends with the process.
  */
 export async function unlessAborted<Result>(
   promise: Promise<Result>,

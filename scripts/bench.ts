@@ -1,8 +1,9 @@
-// Runs benchmarks: `npm run bench` all of them, `npm run bench -- NAME` one. With --json standard output holds one object,
-// `{name, rows: [{what, ours, peer, ratio, goal, reached}], spread, machine}`, and nothing else; `scripts/performance.ts`
-// makes the tables of docs/performance.md out of that of all. Exits 1 when a goal is missed or a benchmark failed, 2 on
-// a wrong command line. --sizes and --seconds make a quick run, whose figures are no results; --profile DIR has operator
-// and façade write CPU profiles there, where they are processes of their own (throughput, scale, peer).
+// Runs benchmarks: `npm run bench` runs all, `npm run bench -- NAME` one. With --json standard output is one object,
+// `{name, rows: [{what, ours, peer, ratio, goal, reached}], spread, machine}`. `scripts/performance.ts` writes the
+// tables of docs/performance.md from the object of a run of all. Exits with 1 if a goal is missed or a benchmark
+// failed, with 2 on a wrong command line. --sizes and --seconds make a quick run, whose figures are no results.
+// --profile DIR makes operator and façade write CPU profiles there, if they are separate processes (throughput, scale,
+// peer).
 import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { cpus, release, totalmem, type } from "node:os"
@@ -15,6 +16,7 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
   client: () => import("../bench/client.ts"),
   route: () => import("../bench/route.ts"),
   facade: () => import("../bench/facade.ts"),
+  hostile: () => import("../bench/hostile.ts"),
   cron: () => import("../bench/cron.ts"),
   aws: () => import("../bench/aws.ts"),
   throughput: () => import("../bench/throughput.ts"),
@@ -22,7 +24,10 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
   peer: () => import("../bench/peer-jobs.ts"),
 }
 
-/** What one of all is given, so that all of them end within half an hour: under its own name each takes its whole time. */
+/**
+ * Options that shorten benchmarks in a run of all, so that it ends within half an hour. A benchmark run by its name
+ * takes its full time.
+ */
 const SHORTENED: Record<string, string[]> = {
   facade: ["--sizes", "1000,16000"],
   aws: ["--sizes", "150"],
@@ -32,7 +37,7 @@ const SHORTENED: Record<string, string[]> = {
   peer: ["--sizes", "500"],
 }
 
-/** Stands for a benchmark that failed. */
+/** Row of a benchmark that failed. */
 const FAILED: BenchRow = { what: "runs to its end", ours: 0, peer: 1, ratio: 0, goal: 1, reached: false }
 
 const options = {
@@ -42,7 +47,7 @@ const options = {
   profile: { type: "string" },
 } as const
 
-// Whoever is ended by a signal ends without a word: the programs that were started are ended at an ordinary exit.
+// Exits normally at a signal, so that the started programs are ended.
 for (const [signal, number] of [
   ["SIGINT", 2],
   ["SIGTERM", 15],
@@ -69,7 +74,7 @@ async function runOne(bench: string): Promise<BenchReport> {
   return { ...result, machine: machine() }
 }
 
-/** Each in a process of its own, so that none inherits another's memory, and one that fails is a row like any other. */
+/** Runs each benchmark in a process of its own, so that none inherits another's memory. A failed one becomes a row. */
 async function runAll(): Promise<BenchReport> {
   const rows: BenchRow[] = []
   const spread: BenchResult["spread"] = {}
@@ -84,7 +89,7 @@ async function runAll(): Promise<BenchReport> {
   return { name: "all", rows, spread, machine: machine() }
 }
 
-/** Undefined when it failed; what it said of that stands on standard error. */
+/** Runs one benchmark; undefined if it failed. Its output explains why on standard error. */
 async function runApart(bench: string): Promise<BenchReport | undefined> {
   const args = [import.meta.filename, bench, "--json", ...(SHORTENED[bench] ?? [])]
   const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] })
@@ -95,7 +100,7 @@ async function runApart(bench: string): Promise<BenchReport | undefined> {
   return output === "" ? undefined : parsed(output)
 }
 
-/** Undefined when it is something else, which then stands on standard error: the other benchmarks' figures stay. */
+/** Returns undefined for other output and prints it on standard error, so that the other benchmarks' figures stay. */
 function parsed(output: string): BenchReport | undefined {
   try {
     return JSON.parse(output) as BenchReport
@@ -105,7 +110,7 @@ function parsed(output: string): BenchReport | undefined {
   }
 }
 
-/** Ends the process with what is known when it can't be understood. */
+/** Parses the command line. Prints the usage and ends the process if it is wrong. */
 function commandLine() {
   try {
     const { values, positionals } = parseArgs({ options, allowPositionals: true })
@@ -117,7 +122,7 @@ function commandLine() {
   const names = Object.keys(BENCHES).join(", ")
   console.error(
     "usage: npm run bench -- [NAME] [--json] [--sizes N,N] [--seconds N] [--profile DIR], " +
-      `where NAME is one of: ${names}; without one all are run`,
+      `where NAME is one of: ${names}; without NAME all are run`,
   )
   return process.exit(2)
 }

@@ -5,10 +5,10 @@ import { parseArgs, promisify } from "node:util"
 import { type BuildOptions, build, type Metafile } from "esbuild"
 
 /**
- * Makes `dist/`: the program as one file that needs nothing of node_modules, the agent once more as a file of its own, and
- * beside them what they read, at the same paths as in the repository (`src/package.ts`). `npm run build`, or
- * `scripts/bundle.ts --out FOLDER`; with `--sbom FILE` also the list of the packages that are in it (SPDX, JSON), which no
- * scanner can read out of one file.
+ * Builds `dist/`: the program as one file that needs nothing of node_modules, and the agent as another file. Next to
+ * them are the files that they read, at the same paths as in the repository (`src/package.ts`). Run it by `npm run
+ * build`, or `scripts/bundle.ts --out FOLDER`. `--sbom FILE` also writes the list of the bundled packages (SPDX, JSON),
+ * which no scanner can read from a single file.
  */
 
 const ROOT = dirname(import.meta.dirname)
@@ -16,32 +16,32 @@ const PROGRAM = "berth.mjs"
 const AGENT = "agent.mjs"
 const LICENCES = "THIRD-PARTY-LICENCES.txt"
 
-/** What the program reads of its own package at run time. */
+/** Files of its own package that the program reads at run time. */
 const READ_FILES = ["src/catalogue/data", "src/facade/docs/page", "LICENSE"]
 
-/** Files of packages that the program sends to browsers as they are, and the licences of what is inside of them. */
+/** Files of packages that the program sends to browsers unchanged, and the licences of their contents. */
 const SENT_FILES = ["swagger-ui-bundle.js", "swagger-ui-bundle.js.LICENSE.txt", "swagger-ui.css"].map(
   (file) => `node_modules/swagger-ui-dist/${file}`,
 )
 
-/** How an SPDX document calls itself. */
+/** Id of the document itself in SPDX. */
 const SPDX_DOCUMENT = "SPDXRef-DOCUMENT"
-/** Without --omit=dev, which leaves out what development needs as well. */
+/** Without --omit=dev: that also omits packages that are both a dependency and a development dependency. */
 const NPM_SBOM = ["sbom", "--sbom-format=spdx", "--sbom-type=application", "--package-lock-only"]
 
-/** What may be given away inside of an image under Apache-2.0. */
+/** Licences that may be distributed inside an image under Apache-2.0. */
 const ALLOWED = ["Apache-2.0", "MIT", "ISC", "BSD-2-Clause", "BSD-3-Clause", "0BSD", "BlueOak-1.0.0", "Unlicense"]
 
 /**
- * What only other commands than `agent` load: a tenth of the program is left without it. The smallest VMs have half a
- * gigabyte, and a process has all of its program's text in memory.
+ * Modules that only commands other than `agent` load. Without them the agent's file is a tenth of the program. The
+ * smallest VMs have half a gigabyte, and a process holds its program's whole text in memory.
  */
 const NOT_THE_AGENTS = [
   ...["./operator.ts", "./api-server.ts", "./providers.ts", "./connect.ts"],
   ...["./identity/key-manifest.ts", "./identity/login.ts", "./identity/sealing-keys.ts"],
 ]
 
-/** What modules of the older kind expect to find around them. */
+/** Variables that CommonJS modules expect. */
 const COMMONJS = [
   "import { createRequire } from 'node:module'",
   "const require = createRequire(import.meta.url)",
@@ -52,13 +52,13 @@ interface Manifest {
   name: string
   version: string
   license?: string
-  /** As packages had it before `license`. */
+  /** Older packages' form of `license`. */
   licenses?: { type: string }[]
   description?: string
   engines?: object
 }
 
-/** How anything of ours is made one file. */
+/** Options that bundle a program into one file. */
 export const ONE_FILE = {
   absWorkingDir: ROOT,
   bundle: true,
@@ -66,9 +66,9 @@ export const ONE_FILE = {
   format: "esm",
   target: "node24",
   banner: { js: `#!/usr/bin/env node\n${COMMONJS}` },
-  // Addons that ssh2 would like to have, and does without.
+  // Optional addons of ssh2.
   external: ["*.node", "cpu-features"],
-  // Smaller, while a stack trace still tells the names of functions.
+  // Makes the file smaller, and keeps the names of functions in stack traces.
   minifyWhitespace: true,
   minifySyntax: true,
   keepNames: true,
@@ -77,13 +77,16 @@ export const ONE_FILE = {
 } as const satisfies BuildOptions
 
 export interface Bundled {
-  /** Paths of all that it was made of, in the repository. */
+  /** Paths of all bundled modules, in the repository. */
   inputs: string[]
-  /** Packages that something of is in it, as `name@version`. */
+  /** Bundled packages, as `name@version`. */
   packages: Set<string>
 }
 
-/** Writes the bundle into a folder, in place of whatever is there. @throws Error for a licence that nobody looked at */
+/**
+ * Writes the bundle into a folder, and replaces the folder's content. @throws Error for a licence that is not in the
+ * allowed list
+ */
 export async function bundle(folder: string): Promise<Bundled> {
   await rm(folder, { recursive: true, force: true })
   await mkdir(folder, { recursive: true })
@@ -110,12 +113,12 @@ async function manifestOf(folder: string): Promise<Manifest> {
   return JSON.parse(await readFile(join(folder, "package.json"), "utf8")) as Manifest
 }
 
-/** Paths of the modules that are in the bundle. A metafile also has those that were left out as unused. */
+/** Returns the paths of the bundled modules. A metafile also has those that were left out as unused. */
 function bundledInputs({ outputs }: Metafile): string[] {
   return Object.values(outputs).flatMap((output) => Object.keys(output.inputs))
 }
 
-/** Folders of the packages that these files belong to. */
+/** Returns the folders of the packages that these files belong to. */
 function packageFolders(inputs: readonly string[]): string[] {
   return [...new Set(inputs.flatMap((path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? []))].sort()
 }
@@ -132,7 +135,7 @@ async function licenceOf(path: string): Promise<string> {
   const choices = license.replace(/[()]/g, "").split(" OR ")
   if (!choices.some((choice) => choice.split(" AND ").every((part) => ALLOWED.includes(part)))) {
     throw new Error(
-      `${name} ${version} has the licence ${license}: look whether it may be given away, and allow it here`,
+      `${name} ${version} has the licence ${license}: check if it may be distributed, and add it to the allowed licences here`,
     )
   }
   const files = (await readdir(folder)).filter((file) => /^(licen[cs]e|copying|notice)/i.test(file)).sort()
@@ -140,14 +143,17 @@ async function licenceOf(path: string): Promise<string> {
   return `${[`${name} ${version} (${license})`, ...texts.map((text) => text.trim())].join("\n\n")}\n`
 }
 
-/** As much of an SPDX document as is looked at. */
+/** The fields of an SPDX document that are read. */
 export interface Sbom {
   documentDescribes: string[]
   packages: { SPDXID: string; name: string; versionInfo: string }[]
   relationships: { spdxElementId: string; relatedSpdxElement: string }[]
 }
 
-/** npm's own list of what package-lock.json has, without what is not in the bundle. @throws Error when it lacks a package */
+/**
+ * Returns npm's own list of the packages in package-lock.json, reduced to the bundled ones. @throws Error if it lacks a
+ * bundled package
+ */
 export async function sbomOf(packages: ReadonlySet<string>): Promise<Sbom> {
   const { stdout } = await promisify(execFile)("npm", NPM_SBOM, { cwd: ROOT, maxBuffer: 64 * 1024 ** 2 })
   const all = JSON.parse(stdout) as Sbom
@@ -155,7 +161,7 @@ export async function sbomOf(packages: ReadonlySet<string>): Promise<Sbom> {
   const kept = all.packages.filter((one) => packages.has(idOf(one)) || all.documentDescribes.includes(one.SPDXID))
   const known = new Set(kept.map(idOf))
   const lacking = [...packages].filter((id) => !known.has(id))
-  if (lacking.length > 0) throw new Error(`npm sbom has none of what is bundled of ${lacking.join(", ")}`)
+  if (lacking.length > 0) throw new Error(`npm sbom lacks the bundled packages ${lacking.join(", ")}`)
   const ids = new Set([SPDX_DOCUMENT, ...kept.map(({ SPDXID }) => SPDXID)])
   const relationships = all.relationships.filter(
     ({ spdxElementId, relatedSpdxElement }) => ids.has(spdxElementId) && ids.has(relatedSpdxElement),

@@ -1,6 +1,6 @@
-// Makes the price list that ships with Berth from a folder with aws.csv, gcp.csv, azure.csv and regions.csv:
-// `scripts/catalogue.ts FOLDER`, or `scripts/catalogue.ts FOLDER --check` to compare without writing.
-// docs/routing.md tells where those files' figures come from.
+// Builds the price list that Berth ships, from a folder with aws.csv, gcp.csv, azure.csv and regions.csv. Run
+// `scripts/catalogue.ts FOLDER`, or `scripts/catalogue.ts FOLDER --check` to compare without writing. docs/routing.md
+// names the sources of those files.
 import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
@@ -16,7 +16,7 @@ const COLUMNS =
   "provider,region,instance_type,vcpu,memory_gib,arch,gpu_model,gpu_count,gpu_memory_gib,price_usd_hour,spot_usd_hour"
 const REGION_COLUMNS = "provider,region,macro_region,location"
 
-/** Amazon: a minute at least, Linux by the second. Google: a minute at least. Azure: whole minutes. */
+/** Amazon: at least a minute, Linux by the second. Google: at least a minute. Azure: whole minutes. */
 const MINIMUM_BILLED_SECONDS = { aws: 60, gcp: 60, azure: 60 }
 
 const AS_OF = "2026-08-24"
@@ -33,7 +33,7 @@ const SOURCES: readonly PriceSource[] = [
   source("azure", "fractions of GPUs", "MicrosoftDocs/azure-compute-docs", "2025-12-31", "CC BY 4.0"),
 ]
 
-/** Groups that are narrower than a macro-region, by the clouds' own names. `eea`: where the GDPR is law. */
+/** Groups that are narrower than a macro-region, by the clouds' own names. `eea`: regions where the GDPR is law. */
 const UK = ["eu-west-2", "europe-west2", "uksouth", "ukwest"]
 const SWITZERLAND = ["eu-central-2", "europe-west6", "switzerlandnorth", "switzerlandwest"]
 const NEW_ZEALAND = ["newzealandnorth"]
@@ -42,7 +42,7 @@ function source(cloud: string, what: string, name: string, date: string, licence
   return { cloud, what, name, date, licence }
 }
 
-/** Reads the folder. @throws Error that names the file and line of what is not as expected */
+/** Reads the folder. @throws Error that names the file and line of an unexpected value */
 export function priceListOf(folder: string): PriceList {
   const regions = csv(join(folder, "regions.csv"), REGION_COLUMNS).map(regionOf).sort(compareRegions)
   const regionNumbers = new Map(regions.map(({ cloud, name }, index) => [`${cloud}/${name}`, index]))
@@ -76,7 +76,7 @@ interface Row {
   spot: number
 }
 
-/** A row without prices is one that can't be had. */
+/** A row without prices is a machine that is not for sale. */
 function rowOf(cells: readonly string[], regionNumbers: ReadonlyMap<string, number>): Row {
   const [cloud = "", name = "", instanceType = "", cpu, memory, arch, model, count, vram, price, spotPrice] = cells
   const region = regionNumbers.get(`${cloud}/${name}`)
@@ -98,11 +98,11 @@ function rowOf(cells: readonly string[], regionNumbers: ReadonlyMap<string, numb
 
 function decimal(text: string | undefined): number {
   const value = Number(text)
-  if (!text || !Number.isFinite(value) || value < 0) throw new Error(`"${text}" is no number of at least 0`)
+  if (!text || !Number.isFinite(value) || value < 0) throw new Error(`"${text}" is not a number of at least 0`)
   return value
 }
 
-/** Each machine once, the small ones first, which is how ties are broken. */
+/** Returns each machine once, the small ones first. That order breaks ties. */
 function machinesOf(all: readonly Machine[]): Machine[] {
   const byKey = new Map(all.map((machine) => [JSON.stringify(machine), machine]))
   return [...byKey.values()].sort(
@@ -134,14 +134,14 @@ function compareText(a: string, b: string): number {
   return a < b ? -1 : 1
 }
 
-/** The cells of a file, line by line, without the head. */
+/** Returns the cells of a file, line by line, without the header. */
 function csv(path: string, columns: string): string[][] {
   const [head, ...lines] = readFileSync(path, "utf8").trimEnd().split(/\r?\n/)
   if (head !== columns) throw new Error(`${path}: expected the columns ${columns}, found ${head}`)
   return lines.map(cellsOf)
 }
 
-/** As RFC 4180 has them, but for line breaks within quotes. */
+/** Parses a line by RFC 4180, except line breaks within quotes. */
 function cellsOf(line: string): string[] {
   if (!line.includes('"')) return line.split(",")
   return [...line.matchAll(/(?:^|,)(?:"((?:[^"]|"")*)"|([^,]*))/g)].map(

@@ -1,6 +1,6 @@
 import { isMap, isScalar, type Pair, parseDocument, type YAMLMap } from "yaml"
 
-/** What of JSON Schema the chart's schema uses. */
+/** The parts of JSON Schema that the chart's schema uses. */
 interface Schema {
   $ref?: string
   type?: string | readonly string[]
@@ -14,19 +14,20 @@ interface Schema {
 interface Row {
   path: string
   schema: Schema
-  /** Absent: of values below it. */
+  /** Absent for a group of values. */
   standard?: string
   meaning: string
 }
 
 /**
- * The table of all values of a chart, in Markdown: what each is for is the comment above it in values.yaml, what it may be
- * comes from values.schema.json. Pure. @throws Error for a value that the schema doesn't know, or that has no comment
+ * Returns the table of all values of a chart, in Markdown. Each purpose is the comment above the value in values.yaml.
+ * The allowed values come from values.schema.json. Pure. @throws Error for a value that the schema does not have, or
+ * that has no comment
  */
 export function valuesTable(valuesYaml: string, schemaJson: string): string {
   const root = JSON.parse(schemaJson) as Schema
   const { contents } = parseDocument(valuesYaml)
-  if (!isMap(contents)) throw new Error("values.yaml is no map")
+  if (!isMap(contents)) throw new Error("values.yaml is not a map")
   const rows = rowsOf(contents, { path: "", schema: root, root })
   return ["| value | default | may be | meaning |", "|---|---|---|---|", ...rows.map(line)].join("\n")
 }
@@ -39,14 +40,17 @@ function rowsOf(map: YAMLMap, { path, schema, root }: { path: string; schema: Sc
     const row = { path: `${path}${key}`, schema: own, meaning: meaningOf(pair, i === 0 ? map : undefined) }
     const { value } = pair
     if (!isMap(value) || value.flow === true || own.properties === undefined) {
-      if (row.meaning === "") throw new Error(`values.yaml doesn't say what ${row.path} is for: put a comment above it`)
+      if (row.meaning === "") throw new Error(`values.yaml has no comment for ${row.path}: add one above it`)
       return [{ ...row, standard: standardOf(value) }]
     }
     return [...(row.meaning === "" ? [] : [row]), ...rowsOf(value, { path: `${row.path}.`, schema: own, root })]
   })
 }
 
-/** The parser takes a first key's comment for its map's, and the file's own, after an empty line, for a part of it. */
+/**
+ * Returns the comment above a value. The parser assigns a first key's comment to its map. It also joins that with the
+ * file's own comment, although an empty line separates them.
+ */
 function meaningOf({ key }: Pair, map: YAMLMap | undefined): string {
   const comment = (isScalar(key) ? key.commentBefore : undefined) ?? map?.commentBefore ?? ""
   const [last = ""] = comment.split(/\n\s*\n/).slice(-1)

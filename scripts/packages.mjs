@@ -13,23 +13,23 @@ const PROGRESS_INTERVAL_MS = 1_000
 const CONNECT_TIMEOUT_MS = 5_000
 const STOP_SIGNALS = /** @type {const} */ (["SIGINT", "SIGTERM", "SIGHUP"])
 
-/** What has Node.js programs take a proxy, which Node.js' own fetch doesn't. */
+/** Variables that set a proxy. Node.js' own fetch ignores them, so it can't test if a host is reachable. */
 const PROXY_VARIABLES = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]
 
 /**
- * Installs the npm packages, if they are not there or not current. Meanwhile Go begins with Kubernetes' programs where
- * they will be built: it keeps what it compiles, and the build that comes later goes on from there.
+ * Installs the npm packages, if they are missing or outdated. If Kubernetes' programs will be built, Go starts to
+ * compile them meanwhile. Go caches its results, so the later build continues from there.
  *
- * Throws an Error with npm's own words when it fails.
+ * Throws an Error with npm's own message if it fails.
  * @param {string} root of this repository
- * @param {readonly string[]} program what is run afterwards, with its arguments
+ * @param {readonly string[]} program the program that runs afterwards, with its arguments
  */
 export async function installPackages(root, program) {
   if (isInstalled(root)) return
   const terminal = new Terminal(process.stderr)
   const ended = new AbortController()
   const end = () => ended.abort()
-  // Nothing that was started here outlives this process, whatever ends it.
+  // Ends everything that was started here, however this process ends.
   process.once("exit", end)
   for (const name of STOP_SIGNALS) process.on(name, exitBy)
   const headStart = beginGoBuild(program, ended.signal)
@@ -69,7 +69,7 @@ async function npmCi(root, terminal, signal) {
     cwd: root,
     stdio: ["ignore", "pipe", "pipe"],
     signal,
-    // npm takes its time after SIGTERM, and the next npm ci begins from nothing anyway.
+    // npm takes long to end after SIGTERM, and the next npm ci starts from an empty folder anyway.
     killSignal: "SIGKILL",
   })
   let said = ""
@@ -80,8 +80,8 @@ async function npmCi(root, terminal, signal) {
   const show = () => {
     if (missing.length === 0) return
     missing = missing.filter((path) => !existsSync(join(root, path, "package.json")))
-    // Beyond that npm shows nothing of what it does.
-    if (missing.length === 0) return terminal.step("npm has all packages, and runs their install scripts ...")
+    // Afterwards npm shows no progress.
+    if (missing.length === 0) return terminal.step("npm has all packages and runs their install scripts ...")
     const done = 1 - missing.length / total
     terminal.progress(progressOf("installing the npm packages, once", done, (performance.now() - began) / 1000))
   }
@@ -91,14 +91,14 @@ async function npmCi(root, terminal, signal) {
       child.once("error", reject)
       child.once("close", (code, by) => resolve(by ?? code))
     })
-    if (end !== 0) throw new Error(`npm ci failed (${end}); it said:\n${said.trim()}\nNothing was started.`)
+    if (end !== 0) throw new Error(`npm ci failed (${end}); its output:\n${said.trim()}\nNothing was started.`)
   } finally {
     clearInterval(timer)
   }
 }
 
 /**
- * Folders of the packages that every platform gets.
+ * Returns the folders of the packages that every platform needs.
  * @param {string} root
  * @returns {string[]}
  */
@@ -109,8 +109,8 @@ function wantedPackages(root) {
 }
 
 /**
- * Has Go fetch and compile until the signal. Does nothing where it isn't sure that the programs will be built: what
- * obtains them afterwards prefers a download, and says what is wrong.
+ * Makes Go fetch and compile until the signal. Does nothing unless the programs will certainly be built. The later
+ * search prefers a download, and reports errors.
  * @param {readonly string[]} program
  * @param {AbortSignal} signal
  */
@@ -124,7 +124,7 @@ async function beginGoBuild(program, signal) {
       await rm(folder, { recursive: true, force: true, maxRetries: 3 })
     }
   } catch {
-    // The build that counts comes later, and reports its failure.
+    // Ignored: the later build reports its own failure.
   }
 }
 

@@ -1,4 +1,4 @@
-// Writes what `npm run bench -- --json` has measured into docs/performance.md: `scripts/performance.ts RESULTS.json`.
+// Writes the results of `npm run bench -- --json` into docs/performance.md: `scripts/performance.ts RESULTS.json`.
 import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import type { BenchReport } from "../bench/result.ts"
@@ -28,7 +28,7 @@ function resultsOf({ rows, spread, machine }: BenchReport): string {
   ].join("\n")
 }
 
-/** The page with these results in it. @throws Error when it has no place for them */
+/** Returns the page with these results in it. @throws Error if the page has no place for them */
 export function pageWith(page: string, results: BenchReport): string {
   const [from, to] = [page.indexOf(BEGIN), page.indexOf(END)]
   if (from < 0 || to < from) throw new Error(`docs/performance.md has no part between ${BEGIN} and ${END}`)

@@ -70,7 +70,9 @@ export function findingsIn(passages: readonly Passage[]): string[] {
 
 /** Returns how many sentences have more than 20 words. Pure. */
 export function longSentencesIn(passages: readonly Passage[]): number {
-  const sentences = passages.flatMap(({ text }) => text.split(/[.!?](?=\s|$)|\n\s*\n|\n\s*(?:[-*]|\d+\.|#+)\s|\|/))
+  const sentences = passages.flatMap(({ text }) =>
+    text.split(/[.!?](?=\**(?:\s|$))|\n\s*\n|\n\s*(?:[-*]|\d+\.|#+)\s|\|/),
+  )
   return sentences.filter((sentence) => (sentence.match(/[\p{L}\p{N}·]\S*/gu) ?? []).length > MAXIMUM_WORDS).length
 }
 
@@ -130,13 +132,18 @@ function passagesOfYaml(content: string): Passage[] {
 /** Masks code, the targets of links, and text that is struck through: an example of what not to write. */
 function withoutMarkup(markdown: string): string {
   return markdown
-    .replaceAll(/^(```|~~~)[\s\S]*?^\1/gm, masked)
+    .replaceAll(/^(```|~~~)[\s\S]*?^\1|(?<=\n\n)(?: {4}.*\n)+/gm, blank)
     .replaceAll(/`[^`]*`|~~[^~]*~~|\]\([^)]*\)|https?:\S+/g, masked)
 }
 
 /** Keeps lines as they are, and makes one word of the rest. */
 function masked(text: string): string {
   return text.replaceAll(/[^\n]/g, "·")
+}
+
+/** Keeps lines only: a block of code ends the sentence before it. */
+function blank(text: string): string {
+  return text.replaceAll(/[^\n]/g, "")
 }
 
 function newlines(text: string): number {

@@ -1,8 +1,8 @@
 import { readdir, readFile, writeFile } from "node:fs/promises"
 import { join } from "node:path"
-import { HARMS, type TallyFile, type TallyRow } from "../test/faults/tally.ts"
+import { type TallyFile, type TallyRow, VIOLATIONS } from "../test/faults/tally.ts"
 
-/** Writes the tables of docs/reliability.md anew from what the long runs of the fault suites have found. */
+/** Writes the tables of docs/reliability.md from the results of the fault suites' long runs. */
 
 const DOCS = join(import.meta.dirname, "..", "docs")
 const PAGE = join(DOCS, "reliability.md")
@@ -28,5 +28,10 @@ function section({ title, seed, rows }: TallyFile): string {
 }
 
 function cells(row: TallyRow): string[] {
-  return [row.faults, row.on ?? "", row.tried.toLocaleString("en"), ...HARMS.map((harm) => String(row[harm]))]
+  return [
+    row.faults,
+    row.on ?? "",
+    row.tried.toLocaleString("en"),
+    ...VIOLATIONS.map((violation) => String(row[violation])),
+  ]
 }

@@ -1,11 +1,11 @@
-// Writes what Berth picks for typical jobs into docs/routing.md, from the shipped price list: `scripts/routing-table.ts`.
-// A test holds that the page is what would be written now.
+// Writes Berth's choices for typical jobs into docs/routing.md, from the shipped price list:
+// `scripts/routing-table.ts`. A test checks that the page is current.
 import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import type { JobSpec } from "../src/apis/job.ts"
 import { offersOf } from "../src/catalogue/file.ts"
 import { readPriceList } from "../src/catalogue/shipped.ts"
-import { UNLAUNCHABLE } from "../src/catalogue/unlaunchable.ts"
+import { MACHINES } from "../src/machines/machines.ts"
 import { Catalogue } from "../src/router/catalogue.ts"
 import { requirementsOf } from "../src/router/requirements.ts"
 import { rankPlacements } from "../src/router/route.ts"
@@ -28,7 +28,7 @@ const JOBS: readonly [name: string, spec: Omit<JobSpec, "image">][] = [
   ],
 ]
 
-/** The parts of the page that are made from data, by the name of their marker. */
+/** Returns the generated parts of the page, by the name of their marker. */
 export function generatedParts(): Record<string, string> {
   const list = readPriceList()
   const catalogue = new Catalogue(offersOf(list))
@@ -44,15 +44,12 @@ export function generatedParts(): Record<string, string> {
     unlaunchable: [
       "| cloud | machine types | where | bought | why |",
       "|---|---|---|---|---|",
-      ...UNLAUNCHABLE.map(({ cloud, types, regions, provisioning, reason }) =>
-        [
-          cloud,
-          code(types),
-          regions === undefined ? "everywhere" : code(regions),
-          provisioning ?? "in any way",
-          reason,
-        ].join(" | "),
-      ).map((row) => `| ${row} |`),
+      ...Object.entries(MACHINES).flatMap(([cloud, { exclusions }]) =>
+        exclusions.map(({ types, regions, provisioning, reason, source }) => {
+          const where = regions === undefined ? "everywhere" : code(regions)
+          return `| ${[cloud, code(types), where, provisioning ?? "in any way", `[${reason}](${source})`].join(" | ")} |`
+        }),
+      ),
     ].join("\n"),
     counts: `${number(catalogue.size)} offers of ${number(list.machines.length)} machine types in ${list.regions.length} regions, as of ${list.asOf}; ${list.suspects.length} prices are flagged as suspect.`,
   }
@@ -63,8 +60,8 @@ function jobsTable(catalogue: Catalogue): string {
     ["us", "eu"].map((region) => {
       const requirements = requirementsOf({ image: "busybox", ...spec, region: [region] })
       const [best, next] = rankPlacements(requirements, catalogue, {
-        payers: catalogue.clouds.map((cloud) => ({ cloud })),
-        resting: [],
+        launchAccounts: catalogue.clouds.map((cloud) => ({ cloud })),
+        cooldowns: [],
         room: {},
         expectedSeconds: 3600,
         now: new Date(0),
@@ -92,7 +89,7 @@ function number(value: number): string {
   return value.toLocaleString("en-US")
 }
 
-/** The page with its generated parts as they are now. @throws Error when a marker is missing */
+/** Returns the page with current generated parts. @throws Error if a marker is missing */
 export function currentPage(page: string = readFileSync(PAGE, "utf8")): string {
   return Object.entries(generatedParts()).reduce((text, [name, part]) => {
     const [begin, end] = [`<!-- ${name}: generated -->`, `<!-- /${name} -->`]

@@ -2,13 +2,13 @@ import { spawnSync } from "node:child_process"
 import { dirname, join } from "node:path"
 import { wrongSubjects } from "./commits.ts"
 
-/** What scripts/generate.ts writes: committed, and never edited by hand. */
+/** Paths that scripts/generate.ts writes. They are committed, and never edited by hand. */
 const GENERATED = ["crds", "charts/berth/files/crds", "charts/berth/files/base", "docs/values.md"]
 
 const root = dirname(import.meta.dirname)
 const packages = join(root, "node_modules")
 
-/** What must hold before a change is merged, in the order in which it is checked. */
+/** Checks before a merge, in their order. */
 const STEPS: [name: string, program: string, ...args: string[]][] = [
   ["generate", process.execPath, join(root, "scripts", "generate.ts")],
   ["lint and format", process.execPath, join(packages, "@biomejs", "biome", "bin", "biome"), "check"],
@@ -43,5 +43,5 @@ if (failed.length > 0) {
   console.error(`verify: failed: ${failed.join(", ")}`)
   process.exitCode = 1
 } else {
-  console.log("verify: all is well")
+  console.log("verify: passed")
 }

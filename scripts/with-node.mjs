@@ -1,6 +1,6 @@
-// Runs a program of this project on the Node.js that the project is written for, whatever Node.js
-// the machine has: `node scripts/with-node.mjs FILE ARGS...`. It is plain JavaScript without imports
-// from node_modules, because it is what makes `npm run demo` work in a clone that has none yet.
+// Runs a program of this project on the project's own Node.js version, whatever Node.js the machine has: `node
+// scripts/with-node.mjs FILE ARGS...`. Plain JavaScript without imports from node_modules, so that `npm run demo` works
+// in a clone that has none yet.
 import { spawn } from "node:child_process"
 import { existsSync, readFileSync } from "node:fs"
 import { constants } from "node:os"
@@ -24,11 +24,14 @@ async function install() {
   }
 }
 
-/** npm passes SIGTERM to the shell that it runs a script in, which dies of it without a word to what it runs. */
+/**
+ * Ends this process with its shell. npm sends SIGTERM only to the shell that runs a script. The shell ends without a
+ * signal to its child.
+ */
 function endWithShell() {
   if (process.env["npm_lifecycle_event"] === undefined) return
   const shell = process.ppid
-  // It may have died before this process could look.
+  // The shell may have ended before this check.
   const isGone = shell === 1 && !isNpm(shell)
   const timer = setInterval(() => {
     if (process.ppid === shell && !isGone) return
@@ -59,10 +62,11 @@ function nodeBinary() {
 }
 
 function run(node, args) {
-  // Stripping types and compiling is most of a program's start; what it starts itself keeps that here, too.
+  // Caches compiled code: stripping types and compiling is most of a program's start. Programs that it starts use the
+  // cache too.
   const env = { NODE_COMPILE_CACHE: join(root, "node_modules", ".cache", "compiled"), ...process.env }
   const child = spawn(node, args, { cwd: root, stdio: "inherit", env })
-  // A terminal sends SIGINT to the whole group itself; whoever else signals may mean only this process.
+  // A terminal sends SIGINT to the whole group. Other senders may signal only this process.
   for (const signal of ["SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal))
   process.on("SIGINT", () => process.stdin.isTTY || child.kill("SIGINT"))
   child.on("error", (error) => {

@@ -5,11 +5,11 @@ import { systemClock } from "./apis/clock.ts"
 import type { StoredJob } from "./apis/job.ts"
 import type { Architecture } from "./apis/offer.ts"
 import type { Offers } from "./catalogue/offers.ts"
-import { accountOpener, type Providers, registriesOf, typesWithVms } from "./cloud/clouds.ts"
+import type { CloudAccount } from "./cloud/cloud.ts"
 import type { Fetch } from "./cloud/guarded-fetch.ts"
-import type { CloudAccount } from "./cloud/provider.ts"
+import { accountOpener, type Providers, registriesOf, typesWithVms } from "./cloud/provider.ts"
 import { catalogueWatches } from "./controllers/catalogue/watch.ts"
-import { payersOf } from "./controllers/connection/accounts.ts"
+import { launchAccountsOf } from "./controllers/connection/accounts.ts"
 import { liveCredentials, type ReadCredentials } from "./controllers/connection/credentials.ts"
 import { CONNECTION_CACHE } from "./controllers/connection/options.ts"
 import { launchIndexes } from "./controllers/launch/controller.ts"
@@ -23,19 +23,21 @@ import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs }
 import { AwaitedGateway } from "./gateway/awaited.ts"
 import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
+import { leaderReader } from "./gateway/owner.ts"
 import { connectedRegistries, type RegistryProvider } from "./gateway/registries.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { createHttpServer } from "./http/server.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
+import type { IdentityIssuer } from "./identity/identity-tokens.ts"
 import { readInstallation } from "./identity/installation.ts"
 import { TokenVerifier } from "./identity/oidc.ts"
-import { spendCapsIn } from "./identity/projects.ts"
+import { spendCapsIn, tenantsIn } from "./identity/projects.ts"
 import { storedKeysSealer } from "./identity/sealing-keys.ts"
 import type { KubeClient } from "./kube/client.ts"
 import { Reflector } from "./kube/reflector.ts"
 import { FileLogStore } from "./logs/file-store.ts"
 import { S3LogStore, s3Client } from "./logs/s3-store.ts"
-import type { LogStore } from "./logs/store.ts"
+import type { JobRef, LogStore } from "./logs/store.ts"
 import type { FacadeOptions, KubeOptions } from "./options.ts"
 import { jobPlanner, type Planner } from "./placement/place.ts"
 import { type Running, serveOperations } from "./program.ts"
@@ -62,6 +64,8 @@ export interface FacadeParts {
   architectures: readonly Architecture[]
   /** The operator's. */
   askRegistries?: Fetch
+  /** Issuer of identity tokens for clouds, the operator's. Absent: every connection needs a secret. */
+  identity?: IdentityIssuer
   logger: Logger
 }
 
@@ -86,7 +90,11 @@ export async function startFacade(
   const { launches, ...caches } = facadeCaches({ client, logger }, options)
   const logStore = logStoreOf(options, logger)
   const sealer = storedKeysSealer(client, systemNamespace)
-  const credentialsOf = liveCredentials(client, { projects: caches.projects, sealer })
+  const credentialsOf = liveCredentials(client, {
+    projects: caches.projects,
+    sealer,
+    identityIssuer: parts.identity?.issuer,
+  })
   const gateway = agentGateway(options, parts, { launches, credentialsOf, logs: logStore })
   const metrics = createMetrics("facade")
   const health = new Health()
@@ -108,6 +116,7 @@ export async function startFacade(
     health,
     metrics,
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock: systemClock }),
+    identity: parts.identity,
     catalogue: () => offers.current(),
     plan: planner(options, parts, { ...caches, launches, credentialsOf }),
     discover: (sort, connections) => discoverer.discover(sort, connections),
@@ -150,6 +159,7 @@ function agentGateway(
   return new AwaitedGateway({
     readInstallation: () => readInstallation(client, systemNamespace),
     isSynced: () => launches.synced,
+    readLeader: leaderReader(client, systemNamespace),
     launches: kubeLaunches(client, launches.store, systemNamespace),
     secretEnv: kubeSecretEnv(client),
     ...openedByConnections(client, providers, credentialsOf),
@@ -179,11 +189,21 @@ function facadeCaches(
 /** @throws Error when the options name no place for logs */
 function logStoreOf(options: Options, logger: Logger): LogStore {
   const { logsDir, logsBucket: bucket, logsPrefix, logsEndpoint: endpoint, logsRegion: region } = options
-  if (logsDir !== undefined) return new FileLogStore(logsDir)
+  const cap = options.logCapMib === undefined ? {} : { capBytes: options.logCapMib * 1024 * 1024 }
+  if (logsDir !== undefined) {
+    const onRemovedForSpace = (job: JobRef): void => {
+      logger.warn(
+        { job },
+        "the log volume is full: deleted an old log of the project with the most; enlarge the volume",
+      )
+    }
+    return new FileLogStore(logsDir, { ...cap, onRemovedForSpace })
+  }
   if (bucket === undefined) {
     throw new Error("no place for logs: give --logs-dir (one replica) or --logs-bucket (any number of replicas)")
   }
   return new S3LogStore({
+    ...cap,
     client: s3Client({ ...(endpoint !== undefined && { endpoint }), ...(region !== undefined && { region }) }),
     bucket,
     prefix: logsPrefix === undefined ? "" : `${logsPrefix.replace(/\/+$/, "")}/`,
@@ -243,10 +263,11 @@ function planner(
   return jobPlanner(
     {
       offers,
-      payers: payersOf({ ownAccounts, connections: store, types: typesWithVms(providers) }),
+      launchAccounts: launchAccountsOf({ ownAccounts, connections: store, types: typesWithVms(providers) }),
       jobs,
       launches,
       caps: spendCapsIn(projects.store),
+      tenants: tenantsIn(projects.store),
       clock: systemClock,
       buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
       ...(images && { images }),

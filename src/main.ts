@@ -1,19 +1,23 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
+import { systemClock } from "./apis/clock.ts"
 import type { Architecture } from "./apis/offer.ts"
 import { offersOf } from "./catalogue/file.ts"
 import { LiveCatalogue } from "./catalogue/live.ts"
 import { readPriceList } from "./catalogue/shipped.ts"
-import { cloudsOf } from "./cloud/clouds.ts"
+import { cloudsOf } from "./cloud/provider.ts"
+import type { KubeClient } from "./kube/client.ts"
 import {
   type AgentOptions,
   type FacadeOptions,
   type Invocation,
   type KeyOptions,
+  type KubeOptions,
   type LoginOptions,
   type OperatorOptions,
   type RotateOptions,
   readInvocation,
+  type SmokeCommandOptions,
 } from "./options.ts"
 import { packageFile } from "./package.ts"
 import { runProcess } from "./process.ts"
@@ -22,7 +26,9 @@ import { createLogger } from "./telemetry/logger.ts"
 
 const invocation = await readInvocation(process.argv, await version())
 const { command } = invocation
-await runProcess({ command, hasOwnLimits: command === "agent" }, (stopSignal) => run(invocation, stopSignal))
+await runProcess({ command, hasOwnLimits: ["agent", "smoke"].includes(command) }, (stopSignal) =>
+  run(invocation, stopSignal),
+)
 
 /**
  * Runs one program. Each is imported only when it runs: an agent needs no REST API, the REST API no cloud.
@@ -40,6 +46,8 @@ async function run({ command, options }: Invocation, stopSignal: () => AbortSign
       return printKey(options)
     case "login":
       return printToken(options, stopSignal())
+    case "smoke":
+      return runSmokeTest(options, stopSignal())
     case "rotate-sealing-key":
       return rotateKey(options)
   }
@@ -77,10 +85,18 @@ async function runOperator(options: OperatorOptions, signal: AbortSignal): Promi
   const { providersOf } = await import("./providers.ts")
   const logger = createLogger({ level: options.logLevel, name: "operator" })
   const client = connect(options)
-  const parts = { client, clouds: cloudsOf({}), providers: providersOf(options), ...shippedMarket(), logger }
+  const identity = await identityIssuer(options, client)
+  const providers = providersOf({ ...options, ...(identity && { tokens: identity }) })
+  const parts = { client, clouds: cloudsOf({}), providers, ...(identity && { identity }), ...shippedMarket(), logger }
   await (await startOperator(options, parts, signal)).ended
   await client.close()
   return 0
+}
+
+async function identityIssuer({ identityIssuer: issuer, systemNamespace }: KubeOptions, client: KubeClient) {
+  if (issuer === undefined) return undefined
+  const { IdentityIssuer } = await import("./identity/identity-tokens.ts")
+  return new IdentityIssuer({ client, systemNamespace, issuer, clock: systemClock })
 }
 
 async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<number> {
@@ -89,7 +105,10 @@ async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<n
   const { providersOf } = await import("./providers.ts")
   const logger = createLogger({ level: options.logLevel, name: "facade" })
   const client = connect(options)
-  const parts = { client, clouds: ["aws", "gcp", "azure"], providers: providersOf(), ...shippedMarket(), logger }
+  const identity = await identityIssuer(options, client)
+  const signIn = identity && { identity }
+  const providers = providersOf(identity && { tokens: identity })
+  const parts = { client, clouds: ["aws", "gcp", "azure"], providers, ...signIn, ...shippedMarket(), logger }
   const { url, ended } = await startFacade(options, parts, signal)
   logger.info({ url }, "listening")
   await ended
@@ -117,6 +136,31 @@ async function printToken(options: LoginOptions, signal: AbortSignal): Promise<n
   if (userId !== undefined) process.stderr.write(`Your user ID is ${userId}. Others need it to invite you.\n`)
   process.stdout.write(`${token}\n`)
   return 0
+}
+
+/** Prints progress and the question to standard error, so that the report can be saved. */
+async function runSmokeTest(
+  { only: kinds, yes, ...options }: SmokeCommandOptions,
+  signal: AbortSignal,
+): Promise<number> {
+  const { runSmoke } = await import("./smoke/smoke.ts")
+  const { createInterface } = await import("node:readline/promises")
+  const isPassed = await runSmoke(
+    { ...options, kinds, version: await version() },
+    {
+      progress: (line) => void process.stderr.write(`${line}\n`),
+      report: (markdown) => void process.stdout.write(markdown),
+      confirm: async (question) => {
+        if (yes === true) return true
+        if (!process.stdin.isTTY) throw new Error(`${question} There is no terminal to ask: give --yes.`)
+        const terminal = createInterface({ input: process.stdin, output: process.stderr })
+        const answer = await terminal.question(`${question} [y/N] `, { signal }).finally(() => terminal.close())
+        return /^y(es)?$/i.test(answer.trim())
+      },
+    },
+    signal,
+  )
+  return isPassed ? 0 : 1
 }
 
 async function rotateKey(options: RotateOptions): Promise<number> {

@@ -3,18 +3,18 @@ import { hostname } from "node:os"
 import { userDataOf } from "./agent/cloud-init.ts"
 import { type Clock, systemClock } from "./apis/clock.ts"
 import { JOB, type StoredJob } from "./apis/job.ts"
-import type { StoredLaunch } from "./apis/launch.ts"
+import { isOver, type StoredLaunch } from "./apis/launch.ts"
 import type { Architecture } from "./apis/offer.ts"
 import { LiveCatalogue } from "./catalogue/live.ts"
 import type { Offers } from "./catalogue/offers.ts"
-import { accountOpener, type Providers, registriesOf, typesWithVms } from "./cloud/clouds.ts"
+import type { CloudAccount, Clouds } from "./cloud/cloud.ts"
 import type { Fetch } from "./cloud/guarded-fetch.ts"
-import type { CloudAccount, Clouds } from "./cloud/provider.ts"
+import { accountOpener, type Providers, registriesOf, typesWithVms } from "./cloud/provider.ts"
 import { createApiKeyController } from "./controllers/apikey/controller.ts"
 import { API_KEYS, BINDING_CACHE, MACHINE_USER_CACHE } from "./controllers/apikey/options.ts"
 import { PriceRefresher, type PriceRefresherOptions } from "./controllers/catalogue/refresher.ts"
 import { type CatalogueWatches, catalogueWatches } from "./controllers/catalogue/watch.ts"
-import { accountsInUse, credentialsCopier, payersOf } from "./controllers/connection/accounts.ts"
+import { accountsInUse, credentialsCopier, launchAccountsOf } from "./controllers/connection/accounts.ts"
 import { ConnectionClouds } from "./controllers/connection/clouds.ts"
 import { createConnectionController } from "./controllers/connection/controller.ts"
 import { cachedCredentials } from "./controllers/connection/credentials.ts"
@@ -23,7 +23,9 @@ import { createRetirementController, type RetirementOptions } from "./controller
 import { createCronJobController } from "./controllers/cronjob/controller.ts"
 import { CRON_JOB_CACHE, cronJobIndexes } from "./controllers/cronjob/options.ts"
 import { type Fence, fenceOf } from "./controllers/fence.ts"
+import { CopyGuard } from "./controllers/installation/copy-guard.ts"
 import { createJobController } from "./controllers/job/controller.ts"
+import { HistoryPruner } from "./controllers/job/history.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
 import { LAUNCHES } from "./controllers/launch/options.ts"
 import { createOrganizationController } from "./controllers/organization/controller.ts"
@@ -32,22 +34,25 @@ import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/opt
 import { BucketFinder } from "./discovery/buckets.ts"
 import { agentImagePlatforms, ImageFinder, type ImageSettings } from "./discovery/images.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
-import { ensureInstallation, type Installation } from "./identity/installation.ts"
+import { ensureIdentityKeys, type IdentityIssuer } from "./identity/identity-tokens.ts"
+import { ensureInstallation, type Installation, OPERATOR_LEASE } from "./identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
-import { ORGANIZATIONS, PROJECTS, spendCapsIn } from "./identity/projects.ts"
+import { ORGANIZATIONS, PROJECT_OF_NAMESPACE, PROJECTS, spendCapsIn, tenantsIn } from "./identity/projects.ts"
 import { ensureSealingKeys, SEALING_KEYS_CACHE, storedKeysSealer } from "./identity/sealing-keys.ts"
 import type { KubeClient } from "./kube/client.ts"
 import { EventRecorder } from "./kube/events.ts"
 import { LeaderElector, type LeaderElectorOptions } from "./kube/lease.ts"
 import { Reflector } from "./kube/reflector.ts"
 import { resourceOf } from "./kube/resource.ts"
+import { PROJECT_LIMITS, type Quota } from "./limits/project-limits.ts"
+import { Usage } from "./limits/usage.ts"
 import type { KubeOptions, OperatorOptions } from "./options.ts"
 import { type Running, serveOperations } from "./program.ts"
 import { imageReader } from "./registries/manifests.ts"
 import type { Controller } from "./runtime/controller.ts"
 import { Manager } from "./runtime/manager.ts"
 import type { Sealer } from "./sealing/envelope.ts"
-import { measureControllers, measureLeadership } from "./telemetry/controllers.ts"
+import { measureControllers, measureCopy, measureLeadership } from "./telemetry/controllers.ts"
 import { Health } from "./telemetry/health.ts"
 import { measureJobs } from "./telemetry/jobs.ts"
 import { measureCaches, measureClient } from "./telemetry/kube.ts"
@@ -55,6 +60,7 @@ import type { Logger } from "./telemetry/logger.ts"
 import { createMetrics } from "./telemetry/metrics.ts"
 import { measurePrices } from "./telemetry/prices.ts"
 import type { OperationsServer } from "./telemetry/server.ts"
+import { measureStorage } from "./telemetry/storage.ts"
 
 /** Parts that differ between an installation, the stack on one machine, and tests. */
 export interface OperatorParts {
@@ -70,6 +76,8 @@ export interface OperatorParts {
   architectures: readonly Architecture[]
   /** Sends requests to registries for the architectures of images; absent: registries are not asked. */
   askRegistries?: Fetch
+  /** Issuer of identity tokens for clouds. Absent: every connection needs a secret. */
+  identity?: IdentityIssuer
   /** Limits of the lookup of an image's architectures. Default: the finder's own. */
   images?: Pick<ImageSettings, "limitSeconds">
   /** Between two lists of the VMs of an account. Default: the interval for public clouds. */
@@ -80,6 +88,8 @@ export interface OperatorParts {
   retirement?: Pick<RetirementOptions, "graceSeconds" | "lookSeconds">
   /** Between two checks whether prices can be read. Default: the refresher's own. */
   prices?: Pick<PriceRefresherOptions, "lookSeconds">
+  /** Between two checks whether this cluster is a copy. Default: the guard's own. */
+  copyCheckSeconds?: number
   /** VMs created a minute, at most, over all projects. Default: the job controller's own. */
   launchesPerMinute?: number
   /** Default: the machine's. */
@@ -90,15 +100,13 @@ export interface OperatorParts {
 /** Options that decide how the operator works; the others only connect it. */
 type Options = Omit<OperatorOptions, "kubeconfig" | "logLevel">
 
-/** Name of the Lease in the system namespace that elects the leader. */
-export const OPERATOR_LEASE = "berth-operator"
-
 /** Starts the loops that bring Jobs to VMs, as one candidate of possibly several: only the leader acts. */
 export async function startOperator(options: Options, parts: OperatorParts, stop: AbortSignal): Promise<Running> {
   const { systemNamespace } = options
   const { client, leaseTimes, logger, clock = systemClock } = parts
   const installation = await ensureInstallation(client, systemNamespace)
   await ensureSealingKeys(client, systemNamespace)
+  if (parts.identity !== undefined) await ensureIdentityKeys(client, systemNamespace)
   const identity = `${hostname()}-${randomUUID()}`
   const lease = { namespace: systemNamespace, name: OPERATOR_LEASE }
   const elector = new LeaderElector({ client, lease, identity, clock, logger, ...leaseTimes })
@@ -107,19 +115,17 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   const watches = catalogueWatches(parts.offers, { client, systemNamespace, recorder, logger })
   const sealer = storedKeysSealer(client, systemNamespace)
   const fence = fenceOf(elector)
-  const installed: Installed = {
-    options,
-    parts,
-    installation,
-    caches,
-    base: { client, clock, recorder, logger },
-    sealer,
-    fence,
-  }
+  const quota = { limits: { ...PROJECT_LIMITS, ...options.projectLimits }, usage: new Usage(caches, clock) }
+  const base = { client, clock, recorder, logger }
+  const identityIssuer = parts.identity?.issuer
+  const installed: Installed = { options, parts, installation, caches, base, sealer, identityIssuer, fence, quota }
+  const guard = copyGuard(installed, elector)
   const accounts = connectedAccounts(installed)
   const launchControl = launchController(installed, accounts)
   const refresher = priceRefresher(installed, watches)
   const metrics = createMetrics("operator")
+  const onPruned = measureStorage(metrics, { quota, isLeading: () => manager.readiness().leading })
+  const pruner = new HistoryPruner({ client, jobs: caches.jobs.store, quota, fence, clock, logger, onPruned })
   const manager = new Manager({
     reflectors: [...Object.values(caches), ...Object.values(watches ?? {})],
     controllers: [
@@ -129,13 +135,19 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
       ...tenancyControllers(installed),
       ...connectionControllers(installed),
     ],
-    leaderTasks: [...launchControl.leaderTasks, ...(refresher ? [(signal: AbortSignal) => refresher.run(signal)] : [])],
+    leaderTasks: [
+      ...launchControl.leaderTasks,
+      (signal) => pruner.run(signal),
+      (signal) => guard.run(signal),
+      ...(refresher ? [(signal: AbortSignal) => refresher.run(signal)] : []),
+    ],
+    cleared: (signal) => guard.cleared(signal),
     metricsOf: measureControllers(metrics),
     elector,
     clock,
     logger,
   })
-  const operations = await serveMetrics(installed, { metrics, manager, refresher, stop })
+  const operations = await serveMetrics(installed, { metrics, manager, guard, refresher, stop })
   const ended = manager
     .run(stop)
     .finally(() => recorder.flush())
@@ -151,7 +163,27 @@ interface Installed {
   caches: ReturnType<typeof operatorCaches>
   base: { client: KubeClient; clock: Clock; recorder: EventRecorder; logger: Logger }
   sealer: Sealer
+  identityIssuer: string | undefined
   fence: Fence
+  quota: Quota
+}
+
+/** Constructs the guard that keeps the operator of a copied cluster from acting. */
+function copyGuard({ options, parts, installation, caches, base }: Installed, elector: LeaderElector): CopyGuard {
+  const { systemNamespace, gatewayUrl } = options
+  const { copyCheckSeconds: intervalSeconds } = parts
+  const launches = caches.launches.store
+  return new CopyGuard({
+    ...base,
+    systemNamespace,
+    installation,
+    gatewayUrl,
+    launchedGateways: () => launches.list().flatMap((launch) => (isOver(launch) ? [] : [launch.spec.gatewayUrl])),
+    elector,
+    // Gateways are asked by the machine's clock, in tests too.
+    clock: systemClock,
+    ...(intervalSeconds !== undefined && { intervalSeconds }),
+  })
 }
 
 /** Constructs the operator's caches. */
@@ -165,7 +197,7 @@ function operatorCaches(
     jobs: new Reflector<StoredJob>({ ...base, ...jobs }),
     cronJobs: new Reflector({ ...base, ...CRON_JOB_CACHE, namespace }),
     launches: new Reflector<StoredLaunch>({ ...base, ...launches }),
-    projects: new Reflector({ ...base, resource: PROJECTS }),
+    projects: new Reflector({ ...base, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE }),
     organizations: new Reflector({ ...base, resource: ORGANIZATIONS }),
     namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),
     memberBindings: new Reflector({ ...base, ...MEMBER_BINDING_CACHE }),
@@ -179,10 +211,10 @@ function operatorCaches(
 }
 
 /** Constructs what jobs and Launches need of accounts: a project's connections, and accounts without one. */
-function connectedAccounts({ parts, caches, base: { logger }, sealer }: Installed) {
+function connectedAccounts({ parts, caches, base: { logger }, sealer, identityIssuer }: Installed) {
   const { providers, ownAccounts, askRegistries: send, images: settings } = parts
   const connections = caches.connections.store
-  const sources = { secrets: caches.secrets, projects: caches.projects, sealer }
+  const sources = { secrets: caches.secrets, projects: caches.projects, sealer, identityIssuer }
   const finding = {
     connections: (namespace: string) => connections.byIndex(NAMESPACE_INDEX, namespace),
     credentialsOf: cachedCredentials(sources),
@@ -199,7 +231,7 @@ function connectedAccounts({ parts, caches, base: { logger }, sealer }: Installe
       own: parts.clouds,
       ...sources,
     }),
-    payers: payersOf({ ownAccounts, connections, types: typesWithVms(providers), sources }),
+    launchAccounts: launchAccountsOf({ ownAccounts, connections, types: typesWithVms(providers), sources }),
     copyCredentials: credentialsCopier(connections, sources),
     inUse: () => [...ownAccounts, ...accountsInUse(connections, sources)],
     buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
@@ -213,21 +245,24 @@ function connectedAccounts({ parts, caches, base: { logger }, sealer }: Installe
 type Accounts = ReturnType<typeof connectedAccounts>
 
 function jobController(
-  { options, parts, installation, caches, base, fence }: Installed,
+  { options, parts, installation, caches, base, fence, quota }: Installed,
   accounts: Accounts,
 ): Controller {
   const { systemNamespace, gatewayUrl, agentImage } = options
   const { offers, architectures, launchesPerMinute } = parts
-  const { images, readImage, buckets, payers, copyCredentials } = accounts
+  const { images, readImage, buckets, launchAccounts, copyCredentials } = accounts
   return createJobController({
     ...base,
     jobs: caches.jobs,
     launches: caches.launches,
     connections: caches.connections,
     caps: spendCapsIn(caches.projects.store),
+    tenants: tenantsIn(caches.projects.store),
+    quota,
+    tenancy: { projects: caches.projects, organizations: caches.organizations },
     fence,
     offers,
-    payers,
+    launchAccounts,
     copyCredentials,
     buckets,
     ...(images && { images }),
@@ -261,28 +296,38 @@ function launchController({ options, parts, installation, caches, base, fence }:
   })
 }
 
-function cronJobController({ caches, base, fence }: Installed): Controller {
-  return createCronJobController({ ...base, cronJobs: caches.cronJobs, jobs: caches.jobs, fence })
+function cronJobController({ caches, base, fence, quota }: Installed): Controller {
+  const { cronJobs, jobs, projects, organizations } = caches
+  return createCronJobController({ ...base, cronJobs, jobs, fence, quota, tenancy: { projects, organizations } })
 }
 
 /** Constructs the controllers of organizations, projects and API keys. */
-function tenancyControllers({ options, caches, base }: Installed): Controller[] {
-  const { projects, organizations, namespaces, memberBindings, users, jobs, apiKeys, bindings } = caches
+function tenancyControllers({ options, caches: all, base, quota }: Installed): Controller[] {
+  const { projects, organizations, namespaces, memberBindings, users, jobs, apiKeys, bindings } = all
   const reservedNamespaces = [options.systemNamespace, IDENTITIES_NAMESPACE]
-  const tenancy = { ...base, projects, organizations, namespaces, memberBindings, users, jobs, reservedNamespaces }
+  const caches = { projects, organizations, namespaces, memberBindings, users, jobs }
+  const tenancy = { ...base, ...caches, watchNamespace: options.watchNamespace, reservedNamespaces }
   return [
-    createApiKeyController({ ...base, apiKeys, users, bindings }),
+    createApiKeyController({ ...base, apiKeys, users, bindings, quota }),
     createProjectController(tenancy),
     createOrganizationController(tenancy),
   ]
 }
 
 /** Constructs the controllers of connections and of the sealing keys that their credentials are sealed under. */
-function connectionControllers({ options, parts, caches, base, sealer }: Installed): Controller[] {
+function connectionControllers({
+  options,
+  parts,
+  caches,
+  base,
+  sealer,
+  identityIssuer,
+  quota,
+}: Installed): Controller[] {
   const { connections, secrets, projects, launches, sealingKeys } = caches
-  const sealed = { ...base, secrets, projects, sealer, sealingKeys }
+  const sealed = { ...base, secrets, projects, sealer, identityIssuer, sealingKeys }
   const openAccount = accountOpener(parts.providers)
-  const connection = createConnectionController({ ...sealed, connections, launches, openAccount })
+  const connection = createConnectionController({ ...sealed, connections, launches, openAccount, quota })
   // An operator of one namespace can't see what other namespaces have sealed under a key.
   if (options.watchNamespace !== undefined) return [connection]
   const { systemNamespace } = options
@@ -291,7 +336,7 @@ function connectionControllers({ options, parts, caches, base, sealer }: Install
 
 /** Constructs the reader of clouds' prices; undefined where the options turn it off or the catalogue is fixed. */
 function priceRefresher(
-  { options, parts, caches, base, sealer, fence }: Installed,
+  { options, parts, caches, base, sealer, identityIssuer, fence }: Installed,
   watches: CatalogueWatches | undefined,
 ): PriceRefresher | undefined {
   const { systemNamespace, priceRefreshHours: list = 0, spotPriceRefreshHours: market = 0 } = options
@@ -302,7 +347,7 @@ function priceRefresher(
     systemNamespace,
     providers,
     connections: caches.connections.store,
-    sources: { secrets: caches.secrets, projects: caches.projects, sealer },
+    sources: { secrets: caches.secrets, projects: caches.projects, sealer, identityIssuer },
     stored: watches.prices,
     list: offers.list,
     hours: { list, market },
@@ -317,11 +362,13 @@ function serveMetrics(
   {
     metrics,
     manager,
+    guard,
     refresher,
     stop,
   }: {
     metrics: ReturnType<typeof createMetrics>
     manager: Manager
+    guard: CopyGuard
     refresher: PriceRefresher | undefined
     stop: AbortSignal
   },
@@ -330,9 +377,11 @@ function serveMetrics(
   measureClient(metrics, client, stop)
   measureCaches(metrics, Object.values(caches))
   measureLeadership(metrics, "berth-operator", isLeading)
+  measureCopy(metrics, () => guard.fault() !== undefined)
   measureJobs(metrics, { ...caches, isLeading })
   if (refresher !== undefined) measurePrices(metrics, { ages: () => refresher.ages(), isLeading })
   const health = new Health()
   health.addReadyCheck("caches", () => manager.readiness().reasons.join("; ") || undefined)
+  health.addReadyCheck("copy", () => guard.fault())
   return serveOperations(options, health, metrics)
 }

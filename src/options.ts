@@ -7,6 +7,8 @@ import { LIMITS } from "./apis/limits.ts"
 import { toMetadataName } from "./apis/names.ts"
 import { faultsOf } from "./apis/validate.ts"
 import type { TrustedIssuer } from "./identity/oidc.ts"
+import { type ProjectLimits, ProjectLimitsSchema } from "./limits/project-limits.ts"
+import { SMOKE_KINDS, type SmokeKind } from "./smoke/jobs.ts"
 
 /** Options of every program that connects to a kube-apiserver. */
 export interface KubeOptions {
@@ -20,6 +22,10 @@ export interface KubeOptions {
   metricsPort?: number
   /** Address of that port. Default: the loopback address; empty: all. */
   metricsHost?: string
+  /** URL of the issuer of identity tokens, by which connections sign in to clouds without a secret. */
+  identityIssuer?: string
+  /** Limits of what projects may store. Default: PROJECT_LIMITS. */
+  projectLimits?: Partial<ProjectLimits>
   logLevel: LogLevel
 }
 
@@ -82,6 +88,8 @@ export interface FacadeOptions extends KubeOptions {
   logsPrefix?: string
   logsEndpoint?: string
   logsRegion?: string
+  /** Size to which the log of a job is limited, MiB. Default 64. */
+  logCapMib?: number
   /** Maximum per caller, on each replica; 0: no limit. */
   requestsPerMinute?: number
   /** Maximum of discovery requests, a separate limit. */
@@ -124,6 +132,21 @@ export interface LoginOptions {
   resource?: string
 }
 
+/** Options of the smoke test. */
+export interface SmokeCommandOptions {
+  url: string
+  apiKey: string
+  cloud: string
+  region?: string
+  image: string
+  bucket?: string
+  only: SmokeKind[]
+  /** Limit of each job's run. */
+  minutes: number
+  /** True to run the jobs without a question. */
+  yes?: boolean
+}
+
 /** Options of the rotation of the sealing key. */
 export type RotateOptions = Pick<KubeOptions, "kubeconfig" | "systemNamespace">
 
@@ -137,6 +160,7 @@ export type Invocation =
   | { command: "agent"; options: AgentOptions }
   | { command: "key"; options: KeyOptions }
   | { command: "login"; options: LoginOptions }
+  | { command: "smoke"; options: SmokeCommandOptions }
   | { command: "rotate-sealing-key"; options: RotateOptions }
 
 /**
@@ -158,6 +182,7 @@ export async function readInvocation(argv: string[], version: string): Promise<I
     .addCommand(agentCommand(chosen))
     .addCommand(keyCommand(chosen))
     .addCommand(loginCommand(chosen))
+    .addCommand(smokeCommand(chosen))
     .addCommand(rotateCommand(chosen))
   await program.parseAsync(argv)
   if (invocation === undefined) return program.help({ error: true })
@@ -265,6 +290,11 @@ function withLogOptions(command: Command): Command {
     .addOption(
       new Option("--logs-region <name>", "region of the bucket; default: $AWS_REGION").env("BERTH_LOGS_REGION"),
     )
+    .addOption(
+      new Option("--log-cap-mib <number>", "MiB that are kept of a job's log: its beginning and its end (default: 64)")
+        .env("BERTH_LOG_CAP_MIB")
+        .argParser(mebibytes),
+    )
 }
 
 /** Adds the options that limit callers, and that determine their addresses. */
@@ -352,6 +382,30 @@ function loginCommand(choose: Choose): Command {
     .action((options: LoginOptions) => choose({ command: "login", options }))
 }
 
+function smokeCommand(choose: Choose): Command {
+  return new Command("smoke")
+    .description(
+      "Run small jobs on a cloud account, to see if it works: one on demand, one spot, one with a GPU, one with a bucket. " +
+        "What they may cost is shown before. The report, in Markdown, is printed to standard output.",
+    )
+    .addOption(new Option("--url <url>", "URL of a project").env("BERTH_URL").makeOptionMandatory().argParser(httpUrl))
+    .addOption(
+      new Option("--api-key <key>", "key with the role developer; other users can see a command line")
+        .env("BERTH_API_KEY")
+        .makeOptionMandatory(),
+    )
+    .addOption(
+      new Option("--cloud <name>", "cloud to try").choices(["aws", "gcp", "azure", "local"]).makeOptionMandatory(),
+    )
+    .addOption(new Option("--region <name>", "region, or group of regions (default: any)"))
+    .addOption(new Option("--image <image>", "image of the jobs, with sh and glibc").default("ubuntu:24.04"))
+    .addOption(new Option("--bucket <name>", "bucket for the job that writes and reads a file (default: no such job)"))
+    .addOption(new Option("--only <kinds...>", "jobs to run").choices(SMOKE_KINDS).default([...SMOKE_KINDS]))
+    .addOption(new Option("--minutes <number>", "limit of each job's run").default(10).argParser(runMinutes))
+    .addOption(new Option("--yes", "run the jobs without a question"))
+    .action((options: SmokeCommandOptions) => choose({ command: "smoke", options }))
+}
+
 function rotateCommand(choose: Choose): Command {
   return withClusterOptions(new Command("rotate-sealing-key"))
     .description(
@@ -383,6 +437,22 @@ function withKubeOptions(command: Command): Command {
       new Option("--metrics-host <address>", "address of that port; empty: all IPv4 and IPv6 addresses")
         .env("BERTH_METRICS_HOST")
         .default("127.0.0.1"),
+    )
+    .addOption(
+      new Option(
+        "--identity-issuer <url>",
+        "public URL of the façade, by which clouds verify Berth's identity tokens: connections then need no secret",
+      )
+        .env("BERTH_IDENTITY_ISSUER")
+        .argParser(httpsUrl),
+    )
+    .addOption(
+      new Option(
+        "--project-limits <json>",
+        `limits of what a project may store, such as {"unfinishedJobs":20000}: docs/limits.md`,
+      )
+        .env("BERTH_PROJECT_LIMITS")
+        .argParser(projectLimits),
     )
     .addOption(logLevelOption())
 }
@@ -466,6 +536,11 @@ function seconds(text: string): number {
   throw new InvalidArgumentError(`"${text}" is not a number of seconds: give a whole number from 1 to 9999.`)
 }
 
+function runMinutes(text: string): number {
+  if (/^[1-9]\d?$/.test(text)) return Number(text)
+  throw new InvalidArgumentError(`"${text}" is not a number of minutes: give a whole number from 1 to 99.`)
+}
+
 function hours(text: string): number {
   if (/^\d{1,4}$/.test(text)) return Number(text)
   throw new InvalidArgumentError(`"${text}" is not a number of hours: give a whole number, 0 for never.`)
@@ -474,6 +549,11 @@ function hours(text: string): number {
 function count(text: string): number {
   if (/^\d{1,9}$/.test(text)) return Number(text)
   throw new InvalidArgumentError(`"${text}" is not a number of requests: give a whole number, at least 0.`)
+}
+
+function mebibytes(text: string): number {
+  if (/^[1-9]\d{0,5}$/.test(text)) return Number(text)
+  throw new InvalidArgumentError(`"${text}" is not a number of MiB: give a whole number from 1 to 999999.`)
 }
 
 /** Parses DOCKER_HOST. Only local sockets are useful: a remote engine does not run containers on this VM. */
@@ -488,18 +568,18 @@ function httpUrl(text: string): string {
   throw new InvalidArgumentError(`"${text}" is not an http or https URL.`)
 }
 
+function httpsUrl(text: string): string {
+  if (URL.parse(text)?.protocol === "https:") return text.replace(/\/+$/, "")
+  throw new InvalidArgumentError(`"${text}" is not an https URL: clouds read the issuer's keys only by https.`)
+}
+
 /** Parses a cloud's networks by region. */
 function networks<T extends TSchema>(
   text: string,
   schema: T,
   { isRegion, example }: { isRegion: RegExp; example: string },
 ): Static<T> {
-  let value: unknown
-  try {
-    value = JSON.parse(text)
-  } catch (error) {
-    throw new InvalidArgumentError(`not valid JSON: ${error instanceof Error ? error.message : String(error)}.`)
-  }
+  const value = jsonOf(text)
   const faults = faultsOf(schema, value)
   for (const region of faults.length === 0 ? Object.keys(value as object) : []) {
     if (!isRegion.test(region))
@@ -507,6 +587,21 @@ function networks<T extends TSchema>(
   }
   if (faults.length === 0) return value as Static<T>
   throw new InvalidArgumentError(faults.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
+}
+
+function projectLimits(text: string): Partial<ProjectLimits> {
+  const value = jsonOf(text)
+  const faults = faultsOf(Type.Partial(ProjectLimitsSchema), value)
+  if (faults.length === 0) return value as Partial<ProjectLimits>
+  throw new InvalidArgumentError(faults.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    throw new InvalidArgumentError(`not valid JSON: ${error instanceof Error ? error.message : String(error)}.`)
+  }
 }
 
 function keyName(text: string): string {

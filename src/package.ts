@@ -6,6 +6,6 @@ const MANIFEST = findPackageJSON(import.meta.url)
 
 /** A file of the package. @throws Error when the program lies in no package: it has been copied without its files */
 export function packageFile(...path: string[]): string {
-  if (MANIFEST === undefined) throw new Error(`${import.meta.url} lies beside no package.json: copy the whole of dist/`)
+  if (MANIFEST === undefined) throw new Error(`${import.meta.url} has no package.json beside it: copy all of dist/`)
   return join(dirname(MANIFEST), ...path)
 }

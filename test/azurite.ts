@@ -5,10 +5,10 @@ import { dirname, join } from "node:path"
 import { newCertificateAuthority } from "../dev/controlplane/certificates.ts"
 import { startTied } from "./tied-process.ts"
 
-/** A server of Azure Blob Storage (https://github.com/Azure/Azurite), in memory, that takes OAuth tokens. */
+/** In-memory server of Azure Blob Storage (https://github.com/Azure/Azurite) that accepts OAuth tokens. */
 export interface Azurite {
   port: number
-  /** PEM: who has signed its certificate, which is good for `*.blob.core.windows.net`. */
+  /** PEM of the authority that signed its certificate, which is valid for `*.blob.core.windows.net`. */
   ca: string
   stop(): Promise<void>
 }
@@ -23,7 +23,7 @@ export async function startAzurite(accounts: readonly string[]): Promise<Azurite
   const program = join(dirname(createRequire(import.meta.url).resolve("azurite/package.json")), "dist/src/blob/main.js")
   const args = [program, "--blobHost", "127.0.0.1", "--blobPort", "0", "--oauth", "basic", "--inMemoryPersistence"]
   const files = ["--cert", join(folder, "cert.pem"), "--key", join(folder, "key.pem")]
-  // Without the last but one it would tell its maker that it is used.
+  // Without the last option but one it would send telemetry to its maker.
   const server = await startTied(process.execPath, [...args, ...files, "--disableTelemetry", "--skipApiVersionCheck"], {
     ready: /successfully listen(?:s|ing) (?:on|at) https:[/][/]127\.0\.0\.1:([0-9]+)/,
     env: { AZURITE_ACCOUNTS: accounts.map((name) => `${name}:${Buffer.from(name).toString("base64")}`).join(";") },

@@ -9,17 +9,17 @@ import { cacheDirectory } from "../dev/controlplane/programs.ts"
 const LOCK_POLL_MS = 500
 const COMPLETE = ".complete"
 
-/** A directory in Berth's cache that is made once and then stays. */
+/** Directory in Berth's cache that is created once and then kept. */
 export interface Cached {
-  /** With all that it depends on, such as a version: another name is another directory. */
+  /** Name that includes all dependencies, such as a version: another name is another directory. */
   readonly name: string
-  /** A file in it that must be there. */
+  /** File in the directory that proves its completeness. */
   readonly proof: string
   /** Fills the directory, which exists and is empty. */
   readonly make: (directory: string) => Promise<void>
 }
 
-/** The directory, made now if it isn't there. Whoever else wants it meanwhile, in whatever process, waits. */
+/** Returns the directory, and creates it if it doesn't exist. Other callers wait meanwhile, in any process. */
 export async function cached({ name, proof, make }: Cached): Promise<string> {
   const directory = directoryOf(name)
   if (await isCached(name, proof)) return directory
@@ -36,7 +36,7 @@ export async function cached({ name, proof, make }: Cached): Promise<string> {
   }
 }
 
-/** Whether the directory is there, whole. */
+/** Returns true if the directory exists and is complete. */
 export async function isCached(name: string, proof: string): Promise<boolean> {
   return (await exists(join(directoryOf(name), COMPLETE))) && (await exists(join(directoryOf(name), proof)))
 }
@@ -45,8 +45,8 @@ function directoryOf(name: string): string {
   return join(cacheDirectory(process.env["XDG_CACHE_HOME"]), name)
 }
 
-/** Runs a program that takes long and tells each line that it prints. @throws Error with its last lines when it fails */
-export async function runTelling(command: string, args: readonly string[], say: (line: string) => void): Promise<void> {
+/** Runs a long program and reports each line of its output. @throws Error with its last lines if it fails */
+export async function runLogged(command: string, args: readonly string[], say: (line: string) => void): Promise<void> {
   const child = spawn(command, [...args], { stdio: ["ignore", "pipe", "pipe"] })
   const lines: string[] = []
   for (const output of [child.stdout, child.stderr]) {

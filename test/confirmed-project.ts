@@ -1,7 +1,7 @@
 import { PROJECTS } from "../src/identity/projects.ts"
 import type { KubeClient } from "../src/kube/client.ts"
 
-/** Makes a project that has a namespace as if its controller had confirmed it, for suites in which there is none. */
+/** Creates a project with a confirmed namespace, for suites without a project controller. */
 export async function confirmedProject(
   client: KubeClient,
   { name, organization, namespace }: { name: string; organization: string; namespace: string },

@@ -13,7 +13,7 @@ declare module "vitest" {
   interface ProvidedContext {
     /** Administrator's kubeconfig of the run's control plane. */
     readonly kubeconfigPath: string
-    /** What to execute for kubectl. */
+    /** Path of kubectl. */
     readonly kubectlPath: string
     /** The servers' executables, for suites that start a control plane of their own. */
     readonly controlPlaneBinaries: Binaries
@@ -23,7 +23,10 @@ declare module "vitest" {
 let shared: Promise<Shared> | undefined
 let users = 0
 
-/** Provides a tier's suites with the one control plane of this run. Returns what ends it after the last of them. */
+/**
+ * Provides a tier's suites with the only control plane of this run. Returns a function that stops it after the last
+ * suite.
+ */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   users++
   shared ??= startShared()
@@ -42,7 +45,7 @@ interface Shared {
   kubectlPath: string
 }
 
-/** @throws Error with advice where there is no way to the servers or to kubectl: nothing could be tested then */
+/** @throws Error with advice if the servers or kubectl are missing: no test could run */
 async function startShared(): Promise<Shared> {
   const search: SearchOptions = {
     assetsDir: process.env["KUBEBUILDER_ASSETS"] || undefined,
@@ -55,10 +58,10 @@ async function startShared(): Promise<Shared> {
   return { controlPlane: await startThrowaway(binaries, (error) => console.error(error)), binaries, kubectlPath }
 }
 
-/** What a suite may want of a control plane that others do not. */
+/** Options of a control plane that single suites need. */
 export type ThrowawayOptions = Pick<ControlPlaneOptions, "audit" | "controllers">
 
-/** Starts a control plane on fresh data that nobody needs afterwards; its stop() removes them. */
+/** Starts a control plane with temporary data; its stop() removes the data. */
 export async function startThrowaway(
   binaries: Binaries,
   onFailure: (error: Error) => void,
@@ -74,18 +77,18 @@ export async function startThrowaway(
   return controlPlane
 }
 
-/** Removes the data of runs that were killed before they could. */
+/** Removes the data of runs that were killed. */
 async function removeAbandoned(): Promise<void> {
   for (const name of await readdir(tmpdir())) {
     if (!name.startsWith(DIRECTORY_PREFIX)) continue
     const dataDir = join(tmpdir(), name)
     try {
-      // Without a lock file it may be another run's that is just being made.
+      // A directory without a lock file may belong to a run that is just starting.
       if (!(await readdir(dataDir)).includes("lock")) continue
       await takeLock(join(dataDir, "lock"))
       await rm(dataDir, { recursive: true, force: true })
     } catch (error) {
-      // Or one that another run is just removing.
+      // Another run may have removed it meanwhile.
       const isGone = error instanceof Error && "code" in error && error.code === "ENOENT"
       if (!isGone && !(error instanceof LockHeldError)) throw error
     }

@@ -7,14 +7,14 @@ const DEADLINE = { timeout: 150_000, interval: 100 }
 describe("the control plane of the tests", () => {
   const namespace = testNamespace("shared")
 
-  it("lets kubectl work as the administrator", async () => {
+  it("works with kubectl as the administrator", async () => {
     expect(await kubectl(["auth", "can-i", "*", "*"])).toBe("yes\n")
     const manifest = JSON.stringify({ apiVersion: "v1", kind: "ConfigMap", metadata: { name: "piped", namespace } })
     expect(await kubectl(["apply", "--server-side", "-f", "-"], manifest)).toContain("configmap/piped")
     await expect(kubectl(["get", "configmap", "absent", "-n", namespace])).rejects.toThrow(/NotFound/)
   })
 
-  it("refuses who shows no certificate or token", async () => {
+  it("rejects clients without a certificate or token", async () => {
     const cluster = kubeConfig().getCurrentCluster()
     const ca = Buffer.from(cluster?.caData ?? "", "base64")
     const dispatcher = new Agent({ connect: { ca } })
@@ -24,7 +24,7 @@ describe("the control plane of the tests", () => {
     }
   })
 
-  it("collects what an owner leaves behind", async () => {
+  it("garbage collects the objects of a deleted owner", async () => {
     const apply = (metadata: object) =>
       kubectl(
         ["create", "-f", "-", "-o", "jsonpath={.metadata.uid}"],
@@ -43,7 +43,7 @@ describe("the control plane of the tests", () => {
     await kubectl(["create", "namespace", name])
     await kubectl(["create", "quota", "few", "--hard=configmaps=2", "-n", name])
     await vi.waitFor(async () => {
-      // The root CA's configmap is there by itself.
+      // Every namespace gets the root CA's configmap, which counts.
       const used = await kubectl(["get", "quota", "few", "-n", name, "-o", "jsonpath={.status.used.configmaps}"])
       expect(used).toBe("1")
     }, DEADLINE)

@@ -13,7 +13,7 @@ export function kubeconfigPath(): string {
   return inject("kubeconfigPath")
 }
 
-/** That kubeconfig, loaded. */
+/** Returns that kubeconfig, loaded. */
 export function kubeConfig(): KubeConfig {
   const config = new KubeConfig()
   config.loadFromFile(kubeconfigPath())
@@ -21,9 +21,9 @@ export function kubeConfig(): KubeConfig {
 }
 
 /**
- * Gives the suite a namespace of its own, made before its tests. It stays until the control plane ends: the finalizers of
- * controllers that have stopped would keep the API server retrying its deletion. Call it where beforeAll may be called.
- * Returns its name, which starts with `prefix` (a DNS label of at most 50 characters).
+ * Creates a namespace for the suite before its tests, and returns its name. The name starts with `prefix`, a DNS label
+ * of at most 50 characters. The namespace stays until the control plane ends: finalizers of stopped controllers would
+ * keep the API server retrying its deletion. Call it where `beforeAll` may be called.
  */
 export function testNamespace(prefix: string): string {
   const name = `${prefix}-${randomBytes(4).toString("hex")}`
@@ -37,19 +37,19 @@ export function testNamespace(prefix: string): string {
 
 /**
  * Runs kubectl as the administrator; `input` is its standard input (`-f -`). Returns its standard output. Throws an
- * Error whose message holds its standard error when it fails.
+ * Error with its standard error if it fails.
  */
 export async function kubectl(args: readonly string[], input = ""): Promise<string> {
   const command = ["--kubeconfig", kubeconfigPath(), ...args]
   const running = run(inject("kubectlPath"), command, { maxBuffer: 64 * 1024 * 1024 })
-  // One that fails before it has read this says so itself.
+  // If kubectl fails before it has read this, the promise below reports the error.
   running.child.stdin?.on("error", () => undefined).end(input)
   return (await running).stdout
 }
 
 /**
- * Starts a control plane for one suite alone, which may restart or kill its parts. The suite must call its stop(),
- * which also removes its data.
+ * Starts a control plane for one suite, which may restart or kill its parts. The suite must call its stop(), which also
+ * removes its data.
  */
 export function startPrivateControlPlane(options: ThrowawayOptions = {}): Promise<ControlPlane> {
   return startThrowaway(inject("controlPlaneBinaries"), (error) => console.error(error), options)

@@ -13,7 +13,7 @@ const documents = execFileSync("git", ["ls-files", "--cached", "--others", "--ex
   .filter((path) => path !== "" && existsSync(join(ROOT, path)))
 
 describe("the documents' links", () => {
-  it.each(documents)("of %s lead somewhere", (path) => {
+  it.each(documents)("links of %s lead to files and headings that exist", (path) => {
     expect(linksOf(path).filter((link) => !leadsSomewhere(path, link))).toEqual([])
   })
 })
@@ -21,13 +21,13 @@ describe("the documents' links", () => {
 describe("the documents' commands", () => {
   const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as { scripts: object }
 
-  it.each(documents)("of %s are there", (path) => {
+  it.each(documents)("commands of %s exist", (path) => {
     const named = [...readFileSync(join(ROOT, path), "utf8").matchAll(/npm run (?:--\S+ )?([a-z:]+)/g)]
     expect(named.map(([, name = ""]) => name).filter((name) => !Object.hasOwn(scripts, name))).toEqual([])
   })
 })
 
-/** Relative ones; what stands in code is none. */
+/** Returns the relative links, without those in code. */
 function linksOf(path: string): string[] {
   const text = readFileSync(join(ROOT, path), "utf8").replace(/^(```|~~~)[\s\S]*?^\1/gm, "")
   const targets = [...text.replace(/`[^`\n]*`/g, "").matchAll(/\]\(([^)\s]+)[^)]*\)/g)].map(
@@ -43,7 +43,7 @@ function leadsSomewhere(from: string, link: string): boolean {
   return anchor === undefined || anchorsOf(path).includes(anchor)
 }
 
-/** Headings as GitHub names them: lower case, without punctuation, hyphens for spaces. */
+/** Returns the headings' anchors in GitHub's form: lower case, without punctuation, hyphens for spaces. */
 function anchorsOf(path: string): string[] {
   const headings = readFileSync(path, "utf8").matchAll(/^#+ +(.+)$/gm)
   return [...headings].map(([, heading = ""]) =>

@@ -10,18 +10,19 @@ export const FAKE_GCS: GoProgram = {
 }
 
 /**
- * Starts a server of Google Cloud Storage's JSON API, in memory . It checks no tokens and puts every bucket into US-CENTRAL1.
+ * Starts an in-memory server of Google Cloud Storage's JSON API. It checks no tokens and puts every bucket into
+ * US-CENTRAL1.
  */
 export async function startFakeGcs(): Promise<TiedProcess> {
   const program = await goProgram(FAKE_GCS)
   for (;;) {
-    // Of port 0 it does not tell which one it got.
+    // With port 0, the server doesn't print the port that it got.
     const port = String(await freePort())
     const args = ["-scheme", "http", "-host", "127.0.0.1", "-port", port, "-backend", "memory"]
     try {
       return await startTied(program, args, { ready: /server started at (http:[^" ]+)/ })
     } catch (error) {
-      // Somebody has taken the port in between.
+      // Another process has taken the port meanwhile.
       if (!String(error).includes("address already in use")) throw error
     }
   }

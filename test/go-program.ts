@@ -5,17 +5,17 @@ import { cp, readdir, readFile } from "node:fs/promises"
 import { basename, join } from "node:path"
 import { text } from "node:stream/consumers"
 import { promisify } from "node:util"
-import { cached, runTelling } from "./cached.ts"
+import { cached, runLogged } from "./cached.ts"
 
 const run = promisify(execFile)
 
-/** A program of a Go module of a pinned version, or one of ours in a folder with its go.mod and go.sum. */
+/** Program of a Go module of a pinned version, or of a local folder with its go.mod and go.sum. */
 export type GoProgram = {
-  /** What the executable is called: the package's last part. */
+  /** Name of the executable: the package's last part. */
   name: string
 } & ({ package: string; version: string } | { folder: string })
 
-/** The executable's path; built by Go into the cache directory, once. @throws Error with Go's own last words */
+/** Returns the executable's path. Go builds it once into the cache directory. @throws Error with Go's last output */
 export async function goProgram(program: GoProgram): Promise<string> {
   const { name } = program
   const make = async (directory: string): Promise<void> => {
@@ -26,17 +26,17 @@ export async function goProgram(program: GoProgram): Promise<string> {
         ? [...OWN, "go", "build", "-C", program.folder, "-o", join(directory, name), "."]
         : [...OWN, `GOBIN=${directory}`, "go", "install", `${program.package}@${program.version}`]
     await goVersion(name)
-    await runTelling("env", command, say)
+    await runLogged("env", command, say)
   }
   return join(await cached({ name: await cacheName(program), proof: name, make }), name)
 }
 
-/** Whatever this machine's Go is told otherwise. */
+/** Settings that override this machine's Go environment. */
 const OWN = ["CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false"]
 
 /**
- * Runs a program that answers each line of JSON with another one; the answers, in the order of the questions.
- * @throws Error when it fails or owes an answer
+ * Runs a program that answers each line of JSON with another one. Returns the answers in the order of the questions.
+ * @throws Error if it fails or an answer is missing
  */
 export async function answersOf<Answer>(program: GoProgram, questions: readonly object[]): Promise<Answer[]> {
   const child = spawn(await goProgram(program), { stdio: ["pipe", "pipe", "inherit"] })
@@ -59,15 +59,18 @@ async function cacheName(program: GoProgram): Promise<string> {
 
 /** Files of a Go module of a pinned version. */
 export interface GoModuleFiles {
-  /** In the cache directory. */
+  /** Name in the cache directory. */
   name: string
   module: string
   version: string
-  /** In the module; no two of them may end alike. */
+  /** Paths in the module, with different file names. */
   paths: readonly [string, ...string[]]
 }
 
-/** Where copies of the files are; got by Go into the cache directory, once. @throws Error with Go's own words */
+/**
+ * Returns the paths of copies of the files. Go downloads them once into the cache directory. @throws Error with Go's
+ * output
+ */
 export async function goModuleFiles({ name, module, version, paths }: GoModuleFiles): Promise<string[]> {
   const make = async (directory: string): Promise<void> => {
     await goVersion(name)
@@ -80,7 +83,7 @@ export async function goModuleFiles({ name, module, version, paths }: GoModuleFi
   return paths.map((path) => join(directory, basename(path)))
 }
 
-/** @throws Error when there is no Go */
+/** @throws Error if Go is missing */
 async function goVersion(name: string): Promise<void> {
   await run("go", ["version"]).catch((cause: unknown) => {
     throw new Error(`${name} needs Go`, { cause })

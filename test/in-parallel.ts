@@ -1,4 +1,4 @@
-/** Does so many at a time, and all of them; then throws the first error, if there was one. */
+/** Runs all tasks, `width` at a time. Then throws the first error, if there was one. */
 export async function inParallel(tasks: readonly (() => Promise<unknown>)[], width: number): Promise<void> {
   const left = [...tasks]
   const errors: unknown[] = []

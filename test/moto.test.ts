@@ -4,7 +4,7 @@ import { missingTool, needing } from "./needing.ts"
 
 const { it } = needing(missingTool("moto"))
 
-it("serves two at a time, each with its own world, which it can forget, and ends", async () => {
+it("two moto servers run at once, each with its own state, reset it, and stop", async () => {
   const [first, second] = await Promise.all([startMoto(), startMoto()])
   const bucketsOf = async ({ url }: { url: string }) =>
     [...(await (await fetch(`${url}/?list-type=2`, SIGNED)).text()).matchAll(/<Name>(.*?)<[/]Name>/g)].map(
@@ -19,7 +19,7 @@ it("serves two at a time, each with its own world, which it can forget, and ends
   await expect(bucketsOf(first)).rejects.toThrow("fetch failed")
 })
 
-/** What moto knows the service and the region by; it checks no signature unless it is told to. */
+/** Credential scope by which moto finds service and region. It checks no signature by default. */
 const SIGNED = {
   headers: { authorization: "AWS4-HMAC-SHA256 Credential=id/20260101/us-east-1/s3/aws4_request, Signature=none" },
 }

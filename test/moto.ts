@@ -7,7 +7,7 @@ import { pythonEnvironment } from "./python-environment.ts"
 
 const REQUIREMENTS = join(import.meta.dirname, "moto.requirements.txt")
 
-/** Serves on a free port, which it prints, until its standard input ends: so it never outlives the test. */
+/** Serves on a free port, which it prints, until its standard input ends, so that it never outlives the test. */
 const SERVER = `
 import sys
 from moto.server import ThreadedMotoServer
@@ -18,31 +18,31 @@ sys.stdin.read()
 `
 
 /**
- * A header that names the account, twelve digits, in which moto looks at a request, whatever its access key
+ * Header with the account of a request, twelve digits, which overrides the access key's
  * (https://docs.getmoto.org/en/latest/docs/multi_account.html).
  */
 export const MOTO_ACCOUNT = "x-moto-account-id"
 
-/** A moto server (https://docs.getmoto.org): EC2, S3, ECR, STS, IAM and SSM of AWS, in memory. */
+/** Moto server (https://docs.getmoto.org): EC2, S3, ECR, STS, IAM and SSM of AWS, in memory. */
 export interface Moto {
-  /** What SDKs take as their endpoint, without a slash at the end. S3 needs path-style addresses. */
+  /** Endpoint for SDKs, without a slash at the end. S3 needs path-style addresses. */
   readonly url: string
-  /** Forgets everything that was made. */
+  /** Deletes everything in it. */
   reset(): Promise<void>
   stop(): Promise<void>
 }
 
 /**
- * Starts a moto server, after having installed moto where it isn't (once, in the cache directory). One for each test file
- * is cheap (a second), and it forgets by `reset`.
- * @param environment moto's own settings, such as `MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION: "true"`, or
- *   `INITIAL_NO_AUTH_ACTION_COUNT: "0"`, with which only access keys made by its IAM (`withoutAuthentication`) are taken
+ * Starts a moto server. Installs moto once into the cache directory if it is missing. One server for each test file is
+ * cheap (a second), and `reset` clears it. @param environment moto's own settings, such as
+ * `MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION: "true"`, or `INITIAL_NO_AUTH_ACTION_COUNT: "0"`, which limits access to
+ * keys made by its IAM (`withoutAuthentication`)
  */
 export async function startMoto(environment: Readonly<Record<string, string>> = {}): Promise<Moto> {
   const python = join(await motoEnvironment(), "bin", "python")
   const child = spawn(python, ["-c", SERVER], {
     stdio: ["pipe", "pipe", "pipe"],
-    // Nothing of the machine's own AWS settings.
+    // Excludes the machine's own AWS settings.
     env: { PATH: process.env["PATH"], ...environment },
   })
   const complaints = text(child.stderr)
@@ -65,7 +65,7 @@ export async function startMoto(environment: Readonly<Record<string, string>> = 
   }
 }
 
-/** The Python environment that moto is installed in, made now if it isn't there. */
+/** Returns moto's Python environment, and creates it if it doesn't exist. */
 export async function motoEnvironment(): Promise<string> {
   return dirname(await pythonEnvironment("moto", REQUIREMENTS))
 }

@@ -5,19 +5,19 @@ import { type CryptoKey, exportJWK, generateKeyPair, type JWTPayload, SignJWT } 
 import Provider from "oidc-provider"
 import { createMemoryAdapter } from "oidc-provider/lib/adapters/memory_adapter.js"
 
-/** A running OpenID Connect server (oidc-provider, which is certified) whose signing keys the test has, too. */
+/** Running OpenID Connect server (oidc-provider, which is certified) whose signing keys the test also has. */
 export interface Issuer {
   url: string
-  /** A token that its present key has signed, with these claims beside the usual ones; null leaves one out. */
+  /** Returns a token, signed by the current key, with these claims beside the usual ones; null leaves one out. */
   token(claims?: Record<string, unknown>, header?: Record<string, unknown>): Promise<string>
-  /** Signs with another key from now on, and publishes that one only. */
+  /** Signs with another key from now on, and publishes only that one. */
   rotate(): Promise<void>
   close(): Promise<void>
 }
 
 export const AUDIENCE = "berth-test"
 
-/** @param secure where it serves by TLS instead: an address of this host, and the certificate and key for it, PEM */
+/** @param secure enables TLS: an address of this host, and the certificate and key for it, PEM */
 export async function startIssuer(secure?: { address: string; cert: string; key: string }): Promise<Issuer> {
   let handle: RequestListener = (_req, res) => void res.writeHead(503).end()
   const serve: RequestListener = (req, res) => handle(req, res)
@@ -31,7 +31,7 @@ export async function startIssuer(secure?: { address: string; cert: string; key:
     const { privateKey } = await generateKeyPair("ES256", { extractable: true })
     const kid = `key-${++made}`
     const jwk = { ...(await exportJWK(privateKey)), kid, alg: "ES256", use: "sig" }
-    // Without these the library warns in the tests' output.
+    // Without these settings the library prints warnings.
     const quiet = { adapter: createMemoryAdapter(), features: { devInteractions: { enabled: false } } }
     handle = new Provider(url, { jwks: { keys: [jwk] }, ...quiet }).callback()
     signing = { kid, key: privateKey }

@@ -16,7 +16,7 @@ const results: BenchReport = {
   machine: { cpus: 2, model: "Some CPU", memoryGib: 8, system: "Linux 6", node: "v24.0.0", date: "2031-01-31" },
 }
 
-test("results take the place of the former ones in the page, and goals that are missed stand out", async () => {
+test("performance page: new results replace the former ones, and missed goals are bold", async () => {
   const page = await readFile(PAGE, "utf8")
   const written = pageWith(pageWith(page, { ...results, rows: [] }), results)
   expect(written).toContain("Of 2031-01-31, on 2 × Some CPU, 8 GiB, Linux 6, Node.js v24.0.0.")
@@ -27,6 +27,6 @@ test("results take the place of the former ones in the page, and goals that are 
   expect(written.slice(written.indexOf("<!-- /results -->"))).toBe(page.slice(page.indexOf("<!-- /results -->")))
 })
 
-test("a page without a place for results is refused", () => {
+test("performance page: throws if it has no place for results", () => {
   expect(() => pageWith("# Nothing", results)).toThrow("has no part between")
 })

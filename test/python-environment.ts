@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto"
 import { readFile } from "node:fs/promises"
 import { basename, join } from "node:path"
-import { cached, runTelling } from "./cached.ts"
+import { cached, runLogged } from "./cached.ts"
 
 /**
- * A Python virtual environment with exactly what a requirements file names, made once in the cache directory.
+ * Creates a Python virtual environment with exactly the packages of a requirements file, once in the cache directory.
  * @returns the folder with its programs
  */
 export async function pythonEnvironment(name: string, requirementsPath: string): Promise<string> {
@@ -18,14 +18,14 @@ export async function pythonEnvironment(name: string, requirementsPath: string):
 }
 
 async function install(name: string, directory: string, requirementsPath: string): Promise<void> {
-  // Standard output may be one JSON object of a benchmark.
+  // Uses standard error, because standard output may be one JSON object of a benchmark.
   const say = (line: string): void => console.error(`${name}: ${line}`)
   say(`installing from PyPI into ${directory}, this once`)
   const ignore = (): undefined => undefined
-  await runTelling("python3", ["-m", "venv", directory], ignore).catch((cause: unknown) => {
+  await runLogged("python3", ["-m", "venv", directory], ignore).catch((cause: unknown) => {
     throw new Error(`${name} needs Python 3.10 or newer with venv (Debian: python3-venv)`, { cause })
   })
   const pip = ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "-r", requirementsPath]
   const python = join(directory, "bin", "python")
-  await runTelling(python, pip, (line) => /^(Installing|Successfully)/.test(line) && say(line))
+  await runLogged(python, pip, (line) => /^(Installing|Successfully)/.test(line) && say(line))
 }

@@ -21,21 +21,24 @@ export function missingForRegistry(): string | undefined {
   return existsSync(REGISTRY_PROGRAM) ? undefined : `${REGISTRY_PROGRAM} is missing (Debian's package docker-registry)`
 }
 
-/** Who may what: pull repositories whose names begin so, or push all of them. */
+/** Rights of users: pull repositories by prefix of their names, or push all. */
 export type Users = Readonly<Record<string, { password: string; pulls?: readonly string[]; pushes?: boolean }>>
 
-/** A registry (https://github.com/distribution/distribution) behind TLS on 127.0.0.1, which engines take without a proof. */
+/**
+ * Registry (https://github.com/distribution/distribution) behind TLS on 127.0.0.1, an address for which engines check
+ * no certificate.
+ */
 export interface TestRegistry {
-  /** What image names begin with. */
+  /** Prefix of image names. */
   host: string
-  /** Calls it, and nothing else. */
+  /** Sends requests to this registry only. */
   send: Fetch
   /** Requests as `<method> <path> <user or scheme>`. */
   requests: string[]
   stop(): Promise<void>
 }
 
-/** One that has a line of htpasswd's for its only user. */
+/** Starts a registry with one user, given as a line of htpasswd. */
 export function startPasswordRegistry(htpasswd: string): Promise<TestRegistry> {
   return startRegistry(async ({ folder }) => {
     await writeFile(join(folder, "htpasswd"), `${htpasswd}\n`)
@@ -44,8 +47,8 @@ export function startPasswordRegistry(htpasswd: string): Promise<TestRegistry> {
 }
 
 /**
- * One that takes tokens (https://distribution.github.io/distribution/spec/auth/token/), which it proves. The service that
- * gives them is ours; `anybody` may pull what is below `public/`.
+ * Starts a registry that checks tokens (https://distribution.github.io/distribution/spec/auth/token/). This module
+ * issues the tokens. User `anybody` may pull what is below `public/`.
  */
 export function startTokenRegistry(users: Users): Promise<TestRegistry> {
   return startRegistry(async ({ folder, origin }) => {
@@ -130,7 +133,7 @@ function answer(res: ServerResponse, body: object | undefined): void {
   res.end(JSON.stringify(body ?? { details: "incorrect username or password" }))
 }
 
-/** What a token's bearer may is what he asks for, as far as he may; undefined for a wrong password. */
+/** Returns a token with the requested rights that the user has, or undefined for a wrong password. */
 async function tokenFor(req: IncomingMessage, users: Users, signer: { key: string; x5c: string[] }) {
   const query = new URL(req.url ?? "", "https://127.0.0.1").searchParams
   const basic = /^Basic (.*)$/.exec(req.headers.authorization ?? "")?.[1]
@@ -157,7 +160,7 @@ async function tokenFor(req: IncomingMessage, users: Users, signer: { key: strin
   return { token, expires_in: 300 }
 }
 
-/** An image for these platforms, such as linux/arm64: a list of manifests where there are several, else the one. */
+/** Image for these platforms, such as linux/arm64: a list of manifests if there are several, else one manifest. */
 export interface PushedImage {
   repository: string
   tag: string
@@ -165,7 +168,7 @@ export interface PushedImage {
   user: { username: string; password: string }
 }
 
-/** Puts an image without any layers into a registry that takes tokens; returns its digest. */
+/** Pushes an image without layers into a registry with tokens. Returns its digest. */
 export async function putImage({ host, send }: TestRegistry, image: PushedImage): Promise<string> {
   const { repository, tag, platforms, user } = image
   const login = Buffer.from(`${user.username}:${user.password}`).toString("base64")

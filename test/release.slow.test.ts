@@ -13,8 +13,8 @@ const ROOT = join(import.meta.dirname, "..")
 
 const actionlint = needing(missingTool("actionlint"))
 
-describe("a release", () => {
-  it("has one version, wherever it stands", async () => {
+describe("a release of Berth", () => {
+  it("has the same version in all files", async () => {
     const { version } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as { version: string }
     expect(load(await readFile(join(CHART, "Chart.yaml"), "utf8"))).toMatchObject({ version, appVersion: version })
     const overlays = join(ROOT, "manifests", "overlays")
@@ -25,10 +25,10 @@ describe("a release", () => {
     expect(new Set(tags)).toEqual(new Set([version]))
   })
 
-  actionlint.it("is made by workflows that say what they mean", async () => {
+  actionlint.it("has workflows without findings of actionlint", async () => {
     const folder = join(ROOT, ".github", "workflows")
     const files = (await readdir(folder)).map((file) => join(folder, file))
-    // Without shellcheck and pyflakes, which a machine may have or not. It fails when there is anything to say.
+    // Without shellcheck and pyflakes, which some machines lack. Actionlint fails if it has a finding.
     const args = ["-shellcheck=", "-pyflakes=", ...files]
     expect((await promisify(execFile)(await goProgram(ACTIONLINT), args)).stdout).toBe("")
   })

@@ -1,7 +1,7 @@
 import { CLIENT_ID } from "../dev/issuer.ts"
 import { login } from "../src/identity/login.ts"
 
-/** Signs a person in as they would do it: in a browser, where they type their name and agree. Resolves with the token. */
+/** Signs a person in as in a browser: enters the name and agrees. Resolves with the token. */
 export async function signIn(issuer: string, name: string, browser = new Browser()): Promise<string> {
   const shown = Promise.withResolvers<string>()
   const token = login({
@@ -15,13 +15,13 @@ export async function signIn(issuer: string, name: string, browser = new Browser
   return token
 }
 
-/** As much of a browser as forms and cookies need. */
+/** Part of a browser that forms and cookies need. */
 export class Browser {
   readonly #cookies = new Map<string, string>()
-  /** The pages that were shown, the latest last. */
+  /** Pages that were shown, the latest last. */
   readonly pages: string[] = []
 
-  /** Opens a page and submits the form on it, again and again, until a page has none. */
+  /** Opens a page and submits its form, and repeats this until a page has none. */
   async agree(url: string, typed: Record<string, string>): Promise<void> {
     let page = await this.#open(url)
     for (let forms = 0; forms < 10; forms++) {

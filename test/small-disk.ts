@@ -6,16 +6,16 @@ import { promisify } from "node:util"
 
 const run = promisify(execFile)
 
-/** Why there can be no disk of a test's own, for the test's name; empty where there can. */
+/** Reason why a test can't have a disk of its own, as a suffix of the test's name; empty if it can. */
 export const noDisk =
   process.platform === "linux" && process.getuid?.() === 0 ? "" : " (skipped: only root on Linux can mount a disk)"
 
-/** A real disk that can be full, without harm to this machine's. */
+/** Real disk that can be full without harm to this machine's disk. */
 export interface SmallDisk {
   path: string
-  /** Takes all the room that is left. */
+  /** Uses all remaining space. */
   fill(): Promise<void>
-  /** Makes room again. */
+  /** Frees the space. */
   empty(): Promise<void>
   remove(): Promise<void>
 }

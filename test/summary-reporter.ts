@@ -8,8 +8,8 @@ const EXPECTED = join(import.meta.dirname, "expected-skips.txt")
 /**
  * Lists at the end of a run which tests were skipped, by reason.
  *
- * Continuous integration sets two variables. BERTH_STRICT: a skip that test/expected-skips.txt doesn't name fails the run.
- * BERTH_DURATIONS: a file, to which each test file's duration is appended, as `<seconds> <file>`.
+ * Continuous integration sets two variables. With BERTH_STRICT, a skip that test/expected-skips.txt doesn't name fails
+ * the run. BERTH_DURATIONS names a file, to which each test file's duration is appended, as `<seconds> <file>`.
  */
 export default class SummaryReporter implements Reporter {
   readonly #skipped: TestCase[] = []
@@ -20,7 +20,7 @@ export default class SummaryReporter implements Reporter {
   }
 
   onTestCaseResult(test: TestCase): void {
-    // A filter by name (`-t`) skips all the others, as it was asked to.
+    // A filter by name (`-t`) skips all other tests on purpose.
     const isFiltered = this.#vitest?.config.testNamePattern !== undefined
     if (!isFiltered && (test.options.mode === "skip" || test.options.mode === "todo")) this.#skipped.push(test)
   }

@@ -3,7 +3,7 @@ import { once } from "node:events"
 import { createInterface } from "node:readline"
 import type { Readable, Writable } from "node:stream"
 
-/** Runs "$@" and ends it when standard input ends, as that of a process does however its parent ends. */
+/** Runs "$@" and ends it when standard input ends. Standard input ends with the parent process, for any reason. */
 const TIED = `
 exec 3<&0
 "$@" </dev/null 3<&- &
@@ -12,14 +12,14 @@ server=$!
 wait "$server"
 `
 
-/** A server that never outlives this process. */
+/** Server that never outlives this process. */
 export interface TiedProcess {
-  /** What the first line that matched `ready` has in its first group. */
+  /** First group of the first line that matched `ready`. */
   readonly address: string
   stop(): Promise<void>
 }
 
-/** Starts a server and waits until it prints that it listens. @throws Error with all that it printed when it ends before */
+/** Starts a server and waits until it prints that it listens. @throws Error with its whole output if it ends earlier */
 export async function startTied(command: string, args: readonly string[], options: TiedOptions): Promise<TiedProcess> {
   const child = spawn("sh", ["-c", TIED, "sh", command, ...args], {
     stdio: ["pipe", "pipe", "pipe"],
@@ -41,7 +41,7 @@ export async function startTied(command: string, args: readonly string[], option
 }
 
 export interface TiedOptions {
-  /** Matches the line that tells the address. */
+  /** Matches the line with the address. */
   ready: RegExp
   env?: Readonly<Record<string, string>>
 }

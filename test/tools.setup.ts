@@ -8,8 +8,8 @@ const OF_API_TIER: readonly ToolName[] = ["moto"]
 const preparations = new Map<ToolName, Promise<string | undefined>>()
 
 /**
- * Prepares the tools of a tier before its first test, so that no test's time limit covers an installation. A tool that
- * can't be had is no error here: the tests that need it are skipped with its reason.
+ * Prepares the tools of a tier before its first test, so that no test's timeout covers an installation. A missing tool
+ * is no error here: the tests that need it are skipped with its reason.
  */
 export default async function setup(project: TestProject): Promise<void> {
   const names = project.name === "api" ? OF_API_TIER : (Object.keys(TOOLS) as ToolName[])
@@ -20,12 +20,12 @@ export default async function setup(project: TestProject): Promise<void> {
     const reason = await prepared
     if (reason !== undefined) missing[name] = reason
   })
-  // One installs from PyPI or downloads while another compiles.
+  // Two at a time: one downloads while another compiles.
   await inParallel(tasks, 2)
   project.provide("missingTools", missing)
 }
 
-/** Returns why the tool can't be had; undefined if it can. */
+/** Returns the reason why the tool is missing, or undefined. */
 async function prepare(name: ToolName): Promise<string | undefined> {
   try {
     await TOOLS[name].prepare()

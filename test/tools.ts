@@ -9,10 +9,10 @@ import { motoEnvironment } from "./moto.ts"
 import { pythonEnvironment } from "./python-environment.ts"
 import { PROMQL } from "./telemetry/promql.ts"
 
-/** The Lua that Argo CD itself runs health scripts with. */
+/** The Lua interpreter with which Argo CD runs health scripts. */
 export const LUA: GoProgram = { name: "glua", package: "github.com/yuin/gopher-lua/cmd/glua", version: "v1.1.1" }
 
-/** Checks GitHub's workflows: https://github.com/rhysd/actionlint */
+/** Program that checks GitHub's workflows: https://github.com/rhysd/actionlint */
 export const ACTIONLINT: GoProgram = {
   name: "actionlint",
   package: "github.com/rhysd/actionlint/cmd/actionlint",
@@ -25,8 +25,8 @@ export function schemathesisPrograms(): Promise<string> {
 }
 
 /**
- * Programs that suites need and that a machine rarely has: each is installed or built into the cache directory, once, by
- * `prepare`. A second call returns at once. It rejects with an Error that says what the machine lacks.
+ * Programs that suites need and most machines lack. `prepare` installs or builds each once into the cache directory. A
+ * second call returns at once. It rejects with an Error that names what the machine lacks.
  */
 export const TOOLS = {
   moto: { prepare: motoEnvironment },

@@ -16,14 +16,14 @@ import { ETCD_VERSION, KUBERNETES_VERSION } from "./releases.mjs"
  */
 
 /**
- * What `go mod edit -json` prints of a go.mod, as far as it is used here.
+ * The used part of the output of `go mod edit -json`.
  * @typedef {object} GoModJson
  * @property {string} Go
  * @property {readonly { readonly Old: { readonly Path: string } }[] | null} Replace
  */
 
 /**
- * One `go build` in a module made for it.
+ * One `go build` in a module created for it.
  * @typedef {object} Build
  * @property {string} directory
  * @property {readonly string[]} packages the main packages
@@ -32,13 +32,13 @@ import { ETCD_VERSION, KUBERNETES_VERSION } from "./releases.mjs"
  */
 
 /**
- * The packages that a build has to compile, by import path: where each one is and how long its source is, in bytes.
+ * The packages that a build has to compile, by import path: their directory and the size of their source in bytes.
  * @typedef {Map<string, { directory: string, bytes: number }>} Sources
  */
 
 const run = promisify(execFile)
 
-/** Starts the name of a directory, beside the programs, in which one is being made. */
+/** Name prefix of a directory, next to the programs, in which one is being built. */
 export const WORKSHOP_PREFIX = ".making-"
 
 const PROGRESS_INTERVAL_MS = 1_000
@@ -48,17 +48,17 @@ const MOST_OUTPUT_BYTES = 64 * 1024 * 1024
 const KUBERNETES_MODULE = "k8s.io/kubernetes"
 const ETCD_MODULE = "go.etcd.io/etcd/server/v3"
 
-/** Linking a server takes about as long as compiling so many bytes of source. */
+/** Linking a server takes about as long as compiling this many bytes of source. */
 const LINK_BYTES = 2_000_000
-/** A compiler's start takes about as long as compiling so many bytes of source. */
+/** A compiler's start takes about as long as compiling this many bytes of source. */
 const START_BYTES = 5_000
 
 /**
- * Builds the named programs with the Go toolchain in PATH, from their official modules, and puts them into `directory`
- * (each by one rename, when it is whole). Takes about 8 minutes on 2 cores the first time; Go's own build cache makes
- * an interrupted build go on where it was.
+ * Builds the named programs with the Go toolchain in PATH, from their official modules. Moves each into `directory` by
+ * one rename, when it is complete. Takes about 8 minutes on 2 cores the first time. After an interruption, Go's build
+ * cache lets the next build continue.
  *
- * Throws an Error that says why when there is no `go`, when a download or the build fails, and when it was aborted.
+ * Throws an Error with the reason if there is no `go`, if a download or the build fails, or if it was aborted.
  * @param {readonly ProgramName[]} names
  * @param {string} directory
  * @param {GoBuildOptions} options
@@ -93,9 +93,11 @@ export async function buildWithGo(names, directory, { progress, signal }) {
   }
 }
 
-/** Measures several builds by the source that they have compiled: packages differ too much in size to count them. */
+/**
+ * Measures several builds by the size of the compiled source: the sizes of packages differ too much to count packages.
+ */
 class Meter {
-  /** Bytes of source by directory; two builds share what they have in common, such as Go's own library. */
+  /** Bytes of source by directory. Two builds share their common packages, such as Go's own library. */
   #bytes = new Map()
   #total
   #done = 0
@@ -139,9 +141,9 @@ async function goVersion() {
 }
 
 /**
- * Returns the go.mod that makes Kubernetes' main packages buildable outside its repository: there the staging modules
- * (k8s.io/api, …) are replaced by folders that the published module lacks; here by their published versions, which
- * are v0.X.Y for Kubernetes v1.X.Y. `default` keeps Go's behaviour switches as the official build has them.
+ * Returns a go.mod that builds Kubernetes' main packages outside its repository. There the staging modules (k8s.io/api,
+ * …) are replaced by folders that the published module lacks. Here they are replaced by their published versions, which
+ * are v0.X.Y for Kubernetes v1.X.Y. `default` keeps Go's behaviour switches of the official build.
  * @param {GoModJson} upstream
  * @param {string} version
  */
@@ -211,11 +213,11 @@ async function etcdBuild(workshop, output) {
   return { directory, packages: [ETCD_MODULE], flags: ["-ldflags", "-s -w"], output: join(output, "etcd") }
 }
 
-/** Of each package that Go's cache doesn't hold: import path, directory, source files. */
+/** For each package that Go's cache does not hold: import path, directory, source files. */
 const STALE = '{{if .Stale}}{{.ImportPath}}\t{{.Dir}}\t{{join .GoFiles "\t"}}{{end}}'
 
 /**
- * Fetches the modules of a build and finds what is left to compile.
+ * Fetches the modules of a build and finds the packages that are not compiled yet.
  * @param {Build} build
  * @param {AbortSignal | undefined} signal
  * @returns {Promise<Sources>}
@@ -265,14 +267,14 @@ async function goBuild({ directory, packages, flags, output }, compiling, signal
   )
 }
 
-/** `env` sets these and leaves the rest of the environment (proxies, GOPROXY, …) to Go. */
+/** `env` sets these. Go keeps the rest of the environment (proxies, GOPROXY, …). */
 const GO_ENVIRONMENT = ["CGO_ENABLED=0", "GOWORK=off"]
 
 /** At SIGINT Go lets running compilers end, keeps their results and removes its temporary files. */
 const ABORTED_GENTLY = /** @type {const} */ ({ killSignal: "SIGINT" })
 
 /**
- * Runs a command of Go; returns its standard output.
+ * Runs a command of Go, and returns its standard output.
  * @param {readonly string[]} args
  * @param {{ cwd?: string, signal: AbortSignal | undefined }} options
  * @returns {Promise<string>}

@@ -1,18 +1,18 @@
 // @ts-check
 /**
- * How far one long step is.
+ * Progress of one long step.
  * @typedef {object} Progress
  * @property {string} what the step, such as "downloading kube-apiserver"
  * @property {number} done from 0 to 1
- * @property {number | undefined} [secondsLeft] estimate; absent as long as there is none
+ * @property {number | undefined} [secondsLeft] estimate; absent while there is none
  */
 
-/** Share of the work, and seconds, before which an estimate would only jump about. */
+/** Minimum share of the work, and of seconds, for an estimate. An earlier one would vary too much. */
 const LEAST_DONE = 0.02
 const LEAST_SECONDS = 3
 
 /**
- * Returns the progress of a step, with an estimate of the time left: the rest takes as long as the same share did.
+ * Returns the progress of a step, with an estimate of the time left. It assumes a constant speed.
  * @param {string} what
  * @param {number} done from 0 to 1
  * @param {number} elapsedSeconds since the step began
@@ -41,7 +41,7 @@ function duration(seconds) {
 }
 
 /**
- * Returns a sink of progress for logs and pipes: it writes a line when a step begins and at each further quarter.
+ * Returns a sink of progress for logs and pipes. It writes a line when a step begins, and at each further quarter.
  * @param {(line: string) => void} write
  * @returns {(progress: Progress) => void}
  */

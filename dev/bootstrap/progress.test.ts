@@ -7,7 +7,7 @@ it("estimates the time left from the share that is done", () => {
 
 it.each([
   ["little is done", 0.01, 60],
-  ["it has just begun", 0.25, 1],
+  ["the step has just started", 0.25, 1],
 ])("gives no estimate while %s", (_, done, seconds) => {
   expect(progressOf("building", done, seconds)).toEqual({ what: "building", done })
 })

@@ -3,16 +3,16 @@
 import { homedir } from "node:os"
 import { join } from "node:path"
 
-/** The Kubernetes release that the embedded control plane runs; its parts are built from one source tree. */
+/** The Kubernetes release of the embedded control plane. All its parts are built from one source tree. */
 export const KUBERNETES_VERSION = "v1.35.4"
 
-/** The etcd release that Kubernetes v1.35 is tested with (build/dependencies.yaml of its source). */
+/** The etcd release with which Kubernetes v1.35 is tested (build/dependencies.yaml of its source). */
 export const ETCD_VERSION = "v3.6.6"
 
 /** The servers of a control plane, in the order in which they start. */
 export const SERVERS = /** @type {const} */ (["etcd", "kube-apiserver", "kube-controller-manager"])
 
-/** Where Kubernetes' programs are published. */
+/** Host of Kubernetes' official programs. */
 export const KUBERNETES_ORIGIN = "https://dl.k8s.io"
 
 /** @type {Readonly<Record<string, string>>} */

@@ -3,8 +3,8 @@ import { stripVTControlCharacters, styleText } from "node:util"
 import { inQuarters, progressLine } from "./progress.mjs"
 
 /**
- * Output for a terminal, a pipe or a log file. On a terminal the last block is redrawn in place; elsewhere there are
- * only plain lines, each written once.
+ * Output for a terminal, a pipe or a log file. A terminal redraws the last block in place. Otherwise there are only
+ * plain lines, each written once.
  */
 export class Terminal {
   #stream
@@ -25,7 +25,7 @@ export class Terminal {
   }
 
   /**
-   * Returns the text in a style where the output is a terminal that shows colours; NO_COLOR turns them off.
+   * Returns the text in a style if the output is a terminal that shows colours. NO_COLOR turns them off.
    * @param {Parameters<typeof styleText>[0]} style
    * @param {string} text
    */
@@ -33,7 +33,7 @@ export class Terminal {
     return styleText(style, text, { stream: this.#stream })
   }
 
-  /** Prints for good, above the live block. */
+  /** Prints a permanent line, above the live block. */
   line(text = "") {
     this.#erase()
     this.#stream.write(`${text}\n`)
@@ -41,7 +41,7 @@ export class Terminal {
   }
 
   /**
-   * Shows these lines below everything else, in place of the earlier block. Does nothing where there is no terminal.
+   * Shows these lines below everything else, in place of the earlier block. Does nothing without a terminal.
    * @param {string} block
    */
   show(block) {
@@ -61,7 +61,7 @@ export class Terminal {
   }
 
   /**
-   * Shows how far a step is: one line in place on a terminal, else a line for each quarter.
+   * Shows the progress of a step: one line in place on a terminal, else a line for each quarter.
    * @param {import("./progress.mjs").Progress} progress
    */
   progress(progress) {
@@ -69,7 +69,7 @@ export class Terminal {
     else this.#inQuarters(progress)
   }
 
-  /** Leaves the live block where it is: what follows is printed below it. */
+  /** Keeps the live block: later output is printed below it. */
   settle() {
     this.#drawn = 0
     this.#block = []
@@ -82,14 +82,14 @@ export class Terminal {
   }
 
   #draw() {
-    // A block higher than the window can't be redrawn: what has scrolled away can't be erased.
+    // A block higher than the window can't be redrawn: lines that have scrolled out can't be erased.
     const lines = this.#block.slice(0, Math.max(1, (this.#stream.rows ?? 24) - 1))
     for (const line of lines) this.#stream.write(`${line}\n`)
     this.#drawn = lines.length
   }
 
   #erase() {
-    // To the first column too: after Ctrl-C the terminal's "^C" stands before the cursor.
+    // Moves to the first column too: after Ctrl-C the terminal's "^C" is before the cursor.
     if (this.#drawn > 0) this.#stream.write(`\r\x1b[${this.#drawn}A\x1b[0J`)
     this.#drawn = 0
   }

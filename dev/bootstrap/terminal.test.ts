@@ -3,7 +3,7 @@ import { WriteStream } from "node:tty"
 import { beforeEach, describe, expect, it, vi } from "vitest"
 import { Terminal } from "./terminal.mjs"
 
-/** A stream that is a terminal of this size, or a pipe, and what was written to it. */
+/** A stream that is a terminal of this size, or a pipe, and its output. */
 function output(size?: { columns: number; rows: number }) {
   const stream = new PassThrough() as PassThrough & NodeJS.WriteStream
   const { getColorDepth } = WriteStream.prototype
@@ -28,7 +28,7 @@ describe("on a terminal", () => {
     expect(written()).toBe("JOB\nhello\n^C\r\x1b[2A\x1b[0JJOB\nhello running\nend\n")
   })
 
-  it("prints lines above the block, and nothing of a block that was cleared", () => {
+  it("prints lines above the block, and removes a cleared block", () => {
     const { terminal, written } = output({ columns: 20, rows: 10 })
     terminal.step("starting ...")
     terminal.line("a fact")
@@ -37,7 +37,7 @@ describe("on a terminal", () => {
     expect(written()).toBe("starting ...\n\r\x1b[1A\x1b[0Ja fact\nstarting ...\n\r\x1b[1A\x1b[0Jready\n")
   })
 
-  it("cuts a line that would wrap, by what is seen of it", () => {
+  it("cuts a line that would wrap, by its visible width", () => {
     const { terminal, written } = output({ columns: 8, rows: 10 })
     terminal.show(terminal.paint("green", "12345678"))
     expect(written()).toContain("12345678\x1b[39m\n")
@@ -51,7 +51,7 @@ describe("on a terminal", () => {
     expect(written()).toBe("building: 10 %\n\r\x1b[1A\x1b[0Jbuilding: 20 %\n")
   })
 
-  it("shows no colours where NO_COLOR is set", () => {
+  it("shows no colours if NO_COLOR is set", () => {
     vi.stubEnv("NO_COLOR", "1")
     const { terminal } = output({ columns: 20, rows: 10 })
     expect(terminal.paint("red", "failed")).toBe("failed")
@@ -61,7 +61,7 @@ describe("on a terminal", () => {
 })
 
 describe("in a pipe or a log file", () => {
-  it("there are plain lines only, each once", () => {
+  it("prints plain lines only, each once", () => {
     const { terminal, written } = output()
     terminal.show("a table")
     terminal.step("starting ...")

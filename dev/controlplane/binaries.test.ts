@@ -22,7 +22,7 @@ const report = (line: string) => void lines.push(line)
 beforeEach(async () => {
   scratch = await mkdtemp(join(tmpdir(), "berth-binaries-"))
   lines = []
-  // No kubectl and no go but those that a test makes; tar must be found.
+  // Has no kubectl and no go except those of a test. tar must be found.
   const tools = join(scratch, "tools")
   await mkdir(tools)
   await run("sh", ["-c", `ln -s "$(command -v tar)" "$(command -v gzip)" "${tools}"`])
@@ -39,7 +39,7 @@ async function writeProgram(path: string, content = "#!/bin/sh\n") {
   await chmod(path, 0o755)
 }
 
-/** A host that publishes what `files` holds by path, with everything else 404. */
+/** Starts a host that publishes `files` by path, and answers 404 for everything else. */
 async function serve(files: Record<string, Buffer | string>) {
   const server = createServer((request, response) => {
     const file = files[request.url ?? ""]
@@ -53,7 +53,7 @@ async function serve(files: Record<string, Buffer | string>) {
   return { kubernetes: origin, github: origin, githubRaw: origin }
 }
 
-/** What stands in a directory beside its lock, half files included. */
+/** Lists the files of a directory without its lock, including partial ones. */
 async function programsIn(directory: string) {
   return (await readdir(directory)).filter((name) => !name.startsWith(".lock")).sort()
 }
@@ -61,7 +61,7 @@ async function programsIn(directory: string) {
 const sha256 = (data: Buffer | string) => createHash("sha256").update(data).digest("hex")
 const cached = () => join(scratch, "cache", "kubernetes", `${KUBERNETES_VERSION}-${os}-${arch}`)
 
-/** The official releases of this platform, with tiny programs in them. */
+/** Returns the official releases of this platform, with tiny programs in them. */
 async function releases() {
   const files: Record<string, Buffer | string> = {}
   for (const name of ["kube-apiserver", "kube-controller-manager"] as const) {
@@ -80,7 +80,7 @@ async function releases() {
 }
 
 describe("findBinaries", () => {
-  it("takes the named directory, or says what it lacks", async () => {
+  it("uses the named directory, or reports what is missing there", async () => {
     const assetsDir = join(scratch, "assets")
     const options = { assetsDir, cacheDir: join(scratch, "cache"), report }
     await writeProgram(join(assetsDir, "etcd"))
@@ -90,7 +90,7 @@ describe("findBinaries", () => {
     expect((await findBinaries(options)).etcd).toBe(join(assetsDir, "etcd"))
   })
 
-  it.runIf(os === "linux")("downloads what is published, once, and then takes it from the cache", async () => {
+  it.runIf(os === "linux")("downloads published programs once, then uses the cache", async () => {
     const options = { cacheDir: join(scratch, "cache"), report, origins: await serve(await releases()) }
     const abandoned = join(cached(), `${WORKSHOP_PREFIX}abandoned`)
     await writeProgram(join(abandoned, "etcd"), "half of it")
@@ -106,7 +106,7 @@ describe("findBinaries", () => {
     expect(await findBinaries(offline)).toEqual(both[1])
   })
 
-  it.runIf(os === "linux")("trusts no file whose checksum is another, and says each way it tried", async () => {
+  it.runIf(os === "linux")("rejects a file with a wrong checksum, and reports every attempt", async () => {
     const files = await releases()
     files[`/release/${KUBERNETES_VERSION}/bin/${os}/${arch}/kube-apiserver`] = "something else"
     delete files[`/release/${KUBERNETES_VERSION}/bin/${os}/${arch}/kube-controller-manager`]
@@ -124,14 +124,14 @@ describe("findBinaries", () => {
     expect(await programsIn(cached())).toEqual(["etcd"])
   })
 
-  it("ends with the signal's reason in the middle of a download, and leaves nothing half-made", async () => {
+  it("rejects with the signal's reason during a download, and leaves no partial files", async () => {
     let endless: ServerResponse | undefined
     const server = createServer((request, response) => {
       if (request.url?.endsWith("SHA256SUMS") || request.url?.endsWith(".sha256")) response.end(`${"0".repeat(64)}\n`)
       else endless = response.writeHead(200)
     }).listen(0, "127.0.0.1")
     await once(server, "listening")
-    // Bytes go on coming, so that only the signal can end the download.
+    // The body never ends, so only the signal can end the download.
     const more = setInterval(() => endless?.write("more"), 100)
     onTestFinished(() => {
       clearInterval(more)
@@ -149,7 +149,7 @@ describe("findBinaries", () => {
     expect(await programsIn(cached())).toEqual([])
   })
 
-  it("falls through at once when the hosts are not to be reached", async () => {
+  it("tries the next way at once if the hosts are unreachable", async () => {
     const server = createServer().listen(0, "127.0.0.1")
     await once(server, "listening")
     const refused = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
@@ -177,7 +177,7 @@ describe("the official releases", () => {
   const url = (name: Parameters<typeof officialRelease>[0], on: string) =>
     officialRelease(name, { os: on, arch: "arm64" }, origins)?.url
 
-  it("come from Kubernetes for linux and from envtest for darwin, where there are fewer", () => {
+  it("come from Kubernetes for linux, and from envtest for darwin, which has fewer", () => {
     expect(url("kube-apiserver", "linux")).toBe(`k8s:/release/${KUBERNETES_VERSION}/bin/linux/arm64/kube-apiserver`)
     expect(url("kubectl", "darwin")).toBe(`k8s:/release/${KUBERNETES_VERSION}/bin/darwin/arm64/kubectl`)
     expect(url("kube-apiserver", "darwin")).toMatch(/envtest-v1\.35\.0-darwin-arm64\.tar\.gz$/)
@@ -185,7 +185,7 @@ describe("the official releases", () => {
     expect(url("etcd", "darwin")).toMatch(/etcd-v3\.6\.6-darwin-arm64\.zip$/)
   })
 
-  it("have their digests in three forms of document", () => {
+  it("have their digests in three document formats", () => {
     const short = "a".repeat(64)
     const long = "b".repeat(128)
     expect(findDigest(`${short}\n`, "etcd", "sha256")).toBe(short)

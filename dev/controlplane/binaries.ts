@@ -25,28 +25,28 @@ const run = promisify(execFile)
 const LOCK_POLL_MS = 1_000
 const LOCK_REPORT_EVERY = 10
 
-/** Where to look for the programs. */
+/** Places to search for the programs. */
 export interface SearchOptions {
-  /** A directory that holds them (KUBEBUILDER_ASSETS); nothing else is looked at when it is given. */
+  /** A directory that holds them (KUBEBUILDER_ASSETS). If given, nothing else is searched. */
   readonly assetsDir?: string | undefined
-  /** Berth's cache directory (`${XDG_CACHE_HOME:-~/.cache}/berth`); missing programs are put there. */
+  /** Berth's cache directory (`${XDG_CACHE_HOME:-~/.cache}/berth`), for missing programs. */
   readonly cacheDir: string
-  /** Takes the lines that say what takes long, and why. */
+  /** Receives lines that name each slow step and its reason. */
   readonly report: Report
-  /** Takes the progress of downloads and builds, about once a second; a few lines for `report` unless given. */
+  /** Receives the progress of downloads and builds, about once a second. Default: a few lines to `report`. */
   readonly progress?: (progress: Progress) => void
-  /** Ends the search; what is downloaded or compiled so far is used by the next one. */
+  /** Aborts the search. The next one continues with everything that was downloaded or compiled. */
   readonly signal?: AbortSignal
-  /** Where the official releases are; the projects' own hosts unless given. */
+  /** Hosts of the official releases. Default: the projects' own. */
   readonly origins?: Origins
 }
 
 /**
- * Finds the servers of a control plane: in `assetsDir` when given, else in the cache, else by the official downloads
- * with their checksums, else built with the Go toolchain. The last two fill the cache, and take their time; a lock
- * keeps a second process waiting meanwhile instead of doing the same.
+ * Finds the servers of a control plane. Searches `assetsDir` if given, else the cache. Otherwise downloads the official
+ * releases with their checksums, or builds them with the Go toolchain. Both fill the cache, and take some time; a lock
+ * makes a second process wait instead of doing the same.
  *
- * Throws an Error that names each way that was tried, why it failed and what to do.
+ * Throws an Error that names each attempt, why it failed and what to do.
  */
 export async function findBinaries(options: SearchOptions): Promise<Binaries> {
   const directory = options.assetsDir ?? (await fillCache(SERVERS, options))
@@ -65,8 +65,8 @@ export async function findBinaries(options: SearchOptions): Promise<Binaries> {
 }
 
 /**
- * Finds kubectl: the one in PATH if it runs, else in `assetsDir`, else as findBinaries does. Returns what to execute,
- * a path or plain "kubectl". Throws as findBinaries does.
+ * Finds kubectl: the one in PATH if it runs, else in `assetsDir`, else as findBinaries does. Returns the command to
+ * execute, a path or plain "kubectl". Throws as findBinaries does.
  */
 export async function findKubectl(options: SearchOptions): Promise<string> {
   if (await runs("kubectl", ["version", "--client"])) return "kubectl"
@@ -76,7 +76,7 @@ export async function findKubectl(options: SearchOptions): Promise<string> {
   return join(await fillCache(["kubectl"], options), "kubectl")
 }
 
-/** Makes sure that the cache holds the programs; returns the directory that does. */
+/** Ensures that the cache holds the programs, and returns their directory. */
 async function fillCache(names: readonly ProgramName[], options: SearchOptions): Promise<string> {
   const directory = programsDirectory(options.cacheDir)
   if ((await missingIn(directory, names)).length === 0) return directory
@@ -90,7 +90,7 @@ async function fillCache(names: readonly ProgramName[], options: SearchOptions):
   return directory
 }
 
-/** Removes what a killed download or build has left; nobody else works here, as the lock is held. */
+/** Removes the files of a killed download or build. The lock is held, so no other process works here. */
 async function removeHalfMade(directory: string): Promise<void> {
   for (const name of await readdir(directory)) {
     if (!name.startsWith(WORKSHOP_PREFIX)) continue
@@ -131,7 +131,7 @@ async function obtain(names: readonly ProgramName[], directory: string, options:
   }
 }
 
-/** Returns why the program could not be downloaded; undefined when it was. */
+/** Returns why the program could not be downloaded; undefined if it was. */
 async function tryDownload(name: ProgramName, origins: Origins, options: DownloadOptions): Promise<string | undefined> {
   const platform = currentPlatform()
   const release = officialRelease(name, platform, origins)

@@ -22,7 +22,7 @@ it("names the holder, its hosts and its signer", () => {
   expect(parsed.verify(new X509Certificate(newCertificateAuthority("ours").certificate).publicKey)).toBe(false)
 })
 
-it("opens a mutual TLS connection, but not for a client of another authority", async () => {
+it("opens a mutual TLS connection, but rejects a client of another authority", async () => {
   const authority = newCertificateAuthority("ours")
   const holder = authority.issue({ commonName: "server", hosts: ["127.0.0.1"] })
   const listener = createServer({
@@ -48,7 +48,7 @@ it("opens a mutual TLS connection, but not for a client of another authority", a
   await expect(greet(newCertificateAuthority("ours"))).rejects.toThrow()
 })
 
-it("keeps certificates between starts, for their owner's eyes only", async () => {
+it("keeps certificates between starts, readable by their owner only", async () => {
   const directory = await mkdtemp(join(tmpdir(), "berth-pki-"))
   onTestFinished(() => rm(directory, { recursive: true }))
   const first = await loadPki(join(directory, "pki"))
@@ -58,7 +58,7 @@ it("keeps certificates between starts, for their owner's eyes only", async () =>
   const again = await loadPki(join(directory, "pki"))
   expect(await readFile(again.certificate("admin"), "utf8")).toBe(before)
 
-  // 29 days before they expire they are replaced, but not the key that every ServiceAccount token hangs on.
+  // 29 days before they expire they are replaced. The key that signs every ServiceAccount token stays.
   vi.setSystemTime(Date.now() + (CERTIFICATE_DAYS - 29) * 24 * 3_600_000)
   onTestFinished(() => void vi.useRealTimers())
   const renewed = await loadPki(join(directory, "pki"))

@@ -38,7 +38,7 @@ const VERSION_3 = 2
 const DAY_MS = 24 * 3_600_000
 const CLOCK_SKEW_MS = 3_600_000
 
-/** How long a certificate is valid, in days. */
+/** Validity of a certificate, in days. */
 export const CERTIFICATE_DAYS = 365
 
 /** A certificate and its private key. */
@@ -49,7 +49,7 @@ export interface KeyPair {
   readonly key: string
 }
 
-/** Whom a certificate names and what it is good for; clients are told apart by commonName (user) and organization (group). */
+/** Holder and purpose of a certificate. Clients are identified by commonName (user) and organization (group). */
 export interface CertificateSubject {
   readonly commonName: string
   readonly organization?: string
@@ -57,7 +57,7 @@ export interface CertificateSubject {
   readonly hosts?: readonly string[]
 }
 
-/** Can sign certificates; its key lives only as long as this object. */
+/** Signs certificates. Its key lives only as long as this object. */
 export interface CertificateAuthority {
   /** PEM. */
   readonly certificate: string
@@ -65,7 +65,7 @@ export interface CertificateAuthority {
 }
 
 /**
- * A private key for ECDSA with P-256, as PEM. In the form of SEC 1 ("EC PRIVATE KEY"), because the API server takes the
+ * Returns a private key for ECDSA with P-256, as PEM in the form of SEC 1 ("EC PRIVATE KEY"). The API server reads the
  * public half from such a file, but not from PKCS #8.
  */
 export function newPrivateKey(): string {
@@ -74,7 +74,7 @@ export function newPrivateKey(): string {
     .toString()
 }
 
-/** Makes a certificate authority with a fresh key. */
+/** Creates a certificate authority with a new key. */
 export function newCertificateAuthority(commonName: string): CertificateAuthority {
   const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" })
   const issuer = { name: distinguishedName({ commonName }), privateKey, keyId: keyIdentifier(publicKey) }
@@ -99,7 +99,7 @@ interface Issuer {
 
 function leafExtensions({ hosts = [] }: CertificateSubject): Extension[] {
   const names = hosts.map((host) => new GeneralName(/^[\d.]+$|:/.test(host) ? { iPAddress: host } : { dNSName: host }))
-  // A server is a client too: etcd's own gateway and peers connect with the serving certificate.
+  // A server is also a client: etcd's own gateway and peers connect with the serving certificate.
   const purposes = hosts.length > 0 ? [id_kp_serverAuth, id_kp_clientAuth] : [id_kp_clientAuth]
   return [
     extension(id_ce_basicConstraints, new BasicConstraints({ cA: false }), true),
@@ -162,14 +162,14 @@ function keyIdentifier(publicKey: KeyObject): SubjectKeyIdentifier {
   return new SubjectKeyIdentifier(arrayBuffer(createHash("sha1").update(Buffer.from(spki.subjectPublicKey)).digest()))
 }
 
-/** A serial number of 127 random bits, never zero or negative as DER reads it. */
+/** A serial number of 127 random bits, which DER never reads as zero or negative. */
 function positiveSerial(): ArrayBuffer {
   const bytes = randomBytes(16)
   bytes[0] = ((bytes[0] ?? 0) & 0x3f) | 0x40
   return arrayBuffer(bytes)
 }
 
-/** A copy without the pool that small Buffers share. */
+/** Copies the bytes out of the pool that small Buffers share. */
 function arrayBuffer(bytes: Buffer): ArrayBuffer {
   return new Uint8Array(bytes).buffer
 }

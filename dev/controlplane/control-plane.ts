@@ -11,51 +11,56 @@ import { type Probe, probe } from "./readiness.ts"
 import { awaitLeftover, type SupervisedServer, startServer } from "./supervised.ts"
 
 const START_TIMEOUT_MS = 120_000
-/** Between the choice of a port and its use another process may take it. */
+/** Another process may take a port between its choice and its use. */
 const PORT_ATTEMPTS = 3
 
-/** How to start a control plane. */
 export interface ControlPlaneOptions {
   readonly binaries: Binaries
-  /** Holds everything: data, certificates, kubeconfig, logs. Made if missing; one control plane at a time uses it. */
+  /**
+   * Folder of everything: data, certificates, kubeconfig, logs. Created if missing. One control plane at a time uses
+   * it.
+   */
   readonly dataDir: string
-  /** Whether an acknowledged write survives a crash of the machine; true unless given. False for throwaway data. */
+  /** True (the default) if an acknowledged write must survive a crash of the machine. False for throwaway data. */
   readonly durable?: boolean
-  /** Kubernetes' controllers to run beside those that are always there, such as `deployment-controller`. */
+  /** Further Kubernetes controllers besides the default ones, such as `deployment-controller`. */
   readonly controllers?: readonly string[]
-  /** Has the API server write down the requests that it is sent. */
+  /** Makes the API server log its requests. */
   readonly audit?: AuditFiles
-  /** Takes the lines that tell what happens. */
+  /** Receives lines about the progress. */
   readonly report?: Report
-  /** Called once when a server ends without being asked to, after the start. */
+  /** Called once when a server ends unexpectedly after the start. */
   readonly onFailure?: (error: Error) => void
-  /** Ends the start: the servers that run by then are stopped, and the start rejects with its reason. */
+  /** Aborts the start: the servers that run already are stopped, and the start rejects with its reason. */
   readonly signal?: AbortSignal
 }
 
 /** A running Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager, without nodes. */
 export interface ControlPlane {
-  /** For its administrator (group system:masters); complete in itself, mode 0600. */
+  /** Kubeconfig of its administrator (group system:masters), with embedded certificates, mode 0600. */
   readonly kubeconfigPath: string
-  /** Of the API server; the same for a data directory as long as its port is free at the start. */
+  /** URL of the API server. It stays the same for a data directory if its port is free at the start. */
   readonly url: string
   readonly dataDir: string
-  /** The API server's process now; another after restartApiServer. */
+  /** Current process of the API server; changes with restartApiServer. */
   readonly apiServerPid: number
-  /** The servers' processes now, by name. */
+  /** Current processes of the servers, by name. */
   readonly pids: Readonly<Record<ServerName, number>>
-  /** Ends the API server (if it has not ended already) and starts it again at the same address; resolves when ready. */
+  /**
+   * Stops the API server (if it has not ended already) and starts it again at the same address. Resolves when it is
+   * ready.
+   */
   restartApiServer(): Promise<void>
-  /** Ends all servers, clients first, and gives the data directory free. May be called again. */
+  /** Stops all servers, clients first, and releases the data directory. May be called again. */
   stop(): Promise<void>
 }
 
 /**
- * Starts a control plane and resolves when it serves: the API server is ready, the namespace `default` has its
- * ServiceAccount and the aggregated roles have their rules. Data of an earlier run in `dataDir` is kept. However this
- * process ends, the servers end with it.
+ * Starts a control plane and resolves when it serves. Then the API server is ready, the namespace `default` has its
+ * ServiceAccount, and the aggregated roles have their rules. Keeps data of an earlier run in `dataDir`. The servers
+ * always end with this process, even if it is killed.
  *
- * Throws an Error that says what to do when `dataDir` is in use, and one with the last lines of the log when a server
+ * Throws an Error that says what to do if `dataDir` is in use. Throws one with the last lines of the log if a server
  * fails to start.
  */
 export async function startControlPlane(options: ControlPlaneOptions): Promise<ControlPlane> {
@@ -74,7 +79,7 @@ export async function startControlPlane(options: ControlPlaneOptions): Promise<C
       } catch (error) {
         await servers.stop()
         if (!(error instanceof StartError && error.portTaken) || attempt === PORT_ATTEMPTS) throw error
-        options.report?.("a port was taken meanwhile, trying others")
+        options.report?.("a port is in use, trying others")
       }
     }
   } catch (error) {
@@ -94,7 +99,7 @@ class StartError extends Error {
   }
 }
 
-/** The three servers of one control plane, and the order in which they start and stop. */
+/** The three servers of one control plane. Starts and stops them in the right order. */
 class Servers {
   readonly url: string
   readonly kubeconfigPath: string
@@ -117,7 +122,7 @@ class Servers {
     await writeKubeconfig(this.kubeconfigPath, this.url, pki, "admin")
     await writeKubeconfig(this.#layout.controllerManagerKubeconfig, this.url, pki, "kube-controller-manager")
     await this.#withProbe(async (api, deadline) => {
-      // The API server waits for etcd by itself; the controller manager would give up on an absent API server.
+      // The API server waits for etcd by itself; the controller manager would fail without an API server.
       await this.#run("etcd", etcdFlags(this.#layout))
       await this.#run("kube-apiserver", apiServerFlags(this.#layout))
       await this.#orEarlyEnd(api.ready(deadline))
@@ -136,7 +141,7 @@ class Servers {
   }
 
   async stop(): Promise<void> {
-    // The other two write to etcd by the API server only; the controller manager has nothing to write at its end.
+    // The other two write to etcd through the API server only. The controller manager writes nothing at its end.
     await Promise.all([this.#stopOne("kube-controller-manager"), this.#stopOne("kube-apiserver")])
     await this.#stopOne("etcd")
   }
@@ -162,7 +167,7 @@ class Servers {
   }
 
   async #noticeEnd(name: ServerName, server: SupervisedServer, end: string): Promise<void> {
-    // One that was asked to end, or replaced, is no longer in the map.
+    // A server that was stopped or replaced is no longer in the map.
     if (!this.#started || this.#running.get(name) !== server) return
     this.#options.onFailure?.(
       new Error(`${name} ended (${end}); the last lines of its log:\n${await server.logTail()}`),
@@ -184,7 +189,7 @@ class Servers {
     }
   }
 
-  /** Waits for `condition`, but no longer than all servers live, and than the start is wanted. */
+  /** Waits for `condition`, but only while all servers live and the start is not aborted. */
   async #orEarlyEnd(condition: Promise<void>): Promise<void> {
     const ends = [...this.#running.values()].map(async (server) => {
       const end = await server.ended
@@ -245,7 +250,7 @@ async function layOut(options: ControlPlaneOptions, dataDir: string, pki: Pki): 
   }
 }
 
-/** The port that the kubeconfig of an earlier run names. */
+/** Returns the port in the kubeconfig of an earlier run. */
 async function earlierPort(dataDir: string): Promise<number | undefined> {
   try {
     const kubeconfig = await readFile(kubeconfigPathOf(dataDir), "utf8")

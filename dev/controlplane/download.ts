@@ -22,10 +22,10 @@ const IDLE_TIMEOUT_MS = 30_000
 const PROGRESS_INTERVAL_MS = 1_000
 const MIB = 1024 * 1024
 
-/** The envtest release nearest to KUBERNETES_VERSION; it holds servers for darwin, which dl.k8s.io does not. */
+/** The envtest release nearest to KUBERNETES_VERSION. It has servers for darwin, which dl.k8s.io does not have. */
 const ENVTEST_VERSION = "v1.35.0"
 
-/** Where the official releases are published; a mirror with the same paths does as well. */
+/** Hosts of the official releases. A mirror with the same paths works too. */
 export interface Origins {
   readonly kubernetes: string
   readonly github: string
@@ -39,17 +39,17 @@ export const OFFICIAL_ORIGINS: Origins = {
   githubRaw: "https://raw.githubusercontent.com",
 }
 
-/** One published file, what proves it, and where the program stands in it. */
+/** One published file, its checksum document, and the program's place in the file. */
 export interface Release {
   readonly url: string
   readonly checksum: { readonly url: string; readonly algorithm: "sha256" | "sha512" }
-  /** The program's path in the tar.gz or zip; absent when the file is the program. */
+  /** The program's path in the tar.gz or zip; absent if the file is the program. */
   readonly member?: string
 }
 
 /**
- * The official release of a program; undefined when its project publishes none for that platform.
- * Sources: https://kubernetes.io/releases/download, https://github.com/etcd-io/etcd/releases and
+ * Returns the official release of a program; undefined if its project publishes none for that platform. Sources:
+ * https://kubernetes.io/releases/download, https://github.com/etcd-io/etcd/releases and
  * https://github.com/kubernetes-sigs/controller-tools (envtest-releases.yaml).
  */
 export function officialRelease(name: ProgramName, platform: Platform, origins: Origins): Release | undefined {
@@ -78,8 +78,8 @@ export function officialRelease(name: ProgramName, platform: Platform, origins: 
 }
 
 /**
- * Finds the digest of `file` in a published checksum document: a bare digest (NAME.sha256), lines of "DIGEST  FILE"
- * (SHA256SUMS), or envtest-releases.yaml (a `FILE:` key followed by `hash: DIGEST`).
+ * Finds the digest of `file` in a published checksum document. Formats: a bare digest (NAME.sha256), lines of "DIGEST
+ * FILE" (SHA256SUMS), or envtest-releases.yaml (a `FILE:` key followed by `hash: DIGEST`).
  */
 export function findDigest(document: string, file: string, algorithm: "sha256" | "sha512"): string | undefined {
   const digest = algorithm === "sha256" ? /^[0-9a-f]{64}$/ : /^[0-9a-f]{128}$/
@@ -93,17 +93,17 @@ export function findDigest(document: string, file: string, algorithm: "sha256" |
 }
 
 export interface DownloadOptions {
-  /** Where the program is put. */
+  /** Folder for the program. */
   readonly directory: string
   readonly progress: (progress: Progress) => void
-  /** Ends the download. */
+  /** Aborts the download. */
   readonly signal: AbortSignal | undefined
 }
 
 /**
- * Downloads an official release, checks it against its published digest and puts the program to `directory`/`name`,
- * executable, by one rename: no half or unchecked file ever stands there. Proxies come from the usual environment
- * variables. Throws an Error that says why in one line.
+ * Downloads an official release, checks it against its published digest and moves the executable program to
+ * `directory`/`name`. It moves by one rename, so no partial or unchecked file is ever at that path. Uses the proxies of
+ * the usual environment variables. Throws an Error with the reason in one line.
  */
 export async function download(name: ProgramName, release: Release, options: DownloadOptions): Promise<void> {
   const { directory, progress, signal } = options
@@ -144,8 +144,8 @@ export async function download(name: ProgramName, release: Release, options: Dow
 type Answer = Awaited<ReturnType<typeof fetch>>
 
 /**
- * Streams the body to `path`; returns its digest in hex.
- * @param received called about once a second with the share of the body that has come, and the seconds since its start
+ * Streams the body to `path`, and returns its digest in hex.
+ * @param received called about once a second with the received share of the body, and the seconds since its start
  */
 async function save(
   answer: Answer,
@@ -179,13 +179,13 @@ async function save(
   return hash.digest("hex")
 }
 
-/** Takes one member out of a checked archive with the system's tar (bsdtar, which darwin has, reads zip too). */
+/** Extracts one member of a checked archive with the system's tar. The bsdtar of darwin reads zip too. */
 async function unpack(archive: string, member: string, directory: string): Promise<string> {
   await run("tar", ["-xf", archive, "-C", directory, member])
   return join(directory, member)
 }
 
-/** fetch says only "fetch failed"; what happened stands in its causes. */
+/** fetch reports only "fetch failed"; the reason is in its causes. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   if (error.cause !== undefined) return reasonOf(error.cause)

@@ -7,32 +7,33 @@ export interface Ports {
   readonly etcdPeer: number
 }
 
-/** What the servers' command lines depend on. */
+/** Values that the servers' command lines depend on. */
 export interface Layout {
   readonly pki: Pki
   readonly ports: Ports
-  /** Where etcd keeps its data. */
+  /** Folder of etcd's data. */
   readonly etcdDirectory: string
   /** The kubeconfig of the controller manager. */
   readonly controllerManagerKubeconfig: string
-  /** Whether a write is on disk before it is acknowledged: false is for data that nobody needs after a crash. */
+  /** True if a write must be on disk before it is acknowledged. False for data that is not needed after a crash. */
   readonly durable: boolean
-  /** Controllers to run beside those without which an API server misleads. */
+  /** Further controllers besides the minimal ones. */
   readonly controllers: readonly string[]
   readonly audit?: AuditFiles | undefined
 }
 
-/** What the API server writes down of each request. */
+/** Audit log of the API server. */
 export interface AuditFiles {
-  /** Path of an audit.k8s.io/v1 Policy: of which requests, and how much. */
+  /** Path of an audit.k8s.io/v1 Policy: it selects requests and the level of detail. */
   readonly policy: string
-  /** Path of the log, JSON lines; made if missing. */
+  /** Path of the log, JSON lines; created if missing. */
   readonly log: string
 }
 
 /**
- * The controllers without which an API server misleads: nothing is garbage-collected, namespaces stay Terminating,
- * ServiceAccounts are missing, aggregated roles are empty, quotas do not count. No others: no pods or nodes run here.
+ * The minimal controllers. Without them an API server misleads: nothing is garbage-collected, namespaces stay
+ * Terminating, ServiceAccounts are missing, aggregated roles are empty, quotas do not count. No others: no pods or
+ * nodes run here.
  */
 const CONTROLLERS = [
   "clusterrole-aggregation-controller",
@@ -47,7 +48,10 @@ const CONTROLLERS = [
 
 const SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 
-/** etcd serves loopback only and only to who has a certificate of its own authority: Secrets lie there in clear. */
+/**
+ * Returns etcd's flags. etcd listens on loopback only, and accepts only clients with a certificate of its own
+ * authority: it stores Secrets unencrypted.
+ */
 export function etcdFlags({ pki, ports, etcdDirectory, durable }: Layout): string[] {
   const clientUrl = `https://127.0.0.1:${ports.etcdClient}`
   const peerUrl = `https://127.0.0.1:${ports.etcdPeer}`
@@ -72,13 +76,13 @@ export function etcdFlags({ pki, ports, etcdDirectory, durable }: Layout): strin
   ]
 }
 
-/** Admission plugins and feature gates stay as Kubernetes ships them. */
+/** Returns the API server's flags. Admission plugins and feature gates keep Kubernetes' defaults. */
 export function apiServerFlags({ pki, ports, audit }: Layout): string[] {
   return [
     "--bind-address=127.0.0.1",
     "--advertise-address=127.0.0.1",
     `--secure-port=${ports.apiServer}`,
-    // A loopback address may not stand in the endpoints of the "kubernetes" service.
+    // The endpoints of the service "kubernetes" may not contain a loopback address.
     "--endpoint-reconciler-type=none",
     `--service-cluster-ip-range=${SERVICE_RANGE}`,
     `--tls-cert-file=${pki.certificate("kube-apiserver")}`,
@@ -93,7 +97,7 @@ export function apiServerFlags({ pki, ports, audit }: Layout): string[] {
     `--etcd-cafile=${pki.etcdAuthority}`,
     `--etcd-certfile=${pki.certificate("etcd-client")}`,
     `--etcd-keyfile=${pki.key("etcd-client")}`,
-    // Open watches are closed when it ends; without these it waits for its clients to close them.
+    // Closes open watches at its end; without these flags it waits for its clients to close them.
     "--shutdown-send-retry-after",
     "--shutdown-watch-termination-grace-period=1s",
     "--profiling=false",
@@ -101,7 +105,7 @@ export function apiServerFlags({ pki, ports, audit }: Layout): string[] {
   ]
 }
 
-/** One instance, so no leader election; it serves nothing itself. */
+/** Returns the controller manager's flags. One instance, so no leader election; it serves nothing itself. */
 export function controllerManagerFlags({ pki, controllerManagerKubeconfig, controllers }: Layout): string[] {
   return [
     `--kubeconfig=${controllerManagerKubeconfig}`,

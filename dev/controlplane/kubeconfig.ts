@@ -2,7 +2,7 @@ import { readFile, rename, writeFile } from "node:fs/promises"
 import { dump } from "js-yaml"
 import type { Pki } from "./pki.ts"
 
-/** Writes a kubeconfig that holds all it needs (certificates embedded), readable by its owner only, by one rename. */
+/** Writes a complete kubeconfig (certificates embedded), readable by its owner only, by one rename. */
 export async function writeKubeconfig(path: string, url: string, pki: Pki, user: KubeconfigUser): Promise<void> {
   const base64 = async (file: string) => (await readFile(file)).toString("base64")
   const config = {
@@ -28,5 +28,4 @@ export async function writeKubeconfig(path: string, url: string, pki: Pki, user:
   await rename(draft, path)
 }
 
-/** Who a kubeconfig may be for. */
 export type KubeconfigUser = "admin" | "kube-controller-manager"

@@ -11,9 +11,9 @@ export interface Lock {
   release(): void
 }
 
-/** The lock was not to be had: another holds it. */
+/** Another process, or this one, holds the lock. */
 export class LockHeldError extends Error {
-  /** The pid of its holder, as far as is known. */
+  /** The pid of its holder, if known. */
   readonly holder: string
 
   constructor(path: string, holder: string) {
@@ -24,11 +24,11 @@ export class LockHeldError extends Error {
 }
 
 /**
- * Takes the lock named by the file `path`, which is made if missing and stays. It is SQLite's lock of an empty
- * database, and so the kernel's: it goes with its process, even by SIGKILL, and can't be left behind. (Node offers no
- * file lock itself, and a file with a pid can't be taken over from a dead owner without a race.)
+ * Takes the lock named by the file `path`, which is created if missing and stays. It is SQLite's lock of an empty
+ * database, and so the kernel's. The kernel releases it with its process, even after SIGKILL. (Node.js has no file lock
+ * of its own. A file with a pid can't be taken over from a dead owner without a race.)
  *
- * Throws LockHeldError when it is held, by this process or another.
+ * Throws LockHeldError if this process or another holds it.
  */
 export async function takeLock(path: string): Promise<Lock> {
   await mkdir(dirname(path), { recursive: true })

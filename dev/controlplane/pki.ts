@@ -10,7 +10,7 @@ const LOOPBACK = ["localhost", "127.0.0.1", "::1"]
 export const SERVICE_RANGE = "10.0.0.0/24"
 const API_SERVICE_ADDRESS = "10.0.0.1"
 
-/** The certificates that a control plane needs: NAME.crt and NAME.key in one directory. */
+/** The certificates of a control plane: NAME.crt and NAME.key in one directory. */
 const SUBJECTS = {
   cluster: {
     "kube-apiserver": {
@@ -37,19 +37,19 @@ type CertificateName = keyof typeof SUBJECTS.cluster | keyof typeof SUBJECTS.etc
 
 /** Paths of the certificates, keys and authorities of one control plane. */
 export interface Pki {
-  /** Signs what clients of the API server see and show. */
+  /** Signs the certificates of the API server and of its clients. */
   readonly clusterAuthority: string
-  /** Signs what etcd and its only client show each other, so that no Kubernetes certificate opens etcd. */
+  /** Signs the certificates of etcd and of its only client, so that no Kubernetes certificate opens etcd. */
   readonly etcdAuthority: string
-  /** Signs and proves ServiceAccount tokens; never renewed, or every token would become invalid. */
+  /** Signs and verifies ServiceAccount tokens. Never renewed, because every token would become invalid. */
   readonly serviceAccountKey: string
   certificate(name: CertificateName): string
   key(name: CertificateName): string
 }
 
 /**
- * The certificates under `directory`: those of an earlier start when all are valid for 30 days more, else new ones
- * with new authorities, whose keys are not kept. Files are readable by their owner only.
+ * Returns the certificates under `directory`. If all are valid for 30 more days, keeps those of an earlier start.
+ * Otherwise creates new ones with new authorities, whose keys are not kept. Files are readable by their owner only.
  */
 export async function loadPki(directory: string): Promise<Pki> {
   const certificates = join(directory, "certificates")

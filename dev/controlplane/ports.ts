@@ -1,6 +1,6 @@
 import { createServer } from "node:net"
 
-/** A TCP port of 127.0.0.1 that is free now: `preferred` if it is, else one that the system picks. */
+/** Returns a free TCP port of 127.0.0.1: `preferred` if it is free, else one that the system picks. */
 export async function freePort(preferred?: number): Promise<number> {
   if (preferred !== undefined) {
     const port = await tryPort(preferred)
@@ -11,7 +11,7 @@ export async function freePort(preferred?: number): Promise<number> {
   return port
 }
 
-/** Returns whether a TCP port of 127.0.0.1 can be listened on now. */
+/** Returns true if a TCP port of 127.0.0.1 is free now. */
 export async function isFree(port: number): Promise<boolean> {
   return (await tryPort(port)) !== undefined
 }

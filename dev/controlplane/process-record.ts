@@ -1,24 +1,26 @@
 import { processIdentity } from "../../src/agent/processes.ts"
 
-/** Names one process for good: a pid alone may be given to another process later. */
+/** Permanent identity of a process. A pid alone is not enough: the system reuses it. */
 export interface ProcessRecord {
   readonly pid: number
-  /** As `processIdentity` has it. */
+  /** In the form of `processIdentity`. */
   readonly startedAt: string
 }
 
-/** The record of a living process; undefined when there is none with that pid (an unreaped zombie counts as ended). */
+/**
+ * Returns the record of a living process; undefined if no process has that pid (an unreaped zombie counts as ended).
+ */
 export function recordOf(pid: number): ProcessRecord | undefined {
   const startedAt = processIdentity(pid)
   return startedAt === undefined ? undefined : { pid, startedAt }
 }
 
-/** Whether the recorded process still runs (and its pid is not another's by now). */
+/** Returns true if the recorded process still runs, and no other process has its pid. */
 export function isRunning({ pid, startedAt }: ProcessRecord): boolean {
   return processIdentity(pid) === startedAt
 }
 
-/** Reads a record that was written as JSON; undefined for anything else (a file cut short by a crash). */
+/** Parses a record that was written as JSON; undefined for anything else (such as a file that a crash truncated). */
 export function parseRecord(text: string): ProcessRecord | undefined {
   try {
     const { pid, startedAt } = JSON.parse(text) as Partial<ProcessRecord>

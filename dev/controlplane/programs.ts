@@ -6,16 +6,16 @@ export { cacheDirectory, currentPlatform, ETCD_VERSION, KUBERNETES_VERSION, SERV
 
 export type ServerName = (typeof SERVERS)[number]
 
-/** Every program that this folder can find or make. */
+/** Every program that this folder can find or build. */
 export type ProgramName = ServerName | "kubectl"
 
 /** Absolute paths of the servers' executables. */
 export type Binaries = Readonly<Record<ServerName, string>>
 
-/** Takes one plain line of progress, without its newline. */
+/** Receives one plain line of progress, without its newline. */
 export type Report = (line: string) => void
 
-/** A machine kind, in Go's words: "linux" or "darwin", "amd64" or "arm64". */
+/** A machine type, in Go's words: "linux" or "darwin", "amd64" or "arm64". */
 export interface Platform {
   readonly os: string
   readonly arch: string

@@ -6,20 +6,19 @@ import type { Pki } from "./pki.ts"
 const POLL_MS = 50
 const REQUEST_TIMEOUT_MS = 5_000
 
-/** Asks one API server, as its administrator. */
+/** Queries one API server, as its administrator. */
 export interface Probe {
-  /** Resolves when the server serves (/readyz); rejects at the deadline (milliseconds since the epoch). */
+  /** Resolves when the server serves (/readyz). Rejects at the deadline (milliseconds since the epoch). */
   ready(deadline: number): Promise<void>
   /**
-   * Resolves when what every client relies on is there: the namespace `default`, its ServiceAccount, and the
+   * Resolves when the objects that every client needs exist: the namespace `default`, its ServiceAccount, and the
    * aggregated roles with their rules. Rejects at the deadline.
    */
   furnished(deadline: number): Promise<void>
-  /** Ends its connections, and its waiting with an AbortError. */
+  /** Closes its connections, and ends its waiting with an AbortError. */
   close(): Promise<void>
 }
 
-/** Makes a probe of the API server at `url`. */
 export async function probe(url: string, pki: Pki): Promise<Probe> {
   const dispatcher = new Agent({
     connect: {
@@ -31,7 +30,7 @@ export async function probe(url: string, pki: Pki): Promise<Probe> {
     bodyTimeout: REQUEST_TIMEOUT_MS,
   })
   const closing = new AbortController()
-  /** Asks for `path` until it answers 200 with an acceptable body. */
+  /** Requests `path` until the answer is 200 with an acceptable body. */
   const until = async (path: string, deadline: number, accept: (body: string) => boolean = () => true) => {
     for (;;) {
       const failure = await askOnce(`${url}${path}`, dispatcher, accept)
@@ -55,7 +54,7 @@ export async function probe(url: string, pki: Pki): Promise<Probe> {
   }
 }
 
-/** Returns what is wrong with the answer; undefined when nothing is. */
+/** Returns the error in the answer; undefined if there is none. */
 async function askOnce(url: string, dispatcher: Agent, accept: (body: string) => boolean): Promise<string | undefined> {
   try {
     const { statusCode, body } = await request(url, { dispatcher })

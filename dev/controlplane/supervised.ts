@@ -8,26 +8,27 @@ import { setTimeout as delay } from "node:timers/promises"
 import { isRunning, type ProcessRecord, parseRecord, recordOf } from "./process-record.ts"
 
 /**
- * How long a server may take to end after SIGTERM, before SIGKILL. A stop of everything has 10 seconds, and none of the
- * servers loses by SIGKILL what it has acknowledged.
+ * Time for a server to end after SIGTERM, before SIGKILL. Stopping everything has 10 seconds, and SIGKILL makes no
+ * server lose acknowledged data.
  */
 export const STOP_GRACE_SECONDS = 1
 
-/** How long all servers of a process that was killed may take to end, one after the other. */
+/** Time for all servers of a killed process to end, one after the other. */
 const LEFTOVER_SECONDS = 3 * STOP_GRACE_SECONDS + 10
 
 const LOG_TAIL_LINES = 15
 const LEFTOVER_POLL_MS = 100
 
 /**
- * Runs a server and ends it when standard input does: the kernel closes that pipe however this process ends, SIGKILL
- * included. $1 is the grace in seconds, the rest the command. File descriptor 3 takes the server's pid; 4, never used,
- * is the standard input of another supervisor, which so ends no sooner than this one.
+ * Runs a server and ends it when standard input ends. The kernel closes that pipe however this process ends, including
+ * by SIGKILL. $1 is the grace in seconds, the rest the command. File descriptor 3 receives the server's pid. File
+ * descriptor 4 is never used. It is the standard input of another supervisor, which therefore does not end before this
+ * one.
  *
- * The servers are Go programs of a small heap, and Go's collector by its defaults (a heap may double before the next
- * collection) took a quarter of what two cores could do for an API server under load. So the heap may grow fivefold,
- * up to a soft limit, unless the environment says otherwise (https://go.dev/doc/gc-guide). The limit is far above what
- * 50,000 jobs need: close to it a server does little else than to collect.
+ * The servers are Go programs with a small heap. With Go's defaults a heap may double before the next collection. Then
+ * the collector took a quarter of two cores for an API server under load. So the heap may grow fivefold, up to a soft
+ * limit, unless the environment sets other values (https://go.dev/doc/gc-guide). The limit is far above the need of
+ * 50,000 jobs. Close to it a server does little else than to collect.
  */
 const SUPERVISOR = `
 grace=$1; shift
@@ -50,34 +51,34 @@ kill -KILL "$watch" 2>/dev/null
 exit "$status"
 `
 
-/** What to run, and where its traces go. */
+/** Command to run, and the folders of its log and record. */
 export interface ServerCommand {
   readonly name: string
   readonly command: string
   readonly args: readonly string[]
-  /** Holds NAME.log, and NAME.log.1 of the run before. */
+  /** Holds NAME.log, and NAME.log.1 of the previous run. */
   readonly logDirectory: string
-  /** Holds NAME.json, the record of its process, by which a later start knows a leftover. */
+  /** Holds NAME.json, the record of its process, by which a later start detects a leftover. */
   readonly runDirectory: string
-  /** A server that this one needs to end well: when this process dies, that one outlives this one. */
+  /** A server that this one needs to end cleanly. When this process dies, that one outlives this one. */
   readonly needs?: SupervisedServer | undefined
 }
 
-/** A server that runs under supervision: it ends with this process at the latest. */
+/** A server under supervision: it ends with this process at the latest. */
 export interface SupervisedServer {
   readonly name: string
   readonly pid: number
-  /** Resolves when it has ended, with what it ended by; never rejects. */
+  /** Resolves when it has ended, with the exit code or signal; never rejects. */
   readonly ended: Promise<string>
-  /** Open as long as it shall run. */
+  /** Pipe that keeps the server running while it is open. */
   readonly lifeline: Writable
-  /** The last lines of its log. */
+  /** Returns the last lines of its log. */
   logTail(): Promise<string>
-  /** SIGTERM, and SIGKILL after STOP_GRACE_SECONDS; resolves when it has ended. */
+  /** Sends SIGTERM, and SIGKILL after STOP_GRACE_SECONDS. Resolves when the server has ended. */
   stop(): Promise<void>
 }
 
-/** Starts a server under a supervisor of its own. Throws when the program can't be run. */
+/** Starts a server under a supervisor of its own. Throws if the program can't be run. */
 export async function startServer(server: ServerCommand): Promise<SupervisedServer> {
   const { name, logDirectory, runDirectory } = server
   await mkdir(logDirectory, { recursive: true, mode: 0o700 })
@@ -101,7 +102,7 @@ export async function startServer(server: ServerCommand): Promise<SupervisedServ
   return { name, pid, ended, lifeline, stop, logTail: () => tail(logPath) }
 }
 
-/** Synchronous, so that no event of the child can come before somebody listens. */
+/** Synchronous, so that no event of the child can occur before its listener is added. */
 function spawnSupervisor({ command, args, needs }: ServerCommand, logPath: string): ChildProcess {
   const log = openSync(logPath, "a", 0o600)
   const needed = needs?.lifeline.destroyed === false ? needs.lifeline : "ignore"
@@ -117,8 +118,8 @@ function spawnSupervisor({ command, args, needs }: ServerCommand, logPath: strin
 }
 
 /**
- * Waits until a server that an earlier, killed process left behind has ended: its supervisor is about to end it.
- * Throws when it outlives that.
+ * Waits until a server of an earlier, killed process has ended: its supervisor is about to end it. Throws if the server
+ * still runs after that time.
  */
 export async function awaitLeftover(name: string, runDirectory: string, signal?: AbortSignal): Promise<void> {
   const record = await readRecord(join(runDirectory, `${name}.json`))
@@ -153,7 +154,7 @@ function endOf(child: ChildProcess): Promise<string> {
 async function readPid(supervisor: ChildProcess): Promise<number> {
   const input = supervisor.stdio[3] as Readable
   for await (const line of createInterface({ input })) return Number(line)
-  // It ended before it could tell: the caller's race is decided by its end.
+  // The server ended before it reported its pid: its end decides the caller's race.
   return new Promise<never>(() => undefined)
 }
 

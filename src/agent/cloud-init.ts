@@ -1,61 +1,78 @@
 import { dump } from "js-yaml"
 import type { Launch } from "../apis/launch.ts"
+import { nvidiaGpusOf } from "../apis/offer.ts"
 import { bootConfig, renderUserData } from "./messages.ts"
 import { type BootConfig, GATEWAY_PATH } from "./protocol.ts"
 
-/** Most user data that EC2 takes, bytes before base64 (GCP and Azure take more). */
+/** Maximum user data of EC2, bytes before base64. GCP and Azure accept more. */
 export const USER_DATA_LIMIT_BYTES = 16 * 1024
 
-/** What the agent's files and the dead-man's deadline are kept in, on the VM. */
+/** Folder on the VM for the agent's files and the deadline of the VM's lifetime. */
 export const STATE_DIR = "/var/lib/berth"
 
-/** The agent's own part of it, in its container under the same path. */
+/** Folder of the agent's own data, in its container under the same path. */
 export const AGENT_DATA_DIR = `${STATE_DIR}/agent`
 
 /**
- * The systems that VMs boot: Amazon's ECS-optimized Linux 2023, Ubuntu, also as Azure and Google publish it for GPUs, and
- * Google's Container-Optimized OS. All have cloud-init, systemd, curl, and a Docker engine or a package with one.
+ * Operating systems of VMs: Amazon's ECS-optimized Linux 2023, Ubuntu, and Google's Container-Optimized OS. Ubuntu
+ * includes the images that Azure and Google publish for GPUs. All have cloud-init, systemd, curl, and a Docker engine
+ * or a package with one.
  */
 export type VmSystem = "ecs" | "ubuntu" | "cos"
 
-/** An upgrade at night restarts the engine, and with it the container. */
+/** Units that upgrade Ubuntu. An upgrade at night restarts the engine, and with it the container. */
 const UBUNTU_UPGRADES = ["apt-daily.timer", "apt-daily-upgrade.timer", "unattended-upgrades.service"]
 
 /**
- * Differences between the systems. `packages` install an engine where the image has none. Azure's Ubuntu for GPUs has one,
- * Google's has NVIDIA's driver and toolkit only. Container-Optimized OS is no way around that: its engine gives no GPU to
- * a container that asks for one as Docker's API has it
+ * Differences between the systems. `packages` install an engine if the image has none. Azure's Ubuntu for GPUs has one.
+ * Google's has NVIDIA's driver and toolkit only. Container-Optimized OS can't replace it: its engine gives no GPU to a
+ * container that requests one through Docker's API
  * (https://cloud.google.com/container-optimized-os/docs/how-to/run-gpus).
  */
 const SYSTEMS: Record<VmSystem, { packages: string[]; masked: string[] }> = {
-  // ECS' own agent would look for a cluster for ever.
+  // ECS' own agent would look for a cluster forever.
   ecs: { packages: [], masked: ["ecs.service"] },
   ubuntu: { packages: ["docker.io", "iptables"], masked: UBUNTU_UPGRADES },
   cos: { packages: [], masked: ["update-engine.service"] },
 }
 
 /**
- * Where clouds serve a VM's metadata, and with it the VM's own credentials: the link-local range (169.254.169.254
- * everywhere; 169.254.170.2 and .23 for AWS' containers) and Azure's host (168.63.129.16).
+ * Addresses where clouds serve a VM's metadata, and with it the VM's own credentials. They are the link-local range
+ * (169.254.169.254 everywhere; 169.254.170.2 and .23 for AWS' containers) and Azure's host (168.63.129.16).
  */
 const METADATA_ADDRESSES = ["169.254.0.0/16", "168.63.129.16/32"]
 
-/** Some of these addresses are the VM's name server as well (169.254.169.254 on GCP, 168.63.129.16 on Azure). */
+/** The same address of AWS in IPv6. It is no name server. */
+const METADATA_ADDRESS_V6 = "fd00:ec2::254"
+
+/**
+ * Port that stays open: some of these addresses are the VM's name server as well (169.254.169.254 on GCP, 168.63.129.16
+ * on Azure).
+ */
 const DNS_PORT = 53
 
 /** Time that the engine, and then the GPUs, have to answer after the boot, seconds. */
 const READY_SECONDS = 30
 
-/** Between the attempts to get an engine by apt, whose mirrors and locks fail now and then, seconds. */
+/**
+ * Time for pulls of the agent's image, seconds. It is shorter than the boot deadline, so that the VM reports the cause
+ * before Berth deletes the VM.
+ */
+const PULL_SECONDS = 240
+
+/** Delays between attempts to install an engine by apt, whose mirrors and locks sometimes fail, seconds. */
 const APT_PAUSES = [5, 10]
 
-/** After the order to shut down, until the power goes whatever still hangs, seconds. */
+/** Delay after the order to shut down until the power is cut, even if something still hangs, seconds. */
 const HARD_OFF_SECONDS = 120
 
-/** A reference as the distribution project's grammar has it: nothing that a shell or systemd would read otherwise. */
+/**
+ * Image reference by the grammar of the distribution project. It has no character that is special to a shell or
+ * systemd.
+ */
 const IMAGE = /^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,511}$/
 
-/** The system of each cloud's VMs, without and with GPUs: what the clouds' folders have them boot. */
+/** Operating system of each cloud's VMs, without and with GPUs. The clouds' folders boot these systems. */
 const SYSTEM_OF: Readonly<Record<string, { cpu: VmSystem; gpu: VmSystem }>> = {
   aws: { cpu: "ecs", gpu: "ecs" },
   azure: { cpu: "ubuntu", gpu: "ubuntu" },
@@ -63,43 +80,51 @@ const SYSTEM_OF: Readonly<Record<string, { cpu: VmSystem; gpu: VmSystem }>> = {
 }
 
 /**
- * What a Launch's VM starts with on its cloud: cloud-init, or on the local cloud just the config. Pure. Throws as
- * `renderCloudInit` does, and TypeError when the Launch names no image for the agent of a public cloud's VM.
+ * Returns the user data of a Launch's VM on its cloud: cloud-init, or on the local cloud only the config. Pure.
+ * @throws TypeError if the Launch has no agent image and its cloud needs one; errors of `renderCloudInit`
  */
 export function userDataOf(launch: Pick<Launch, "metadata" | "spec">, bootstrapKey: Uint8Array): string {
   const { offer, agentImage } = launch.spec
   const config = bootConfig(launch, bootstrapKey)
-  const gpu = offer.gpu !== undefined
+  const gpus = nvidiaGpusOf(offer)
+  const gpu = gpus !== undefined
   const system = SYSTEM_OF[offer.cloud]?.[gpu ? "gpu" : "cpu"]
   if (system === undefined) return renderUserData(config)
-  if (agentImage !== undefined) return renderCloudInit(config, { system, agentImage, gpu })
-  throw new TypeError("no image for the agent: give the operator --agent-image (BERTH_AGENT_IMAGE)")
+  if (agentImage !== undefined) {
+    return renderCloudInit(config, { system, agentImage, gpu, fraction: gpu && gpus.count < 1 })
+  }
+  throw new TypeError("no image for the agent: set --agent-image (BERTH_AGENT_IMAGE) of the operator")
 }
 
 export interface CloudInitOptions {
   system: VmSystem
-  /** Berth's published image (Dockerfile), which has the agent in a file of its own. */
+  /** Berth's published image (Dockerfile), which has the agent in its own file. */
   agentImage: string
   /** True if the VM is useless without a GPU. Default: false. */
   gpu?: boolean
+  /** True if the VM has a fraction of a GPU. Default: false. */
+  fraction?: boolean
 }
 
 /**
- * User data for cloud-init, as `#cloud-config`: a pure function, equal configs make equal bytes. The VM ends at
- * `lifetimeSeconds` after its first boot, whatever happens on it; containers don't reach the metadata service; the
- * agent runs as a service, and the VM powers off when it ends. A VM without an engine, or without the GPU that it is
- * wanted for, says so to the gateway and powers off. Throws TypeError for an image that is no image
- * reference, RangeError for user data that no EC2 VM could have.
+ * Renders user data for cloud-init, as `#cloud-config`. Pure: equal configs give equal bytes. The VM ends
+ * `lifetimeSeconds` after its first boot, even after failures on it. Containers can't reach the metadata service. The
+ * agent runs as a service, and the VM powers off when the agent ends. If the engine or a required GPU is missing, the
+ * VM reports that to the gateway and powers off.
+ * @throws TypeError if the image reference is not valid
+ * @throws RangeError if the user data is too long for EC2
  */
 export function renderCloudInit(config: BootConfig, options: CloudInitOptions): string {
   const { system, agentImage } = options
   if (!IMAGE.test(agentImage)) {
-    throw new TypeError(`agentImage ${JSON.stringify(agentImage)} is no image reference, such as registry/berth:1.0`)
+    throw new TypeError(
+      `agentImage ${JSON.stringify(agentImage)} is not an image reference, such as registry/berth:1.0`,
+    )
   }
   const { masked } = SYSTEMS[system]
   const file = (path: string, content: string) => ({ path, permissions: "0600", content })
   const document = {
-    // Before anything else, and at every boot: whatever goes wrong after it, this VM ends.
+    // First, and at every boot: this VM must end even if a later step fails.
     bootcmd: [
       ["/bin/sh", "-c", armDeadMan(config.lifetimeSeconds)],
       ["systemctl", "mask", "--now", "--no-block", ...masked],
@@ -125,8 +150,9 @@ export function renderCloudInit(config: BootConfig, options: CloudInitOptions): 
 }
 
 /**
- * Arms the dead-man: a timer of systemd's, outside of the agent and of Docker. The deadline is kept, so that a reboot
- * doesn't begin a new lifetime; the units are made anew at each boot. A VM that can't arm it ends at once.
+ * Returns a script that arms the dead-man switch: a systemd timer, independent of the agent and of Docker. The deadline
+ * is stored, so that a reboot doesn't begin a new lifetime. The units are created again at each boot. A VM that can't
+ * arm the switch ends at once.
  */
 function armDeadMan(lifetimeSeconds: number): string {
   return `arm() (
@@ -164,7 +190,10 @@ arm || systemctl poweroff --no-block
 `
 }
 
-/** Settings with which curl reports a boot failure. They keep the token out of the arguments of a process. */
+/** Node.js in Berth's image. */
+const NODE = "/nodejs/bin/node"
+
+/** Settings with which curl reports a boot failure. They keep the token out of a process's arguments. */
 const REPORT_FILE = "boot-failure.curl"
 const START_SCRIPT = "start.sh"
 const CA_FILE = "ca.pem"
@@ -181,26 +210,33 @@ function reportRequest({ launch, gatewayUrl, gatewayCa, bootstrapToken }: BootCo
 }
 
 /**
- * Runs the agent once all that it needs is there: an engine, the GPUs, the firewall. What is missing is said to the gateway,
- * and the VM powers off: nothing can come of it, and it is billed. Where an agent has been before, there was all of
- * it: then the unit just tries again.
+ * Returns a script that runs the agent once the engine, the GPUs and the firewall are ready. If one is missing, the
+ * script reports that to the gateway, and the billed but useless VM powers off. If an agent has run on this disk
+ * before, nothing was missing then, so the unit just tries again.
  */
-function startScript({ gatewayCa }: BootConfig, { system, agentImage, gpu = false }: CloudInitOptions): string {
+function startScript(
+  { gatewayCa }: BootConfig,
+  { system, agentImage, gpu = false, fraction = false }: CloudInitOptions,
+): string {
   const { packages } = SYSTEMS[system]
   const lines = [
     FAIL_FUNCTION,
+    ...(fraction ? [OVERCOMMIT] : []),
     ...(gatewayCa === undefined ? [] : [WRITE_CA]),
     ...(packages.length === 0 ? [] : [installScript(packages, gpu)]),
     `ready docker version || fail EngineUnavailable "no Docker engine answered"`,
     ...(gpu ? [GPU_CHECK] : []),
     firewallScript(),
-    "docker rm --force berth-agent > /dev/null 2>&1",
-    `${runAgent(agentImage)} && systemctl poweroff --no-block`,
+    pullScript(agentImage),
+    "docker rm -f berth-agent > /dev/null 2>&1",
+    `${runAgent()} && systemctl poweroff --no-block`,
   ]
   return `${lines.join("\n")}\n`
 }
 
+/** `ready` waits for a command to succeed, for `patience` seconds. After exit code 127 there is no such program, and none will come. */
 const FAIL_FUNCTION = `cd ${STATE_DIR}
+patience=${READY_SECONDS}
 fail() {
   echo "$1: $2: $why"
   [ ! -e agent/keys.json ] || exit 1
@@ -211,21 +247,20 @@ fail() {
   exit 0
 }
 ready() {
-  end=$(($(date +%s) + ${READY_SECONDS}))
+  end=$(($(date +%s) + $patience))
   until why=$("$@" 2>&1); do
-    # 127: there is no such program, and none will come.
     [ $? -ne 127 ] && [ $(date +%s) -lt $end ] || return 1
     sleep 1
   done
 }`
 
-/** The PEM out of the agent's own file, in which line ends are escaped. */
+/** Extracts the PEM from the agent's own file, in which line ends are escaped. */
 const WRITE_CA = `printf %b "$(sed -n 's/^  "gatewayCa": "\\(.*\\)",$/\\1/p' agent/user-data.json)" > ${CA_FILE}`
 
 /**
- * An engine out of Ubuntu's own packages, and for GPUs NVIDIA's runtime in it
- * (https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html). Not by cloud-init, which
- * tries but once.
+ * Returns a script that installs an engine from Ubuntu's packages, and for GPUs NVIDIA's runtime in it
+ * (https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html). cloud-init could
+ * install packages too, but tries only once.
  */
 function installScript(packages: readonly string[], gpu: boolean): string {
   const runtime = "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker"
@@ -239,7 +274,13 @@ function installScript(packages: readonly string[], gpu: boolean): string {
 fi`
 }
 
-/** NVIDIA's tool ends well also where it finds none. */
+/**
+ * Lets NVIDIA's runtime reserve more memory than the smallest machines have
+ * (https://github.com/aws/amazon-ecs-ami#memory-overcommit-fix-for-g6flarge-instance-type).
+ */
+const OVERCOMMIT = "sysctl -qw vm.overcommit_memory=1"
+
+/** Checks for a GPU. NVIDIA's tool exits with 0 also if it finds none. */
 const GPU_CHECK = `gpus() {
   found=$(timeout 20 nvidia-smi -L 2>&1)
   echo "$found"
@@ -247,35 +288,66 @@ const GPU_CHECK = `gpus() {
 }
 ready gpus || fail GPUUnavailable "nvidia-smi showed no GPU"`
 
-/** Docker keeps what is in its chain DOCKER-USER and asks it first for whatever a container sends. Each rule goes before the last. */
+/**
+ * Returns a script that sets the firewall's rules. Docker keeps the rules of its chain DOCKER-USER, and applies them
+ * first to all packets of containers. Each rule is inserted before the last one. For IPv6 not every engine has that
+ * chain. A system without ip6tables or IPv6 gives containers no IPv6 either.
+ */
 function firewallScript(): string {
-  return `iptables -w -n -L DOCKER-USER > /dev/null 2>&1 || iptables -w -N DOCKER-USER
+  return `iptables -w -N DOCKER-USER 2> /dev/null
 rule() {
-  iptables -w -C DOCKER-USER "$@" 2> /dev/null || why=$(iptables -w -I DOCKER-USER "$@" 2>&1) ||
-    fail FirewallUnavailable "iptables keeps no container from the metadata service"
+  $ip -w -C $chain "$@" 2> /dev/null || why=$($ip -w -I $chain "$@" 2>&1) ||
+    fail FirewallUnavailable "$ip keeps no container from the metadata service"
 }
+ip=iptables chain=DOCKER-USER
 for address in ${METADATA_ADDRESSES.join(" ")}; do
   rule -d $address -j REJECT
-  for protocol in udp tcp; do rule -d $address -p $protocol --dport ${DNS_PORT} -j RETURN; done
-done`
+  for p in udp tcp; do rule -d $address -p $p --dport ${DNS_PORT} -j RETURN; done
+done
+ip=ip6tables chain=FORWARD
+$ip -w -nL > /dev/null 2>&1 && rule -d ${METADATA_ADDRESS_V6} -j REJECT`
 }
 
-/** The agent in the host's network, since it asks the metadata service for notices of preemption. */
-function runAgent(agentImage: string): string {
+/**
+ * Returns a script that pulls the agent's image, and runs a program of it once. Both fail in the machine's own words: a
+ * registry that rejects, a full disk, an image for another architecture. Some errors of a pull are final.
+ */
+function pullScript(agentImage: string): string {
+  return `image=${agentImage}
+pull() {
+  docker image inspect -f . $image 2> /dev/null && return
+  said=$(docker pull -q $image 2>&1) && return
+  echo "$said"
+  case $said in *'no space left'*|*'no matching manifest'*|*'manifest unknown'*) return 127 ;; esac
+  return 1
+}
+patience=${PULL_SECONDS}
+if ! ready pull; then
+  case $why in *'no space left'*) fail DiskFull "the disk has no room for the agent's image" ;; esac
+  fail AgentUnavailable "the agent's image was not pulled"
+fi
+patience=${READY_SECONDS}
+ready docker run --rm --network none --entrypoint ${NODE} $image --version ||
+  fail AgentUnavailable "the agent's image does not run on this $(uname -m) machine"`
+}
+
+/** Runs the agent in the host's network, because it polls the metadata service for preemption notices. */
+function runAgent(): string {
   return [
-    // The engine's socket is root's, while the image's own user is nobody. The whole program would take twice the memory.
-    "docker run --rm --name berth-agent --user 0 --entrypoint /nodejs/bin/node --network host --log-driver none",
+    // Root owns the engine's socket, and the image's own user has no rights. The whole program would take twice the
+    // memory.
+    `docker run --rm --name berth-agent --user 0 --entrypoint ${NODE} --network host --log-driver none`,
     "--volume /var/run/docker.sock:/var/run/docker.sock",
     `--volume ${AGENT_DATA_DIR}:${AGENT_DATA_DIR}`,
-    // The sockets of volume drivers, which the engine and the agent speak to.
+    // Sockets of volume drivers, which the engine and the agent use.
     "--volume /run/docker/plugins:/run/docker/plugins",
-    `${agentImage} /berth/agent.mjs agent --runtime docker --data-dir ${AGENT_DATA_DIR}`,
+    `$image /berth/agent.mjs agent --runtime docker --data-dir ${AGENT_DATA_DIR}`,
   ].join(" ")
 }
 
 /**
- * The agent ends in order only when its VM has nothing more to do; otherwise it is started again and goes on where it was.
- * It doesn't require the engine's unit, which may come only by the script.
+ * The agent exits with 0 only if its VM has nothing more to do. Otherwise systemd restarts the agent, which continues
+ * its work. The unit doesn't require the engine's unit, which the script may have to install.
  */
 const AGENT_UNIT = `[Unit]
 Description=Berth's agent

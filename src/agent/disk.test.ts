@@ -14,7 +14,7 @@ beforeEach(async () => {
 })
 afterEach(() => rm(folder, { recursive: true, force: true }))
 
-/** A process that tries once, says `held` or `busy`, and keeps what it got until its input ends. */
+/** Process that tries once, prints `held` or `busy`, and holds its lock until its input ends. */
 function contender() {
   const script = `
     import { acquireLock } from ${JSON.stringify(join(import.meta.dirname, "disk.ts"))}
@@ -34,7 +34,7 @@ function contender() {
 }
 
 describe("acquireLock", () => {
-  it("lets one of many have the folder, also after a holder that was killed", async () => {
+  it("gives the folder to one of many processes, also after a holder was killed", async () => {
     for (let round = 0; round < 3; round++) {
       const contenders = Array.from({ length: 6 }, contender)
       const said = await Promise.all(contenders.map(({ said }) => said))
@@ -51,7 +51,7 @@ describe("acquireLock", () => {
     acquireLock(folder)[Symbol.dispose]()
   })
 
-  it("is not held by another process that has the dead holder's number", async () => {
+  it("is not held by another process with the dead holder's number", async () => {
     await writeFile(join(folder, "lock.7"), JSON.stringify({ pid: process.pid, identity: "an earlier boot" }))
     using _lock = acquireLock(folder)
     expect(await readdir(folder)).toEqual(["lock.8"])
@@ -59,7 +59,7 @@ describe("acquireLock", () => {
 })
 
 describe("processIdentity", () => {
-  it("is the same for a process as long as it lives, and another for each", async () => {
+  it("is constant while a process lives, and different for each process", async () => {
     expect(processIdentity(process.pid)).toBe(processIdentity(process.pid))
     const { said, end } = contender()
     await said

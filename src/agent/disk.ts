@@ -17,35 +17,35 @@ import { processIdentity } from "./processes.ts"
 
 /** State that survives a restart of the agent and a reboot of the VM. It contains no secret of a user. */
 export interface AgentState {
-  /** RFC 3339: when the first agent of this disk started; the VM's lifetime counts from it. */
+  /** RFC 3339 time when the first agent of this disk started. The VM's lifetime counts from it. */
   bootTime: string
-  /** Number of the last report that was made. */
+  /** Number of the last report. */
   sequence: number
-  /** The Launch is bound to this disk's keys. */
+  /** True if the Launch is bound to this disk's keys. */
   registered: boolean
-  /** The runtime that this disk's containers are in. */
+  /** Runtime of this disk's containers. */
   runtime?: "docker" | "process"
-  /** Of the order: what a container that is found again must be held to. */
+  /** Limits from the order, for a container that a later agent finds. */
   limits?: { maxRetries: number; timeoutSeconds?: number }
-  /** The present attempt, 0 before the first. */
+  /** Current attempt, 0 before the first. */
   attempt: number
-  /** `intended` is written before the container is made: it may or may not exist. */
+  /** `intended` is written before the container is created: it may or may not exist. */
   stage: "intended" | "started" | "ended"
-  /** Where the attempt's output begins in the spool, bytes. */
+  /** Start of the attempt's output in the spool, bytes. */
   outputStart: number
-  /** RFC 3339: when the container first started. */
+  /** RFC 3339 time when the container first started. */
   startTime?: string
   lastExitCode?: number
-  /** RFC 3339: when the cloud gave notice that it takes the VM back. */
+  /** RFC 3339 time of the cloud's preemption notice. */
   preemptionNotice?: string
   finish?: Finish
-  /** What the finish will be when all that was written is in the buckets. */
+  /** Finish that is used once all written files are in the buckets. */
   unflushed?: Finish
-  /** The gateway has stored the finish. */
+  /** True if the gateway has stored the finish. */
   finishStored: boolean
 }
 
-/** The agent's folder. Its files are readable by the agent's user only. */
+/** Folder of the agent. Only the agent's user can read its files. */
 export class Disk {
   readonly keys: AgentKeys
   readonly #path: string
@@ -64,8 +64,8 @@ export class Disk {
   }
 
   /**
-   * Opens the folder, made anew with keys of its own when it is empty. `now` is the boot time of a new one.
-   * `onWriteError` is called when the state can't be written later on, as when the container has filled the disk.
+   * Opens the folder. An empty one gets new keys, and `now` as its boot time. `onWriteError` is called if the state
+   * can't be written later, for example because the container has filled the disk.
    */
   static async open(dataDir: string, now: string, onWriteError: (error: unknown) => void): Promise<Disk> {
     const keysPath = join(dataDir, "keys.json")
@@ -83,7 +83,7 @@ export class Disk {
     return this.#state
   }
 
-  /** Changes the state; it is on the disk when this returns, unless the disk takes no more: then the run goes on. */
+  /** Changes the state and writes it to the disk. If the disk accepts no writes, the run continues. */
   update(change: Partial<AgentState>): void {
     this.#state = { ...this.#state, ...change }
     try {
@@ -138,7 +138,7 @@ export function readIfThere(path: string): string | undefined {
   }
 }
 
-/** Another agent works with this data folder. */
+/** Another agent uses this data folder. */
 export class AgentBusyError extends Error {
   override readonly name = "AgentBusyError"
 }
@@ -153,13 +153,13 @@ const LOCK_NAME = /^lock\.([1-9][0-9]*)$/
 
 /**
  * Makes this process the only agent of the folder, until the lock is disposed of or the process ends. The process that
- * creates the file of the next generation holds the lock. The newest file is never removed, only marked as released: so
+ * creates the file of the next generation holds the lock. The newest file is never removed, only marked as released. So
  * two agents that both see a dead holder can't both take its place.
- * @throws AgentBusyError when another agent holds the lock
+ * @throws AgentBusyError if another agent holds the lock
  */
 export function acquireLock(dataDir: string): Disposable {
   const identity = processIdentity(process.pid)
-  if (identity === undefined) throw new Error(`can't tell when this process (${process.pid}) started`)
+  if (identity === undefined) throw new Error(`can't read the start time of this process (${process.pid})`)
   const self: Holder = { pid: process.pid, identity }
   for (;;) {
     const newest = newestGeneration(dataDir)
@@ -168,10 +168,19 @@ export function acquireLock(dataDir: string): Disposable {
     if (!createLock(dataDir, path, self)) continue
     if (newestGeneration(dataDir) === newest + 1) {
       for (const old of generations(dataDir)) if (old <= newest) rmSync(lockPath(dataDir, old), { force: true })
-      return { [Symbol.dispose]: () => replaceFile(path, JSON.stringify({ ...self, released: true })) }
+      return { [Symbol.dispose]: () => release(path, self) }
     }
-    // Others came and went since the folder was read: this place had been taken and cleared away.
+    // Other processes took and released this place after the folder was read.
     rmSync(path, { force: true })
+  }
+}
+
+/** Marks the lock as released. A full disk rejects that, and then the end of this process releases the lock. */
+function release(path: string, holder: Holder): void {
+  try {
+    replaceFile(path, JSON.stringify({ ...holder, released: true }))
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOSPC") throw error
   }
 }
 
@@ -181,7 +190,7 @@ function assertFree(dataDir: string, generation: number): void {
   throw new AgentBusyError(`process ${holder.pid} is the agent of ${dataDir} already; end it first`)
 }
 
-/** Makes the lock with its text in it, at once; false when somebody was faster. */
+/** Creates the lock file with its text in one step. Returns false if another process was faster. */
 function createLock(dataDir: string, path: string, holder: Holder): boolean {
   const draft = join(dataDir, `draft.${process.pid}`)
   replaceFile(draft, JSON.stringify(holder))

@@ -25,24 +25,24 @@ import {
 const ANSWER_TIMEOUT_MS = 30_000
 const CONNECT_TIMEOUT_MS = 10_000
 
-/** Largest answer that is read, bytes: an order may hold as much environment as a Job may have. */
+/** Largest answer that is read, bytes. An order may have as much environment as a Job. */
 const ANSWER_BYTES = 32 * 1024 * 1024
 
-/** The gateway's final word: stop the container, power off. */
+/** Final rejection by the gateway: stop the container, power off. */
 export class RefusedError extends Error {
   override readonly name = "RefusedError"
   readonly refusal: Refusal
 
   constructor(refusal: Refusal, detail: string) {
-    super(`the gateway refuses this agent (${refusal}): ${detail}`)
+    super(`the gateway rejects this agent (${refusal}): ${detail}`)
     this.refusal = refusal
   }
 }
 
-/** No answer that counts; try again later. */
+/** No valid answer of the gateway; retry later. */
 export class GatewayError extends Error {
   override readonly name = "GatewayError"
-  /** HTTP status, 0 when there was no answer. */
+  /** HTTP status, 0 if there was no answer. */
   readonly status: number
   readonly retryAfterSeconds: number | undefined
 
@@ -54,15 +54,15 @@ export class GatewayError extends Error {
 }
 
 /**
- * Seconds before the n-th retry (from 0) of a message: as long as the gateway asked for, and then some, so that many
- * agents that were told the same moment don't all come back at it.
+ * Returns the delay before the n-th retry (from 0) of a message, seconds. It adds jitter to the delay that the gateway
+ * asked for, because many agents may have got the same one.
  */
 export function retrySeconds(error: unknown, tries: number, limits: BackoffLimits): number {
   const asked = error instanceof GatewayError ? error.retryAfterSeconds : undefined
   return (asked ?? 0) + backoffSeconds(tries + 1, limits)
 }
 
-/** The agent's side of the protocol. Every method rejects with RefusedError or GatewayError. */
+/** Client of the agent's protocol. Every method rejects with RefusedError or GatewayError. */
 export class GatewayClient {
   readonly #config: BootConfig
   readonly #keys: AgentKeys
@@ -79,7 +79,7 @@ export class GatewayClient {
     })
   }
 
-  /** The answer holds the order still sealed: `openOrder` reads it. */
+  /** Registers the agent. The order in the answer is still sealed: `openOrder` opens it. */
   register(about: { version: string; runtime: string }): Promise<RegisterResponse> {
     const message = {
       protocol: PROTOCOL_VERSION,
@@ -98,12 +98,12 @@ export class GatewayClient {
     return this.#post("logs", { offset, data: data.toString("base64") }, LogsResponseSchema)
   }
 
-  /** The answer is still sealed: `openBuckets` reads it. */
+  /** Requests access to the buckets. The answer is still sealed: `openBuckets` opens it. */
   volumes(): Promise<VolumesResponse> {
     return this.#post("volumes", {}, VolumesResponseSchema)
   }
 
-  /** Cuts what is still under way. */
+  /** Aborts pending requests. */
   async close(): Promise<void> {
     await this.#dispatcher.destroy()
   }
@@ -118,7 +118,7 @@ export class GatewayClient {
     try {
       return check(schema, JSON.parse(answer.text), `the gateway's answer to ${kind}`)
     } catch (cause) {
-      throw new GatewayError(`the gateway's answer to ${kind} is not the protocol's`, { status: 200, cause })
+      throw new GatewayError(`the gateway's answer to ${kind} does not match the protocol`, { status: 200, cause })
     }
   }
 
@@ -137,7 +137,7 @@ export class GatewayClient {
       }
     } catch (cause) {
       const why = cause instanceof Error ? cause.message : String(cause)
-      throw new GatewayError(`the gateway at ${this.#config.gatewayUrl} gives no answer: ${why}`, { status: 0, cause })
+      throw new GatewayError(`the gateway at ${this.#config.gatewayUrl} does not answer: ${why}`, { status: 0, cause })
     }
   }
 }

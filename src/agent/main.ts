@@ -14,50 +14,55 @@ import { RunError, type Runtime } from "./runtimes/runtime.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
 import { keepAccess } from "./volumes/renewal.ts"
 
-/** From the end of the lifetime until the agent leaves, whatever still hangs; beyond the stop's grace, seconds. */
+/** Delay after the stop's grace and the last report until the agent exits, even if something hangs; seconds. */
 const HARD_END_SECONDS = 20
 
 export interface AgentOptions {
-  /** The agent's folder on the VM's disk; made when it isn't there. */
+  /** Folder of the agent on the VM's disk. It is created if it does not exist. */
   dataDir: string
-  /** What the VM was started with (renderUserData). */
+  /** User data of the VM (renderUserData). */
   userData: string
-  /** Aborted when the VM is being shut down. */
+  /** Aborted when the VM is shut down. */
   signal?: AbortSignal
-  /** Absent: docker when an engine answers, else process. `docker` waits for the engine. */
+  /** Absent: docker if an engine answers, else process. `docker` waits for the engine. */
   runtime?: "docker" | "process"
   dockerSocket?: string
-  /** Of the cloud's metadata service; default: where all clouds have it. */
+  /** URL of the cloud's metadata service. Default: the address that all clouds use. */
   metadataUrl?: string
   logger: Logger
   clock?: Clock
-  /** Between SIGTERM and SIGKILL, seconds. Default 10. */
+  /** Delay between SIGTERM and SIGKILL, seconds. Default 10. */
   stopGraceSeconds?: number
-  /** From a shutdown to the agent's end at most, seconds. Default: as long as uploads of what was written may take. */
+  /**
+   * Maximum time from a shutdown to the agent's end, seconds. Default: the time that uploads of written files may take.
+   */
   shutdownSeconds?: number
-  /** How long the log may hold up the finish, seconds. Default 60. */
+  /** Maximum time that the log may delay the finish, seconds. Default 60. */
   flushSeconds?: number
   /** Bytes of output kept on the disk. Default 128 MiB. */
   spoolBytes?: number
 }
 
-/** Cause for which the agent ends; the VM powers off then. */
+/** Cause of the agent's end. The VM powers off then. */
 export interface AgentExit {
-  /** `finished`: the gateway has stored the finish. Otherwise the run has ended, and the gateway may not know how. */
+  /**
+   * `finished`: the gateway has stored the finish. Otherwise the run has ended, and the gateway may not have the
+   * result.
+   */
   cause: "finished" | LeaveCause
   finish?: Finish
 }
 
 /**
  * Runs the one container that the gateway orders and reports its progress until the gateway has stored the result.
- * Resolves when the VM can power off; nothing of the run is left then.
+ * Resolves when the VM can power off and nothing of the run is left.
  * @throws TypeError for unreadable user data
- * @throws AgentBusyError when another agent uses the folder
+ * @throws AgentBusyError if another agent uses the folder
  */
 export async function runAgent(options: AgentOptions): Promise<AgentExit> {
   const config = parseUserData(options.userData)
   const clock = options.clock ?? systemClock
-  // Armed before anything else can hang.
+  // The lifetime's timer starts before any step that can hang.
   const leave = new AbortController()
   const expire = (): void => leave.abort("expired" satisfies LeaveCause)
   const cancelLifetime = timer(clock, config.lifetimeSeconds, expire)
@@ -79,10 +84,10 @@ export async function runAgent(options: AgentOptions): Promise<AgentExit> {
 
 function hardEndSeconds(cause: LeaveCause, { stopGraceSeconds = STOP_GRACE_SECONDS, shutdownSeconds }: AgentOptions) {
   if (cause === "shutdown" && shutdownSeconds !== undefined) return shutdownSeconds
-  return 2 * stopGraceSeconds + LAST_WORD_SECONDS + HARD_END_SECONDS
+  return 2 * stopGraceSeconds + LAST_REPORT_SECONDS + HARD_END_SECONDS
 }
 
-/** Resolves some seconds after the order to leave: a hanging engine must not keep a VM alive. */
+/** Resolves some seconds after the order to leave. A hanging engine must not keep a VM alive. */
 async function afterLeaving(
   clock: Clock,
   leave: AbortSignal,
@@ -98,9 +103,9 @@ async function afterLeaving(
 async function runOnDisk(context: SessionContext): Promise<AgentExit> {
   const { config, clock, leave, dataDir, logger } = context
   const disk = await Disk.open(dataDir, timestamp(clock.now()), (error) => {
-    logger.error({ err: error }, "state not written: a restart of the agent would not know of it")
+    logger.error({ err: error }, "failed to write the state; a restarted agent would not have it")
   })
-  // The lifetime is the VM's, not this agent's: an earlier one may have used up a part.
+  // The lifetime is the VM's, not this agent's. An earlier agent may have used a part of it.
   const age = Math.max(0, secondsBetween(disk.state.bootTime, clock.now()))
   const cancelLifetime = timer(clock, config.lifetimeSeconds - age, () => leave.abort("expired" satisfies LeaveCause))
   try {
@@ -117,16 +122,22 @@ async function runOnDisk(context: SessionContext): Promise<AgentExit> {
 export const AGENT_VERSION = "0.1.0"
 
 /** Time for the last report when the VM shuts down, seconds. */
-const LAST_WORD_SECONDS = 5
+const LAST_REPORT_SECONDS = 5
 
 /** Time for the last report after the container's end in a quick shutdown, seconds. */
-const HURRIED_WORD_SECONDS = 1
+const SHORT_LAST_REPORT_SECONDS = 1
 
 /** Time that the finish waits for the log while the gateway rejects it, seconds. */
 const FLUSH_SECONDS = 60
 
 /** Time for the engine to remove the run's containers, seconds. */
 const CLEAR_SECONDS = 10
+
+/**
+ * Time without any registration after which the agent gives up and its VM powers off, seconds. Berth ends such a VM
+ * earlier, after the boot deadline, unless Berth itself is down.
+ */
+const UNREACHED_SECONDS = 1800
 
 const REGISTER_RETRY_SECONDS = { baseSeconds: 1, capSeconds: 30 }
 
@@ -137,15 +148,15 @@ interface SessionContext extends AgentOptions {
   leave: AbortController
 }
 
-/** The work of one agent process: it registers, runs the container, sends the log and reports. */
+/** Session of one agent process: it registers, runs the container, sends the log and reports. */
 class Session {
   readonly #context: SessionContext
   readonly #disk: Disk
   readonly #client: GatewayClient
   readonly #reporter: Reporter
-  /** Aborted with a StopCause when the container is to be ended. */
+  /** Aborted with a StopCause when the container has to be stopped. */
   readonly #stop = new AbortController()
-  /** Aborted when nothing more is to be sent. */
+  /** Aborted when nothing more has to be sent. */
   readonly #quit = new AbortController()
   readonly #loops: Promise<void>[] = []
   #talking = false
@@ -177,15 +188,16 @@ class Session {
     await using spool = await Spool.open(join(dataDir, "output"), {
       limit,
       onAppend: () => this.#shipper?.wake(),
-      onWriteError: (error) => logger.error({ err: error }, "the disk takes no output: a line in the log will say so"),
+      onWriteError: (error) =>
+        logger.error({ err: error }, "failed to write output to the disk; a line in the log reports the gap"),
     })
     const onRefused = (error: RefusedError): void => this.#refused(error)
     this.#shipper = new Shipper({ spool, client: this.#client, clock, logger, onRefused })
-    if (this.#disk.state.registered) this.#talk()
+    if (this.#disk.state.registered) this.#startLoops()
     try {
       const runtime = await this.#openRuntime()
       const order = this.#needsRegistration() ? this.#register(runtime?.name ?? "docker") : undefined
-      // Whoever needs the order sees the error; a container that is found again runs on without it.
+      // Code that needs the order gets the error. A container of an earlier agent continues without the order.
       order?.catch(() => undefined)
       if (runtime !== undefined && order !== undefined) await this.#run(runtime, spool, order)
       if (leave.signal.reason !== "refused") await this.#deliver(order)
@@ -220,24 +232,27 @@ class Session {
     if (shutdownSeconds === undefined) return {}
     const hurried = new AbortController()
     whenAborted(leave.signal, () => leave.signal.reason === ("shutdown" satisfies LeaveCause) && hurried.abort())
-    return { hurry: { signal: hurried.signal, graceSeconds: Math.max(0, shutdownSeconds - HURRIED_WORD_SECONDS) } }
+    return { hurry: { signal: hurried.signal, graceSeconds: Math.max(0, shutdownSeconds - SHORT_LAST_REPORT_SECONDS) } }
   }
 
-  /** Renews the access to the run's buckets before it ends, for as long as anything may still be uploaded. */
+  /** Renews the access to the run's buckets before it expires, while uploads are possible. */
   #keepAccess(runtime: Runtime, order: Promise<RunOrder>): void {
     const { clock, logger } = this.#context
     const renewal = { order, runtime, clock, logger, fetch: () => this.#fetchBuckets() }
     this.#loops.push(keepAccess(renewal, this.#quit.signal))
   }
 
-  /** On a spot VM: the container is ended in order while there is time, and the gateway told at once. */
+  /**
+   * On a spot VM, waits for the preemption notice. Then it reports to the gateway at once, and stops the container with
+   * its grace time.
+   */
   #watchForPreemption(): void {
     const { config, clock, logger, metadataUrl: url } = this.#context
     if (config.spotCloud === undefined) return
     const options = { cloud: config.spotCloud, clock, logger, ...(url !== undefined && { url }) }
     const watch = preemptionNotice(options, this.#quit.signal).then((notice) => {
       if (notice === undefined) return
-      logger.warn({}, "the cloud takes this VM back")
+      logger.warn({}, "the cloud preempts this VM")
       this.#disk.update({ preemptionNotice: notice })
       this.#reporter.wake()
       this.#stop.abort("preempted" satisfies StopCause)
@@ -254,7 +269,7 @@ class Session {
     }
   }
 
-  /** Undefined when there is none; that is the finish then. */
+  /** Returns undefined if there is no runtime; the finish says so then. */
   async #openRuntime(): Promise<Runtime | undefined> {
     const { config, clock, dataDir, dockerSocket, logger } = this.#context
     const { state, keys } = this.#disk
@@ -269,14 +284,14 @@ class Session {
       return found
     } catch (error) {
       if (!(error instanceof RunError)) throw error
-      logger.error({ err: error }, "there is nothing to run a container with")
+      logger.error({ err: error }, "no container runtime is available")
       const finish = { reason: error.reason, message: bounded(error.message), time: timestamp(clock.now()) }
       if (state.finish === undefined) this.#disk.update({ finish })
       return undefined
     }
   }
 
-  /** Registers, trying for as long as the VM lives, and opens the order. */
+  /** Registers, retrying while the VM lives, and opens the order. */
   async #register(runtime: string): Promise<RunOrder> {
     const { heartbeatSeconds, order } = await this.#registration(runtime)
     const { keys, state } = this.#disk
@@ -285,12 +300,13 @@ class Session {
     const opened = await openOrder(order, keys.encryption)
     const { maxRetries = 0, timeoutSeconds } = opened.run
     this.#disk.update({ limits: { maxRetries, ...(timeoutSeconds !== undefined && { timeoutSeconds }) } })
-    this.#talk()
+    this.#startLoops()
     return opened
   }
 
   async #registration(runtime: string): Promise<RegisterResponse> {
     const { clock, leave, logger } = this.#context
+    const giveUpAt = this.#disk.state.registered ? undefined : clock.monotonic() + UNREACHED_SECONDS
     for (let tries = 0; ; tries++) {
       leave.signal.throwIfAborted()
       try {
@@ -298,28 +314,29 @@ class Session {
       } catch (error) {
         if (error instanceof RefusedError) this.#refused(error)
         if (!(error instanceof GatewayError)) throw error
-        logger.warn({ err: error }, "not registered yet")
+        if (giveUpAt !== undefined && clock.monotonic() > giveUpAt) this.#unreached(error)
+        else logger.warn({ err: error }, "failed to register; retrying")
         await waitUnlessAborted(clock, retrySeconds(error, tries, REGISTER_RETRY_SECONDS), leave.signal)
       }
     }
   }
 
-  /** Begins to report and to ship the log, once the Launch is bound to our key. */
-  #talk(): void {
+  /** Starts to send reports and the log, once the Launch is bound to our key. */
+  #startLoops(): void {
     if (this.#talking) return
     this.#talking = true
     this.#loops.push(this.#reporter.run(this.#quit.signal))
     if (this.#shipper !== undefined) this.#loops.push(this.#shipper.run(this.#quit.signal))
   }
 
-  /** Sends the rest of the log and the finish, for as long as the VM lives and a moment more. */
+  /** Sends the rest of the log and the finish, until a few seconds after the order to leave. */
   async #deliver(order: Promise<RunOrder> | undefined): Promise<void> {
     const { clock, flushSeconds = FLUSH_SECONDS } = this.#context
-    const giveUp = this.#lastWord()
+    const giveUp = this.#lastReportDeadline()
     if (!this.#disk.state.registered) await settled(order, giveUp)
-    // Nobody knows our key: there is nobody to tell.
+    // Without a registration the gateway does not know our key, and rejects our messages.
     if (!this.#disk.state.registered) return
-    this.#talk()
+    this.#startLoops()
     const deadline = clock.monotonic() + flushSeconds
     while (!giveUp.aborted && clock.monotonic() < deadline) {
       if ((await settled(this.#shipper?.drain(), giveUp)) === true) break
@@ -329,13 +346,18 @@ class Session {
     await settled(this.#reporter.finishStored, giveUp)
   }
 
-  /** Aborted when the VM has to end: with some seconds for a last word, unless nobody would hear it. */
-  #lastWord(): AbortSignal {
+  /**
+   * Returns a signal that is aborted some seconds after the order to leave, for a last report. It is aborted at once if
+   * the gateway rejects this agent.
+   */
+  #lastReportDeadline(): AbortSignal {
     const { clock, leave } = this.#context
     const giveUp = new AbortController()
     whenAborted(leave.signal, () => {
-      const cancel = timer(clock, leave.signal.reason === "refused" ? 0 : LAST_WORD_SECONDS, () => giveUp.abort())
-      // Else it would keep this process, and so its VM, alive for that long after all was said.
+      const cause = leave.signal.reason as LeaveCause
+      const seconds = cause === "refused" || cause === "unreached" ? 0 : LAST_REPORT_SECONDS
+      const cancel = timer(clock, seconds, () => giveUp.abort())
+      // Without this the timer would keep this process, and so its VM, alive after the last report.
       whenAborted(this.#quit.signal, cancel)
     })
     return giveUp.signal
@@ -343,14 +365,23 @@ class Session {
 
   async #clear(runtime: Runtime): Promise<void> {
     const { clock, logger } = this.#context
-    const removed = runtime.clear().catch((error: unknown) => logger.warn({ err: error }, "containers not removed"))
+    const removed = runtime
+      .clear()
+      .catch((error: unknown) => logger.warn({ err: error }, "failed to remove the containers"))
     const enough = new AbortController()
     await Promise.race([removed, waitUnlessAborted(clock, CLEAR_SECONDS, enough.signal)])
     enough.abort()
   }
 
+  #unreached(error: GatewayError): void {
+    const { config, leave, logger } = this.#context
+    const gateway = config.gatewayUrl
+    logger.error({ err: error, gateway }, `no registration at the gateway for ${UNREACHED_SECONDS} s; ending this VM`)
+    leave.abort("unreached" satisfies LeaveCause)
+  }
+
   #refused(error: RefusedError): void {
-    this.#context.logger.error({ err: error }, "refused: ending this VM")
+    this.#context.logger.error({ err: error }, "the gateway rejects this agent; ending this VM")
     this.#context.leave.abort("refused" satisfies LeaveCause)
   }
 }
@@ -360,7 +391,7 @@ function whenAborted(signal: AbortSignal, callback: () => void): void {
   if (signal.aborted) callback()
 }
 
-/** What the promise resolves with; undefined when it rejects or the signal comes first. */
+/** Returns the result of the promise; undefined if it rejects or the signal comes first. */
 async function settled<Result>(promise: Promise<Result> | undefined, signal: AbortSignal): Promise<Result | undefined> {
   const { promise: aborted, resolve } = Promise.withResolvers<undefined>()
   whenAborted(signal, () => resolve(undefined))

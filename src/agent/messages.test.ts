@@ -6,8 +6,8 @@ import { bootConfig, bootstrapToken, parseUserData, renderUserData, verifyBootst
 const key = new Uint8Array(32).fill(7)
 
 describe("bootstrap token", () => {
-  it("is the same bytes for the same key and Launch, for ever", () => {
-    // A constant on purpose: a VM of the previous release must still be admitted.
+  it("has the same bytes for the same key and Launch, in every release", () => {
+    // A constant: a VM of the previous release must still be admitted.
     expect(bootstrapToken(key, "0b7f-1")).toBe("DvmoDwVnd9Bt6LFyj4Zphyahs_L99zXM9kYX-roiPHA")
   })
 
@@ -22,14 +22,14 @@ describe("bootstrap token", () => {
     )
   })
 
-  it("refuses tokens of any other length without an error", () => {
+  it("rejects tokens of any other length without an error", () => {
     const token = bootstrapToken(key, "a")
     for (const bad of ["", token.slice(1), `${token}=`, "ä".repeat(43), token.toUpperCase()]) {
       expect(verifyBootstrapToken(key, "a", bad)).toBe(false)
     }
   })
 
-  it("refuses a key that is too short", () => {
+  it("rejects a key that is too short", () => {
     expect(() => bootstrapToken(new Uint8Array(31), "a")).toThrow(/31 bytes.*at least 32/)
   })
 })
@@ -68,7 +68,7 @@ describe("user data", () => {
     }
   })
 
-  it("names the wrong field and keeps the token to itself", () => {
+  it("names the wrong field and does not show the token", () => {
     const config = bootConfig(launch, key)
     const bad = JSON.stringify({ ...config, lifetimeSeconds: "soon" })
     expect(() => parseUserData(bad)).toThrow(/\/lifetimeSeconds must be integer/)

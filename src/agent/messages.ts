@@ -26,13 +26,13 @@ import {
   SPOT_CLOUDS,
 } from "./protocol.ts"
 
-/** The private keys of one agent as JWKs: what it keeps on its disk. */
+/** Private keys of one agent as JWKs, as on its disk. */
 export interface AgentKeys {
   signing: JWK
   encryption: JWK
 }
 
-/** Makes a new pair of key pairs: Ed25519 to sign with, X25519 to be written to. */
+/** Generates two key pairs: Ed25519 to sign messages, X25519 to receive encrypted ones. */
 export async function generateAgentKeys(): Promise<AgentKeys> {
   const options = { extractable: true }
   const signing = await generateKeyPair(ALGORITHMS.signature, { crv: "Ed25519", ...options })
@@ -40,7 +40,7 @@ export async function generateAgentKeys(): Promise<AgentKeys> {
   return { signing: await exportJWK(signing.privateKey), encryption: await exportJWK(encryption.privateKey) }
 }
 
-/** The public half as the protocol carries it. Throws TypeError for what is no key of this curve. */
+/** Returns the public half in the protocol's form. @throws TypeError if it is not a key of this curve */
 export function publicKey(jwk: JWK, curve: "Ed25519" | "X25519"): string {
   if (jwk.kty === "OKP" && jwk.crv === curve && typeof jwk.x === "string" && /^[\w-]{43}$/.test(jwk.x)) {
     return JSON.stringify({ crv: curve, kty: "OKP", x: jwk.x })
@@ -48,7 +48,7 @@ export function publicKey(jwk: JWK, curve: "Ed25519" | "X25519"): string {
   throw new TypeError(`not a public ${curve} key (RFC 8037)`)
 }
 
-/** Reads a public key that came over the wire. Throws TypeError unless it is one, in the protocol's one spelling. */
+/** Parses a public key of a message. @throws TypeError unless it is one, in the protocol's only form */
 export function parsePublicKey(text: string, curve: "Ed25519" | "X25519"): JWK {
   let jwk: unknown
   try {
@@ -57,12 +57,12 @@ export function parsePublicKey(text: string, curve: "Ed25519" | "X25519"): JWK {
     throw new TypeError(`not a public ${curve} key: not JSON`)
   }
   if (typeof jwk !== "object" || jwk === null || publicKey(jwk, curve) !== text) {
-    throw new TypeError(`not a public ${curve} key in the spelling of RFC 7638`)
+    throw new TypeError(`not a public ${curve} key in the form of RFC 7638`)
   }
   return jwk
 }
 
-/** A message as the compact JWS that goes over the wire. */
+/** Signs a message. Returns the compact JWS of the request's body. */
 export async function signMessage(kind: MessageKind, message: object, signingKey: JWK): Promise<string> {
   const key = await importJWK(signingKey, ALGORITHMS.signature)
   return await new CompactSign(Buffer.from(JSON.stringify(message)))
@@ -70,7 +70,7 @@ export async function signMessage(kind: MessageKind, message: object, signingKey
     .sign(key)
 }
 
-/** What a message claims, before anybody has proved it. Throws TypeError when it is no JWS with JSON in it. */
+/** Returns the claims of a message before any verification. @throws TypeError if it is not a JWS with JSON in it */
 export function unverifiedMessage(jws: string): unknown {
   const [, payload, signature, ...more] = jws.split(".")
   if (payload === undefined || signature === undefined || more.length > 0) throw new TypeError("not a compact JWS")
@@ -84,7 +84,7 @@ export function unverifiedMessage(jws: string): unknown {
 /** Characters of an Ed25519 signature in base64url. */
 const SIGNATURE_CHARACTERS = 86
 
-/** Rejects what can't be a message of this kind, without any cryptography. Throws TypeError. */
+/** Rejects texts that can't be a message of this kind, without any cryptography. @throws TypeError */
 export function checkShape(kind: MessageKind, jws: string): void {
   const [protectedHeader = "", , signature, ...more] = jws.split(".")
   if (signature?.length !== SIGNATURE_CHARACTERS || more.length > 0) throw new TypeError("not a compact JWS (EdDSA)")
@@ -105,8 +105,8 @@ function headerOf(text: string): { alg?: unknown; typ?: unknown } {
 }
 
 /**
- * The message, proved to be of this kind and signed by this key. Throws jose's JOSEError when the signature is another,
- * TypeError when the algorithm or the kind is.
+ * Verifies a message's kind and signature, and returns the message.
+ * @throws jose's JOSEError if the signature is wrong; TypeError if the algorithm or the kind is
  */
 export async function verifyMessage(kind: MessageKind, jws: string, signingKey: string): Promise<unknown> {
   checkShape(kind, jws)
@@ -119,14 +119,16 @@ export async function verifyMessage(kind: MessageKind, jws: string, signingKey: 
   }
 }
 
-/** A secret as a compact JWE that only the agent with this encryption key can read. */
+/** Encrypts a secret as a compact JWE that only the agent with this encryption key can read. */
 async function seal(secret: object, encryptionKey: string): Promise<string> {
   const { keyManagement: alg, encryption: enc } = ALGORITHMS
   const key = (await importJWK(parsePublicKey(encryptionKey, "X25519"), alg)) as CryptoKey
   return await new CompactEncrypt(Buffer.from(JSON.stringify(secret))).setProtectedHeader({ alg, enc }).encrypt(key)
 }
 
-/** Rejects with TypeError what is no X25519 key, and points that nothing can be encrypted to (RFC 7748, section 6.1). */
+/**
+ * Checks that a key is an X25519 key to which a text can be encrypted (RFC 7748, section 6.1). Rejects with TypeError.
+ */
 export async function checkEncryptionKey(text: string): Promise<void> {
   parsePublicKey(text, "X25519")
   try {
@@ -150,36 +152,36 @@ async function open<T extends TSchema>(
   return check(of.schema, JSON.parse(Buffer.from(plaintext).toString()), of.what)
 }
 
-/** The order as a compact JWE that only the agent with this encryption key can read. */
+/** Encrypts the order as a compact JWE that only the agent with this encryption key can read. */
 export function sealOrder(order: RunOrder, encryptionKey: string): Promise<string> {
   return seal(order, encryptionKey)
 }
 
-/** Reads an order. Throws jose's JOSEError when it is for another key, TypeError when it is no RunOrder. */
+/** Opens an order. @throws jose's JOSEError if it is for another key; TypeError if it is not a RunOrder */
 export function openOrder(jwe: string, encryptionKey: JWK): Promise<RunOrder> {
   return open(jwe, encryptionKey, { schema: RunOrderSchema, what: "the order" })
 }
 
-/** The access to a run's buckets, sealed as an order is. */
+/** Seals the access to a run's buckets, in the same way as an order. */
 export function sealBuckets(buckets: Buckets, encryptionKey: string): Promise<string> {
   return seal(buckets, encryptionKey)
 }
 
-/** Reads the access to buckets. Throws as openOrder does. */
+/** Opens the access to buckets. @throws as `openOrder` */
 export function openBuckets(jwe: string, encryptionKey: JWK): Promise<Buckets> {
   return open(jwe, encryptionKey, { schema: BucketsSchema, what: "the access to buckets" })
 }
 
-/** Keeps these HMACs apart from whatever else the same key may ever be used for. */
+/** Prefix that separates these HMACs from any other use of the same key. */
 const DOMAIN = "berth.dev/agent-bootstrap/v1\0"
 
-/** Least length of the bootstrap key, bytes: the length of the hash's output (RFC 2104). */
+/** Minimum length of the bootstrap key, bytes: the length of the hash's output (RFC 2104). */
 const LEAST_KEY_BYTES = 32
 
 /**
- * The secret that lets the VM of one Launch register its key pair: HMAC-SHA-256 of the Launch's name, base64url.
- * Derived, so that nothing is stored and a replayed launch carries the same bytes. Throws RangeError for a key
- * of less than 32 bytes.
+ * Returns the secret with which the VM of one Launch registers its key pair: HMAC-SHA-256 of the Launch's name,
+ * base64url. It is derived, so that nothing is stored, and a repeated launch has the same bytes. @throws RangeError for
+ * a key of less than 32 bytes
  */
 export function bootstrapToken(key: Uint8Array, launch: string): string {
   if (key.byteLength < LEAST_KEY_BYTES) {
@@ -188,14 +190,14 @@ export function bootstrapToken(key: Uint8Array, launch: string): string {
   return createHmac("sha256", key).update(DOMAIN).update(launch).digest("base64url")
 }
 
-/** Returns whether `token` is the Launch's. Compares in constant time. */
+/** Returns true if `token` is the Launch's. Compares in constant time. */
 export function verifyBootstrapToken(key: Uint8Array, launch: string, token: string): boolean {
   const expected = Buffer.from(bootstrapToken(key, launch))
   const given = Buffer.from(token)
   return given.byteLength === expected.byteLength && timingSafeEqual(given, expected)
 }
 
-/** What the VM of this Launch starts with: a pure function of the frozen spec, the same at every replay. */
+/** Returns the boot config of this Launch's VM. Pure: it depends only on the frozen spec, so every replay is equal. */
 export function bootConfig(launch: Pick<Launch, "metadata" | "spec">, key: Uint8Array): BootConfig {
   const { gatewayUrl, gatewayCa, lifetimeSeconds, offer } = launch.spec
   const spotCloud = offer.provisioning === "spot" ? SPOT_CLOUDS.find((cloud) => cloud === offer.cloud) : undefined
@@ -209,26 +211,26 @@ export function bootConfig(launch: Pick<Launch, "metadata" | "spec">, key: Uint8
   }
 }
 
-/** The config as a VM's user data. Fields in a fixed order: equal configs make equal bytes. */
+/** Renders the config as user data. The order of the fields is fixed, so equal configs give equal bytes. */
 export function renderUserData(config: BootConfig): string {
   const { launch, gatewayUrl, gatewayCa, bootstrapToken, lifetimeSeconds, image, spotCloud } = config
   const ordered = { launch, gatewayUrl, gatewayCa, bootstrapToken, lifetimeSeconds, image, spotCloud }
   return `${JSON.stringify(ordered, undefined, 2)}\n`
 }
 
-/** Reads user data back. Throws TypeError, naming the field, when it is not what `renderUserData` makes. */
+/** Parses user data. @throws TypeError with the field's name if it is not a result of `renderUserData` */
 export function parseUserData(userData: string): BootConfig {
   let value: unknown
   try {
     value = JSON.parse(userData)
   } catch {
-    // The parser's own message quotes its input, which holds the token.
+    // The parser's own message quotes its input, which has the token.
     throw new TypeError("user data is not JSON")
   }
   return check(BootConfigSchema, value, "user data")
 }
 
-/** Most faults that one error names. */
+/** Maximum number of errors that one message names. */
 const FAULTS_NAMED = 5
 
 /**

@@ -4,31 +4,36 @@ import type { Logger } from "../apis/logger.ts"
 import type { SpotCloud } from "./protocol.ts"
 import { waitUnlessAborted } from "./timers.ts"
 
-/** AWS says "every 5 seconds"; a notice comes 2 minutes (AWS) or 30 seconds (Google, Azure) before the end. */
+/**
+ * Delay between two requests, seconds, as AWS recommends. A notice comes 2 minutes (AWS) or 30 seconds (Google, Azure)
+ * before the end.
+ */
 const POLL_SECONDS = 5
 
 const ANSWER_MS = 3000
 
-/** A token of AWS' metadata service may last for 6 hours; ours is asked for before that. */
+/**
+ * Lifetime of a token of AWS' metadata service, seconds: at most 6 hours. Berth requests the next one before the end.
+ */
 const TOKEN_SECONDS = 21_600
 
-/** Where every cloud serves its metadata to a VM. */
+/** Address at which every cloud serves a VM's metadata. */
 const METADATA_URL = "http://169.254.169.254"
 
 export interface PreemptionOptions {
   cloud: SpotCloud
   clock: Clock
   logger: Logger
-  /** Of the metadata service; default: the address that all clouds have it at. */
+  /** URL of the metadata service. Default: the address that all clouds use. */
   url?: string
 }
 
-/** Whether the metadata service says now that the VM is taken back. Rejects when it does not answer. */
+/** Returns true if the metadata service reports a preemption. Rejects if it does not answer. */
 type Ask = () => Promise<boolean>
 
 /**
- * Resolves with the time (RFC 3339) of the cloud's notice that it takes this VM back, undefined when the signal is
- * aborted before. A metadata service that can't be asked is asked again: without it the VM just ends without a notice.
+ * Resolves with the time (RFC 3339) of the cloud's preemption notice; undefined if the signal is aborted before.
+ * Requests that fail are retried. Without an answer the VM just ends without a notice.
  */
 export async function preemptionNotice(options: PreemptionOptions, signal: AbortSignal): Promise<string | undefined> {
   const { cloud, clock, logger, url = METADATA_URL } = options
@@ -38,8 +43,8 @@ export async function preemptionNotice(options: PreemptionOptions, signal: Abort
       if (await ask()) return timestamp(clock.now())
       failures = 0
     } catch (error) {
-      // Told once: it is asked twelve times a minute.
-      if (failures++ === 0) logger.warn({ err: error }, "the metadata service doesn't tell of preemptions")
+      // Log it once, because there are twelve requests a minute.
+      if (failures++ === 0) logger.warn({ err: error }, "failed to ask the metadata service about preemption; retrying")
     }
     await waitUnlessAborted(clock, POLL_SECONDS, signal)
   }
@@ -49,8 +54,8 @@ export async function preemptionNotice(options: PreemptionOptions, signal: Abort
 const ASK: Record<SpotCloud, (url: string, clock: Clock) => Ask> = { aws: askAws, gcp: askGcp, azure: askAzure }
 
 /**
- * `spot/instance-action` is there (404 before) once the instance is to be stopped or terminated
- * (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html), asked by IMDSv2.
+ * Asks for `spot/instance-action`, by IMDSv2. It exists (404 before) once the instance will be stopped or terminated
+ * (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html).
  */
 function askAws(url: string, clock: Clock): Ask {
   let token: { value: string; until: number } | undefined
@@ -64,20 +69,23 @@ function askAws(url: string, clock: Clock): Ask {
     try {
       return (await get(`${url}/latest/meta-data/spot/instance-action`, { method: "GET", headers })) !== undefined
     } catch (error) {
-      // Whatever is wrong with the token: another one is asked for.
+      // The token may be invalid: request another one.
       token = undefined
       throw error
     }
   }
 }
 
-/** `TRUE` once it is preempted (https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption). */
+/**
+ * Asks for the value, which is `TRUE` after preemption
+ * (https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption).
+ */
 function askGcp(url: string): Ask {
   const options = { method: "GET" as const, headers: { "metadata-flavor": "Google" } }
   return async () => (await get(`${url}/computeMetadata/v1/instance/preempted`, options)) === "TRUE"
 }
 
-/** An event of type Preempt (https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events). */
+/** Asks for events of type Preempt (https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events). */
 function askAzure(url: string): Ask {
   const options = { method: "GET" as const, headers: { metadata: "true" } }
   return async () => {
@@ -87,7 +95,7 @@ function askAzure(url: string): Ask {
   }
 }
 
-/** The answer's text; undefined for 404. */
+/** Returns the answer's text; undefined for 404. */
 async function get(
   url: string,
   options: { method: "GET" | "PUT"; headers: Record<string, string> },

@@ -2,8 +2,8 @@ import { execFileSync } from "node:child_process"
 import { readFileSync } from "node:fs"
 
 /**
- * What tells a process from a later one with the same number: when it started and, on Linux, in which boot of the
- * machine. Undefined when there is no such process (a zombie is none).
+ * Returns an identity that distinguishes a process from a later one with the same number. It is the start time and, on
+ * Linux, the boot id. Undefined if there is no such process. A zombie does not count.
  */
 export function processIdentity(pid: number): string | undefined {
   return process.platform === "linux" ? linuxIdentity(pid) : portableIdentity(pid)
@@ -11,14 +11,14 @@ export function processIdentity(pid: number): string | undefined {
 
 function linuxIdentity(pid: number): string | undefined {
   const stat = statOf(pid)
-  // The command's name stands in parentheses and may hold anything; field 3 follows it (man 5 proc).
+  // The command's name is in parentheses and may contain any character. Field 3 follows it (man 5 proc).
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ")
   const [state, startTicks] = [fields[0], fields[19]]
   if (state === "Z" || state === "X" || startTicks === undefined) return undefined
   return `${readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim()}/${startTicks}`
 }
 
-/** Empty when there is no such process. */
+/** Returns an empty text if there is no such process. */
 function statOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/stat`, "utf8")
@@ -36,13 +36,13 @@ function portableIdentity(pid: number): string | undefined {
     const [, state, started] = /^(\S+)\s+(.+)$/.exec(said.trim()) ?? []
     return state?.startsWith("Z") ? undefined : started
   } catch (error) {
-    // ps exits with 1 when there is no such process.
+    // ps exits with 1 if there is no such process.
     if ((error as { status?: unknown }).status === 1) return undefined
     throw error
   }
 }
 
-/** Sends a signal to a whole process group; false when there is none. */
+/** Sends a signal to a whole process group. Returns false if there is none. */
 export function signalGroup(group: number, signal: NodeJS.Signals | 0): boolean {
   try {
     process.kill(-group, signal)

@@ -5,31 +5,32 @@ import { LIMITS } from "../apis/limits.ts"
 import { Int, StringEnum, Text, Time } from "../apis/schema.ts"
 
 /**
- * What agent and gateway say to each other, over HTTPS that the agent opens. Only ever added to: a VM may run
- * the previous release's agent. Unknown fields are ignored by both sides.
+ * Protocol of agent and gateway, over HTTPS connections that the agent opens. Changes only add to it, because a VM may
+ * run the previous release's agent. Both sides ignore unknown fields.
  *
- * `POST {gateway}/agent/v1/launches/{launch}/register|report|logs|volumes`. Every request body is a compact JWS (RFC 7515,
- * EdDSA) made with the agent's own signing key, which the Launch is bound to when it registers; its `typ` header
- * names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. Each request carries
- * `Authorization: Bearer <bootstrap token>`. `register` requires it. With the others it lets the gateway tell the VM's
- * messages from a flood before it checks a signature; agents of former versions leave it out there.
+ * `POST {gateway}/agent/v1/launches/{launch}/register|report|logs|volumes`. Every request body is a compact JWS (RFC
+ * 7515, EdDSA). Its key is the agent's own signing key, which the Launch is bound to when the agent registers. Its
+ * `typ` header names the kind of message (`JWS_TYPES`), so that one can't be replayed as another. Each request has
+ * `Authorization: Bearer <bootstrap token>`. `register` requires it. With the others the gateway uses it to separate
+ * the VM's messages from a flood before it checks a signature. Agents of former versions omit it there.
  *
- * A VM on which no agent can run (no Docker engine, no GPU) says so by `POST …/boot-failure`, which no agent sends: user
- * data's own script does, with the bootstrap token and JSON. It binds no key, and is refused once an agent has registered.
+ * A VM on which no agent can run (no Docker engine, no GPU) reports that by `POST …/boot-failure`. Not the agent but
+ * user data's own script sends it, with the bootstrap token and JSON. It binds no key, and is rejected once an agent
+ * has registered.
  *
- * Answers: 200 with JSON, or a problem document (RFC 9457). One whose type is in `REFUSALS` is final: the agent
- * stops the container and powers off. Everything else (a proxy's own 401 or 404 too) means: try again later, after
- * `Retry-After` where it is given.
+ * Answers: 200 with JSON, or a problem document (RFC 9457). If its type is in `REFUSALS`, it is final: the agent stops
+ * the container and powers off. After any other answer (also a proxy's own 401 or 404) the agent retries later, after
+ * `Retry-After` if it is present.
  */
 export const PROTOCOL_VERSION = 1
 
-/** Where the gateway is mounted, below `gatewayUrl`. */
+/** Path of the gateway, below `gatewayUrl`. */
 export const GATEWAY_PATH = "/agent/v1"
 
 /** Media type of request bodies. */
 export const JWS_CONTENT_TYPE = "application/jose"
 
-/** The messages, and the `typ` header of each one's JWS. */
+/** Kinds of messages, with the `typ` header of each one's JWS. */
 export const JWS_TYPES = {
   register: "berth-register",
   report: "berth-report",
@@ -38,10 +39,10 @@ export const JWS_TYPES = {
 } as const
 export type MessageKind = keyof typeof JWS_TYPES
 
-/** How both sides sign and encrypt, and nothing else is accepted (RFC 7518, RFC 8037). */
+/** Algorithms for signatures and encryption. Both sides accept no others (RFC 7518, RFC 8037). */
 export const ALGORITHMS = { signature: "EdDSA", keyManagement: "ECDH-ES+A256KW", encryption: "A256GCM" } as const
 
-/** What the types of the gateway's problem documents begin with. */
+/** Prefix of the types of the gateway's problem documents. */
 export const PROBLEM_TYPE_BASE = "https://berth.dev/problems/"
 
 /** Problem types that are final, each with its HTTP status. */
@@ -49,11 +50,11 @@ export const REFUSALS = {
   /** The token or the signature is wrong. */
   "agent-not-authentic": 401,
   "unknown-launch": 404,
-  /** Another key pair holds the Launch. */
+  /** The Launch is bound to another key pair. */
   "launch-key-conflict": 409,
-  /** The Launch has ended, or its run has. */
+  /** The Launch or its run has ended. */
   "launch-not-current": 410,
-  /** The run can't be ordered; the gateway has already recorded why as the Launch's finish (SecretMissing). */
+  /** The run can't be ordered. The gateway has recorded the reason as the Launch's finish (SecretMissing). */
   "nothing-to-run": 422,
 } as const
 export type Refusal = keyof typeof REFUSALS
@@ -61,10 +62,18 @@ export type Refusal = keyof typeof REFUSALS
 /** Seconds between two reports of a healthy VM. */
 export const HEARTBEAT_SECONDS = 15
 
-/** Largest piece of log in one request, bytes before encoding. */
+/**
+ * Largest piece of log in one request, bytes before encoding, until the gateway has sent its own limit.
+ */
 export const LOG_CHUNK_BYTES = 64 * 1024
 
-/** A public key as a JWK (RFC 7517): its required members only, in the order of RFC 7638, so that equal keys are equal text. */
+/** Largest piece of log that the gateway takes from an agent that sends its bootstrap token, bytes before encoding. */
+export const LARGE_LOG_CHUNK_BYTES = 256 * 1024
+
+/**
+ * Public key as a JWK (RFC 7517). It has the required members only, in the order of RFC 7638, so that equal keys are
+ * equal text.
+ */
 const Jwk = Text(512, "JWK as JSON.")
 
 export const RegisterRequestSchema = Type.Object({
@@ -72,20 +81,20 @@ export const RegisterRequestSchema = Type.Object({
   launch: Text(253, "Name of the Launch."),
   version: Text(64, "Version of the agent."),
   runtime: Text(32, "docker or process."),
-  /** Ed25519; the JWS itself proves that the agent holds its private half. */
+  /** Ed25519. The signature of the JWS proves that the agent has the private half. */
   signingKey: Jwk,
   /** X25519, for ECDH-ES+A256KW. */
   encryptionKey: Jwk,
 })
 export type RegisterRequest = Static<typeof RegisterRequestSchema>
 
-/** What a volume's bucket is opened with: scoped to it and short-lived where its provider can. */
+/** Access to a volume's bucket: limited to the bucket, and short-lived if its provider supports it. */
 export const BucketAccessSchema = Type.Object({
-  /** The bucket and the folder in it. */
+  /** Bucket and folder in it. */
   path: Type.String({ minLength: 1 }),
-  /** Options of rclone's backend (https://rclone.org/overview/), `type` among them. */
+  /** Options of rclone's backend (https://rclone.org/overview/), with `type`. */
   remote: Type.Record(Type.String(), Type.String()),
-  /** The key of a backend of type s3: apart, since it can be renewed. */
+  /** Key of a backend of type s3. It is separate, because it can be renewed. */
   keys: Type.Optional(
     Type.Object({
       accessKeyId: Type.String(),
@@ -93,41 +102,48 @@ export const BucketAccessSchema = Type.Object({
       sessionToken: Type.Optional(Type.String()),
     }),
   ),
-  /** When this ends; it is asked for anew before (`volumes`). */
-  expiration: Type.Optional(Time("When the access ends.")),
+  /** End of this access. The agent requests a new one before (`volumes`). */
+  expiration: Type.Optional(Time("End of the access.")),
 })
 export type BucketAccess = Static<typeof BucketAccessSchema>
 
-/** By the names of the run's volumes. */
+/** Access by the names of the run's volumes. */
 export const BucketsSchema = Type.Record(Type.String(), BucketAccessSchema)
 export type Buckets = Static<typeof BucketsSchema>
 
-/** What a run's image is pulled with: for this image only and short-lived where its registry can. */
+/** Access to a run's image: for this image only, and short-lived if its registry supports it. */
 export const RegistryAccessSchema = Type.Object({
-  /** The registry's host. */
+  /** Host of the registry. */
   registry: Type.String(),
   username: Type.Optional(Type.String()),
   password: Type.Optional(Type.String()),
-  /** A bearer's, in place of user and password. */
+  /** Bearer token, instead of user and password. */
   token: Type.Optional(Type.String()),
-  /** When this ends; who needs another one registers again. */
-  expiration: Type.Optional(Time("When the access ends.")),
-  /** Why there is nothing to sign in with: told where the registry then refuses the image. */
+  /** End of this access. An agent that needs another one registers again. */
+  expiration: Type.Optional(Time("End of the access.")),
+  /** Reason why there are no credentials. The agent shows it if the registry rejects the image. */
   why: Type.Optional(Type.String()),
 })
 export type RegistryAccess = Static<typeof RegistryAccessSchema>
 
-/** What the VM is to run; sent as a compact JWE (RFC 7516) to the agent's encryption key. */
+/** Order for the VM, sent as a compact JWE (RFC 7516) to the agent's encryption key. */
 export const RunOrderSchema = Type.Object({
   run: RunSchema,
   /** Values of the run's secretEnv. */
   secretEnv: Type.Record(Type.String(), Type.String({ maxLength: LIMITS.envValue })),
-  /** GPUs of the machine that the container is to see. */
+  /** Number of the machine's GPUs that the container gets. */
   gpus: Int(),
-  /** What the run's volumes are opened with. */
+  /** Access to the run's volumes. */
   buckets: Type.Optional(BucketsSchema),
-  /** What the run's image is pulled with; without it as anybody pulls it. */
+  /** Credentials for the run's image. Absent: it is pulled anonymously. */
   registry: Type.Optional(RegistryAccessSchema),
+  /** Present if the host also runs the containers of other jobs. Absent: the host is a VM of this Launch only. */
+  sharedHost: Type.Optional(
+    Type.Object({
+      /** Memory that the container may use, MiB. */
+      memoryMib: Int({ minimum: 1 }),
+    }),
+  ),
 })
 export type RunOrder = Static<typeof RunOrderSchema>
 
@@ -144,20 +160,23 @@ function ExitCode() {
 
 export const ReportRequestSchema = Type.Object({
   launch: Text(253, "Name of the Launch."),
-  /** Grows with each report over the VM's whole life, reboots included; a lower one is late and changes nothing. */
+  /**
+   * Number that grows with each report over the VM's whole life, reboots included. A report with a lower one is late
+   * and ignored.
+   */
   sequence: Int({ minimum: 1 }),
   /** 0 until the container first started, then 1, 2 … */
   attempt: Int(),
   retryCount: Int(),
-  startTime: Type.Optional(Time("When the container first started.")),
+  startTime: Type.Optional(Time("Time when the container first started.")),
   lastExitCode: Type.Optional(ExitCode()),
-  preemptionNotice: Type.Optional(Time("When the cloud gave notice.")),
-  /** Sent again with every later report until the gateway has answered one with 200: then it is stored for good. */
+  preemptionNotice: Type.Optional(Time("Time of the cloud's preemption notice.")),
+  /** Finish, which is sent with every report until the gateway has answered one with 200. Then the finish is stored. */
   finish: Type.Optional(
     Type.Object({
       reason: StringEnum(FINISH_REASONS),
       exitCode: Type.Optional(ExitCode()),
-      message: Type.Optional(Text(LIMITS.message, "What there is to say about the end.")),
+      message: Type.Optional(Text(LIMITS.message, "Message about the end.")),
       time: Time("When."),
     }),
   ),
@@ -170,48 +189,56 @@ export type ReportResponse = Static<typeof ReportResponseSchema>
 
 export const LogsRequestSchema = Type.Object({
   launch: Text(253, "Name of the Launch."),
-  /** Where in the Launch's log this piece begins, bytes: a piece that is sent twice is stored once. */
+  /** Start of this piece in the Launch's log, bytes. A piece that is sent twice is stored once. */
   offset: Int(),
   /** Base64. */
-  data: Type.String({ maxLength: Math.ceil((LOG_CHUNK_BYTES * 4) / 3) + 4 }),
+  data: Type.String({ maxLength: Math.ceil((LARGE_LOG_CHUNK_BYTES * 4) / 3) + 4 }),
 })
 export type LogsRequest = Static<typeof LogsRequestSchema>
 
-/** `length`: how much of the Launch's log is stored now, bytes; the next piece begins there. `full`: no more is kept. */
-export const LogsResponseSchema = Type.Object({ length: Int(), full: Type.Boolean() })
+/**
+ * `length`: size of the Launch's log; the next piece begins there. `full`: no more is stored. Gateways of former versions
+ * send it at the cap. This one stores the end of each log, and always sends false.
+ */
+export const LogsResponseSchema = Type.Object({
+  length: Int(),
+  full: Type.Boolean(),
+  /** Largest piece that the gateway takes. Gateways of former versions omit it: LOG_CHUNK_BYTES. */
+  pieceBytes: Type.Optional(Int({ minimum: 1 })),
+})
 export type LogsResponse = Static<typeof LogsResponseSchema>
 
 /** Largest body of a boot failure, bytes. */
 export const BOOT_FAILURE_BYTES = 4096
 
-/** Reason why the VM can run no container. The VM powers off whatever the gateway answers. */
+/** Reason why the VM can run no container. The VM powers off after any answer of the gateway. */
 export const BootFailureRequestSchema = Type.Object({
   reason: StringEnum(BOOT_FAILURES),
-  message: Text(LIMITS.message, "What was found."),
+  message: Text(LIMITS.message, "Finding on the VM."),
 })
 export type BootFailureRequest = Static<typeof BootFailureRequestSchema>
 
-/** Asks for the access to the run's buckets anew. */
+/** Request to renew the access to the run's buckets. */
 export const VolumesRequestSchema = Type.Object({ launch: Text(253, "Name of the Launch.") })
 export type VolumesRequest = Static<typeof VolumesRequestSchema>
 
 export const VolumesResponseSchema = Type.Object({ buckets: Type.String({ description: "Buckets as a compact JWE." }) })
 export type VolumesResponse = Static<typeof VolumesResponseSchema>
 
-/** Clouds whose metadata service tells a spot VM that it is taken back. */
+/** Clouds whose metadata service announces the preemption of a spot VM. */
 export const SPOT_CLOUDS = ["aws", "gcp", "azure"] as const
 export type SpotCloud = (typeof SPOT_CLOUDS)[number]
 
-/** What a VM starts with, as JSON in its user data. It holds no cloud credentials and no user's secret. */
+/** User data of a VM, as JSON. It contains no cloud credentials and no user's secret. */
 export const BootConfigSchema = Type.Object({
   launch: Text(253, "Name of the Launch."),
-  gatewayUrl: Text(2048, "Where to report."),
-  gatewayCa: Type.Optional(Text(65_536, "PEM of the gateway's CA, where it is not a public one.")),
+  gatewayUrl: Text(2048, "URL to report to."),
+  gatewayCa: Type.Optional(Text(65_536, "PEM of the gateway's CA, if it is not a public one.")),
   bootstrapToken: Text(256, "HMAC of the Launch's name: admits one key pair."),
   lifetimeSeconds: Int({ minimum: 1 }),
-  /** Berth's own image, which has rclone in it: volumes need it. */
+  /** Berth's own image, which has rclone for volumes. */
   image: Type.Optional(Text(512, "Image reference.")),
-  /** Whose metadata service tells when the VM is taken back; absent where it never is. */
+  /** Cloud whose metadata service announces preemption; absent if the VM is never preempted. */
   spotCloud: Type.Optional(StringEnum(SPOT_CLOUDS)),
 })
 export type BootConfig = Static<typeof BootConfigSchema>

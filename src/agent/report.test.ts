@@ -23,7 +23,7 @@ async function contents(spool: Spool): Promise<string> {
 }
 
 describe("Spool", () => {
-  it("keeps a prefix of what was appended, over openings, and one line that says what is missing", async () => {
+  it("keeps a prefix of the output after each opening, and one line about the rest", async () => {
     let run = 0
     await fc.assert(
       fc.asyncProperty(
@@ -32,7 +32,7 @@ describe("Spool", () => {
         async (pieces, limit) => {
           run++
           for (const piece of pieces) {
-            // Opened anew each time: what counts is on the disk.
+            // Each append opens the file, so that the test sees only what is on the disk.
             await using spool = await open(limit, `output-${run}`)
             await spool.append(piece)
           }
@@ -46,7 +46,7 @@ describe("Spool", () => {
     )
   })
 
-  it("says nothing of what is not missing", async () => {
+  it("writes no line if nothing is missing", async () => {
     await using spool = await open(6)
     await spool.append(Buffer.from("abc"))
     await spool.append(Buffer.from("def"))
@@ -54,7 +54,7 @@ describe("Spool", () => {
     expect(await contents(spool)).toBe("abcdef")
   })
 
-  it("puts a line of our own on a line of its own", async () => {
+  it("begins its own line at the start of a line", async () => {
     await using spool = await open(1000)
     await spool.appendLine("one")
     await spool.append(Buffer.from("unfinished"))
@@ -64,7 +64,7 @@ describe("Spool", () => {
     expect(await contents(spool)).toBe("one\nunfinished\ntwo\nfinished\nthree\n")
   })
 
-  it("tells of each append, and reads no more than there is", async () => {
+  it("notifies of each append, and reads at most what exists", async () => {
     await using spool = await open(1000)
     appends = 0
     await spool.append(Buffer.from("abc"))
@@ -73,7 +73,7 @@ describe("Spool", () => {
     expect((await spool.read(3, 100)).byteLength).toBe(0)
   })
 
-  it("says in the log how much a full disk has not taken, although it takes not even that", async () => {
+  it("writes the number of lost bytes to the log, even if the full disk does not accept that line", async () => {
     const errors: unknown[] = []
     await using spool = await Spool.open("/dev/full", {
       limit: 1000,
@@ -84,7 +84,7 @@ describe("Spool", () => {
     await spool.append(Buffer.from("678"))
     expect(spool.length).toBe(0)
     await spool.settle()
-    const line = "\n--- 8 bytes of the log are missing here: the VM's disk took no more ---\n"
+    const line = "\n--- 8 bytes of the log are missing here: the VM could not write them to its disk ---\n"
     expect(await contents(spool)).toBe(line)
     expect((await spool.read(5, 3)).toString()).toBe(line.slice(5, 8))
     await spool.append(Buffer.from("9"))
@@ -94,7 +94,7 @@ describe("Spool", () => {
   })
 
   it.skipIf(noDisk !== "")(
-    `goes on where the disk takes output again, after a line about the gap${noDisk}`,
+    `continues when the disk accepts output again, after a line about the gap${noDisk}`,
     async () => {
       const disk = await smallDisk(1)
       try {
@@ -110,7 +110,7 @@ describe("Spool", () => {
         await spool.settle()
         const log = await contents(spool)
         const lost = 7 + 2 * page.byteLength - kept
-        const gap = `\n--- ${lost} bytes of the log are missing here: the VM's disk took no more ---\n`
+        const gap = `\n--- ${lost} bytes of the log are missing here: the VM could not write them to its disk ---\n`
         expect(log).toBe(`before\n${"x".repeat(kept - 7)}${gap}after\n`)
         expect(await readFile(join(disk.path, "output"), "latin1")).toBe(log)
       } finally {

@@ -3,8 +3,8 @@ import { backoffSeconds } from "../apis/backoff.ts"
 import type { Clock } from "../apis/clock.ts"
 import type { Logger } from "../apis/logger.ts"
 import type { Disk } from "./disk.ts"
-import { type GatewayClient, RefusedError, retrySeconds } from "./gateway-client.ts"
-import { LOG_CHUNK_BYTES, type ReportRequest } from "./protocol.ts"
+import { type GatewayClient, GatewayError, RefusedError, retrySeconds } from "./gateway-client.ts"
+import { LARGE_LOG_CHUNK_BYTES, LOG_CHUNK_BYTES, type LogsResponse, type ReportRequest } from "./protocol.ts"
 import { AsyncSignal } from "./timers.ts"
 
 const RETRY_SECONDS = { baseSeconds: 1, capSeconds: 30 }
@@ -15,9 +15,9 @@ export interface ReporterOptions {
   clock: Clock
   logger: Logger
   onRefused: (error: RefusedError) => void
-  /** The gateway wants the container stopped; may be called again. */
+  /** Called when the gateway wants the container stopped; may be called again. */
   onStop: () => void
-  /** Called before each report that carries the finish. */
+  /** Called before each report with the finish. */
   beforeFinish: () => Promise<unknown>
 }
 
@@ -35,7 +35,7 @@ export class Reporter {
     this.heartbeatSeconds = heartbeatSeconds
   }
 
-  /** Reports soon: the state has changed. */
+  /** Sends a report soon, because the state has changed. */
   wake(): void {
     this.#signal.notify()
   }
@@ -62,11 +62,11 @@ export class Reporter {
     if (disk.state.finishStored) this.#stored.resolve()
   }
 
-  /** Undefined when the report was answered, else the seconds to wait before the next. */
+  /** Returns undefined if the report was answered, else the delay before the next one, seconds. */
   async #report(tries: number): Promise<number | undefined> {
     const { disk, client, logger, onRefused, onStop, beforeFinish } = this.#options
     if (this.#withFinish) await beforeFinish()
-    // Written before it is sent: a number is never used twice.
+    // Written before the report is sent, so that a number is never used twice.
     disk.update({ sequence: disk.state.sequence + 1 })
     const report = this.#compose()
     try {
@@ -76,7 +76,7 @@ export class Reporter {
       return undefined
     } catch (error) {
       if (error instanceof RefusedError) onRefused(error)
-      logger.warn({ err: error }, "report not taken")
+      logger.warn({ err: error }, "failed to send a report; retrying")
       return retrySeconds(error, tries, RETRY_SECONDS)
     }
   }
@@ -113,16 +113,20 @@ export interface ShipperOptions {
 export class Shipper {
   readonly #options: ShipperOptions
   readonly #signal = new AsyncSignal()
-  /** What the gateway has stored, as it said last. */
+  /** Number of bytes that the gateway has stored, from its last answer. */
   #stored = 0
   #full = false
+  /** Largest piece that the gateway takes, bytes, from its last answer. */
+  #pieceBytes = LOG_CHUNK_BYTES
+  /** Largest piece that was not rejected as too large, bytes. */
+  #acceptedBytes = LARGE_LOG_CHUNK_BYTES
   #draining: Promise<boolean> | undefined
 
   constructor(options: ShipperOptions) {
     this.#options = options
   }
 
-  /** Sends soon: the spool has new output. */
+  /** Sends soon, because the spool has new output. */
   wake(): void {
     this.#signal.notify()
   }
@@ -144,7 +148,7 @@ export class Shipper {
 
   /** Sends the whole spool. Resolves with false if the gateway did not accept all of it. */
   async drain(): Promise<boolean> {
-    // One at a time: pieces must come in order.
+    // Only one request at a time, because pieces must come in order.
     this.#draining ??= this.#drain().finally(() => {
       this.#draining = undefined
     })
@@ -152,25 +156,43 @@ export class Shipper {
   }
 
   async #drain(): Promise<boolean> {
-    const { spool, client, logger, onRefused } = this.#options
+    const { spool, logger, onRefused } = this.#options
     try {
       for (let fruitless = 0; !this.#full && this.#stored < spool.length; ) {
         const offset = this.#stored
-        const answer = await client.sendLog(offset, await spool.read(offset, LOG_CHUNK_BYTES))
+        const answer = await this.#send(offset)
         this.#stored = answer.length
         this.#full = answer.full
-        // A store that lost what it had is served again from where it stands, but not for ever.
+        this.#pieceBytes = Math.min(answer.pieceBytes ?? LOG_CHUNK_BYTES, this.#acceptedBytes)
+        // If the store has lost data, continue from its length, but not forever.
         fruitless = answer.length > offset ? 0 : fruitless + 1
         if (fruitless === FRUITLESS_TRIES) return false
       }
       return true
     } catch (error) {
       if (error instanceof RefusedError) onRefused(error)
-      logger.warn({ err: error }, "log not sent")
+      logger.warn({ err: error }, "failed to send the log; retrying")
       return false
     }
   }
+
+  /** Sends the piece at the offset. Another replica of the gateway may be of a former version. It gets a smaller piece. */
+  async #send(offset: number): Promise<LogsResponse> {
+    const { spool, client } = this.#options
+    try {
+      return await client.sendLog(offset, await spool.read(offset, this.#pieceBytes))
+    } catch (error) {
+      const isTooLarge = error instanceof GatewayError && error.status === CONTENT_TOO_LARGE
+      if (!isTooLarge || this.#pieceBytes <= LOG_CHUNK_BYTES) throw error
+      this.#acceptedBytes = LOG_CHUNK_BYTES
+      this.#pieceBytes = LOG_CHUNK_BYTES
+      return await client.sendLog(offset, await spool.read(offset, this.#pieceBytes))
+    }
+  }
 }
+
+/** HTTP status of a body that is too large. */
+const CONTENT_TOO_LARGE = 413
 
 /** Default limit of the output on the VM's disk, bytes. It is more than the gateway keeps. */
 export const DEFAULT_SPOOL_BYTES = 128 * 1024 * 1024
@@ -178,26 +200,26 @@ export const DEFAULT_SPOOL_BYTES = 128 * 1024 * 1024
 const NEWLINE = 0x0a
 
 export interface SpoolOptions {
-  /** Bytes that are kept. */
+  /** Maximum number of bytes that are kept. */
   limit: number
   /** Called after each append. */
   onAppend: () => void
-  /** Called when the disk refuses a write, once until it takes one again. */
+  /** Called once when a write to the disk fails, and again after writes have succeeded in between. */
   onWriteError?: (error: unknown) => void
 }
 
 /**
- * The Launch's whole output, attempt after attempt, as one file that only grows: its offsets are those of the
- * protocol. Beyond the limit output is dropped, and a line says so. So does a line where the disk took no output.
+ * Output of all attempts of the Launch, as one file that only grows. Its offsets are those of the protocol. Output
+ * beyond the limit, or that the disk does not accept, is dropped. A line says so.
  */
 export class Spool {
   readonly #file: FileHandle
   readonly #options: SpoolOptions
-  /** Of everything that can be read: the file and what is held. */
+  /** Number of bytes that can be read: the file and the held bytes. */
   #length: number
-  /** The end of the log that the disk does not take: a line of our own, never output. */
+  /** End of the log that the disk does not accept: a line of our own, never output. */
   #held: Buffer = Buffer.alloc(0)
-  /** Bytes of output that the disk has not taken and of which no line says so yet. */
+  /** Bytes of output that the disk has not accepted, and that no line reports yet. */
   #lost = 0
 
   private constructor(file: FileHandle, length: number, options: SpoolOptions) {
@@ -206,7 +228,7 @@ export class Spool {
     this.#options = options
   }
 
-  /** Opens the file or makes it. */
+  /** Opens the file, or creates it. */
   static async open(path: string, options: SpoolOptions): Promise<Spool> {
     const file = await open(path, "a+", 0o600)
     return new Spool(file, (await file.stat()).size, options)
@@ -216,7 +238,7 @@ export class Spool {
     return this.#length
   }
 
-  /** One append after the other: await each. What the disk does not take is dropped. */
+  /** Appends data. Await each call before the next. Data that the disk does not accept is dropped. */
   async append(data: Uint8Array): Promise<void> {
     const { limit, onAppend } = this.#options
     const room = limit - this.#length
@@ -226,13 +248,13 @@ export class Spool {
     onAppend()
   }
 
-  /** A line of our own, on a line of its own. */
+  /** Appends a line of our own, at the start of a line. */
   async appendLine(line: string): Promise<void> {
     const ended = this.#length === 0 || (await this.read(this.#length - 1, 1))[0] === NEWLINE
     await this.append(Buffer.from(`${ended ? "" : "\n"}${line}\n`))
   }
 
-  /** Says in the log what the disk has not taken, even when it takes nothing now. */
+  /** Adds a line about dropped output to the log, even if the disk accepts no data now. */
   async settle(): Promise<void> {
     if (this.#lost === 0) return
     this.#hold(gapLine(this.#lost))
@@ -240,7 +262,7 @@ export class Spool {
     this.#options.onAppend()
   }
 
-  /** At most `length` bytes from `offset` on; fewer at the end. */
+  /** Returns at most `length` bytes from `offset` on; fewer at the end. */
   async read(offset: number, length: number): Promise<Buffer> {
     const onDisk = this.#length - this.#held.byteLength
     const size = Math.max(0, Math.min(length, onDisk - offset))
@@ -254,14 +276,14 @@ export class Spool {
     await this.#file.close()
   }
 
-  /** Writes what is held, a line about what is missing, and the data: as much of it as the disk takes. */
+  /** Writes the held bytes, a line about dropped output, and as much of the data as the disk accepts. */
   async #keep(data: Uint8Array): Promise<void> {
     const before = this.#held.byteLength
     const line = this.#lost > 0 ? Buffer.from(gapLine(this.#lost)) : Buffer.alloc(0)
     const known = Buffer.concat([this.#held, line])
     const taken = await this.#write(Buffer.concat([known, data]))
     if (taken <= before && line.byteLength > 0) {
-      // Not even the line: more may be lost before it is written.
+      // The disk does not accept the line. More may be lost before it is written.
       this.#held = this.#held.subarray(taken)
       this.#lost += data.byteLength
       return
@@ -278,7 +300,7 @@ export class Spool {
     this.#lost = 0
   }
 
-  /** Returns how many bytes the disk took. */
+  /** Returns the number of bytes that the disk has accepted. */
   async #write(data: Uint8Array): Promise<number> {
     let written = 0
     try {
@@ -295,5 +317,5 @@ function truncationLine(limit: number): string {
 }
 
 function gapLine(bytes: number): string {
-  return `\n--- ${bytes} bytes of the log are missing here: the VM's disk took no more ---\n`
+  return `\n--- ${bytes} bytes of the log are missing here: the VM could not write them to its disk ---\n`
 }

@@ -9,10 +9,13 @@ import type { Spool } from "./report.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
 
-/** Between SIGTERM and SIGKILL, seconds. */
+/** Delay between SIGTERM and SIGKILL, seconds. */
 export const STOP_GRACE_SECONDS = 10
 
-/** Time for the uploads of a run that was cancelled, timed out or preempted, seconds. If the VM ends, it is the stop's grace. */
+/**
+ * Time for the uploads of a run that was cancelled, timed out or preempted, seconds. If the VM ends, it is the stop's
+ * grace.
+ */
 const STOPPED_FLUSH_SECONDS = 60
 
 /** Time without output after which the output of an ended container counts as complete, seconds. */
@@ -26,21 +29,21 @@ export interface RunOptions {
   spool: Spool
   clock: Clock
   logger: Logger
-  /** What the gateway orders; needed only when a container has to be started. */
+  /** Order of the gateway; needed only to start a container. */
   order: Promise<RunOrder>
-  /** Gets the order anew. */
+  /** Requests the order again. */
   reorder: () => Promise<RunOrder>
-  /** Aborted with a StopCause when the container is to be ended. */
+  /** Aborted with a StopCause when the container has to be stopped. */
   stop: AbortController
-  /** Something was written to the disk's state. */
+  /** Called after a write to the disk's state. */
   onChange: () => void
   stopGraceSeconds: number
-  /** Aborted, after `stop`, when less than the grace time is left: so many seconds. */
+  /** Aborted, after `stop`, if less than the grace time is left. `graceSeconds` is the rest. */
   hurry?: { signal: AbortSignal; graceSeconds: number }
 }
 
 /**
- * Runs the container, attempt after attempt, to its end. Continues where an earlier agent of this disk stopped.
+ * Runs the container, attempt after attempt, to its end. Continues from the state of an earlier agent of this disk.
  * Resolves with the finish after it is on the disk.
  */
 export async function runToEnd(options: RunOptions): Promise<Finish> {
@@ -51,7 +54,7 @@ export async function runToEnd(options: RunOptions): Promise<Finish> {
   } catch (error) {
     const time = timestamp(clock.now())
     const finish = error instanceof StoppedError ? stoppedFinish(error.cause, time) : failedFinish(error, time)
-    logger.warn({ err: error, reason: finish.reason }, "the run ends without a container's end")
+    logger.warn({ err: error, reason: finish.reason }, "the run ended without a result of its container")
     disk.update({ finish })
     onChange()
     return finish
@@ -73,21 +76,23 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
       stopped === undefined
         ? finishAfter(ended, (limits?.maxRetries ?? 0) + 1 - attempt, time)
         : stoppedFinish(stopped, time, ended)
-    // At once, and before the container is removed: whatever happens now, this attempt is never judged anew.
+    // Written at once, before the container is removed, so that no later agent decides about this attempt again.
     disk.update({
       stage: "ended",
       ...(ended.exitCode !== 0 && { lastExitCode: ended.exitCode }),
       ...(finish !== undefined && { unflushed: finish }),
     })
     onChange()
-    await container.remove().catch((error: unknown) => logger.warn({ err: error }, "the container was not removed"))
+    await container.remove().catch((error: unknown) => logger.warn({ err: error }, "failed to remove the container"))
     if (finish !== undefined) continue
     await waitUnlessAborted(clock, backoffSeconds(attempt, ATTEMPT_RETRY_SECONDS), stop.signal)
     throwIfStopped(stop.signal)
   }
 }
 
-/** The finish, which is on the disk when all that the container has written is in its buckets, or can't be. */
+/**
+ * Returns the finish after it is on the disk. Before that, all written files are uploaded, or the upload has failed.
+ */
 async function flush(options: RunOptions, unflushed: Finish): Promise<Finish> {
   const { runtime, disk, logger, onChange } = options
   using limit = flushLimit(options)
@@ -95,7 +100,7 @@ async function flush(options: RunOptions, unflushed: Finish): Promise<Finish> {
   try {
     await runtime.flush(limit.signal)
   } catch (error) {
-    logger.error({ err: error }, "what the container has written is not all in its buckets")
+    logger.error({ err: error }, "not all written files are in their buckets")
     finish = unflushedFinish(unflushed, error)
   }
   disk.update({ finish })
@@ -103,14 +108,17 @@ async function flush(options: RunOptions, unflushed: Finish): Promise<Finish> {
   return finish
 }
 
-/** A success without its output is none; whatever else happened stays the reason. */
+/** Returns the finish after a failed upload. A success becomes a failure; other reasons stay. */
 function unflushedFinish(finish: Finish, error: unknown): Finish {
   const why = error instanceof Error ? error.message : String(error)
   if (finish.reason === "Succeeded") return { ...finish, reason: "VolumeFlushFailed", message: bounded(why) }
   return { ...finish, message: bounded([finish.message, why].filter(Boolean).join("; ")) }
 }
 
-/** Aborted when uploads have had their time: all they need, but only a grace once the run is to be ended. */
+/**
+ * Returns a signal that is aborted after the time for uploads. They have unlimited time, but only a grace time after
+ * `stop`.
+ */
 function flushLimit({ clock, stop, stopGraceSeconds }: RunOptions): Disposable & { signal: AbortSignal } {
   const limit = new AbortController()
   let cancel = (): void => {}
@@ -136,7 +144,7 @@ function failedFinish(error: unknown, time: string): Finish {
   return { reason, message: bounded(error instanceof Error ? error.message : String(error)), time }
 }
 
-/** Stopped while no container ran. */
+/** The run was stopped while no container ran. */
 class StoppedError extends Error {
   override readonly name = "StoppedError"
   override readonly cause: StopCause
@@ -151,7 +159,7 @@ function throwIfStopped(signal: AbortSignal): void {
   if (signal.aborted) throw new StoppedError(signal.reason as StopCause)
 }
 
-/** The timeout counts from the first start, over attempts and reboots. */
+/** Arms the timeout, which counts from the first start, over attempts and reboots. */
 function armTimeout({ disk, clock, stop }: RunOptions): { arm: () => void; cancel: () => void } {
   let cancel: (() => void) | undefined
   const arm = (): void => {
@@ -163,7 +171,7 @@ function armTimeout({ disk, clock, stop }: RunOptions): { arm: () => void; cance
   return { arm, cancel: () => cancel?.() }
 }
 
-/** The container of an attempt that has not ended: found again, or started as the next attempt. */
+/** Returns the container of the current attempt if it exists, or starts the next attempt. */
 async function presentContainer(options: RunOptions, onStarted: () => void): Promise<Container> {
   const { disk, runtime } = options
   const { attempt, stage } = disk.state
@@ -196,7 +204,7 @@ function started({ disk, onChange }: RunOptions, container: Container): void {
   onChange()
 }
 
-/** Waits for the end of a container, ending it when told to, with all its output in the spool. */
+/** Waits until a container ends and all its output is in the spool. Stops the container at `stop`. */
 async function superviseAttempt(
   options: RunOptions,
   container: Container,
@@ -206,7 +214,7 @@ async function superviseAttempt(
   const output = copyOutput(options, container, enough.signal)
   const killing = endWhenStopped(options, container)
   const ended = await container.wait()
-  // A container that ended by itself a moment before it was to be stopped has a result of its own.
+  // A container that ended by itself before a signal reached it has its own result.
   const stopped = (await killing.reached()) ? (stop.signal.reason as StopCause) : undefined
   killing.cancel()
   await settleOutput(options, output)
@@ -215,7 +223,7 @@ async function superviseAttempt(
   return { ended, stopped }
 }
 
-/** Resolves when all output is in the spool, or when no more of it comes. */
+/** Resolves when all output is in the spool, or when no more comes. */
 async function settleOutput({ clock, spool }: RunOptions, output: Promise<void>): Promise<void> {
   const done = new AbortController()
   const copied = output.then(() => done.abort())
@@ -225,7 +233,9 @@ async function settleOutput({ clock, spool }: RunOptions, output: Promise<void>)
   }
 }
 
-/** The result of the run counts more than its log: whatever happens to the output, the container goes on. */
+/**
+ * Copies the output to the spool. A failure is only logged, because the result of the run matters more than its log.
+ */
 async function copyOutput(
   { disk, spool, logger }: RunOptions,
   container: Container,
@@ -235,17 +245,17 @@ async function copyOutput(
     const kept = Math.max(0, spool.length - disk.state.outputStart)
     for await (const piece of container.output(kept)) {
       if (enough.aborted) break
-      // With a full disk, too, all is read: the container would wait for its reader.
+      // All output is read even if the disk is full, because the container would wait for its reader.
       await spool.append(piece)
     }
   } catch (error) {
-    logger.error({ err: error }, "output can't be read")
+    logger.error({ err: error }, "failed to read the output")
   }
 }
 
 /**
- * Sends SIGTERM when told to stop, SIGKILL after the grace time, and again, until it is cancelled. `reached` resolves
- * with true when a signal met a container that ran.
+ * Sends SIGTERM at `stop`, SIGKILL after the grace time, and again, until it is cancelled. `reached` resolves with true
+ * if a signal reached a running container.
  */
 function endWhenStopped(options: RunOptions, container: Container) {
   const { clock, logger, stop, stopGraceSeconds, hurry } = options
@@ -257,7 +267,7 @@ function endWhenStopped(options: RunOptions, container: Container) {
   }
   const send = (name: "SIGTERM" | "SIGKILL"): void => {
     const sent = container.signal(name).catch((error: unknown) => {
-      logger.warn({ err: error, signal: name }, "signal not sent")
+      logger.warn({ err: error, signal: name }, "failed to send the signal")
       return true
     })
     reached = Promise.all([reached, sent]).then((all) => all.includes(true))
@@ -291,30 +301,34 @@ async function untilStopped<Result>(promise: Promise<Result>, signal: AbortSigna
   }
 }
 
-/** An attempt that was started and of which the runtime knows nothing any more. */
+/** Returns a stand-in for a container that was started and that the runtime no longer has. */
 function vanished(startTime: string): Container {
   return {
     startTime,
     async *output() {},
-    wait: () => Promise.resolve({ exitCode: 137, message: "the container was removed from outside" }),
+    wait: () => Promise.resolve({ exitCode: 137, message: "the container was removed, but not by Berth" }),
     signal: () => Promise.resolve(false),
     remove: () => Promise.resolve(),
   }
 }
 
-/** Cause for which the VM ends: its lifetime is over, it shuts down, or the gateway refuses its agent. */
-export type LeaveCause = "expired" | "shutdown" | "refused"
+/**
+ * Cause for which the VM ends: its lifetime has ended, it shuts down, the gateway rejects its agent, or the gateway was
+ * never reached.
+ */
+export type LeaveCause = "expired" | "shutdown" | "refused" | "unreached"
 
 /** Cause for which a container is stopped: the gateway asks for it, the job's timeout is over, or its VM ends. */
 export type StopCause = "stop" | "timeout" | "preempted" | LeaveCause
 
 const STOPPED: Record<StopCause, Pick<Finish, "reason" | "message">> = {
-  stop: { reason: "Stopped", message: "stopped as asked" },
-  timeout: { reason: "DeadlineExceeded", message: "the job's timeout is over" },
-  preempted: { reason: "Preempted", message: "the cloud takes the VM back" },
-  expired: { reason: "DeadlineExceeded", message: "the VM's lifetime is over" },
+  stop: { reason: "Stopped", message: "stopped on request" },
+  timeout: { reason: "DeadlineExceeded", message: "the job exceeded its timeout" },
+  preempted: { reason: "Preempted", message: "the cloud preempted the VM" },
+  expired: { reason: "DeadlineExceeded", message: "the VM reached the end of its lifetime" },
   shutdown: { reason: "Stopped", message: "the VM was shut down" },
-  refused: { reason: "Stopped", message: "the gateway refused this VM" },
+  refused: { reason: "Stopped", message: "the gateway rejected this VM" },
+  unreached: { reason: "Stopped", message: "the VM never reached the gateway" },
 }
 
 /** Returns the finish of a run that the agent stopped, before or after its start. */

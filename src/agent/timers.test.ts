@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest"
 import { type Clock, systemClock } from "../apis/clock.ts"
 import { AsyncSignal, timer, waitUnlessAborted } from "./timers.ts"
 
-/** A clock that stands still until it is moved; timers beyond setTimeout's longest fire at once, as real ones do. */
+/** Clock that moves only by `advance`. Timers beyond setTimeout's maximum fire at once, as real ones do. */
 function manualClock(): Clock & { advance: (seconds: number) => void } {
   let time = 1000
   let timers: { at: number; callback: () => void }[] = []
@@ -65,7 +65,7 @@ describe("timer", () => {
 })
 
 describe("AsyncSignal", () => {
-  it("ends a wait early, also when notified before", async () => {
+  it("ends a wait early, also if notified before", async () => {
     const signal = new AsyncSignal()
     const never = new AbortController().signal
     const waiting = signal.wait(systemClock, 3600, never)

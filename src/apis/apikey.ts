@@ -3,7 +3,7 @@ import { findCondition } from "./conditions.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
-import { ALLOWED, ConditionList, Int, immutable, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
+import { ALLOWED, ConditionList, immutable, ObservedGeneration, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
 
 /** Project roles of the REST contract, from the least to the most rights. */
 export const ROLES = ["viewer", "developer", "admin"] as const
@@ -37,7 +37,7 @@ export const ApiKeySpecSchema = Type.Object(
 export type ApiKeySpec = Static<typeof ApiKeySpecSchema>
 
 export const ApiKeyStatusSchema = Type.Object({
-  observedGeneration: Type.Optional(Int()),
+  observedGeneration: ObservedGeneration,
   conditions: Type.Optional(ConditionList),
   machineUser: Type.Optional(Text(253, "ServiceAccount that the key authenticates as.")),
 })

@@ -2,7 +2,8 @@ import Type, { type Static } from "typebox"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
-import { ConditionList, Int, SENSITIVE, SecretName, StringEnum, Text, Time } from "./schema.ts"
+import { ConditionList, ObservedGeneration, SENSITIVE, SecretName, StringEnum, Text, Time } from "./schema.ts"
+import { vmSettingFields, vmSettingRules } from "./vm-settings.ts"
 
 /** Kinds of external accounts. aws, gcp and azure run VMs; the others hold buckets or images. */
 export const CONNECTION_TYPES = ["aws", "gcp", "azure", "cloudflare", "dockerhub", "github"] as const
@@ -13,8 +14,10 @@ export const ConnectionCondition = {
   Ready: "Ready",
   Reconciling: "Reconciling",
   Stalled: "Stalled",
-  /** False: the credentials are not allowed to create VMs. Absent if the provider cannot be asked. */
+  /** The verdict on `vms` in `status.capabilities`. False: no VM is started. Absent if it was never checked. */
   LaunchPermitted: "LaunchPermitted",
+  /** True: the account rejected launches, so Berth launches no VM with it for some time, or fewer. */
+  CoolingDown: "CoolingDown",
 } as const
 
 /** Reasons of its conditions and events. */
@@ -38,11 +41,27 @@ export const ConnectionReason = {
   Tampered: "Tampered",
   /** The namespace belongs to no Project. */
   NoProject: "NoProject",
+  /** The project has reached its maximum number of connections. */
+  ProjectLimit: "ProjectLimit",
   /** The credentials have every permission that creating VMs needs. */
   PermissionsGranted: "PermissionsGranted",
   PermissionsMissing: "PermissionsMissing",
   /** The provider does not report the permissions of the credentials. */
   PermissionsUnknown: "PermissionsUnknown",
+  /** The account rejected launches. */
+  LaunchesRejected: "LaunchesRejected",
+  /** The cooldown has ended. */
+  NoCooldown: "NoCooldown",
+  /** The account has no network for VMs in any region that was checked. */
+  NetworkMissing: "NetworkMissing",
+  /** An API or a resource provider of the account is not enabled. */
+  ServiceDisabled: "ServiceDisabled",
+  /** The provider has suspended the account, or the account has no billing. */
+  AccountDisabled: "AccountDisabled",
+  /** The account has a quota of zero. */
+  QuotaMissing: "QuotaMissing",
+  /** The provider did not answer a check. */
+  Unanswered: "Unanswered",
 } as const
 export type ConnectionReason = (typeof ConnectionReason)[keyof typeof ConnectionReason]
 
@@ -58,9 +77,11 @@ export const ConnectionSpecSchema = Type.Object(
     sealedCredentials: Type.Optional(
       Text(LIMITS.sealedCredentials, "Credentials, encrypted by Berth's REST API.", { [SENSITIVE]: true }),
     ),
+    ...vmSettingFields,
   },
   {
-    description: "Type of account and its credentials. Set exactly one of credentialsSecretRef and sealedCredentials.",
+    description:
+      "Type of account, its credentials, and settings of its VMs. Set exactly one of credentialsSecretRef and sealedCredentials.",
     "x-kubernetes-validations": [
       {
         rule: "has(self.credentialsSecretRef) != has(self.sealedCredentials)",
@@ -71,13 +92,59 @@ export const ConnectionSpecSchema = Type.Object(
         message: "type is immutable: delete the connection and create it again",
         fieldPath: ".type",
       },
+      ...vmSettingRules,
     ],
   },
 )
 export type ConnectionSpec = Static<typeof ConnectionSpecSchema>
 
+/** Uses of an account that Berth checks with each verification. */
+export const CAPABILITIES = ["vms", "buckets", "repositories", "prices"] as const
+export type CapabilityName = (typeof CAPABILITIES)[number]
+
+/** Maximum length of the message of a capability, characters. */
+export const CAPABILITY_MESSAGE = 1024
+
+const capability = (use: string) =>
+  Type.Optional(
+    Type.Object(
+      {
+        status: StringEnum(["True", "False", "Unknown"]),
+        reason: Text(128, "Cause of the status, in CamelCase."),
+        message: Text(
+          CAPABILITY_MESSAGE,
+          "Result of the check. If something is missing, also the action that fixes it.",
+        ),
+      },
+      { description: use },
+    ),
+  )
+
+/** Verdicts of the last verification. A provider that has no such use has no entry for it. */
+export const CapabilitiesSchema = Type.Object(
+  {
+    vms: capability("Ability to start VMs. False: Berth starts none with this connection. Unknown: Berth tries."),
+    buckets: capability("Ability to list buckets. Unknown: jobs may still use a bucket that they name."),
+    repositories: capability("Ability to list image repositories. Unknown: jobs may still pull an image."),
+    prices: capability("Ability to read current prices. False: Berth uses another connection or its shipped prices."),
+  },
+  { description: "Uses of the account that the credentials allow, checked without creating anything." },
+)
+export type StoredCapabilities = Static<typeof CapabilitiesSchema>
+
+export const CloudIdentitySchema = Type.Object(
+  {
+    issuer: Type.Optional(Text(2048, "Issuer of the identity tokens.")),
+    subject: Text(127, "Subject of the identity tokens: the project, the connection and an id."),
+    audience: Type.Optional(Text(512, "Audience of the identity tokens.")),
+    externalId: Text(64, "External id, for a key that assumes a role of AWS."),
+  },
+  { description: "What the cloud must trust. Only connections without a secret, or with a role, have it." },
+)
+export type CloudIdentity = Static<typeof CloudIdentitySchema>
+
 export const ConnectionStatusSchema = Type.Object({
-  observedGeneration: Type.Optional(Int()),
+  observedGeneration: ObservedGeneration,
   conditions: Type.Optional(ConditionList),
   account: Type.Optional(Text(256, "Account, project or subscription of the credentials, as the provider reports it.")),
   lastVerifiedTime: Type.Optional(Time("Time of the last successful verification.")),
@@ -90,6 +157,8 @@ export const ConnectionStatusSchema = Type.Object({
       maxItems: LIMITS.usedRegions,
     }),
   ),
+  capabilities: Type.Optional(CapabilitiesSchema),
+  identity: Type.Optional(CloudIdentitySchema),
 })
 export type ConnectionStatus = Static<typeof ConnectionStatusSchema>
 
@@ -109,6 +178,7 @@ export const CONNECTION = defineKind({
   printerColumns: [
     { name: "Type", type: "string", jsonPath: ".spec.type" },
     { name: "Ready", type: "string", jsonPath: ".status.conditions[?(@.type=='Ready')].status" },
+    { name: "VMs", type: "string", jsonPath: ".status.capabilities.vms.status" },
     { name: "Account", type: "string", jsonPath: ".status.account" },
     { name: "Verified", type: "date", jsonPath: ".status.lastVerifiedTime", priority: 1 },
     AGE_COLUMN,

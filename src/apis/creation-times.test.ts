@@ -1,6 +1,6 @@
 import { expect, it } from "vitest"
 import { systemClock } from "./clock.ts"
-import { CreationTimes, newestFirst } from "./creation-times.ts"
+import { CreationTimes, creationTimeOf, newestFirst } from "./creation-times.ts"
 import type { StoredJob } from "./job.ts"
 import { ANNOTATIONS } from "./meta.ts"
 
@@ -20,7 +20,7 @@ it("returns increasing times with microseconds, also when the clock stands or ju
   ])
 })
 
-it("sorts by the façade's time, then creationTimestamp, then uid, newest first; a bad annotation counts for nothing", () => {
+it("sorts by the façade's time, then creationTimestamp, then uid, newest first; an annotation that is bad, or far from creationTimestamp, counts for nothing", () => {
   const job = (uid: string, creationTimestamp: string, createdAt?: string) =>
     ({
       metadata: {
@@ -36,6 +36,30 @@ it("sorts by the façade's time, then creationTimestamp, then uid, newest first;
     job("d", "2026-01-01T00:00:01Z", "9999 or so"),
     job("e", "2026-01-01T00:00:02Z"),
     job("f", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01.000002Z"),
+    job("g", "2026-01-01T00:00:03Z", "2025-12-31T23:59:57.999999Z"),
+    job("h", "2025-12-31T23:59:59Z", "2026-01-01T00:00:04.001000Z"),
+    job("i", "2026-03-03T00:00:00Z", "2026-02-31T00:00:00.000001Z"),
   ]
-  expect(jobs.sort(newestFirst).map(({ metadata }) => metadata.uid)).toEqual(["e", "a", "f", "b", "d", "c"])
+  expect(jobs.sort(newestFirst).map(({ metadata }) => metadata.uid)).toEqual([
+    "i",
+    "g",
+    "e",
+    "a",
+    "f",
+    "b",
+    "d",
+    "c",
+    "h",
+  ])
+  expect(jobs.map(creationTimeOf)).toEqual([
+    "2026-03-03T00:00:00Z",
+    "2026-01-01T00:00:03Z",
+    "2026-01-01T00:00:02Z",
+    "2026-01-01T00:00:01.000002Z",
+    "2026-01-01T00:00:01.000002Z",
+    "2026-01-01T00:00:01.000001Z",
+    "2026-01-01T00:00:01Z",
+    "2026-01-01T00:00:01Z",
+    "2025-12-31T23:59:59Z",
+  ])
 })

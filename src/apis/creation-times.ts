@@ -24,15 +24,18 @@ export class CreationTimes {
 
 const MICROSECOND_TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$/
 
+/**
+ * Greatest difference between ANNOTATIONS.createdAt and creationTimestamp, milliseconds: clocks of two machines, and a
+ * request that waits for its turn. Anybody may set the annotation, so another time in it counts for nothing.
+ */
+const GREATEST_DIFFERENCE_MS = 5000
+
 /** Any object as the API server returned it. */
 type StoredObject = Pick<Stored<KubeObject>, "metadata">
 
 const sortKeys = new WeakMap<StoredObject, string>()
 
-/**
- * Compares two objects, newest first: by ANNOTATIONS.createdAt or else creationTimestamp, then creationTimestamp, then
- * uid.
- */
+/** Compares two objects, newest first: by `creationTimeOf`, then creationTimestamp, then uid. */
 export function newestFirst(a: StoredObject, b: StoredObject): number {
   return creationKey(a) > creationKey(b) ? -1 : 1
 }
@@ -41,13 +44,18 @@ export function newestFirst(a: StoredObject, b: StoredObject): number {
 export function creationKey(object: StoredObject): string {
   const known = sortKeys.get(object)
   if (known !== undefined) return known
-  const { creationTimestamp, uid, annotations } = object.metadata
-  const annotated = annotations?.[ANNOTATIONS.createdAt]
-  const time =
-    annotated !== undefined && MICROSECOND_TIME.test(annotated)
-      ? annotated
-      : creationTimestamp.replace(/Z$/, ".000000Z")
-  const key = `${time} ${creationTimestamp} ${uid}`
+  const { creationTimestamp, uid } = object.metadata
+  const key = `${creationTimeOf(object).replace(/(:\d\d)Z$/, "$1.000000Z")} ${creationTimestamp} ${uid}`
   sortKeys.set(object, key)
   return key
+}
+
+/** Returns the time at which an object was created, with microseconds if the REST API created it. RFC 3339. */
+export function creationTimeOf({ metadata: { creationTimestamp, annotations } }: StoredObject): string {
+  const annotated = annotations?.[ANNOTATIONS.createdAt]
+  if (annotated === undefined || !MICROSECOND_TIME.test(annotated)) return creationTimestamp
+  const time = new Date(annotated)
+  const isNear = Math.abs(time.getTime() - Date.parse(creationTimestamp)) <= GREATEST_DIFFERENCE_MS
+  // JavaScript reads 31 February as 3 March.
+  return isNear && annotated.startsWith(time.toISOString().slice(0, 19)) ? annotated : creationTimestamp
 }

@@ -1,6 +1,6 @@
-import Type, { type Static, type TObject } from "typebox"
+import Type, { type Static, type TObject, type TSchema } from "typebox"
 import type { ConnectionType } from "./connection.ts"
-import type { Fault } from "./fault.ts"
+import type { FieldError } from "./fault.ts"
 import { LIMITS } from "./limits.ts"
 import { ALLOWED, SENSITIVE } from "./schema.ts"
 import { faultsOf } from "./validate.ts"
@@ -31,6 +31,15 @@ const UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 const A_UUID = "a UUID"
 const ACCOUNT_NAME = "^[A-Za-z0-9][-._A-Za-z0-9]*$"
 const AN_ACCOUNT_NAME = "letters, digits, -, _ and ."
+
+/** ARN of an IAM role (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_identifiers.html). */
+const ROLE_ARN = "^arn:aws(-cn|-us-gov)?:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,512}$"
+
+/** Resource name of a provider (https://cloud.google.com/iam/docs/workload-identity-federation). */
+const IDENTITY_PROVIDER =
+  "^projects/[0-9]+/locations/global/workloadIdentityPools/[a-z0-9-]{4,32}/providers/[a-z0-9-]{4,32}$"
+
+const SERVICE_ACCOUNT = "^[a-z0-9][-a-z0-9]*@[a-z0-9][-a-z0-9.:]*\\.iam\\.gserviceaccount\\.com$"
 
 /** S3 key pair, of AWS or of Cloudflare R2. */
 const KEY_PAIR = {
@@ -82,6 +91,33 @@ export const CREDENTIALS = {
   }),
 } as const satisfies Record<ConnectionType, TObject>
 
+/**
+ * Other forms of credentials, without a long-lived secret for VMs: the cloud trusts identity tokens that Berth issues for
+ * one connection of one project. `aws` has a third form: a key that may only assume the role.
+ */
+const ROLE = {
+  role_arn: Identifier(ROLE_ARN, "ARN of the IAM role that Berth assumes.", "arn:aws:iam::<account>:role/<name>"),
+}
+const OTHER_FORMS: Partial<Record<ConnectionType, readonly TObject[]>> = {
+  aws: [Type.Object(ROLE), Type.Object({ ...KEY_PAIR, ...ROLE })],
+  gcp: [
+    Type.Object({
+      gcp_project_id: CREDENTIALS.gcp.properties.gcp_project_id,
+      workload_identity_provider: Identifier(
+        IDENTITY_PROVIDER,
+        "Workload identity provider that trusts Berth's issuer.",
+        "projects/<number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
+      ),
+      service_account: Identifier(
+        SERVICE_ACCOUNT,
+        "Email of the service account that Berth impersonates.",
+        "<name>@<project>.iam.gserviceaccount.com",
+      ),
+    }),
+  ],
+  azure: [Type.Omit(CREDENTIALS.azure, ["client_secret"])],
+}
+
 export type CredentialsOf<T extends ConnectionType> = Static<(typeof CREDENTIALS)[T]>
 
 export type CredentialFields = Readonly<Record<string, string>>
@@ -89,14 +125,78 @@ export type CredentialFields = Readonly<Record<string, string>>
 /** Fields that are secret. The others only identify the account. */
 export const SECRET_FIELDS: readonly string[] = ["secret_access_key", "keyfile_json", "client_secret", "token"]
 
-/** Returns the names of the fields of a type of connection. */
+/** Returns the forms of credentials that a type of connection accepts. The first is the contract's. */
+export function formsOf(type: ConnectionType): TObject[] {
+  return [CREDENTIALS[type], ...(OTHER_FORMS[type] ?? [])]
+}
+
+/** Returns the schemas of all fields of a type of connection, of every form. */
+export function credentialSchemasOf(type: ConnectionType): Record<string, TSchema> {
+  return Object.assign({}, ...formsOf(type).map(({ properties }) => properties))
+}
+
+/** Returns the names of the fields of a type of connection, of every form. */
 export function credentialFieldsOf(type: ConnectionType): string[] {
-  return Object.keys(CREDENTIALS[type].properties)
+  return Object.keys(credentialSchemasOf(type))
+}
+
+/** Returns true if the fields are all fields of one form. */
+export function isWholeForm(type: ConnectionType, fields: CredentialFields): boolean {
+  return formsOf(type).some(({ properties }) => Object.keys(properties).every((field) => Object.hasOwn(fields, field)))
 }
 
 /** Returns every fault: missing, unknown and malformed fields, and a wrong content of a key file. */
-export function credentialFaults(type: ConnectionType, fields: Readonly<Record<string, unknown>>): Fault[] {
-  return [...faultsOf(CREDENTIALS[type], fields), ...keyfileFaults(fields["keyfile_json"])]
+export function credentialFaults(type: ConnectionType, fields: Readonly<Record<string, unknown>>): FieldError[] {
+  return [...faultsOf(formOf(type, fields), fields), ...keyfileFaults(fields["keyfile_json"])]
+}
+
+/** Returns the form that the fields are meant to have. */
+function formOf(type: ConnectionType, fields: Readonly<Record<string, unknown>>): TObject {
+  const has = (field: string) => Object.hasOwn(fields, field)
+  const [first = CREDENTIALS[type], second = first, third = second] = formsOf(type)
+  if (type === "aws" && has("role_arn")) return has("access_key_id") || has("secret_access_key") ? third : second
+  if (type === "gcp" && (has("workload_identity_provider") || has("service_account"))) return second
+  return type === "azure" && !has("client_secret") ? second : first
+}
+
+/** Fields that Berth adds to credentials of the other forms. No user can set them. */
+export interface Federation {
+  /** Subject of the identity tokens: the project and the connection. */
+  identity_subject: string
+  /** External id of AWS' AssumeRole. */
+  external_id: string
+}
+
+/** Returns true if a cloud must trust Berth's identity token, or its external id. */
+export function isFederated(type: ConnectionType, fields: CredentialFields): boolean {
+  return Object.hasOwn(fields, "role_arn") || needsIdentityToken(type, fields)
+}
+
+/** Returns true if a cloud accepts the credentials only with an identity token of Berth. */
+export function needsIdentityToken(type: ConnectionType, fields: CredentialFields): boolean {
+  if (type === "aws") return Object.hasOwn(fields, "role_arn") && !Object.hasOwn(fields, "access_key_id")
+  if (type === "gcp") return Object.hasOwn(fields, "workload_identity_provider")
+  return type === "azure" && !Object.hasOwn(fields, "client_secret")
+}
+
+/**
+ * Returns the audience that a cloud expects in identity tokens; undefined if it needs no token. Sources:
+ * https://docs.aws.amazon.com/IAM/latest/UserGuide/id_roles_providers_create_oidc.html,
+ * https://cloud.google.com/iam/docs/workload-identity-federation-with-other-providers (the provider's default) and
+ * https://learn.microsoft.com/entra/workload-id/workload-identity-federation
+ */
+export function audienceOf(type: ConnectionType, fields: CredentialFields): string | undefined {
+  if (!needsIdentityToken(type, fields)) return undefined
+  if (type === "gcp") return `https://iam.googleapis.com/${fields["workload_identity_provider"]}`
+  return type === "aws" ? "sts.amazonaws.com" : "api://AzureADTokenExchange"
+}
+
+/** Returns the faults of credentials that this installation can't use, because it issues no identity tokens. */
+export function identityTokenFaults(type: ConnectionType, fields: CredentialFields): FieldError[] {
+  if (!needsIdentityToken(type, fields)) return []
+  const secret = { aws: "access_key_id", gcp: "keyfile_json", azure: "client_secret" }[type as "aws" | "gcp" | "azure"]
+  const why = "this installation has no --identity-issuer, so it can't sign in without a secret"
+  return [{ pointer: `/${secret}`, detail: `${secret} is required: ${why}` }]
 }
 
 /** Token addresses in Google's key files, the current one and an older one. */
@@ -112,7 +212,7 @@ const OTHER_FILES = ["external_account", "authorized_user", "impersonated_servic
  * Only service account keys with Google's own addresses are accepted. Other files could make Berth read files and call
  * hosts that their author chooses.
  */
-export function keyfileFaults(content: unknown): Fault[] {
+export function keyfileFaults(content: unknown): FieldError[] {
   if (typeof content !== "string" || content === "" || content.length > LIMITS.keyfile) return []
   const details = keyfileDetails(content)
   return details.map((detail) => ({ pointer: "/keyfile_json", detail: `keyfile_json ${detail}` }))

@@ -1,9 +1,10 @@
 import Type, { type Static } from "typebox"
-import { JobSpecSchema } from "./job.ts"
+import { JOB_FIELDS_TOGETHER, JobSpecSchema } from "./job.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
-import { ConditionList, Int, StringEnum, Text, Time } from "./schema.ts"
+import { SCHEDULE_PATTERN, SHAPE } from "./schedule.ts"
+import { ALLOWED, ConditionList, Int, ObservedGeneration, PATTERN_AS_RULE, StringEnum, Text, Time } from "./schema.ts"
 
 export const CONCURRENCY_POLICIES = ["Allow", "Forbid", "Replace"] as const
 
@@ -33,6 +34,10 @@ export const CronJobReason = {
   InvalidDefinition: "InvalidDefinition",
   /** The API server or an admission policy rejected the Job. */
   JobRefused: "JobRefused",
+  /** The project, or its organization, is being deleted. */
+  ProjectDeleting: "ProjectDeleting",
+  /** The project has reached a limit of what it may store or create. */
+  ProjectLimit: "ProjectLimit",
   JobCreated: "JobCreated",
   TicksSkipped: "TicksSkipped",
   /** The tick is later than `startingDeadlineSeconds`. */
@@ -45,7 +50,7 @@ export const CronJobReason = {
 } as const
 export type CronJobReason = (typeof CronJobReason)[keyof typeof CronJobReason]
 
-const LONGEST_SCHEDULE = 256
+export const LONGEST_SCHEDULE = 256
 
 const { cancelled: _cancelled, ...definitionFields } = JobSpecSchema.properties
 
@@ -53,9 +58,15 @@ export const CronJobSpecSchema = Type.Object({
   schedule: Type.String({
     minLength: 1,
     maxLength: LONGEST_SCHEDULE,
+    pattern: SCHEDULE_PATTERN,
     description: "Cron expression of five fields, or an alias such as @hourly. Times are in UTC.",
+    [ALLOWED]: `${SHAPE}, or an alias such as @hourly`,
+    [PATTERN_AS_RULE]: true,
   }),
-  jobDefinition: Type.Object(definitionFields, { description: "Spec of the Jobs that the schedule creates." }),
+  jobDefinition: Type.Object(definitionFields, {
+    description: "Spec of the Jobs that the schedule creates.",
+    ...JOB_FIELDS_TOGETHER,
+  }),
   active: Type.Optional(Type.Boolean({ default: true, description: "Set to false to pause the schedule." })),
   startingDeadlineSeconds: Type.Optional(
     Int({
@@ -80,7 +91,7 @@ export type CronJobSpec = Static<typeof CronJobSpecSchema>
 
 export const CronJobStatusSchema = Type.Object(
   {
-    observedGeneration: Type.Optional(Int()),
+    observedGeneration: ObservedGeneration,
     conditions: Type.Optional(ConditionList),
     observedSchedule: Type.Optional(Text(LONGEST_SCHEDULE, "Schedule that nextTriggerTime was calculated from.")),
     countsFrom: Type.Optional(

@@ -1,8 +1,9 @@
 import type { ErrorObject } from "ajv"
-import { ALLOWED, FORBIDDEN, SENSITIVE } from "./schema.ts"
+import { ALLOWED, DISJOINT_KEYS, DISTINCT_PATHS, FORBIDDEN, SENSITIVE, TOTAL_BYTES } from "./schema.ts"
+import { bytesIn, commonKey, samePaths } from "./totals.ts"
 
-/** Fault in a value that a user sent. */
-export interface Fault {
+/** Error of one field of a value that a user sent. */
+export interface FieldError {
   /** RFC 6901 pointer to the place, "" for the whole. */
   pointer: string
   /** Sentence without a full stop: the field, the value (unless it may be secret), and what is allowed. */
@@ -11,26 +12,67 @@ export interface Fault {
 
 type Json = Record<string, unknown>
 
-/** Values longer than this are not repeated in messages. */
+/** Largest number of faults in an answer. More don't help the user. */
+export const MOST_FAULTS = 20
+
+/** Largest number of characters of a user's text in a message. */
 const LONGEST_SHOWN = 80
+
+/** Returns a user's text for a message: its first `most` characters, then … */
+export function shownText(text: string, most = LONGEST_SHOWN): string {
+  if (text.length <= most) return text
+  const isInPair = /[\uD800-\uDBFF]/.test(text.charAt(most - 1))
+  return `${text.slice(0, isInPair ? most - 1 : most)}…`
+}
+
+/** Returns a user's text in quotes for a message, at most 80 characters of it. */
+export function quoted(text: string): string {
+  return JSON.stringify(shownText(text))
+}
 
 /** Lists of known fields longer than this are not shown. */
 const MOST_FIELDS_SHOWN = 24
 
+/** Shortest name that suggests a longer one. */
+const SHORTEST_PART = 4
+
 /** Returns the sentence for one error of ajv. Ajv must run with `verbose`. */
-export function faultOf(error: ErrorObject): Fault {
+export function faultOf(error: ErrorObject): FieldError {
   const { instancePath: place, keyword } = error
   const params = error.params as Json
   const child = params["missingProperty"] ?? params["additionalProperty"] ?? params["propertyName"]
-  const pointer = typeof child === "string" ? `${place}/${escapePointer(child)}` : place
+  const inside = typeof child === "string" ? `/${escapePointer(child)}` : insideOf(error)
+  const pointer = shortPointer(`${place}${inside}`)
   const sentence = SENTENCES[keyword]
   const detail = sentence?.(error, fieldOf(place)) ?? `${fieldOf(place)} ${error.message ?? "is not valid"}`
   return { pointer, detail }
 }
 
+/** Returns the pointer from the error's value to the part that a keyword of Berth is about. */
+function insideOf({ keyword, data, schema }: ErrorObject): string {
+  if (keyword === DISJOINT_KEYS) {
+    const fields = schema as string[]
+    return `/${fields[1]}/${escapePointer(commonKey(data, fields) ?? "")}`
+  }
+  if (keyword !== DISTINCT_PATHS) return ""
+  return `/${escapePointer(samePaths(data, String(schema))?.[1] ?? "")}/${schema}`
+}
+
 /** Returns a property's name, escaped for an RFC 6901 pointer. */
 export function escapePointer(name: string): string {
   return name.replaceAll("~", "~0").replaceAll("/", "~1")
+}
+
+/** Returns the fault of a list or map that has too many items. @param allowed such as `at most 8 items, not 9` */
+export function tooManyFault(place: string, allowed: string): FieldError {
+  return { pointer: shortPointer(place), detail: `${fieldOf(place)} must have ${allowed}` }
+}
+
+/** Returns the pointer, or the pointer to the parent of the first name that is too long to repeat. */
+function shortPointer(pointer: string): string {
+  const parts = pointer.split("/")
+  const long = parts.findIndex((part) => part.length > LONGEST_SHOWN)
+  return long === -1 ? pointer : parts.slice(0, long).join("/")
 }
 
 /** `/volumes/data/mountPath` → `volumes.data.mountPath`; `/args/0` → `args[0]`; "" → `the value`. */
@@ -42,7 +84,7 @@ function fieldOf(pointer: string, parent = ""): string {
 
 function joinField(parent: string, name: string): string {
   if (/^[0-9]+$/.test(name) && parent !== "") return `${parent}[${name}]`
-  if (!/^[A-Za-z_][-A-Za-z0-9_]*$/.test(name)) return `${parent}[${JSON.stringify(name)}]`
+  if (name.length > LONGEST_SHOWN || !/^[A-Za-z_][-A-Za-z0-9_]*$/.test(name)) return `${parent}[${quoted(name)}]`
   return parent === "" ? name : `${parent}.${name}`
 }
 
@@ -77,6 +119,19 @@ const SENTENCES: Readonly<Record<string, Sentence>> = {
   },
   required: (error) => `${childOf(error, String(error.params["missingProperty"]))} is required`,
   type: (error, field) => wrongType(error, field),
+  [TOTAL_BYTES]: (error, field) =>
+    `${field} must have at most ${error.schema} bytes in total, not ${bytesIn(error.data)}`,
+  [DISTINCT_PATHS]: (error, field) => {
+    const [first = "", second = ""] = samePaths(error.data, String(error.schema)) ?? []
+    const names = [first, second].map((name) => joinField(field, name)).join(" and ")
+    return `${names} have the same ${error.schema}: give each one its own`
+  },
+  [DISJOINT_KEYS]: (error) => {
+    const fields = error.schema as string[]
+    const key = commonKey(error.data, fields) ?? ""
+    const [first, second] = fields.map((name) => childOf(error, `${name}`))
+    return `${joinField(first ?? "", key)} and ${joinField(second ?? "", key)} have the same name: keep one of them`
+  },
   "x-kubernetes-list-map-keys": (error, field) =>
     `${field} must not have two items with the same ${(error.schema as string[]).join(" and ")}`,
 }
@@ -107,6 +162,8 @@ function atLeast(error: ErrorObject, field: string, things: string): string {
 function wrongType(error: ErrorObject, field: string): string {
   const types = [error.params["type"]].flat().map(String)
   const found = typeName(error.data)
+  // Such as 1e400, which JavaScript reads as infinite.
+  if (found === "number" && !Number.isFinite(error.data)) return `${field} is too large: a number has at most 1.8e308`
   const needed = types.map((type) => TYPE_NAMES[type] ?? type).join(" or ")
   if (found === "number" && types.includes("integer"))
     return `${field} must be ${allowedBy(error) ?? needed}${butIs(error)}`
@@ -143,14 +200,24 @@ function unknownField(error: ErrorObject, name: string): string {
   return known.length <= MOST_FIELDS_SHOWN ? `${said}; known fields: ${known.join(", ")}` : said
 }
 
-/** Returns the known name that is most similar: maxRetries for `max_retries` and `maxretires`. */
+/**
+ * Returns the known name that is most similar: maxRetries for `max_retries` and `maxretires`, or the only one that the
+ * name begins or ends: timeoutSeconds for `timeout`.
+ */
 export function nearest(name: string, known: readonly string[]): string | undefined {
   const plain = plainName(name)
   const most = Math.min(2, Math.floor(plain.length / 3))
   const ranked = known.map((candidate) => ({ candidate, edits: editDistance(plain, plainName(candidate)) }))
   ranked.sort((a, b) => a.edits - b.edits)
   const [best] = ranked
-  return best !== undefined && best.edits <= most ? best.candidate : undefined
+  if (best !== undefined && best.edits <= most) return best.candidate
+  if (plain.length < SHORTEST_PART) return undefined
+  const [whole, ...others] = known.filter((candidate) => isEnd(plain, plainName(candidate)))
+  return others.length === 0 ? whole : undefined
+}
+
+function isEnd(part: string, whole: string): boolean {
+  return whole.startsWith(part) || whole.endsWith(part)
 }
 
 function plainName(name: string): string {

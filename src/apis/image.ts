@@ -1,3 +1,15 @@
+/**
+ * Grammar of an image reference (https://github.com/distribution/reference): `[host[:port]/]name[:tag][@digest]`. Every
+ * part matches in one way only, so that a long text takes linear time.
+ */
+const HOST = "([a-zA-Z0-9]+(-+[a-zA-Z0-9]+)*([.][a-zA-Z0-9]+(-+[a-zA-Z0-9]+)*)*|\\[[a-fA-F0-9:]+\\])(:[0-9]+)?"
+const COMPONENT = "[a-z0-9]+(([.]|__?|-+)[a-z0-9]+)*"
+const TAG = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+const DIGEST = "(sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128})"
+
+/** Pattern of the image references that a container engine accepts. */
+export const IMAGE_PATTERN = `^(${HOST}/)?${COMPONENT}(/${COMPONENT})*(:${TAG})?(@${DIGEST})?$`
+
 /** Parts of an image reference (https://github.com/distribution/reference). */
 export interface ImageName {
   /** Host with its optional port. Default: `docker.io`. */

@@ -1,4 +1,6 @@
-import Type, { type Static, type TSchema } from "typebox"
+import Type, { type Static } from "typebox"
+import { DiskSize } from "./disk.ts"
+import { IMAGE_PATTERN } from "./image.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
@@ -7,9 +9,13 @@ import {
   ALLOWED,
   ConditionList,
   CpuQuantity,
+  DISJOINT_KEYS,
+  DISTINCT_PATHS,
   Int,
   immutable,
   MapOf,
+  ObservedGeneration,
+  PATTERN_AS_RULE,
   SENSITIVE,
   SecretDataKey,
   SecretName,
@@ -17,6 +23,7 @@ import {
   StringEnum,
   Text,
   Time,
+  TOTAL_BYTES,
 } from "./schema.ts"
 
 /** Job states of the contract. The last three are terminal: a job never leaves them. */
@@ -68,6 +75,10 @@ export const JobReason = {
   NoCapacity: "NoCapacity",
   CapReached: "CapReached",
   LaunchesPaused: "LaunchesPaused",
+  /** The project, or its organization, is being deleted. */
+  ProjectDeleting: "ProjectDeleting",
+  /** The project has reached a limit of what it may store, such as its number of unfinished jobs. */
+  ProjectLimit: "ProjectLimit",
   Held: "Held",
   Placed: "Placed",
   Launching: "Launching",
@@ -95,6 +106,16 @@ export type JobReason = (typeof JobReason)[keyof typeof JobReason]
 
 /** Name of an environment variable: everything that POSIX and Docker accept, except `=` and NUL. */
 export const ENV_NAME_PATTERN = "^[^=\\x00]+$"
+
+/** Text that a process can get: the operating system ends an argument or a variable at a NUL. */
+const WITHOUT_NUL = {
+  pattern: "^[^\\x00]*$",
+  [ALLOWED]: "a text without NUL characters",
+  [PATTERN_AS_RULE]: true,
+}
+
+/** Absolute path other than `/`. No part of it is `.` or `..`. */
+const MOUNT_PATH_PATTERN = "^(/+([^/.\\x00][^/\\x00]*|[.][^/.\\x00][^/\\x00]*|[.][.][^/\\x00]+))+/*$"
 
 const ENV_NAMES = {
   minLength: 1,
@@ -141,20 +162,14 @@ export const ResourcesSchema = Type.Object(
     cpu: Type.Optional(CpuQuantity("Minimum number of vCPUs. Default: 1.")),
     memory: Type.Optional(SizeQuantity("Minimum memory. Default: 4Gi.")),
     gpu: Type.Optional(GpuSchema),
+    disk: Type.Optional(DiskSize("Minimum size of the VM's disk. Default: depends on the cloud.")),
   },
   { description: "Minimum resources of the VM." },
 )
 export type Resources = Static<typeof ResourcesSchema>
 
-export const VolumeSchema = Type.Object({
+const volumeFields = {
   bucket: Type.String({ minLength: 1, maxLength: LIMITS.bucket, description: "Name of the storage bucket." }),
-  mountPath: Type.String({
-    minLength: 1,
-    maxLength: LIMITS.mountPath,
-    pattern: "^/",
-    description: "Absolute path in the container at which the bucket is mounted.",
-    [ALLOWED]: "an absolute path such as /data",
-  }),
   connection: Type.Optional(
     Type.String({
       minLength: 1,
@@ -162,7 +177,29 @@ export const VolumeSchema = Type.Object({
       description: "Connection that gives access to the bucket. Default: the project's first connection with access.",
     }),
   ),
-  prefix: Type.Optional(Text(LIMITS.prefix, "Folder in the bucket. Default: the bucket's root.")),
+}
+
+const MOUNT_PATH = "Absolute path in the container at which the bucket is mounted."
+const PREFIX = "Folder in the bucket. Default: the bucket's root."
+
+export const VolumeSchema = Type.Object({
+  ...volumeFields,
+  mountPath: Type.String({
+    minLength: 1,
+    maxLength: LIMITS.mountPath,
+    pattern: MOUNT_PATH_PATTERN,
+    description: MOUNT_PATH,
+    [ALLOWED]: "an absolute path such as /data, other than /, without . and .. as a part and without NUL",
+    [PATTERN_AS_RULE]: true,
+  }),
+  prefix: Type.Optional(Text(LIMITS.prefix, PREFIX, WITHOUT_NUL)),
+})
+
+/** Volume of a stored Job. Earlier versions accepted any path that begins with a slash. */
+export const StoredVolumeSchema = Type.Object({
+  ...volumeFields,
+  mountPath: Type.String({ minLength: 1, maxLength: LIMITS.mountPath, pattern: "^/", description: MOUNT_PATH }),
+  prefix: Type.Optional(Text(LIMITS.prefix, PREFIX)),
 })
 export type Volume = Static<typeof VolumeSchema>
 
@@ -178,73 +215,114 @@ export const StoredSecretKeySchema = Type.Object({
   key: Type.String({ minLength: 1, maxLength: 253, description: "Key in the Secret's data." }),
 })
 
-function secretEnvOf<T extends TSchema>(secretKey: T) {
-  return Type.Optional(
-    MapOf(secretKey, {
-      keys: ENV_NAMES,
-      maxProperties: LIMITS.secretEnvItems,
-      description: "Environment variables from Secrets (type berth.dev/env) of this namespace.",
-    }),
-  )
+/** Returns the description of a list or map, and the bound of all its texts, bytes. */
+function atMost(bytes: number, description: string) {
+  return { description: `${description} At most ${bytes} bytes in total.`, [TOTAL_BYTES]: bytes }
 }
 
-/** Fields of the container, in a Job and in its Launch. */
-const containerFields = {
-  image: Type.String({
-    minLength: 1,
-    maxLength: LIMITS.image,
-    pattern: "^[!-~]+$",
-    description: "Container image reference.",
-    [ALLOWED]: "an image reference such as docker.io/library/alpine:3.20, without spaces",
-  }),
-  command: Type.Optional(
-    Type.Array(Type.String({ maxLength: LIMITS.commandItem, [SENSITIVE]: true }), {
-      maxItems: LIMITS.commandItems,
-      description: "Command. Overrides the image's entrypoint.",
-    }),
-  ),
-  args: Type.Optional(
-    Type.Array(Type.String({ maxLength: LIMITS.commandItem, [SENSITIVE]: true }), {
-      maxItems: LIMITS.commandItems,
-      description: "Arguments. Override the image's command.",
-    }),
-  ),
-  env: Type.Optional(
-    MapOf(Type.String({ maxLength: LIMITS.envValue, [SENSITIVE]: true }), {
-      keys: ENV_NAMES,
-      maxProperties: LIMITS.envItems,
-      description: "Environment variables in plain text. Use secretEnv for secrets.",
-    }),
-  ),
-  secretEnv: secretEnvOf(SecretKeySchema),
-  volumes: Type.Optional(
-    MapOf(VolumeSchema, {
-      keys: VOLUME_NAMES,
-      maxProperties: LIMITS.volumes,
-      description: "Buckets mounted into the container, by volume name.",
-    }),
-  ),
-  maxRetries: Type.Optional(
-    Int({
-      maximum: LIMITS.maxRetries,
-      default: 0,
-      description: "Number of times to restart a failed container on its VM. A new VM starts the count at 0.",
-    }),
-  ),
-  timeoutSeconds: Type.Optional(
-    Int({
-      minimum: 1,
-      maximum: LIMITS.timeoutSeconds,
-      description: "Maximum run time, counted from the container's first start. Default: 30 days.",
-    }),
-  ),
+/** Differences between new Jobs and stored Jobs, which earlier versions accepted by milder rules. */
+interface ContainerRules {
+  image: Record<string, unknown>
+  text: Record<string, unknown>
+  longestEnvValue: number
+  secretKey: typeof SecretKeySchema | typeof StoredSecretKeySchema
+  volume: typeof VolumeSchema | typeof StoredVolumeSchema
+  distinctPaths: Record<string, unknown>
+  /** Returns the description of a field, and the bound of all its texts. */
+  atMost: (bytes: number, description: string) => { description: string }
 }
+
+const NEW: ContainerRules = {
+  image: {
+    pattern: IMAGE_PATTERN,
+    [ALLOWED]: "an image reference [host[:port]/]name[:tag][@digest], with the name in lower case, such as alpine:3.20",
+    [PATTERN_AS_RULE]: true,
+  },
+  text: WITHOUT_NUL,
+  longestEnvValue: LIMITS.envBytes,
+  secretKey: SecretKeySchema,
+  volume: VolumeSchema,
+  distinctPaths: { [DISTINCT_PATHS]: "mountPath" },
+  atMost,
+}
+
+const STORED: ContainerRules = {
+  image: { pattern: "^[!-~]+$" },
+  text: {},
+  longestEnvValue: LIMITS.envValue,
+  secretKey: StoredSecretKeySchema,
+  volume: StoredVolumeSchema,
+  distinctPaths: {},
+  atMost: (_bytes, description) => ({ description }),
+}
+
+/** Returns the fields of the container, in a Job and in its Launch. */
+function containerFields({
+  image,
+  text,
+  longestEnvValue,
+  secretKey,
+  volume,
+  distinctPaths,
+  atMost: within,
+}: ContainerRules) {
+  const words = (description: string) =>
+    Type.Optional(
+      Type.Array(Type.String({ maxLength: LIMITS.commandItem, ...text, [SENSITIVE]: true }), {
+        maxItems: LIMITS.commandItems,
+        ...within(LIMITS.commandBytes, description),
+      }),
+    )
+  return {
+    image: Type.String({ minLength: 1, maxLength: LIMITS.image, description: "Container image reference.", ...image }),
+    command: words("Command. Overrides the image's entrypoint."),
+    args: words("Arguments. Override the image's command."),
+    env: Type.Optional(
+      MapOf(Type.String({ maxLength: longestEnvValue, ...text, [SENSITIVE]: true }), {
+        keys: ENV_NAMES,
+        maxProperties: LIMITS.envItems,
+        ...within(LIMITS.envBytes, "Environment variables in plain text. Use secretEnv for secrets."),
+      }),
+    ),
+    secretEnv: Type.Optional(
+      MapOf(secretKey, {
+        keys: ENV_NAMES,
+        maxProperties: LIMITS.secretEnvItems,
+        ...within(LIMITS.secretEnvBytes, "Environment variables from Secrets (type berth.dev/env) of this namespace."),
+      }),
+    ),
+    volumes: Type.Optional(
+      MapOf(volume, {
+        keys: VOLUME_NAMES,
+        maxProperties: LIMITS.volumes,
+        ...within(
+          LIMITS.volumeBytes,
+          "Buckets mounted into the container, by volume name. Each needs a different mountPath.",
+        ),
+        ...distinctPaths,
+      }),
+    ),
+    maxRetries: Type.Optional(
+      Int({
+        maximum: LIMITS.maxRetries,
+        default: 0,
+        description: "Number of times to restart a failed container on its VM. A new VM starts the count at 0.",
+      }),
+    ),
+    timeoutSeconds: Type.Optional(
+      Int({
+        minimum: 1,
+        maximum: LIMITS.timeoutSeconds,
+        description: "Maximum run time, counted from the container's first start. Default: 30 days.",
+      }),
+    ),
+  }
+}
+
+const newContainerFields = containerFields(NEW)
 
 /** The container's part of a Job, copied unchanged into its Launch. It accepts every stored Job. */
-export const RunSchema = Type.Object(
-  { ...containerFields, secretEnv: secretEnvOf(StoredSecretKeySchema) },
-  { description: "Container to run." },
-)
+export const RunSchema = Type.Object(containerFields(STORED), { description: "Container to run." })
 export type Run = Static<typeof RunSchema>
 
 const placementFields = {
@@ -282,26 +360,32 @@ const describingFields = {
     MapOf(Type.String({ maxLength: LIMITS.labelValue }), {
       keys: LABEL_KEYS,
       maxProperties: LIMITS.labels,
-      description: "User-defined labels. Those with Kubernetes' label syntax are copied to metadata.labels.",
+      ...atMost(
+        LIMITS.labelBytes,
+        "User-defined labels. Those with Kubernetes' label syntax are copied to metadata.labels.",
+      ),
     }),
   ),
   tags: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: LIMITS.tag }), {
       maxItems: LIMITS.tags,
-      description: "User-defined tags.",
+      ...atMost(LIMITS.tagBytes, "User-defined tags."),
     }),
   ),
 }
 
 const IMMUTABLE_FIELDS = [
-  ...Object.keys(containerFields),
+  ...Object.keys(newContainerFields),
   ...Object.keys(placementFields),
   ...Object.keys(describingFields),
 ] as const
 
+/** Rules on several fields of a Job's spec, a CronJob's definition and the bodies of the REST API. */
+export const JOB_FIELDS_TOGETHER = { [DISJOINT_KEYS]: ["env", "secretEnv"] }
+
 export const JobSpecSchema = Type.Object(
   {
-    ...containerFields,
+    ...newContainerFields,
     ...placementFields,
     ...describingFields,
     ttlSecondsAfterFinished: Type.Optional(
@@ -316,6 +400,7 @@ export const JobSpecSchema = Type.Object(
   },
   {
     description: "Container to run, and requirements for its VM.",
+    ...JOB_FIELDS_TOGETHER,
     "x-kubernetes-validations": [
       ...immutable(IMMUTABLE_FIELDS),
       {
@@ -336,40 +421,48 @@ const RefusedOfferSchema = Type.Object({
   provisioning: Text(16, "Purchase option: onDemand or spot."),
   reason: Text(
     64,
-    "Capacity, Quota, Credentials, Region, InvalidRequest, Unavailable, BootDeadlineExceeded, BootFailed, VMLost or Preempted.",
+    "Capacity, Quota, Credentials, Account, Region, InvalidRequest, Unavailable, BootDeadlineExceeded, BootFailed, VMLost or Preempted.",
   ),
   message: Text(1024, "Message of the cloud."),
-  time: Time("When."),
+  time: Time("Time of the rejection."),
 })
 export type RefusedOffer = Static<typeof RefusedOfferSchema>
 
 /** Offer of a job, and the connection that pays for it. */
-const PlacementSchema = Type.Object({
-  offer: OfferSchema,
-  connection: Type.Optional(Text(LIMITS.connectionName, "Connection of the account that has the VM.")),
-  reason: Text(
-    LIMITS.message,
-    "Explanation of the choice: the number of matching offers, and the price of the next one.",
-  ),
-})
+const PlacementSchema = Type.Object(
+  {
+    offer: OfferSchema,
+    connection: Type.Optional(Text(LIMITS.connectionName, "Connection of the account that has the VM.")),
+    reason: Text(
+      LIMITS.message,
+      "Explanation of the choice: the number of matching offers, and the price of the next one.",
+    ),
+  },
+  { description: "Machine that Berth chose for the job." },
+)
 export type Placement = Static<typeof PlacementSchema>
 
 export const JobStatusSchema = Type.Object(
   {
-    observedGeneration: Type.Optional(Int()),
+    observedGeneration: ObservedGeneration,
     phase: Type.Optional(StringEnum(JOB_PHASES, { description: "Status of the job, as in the REST API." })),
     reason: Type.Optional(Text(128, "Reason for the phase, one CamelCase word.")),
     message: Type.Optional(Text(LIMITS.message, "Explanation of the phase for people.")),
     conditions: Type.Optional(ConditionList),
     placement: Type.Optional(PlacementSchema),
     vm: Type.Optional(
-      Type.Object({
-        state: StringEnum(VM_STATES),
-        id: Type.Optional(Text(256, "Id of the VM in the cloud.")),
-        ipAddress: Type.Optional(Text(64, "Public IP address of the VM, if it has one.")),
-      }),
+      Type.Object(
+        {
+          state: StringEnum(VM_STATES, { description: "State of the VM." }),
+          id: Type.Optional(Text(256, "Id of the VM in the cloud.")),
+          ipAddress: Type.Optional(Text(64, "Public IP address of the VM, if it has one.")),
+        },
+        { description: "Current VM of the job." },
+      ),
     ),
-    credentials: Type.Optional(StringEnum(CREDENTIALS_STATES)),
+    credentials: Type.Optional(
+      StringEnum(CREDENTIALS_STATES, { description: "State of the job's secrets on its VM." }),
+    ),
     volumes: Type.Optional(
       MapOf(
         Type.Object({
@@ -380,12 +473,15 @@ export const JobStatusSchema = Type.Object(
       ),
     ),
     launches: Type.Optional(
-      Type.Object({
-        count: Int({ description: "Number of Launches so far. The next Launch gets the next number." }),
-        billed: Type.Optional(Int({ description: "Number of Launches that got a VM." })),
-        current: Type.Optional(Text(253, "Name of the job's current Launch.")),
-        lost: Type.Optional(Int({ description: "Number of Launches whose VM was lost or preempted." })),
-      }),
+      Type.Object(
+        {
+          count: Int({ description: "Number of Launches so far. The next Launch gets the next number." }),
+          billed: Type.Optional(Int({ description: "Number of Launches that got a VM." })),
+          current: Type.Optional(Text(253, "Name of the job's current Launch.")),
+          lost: Type.Optional(Int({ description: "Number of Launches whose VM was lost or preempted." })),
+        },
+        { description: "Launches of the job. Each Launch is one VM, or one attempt to get a VM." },
+      ),
     ),
     refusedOffers: Type.Optional(
       Type.Array(RefusedOfferSchema, {
@@ -396,10 +492,15 @@ export const JobStatusSchema = Type.Object(
     retryCount: Type.Optional(Int({ description: "Number of container restarts on the current VM." })),
     exitCode: Type.Optional(Type.Integer({ description: "Exit code of the container's last run." })),
     cost: Type.Optional(
-      Type.Object({
-        estimatedUsd: Type.Optional(Type.Number({ minimum: 0 })),
-        actualUsd: Type.Optional(Type.Number({ minimum: 0 })),
-      }),
+      Type.Object(
+        {
+          estimatedUsd: Type.Optional(Type.Number({ minimum: 0, description: "Estimate at placement, USD." })),
+          actualUsd: Type.Optional(
+            Type.Number({ minimum: 0, description: "Cost of all VMs, USD. Set when the last VM is deleted." }),
+          ),
+        },
+        { description: "Cost of the job's VMs." },
+      ),
     ),
     startTime: Type.Optional(Time("Time of the container's first start.")),
     completionTime: Type.Optional(Time("Time at which the job ended.")),

@@ -1,10 +1,12 @@
 import Type, { type Static } from "typebox"
+import { VmDiskSchema } from "./disk.ts"
 import { RunSchema, VM_STATES } from "./job.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
 import { OfferSchema } from "./offer.ts"
-import { ConditionList, Int, immutable, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
+import { ConditionList, Int, immutable, ObservedGeneration, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
+import { VmNetworkSchema } from "./vm-settings.ts"
 
 /** Phases of one VM, in order. `refused`: the cloud rejected the request and no VM existed. */
 export const LAUNCH_PHASES = [
@@ -19,16 +21,27 @@ export const LAUNCH_PHASES = [
 ] as const
 export type LaunchPhase = (typeof LAUNCH_PHASES)[number]
 
+/** Types of conditions. A Launch of an earlier version has none until its next status write. */
+export const LaunchCondition = { Ready: "Ready", Reconciling: "Reconciling", Stalled: "Stalled" } as const
+
 /** Returns true if the Launch has no VM that runs or is billed. */
 export function isOver(launch: { status?: { phase?: LaunchPhase } }): boolean {
   return launch.status?.phase === "terminated" || launch.status?.phase === "refused"
 }
 
 /** Classes of a cloud's rejection, named like the cloud errors. */
-export const REFUSALS = ["Capacity", "Quota", "Credentials", "Region", "InvalidRequest", "Unavailable"] as const
+export const REFUSALS = [
+  "Capacity",
+  "Quota",
+  "Credentials",
+  "Account",
+  "Region",
+  "InvalidRequest",
+  "Unavailable",
+] as const
 
 /** Classes of a missing answer: the cloud is unreachable, or rejects the credentials. */
-export const SILENCES = ["Unavailable", "Credentials"] as const
+export const LAUNCH_ERROR_CLASSES = ["Unavailable", "Credentials"] as const
 
 /**
  * Reasons why a VM ended before its job. `PoweredOff` is a planned power-off of the host of local VMs. It does not
@@ -37,7 +50,13 @@ export const SILENCES = ["Unavailable", "Credentials"] as const
 export const LOSSES = ["VMLost", "Preempted", "KeyConflict", "Silent", "PoweredOff"] as const
 
 /** Reasons why a VM cannot run containers. The VM reports them at boot. */
-export const BOOT_FAILURES = ["EngineUnavailable", "GPUUnavailable", "FirewallUnavailable"] as const
+export const BOOT_FAILURES = [
+  "EngineUnavailable",
+  "GPUUnavailable",
+  "FirewallUnavailable",
+  "AgentUnavailable",
+  "DiskFull",
+] as const
 
 /** Reasons why a run ended, in the container or before its start. */
 export const FINISH_REASONS = [
@@ -51,6 +70,7 @@ export const FINISH_REASONS = [
   "Stopped",
   "Preempted",
   "AgentFailed",
+  "MachineFailed",
 ] as const
 export type FinishReason = (typeof FINISH_REASONS)[number]
 
@@ -80,6 +100,8 @@ export const LaunchSpecSchema = Type.Object(
       ),
     ),
     imageId: Type.Optional(Text(512, "Id of the VM image.")),
+    network: Type.Optional(VmNetworkSchema),
+    disk: Type.Optional(VmDiskSchema),
     run: RunSchema,
     gatewayUrl: Text(2048, "URL to which the agent sends its reports."),
     gatewayCa: Type.Optional(Text(65_536, "PEM of the gateway's CA, if it is not a public one.")),
@@ -112,6 +134,8 @@ export const LaunchSpecSchema = Type.Object(
         "account",
         "sealedCredentials",
         "imageId",
+        "network",
+        "disk",
         "run",
         "gatewayUrl",
         "gatewayCa",
@@ -170,17 +194,22 @@ export type BootFailure = Static<typeof BootFailureSchema>
 
 export const LaunchStatusSchema = Type.Object(
   {
-    observedGeneration: Type.Optional(Int()),
+    observedGeneration: ObservedGeneration,
     phase: Type.Optional(StringEnum(LAUNCH_PHASES)),
     message: Type.Optional(Text(LIMITS.message, "Explanation for people.")),
     conditions: Type.Optional(ConditionList),
     imageId: Type.Optional(
       Text(512, "Id of the VM image, resolved before the first request. Every retry uses the same image."),
     ),
+    exhaustedSubnets: Type.Optional(
+      Int({
+        description: "Number of subnets that had no capacity for this VM. The next request names the next subnet.",
+      }),
+    ),
     unanswered: Type.Optional(
       Type.Object(
         {
-          class: StringEnum(SILENCES),
+          class: StringEnum(LAUNCH_ERROR_CLASSES),
           message: Text(1024, "Error of the last attempt."),
           since: Time("Time of the first attempt with this error."),
         },
@@ -201,14 +230,14 @@ export const LaunchStatusSchema = Type.Object(
         class: StringEnum(REFUSALS),
         code: Type.Optional(Text(128, "Error code of the cloud.")),
         message: Text(1024, "Message of the cloud."),
-        time: Time("When."),
+        time: Time("Time of the rejection."),
       }),
     ),
     loss: Type.Optional(
       Type.Object({
         reason: StringEnum(LOSSES),
         message: Text(1024, "Evidence of the loss."),
-        time: Time("When."),
+        time: Time("Time at which the loss was detected."),
       }),
     ),
     costUsd: Type.Optional(Type.Number({ minimum: 0, description: "Cost in USD. Final once terminated." })),

@@ -1,6 +1,7 @@
 /**
  * Bounds of user input, shared by the CRDs and the REST API. Kubernetes' CEL rules need a bound on each string, list
- * and map. An object must stay well under etcd's 1.5 MiB. Lengths are in characters, counts in items.
+ * and map. Lengths are in characters, counts in items. `…Bytes` bound all texts of a field together, in UTF-8: a Job's
+ * spec has at most about 64 KiB, far below etcd's 1.5 MiB for an object.
  */
 export const LIMITS = {
   jobName: 128,
@@ -8,25 +9,36 @@ export const LIMITS = {
   image: 512,
   commandItems: 256,
   commandItem: 16_384,
+  /** For `command` and for `args`. */
+  commandBytes: 16_384,
   envItems: 256,
   envName: 256,
+  /** Value of a variable from a Secret, and of a variable of a stored Job. */
   envValue: 32_768,
+  envBytes: 16_384,
   secretEnvItems: 64,
+  secretEnvBytes: 4096,
   volumes: 16,
   volumeName: 63,
+  volumeBytes: 4096,
   bucket: 255,
   mountPath: 512,
   prefix: 1024,
   clouds: 8,
   regions: 32,
   region: 64,
+  /** Subnets of a connection in one region, and regions with subnets. */
+  subnets: 16,
+  subnetRegions: 32,
   /** Maximum for one connection. The garbage collection sends one list request for each region. */
   usedRegions: 128,
   labels: 64,
   labelKey: 317,
   labelValue: 1024,
+  labelBytes: 4096,
   tags: 64,
   tag: 256,
+  tagBytes: 2048,
   gpuModel: 64,
   gpuCount: 64,
   maxRetries: 100,

@@ -51,6 +51,8 @@ export const LABELS = {
   cronJobUid: `${GROUP}/cronjob-uid`,
   /** Uid of the ApiKey, on its machine user and role bindings. */
   apiKeyUid: `${GROUP}/apikey-uid`,
+  /** Hash of the Idempotency-Key of the request that created the object. */
+  idempotencyKey: `${GROUP}/idempotency-key`,
 } as const
 
 export const ANNOTATIONS = {
@@ -58,6 +60,8 @@ export const ANNOTATIONS = {
   recordedUid: `${GROUP}/recorded-uid`,
   /** Creation time, RFC 3339 with microseconds. The REST API writes it because creationTimestamp has only seconds. */
   createdAt: `${GROUP}/created-at`,
+  /** Id of the user who created an Organization over REST. */
+  createdBy: `${GROUP}/created-by`,
   /** Idempotency-Key of the request that created the object, and a hash of the request's body. */
   idempotencyKey: `${GROUP}/idempotency-key`,
   requestHash: `${GROUP}/request-hash`,
@@ -67,6 +71,8 @@ export const ANNOTATIONS = {
   apiKey: `${GROUP}/apikey`,
   /** Explanation of the offer's choice, on a Launch. */
   placementReason: `${GROUP}/placement-reason`,
+  /** Version of the connection's credentials that a Launch has a copy of. It contains no part of them. */
+  credentials: `${GROUP}/credentials-version`,
   /** Permission for a Project of this name to adopt the Namespace. */
   adopt: `${GROUP}/adopt-by-project`,
 } as const

@@ -41,6 +41,14 @@ export const OfferSchema = Type.Object(
 )
 export type Offer = Static<typeof OfferSchema>
 
+/**
+ * Returns the NVIDIA GPUs of an offer; undefined without any. Accelerators of other makers name them before a colon
+ * (`AMD:MI300X`). No machine image has a driver for them, so such a machine runs jobs without a GPU.
+ */
+export function nvidiaGpusOf({ gpu }: Pick<Offer, "gpu">): Offer["gpu"] {
+  return gpu?.model.includes(":") ? undefined : gpu
+}
+
 /** Returns the identity of an offer, stable between catalogues. Cooldowns and rejections refer to it. */
 export function offerKey(offer: Pick<Offer, "cloud" | "region" | "zone" | "instanceType" | "provisioning">): string {
   return [offer.cloud, offer.region, offer.zone ?? "", offer.instanceType, offer.provisioning].join("/")

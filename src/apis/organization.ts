@@ -1,11 +1,23 @@
 import Type, { type Static } from "typebox"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
-import { ALLOWED, ConditionList, Int, StringEnum, Text } from "./schema.ts"
+import { ALLOWED, ConditionList, ObservedGeneration, PATTERN_AS_RULE, StringEnum, Text } from "./schema.ts"
 
 /** Organization roles of the contract. */
 export const ORGANIZATION_ROLES = ["owner", "admin", "member"] as const
 export type OrganizationRole = (typeof ORGANIZATION_ROLES)[number]
+
+/** Display name of an organization or project. */
+export function DisplayName() {
+  return Type.String({
+    minLength: 1,
+    maxLength: 64,
+    pattern: "^ *[^\\x00-\\x20\\x7f][^\\x00-\\x1f\\x7f]*$",
+    description: "Display name; need not be unique.",
+    [ALLOWED]: "a name with a visible character, on one line and without control characters",
+    [PATTERN_AS_RULE]: true,
+  })
+}
 
 /** User: the OIDC issuer, `#` and the issuer's subject. The Kubernetes user has the same name. */
 export const UserIdSchema = Type.String({
@@ -24,7 +36,7 @@ export const GroupIdSchema = Type.String({
 })
 
 export const OrganizationSpecSchema = Type.Object({
-  displayName: Type.String({ minLength: 1, maxLength: 64, description: "Display name; need not be unique." }),
+  displayName: DisplayName(),
   category: Type.Optional(Text(32, "Category of the organization, free text.", { default: "personal" })),
   members: Type.Optional(
     Type.Array(
@@ -61,7 +73,7 @@ export const OrganizationSpecSchema = Type.Object({
 export type OrganizationSpec = Static<typeof OrganizationSpecSchema>
 
 export const OrganizationStatusSchema = Type.Object({
-  observedGeneration: Type.Optional(Int()),
+  observedGeneration: ObservedGeneration,
   conditions: Type.Optional(ConditionList),
 })
 

@@ -2,8 +2,8 @@ import Type, { type Static } from "typebox"
 import { ROLES } from "./apikey.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
-import { GroupIdSchema, UserIdSchema } from "./organization.ts"
-import { ConditionList, Int, immutable, StringEnum, Text } from "./schema.ts"
+import { DisplayName, GroupIdSchema, UserIdSchema } from "./organization.ts"
+import { ConditionList, Int, immutable, ObservedGeneration, StringEnum, Text } from "./schema.ts"
 
 /** Maximum spending of a project. A job that would exceed it waits. */
 const SpendCapsSchema = Type.Object(
@@ -20,7 +20,7 @@ export type SpendCaps = Static<typeof SpendCapsSchema>
 
 export const ProjectSpecSchema = Type.Object(
   {
-    displayName: Type.String({ minLength: 1, maxLength: 64, description: "Display name; need not be unique." }),
+    displayName: DisplayName(),
     organization: Type.String({ minLength: 1, maxLength: 63, description: "Name of the Organization." }),
     namespace: Type.Optional(
       Text(
@@ -66,7 +66,7 @@ export const ProjectSpecSchema = Type.Object(
 export type ProjectSpec = Static<typeof ProjectSpecSchema>
 
 export const ProjectStatusSchema = Type.Object({
-  observedGeneration: Type.Optional(Int()),
+  observedGeneration: ObservedGeneration,
   conditions: Type.Optional(ConditionList),
   namespace: Type.Optional(Text(63, "Namespace of the project's objects.")),
 })

@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
-import { nextTick, SCHEDULE_ALIASES, scheduleFault } from "./schedule.ts"
+import { nextTick, SCHEDULE_ALIASES, SCHEDULE_PATTERN, scheduleFault } from "./schedule.ts"
 
 describe("a schedule", () => {
   it.each([
@@ -91,6 +91,51 @@ describe("a schedule", () => {
         expect(fault === undefined).toBe(comes)
       }),
     )
+  })
+
+  it("has the form of the kind's pattern if it has no fault, so that kubectl accepts it too", () => {
+    const pattern = new RegExp(SCHEDULE_PATTERN, "u")
+    const value = fc.oneof(
+      fc.integer({ min: 0, max: 60 }).map(String),
+      fc.constantFrom("00", "07", "*", "jan", "SUN", "L"),
+    )
+    const item = fc.oneof(
+      value,
+      fc.tuple(value, value).map((ends) => ends.join("-")),
+      fc.tuple(value, fc.integer({ min: 0, max: 99 })).map((parts) => parts.join("/")),
+    )
+    const field = fc.array(item, { minLength: 1, maxLength: 2 }).map((items) => items.join(","))
+    const fields = fc.array(field, { minLength: 4, maxLength: 6 }).map((all) => all.join(" "))
+    let valid = 0
+    fc.assert(
+      fc.property(fc.oneof(fields, fc.constantFrom(...Object.keys(SCHEDULE_ALIASES))), (schedule) => {
+        const fault = scheduleFault(schedule)
+        if (fault === undefined) valid++
+        if (fault === undefined || /never occurs/.test(fault)) expect(schedule).toMatch(pattern)
+        else if (!/runs backwards/.test(fault)) expect(schedule).not.toMatch(pattern)
+      }),
+      { numRuns: 2000 },
+    )
+    expect(valid).toBeGreaterThan(10)
+  })
+
+  it.each([
+    ["0 0 * * 1/2", ["MON", "WED", "FRI"]],
+    ["0 0 * * 4/3", ["THU"]],
+    ["0 0 * * 5/2", ["FRI"]],
+    ["0 0 * * 7/2", ["SUN"]],
+    ["0 0 * * MON/3", ["MON", "THU"]],
+    ["0 0 * * 1/2,2", ["MON", "TUE", "WED", "FRI"]],
+    ["0 0 * * */2", ["SUN", "TUE", "THU", "SAT"]],
+    ["0 0 * * 1-7/2", ["SUN", "MON", "WED", "FRI"]],
+  ])("%s ticks on %j: a step ends with Saturday", (schedule, days) => {
+    const names = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+    // 4 January 2026 is a Sunday.
+    const ticks = names.filter((_, day) => {
+      const midnight = Date.UTC(2026, 0, 4 + day)
+      return nextTick(schedule, new Date(midnight - 1))?.getTime() === midnight
+    })
+    expect(ticks).toEqual(days)
   })
 
   it("ticks in UTC, strictly later than the moment asked for", () => {

@@ -22,6 +22,8 @@ interface Field {
 const MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 const DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
+const SATURDAY = 6
+
 const WEEKDAY: Field = { name: "day of week", minimum: 0, maximum: 7, names: DAYS }
 
 const FIELDS: readonly Field[] = [
@@ -32,7 +34,30 @@ const FIELDS: readonly Field[] = [
   WEEKDAY,
 ]
 
-const SHAPE = 'five fields (minute, hour, day of month, month, day of week) such as "30 3 * * MON-FRI"'
+/** Patterns of one value of each field, in the order of FIELDS. */
+const VALUES = ["[0-5]?[0-9]", "[01]?[0-9]|2[0-3]", "0?[1-9]|[12][0-9]|3[01]", "0?[1-9]|1[0-2]", "0?[0-7]"]
+
+/**
+ * Pattern of the form of a schedule. It accepts every schedule without a fault. Of the others it accepts ranges that run
+ * backwards and dates that never occur, which a regular expression can't find.
+ */
+export const SCHEDULE_PATTERN = schedulePattern()
+
+function schedulePattern(): string {
+  const fields = FIELDS.map(({ names = [] }, index) => {
+    const value = `(${[VALUES[index], ...names.map(inAnyCase)].join("|")})`
+    const item = `([*]|${value}(-${value})?)(/0*[1-9][0-9]{0,3})?`
+    return `${item}(,${item})*`
+  })
+  const space = "[ \\t\\r\\n\\f\\v]*"
+  return `^${space}(${fields.join("[ \\t]+")}|${Object.keys(SCHEDULE_ALIASES).join("|")})${space}$`
+}
+
+function inAnyCase(name: string): string {
+  return [...name].map((letter) => `[${letter}${letter.toLowerCase()}]`).join("")
+}
+
+export const SHAPE = 'five fields (minute, hour, day of month, month, day of week) such as "30 3 * * MON-FRI"'
 
 /** Start of the search for a first tick. Any time will do: every date of a calendar recurs. */
 const SOME_TIME = new Date("2000-01-01T00:00:00Z")
@@ -116,18 +141,24 @@ function asOneList(text: string, index: number): string {
   const items = text.split(",")
   if (items.some((item) => /^\*(\/0*1)?$/.test(item))) return "*"
   const field = FIELDS[index]
-  if (items.length === 1 || field === undefined) return text
+  // cron-parser extends `1/2` as day of week to Sunday, its day 7.
+  const isOpenStep = field === WEEKDAY && /^[^*-]+\//.test(text)
+  if ((items.length === 1 && !isOpenStep) || field === undefined) return text
   // Sunday is 0 and 7.
   const values = items.flatMap((item) => valuesOf(field, item)).map((value) => (field === WEEKDAY ? value % 7 : value))
   return [...new Set(values)].sort((a, b) => a - b).join(",")
 }
 
-/** Returns the values of an item of a list. `first/step` extends to the field's end. */
+/**
+ * Returns the values of an item of a list. `first/step` extends to the field's end. As in other crons, a week ends with
+ * Saturday: `1/2` as day of week is Monday, Wednesday and Friday.
+ */
 function valuesOf(field: Field, item: string): number[] {
   const [base = "", step] = item.split("/")
   const [first = "", last] = base === "*" ? [String(field.minimum), String(field.maximum)] : base.split("-")
   const start = numberOf(field, first) ?? field.minimum
-  const end = last !== undefined ? numberOf(field, last) : step !== undefined ? field.maximum : start
+  const lastOfField = field === WEEKDAY ? Math.max(start, SATURDAY) : field.maximum
+  const end = last !== undefined ? numberOf(field, last) : step !== undefined ? lastOfField : start
   const values = Array.from({ length: (end ?? start) - start + 1 }, (_, offset) => start + offset)
   return values.filter((value) => (value - start) % Number(step ?? 1) === 0)
 }

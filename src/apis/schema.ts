@@ -12,6 +12,8 @@ export interface CelRule {
   rule: string
   message: string
   fieldPath?: string
+  /** `oldSelf` is an optional, so that a transition rule holds for a new object too. */
+  optionalOldSelf?: true
 }
 
 /** Description of what a pattern or a rule on keys allows. Messages show it in place of a regular expression. */
@@ -22,6 +24,21 @@ export const FORBIDDEN = "x-berth-forbidden"
 
 /** Mark of a value that may be secret. No message shows it. */
 export const SENSITIVE = "x-berth-sensitive"
+
+/**
+ * Mark of a text whose pattern becomes a CEL rule. The API server's message then says what is allowed; for a pattern it
+ * shows the regular expression and the value.
+ */
+export const PATTERN_AS_RULE = "x-berth-pattern-as-rule"
+
+/** Maximum size of all texts and keys in a list or map, bytes of UTF-8. It bounds the size of the object. */
+export const TOTAL_BYTES = "x-berth-total-bytes"
+
+/** Name of a text field that differs as a path in all objects of a map. A slash at the end makes no difference. */
+export const DISTINCT_PATHS = "x-berth-distinct-paths"
+
+/** Names of two map fields of an object that have no key in common. */
+export const DISJOINT_KEYS = "x-berth-disjoint-keys"
 
 /** Declares one of a fixed list of strings. */
 export function StringEnum<const T extends readonly string[]>(values: T, options: Record<string, unknown> = {}) {
@@ -40,6 +57,7 @@ export interface MapOptions {
   keys: KeyRule
   maxProperties: number
   description: string
+  [keyword: `x-${string}`]: unknown
 }
 
 /** Declares a map with free keys that match a rule, at most `maxProperties` of them. */
@@ -91,7 +109,10 @@ export const CPU_PATTERN =
 export const SIZE_PATTERN =
   "^([1-9][0-9]{0,11}(\\.[0-9]{1,3})?|0\\.(00[1-9]|0[1-9][0-9]?|[1-9][0-9]{0,2}))(Ki|Mi|Gi|Ti|k|M|G|T)$"
 
-/** Declares vCPUs as a Kubernetes quantity: a whole number or a string. */
+/**
+ * Declares vCPUs as a Kubernetes quantity: a whole number or a string. Kubernetes has no other numbers here, and no
+ * message of its own says so: the description does, and the bounds are in one rule.
+ */
 export function CpuQuantity(description: string) {
   return Type.Unsafe<number | string>({
     "x-kubernetes-int-or-string": true,
@@ -100,8 +121,9 @@ export function CpuQuantity(description: string) {
     maximum: 9999,
     maxLength: 16,
     pattern: CPU_PATTERN,
-    description,
+    description: `${description} A fraction is a string, such as "0.5" or "500m".`,
     [ALLOWED]: 'a number of vCPUs such as 2, "0.5" or "500m"',
+    [PATTERN_AS_RULE]: true,
   })
 }
 
@@ -112,6 +134,7 @@ export function SizeQuantity(description: string) {
     maxLength: 24,
     description,
     [ALLOWED]: "a size with a unit (Ki, Mi, Gi, Ti, k, M, G or T) such as 4Gi",
+    [PATTERN_AS_RULE]: true,
   })
 }
 
@@ -138,14 +161,23 @@ export function SecretDataKey() {
   })
 }
 
+/** Declares `status.observedGeneration`, as Kubernetes defines it. */
+export const ObservedGeneration = Type.Optional(
+  Int({ description: "metadata.generation for which the status was last written." }),
+)
+
 /** Kubernetes' metav1.Condition. */
 export const ConditionSchema = Type.Object({
-  type: Type.String({ maxLength: 316 }),
-  status: StringEnum(["True", "False", "Unknown"]),
-  observedGeneration: Type.Optional(Int()),
+  type: Type.String({ maxLength: 316, description: "Type of the condition." }),
+  status: StringEnum(["True", "False", "Unknown"], { description: "True, False or Unknown." }),
+  observedGeneration: Type.Optional(Int({ description: "metadata.generation for which the condition was set." })),
   lastTransitionTime: Time("Time of the last change of the status."),
-  reason: Type.String({ maxLength: 1024, pattern: "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$" }),
-  message: Type.String({ maxLength: LIMITS.message }),
+  reason: Type.String({
+    maxLength: 1024,
+    pattern: "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+    description: "Reason for the status, one CamelCase word.",
+  }),
+  message: Type.String({ maxLength: LIMITS.message, description: "Explanation for people." }),
 })
 
 /** One condition of an object's status. */
@@ -153,6 +185,7 @@ export type Condition = Static<typeof ConditionSchema>
 
 /** Conditions of an object, one of each type. */
 export const ConditionList = Type.Array(ConditionSchema, {
+  description: "Conditions of the object, one of each type.",
   maxItems: LIMITS.conditions,
   "x-kubernetes-list-type": "map",
   "x-kubernetes-list-map-keys": ["type"],
@@ -178,7 +211,7 @@ export function immutable(fields: readonly string[]): CelRule[] {
  * Returns a field's name in a rule: reserved words of CEL are put between underscores
  * (https://kubernetes.io/docs/reference/using-api/cel/#escaping).
  */
-function celName(field: string): string {
+export function celName(field: string): string {
   return CEL_WORDS.includes(field) ? `__${field}__` : field
 }
 

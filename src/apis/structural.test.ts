@@ -33,16 +33,43 @@ describe("structuralSchema", () => {
     })
   })
 
-  test("keeps an int-or-string with its bounds", () => {
-    expect(structuralSchema(CpuQuantity("vCPUs"))).toStrictEqual({
+  test("writes the bounds of an int-or-string as one rule with a message for people", () => {
+    expect(structuralSchema(CpuQuantity("vCPUs."))).toStrictEqual({
       "x-kubernetes-int-or-string": true,
-      anyOf: [{ type: "integer" }, { type: "string" }],
-      minimum: 1,
-      maximum: 9999,
       maxLength: 16,
-      pattern: expect.any(String),
-      description: "vCPUs",
+      description: 'vCPUs. A fraction is a string, such as "0.5" or "500m".',
+      "x-kubernetes-validations": [
+        {
+          rule: expect.stringMatching(/^string[(]self[)][.]matches[(]".*"[)]$/),
+          message: 'must be a number of vCPUs such as 2, "0.5" or "500m"',
+        },
+      ],
     })
+  })
+
+  test("writes Berth's own keywords as rules", () => {
+    const text = Type.String({
+      maxLength: 9,
+      pattern: "^a",
+      "x-berth-allowed": "an a",
+      "x-berth-pattern-as-rule": true,
+    })
+    const rules = (schema: TSchema) => structuralSchema(schema)["x-kubernetes-validations"]
+    expect(structuralSchema(text)).toStrictEqual({
+      type: "string",
+      maxLength: 9,
+      "x-kubernetes-validations": [{ rule: 'self.matches("^a")', message: "must be an a" }],
+    })
+    const inside = Type.Object({ a: text, b: Type.Optional(text) })
+    const map = MapOf(inside, { keys, maxProperties: 2, description: "map", "x-berth-total-bytes": 5 })
+    expect(rules(map)).toContainEqual({
+      rule: "self.map(key, bytes(key).size() + bytes(self[key].a).size() + (has(self[key].b) ? bytes(self[key].b).size() : 0)).sum() <= 5",
+      message: "must have at most 5 bytes in total",
+    })
+    expect(() => structuralSchema(Type.Array(Int(), { maxItems: 1, "x-berth-total-bytes": 5 }))).toThrow(/only texts/)
+    expect(rules(Type.Object({}, { "x-berth-disjoint-keys": ["a", "b"] }))).toEqual([
+      expect.objectContaining({ optionalOldSelf: true, rule: expect.stringContaining("oldSelf.value().a") }),
+    ])
   })
 
   test("writes rules on keys and dependent fields in CEL, beside the schema's own", () => {

@@ -1,5 +1,13 @@
 import type { TSchema } from "typebox"
-import type { CelRule } from "./schema.ts"
+import {
+  ALLOWED,
+  type CelRule,
+  celName,
+  DISJOINT_KEYS,
+  DISTINCT_PATHS,
+  PATTERN_AS_RULE,
+  TOTAL_BYTES,
+} from "./schema.ts"
 
 /**
  * Converts the JSON Schema of a kind to a structural schema of the API server. A structural schema has no union, const,
@@ -21,7 +29,7 @@ export interface StructuralSchema {
 
 type Json = Record<string, unknown>
 
-/** Prefix of Berth's own keywords. They are not part of the result. */
+/** Prefix of Berth's own keywords. They are not part of the result, except those of OWN_RULES, as CEL rules. */
 const DROPPED_PREFIX = "x-berth-"
 
 const COPIED = new Set([
@@ -52,7 +60,7 @@ const COPIED_BY_TYPE: Record<string, readonly string[]> = {
 /** Formats that the API server and the validators (`validate.ts`) check in the same way. */
 const FORMATS = new Set(["date-time", "int32", "int64"])
 
-/** Only union that a structural schema may have. */
+/** Only union that a schema may have. The API server implies it, and would add three lines to the message of a fault. */
 const INT_OR_STRING = JSON.stringify([{ type: "integer" }, { type: "string" }])
 
 /**
@@ -70,19 +78,31 @@ function convert(schema: unknown, path: string): StructuralSchema {
   const result: StructuralSchema = {}
   const rules: CelRule[] = []
   for (const [keyword, value] of Object.entries(schema)) {
-    if (keyword.startsWith(DROPPED_PREFIX) || keyword === "anyOf") continue
+    rules.push(...(OWN_RULES[keyword]?.(schema, path) ?? []))
+    if (isDropped(keyword, schema)) continue
     if (COPIED.has(keyword) || copied.includes(keyword)) result[keyword] = value
     else if (!convertNested(keyword, value, result, path)) rules.push(...rulesOf(keyword, value, path))
   }
-  if ("anyOf" in schema) result["anyOf"] = schema["anyOf"]
   checkFormat(schema, path)
   if (rules.length > 0) result["x-kubernetes-validations"] = rules
   return result
 }
 
+function isIntOrString(schema: Json): boolean {
+  return schema["x-kubernetes-int-or-string"] === true
+}
+
+/** True if the keyword is not part of the result, or is added elsewhere. */
+function isDropped(keyword: string, schema: Json): boolean {
+  // The pattern of an int-or-string is for numbers, too.
+  const byRule = isIntOrString(schema) ? ["pattern", ...NUMERIC] : ["pattern"]
+  if (byRule.includes(keyword)) return schema[PATTERN_AS_RULE] === true
+  return keyword.startsWith(DROPPED_PREFIX) || keyword === "anyOf"
+}
+
 /** Returns the keywords that the schema's type allows beside the common ones. Checks that there is one type. */
 function copiedByType(schema: Json, path: string): readonly string[] {
-  if (schema["x-kubernetes-int-or-string"] === true) {
+  if (isIntOrString(schema)) {
     if ("type" in schema || JSON.stringify(schema["anyOf"]) !== INT_OR_STRING) {
       throw new Error(`${path}: an int-or-string has no type, and anyOf ${INT_OR_STRING}`)
     }
@@ -127,6 +147,66 @@ function rulesOf(keyword: string, value: unknown, path: string): CelRule[] {
     )
   }
   throw new Error(`${path}.${keyword}: the API server does not support this keyword here`)
+}
+
+/** CEL rules for Berth's own keywords, by keyword. */
+const OWN_RULES: Readonly<Record<string, (schema: Json, path: string) => CelRule[]>> = {
+  [PATTERN_AS_RULE]: (schema) => [
+    {
+      rule: `${isIntOrString(schema) ? "string(self)" : "self"}.matches(${JSON.stringify(schema["pattern"])})`,
+      message: `must be ${schema[ALLOWED]}`,
+    },
+  ],
+  [TOTAL_BYTES]: (schema, path) => [
+    {
+      rule: `${bytesIn(schema, "self", path)} <= ${schema[TOTAL_BYTES]}`,
+      message: `must have at most ${schema[TOTAL_BYTES]} bytes in total`,
+    },
+  ],
+  [DISTINCT_PATHS]: (schema) => {
+    const [one, other] = ["one", "other"].map((name) => `self[${name}].${schema[DISTINCT_PATHS]}`)
+    return [
+      {
+        rule: `self.all(one, self.all(other, one == other || (${one} != ${other} && ${one} != ${other} + '/')))`,
+        message: `must have a ${schema[DISTINCT_PATHS]} of its own for each entry`,
+      },
+    ]
+  },
+  [DISJOINT_KEYS]: (schema) => {
+    const [first, second] = (schema[DISJOINT_KEYS] as string[]).map(celName)
+    const unchanged = [first, second].map(
+      (field) =>
+        `has(self.${field}) == has(oldSelf.value().${field}) && (!has(self.${field}) || self.${field} == oldSelf.value().${field})`,
+    )
+    // The rule is on the object of both maps, so Kubernetes would check it after a change of any other field, too.
+    const isOld = `oldSelf.hasValue() && ${unchanged.join(" && ")}`
+    return [
+      {
+        rule: `!has(self.${first}) || !has(self.${second}) || self.${second}.all(key, !(key in self.${first})) || (${isOld})`,
+        message: `${first} and ${second} must not have the same key: keep one of them`,
+        fieldPath: `.${second}`,
+        optionalOldSelf: true,
+      },
+    ]
+  },
+}
+
+/** Returns the CEL expression for the size of all texts and keys in a value. @throws Error for other types */
+function bytesIn(schema: Json, value: string, path: string): string {
+  const { type, items, additionalProperties, properties = {}, required = [] } = schema
+  if (type === "string") return `bytes(${value}).size()`
+  if (type === "array" && isObject(items)) return `${value}.map(item, ${bytesIn(items, "item", path)}).sum()`
+  if (type === "object" && isObject(additionalProperties)) {
+    return `${value}.map(key, bytes(key).size() + ${bytesIn(additionalProperties, `${value}[key]`, path)}).sum()`
+  }
+  if (type !== "object") throw new Error(`${path}.${TOTAL_BYTES}: counts only texts, not ${JSON.stringify(type)}`)
+  return Object.entries(properties as Record<string, Json>)
+    .map(([name, property]) => {
+      const field = `${value}.${celName(name)}`
+      const size = bytesIn(property, field, path)
+      return (required as string[]).includes(name) ? size : `(has(${field}) ? ${size} : 0)`
+    })
+    .join(" + ")
 }
 
 function keyRule(names: Json, path: string): CelRule {

@@ -30,11 +30,34 @@ describe("faultsOf", () => {
 
   test.each<[Record<string, unknown>, string, string]>([
     [{ imge: "x" }, "/imge", "imge is an unknown field: did you mean image?"],
-    [{ max_retries: 1 }, "/max_retries", "max_retries is an unknown field: did you mean maxRetries?"],
+    [{ timeout: 1 }, "/timeout", "timeout is an unknown field: did you mean timeoutSeconds?"],
+    [{ retries: 1 }, "/retries", "retries is an unknown field: did you mean maxRetries?"],
     [
-      { resources: { disk: 1 } },
-      "/resources/disk",
-      "resources.disk is an unknown field; known fields: cpu, memory, gpu",
+      { maxHourlyPriceUsd: Infinity },
+      "/maxHourlyPriceUsd",
+      "maxHourlyPriceUsd is too large: a number has at most 1.8e308",
+    ],
+    [{ args: ["a\0"] }, "/args/0", "args[0] must be a text without NUL characters"],
+    [{ args: ["ä".repeat(9000)] }, "/args", "args must have at most 16384 bytes in total, not 18000"],
+    [
+      { volumes: { a: { bucket: "b", mountPath: "/a" }, "b/": { bucket: "b", mountPath: "/a/" } } },
+      "/volumes/b~1/mountPath",
+      'volumes.a and volumes["b/"] have the same mountPath: give each one its own',
+    ],
+    [
+      { env: { A: "1" }, secretEnv: { A: { secret: "s", key: "k" } } },
+      "/secretEnv/A",
+      "env.A and secretEnv.A have the same name: keep one of them",
+    ],
+    [{ max_retries: 1 }, "/max_retries", "max_retries is an unknown field: did you mean maxRetries?"],
+    [{ retries: 1 }, "/retries", "retries is an unknown field: did you mean maxRetries?"],
+    [{ timeout: 1 }, "/timeout", "timeout is an unknown field: did you mean timeoutSeconds?"],
+    [{ image: "" }, "/image", "image must not be empty"],
+    [{ maxRetries: Infinity }, "/maxRetries", "maxRetries is too large: a number has at most 1.8e308"],
+    [
+      { resources: { storage: 1 } },
+      "/resources/storage",
+      "resources.storage is an unknown field; known fields: cpu, memory, gpu, disk",
     ],
     [
       { resources: { memory: "24GB" } },
@@ -66,6 +89,18 @@ describe("faultsOf", () => {
 
   test("reports one fault of a value of the wrong type, not its bounds too", () => {
     expect(faultsOfSpec({ resources: { cpu: 0.5 }, env: { "": 1 } })).toHaveLength(3)
+  })
+
+  test.each(["image", "resources.memory"])("reports one fault of an empty text: %s", (field) => {
+    expect(faultsOfSpec(field === "image" ? { image: "" } : { resources: { memory: "" } })).toHaveLength(1)
+  })
+
+  test("finds the faults of long texts in time that grows with their length", () => {
+    const long = "a".repeat(200_000)
+    const texts = [`${long}!`, `${"a-".repeat(100_000)}!`, `${"a.".repeat(100_000)}!`, `${"a/".repeat(100_000)}!`]
+    for (const image of texts) expect(faultsOfSpec({ image })).not.toEqual([])
+    const mountPath = `${"/a".repeat(100_000)}/..`
+    expect(faultsOfSpec({ volumes: { a: { bucket: "b", mountPath } } })).not.toEqual([])
   })
 
   test("shows no value that may be secret", () => {
@@ -102,8 +137,33 @@ describe("faultsOf", () => {
     expect(faultsOf(Open, { a: "a", b: "b" })).toEqual([])
   })
 
-  test("stops at fifty", () => {
-    expect(faultsOfSpec(Object.fromEntries(Array.from({ length: 60 }, (_, i) => [`unknown${i}`, 1])))).toHaveLength(50)
+  test("stops at twenty", () => {
+    expect(faultsOfSpec(Object.fromEntries(Array.from({ length: 60 }, (_, i) => [`unknown${i}`, 1])))).toHaveLength(20)
+  })
+
+  test("counts the items of a list before it looks at them, and still finds the faults elsewhere", () => {
+    const wrong = Array(80_000).fill(1)
+    expect(faultsOfSpec({ command: wrong, cloud: wrong, maxRetries: -1 })).toEqual([
+      { pointer: "/command", detail: "command must have at most 256 items, not 80000" },
+      { pointer: "/cloud", detail: "cloud must have at most 8 items, not 80000" },
+      { pointer: "/maxRetries", detail: "maxRetries must be at least 0, not -1" },
+    ])
+  })
+
+  test("counts the entries of a map before it looks at them", () => {
+    const env = Object.fromEntries(Array.from({ length: 30_000 }, (_, i) => [`=${i}`, 1]))
+    const volumes = { data: { bucket: "b", mountPath: "/data", ...env } }
+    const faults = faultsOfSpec({ env, volumes })
+    expect(faults).toHaveLength(20)
+    expect(faults[0]).toEqual({ pointer: "/env", detail: "env must have at most 256 entries, not 30000" })
+    expect(faults.slice(1).every(({ pointer }) => pointer.startsWith("/volumes/data/="))).toBe(true)
+  })
+
+  test("repeats at most 80 characters of a name", () => {
+    const [fault] = faultsOfSpec({ ["k".repeat(100_000)]: 1 })
+    expect(fault?.pointer).toBe("")
+    expect(fault?.detail).toContain(`["${"k".repeat(80)}…"] is an unknown field`)
+    expect(fault?.detail.length).toBeLessThan(400)
   })
 })
 

@@ -1,16 +1,14 @@
 import { Ajv2020, type ErrorObject, type ValidateFunction } from "ajv/dist/2020.js"
 import type { TSchema } from "typebox"
-import type { Fault } from "./fault.ts"
-import { faultOf } from "./fault.ts"
+import { type FieldError, faultOf, MOST_FAULTS } from "./fault.ts"
 import type { KindDefinition } from "./kind.ts"
 import { API_VERSION } from "./meta.ts"
 import { withoutNulls } from "./nulls.ts"
-import { ALLOWED, FORBIDDEN, SENSITIVE } from "./schema.ts"
+import { ALLOWED, DISJOINT_KEYS, DISTINCT_PATHS, FORBIDDEN, PATTERN_AS_RULE, SENSITIVE, TOTAL_BYTES } from "./schema.ts"
+import { cutToSize } from "./size.ts"
+import { bytesIn, commonKey, samePaths } from "./totals.ts"
 
-export type { Fault } from "./fault.ts"
-
-/** Maximum number of faults of one value in an answer. */
-const MOST_FAULTS = 50
+export type { FieldError } from "./fault.ts"
 
 type Json = Record<string, unknown>
 
@@ -32,12 +30,31 @@ const ajv = new Ajv2020({
       schemaType: "array",
       validate: (keys: string[], items: unknown[]) => areDistinct(items, keys),
     },
+    {
+      keyword: TOTAL_BYTES,
+      type: ["array", "object"],
+      schemaType: "number",
+      validate: (most: number, value: unknown) => bytesIn(value) <= most,
+    },
+    {
+      keyword: DISTINCT_PATHS,
+      type: "object",
+      schemaType: "string",
+      validate: (field: string, value: unknown) => samePaths(value, field) === undefined,
+    },
+    {
+      keyword: DISJOINT_KEYS,
+      type: "object",
+      schemaType: "array",
+      validate: (fields: string[], value: unknown) => commonKey(value, fields) === undefined,
+    },
   ],
 })
 
 ajv.addVocabulary([
   ALLOWED,
   FORBIDDEN,
+  PATTERN_AS_RULE,
   SENSITIVE,
   "x-kubernetes-int-or-string",
   "x-kubernetes-list-type",
@@ -49,22 +66,22 @@ const compiled = new WeakMap<object, ValidateFunction>()
 const objectSchemas = new WeakMap<KindDefinition, TSchema>()
 
 /**
- * Returns every fault of a value. Objects are closed at every level: an unknown field is a fault.
+ * Returns the faults of a value, at most MOST_FAULTS. Lists and maps that are too long are not looked into. Objects are closed at every level: an unknown field is a fault.
  * Write unions as `type: ["string", "object"]`, not as anyOf, whose faults are hard to understand.
  */
-export function faultsOf(schema: TSchema, value: unknown): Fault[] {
+export function faultsOf(schema: TSchema, value: unknown): FieldError[] {
   const validate = compiled.get(schema) ?? compile(schema)
-  if (validate(value)) return []
-  return tellable(validate.errors ?? [])
-    .slice(0, MOST_FAULTS)
-    .map(faultOf)
+  const { faults, rest } = cutToSize(schema, value)
+  if (validate(rest)) return faults
+  const others = reportable(validate.errors ?? []).slice(0, MOST_FAULTS - faults.length)
+  return [...faults, ...others.map(faultOf)]
 }
 
 /**
  * Returns the faults that the API server would find in an object of a kind, as far as a schema describes them. Only the
  * API server checks CEL rules without a JSON Schema keyword: names, immutability, a Connection's single source.
  */
-export function faultsOfObject(kind: KindDefinition, object: unknown): Fault[] {
+export function faultsOfObject(kind: KindDefinition, object: unknown): FieldError[] {
   const schema = objectSchemas.get(kind) ?? objectSchemaOf(kind)
   objectSchemas.set(kind, schema)
   return faultsOf(schema, withoutNulls(schema, object, "fieldsAndMaps"))
@@ -137,12 +154,18 @@ function areDistinct(items: unknown[], keys: string[]): boolean {
 }
 
 /**
- * Returns the errors without those that follow from others: bounds of a value of the wrong type, and details of a bad
- * key.
+ * Returns the errors without those that follow from others: bounds of a value of the wrong type, the form of an empty
+ * text, and details of a bad key.
  */
-function tellable(errors: ErrorObject[]): ErrorObject[] {
-  const wrongTypes = new Set(errors.filter((error) => error.keyword === "type").map((error) => error.instancePath))
+function reportable(errors: ErrorObject[]): ErrorObject[] {
+  const placesOf = (keyword: string) =>
+    new Set(errors.filter((error) => error.keyword === keyword).map((error) => error.instancePath))
+  const wrongTypes = placesOf("type")
+  const tooShort = placesOf("minLength")
   return errors.filter(
-    (error) => error.propertyName === undefined && (error.keyword === "type" || !wrongTypes.has(error.instancePath)),
+    ({ keyword, instancePath, propertyName, data }) =>
+      propertyName === undefined &&
+      (keyword === "type" || !wrongTypes.has(instancePath)) &&
+      (data !== "" || !["pattern", "format"].includes(keyword) || !tooShort.has(instancePath)),
   )
 }

@@ -1,24 +1,24 @@
 import { roundUsd } from "../apis/money.ts"
-import type { Fault } from "../apis/validate.ts"
-import { familyOf } from "../router/rest.ts"
+import type { FieldError } from "../apis/validate.ts"
+import { familyOf } from "../router/families.ts"
 import { emptyTable, type Machine, OFFER_COLUMNS, type OfferTable, type Place, type Region } from "../router/table.ts"
 import type { Discount, Exclusion, Numbered, Overlay, OwnOffer } from "./overlay.ts"
 
-/** A table with an overlay in it, and what of the overlay has no effect or could not be used. */
+/** A table with an overlay applied, and the rules that have no effect or are invalid. */
 export interface Applied {
   table: OfferTable
-  faults: Fault[]
+  faults: FieldError[]
 }
 
-/** Rows that are seen to between two steps. */
+/** Rows that are processed between two steps. */
 const STEP = 2 ** 14
 
 /**
- * Puts an overlay over a price list, in steps as refreshInSteps: exclusions take offers out, discounts multiply each
- * other, own offers come in at the price that they have and stand instead of the list's for the same machine.
+ * Applies an overlay to a price list, in steps like refreshInSteps. Exclusions remove offers. Discounts multiply each
+ * other. Own offers keep their price and replace the list's for the same machine.
  */
 export function* applyInSteps(list: OfferTable, overlay: Overlay): Generator<undefined, Applied> {
-  const faults: Fault[] = []
+  const faults: FieldError[] = []
   const { table: grown, added } = withOwn(list, overlay.offers, faults)
   const exclusions = overlay.exclusions.map((numbered) => new Matcher(numbered, grown))
   const discounts = overlay.discounts.map((numbered) => new Matcher(numbered, grown))
@@ -31,7 +31,7 @@ export function* applyInSteps(list: OfferTable, overlay: Overlay): Generator<und
   for (let row = 0; row < grown.machine.length; row++) {
     if (row % STEP === STEP - 1) yield
     if (row < firstOwn && replaced.size > 0 && replaced.has(keyAt(grown, row))) continue
-    // Every rule is asked, so that none seems to be without effect.
+    // Every rule is evaluated, so that none wrongly counts as having no effect.
     const isExcluded = exclusions.filter((rule) => rule.matches(row)).length > 0
     for (const [index, rule] of discounts.entries()) {
       if (rule.matches(row) && row < firstOwn)
@@ -52,7 +52,7 @@ function keyAt({ machines, machine, place, spot }: OfferTable, row: number): str
   return `${cloud}/${instanceType}/${place[row]}/${spot[row]}`
 }
 
-/** The rows in `kept` only. */
+/** Returns only the rows in `kept`. */
 export function picked(table: OfferTable, kept: Uint32Array): OfferTable {
   const result = emptyTable(kept.length, table)
   for (let at = 0; at < kept.length; at++) {
@@ -62,13 +62,13 @@ export function picked(table: OfferTable, kept: Uint32Array): OfferTable {
   return result
 }
 
-function idle(key: string, rules: readonly Matcher[]): Fault[] {
+function idle(key: string, rules: readonly Matcher[]): FieldError[] {
   return rules.flatMap(({ isUsed, index }) =>
     isUsed ? [] : [{ pointer: `/${key}/${index}`, detail: `${key}[${index}] matches no offer: check its names` }],
   )
 }
 
-/** Tells the rows that a rule is about, by machine and region, which are few. */
+/** Finds the rows that a rule matches, by machine and region, as there are few of those. */
 class Matcher {
   isUsed = false
   readonly index: number
@@ -118,8 +118,8 @@ function globOf(pattern: string | undefined): Glob {
   return (name) => expression.test(name)
 }
 
-/** The list with own offers behind it, and their rows. */
-function withOwn(list: OfferTable, offers: readonly Numbered<OwnOffer>[], faults: Fault[]) {
+/** Returns the list followed by the own offers, and the rows of those offers. */
+function withOwn(list: OfferTable, offers: readonly Numbered<OwnOffer>[], faults: FieldError[]) {
   const machines = [...list.machines]
   const regions = [...list.regions]
   const places = [...list.places]
@@ -146,7 +146,7 @@ function withOwn(list: OfferTable, offers: readonly Numbered<OwnOffer>[], faults
 
 const DEFAULT_MINIMUM_SECONDS = 60
 
-/** The number of an own offer's machine; what is missing to know it. */
+/** Returns the number of an own offer's machine, or a message about missing fields. */
 function machineFor(offer: OwnOffer, machines: Machine[]): number | string {
   const { cloud, instanceType, architecture, cpu, memoryGib, gpu } = offer
   const known = machines.findIndex((machine) => machine.cloud === cloud && machine.instanceType === instanceType)

@@ -65,22 +65,22 @@ function offer(changes: Partial<Offer> = {}): Offer {
 }
 
 describe("the file of a price list", () => {
-  test("holds what was written, to the byte", () => {
+  test("decodes to what was encoded, byte by byte", () => {
     const list = { ...LIST, suspects: [] }
     expect(decode(encode(list))).toEqual(list)
     expect(encode(decode(encode(list)))).toEqual(encode(list))
   })
 
-  test("that is cut off, or of another format, is refused", () => {
+  test("is rejected if it is truncated or has another format", () => {
     const bytes = encode({ ...LIST, suspects: [] })
-    expect(() => decode(bytes.subarray(0, bytes.length - 1))).toThrow("cut off")
+    expect(() => decode(bytes.subarray(0, bytes.length - 1))).toThrow("truncated")
     expect(() => decode(new Uint8Array())).toThrow("empty")
     const other = Buffer.from(bytes)
     other.write('"format":2', other.indexOf('"format":1'))
     expect(() => decode(other)).toThrow("format 2")
   })
 
-  test("sells each machine on demand and as spot, each for itself, where it has a price", () => {
+  test("offers each machine on demand and as spot where it has that price", () => {
     const offers = [...new Catalogue(offersOf({ ...LIST, suspects: [] })).offers()]
     expect(offers).toHaveLength(10)
     const spot = { region: "us-east-1", provisioning: "spot", hourlyPriceUsd: 0.04, priceDate: "2026-01-01" } as const
@@ -89,8 +89,8 @@ describe("the file of a price list", () => {
   })
 })
 
-describe("prices that can't be true", () => {
-  test("are told and not sold", () => {
+describe("implausible prices", () => {
+  test("are listed as suspects and not offered", () => {
     const list = priceList(
       [110_000, 9_000, 100_000, 150_000, 140_000, 160_000],
       [50_000, 8_000, 100_001, 0, 6_999, 71_000],
@@ -103,12 +103,12 @@ describe("prices that can't be true", () => {
     expect(sold.some((o) => o.hourlyPriceUsd === 0.009 || o.hourlyPriceUsd === 0.100001)).toBe(false)
   })
 
-  test("spot as dear as on demand may be true", () => {
+  test("do not include a spot price equal to the on-demand price", () => {
     expect(suspectsOf(priceList([100_000], [100_000]))).toEqual([])
   })
 })
 
-describe("machines that can't be had", () => {
+describe("machines that can't be launched", () => {
   test.each([
     ["aws", "p3.2xlarge", "us-east-1", "onDemand", /withdrawn/],
     ["aws", "p3dn.24xlarge", "us-east-1", "onDemand", undefined],
@@ -123,7 +123,7 @@ describe("machines that can't be had", () => {
     ["azure", "Standard_NC6s_v3", "eastus", "spot", /retired/],
     ["azure", "Standard_NC24rs_v3", "eastus", "onDemand", /retired/],
     ["azure", "Standard_NV16as_v4", "eastus", "onDemand", /retired/],
-    ["azure", "Standard_NV18ads_A10_v5", "eastus", "onDemand", undefined],
+    ["azure", "Standard_NV18ads_A10_v5", "eastus", "onDemand", /GRID/],
   ] as const)("%s %s in %s, %s", (cloud, instanceType, region, provisioning, reason) => {
     const why = whyUnlaunchable({ cloud, instanceType }, region, provisioning)
     if (reason === undefined) expect(why).toBeUndefined()
@@ -145,11 +145,11 @@ describe("machines that can't be had", () => {
 })
 
 const job = requirementsOf({ image: "busybox" })
-const CONTEXT = { payers: [{ cloud: "aws" }], resting: [], room: {}, expectedSeconds: 3600, now: new Date(0) }
+const CONTEXT = { launchAccounts: [{ cloud: "aws" }], cooldowns: [], room: {}, expectedSeconds: 3600, now: new Date(0) }
 
 const table = offersOf({ ...LIST, suspects: [] })
 
-describe("what whoever runs Berth changes", () => {
+describe("an overlay", () => {
   async function changed(data: Record<string, string>) {
     const live = new LiveCatalogue(table)
     const faults = await live.change(data)
@@ -160,13 +160,13 @@ describe("what whoever runs Berth changes", () => {
     return placement && [placement.offer.instanceType, placement.offer.region, placement.offer.hourlyPriceUsd]
   }
 
-  test("nothing: the list as it is", async () => {
+  test("without rules leaves the list unchanged", async () => {
     const { live, faults } = await changed({})
     expect(faults).toEqual([])
     expect(best(live)).toEqual(["m7i.large", "us-east-1", 0.1])
   })
 
-  test("discounts multiply, by group of regions, family, provisioning", async () => {
+  test("multiplies discounts, by group of regions, family and provisioning", async () => {
     const discounts = "- {region: eu, factor: 0.8}\n- {family: c7*, factor: 0.5}\n- {provisioning: spot, factor: 2}\n"
     const { live, faults } = await changed({ discounts })
     expect(faults).toEqual([])
@@ -175,7 +175,7 @@ describe("what whoever runs Berth changes", () => {
     expect(best(live, { provisioning: "spot", regions: ["us-east-1"] })).toEqual(["c7g.xlarge", "us-east-1", 0.07])
   })
 
-  test("exclusions take out", async () => {
+  test("removes excluded offers", async () => {
     const { live, faults } = await changed({
       exclusions: "- {region: us-*}\n- {instanceType: c7g.xlarge, cloud: aws}\n",
     })
@@ -184,7 +184,7 @@ describe("what whoever runs Berth changes", () => {
     expect(best(live, { regions: ["us"] })).toBeUndefined()
   })
 
-  test("own offers: a reserved machine at its price, which no discount changes, and a type of one's own", async () => {
+  test("adds own offers: a reserved machine at its undiscounted price, and a machine type of the installation", async () => {
     const offers = [
       "- {cloud: aws, region: us-west-2, instanceType: m7i.large, hourlyPriceUsd: 0.02}",
       "- {cloud: aws, region: attic, zone: attic-1, instanceType: old.box, architecture: amd64, cpu: 96, memoryGib: 512, hourlyPriceUsd: 0}",
@@ -197,7 +197,7 @@ describe("what whoever runs Berth changes", () => {
     expect(there.map(({ hourlyPriceUsd }) => hourlyPriceUsd)).toEqual([0.02])
   })
 
-  test("faults are told, and what has none holds", async () => {
+  test("reports invalid rules and applies the valid ones", async () => {
     const { live, faults } = await changed({
       exclusions: "- {region: us-east-1}\n- {}\n- {colour: red}\n- {family: m9}\n",
       discounts: "factor: 2",
@@ -205,8 +205,8 @@ describe("what whoever runs Berth changes", () => {
       prices: "",
     })
     expect(faults).toEqual([
-      "/prices: prices is no known key: known are offers, discounts, exclusions",
-      expect.stringMatching(/^\/offers: offers is no YAML \(line \d+, column \d+\): /),
+      "/prices: unknown key prices: the known keys are offers, discounts, exclusions",
+      expect.stringMatching(/^\/offers: offers is not valid YAML \(line \d+, column \d+\): /),
       '/discounts: discounts must be a list in YAML: begin each item with "- "',
       "/exclusions/1: exclusions[1]: the value must not be empty",
       expect.stringContaining("/exclusions/2/colour: exclusions[2]: colour is an unknown field"),
@@ -221,7 +221,7 @@ describe("what whoever runs Berth changes", () => {
     ])
   })
 
-  test("the last change counts, and its end restores the list", async () => {
+  test("uses the last change, and its removal restores the list", async () => {
     const live = new LiveCatalogue(table)
     const first = live.change({ exclusions: "- {cloud: aws}" })
     const last = live.change({ exclusions: "- {region: us-east-1}" })
@@ -232,13 +232,13 @@ describe("what whoever runs Berth changes", () => {
     expect(best(live)).toEqual(["m7i.large", "us-east-1", 0.1])
   })
 
-  test("stands over what clouds have told since, in whatever order the two come", async () => {
-    const told = quoted("us-west-2", "onDemand", { "m7i.large": 0.05 })
+  test("applies to refreshed prices, in either order of arrival", async () => {
+    const newer = quoted("us-west-2", "onDemand", { "m7i.large": 0.05 })
     const data = { discounts: "- {region: us-west-2, factor: 0.5}", exclusions: "- {region: us-east-1}" }
     const rulesFirst = new LiveCatalogue(table)
     const pricesFirst = new LiveCatalogue(table)
-    await Promise.all([rulesFirst.change(data), rulesFirst.refresh([told])])
-    await Promise.all([pricesFirst.refresh([told]), pricesFirst.change(data)])
+    await Promise.all([rulesFirst.change(data), rulesFirst.refresh([newer])])
+    await Promise.all([pricesFirst.refresh([newer]), pricesFirst.change(data)])
     for (const live of [rulesFirst, pricesFirst]) expect(best(live)).toEqual(["m7i.large", "us-west-2", 0.025])
     await rulesFirst.refresh([])
     expect(best(rulesFirst)).toEqual(["m7i.large", "us-west-2", 0.05])
@@ -250,8 +250,8 @@ describe("what whoever runs Berth changes", () => {
   })
 })
 
-describe("prices that clouds have told since", () => {
-  /** Each offer of a machine, as `region way: price of day`. */
+describe("refreshed prices", () => {
+  /** Returns each offer of a machine, as `region way: price of day`. */
   const offersFor = (live: LiveCatalogue, instanceType: string) =>
     [...live.current().offers()]
       .filter((o) => o.instanceType === instanceType)
@@ -262,7 +262,7 @@ describe("prices that clouds have told since", () => {
     return { live, faults: (await live.refresh(prices)).map(({ detail }) => detail) }
   }
 
-  test("stand instead of the list's, with their day, and add what it has no price for", async () => {
+  test("replace the list's prices and days, and add missing prices", async () => {
     const { live, faults } = await refreshed(
       quoted("us-west-2", "onDemand", { "m7i.large": 0.09, "c7g.xlarge": 0.13, "m99.large": 1 }),
       quoted("eu-west-1", "spot", { "c7g.xlarge": 0.065 }),
@@ -287,12 +287,12 @@ describe("prices that clouds have told since", () => {
     expect(live.current().offerAt(0).minimumBilledSeconds).toBe(60)
   })
 
-  test("that are older than the list's change nothing", async () => {
+  test("have no effect if they are older than the list's", async () => {
     const { live } = await refreshed(quoted("us-east-1", "onDemand", { "m7i.large": 0.09 }, "2025-12-31T23:59:59Z"))
     expect(offersFor(live, "m7i.large")).toContain("us-east-1 onDemand: 0.1 of 2026-01-01")
   })
 
-  test("that can't be true are refused and told, each cause once, and the list's stay", async () => {
+  test("are rejected if implausible, with one fault per cause, and the list's prices stay", async () => {
     const { live, faults } = await refreshed(
       quoted("us-east-1", "onDemand", { "m7i.large": 0.00999, "c7g.xlarge": 1.46 }),
       quoted("us-west-2", "onDemand", { "m7i.large": 0.000_01, "c7g.xlarge": 0 }),
@@ -307,7 +307,7 @@ describe("prices that clouds have told since", () => {
     )
   })
 
-  test("of spot above on demand are left out, whichever of the two is the newer one", async () => {
+  test("of spot above on demand are skipped, whichever of the two is newer", async () => {
     const { live, faults } = await refreshed(
       quoted("eu-west-1", "spot", { "m7i.large": 0.12 }),
       quoted("us-east-1", "onDemand", { "m7i.large": 0.039 }),
@@ -320,7 +320,7 @@ describe("prices that clouds have told since", () => {
     ])
   })
 
-  test("don't bring back what can't be had", async () => {
+  test("do not add offers that can't be launched", async () => {
     const machines = [{ ...MACHINES[0], instanceType: "p3.2xlarge" }, MACHINES[1]] as typeof MACHINES
     const list = { ...LIST, machines, onDemand: LIST.onDemand.with(1, 0), spot: LIST.spot.with(2, 0), suspects: [] }
     const live = new LiveCatalogue(offersOf(list))
@@ -330,7 +330,7 @@ describe("prices that clouds have told since", () => {
     expect(offersFor(live, "p3.2xlarge")).toEqual(withoutIt)
   })
 
-  test("are written down and read again, and what is something else is refused", async () => {
+  test("are encoded and decoded, and other data is rejected", async () => {
     const prices = [
       quoted("us-east-1", "spot", { "m7i.large": 0.0412, "c7g.xlarge": 0.07 }),
       quoted("eu-west-1", "onDemand", { "m7i.large": 0.1 }),

@@ -1,18 +1,18 @@
 import type { Machine, OfferTable, Region } from "../router/table.ts"
 import { emptyTable } from "../router/table.ts"
 
-/** Where prices come from. */
+/** Source of prices. */
 export interface PriceSource {
   cloud: string
-  /** What was taken from it. */
+  /** Data that was taken from it. */
   what: string
   name: string
-  /** When it was read, or by when its prices held (ISO 8601). */
+  /** Time at which it was read, or until which its prices were valid (ISO 8601). */
   date: string
   licence: string
 }
 
-/** An offer whose price can't be true: kept for people to see, never chosen. */
+/** Offer with an implausible price: kept for people to see, never chosen. */
 export interface Suspect {
   cloud: string
   region: string
@@ -22,25 +22,25 @@ export interface Suspect {
   reason: string
 }
 
-/** A price list: what each machine costs in each region that sells it. */
+/** Price list: the price of each machine in each region that sells it. */
 export interface PriceList {
-  /** The day of its newest prices (ISO 8601). */
+  /** Day of its newest prices (ISO 8601). */
   asOf: string
   sources: readonly PriceSource[]
   suspects: readonly Suspect[]
-  /** By cloud, the shortest time that is billed, seconds. */
+  /** Shortest billed time by cloud, seconds. */
   minimumBilledSeconds: Readonly<Record<string, number>>
   machines: readonly Machine[]
   regions: readonly Region[]
-  /** One row for each machine and region: all of the first machine, then of the next. */
+  /** Columns with one row for each machine and region: all of the first machine, then of the next. */
   machine: Uint32Array
   region: Uint32Array
-  /** Millionths of a US dollar an hour; 0: not sold so. */
+  /** Millionths of a US dollar per hour; 0: not sold in this way. */
   onDemand: Uint32Array
   spot: Uint32Array
 }
 
-/** What stands in the file before the columns. */
+/** Part of the file before the columns. */
 interface Header
   extends Pick<PriceList, "asOf" | "sources" | "suspects" | "minimumBilledSeconds" | "machines" | "regions"> {
   format: 1
@@ -51,8 +51,8 @@ const COLUMNS = ["machine", "region", "onDemand", "spot"] as const
 const LENGTH_BYTES = 4
 
 /**
- * Writes a price list: the length of a header, the header as JSON, then the columns. Each column is written as the
- * first bytes of all its numbers, then their second bytes and so on, which compresses best.
+ * Encodes a price list: the length of a header, the header as JSON, then the columns. A column starts with the first
+ * bytes of all its numbers, then has their second bytes, and so on. This compresses best.
  */
 export function encode(list: PriceList): Uint8Array {
   const { asOf, sources, suspects, minimumBilledSeconds, machines, regions } = list
@@ -72,7 +72,7 @@ export function encode(list: PriceList): Uint8Array {
   return bytes
 }
 
-/** Reads what `encode` wrote. @throws RangeError when the file is of another format or cut off */
+/** Decodes the output of `encode`. @throws RangeError if the file has another format or is truncated */
 export function decode(bytes: Uint8Array): PriceList {
   if (bytes.length < LENGTH_BYTES) throw new RangeError("the price list is empty")
   const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true)
@@ -81,7 +81,7 @@ export function decode(bytes: Uint8Array): PriceList {
     new TextDecoder().decode(bytes.subarray(LENGTH_BYTES, start)),
   ) as Header
   if (format !== 1) throw new RangeError(`the price list has format ${format}: this program reads format 1`)
-  if (bytes.length !== start + COLUMNS.length * rows * 4) throw new RangeError("the price list is cut off")
+  if (bytes.length !== start + COLUMNS.length * rows * 4) throw new RangeError("the price list is truncated")
   const columns = COLUMNS.map((_, index) => column(bytes.subarray(start + index * rows * 4), rows))
   const [machine, region, onDemand, spot] = columns as [Uint32Array, Uint32Array, Uint32Array, Uint32Array]
   return { ...header, machine: sums(machine), region: sums(region), onDemand, spot }
@@ -99,7 +99,7 @@ function column(bytes: Uint8Array, rows: number): Uint32Array {
   return values
 }
 
-/** From each number to the next, modulo 2^32. */
+/** Returns the difference from each number to the next, modulo 2^32. */
 function differences(values: Uint32Array): Uint32Array {
   return values.map((value, index) => value - (values[index - 1] ?? 0))
 }
@@ -110,8 +110,8 @@ function sums(values: Uint32Array): Uint32Array {
 }
 
 /**
- * Returns the offers of a price list without those whose price can't be true: all on-demand offers, then all spot offers,
- * each in the order of the list. So offers of one machine that are bought alike stand together, as routing needs it.
+ * Returns the plausible offers of a price list. All on-demand offers come first, then all spot offers, each in the
+ * order of the list. Routing requires that offers of one machine with the same provisioning are adjacent.
  */
 export function offersOf(list: PriceList): OfferTable {
   const { machines, regions, machine, region, minimumBilledSeconds } = list
@@ -147,7 +147,7 @@ function soldIn(prices: Uint32Array): number {
   return count
 }
 
-/** Rows of suspects, of those on demand and of spot ones. */
+/** Returns the rows of suspects: those on demand and the spot ones. */
 function suspectRows({ suspects, machines, regions, machine, region }: PriceList): [Set<number>, Set<number>] {
   const rows: [Set<number>, Set<number>] = [new Set(), new Set()]
   if (suspects.length === 0) return rows

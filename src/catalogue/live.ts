@@ -1,5 +1,5 @@
 import { setImmediate } from "node:timers/promises"
-import type { Fault } from "../apis/validate.ts"
+import type { FieldError } from "../apis/validate.ts"
 import { Catalogue } from "../router/catalogue.ts"
 import type { OfferTable } from "../router/table.ts"
 import { applyInSteps } from "./apply.ts"
@@ -8,20 +8,19 @@ import { type Overlay, parseOverlay } from "./overlay.ts"
 import { refreshInSteps } from "./refresh.ts"
 import type { RegionPrices } from "./refreshed.ts"
 
-/** The ConfigMap in the system namespace that own offers, discounts and exclusions are read from. */
+/** ConfigMap in the system namespace with own offers, discounts and exclusions. */
 export const CATALOGUE_CONFIG_MAP = "berth-catalogue"
 
 /**
- * The present catalogue: a price list, the prices that clouds have told since, and over both what whoever runs Berth has
- * changed. A new one is built beside the old one, between other work, and takes its place when it is whole: routing never
- * waits.
+ * The present catalogue: a price list, refreshed prices, and the overlay of the installation on both. A new one is
+ * built in the background. It replaces the old one when it is complete, so routing never waits.
  */
 export class LiveCatalogue implements Offers {
   readonly #list: OfferTable
   #current: Catalogue
   #refreshed: OfferTable
   #overlay: Overlay = parseOverlay().overlay
-  /** The last of all changes, each of which is made upon the one before. */
+  /** The last change. Each one builds on the result of the one before. */
   #last: Promise<unknown> = Promise.resolve()
 
   constructor(list: OfferTable) {
@@ -34,16 +33,16 @@ export class LiveCatalogue implements Offers {
     return this.#current
   }
 
-  /** The price list that all began with. */
+  /** The price list without refreshed prices and rules. */
   get list(): OfferTable {
     return this.#list
   }
 
   /**
-   * Takes a ConfigMap's data; undefined when there is none (any more). Resolves when routing goes by it, with what is
-   * wrong with the data: the rules without faults hold.
+   * Takes a ConfigMap's data; undefined if there is none. Resolves when routing uses it, with the faults of the data.
+   * The rules without faults are applied.
    */
-  change(data: Readonly<Record<string, string>> | undefined): Promise<Fault[]> {
+  change(data: Readonly<Record<string, string>> | undefined): Promise<FieldError[]> {
     return this.#inTurn(async () => {
       const { overlay, faults } = parseOverlay(data)
       this.#overlay = overlay
@@ -52,21 +51,21 @@ export class LiveCatalogue implements Offers {
   }
 
   /**
-   * Takes the prices that clouds have told since the price list was made. Resolves when routing goes by them, with what of
-   * them was refused.
+   * Takes prices that are newer than the price list. Resolves when routing uses them, with the faults of rejected
+   * prices.
    */
-  refresh(prices: readonly RegionPrices[]): Promise<Fault[]> {
+  refresh(prices: readonly RegionPrices[]): Promise<FieldError[]> {
     return this.#inTurn(async () => {
-      const { table, faults } = await unhurried(refreshInSteps(this.#list, prices))
+      const { table, faults } = await runInSteps(refreshInSteps(this.#list, prices))
       this.#refreshed = table
       await this.#rebuild()
       return faults
     })
   }
 
-  /** Returns which of the rules have no effect. */
-  async #rebuild(): Promise<Fault[]> {
-    const { table, faults } = await unhurried(applyInSteps(this.#refreshed, this.#overlay))
+  /** Rebuilds the catalogue. Returns the faults of rules without effect. */
+  async #rebuild(): Promise<FieldError[]> {
+    const { table, faults } = await runInSteps(applyInSteps(this.#refreshed, this.#overlay))
     this.#current = new Catalogue(table)
     return faults
   }
@@ -78,8 +77,8 @@ export class LiveCatalogue implements Offers {
   }
 }
 
-/** Runs step by step, with room for other work between them. */
-async function unhurried<T>(steps: Generator<undefined, T>): Promise<T> {
+/** Runs step by step, so that other work can run in between. */
+async function runInSteps<T>(steps: Generator<undefined, T>): Promise<T> {
   for (;;) {
     const { done, value } = steps.next()
     if (done) return value

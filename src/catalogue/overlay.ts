@@ -3,22 +3,22 @@ import Type, { type Static, type TSchema } from "typebox"
 import { LIMITS } from "../apis/limits.ts"
 import { ARCHITECTURES, OFFER_PROVISIONINGS, OfferSchema } from "../apis/offer.ts"
 import { ALLOWED, Int, StringEnum, Text } from "../apis/schema.ts"
-import { type Fault, faultsOf } from "../apis/validate.ts"
+import { type FieldError, faultsOf } from "../apis/validate.ts"
 
 const PATTERN = { minLength: 1, [ALLOWED]: "a name, or a pattern with * for any letters" }
 
-/** Which offers a rule is about. What is absent matches anything; `*` stands for any letters. */
+/** Offers that a rule applies to. An absent field matches anything; `*` stands for any letters. */
 const SELECTOR = {
   cloud: Type.Optional(Text(32, "The cloud.", PATTERN)),
   region: Type.Optional(Text(LIMITS.region, "The region, or a group of regions such as eu.", PATTERN)),
   family: Type.Optional(Text(64, "The family of machine types, such as m7i, n2 or Das_v5.", PATTERN)),
   instanceType: Type.Optional(Text(128, "The machine type.", PATTERN)),
-  provisioning: Type.Optional(StringEnum(OFFER_PROVISIONINGS, { description: "How it is bought." })),
+  provisioning: Type.Optional(StringEnum(OFFER_PROVISIONINGS, { description: "Provisioning of the offer." })),
 }
 
 const DiscountSchema = Type.Object({
   ...SELECTOR,
-  factor: Type.Number({ minimum: 0, maximum: 10, description: "What prices are multiplied by: 0.82 is 18 % off." }),
+  factor: Type.Number({ minimum: 0, maximum: 10, description: "Factor of the price: 0.82 is 18 % off." }),
 })
 const ExclusionSchema = Type.Object(SELECTOR, { minProperties: 1 })
 const { cloud, region, zone, instanceType, gpu, hourlyPriceUsd } = OfferSchema.properties
@@ -29,25 +29,31 @@ const OwnOfferSchema = Type.Object({
   instanceType,
   hourlyPriceUsd,
   provisioning: Type.Optional(StringEnum(OFFER_PROVISIONINGS, { description: "Default: onDemand." })),
-  architecture: Type.Optional(StringEnum(ARCHITECTURES, { description: "Needed for a machine type of one's own." })),
-  cpu: Type.Optional(Type.Number({ minimum: 0, description: "Needed for a machine type of one's own." })),
-  memoryGib: Type.Optional(Type.Number({ minimum: 0, description: "Needed for a machine type of one's own." })),
+  architecture: Type.Optional(
+    StringEnum(ARCHITECTURES, { description: "Required for a machine type that is not in the price list." }),
+  ),
+  cpu: Type.Optional(
+    Type.Number({ minimum: 0, description: "Required for a machine type that is not in the price list." }),
+  ),
+  memoryGib: Type.Optional(
+    Type.Number({ minimum: 0, description: "Required for a machine type that is not in the price list." }),
+  ),
   gpu,
-  minimumBilledSeconds: Type.Optional(Int({ description: "The shortest time that is billed; default 60." })),
+  minimumBilledSeconds: Type.Optional(Int({ description: "Shortest billed time, seconds; default 60." })),
 })
 
 export type Discount = Static<typeof DiscountSchema>
 export type Exclusion = Static<typeof ExclusionSchema>
-/** A machine at a price of one's own: a reserved one, or a type that the price list has, at another price. */
+/** Machine at an own price: a reserved one, or a type of the price list at another price. */
 export type OwnOffer = Static<typeof OwnOfferSchema>
 
-/** A rule and where it stands in its list, from 0. */
+/** A rule and its position in its list, from 0. */
 export interface Numbered<T> {
   index: number
   rule: T
 }
 
-/** What whoever runs Berth changes about the price list. */
+/** Changes that the operator of an installation makes to the price list. */
 export interface Overlay {
   offers: readonly Numbered<OwnOffer>[]
   discounts: readonly Numbered<Discount>[]
@@ -57,15 +63,15 @@ export interface Overlay {
 const KEYS: readonly (keyof Overlay)[] = ["offers", "discounts", "exclusions"]
 
 /**
- * Reads an overlay from a ConfigMap's data: the keys `offers`, `discounts` and `exclusions`, each a list in YAML. One
- * faulty rule is left out and told, the others hold: an exclusion must not lapse by a slip elsewhere.
+ * Reads an overlay from a ConfigMap's data: the keys `offers`, `discounts` and `exclusions`, each a list in YAML. An
+ * invalid rule is skipped and reported, and the others apply: a mistake elsewhere must not disable an exclusion.
  */
-export function parseOverlay(data: Readonly<Record<string, string>> = {}): { overlay: Overlay; faults: Fault[] } {
-  const faults: Fault[] = []
+export function parseOverlay(data: Readonly<Record<string, string>> = {}): { overlay: Overlay; faults: FieldError[] } {
+  const faults: FieldError[] = []
   for (const key of Object.keys(data).filter((name) => !(KEYS as readonly string[]).includes(name))) {
     faults.push({
       pointer: `/${key}`,
-      detail: `${key} is no known key: known are ${KEYS.join(", ")}`,
+      detail: `unknown key ${key}: the known keys are ${KEYS.join(", ")}`,
     })
   }
   const overlay = {
@@ -76,7 +82,7 @@ export function parseOverlay(data: Readonly<Record<string, string>> = {}): { ove
   return { overlay, faults }
 }
 
-function rulesOf<T>(key: string, text: string | undefined, schema: TSchema, faults: Fault[]): Numbered<T>[] {
+function rulesOf<T>(key: string, text: string | undefined, schema: TSchema, faults: FieldError[]): Numbered<T>[] {
   return listOf(key, text, faults).flatMap((item, index) => {
     const found = faultsOf(schema, item)
     for (const { pointer, detail } of found) {
@@ -86,7 +92,7 @@ function rulesOf<T>(key: string, text: string | undefined, schema: TSchema, faul
   })
 }
 
-function listOf(key: string, text: string | undefined, faults: Fault[]): unknown[] {
+function listOf(key: string, text: string | undefined, faults: FieldError[]): unknown[] {
   if (text === undefined || text.trim() === "") return []
   try {
     const value = load(text)
@@ -95,7 +101,7 @@ function listOf(key: string, text: string | undefined, faults: Fault[]): unknown
   } catch (error) {
     if (!(error instanceof YAMLException)) throw error
     const place = error.mark === undefined ? "" : ` (line ${error.mark.line + 1}, column ${error.mark.column + 1})`
-    faults.push({ pointer: `/${key}`, detail: `${key} is no YAML${place}: ${error.reason}` })
+    faults.push({ pointer: `/${key}`, detail: `${key} is not valid YAML${place}: ${error.reason}` })
   }
   return []
 }

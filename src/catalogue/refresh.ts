@@ -1,22 +1,23 @@
 import { roundUsd } from "../apis/money.ts"
-import type { Fault } from "../apis/validate.ts"
+import type { FieldError } from "../apis/validate.ts"
 import { emptyTable, OFFER_COLUMNS, type OfferTable } from "../router/table.ts"
 import { type Applied, picked } from "./apply.ts"
 import { PRICES_CONFIG_MAP, type RegionPrices } from "./refreshed.ts"
 import { LEAST_PART_OF_MEDIAN, medianOf } from "./suspects.ts"
 import { whyUnlaunchable } from "./unlaunchable.ts"
 
-/** A price above so many times what the same machine usually costs is taken for an error. */
+/** Multiple of the machine's median price above which a price is implausible. */
 const MOST_TIMES_MEDIAN = 10
-/** The part of its price on demand that a machine may cost on the spot market, where no spot price of it was known. */
+/** Part of the on-demand price below which a spot price is implausible, if the machine had no spot price before. */
 const LEAST_PART_OF_ON_DEMAND = 0.01
-/** Rows that are seen to between two steps. */
+/** Rows that are processed between two steps. */
 const STEP = 2 ** 14
 
 /**
- * Puts newer prices into a price list, in steps, so that a process with other work may see to it between them. They stand instead of the list's, unless those are of a
- * later day, and add machines that the list knows in regions where it had no price for them. Prices that can't be true are
- * refused, and the list's stay. Machine types and regions that the list does not have are passed over.
+ * Applies newer prices to a price list, in steps, so that other work can run in between. They replace the list's
+ * prices, unless those have a later day. They also add offers in regions where the list has no price for a known
+ * machine. Implausible prices are rejected, and the list's stay. Machine types and regions that the list does not have
+ * are ignored.
  */
 export function* refreshInSteps(list: OfferTable, refreshed: readonly RegionPrices[]): Generator<undefined, Applied> {
   if (refreshed.length === 0) return { table: list, faults: [] }
@@ -32,7 +33,7 @@ export function* refreshInSteps(list: OfferTable, refreshed: readonly RegionPric
 
 type Way = RegionPrices["provisioning"]
 
-/** An offer that the list does not have. */
+/** Offer that the list does not have. */
 interface NewRow {
   machine: number
   place: number
@@ -42,22 +43,22 @@ interface NewRow {
   priceDate: number
 }
 
-/** A price list while newer prices are put into it. */
+/** A price list to which newer prices are applied. */
 class Refresh {
   readonly #list: OfferTable
   readonly #machines: ReadonlyMap<string, number>
   readonly #regions: ReadonlyMap<string, number>
-  /** By region, its place without a zone, which prices of clouds are for. */
+  /** Place without a zone, by region: prices of clouds are for these places. */
   readonly #places: ReadonlyMap<number, number>
-  /** By machine, region and way of buying: the row, and 0 for none. */
+  /** Row by machine, region and provisioning; 0: none. */
   readonly #rows: Uint32Array
-  /** By row of the list. */
+  /** Price by row of the list. */
   readonly #prices: Float64Array
   readonly #dates: Uint16Array
   readonly #days: string[]
   readonly #minimum: Uint32Array
   readonly #added: NewRow[] = []
-  /** By way of buying, the median of a machine's prices in the list. */
+  /** Median of a machine's prices in the list, by provisioning. */
   readonly #medians: Record<Way, number[]> = { onDemand: [], spot: [] }
   readonly #refused = new Map<string, { count: number; example: string }>()
 
@@ -76,7 +77,7 @@ class Refresh {
     this.#minimum = new Uint32Array(machines.length)
   }
 
-  /** Finds the list's rows, and what each machine costs by it. */
+  /** Finds the list's rows, and the medians of each machine's prices. */
   *readList(): Generator<undefined, void> {
     const { machines, places, machine, place, spot, minimumBilledSeconds } = this.#list
     const all = { onDemand: machines.map((): number[] => []), spot: machines.map((): number[] => []) }
@@ -96,7 +97,7 @@ class Refresh {
     yield
   }
 
-  /** Takes what a cloud said of one region. */
+  /** Takes the prices of one region. */
   take({ cloud, region: name, provisioning, time, prices }: RegionPrices): void {
     const region = this.#regions.get(`${cloud}/${name}`)
     const place = region === undefined ? undefined : this.#places.get(region)
@@ -108,17 +109,17 @@ class Refresh {
       if (machine === undefined) continue
       const slot = this.#slot(machine, region, provisioning)
       const row = (this.#rows[slot] as number) - 1
-      // What the list has can be had.
+      // Offers of the list can be launched.
       const isOut = row < 0 && whyUnlaunchable({ cloud, instanceType }, name, provisioning) !== undefined
       if (isOut || (row >= 0 && (this.#days[this.#dates[row] as number] ?? "") > day)) continue
       const hourlyPriceUsd = roundUsd(usd)
-      const why = this.#whyUntrue(machine, provisioning, hourlyPriceUsd)
+      const why = this.#whyImplausible(machine, provisioning, hourlyPriceUsd)
       if (why === undefined) this.#put(slot, { machine, place, hourlyPriceUsd, priceDate })
       else this.#refuse(`${cloud} ${provisioning}`, `${instanceType} in ${name} at $${hourlyPriceUsd}`, why)
     }
   }
 
-  /** Puts a price into the row of a slot, or makes one. */
+  /** Puts a price into the row of a slot, or creates the row. */
   #put(slot: number, offer: Omit<NewRow, "spot" | "minimumBilledSeconds">): void {
     const row = (this.#rows[slot] as number) - 1
     const known = row < this.#prices.length ? undefined : this.#added[row - this.#prices.length]
@@ -134,7 +135,7 @@ class Refresh {
     }
   }
 
-  /** Makes the list anew. */
+  /** Builds the new list. */
   *table(): Generator<undefined, OfferTable> {
     const size = this.#list.machine.length
     const table = emptyTable(size + this.#added.length, { ...this.#list, priceDates: this.#days })
@@ -144,17 +145,17 @@ class Refresh {
       for (const [index, row] of this.#added.entries()) table[column][size + index] = row[column]
     }
     yield
-    const dear = new Set(this.#spotAboveOnDemand(table))
+    const excluded = new Set(this.#spotAboveOnDemand(table))
     yield
-    return dear.size === 0
+    return excluded.size === 0
       ? table
       : picked(
           table,
-          Uint32Array.from(table.machine.keys()).filter((row) => !dear.has(row)),
+          Uint32Array.from(table.machine.keys()).filter((row) => !excluded.has(row)),
         )
   }
 
-  /** Rows that nobody would want: the two prices were told at different times. */
+  /** Returns rows whose spot price is above the on-demand price, because the two were read at different times. */
   *#spotAboveOnDemand({ hourlyPriceUsd, machines, machine, place, places, regions }: OfferTable): Generator<number> {
     for (let slot = 0; slot < this.#rows.length; slot += 2) {
       const [onDemand, spot] = [(this.#rows[slot] as number) - 1, (this.#rows[slot + 1] as number) - 1]
@@ -168,8 +169,8 @@ class Refresh {
     }
   }
 
-  /** What could not be taken, each cause once. */
-  faults(): Fault[] {
+  /** Returns the rejected prices, each cause once. */
+  faults(): FieldError[] {
     return [...this.#refused].map(([why, { count, example }]) => ({
       pointer: `/${PRICES_CONFIG_MAP}`,
       detail: `${count} ${why}: ${example}${count > 1 ? ", for example" : ""}`,
@@ -182,7 +183,7 @@ class Refresh {
     this.#refused.set(cause, { count: (known?.count ?? 0) + 1, example: known?.example ?? example })
   }
 
-  #whyUntrue(machine: number, provisioning: Way, usd: number): string | undefined {
+  #whyImplausible(machine: number, provisioning: Way, usd: number): string | undefined {
     const median = this.#medians[provisioning][machine] || 0
     const onDemand = this.#medians.onDemand[machine] || 0
     if (!(usd > 0) || !Number.isFinite(usd)) return "no price above 0"

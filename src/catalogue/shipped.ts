@@ -3,10 +3,13 @@ import { brotliDecompressSync } from "node:zlib"
 import { packageFile } from "../package.ts"
 import { decode, type PriceList } from "./file.ts"
 
-/** The price list that comes with this program, written by `scripts/catalogue.ts`. */
+/** Price list that this program contains. `scripts/catalogue.ts` writes it. */
 export const SHIPPED_FILE = packageFile("src", "catalogue", "data", "offers.br")
 
-/** Reads a price list; some tens of milliseconds, so once at the start. @throws what the file system throws */
+/**
+ * Reads a price list. It takes tens of milliseconds, so read it once at the start. @throws the errors of the file
+ * system
+ */
 export function readPriceList(path: string = SHIPPED_FILE): PriceList {
   return decode(brotliDecompressSync(readFileSync(path)))
 }

@@ -1,11 +1,12 @@
 import type { PriceList, Suspect } from "./file.ts"
 
-/** A price below this part of what the same machine usually costs is taken for an error of the list. */
+/** Part of the machine's median price below which a price counts as an error of the list. */
 export const LEAST_PART_OF_MEDIAN = 0.1
 
 /**
- * Prices that can't be true: spot above on-demand in the same region, or less than a tenth of the median over all
- * regions of what the same machine costs. A job would be placed by them, and its project billed by others.
+ * Returns implausible prices. A spot price above on demand in the same region is implausible, and so is less than a
+ * tenth of the machine's median over all regions. Routing would place jobs by them, but the cloud would bill another
+ * price.
  */
 export function suspectsOf(list: Omit<PriceList, "suspects">): Suspect[] {
   const medians = { onDemand: mediansOf(list, list.onDemand), spot: mediansOf(list, list.spot) }
@@ -33,7 +34,7 @@ function medianAt(medians: readonly number[], { machine }: Pick<PriceList, "mach
   return medians[machine[row] as number] ?? 0
 }
 
-/** By machine, the median of its prices; 0 without any. */
+/** Returns the median price of each machine; 0 if it has none. */
 function mediansOf({ machines, machine }: Omit<PriceList, "suspects">, prices: Uint32Array): number[] {
   const byMachine: number[][] = machines.map(() => [])
   for (let row = 0; row < prices.length; row++) {
@@ -42,7 +43,7 @@ function mediansOf({ machines, machine }: Omit<PriceList, "suspects">, prices: U
   return byMachine.map(medianOf)
 }
 
-/** The middle of prices, which are sorted by it; 0 without any. */
+/** Returns the median of prices; 0 without any. Sorts the array in place. */
 export function medianOf(prices: number[]): number {
   prices.sort((a, b) => a - b)
   const middle = prices.length / 2

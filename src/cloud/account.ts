@@ -1,64 +1,79 @@
-import type { ConnectionType } from "../apis/connection.ts"
+import type { CapabilityName, ConnectionType } from "../apis/connection.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
-import type { Identity } from "./provider.ts"
+import type { Identity } from "./cloud.ts"
 
-/** Something that an account holds and a job can name. */
+/** A resource of an account that a job can name. */
 export interface DiscoveredResource {
-  /** The provider's own full name of it (an ARN, a resource name, a URL): unique within the provider. */
+  /** The provider's own full name (an ARN, a resource name, a URL): unique within the provider. */
   id: string
-  /** What a job's `bucket` or `image` would say; of a pool its own short name. */
+  /** Value for a job's `bucket` or `image`; for a pool, its own short name. */
   name: string
-  /** Where it is kept, such as s3, gcs or ghcr. */
+  /** Service that holds the resource, such as s3, gcs or ghcr. */
   platform: string
-  /** What it is, such as bucket, repository or account. */
+  /** Kind of resource, such as bucket, repository or account. */
   type: string
-  /** What is cheap to know of it: region, created (RFC 3339), size (bytes). */
+  /** Facts that need no further call: region, created (RFC 3339), size (bytes). */
   metadata: Record<string, string | number>
 }
 
-/** Finds one sort of resources, page by page, so that who runs out of time keeps what has come. */
+/** Finds one kind of resources, page by page. A caller that runs out of time keeps the pages that have arrived. */
 export type Discovery = (signal: AbortSignal) => AsyncIterable<DiscoveredResource[]>
 
-/** A bucket that an account reaches. */
+/** A bucket that an account can read. */
 export interface ReachedBucket {
-  /** Absent where the account may read the bucket, but not ask about it. */
+  /** Absent if the account may read the bucket, but not its properties. */
   region?: string
 }
 
 /**
- * What can be asked of the account that a connection opens, besides VMs. A sort of resources that the provider does not
- * have is absent. Every method throws only the errors of `errors.ts`, and ends soon after its signal is aborted.
+ * The account that a connection opens, without its VMs. A kind of resources that the provider does not have is absent.
+ * Every method throws only the errors of `errors.ts`, and ends soon after its signal is aborted.
  */
 export interface ExternalAccount {
-  /** Proves the credentials and says whose they are. */
-  verify(signal: AbortSignal): Promise<VerifiedIdentity>
+  /** Verifies the credentials and returns their account. */
+  verify(signal: AbortSignal): Promise<Identity>
+  /** Checks the uses of the account without creating anything. An error means that no use was checked. */
+  readonly capabilities?: (question: CapabilityQuestion, signal: AbortSignal) => Promise<Capabilities>
   readonly storages?: Discovery
   readonly repositories?: Discovery
   readonly virtualMachinePools?: Discovery
-  /** Whether a bucket (under the name that `storages` gives it) can be read; undefined: there is none, or no access. */
+  /** Finds a bucket by its name in `storages`. Returns undefined if it does not exist or can't be read. */
   readonly bucket?: (name: string, signal: AbortSignal) => Promise<ReachedBucket | undefined>
 }
 
-/** Verdict of a provider on starting VMs with credentials, given without starting one. */
-export type LaunchPermission =
-  | { is: "granted" }
-  /** @property message names what is missing and what to do */
-  | { is: "denied"; message: string }
-  | { is: "unknown"; message: string }
+/** Cause of a capability that the account does not have. */
+export type DenialReason =
+  | "PermissionsMissing"
+  | "NetworkMissing"
+  | "ServiceDisabled"
+  | "AccountDisabled"
+  | "QuotaMissing"
 
-/** Whose credentials were verified. */
-export interface VerifiedIdentity extends Identity {
-  /** Absent where the provider can't be asked, or gave no answer. */
-  launch?: LaunchPermission
+/** Verdict on one use of an account. A check creates nothing. Messages name what is missing and what to do. */
+export type Capability =
+  | { is: "granted"; message: string }
+  | { is: "denied"; reason: DenialReason; message: string }
+  /** The provider answered, but its answer proves neither. */
+  | { is: "unknown"; message: string }
+  /** The provider did not answer. An earlier verdict remains. */
+  | { is: "unanswered"; message: string }
+
+/** Verdicts on the uses that a type of account has. */
+export type Capabilities = Partial<Record<CapabilityName, Capability>>
+
+/** Subject of a check of capabilities. */
+export interface CapabilityQuestion {
+  /** Regions in which the connection created VMs. Empty for a new connection. */
+  regions: readonly string[]
 }
 
-/** Opens one provider's accounts by their credentials, which are used for nothing else; calls no host. */
+/** Opens one provider's accounts by their credentials, which are used for nothing else. Makes no calls. */
 export type AccountOpener = (credentials: CredentialFields) => ExternalAccount
 
-/** Opens an account by credentials in clear; undefined where this version knows nothing of the type. */
+/** Opens an account by plaintext credentials. Returns undefined if this version does not know the type. */
 export type OpenAccount = (type: ConnectionType, credentials: CredentialFields) => ExternalAccount | undefined
 
-/** Without the keys whose value is undefined, as providers leave out what they don't know. */
+/** Removes undefined and empty values: providers omit facts that they don't know. */
 export function metadataOf(known: Record<string, string | number | undefined>): DiscoveredResource["metadata"] {
   const entries = Object.entries(known).filter(
     (entry): entry is [string, string | number] => entry[1] !== undefined && entry[1] !== "",

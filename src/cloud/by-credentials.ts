@@ -1,27 +1,27 @@
 import { createHash } from "node:crypto"
 import type { CredentialFields } from "../apis/credentials.ts"
 
-/** Tells credentials apart without keeping them. */
+/** Returns a hash of credentials, so that they can be compared without being kept. */
 export function credentialsDigest(credentials: CredentialFields): string {
   return createHash("sha256")
     .update(JSON.stringify(Object.entries(credentials).sort()))
     .digest("hex")
 }
 
-/** What was opened by credentials: as many of these as are kept, and those that were not used for longest go first. */
+/** Cache by credentials. It drops the least recently used entries above its limit. */
 export class ByCredentials<T> {
   readonly #most: number
   readonly #opened = new Map<string, T>()
 
-  /** @param most how many are kept */
+  /** @param most maximum number of entries */
   constructor(most: number) {
     this.#most = most
   }
 
   /**
-   * One and the same for the same credentials, whoever carries them.
-   * @param open makes what is not there
-   * @param scope tells apart what the same credentials open
+   * Returns the same object for the same credentials, in whichever connection they are.
+   * @param open creates the object if it is missing
+   * @param scope separates objects that the same credentials open
    */
   get(credentials: CredentialFields, open: () => T, scope = ""): T {
     const key = `${scope}/${credentialsDigest(credentials)}`

@@ -1,6 +1,6 @@
 /**
- * What a cloud's refusal means for whoever asked, so that the controller branches on meaning and never
- * on a provider's error code. Messages never carry credentials.
+ * A cloud's error, classified by its meaning for the caller. So the controller never branches on a provider's error
+ * code. Messages never contain credentials.
  */
 export abstract class CloudError extends Error {
   /** The cloud's own error code, such as InsufficientInstanceCapacity. */
@@ -13,29 +13,38 @@ export abstract class CloudError extends Error {
   }
 }
 
-/** The cloud has no such machine to give now: another offer may have. */
+/** The cloud currently has no such machine. Another offer may work. */
 export class CapacityError extends CloudError {}
 
-/** The account may not have more: another account or a smaller machine may. */
+/** One subnet has no capacity. The same launch with a higher `exhaustedSubnets` names the next subnet. */
+export class SubnetCapacityError extends CapacityError {}
+
+/** The account has reached a quota. Another account or a smaller machine may work. */
 export class QuotaError extends CloudError {}
 
 /** The credentials are wrong, expired, or not allowed to do this. */
 export class CredentialsError extends CloudError {}
 
-/** The credentials are not allowed to do this in this region, which may be otherwise elsewhere. */
+/** The credentials are not allowed to do this in this region. Other regions may allow it. */
 export class RegionError extends CredentialsError {}
+
+/**
+ * The account itself does not allow VMs like this, here or in any region: its plan, a policy of its organization, or a
+ * missing network. Another account may allow it. Unlike a rejection of credentials, it proves that there is no VM.
+ */
+export class AccountError extends CloudError {}
 
 /** The request can never succeed as it is. */
 export class InvalidRequestError extends CloudError {}
 
-/** It surely did not happen, and may work when tried again. */
+/** The request had no effect, and may succeed when retried. */
 export class TransientError extends CloudError {}
 
-/** Nobody knows whether it happened (a time-out, a broken connection): only the identical call can tell. */
+/** The outcome is unknown (a timeout, a broken connection). Only the identical call can find it out. */
 export class OutcomeUnknownError extends CloudError {}
 
 /**
- * Whatever is done after a cloud has accepted to make a VM: when that fails, the VM may be there all the same.
+ * Marks errors after a cloud has accepted to create a VM: the VM may exist despite the error.
  * @throws OutcomeUnknownError for each CloudError
  */
 export async function afterAcceptance<T>(act: Promise<T>): Promise<T> {
@@ -43,6 +52,6 @@ export async function afterAcceptance<T>(act: Promise<T>): Promise<T> {
     return await act
   } catch (error) {
     if (!(error instanceof CloudError) || error instanceof OutcomeUnknownError) throw error
-    throw new OutcomeUnknownError(error.code, `a VM was asked for: ${error.message}`, { cause: error })
+    throw new OutcomeUnknownError(error.code, `a VM was requested: ${error.message}`, { cause: error })
   }
 }

@@ -1,26 +1,26 @@
 import { InvalidRequestError } from "./errors.ts"
 
-/** How a provider is called over HTTP; tests put their own in its place. */
+/** Sends HTTP requests to a provider. Tests replace it. */
 export type Fetch = typeof fetch
 
 export interface GuardedFetchOptions {
-  /** Whether a host may be called, always over HTTPS. */
+  /** Returns true for hosts that may be called. All calls use HTTPS. */
   isOwn: (host: string) => boolean
-  /** Ends every call. */
+  /** Aborts every call. */
   signal: AbortSignal
-  /** What sends; default: Node.js' own fetch. */
+  /** Sends the requests. Default: Node.js' own fetch. */
   send?: Fetch | undefined
 }
 
 /**
- * A fetch that calls the provider's own hosts and no other. A redirect is not followed: whoever could make the provider
- * send one would choose the host that gets the credentials, or have us look into the cluster's own network.
+ * Returns a fetch that calls only the provider's own hosts. It follows no redirect: an attacker who can cause one would
+ * choose the host that gets the credentials. Such a redirect could also reach hosts inside the cluster's network.
  */
 export function guardedFetch({ isOwn, signal, send = fetch }: GuardedFetchOptions): Fetch {
   return async (input, init) => {
     const url = new URL(input instanceof Request ? input.url : input)
     if (url.protocol !== "https:" || !isOwn(url.host)) {
-      throw new InvalidRequestError("ForeignHost", `${url.protocol}//${url.host} is none of the provider's hosts`)
+      throw new InvalidRequestError("ForeignHost", `${url.protocol}//${url.host} is not one of the provider's hosts`)
     }
     const given = init?.signal ?? (input instanceof Request ? input.signal : undefined)
     const ended = given == null ? signal : AbortSignal.any([signal, given])

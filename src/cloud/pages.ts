@@ -1,17 +1,17 @@
 import { CloudError } from "./errors.ts"
 
-/** How many places are asked at the same time, where nothing else is said. */
+/** Default maximum number of places that are queried in parallel. */
 const AT_ONCE = 16
 
-/** The name of a place that is asked, for people, and its pages. */
+/** The name of a queried place, for people, and its pages. */
 export interface PageSource<T> {
   place: string
   pages: AsyncIterable<T>
 }
 
 /**
- * The pages of many places, as they come. A place that fails takes nothing from the others: its error is thrown when all
- * else is done, with the names of those that failed.
+ * Yields the pages of many places as they arrive. A place that fails does not stop the others. Its error is thrown at
+ * the end, with the names of all places that failed.
  * @throws CloudError of the class of the first failure
  */
 export async function* merged<T>(sources: readonly PageSource<T>[], atOnce = AT_ONCE): AsyncGenerator<T> {
@@ -39,7 +39,7 @@ export async function* merged<T>(sources: readonly PageSource<T>[], atOnce = AT_
       open()
     }
   } finally {
-    // Who looks no further does not wait for those that are being asked.
+    // A caller that stops early does not wait for pending pages.
     for (const iterator of pending.keys()) void iterator.return?.().catch(() => undefined)
   }
   throwFailures(failures)
@@ -47,7 +47,7 @@ export async function* merged<T>(sources: readonly PageSource<T>[], atOnce = AT_
 
 interface Arrival<T> {
   iterator: AsyncIterator<T>
-  /** Absent when it failed. */
+  /** Absent after a failure. */
   result?: IteratorResult<T>
   error?: unknown
 }

@@ -1,23 +1,23 @@
 import type { CredentialFields } from "../apis/credentials.ts"
 import type { Offer } from "../apis/offer.ts"
 
-/** What of a machine type its price may be made up of. */
+/** The fields of a machine type that its price can depend on. */
 export type PricedMachine = Pick<Offer, "instanceType" | "cpu" | "memoryGib" | "gpu">
 
-/** Whose prices are wanted. */
+/** Query for the prices of machine types in regions. */
 export interface PriceQuestion {
-  /** Of an account of the cloud; its prices are those of everybody. */
+  /** Of any account of the cloud: list prices are the same for all accounts. */
   credentials: CredentialFields
   regions: readonly string[]
-  /** All machine types that are of interest. */
+  /** All machine types of interest. */
   machines: readonly PricedMachine[]
-  /** Ends all calls. */
+  /** Aborts all calls. */
   signal: AbortSignal
-  /** Told of each call. */
+  /** Called once for each call. */
   onCall: () => void
 }
 
-/** What the machines of one region cost, bought one way: by machine type, US dollars an hour. */
+/** Prices of one region's machines with one provisioning: US dollars an hour, by machine type. */
 export interface QuotedPrices {
   region: string
   provisioning: Offer["provisioning"]
@@ -25,15 +25,15 @@ export interface QuotedPrices {
 }
 
 /**
- * Asks a cloud what its machines cost now, for Linux and without licences. Gives whole regions as they come, also when it
+ * Queries a cloud's current prices, for Linux and without licences. Yields whole regions as they arrive, also when it
  * fails in the end. @throws only the errors of `errors.ts`
  */
 export type PriceReader = (question: PriceQuestion) => AsyncIterable<QuotedPrices>
 
-/** Where a cloud's prices are told. */
+/** Sources of a cloud's prices. */
 export interface PriceReaders {
   /** Prices that change a few times a year. */
   list: PriceReader
-  /** Of spot machines, where these cost something else from hour to hour; absent: they are in the list. */
+  /** Prices of spot machines, if they change from hour to hour. Absent if they are in the list. */
   market?: PriceReader
 }

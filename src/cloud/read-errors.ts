@@ -1,18 +1,18 @@
 import { CloudError, CredentialsError, InvalidRequestError, TransientError } from "./errors.ts"
 
-/** What is known of a failed call that only reads. */
+/** Facts about a failed call that only reads. */
 export interface ReadFailure {
-  /** HTTP status; absent when no answer came. */
+  /** HTTP status; absent if no answer arrived. */
   status?: number | undefined
-  /** The provider's own word for it, where it has one. */
+  /** The provider's own error code, if it has one. */
   code?: string | undefined
   message: string
   cause?: unknown
 }
 
 /**
- * A failed reading call by what it means. Nothing can have happened by it, so an answer that did not come, a 5xx and
- * "too many requests" are all transient.
+ * Classifies a failed reading call. Such a call has no effect, so a missing answer, a 5xx and "too many requests" are
+ * all transient.
  */
 export function readError({ status, code, message, cause }: ReadFailure): CloudError {
   const known = code ?? (status === undefined ? "NoAnswer" : `HTTP${status}`)
@@ -23,12 +23,14 @@ export function readError({ status, code, message, cause }: ReadFailure): CloudE
   return new InvalidRequestError(known, message, options)
 }
 
-/** The call was given up, because its signal was aborted. */
+/** Returns the error for a call that was cancelled by its signal. */
 export function abortedRead(cause?: unknown): CloudError {
-  return new TransientError("Aborted", "it was given up before it was answered", { cause })
+  return new TransientError("Aborted", "the call was cancelled before an answer arrived", { cause })
 }
 
-/** What was thrown, as a CloudError: itself, `aborted` when the signal is, else what `explain` makes of it. */
+/**
+ * Returns a thrown value as a CloudError: itself, `abortedRead` if the signal is aborted, else the result of `explain`.
+ */
 export function readErrorOf(error: unknown, signal: AbortSignal, explain: (error: unknown) => ReadFailure): CloudError {
   if (error instanceof CloudError) return error
   return signal.aborted ? abortedRead(error) : readError({ cause: error, ...explain(error) })

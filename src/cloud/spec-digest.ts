@@ -1,9 +1,10 @@
 import { createHash } from "node:crypto"
-import type { LaunchSpec } from "./provider.ts"
+import type { LaunchSpec } from "./cloud.ts"
 
 /**
- * Tells specs apart; kept with the VM as a label or tag. 40 of 0-9, a-f. Without the user data: another release of Berth
- * may render it otherwise, and what was launched before an upgrade is still this launch's VM after it.
+ * Returns a digest that identifies a spec, for a label or tag of the VM: 40 characters of 0-9, a-f. It omits the user
+ * data, because another release of Berth may render it differently. It omits network and disk, which earlier releases
+ * do not know. A VM launched before an upgrade or a rollback must still match its launch afterwards.
  */
 export function specDigest(spec: LaunchSpec): string {
   const { name, installation, tags, offer, imageId, lifetimeSeconds } = spec

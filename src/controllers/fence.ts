@@ -1,17 +1,19 @@
-/** This process may no longer act on clouds: another one may be leading by now. */
-export class NotLeaderError extends Error {
+import { LeadershipLostError } from "../kube/lease.ts"
+
+/** Error of a process that may no longer act on clouds, because another one may lead. It stops all controllers. */
+export class NotLeaderError extends LeadershipLostError {
   override readonly name = "NotLeaderError"
 }
 
 /**
- * Checked right before each act that two leaders must not both do. A resourceVersion can't fence a cloud, so it is
- * the lease that is looked at. Throws NotLeaderError.
+ * Check right before each act that two leaders must not both do. It reads the lease, because a resourceVersion can't
+ * fence a cloud. Throws NotLeaderError.
  */
 export type Fence = () => void
 
-/** The fence of a lease (`LeaderElector.isHeld`). */
+/** Returns the fence of a lease (`LeaderElector.isHeld`). */
 export function fenceOf(lease: { isHeld(): boolean }): Fence {
   return () => {
-    if (!lease.isHeld()) throw new NotLeaderError("the lease is not held any more: whoever leads now goes on")
+    if (!lease.isHeld()) throw new NotLeaderError("this replica no longer holds the lease; the next leader continues")
   }
 }

@@ -14,15 +14,12 @@ export interface Writer<T extends ApiObject> {
   fieldManager: string
 }
 
-/** A writer with another set of the client's methods. */
 type WriterWith<T extends ApiObject, Method extends keyof KubeClient> = Omit<Writer<T>, "client"> & {
   client: Pick<KubeClient, Method>
 }
 
-/** A writer that only patches. */
 export type Patcher<T extends ApiObject> = WriterWith<T, "patch">
 
-/** A writer that only replaces the status. */
 export type StatusReplacer<T extends ApiObject> = WriterWith<T, "replaceStatus">
 
 /** Creates an object. @throws KubeError AlreadyExists: the next reconcile finds out whose object it is */

@@ -10,14 +10,14 @@ import { explained } from "./explained.ts"
 import { Lookups } from "./lookups.ts"
 import { within } from "./time-limit.ts"
 
-/** What is known of who reaches a bucket. */
+/** State of the search for a connection that can read a bucket. */
 export type BucketState =
   | { state: "reached"; connection: string; type: string; region?: string }
   | { state: "looking" }
   | { state: "notReached"; why: string }
 
 export interface BucketFinderOptions {
-  /** The connections of a namespace. */
+  /** Returns the connections of a namespace. */
   connections: (namespace: string) => readonly StoredConnection[]
   openAccount: OpenAccount
   credentialsOf: CredentialsOf
@@ -28,14 +28,14 @@ export interface BucketFinderOptions {
 
 /** All durations are in seconds. */
 export interface BucketSettings {
-  /** How long one connection may take to say whether it reaches a bucket. */
+  /** Timeout for the answer of one connection. */
   limitSeconds: number
-  /** How long an answer holds. */
+  /** Time for which an answer is cached. */
   reachedSeconds: number
   notReachedSeconds: number
-  /** After a failure of the connection, whatever the bucket. */
+  /** Time for which a failure of the connection is cached, whatever its cause. */
   failedSeconds: number
-  /** Connections that are asked at the same time. */
+  /** Maximum number of connections that are called at the same time. */
   atOnce: number
 }
 
@@ -47,15 +47,15 @@ export const BUCKET_DEFAULTS: BucketSettings = {
   atOnce: 16,
 }
 
-/** The others hold no buckets. */
+/** Types of connections with buckets. */
 const TYPES_WITH_BUCKETS: readonly string[] = ["aws", "gcp", "azure", "cloudflare"]
 
-/** What a connection has said of a bucket. */
+/** Answer of a connection about a bucket. */
 type Answer = { reached: ReachedBucket } | { why: string; failed: boolean }
 
 /**
- * Finds by which connection of a project a bucket is reached: the first, by creation, that can read it. All are asked at
- * the same time, and none for long; one that fails is passed over.
+ * Finds the connection of a project that can read a bucket: the oldest one that can. All are called at the same time,
+ * each with a timeout. A connection that fails is skipped.
  */
 export class BucketFinder {
   readonly #options: BucketFinderOptions
@@ -71,8 +71,8 @@ export class BucketFinder {
   }
 
   /**
-   * Never waits: who asks again gets what has come.
-   * @param named a connection's name, as the object's or as REST tells it; then that one alone is asked
+   * Returns the cached state, and starts the search if there is none. Never waits.
+   * @param named name of the only connection to call, as of the object or as in the REST API
    */
   find(namespace: string, bucket: string, named?: string): BucketState {
     const lookups = this.#lookUp(namespace, bucket, named)
@@ -90,7 +90,10 @@ export class BucketFinder {
     return { state: "notReached", why: why.join("; ") }
   }
 
-  /** As `find`, after the answers have come that decide; what is asked too much at once has no answer after a while. */
+  /**
+   * Returns the state after the decisive answers have come. A search that waits too long for its turn stays without an
+   * answer.
+   */
   async whenFound(namespace: string, bucket: string, named?: string): Promise<BucketState> {
     const lookups = this.#lookUp(namespace, bucket, named)
     const decided = async (): Promise<void> => {
@@ -100,14 +103,16 @@ export class BucketFinder {
       }
     }
     const late = Promise.withResolvers<void>()
-    // Time for a turn of others', and for one that is passed over.
+    // Time for one search that waits before this one, and for one connection that times out.
     const cancel = this.#options.clock.setTimer(2 * this.#settings.limitSeconds, () => late.resolve())
     await Promise.race([decided(), late.promise])
     cancel()
     return this.find(namespace, bucket, named)
   }
 
-  /** Of each connection that may reach the bucket, the oldest first, what is known; has it asked where nothing is. */
+  /**
+   * Returns the cached state of each connection that may reach the bucket, the oldest first. Starts missing searches.
+   */
   #lookUp(namespace: string, bucket: string, named: string | undefined) {
     const candidates = this.#options
       .connections(namespace)
@@ -117,11 +122,11 @@ export class BucketFinder {
     return candidates.map((connection) => {
       const { uid, resourceVersion } = connection.metadata
       const key = JSON.stringify([uid, resourceVersion, bucket])
-      return { connection, lookup: this.#lookups.get(key, () => this.#ask(connection, bucket)) }
+      return { connection, lookup: this.#lookups.get(namespace, key, () => this.#ask(connection, bucket)) }
     })
   }
 
-  /** Never rejects. */
+  /** Asks one connection. Never rejects. */
   async #ask(connection: StoredConnection, bucket: string): Promise<Answer> {
     let credentials: CredentialFields = {}
     try {
@@ -137,7 +142,7 @@ export class BucketFinder {
       const why = explained(error, credentials, (message) =>
         this.#options.logger.error(
           { namespace, connection: name, error: message },
-          "a bucket was not looked for by a fault of ours",
+          "internal error in the search for a bucket",
         ),
       )
       return { why, failed: true }

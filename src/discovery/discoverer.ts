@@ -9,32 +9,30 @@ import { scrubbed } from "../sealing/scrub.ts"
 import { RecentAnswers } from "./recent-answers.ts"
 import { within } from "./time-limit.ts"
 
-/** What can be looked for, by the name of the account's method. */
+/** Kinds of resources that can be discovered, by the name of the account's method. */
 export type DiscoverySort = "storages" | "repositories" | "virtualMachinePools"
 
-/** What was found, and by which connection. */
+/** A discovered resource, and the connection that found it. */
 export interface Found {
   connection: StoredConnection
   resource: DiscoveredResource
 }
 
-/** Why a connection's part is not whole; none of its credentials is in it. */
+/** Reason why a connection's part is incomplete. It contains none of its credentials. */
 export interface DiscoveryFailure {
   connection: StoredConnection
-  /** One word, the provider's own where it has one. */
+  /** One word, from the provider if it has one. */
   reason: string
   message: string
 }
 
-/** What the connections gave, in a stable order: connections as they were made, resources by name. */
+/** Results of the connections in a stable order: connections by creation, resources by name. */
 export interface Discovered {
   found: Found[]
   failures: DiscoveryFailure[]
 }
 
-/**
- * A connection's credentials in clear. @throws CloudError whose message says why they can't be had
- */
+/** Returns a connection's credentials in clear. @throws CloudError whose message says why they are unavailable */
 export type CredentialsOf = (connection: StoredConnection) => Promise<CredentialFields>
 
 export interface DiscovererOptions {
@@ -47,23 +45,26 @@ export interface DiscovererOptions {
 
 /** All durations are in seconds. */
 export interface DiscoverySettings {
-  /** How long one connection may take: what has come by then is its part. */
+  /** Timeout of one connection. Its part contains the resources found until then. */
   limitSeconds: number
-  /** How long an answer that is whole may be given again. */
+  /** Time for which a complete answer is cached. */
   keptSeconds: number
-  /** What one connection may bring, at most. */
+  /** Maximum number of resources of one connection. */
   mostResources: number
 }
 
 export const DISCOVERY_DEFAULTS: DiscoverySettings = { limitSeconds: 15, keptSeconds: 30, mostResources: 10_000 }
 
-/** One connection's part. */
+/** Part of one connection. */
 interface Part {
   resources: readonly DiscoveredResource[]
   failure?: Omit<DiscoveryFailure, "connection">
 }
 
-/** Looks into the accounts that connections open, all at the same time. None holds up or takes anything from another. */
+/**
+ * Lists the resources of the accounts that connections open, all at the same time. A slow or failing connection does
+ * not affect the others.
+ */
 export class Discoverer {
   readonly #options: DiscovererOptions
   readonly #settings: DiscoverySettings
@@ -75,7 +76,7 @@ export class Discoverer {
     this.#recent = new RecentAnswers(options.clock, this.#settings.keptSeconds)
   }
 
-  /** Never rejects because of a connection. */
+  /** Returns the resources and failures of all connections. Never rejects because of a connection. */
   async discover(sort: DiscoverySort, connections: readonly StoredConnection[]): Promise<Discovered> {
     const inOrder = connections.toSorted(newestFirst).reverse()
     const parts = await Promise.all(
@@ -87,7 +88,10 @@ export class Discoverer {
     }
   }
 
-  /** Changed credentials make another version of the connection, and so another question. */
+  /**
+   * Returns the part of one connection. Changed credentials have another version of the connection, so no old answer is
+   * used.
+   */
   #part(sort: DiscoverySort, connection: StoredConnection): Promise<Part> {
     const { uid, resourceVersion } = connection.metadata
     const isWhole = ({ failure }: Part) => failure === undefined
@@ -107,7 +111,7 @@ export class Discoverer {
           for (let page = await race(pages.next()); !page.done; page = await race(pages.next()))
             this.#add(page.value, resources)
         } finally {
-          // It may be in the middle of a call that takes no notice; nobody waits for it.
+          // The iterator may be in a call that ignores the signal, so its end is not awaited.
           void pages.return?.().catch(() => undefined)
         }
       })
@@ -117,7 +121,7 @@ export class Discoverer {
     }
   }
 
-  /** @throws CloudError when it is too much */
+  /** Adds a page of resources. @throws CloudError if there are too many */
   #add(page: readonly DiscoveredResource[], resources: DiscoveredResource[]): void {
     const { mostResources } = this.#settings
     resources.push(...page.slice(0, mostResources - resources.length))
@@ -135,8 +139,8 @@ export class Discoverer {
     if (error instanceof TooMany) return { reason: "TooMany", message: error.message }
     const { namespace, name: connection } = metadata
     const message = scrubbed(error instanceof Error ? (error.stack ?? error.message) : String(error), credentials)
-    this.#options.logger.error({ namespace, connection, error: message }, "discovery failed by a fault of ours")
-    return { reason: "InternalError", message: "it failed by a fault of ours, which the log has" }
+    this.#options.logger.error({ namespace, connection, error: message }, "internal error in discovery")
+    return { reason: "InternalError", message: "internal error in Berth; its log has details" }
   }
 }
 

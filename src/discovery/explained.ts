@@ -3,12 +3,16 @@ import { CloudError } from "../cloud/errors.ts"
 import { scrubbed } from "../sealing/scrub.ts"
 
 /**
- * Why who was asked gave no answer, for people, without any of the credentials.
- * @param tell gets the message of what is no answer of theirs but a fault of ours, for the log
+ * Returns the message of an error, for people, without any of the credentials.
+ * @param logInternal gets the message of an internal error, for the log
  */
-export function explained(error: unknown, credentials: CredentialFields, tell: (message: string) => void): string {
+export function explained(
+  error: unknown,
+  credentials: CredentialFields,
+  logInternal: (message: string) => void,
+): string {
   const message = scrubbed(error instanceof Error ? error.message : String(error), credentials)
   if (error instanceof CloudError) return message
-  tell(message)
-  return "it could not be asked, by a fault of ours"
+  logInternal(message)
+  return "internal error in Berth; its log has details"
 }

@@ -12,15 +12,15 @@ import { explained } from "./explained.ts"
 import { type Lookup, Lookups } from "./lookups.ts"
 import { within } from "./time-limit.ts"
 
-/** What is known of what an image runs on. */
+/** State of the lookup of an image's architectures. */
 export type ImageState =
   | { state: "known"; architectures: readonly Architecture[] }
   | { state: "looking" }
   | { state: "unknown"; why: string }
 
 /**
- * Reads what an image runs on, as who has signed in or as anybody; undefined where it is not there, or not for him.
- * Throws the errors of cloud/errors.ts.
+ * Reads the architectures of an image, with a login or anonymously. Undefined if the image does not exist, or the login
+ * has no access to it. Throws the errors of cloud/errors.ts.
  */
 export type ReadImage = (
   image: ImageName,
@@ -29,9 +29,9 @@ export type ReadImage = (
 ) => Promise<readonly Architecture[] | undefined>
 
 export interface ImageFinderOptions {
-  /** The connections of a namespace. */
+  /** Returns the connections of a namespace. */
   connections: (namespace: string) => readonly StoredConnection[]
-  /** The registries of a type of connection; undefined: it has none. */
+  /** Returns the registries of a type of connection; undefined if it has none. */
   registriesOf: (type: ConnectionType) => RegistryOpener | undefined
   credentialsOf: CredentialsOf
   readImage: ReadImage
@@ -42,14 +42,16 @@ export interface ImageFinderOptions {
 
 /** All durations are in seconds. */
 export interface ImageSettings {
-  /** How long it may take until what an image runs on counts as unknown. */
+  /** Time after which the architectures of an image count as unknown. */
   limitSeconds: number
-  /** How long an answer holds: a tag may be given to another image any time. */
+  /** Time for which an answer is cached: a tag may move to another image at any time. */
   knownSeconds: number
   unknownSeconds: number
-  /** How long after that it is still given while it is asked for anew: a job that waits is not to look busy each time. */
+  /**
+   * Time for which a stale answer is used while a new one is read. Otherwise a waiting job would often show the lookup.
+   */
   staleSeconds: number
-  /** Images that are asked about at the same time. */
+  /** Maximum number of images that are read at the same time, of which a project has a quarter. */
   atOnce: number
 }
 
@@ -63,7 +65,7 @@ export const IMAGE_DEFAULTS: ImageSettings = {
 
 type Answer = Exclude<ImageState, { state: "looking" }>
 
-/** Finds what images run on, by the connections of the project to their registry, else as anybody may. */
+/** Finds the architectures of images, by the project's connections to their registry, or else anonymously. */
 export class ImageFinder {
   readonly #options: ImageFinderOptions
   readonly #settings: ImageSettings
@@ -78,12 +80,12 @@ export class ImageFinder {
     this.#lookups = new Lookups({ clock, atOnce, secondsOf, staleSeconds })
   }
 
-  /** Never waits: who asks again gets what has come. */
+  /** Returns the cached state, and starts the lookup if there is none. Never waits. */
   find(namespace: string, image: string): ImageState {
     return this.#judged(this.#lookup(namespace, image))
   }
 
-  /** Waits for an answer that holds, but no longer than the limit. */
+  /** Waits for a current answer, at most until the limit. */
   async whenFound(namespace: string, image: string): Promise<Answer> {
     const lookup = this.#lookup(namespace, image)
     const late = Promise.withResolvers<void>()
@@ -100,7 +102,7 @@ export class ImageFinder {
   }
 
   get #unanswered(): Answer {
-    return { state: "unknown", why: `its registry gave no answer within ${this.#settings.limitSeconds} seconds` }
+    return { state: "unknown", why: `its registry did not answer within ${this.#settings.limitSeconds} seconds` }
   }
 
   #lookup(namespace: string, image: string): Lookup<Answer> {
@@ -111,10 +113,12 @@ export class ImageFinder {
       .toSorted(newestFirst)
       .reverse()
     const versions = candidates.map(({ metadata }) => `${metadata.uid}/${metadata.resourceVersion}`)
-    return this.#lookups.get(JSON.stringify([namespace, image, ...versions]), () => this.#ask(name, candidates))
+    return this.#lookups.get(namespace, JSON.stringify([namespace, image, ...versions]), () =>
+      this.#ask(name, candidates),
+    )
   }
 
-  /** Never rejects. */
+  /** Reads the image with each candidate until one succeeds. Never rejects. */
   async #ask(name: ImageName, candidates: readonly StoredConnection[]): Promise<Answer> {
     const refusals: string[] = []
     for (const connection of [...candidates, undefined]) {
@@ -125,7 +129,10 @@ export class ImageFinder {
     return { state: "unknown", why: `registry ${name.registry}: ${refusals.join("; ")}` }
   }
 
-  /** The architectures, or why they can't be had by this connection; without one, by anybody. */
+  /**
+   * Returns the architectures, or the reason why this connection can't read them. Without a connection it reads
+   * anonymously.
+   */
   async #read(name: ImageName, connection: StoredConnection | undefined): Promise<readonly Architecture[] | string> {
     const { clock, readImage } = this.#options
     const who = connection === undefined ? "" : `connection ${fromMetadataName(connection.metadata.name)}: `
@@ -140,7 +147,7 @@ export class ImageFinder {
     } catch (error) {
       const { logger } = this.#options
       const why = explained(error, credentials, (message) =>
-        logger.error({ error: message }, "an image was not looked at by a fault of ours"),
+        logger.error({ error: message }, "internal error while reading the architectures of an image"),
       )
       return who + why
     }
@@ -156,8 +163,8 @@ export class ImageFinder {
 }
 
 /**
- * Looks up the architectures of the agent's image at once, without signing in, as VMs pull it. Logs the answer, or the
- * architectures assumed without one. Returns nothing where there is no such image, or registries are not asked.
+ * Looks up the architectures of the agent's image immediately and anonymously, as VMs pull it. Logs the answer, or the
+ * architectures that are assumed without one. Returns nothing if there is no such image, or no registry is read.
  */
 export function agentImagePlatforms({
   agentImage,
@@ -189,7 +196,8 @@ export function agentImagePlatforms({
       const { architectures } = found
       logger.info({ agentImage, architectures }, "jobs get machines of the architectures of the agent's image")
     } else {
-      const message = "the architectures of the agent's image could not be read; jobs get machines as assumed"
+      const message =
+        "the architectures of the agent's image could not be read; jobs get machines of the assumed architectures"
       logger.warn({ agentImage, assumed, why: found.why }, message)
     }
   })

@@ -1,59 +1,78 @@
 import type { Clock } from "../apis/clock.ts"
 
-/** What is known of something that was asked about. */
+/** State of a lookup. */
 export interface Lookup<Answer> {
-  /** Absent while it is asked for the first time. */
+  /** Absent until the first answer. */
   readonly answer?: Answer
-  /** When it was first asked for, monotonic seconds. */
+  /** Time of the first call, monotonic seconds. */
   readonly since: number
-  /** Resolves when an answer is there that holds. */
+  /** Resolves when there is a current answer. */
   readonly answered: Promise<void>
 }
 
 interface Entry<Answer> extends Lookup<Answer> {
   answer?: Answer
   answered: Promise<void>
-  /** Monotonic seconds. */
+  /** Time until which the answer is current, monotonic seconds. */
   until: number
 }
 
 export interface LookupsOptions<Answer> {
   clock: Clock
-  /** Questions that are asked at the same time. */
+  /** Maximum number of calls at the same time. One project has at most a quarter of it. */
   atOnce: number
-  /** How long an answer holds, seconds. */
+  /** Returns the time for which an answer is current, seconds. */
   secondsOf: (answer: Answer) => number
-  /** So long after that it is still given, while it is asked for anew, seconds. Default 0. */
+  /** Time after that for which it is still returned while a new one is read, seconds. Default 0. */
   staleSeconds?: number
 }
 
-/** Answers that come by themselves: who asks gets what is known, and has it asked where nothing is. Never waits. */
+/** Share of the calls at the same time that one project may have: slow registries of one leave room for others. */
+const PROJECT_SHARE = 1 / 4
+
+/** Calls of one project. */
+interface Queue {
+  waiting: (() => Promise<void>)[]
+  running: number
+}
+
+/**
+ * Cache of answers that are read in the background. `get` returns the cached state and never waits. Projects take turns:
+ * the calls of one don't wait for all calls of another.
+ */
 export class Lookups<Answer> {
   readonly #options: LookupsOptions<Answer>
   readonly #entries = new Map<string, Entry<Answer>>()
-  readonly #waiting: (() => Promise<void>)[] = []
+  /** Queues of projects with calls, in the order of their turns. */
+  readonly #queues = new Map<string, Queue>()
   #running = 0
 
   constructor(options: LookupsOptions<Answer>) {
     this.#options = options
   }
 
-  /** @param ask never rejects */
-  get(key: string, ask: () => Promise<Answer>): Lookup<Answer> {
+  /**
+   * Returns the state of a lookup, and starts it if it has no current answer.
+   * @param namespace the project's
+   * @param ask never rejects
+   */
+  get(namespace: string, key: string, ask: () => Promise<Answer>): Lookup<Answer> {
     this.#forgetOld()
     const now = this.#options.clock.monotonic()
     const entry = this.#entries.get(key) ?? { since: now, until: now, answered: Promise.resolve() }
     this.#entries.set(key, entry)
-    if (entry.until <= now) this.#ask(entry, ask)
+    if (entry.until <= now) this.#ask(namespace, entry, ask)
     return entry
   }
 
-  #ask(entry: Entry<Answer>, ask: () => Promise<Answer>): void {
+  #ask(namespace: string, entry: Entry<Answer>, ask: () => Promise<Answer>): void {
     const { clock, secondsOf } = this.#options
     const { promise, resolve } = Promise.withResolvers<void>()
     entry.until = Number.POSITIVE_INFINITY
     entry.answered = promise
-    this.#waiting.push(async () => {
+    const queue = this.#queues.get(namespace) ?? { waiting: [], running: 0 }
+    this.#queues.set(namespace, queue)
+    queue.waiting.push(async () => {
       entry.answer = await ask()
       entry.until = clock.monotonic() + secondsOf(entry.answer)
       resolve()
@@ -62,12 +81,22 @@ export class Lookups<Answer> {
   }
 
   #next(): void {
-    if (this.#running >= this.#options.atOnce) return
-    const work = this.#waiting.shift()
-    if (work === undefined) return
+    const { atOnce } = this.#options
+    if (this.#running >= atOnce) return
+    const most = Math.max(1, Math.floor(atOnce * PROJECT_SHARE))
+    const turn = [...this.#queues].find(([, { waiting, running }]) => waiting.length > 0 && running < most)
+    const work = turn?.[1].waiting.shift()
+    if (turn === undefined || work === undefined) return
+    const [namespace, queue] = turn
+    // The project's next turn comes after those of all others.
+    this.#queues.delete(namespace)
+    this.#queues.set(namespace, queue)
     this.#running++
+    queue.running++
     void work().finally(() => {
       this.#running--
+      queue.running--
+      if (queue.running === 0 && queue.waiting.length === 0) this.#queues.delete(namespace)
       this.#next()
     })
   }

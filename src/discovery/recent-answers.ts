@@ -2,11 +2,11 @@ import type { Clock } from "../apis/clock.ts"
 
 interface Entry<T> {
   answer: Promise<T>
-  /** Monotonic seconds; absent while it is asked for. */
+  /** Time until which the answer is cached, monotonic seconds. Absent while it is being read. */
   until?: number
 }
 
-/** Answers that may be given again for a while. Who asks while somebody already does, waits for the same answer. */
+/** Cache of answers for a short time. Concurrent callers share one call. */
 export class RecentAnswers<T> {
   readonly #clock: Clock
   readonly #seconds: number
@@ -17,19 +17,19 @@ export class RecentAnswers<T> {
     this.#seconds = seconds
   }
 
-  /** The answer of now, or a recent one that was worth keeping. */
+  /** Returns a cached answer, or calls `ask`. `isKept` decides if the answer is cached. */
   get(key: string, ask: () => Promise<T>, isKept: (answer: T) => boolean): Promise<T> {
     this.#forgetOld()
     const known = this.#entries.get(key)
     if (known !== undefined) return known.answer
-    const entry: Entry<T> = { answer: this.#asked(key, ask, isKept) }
+    const entry: Entry<T> = { answer: this.#read(key, ask, isKept) }
     this.#entries.set(key, entry)
     return entry.answer
   }
 
-  async #asked(key: string, ask: () => Promise<T>, isKept: (answer: T) => boolean): Promise<T> {
+  async #read(key: string, ask: () => Promise<T>, isKept: (answer: T) => boolean): Promise<T> {
     let kept = false
-    // After the entry is there, whatever `ask` does at once.
+    // Run after the entry is stored, even if `ask` throws immediately.
     await Promise.resolve()
     try {
       const answer = await ask()

@@ -1,13 +1,13 @@
 import type { Clock } from "../apis/clock.ts"
 import { TransientError } from "../cloud/errors.ts"
 
-/** Waits for something, but no longer than the time limit. */
+/** Waits for a promise, but no longer than the time limit. */
 export type Race = <T>(work: Promise<T>) => Promise<T>
 
 /**
- * Does something that may take so many seconds. Its signal is aborted then, and `race` rejects then, whether what it waits
- * for takes notice of the signal or not.
- * @throws TransientError (TimedOut) when the time is over
+ * Runs work with a time limit. At the limit its signal is aborted and `race` rejects, even if the awaited promise
+ * ignores the signal.
+ * @throws TransientError (TimedOut) at the limit
  */
 export async function within<T>(
   clock: Clock,
@@ -25,7 +25,7 @@ export async function within<T>(
   try {
     return await work(limit.signal, (waited) => Promise.race([waited, over.promise]))
   } catch (error) {
-    // What was given up because of the limit says only that it was given up.
+    // An error after the limit only reports the abort.
     throw limit.signal.aborted ? timedOut : error
   } finally {
     cancel()

@@ -3,19 +3,31 @@ import helmet from "helmet"
 import type { Clock } from "../apis/clock.ts"
 import { CreationTimes } from "../apis/creation-times.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
+import { quoted } from "../apis/fault.ts"
 import type { StoredLaunch } from "../apis/launch.ts"
-import { FailureLimit, principalRateLimit } from "../http/limits.ts"
+import { bodyReader } from "../http/body.ts"
+import { ConcurrencyLimit, FailureLimit, PrincipalLimit } from "../http/limits.ts"
 import { type Guard, mount } from "../http/mount.ts"
-import { badRequest, notFound, problemHandler } from "../http/problem.ts"
+import { badRequest, beingDeleted, notFound, problemHandler, projectLimit } from "../http/problem.ts"
 import { requestLog } from "../http/request-log.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
+import type { IdentityIssuer } from "../identity/identity-tokens.ts"
 import { ACCOUNTS_USER } from "../identity/machine-users.ts"
+import { MemberEmails } from "../identity/member-emails.ts"
+import { Memberships, ProjectMembers } from "../identity/memberships.ts"
 import type { TokenVerifier } from "../identity/oidc.ts"
-import { Memberships, PeopleInProjects } from "../identity/persons.ts"
 import { impersonating, impersonatingUser, type Principal } from "../identity/principal.ts"
-import { ProjectDirectory } from "../identity/projects.ts"
+import { endingIn, ProjectDirectory } from "../identity/projects.ts"
 import type { KubeClient } from "../kube/client.ts"
 import type { Store } from "../kube/store.ts"
+import {
+  type LimitReached,
+  limitForJob,
+  limitForObject,
+  PROJECT_LIMITS,
+  type ProjectLimits,
+} from "../limits/project-limits.ts"
+import { type CountedKind, Usage } from "../limits/usage.ts"
 import type { LogStore } from "../logs/store.ts"
 import type { Planner } from "../placement/place.ts"
 import type { Catalogue } from "../router/catalogue.ts"
@@ -27,8 +39,9 @@ import type { Registry } from "../telemetry/metrics.ts"
 import { operationsRouter } from "../telemetry/operations.ts"
 import { Accounts } from "./accounts/accounts.ts"
 import { accountRoutes } from "./accounts/routes.ts"
-import { AccountGatekeeper, Gatekeeper } from "./admission.ts"
+import { AccountAuthenticator, ProjectAuthenticator } from "./authentication.ts"
 import { type Caches, CONNECTIONS, CRON_JOBS } from "./caches.ts"
+import { Changes } from "./changes.ts"
 import { Collection } from "./collection.ts"
 import { Connections } from "./connections/connections.ts"
 import { connectionRoutes } from "./connections/routes.ts"
@@ -36,7 +49,8 @@ import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { CRON_JOB_FIELDS } from "./cronjobs/translate.ts"
 import { docsRoutes } from "./docs/routes.ts"
 import { openApiRoute } from "./document.ts"
-import { SharedTurns } from "./idempotency.ts"
+import { LeaseMutex } from "./idempotency.ts"
+import { identityRouter } from "./identity-documents.ts"
 import { Jobs, Submitter } from "./jobs/jobs.ts"
 import { LogStreams } from "./jobs/logs.ts"
 import { jobRoutes } from "./jobs/routes.ts"
@@ -47,56 +61,63 @@ import { resourceRoutes } from "./resources/routes.ts"
 import type { Discoverer } from "./resources/schema.ts"
 
 export interface FacadeSettings {
-  /** Projects are the host names one label below it. */
+  /** Domain below which each project has a host name of one label. */
   baseDomain: string
-  /** Project of hosts without a project label, such as localhost or an IP; none: they have no project. */
+  /** Project of hosts without a project label, such as localhost or an IP. Undefined: they have no project. */
   defaultProject?: string | undefined
-  /** The clouds that a job may name: aws, gcp and azure, and local in development. */
+  /** Clouds that a job may name: aws, gcp and azure, and local in development. */
   clouds: readonly string[]
-  /** Per principal, each replica on its own. Default 600; 0: no limit. */
+  /** Limit per principal and replica. Default 600; 0: no limit. */
   requestsPerMinute?: number | undefined
-  /** The same of discovery, which has a limit of its own. Default 30; 0: no limit. */
+  /** Limit of discoveries per principal and replica, separate from the one of requests. Default 30; 0: no limit. */
   discoveriesPerMinute?: number | undefined
-  /** Failed authentications from one address, each replica on its own. Default 60; 0: no limit. */
+  /** Largest number of logs that a principal follows at the same time, per replica. Default 50. */
+  followersPerPrincipal?: number | undefined
+  /** Limits of what projects may store. Default: PROJECT_LIMITS. */
+  projectLimits?: Partial<ProjectLimits> | undefined
+  /** Limit of failed authentications per address and replica. Default 60; 0: no limit. */
   failuresPerMinute?: number | undefined
-  /** Which proxies' X-Forwarded-* headers are believed, as express's "trust proxy" takes it. Default: none's. */
+  /** Proxies whose X-Forwarded-* headers are trusted, as in express's "trust proxy". Default: none. */
   trustProxy?: string | number | undefined
 }
 
 export interface FacadeDependencies {
   client: KubeClient
-  /** Reflectors made with CACHE_OPTIONS and running. */
+  /** Running reflectors, constructed with CACHE_OPTIONS. */
   caches: Caches
   /** Cached, with the index `jobUid`. */
   launches: Store<StoredLaunch>
   logStore: LogStore
   /** Seals the credentials of connections. */
   sealer: Sealer
-  /** What agents talk to, mounted at /agent/v1; it reads its own bodies. */
+  /** API of the agents, mounted at /agent/v1. It reads its own bodies. */
   gateway: RequestHandler
   health: Health
-  /** Where given, requests are measured. It is served elsewhere: tenants reach this port. */
+  /** Registry of the requests' metrics. It is served on another port, because tenants reach this one. */
   metrics?: Registry | undefined
-  /** Tells whom a bearer token stands for; absent: nobody signs in. */
-  tokens?: TokenVerifier | undefined
-  /** The offers as they are now: what a job may name. */
+  /** Verifier of bearer tokens. Undefined: no user can sign in. */
+  tokens?: Pick<TokenVerifier, "verify"> | undefined
+  /** Issuer of identity tokens for clouds. Undefined: every connection needs a secret. */
+  identity?: IdentityIssuer | undefined
+  /** Returns the current offers, whose fields a job may name. */
   catalogue: () => Catalogue
-  /** For dry runs. */
+  /** Planner of dry runs. */
   plan: Planner
-  /** Looks into the accounts of connections. */
+  /** Lists the resources in the accounts of connections. */
   discover: Discoverer
   settings: FacadeSettings
   logger: Logger
   clock: Clock
-  /** Aborted when the process shall end: who follows a log is let go. */
+  /** Signal that aborts at shutdown, which ends the streams of followed logs. */
   shutdown: AbortSignal
 }
 
 const DEFAULT_REQUESTS_PER_MINUTE = 600
 const DEFAULT_DISCOVERIES_PER_MINUTE = 30
+const DEFAULT_FOLLOWERS = 50
 const DEFAULT_FAILURES_PER_MINUTE = 60
 
-/** The REST API as an express application; the caller listens and closes. */
+/** Returns the REST API as an express application. The caller listens and closes. */
 export function createFacade(dependencies: FacadeDependencies): Express {
   const { caches, gateway, health, metrics, settings, logger } = dependencies
   health.addReadyCheck("caches", () => unsynced(caches))
@@ -109,12 +130,14 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   app.use(operationsRouter(health))
   app.use(requireHost)
   app.use("/agent/v1", gateway)
-  app.use("/1", projectRouter(dependencies))
-  app.use("/1", accountRouter(dependencies))
-  // A person who opens the address in a browser.
+  if (dependencies.identity !== undefined) app.use("/.well-known", identityRouter(dependencies.identity))
+  const noting = { ...dependencies, tokens: notingEmails(dependencies) }
+  app.use("/1", projectRouter(noting))
+  app.use("/1", accountRouter(noting))
+  // For a person who opens the address in a browser.
   app.get("/", (req, res, next) => (req.accepts(["json", "html"]) === "html" ? res.redirect("/1/docs") : next()))
   app.use((req) => {
-    throw notFound(`The path ${JSON.stringify(req.path)} does not exist; the API is under /1.`)
+    throw notFound(`The path ${quoted(req.path)} does not exist; the API is under /1.`)
   })
   app.use(problemHandler)
   return app
@@ -125,70 +148,109 @@ function unsynced(caches: Caches): string | undefined {
   return missing.length === 0 ? undefined : `not read yet: ${missing.map(([name]) => name).join(", ")}`
 }
 
-/** Everything under /1. */
+/** Returns the operations of a project, below /1. */
 function projectRouter(dependencies: FacadeDependencies): Router {
   const { client, caches, launches, settings, clock, logStore, plan, shutdown } = dependencies
   const router = Router()
-  const admission = admissionOf(dependencies)
+  const guard = projectGuard(dependencies)
   const callerClient = impersonating(client)
   const jobsOf = (principal: Principal): Jobs =>
     new Jobs(callerClient(principal), caches.jobs.store, principal.project.namespace)
   const creationTimes = new CreationTimes(clock)
-  const turns = new SharedTurns({ client, clock, logger: dependencies.logger })
+  const creations = new LeaseMutex({ client, clock, logger: dependencies.logger })
+  const mutexes = { creations, changes: new Changes() }
+  const quota = { limits: { ...PROJECT_LIMITS, ...settings.projectLimits }, usage: new Usage(caches, clock) }
+  const ending = endingIn(caches.projects.store, caches.organizations.store)
+  const admission = (namespace: string, limit: () => LimitReached | undefined) => () =>
+    requireRoom(ending(namespace), limit())
   const submitterOf = (principal: Principal): Submitter => {
     const { namespace } = principal.project
     const caller = callerClient(principal)
-    return new Submitter({ client: caller, jobs: jobsOf(principal), namespace, creationTimes, turns })
+    const requireRoom = admission(namespace, () => limitForJob(quota, namespace))
+    return new Submitter({ client: caller, jobs: jobsOf(principal), namespace, creationTimes, creations, requireRoom })
   }
   const catalogueFaults = catalogueCheck(dependencies.catalogue, settings.clouds)
   const logStreams = new LogStreams({ logStore, store: caches.jobs.store, launches, clock, shutdown })
-  mount(router, jobRoutes(settings.clouds), admission, { jobsOf, submitterOf, catalogueFaults, plan, logStreams })
-  const collectionOf = (principal: Principal) => ({
+  const followers = new ConcurrencyLimit(settings.followersPerPrincipal ?? DEFAULT_FOLLOWERS)
+  const jobServices = { jobsOf, submitterOf, catalogueFaults, plan, logStreams, followers }
+  mount(router, jobRoutes(settings.clouds), guard, jobServices)
+  const collectionOf = (principal: Principal, kind: CountedKind) => ({
+    requireRoom: admission(principal.project.namespace, () => limitForObject(quota, principal.project.namespace, kind)),
     namespace: principal.project.namespace,
     reader: client,
     writer: callerClient(principal),
-    turns,
+    mutexes,
   })
   const cronJobsOf = (principal: Principal): Collection<StoredCronJob> =>
     new Collection({
-      ...collectionOf(principal),
+      ...collectionOf(principal, "cronJobs"),
       noun: "cronjob",
       resource: CRON_JOBS,
       store: caches.cronJobs.store,
       fieldNames: CRON_JOB_FIELDS,
     })
+  const issuesTokens = dependencies.identity !== undefined
+  const ofConnections = { sealer: dependencies.sealer, creationTimes, issuesTokens }
   const connectionsOf = (principal: Principal): Connections => {
     const { store } = caches.connections
     const kind = { noun: "connection", resource: CONNECTIONS, store }
-    const collection = new Collection({ ...collectionOf(principal), ...kind })
-    return new Connections({ collection, sealer: dependencies.sealer, project: principal.project, creationTimes })
+    const collection = new Collection({ ...collectionOf(principal, "connections"), ...kind })
+    return new Connections({ collection, project: principal.project, ...ofConnections })
   }
+  const ofKeys = { store: caches.apiKeys.store, asUser: (name: string) => impersonatingUser(client, name) }
   const keysOf = (principal: Principal): Keys =>
-    new Keys({ ...collectionOf(principal), store: caches.apiKeys.store, creationTimes, clock })
-  mount(router, keyRoutes, admission, { keysOf, clock })
-  mount(router, cronJobRoutes(settings.clouds), admission, { cronJobsOf, creationTimes, catalogueFaults })
-  mount(router, connectionRoutes, admission, { connectionsOf })
-  const limit = principalRateLimit({
+    new Keys({ ...collectionOf(principal, "apiKeys"), ...ofKeys, creationTimes, clock })
+  mount(router, keyRoutes, guard, { keysOf, clock })
+  mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, catalogueFaults })
+  mount(router, connectionRoutes, guard, { connectionsOf })
+  const discoveries = new PrincipalLimit({
     name: "discovery",
     requestsPerMinute: settings.discoveriesPerMinute ?? DEFAULT_DISCOVERIES_PER_MINUTE,
-    principalOf: admission.principalOf,
+    principalOf: guard.principalOf,
   })
-  mount(router, resourceRoutes, { ...admission, limit }, { connectionsOf, discover: dependencies.discover })
+  mount(
+    router,
+    resourceRoutes,
+    { ...guard, limit: discoveries.countRequest },
+    { connectionsOf, discover: dependencies.discover },
+  )
   openApiRoute(router, settings.clouds)
   docsRoutes(router)
   return router
 }
 
-/** Who people are to the projects and organizations that they belong to. */
-function peopleOf({ client, caches, clock }: FacadeDependencies): {
+/** Returns the lookups of a user's roles in projects and organizations. */
+function membershipsOf({ client, caches, clock }: FacadeDependencies): {
   memberships: Memberships
-  people: PeopleInProjects
+  projectMembers: ProjectMembers
 } {
   const memberships = new Memberships({ client, organizations: caches.organizations.store, clock })
-  return { memberships, people: new PeopleInProjects(memberships, { client, clock }) }
+  return { memberships, projectMembers: new ProjectMembers(memberships, { client, clock }) }
 }
 
-function admissionOf(dependencies: FacadeDependencies): Guard<Principal> {
+/** Returns the verifier of tokens, which notes users' addresses in their organizations. */
+function notingEmails(dependencies: FacadeDependencies): FacadeDependencies["tokens"] {
+  const { tokens, caches, client, clock, logger } = dependencies
+  if (tokens === undefined) return undefined
+  const { memberships } = membershipsOf(dependencies)
+  const organizations = caches.organizations.store
+  const writer = impersonatingUser(client, ACCOUNTS_USER)
+  return new MemberEmails({ client: writer, memberships, organizations, clock, logger }).noting(tokens)
+}
+
+/** @throws Problem 409 if the project is being deleted, 403 for too many objects, 429 for too many jobs or bytes */
+function requireRoom(ending: string | undefined, reached: LimitReached | undefined): void {
+  if (ending !== undefined) throw beingDeleted(`${sentence(ending)} New objects are rejected.`)
+  if (reached === undefined) return
+  const isCount = ["cronJobs", "apiKeys", "connections"].includes(reached.limit)
+  throw projectLimit(isCount ? 403 : 429, sentence(reached.message))
+}
+
+function sentence(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`
+}
+
+function projectGuard(dependencies: FacadeDependencies): Guard<Principal> {
   const { client, caches, settings, clock, tokens } = dependencies
   const { baseDomain, defaultProject } = settings
   const failures = new FailureLimit({
@@ -196,47 +258,48 @@ function admissionOf(dependencies: FacadeDependencies): Guard<Principal> {
     statuses: [401],
     failures: "requests without valid credentials",
   })
-  const gatekeeper = new Gatekeeper({
+  const authenticator = new ProjectAuthenticator({
     projects: new ProjectDirectory({ client, store: caches.projects.store, baseDomain, defaultProject }),
     apiKeys: new ApiKeyAuthenticator({ client, store: caches.apiKeys.store, clock }),
     tokens,
-    people: peopleOf(dependencies).people,
+    projectMembers: membershipsOf(dependencies).projectMembers,
     isSuspect: failures.areTooMany,
   })
-  const admission = limited(gatekeeper, "requests", settings)
-  return { ...admission, authenticate: failures.counting(admission.authenticate) }
+  const guard = limited(authenticator, "requests", settings)
+  return { ...guard, authenticate: failures.counting(guard.authenticate) }
 }
 
-/** What a gate admits, as often as the settings allow. */
+/** Adds the limits of requests and bodies to a guard. */
 function limited<Caller extends { id: string }>(
-  { authenticate, principalOf, isStillAdmitted }: Omit<Guard<Caller>, "limit">,
+  { authenticate, principalOf, isStillAuthenticated }: Omit<Guard<Caller>, "limit" | "readBody">,
   name: string,
   settings: FacadeSettings,
 ): Guard<Caller> {
   const requestsPerMinute = settings.requestsPerMinute ?? DEFAULT_REQUESTS_PER_MINUTE
-  const limit = principalRateLimit({ name, requestsPerMinute, principalOf })
-  return { authenticate, limit, principalOf, isStillAdmitted }
+  const { countRequest, countBody } = new PrincipalLimit({ name, requestsPerMinute, principalOf })
+  const readBody = bodyReader({ principalOf, countBody })
+  return { authenticate, limit: countRequest, readBody, principalOf, isStillAuthenticated }
 }
 
-/** Organizations, members and projects, for people who are signed in. */
+/** Returns the operations of organizations, members and projects, for signed-in users. */
 function accountRouter(dependencies: FacadeDependencies): Router {
   const { client, caches, settings, clock, tokens } = dependencies
   const router = Router()
-  const admission = limited(new AccountGatekeeper({ tokens, baseDomain: settings.baseDomain }), "accounts", settings)
+  const guard = limited(new AccountAuthenticator({ tokens, baseDomain: settings.baseDomain }), "accounts", settings)
   const accounts = new Accounts({
     client: impersonatingUser(client, ACCOUNTS_USER),
-    memberships: peopleOf(dependencies).memberships,
+    memberships: membershipsOf(dependencies).memberships,
     organizations: caches.organizations.store,
     projects: caches.projects.store,
     creationTimes: new CreationTimes(clock),
   })
-  mount(router, accountRoutes, admission, { accounts })
+  mount(router, accountRoutes, guard, { accounts })
   return router
 }
 
 /**
- * Rejects requests without a host, or with several: the host names the project. Node.js leaves the Host header of
- * HTTP/1.0 to us, and drops all but the first of several. @throws Problem 400
+ * Rejects requests with no Host header or with several, because the host names the project. Node.js does not require
+ * the header of HTTP/1.0, and drops all but the first of several. @throws Problem 400
  */
 const requireHost: RequestHandler = (req, _res, next) => {
   const hosts = req.rawHeaders.filter((name, index) => index % 2 === 0 && name.toLowerCase() === "host")

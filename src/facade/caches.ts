@@ -9,8 +9,8 @@ import type { StoredProject } from "../apis/project.ts"
 import { unavailable } from "../http/problem.ts"
 import { API_KEY_INDEXES, API_KEYS } from "../identity/authenticate.ts"
 import { byNamespace, NAMESPACE_INDEX } from "../identity/catch-up.ts"
-import { ORGANIZATION_INDEXES } from "../identity/persons.ts"
-import { ORGANIZATIONS, PROJECTS } from "../identity/projects.ts"
+import { ORGANIZATION_INDEXES } from "../identity/memberships.ts"
+import { ORGANIZATIONS, PROJECT_OF_NAMESPACE, PROJECTS } from "../identity/projects.ts"
 import type { PageIndexDefinition } from "../kube/page-index.ts"
 import type { Reflector, ReflectorOptions } from "../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../kube/resource.ts"
@@ -22,7 +22,7 @@ export const JOBS = resourceOf<StoredJob>(JOB)
 export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)
 export const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
 
-/** What the façade needs of a reflector. */
+/** Part of a reflector that the façade needs. */
 export type Cache<T extends ApiObject> = Pick<Reflector<T>, "store" | "synced" | "onChange">
 
 export interface Caches {
@@ -37,10 +37,10 @@ export interface Caches {
 /** Index of Projects by their Organization. */
 export const PROJECTS_OF_ORGANIZATION = "organization"
 
-/** Index of every kind that POST makes; its values begin with the namespace. */
+/** Index of every kind that POST creates. Its values begin with the namespace. */
 export const IDEMPOTENCY_KEY_INDEX = "idempotencyKey"
 
-/** The value under which an index has the jobs of a namespace with this; a namespace has no slash. */
+/** Returns the value of an index for these parts within a namespace. The slash is safe: no namespace has one. */
 export function inNamespace(namespace: string, ...parts: string[]): string {
   return `${namespace}/${parts.join("\0")}`
 }
@@ -54,15 +54,15 @@ const OBJECT_INDEXES: Record<string, IndexFunction<ApiObject>> = {
 }
 
 /**
- * A cache to make a list from: before the first look at the API server it has nothing, which says nothing of what there is.
- * @throws Problem 503
+ * Returns the cache if it has been filled, so that a list of it is complete.
+ * @throws Problem 503 before the first list from the API server
  */
-export function filled<T extends ApiObject>(store: Store<T>): Store<T> {
+export function requireSynced<T extends ApiObject>(store: Store<T>): Store<T> {
   if (store.resourceVersion !== undefined) return store
   throw unavailable("The server is still loading its cache: try again.")
 }
 
-/** What jobs can be filtered by. */
+/** Terms that filter jobs. */
 export const JobTerm = {
   status: (status: JobPhase) => `status\0${status}`,
   tag: (tag: string) => `tag\0${tag}`,
@@ -75,7 +75,7 @@ function termsOfJob(job: StoredJob): string[] {
   return [JobTerm.status(statusOf(job)), ...tags.map(JobTerm.tag), ...ofLabels]
 }
 
-/** A project's objects, newest first. */
+/** Defines pages of a project's objects, newest first. */
 function newestOfProject<T extends Stored<KubeObject>>(termsOf: (object: T) => string[]): PageIndexDefinition<T> {
   return { scopeOf, sortKeyOf: creationKey, termsOf }
 }
@@ -84,14 +84,14 @@ function scopeOf({ metadata }: ApiObject): string {
   return metadata.namespace ?? ""
 }
 
-/** Whether an object is being deleted, and is there only until something else has been done. */
-export function isGoing({ metadata }: ApiObject): boolean {
+/** True if an object is being deleted: it exists only until its finalizers are removed. */
+export function isBeingDeleted({ metadata }: ApiObject): boolean {
   return metadata.deletionTimestamp !== undefined
 }
 
 type CacheOptions<T extends ApiObject> = Pick<ReflectorOptions<T>, "resource" | "indexes" | "pages" | "transform">
 
-/** What the reflectors of the façade's caches must be made with. */
+/** Options that the reflectors of the façade's caches need. */
 export const CACHE_OPTIONS: {
   jobs: CacheOptions<StoredJob>
   cronJobs: CacheOptions<StoredCronJob>
@@ -104,23 +104,26 @@ export const CACHE_OPTIONS: {
   cronJobs: {
     resource: CRON_JOBS,
     indexes: OBJECT_INDEXES,
-    // One that was deleted is none any more, though it stays for as long as its jobs are being cancelled.
-    pages: { ...newestOfProject(() => []), scopeOf: (one) => (isGoing(one) ? undefined : scopeOf(one)) },
+    // A deleted CronJob leaves the pages at once, although the object stays until its jobs are cancelled.
+    pages: { ...newestOfProject(() => []), scopeOf: (one) => (isBeingDeleted(one) ? undefined : scopeOf(one)) },
     transform: keepUpdateTime,
   },
   connections: { resource: CONNECTIONS, indexes: OBJECT_INDEXES },
   apiKeys: { resource: API_KEYS, indexes: { ...OBJECT_INDEXES, ...API_KEY_INDEXES } },
   projects: {
     resource: PROJECTS,
-    indexes: { [PROJECTS_OF_ORGANIZATION]: ({ spec }) => [spec.organization] },
+    indexes: { ...PROJECT_OF_NAMESPACE, [PROJECTS_OF_ORGANIZATION]: ({ spec }) => [spec.organization] },
   },
   organizations: { resource: ORGANIZATIONS, indexes: ORGANIZATION_INDEXES },
 }
 
-/** Waits for a cache, but not for ever: what was written is written, whatever the watch says. */
-export async function withPatience(milliseconds: number, wait: (signal: AbortSignal) => Promise<void>): Promise<void> {
-  const patience = AbortSignal.timeout(milliseconds)
-  await wait(patience).catch((error: unknown) => {
-    if (!patience.aborted) throw error
+/** Waits for a cache, at most `milliseconds`. A timeout is not an error: the write has already succeeded. */
+export async function waitWithTimeout(
+  milliseconds: number,
+  wait: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  const timeout = AbortSignal.timeout(milliseconds)
+  await wait(timeout).catch((error: unknown) => {
+    if (!timeout.aborted) throw error
   })
 }

@@ -1,9 +1,9 @@
-import { escapePointer } from "../apis/fault.ts"
+import { escapePointer, quoted } from "../apis/fault.ts"
 import type { KubeObject, Stored } from "../apis/meta.ts"
 import { isUuid, toMetadataName } from "../apis/names.ts"
-import type { Fault } from "../apis/validate.ts"
+import type { FieldError } from "../apis/validate.ts"
 import { notAtVersion, type Precondition, requireVersion } from "../http/entity-tags.ts"
-import { invalidRequest, messageOf, nameConflict, notFound, Problem, unavailable } from "../http/problem.ts"
+import { beingDeleted, invalidRequest, messageOf, nameConflict, notFound, unavailable } from "../http/problem.ts"
 import type { Page } from "../http/query.ts"
 import { findOrCatchUp, NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import type { CallerClient } from "../identity/principal.ts"
@@ -12,40 +12,47 @@ import { ifFound, isAlreadyExists, isConflict, isInvalid, isNotFound, type KubeE
 import type { PageOf } from "../kube/page-index.ts"
 import type { Resource } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
-import { filled, IDEMPOTENCY_KEY_INDEX, inNamespace, isGoing, withPatience } from "./caches.ts"
-import { type Turns, usedKey } from "./idempotency.ts"
+import { IDEMPOTENCY_KEY_INDEX, inNamespace, isBeingDeleted, requireSynced, waitWithTimeout } from "./caches.ts"
+import type { Changes } from "./changes.ts"
+import { type KeyedMutex, requireHeld, usedKey } from "./idempotency.ts"
+import { idempotencySelector } from "./idempotency-marks.ts"
 
-/** How often a change is tried on an object that others change at the same time. */
-const CHANGE_ATTEMPTS = 8
+/** Longest time that the response to a write waits for the cache to show it. The limit is for a broken watch. */
+const CACHE_WAIT_MS = 1000
 
-/** How long an answer to a write waits for the cache to show it; a broken watch must not hold it up longer. */
-const ECHO_MS = 1000
+/** Parts that all requests share. */
+export interface Mutexes {
+  /** Mutex of the creations with an Idempotency-Key, across replicas. */
+  creations: KeyedMutex
+  changes: Changes
+}
 
 export interface CollectionOptions<T extends Stored<KubeObject>> {
-  /** The contract's word for one of them, such as `cronjob`. */
+  /** Word of the contract for one object, such as `cronjob`. */
   noun: string
   resource: Resource<T>
-  /** With the indexes of CACHE_OPTIONS. */
+  /** Cache with the indexes of CACHE_OPTIONS. */
   store: Store<T>
   namespace: string
-  /** Reads with the façade's own rights: REST shows a viewer what Kubernetes' roles keep from him, in redacted form. */
+  /** Client with the façade's own rights: REST shows viewers redacted objects that they can't read in Kubernetes. */
   reader: Pick<KubeClient, "get" | "list">
-  /** Writes as the caller. */
+  /** Client with the caller's rights. */
   writer: CallerClient
-  /** Shared by all requests of the process, and with other replicas. */
-  turns: Turns
-  /** REST's names of the spec's fields, where they are others: for what the API server refuses. */
+  mutexes: Mutexes
+  /** Throws the Problem for which the project takes no new object of the kind. Absent: it takes any. */
+  requireRoom?: () => void
+  /** Names in REST of the spec's fields that have another name there, for errors of the API server. */
   fieldNames?: Readonly<Record<string, string>>
 }
 
-/** A request to create that may be sent again. */
+/** Request to create an object that may be sent again. */
 export interface Replay<T> {
   key: string
-  /** Gives back the object that the same request made before. @throws Problem 422 when it was another request */
+  /** Returns the object if the same request created it. @throws Problem 422 if another request did */
   accept: (earlier: T) => T | Promise<T>
 }
 
-/** Reads one kind of a project from the cache, and changes it on a caller's behalf; found by id or by name. */
+/** Objects of one kind in a project. Reads come from the cache, writes have the caller's rights. */
 export class Collection<T extends Stored<KubeObject>> {
   readonly #options: CollectionOptions<T>
 
@@ -53,20 +60,20 @@ export class Collection<T extends Stored<KubeObject>> {
     this.#options = options
   }
 
-  /** All of the project, in no order. @throws Problem 503 before the cache was read */
+  /** Returns all objects of the project, in no order. @throws Problem 503 before the cache is filled */
   all(): T[] {
-    return filled(this.#options.store).byIndex(NAMESPACE_INDEX, this.#options.namespace)
+    return requireSynced(this.#options.store).byIndex(NAMESPACE_INDEX, this.#options.namespace)
   }
 
   /**
-   * A page of those that have all of these terms (see `CACHE_OPTIONS`), newest first, and how many they are.
-   * @throws Problem 503 before the cache was read
+   * Returns a page of the objects that have all of these terms (see `CACHE_OPTIONS`), newest first, and their number.
+   * @throws Problem 503 before the cache is filled
    */
   page({ limit, offset }: Page, terms: readonly string[] = []): PageOf<T> {
-    return filled(this.#options.store).page({ scope: this.#options.namespace, terms, offset, limit })
+    return requireSynced(this.#options.store).page({ scope: this.#options.namespace, terms, offset, limit })
   }
 
-  /** The one of this id or, when the text is no UUID, of this name. @throws Problem 404 */
+  /** Returns the object with this id or, if the text is no UUID, with this name. @throws Problem 404 */
   async find(idOrName: string): Promise<T> {
     const found = await (isUuid(idOrName) ? this.#byId(idOrName.toLowerCase()) : this.#byName(idOrName))
     if (found === undefined) throw this.#unknown(idOrName)
@@ -83,32 +90,41 @@ export class Collection<T extends Stored<KubeObject>> {
 
   async #byName(name: string): Promise<T | undefined> {
     const metadataName = toMetadataName(name)
-    // What can't be a name must not become a part of the API server's URL.
+    // The name becomes a part of the API server's URL, so text that can't be a name stops here.
     if (metadataName === undefined) return undefined
     const { store, namespace } = this.#options
     return store.get({ namespace, name: metadataName }) ?? (await this.read(metadataName))
   }
 
-  /** The one of this metadata.name as it is at the API server now; undefined when there is none. */
+  /** Reads the object with this metadata.name from the API server. Returns undefined if there is none. */
   async read(metadataName: string): Promise<T | undefined> {
     const { reader, resource, namespace } = this.#options
     return ifFound(reader.get(resource, { namespace, name: metadataName }))
   }
 
   /**
-   * Creates once per Idempotency-Key.
-   * @throws Problem 409 name taken or what the key made is being deleted, 400 what the API server refuses, 422
+   * Creates an object, once per Idempotency-Key.
+   * @throws Problem 409 if the name is in use, or the object that the key created is being deleted; 400 if the API
+   * server rejects the object; 422 if the key was used with another body
    */
   create(object: T, name: string, replay?: Replay<T>): Promise<T> {
     if (replay === undefined) return this.#create(object, name)
-    const { resource, namespace, turns } = this.#options
+    const { resource, namespace, mutexes } = this.#options
     const known = (): Promise<T | undefined> => this.earlier(replay)
-    // In turn, because requests with one key and different names would not meet at the API server.
-    const make = async (): Promise<T> => (await known()) ?? (await this.#create(object, name, replay))
-    return turns.take(`${resource.plural}/${namespace}/${replay.key}`, make, known)
+    // The API server only rejects equal names, so requests with one key and different names need a mutex.
+    const make = async (isHeld: () => boolean): Promise<T> => {
+      const earlier = await known()
+      if (earlier !== undefined) return earlier
+      requireHeld(isHeld)
+      return this.#create(object, name, replay)
+    }
+    return mutexes.creations.runExclusive(`${resource.plural}/${namespace}/${replay.key}`, make, known)
   }
 
-  /** The one that the same request made before. @throws Problem 422 another request, 409 it is being deleted */
+  /**
+   * Returns the object that the same request created before.
+   * @throws Problem 422 if another request created it, 409 if it is being deleted
+   */
   async earlier(replay: Replay<T>): Promise<T | undefined> {
     const earlier = await this.madeBy(replay.key)
     return earlier && this.#accepted(earlier, replay)
@@ -116,21 +132,32 @@ export class Collection<T extends Stored<KubeObject>> {
 
   async #accepted(earlier: T, { accept }: Replay<T>): Promise<T> {
     const accepted = await accept(earlier)
-    if (!isGoing(accepted)) return accepted
+    if (!isBeingDeleted(accepted)) return accepted
     const detail = `The ${this.#options.noun} that this Idempotency-Key created is being deleted: choose a new key.`
-    throw new Problem({ type: "being-deleted", status: 409, detail })
+    throw beingDeleted(detail)
   }
 
-  /** The one that a request with this Idempotency-Key made before. */
-  madeBy(idempotencyKey: string): Promise<T | undefined> {
-    const { store, namespace } = this.#options
-    return this.#findOrCatchUp(() => store.byIndex(IDEMPOTENCY_KEY_INDEX, inNamespace(namespace, idempotencyKey))[0])
+  /**
+   * Returns the object that a request with this Idempotency-Key created before. A miss in the cache is checked by a live
+   * list of the key's label. Objects of versions before the label are found by the annotation, in the cache only.
+   */
+  async madeBy(key: string): Promise<T | undefined> {
+    const { reader, resource, store, namespace } = this.#options
+    const cached = (): T | undefined => store.byIndex(IDEMPOTENCY_KEY_INDEX, inNamespace(namespace, key))[0]
+    const found = cached()
+    if (found !== undefined) return found
+    const caughtUp = this.#findOrCatchUp(cached)
+    // The rejection is thrown below, if the list finds nothing.
+    caughtUp.catch(() => undefined)
+    const { items } = await reader.list(resource, { namespace, labelSelector: idempotencySelector(key) })
+    return items.find((item) => usedKey(item) === key) ?? caughtUp
   }
 
   async #create(object: T, name: string, replay?: Replay<T>): Promise<T> {
-    const { writer, resource, noun } = this.#options
+    const { writer, resource, noun, requireRoom } = this.#options
+    requireRoom?.()
     try {
-      return await this.echoed(await writer.create(resource, object))
+      return await this.waitForCache(await writer.create(resource, object))
     } catch (error) {
       if (isInvalid(error)) throw this.#refused(error)
       if (isNotFound(error)) throw unavailable(`The project is not ready for a new ${noun} yet: try again.`, 5, error)
@@ -140,34 +167,39 @@ export class Collection<T extends Stored<KubeObject>> {
     if (replay !== undefined && existing !== undefined && usedKey(existing) === replay.key)
       return this.#accepted(existing, replay)
     const there =
-      existing !== undefined && isGoing(existing)
+      existing !== undefined && isBeingDeleted(existing)
         ? "is being deleted: choose another name, or wait until it is deleted"
         : "exists in this project: choose another name, or PATCH it"
-    throw nameConflict(`A ${noun} named ${JSON.stringify(name)} ${there}.`, name)
+    throw nameConflict(`A ${noun} named ${quoted(name)} ${there}.`, name)
   }
 
   /**
-   * Changes one: `change` is given a copy of its present state and returns the wanted one, or undefined when nothing
-   * is to be changed; it is asked again when somebody else was faster.
-   * @throws Problem 404, 412 when it is not at a version of `precondition`, 400 what the API server refuses, 503
+   * Changes an object. `change` gets a copy of the present object and returns the wanted one, or undefined for no
+   * change. `change` is called again if another request changed the object meanwhile.
+   * @throws Problem 404, 412 if the object is not at a version of `precondition`, 400 if the API server rejects it, 503
    */
   async change(
     idOrName: string,
     change: (present: T) => T | undefined | Promise<T | undefined>,
     precondition?: Precondition,
   ): Promise<T> {
-    for (let attempt = 0; attempt < CHANGE_ATTEMPTS; attempt++) {
-      const present = await this.present(idOrName)
-      requireVersion(this.#options.noun, present, precondition)
-      const wanted = await change(structuredClone(present))
-      if (wanted === undefined) return present
-      const changed = await this.#tryToReplace(wanted)
-      if (changed !== undefined) return this.echoed(changed)
-    }
-    throw unavailable(`The ${this.#options.noun} is changed by many requests at once: try again.`)
+    const { resource, namespace, mutexes, noun } = this.#options
+    const name = (await this.#metadataNameOf(idOrName)) ?? idOrName
+    const { object, isChanged } = await mutexes.changes.run(
+      { noun, key: `${resource.plural}/${namespace}/${name}` },
+      async () => {
+        const present = await this.present(idOrName)
+        requireVersion(noun, present, precondition)
+        const wanted = await change(structuredClone(present))
+        if (wanted === undefined) return { object: present, isChanged: false }
+        const changed = await this.#tryToReplace(wanted)
+        return changed && { object: changed, isChanged: true }
+      },
+    )
+    return isChanged ? this.waitForCache(object) : object
   }
 
-  /** The changed object; undefined when it has changed since it was read, or is gone. */
+  /** Replaces an object. Returns undefined if the object was changed or deleted since it was read. */
   async #tryToReplace(wanted: T): Promise<T | undefined> {
     const { writer, resource } = this.#options
     try {
@@ -179,7 +211,7 @@ export class Collection<T extends Stored<KubeObject>> {
     }
   }
 
-  /** Deletes one. @throws Problem 404, 412 */
+  /** @throws Problem 404, 412 */
   async remove(idOrName: string, precondition?: Precondition): Promise<void> {
     const { writer, resource, store, noun } = this.#options
     const { metadata } = await this.present(idOrName)
@@ -190,25 +222,30 @@ export class Collection<T extends Stored<KubeObject>> {
       await writer.delete(resource, metadata, { preconditions })
     } catch (error) {
       if (isNotFound(error)) throw this.#unknown(idOrName)
-      // Another one has the name by now, or, with If-Match, another version is there.
+      // Another object has the name now. With If-Match, the object may also have changed.
       if (isConflict(error)) throw precondition === undefined ? this.#unknown(idOrName) : notAtVersion(noun)
       throw error
     }
-    await withPatience(ECHO_MS, (signal) => store.waitUntil(() => store.getByUid(uid) === undefined, signal))
+    await waitWithTimeout(CACHE_WAIT_MS, (signal) => store.waitUntil(() => store.getByUid(uid) === undefined, signal))
   }
 
-  /** As it is at the API server now. @throws Problem 404 */
+  /** Reads an object from the API server, by id or name. @throws Problem 404 */
   async present(idOrName: string): Promise<T> {
     const uid = isUuid(idOrName) ? idOrName.toLowerCase() : undefined
-    const name = uid === undefined ? toMetadataName(idOrName) : (await this.#byId(uid))?.metadata.name
+    const name = await this.#metadataNameOf(idOrName)
     const present = name === undefined ? undefined : await this.read(name)
     if (present === undefined || (uid !== undefined && present.metadata.uid !== uid)) throw this.#unknown(idOrName)
     return present
   }
 
+  async #metadataNameOf(idOrName: string): Promise<string | undefined> {
+    if (!isUuid(idOrName)) return toMetadataName(idOrName)
+    return (await this.#byId(idOrName.toLowerCase()))?.metadata.name
+  }
+
   #unknown(idOrName: string): Error {
     const { noun } = this.#options
-    return notFound(`There is no ${noun} with the id or name ${JSON.stringify(idOrName)}.`)
+    return notFound(`There is no ${noun} with the id or name ${quoted(idOrName)}.`)
   }
 
   #refused(error: KubeError): Error {
@@ -221,20 +258,23 @@ export class Collection<T extends Stored<KubeObject>> {
     return findOrCatchUp({ client: reader, resource, store }, namespace, find)
   }
 
-  /** The written object, when the cache shows it (so that its caller finds it in the next list), or after a second. */
-  async echoed(object: T): Promise<T> {
-    await withPatience(ECHO_MS, (signal) => this.#options.store.waitFor(object.metadata.resourceVersion, signal))
+  /** Waits until the cache shows the written object, at most CACHE_WAIT_MS, so that the caller's next list has it. */
+  async waitForCache(object: T): Promise<T> {
+    await waitWithTimeout(CACHE_WAIT_MS, (signal) =>
+      this.#options.store.waitFor(object.metadata.resourceVersion, signal),
+    )
     return object
   }
 }
 
 /**
- * The faults that the API server found in an object, in the body's terms: `spec.volumes[data].bucket` is the body's
- * `/volumes/data/bucket`, `metadata.name` its `/name`. `fieldNames` has REST's names of the spec's own fields, where
- * they are others.
+ * Returns the faults that the API server found in an object, with pointers into the body. The field
+ * `spec.volumes[data].bucket` becomes `/volumes/data/bucket`, and `metadata.name` becomes `/name`. `fieldNames` has the
+ * names in REST of the spec's fields that have another name there.
  */
-export function faultsOfRefusal(error: KubeError, fieldNames: Readonly<Record<string, string>> = {}): Fault[] {
-  const causes = error.details?.causes ?? []
+export function faultsOfRefusal(error: KubeError, fieldNames: Readonly<Record<string, string>> = {}): FieldError[] {
+  // A cause without a field only says that CEL rules were not checked, because of the other causes.
+  const causes = (error.details?.causes ?? []).filter(({ field }) => field !== "<nil>")
   if (causes.length === 0) return [{ pointer: "", detail: messageOf(error) }]
   return causes.map(({ field, message }) => ({
     pointer: pointerOf(field, fieldNames),
@@ -242,7 +282,7 @@ export function faultsOfRefusal(error: KubeError, fieldNames: Readonly<Record<st
   }))
 }
 
-/** A field path of Kubernetes (`a.b[0]`, `a[key]`) as a JSON pointer into the body. */
+/** Converts a field path of Kubernetes (`a.b[0]`, `a[key]`) to a JSON pointer into the body. */
 function pointerOf(path: string | undefined, fieldNames: Readonly<Record<string, string>>): string {
   const parts = [...(path ?? "").matchAll(/\[([^\]]*)\]|([^.[\]]+)/g)].map((match) => match[1] ?? match[2] ?? "")
   if (parts[0] !== "spec") return parts.join(".") === "metadata.name" ? "/name" : ""

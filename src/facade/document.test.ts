@@ -4,13 +4,13 @@ import { openApiDocument } from "./document.ts"
 
 const GOLDEN = join(import.meta.dirname, "../../test/facade/golden/openapi.json")
 
-/** Keywords for people. Programs that call the API don't depend on them, so a change of their words is no change. */
+/** Keywords for people. Programs that call the API don't depend on them, so this test ignores them. */
 const PROSE = ["title", "summary", "description", "example", "examples"]
 
-/** Keywords whose keys are names of the API, which may be called like a keyword. */
+/** Keywords whose keys are names of the API. Such a name may be equal to a keyword. */
 const NAMES = ["properties", "schemas", "responses", "headers", "links", "paths", "mapping", "securitySchemes"]
 
-/** The part of a document that programs depend on: without prose, with keys and lists of parameters in one order. */
+/** Returns the part of a document that programs depend on: without prose, with keys and parameters sorted. */
 function structureOf(value: unknown, keysAreNames = false): unknown {
   if (Array.isArray(value)) return value.map((item) => structureOf(item))
   if (typeof value !== "object" || value === null) return value

@@ -16,11 +16,11 @@ A project is the first label of the host: \`https://<project>.<domain>/1\`. Ever
 
 In the body of a POST, null means omitted; in the body of a PATCH, it means unchanged. Unknown fields and parameters are rejected. A record always has all its fields.
 
-A list is returned in pages of \`limit\` objects, from \`offset\` on, with the total. After the response to a change, lists show the change.
+A list is returned in pages of \`limit\` objects, from \`offset\` on, with the total. After the response to a change, lists show the change; another replica may need some milliseconds more. Empty filters list everything. A PATCH may repeat the read-only fields of a record, unchanged.
 
 A POST with an Idempotency-Key may be repeated: it creates one object, and every repetition returns that object. The ETag of a record works with If-None-Match. It also works with If-Match, where concurrent changes are possible.
 
-Errors are problem details (RFC 9457). They list all faults of the request, and contain the request's id.`
+Errors are problem details (RFC 9457). A 400 lists every invalid field. Each error contains the request's id.`
 
 const PROBLEM: Json = {
   type: "object",
@@ -49,7 +49,7 @@ const PROBLEM: Json = {
       type: "https://berth.dev/problems/invalid-request",
       title: "Bad Request",
       status: 400,
-      detail: "The job has one fault: see errors.",
+      detail: "The job has one error: see errors.",
       instance: "01JD0Z6Q3W8Y0T2J5K6M7N8P9Q",
       errors: [{ pointer: "/image", detail: "image is required" }],
     },
@@ -57,7 +57,7 @@ const PROBLEM: Json = {
 }
 
 /**
- * The API in OpenAPI 3.1, made from the declarations that its routes are made from.
+ * Returns the OpenAPI 3.1 document of the API, from the declarations of its routes.
  * @param clouds the clouds that a job may name
  */
 export function openApiDocument(clouds: readonly string[]): Json {
@@ -87,7 +87,7 @@ export function openApiDocument(clouds: readonly string[]): Json {
 }
 
 /**
- * Puts `GET /openapi.json` on a router, without authentication: it says nothing of any project.
+ * Adds `GET /openapi.json` to a router, without authentication because the document has no data of a project.
  * @param clouds the clouds that a job may name
  */
 export function openApiRoute(router: Router, clouds: readonly string[]): void {

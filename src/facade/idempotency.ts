@@ -1,32 +1,33 @@
 import { createHash } from "node:crypto"
 import { setTimeout as delay } from "node:timers/promises"
 import type { Clock } from "../apis/clock.ts"
+import { quoted } from "../apis/fault.ts"
 import { ANNOTATIONS, type KubeObject } from "../apis/meta.ts"
 import { Problem, unavailable } from "../http/problem.ts"
 import { IDENTITIES_NAMESPACE } from "../identity/machine-users.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound, isAlreadyExists, isConflict, isNotFound } from "../kube/errors.ts"
-import { type Lease, leases } from "../kube/lease.ts"
+import { type Lease, leases, microTime } from "../kube/lease.ts"
 import type { Logger } from "../telemetry/logger.ts"
 
-/** A request that may be sent again: its key, and the hash of its body that tells it from another one. */
+/** Identity of a request that may be sent again: its key, and the hash of its body. */
 export interface Idempotency {
   key: string
   requestHash: string
 }
 
-/** The Idempotency-Key of the request that made an object. */
+/** Returns the Idempotency-Key of the request that created an object. */
 export function usedKey(object: Pick<KubeObject, "metadata"> | undefined): string | undefined {
   return object?.metadata.annotations?.[ANNOTATIONS.idempotencyKey]
 }
 
-/** 422: the key stands for another request. */
+/** Returns the problem 422 for a key that was used with another body. */
 export function keyReused(key: string): Problem {
-  const detail = `The Idempotency-Key ${JSON.stringify(key)} was used with another body: choose a new key.`
+  const detail = `The Idempotency-Key ${quoted(key)} was used with another body: choose a new key.`
   return new Problem({ type: "idempotency-key-reused", status: 422, detail })
 }
 
-/** The object, if the same request made it. @throws Problem 422 */
+/** Returns the object if the same request created it. @throws Problem 422 if another request did */
 export function replayed<T extends Pick<KubeObject, "metadata">>(
   object: T | undefined,
   { key, requestHash }: Idempotency,
@@ -36,7 +37,7 @@ export function replayed<T extends Pick<KubeObject, "metadata">>(
   throw keyReused(key)
 }
 
-/** SHA-256 of a body's value, in hex: the same for JSON and YAML, whatever the order of keys. */
+/** Returns the SHA-256 of a body's value in hex. JSON, YAML and any order of keys give the same hash. */
 export function requestHash(value: unknown): string {
   return createHash("sha256").update(canonical(value)).digest("hex")
 }
@@ -48,18 +49,21 @@ function canonical(value: unknown): string {
   return `{${entries.map(([key, item]) => `${JSON.stringify(key)}:${canonical(item)}`).join(",")}}`
 }
 
-/** Lets tasks of one key run one after the other; tasks of different keys don't wait for each other. In one process. */
-export class Turns {
+/** Task that runs alone. `isHeld` returns false if another replica may have taken the turn over. */
+export type ExclusiveTask<Result> = (isHeld: () => boolean) => Promise<Result>
+
+/** Runs tasks of one key one after the other, within one process. Tasks of different keys don't wait. */
+export class KeyedMutex {
   readonly #last = new Map<string, Promise<unknown>>()
 
-  /** @param known where turns are shared: what another process has made in its turn, which saves the task */
-  async take<Result extends object>(
+  /** @param _known finds the result of another process, if the mutex is shared; the task is not needed then */
+  async runExclusive<Result extends object>(
     key: string,
-    task: () => Promise<Result>,
-    _known: () => Promise<Result | undefined>,
+    task: ExclusiveTask<Result>,
+    _known?: () => Promise<Result | undefined>,
   ): Promise<Result> {
     const before = this.#last.get(key) ?? Promise.resolve()
-    const turn = before.then(task)
+    const turn = before.then(() => task(() => true))
     const settled = turn.catch(() => undefined)
     this.#last.set(key, settled)
     try {
@@ -70,90 +74,187 @@ export class Turns {
   }
 }
 
-export interface SharedTurnsOptions {
-  /** With the façade's own rights, which has no others to write in IDENTITIES_NAMESPACE. */
-  client: Pick<KubeClient, "get" | "create" | "delete">
-  clock: Clock
-  logger: Pick<Logger, "warn">
+/** @throws Problem 503 if another replica may have taken the turn over, for example after this process was frozen */
+export function requireHeld(isHeld: () => boolean): void {
+  if (!isHeld()) throw unavailable("The server was too slow for this Idempotency-Key: try again.", 1)
 }
 
-/** After so long a turn is over, seconds: whoever had it has crashed, as no request and its time-outs take so long. */
-const TURN_SECONDS = 120
-/** How long a request waits for another one's turn, and how often it looks, milliseconds. */
-const PATIENCE_MS = 10_000
-const LOOK_MS = 50
+export interface LeaseMutexOptions {
+  /** Client with the façade's own rights: callers can't write Leases in IDENTITIES_NAMESPACE. */
+  client: Pick<KubeClient, "get" | "create" | "patch" | "delete">
+  clock: Clock
+  logger: Pick<Logger, "warn">
+  /** Time without a renewal after which another replica takes the turn over. Default 12. */
+  leaseSeconds?: number
+}
+
+const LEASE_SECONDS = 12
+/** Part of the lease after which it is renewed. */
+const RENEWAL = 1 / 3
+/** Part of the lease after which its holder stops to rely on it, before others take it over. */
+const RELIANCE = 3 / 4
+/** Time that a request waits for longer than a lease, so that the request itself takes over from a crashed replica. */
+const EXTRA_PATIENCE_SECONDS = 3
+/** Delays between two attempts to begin a turn, milliseconds. */
+const FIRST_LOOK_MS = 50
+const LAST_LOOK_MS = 500
+/** Longest turn of former versions, seconds. They don't renew their Leases. */
+const FORMER_TURN_SECONDS = 120
 
 /**
- * Lets tasks of one key run one after the other, on whatever replica. Whoever has made the key's Lease has the turn; names
- * are the one thing that Kubernetes keeps unique, and requests with one key and different names would not meet by theirs.
+ * Runs tasks of one key one after the other, across replicas. The replica that created the key's Lease has the turn, and
+ * renews the Lease during a long task. A Lease is needed because Kubernetes only keeps names unique: one key may come
+ * with two different names.
  */
-export class SharedTurns extends Turns {
-  readonly #options: SharedTurnsOptions
+export class LeaseMutex extends KeyedMutex {
+  readonly #options: LeaseMutexOptions
+  readonly #leaseSeconds: number
 
-  constructor(options: SharedTurnsOptions) {
+  constructor(options: LeaseMutexOptions) {
     super()
     this.#options = options
+    this.#leaseSeconds = options.leaseSeconds ?? LEASE_SECONDS
   }
 
   /** @throws Problem 503 when another request's turn lasts too long; KubeError */
-  override take<Result extends object>(
+  override runExclusive<Result extends object>(
     key: string,
-    task: () => Promise<Result>,
-    known: () => Promise<Result | undefined>,
+    task: ExclusiveTask<Result>,
+    known: () => Promise<Result | undefined> = async () => undefined,
   ): Promise<Result> {
     const name = `idempotency-${createHash("sha256").update(key).digest("hex").slice(0, 40)}`
-    return super.take(
-      key,
-      async () => {
-        const deadline = this.#options.clock.monotonic() + PATIENCE_MS / 1000
-        do {
-          const lease = await this.#begin(name)
-          if (lease !== undefined) return await this.#inTurn(lease, task)
-          // The other one may have made it, and be slow or gone since.
-          const made = await known()
-          if (made !== undefined) return made
-          await this.#endOverdue(name)
-          await delay(LOOK_MS)
-        } while (this.#options.clock.monotonic() < deadline)
-        throw unavailable("Another request with this Idempotency-Key is in progress: try again.", 5)
-      },
-      known,
-    )
+    return super.runExclusive(key, () => this.#withLease(name, task, known))
   }
 
-  async #inTurn<Result>(lease: Lease, task: () => Promise<Result>): Promise<Result> {
+  async #withLease<Result extends object>(
+    name: string,
+    task: ExclusiveTask<Result>,
+    known: () => Promise<Result | undefined>,
+  ): Promise<Result> {
+    const { clock } = this.#options
+    const deadline = clock.monotonic() + this.#leaseSeconds + EXTRA_PATIENCE_SECONDS
+    let seen: SeenLease | undefined
+    let lookMs = FIRST_LOOK_MS
+    do {
+      const sentAt = timesOf(clock)
+      const lease = await this.#begin(name)
+      if (lease !== undefined) return await this.#inTurn({ lease, renewedAt: sentAt, isLost: false }, task)
+      // The other request may have created the object, and be slow since then or have ended.
+      const made = await known()
+      if (made !== undefined) return made
+      seen = await this.#look(name, seen)
+      if (seen !== undefined && this.#isOverdue(seen)) await this.#end(seen.lease)
+      else await delay(lookMs)
+      lookMs = Math.min(lookMs * 1.5, LAST_LOOK_MS)
+    } while (clock.monotonic() < deadline)
+    throw unavailable("Another request with this Idempotency-Key is in progress: try again.", 5)
+  }
+
+  async #inTurn<Result>(held: HeldLease, task: ExclusiveTask<Result>): Promise<Result> {
+    const ended = new AbortController()
+    const renewing = this.#keepRenewing(held, ended.signal)
     try {
-      return await task()
+      return await task(() => this.#isHeld(held))
     } finally {
-      await this.#end(lease)
+      ended.abort()
+      await renewing
+      await this.#end(held.lease)
     }
   }
 
-  /** The turn; undefined while another replica has it. */
-  async #begin(name: string): Promise<Lease | undefined> {
-    const lease = { metadata: { name, namespace: IDENTITIES_NAMESPACE }, spec: { leaseDurationSeconds: TURN_SECONDS } }
+  #isHeld({ renewedAt, isLost }: HeldLease): boolean {
+    const now = timesOf(this.#options.clock)
+    // The monotonic clock stands still while a machine is suspended, so the calendar counts too.
+    const seconds = Math.max(now.monotonic - renewedAt.monotonic, now.wall - renewedAt.wall)
+    return !isLost && seconds < this.#leaseSeconds * RELIANCE
+  }
+
+  async #keepRenewing(held: HeldLease, signal: AbortSignal): Promise<void> {
+    while (!held.isLost) {
+      await delay(this.#leaseSeconds * RENEWAL * 1000, undefined, { signal }).catch(() => undefined)
+      if (signal.aborted) return
+      await this.#renew(held, signal)
+    }
+  }
+
+  async #renew(held: HeldLease, signal: AbortSignal): Promise<void> {
+    const { client, clock, logger } = this.#options
+    const { metadata } = held.lease
+    const sentAt = timesOf(clock)
+    const merge = { metadata: { uid: metadata.uid }, spec: { renewTime: microTime(clock.now()) } }
     try {
-      return await this.#options.client.create(leases, lease)
+      await client.patch(leases, metadata, { merge }, { signal, timeoutSeconds: this.#leaseSeconds * RENEWAL })
+      held.renewedAt = sentAt
+    } catch (err) {
+      if (signal.aborted) return
+      held.isLost = isNotFound(err) || isConflict(err)
+      logger.warn({ err, lease: metadata.name }, "cannot renew the Lease of an Idempotency-Key")
+    }
+  }
+
+  /** Begins the turn. Returns undefined while another replica has it. */
+  async #begin(name: string): Promise<Lease | undefined> {
+    const now = microTime(this.#options.clock.now())
+    const spec = { leaseDurationSeconds: Math.ceil(this.#leaseSeconds), acquireTime: now, renewTime: now }
+    try {
+      return await this.#options.client.create(leases, { metadata: { name, namespace: IDENTITIES_NAMESPACE }, spec })
     } catch (error) {
       if (isAlreadyExists(error)) return undefined
       throw error
     }
   }
 
-  /** What was done in the turn is done: that others have to wait until it is overdue doesn't change it. */
+  /** Ends the turn. An error is only logged: the task is done, and the Lease expires. */
   async #end({ metadata }: Lease): Promise<void> {
     const { client, logger } = this.#options
     try {
       await client.delete(leases, metadata, { preconditions: { uid: metadata.uid ?? "" } })
     } catch (err) {
-      if (!isNotFound(err) && !isConflict(err)) logger.warn({ err, lease: metadata.name }, "a turn can't be ended")
+      if (!isNotFound(err) && !isConflict(err))
+        logger.warn({ err, lease: metadata.name }, "cannot delete the Lease of an Idempotency-Key; it expires")
     }
   }
 
-  async #endOverdue(name: string): Promise<void> {
+  /** Reads another replica's Lease. Returns the time since which this replica has seen no renewal. */
+  async #look(name: string, before: SeenLease | undefined): Promise<SeenLease | undefined> {
     const { client, clock } = this.#options
+    const since = clock.monotonic()
     const lease = await ifFound(client.get(leases, { namespace: IDENTITIES_NAMESPACE, name }))
-    const began = Date.parse(lease?.metadata.creationTimestamp ?? "")
-    if (lease !== undefined && clock.now().getTime() - began > TURN_SECONDS * 1000) await this.#end(lease)
+    if (lease === undefined) return undefined
+    return before?.lease.metadata.resourceVersion === lease.metadata.resourceVersion ? before : { lease, since }
   }
+
+  /** Compares no clocks of different machines: only the time that this replica has seen no renewal counts. */
+  #isOverdue({ lease, since }: SeenLease): boolean {
+    const { clock } = this.#options
+    if (lease.spec.renewTime !== undefined) return clock.monotonic() - since > this.#leaseSeconds
+    const began = Date.parse(lease.metadata.creationTimestamp ?? "")
+    return clock.now().getTime() - began > FORMER_TURN_SECONDS * 1000
+  }
+}
+
+/** Lease of this replica. */
+interface HeldLease {
+  lease: Lease
+  /** Times before the last renewal was sent, so that other replicas count from a later time. */
+  renewedAt: Times
+  /** True if another replica has taken the turn over. */
+  isLost: boolean
+}
+
+/** Lease of another replica. */
+interface SeenLease {
+  lease: Lease
+  /** Time of the first look at this version, monotonic seconds. */
+  since: number
+}
+
+interface Times {
+  monotonic: number
+  /** Seconds. */
+  wall: number
+}
+
+function timesOf(clock: Clock): Times {
+  return { monotonic: clock.monotonic(), wall: clock.now().getTime() / 1000 }
 }

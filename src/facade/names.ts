@@ -2,7 +2,7 @@ import Type from "typebox"
 import { UUID } from "../apis/names.ts"
 import { ALLOWED, FORBIDDEN } from "../apis/schema.ts"
 
-/** Keywords of a name that must not look like an id: an object of that name would hide the one with that id. */
+/** Keywords of a name that must not look like an id. An object with such a name would hide the object with the id. */
 export function noUuid(noun: string) {
   return {
     not: { type: "string", pattern: UUID.source },
@@ -10,14 +10,14 @@ export function noUuid(noun: string) {
   }
 }
 
-/** The name of a key or a connection (contract, "Limits"). @param noun the contract's word for the object */
+/** Schema of the name of a key or a connection (contract, "Limits"). @param noun the contract's word for the object */
 export function NameOf(noun: string) {
   return Type.String({
     minLength: 3,
     maxLength: 50,
     pattern: "^[a-zA-Z0-9][a-zA-Z0-9_-]*$",
     description: "Unique in the project.",
-    [ALLOWED]: "of letters, digits, _ and -, and start with a letter or digit",
+    [ALLOWED]: "letters, digits, _ and -, with a letter or digit first",
     ...noUuid(noun),
   })
 }

@@ -1,9 +1,9 @@
-import type { Fault } from "../apis/validate.ts"
+import type { FieldError } from "../apis/validate.ts"
 import type { Rule } from "../http/checked.ts"
 import { inFormat } from "../http/json-schema.ts"
 import type { ProjectScope } from "../identity/principal.ts"
 
-/** The project of an object and its organization, by their ids. */
+/** Ids of an object's project and of its organization. */
 export interface Owner {
   projectId: string
   organizationId: string
@@ -14,7 +14,7 @@ export function ownerOf({ id, organizationId }: ProjectScope): Owner {
   return { projectId: id, organizationId }
 }
 
-/** Fields of an owner, which a body may only repeat from the host. */
+/** Rule of the owner's fields: a body may only repeat the owner of the host. */
 export const OWNER: Rule<Owner> = {
   keywords: {
     "/properties/project_id": inFormat("project-id"),
@@ -26,7 +26,7 @@ export const OWNER: Rule<Owner> = {
   ],
 }
 
-function ownerFaults(field: string, given: unknown, own: string): Fault[] {
+function ownerFaults(field: string, given: unknown, own: string): FieldError[] {
   if (typeof given !== "string" || given === own) return []
   const detail = `${field} must be omitted or "${own}", as in the request's host`
   return [{ pointer: `/${field}`, detail }]

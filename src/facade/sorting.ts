@@ -6,11 +6,11 @@ import { choice, type QueryValues } from "../http/query.ts"
 const FIELDS = ["name", "created_at"] as const
 const ORDERS = ["asc", "desc"] as const
 
-/** The parameters that sort a list of keys or connections. */
+/** Parameters that sort a list of keys or connections. */
 export const SORTING = { sort_by: choice(FIELDS, "created_at"), sort_order: choice(ORDERS, "desc") }
 export type Sorting = QueryValues<typeof SORTING>
 
-/** The objects in that order; names go by their characters' codes, so that every reader's order is the same. */
+/** Sorts the objects. Names are compared by character code, so that the order does not depend on a locale. */
 export function sorted<T extends Pick<Stored<KubeObject>, "metadata">>(
   objects: readonly T[],
   { sort_by, sort_order }: Sorting,

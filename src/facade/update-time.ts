@@ -1,4 +1,5 @@
-import { GATEWAY_FIELD_MANAGER, type ObjectMeta } from "../apis/meta.ts"
+import { creationTimeOf } from "../apis/creation-times.ts"
+import { GATEWAY_FIELD_MANAGER, type KubeObject, type ObjectMeta, type Stored } from "../apis/meta.ts"
 import type { ManagedFields, ServerMeta } from "../kube/resource.ts"
 
 const UPDATED_AT = Symbol("newest time of an object's managedFields")
@@ -8,21 +9,28 @@ interface Remembering {
 }
 
 /**
- * For a reflector's `transform`: keeps the time of the last update before managedFields is stripped. Under a symbol,
- * so that no copy of the object that is sent anywhere carries it.
+ * Keeps the time of the last update before managedFields is stripped, in a reflector's `transform`. The key is a
+ * symbol, so that the time is in no JSON of the object.
  */
 export function keepUpdateTime<T extends { metadata: ObjectMeta }>(object: T): T {
   const time = newestUpdate((object.metadata as ServerMeta).managedFields)
   return Object.assign(object, { [UPDATED_AT]: time })
 }
 
-/** When the object was last changed by anybody but an agent, RFC 3339; undefined when it does not say. */
+/** Returns the time of the last change for a record. managedFields has whole seconds, so creation may look later. */
+export function lastUpdateOf(object: Pick<Stored<KubeObject>, "metadata">): string {
+  const created = creationTimeOf(object)
+  const updated = updateTimeOf(object)
+  return updated === undefined || Date.parse(updated) < Date.parse(created) ? created : updated
+}
+
+/** Returns the time of the last change by a client other than an agent, RFC 3339. Undefined if it is unknown. */
 export function updateTimeOf(object: { metadata: ObjectMeta }): string | undefined {
   const { managedFields } = object.metadata as ServerMeta
   return managedFields === undefined ? (object as Remembering)[UPDATED_AT] : newestUpdate(managedFields)
 }
 
-/** The API server writes these times in one format, whose order is that of its letters. */
+/** Compares times as text, because the API server writes them all in one format. */
 function newestUpdate(managedFields: readonly ManagedFields[] | undefined): string | undefined {
   return managedFields
     ?.filter(({ manager }) => manager !== GATEWAY_FIELD_MANAGER)

@@ -4,33 +4,35 @@ import { unavailable } from "../http/problem.ts"
 import type { Installation } from "../identity/installation.ts"
 import type { Logger } from "../telemetry/logger.ts"
 import type { GatewayOptions } from "./gateway.ts"
+import type { ReadLeader } from "./owner.ts"
 import { gatewayRouter } from "./router.ts"
 
-/** How often is looked for an installation that isn't there yet, seconds. */
+/** Delay between two reads of an installation that does not exist yet, seconds. */
 const LOOK_SECONDS = 2
 
 export interface AwaitedGatewayOptions extends Omit<GatewayOptions, "bootstrapKey"> {
-  /** What the operator makes at its first start; undefined before. */
+  /** Reads the installation, which the operator creates at its first start; undefined before. */
   readInstallation: () => Promise<Installation | undefined>
-  /** Whether the cache of Launches has been read: before, each message of an agent would cost a read of its own. */
+  /** Returns true once the cache of Launches is filled. Before that, each message of an agent would cost a read. */
   isSynced: () => boolean
+  readLeader: ReadLeader
   clock: Clock
   logger: Logger
 }
 
-/** The agents' gateway, of a program that may be started before the operator has ever been. */
+/** Gateway for agents, in a program that may start before the operator has ever run. */
 export class AwaitedGateway {
   readonly #options: AwaitedGatewayOptions
   #router: RequestHandler | undefined
-  #fault = "no installation has been looked for yet"
+  #fault = "the Secret berth-installation has not been read yet"
 
   constructor(options: AwaitedGatewayOptions) {
     this.#options = options
   }
 
   /**
-   * Answers 503 until there is an installation, as no agent can be known before, and until the Launches are read: after a
-   * restart all agents come back at once.
+   * Answers 503 until the installation can be read, because no agent can be authenticated before. It also answers 503
+   * until the Launches are cached, because all agents reconnect at once after a restart.
    */
   readonly handle: RequestHandler = (req, res, next) => {
     if (this.#router === undefined) next(unavailable("The gateway waits for the operator's first start.", LOOK_SECONDS))
@@ -38,12 +40,12 @@ export class AwaitedGateway {
     else this.#router(req, res, next)
   }
 
-  /** Why no agent is let in yet; undefined once they are. */
+  /** Returns the reason why agents get 503; undefined once the installation is read. */
   fault(): string | undefined {
     return this.#router === undefined ? this.#fault : undefined
   }
 
-  /** Looks until there is an installation, or the signal is aborted. */
+  /** Reads the installation until it exists, or the signal is aborted. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted && !(await this.#open())) await this.#pause(signal)
   }
@@ -56,7 +58,7 @@ export class AwaitedGateway {
         this.#router = gatewayRouter({ ...options, logger, bootstrapKey: installation.bootstrapKey })
         return true
       }
-      this.#blame("the operator has not made the Secret berth-installation yet: it does at its first start")
+      this.#blame("the operator has not created the Secret berth-installation yet: it does so at its first start")
     } catch (error) {
       this.#blame(`the Secret berth-installation can't be read: ${error instanceof Error ? error.message : error}`)
     }
@@ -64,7 +66,7 @@ export class AwaitedGateway {
   }
 
   #blame(fault: string): void {
-    if (fault !== this.#fault) this.#options.logger.warn({ fault }, "no agent is let in yet")
+    if (fault !== this.#fault) this.#options.logger.warn({ fault }, "the gateway answers agents with 503")
     this.#fault = fault
   }
 

@@ -7,14 +7,14 @@ import { isConflict } from "../kube/errors.ts"
 import { type GatewayOptions, refusal } from "./gateway.ts"
 import { isCurrent } from "./report.ts"
 
-/** How often a write is tried while others write the same Launch. */
+/** Maximum number of attempts to write a Launch that others change at the same time. */
 const WRITE_TRIES = 5
 
 type Options = Pick<GatewayOptions, "launches" | "clock" | "logger">
 
 /**
- * Takes what a VM says that can run no agent. Whoever has the bootstrap token may say it, but only until an agent has
- * registered: from then on the key that the Launch is bound to speaks for the VM. The token is checked before.
+ * Returns the handlers of a boot failure: a VM reports that it can run no container. Its sender needs the bootstrap
+ * token, which is checked before. Once an agent has registered, only the agent's key can report for the VM.
  */
 export function bootFailureHandlers(options: Options): RequestHandler[] {
   const take: RequestHandler = async (req, res) => {
@@ -33,7 +33,7 @@ function requestIn(body: unknown): BootFailureRequest {
   }
 }
 
-/** Writes it into the Launch. Said again, it changes nothing. */
+/** Writes the failure to the Launch. The first report counts; later ones change nothing. */
 async function record(name: string, { reason, message }: BootFailureRequest, options: Options): Promise<void> {
   const { launches, clock, logger } = options
   for (let tries = 0; tries < WRITE_TRIES; tries++) {
@@ -52,5 +52,5 @@ async function record(name: string, { reason, message }: BootFailureRequest, opt
       if (!isConflict(error)) throw error
     }
   }
-  throw unavailable("The Launch changes too fast now; try again.")
+  throw unavailable("Other writes to the Launch conflict with this one. Send the message again.")
 }

@@ -19,7 +19,7 @@ const connection = (name: string): StoredConnection => ({
   spec: { type: "aws" },
 })
 
-/** What a job is told when its provider has quoted the key in an error of that name. */
+/** Returns the error that a job gets if its provider quotes the key in an error with this name. */
 async function toldOf(name: string): Promise<Error> {
   const quoting = Object.assign(new Error(`the signature by ${SECRET} does not match`), { name })
   const open = connectedBuckets({
@@ -34,7 +34,7 @@ async function toldOf(name: string): Promise<Error> {
   )
 }
 
-test("a provider that quotes a key in its refusal gives it away to nobody", async () => {
+test("a provider's rejection is shown without the key that it quotes", async () => {
   const refusal = await toldOf("CredentialsError")
   expect(refusal).toBeInstanceOf(BucketAccessError)
   expect(refusal.message).toContain("My_Store: the signature by")
@@ -42,7 +42,7 @@ test("a provider that quotes a key in its refusal gives it away to nobody", asyn
   expect(refusal.message).not.toContain(SECRET.slice(0, 12))
 })
 
-test("nor in what may be better in a moment, which is logged", async () => {
+test("a provider's temporary error, which is logged, is redacted as well", async () => {
   const failure = await toldOf("TransientError")
   expect(failure.name).toBe("TransientError")
   expect(`${failure.message} ${failure.stack}`).not.toContain(SECRET.slice(0, 12))

@@ -6,41 +6,40 @@ import { fromMetadataName } from "../apis/names.ts"
 import { scrubbed, scrubbedError } from "../sealing/scrub.ts"
 import { byAge, isTemporary } from "./candidates.ts"
 
-/** What a run's buckets are opened for. */
+/** Request for access to a run's buckets. */
 export interface BucketsRequest {
-  /** The project's namespace. */
+  /** Namespace of the project. */
   namespace: string
   /** Name of the Launch, for the providers' own records. */
   launch: string
-  /** How long its VM lives at most. */
+  /** Maximum lifetime of the VM. */
   lifetimeSeconds: number
   volumes: Readonly<Record<string, Volume>>
 }
 
 /**
- * Opens a run's buckets: access for each volume, by its name, scoped and short-lived where the provider can. Rejects
- * with BucketAccessError when that can't be, whoever tries again.
+ * Opens a run's buckets: access for each volume, by its name. The access is scoped and short-lived if the provider
+ * supports it. Rejects with BucketAccessError if a retry would not help.
  */
 export type BucketCredentials = (request: BucketsRequest) => Promise<Buckets>
 
-/** A volume's bucket can't be opened; the message says which, why and what to do, never a credential. */
+/** A volume's bucket can't be opened. The message has the bucket, the reason and the remedy, and never a credential. */
 export class BucketAccessError extends Error {
   override readonly name = "BucketAccessError"
 }
 
-/** A bucket, and what of it a volume needs. */
+/** Bucket, and the part of it that a volume needs. */
 export interface BucketScope {
   bucket: string
-  /** A folder without slashes at its ends; empty: the whole bucket. */
+  /** Folder without slashes at its ends; empty: the whole bucket. */
   prefix: string
-  /** Name of the Launch. */
   launch: string
   lifetimeSeconds: number
 }
 
-/** What can be done with a connection of one type. Both reject with the errors of the clouds. */
+/** Operations on buckets with a connection of one type. Both reject with the errors of the clouds. */
 export interface BucketProvider {
-  /** Whether the bucket can be read, and where it is; undefined: there is none, or no access. */
+  /** Returns the bucket's location if the bucket can be read; undefined if there is no such bucket, or no access. */
   find: (credentials: CredentialFields, bucket: string, signal: AbortSignal) => Promise<{ region?: string } | undefined>
   access: (
     credentials: CredentialFields,
@@ -50,18 +49,18 @@ export interface BucketProvider {
 }
 
 export interface BucketCredentialsOptions {
-  /** The connections of a namespace. */
+  /** Returns the connections of a namespace. */
   connections: (namespace: string) => Promise<readonly StoredConnection[]>
-  /** A connection's credentials, in clear. */
+  /** Returns a connection's credentials, decrypted. */
   credentials: (connection: StoredConnection) => Promise<CredentialFields>
-  /** By type of connection; the others have no buckets. */
+  /** Providers by type of connection. Other types have no buckets. */
   providers: Readonly<Record<string, BucketProvider>>
 }
 
-/** For all that is asked of providers for one run, seconds. */
+/** Timeout for all calls to providers for one run, seconds. */
 const CALL_SECONDS = 20
 
-/** Opens buckets by the project's connections: the one that a volume names, else the oldest that reaches the bucket. */
+/** Opens buckets with the project's connections: the one that a volume names, or else the oldest with access. */
 export function connectedBuckets(options: BucketCredentialsOptions): BucketCredentials {
   return async ({ namespace, launch, lifetimeSeconds, volumes }) => {
     const signal = AbortSignal.timeout(CALL_SECONDS * 1000)
@@ -79,7 +78,7 @@ export function connectedBuckets(options: BucketCredentialsOptions): BucketCrede
 interface Search extends BucketCredentialsOptions {
   candidates: readonly StoredConnection[]
   scope: BucketScope
-  /** The connection that the volume names. */
+  /** Connection that the volume names. */
   named: string | undefined
 }
 
@@ -96,7 +95,7 @@ async function firstAccess(name: string, search: Search, signal: AbortSignal): P
       if (found !== undefined) return await provider.access(credentials, { ...scope, ...found }, signal)
       failures.push(`${shownName(connection)} has no access`)
     } catch (error) {
-      // A provider that can't be asked now may be the very one.
+      // If a provider can't answer now, its connection may be the right one.
       if (isTemporary(error)) throw scrubbedError(error, credentials)
       const message = scrubbed(error instanceof Error ? error.message : String(error), credentials)
       failures.push(`${shownName(connection)}: ${message}`)
@@ -110,7 +109,7 @@ async function firstAccess(name: string, search: Search, signal: AbortSignal): P
   throw new BucketAccessError(`volume ${name}: bucket ${scope.bucket}: ${what} (${why})`)
 }
 
-/** As the operator's texts about buckets have it. */
+/** Returns the name in the form that the operator's messages about buckets use. */
 function shownName({ metadata }: StoredConnection): string {
   return fromMetadataName(metadata.name)
 }

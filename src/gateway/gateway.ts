@@ -13,6 +13,7 @@ import {
 import {
   type Buckets,
   HEARTBEAT_SECONDS,
+  LARGE_LOG_CHUNK_BYTES,
   LOG_CHUNK_BYTES,
   type LogsRequest,
   LogsRequestSchema,
@@ -27,6 +28,7 @@ import {
   type ReportRequest,
   ReportRequestSchema,
   type ReportResponse,
+  type RunOrder,
   VolumesRequestSchema,
   type VolumesResponse,
 } from "../agent/protocol.ts"
@@ -34,6 +36,7 @@ import { type Clock, timestamp } from "../apis/clock.ts"
 import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "../apis/launch.ts"
 import { LIMITS } from "../apis/limits.ts"
 import type { Logger } from "../apis/logger.ts"
+import { nvidiaGpusOf } from "../apis/offer.ts"
 import { badRequest, Problem, unavailable } from "../http/problem.ts"
 import { isConflict } from "../kube/errors.ts"
 import type { LogStore } from "../logs/store.ts"
@@ -45,18 +48,18 @@ import type { PullCredentials } from "./registries.ts"
 import { desiredOf, isCurrent, isNews, registered, takeReport } from "./report.ts"
 import { type SecretEnv, SecretMissingError } from "./secrets.ts"
 
-/** How often a write is decided anew because somebody else wrote the Launch in between. */
+/** Maximum number of attempts to write a Launch. Each attempt reads the Launch and decides again. */
 const WRITE_TRIES = 5
 
 export interface GatewayOptions {
   launches: Launches
   secretEnv: SecretEnv
-  /** Opens the buckets of runs; without it none can be mounted. */
+  /** Opens the buckets of runs. Absent: no bucket can be mounted. */
   buckets?: BucketCredentials
-  /** Finds what images are pulled with; without it everybody pulls as anybody. */
+  /** Finds the credentials to pull images with. Absent: images are pulled anonymously. */
   registries?: PullCredentials
   logs: LogStore
-  /** What bootstrap tokens are derived from, at least 32 bytes; the launch controller's own. */
+  /** Key that bootstrap tokens are derived from, at least 32 bytes. The launch controller has the same key. */
   bootstrapKey: Uint8Array
   clock: Clock
   logger: Logger
@@ -64,39 +67,39 @@ export interface GatewayOptions {
   heartbeatSeconds?: number
 }
 
-/** A signed message as it came in, for the Launch that the URL names. */
+/** Signed message as received, for the Launch that the URL names. */
 export interface Message {
   launch: string
   jws: string
-  /** True when `admit` has found the Launch's bootstrap token with it. */
+  /** True if `admit` found the Launch's bootstrap token with the message. */
   isFromVm: boolean
-  /** True when too many messages from its address failed. */
+  /** True if too many messages from its address failed. */
   isSuspect: boolean
 }
 
-/** What is known of a message before its body is read. */
+/** Facts about a message before its body is read. */
 export interface Sender extends Pick<Message, "isSuspect"> {
   token: string | undefined
 }
 
-/** Kinds of requests under the name of a Launch. */
+/** Kinds of requests for a Launch. */
 export type AdmittedKind = MessageKind | "boot-failure"
 
-/** A Launch and who holds it. */
+/** Launch and the status of the agent that holds it. */
 interface BoundLaunch {
   launch: StoredLaunch
   agent: AgentStatus
 }
 
-/** A message that the agent of the Launch has signed. */
+/** Message that the agent of the Launch has signed. */
 interface Opened<Content> extends BoundLaunch {
   content: Content
 }
 
 /**
- * What the agents' messages do. It keeps no state of its own (but heartbeats that wait to be written), so that any
- * replica takes any message: everything is decided on the Launch as it is, and written with its resourceVersion as the
- * precondition. Every method rejects with a Problem or a KubeError.
+ * Handles the agents' messages. Any replica can handle any message: the only state here is heartbeats that are not
+ * written yet. It decides on the current Launch and writes with its resourceVersion as the precondition. Every method
+ * rejects with a Problem or a KubeError.
  */
 export class Gateway {
   readonly #options: GatewayOptions
@@ -110,8 +113,8 @@ export class Gateway {
   }
 
   /**
-   * Judges a message before its body is read. Returns true when the token is the Launch's, and charges the Launch then.
-   * A registration and a boot failure need the token; agents of former versions send it with no other message.
+   * Checks a message before its body is read. Returns true if the token is the Launch's, and then charges the Launch. A
+   * registration and a boot failure need the token. Agents of former versions send no token with other messages.
    * @throws Problem 401, 429
    */
   async admit(kind: AdmittedKind, launch: string, { token, isSuspect }: Sender): Promise<boolean> {
@@ -125,7 +128,9 @@ export class Gateway {
     return false
   }
 
-  /** Binds the Launch to the agent's keys, or finds it bound to them, and answers what to run. Admit it first. */
+  /**
+   * Binds the Launch to the agent's keys, or finds that it is bound to them, and returns the run. Call `admit` first.
+   */
   async register(message: Message): Promise<RegisterResponse> {
     const request = await openRegistration(message)
     const launch = await this.#bind(message.launch, request)
@@ -135,8 +140,16 @@ export class Gateway {
       const secretEnv = await this.#options.secretEnv(job.namespace, run.secretEnv ?? {})
       const buckets = await this.#openBuckets(launch)
       const registry = await this.#openRegistry(launch)
-      const gpus = Math.ceil(offer.gpu?.count ?? 0)
-      const order = { run, secretEnv, gpus, ...(run.volumes && { buckets }), ...(registry && { registry }) }
+      const gpus = Math.ceil(nvidiaGpusOf(offer)?.count ?? 0)
+      const order: RunOrder = {
+        run,
+        secretEnv,
+        gpus,
+        ...(run.volumes && { buckets }),
+        ...(registry && { registry }),
+        // A VM of the local cloud is a process on a host that it shares with all others.
+        ...(offer.cloud === "local" && { sharedHost: { memoryMib: Math.max(1, Math.floor(offer.memoryGib * 1024)) } }),
+      }
       return { order: await sealOrder(order, request.encryptionKey), heartbeatSeconds }
     } catch (error) {
       const reason = finishReasonOf(error)
@@ -146,7 +159,7 @@ export class Gateway {
     }
   }
 
-  /** Takes a report. A finish that it carries is in the API server when this resolves. */
+  /** Handles a report. If it has a finish, the finish is in the API server when this resolves. */
   async report(message: Message): Promise<ReportResponse> {
     const { content: report, ...found } = await this.#open("report", message, ReportRequestSchema)
     const launch = await this.#take(found, report)
@@ -154,7 +167,7 @@ export class Gateway {
     return { desired: desiredOf(launch) }
   }
 
-  /** The Launch with what the report says; that its agent was heard is written soon, not now. */
+  /** Returns the Launch with the contents of the report. A mere heartbeat is queued, and written soon. */
   async #take({ launch, agent }: BoundLaunch, report: ReportRequest): Promise<StoredLaunch> {
     const now = this.#options.clock.now()
     const next = takeReport(agent, report, now)
@@ -166,13 +179,13 @@ export class Gateway {
     return launch
   }
 
-  /** Opens the run's buckets anew. */
+  /** Opens the run's buckets again. */
   async renewVolumes(message: Message): Promise<VolumesResponse> {
     const { launch, agent } = await this.#open("volumes", message, VolumesRequestSchema)
     try {
       return { buckets: await sealBuckets(await this.#openBuckets(launch), agent.encryptionKey) }
     } catch (error) {
-      // The agent goes on with what it has: the connection may come back before that ends.
+      // The agent continues with its current access. The connection may come back before that expires.
       if (error instanceof BucketAccessError) throw unavailable(error.message, 60, error)
       throw error
     }
@@ -187,7 +200,7 @@ export class Gateway {
       return await buckets({ namespace: job.namespace, launch: metadata.name, lifetimeSeconds, volumes })
     } catch (error) {
       if (error instanceof BucketAccessError) throw error
-      throw unavailable("The buckets' providers can't be asked for the moment.", 10, error)
+      throw unavailable("The providers of the buckets are unavailable. Send the message again.", 10, error)
     }
   }
 
@@ -195,19 +208,17 @@ export class Gateway {
     return this.#options.registries?.({ namespace: job.namespace, launch: metadata.name, image: run.image })
   }
 
-  /** Stores a piece of log. */
   async appendLogs(message: Message): Promise<LogsResponse> {
     const { launch, content } = await this.#open("logs", message, LogsRequestSchema)
-    const bytes = decodeChunk(content)
+    const pieceBytes = message.isFromVm ? LARGE_LOG_CHUNK_BYTES : LOG_CHUNK_BYTES
+    const bytes = decodeChunk(content, pieceBytes)
     const { namespace, uid } = launch.spec.job
     try {
-      return await this.#options.logs.append(
-        { job: { namespace, uid }, launch: launch.spec.number },
-        content.offset,
-        bytes,
-      )
+      const log = { job: { namespace, uid }, launch: launch.spec.number }
+      const { length } = await this.#options.logs.append(log, content.offset, bytes)
+      return { length, full: false, pieceBytes }
     } catch (error) {
-      throw unavailable("The log store can't take this for the moment.", 10, error)
+      throw unavailable("The log store is unavailable. Send the message again.", 10, error)
     }
   }
 
@@ -239,7 +250,9 @@ export class Gateway {
     })
   }
 
-  /** Writes what `change` makes of the Launch's agent status, deciding anew on the live Launch after a conflict. */
+  /**
+   * Writes the agent status that `change` returns for the Launch. After a conflict it decides again on the live Launch.
+   */
   async #update(
     found: StoredLaunch,
     change: (agent: AgentStatus, now: Date) => AgentStatus | undefined,
@@ -257,7 +270,7 @@ export class Gateway {
     throw changesTooFast()
   }
 
-  /** Undefined when the Launch is another by now. */
+  /** Returns undefined if the Launch has changed in the meantime. */
   async #write(launch: StoredLaunch, agent: AgentStatus): Promise<StoredLaunch | undefined> {
     try {
       return await this.#options.launches.patchAgentStatus(launch, agent)
@@ -273,13 +286,13 @@ export class Gateway {
     return launch
   }
 
-  /** The Launch as the cache shows it, once it shows who holds it: else each of its messages costs a read. */
+  /** Returns the cached Launch if an agent has registered for it. Otherwise each of its messages costs a read. */
   #cachedBound(name: string): StoredLaunch | undefined {
     const cached = this.#options.launches.get(name)
     return cached?.status?.agent === undefined ? undefined : cached
   }
 
-  /** Returns what the agent that holds the Launch has signed. The checks that cost nothing come first. */
+  /** Returns the content that the agent of the Launch has signed. The cheap checks come first. */
   async #open<T extends TSchema>(kind: MessageKind, message: Message, schema: T): Promise<Opened<Static<T>>> {
     const { launch: name, jws, isFromVm, isSuspect } = message
     const bound = await this.#boundLaunch(name)
@@ -290,7 +303,7 @@ export class Gateway {
     return { ...bound, content }
   }
 
-  /** The Launch and who holds it; read live when the cache hasn't seen it registered yet. */
+  /** Returns the Launch and its agent. It reads the Launch live if the cache does not have the registration yet. */
   async #boundLaunch(name: string): Promise<BoundLaunch> {
     const launch = this.#cachedBound(name) ?? (await this.#liveLaunch(name))
     const agent = launch.status?.agent
@@ -305,20 +318,20 @@ export class Gateway {
   }
 }
 
-/** Why there is nothing to run, where trying again would not help. */
+/** Returns the reason why the Launch has nothing to run, if a retry would not help. */
 function finishReasonOf(error: unknown): FinishReason | undefined {
   if (error instanceof SecretMissingError) return "SecretMissing"
   return error instanceof BucketAccessError ? "VolumeMountFailed" : undefined
 }
 
-/** A final answer: the agent stops the container and powers off. */
+/** Returns a final rejection: the agent stops the container and powers off. */
 export function refusal(type: Refusal, detail: string): Problem {
   const headers: Record<string, string> = REFUSALS[type] === 401 ? { "WWW-Authenticate": "Bearer" } : {}
   return new Problem({ type, status: REFUSALS[type], detail, headers })
 }
 
 function changesTooFast(): Problem {
-  return unavailable("The Launch changes too fast for the moment.")
+  return unavailable("Other writes to the Launch conflict with this one. Send the message again.")
 }
 
 function holds(agent: AgentStatus, request: RegisterRequest): boolean {
@@ -327,7 +340,7 @@ function holds(agent: AgentStatus, request: RegisterRequest): boolean {
 
 type Signed = Pick<Message, "launch" | "jws">
 
-/** A registration is signed with the very key that it brings. */
+/** Opens a registration, which is signed with the key that it contains. */
 async function openRegistration(message: Signed): Promise<RegisterRequest> {
   const claimed = await asClientError(() => check(RegisterRequestSchema, unverifiedMessage(message.jws), "The message"))
   await asClientError(() => checkEncryptionKey(claimed.encryptionKey))
@@ -342,10 +355,10 @@ async function openMessage<T extends TSchema>(
   const opened = await asClientError(() => verifyMessage(kind, jws, key))
   const message = await asClientError(() => check(schema, opened, "The message"))
   if ((message as { launch?: string }).launch === launch) return message
-  throw refusal("agent-not-authentic", "The message is for another Launch than the URL names.")
+  throw refusal("agent-not-authentic", "The message is for a different Launch than the URL.")
 }
 
-/** Turns what is wrong with a message into the caller's fault. */
+/** Converts errors in a message to 400 and 401. */
 async function asClientError<Result>(open: () => Result | Promise<Result>): Promise<Result> {
   try {
     return await open()
@@ -358,9 +371,9 @@ async function asClientError<Result>(open: () => Result | Promise<Result>): Prom
   }
 }
 
-function decodeChunk({ data }: Pick<LogsRequest, "data" | "offset">): Uint8Array {
+function decodeChunk({ data }: Pick<LogsRequest, "data" | "offset">, pieceBytes: number): Uint8Array {
   const bytes = Buffer.from(data, "base64")
   if (bytes.toString("base64") !== data) throw badRequest("/data is not base64 (RFC 4648, with padding).")
-  if (bytes.byteLength <= LOG_CHUNK_BYTES) return bytes
-  throw badRequest(`/data has ${bytes.byteLength} bytes; send at most ${LOG_CHUNK_BYTES} at once.`)
+  if (bytes.byteLength <= pieceBytes) return bytes
+  throw badRequest(`/data has ${bytes.byteLength} bytes; send at most ${pieceBytes} at once.`)
 }

@@ -1,11 +1,14 @@
 import type { Logger } from "../apis/logger.ts"
 
-/** Writes at a time: news must not wait behind thousands of heartbeats that are all due after a restart. */
+/**
+ * Maximum number of writes at a time. Reports with news must not wait behind thousands of heartbeats that are due after
+ * a restart.
+ */
 const AT_ONCE = 16
 
 /**
- * Writes mere heartbeats, while their agents are answered at once: a few at a time, the longest waiting first, so that
- * each comes to its turn however slow the API server is. Of each Launch only the latest waits.
+ * Writes mere heartbeats a few at a time, while agents get their answer at once. The oldest comes first, so that every
+ * heartbeat is written even if the API server is slow. For each Launch only the latest write waits.
  */
 export class Heartbeats {
   readonly #logger: Logger
@@ -17,9 +20,9 @@ export class Heartbeats {
     this.#logger = logger
   }
 
-  /** A heartbeat that fails to be written is not tried again: the agent's next one is due as well. */
+  /** Queues a write. A failed write is not retried, because the agent's next heartbeat is due as well. */
   add(launch: string, write: () => Promise<unknown>): void {
-    // One that waits already keeps its place.
+    // A Launch that waits already keeps its place.
     this.#waiting.set(launch, write)
     this.#next()
   }
@@ -38,7 +41,8 @@ export class Heartbeats {
       await write()
       this.#fails = false
     } catch (error) {
-      if (!this.#fails) this.#logger.warn({ err: error }, "heartbeats are not written for the moment")
+      if (!this.#fails)
+        this.#logger.warn({ err: error }, "failed to write a heartbeat; the agent's next one is written")
       this.#fails = true
     } finally {
       this.#writing--

@@ -5,15 +5,15 @@ import { ifFound } from "../kube/errors.ts"
 import { type Resource, resourceOf } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
 
-/** All that the gateway does with Launches. */
+/** Reads and writes Launches for the gateway. */
 export interface Launches {
-  /** The Launch as the cache shows it, which may be a moment old. */
+  /** Returns the cached Launch, which may be stale. */
   get(name: string): StoredLaunch | undefined
-  /** The Launch as it is now. */
+  /** Returns the current Launch. */
   read(name: string): Promise<StoredLaunch | undefined>
   /**
-   * Writes `status.agent` and nothing else. Rejects with a Conflict (kube/errors.ts) when the Launch is no longer
-   * the one given: read it again and decide again.
+   * Writes `status.agent` and nothing else. Rejects with a Conflict (kube/errors.ts) if the Launch has changed since it
+   * was read: read it again and decide again.
    */
   patchAgentStatus(launch: StoredLaunch, agent: AgentStatus): Promise<StoredLaunch>
   /** Writes `status.bootFailure` and nothing else. Rejects as `patchAgentStatus` does. */
@@ -22,7 +22,7 @@ export interface Launches {
 
 const LAUNCHES: Resource<StoredLaunch> = resourceOf<StoredLaunch>(LAUNCH)
 
-/** The Launches of Berth's own namespace, through the API server and a cache of it. */
+/** Returns the Launches of Berth's own namespace, from the API server and a cache. */
 export function kubeLaunches(client: KubeClient, store: Pick<Store<StoredLaunch>, "get">, namespace: string): Launches {
   const patchStatus = (
     { metadata: { name, resourceVersion } }: StoredLaunch,

@@ -2,37 +2,37 @@ import type { Clock } from "../apis/clock.ts"
 import { MinuteLimit } from "../http/limits.ts"
 import { Problem } from "../http/problem.ts"
 
-/** Messages of one kind that one Launch may send per minute. 600 pieces of log are 40 MB. */
+/** Maximum messages of one kind per Launch and minute. 600 pieces of log are 157 MB. */
 const LAUNCH_MESSAGES_PER_MINUTE = 600
 
-/** What must be spent on a message before its sender is known: a read of the Launch, or a check of the signature. */
+/** Cost of a message before its sender is known: a read of the Launch, or a check of the signature. */
 export type Expense = "read" | "signature"
 
-/** What is spent on messages of unknown senders: so much at once, and so much more per second. */
+/** Budget for messages of unknown senders: a burst, and a rate per second. */
 interface Budget {
   burst: number
   perSecond: number
 }
 
-/** A budget for addresses with few failures, all together, and one for addresses with too many. */
+/** One budget for all addresses with few failures, and one for all addresses with too many. */
 type Budgets = Record<"ordinary" | "suspect", Budget>
 
 /**
- * A signature costs about 0.2 ms of processor time: 250 are 5 % of the thread. 2,000 are what 10,000 VMs of a former
- * version send at most, and 400 addresses that forge just too little to be suspect.
+ * Budgets by expense. A signature costs about 0.2 ms of processor time: 250 are 5 % of the thread. 10,000 VMs of a
+ * former version send at most 2,000. So do 400 addresses that send just too few forgeries to be suspect.
  */
 const BUDGETS: Record<Expense, Budgets> = {
   read: { ordinary: { burst: 300, perSecond: 50 }, suspect: { burst: 5, perSecond: 5 } },
   signature: { ordinary: { burst: 2000, perSecond: 2000 }, suspect: { burst: 250, perSecond: 250 } },
 }
 
-/** Delay before a message that found the budget spent is sent again, seconds. */
+/** Delay before a sender should retry when the budget is empty, seconds. */
 const RETRY_SECONDS = 1
 
 /**
- * Limits what agents may send and what strangers may cost, per replica. A Launch is charged only for messages that are
- * proven to be its VM's: others know its name. Until then a message is charged to a budget that all senders share, in
- * two parts, so that addresses that send forgeries leave the larger part to all others.
+ * Limits the messages of agents and the cost of unknown senders, per replica. A Launch is charged only for messages
+ * that its VM has proven to have sent, because others know its name. Other messages are charged to a budget that all
+ * senders share. Addresses that send forgeries have the smaller part of it.
  */
 export class MessageLimits {
   readonly #perLaunch = new MinuteLimit({
@@ -66,7 +66,7 @@ export class MessageLimits {
   }
 }
 
-/** What is left of a budget. */
+/** Remainder of a budget. */
 class Allowance {
   readonly #budget: Budget
   readonly #clock: Pick<Clock, "monotonic">
@@ -80,7 +80,7 @@ class Allowance {
     this.#at = clock.monotonic()
   }
 
-  /** Takes one. Returns false when none is left. */
+  /** Takes one. Returns false if the budget is empty. */
   take(): boolean {
     const now = this.#clock.monotonic()
     const { burst, perSecond } = this.#budget

@@ -7,9 +7,9 @@ import { fromMetadataName } from "../apis/names.ts"
 import { scrubbed } from "../sealing/scrub.ts"
 import { byAge, isTemporary } from "./candidates.ts"
 
-/** What a run's image is to be pulled for. */
+/** Request for the credentials to pull a run's image. */
 export interface PullRequest {
-  /** The project's namespace. */
+  /** Namespace of the project. */
   namespace: string
   /** Name of the Launch, for the providers' own records. */
   launch: string
@@ -17,16 +17,19 @@ export interface PullRequest {
 }
 
 /**
- * Finds what a run's image is pulled with. Where no connection of the project opens it, the answer says why, and the image
- * may be a public one; that answer ends at once where asking again may help. Rejects when Kubernetes can't be asked.
+ * Finds the credentials to pull a run's image. If no connection of the project has access, the answer says why, and the
+ * image may be public. That answer expires at once if a retry may help. Rejects if the Kubernetes API is unavailable.
  */
 export type PullCredentials = (request: PullRequest) => Promise<RegistryAccess>
 
-/** What can be done with a connection of one type. */
+/** Operations on registries with a connection of one type. */
 export interface RegistryProvider {
-  /** Whether images of the registry can be such an account's. */
+  /** Returns true if such an account can have images in the registry. */
   serves: (registry: string) => boolean
-  /** Undefined: the account may not pull the image, or there is none. Rejects with the errors of the clouds. */
+  /**
+   * Returns undefined if the account may not pull the image, or there is no such image. Rejects with the errors of the
+   * clouds.
+   */
   access: (
     credentials: CredentialFields,
     scope: ImageName & { launch: string },
@@ -35,19 +38,19 @@ export interface RegistryProvider {
 }
 
 export interface PullCredentialsOptions {
-  /** The connections of a namespace. */
+  /** Returns the connections of a namespace. */
   connections: (namespace: string) => Promise<readonly StoredConnection[]>
-  /** A connection's credentials, in clear. */
+  /** Returns a connection's credentials, decrypted. */
   credentials: (connection: StoredConnection) => Promise<CredentialFields>
-  /** By type of connection; the others have no registries. */
+  /** Providers by type of connection. Other types have no registries. */
   providers: Readonly<Record<string, RegistryProvider>>
   clock: Clock
 }
 
-/** For all that is asked of providers for one image, seconds. */
+/** Timeout for all calls to providers for one image, seconds. */
 const CALL_SECONDS = 20
 
-/** Opens images by the project's connections: the oldest one whose account may pull. */
+/** Opens images with the project's connections: the oldest one whose account may pull. */
 export function connectedRegistries(options: PullCredentialsOptions): PullCredentials {
   return async ({ namespace, launch, image }) => {
     const scope = { ...parseImage(image), launch }
@@ -93,7 +96,7 @@ async function accessBy(
     return (await provider.access(credentials, scope, signal)) ?? refused
   } catch (error) {
     const message = scrubbed(error instanceof Error ? error.message : String(error), credentials)
-    // A provider that can't be asked now may be the very one.
+    // If a provider can't answer now, its connection may be the right one.
     return { why: `connection ${name}: ${message}`, isFinal: !isTemporary(error) }
   }
 }

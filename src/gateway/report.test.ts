@@ -14,7 +14,7 @@ const bound: AgentStatus = {
   retryCount: 0,
 }
 
-/** What one agent sends in order: retries grow, a finish once there stays. */
+/** Reports of one agent in order. Retries never decrease, and a finish stays. */
 const life = fc
   .record({ heartbeats: fc.integer({ min: 1, max: 12 }), finishAt: fc.option(fc.nat(12)) })
   .map(({ heartbeats, finishAt }) =>
@@ -35,7 +35,7 @@ function take(reports: readonly ReportRequest[]): AgentStatus {
 }
 
 describe("takeReport", () => {
-  it("comes to the same end in whatever order, and however often, reports arrive", () => {
+  it("has the same result for any order and any repetition of reports", () => {
     fc.assert(
       fc.property(
         life.chain((reports) =>
@@ -52,7 +52,7 @@ describe("takeReport", () => {
     )
   })
 
-  it("never goes back", () => {
+  it("never reverts to an earlier state", () => {
     fc.assert(
       fc.property(
         life.chain((reports) => fc.array(fc.constantFrom(...reports), { minLength: 1, maxLength: 40 })),
@@ -77,8 +77,8 @@ describe("takeReport", () => {
     ["2026-01-01T23:59:60Z", "2026-01-01T00:00:30Z"],
     ["0000-01-01T00:00:00Z", "2026-01-01T00:00:00Z"],
     ["2025-12-31T23:59:59.999Z", "2026-01-01T00:00:00Z"],
-    ["2026-01-01T00:00:09.123456789Z", "2026-01-01T00:00:09.123456789Z"],
-    ["2026-01-01T01:00:09+01:00", "2026-01-01T01:00:09+01:00"],
+    ["2026-01-01T00:00:09.123456789Z", "2026-01-01T00:00:09Z"],
+    ["2026-01-01T01:00:09+01:00", "2026-01-01T00:00:09Z"],
   ])("moves the VM's time %s into the time since its registration: %s", (time, stored) => {
     const finish = { reason: "Preempted" as const, time }
     const report = { launch: "l", sequence: 1, attempt: 1, retryCount: 0, startTime: time, preemptionNotice: time }
@@ -87,7 +87,7 @@ describe("takeReport", () => {
     expect(takeReport({ ...bound, sequence: 2 }, { ...report, finish }, now)?.finish?.time).toBe(stored)
   })
 
-  it("writes a heartbeat when the clock was set back, too", () => {
+  it("writes a heartbeat also if the clock was set back", () => {
     const report = { launch: "l", sequence: 1, attempt: 0, retryCount: 0 }
     const at = (time: string) => takeReport(bound, report, new Date(time))?.lastHeartbeatTime
     expect(at("2026-01-01T00:00:59Z")).toBeUndefined()

@@ -2,23 +2,25 @@ import type { RegisterRequest, ReportRequest } from "../agent/protocol.ts"
 import { secondsBetween, timestamp } from "../apis/clock.ts"
 import { type AgentStatus, type Finish, isOver, type StoredLaunch } from "../apis/launch.ts"
 
-/** A healthy VM's heartbeat is written no more often: every write reaches every watcher of Launches. */
+/**
+ * Minimum delay between two writes of a healthy VM's heartbeat, because every write reaches every watcher of Launches.
+ */
 export const HEARTBEAT_WRITE_SECONDS = 60
 
-/** Whether this Launch may (still) begin its run: nobody has ended it and nothing of it has ended by itself. */
+/** Returns true if this Launch may begin or continue its run. Then it is not ended, finished, failed or deleted. */
 export function isCurrent(launch: StoredLaunch): boolean {
   const { agent, bootFailure } = launch.status ?? {}
   return !isOver(launch) && desiredOf(launch) === "run" && agent?.finish === undefined && bootFailure === undefined
 }
 
-/** What the agent of this Launch should do now. */
+/** Returns the desired state of the agent of this Launch. */
 export function desiredOf(launch: StoredLaunch): "run" | "stop" {
   const { spec, metadata, status } = launch
   if (spec.ended === true || metadata.deletionTimestamp !== undefined) return "stop"
   return status?.phase === "terminating" || status?.loss !== undefined ? "stop" : "run"
 }
 
-/** The status of a Launch whose agent registers for the first time. */
+/** Returns the status of a Launch whose agent registers for the first time. */
 export function registered(request: RegisterRequest, now: Date): AgentStatus {
   const { signingKey, encryptionKey, version, runtime } = request
   const time = timestamp(now)
@@ -35,9 +37,8 @@ export function registered(request: RegisterRequest, now: Date): AgentStatus {
 }
 
 /**
- * What a report makes of the Launch's status; undefined when nothing need be written. A finish is taken once,
- * from whichever report brings it first, and nothing that comes after it changes anything; a report that is older
- * than one already taken changes nothing else.
+ * Returns the Launch's status after a report, or undefined if nothing needs to be written. The first finish counts,
+ * from any report, and later reports change nothing. A report that is older than a previous one changes nothing else.
  */
 export function takeReport(agent: AgentStatus, report: ReportRequest, now: Date): AgentStatus | undefined {
   if (agent.finish !== undefined) return undefined
@@ -65,7 +66,7 @@ function news(agent: AgentStatus, report: ReportRequest, now: Date): Partial<Age
   }
 }
 
-/** Only the fields that the CRD knows: a newer agent may send more. */
+/** Returns only the fields of the CRD. A newer agent may send more. */
 function finishOf(finish: NonNullable<ReportRequest["finish"]>): Omit<Finish, "time"> {
   const { reason, exitCode, message } = finish
   return { reason, ...(exitCode !== undefined && { exitCode }), ...(message !== undefined && { message }) }
@@ -73,16 +74,17 @@ function finishOf(finish: NonNullable<ReportRequest["finish"]>): Omit<Finish, "t
 
 /**
  * Returns a time by the VM's clock, moved into the time from the agent's registration until now. A VM's clock may be
- * wrong, and who controls a VM may say anything: jobs of others must not wait for it.
+ * wrong, and a user with access to the VM may send any time. Jobs of others must not wait for such a time.
  */
 function believed(time: string, { registrationTime }: AgentStatus, now: Date): string {
   const at = Date.parse(time)
-  // A leap second is not a number here.
+  // `Date.parse` returns NaN for a leap second.
   if (Number.isNaN(at) || at > now.getTime()) return timestamp(now)
-  return at < Date.parse(registrationTime) ? registrationTime : time
+  // Engines report up to nine digits of a second. All times of a status have none.
+  return at < Date.parse(registrationTime) ? registrationTime : timestamp(new Date(at))
 }
 
-/** Whether more has changed than when the agent was heard last. */
+/** Returns true if more than the heartbeat has changed. */
 export function isNews(before: AgentStatus, after: AgentStatus): boolean {
   const fields = ["retryCount", "startTime", "preemptionNotice", "lastExitCode", "finish"] as const
   return fields.some((field) => before[field] !== after[field])
@@ -90,6 +92,6 @@ export function isNews(before: AgentStatus, after: AgentStatus): boolean {
 
 function isHeartbeatDue(agent: AgentStatus, now: Date): boolean {
   if (agent.lastHeartbeatTime === undefined) return true
-  // A clock that was set back must not silence the heartbeats until it has caught up.
+  // If the clock was set back, heartbeats must continue at once.
   return Math.abs(secondsBetween(agent.lastHeartbeatTime, now)) >= HEARTBEAT_WRITE_SECONDS
 }

@@ -5,28 +5,41 @@ import express, {
   type Response,
   type Router,
 } from "express"
-import { JWS_CONTENT_TYPE, LOG_CHUNK_BYTES, type MessageKind } from "../agent/protocol.ts"
+import { JWS_CONTENT_TYPE, LARGE_LOG_CHUNK_BYTES, LOG_CHUNK_BYTES, type MessageKind } from "../agent/protocol.ts"
 import { FailureLimit } from "../http/limits.ts"
 import { notFound, Problem } from "../http/problem.ts"
+import { OWNER_PATH } from "../identity/gateway-owner.ts"
 import { bootFailureHandlers } from "./boot-failure.ts"
 import { type AdmittedKind, Gateway, type GatewayOptions, type Message } from "./gateway.ts"
+import { ownerHandler, type ReadLeader } from "./owner.ts"
 
-/** Largest body of a registration or report, bytes: keys and a finish message are all that is in it. */
+/** Largest body of a registration or report, bytes. It has only keys and a finish message. */
 const MESSAGE_BYTES = 32 * 1024
 
-/** Largest body with a piece of log: base64 in JSON, and that in base64url again. */
-const LOGS_BYTES = Math.ceil((LOG_CHUNK_BYTES * 16) / 9) + 4096
+/** Largest body of each kind, bytes. Senders without the Launch's token may be anybody, and send smaller ones. */
+interface BodyLimit {
+  fromVm: number
+  others: number
+}
 
-/** Answers to messages that are forged or broken, and how many of them one address gets per minute. */
+const MESSAGE_LIMIT: BodyLimit = { fromVm: MESSAGE_BYTES, others: MESSAGE_BYTES }
+const LOGS_LIMIT: BodyLimit = { fromVm: logsBody(LARGE_LOG_CHUNK_BYTES), others: logsBody(LOG_CHUNK_BYTES) }
+
+/** Returns the size of a body with a piece of log, bytes: base64 in JSON, encoded again as base64url. */
+function logsBody(pieceBytes: number): number {
+  return Math.ceil((pieceBytes * 16) / 9) + 4096
+}
+
+/** Answers to forged or invalid messages, and the maximum of them per address and minute. */
 const FAILURES = { statuses: [400, 401, 404, 413, 415], perMinute: 300, failures: "unauthenticated messages" }
 
 const LAUNCH_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/
 
 /**
- * What agents talk to, to be mounted at GATEWAY_PATH. Errors go to the app's own error handler as Problems, so
- * `problemHandler` has to stand behind it. Limits count per replica.
+ * Returns the agents' API, to be mounted at GATEWAY_PATH. It passes errors to the app as Problems, so `problemHandler`
+ * must follow it. Limits count per replica.
  */
-export function gatewayRouter(options: GatewayOptions): Router {
+export function gatewayRouter(options: GatewayOptions & { readLeader: ReadLeader }): Router {
   const gateway = new Gateway(options)
   const failures = new FailureLimit(FAILURES)
   const router = express.Router()
@@ -40,16 +53,17 @@ export function gatewayRouter(options: GatewayOptions): Router {
       next()
     }
   }
-  const take = (kind: MessageKind, limit: number, act: (message: Message) => Promise<object>) => {
+  const take = (kind: MessageKind, limit: BodyLimit, act: (message: Message) => Promise<object>) => {
     router.post(`/launches/:launch/${kind}`, admit(kind), jwsBody(limit), async (req: Request, res: Response) => {
       const sender = { isFromVm: isFromVm(res), isSuspect: await failures.areTooMany(req) }
       answer(res, await act({ launch: launchOf(req), jws: typeof req.body === "string" ? req.body : "", ...sender }))
     })
   }
-  take("register", MESSAGE_BYTES, (message) => gateway.register(message))
-  take("report", MESSAGE_BYTES, (message) => gateway.report(message))
-  take("logs", LOGS_BYTES, (message) => gateway.appendLogs(message))
-  take("volumes", MESSAGE_BYTES, (message) => gateway.renewVolumes(message))
+  take("register", MESSAGE_LIMIT, (message) => gateway.register(message))
+  take("report", MESSAGE_LIMIT, (message) => gateway.report(message))
+  take("logs", LOGS_LIMIT, (message) => gateway.appendLogs(message))
+  take("volumes", MESSAGE_LIMIT, (message) => gateway.renewVolumes(message))
+  router.get(OWNER_PATH, ownerHandler(options, options.readLeader, bearerToken))
   router.post("/launches/:launch/boot-failure", admit("boot-failure"), bootFailureHandlers(options))
   router.use((_req, _res, next) =>
     next(notFound("Agents POST to launches/{launch}/register, report, logs or volumes; VMs to boot-failure.")),
@@ -61,7 +75,7 @@ export function gatewayRouter(options: GatewayOptions): Router {
   return router
 }
 
-/** Notes that the sender has shown the Launch's token: then neither its address nor others' failures matter. */
+/** Notes that the sender has sent the Launch's token. Then neither its address nor the failures of others count. */
 function noteFromVm(res: Response, isProven: boolean): void {
   res.locals["fromVm"] = isProven
 }
@@ -74,14 +88,16 @@ function answer(res: Response, body: object): void {
   res.set("Cache-Control", "no-store").json(body)
 }
 
-/** The body as text, with its size limited before anything is parsed. */
-function jwsBody(limit: number): RequestHandler[] {
+/** Parses the body as text, after a check of its size. */
+function jwsBody(limit: BodyLimit): RequestHandler[] {
   const isJws: RequestHandler = (req, _res, next) => {
     if (req.is(JWS_CONTENT_TYPE) !== false) return next()
     const detail = `Send a compact JWS as ${JWS_CONTENT_TYPE}.`
     next(new Problem({ type: "unsupported-media-type", status: 415, detail }))
   }
-  return [isJws, express.text({ type: JWS_CONTENT_TYPE, limit, inflate: false })]
+  const textOf = (bytes: number) => express.text({ type: JWS_CONTENT_TYPE, limit: bytes, inflate: false })
+  const [fromVm, others] = [textOf(limit.fromVm), textOf(limit.others)]
+  return [isJws, (req, res, next) => (isFromVm(res) ? fromVm : others)(req, res, next)]
 }
 
 function launchOf(req: Request): string {

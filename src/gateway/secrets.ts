@@ -5,21 +5,21 @@ import type { KubeClient } from "../kube/client.ts"
 import { SECRETS, type Secret } from "../kube/core.ts"
 import { ifFound } from "../kube/errors.ts"
 
-/** Where the values of a run's secretEnv come from, by variable. */
+/** References to the values of a run's secretEnv, by variable. */
 export type SecretRefs = NonNullable<Run["secretEnv"]>
 
-/** Resolves secretEnv in a Job's namespace. Rejects with SecretMissingError when there is no such value. */
+/** Resolves secretEnv in a Job's namespace. Rejects with SecretMissingError if there is no such value. */
 export type SecretEnv = (namespace: string, refs: SecretRefs) => Promise<Record<string, string>>
 
-/** A secret that a run needs can't be given to it; the message says which and why, never a value. */
+/** A secret that a run needs is missing or invalid. The message names it and the reason, and never a value. */
 export class SecretMissingError extends Error {
   override readonly name = "SecretMissingError"
 }
 
-/** The only Secrets that a Job may read: no Job can reach another one that happens to be in its namespace. */
+/** Type of the Secrets that a Job may read. A Job can't read any other Secret in its namespace. */
 export const ENV_SECRET_TYPE = "berth.dev/env"
 
-/** secretEnv from Kubernetes' Secrets, read live each time: they may have been rotated. */
+/** Resolves secretEnv from Kubernetes Secrets. It reads them live each time, because they may have been rotated. */
 export function kubeSecretEnv(client: KubeClient): SecretEnv {
   return async (namespace, refs) => {
     const names = [...new Set(Object.values(refs).map((ref) => ref.secret))]
@@ -33,7 +33,7 @@ export function kubeSecretEnv(client: KubeClient): SecretEnv {
 }
 
 async function read(client: KubeClient, namespace: string, name: string): Promise<Secret | undefined> {
-  // Jobs of former versions may have other names here.
+  // Jobs of former versions may have names here that Kubernetes does not allow.
   return isMetadataName(name) ? ifFound(client.get(SECRETS, { namespace, name })) : undefined
 }
 
@@ -44,7 +44,7 @@ function resolve(variable: string, ref: SecretRefs[string], secret: Secret | und
       `${where} can't exist: Kubernetes allows no such name; create a job that names another`,
     )
   }
-  // One of another type is the same as none: its existence is no business of the Job's.
+  // A Secret of another type is treated as missing: the Job must not learn that it exists.
   if (secret === undefined || secret.type !== ENV_SECRET_TYPE) {
     throw new SecretMissingError(`${where} of type ${ENV_SECRET_TYPE} is not in the job's namespace; create it`)
   }
@@ -63,7 +63,7 @@ function resolve(variable: string, ref: SecretRefs[string], secret: Secret | und
   return value
 }
 
-/** The bytes as text; undefined when no environment variable can hold them. */
+/** Decodes the bytes as text; undefined if no environment variable can have this value. */
 function textOf(bytes: Uint8Array): string | undefined {
   try {
     const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes)

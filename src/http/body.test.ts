@@ -7,8 +7,8 @@ import { parseYaml } from "./yaml.ts"
 
 const DEPTH = 32
 
-/** What the caller is told: the detail, then each fault's. */
-function told(parse: () => unknown): string[] {
+/** Returns the messages of the problem: its detail, then the detail of each fault. */
+function faultsIn(parse: () => unknown): string[] {
   try {
     parse()
   } catch (error) {
@@ -16,11 +16,11 @@ function told(parse: () => unknown): string[] {
     expect(problem.status).toBe(400)
     return [problem.message, ...problem.errors.map(({ detail }) => detail)]
   }
-  throw new Error("nothing was refused")
+  throw new Error("the body was not rejected")
 }
 
 describe("parseJson", () => {
-  it("reads what JSON.parse reads", () => {
+  it("accepts the texts that JSON.parse accepts, with the same values", () => {
     fc.assert(
       fc.property(fc.jsonValue(), fc.constantFrom(undefined, 2, "\t"), (value, space) => {
         const text = JSON.stringify(value, null, space)
@@ -29,7 +29,7 @@ describe("parseJson", () => {
     )
   })
 
-  it("refuses what JSON.parse refuses, always with a place", () => {
+  it("rejects the texts that JSON.parse rejects, always with line and column", () => {
     const pieces = fc.constantFrom(
       ..."{}[],: \n",
       '"a"',
@@ -58,7 +58,7 @@ describe("parseJson", () => {
           }
           if (isJson && !/"(\w)".*"\1"/s.test(text)) expect(parseJson(text, DEPTH)).toEqual(JSON.parse(text))
           else if (!isJson)
-            expect(told(() => parseJson(text, DEPTH))[0]).toMatch(/line \d+, column \d+: expected .+ but found/)
+            expect(faultsIn(() => parseJson(text, DEPTH))[0]).toMatch(/line \d+, column \d+: expected .+ but found/)
         },
       ),
       { numRuns: 2000 },
@@ -74,32 +74,54 @@ describe("parseJson", () => {
     ['{"a": "x\ny"}', 'line 1, column 7: expected a value, but found "\\""'],
     ["{} {}", 'line 1, column 4: expected the end, but found "{"'],
     ["nul", 'line 1, column 1: expected a value, but found "n"'],
-  ])("says of %j where it breaks and what was expected", (text, expected) => {
-    expect(told(() => parseJson(text, DEPTH))[0]).toContain(expected)
+  ])("rejects %j with the position and the expected token", (text, expected) => {
+    expect(faultsIn(() => parseJson(text, DEPTH))[0]).toContain(expected)
   })
 
-  it("names all duplicate keys, of the same object only, also when they are written differently", () => {
-    expect(told(() => parseJson('{"a":{"b":1,"\\u0062":2},"b":1,"a":2}', DEPTH)).slice(1)).toEqual([
+  it("names all duplicate keys of an object, also when they are escaped differently", () => {
+    expect(faultsIn(() => parseJson('{"a":{"b":1,"\\u0062":2},"b":1,"a":2}', DEPTH)).slice(1)).toEqual([
       'line 1, column 13: duplicate key "\\u0062"',
       'line 1, column 31: duplicate key "a"',
     ])
   })
 
-  it("bounds the nesting and survives any depth", () => {
-    expect(parseJson("[".repeat(DEPTH) + "]".repeat(DEPTH), DEPTH)).toBeDefined()
-    expect(told(() => parseJson("[".repeat(DEPTH + 1) + "]".repeat(DEPTH + 1), DEPTH))[0]).toMatch(/deeper than 32/)
-    expect(told(() => parseJson("[".repeat(250_000), DEPTH))[0]).toMatch(/deeper/)
+  it("rejects more than 2,000 keys, in one object or in many", () => {
+    const one = Object.fromEntries(Array.from({ length: 2000 }, (_, i) => [`k${i}`, 1]))
+    expect(parseJson(JSON.stringify(one), DEPTH)).toEqual(one)
+    expect(faultsIn(() => parseJson(JSON.stringify([one, { a: 1 }]), DEPTH))[0]).toMatch(
+      /more than 2000 keys \(line 1, column \d+/,
+    )
   })
 
-  it("takes a time in proportion to the text, however many faults it has", () => {
-    const text = `{${Array.from({ length: 40_000 }, () => '"a":1').join(",")}}`
-    expect(told(() => parseJson(text, DEPTH))).toHaveLength(51)
+  it("rejects more than 5,000 values, at the first one too many", () => {
+    const list = Array(4999).fill(0)
+    expect(parseJson(JSON.stringify(list), DEPTH)).toEqual(list)
+    for (const one of ["0", '"a"', "null", "[", "{"]) {
+      const [fault] = faultsIn(() => parseJson(`[${"0,".repeat(4999)}${one} no JSON`, DEPTH))
+      expect(fault).toBe("The body has more than 5000 values (line 1, column 10000): send fewer.")
+    }
+  })
+
+  it("repeats at most 80 characters of a duplicate key", () => {
+    const key = "k".repeat(1000)
+    expect(faultsIn(() => parseJson(`{"${key}":1,"${key}":2}`, DEPTH))[1]).toMatch(/duplicate key "k{79}…$/)
+  })
+
+  it("rejects nesting over the limit, at any depth", () => {
+    expect(parseJson("[".repeat(DEPTH) + "]".repeat(DEPTH), DEPTH)).toBeDefined()
+    expect(faultsIn(() => parseJson("[".repeat(DEPTH + 1) + "]".repeat(DEPTH + 1), DEPTH))[0]).toMatch(/deeper than 32/)
+    expect(faultsIn(() => parseJson("[".repeat(250_000), DEPTH))[0]).toMatch(/deeper/)
+  })
+
+  it("takes time in proportion to the text, with any number of faults", () => {
+    const text = `{${Array.from({ length: 2000 }, () => '"a":1').join(",")}}`
+    expect(faultsIn(() => parseJson(text, DEPTH))).toHaveLength(21)
     expect(parseJson(`"${"\\n".repeat(130_000)}"`, DEPTH)).toHaveLength(130_000)
   })
 })
 
 describe("parseYaml", () => {
-  it("reads what it is written from", () => {
+  it("parses a dumped value to the same value", () => {
     fc.assert(
       fc.property(fc.jsonValue({ noUnicodeString: false }), (value) => {
         const plain: unknown = JSON.parse(JSON.stringify(value))
@@ -108,11 +130,11 @@ describe("parseYaml", () => {
     )
   })
 
-  it("reads JSON, which is YAML", () => {
+  it("parses JSON, which is a subset of YAML", () => {
     expect(parseYaml('{"image": "a", "env": {"A": "1"}}', DEPTH)).toEqual({ image: "a", env: { A: "1" } })
   })
 
-  it("is YAML 1.2 core: yes, no, on and times of the day are strings", () => {
+  it("follows YAML 1.2 core: yes, no, on and times of the day are strings", () => {
     const text =
       "a: yes\nb: no\nc: on\nd: 12:30:00\ne: 2026-01-01\nf: 0o17\ng: 0x1f\nh: 1e3\ni: ~\nj: True\nk: 0\nl: 00:10\nm: -0.5"
     expect(parseYaml(text, DEPTH)).toEqual({
@@ -147,10 +169,11 @@ describe("parseYaml", () => {
     ["a: !!js/function x", "line 1, column 4: tags"],
     ["!!map {a: 1}", "line 1, column 1: tags"],
     ["a: 1\n---\nb: 1", "the body must have one document, not 2"],
+    ["%YAML 1.1\n---\na: yes", "%YAML 1.1 is not supported: the body is read as YAML 1.2"],
     ["# nothing", "the body must have one document, not 0"],
-  ])("refuses %j", (text, expected) => {
+  ])("rejects %j", (text, expected) => {
     expect(
-      told(() => parseYaml(text, DEPTH))
+      faultsIn(() => parseYaml(text, DEPTH))
         .slice(1)
         .join("\n"),
     ).toContain(expected)
@@ -161,24 +184,25 @@ describe("parseYaml", () => {
     ["a: b: c", /line 1, column 5/],
     ["a:\n\tb: 1", /line 2, column 1: tab/],
     ["? [a]\n: 1", /complex keys/],
-    ["[".repeat(100_000), /maxDepth/],
+    ["[".repeat(7000), /maxDepth/],
+    ["- 1\n".repeat(8001), /8001 line ends and characters/],
     ["a: 'b", /line 1/],
-  ])("says of %j where it breaks", (text, expected) => {
-    expect(told(() => parseYaml(text, DEPTH))[0]).toMatch(expected)
+  ])("rejects %j with the position", (text, expected) => {
+    expect(faultsIn(() => parseYaml(text, DEPTH))[0]).toMatch(expected)
   })
 
-  it("does not mind quoted strings that look like something else", () => {
+  it("accepts quoted strings that look like another type", () => {
     const text = '"<<": \'010\'\n\'1\': "*x"\n"true": "!!str"\nzip: \'00501\''
     expect(parseYaml(text, DEPTH)).toEqual({ "<<": "010", 1: "*x", true: "!!str", zip: "00501" })
   })
 
-  it("lets a key __proto__ be a key", () => {
+  it("reads __proto__ as an ordinary key", () => {
     const value = parseYaml("__proto__: {polluted: true}", DEPTH) as object
     expect(Object.getPrototypeOf(value)).toBe(Object.prototype)
     expect(Object.keys(value)).toEqual(["__proto__"])
   })
 
-  it("takes a time in proportion to the text, however many faults it has", () => {
-    expect(told(() => parseYaml("- *a\n".repeat(50_000), DEPTH))).toHaveLength(51)
+  it("takes time in proportion to the text, with any number of faults", () => {
+    expect(faultsIn(() => parseYaml("- *a\n".repeat(8000), DEPTH))).toHaveLength(21)
   })
 })

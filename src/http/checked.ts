@@ -1,38 +1,38 @@
 import type { TSchema } from "typebox"
 import { withoutNulls } from "../apis/nulls.ts"
-import { type Fault, faultsOf } from "../apis/validate.ts"
+import { type FieldError, faultsOf } from "../apis/validate.ts"
 import type { Additions } from "./json-schema.ts"
 
-/** A body that is valid, or one that is refused. */
+/** Body that is valid, or its faults. */
 export type Checked<Body> = { body: Body } | Refused<Body>
 
-/** A body that is refused, and all its faults. */
+/** All faults of a body that is rejected. */
 export interface Refused<Body> {
-  faults: Fault[]
-  /** The body, where only the time or the catalogue is against it: an earlier request may have made something of it. */
+  faults: FieldError[]
+  /** Body whose only faults come from the time or the catalogue: an earlier request may have succeeded with it. */
   once?: Body
 }
 
-/** A body whose fields may be of any type: every rule checks the types that it needs. */
+/** Body whose fields may be of any type. Every rule checks the types that it needs. */
 export type Unchecked = Readonly<Record<string, unknown>>
 
-/** A rule that the schema of a body can't express: how the document writes it, and which faults it finds. */
+/** Rule that the schema of a body can't express: keywords for the document, and functions that find faults. */
 export interface Rule<Context = unknown> {
   keywords?: Additions
-  faults?: (body: Unchecked, context: Context) => Fault[]
-  /** Faults that depend on the time or the catalogue: the same body may have been valid before. */
-  faultsNow?: (body: Unchecked, context: Context) => Fault[]
+  faults?: (body: Unchecked, context: Context) => FieldError[]
+  /** Finds faults that depend on the time or the catalogue: the same body may have been valid before. */
+  faultsNow?: (body: Unchecked, context: Context) => FieldError[]
 }
 
 export interface Checks<Context> {
   schema: TSchema
   rules: readonly Rule<Context>[]
   context: Context
-  /** Makes a fault of the schema clearer. */
-  explain?: (fault: Fault, body: unknown) => Fault
+  /** Improves the message of a fault that the schema found. */
+  explain?: (fault: FieldError, body: unknown) => FieldError
 }
 
-/** Checks a parsed body by its schema and by its rules. A null field is a field left out. */
+/** Checks a parsed body by its schema and by its rules. Null fields count as omitted. */
 export function checked<Body, Context = unknown>(
   value: unknown,
   { schema, rules, context, explain }: Checks<Context>,
@@ -48,11 +48,15 @@ export function checked<Body, Context = unknown>(
 }
 
 /**
- * The refusal of a body; undefined when it has no fault.
- * @param faults faults that it has whenever it is sent
- * @param now faults that it has by the time or the catalogue
+ * Returns the refusal of a body, or undefined if it has no fault.
+ * @param faults faults that don't depend on the time
+ * @param now faults that depend on the time or the catalogue
  */
-function refusedBy<Body>(body: Body, faults: readonly Fault[], now: readonly Fault[]): Refused<Body> | undefined {
+function refusedBy<Body>(
+  body: Body,
+  faults: readonly FieldError[],
+  now: readonly FieldError[],
+): Refused<Body> | undefined {
   if (faults.length + now.length === 0) return undefined
   return { faults: [...faults, ...now], ...(faults.length === 0 && { once: body }) }
 }

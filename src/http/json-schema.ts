@@ -1,38 +1,38 @@
 import type { Static, TSchema } from "typebox"
 
-/** The schemas of the OpenAPI document, made from the schemas that requests are validated by. */
+/** Builds the schemas of the OpenAPI document from the schemas that validate requests. */
 
-/** A part of the OpenAPI document. */
+/** Part of the OpenAPI document. */
 export type Json = Record<string, unknown>
 
-/** Keywords that the document adds to a schema, by JSON pointer into it. An undefined one is removed. */
+/** Keywords that the document adds to a schema, by JSON pointer into the schema. An undefined keyword is removed. */
 export type Additions = Readonly<Record<string, Json>>
 
 /**
- * Keywords of a text that only code can judge, as a format of our own, which readers of OpenAPI may ignore. A text in
- * a format is not empty.
+ * Returns the keywords of a text that only code can check. The format is Berth's own, and OpenAPI tools may ignore it.
+ * It implies that the text is not empty.
  */
 export function inFormat(format: string): Json {
   return { format, minLength: undefined }
 }
 
-/** A schema of the document, and the type of its values. One without a name stands where it is used. */
+/** Schema of the document, and the type of its values. A schema without a name is written where it is used. */
 export interface DocumentSchema<Value = unknown> {
   name?: string
   json: Json
   example?: unknown
   /** Schemas that it refers to by name. */
   parts?: readonly DocumentSchema[]
-  /** Never there: carries the type. */
+  /** Never set. Carries the type. */
   value?: Value
 }
 
-/** A reference to a named schema of the document, or the schema itself. */
+/** Returns a reference to a named schema of the document, or the schema itself if it has no name. */
 export function referenceTo({ name, json }: DocumentSchema): Json {
   return name === undefined ? json : { $ref: `#/components/schemas/${name}` }
 }
 
-/** The schema of something that the API shows. */
+/** Returns the named schema of a response. */
 export function named<Schema extends TSchema>(
   name: string,
   schema: Schema,
@@ -41,14 +41,14 @@ export function named<Schema extends TSchema>(
   return { name, json: published(schema), example }
 }
 
-/** A page of a list: the items under a property of their own, the total, and the page that it is. */
+/** Page of a list: a property with the items, the total, and the offset and limit of the page. */
 export type PageOf<Items extends string, Item> = { [Property in Items]: Item[] } & {
   total: number
   offset: number
   limit: number
 }
 
-/** The schema of a page. */
+/** Returns the schema of a page. */
 export function pageOf<const Items extends string, Item>(
   name: string,
   items: Items,
@@ -67,7 +67,7 @@ export function pageOf<const Items extends string, Item>(
   return { name, json, parts: [item] }
 }
 
-/** The schema of a list without a total: one property with the items, and no other. */
+/** Returns the schema of a list without a total: one property with the items, and no other. */
 export function listOf<const Items extends string, Item>(
   name: string,
   items: Items,
@@ -80,8 +80,8 @@ export function listOf<const Items extends string, Item>(
 }
 
 /**
- * The schema of a request's body: null is allowed for every optional field, and means that the field is left out.
- * @throws Error when the schema has nothing at a pointer of `additions`
+ * Returns the schema of a request's body. Every optional field may be null, which means omitted.
+ * @throws Error if the schema has nothing at a pointer of `additions`
  */
 export function bodySchema(schema: TSchema, additions: readonly Additions[] = []): Json {
   return withNulls(additions.reduce(amended, published(schema))) as Json
@@ -107,7 +107,7 @@ function orNull(schema: Json): Json {
   return { ...schema, type: [...types, "null"], ...(values !== undefined && { enum: [...values, null] }) }
 }
 
-/** A copy of the schema with keywords set at places within it. */
+/** Returns a copy of the schema with keywords set at the pointers. */
 function amended(schema: Json, additions: Additions): Json {
   const copy = structuredClone(schema)
   for (const [pointer, keywords] of Object.entries(additions)) {
@@ -121,7 +121,10 @@ function amended(schema: Json, additions: Additions): Json {
   return copy
 }
 
-/** The schema without keywords that only the API server or Berth's messages use, closed as the validator closes it. */
+/**
+ * Returns the schema without keywords that only the API server or Berth's messages use. Objects get
+ * `additionalProperties: false`, because the validator rejects unknown fields.
+ */
 export function published(schema: TSchema): Json {
   return withoutInternals(JSON.parse(JSON.stringify(schema))) as Json
 }
@@ -137,14 +140,14 @@ function withoutInternals(value: unknown): unknown {
   return apart(result)
 }
 
-/** Keywords that constrain values of one type alone. */
+/** Keywords that constrain values of one type only. */
 const KEYWORDS_OF: Readonly<Record<string, readonly string[]>> = {
   string: ["minLength", "maxLength", "pattern", "format", "enum"],
   array: ["items", "minItems", "maxItems"],
   object: ["properties", "required", "additionalProperties", "minProperties", "maxProperties", "dependentRequired"],
 }
 
-/** A schema of several types as a choice with one schema for each type: code generators understand that. */
+/** Converts a schema of several types to a choice with one schema per type, which code generators understand. */
 function apart(schema: Json): Json {
   const types = [schema["type"]].flat().filter((type) => typeof type === "string")
   if (!types.includes("string") || !types.some((type) => type === "array" || type === "object")) return schema

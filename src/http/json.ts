@@ -1,25 +1,35 @@
+import { MOST_FAULTS, shownText } from "../apis/fault.ts"
 import { badRequest, invalidRequest } from "./problem.ts"
 
-/** More places than this help nobody, and each costs a look at the whole text. */
-export const MOST_FAULTS = 50
-
-/** A JSON token of RFC 8259 after white space, or the end of the text. */
-const TOKEN =
+/** Texts that JSON.parse accepts as a string, with its quotes. */
+const STRING =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: RFC 8259 forbids exactly these inside strings
-  /[ \t\r\n]*(?:(?<string>"[^"\\\u0000-\u001f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\u0000-\u001f]*)*")|(?<scalar>-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)|(?<sign>[{}[\],:])|(?<end>$))/y
+  /"[^"\\\u0000-\u001f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\u0000-\u001f]*)*"/y
 
-/** What may come next. */
+/** Texts that JSON.parse accepts as a number or a word. */
+const SCALAR = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null/y
+
+const SPACES = " \t\r\n"
+const SIGNS = "{}[],:"
+
+/** Largest number of keys of a body. The schemas need 1,000; objects with many keys are the slowest part of a check. */
+const MOST_KEYS = 2000
+
+/** Largest number of values of a body: numbers, texts, words, lists and objects. The schemas need 2,000. */
+const MOST_VALUES = 5000
+
+/** Tokens that may come next. */
 type Expectation = "value" | "value or ]" | "key or }" | "key" | ":" | ", or end"
 
 interface Container {
   closer: "}" | "]"
-  /** The keys of an object so far; JSON.parse would take the last of two without a word. */
+  /** Keys of the object so far, to find duplicates. JSON.parse would silently take the last one. */
   keys: Set<string>
 }
 
 /**
- * Parses JSON strictly: a broken text is a 400 that names line and column (JSON.parse's own messages often don't),
- * and so are duplicate keys and values nested deeper than `maxDepth`.
+ * Parses JSON strictly. The problem names line and column, which the messages of JSON.parse often lack.
+ * @throws Problem 400 for invalid JSON, duplicate keys, more than MOST_KEYS keys or MOST_VALUES values, and values nested deeper than `maxDepth`
  */
 export function parseJson(text: string, maxDepth: number): unknown {
   const scanner = new Scanner(text, maxDepth)
@@ -27,81 +37,107 @@ export function parseJson(text: string, maxDepth: number): unknown {
   return JSON.parse(text) as unknown
 }
 
+/** Finds one token at a time. A regular expression for all kinds of tokens would take ten times as long. */
 class Scanner {
   readonly #text: string
   readonly #maxDepth: number
   readonly #open: Container[] = []
-  readonly #duplicates: { pointer: string; detail: string }[] = []
+  readonly #duplicates: { offset: number; source: string }[] = []
   #expected: Expectation = "value"
+  #offset = 0
+  #keys = 0
+  #values = 0
 
   constructor(text: string, maxDepth: number) {
     this.#text = text
     this.#maxDepth = maxDepth
   }
 
-  /** @throws Problem at the first place that is no JSON, else for all duplicate keys together */
+  /** @throws Problem 400 at the first place that is no JSON, else for all duplicate keys together */
   run(): void {
-    const token = new RegExp(TOKEN)
-    for (;;) {
-      const start = token.lastIndex
-      const groups = token.exec(this.#text)?.groups
-      if (groups === undefined) throw this.#broken(this.#skipSpace(start))
-      const offset = token.lastIndex - (groups["string"] ?? groups["scalar"] ?? groups["sign"] ?? "").length
-      if (groups["end"] !== undefined) {
-        if (this.#expected !== ", or end" || this.#open.length > 0) throw this.#broken(offset)
-        break
-      }
-      this.#take(groups, offset)
+    this.#skipSpaces()
+    while (this.#offset < this.#text.length) {
+      this.#takeToken()
+      this.#skipSpaces()
     }
-    if (this.#duplicates.length > 0) throw invalidRequest(this.#duplicates, "The body")
+    if (this.#expected !== ", or end" || this.#open.length > 0) throw this.#broken()
+    if (this.#duplicates.length === 0) return
+    const positions = new Positions(this.#text)
+    const faults = this.#duplicates.map(({ offset, source }) => ({
+      pointer: "",
+      detail: `${positions.at(offset)}: duplicate key ${shownText(source)}`,
+    }))
+    throw invalidRequest(faults, "The body")
   }
 
-  #take(groups: Record<string, string | undefined>, offset: number): void {
-    const { string, scalar, sign } = groups
-    if (sign !== undefined) this.#takeSign(sign, offset)
-    else if (string !== undefined && this.#expected.startsWith("key")) this.#takeKey(string, offset)
-    else if ((string ?? scalar) !== undefined && this.#expected.startsWith("value")) this.#expected = ", or end"
-    else throw this.#broken(offset)
+  #skipSpaces(): void {
+    while (this.#offset < this.#text.length && SPACES.includes(this.#text.charAt(this.#offset))) this.#offset++
   }
 
-  #takeKey(source: string, offset: number): void {
-    const key = JSON.parse(source) as string
+  #takeToken(): void {
+    const first = this.#text.charAt(this.#offset)
+    if (SIGNS.includes(first)) this.#takeSign(first)
+    else if (first === '"' && this.#expected.startsWith("key")) this.#takeKey()
+    else if (this.#expected.startsWith("value")) {
+      this.#countValue()
+      this.#offset = this.#endOf(first === '"' ? STRING : SCALAR)
+      this.#expected = ", or end"
+    } else throw this.#broken()
+  }
+
+  /** Returns the end of the token at the present offset. @throws Problem 400 if there is no such token */
+  #endOf(token: RegExp): number {
+    token.lastIndex = this.#offset
+    if (!token.test(this.#text)) throw this.#broken()
+    return token.lastIndex
+  }
+
+  #countValue(): void {
+    if (++this.#values > MOST_VALUES) throw this.#tooMany(`${MOST_VALUES} values`)
+  }
+
+  #tooMany(most: string): Error {
+    return badRequest(`The body has more than ${most} (${positionOf(this.#text, this.#offset)}): send fewer.`)
+  }
+
+  #takeKey(): void {
+    if (++this.#keys > MOST_KEYS) throw this.#tooMany(`${MOST_KEYS} keys`)
+    const source = this.#text.slice(this.#offset, this.#endOf(STRING))
+    const key = source.includes("\\") ? (JSON.parse(source) as string) : source.slice(1, -1)
     const keys = this.#open.at(-1)?.keys
-    if (keys?.has(key) && this.#duplicates.length < MOST_FAULTS) {
-      this.#duplicates.push({ pointer: "", detail: `${positionOf(this.#text, offset)}: duplicate key ${source}` })
-    }
+    if (keys?.has(key) && this.#duplicates.length < MOST_FAULTS) this.#duplicates.push({ offset: this.#offset, source })
     keys?.add(key)
+    this.#offset += source.length
     this.#expected = ":"
   }
 
-  #takeSign(sign: string, offset: number): void {
+  #takeSign(sign: string): void {
     const closer = this.#open.at(-1)?.closer
-    if (sign === "{" || sign === "[") this.#enter(sign, offset)
-    else if (sign === "}" || sign === "]") this.#leave(sign, offset)
+    if (sign === "{" || sign === "[") this.#enter(sign)
+    else if (sign === "}" || sign === "]") this.#leave(sign)
     else if (sign === ":" && this.#expected === ":") this.#expected = "value"
     else if (sign === "," && this.#expected === ", or end" && closer) this.#expected = closer === "}" ? "key" : "value"
-    else throw this.#broken(offset)
+    else throw this.#broken()
+    this.#offset++
   }
 
-  #enter(sign: "{" | "[", offset: number): void {
-    if (!this.#expected.startsWith("value")) throw this.#broken(offset)
-    if (this.#open.length === this.#maxDepth) throw tooDeep(positionOf(this.#text, offset), this.#maxDepth)
+  #enter(sign: "{" | "["): void {
+    if (!this.#expected.startsWith("value")) throw this.#broken()
+    this.#countValue()
+    if (this.#open.length === this.#maxDepth) throw tooDeep(positionOf(this.#text, this.#offset), this.#maxDepth)
     this.#open.push({ closer: sign === "{" ? "}" : "]", keys: new Set() })
     this.#expected = sign === "{" ? "key or }" : "value or ]"
   }
 
-  #leave(sign: "}" | "]", offset: number): void {
+  #leave(sign: "}" | "]"): void {
     const mayClose = this.#expected === ", or end" || this.#expected.endsWith(`or ${sign}`)
-    if (!mayClose || this.#open.at(-1)?.closer !== sign) throw this.#broken(offset)
+    if (!mayClose || this.#open.at(-1)?.closer !== sign) throw this.#broken()
     this.#open.pop()
     this.#expected = ", or end"
   }
 
-  #skipSpace(offset: number): number {
-    return offset + (/^[ \t\r\n]*/.exec(this.#text.slice(offset))?.[0].length ?? 0)
-  }
-
-  #broken(offset: number): Error {
+  #broken(): Error {
+    const offset = this.#offset
     const closer = this.#open.at(-1)?.closer
     const wanted = {
       value: "a value",
@@ -118,14 +154,34 @@ class Scanner {
   }
 }
 
-/** 400 for a body nested deeper than anything in the API. */
+/** Returns the problem 400 for a body with too many levels. */
 export function tooDeep(position: string, maxDepth: number): Error {
   return badRequest(`The body is nested deeper than ${maxDepth} levels (${position}).`)
 }
 
-/** Where a character stands, as editors count: `line 3, column 8`, both from 1. */
+/** Returns the position of a character as editors count: `line 3, column 8`, both from 1. */
 export function positionOf(text: string, offset: number): string {
-  const before = text.slice(0, offset)
-  const line = before.split("\n").length
-  return `line ${line}, column ${offset - before.lastIndexOf("\n")}`
+  return new Positions(text).at(offset)
+}
+
+/** Finds positions in a text. Positions in ascending order cost one scan of the text together. */
+export class Positions {
+  readonly #text: string
+  #line = 1
+  #lineStart = 0
+
+  constructor(text: string) {
+    this.#text = text
+  }
+
+  /** Returns the position of a character as editors count: `line 3, column 8`, both from 1. */
+  at(offset: number): string {
+    if (offset < this.#lineStart) [this.#line, this.#lineStart] = [1, 0]
+    for (;;) {
+      const newline = this.#text.indexOf("\n", this.#lineStart)
+      if (newline === -1 || newline >= offset) return `line ${this.#line}, column ${offset - this.#lineStart + 1}`
+      this.#line++
+      this.#lineStart = newline + 1
+    }
+  }
 }

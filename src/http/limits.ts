@@ -1,4 +1,4 @@
-import type { Request, RequestHandler } from "express"
+import type { Request, RequestHandler, Response } from "express"
 import { ipKeyGenerator, MemoryStore, type Options, rateLimit } from "express-rate-limit"
 import type { Principal } from "../identity/principal.ts"
 import { Problem, problemOf } from "./problem.ts"
@@ -6,39 +6,142 @@ import { Problem, problemOf } from "./problem.ts"
 const MINUTE_MS = 60_000
 
 export interface RateLimitOptions {
-  /** Names the quota in the RateLimit headers. */
+  /** Name of the quota in the RateLimit headers. */
   name: string
-  /** 0: no limit. */
+  /** Largest number of requests. 0: no limit. */
   requestsPerMinute: number
   principalOf: (req: Request) => Pick<Principal, "id">
 }
 
+/** Bytes of a body that count as much as one more request. */
+const BYTES_PER_REQUEST = 16 * 1024
+
 /**
- * Limits requests per principal and minute, in this process (several replicas each count on their own). Announces
- * itself in the headers RateLimit and RateLimit-Policy (IETF draft 8) of every answer.
+ * Limits requests per principal and minute. Each replica counts on its own. Every response shows the limit in the
+ * headers RateLimit and RateLimit-Policy (IETF draft 8).
  */
-export function principalRateLimit({ name, requestsPerMinute, principalOf }: RateLimitOptions): RequestHandler {
-  if (requestsPerMinute === 0) return (_req, _res, next) => next()
-  return rateLimit({
-    windowMs: MINUTE_MS,
-    limit: requestsPerMinute,
-    identifier: name,
-    standardHeaders: "draft-8",
-    legacyHeaders: false,
-    keyGenerator: (req) => principalOf(req).id,
-    handler: (_req, _res, next) => {
-      const detail = `More than ${requestsPerMinute} requests in a minute: wait for the seconds in Retry-After.`
-      next(new Problem({ type: "rate-limited", status: 429, detail }))
-    },
-  })
+export class PrincipalLimit {
+  /** Counts a request. */
+  readonly countRequest: RequestHandler
+  readonly #options: RateLimitOptions
+  readonly #store = new MemoryStore()
+
+  constructor(options: RateLimitOptions) {
+    this.#options = options
+    const { name, requestsPerMinute, principalOf } = options
+    if (requestsPerMinute === 0) {
+      this.countRequest = (_req, _res, next) => next()
+      return
+    }
+    this.countRequest = rateLimit({
+      windowMs: MINUTE_MS,
+      limit: requestsPerMinute,
+      identifier: name,
+      standardHeaders: "draft-8",
+      legacyHeaders: false,
+      store: this.#store,
+      keyGenerator: (req) => principalOf(req).id,
+      handler: (_req, _res, next) => {
+        const detail = `More than ${requestsPerMinute} requests in a minute: wait for the seconds in Retry-After.`
+        next(new Problem({ type: "rate-limited", status: 429, detail }))
+      },
+    })
+  }
+
+  /** Counts a body as one request for each 16 KiB, because its check takes time. @throws Problem 429 */
+  readonly countBody = async (req: Request, bytes: number): Promise<void> => {
+    const { name, requestsPerMinute, principalOf } = this.#options
+    if (requestsPerMinute === 0) return
+    const { id } = principalOf(req)
+    for (let counted = BYTES_PER_REQUEST; counted <= bytes; counted += BYTES_PER_REQUEST) {
+      const { totalHits, resetTime } = await this.#store.increment(id)
+      if (totalHits <= requestsPerMinute) continue
+      const detail =
+        `More than ${requestsPerMinute} requests in a minute; each ${BYTES_PER_REQUEST} bytes of a body count as one more. ` +
+        "Wait for the seconds in Retry-After."
+      throw tooMany({ name, perMinute: requestsPerMinute, resetTime }, detail)
+    }
+  }
+}
+
+/** Returns the problem 429 with the same headers as express-rate-limit (IETF draft 8). */
+function tooMany(
+  { name, perMinute, resetTime }: { name: string; perMinute: number; resetTime: Date | undefined },
+  detail: string,
+): Problem {
+  const seconds = Math.ceil(((resetTime?.getTime() ?? Date.now() + MINUTE_MS) - Date.now()) / 1000)
+  const wait = String(Math.max(1, seconds))
+  const headers = {
+    "Retry-After": wait,
+    RateLimit: `"${name}"; r=0; t=${wait}`,
+    "RateLimit-Policy": `"${name}"; q=${perMinute}; w=${MINUTE_MS / 1000}`,
+  }
+  return new Problem({ type: "rate-limited", status: 429, detail, headers })
+}
+
+/** Words of a 429. */
+interface Refusal {
+  detail: string
+  retryAfterSeconds: number
+}
+
+/** Counts what each principal has open at the same time. */
+export class ConcurrencyLimit {
+  readonly #most: number
+  readonly #open = new Map<string, number>()
+
+  constructor(most: number) {
+    this.#most = most
+  }
+
+  /** Counts one more until the response is closed. @throws Problem 429 over the limit */
+  hold(id: string, res: Response, { detail, retryAfterSeconds }: Refusal): void {
+    if (res.closed) return
+    const open = this.#open.get(id) ?? 0
+    if (open >= this.#most) {
+      throw new Problem({
+        type: "rate-limited",
+        status: 429,
+        detail,
+        headers: { "Retry-After": String(retryAfterSeconds) },
+      })
+    }
+    this.#open.set(id, open + 1)
+    res.once("close", () => this.#release(id))
+  }
+
+  #release(id: string): void {
+    const open = (this.#open.get(id) ?? 0) - 1
+    if (open > 0) this.#open.set(id, open)
+    else this.#open.delete(id)
+  }
+}
+
+/** Lets the requests of each principal take turns: one begins when the response to the one before is closed. */
+export class Turns {
+  readonly #last = new Map<string, Promise<unknown>>()
+
+  /** Resolves when it is the request's turn. */
+  async take(id: string, res: Response): Promise<void> {
+    const before = this.#last.get(id)
+    const closed = new Promise<void>((resolve) => {
+      if (res.closed) resolve()
+      else res.once("close", () => resolve())
+    })
+    const ended = Promise.all([before, closed]).then(() => {
+      if (this.#last.get(id) === ended) this.#last.delete(id)
+    })
+    this.#last.set(id, ended)
+    await before
+  }
 }
 
 export interface MinuteLimitOptions {
-  /** Names the quota in the RateLimit headers. */
+  /** Name of the quota in the RateLimit headers. */
   name: string
-  /** 0: no limit. */
+  /** Largest count of a key. 0: no limit. */
   perMinute: number
-  /** What there were too many of, the subject of the refusal's first sentence. */
+  /** Subject of the message of the 429, such as "Too many failures from this address". */
   subject: string
 }
 
@@ -49,54 +152,42 @@ export class MinuteLimit {
 
   constructor(options: MinuteLimitOptions) {
     this.#options = options
-    // All that the store reads of its limiter's options.
+    // The store reads only windowMs of its limiter's options.
     this.#store.init({ windowMs: MINUTE_MS } as Options)
   }
 
-  /** Counts one. Returns the 429 to answer with when the key is beyond the limit. */
+  /** Adds one to the count of a key. Returns the problem 429 if the count is over the limit. */
   async count(key: string): Promise<Problem | undefined> {
-    const { perMinute } = this.#options
+    const { name, perMinute, subject } = this.#options
     if (perMinute === 0) return undefined
     const { totalHits, resetTime } = await this.#store.increment(key)
-    return totalHits <= perMinute ? undefined : this.#tooMany(resetTime)
+    if (totalHits <= perMinute) return undefined
+    const detail = `${subject}: more than ${perMinute} in a minute. Wait for the seconds in Retry-After.`
+    return tooMany({ name, perMinute, resetTime }, detail)
   }
 
-  /** Returns true when the next one of this key would be beyond the limit. */
+  /** Returns true if the next count of this key would be over the limit. */
   async isReached(key: string): Promise<boolean> {
     const { perMinute } = this.#options
     if (perMinute === 0) return false
     const seen = await this.#store.get(key)
     return seen !== undefined && seen.totalHits >= perMinute
   }
-
-  #tooMany(resetTime: Date | undefined): Problem {
-    const { name, perMinute, subject } = this.#options
-    const seconds = Math.ceil(((resetTime?.getTime() ?? Date.now() + MINUTE_MS) - Date.now()) / 1000)
-    const wait = String(Math.max(1, seconds))
-    // As the limiter of requests announces itself (IETF draft 8).
-    const headers = {
-      "Retry-After": wait,
-      RateLimit: `"${name}"; r=0; t=${wait}`,
-      "RateLimit-Policy": `"${name}"; q=${perMinute}; w=${MINUTE_MS / 1000}`,
-    }
-    const detail = `${subject}: more than ${perMinute} in a minute. Wait for the seconds in Retry-After.`
-    return new Problem({ type: "rate-limited", status: 429, detail, headers })
-  }
 }
 
 export interface FailureLimitOptions {
-  /** Most of one address (of an IPv6 network); 0: any number. */
+  /** Largest number of failures of one address, or of one IPv6 network. 0: no limit. */
   perMinute: number
   /** HTTP statuses of the errors that count. */
   statuses: readonly number[]
-  /** What they are, as a plural noun. */
+  /** Name of the failures, a plural noun. */
   failures: string
 }
 
 /**
  * Counts failures by client address, in this process. An address with too many failures gets 429 for each further
- * failure. What does not fail is taken all the same, because an address may be that of many clients: behind a proxy
- * that is not trusted (setting `trustProxy`) it is everyone's, and all VMs of a network may have one.
+ * failure. Its valid requests still succeed, because many clients may share an address. Examples are the clients of an
+ * untrusted proxy (setting `trustProxy`) and all VMs of a network.
  */
 export class FailureLimit {
   readonly #statuses: readonly number[]
@@ -107,10 +198,10 @@ export class FailureLimit {
     this.#limit = new MinuteLimit({ name: "failures", perMinute, subject: `Too many ${failures} from this address` })
   }
 
-  /** Whether the request's address has failed too often. */
+  /** Returns true if the request's address has too many failures. */
   readonly areTooMany = (req: Request): Promise<boolean> => this.#limit.isReached(addressOf(req))
 
-  /** A handler whose failures count. */
+  /** Wraps a handler to count its failures. */
   counting(handler: RequestHandler): RequestHandler {
     return async (req, res, next) => {
       try {
@@ -121,14 +212,14 @@ export class FailureLimit {
     }
   }
 
-  /** Counts a failure. Returns what it is answered: its error, or the limit's 429. */
+  /** Counts a failure. Returns the error to send: the failure's own, or the limit's 429. */
   async answerTo(error: unknown, req: Request): Promise<unknown> {
     if (!this.#statuses.includes(problemOf(error).status)) return error
     return (await this.#limit.count(addressOf(req))) ?? error
   }
 }
 
-/** The client's address; of an IPv6 address its network, as one client has them all. */
+/** Returns the client's address, or the network of an IPv6 address, because one client has all of its addresses. */
 function addressOf(req: Request): string {
   return ipKeyGenerator(req.ip ?? "")
 }

@@ -1,25 +1,26 @@
 import type { IRoute, Request, RequestHandler, Router } from "express"
 import { type Role, roleAllows } from "../apis/apikey.ts"
 import { noteRoute } from "../telemetry/http.ts"
-import { readBody } from "./body.ts"
 import { forbidden, methodNotAllowed } from "./problem.ts"
 import { METHODS, type Method, type Route } from "./route.ts"
 
-/** What every request passes first: authentication, and a limit of requests. */
+/** Checks before every handler: authentication, and a limit of requests. */
 export interface Guard<Caller> {
   authenticate: RequestHandler
   limit: RequestHandler
+  /** Reads the body into memory. It runs last, so that a caller without rights can't make the server read one. */
+  readBody: RequestHandler
   principalOf: (req: Request) => Caller
-  /** Returns false when the credentials of a request that was let in are no longer valid. */
-  isStillAdmitted: (req: Request) => Promise<boolean>
+  /** Returns false if the credentials of an authenticated request are no longer valid. */
+  isStillAuthenticated: (req: Request) => Promise<boolean>
 }
 
-/** The answer depends on the caller, so no cache may share it: the caller's key is in a header of our own. */
+/** Headers that keep shared caches from storing a response of one caller. Caches don't know X-Service-Api-Key. */
 const FOR_THIS_CALLER = { "Cache-Control": "private, no-cache", Vary: "X-Service-Api-Key, Authorization" }
 
 /**
- * Puts routes on a router. Any other method of their paths is a 405 that names the allowed ones; OPTIONS answers with
- * them. The body is read last, so that a caller without rights can't make the server read one.
+ * Adds routes to a router. Any other method of their paths is a 405 that names the allowed ones. OPTIONS returns the
+ * allowed methods. The body is read last, so that a caller without rights can't make the server read one.
  */
 export function mount<Caller, Services>(
   router: Router,
@@ -48,7 +49,7 @@ export function mount<Caller, Services>(
 function put<Caller, Services>(
   route: IRoute,
   { method, operation, run }: Route<Caller, Services>,
-  { authenticate, limit, principalOf, isStillAdmitted }: Guard<Caller>,
+  { authenticate, limit, readBody, principalOf, isStillAuthenticated }: Guard<Caller>,
   services: Services,
 ): void {
   const name = method.toLowerCase() as Lowercase<Method>
@@ -56,7 +57,7 @@ function put<Caller, Services>(
   if (operation.role !== undefined) route[name](requireRole(operation.role, principalOf))
   if (readsBody(method)) route[name](readBody)
   route[name]((req, res) => {
-    const request = { req, res, principal: principalOf(req), isStillAdmitted: () => isStillAdmitted(req) }
+    const request = { req, res, principal: principalOf(req), isStillAuthenticated: () => isStillAuthenticated(req) }
     return run(request, services)
   })
 }
@@ -66,7 +67,7 @@ export function readsBody(method: Method): boolean {
   return method !== "GET" && method !== "DELETE"
 }
 
-/** Answers all other methods of a path: OPTIONS with the allowed ones, the rest with a 405 that names them. */
+/** Handles all other methods of a path: OPTIONS returns the allowed ones, the rest are a 405 that names them. */
 export function allowNoOther(route: IRoute, methods: readonly string[]): void {
   const allow = [...methods, "OPTIONS"].join(", ")
   route.options((_req, res) => {

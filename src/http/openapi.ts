@@ -2,12 +2,12 @@ import { type DocumentSchema, type Json, published, referenceTo } from "./json-s
 import { readsBody } from "./mount.ts"
 import { IDEMPOTENCY_KEY_PATTERN, type Operation, pathNames, type ResponseDeclaration, type Route } from "./route.ts"
 
-/** The part of an OpenAPI document that follows from the routes' declarations. */
+/** Builds the part of an OpenAPI document that follows from the routes' declarations. */
 
-/** A route as far as the document is concerned. */
+/** Part of a route that the document needs. */
 export type Described = Pick<Route<never, never>, "method" | "path" | "operation">
 
-/** The paths of the routes, and the schemas that these refer to. @throws Error when two schemas have one name */
+/** Returns the paths of the routes, and the schemas that these refer to. @throws Error if two schemas have one name */
 export function described(routes: readonly Described[]): { paths: Json; schemas: Json } {
   const paths: Record<string, Json> = {}
   for (const route of routes) {
@@ -88,7 +88,7 @@ function pathParameter(name: string, declared: NonNullable<Operation["path"]>[st
   return { name, in: "path", required: true, schema: { ...json, ...examples }, description }
 }
 
-/** Makes a GET of one record answer 304 when the client has it already. */
+/** Header with which a GET of one record returns 304 if the record has not changed. */
 const IF_NONE_MATCH: Json = {
   name: "If-None-Match",
   in: "header",
@@ -97,7 +97,7 @@ const IF_NONE_MATCH: Json = {
   description: "ETag of an earlier response: 304 if nothing has changed since.",
 }
 
-/** Makes a change conditional. */
+/** Header that makes a change conditional. */
 const IF_MATCH: Json = {
   name: "If-Match",
   in: "header",
@@ -106,7 +106,7 @@ const IF_MATCH: Json = {
   description: "ETag of an earlier response: 412 if the object has changed since.",
 }
 
-/** Makes a POST safe to repeat. */
+/** Header that makes a POST safe to repeat. */
 const IDEMPOTENCY_KEY: Json = {
   name: "Idempotency-Key",
   in: "header",
@@ -118,7 +118,7 @@ const ETAG: Json = {
 }
 const LOCATION: Json = { Location: { required: true, schema: { type: "string", format: "uri-reference" } } }
 
-/** A header of every response. */
+/** Header of every response. */
 const REQUEST_ID: Json = { "X-Request-Id": { $ref: "#/components/headers/RequestId" } }
 
 function successesOf(method: Described["method"], responses: Operation["responses"]): Json {
@@ -144,9 +144,9 @@ function linksOf(links: NonNullable<ResponseDeclaration["links"]>): Json {
   return Object.fromEntries(entries)
 }
 
-/** The responses that are no success, by status: what each means, and the headers that it always has. */
+/** Error responses by status, with their meaning and the headers that they always have. */
 const PROBLEMS: Readonly<Record<number, { description: string; headers?: readonly string[] }>> = {
-  400: { description: "The request is not valid. The response lists all its faults." },
+  400: { description: "The request is not valid. The response lists all its errors." },
   401: {
     description: "The request has no credentials, or they are not valid for this host.",
     headers: ["WWW-Authenticate"],
@@ -165,7 +165,7 @@ const PROBLEMS: Readonly<Record<number, { description: string; headers?: readonl
 
 const ALWAYS = [400, 401, 403, 429, 500, 503]
 
-/** Every status that an operation may fail with: no default hides a forgotten one. */
+/** Returns every error status of an operation. There is no default response, which would hide a forgotten status. */
 function problemStatuses(method: Described["method"], path: string, { ifMatch, problems = [] }: Operation): number[] {
   const statuses = [
     ...ALWAYS,
@@ -179,7 +179,7 @@ function problemStatuses(method: Described["method"], path: string, { ifMatch, p
 
 const problemName = (status: number): string => `Problem${status}`
 
-/** The parts of the document that operations refer to, beside schemas. */
+/** Returns the parts of the document that operations refer to, except schemas. */
 export function sharedParts(): { headers: Json; responses: Json } {
   const content = { "application/problem+json": { schema: { $ref: "#/components/schemas/Problem" } } }
   const responses = Object.entries(PROBLEMS).map(([status, { description, headers = [] }]) => {

@@ -1,12 +1,13 @@
 import { STATUS_CODES } from "node:http"
 import type { ErrorRequestHandler, Request } from "express"
-import type { Fault } from "../apis/validate.ts"
+import { type FieldError, MOST_FAULTS, quoted, shownText } from "../apis/fault.ts"
 import { CacheBehind } from "../identity/catch-up.ts"
 import { IssuerUnavailable } from "../identity/oidc.ts"
 import { NotBoundYet } from "../identity/principal.ts"
 import {
   isConflict,
   isForbidden,
+  isServerError,
   isTooManyRequests,
   isUnauthorized,
   isUnavailable,
@@ -14,20 +15,20 @@ import {
 } from "../kube/errors.ts"
 import { jsonText } from "./json-text.ts"
 
-/** RFC 9457 problem details, as sent. */
+/** RFC 9457 problem details, as in the response. */
 export interface ProblemDocument {
   type: string
   title: string
   status: number
   detail: string
-  /** The request's id, as in the X-Request-Id header and the log. */
+  /** Id of the request, as in the X-Request-Id header and the log. */
   instance: string
-  /** Everything that is wrong, with the JSON pointer (RFC 6901) of the field in the body; "" where there is none. */
-  errors: Fault[]
+  /** All faults, each with the JSON pointer (RFC 6901) of the field in the body, or "" without a field. */
+  errors: FieldError[]
 }
 
 const MEDIA_TYPE = "application/problem+json"
-/** Problem types are named, not documents to fetch; the CRDs' group is the installation-independent name there is. */
+/** Base of problem types. They are names, not documents to fetch. The host is the CRDs' group, the same everywhere. */
 const TYPE_BASE = "https://berth.dev/problems/"
 
 interface ProblemInit {
@@ -35,17 +36,17 @@ interface ProblemInit {
   type: string
   status: number
   detail: string
-  errors?: readonly Fault[]
+  errors?: readonly FieldError[]
   headers?: Record<string, string>
   cause?: unknown
 }
 
-/** An answer that is no success. Throw it anywhere in a request. */
+/** Error response. Any code of a request may throw it. */
 export class Problem extends Error {
   override readonly name = "Problem"
   readonly type: string
   readonly status: number
-  readonly errors: readonly Fault[]
+  readonly errors: readonly FieldError[]
   readonly headers: Record<string, string>
 
   constructor(init: ProblemInit) {
@@ -63,18 +64,22 @@ export class Problem extends Error {
   }
 }
 
-/** 400 with every fault found. */
-export function invalidRequest(errors: readonly Fault[], what = "The request"): Problem {
-  const count = errors.length === 1 ? "one fault" : `${errors.length} faults`
-  return new Problem({ type: "invalid-request", status: 400, detail: `${what} has ${count}: see errors.`, errors })
+/** Returns the problem 400 with the first MOST_FAULTS faults. */
+export function invalidRequest(errors: readonly FieldError[], what = "The request"): Problem {
+  const count = errors.length === 1 ? "one error" : `${errors.length} errors`
+  const detail =
+    errors.length < MOST_FAULTS
+      ? `${what} has ${count}: see errors.`
+      : `${what} has at least ${MOST_FAULTS} errors: the first are in errors.`
+  return new Problem({ type: "invalid-request", status: 400, detail, errors: errors.slice(0, MOST_FAULTS) })
 }
 
-/** 400 about the request as a whole. */
+/** Returns the problem 400 about the request as a whole. */
 export function badRequest(detail: string): Problem {
   return new Problem({ type: "invalid-request", status: 400, detail })
 }
 
-/** 401; says nothing of what exists. */
+/** Returns the problem 401. The detail must not reveal which objects exist. */
 export function unauthorized(detail: string): Problem {
   const headers = { "WWW-Authenticate": 'ApiKey realm="berth", header="X-Service-Api-Key", Bearer realm="berth"' }
   return new Problem({ type: "unauthorized", status: 401, detail, headers })
@@ -93,24 +98,35 @@ export function methodNotAllowed(method: string, allowed: string): Problem {
   return new Problem({ type: "method-not-allowed", status: 405, detail, headers: { Allow: allowed } })
 }
 
-/** 409: another object of the project has the name. */
+/** Returns the problem 409 for a name that another object of the project has. */
 export function nameConflict(detail: string, name: string): Problem {
-  const errors = [{ pointer: "/name", detail: `name ${JSON.stringify(name)} is in use` }]
+  const errors = [{ pointer: "/name", detail: `name ${quoted(name)} is in use` }]
   return new Problem({ type: "name-taken", status: 409, detail, errors })
 }
 
-/** 412: the object is not at the version that If-Match names. */
+/** Returns the problem 412 for an object that is not at the version in If-Match. */
 export function preconditionFailed(detail: string): Problem {
   return new Problem({ type: "precondition-failed", status: 412, detail })
 }
 
-/** 503: nothing is wrong with the request, it may be sent again as it is. */
+/** Returns the problem 409: the object, or what contains it, is being deleted. */
+export function beingDeleted(detail: string): Problem {
+  return new Problem({ type: "being-deleted", status: 409, detail })
+}
+
+/** Returns the problem of a project's limit. 429: there is no room now. 403: objects must be deleted first. */
+export function projectLimit(status: 403 | 429, detail: string): Problem {
+  const headers: Record<string, string> = status === 429 ? { "Retry-After": "60" } : {}
+  return new Problem({ type: "project-limit", status, detail, headers })
+}
+
+/** Returns the problem 503: the request is valid and may be retried unchanged. */
 export function unavailable(detail: string, retryAfterSeconds = 1, cause?: unknown): Problem {
   const headers = { "Retry-After": String(Math.max(1, Math.ceil(retryAfterSeconds))) }
   return new Problem({ type: "unavailable", status: 503, detail, headers, cause })
 }
 
-/** Whatever was thrown, as what the caller is told; a mistake of ours becomes a 500 that says nothing of its inside. */
+/** Converts any thrown value to the problem that the caller gets. An unexpected error becomes a 500 without details. */
 export function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error
   if (error instanceof IssuerUnavailable)
@@ -130,6 +146,10 @@ export function problemOf(error: unknown): Problem {
 function problemOfKube(error: unknown): Problem | undefined {
   if (error instanceof CacheBehind)
     return unavailable("The server's cache is behind the Kubernetes API: try again.", 1, error)
+  if (error instanceof NotBoundYet && error.stalled !== undefined) {
+    const detail = `The project cannot be set up: ${shownText(error.stalled, 300)}. Ask an administrator of the cluster.`
+    return unavailable(detail, 60, error)
+  }
   if (error instanceof NotBoundYet) return unavailable("Your permissions here are being set up: try again.", 1, error)
   if (isUnavailable(error) || isTooManyRequests(error) || isUnauthorized(error)) {
     const detail = error.outcomeUnknown
@@ -137,17 +157,21 @@ function problemOfKube(error: unknown): Problem | undefined {
       : "The Kubernetes API is unreachable: try again."
     return unavailable(detail, error.retryAfterSeconds, error)
   }
+  if (isServerError(error)) {
+    const detail = "The Kubernetes API failed. A change may or may not have happened: check before you repeat it."
+    return unavailable(detail, error.retryAfterSeconds, error)
+  }
   if (isForbidden(error)) return forbidden(`The Kubernetes API rejected this request: ${messageOf(error)}`)
   if (isConflict(error)) return unavailable("The object is changed by many requests at once: try again.", 1, error)
   return undefined
 }
 
-/** The API server's own words, without the method and path that KubeError puts before them. */
+/** Returns the API server's message, without the method and path that KubeError prepends. */
 export function messageOf(error: KubeError): string {
   return error.message.replace(/^[A-Z]+ \S+: /, "")
 }
 
-/** Errors of express and its body parser, which carry a status and whether their message is for the caller. */
+/** Converts an error of express, which has a status and a message. */
 function problemOfHttp(error: unknown): Problem | undefined {
   if (!(error instanceof Error) || !("status" in error) || typeof error.status !== "number") return undefined
   const { status } = error
@@ -160,10 +184,10 @@ function problemOfHttp(error: unknown): Problem | undefined {
   return new Problem({ type, status, detail: `${error.message}.`, cause: error })
 }
 
-/** How long a client that is still sending may go on after it was answered, so that it reads the answer. */
+/** Longest time that a client may go on sending after the response, so that it reads the response. */
 const LINGER_MS = 1000
 
-/** Answers with the problem document, and logs what is our fault. */
+/** Sends the problem document, and logs errors of the server. */
 export const problemHandler: ErrorRequestHandler = (error: unknown, req, res, _next) => {
   const problem = problemOf(error)
   if (problem.status >= 500) {
@@ -171,7 +195,7 @@ export const problemHandler: ErrorRequestHandler = (error: unknown, req, res, _n
     req.log[level]({ err: problem.cause ?? error }, problem.message)
   }
   if (res.headersSent) {
-    // The status is out already: a cut connection is the only way left to say that this is not all.
+    // The status is already sent. Only a closed connection can show that the response is incomplete.
     res.destroy()
     return
   }
@@ -183,7 +207,7 @@ export const problemHandler: ErrorRequestHandler = (error: unknown, req, res, _n
     .send(jsonText(problem.toDocument(String(req.id))))
 }
 
-/** Throws away what a client still sends; one that does not come to an end is cut off. */
+/** Discards the rest of the body, and closes the connection after LINGER_MS if the body has not ended. */
 function discardRest(req: Request): void {
   const timer = setTimeout(() => req.socket.destroy(), LINGER_MS).unref()
   req.once("end", () => clearTimeout(timer)).resume()

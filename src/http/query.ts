@@ -1,18 +1,18 @@
 import type { Request } from "express"
-import type { Fault } from "../apis/validate.ts"
+import { type FieldError, quoted, shownText } from "../apis/fault.ts"
 import type { Json } from "./json-schema.ts"
 import { invalidRequest } from "./problem.ts"
 
-/** Sizes of a page: of one that a request gets without asking, and the largest. */
+/** Sizes of a page: the default and the maximum. */
 export interface PageSizes {
   defaultLimit: number
   maxLimit: number
 }
 
-/** Sizes of a project's lists (contract, "Limits"). */
+/** Page sizes of a project's lists (contract, "Limits"). */
 const PAGE: PageSizes = { defaultLimit: 50, maxLimit: 200 }
 
-/** Sizes of the account scope's lists. */
+/** Page sizes of the account scope's lists. */
 export const ACCOUNT_PAGE: PageSizes = { defaultLimit: 100, maxLimit: 100 }
 
 export interface Page {
@@ -20,7 +20,25 @@ export interface Page {
   offset: number
 }
 
-/** A parameter of the query: how the document describes it, and how it is read. */
+/** Bytes of JSON after which a page ends. */
+const PAGE_BYTES = 4 * 1024 * 1024
+
+/**
+ * Returns the first records of a page, up to 4 MiB, and the page's `limit`: the number of records if the size has cut
+ * them. So a client that adds `limit` to `offset` misses none.
+ */
+export function withinBytes<T>(records: readonly T[], { limit, offset }: Page): { records: T[]; page: Page } {
+  let bytes = 0
+  const over = records.findIndex((record) => {
+    bytes += Buffer.byteLength(JSON.stringify(record))
+    return bytes > PAGE_BYTES
+  })
+  if (over === -1) return { records: [...records], page: { limit, offset } }
+  const count = Math.max(1, over)
+  return { records: records.slice(0, count), page: { limit: count, offset } }
+}
+
+/** Parameter of the query: its description in the document, and a function that reads it. */
 export interface QueryParameter<Value = unknown> {
   schema: Json
   description?: string
@@ -29,15 +47,15 @@ export interface QueryParameter<Value = unknown> {
 
 export type QueryParameters = Readonly<Record<string, QueryParameter>>
 
-/** The values of declared parameters. */
+/** Values of declared parameters. */
 export type QueryValues<Q extends QueryParameters> = { [Name in keyof Q]: ReturnType<Q[Name]["read"]> }
 
-/** A filter by text; an empty one is none. */
+/** Declares a filter by text. An empty value means no filter. */
 export function filter(description: string): QueryParameter<string | undefined> {
   return { schema: { type: "string" }, description, read: (query, name) => query.one(name) || undefined }
 }
 
-/** True or false; without a default it may be left undefined. */
+/** Declares a parameter that is true or false. Without a default, the value of an omitted one is undefined. */
 export function flag<const Default extends boolean | undefined = undefined>(
   description: string,
   byDefault?: Default,
@@ -45,13 +63,13 @@ export function flag<const Default extends boolean | undefined = undefined>(
   const read = (query: Query, name: string): boolean | Default => {
     const text = query.one(name)
     if (text === undefined) return byDefault as Default
-    if (text !== "true" && text !== "false") query.fault(name, `must be true or false, not "${text}"`)
+    if (text !== "true" && text !== "false") query.fault(name, `must be true or false, not ${quoted(text)}`)
     return text === "true"
   }
   return { schema: { type: "boolean", ...(byDefault !== undefined && { default: byDefault }) }, description, read }
 }
 
-/** One of a list of words; without a default it may be left undefined. */
+/** Declares a parameter with one of these words. Without a default it is a filter, and an empty value means no filter. */
 export function choice<const Word extends string, const Default extends Word | undefined = undefined>(
   words: readonly Word[],
   byDefault?: Default,
@@ -59,15 +77,20 @@ export function choice<const Word extends string, const Default extends Word | u
   const read = (query: Query, name: string): Word | Default => {
     const text = query.one(name)
     const chosen = words.find((word) => word === text)
-    if (text !== undefined && chosen === undefined) {
-      query.fault(name, `must be one of ${words.join(", ")}, not "${text}"`)
+    const isNone = text === undefined || (text === "" && byDefault === undefined)
+    if (!isNone && chosen === undefined) {
+      query.fault(name, `must be one of ${words.join(", ")}, not ${quoted(text)}`)
     }
     return chosen ?? (byDefault as Default)
   }
-  return { schema: { type: "string", enum: words, ...(byDefault !== undefined && { default: byDefault }) }, read }
+  const schema =
+    byDefault === undefined
+      ? { type: "string", enum: [...words, ""] }
+      : { type: "string", enum: words, default: byDefault }
+  return { schema, read, ...(byDefault === undefined && { description: "Empty: any." }) }
 }
 
-/** A whole number from `minimum` to `maximum`. One out of range is a fault, never clamped. */
+/** Declares a whole number from `minimum` to `maximum`. A number out of range is a fault, and is not clamped. */
 export function wholeNumber<const Default extends number | undefined = undefined>(
   { minimum, maximum }: { minimum: number; maximum: number },
   { description, byDefault }: { description?: string; byDefault?: Default } = {},
@@ -77,19 +100,22 @@ export function wholeNumber<const Default extends number | undefined = undefined
     if (text === undefined) return byDefault as Default
     const value = Number(text)
     if (/^\d+$/.test(text) && value >= minimum && value <= maximum) return value
-    query.fault(name, `must be a whole number from ${minimum} to ${maximum}, not "${text}"`)
+    query.fault(name, `must be a whole number from ${minimum} to ${maximum}, not ${quoted(text)}`)
     return byDefault as Default
   }
   const schema = { type: "integer", minimum, maximum, ...(byDefault !== undefined && { default: byDefault }) }
   return { schema, ...(description !== undefined && { description }), read }
 }
 
-/** All values of a repeatable parameter. */
+/** Declares a filter that may be repeated. Empty values mean no filter. */
 export function repeated(): QueryParameter<string[]> {
-  return { schema: { type: "array", items: { type: "string" } }, read: (query, name) => query.all(name) }
+  return {
+    schema: { type: "array", items: { type: "string" } },
+    read: (query, name) => query.all(name).filter(Boolean),
+  }
 }
 
-/** The parameters of a list that comes in pages. */
+/** Declares the parameters of a list with pages. */
 export function paging({ defaultLimit, maxLimit }: PageSizes = PAGE) {
   return {
     limit: wholeNumber<number>({ minimum: 1, maximum: maxLimit }, { byDefault: defaultLimit }),
@@ -97,10 +123,10 @@ export function paging({ defaultLimit, maxLimit }: PageSizes = PAGE) {
   }
 }
 
-/** The query string of a request. A parameter that no declaration knows is a fault: a mistyped filter must not list everything. */
+/** Query string of a request. An unknown parameter is a fault, because a mistyped filter must not list everything. */
 export class Query {
   readonly #parameters: URLSearchParams
-  readonly #faults: Fault[] = []
+  readonly #faults: FieldError[] = []
 
   constructor(req: Request) {
     const start = req.originalUrl.indexOf("?")
@@ -118,20 +144,20 @@ export class Query {
     return Object.fromEntries(values) as QueryValues<Q>
   }
 
-  /** All values of a repeatable parameter. */
+  /** Returns all values of a parameter that may be repeated. */
   all(name: string): string[] {
     return this.#parameters.getAll(name)
   }
 
-  /** The value of a parameter that may be given once. */
+  /** Returns the value of a parameter. A repeated one is a fault. */
   one(name: string): string | undefined {
     const values = this.all(name)
     if (values.length > 1) this.fault(name, `must be given once, not ${values.length} times`)
     return values[0]
   }
 
-  /** Notes a fault of a parameter. Parameters have no JSON pointer, so the detail names them. */
+  /** Adds a fault of a parameter. Parameters have no JSON pointer, so the detail names them. */
   fault(name: string, detail: string): void {
-    this.#faults.push({ pointer: "", detail: `query parameter "${name}" ${detail}` })
+    this.#faults.push({ pointer: "", detail: `query parameter "${shownText(name)}" ${detail}` })
   }
 }

@@ -3,15 +3,15 @@ import type { RequestHandler } from "express"
 import { pinoHttp } from "pino-http"
 import type { Logger } from "../telemetry/logger.ts"
 
-/** What a caller may choose as its request's id; anything else is replaced. */
+/** Pattern of the request ids that a caller may choose. Other ids are replaced. */
 const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/
 
-/** Asked every few seconds by machines: not worth a line. */
+/** Paths that machines request every few seconds, which are not logged. */
 const QUIET = ["/livez", "/readyz", "/healthz", "/metrics", "/agent/"]
 
 /**
- * Gives each request an id (the caller's X-Request-Id when it is one), answers with it, and logs one line when it is
- * done: never headers or bodies, which hold credentials and users' values.
+ * Gives each request an id (the caller's X-Request-Id if it is valid) and sends the id in the response. Logs one line
+ * per finished request, without headers and bodies, because these hold credentials and users' values.
  */
 export function requestLog(logger: Logger): RequestHandler {
   return pinoHttp({

@@ -12,11 +12,11 @@ import { badRequest, invalidRequest } from "./problem.ts"
 import { Query, type QueryParameters, type QueryValues } from "./query.ts"
 
 /**
- * A REST operation, declared once: `mount` makes its Express route from the declaration, `openapi` its part of the
- * OpenAPI document. Both have the same parameters, body, role and responses, because there is no second place.
+ * Declares each REST operation once. From the declaration, `mount` builds the Express route, and `openapi` the part of
+ * the OpenAPI document. Thus both always have the same parameters, body, role and responses.
  */
 
-/** In the order in which an Allow header has them. */
+/** Methods in the order of an Allow header. */
 export const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const
 export type Method = (typeof METHODS)[number]
 
@@ -25,55 +25,55 @@ type PathNames<Path extends string> = Path extends `${string}{${infer Name}}${in
   ? Name | PathNames<Rest>
   : never
 
-/** A parameter of the path. Default: the id or name of an object. */
+/** Parameter of the path. Default: the id or name of an object. */
 export interface PathParameter {
   description: string
-  /** Validates the value, where not every text is allowed. */
+  /** Schema of the value. Undefined: any text is allowed. */
   schema?: TSchema
   example?: string
 }
 
-/** A request that passed authentication and the check of its role. */
-export interface Admitted<Caller> {
+/** Request that has passed authentication and the check of its role. */
+export interface AuthenticatedRequest<Caller> {
   req: Request
   res: Response
   principal: Caller
-  /** Checks the credentials again during a long answer. */
-  isStillAdmitted: () => Promise<boolean>
+  /** Checks the credentials again during a long response. */
+  isStillAuthenticated: () => Promise<boolean>
 }
 
-/** A request whose parameters and body are valid. */
-export interface Call<Caller, Path extends string, Values, Body> extends Admitted<Caller> {
+/** Request whose parameters and body are valid. */
+export interface Call<Caller, Path extends string, Values, Body> extends AuthenticatedRequest<Caller> {
   path: Readonly<Record<PathNames<Path>, string>>
   query: Values
   body: Body
-  /** Undefined also where the route is not `idempotent`. */
+  /** Idempotency-Key of the request. Undefined also if the route is not `idempotent`. */
   idempotencyKey: string | undefined
-  /** Undefined also where the route has no `ifMatch`. */
+  /** Versions in If-Match. Undefined also if the route has no `ifMatch`. */
   precondition: Precondition
 }
 
-/** What a handler returns; `send` makes the response of it. */
+/** Result of a handler, from which `send` builds the response. */
 export interface Answer<Body> {
-  /** Default: the first status of the route's responses. */
+  /** HTTP status. Default: the first status of the route's responses. */
   status?: number
   body: Body
-  /** The object that the body shows: its version becomes the entity tag. */
+  /** Object in the body. Its version becomes the entity tag. */
   of?: Pick<Stored<KubeObject>, "metadata">
-  /** Tells apart what different callers see of one version. */
+  /** Suffix of the entity tag, if callers see one version differently. */
   view?: string
   /** Path of the new object, below the API's root. */
   location?: string
   headers?: Readonly<Record<string, string>>
 }
 
-/** A response of a route, as the document has it. */
+/** Response of a route in the document. */
 export interface ResponseDeclaration<Body = unknown> {
   description: string
   content?: DocumentSchema<Body>
-  /** Default: application/json. */
+  /** Media type of the body. Default: application/json. */
   mediaType?: string
-  /** It shows one object and has its entity tag. */
+  /** True if the response shows one object and has its entity tag. */
   hasTag?: boolean
   hasLocation?: boolean
   headers?: Json
@@ -88,7 +88,7 @@ type ResponseBody<R extends Responses> = {
 
 type ResponseExtras = Pick<ResponseDeclaration, "headers" | "links">
 
-/** A JSON response. */
+/** Declares a JSON response. */
 export function json<Body>(
   content: DocumentSchema<Body>,
   description: string,
@@ -97,7 +97,7 @@ export function json<Body>(
   return { description, content, ...extras }
 }
 
-/** A response with the record of one object. */
+/** Declares a response with the record of one object. */
 export function record<Body>(
   content: DocumentSchema<Body>,
   description: string,
@@ -106,7 +106,7 @@ export function record<Body>(
   return { description, content, hasTag: true, ...extras }
 }
 
-/** The response to a POST that made an object. */
+/** Declares the response to a POST that created an object. */
 export function created<Body>(
   content: DocumentSchema<Body>,
   description: string,
@@ -115,20 +115,20 @@ export function created<Body>(
   return { description, content, hasTag: true, hasLocation: true, ...extras }
 }
 
-/** A response without a body: the handler returns nothing. */
+/** Declares a response without a body. The handler returns nothing. */
 export function noContent(description: string): ResponseDeclaration<never> {
   return { description }
 }
 
-/** A response in plain text, which the handler writes itself. */
+/** Declares a response in plain text, which the handler writes itself. */
 export function text(description: string): ResponseDeclaration<never> {
   return { description, mediaType: "text/plain", content: { json: { type: "string" } } }
 }
 
-/** The body that a route takes. */
+/** Body of a route's requests. */
 export interface BodyDeclaration<Body, Caller = unknown, Services = unknown> {
   content: DocumentSchema
-  /** The body in words, for the message of a 400, such as "The key". */
+  /** Words for the body in the message of a 400, such as "The key". */
   what: string
   description?: string
   check: (value: unknown, context: { principal: Caller; services: Services }) => Checked<Body>
@@ -141,7 +141,7 @@ interface BodyOptions {
   rules?: readonly Rule<never>[]
 }
 
-/** A body of which its schema says everything. */
+/** Declares a body that only its schema checks. */
 export function bodyOf<Schema extends TSchema>(
   name: string,
   schema: Schema,
@@ -151,7 +151,7 @@ export function bodyOf<Schema extends TSchema>(
   return checkedBody(name, schema, { ...options, check })
 }
 
-/** A body that code checks, too. Its rules' keywords are in the document. */
+/** Declares a body that code checks, too. The document has the keywords of its rules. */
 export function checkedBody<Body, Caller, Services>(
   name: string,
   schema: TSchema,
@@ -161,30 +161,30 @@ export function checkedBody<Body, Caller, Services>(
   return { content: { name, json: bodySchema(schema, keywords), example }, ...rest }
 }
 
-/** What the document says of an operation. */
+/** Part of an operation that is in the document. */
 export interface Operation {
   id: string
-  /** One line, without the role: the document adds it. */
+  /** One line without the role, which the document adds. */
   summary: string
   tag: string
-  /** Default: that of the document. */
+  /** Security requirements. Default: those of the document. */
   security?: readonly Json[] | undefined
-  /** The least role in the project that may call it. */
+  /** Lowest role in the project that may call the operation. */
   role?: Role | undefined
   path?: Readonly<Record<string, PathParameter>> | undefined
   query?: QueryParameters | undefined
   body?: Pick<BodyDeclaration<unknown>, "content" | "description"> | undefined
-  /** Takes an Idempotency-Key. */
+  /** True if the operation accepts an Idempotency-Key. */
   idempotent?: boolean | undefined
-  /** Takes If-Match. */
+  /** True if the operation accepts If-Match. */
   ifMatch?: boolean | undefined
-  /** Successes by status. */
+  /** Successful responses by status. */
   responses: Responses
-  /** Statuses of its problems, beside those that follow from the rest of the declaration. */
+  /** Statuses of its problems, in addition to those that follow from the rest of the declaration. */
   problems?: readonly number[] | undefined
 }
 
-/** The declaration of one operation. */
+/** Declaration of one operation. */
 export type Declaration<
   Caller,
   Services,
@@ -197,11 +197,11 @@ export type Declaration<
   query?: Q
   body?: BodyDeclaration<Body, Caller, Services>
   responses: R
-  /** Returns the answer, or nothing where there is no body or the handler has written it. */
+  /** Returns the answer, or nothing if there is no body or the handler has written the body. */
   handle: (call: Call<Caller, Path, QueryValues<Q>, Body>, services: Services) => Handled<Answer<ResponseBody<R>>>
   /**
-   * Finds what the same request made before its body was refused by the time or the catalogue.
-   * Returns undefined when there is nothing: the body is refused.
+   * Finds the object that the same request created before, when the time or the catalogue did not yet forbid its body.
+   * Returns undefined if there is none: the body is rejected.
    */
   replay?: (call: Call<Caller, Path, QueryValues<Q>, Body>, services: Services) => Handled<Answer<ResponseBody<R>>>
 } & (Caller extends { role: Role } ? { role: Role } : { role?: never })
@@ -209,16 +209,16 @@ export type Declaration<
 // biome-ignore lint/suspicious/noConfusingVoidType: a handler that answers nothing needs no return statement
 type Handled<Result> = Promise<Result | undefined | void> | Result | undefined | void
 
-/** An operation that can be mounted and documented. */
+/** Operation that can be mounted and documented. */
 export interface Route<Caller, Services> {
   method: Method
-  /** As OpenAPI writes it: `/keys/{key_id}`. */
+  /** Path as OpenAPI writes it: `/keys/{key_id}`. */
   path: string
   operation: Operation
-  run: (request: Admitted<Caller>, services: Services) => Promise<void>
+  run: (request: AuthenticatedRequest<Caller>, services: Services) => Promise<void>
 }
 
-/** Returns `route`, by which the operations of one group are declared. */
+/** Returns the function `route`, which declares the operations of one group. */
 export function routesOf<Caller, Services>(group: Pick<Operation, "tag" | "security">) {
   return <
     const Endpoint extends `${Method} /${string}`,
@@ -238,7 +238,7 @@ export function routesOf<Caller, Services>(group: Pick<Operation, "tag" | "secur
 async function run<Caller, Services, Path extends string, Q extends QueryParameters, Body, R extends Responses>(
   path: string,
   declaration: Declaration<Caller, Services, Path, Q, Body, R>,
-  request: Admitted<Caller>,
+  request: AuthenticatedRequest<Caller>,
   services: Services,
 ): Promise<void> {
   const { req, principal } = request
@@ -274,16 +274,16 @@ function pathOf(req: Request, path: string, declared: Readonly<Record<string, Pa
   return Object.fromEntries(values)
 }
 
-/** The names of the parameters in a path, in their order. */
+/** Returns the names of the parameters in a path, in their order. */
 export function pathNames(path: string): string[] {
   return [...path.matchAll(/\{(\w+)\}/g)].map(([, name = ""]) => name)
 }
 
-/** The values that Idempotency-Key may have. An object keeps it, so its length is limited. */
+/** Pattern of an Idempotency-Key. The length is limited, because an object stores the key. */
 export const IDEMPOTENCY_KEY_PATTERN = "^[!-~]([ -~]{0,253}[!-~])?$"
 const ALLOWED_KEY = new RegExp(IDEMPOTENCY_KEY_PATTERN)
 
-/** The request's Idempotency-Key. @throws Problem 400 */
+/** @throws Problem 400 */
 function idempotencyKeyOf(req: Request): string | undefined {
   const header = req.get("Idempotency-Key")
   if (header === undefined || ALLOWED_KEY.test(header)) return header
@@ -291,7 +291,7 @@ function idempotencyKeyOf(req: Request): string | undefined {
 }
 
 function send(
-  { req, res }: Pick<Admitted<unknown>, "req" | "res">,
+  { req, res }: Pick<AuthenticatedRequest<unknown>, "req" | "res">,
   answer: Answer<unknown> | undefined,
   responses: Responses,
 ) {
@@ -306,10 +306,10 @@ function send(
   else res.status(status).type("application/json").send(jsonText(body))
 }
 
-/** Sets a weak entity tag made of the object's version. True when If-None-Match says that the client has it already. */
+/** Sets a weak entity tag from the object's version. Returns true if If-None-Match names this tag. */
 function hasVersion(req: Request, res: Response, resourceVersion: string, view: string | undefined): boolean {
   const tag = view === undefined ? resourceVersion : `${resourceVersion}.${view}`
   res.set("ETag", `W/"${tag}"`)
-  // Not left to express, which ignores the tag when the request says no-cache: fetch adds that to every If-None-Match.
+  // Express's own check ignores the tag if the request has no-cache, which fetch sends with every If-None-Match.
   return (req.method === "GET" || req.method === "HEAD") && namesTag(req.get("If-None-Match"), tag)
 }

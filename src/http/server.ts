@@ -4,23 +4,23 @@ import type { Socket } from "node:net"
 import { jsonText } from "./json-text.ts"
 import { Problem } from "./problem.ts"
 
-/** What a client may take of a server, however slow or broken it is. */
+/** Limits of the time and the headers of one client, so that slow or broken clients don't block the server. */
 export interface ServerLimits {
-  /** From a request's first byte to the end of its headers, seconds. */
+  /** Longest time from a request's first byte to the end of its headers, seconds. */
   headersSeconds: number
-  /** From a request's first byte to the end of its body, seconds. */
+  /** Longest time from a request's first byte to the end of its body, seconds. */
   requestSeconds: number
-  /** How long nothing may move, seconds, while a client sends a request or reads an answer; following a log may wait. */
+  /** Longest time without traffic during a request or response, seconds. Followed logs are exempt. */
   idleSeconds: number
-  /** How long a connection waits for its next request, seconds. */
+  /** Longest time that a connection waits for its next request, seconds. */
   keepAliveSeconds: number
-  /** How often the first two are looked at, seconds. */
+  /** Interval at which the limits of headers and requests are checked, seconds. */
   checkSeconds: number
-  /** Headers of one request. */
+  /** Largest number of headers of one request. */
   headers: number
 }
 
-/** Connections live a little longer than load balancers keep theirs (60 s), so that these are never the ones to be cut. */
+/** Default limits. `keepAliveSeconds` exceeds the 60 s of load balancers, which must close idle connections first. */
 export const SERVER_LIMITS: ServerLimits = {
   headersSeconds: 10,
   requestSeconds: 60,
@@ -30,12 +30,12 @@ export const SERVER_LIMITS: ServerLimits = {
   headers: 100,
 }
 
-/** A server whose connections, once it closes, end with the answers that are under way: no client sends more on them. */
+/** Server that closes each connection after its current response once `close` is called. */
 class DrainingServer extends Server {
   readonly #underWay = new Set<ServerResponse>()
   readonly #latest = new WeakMap<Socket, ServerResponse>()
 
-  /** To be told of each answer before it begins. */
+  /** Registers a response. Must be called before the response begins. */
   begin(answer: ServerResponse): void {
     const { socket } = answer.req
     if (!this.listening) answer.setHeader("Connection", "close")
@@ -43,12 +43,12 @@ class DrainingServer extends Server {
     this.#latest.set(socket, answer)
     answer.once("close", () => {
       this.#underWay.delete(answer)
-      // A connection that waits for its next request must not hold the last one and its answer: there are thousands.
+      // Thousands of idle connections must not keep their last request and its response in memory.
       if (this.#latest.get(socket) === answer) this.#latest.delete(socket)
     })
   }
 
-  /** The answer to the last request of a connection, while it is under way. */
+  /** Returns the response to the last request of a connection, until the response is closed. */
   answerOn(socket: Socket): ServerResponse | undefined {
     return this.#latest.get(socket)
   }
@@ -59,7 +59,7 @@ class DrainingServer extends Server {
   }
 }
 
-/** An HTTP server that slow clients can't hold up: what comes too late, or is no HTTP, gets a problem document. */
+/** Returns an HTTP server that slow clients can't block. Late requests and invalid HTTP get a problem document. */
 export function createHttpServer(app: RequestListener, limits: Partial<ServerLimits> = {}): Server {
   const { headersSeconds, requestSeconds, idleSeconds, keepAliveSeconds, checkSeconds, headers } = {
     ...SERVER_LIMITS,
@@ -70,7 +70,7 @@ export function createHttpServer(app: RequestListener, limits: Partial<ServerLim
     requestTimeout: requestSeconds * 1000,
     keepAliveTimeout: keepAliveSeconds * 1000,
     connectionsCheckingInterval: checkSeconds * 1000,
-    // Who vanished without a word is found out by TCP.
+    // TCP keep-alive finds clients that disappeared without closing the connection.
     keepAlive: true,
   }
   const server = new DrainingServer(times, (req, res) => {
@@ -79,7 +79,7 @@ export function createHttpServer(app: RequestListener, limits: Partial<ServerLim
     const { head, body } = answerOf(tooManyHeaders(`it has more than ${headers}`))
     res.writeHead(431, head).end(body)
   })
-  // Node drops what is beyond without a word: one more is let in to be noticed.
+  // Node.js silently drops headers over its limit. One more is accepted, so that the request can be rejected.
   server.maxHeadersCount = headers + 1
   server.timeout = idleSeconds * 1000
   server.on("clientError", (error: NodeJS.ErrnoException, socket: Socket) => {
@@ -123,7 +123,7 @@ function answerOf(problem: Problem): { head: Record<string, string | number>; bo
   return { head, body }
 }
 
-/** Answers on a connection on which there is no request to answer. */
+/** Sends a problem on a connection without a parsed request. */
 function refuse(socket: Socket, problem: Problem): void {
   const { head, body } = answerOf(problem)
   const lines = Object.entries(head).map(([name, value]) => `${name}: ${value}`)

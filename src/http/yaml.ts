@@ -9,23 +9,35 @@ import {
   type ScalarEvent,
   YAMLException,
 } from "js-yaml"
-import type { Fault } from "../apis/validate.ts"
-import { MOST_FAULTS, positionOf } from "./json.ts"
+import { type FieldError, MOST_FAULTS, shownText } from "../apis/fault.ts"
+import { Positions } from "./json.ts"
 import { badRequest, invalidRequest } from "./problem.ts"
 
-/** Plain scalars that YAML 1.2's core schema reads as null, boolean or number (YAML 1.2.2, 10.3.2). */
+/** Pattern of plain scalars that YAML 1.2's core schema reads as null, boolean or number (YAML 1.2.2, 10.3.2). */
 const NO_STRING =
   /^(?:|~|null|Null|NULL|true|True|TRUE|false|False|FALSE|0o[0-7]+|0x[0-9a-fA-F]+|[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$/
 
-/** A number that starts with a zero: eight to YAML 1.1, ten to YAML 1.2, a file mode or postcode to its writer. */
+/** Pattern of a number with a leading zero. `010` is 8 in YAML 1.1, 10 in YAML 1.2, and may be meant as a file mode. */
 const LEADING_ZERO = /^[-+]?0\d+(?:\.\d*)?(?:[eE][-+]?\d+)?$/
 
+/** Characters that separate values. A text without them has few values. */
+const SEPARATOR = /[\n,:[\]{}]/g
+
+/** Largest number of separators. Ordinary texts of 64 KiB, the largest spec of a job, have half of them. */
+const MOST_SEPARATORS = 8000
+
 /**
- * Parses one document of YAML 1.2's core schema. What means different things to different parsers, or lets a small
- * text stand for a large value, is refused: anchors, aliases, tags, merge keys, duplicate keys, keys that are no
- * strings, numbers with leading zeros, nesting deeper than `maxDepth`. A 400 names line and column of each.
+ * Parses one document of YAML 1.2's core schema. Rejects YAML that parsers read differently, or that expands to a large
+ * value. This means anchors, aliases, tags, merge keys, duplicate keys and keys that are no strings. It also means
+ * numbers with leading zeros, and nesting deeper than `maxDepth`.
+ * @throws Problem 400 with the line and column of each
  */
 export function parseYaml(text: string, maxDepth: number): unknown {
+  const separators = text.match(SEPARATOR)?.length ?? 0
+  if (separators > MOST_SEPARATORS) {
+    const detail = `The YAML has ${separators} line ends and characters , : [ ] { }; the maximum is ${MOST_SEPARATORS}.`
+    throw badRequest(`${detail} Send fewer values, or send the body as JSON.`)
+  }
   try {
     const events = parseEvents(text, { maxDepth })
     const faults = faultsOf(events, text)
@@ -34,21 +46,23 @@ export function parseYaml(text: string, maxDepth: number): unknown {
   } catch (error) {
     if (!(error instanceof YAMLException)) throw error
     const place = error.mark === undefined ? "" : `line ${error.mark.line + 1}, column ${error.mark.column + 1}: `
-    throw badRequest(`The body is not supported YAML: ${place}${error.reason}.`)
+    throw badRequest(`The body is not supported YAML: ${place}${shownText(error.reason, 160)}.`)
   }
 }
 
-/** A collection that is not closed yet; in mappings keys and values alternate. */
+/** Collection that is not closed yet. In mappings, keys and values alternate. */
 interface Open {
   mapping: boolean
   atKey: boolean
 }
 
-function faultsOf(events: readonly Event[], text: string): Fault[] {
-  const faults: Fault[] = []
+function faultsOf(events: readonly Event[], text: string): FieldError[] {
+  const faults = events.flatMap(directiveFaults)
+  const positions = new Positions(text)
   const open: Open[] = []
   for (const event of events) {
-    if (faults.length < MOST_FAULTS) faults.push(...eventFaults(event, text, open.at(-1)?.atKey ?? false))
+    if (faults.length < MOST_FAULTS)
+      faults.push(...eventFaults(event, { text, positions }, open.at(-1)?.atKey ?? false))
     if (event.type === EVENT_ID.POP) open.pop()
     if (opens(event)) open.push({ mapping: event.type === EVENT_ID.MAPPING, atKey: event.type === EVENT_ID.MAPPING })
     else turn(open.at(-1))
@@ -58,20 +72,36 @@ function faultsOf(events: readonly Event[], text: string): Fault[] {
   return faults
 }
 
+/** Finds the directive of YAML 1.1, in which `yes` and `12:30` are no strings. */
+function directiveFaults(event: Event): FieldError[] {
+  const directives = event.type === EVENT_ID.DOCUMENT ? event.directives : []
+  return directives.flatMap((directive) => {
+    if (directive.kind !== "yaml" || directive.version === "1.2") return []
+    const detail = `%YAML ${shownText(directive.version)} is not supported: the body is read as YAML 1.2; remove the line`
+    return [{ pointer: "", detail }]
+  })
+}
+
 function opens({ type }: Event): boolean {
   return type === EVENT_ID.DOCUMENT || type === EVENT_ID.MAPPING || type === EVENT_ID.SEQUENCE
 }
 
-/** After a key comes its value, after a value the next key. */
+/** Switches a mapping between key and value. */
 function turn(collection: Open | undefined): void {
   if (collection?.mapping) collection.atKey = !collection.atKey
 }
 
-function eventFaults(event: Event, text: string, isKey: boolean): Fault[] {
+/** Text, and the positions in it. */
+interface Source {
+  text: string
+  positions: Positions
+}
+
+function eventFaults(event: Event, { text, positions }: Source, isKey: boolean): FieldError[] {
   if (event.type === EVENT_ID.DOCUMENT || event.type === EVENT_ID.POP) return []
-  const faults: Fault[] = []
+  const faults: FieldError[] = []
   const fault = (offset: number, detail: string): void => {
-    faults.push({ pointer: "", detail: `${positionOf(text, offset)}: ${detail}` })
+    faults.push({ pointer: "", detail: `${positions.at(offset)}: ${detail}` })
   }
   if (event.type === EVENT_ID.ALIAS) {
     fault(event.anchorStart - 1, "aliases are not supported: write out the value")
@@ -89,8 +119,8 @@ function eventFaults(event: Event, text: string, isKey: boolean): Fault[] {
 function plainScalarFault(event: ScalarEvent, text: string, isKey: boolean): string | undefined {
   const value = getScalarValue(text, event)
   if (isKey && value === "<<") return "merge keys are not supported: write out the fields"
-  if (isKey && NO_STRING.test(value)) return `a key must be a string: quote it ("${value}")`
+  if (isKey && NO_STRING.test(value)) return `a key must be a string: quote it (${shownText(`"${value}"`)})`
   if (LEADING_ZERO.test(value))
-    return `a number with a leading zero is ambiguous: quote it ("${value}") or drop the zero`
+    return `a number with a leading zero is ambiguous: quote it (${shownText(`"${value}"`)}) or drop the zero`
   return undefined
 }

@@ -21,12 +21,12 @@ export const API_KEY_INDEXES: Record<string, IndexFunction<StoredApiKey>> = {
 
 export interface ApiKeyAuthenticatorOptions {
   client: Pick<KubeClient, "get" | "list">
-  /** With API_KEY_INDEXES. */
+  /** Cache with API_KEY_INDEXES. */
   store: Store<StoredApiKey>
   clock: Clock
 }
 
-/** Tells who holds an API key. */
+/** Finds the principal that holds an API key. */
 export class ApiKeyAuthenticator {
   readonly #options: ApiKeyAuthenticatorOptions
   readonly #live: LiveReads<StoredApiKey>
@@ -37,9 +37,9 @@ export class ApiKeyAuthenticator {
   }
 
   /**
-   * The principal of a key of this project; undefined when the value is no key of it, expired or revoked. With
-   * `onlyCached` the API server is not asked about a key that the cache does not have.
-   * @throws KubeError or CacheBehind when that can't be told now
+   * Returns the principal of a key of this project; undefined if the key is unknown there, expired or revoked. With
+   * `onlyCached`, keys that are not in the cache are not looked up in the API server.
+   * @throws KubeError or CacheBehind if the API server or the cache can't answer now
    */
   async authenticate(
     value: string,
@@ -71,7 +71,7 @@ export class ApiKeyAuthenticator {
   }
 }
 
-/** From the moment on that it is deleted, whatever is still to be done about its machine user. */
+/** Returns true once the key is deleted, even while the finalizer still removes its machine user. */
 function isRevoked({ metadata }: StoredApiKey): boolean {
   return metadata.deletionTimestamp !== undefined
 }

@@ -5,10 +5,9 @@ import type { IndexFunction, Store } from "../kube/store.ts"
 /** Name of the index by namespace, which every cache of a namespaced kind has. */
 export const NAMESPACE_INDEX = "namespace"
 
-/** The index by namespace. */
 export const byNamespace: IndexFunction<ApiObject> = ({ metadata }) => [metadata.namespace ?? ""]
 
-/** The cache is known to be behind the API server: what it doesn't have may exist. Try again shortly. */
+/** The cache is known to be behind the API server: an object that is missing in the cache may exist. Try again soon. */
 export class CacheBehind extends Error {
   override readonly name = "CacheBehind"
 }
@@ -16,7 +15,7 @@ export class CacheBehind extends Error {
 export interface Cached<T extends ApiObject> {
   client: Pick<KubeClient, "list">
   resource: Resource<T>
-  /** Has NAMESPACE_INDEX. */
+  /** Cache with NAMESPACE_INDEX. */
   store: Store<T>
 }
 
@@ -24,10 +23,10 @@ const LIST_TIMEOUT_SECONDS = 5
 const PATIENCE_MS = 2000
 
 /**
- * Looks into the cache, and on a miss again once the cache shows everything that the API server had at that moment
- * (another replica may just have made it). Up to date means: the API server's resourceVersion is reached, or the
- * namespace has as many objects in both (versions alone would make a miss wait for the next bookmark).
- * @throws CacheBehind when that takes longer than 2 s; KubeError when the API server is away
+ * Looks in the cache. On a miss it waits until the cache is up to date with the API server, and looks again. Another
+ * replica may just have created the object. Up to date means: the API server's resourceVersion is reached, or both have
+ * as many objects in the namespace. With versions alone, a miss would wait for the next bookmark.
+ * @throws CacheBehind if that takes longer than 2 s; KubeError if the API server is unavailable
  */
 export async function findOrCatchUp<T extends ApiObject, Found>(
   { client, resource, store }: Cached<T>,

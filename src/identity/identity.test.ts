@@ -9,7 +9,7 @@ import { projectRoles, roleInOrganization, roleInProject } from "./members.ts"
 import { hostLabel, scopeOf } from "./projects.ts"
 
 describe("API keys", () => {
-  it("are berth_<keyId>_<256 random bits>, of which the SHA-256 is kept", () => {
+  it("have the form berth_<keyId>_<256 random bits>, and only the SHA-256 is stored", () => {
     const { value, keyId, tokenHash } = makeApiKey()
     expect(value).toMatch(/^berth_[a-z0-9]{12}_[A-Za-z0-9_-]{43}$/)
     expect(keyIdOf(value)).toBe(keyId)
@@ -26,7 +26,7 @@ describe("API keys", () => {
     expect(matchesHash(value, "")).toBe(false)
   })
 
-  it("are nothing else", () => {
+  it("are read from no other text", () => {
     fc.assert(
       fc.property(fc.string(), (text) => {
         expect(keyIdOf(text)).toBeUndefined()
@@ -71,30 +71,50 @@ describe("roles", () => {
 
   it.each<[string, object, object, Role | undefined]>([
     ["an owner is admin", {}, {}, "admin"],
-    ["a role of the project takes nothing away", {}, { members: [{ userId: "i#olga", role: "viewer" }] }, "admin"],
-    ["a member is developer", { members: [{ userId: "i#olga", role: "member" }] }, {}, "developer"],
-    ["the project may give more", { members: [] }, { members: [{ userId: "i#olga", role: "viewer" }] }, "viewer"],
-    ["a group's role is the person's", { members: [], groups: [{ group: "i#g", role: "member" }] }, {}, "developer"],
-    ["of a group in the project", { members: [] }, { groups: [{ group: "i#g", role: "viewer" }] }, "viewer"],
     [
-      "the highest of all counts",
+      "a role in the project does not lower the organization's role",
+      {},
+      { members: [{ userId: "i#olga", role: "viewer" }] },
+      "admin",
+    ],
+    ["a member is developer", { members: [{ userId: "i#olga", role: "member" }] }, {}, "developer"],
+    [
+      "the project can give a role to users without one",
+      { members: [] },
+      { members: [{ userId: "i#olga", role: "viewer" }] },
+      "viewer",
+    ],
+    [
+      "a member of a group has the group's role",
+      { members: [], groups: [{ group: "i#g", role: "member" }] },
+      {},
+      "developer",
+    ],
+    [
+      "a member of a group has the group's role in the project",
+      { members: [] },
+      { groups: [{ group: "i#g", role: "viewer" }] },
+      "viewer",
+    ],
+    [
+      "the highest role wins",
       { members: [{ userId: "i#olga", role: "member" }], groups: [{ group: "i#h", role: "owner" }] },
       { groups: [{ group: "i#g", role: "viewer" }] },
       "admin",
     ],
     [
-      "a group of a person's name is not the person",
+      "a group with a user's id is not the user",
       { members: [], groups: [{ group: "i#olga", role: "owner" }] },
       {},
       undefined,
     ],
-    ["somebody else's group", { members: [], groups: [{ group: "i#other", role: "owner" }] }, {}, undefined],
+    ["another group gives no role", { members: [], groups: [{ group: "i#other", role: "owner" }] }, {}, undefined],
   ])("%s", (_what, organization, own, role) => {
     const roles = projectRoles({ spec: { ...project.spec, ...own } }, { spec: { ...acme.spec, ...organization } })
     expect(roleInProject({ userId: "i#olga", groups: ["i#g", "i#h"] }, roles)).toBe(role)
   })
 
-  it("in an organization are the highest of the person's and their groups'", () => {
+  it("in an organization are the highest of the user's and their groups'", () => {
     const spec = { ...acme.spec, groups: [{ group: "i#g", role: "admin" as const }] }
     expect(roleInOrganization({ userId: "i#olga", groups: ["i#g"] }, { spec })).toBe("owner")
     expect(roleInOrganization({ userId: "i#mike", groups: ["i#g"] }, { spec })).toBe("admin")
@@ -102,7 +122,7 @@ describe("roles", () => {
   })
 })
 
-it("a project's namespace is the one that its controller has recorded, never one that it only asks for", () => {
+it("uses the namespace in a project's status, never the one in its spec", () => {
   const project = (spec: object, status?: object) =>
     ({ metadata: { name: "p" }, spec: { organization: "o", ...spec }, status }) as unknown as StoredProject
   expect(scopeOf(project({ namespace: "wanted" }, { namespace: "recorded" }))).toEqual({

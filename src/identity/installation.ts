@@ -2,13 +2,16 @@ import { randomBytes, randomUUID } from "node:crypto"
 import type { KubeClient } from "../kube/client.ts"
 import { ensureOwnSecret, type OwnSecret, readOwnSecret } from "./own-secret.ts"
 
-/** What tells this Berth from every other one, and lets its VMs in. */
+/** Identity of this installation of Berth, and the key that authenticates its VMs. */
 export interface Installation {
-  /** Every VM carries it as a tag: garbage collection terminates only VMs of its own installation. */
+  /** Tag of every VM. Garbage collection terminates only VMs of its own installation. */
   id: string
-  /** Bootstrap tokens of VMs are HMACs by this key. */
+  /** HMAC key of the VMs' bootstrap tokens. */
   bootstrapKey: Uint8Array
 }
+
+/** Name of the Lease in the system namespace that elects the operators' leader. */
+export const OPERATOR_LEASE = "berth-operator"
 
 const INSTALLATION: OwnSecret<Installation> = {
   name: "berth-installation",
@@ -20,17 +23,20 @@ const INSTALLATION: OwnSecret<Installation> = {
     if (/^[0-9a-f-]{36}$/.test(id) && bootstrapKey?.length === 32) return { id, bootstrapKey }
     throw new Error(
       `${where} is damaged: it needs "id" (a UUID) and "bootstrapKey" (32 bytes). ` +
-        "Restore it from a backup; VMs that run now are known by it.",
+        "Restore it from a backup: Berth recognizes its running VMs by it.",
     )
   },
 }
 
-/** Reads the installation, made on the first call of all: made anew, all VMs would be strangers. */
+/**
+ * Returns the installation, and creates it on the first call. It must never be regenerated: running VMs are found by
+ * its id.
+ */
 export function ensureInstallation(client: KubeClient, namespace: string): Promise<Installation> {
   return ensureOwnSecret(client, namespace, INSTALLATION)
 }
 
-/** The installation, or undefined while no operator has made it yet. */
+/** Returns the installation, or undefined if the operator has not created it yet. */
 export function readInstallation(client: KubeClient, namespace: string): Promise<Installation | undefined> {
   return readOwnSecret(client, namespace, INSTALLATION)
 }

@@ -5,7 +5,7 @@ import { isNotFound } from "../kube/errors.ts"
 import type { Resource } from "../kube/resource.ts"
 import { compareResourceVersions } from "../kube/resource-version.ts"
 
-/** What rights rest on is confirmed by a live read at most this old, so that a broken watch can't keep them alive. */
+/** Maximum age of the live read that confirms an object that gives rights. A broken watch can't extend these rights. */
 const CONFIRMATION_SECONDS = 1
 const READ_TIMEOUT_SECONDS = 5
 const READS_KEPT = 1024
@@ -21,7 +21,7 @@ interface LiveRead<T> {
   object: Promise<T | undefined>
 }
 
-/** Reads objects live, once a second at most each. */
+/** Reads objects live, each at most once a second. */
 export class LiveReads<T extends Stored<KubeObject>> {
   readonly #options: LiveReadsOptions<T>
   readonly #reads = new Map<string, LiveRead<T>>()
@@ -31,9 +31,9 @@ export class LiveReads<T extends Stored<KubeObject>> {
   }
 
   /**
-   * The newer one of a cached object and of what the API server has now, or had within the last second: the cache may
-   * have heard of a change since. Undefined when it is gone, or made anew under the same name.
-   * @throws KubeError when that can't be told now
+   * Returns the newer of a cached object and the API server's, which is read at most once a second. The cache may have
+   * seen a later change. Returns undefined if the object is deleted, or was created again under the same name.
+   * @throws KubeError if the API server can't answer now
    */
   async newest(cached: T): Promise<T | undefined> {
     const now = this.#options.clock.monotonic()

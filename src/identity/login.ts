@@ -5,6 +5,7 @@ import {
   initiateDeviceAuthorization,
   None,
   pollDeviceAuthorizationGrant,
+  ResponseBodyError,
 } from "openid-client"
 import { userIdOf } from "./members.ts"
 import { isThisMachine } from "./oidc.ts"
@@ -13,17 +14,17 @@ export interface LoginOptions {
   /** URL of the OIDC issuer. */
   issuer: string
   clientId: string
-  /** What the token shall be for, where the issuer wants to be told (RFC 8707). */
+  /** Resource that the token is for, if the issuer requires one (RFC 8707). */
   resource?: string | undefined
   signal: AbortSignal
-  /** Asked to show a person where to go, and the code to compare. */
+  /** Shows the user the address to open, and the code to compare there. */
   prompt: (address: string, code: string) => void
 }
 
 /**
- * Signs a person in without a browser of its own: they open a page wherever they like and agree there (RFC 8628).
- * Resolves with the access token, for Authorization: Bearer.
- * @throws Error when the issuer can't be asked, or the person does not agree in time
+ * Signs a user in without a browser of its own (RFC 8628). The user opens a page on any device and agrees there.
+ * Resolves with the access token, for `Authorization: Bearer`.
+ * @throws Error if the issuer can't be reached, or the user does not agree in time
  */
 export async function login({ issuer, clientId, resource, signal, prompt }: LoginOptions): Promise<string> {
   const url = new URL(issuer)
@@ -32,17 +33,30 @@ export async function login({ issuer, clientId, resource, signal, prompt }: Logi
   const wanted = { scope: "openid email", ...(resource !== undefined && { resource }) }
   const started = await initiateDeviceAuthorization(client, wanted)
   prompt(started.verification_uri_complete ?? started.verification_uri, started.user_code)
-  const tokens = await pollDeviceAuthorizationGrant(client, started, undefined, { signal })
-  return tokens.access_token
+  try {
+    const tokens = await pollDeviceAuthorizationGrant(client, started, undefined, { signal })
+    return tokens.access_token
+  } catch (error) {
+    throw explained(error)
+  }
 }
 
-/** The id by which others invite the person that a token is of; undefined where the token does not show it. */
+/** Returns an error that names the issuer's answer: its code, such as `expired_token` (RFC 8628), and its description. */
+function explained(error: unknown): unknown {
+  if (!(error instanceof ResponseBodyError)) return error
+  const description = error.error_description === undefined ? "" : `: ${error.error_description}`
+  return new Error(`the issuer did not accept the sign-in (${error.error}${description}); sign in again`, {
+    cause: error,
+  })
+}
+
+/** Returns the user ID that others need to invite the token's user; undefined if the token does not show it. */
 export function userIdIn(token: string): string | undefined {
   try {
     const { iss, sub } = decodeJwt(token)
     return iss === undefined || sub === undefined ? undefined : userIdOf(iss, sub)
   } catch (error) {
-    // A token may be opaque to everybody but its issuer.
+    // A token may be opaque to everyone but its issuer.
     if (error instanceof errors.JWTInvalid) return undefined
     throw error
   }

@@ -4,8 +4,8 @@ import type { Impersonation } from "../kube/client.ts"
 import { resourceOf } from "../kube/resource.ts"
 
 /**
- * Where machine users live, apart from every project: whoever may impersonate ServiceAccounts in a namespace that others
- * use has their rights as well. manifests/base names it, too.
+ * Namespace of the machine users, which no project uses. A caller with the right to impersonate ServiceAccounts in a
+ * namespace has all rights of its ServiceAccounts. manifests/base has this name, too.
  */
 export const IDENTITIES_NAMESPACE = "berth-identities"
 
@@ -23,27 +23,27 @@ export const SERVICE_ACCOUNTS = resourceOf<ServiceAccount>({
 })
 
 /**
- * Name of the ServiceAccount that stands for an ApiKey. By its uid, which the API server makes: a keyId is chosen by
- * whoever writes the ApiKey, and two with the same would be one user.
+ * Returns the name of the ServiceAccount of an ApiKey. It uses the uid, which the API server assigns. The author of an
+ * ApiKey chooses its keyId, so two keys with one keyId would share a user.
  */
 export function machineUserName(apiKeyUid: string): string {
   return `apikey-${apiKeyUid}`
 }
 
-/** The ServiceAccount as which Organizations and Projects are written for people (manifests/base/accounts-rbac.yaml). */
+/** Name of the ServiceAccount that writes Organizations and Projects for users (manifests/base/accounts-rbac.yaml). */
 export const ACCOUNTS_USER = "berth-accounts"
 
-/** Name of the ServiceAccount as which people of a role act in a project. */
+/** Returns the name of the ServiceAccount as which users with a role act in a project. */
 export function roleUserName(projectUid: string, role: Role): string {
   return `project-${projectUid}-${role}`
 }
 
-/** How the API server is called as a machine user; its groups are those that Kubernetes gives every ServiceAccount. */
+/** Returns how to impersonate a machine user. Its groups are those that Kubernetes gives every ServiceAccount. */
 export function asMachineUser(name: string): Impersonation {
   return { user: `system:serviceaccount:${IDENTITIES_NAMESPACE}:${name}` }
 }
 
-/** The ClusterRole of a role (manifests/base/user-roles.yaml). */
+/** Returns the ClusterRole of a role (manifests/base/user-roles.yaml). */
 export function clusterRoleOf(role: Role): string {
   return `berth-${role}`
 }

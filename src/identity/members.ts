@@ -1,10 +1,11 @@
 import { type Role, roleAllows } from "../apis/apikey.ts"
+import { ANNOTATIONS } from "../apis/meta.ts"
 import { ORGANIZATION_ROLES, type Organization, type OrganizationRole } from "../apis/organization.ts"
 import type { Project } from "../apis/project.ts"
 
 /**
- * A person's id: the OIDC issuer and the subject that it knows the person by. In the form that Kubernetes gives users of
- * that issuer by default, so that kubectl with the same identity is the same person
+ * Returns a user's id, built from the OIDC issuer and its subject. The form is Kubernetes' default for users of that
+ * issuer, so kubectl with the same identity is the same user
  * (https://kubernetes.io/docs/reference/access-authn-authz/authentication/#configuring-the-api-server).
  */
 export function userIdOf(issuer: string, subject: string): string {
@@ -12,31 +13,31 @@ export function userIdOf(issuer: string, subject: string): string {
 }
 
 /**
- * A group's id, in the same form: two issuers may have groups of one name, and no issuer can have a group of Kubernetes'
- * own, such as `system:masters`. Kubernetes names groups so where it is told `<issuer>#` as their prefix.
+ * Returns a group's id, in the same form. Two issuers may have groups with one name. No issuer can have one of
+ * Kubernetes' own groups, such as `system:masters`. Kubernetes uses these ids if `<issuer>#` is its prefix for groups.
  */
 export function groupIdOf(issuer: string, name: string): string {
   return `${issuer}#${name}`
 }
 
-/** Who somebody is to memberships. */
+/** User and groups, as memberships name them. */
 export interface Identity {
   userId: string
-  /** Ids of the groups that the person is in. */
+  /** Ids of the user's groups. */
   groups?: readonly string[]
 }
 
 const PROJECT_ROLE: Readonly<Record<OrganizationRole, Role>> = { owner: "admin", admin: "admin", member: "developer" }
 
-/** Who has which role in a project: people by userId, groups by their ids. */
+/** Roles in a project: users by userId, groups by their ids. */
 export interface ProjectRoles {
   users: ReadonlyMap<string, Role>
   groups: ReadonlyMap<string, Role>
 }
 
 /**
- * What each person and each group may do in a project: what the organization gives, or the project where that is more.
- * Without an organization only the project's own members have roles.
+ * Returns the role of each user and each group in a project. It is the organization's role, or the project's if that is
+ * higher. Without an organization only the project's own members have roles.
  */
 export function projectRoles(
   { spec: own }: Pick<Project, "spec">,
@@ -66,7 +67,7 @@ function higherRoles(given: Roles = [], own: Roles = []): Map<string, Role> {
   return roles
 }
 
-/** A person's role in a project: the highest one that they or a group of theirs have, as in Kubernetes. */
+/** Returns a user's role in a project: the highest of the user's own and their groups', as in Kubernetes. */
 export function roleInProject({ userId, groups = [] }: Identity, roles: ProjectRoles): Role | undefined {
   const all = [roles.users.get(userId), ...groups.map((group) => roles.groups.get(group))]
   return all
@@ -74,7 +75,19 @@ export function roleInProject({ userId, groups = [] }: Identity, roles: ProjectR
     .reduce<Role | undefined>((high, role) => (high !== undefined && roleAllows(high, role) ? high : role), undefined)
 }
 
-/** A person's role in an organization: the highest one that they or a group of theirs have. */
+/**
+ * Returns the id of the user who created an organization. Former versions stored only the membership: the creator is the
+ * first member. That member's organization counts while that member owns it.
+ */
+export function creatorOf({
+  metadata,
+  spec: { members = [] },
+}: Pick<Organization, "metadata" | "spec">): string | undefined {
+  const [first] = members
+  return metadata.annotations?.[ANNOTATIONS.createdBy] ?? (first?.role === "owner" ? first.userId : undefined)
+}
+
+/** Returns a user's role in an organization: the highest of the user's own and their groups'. */
 export function roleInOrganization(
   { userId, groups = [] }: Identity,
   { spec: { members = [], groups: bound = [] } }: Pick<Organization, "spec">,

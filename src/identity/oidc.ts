@@ -2,13 +2,13 @@ import { createRemoteJWKSet, decodeJwt, errors, type JWTPayload, type JWTVerifyG
 import type { Clock } from "../apis/clock.ts"
 import { groupIdOf, userIdOf } from "./members.ts"
 
-/** An OIDC issuer whose tokens are taken. */
+/** OIDC issuer whose tokens are accepted. */
 export interface TrustedIssuer {
-  /** Its URL, to the letter as in the tokens' `iss`. */
+  /** URL of the issuer, exactly as in the tokens' `iss`. */
   issuer: string
-  /** What its tokens for this Berth have as their `aud`: a token for another service is not taken. */
+  /** The `aud` of tokens for this installation. Tokens for other services are rejected. */
   audience: string
-  /** The claim that has the names of a person's groups. Default: groups. */
+  /** Claim with the names of a user's groups. Default: groups. */
   groupsClaim?: string
 }
 
@@ -17,30 +17,30 @@ export interface TokenVerifierOptions {
   clock: Clock
 }
 
-/** A person, as an issuer vouches for them. */
-export interface Person {
-  /** Issuer and subject: what memberships name. */
+/** User, as the issuer describes them. */
+export interface User {
+  /** Id from issuer and subject, which memberships name. */
   userId: string
-  /** For people to read; rights never rest on it. */
+  /** Email address to display. Absent if the issuer has not verified it. Rights never depend on it. */
   email?: string
-  /** Ids of the groups that the issuer says they are in; absent: none. */
+  /** Ids of the groups in the token; absent: none. */
   groups?: string[]
 }
 
-/** An issuer can't be asked for its keys now, so no token of it can be told good or bad. */
+/** The issuer's keys can't be read now, so its tokens can be neither accepted nor rejected. */
 export class IssuerUnavailable extends Error {
   override readonly name = "IssuerUnavailable"
 }
 
 /**
- * Signatures by a private key, of the strengths that are in use (RFC 7518, RFC 8037). Never `none`, nor an HMAC: its secret
+ * Signatures by a private key that are in use (RFC 7518, RFC 8037). Never `none`, and never an HMAC, because its secret
  * would be the issuer's public key.
  */
 const ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
 
-/** How far clocks may be apart, seconds. */
+/** Maximum difference between clocks, seconds. */
 const CLOCK_SKEW_SECONDS = 30
-/** How long an issuer's description is used before it is read again, seconds. */
+/** Delay before an issuer's description is read again, seconds. */
 const DISCOVERY_SECONDS = 600
 const DISCOVERY_TIMEOUT_SECONDS = 5
 const DISCOVERY_MAX_BYTES = 256 * 1024
@@ -50,7 +50,7 @@ interface DiscoveredIssuer {
   keys: Promise<JWTVerifyGetKey>
 }
 
-/** Tells whom a bearer token of a trusted issuer stands for (OpenID Connect Discovery 1.0, RFC 7519, RFC 8725). */
+/** Finds the user of a bearer token of a trusted issuer (OpenID Connect Discovery 1.0, RFC 7519, RFC 8725). */
 export class TokenVerifier {
   readonly #options: TokenVerifierOptions
   readonly #discovered = new Map<string, DiscoveredIssuer>()
@@ -60,17 +60,17 @@ export class TokenVerifier {
     for (const { issuer } of options.issuers) checkAddress(issuer, "the issuer")
   }
 
-  /** Whose token it is; undefined when it is not good, whatever the reason. @throws IssuerUnavailable */
-  async verify(token: string): Promise<Person | undefined> {
+  /** Returns the token's user, or undefined if the token is invalid for any reason. @throws IssuerUnavailable */
+  async verify(token: string): Promise<User | undefined> {
     const trusted = this.#options.issuers.find(({ issuer }) => issuer === claimedIssuer(token))
     if (trusted === undefined) return undefined
     const payload = await this.#payload(token, trusted)
-    const { sub, email, [trusted.groupsClaim ?? "groups"]: names } = payload ?? {}
+    const { sub, email, email_verified: isVerified, [trusted.groupsClaim ?? "groups"]: names } = payload ?? {}
     if (sub === undefined || sub === "") return undefined
     const groups = namesIn(names).map((name) => groupIdOf(trusted.issuer, name))
     return {
       userId: userIdOf(trusted.issuer, sub),
-      ...(typeof email === "string" && { email: email.slice(0, 320) }),
+      ...(typeof email === "string" && !isFalse(isVerified) && { email: email.slice(0, 320) }),
       ...(groups.length > 0 && { groups }),
     }
   }
@@ -99,13 +99,13 @@ export class TokenVerifier {
     if (known !== undefined && now - known.readAt < DISCOVERY_SECONDS) return known.keys
     const keys = keySetOf(issuer)
     this.#discovered.set(issuer, { readAt: now, keys })
-    // What could not be read is read again by the next request.
+    // The next request reads again after a failure.
     keys.catch(() => this.#discovered.delete(issuer))
     return keys
   }
 }
 
-/** What a token says of itself: good for nothing but to choose whose keys it is held against. */
+/** Returns the issuer that a token claims. Only use: to choose the keys that check the token. */
 function claimedIssuer(token: string): string | undefined {
   try {
     return decodeJwt(token).iss
@@ -114,7 +114,12 @@ function claimedIssuer(token: string): string | undefined {
   }
 }
 
-/** A list of names or a single one, as Kubernetes takes the claim; whatever else is no group. */
+/** Some issuers write the claim as a string. */
+function isFalse(claim: unknown): boolean {
+  return claim === false || claim === "false"
+}
+
+/** Returns the names in a list or a single string, as Kubernetes reads the claim. Other values are ignored. */
 function namesIn(claim: unknown): string[] {
   const names: unknown[] = Array.isArray(claim) ? claim : [claim]
   return names.filter((name) => typeof name === "string").filter((name) => name !== "")
@@ -127,12 +132,14 @@ const ISSUERS_FAULTS: readonly string[] = [
   errors.JWKInvalid.code,
 ]
 
-/** Whether it is the token that is at fault, and not the way to the issuer's keys. */
+/** Returns true if the token is invalid, and false if the issuer's keys could not be read. */
 function isRefusal(error: unknown): boolean {
   return error instanceof errors.JOSEError && !ISSUERS_FAULTS.includes(error.code)
 }
 
-/** Reads an issuer's description, and makes its key set: fetched when first needed, and when a token names a new key. */
+/**
+ * Reads an issuer's description and returns its key set. Keys are fetched on first use, and for a token with a new key.
+ */
 async function keySetOf(issuer: string): Promise<JWTVerifyGetKey> {
   const url = `${issuer.replace(/\/$/, "")}/.well-known/openid-configuration`
   const { issuer: named, jwks_uri: jwksUri } = await read(url)
@@ -147,7 +154,8 @@ async function read(url: string): Promise<Record<string, unknown>> {
     const answer = await fetch(url, { signal, redirect: "error", headers: { Accept: "application/json" } })
     const text = await answer.text()
     if (!answer.ok) throw new Error(`HTTP ${answer.status}`)
-    if (text.length > DISCOVERY_MAX_BYTES) throw new Error(`${text.length} bytes are too many`)
+    if (text.length > DISCOVERY_MAX_BYTES)
+      throw new Error(`${text.length} bytes; at most ${DISCOVERY_MAX_BYTES} are allowed`)
     return JSON.parse(text) as Record<string, unknown>
   } catch (cause) {
     throw new IssuerUnavailable(`${url} can't be read: ${cause instanceof Error ? cause.message : String(cause)}`, {
@@ -156,14 +164,17 @@ async function read(url: string): Promise<Record<string, unknown>> {
   }
 }
 
-/** Keys that come over an open line prove nothing; this machine's own development issuer is the exception. */
+/**
+ * Checks that keys arrive over TLS, because others can replace them on an open connection. Only a development issuer on
+ * this machine is exempt.
+ */
 function checkAddress(address: string, what: string): URL {
   const url = URL.canParse(address) ? new URL(address) : undefined
   if (url !== undefined && (url.protocol === "https:" || isThisMachine(url))) return url
   throw new IssuerUnavailable(`${what} must be an https URL: ${JSON.stringify(address)}`)
 }
 
-/** Whether an open line to this address does not leave this machine. */
+/** Returns true if plain HTTP to this address does not leave this machine. */
 export function isThisMachine({ protocol, hostname }: URL): boolean {
   return protocol === "http:" && ["localhost", "127.0.0.1", "[::1]"].includes(hostname)
 }

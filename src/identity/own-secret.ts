@@ -3,19 +3,19 @@ import type { KubeClient } from "../kube/client.ts"
 import { SECRETS, type Secret } from "../kube/core.ts"
 import { ifFound, isAlreadyExists } from "../kube/errors.ts"
 
-/** A Secret of the installation itself, which the operator makes once. */
+/** Secret of the installation itself, which the operator creates once. */
 export interface OwnSecret<Content> {
   name: string
   type: string
-  /** New content, of random bytes. */
+  /** Returns new content, of random bytes. */
   make: () => Record<string, Uint8Array>
-  /** @throws Error when the Secret is damaged */
+  /** @throws Error if the Secret is damaged */
   parse: (data: ReadonlyMap<string, Buffer>, where: string) => Content
 }
 
 /**
- * The Secret's content, made on the first call of all. The operator makes it, never a chart: a chart that is rendered
- * without the cluster (Argo CD) would make another one with each sync.
+ * Returns the Secret's content, and creates it on the first call. Only the operator creates it. A chart that is
+ * rendered without the cluster (Argo CD) would create another one at each sync.
  */
 export async function ensureOwnSecret<C>(client: KubeClient, namespace: string, own: OwnSecret<C>): Promise<C> {
   const found = await readOwnSecret(client, namespace, own)
@@ -32,7 +32,7 @@ export async function ensureOwnSecret<C>(client: KubeClient, namespace: string, 
   }
 }
 
-/** The Secret's content, or undefined while no operator has made it yet. */
+/** Returns the Secret's content, or undefined if the operator has not created it yet. */
 export async function readOwnSecret<C>(
   client: Pick<KubeClient, "get">,
   namespace: string,
@@ -41,7 +41,10 @@ export async function readOwnSecret<C>(
   return (await readStoredSecret(client, namespace, own))?.content
 }
 
-/** The Secret's content with what a change of it must be made upon; undefined while no operator has made it yet. */
+/**
+ * Returns the Secret's content, and its metadata for a change of it. Returns undefined if the operator has not created
+ * it yet.
+ */
 export async function readStoredSecret<C>(
   client: Pick<KubeClient, "get">,
   namespace: string,

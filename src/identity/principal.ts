@@ -3,51 +3,60 @@ import type { KubeClient } from "../kube/client.ts"
 import { isForbidden } from "../kube/errors.ts"
 import { asMachineUser } from "./machine-users.ts"
 
-/** The project that a request's host names, and where its objects live. */
+/** Project that a request's host names, with the namespace of its objects. */
 export interface ProjectScope {
-  /** Name of the Project: the contract's project_id. */
+  /** Name of the Project; `project_id` in the contract. */
   id: string
   organizationId: string
   namespace: string
 }
 
-/** Who calls something of a project: the holder of an API key, or a person who is signed in. */
+/** Caller of a project's API: the holder of an API key, or a user who is signed in. */
 export interface Principal {
   kind: "apiKey" | "person"
-  /** Unique over all principals, safe to log: rate limits and log lines go by it. */
+  /** Unique over all principals, and safe to log. Rate limits and log lines use it. */
   id: string
   role: Role
   project: ProjectScope
-  /** The ServiceAccount in IDENTITIES_NAMESPACE that the API server takes the caller for. */
+  /** ServiceAccount in IDENTITIES_NAMESPACE that the API server sees as the caller. */
   machineUser: string
-  /** Whether that one has its role's rights already: a key that was just made or changed gets them in a moment. */
+  /**
+   * True if the machine user has its role's rights. A key that was just created or changed gets them within moments.
+   */
   isBound: boolean
 }
 
-/** What the façade does to the API server on a caller's behalf. */
+/** Calls that the façade makes to the API server for a caller. */
 export type CallerClient = Pick<KubeClient, "get" | "list" | "create" | "patch" | "replace" | "delete">
 
-/** The one place that decides as whom the API server is called for a principal. */
+/** Returns the client that impersonates a principal. No other place decides this. */
 export type CallerClients = (principal: Principal) => CallerClient
 
-/** The caller's machine user does not have its rights yet, or the project no namespace. Try again shortly. */
+/** The caller's machine user has no rights yet, or the project has no namespace yet. Try again soon. */
 export class NotBoundYet extends Error {
   override readonly name = "NotBoundYet"
+  /** Reason why the controller has stopped to set the project up. Undefined: it has not stopped. */
+  readonly stalled: string | undefined
+
+  constructor(message: string, options: ErrorOptions & { stalled?: string | undefined } = {}) {
+    super(message, options)
+    this.stalled = options.stalled
+  }
 }
 
 /**
- * Every call is made as the caller's machine user, so that Kubernetes' own RBAC, admission and audit log see the caller,
- * and a check that the façade forgot is still made. Calls throw KubeError, or NotBoundYet.
+ * Makes every call as the caller's machine user. So Kubernetes' RBAC, admission and audit log see the caller, and RBAC
+ * catches a check that the façade forgot. Calls throw KubeError or NotBoundYet.
  */
 export function impersonating(client: CallerClient): CallerClients {
   return ({ machineUser, isBound }) =>
     calling(client, machineUser, (error) => {
       if (isBound || !isForbidden(error)) throw error
-      throw new NotBoundYet("the caller's machine user is being made", { cause: error })
+      throw new NotBoundYet("the controller is still creating the caller's machine user", { cause: error })
     })
 }
 
-/** Every call is made as a ServiceAccount of IDENTITIES_NAMESPACE. Calls throw KubeError. */
+/** Makes every call as a ServiceAccount of IDENTITIES_NAMESPACE. Calls throw KubeError. */
 export function impersonatingUser(client: CallerClient, name: string): CallerClient {
   return calling(client, name, (error) => {
     throw error

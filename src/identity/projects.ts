@@ -3,7 +3,7 @@ import { PROJECT, type SpendCaps, type StoredProject } from "../apis/project.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound } from "../kube/errors.ts"
 import { resourceOf } from "../kube/resource.ts"
-import type { Store } from "../kube/store.ts"
+import type { Change, IndexFunction, Store } from "../kube/store.ts"
 import type { ProjectScope } from "./principal.ts"
 
 export const PROJECTS = resourceOf<StoredProject>(PROJECT)
@@ -11,15 +11,61 @@ export const ORGANIZATIONS = resourceOf<StoredOrganization>(ORGANIZATION)
 
 /** Returns a function that finds the spend caps of the project that a namespace belongs to. */
 export function spendCapsIn(projects: Store<StoredProject>): (namespace: string) => SpendCaps | undefined {
-  return (namespace) => projects.list().find(({ status }) => status?.namespace === namespace)?.spec.caps
+  return (namespace) => projectOf(namespace, projects)?.spec.caps
 }
 
-/** What a host says about the project: a label, none (a host such as localhost or an IP), or something impossible. */
+/** Returns the organizations of the projects. */
+export function tenantsIn(projects: Store<StoredProject>) {
+  return {
+    organizationOf: (namespace: string) => projectOf(namespace, projects)?.spec.organization,
+    count: () => new Set(projects.list().map(({ spec }) => spec.organization)).size,
+  }
+}
+
+/** Index that caches of projects must have: each job asks for its project at each reconcile. */
+export const PROJECT_OF_NAMESPACE: Record<"projectOfNamespace", IndexFunction<StoredProject>> = {
+  projectOfNamespace: ({ status }) => (status?.namespace === undefined ? [] : [status.namespace]),
+}
+
+function projectOf(namespace: string, projects: Store<StoredProject>): StoredProject | undefined {
+  return projects.byIndex("projectOfNamespace", namespace)[0]
+}
+
+/**
+ * Returns a function that says why the project of a namespace takes no new work: the project or its organization is being
+ * deleted. Undefined: it does.
+ */
+export function endingIn(
+  projects: Store<StoredProject>,
+  organizations: Store<StoredOrganization>,
+): (namespace: string) => string | undefined {
+  return (namespace) => {
+    const project = projectOf(namespace, projects)
+    if (project === undefined) return undefined
+    if (project.metadata.deletionTimestamp !== undefined) return `the project ${project.metadata.name} is being deleted`
+    const organization = organizations.get({ name: project.spec.organization })
+    if (organization?.metadata.deletionTimestamp === undefined) return undefined
+    return `the organization ${project.spec.organization} is being deleted`
+  }
+}
+
+/** Returns the namespaces of the projects whose deletion, or whose organization's deletion, a change has begun. */
+export function endedBy(
+  { old, current }: Change<StoredProject | StoredOrganization>,
+  projects: Store<StoredProject>,
+): string[] {
+  if (current?.metadata.deletionTimestamp === undefined || old?.metadata.deletionTimestamp !== undefined) return []
+  const { name } = current.metadata
+  const its = projects.list().filter(({ metadata, spec }) => metadata.name === name || spec.organization === name)
+  return its.flatMap(({ status }) => status?.namespace ?? [])
+}
+
+/** Project label in a host: a name, none (such as localhost or an IP address), or an invalid one. */
 export type HostLabel = { kind: "project"; name: string } | { kind: "none" } | { kind: "invalid" }
 
 const DNS_LABEL = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/
 
-/** The project label of `<project>.<baseDomain>`; host names are case-insensitive, a final dot is allowed. */
+/** Returns the project label of `<project>.<baseDomain>`. Host names are case-insensitive and may end with a dot. */
 export function hostLabel(hostname: string, baseDomain: string): HostLabel {
   const host = hostname.toLowerCase().replace(/\.$/, "")
   const suffix = `.${baseDomain.toLowerCase()}`
@@ -31,13 +77,13 @@ export function hostLabel(hostname: string, baseDomain: string): HostLabel {
 export interface ProjectDirectoryOptions {
   client: Pick<KubeClient, "get">
   store: Store<StoredProject>
-  /** Projects are the host names one label below it. */
+  /** Parent domain of the projects' host names, which have one more label. */
   baseDomain: string
-  /** Project of hosts without a project label; none: such hosts have no project. */
+  /** Project of hosts without a project label. Absent: such hosts have no project. */
   defaultProject?: string | undefined
 }
 
-/** Finds the project that a request is for. */
+/** Finds the project of a request. */
 export class ProjectDirectory {
   readonly #options: ProjectDirectoryOptions
 
@@ -46,8 +92,9 @@ export class ProjectDirectory {
   }
 
   /**
-   * The project of a host; undefined when it has none. With `onlyCached` the API server is not asked about what the
-   * cache does not have. Throws KubeError when the API server is away.
+   * Returns the project of a host, or undefined. With `onlyCached`, projects that are not in the cache are not looked
+   * up in the API server.
+   * @throws KubeError if the API server is unavailable
    */
   async find(hostname: string, { onlyCached = false } = {}): Promise<StoredProject | undefined> {
     const label = hostLabel(hostname, this.#options.baseDomain)
@@ -57,15 +104,17 @@ export class ProjectDirectory {
     return onlyCached || cached?.status?.namespace !== undefined ? cached : this.#read(name)
   }
 
-  /** Another replica may just have made it, or its controller confirmed it: the cache has the last word on neither. */
+  /**
+   * Reads from the API server. The cache may miss a project that another replica has just created, or its new status.
+   */
   async #read(name: string): Promise<StoredProject | undefined> {
     return ifFound(this.#options.client.get(PROJECTS, { name }))
   }
 }
 
 /**
- * Where a project's objects live; undefined until its controller has confirmed that the namespace is the project's. What
- * a Project asks for counts for nothing: it may ask for somebody else's.
+ * Returns where a project's objects live; undefined until its controller has confirmed the namespace. The namespace in
+ * the spec is ignored, because it may belong to others.
  */
 export function scopeOf({ metadata, spec, status }: StoredProject): ProjectScope | undefined {
   if (status?.namespace === undefined) return undefined

@@ -3,7 +3,7 @@ import { resourceOf } from "../kube/resource.ts"
 
 export const RBAC_GROUP = "rbac.authorization.k8s.io"
 
-/** Whom a binding gives its role to. */
+/** Subject that gets a binding's role. */
 export interface Subject {
   kind: string
   name: string
@@ -25,7 +25,7 @@ export const ROLE_BINDINGS = resourceOf<RoleBinding>({
   namespaced: true,
 })
 
-/** Whether a binding gives what is wanted, to whom it is wanted for, and to nobody else. */
+/** Returns true if a binding has the wanted role and exactly the wanted subjects. */
 export function givesTheSame(binding: RoleBinding, wanted: RoleBinding): boolean {
   return roleOf(binding) === roleOf(wanted) && subjectsOf(binding) === subjectsOf(wanted)
 }
@@ -34,7 +34,7 @@ function roleOf({ roleRef: { apiGroup, kind, name } }: RoleBinding): string {
   return JSON.stringify([apiGroup, kind, name])
 }
 
-/** The API server writes the group of a User or Group where it was left out. */
+/** Returns the subjects in a comparable form. It has no apiGroup, because the API server adds it to a User or Group. */
 function subjectsOf({ subjects = [] }: RoleBinding): string {
   return subjects
     .map(({ kind, name, namespace = "" }) => JSON.stringify([kind, namespace, name]))

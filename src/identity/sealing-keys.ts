@@ -7,10 +7,13 @@ import { Sealer } from "../sealing/envelope.ts"
 import { KEY_BYTES, KEY_ID_PATTERN, type Keyring, KeyringEncryption } from "../sealing/keys.ts"
 import { ensureOwnSecret, type OwnSecret, readOwnSecret, readStoredSecret } from "./own-secret.ts"
 
-/** Owner of the fields that a change of the keys writes. */
+/** Field manager of changes of the keys. */
 const FIELD_MANAGER = "berth-sealing-keys"
 
-/** `primary` is the id of the key that new secrets are sealed under, `key-<id>` each key, the retiring ones too. */
+/**
+ * Entries of the Secret. `primary` has the id of the key that seals new secrets. `key-<id>` has each key, also retiring
+ * ones.
+ */
 const PRIMARY = "primary"
 const KEY_PREFIX = "key-"
 
@@ -31,44 +34,45 @@ const SEALING_KEYS: OwnSecret<Keyring> = {
   },
 }
 
-/** What makes a fresh key the primary one. */
+/** Returns the entries of a new primary key. */
 function newPrimaryKey(): Record<string, Uint8Array> {
   const id = randomBytes(4).toString("hex")
   return { [PRIMARY]: Buffer.from(id), [KEY_PREFIX + id]: randomBytes(KEY_BYTES) }
 }
 
-/** What a reflector of this one Secret must be made with, in the system namespace. */
+/** Options of a reflector of this one Secret in the system namespace. */
 export const SEALING_KEYS_CACHE: Pick<ReflectorOptions<Secret>, "resource" | "fieldSelector"> = {
   resource: SECRETS,
   fieldSelector: `metadata.name=${SEALING_KEYS.name}`,
 }
 
-/** The operator has not made the keys yet, or somebody has deleted them. */
+/** The operator has not created the keys yet, or someone has deleted them. */
 export class SealingKeysMissing extends Error {
   override readonly name = "SealingKeysMissing"
 }
 
-/** The key-encryption keys of this installation, made on the first call of all. */
+/** Returns the key-encryption keys of this installation, and creates them on the first call. */
 export function ensureSealingKeys(client: KubeClient, namespace: string): Promise<Keyring> {
   return ensureOwnSecret(client, namespace, SEALING_KEYS)
 }
 
-/** The key-encryption keys as they are now. @throws SealingKeysMissing, KubeError */
+/** Returns the current key-encryption keys. @throws SealingKeysMissing, KubeError */
 export async function readSealingKeys(client: Pick<KubeClient, "get">, namespace: string): Promise<Keyring> {
   const keyring = await readOwnSecret(client, namespace, SEALING_KEYS)
   if (keyring !== undefined) return keyring
   throw missing(namespace)
 }
 
-/** Returns a sealer that reads the keys for each use: another process may have rotated them since. */
+/** Returns a sealer that reads the keys for each use, because another process may have rotated them. */
 export function storedKeysSealer(client: Pick<KubeClient, "get">, namespace: string): Sealer {
   return new Sealer(new KeyringEncryption(() => readSealingKeys(client, namespace)))
 }
 
 /**
- * Makes a fresh key the primary one; what was sealed before stays readable by the keys that it was sealed under.
+ * Creates a new primary key. Secrets that were sealed before stay readable under their old keys.
  * @returns the ids of the primary key before and now
- * @throws SealingKeysMissing; KubeError, a Conflict when somebody else changed the keys in the same moment
+ * @throws SealingKeysMissing
+ * @throws KubeError, a Conflict if someone else changed the keys in the meantime
  */
 export async function rotateSealingKey(
   client: Pick<KubeClient, "get" | "patch">,
@@ -82,8 +86,9 @@ export async function rotateSealingKey(
 }
 
 /**
- * Deletes keys; what is sealed under one of them can't be read by anybody any more. The primary one always stays.
- * @throws as `rotateSealingKey`
+ * Deletes keys. Secrets that are sealed under a deleted key become unreadable. The primary key always stays.
+ * @throws SealingKeysMissing
+ * @throws KubeError, a Conflict if someone else changed the keys in the meantime
  */
 export async function deleteSealingKeys(
   client: Pick<KubeClient, "get" | "patch">,
@@ -105,7 +110,7 @@ async function readStored(
   return { metadata: found.metadata, keyring: found.content }
 }
 
-/** Upon the version that was read: a key that somebody else has just made must not be lost. */
+/** Writes on the version that was read, so that a key that someone else has just created is not lost. */
 async function patchKeys(
   client: Pick<KubeClient, "patch">,
   { namespace, name, resourceVersion }: ObjectMeta,
@@ -117,6 +122,6 @@ async function patchKeys(
 
 function missing(namespace: string): SealingKeysMissing {
   return new SealingKeysMissing(
-    `there is no Secret ${SEALING_KEYS.name} in namespace "${namespace}": the operator makes it at its first start`,
+    `there is no Secret ${SEALING_KEYS.name} in namespace "${namespace}": the operator creates it at its first start`,
   )
 }

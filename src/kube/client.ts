@@ -7,7 +7,7 @@ export type { CallOptions, Exchange, Impersonation } from "./transport.ts"
 export type { WatchEvent } from "./watch.ts"
 
 export interface ClientOptions extends TransportOptions {
-  /** Owner of the fields that this client writes, where a call names no other. Default `berth`. */
+  /** Field manager of calls that name no other. Default `berth`. */
   fieldManager?: string
 }
 
@@ -16,19 +16,19 @@ export interface GetOptions extends CallOptions {
   subresource?: string
 }
 
-/** What limits a list or a watch. */
+/** Limits of a list or a watch. */
 export interface Selection {
-  /** Only this namespace; all namespaces when absent. */
+  /** Namespace to select; absent: all namespaces. */
   namespace?: string | undefined
   labelSelector?: string | undefined
   fieldSelector?: string | undefined
 }
 
-/** Without a resourceVersion a list is consistent: it shows every write that was answered before. */
+/** Options of a list. Without a resourceVersion a list is consistent: it has every write that was answered before. */
 export interface ListOptions extends CallOptions, Selection {
   /** Objects per page. */
   limit?: number
-  /** From the previous page's metadata. */
+  /** Token from the previous page's metadata. */
   continue?: string
   resourceVersion?: string
   resourceVersionMatch?: "Exact" | "NotOlderThan"
@@ -40,10 +40,10 @@ export interface ObjectList<T> {
 }
 
 export interface WriteOptions extends CallOptions {
-  /** Validates and answers as if, but stores nothing. */
+  /** Validates and answers as usual, but stores nothing. */
   dryRun?: boolean
   fieldManager?: string
-  /** What to do about unknown fields. Default Strict: refuse. */
+  /** Handling of unknown fields. Default Strict: reject. */
   fieldValidation?: "Strict" | "Warn" | "Ignore"
   subresource?: string
 }
@@ -59,7 +59,7 @@ export interface JsonPatchOperation {
 }
 
 export interface ApplyOptions extends WriteOptions {
-  /** Takes over fields that another manager owns, instead of a Conflict. */
+  /** Takes over fields of another field manager, instead of a Conflict. */
   force?: boolean
 }
 
@@ -72,35 +72,35 @@ export interface DeleteOptions extends CallOptions {
 }
 
 export interface WatchOptions extends Selection, Omit<CallOptions, "timeoutSeconds"> {
-  /** Changes after this version; an Expired error when the server doesn't hold them any more. */
+  /** Version to start after. The watch fails with an Expired error if the server no longer has it. */
   resourceVersion?: string
-  /** The server ends the watch after this; the client fails it when it lasts a margin longer. Default 300. */
+  /** Timeout after which the server ends the watch. The client fails the watch a margin later. Default 300. */
   serverTimeoutSeconds?: number
   /**
-   * The watch fails when nothing arrives for so long. The API server sends a bookmark about once a
-   * minute, so the default of 150 means that two were missed.
+   * Timeout without any data, seconds. The API server sends a bookmark about once a minute, so the default of 150 means
+   * that two were missed.
    */
-  silenceSeconds?: number
+  idleTimeoutSeconds?: number
 }
 
-/** How long a watch may outlast its server's time-out before it counts as lost. */
+/** Delay after the server's timeout until the client fails the watch, seconds. */
 const WATCH_MARGIN_SECONDS = 30
 
 /**
- * A typed client of one kube-apiserver. All calls reject with KubeError, or with the reason of their
- * signal. Objects are sent and returned as plain JSON: no field is renamed or dropped.
+ * Typed client of one kube-apiserver. All calls reject with KubeError, or with the reason of their signal. Objects are
+ * sent and returned as plain JSON: no field is renamed or dropped.
  */
 export class KubeClient {
   readonly #transport: Transport
   readonly #fieldManager: string
 
-  /** `kubeConfig` carries server, TLS and authentication: from a file, the cluster, an exec plugin … */
+  /** `kubeConfig` has the server, TLS and authentication: from a file, the cluster, an exec plugin … */
   constructor(kubeConfig: KubeConfig, options: ClientOptions = {}) {
     this.#transport = new Transport(kubeConfig, options)
     this.#fieldManager = options.fieldManager ?? "berth"
   }
 
-  /** Reads one object, at its present state unless a resourceVersion allows an older one. */
+  /** Reads the current state of one object, or an older one if a resourceVersion allows it. */
   async get<T extends ApiObject>(resource: Resource<T>, ref: ObjectRef, options: GetOptions = {}): Promise<T> {
     const { subresource, resourceVersion, ...call } = options
     return (await this.#transport.send({
@@ -111,7 +111,7 @@ export class KubeClient {
     })) as T
   }
 
-  /** Reads one page (everything, when `limit` is absent). */
+  /** Reads one page, or all objects if `limit` is absent. */
   async list<T extends ApiObject>(resource: Resource<T>, options: ListOptions = {}): Promise<ObjectList<T>> {
     const { namespace, labelSelector, fieldSelector, limit, continue: token, ...rest } = options
     const { resourceVersion, resourceVersionMatch, ...call } = rest
@@ -121,12 +121,12 @@ export class KubeClient {
       path: collectionPath(resource, namespace),
       query: { labelSelector, fieldSelector, limit, continue: token, resourceVersion, resourceVersionMatch },
     })) as ObjectList<T>
-    // Objects of built-in kinds come in lists without their apiVersion and kind.
+    // The API server omits apiVersion and kind of built-in kinds in lists.
     for (const item of page.items) Object.assign(item, typeMeta(resource))
     return page
   }
 
-  /** Reads page by page. All pages show one moment; an Expired error when reading takes minutes. */
+  /** Reads page by page. All pages show the same version; an Expired error if reading takes minutes. */
   async *pages<T extends ApiObject>(
     resource: Resource<T>,
     options: Omit<ListOptions, "continue"> = {},
@@ -134,14 +134,14 @@ export class KubeClient {
     let page = await this.list(resource, { limit: 500, ...options })
     yield page
     while (page.metadata.continue) {
-      // The token carries the version: naming it again is an error.
+      // The token contains the version. A second one is an error.
       const { resourceVersion: _, resourceVersionMatch: __, ...next } = options
       page = await this.list(resource, { limit: 500, ...next, continue: page.metadata.continue })
       yield page
     }
   }
 
-  /** Creates; an AlreadyExists error when the name is taken. Never sent twice. */
+  /** Creates an object; an AlreadyExists error if the name is taken. Never sent twice. */
   async create<T extends ApiObject>(resource: Resource<T>, object: T, options: WriteOptions = {}): Promise<T> {
     const path = collectionPath(resource, object.metadata.namespace)
     return (await this.#write("POST", path, { ...typeMeta(resource), ...object }, options)) as T
@@ -158,7 +158,7 @@ export class KubeClient {
     return (await this.#write("POST", objectPath(resource, ref, subresource), body, rest)) as Answer
   }
 
-  /** Replaces the whole object; a Conflict when it carries a resourceVersion and that is not the present one. */
+  /** Replaces the whole object; a Conflict if it has a resourceVersion that is not the current one. */
   async replace<T extends ApiObject>(resource: Resource<T>, object: T, options: WriteOptions = {}): Promise<T> {
     const path = objectPath(resource, object.metadata, options.subresource)
     return (await this.#write("PUT", path, { ...typeMeta(resource), ...object }, options)) as T
@@ -169,7 +169,7 @@ export class KubeClient {
     return this.replace(resource, object, { ...options, subresource: "status" })
   }
 
-  /** Changes parts. A merge patch with `metadata.resourceVersion` is conditional on it. */
+  /** Patches an object. A merge patch with `metadata.resourceVersion` is conditional on it. */
   async patch<T extends ApiObject>(
     resource: Resource<T>,
     ref: ObjectRef,
@@ -182,7 +182,7 @@ export class KubeClient {
     return (await this.#write("PATCH", path, body, { ...options, contentType })) as T
   }
 
-  /** Changes parts of the status only. */
+  /** Patches the status only. */
   patchStatus<T extends ApiObject>(
     resource: Resource<T>,
     ref: ObjectRef,
@@ -193,8 +193,8 @@ export class KubeClient {
   }
 
   /**
-   * Server-side apply: creates the object or makes the given fields so, and removes fields that this
-   * manager applied before and gives no more. A Conflict when another manager owns one, unless forced.
+   * Creates or changes an object by server-side apply. It removes fields that this manager applied before and no longer
+   * gives. A Conflict if another manager owns a field, unless forced.
    */
   async apply<T extends ApiObject>(
     resource: Resource<T>,
@@ -208,7 +208,7 @@ export class KubeClient {
     return (await this.#write("PATCH", path, body, { ...write, contentType }, { force })) as T
   }
 
-  /** Server-side apply of the status only. */
+  /** Changes the status only, by server-side apply. */
   applyStatus<T extends ApiObject>(
     resource: Resource<T>,
     object: PartialObject<T>,
@@ -218,8 +218,8 @@ export class KubeClient {
   }
 
   /**
-   * Deletes. Resolves with the object when finalizers still hold it, with undefined when it is gone;
-   * a NotFound error when it was not there.
+   * Deletes an object. Resolves with undefined if it is deleted, or with the object if finalizers still hold it. A
+   * NotFound error if it did not exist.
    */
   async delete<T extends ApiObject>(
     resource: Resource<T>,
@@ -240,8 +240,8 @@ export class KubeClient {
   }
 
   /**
-   * Changes as they happen. Ends when the server ends it (its time-out); throws KubeError when the
-   * connection breaks, falls silent, or the version is Expired (see isGone). End it by the signal.
+   * Yields changes as they happen, until the server's timeout or the signal. Throws KubeError if the connection breaks
+   * or is silent for too long, or if the version is Expired (see isGone).
    */
   watch<T extends ApiObject>(resource: Resource<T>, options: WatchOptions = {}): AsyncGenerator<WatchEvent<T>> {
     const { namespace, labelSelector, fieldSelector, resourceVersion, signal, as } = options
@@ -261,15 +261,18 @@ export class KubeClient {
       signal,
       as,
     }
-    return watchEvents<T>(request.path, this.#transport.stream(request, options.silenceSeconds ?? 150))
+    return watchEvents<T>(request.path, this.#transport.stream(request, options.idleTimeoutSeconds ?? 150))
   }
 
-  /** Any other request, e.g. `GET /version` or `GET /readyz`: the parsed JSON, or the text. */
+  /** Sends any other request, e.g. `GET /version` or `GET /readyz`. Resolves with the parsed JSON, or the text. */
   async request<Answer>(request: KubeRequest): Promise<Answer> {
     return (await this.#transport.send(request)) as Answer
   }
 
-  /** Calls the listener after each exchange with the API server; returns how to end it. It must not throw. */
+  /**
+   * Calls the listener after each exchange with the API server. The listener must not throw. The returned function
+   * removes it.
+   */
   onExchange(listener: (exchange: Exchange) => void): () => void {
     return this.#transport.onExchange(listener)
   }
@@ -302,7 +305,7 @@ export class KubeClient {
   }
 }
 
-/** What server-side apply needs: the identity and those fields that the manager wants to own. */
+/** Object for server-side apply: its identity, and the fields that the manager wants to own. */
 export type PartialObject<T extends ApiObject> = { metadata: ApiObject["metadata"] } & {
   [K in Exclude<keyof T, "metadata">]?: DeepPartial<T[K]>
 }

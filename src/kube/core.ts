@@ -1,17 +1,17 @@
 import { type ApiObject, resourceOf } from "./resource.ts"
 
-/** Kubernetes' own kinds that several parts of Berth read or write, with the fields that any of them looks at. */
+/** Kubernetes' own kinds that several parts of Berth read or write, with the fields that Berth reads. */
 export interface Namespace extends ApiObject {
   status?: { phase?: string }
 }
 
 export interface ConfigMap extends ApiObject {
   data?: Record<string, string>
-  /** The values are base64. */
+  /** Values in base64. */
   binaryData?: Record<string, string>
 }
 
-/** The values of `data` are base64. */
+/** Kubernetes Secret. The values of `data` are base64. */
 export interface Secret extends ApiObject {
   type?: string
   data?: Record<string, string>

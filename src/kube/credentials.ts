@@ -1,16 +1,16 @@
 import type { RequestOptions } from "node:https"
 import type { KubeConfig } from "@kubernetes/client-node"
 
-/** TLS settings that a kubeconfig may ask for. */
+/** TLS settings that a kubeconfig can contain. */
 export type TlsSettings = Pick<
   RequestOptions,
   "ca" | "cert" | "key" | "pfx" | "passphrase" | "rejectUnauthorized" | "servername"
 >
 
-/** What a connection and a request carry to be let in. */
+/** Credentials of a connection and of a request. */
 export interface Credentials {
   tls: TlsSettings
-  /** Changes when `tls` does: connections made before must not be used any more. */
+  /** Changes with `tls`. Connections with an earlier version must not be used any more. */
   tlsVersion: number
   /** Header names and values in turn. */
   headers: string[]
@@ -18,10 +18,10 @@ export interface Credentials {
 
 const TLS_KEYS = ["ca", "cert", "key", "pfx", "passphrase", "rejectUnauthorized", "servername"] as const
 
-/** Re-read this often: certificate and token files rotate, tokens of an exec plugin expire. */
+/** Delay before credentials are read again: certificate and token files rotate, tokens of an exec plugin expire. */
 const REFRESH_SECONDS = 30
 
-/** The credentials of a kubeconfig, kept fresh: files, tokens, exec plugins, OIDC, in-cluster. */
+/** Up-to-date credentials of a kubeconfig: files, tokens, exec plugins, OIDC, in-cluster. */
 export class CredentialSource {
   readonly #kubeConfig: KubeConfig
   #current: Credentials | undefined
@@ -32,7 +32,7 @@ export class CredentialSource {
     this.#kubeConfig = kubeConfig
   }
 
-  /** The credentials; rejects with what the exec plugin or the file system said. */
+  /** Returns the credentials. Rejects with the error of the exec plugin or the file system. */
   get(): Credentials | Promise<Credentials> {
     if (this.#current !== undefined && performance.now() < this.#freshUntil) return this.#current
     this.#loading ??= this.#load().finally(() => {
@@ -41,7 +41,7 @@ export class CredentialSource {
     return this.#loading
   }
 
-  /** Forgets what is cached: the server has just refused it. */
+  /** Clears the cache after the server has rejected the credentials. */
   invalidate(): void {
     this.#freshUntil = 0
   }
@@ -65,7 +65,7 @@ export class CredentialSource {
 
 function headersOf(options: RequestOptions): string[] {
   const headers: string[] = []
-  // A token file may end with a newline, which no header may hold.
+  // A token file may end with a newline, which is not allowed in a header.
   for (const [name, value] of Object.entries(options.headers ?? {})) headers.push(name, String(value).trim())
   if (options.auth) headers.push("authorization", `Basic ${Buffer.from(options.auth).toString("base64")}`)
   return headers

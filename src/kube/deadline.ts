@@ -6,7 +6,7 @@ interface Deadlined {
   signal?: AbortSignal | undefined
 }
 
-/** A request's time-out and its caller's signal as one signal. */
+/** Combines a request's timeout and its caller's signal into one signal. */
 export class Deadline {
   readonly #controller = new AbortController()
   readonly #request: Deadlined
@@ -39,7 +39,7 @@ export class Deadline {
     return Math.max(0.001, (this.#endsAt - performance.now()) / 1000)
   }
 
-  /** What ended the request: this deadline's reason where it did, else the error itself. */
+  /** Returns the cause of a request's end: this deadline's reason if the deadline ended the request, else the error. */
   explain(error: unknown): unknown {
     return this.signal.aborted ? this.signal.reason : error
   }

@@ -20,13 +20,13 @@ const status = (code: number, reason: string): object => ({ kind: "Status", code
 describe("errorFromAnswer", () => {
   test("keeps reason, message and details of a Status", () => {
     const details = { name: "a", retryAfterSeconds: 7, causes: [{ field: "spec.x", message: "bad" }] }
-    const body = { kind: "Status", reason: "Invalid", message: "no good", details }
+    const body = { kind: "Status", reason: "Invalid", message: "not valid", details }
     const error = errorFromAnswer({ ...answer, code: 422, body })
     expect(error).toMatchObject({ code: 422, reason: "Invalid", details, retryAfterSeconds: 7, outcomeUnknown: false })
-    expect(error.message).toBe("POST /api/v1/things: no good")
+    expect(error.message).toBe("POST /api/v1/things: not valid")
   })
 
-  test("tells AlreadyExists from Conflict, which share 409", () => {
+  test("distinguishes AlreadyExists from Conflict, which share 409", () => {
     const exists = errorFromAnswer({ ...answer, code: 409, body: status(409, "AlreadyExists") })
     const conflict = errorFromAnswer({ ...answer, code: 409, body: status(409, "Conflict") })
     expect([isAlreadyExists(exists), isConflict(exists)]).toEqual([true, false])
@@ -41,7 +41,7 @@ describe("errorFromAnswer", () => {
     [502, isUnavailable],
     [503, isUnavailable],
     [504, isUnavailable],
-  ])("knows %i without a Status", (code, predicate) => {
+  ])("recognizes %i without a Status", (code, predicate) => {
     expect(predicate(errorFromAnswer({ ...answer, code, body: undefined }))).toBe(true)
     expect(predicate(errorFromAnswer({ ...answer, code: 500, body: undefined }))).toBe(false)
   })
@@ -53,7 +53,7 @@ describe("errorFromAnswer", () => {
     expect(seconds).toBeGreaterThan(3500)
   })
 
-  test("knows a resourceVersion from before a restore", () => {
+  test("recognizes a resourceVersion from before a restore", () => {
     const details = { causes: [{ reason: "ResourceVersionTooLarge" }] }
     const body = { kind: "Status", reason: "Timeout", details }
     expect(isTooLargeResourceVersion(errorFromAnswer({ ...answer, code: 504, body }))).toBe(true)
@@ -69,7 +69,7 @@ describe("retryDelaySeconds", () => {
     attempt = 1,
   ): number | undefined => retryDelaySeconds(error, method, attempt, () => 0)
 
-  test("never sends a POST again whose outcome is unknown", () => {
+  test("never retries a POST with an unknown outcome", () => {
     for (const error of [
       failed(503, "ServiceUnavailable"),
       failed(504, "Timeout"),
@@ -80,14 +80,14 @@ describe("retryDelaySeconds", () => {
     }
   })
 
-  test("repeats no write after a lost connection: the replay's Conflict or NotFound would mislead", () => {
+  test("retries no write after a lost connection: the replay's Conflict or NotFound would mislead", () => {
     for (const method of ["PUT", "PATCH", "DELETE"] as const) {
       expect(delay(failed(0, CLIENT_REASONS.network), method)).toBeUndefined()
       expect(delay(failed(503, "ServiceUnavailable"), method)).toBeDefined()
     }
   })
 
-  test("repeats everything that was refused before it was executed", () => {
+  test("retries every request that was rejected before execution", () => {
     for (const method of ["GET", "POST", "PUT", "PATCH", "DELETE"] as const) {
       expect(delay(failed(429, "TooManyRequests", 3), method)).toBe(3)
       expect(delay(failed(401, "Unauthorized"), method)).toBe(0)
@@ -95,14 +95,14 @@ describe("retryDelaySeconds", () => {
     }
   })
 
-  test("grows, never undercuts Retry-After, and ends", () => {
+  test("grows, is never shorter than Retry-After, and ends", () => {
     const error = failed(429, "TooManyRequests")
     const delays = [1, 2, 3, 4, 5].map((attempt) => delay(error, "GET", attempt))
     expect(delays).toEqual([0.1, 0.2, 0.4, 0.8, undefined])
     expect(retryDelaySeconds(failed(429, "TooManyRequests", 3), "GET", 1, () => 0.99)).toBeGreaterThanOrEqual(3)
   })
 
-  test("leaves alone what trying again can't change", () => {
+  test("does not retry permanent errors", () => {
     for (const error of [failed(404, "NotFound"), failed(409, "Conflict"), failed(500, "InternalError")]) {
       expect(delay(error, "GET")).toBeUndefined()
     }

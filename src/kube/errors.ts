@@ -1,4 +1,4 @@
-/** The API server's `Status` object, its answer to everything that fails. Source: metav1.Status. */
+/** `Status` object of the API server, its answer to every failed request. Source: metav1.Status. */
 export interface Status {
   kind?: "Status"
   status?: string
@@ -17,18 +17,18 @@ export interface StatusDetails {
   retryAfterSeconds?: number
 }
 
-/** Reasons of errors that the API server did not send: no answer came, or one that can't be read. */
+/** Reasons of errors that the API server did not send: there was no answer, or an unreadable one. */
 export const CLIENT_REASONS = {
   /** Connection refused, reset, closed, name not found, TLS failure. */
   network: "NetworkError",
-  /** Our own time-out ended the request. */
+  /** Our own timeout ended the request. */
   timeout: "ClientTimeout",
-  /** The answer is not what the API promises, for example truncated JSON. */
+  /** The answer violates the API's contract, for example truncated JSON. */
   invalidResponse: "InvalidResponse",
 } as const
 
 export interface KubeErrorInit {
-  /** HTTP status; 0 when no answer was received. */
+  /** HTTP status; 0 if no answer was received. */
   code: number
   /** Kubernetes' machine-readable reason (`NotFound`, `Conflict` …) or one of CLIENT_REASONS. */
   reason: string
@@ -40,17 +40,17 @@ export interface KubeErrorInit {
 }
 
 /**
- * A request that failed. The message names the method and path, never headers, query or bodies, so
- * that no credential can reach a log by it (the API server's own message is passed on).
+ * A request failed. The message has the method and path, and never headers, query or bodies, so that logs contain no
+ * credential. The API server's own message is passed on.
  */
 export class KubeError extends Error {
   override readonly name = "KubeError"
   readonly code: number
   readonly reason: string
   readonly details: StatusDetails | undefined
-  /** How long the server asked to wait, in seconds. */
+  /** Delay that the server asked for, seconds. */
   readonly retryAfterSeconds: number | undefined
-  /** True when a write may or may not have happened: it was sent and no answer came. */
+  /** True if it is unknown whether a write took effect: it was sent and no answer came. */
   readonly outcomeUnknown: boolean
 
   constructor(init: KubeErrorInit) {
@@ -63,18 +63,18 @@ export class KubeError extends Error {
   }
 }
 
-/** An HTTP answer that is no success, as it came off the wire. */
+/** HTTP answer with an error status, as received. */
 export interface FailedAnswer {
   method: string
   path: string
   code: number
-  /** The body, parsed when it is JSON, else undefined. */
+  /** The body if it is JSON, parsed; else undefined. */
   body: unknown
   /** The Retry-After header. */
   retryAfter: string | undefined
 }
 
-/** Turns an unsuccessful answer into a KubeError; a proxy's HTML page becomes one without details. */
+/** Converts an unsuccessful answer to a KubeError. A proxy's HTML page becomes one without details. */
 export function errorFromAnswer(answer: FailedAnswer): KubeError {
   const status = asStatus(answer.body)
   const text = status?.message ?? `HTTP ${answer.code} without a Kubernetes Status`
@@ -87,7 +87,7 @@ export function errorFromAnswer(answer: FailedAnswer): KubeError {
   })
 }
 
-/** Turns the `Status` of a watch's ERROR event into a KubeError. */
+/** Converts the `Status` of a watch's ERROR event to a KubeError. */
 export function errorFromStatus(path: string, body: unknown): KubeError {
   const status = asStatus(body)
   return new KubeError({
@@ -99,7 +99,7 @@ export function errorFromStatus(path: string, body: unknown): KubeError {
   })
 }
 
-/** The reasons that metav1 gives these codes, for answers that carry none. */
+/** Reasons that metav1 gives these codes, for answers without one. */
 const REASON_BY_CODE: Record<number, string> = {
   400: "BadRequest",
   401: "Unauthorized",
@@ -119,7 +119,7 @@ function asStatus(body: unknown): Status | undefined {
   return (body as Status).kind === "Status" ? (body as Status) : undefined
 }
 
-/** Retry-After in seconds; Kubernetes sends whole seconds, proxies may send a date (RFC 9110, 10.2.3). */
+/** Returns Retry-After in seconds. Kubernetes sends whole seconds, proxies may send a date (RFC 9110, 10.2.3). */
 function retryAfterSeconds(header: string | undefined): number | undefined {
   if (header === undefined) return undefined
   if (/^\d+$/.test(header)) return Number(header)
@@ -131,12 +131,12 @@ function hasReason(error: unknown, ...reasons: string[]): error is KubeError {
   return error instanceof KubeError && reasons.includes(error.reason)
 }
 
-/** The object (or the resource itself) does not exist. */
+/** Returns true if the object or the resource itself does not exist. */
 export function isNotFound(error: unknown): error is KubeError {
   return hasReason(error, "NotFound")
 }
 
-/** What a read found; undefined when there is nothing of that name. @throws KubeError when that can't be told */
+/** Returns the object of a read, or undefined if it does not exist. @throws KubeError for other failures */
 export async function ifFound<T>(read: Promise<T>): Promise<T | undefined> {
   try {
     return await read
@@ -146,51 +146,56 @@ export async function ifFound<T>(read: Promise<T>): Promise<T | undefined> {
   }
 }
 
-/** The object changed since it was read, or a precondition does not hold: read again, decide again. */
+/** Returns true if the object has changed since it was read, or a precondition failed: read again, decide again. */
 export function isConflict(error: unknown): error is KubeError {
   return hasReason(error, "Conflict")
 }
 
-/** An object of this name exists. */
+/** Returns true if an object of this name exists. */
 export function isAlreadyExists(error: unknown): error is KubeError {
   return hasReason(error, "AlreadyExists")
 }
 
-/** The resourceVersion (or continue token) is too old to resume from: list again. */
+/** Returns true if the resourceVersion or continue token is too old to resume from: list again. */
 export function isGone(error: unknown): error is KubeError {
   return hasReason(error, "Gone", "Expired") || (error instanceof KubeError && error.code === 410)
 }
 
-/** The server sheds load (429): wait `retryAfterSeconds`. */
+/** Returns true if the server sheds load (429): wait `retryAfterSeconds`. */
 export function isTooManyRequests(error: unknown): error is KubeError {
   return hasReason(error, "TooManyRequests") || (error instanceof KubeError && error.code === 429)
 }
 
-/** Nobody answered, or the one who did can't now (network, time-out, 502, 503, 504): try again later. */
+/** Returns true if the API server is unavailable (network, timeout, 502, 503, 504): retry later. */
 export function isUnavailable(error: unknown): error is KubeError {
   if (!(error instanceof KubeError)) return false
   if ([502, 503, 504].includes(error.code)) return true
   return hasReason(error, ...Object.values(CLIENT_REASONS))
 }
 
-/** The caller may not do this. */
+/** Returns true if the API server failed, for example because etcd is down. A write may or may not have happened. */
+export function isServerError(error: unknown): error is KubeError {
+  return error instanceof KubeError && error.code >= 500
+}
+
+/** Returns true if the caller may not do this. */
 export function isForbidden(error: unknown): error is KubeError {
   return hasReason(error, "Forbidden")
 }
 
-/** The credentials are missing, wrong or expired. */
+/** Returns true if the credentials are missing, wrong or expired. */
 export function isUnauthorized(error: unknown): error is KubeError {
   return hasReason(error, "Unauthorized")
 }
 
-/** The object is refused by its schema or a rule: `details.causes` names the fields. */
+/** Returns true if the object's schema or a rule rejects it. `details.causes` has the fields. */
 export function isInvalid(error: unknown): error is KubeError {
   return hasReason(error, "Invalid", "BadRequest")
 }
 
 /**
- * The server's data is older than the resourceVersion asked for: it was restored from a backup, or
- * another API server lags. Source: apiserver storage.NewTooLargeResourceVersionError.
+ * Returns true if the server's data is older than the requested resourceVersion. Then the server was restored from a
+ * backup, or another API server lags. Source: apiserver storage.NewTooLargeResourceVersionError.
  */
 export function isTooLargeResourceVersion(error: unknown): error is KubeError {
   if (!(error instanceof KubeError)) return false

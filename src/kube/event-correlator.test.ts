@@ -22,7 +22,7 @@ function event(clock: ManualClock, message: string, reason = "Booted", name = "j
   }
 }
 
-test("counts what repeats on the first event, and begins anew when that has expired", () => {
+test("counts repetitions on the first event, and starts a new one when that has expired", () => {
   const clock = new ManualClock()
   const correlator = new EventCorrelator(clock)
   const first = correlator.correlate(event(clock, "up"))
@@ -36,7 +36,7 @@ test("counts what repeats on the first event, and begins anew when that has expi
   expect(correlator.correlate(event(clock, "up"))).toMatchObject({ repeats: false, event: { count: 1 } })
 })
 
-test("keeps apart objects, reasons and messages", () => {
+test("distinguishes objects, reasons and messages", () => {
   const clock = new ManualClock()
   const correlator = new EventCorrelator(clock)
   const all = [
@@ -48,23 +48,26 @@ test("keeps apart objects, reasons and messages", () => {
   expect(all.map((one) => correlator.correlate(one)?.repeats)).toEqual([false, false, false, false])
 })
 
-test("makes one event of many similar ones", () => {
+test("combines many similar events into one", () => {
   const clock = new ManualClock()
   const correlator = new EventCorrelator(clock)
-  const written = Array.from({ length: 15 }, (_, n) => correlator.correlate(event(clock, `offer ${n} refused`)))
+  const written = Array.from({ length: 15 }, (_, n) => correlator.correlate(event(clock, `offer ${n} rejected`)))
   expect(written.filter((one) => one?.repeats === false)).toHaveLength(11)
-  expect(written.at(-1)?.event).toMatchObject({ count: 5, message: "(combined from similar events): offer 14 refused" })
-  expect(correlator.correlate(event(clock, "offer 3 refused"))?.event).toMatchObject({
+  expect(written.at(-1)?.event).toMatchObject({
+    count: 5,
+    message: "(combined from similar events): offer 14 rejected",
+  })
+  expect(correlator.correlate(event(clock, "offer 3 rejected"))?.event).toMatchObject({
     count: 2,
-    message: "offer 3 refused",
+    message: "offer 3 rejected",
   })
 })
 
-test("lets one object tell only so much, and others still all", () => {
+test("limits the events of one object, and not those of others", () => {
   const clock = new ManualClock()
   const correlator = new EventCorrelator(clock)
-  const told = Array.from({ length: 100 }, () => correlator.correlate(event(clock, "again"))).filter(Boolean)
-  expect(told).toHaveLength(25)
+  const emitted = Array.from({ length: 100 }, () => correlator.correlate(event(clock, "again"))).filter(Boolean)
+  expect(emitted).toHaveLength(25)
   expect(correlator.correlate(event(clock, "again", "Booted", "other"))).toBeDefined()
   clock.advance(299)
   expect(correlator.correlate(event(clock, "again"))).toBeUndefined()

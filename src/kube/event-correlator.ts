@@ -1,23 +1,25 @@
 import { type Clock, secondsBetween } from "../apis/clock.ts"
 import type { KubeEvent } from "./core.ts"
 
-/** An event to write: as a new one, or (`repeats`) as the new state of one written before. */
+/** Event to write: a new one, or with `repeats` the new state of an earlier one. */
 export interface Correlated {
   event: KubeEvent
   repeats: boolean
 }
 
-/** client-go's limits (EventCorrelator): what one object may tell, and when similar messages become one. */
+/**
+ * Limits of client-go (EventCorrelator): events per object, and the number of similar messages before they become one.
+ */
 const BURST = 25
 const SECONDS_PER_TOKEN = 300
 const SIMILAR_LIMIT = 10
 const SIMILAR_WINDOW_SECONDS = 600
-/** Entries kept per table; the oldest go first. */
+/** Maximum entries per table. The oldest are removed first. */
 const TABLE_SIZE = 4096
 
 /**
- * Decides what becomes of an event: nothing (its object has told too much lately), a count more on an
- * earlier one, or a new one. Pure but for the clock and its own tables.
+ * Decides to create an event, to add it to the count of an earlier one, or to drop it. It drops events of an object
+ * that has emitted too many. Pure except for the clock and its own tables.
  */
 export class EventCorrelator {
   readonly #clock: Clock
@@ -29,7 +31,7 @@ export class EventCorrelator {
     this.#clock = clock
   }
 
-  /** undefined: don't write it. */
+  /** Returns undefined if the event must not be written. */
   correlate(event: KubeEvent): Correlated | undefined {
     const object = `${event.involvedObject.kind}/${event.involvedObject.namespace}/${event.involvedObject.name}/${event.involvedObject.uid}`
     if (!this.#takeToken(object)) return undefined
@@ -38,7 +40,7 @@ export class EventCorrelator {
     const key = combined ? kind : `${kind}/${event.message}`
     const message = combined ? `(combined from similar events): ${event.message}` : event.message
     const earlier = this.#written.get(key)
-    // The API server has forgotten it (events live for an hour) or will soon: start anew.
+    // The API server has deleted the earlier event (events live for an hour) or will soon: create a new one.
     const repeats = earlier !== undefined && secondsBetween(earlier.lastTimestamp, event.lastTimestamp) < 3000
     const next: KubeEvent = repeats
       ? { ...earlier, message, count: earlier.count + 1, lastTimestamp: event.lastTimestamp }

@@ -8,7 +8,7 @@ import { isAlreadyExists, isNotFound, isUnavailable } from "./errors.ts"
 import { type Correlated, EventCorrelator } from "./event-correlator.ts"
 import { type ApiObject, resourceOf } from "./resource.ts"
 
-/** What happened. `reason` is CamelCase and stable, `message` is for people and holds no secret. */
+/** Content of an event. `reason` is CamelCase and stable. `message` is for users and has no secret. */
 export interface EventNote {
   type: EventType
   reason: string
@@ -25,25 +25,25 @@ export const events = resourceOf<KubeEvent>({
 
 export interface EventRecorderOptions {
   client: Pick<KubeClient, "create" | "patch">
-  /** Who reports, e.g. `berth-job-controller`. */
+  /** Component that reports, e.g. `berth-job-controller`. */
   component: string
-  /** Which of its processes, e.g. the pod's name. */
+  /** Process of the component, e.g. the pod's name. */
   instance: string
   logger: Logger
   clock?: Clock
-  /** Events that may wait to be written; more are dropped, and their number logged. Default 1000. */
+  /** Maximum number of events that wait to be written. More are dropped, and their number is logged. Default 1000. */
   queueSize?: number
 }
 
-/** Longer messages are cut; the limit of events.k8s.io/v1, which shares the storage. */
+/** Maximum length of a message: the limit of events.k8s.io/v1, which shares the storage. Longer ones are cut. */
 const MAX_MESSAGE_LENGTH = 1024
 const MAX_ATTEMPTS = 5
-/** Cluster-scoped objects have their events here, as with kubectl and client-go. */
+/** Namespace of events about cluster-scoped objects, as with kubectl and client-go. */
 const CLUSTER_SCOPED_NAMESPACE = "default"
 
 /**
- * Records events about objects. `record` never waits and never throws: events are written in the
- * background, repeated ones as a count, and what can't be written is logged.
+ * Records events about objects. `record` never waits and never throws. Events are written in the background, and
+ * repetitions as a count. Failures are logged.
  */
 export class EventRecorder {
   readonly #options: EventRecorderOptions
@@ -75,10 +75,10 @@ export class EventRecorder {
     })
   }
 
-  /** Waits until all queued events are written, at most `seconds`; what is left then is dropped and logged. */
+  /** Waits at most `seconds` until all queued events are written. The rest is dropped and logged. */
   async flush(seconds = 5): Promise<void> {
     const cancel = this.#clock.setTimer(seconds, () => this.#stopped.abort())
-    // A record made while the last one is being finished starts another round.
+    // Events that are recorded while the last one is written need another round.
     while (this.#writing !== undefined) await this.#writing
     cancel()
   }
@@ -97,7 +97,9 @@ export class EventRecorder {
     this.#dropped = 0
   }
 
-  /** Repeats safely: an event's name is made before the first attempt, and its count is absolute. */
+  /**
+   * Writes an event. Retries are safe: the event's name is chosen before the first attempt, and its count is absolute.
+   */
   async #write(next: Correlated): Promise<void> {
     const signal = this.#stopped.signal
     for (let attempt = 1; ; attempt++) {
@@ -119,7 +121,7 @@ export class EventRecorder {
       const updated = await client
         .patch(events, ref, { merge: { count, lastTimestamp, message } }, { signal })
         .catch((error: unknown) => {
-          // Events are kept for an hour by default: this one is gone, so it is told anew.
+          // The API server keeps events for an hour by default. It has deleted this one, so create it again.
           if (!isNotFound(error)) throw error
         })
       if (updated !== undefined) return
@@ -149,8 +151,8 @@ export class EventRecorder {
 }
 
 /**
- * A unique name that begins with the object's; names have at most 253 characters and end alphanumeric. Names sort by
- * time: of events of one second, which is all that their timestamps tell, kubectl shows those first whose names are.
+ * Returns a unique name that begins with the object's. Names have at most 253 characters and end alphanumeric. They
+ * sort by time. Timestamps have a resolution of one second, and kubectl sorts events of the same second by name.
  */
 function eventName(objectName: string, time: Date, number: number): string {
   const order = time.getTime().toString(16).padStart(12, "0") + (number % 0x10000).toString(16).padStart(4, "0")

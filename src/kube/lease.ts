@@ -29,29 +29,34 @@ export const leases = resourceOf<Lease>({
 
 export interface LeaderElectorOptions {
   client: Pick<KubeClient, "get" | "create" | "replace">
-  /** The Lease's namespace and name. */
+  /** Namespace and name of the Lease. */
   lease: { namespace: string; name: string }
-  /** Unique to this process, e.g. host name and a random suffix. */
+  /** Name that is unique to this process, e.g. host name and a random suffix. */
   identity: string
   logger: Logger
   clock?: Clock
-  /** How long others leave a silent holder alone. Default 15. */
+  /** Time without renewal after which others take the lease. Default 15. */
   leaseSeconds?: number
-  /** A holder that could not renew for so long stops leading. Default 10; below leaseSeconds. */
+  /** Time without renewal after which the holder stops leading. Default 10; below leaseSeconds. */
   renewDeadlineSeconds?: number
-  /** Between attempts to acquire or renew. Default 2. */
+  /** Delay between attempts to acquire or renew. Default 2. */
   retrySeconds?: number
 }
 
-/** The reason of the signal that a leader gets when it could not keep the lease. */
+/** Reason of the signal that a leader gets if it could not keep the lease. A leader may also end by throwing it. */
 export class LeadershipLostError extends Error {
-  override readonly name = "LeadershipLostError"
+  override readonly name: string = "LeadershipLostError"
+}
+
+/** Error of a leader that gives its lease up by itself. It then waits for the lease again. */
+export class StepDownError extends LeadershipLostError {
+  override readonly name = "StepDownError"
 }
 
 /**
- * Leader election by a Lease, with client-go's algorithm. Nobody reads another's clock: a candidate
- * measures, by its own, how long the holder's record has not changed. `isHeld` is the fence to check
- * before each act that two leaders must not both do.
+ * Leader election by a Lease, with client-go's algorithm. No process reads another's clock. A candidate measures with
+ * its own clock how long the holder's record has not changed. Check `isHeld` before each action that two leaders must
+ * not both take.
  */
 export class LeaderElector {
   readonly identity: string
@@ -60,10 +65,10 @@ export class LeaderElector {
   readonly #leaseSeconds: number
   readonly #renewDeadlineSeconds: number
   readonly #retrySeconds: number
-  /** The record seen last, and when (monotonic) it was seen to change. */
+  /** The last record that was read, and the monotonic time of its last change. */
   #observed: Lease | undefined
   #observedAt = 0
-  /** When the last successful renewal was sent, by both clocks; undefined while not leading. */
+  /** Time by both clocks when the last successful renewal was sent; undefined while not leading. */
   #renewed: { monotonic: number; wall: number } | undefined
 
   constructor(options: LeaderElectorOptions) {
@@ -82,25 +87,25 @@ export class LeaderElector {
     }
   }
 
-  /** Who holds the lease, as far as known here; undefined when nobody does. */
+  /** Last known holder of the lease; undefined if no process holds it. */
   get holder(): string | undefined {
     return this.#observed?.spec.holderIdentity || undefined
   }
 
   /**
-   * Whether nobody else can hold the lease now and for `marginSeconds` (default: lease less renew
-   * deadline). Counted from before the last renewal was sent, so others count from later. The calendar
-   * is looked at, too: the monotonic clock stands still while a machine is suspended.
+   * Returns true if no other process can hold the lease within `marginSeconds` (default: lease less renew deadline). It
+   * counts from before the last renewal was sent, so others count from later. It checks the calendar too, because the
+   * monotonic clock stops while a machine is suspended.
    */
   isHeld(marginSeconds = this.#leaseSeconds - this.#renewDeadlineSeconds): boolean {
     return this.#heldSecondsAgo() < this.#leaseSeconds - marginSeconds
   }
 
   /**
-   * Waits for the lease, calls `lead`, and keeps the lease while it runs; contends again after a loss.
-   * Resolves when `lead` has returned after `signal`, or by itself: only then the lease is released.
-   * `lead` gets two signals: `stop`, to end (aborted by `signal`, and by a loss), and `lost`, to drop
-   * everything at once (reason LeadershipLostError).
+   * Waits for the lease, calls `lead`, and keeps the lease while it runs. After a loss it waits for the lease again.
+   * Resolves when `lead` has returned after `signal`, or by itself. Only then the lease is released. A
+   * LeadershipLostError of `lead` counts as a loss; other errors reject. `lead` gets two signals. `stop` means to end, and is aborted by `signal` and by a loss. `lost` means to drop everything at once
+   * (reason LeadershipLostError).
    */
   async run(lead: (stop: AbortSignal, lost: AbortSignal) => Promise<void>, signal: AbortSignal): Promise<void> {
     while (await this.#acquire(signal)) {
@@ -114,13 +119,13 @@ export class LeaderElector {
     this.#renewed = undefined
     while (!signal.aborted) {
       if (await this.#try(signal)) return true
-      // Spread, so that candidates don't collide at each attempt (client-go: a jitter factor of 1.2).
+      // Random delay, so that candidates don't collide at each attempt (client-go: a jitter factor of 1.2).
       await pause(this.#clock, this.#retrySeconds * (1 + Math.random() * 1.2), signal).catch(() => undefined)
     }
     return false
   }
 
-  /** Returns whether the lease was lost; rejects with what `lead` throws. */
+  /** Returns true if the lease was lost. Rejects with other errors of `lead`. */
   async #leadUntilLost(
     lead: (stop: AbortSignal, lost: AbortSignal) => Promise<void>,
     signal: AbortSignal,
@@ -130,6 +135,14 @@ export class LeaderElector {
     const renewed = this.#keep(lost, renewing.signal)
     try {
       await lead(AbortSignal.any([signal, lost.signal]), lost.signal)
+    } catch (error) {
+      if (!(error instanceof LeadershipLostError)) throw error
+      const isOwn = error instanceof StepDownError
+      const why = isOwn
+        ? `gives up the lease: ${error.message}`
+        : "lost the lease: it had expired when a controller checked it"
+      if (!lost.signal.aborted) this.#options.logger.error({ identity: this.identity }, why)
+      return true
     } finally {
       renewing.abort()
       await renewed
@@ -138,7 +151,7 @@ export class LeaderElector {
     return lost.signal.aborted
   }
 
-  /** Renews, also while the leader winds down, until `signal`, or until it is lost. */
+  /** Renews the lease, also while the leader shuts down, until `signal` or until the lease is lost. */
   async #keep(lost: AbortController, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await pause(this.#clock, this.#retrySeconds, signal).catch(() => undefined)
@@ -154,15 +167,16 @@ export class LeaderElector {
     }
   }
 
-  /** One attempt to acquire or renew; failures are logged and count as false. */
+  /** Tries once to acquire or renew the lease. Returns false after a failure, which is logged. */
   async #try(signal: AbortSignal): Promise<boolean> {
     try {
       return await this.#acquireOrRenew(signal)
     } catch (error) {
       if (signal.aborted) return false
-      // Somebody wrote it meanwhile, or an earlier write of ours succeeded unheard: read it next time.
+      // Another process wrote the lease, or an earlier write of ours succeeded without an answer: read the lease next
+      // time.
       if (isConflict(error) || isAlreadyExists(error)) this.#observed = undefined
-      else this.#options.logger.warn({ err: error }, "the lease can't be reached")
+      else this.#options.logger.warn({ err: error }, "failed to acquire or renew the lease; retrying")
       return false
     }
   }
@@ -170,7 +184,8 @@ export class LeaderElector {
   async #acquireOrRenew(signal: AbortSignal): Promise<boolean> {
     const { client, lease } = this.#options
     const call = { signal, timeoutSeconds: this.#requestSeconds() }
-    // While leading, the record is ours: writing without reading first is safe, as a Conflict tells.
+    // While leading, the record is ours. A write without a read is safe, because a conflicting change causes a
+    // Conflict.
     const mine = this.#renewed !== undefined && this.#observed !== undefined && this.holder === this.identity
     const found = mine ? this.#observed : await client.get(leases, lease, call).catch(undefinedIfNotFound)
     if (found !== undefined && !mine) this.#observe(found)
@@ -212,7 +227,7 @@ export class LeaderElector {
     }
   }
 
-  /** Leaves a free record, so that the next leader need not wait. Source: client-go's release. */
+  /** Writes a free record, so that the next leader need not wait. Source: client-go's release. */
   async #release(): Promise<void> {
     const held = this.#observed
     const still = this.isHeld(0)
@@ -239,7 +254,7 @@ export class LeaderElector {
     } catch (error) {
       if (!isConflict(error)) throw error
     }
-    // The end may have come upon a renewal that was written, and whose answer nobody waited for.
+    // The process may have ended during a renewal that took effect without an answer.
     const found = await client.get(leases, lease, call)
     return found.spec.holderIdentity === this.identity ? await client.replace(leases, free(found), call) : found
   }
@@ -251,7 +266,7 @@ export class LeaderElector {
     return Math.max(monotonic, wall)
   }
 
-  /** No request outlives the chance to try once more before the renew deadline. */
+  /** Returns the timeout of a request. It leaves time for one more attempt before the renew deadline. */
   #requestSeconds(): number {
     return Math.max(this.#retrySeconds, this.#renewDeadlineSeconds / 2)
   }
@@ -261,7 +276,7 @@ function undefinedIfNotFound(error: unknown): undefined {
   if (!isNotFound(error)) throw error
 }
 
-/** RFC 3339 with microseconds, as Kubernetes' metav1.MicroTime is written. */
-function microTime(date: Date): string {
+/** Formats RFC 3339 with microseconds, like Kubernetes' metav1.MicroTime. */
+export function microTime(date: Date): string {
   return date.toISOString().replace("Z", "000Z")
 }

@@ -3,7 +3,7 @@ import { Limiter } from "./limiter.ts"
 
 const forever = new AbortController().signal
 
-test("lets at most so many run, in the order they came", async () => {
+test("limits the number of running tasks, in the order of their requests", async () => {
   const limiter = new Limiter(2)
   const ran: number[] = []
   let running = 0
@@ -21,7 +21,7 @@ test("lets at most so many run, in the order they came", async () => {
   expect(ran).toEqual([1, 2, 3, 4, 5, 6])
 })
 
-test("one that gives up waiting takes no permit with it", async () => {
+test("gives no permit to a task that stopped waiting", async () => {
   const limiter = new Limiter(1)
   await limiter.acquire(forever)
   const impatient = new AbortController()

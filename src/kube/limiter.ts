@@ -1,4 +1,4 @@
-/** First come, first served permits for at most `size` tasks at a time. */
+/** Permits for at most `size` tasks at a time, first come, first served. */
 export class Limiter {
   readonly #size: number
   #running = 0
@@ -10,12 +10,12 @@ export class Limiter {
     this.#size = size
   }
 
-  /** Tasks that wait for a permit. */
+  /** Number of tasks that wait for a permit. */
   get waiting(): number {
     return this.#waiting.length
   }
 
-  /** Waits for a permit; call `release` once for each. Rejects with the signal's reason. */
+  /** Waits for a permit. Call `release` once for each. Rejects with the signal's reason. */
   acquire(signal: AbortSignal): Promise<void> | undefined {
     if (this.#running < this.#size) {
       this.#running++
@@ -35,7 +35,7 @@ export class Limiter {
     })
   }
 
-  /** Hands the permit to the longest waiting task. */
+  /** Gives the permit to the task that has waited longest. */
   release(): void {
     const next = this.#waiting.shift()
     if (next === undefined) this.#running--

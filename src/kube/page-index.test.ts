@@ -15,7 +15,7 @@ const definition = {
   termsOf: ({ terms }: Item) => terms,
 }
 
-/** What the index must find, by looking at everything. */
+/** Finds a page by a scan of all items. The index must find the same. */
 function bruteForce(items: Iterable<Item>, { scope, terms, offset, limit }: PageQuery) {
   const found = [...items]
     .filter((item) => definition.scopeOf(item) === scope && terms.every((term) => item.terms.includes(term)))
@@ -23,7 +23,7 @@ function bruteForce(items: Iterable<Item>, { scope, terms, offset, limit }: Page
   return { objects: found.slice(offset, offset + limit), total: found.length }
 }
 
-/** As jobs are: a common term, some that many have, one of its own, and one given twice. */
+/** Creates an item like a job: with a common term, some frequent ones, a unique one, and a repeated one. */
 function itemOf(number: number, { order, seed }: { order: number; seed: number }): Item {
   const mixed = Math.imul(number + 1, seed * 2 + 1) >>> 7
   const terms = ["all", `half${mixed & 1}`, `eighth${(mixed >> 1) & 7}`, `own${number}`, `half${mixed & 1}`]
@@ -48,7 +48,7 @@ const query = fc.record({
   limit: fc.integer({ min: 1, max: 200 }),
 })
 
-/** An index and what must be in it. */
+/** Index, and the items that it must contain. */
 class Both {
   readonly index = new PageIndex<Item>(definition)
   readonly items = new Map<number, Item>()
@@ -78,7 +78,7 @@ class Both {
 }
 
 describe("PageIndex", () => {
-  test("finds every page that looking at everything finds, whatever was added, changed and removed", () => {
+  test("finds every page that a full scan finds, after any additions, changes and removals", () => {
     const queries = fc.array(query, { minLength: 8, maxLength: 8 })
     fc.assert(
       fc.property(fc.array(step, { maxLength: 8 }), queries, (steps, asked) => {
@@ -94,7 +94,7 @@ describe("PageIndex", () => {
     )
   })
 
-  test("notices an object that was changed while it was indexed, rather than count it for ever", () => {
+  test("detects an object that was changed while it was indexed, because its counts would stay wrong", () => {
     const index = new PageIndex<Item>(definition)
     const item = itemOf(1, { order: 1, seed: 1 })
     index.add(item)
@@ -104,7 +104,7 @@ describe("PageIndex", () => {
 })
 
 describe("IndexedStore", () => {
-  test("pages follow what is put, replaced and removed", () => {
+  test("a store's pages follow what is put, replaced and removed", () => {
     const store = new IndexedStore<Item>({}, definition)
     const names = (terms: string[]) =>
       store.page({ scope: "a", terms, offset: 0, limit: 10 }).objects.map(({ metadata }) => metadata.name)

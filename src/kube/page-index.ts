@@ -1,39 +1,43 @@
 import type { ApiObject } from "./resource.ts"
 
-/** How an index keeps objects, apart by scope and in order, for pages of those that have some terms. */
+/** Scope, order and terms of objects in an index, whose pages can be filtered by terms. */
 export interface PageIndexDefinition<T extends ApiObject> {
-  /** Objects of different scopes never stand on one page: a namespace, for example. Undefined: on no page at all. */
+  /**
+   * Returns the scope of an object, for example its namespace. A page has objects of one scope. Undefined: on no page.
+   */
   scopeOf(object: T): string | undefined
-  /** Unique within the scope; pages are sorted by it, the highest first (by code units). */
+  /** Returns a key that is unique within the scope. Pages are sorted by it, the highest first (by code units). */
   sortKeyOf(object: T): string
-  /** What a page may be filtered by: each a text that an object has or has not. Asked again when it is removed. */
+  /** Returns the terms of an object, by which pages can be filtered. It is called again when the object is removed. */
   termsOf(object: T): Iterable<string>
 }
 
-/** Which page of which objects. */
+/** Filter and position of a page. */
 export interface PageQuery {
   scope: string
-  /** Only objects that have all of these. */
+  /** Only objects with all of these terms. */
   terms: readonly string[]
-  /** How many of them, from the first on, are passed over. */
+  /** Number of objects before the page. */
   offset: number
   limit: number
 }
 
-/** A page, and how many objects there are on all pages. */
+/** Page, and the number of objects on all pages. */
 export interface PageOf<T> {
   objects: T[]
   total: number
 }
 
-/** Objects in a block at most. A term's bits are then 64 bytes, which V8 keeps inside the array's own object. */
+/**
+ * Maximum number of objects in a block. A term's bits are then 64 bytes, which V8 keeps inside the array's own object.
+ */
 const CAPACITY = 512
 const WORDS = CAPACITY / 32
 
 /**
- * Finds any page of any conjunction of terms, with its exact total, at a cost that hardly depends on how many objects
- * there are. The objects of a scope stand in order in blocks, and a block knows by bits which of its objects have a
- * term: a query looks at a few words for each block, and at objects only in the blocks that its page lies in.
+ * Finds any page of any conjunction of terms, with its exact total. The cost hardly depends on the number of objects.
+ * The objects of a scope are sorted in blocks, and each block has a bit per object and term. A query reads a few words
+ * of each block, and objects only in the blocks of its page.
  */
 export class PageIndex<T extends ApiObject> {
   readonly #definition: PageIndexDefinition<T>
@@ -43,7 +47,7 @@ export class PageIndex<T extends ApiObject> {
     this.#definition = definition
   }
 
-  /** Adds an object. One of the same sort key must not be there. */
+  /** Adds an object. Its sort key must not be in the index yet. */
   add(object: T): void {
     const { scopeOf, sortKeyOf, termsOf } = this.#definition
     const scope = scopeOf(object)
@@ -56,13 +60,16 @@ export class PageIndex<T extends ApiObject> {
     blocks.add({ key: sortKeyOf(object), object })
   }
 
-  /** The objects in the order in which they are added fastest: many at once, in no order, take several times as long. */
+  /**
+   * Returns the objects in the order in which adding them is fastest. Adding many in random order takes several times
+   * as long.
+   */
   inOrder(objects: Iterable<T>): T[] {
     const keyed = Array.from(objects, (object) => ({ key: this.#definition.sortKeyOf(object), object }))
     return keyed.sort((a, b) => (a.key < b.key ? -1 : 1)).map(({ object }) => object)
   }
 
-  /** Removes an object that was added; it must not have been changed since. */
+  /** Removes an object. It must not have changed since it was added. */
   remove(object: T): void {
     const { scopeOf, sortKeyOf } = this.#definition
     const scope = scopeOf(object)
@@ -84,7 +91,7 @@ interface Entry<T> {
 
 type TermsOf<T> = (object: T) => Iterable<string>
 
-/** The entries of one scope, in blocks that are in ascending order, as are their entries. */
+/** Entries of one scope, in blocks. Blocks and their entries are in ascending order. */
 class Blocks<T> {
   readonly #blocks: Block<T>[] = []
   readonly #termsOf: TermsOf<T>
@@ -103,7 +110,7 @@ class Blocks<T> {
     } else if (block.size < CAPACITY) {
       block.add(entry)
     } else if (block.lastKey < entry.key) {
-      // Most come in order: blocks that were filled by them stay full.
+      // Most objects are added in order: blocks that are full stay full.
       this.#blocks.push(new Block([entry], this.#termsOf))
     } else {
       const upper = block.split()
@@ -139,7 +146,7 @@ class Blocks<T> {
     return { objects, total }
   }
 
-  /** Where the block is that the key belongs to: the first whose last key is not below it. */
+  /** Returns the index of the key's block: the first whose last key is not below the key. */
   #placeOf(key: string): number {
     return firstIndex(this.#blocks.length, (at) => (this.#blocks[at] as Block<T>).lastKey >= key)
   }
@@ -150,7 +157,7 @@ class Blocks<T> {
   }
 }
 
-/** Half full at most, so that the next few additions don't take them apart again. */
+/** Returns true if both together fill at most half a block, so that the next additions don't split it again. */
 function fitTogether(one: { size: number }, other: { size: number }): boolean {
   return one.size + other.size <= CAPACITY / 2
 }
@@ -158,19 +165,16 @@ function fitTogether(one: { size: number }, other: { size: number }): boolean {
 /** Bits of a block's slots, or all of them. */
 type Found = Uint32Array | "all"
 
-/**
- * At most CAPACITY entries in order. Each has a slot of its own as long as it is here, so that bits stay where they
- * are when others come between.
- */
+/** Up to CAPACITY entries in order. Each entry keeps its slot, so that bits don't move when others are inserted. */
 class Block<T> {
   readonly entries: Entry<T>[] = []
   readonly #termsOf: TermsOf<T>
-  /** By position. */
+  /** Slots by position. */
   readonly #slots: number[] = []
   readonly #freeSlots: number[] = Array.from({ length: CAPACITY }, (_, index) => CAPACITY - 1 - index)
   readonly #bits = new Map<string, Uint32Array>()
 
-  /** In ascending order. */
+  /** `entries` are in ascending order. */
   constructor(entries: readonly Entry<T>[], termsOf: TermsOf<T>) {
     this.#termsOf = termsOf
     for (const entry of entries) this.#insert(this.size, entry)
@@ -188,7 +192,7 @@ class Block<T> {
     this.#insert(this.#placeOf(entry.key), entry)
   }
 
-  /** Whether it was here. */
+  /** Returns true if the key was here. */
   remove(key: string): boolean {
     const at = this.#placeOf(key)
     if (this.entries[at]?.key !== key) return false
@@ -204,14 +208,14 @@ class Block<T> {
     return true
   }
 
-  /** Gives away its upper half, as a block. */
+  /** Moves the upper half into a new block. */
   split(): Block<T> {
     const upper = this.entries.slice(CAPACITY / 2)
     for (const { key } of upper.toReversed()) this.remove(key)
     return new Block(upper, this.#termsOf)
   }
 
-  /** The entries that have all of the terms; undefined: none. */
+  /** Returns the entries that have all of the terms; undefined: none. */
   having(terms: readonly string[]): Found | undefined {
     let found: Uint32Array | undefined
     for (const term of terms) {
@@ -223,7 +227,7 @@ class Block<T> {
     return found ?? "all"
   }
 
-  /** Adds those of the found ones that come after the first so many, the highest first, until `objects` has `limit`. */
+  /** Adds the found entries after the first `skipped` ones, the highest first, until `objects` has `limit`. */
   collect(found: Found, skipped: number, { objects, limit }: { objects: T[]; limit: number }): void {
     let left = skipped
     for (let at = this.size - 1; at >= 0 && objects.length < limit; at--) {
@@ -252,7 +256,10 @@ class Block<T> {
   }
 }
 
-/** The first index in [0, length) for which the test holds, as it does for all after it; else the length. */
+/**
+ * Returns the first index in [0, length) for which the test is true, else the length. It must be true for all later
+ * ones.
+ */
 function firstIndex(length: number, holds: (index: number) => boolean): number {
   let low = 0
   let high = length
@@ -267,7 +274,7 @@ function firstIndex(length: number, holds: (index: number) => boolean): number {
 function ones(words: Uint32Array): number {
   let count = 0
   for (const word of words) {
-    // Counts in parallel: pairs, then groups of four, then all bytes by one multiplication.
+    // Counts bits in parallel: pairs, then groups of four, then all bytes by one multiplication.
     let bits = word - ((word >>> 1) & 0x55555555)
     bits = (bits & 0x33333333) + ((bits >>> 2) & 0x33333333)
     count += Math.imul((bits + (bits >>> 4)) & 0x0f0f0f0f, 0x01010101) >>> 24

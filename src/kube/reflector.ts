@@ -24,37 +24,40 @@ export interface ReflectorOptions<T extends ApiObject> extends Selection {
   indexes?: Record<string, IndexFunction<T>>
   /** See Store.page. */
   pages?: PageIndexDefinition<T>
-  /** Sees each object before `managedFields` is stripped; what it returns is kept. May change its argument. */
+  /** Converts each object before `managedFields` is removed. The result is stored. May change its argument. */
   transform?: (object: T) => T
   clock?: Clock
   /** Objects per page of a list. Default 500. */
   pageSize?: number
-  /** Between failed attempts. Default 0.8 to 30 s, as client-go. */
+  /** Delay between failed attempts. Default 0.8 to 30 s, as in client-go. */
   backoff?: BackoffLimits
   /** See WatchOptions. */
   serverTimeoutSeconds?: number
   /** See WatchOptions. */
-  silenceSeconds?: number
+  idleTimeoutSeconds?: number
 }
 
-/** How often a reflector has done what, since its start. */
+/** Counters of a reflector since its start. */
 export interface ReflectorCounts {
-  /** Complete lists that were begun. */
+  /** Complete lists that were started. */
   lists: number
-  /** Watches that were begun: each but the first goes on where one has ended. */
+  /** Watches that were started. Each but the first continues where one has ended. */
   watches: number
   /** Lists and watches that failed. */
   failures: number
 }
 
-/** A watch that the server ends sooner than this without an event counts as a failure, as in client-go. */
+/**
+ * Minimum duration of a watch without an event. A watch that the server ends earlier counts as a failure, as in
+ * client-go.
+ */
 const SHORT_WATCH_SECONDS = 1
 
 /**
- * Keeps a store equal to the API server's objects of one resource, and reports each change. The
- * contract is that of client-go's reflector: list, then watch from the list's version; resume from the
- * last version seen; list again when that is gone, which reports what was missed, deletions included.
- * Changes of one object come in order; several changes may be reported as one, the last is never lost.
+ * Keeps a store equal to the API server's objects of one resource, and reports each change. The contract is that of
+ * client-go's reflector: list, then watch from the list's version. After a break it resumes from the last version. If
+ * that is Expired, it lists again and reports the missed changes, deletions included. Changes of one object come in
+ * order. Several changes may be reported as one; the last is never lost.
  */
 export class Reflector<T extends ApiObject = ApiObject> {
   readonly resource: Resource<T>
@@ -77,18 +80,18 @@ export class Reflector<T extends ApiObject = ApiObject> {
     return this.#store
   }
 
-  /** Whether the store has once shown everything. */
+  /** True once the store has been filled by a complete list. */
   get synced(): boolean {
     return this.#store.resourceVersion !== undefined
   }
 
-  /** Resolves after the first complete list; rejects with the signal's reason. */
+  /** Resolves after the first complete list. Rejects with the signal's reason. */
   whenSynced(signal: AbortSignal): Promise<void> {
     return this.#store.waitUntil(() => this.synced, signal)
   }
 
-  /** Seconds since the server was heard last (a list, an event or a bookmark); Infinity before. */
-  silentSeconds(): number {
+  /** Seconds since the last answer of the server (a list, an event or a bookmark); Infinity before. */
+  idleSeconds(): number {
     return this.#clock.monotonic() - this.#heardAt
   }
 
@@ -96,14 +99,14 @@ export class Reflector<T extends ApiObject = ApiObject> {
     return this.#counts
   }
 
-  /** Calls the handler for all objects that are there, then for each change; returns how to end it. */
+  /** Calls the handler for all existing objects, then for each change. The returned function removes the handler. */
   onChange(handler: ChangeHandler<T>): () => void {
     this.#handlers.add(handler)
     for (const current of this.#store.list()) this.#notify([handler], { key: keyOf(current), current })
     return () => this.#handlers.delete(handler)
   }
 
-  /** Runs until the signal; survives everything else. */
+  /** Runs until the signal. It retries after every error. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       try {
@@ -111,7 +114,7 @@ export class Reflector<T extends ApiObject = ApiObject> {
         await this.#follow(signal)
       } catch (error) {
         if (signal.aborted) return
-        await this.#backOff(error, "list again", signal)
+        await this.#backOff(error, "listing again", signal)
       }
     }
   }
@@ -131,7 +134,7 @@ export class Reflector<T extends ApiObject = ApiObject> {
     for (const change of changes) this.#notify(this.#handlers, change)
   }
 
-  /** Watches again and again; returns when the server can't resume, throws what a new list may explain. */
+  /** Watches again and again. Returns when the server can't resume. Throws errors that need a new list or a caller. */
   async #follow(signal: AbortSignal): Promise<void> {
     for (;;) {
       try {
@@ -139,19 +142,19 @@ export class Reflector<T extends ApiObject = ApiObject> {
       } catch (error) {
         if (signal.aborted || !(mustList(error) || mayResume(error))) throw error
         if (mayResume(error)) {
-          await this.#backOff(error, "watch again from the last version", signal)
+          await this.#backOff(error, "watching again from the last version", signal)
           continue
         }
-        // At once the first time; a server that can't resume even from its own list gets a pause.
+        // The first time it lists at once. If the server can't resume from its own list, it waits before the next one.
         if (this.#failures++ > 0) throw error
-        this.#options.logger.info(this.#about(error), "the watch can't resume: list again")
+        this.#options.logger.info(this.#about(error), "the watch can't resume; listing again")
         return
       }
     }
   }
 
   async #watch(signal: AbortSignal): Promise<void> {
-    const { client, resource, serverTimeoutSeconds, silenceSeconds } = this.#options
+    const { client, resource, serverTimeoutSeconds, idleTimeoutSeconds } = this.#options
     const { namespace, labelSelector, fieldSelector } = this.#options
     const startedAt = this.#clock.monotonic()
     this.#counts.watches++
@@ -160,9 +163,9 @@ export class Reflector<T extends ApiObject = ApiObject> {
       labelSelector,
       fieldSelector,
       resourceVersion: this.#store.resourceVersion ?? "",
-      // Spread, so that not all of an installation's watches end at the same moment.
+      // Random timeout, so that not all watches of an installation end at the same moment.
       serverTimeoutSeconds: serverTimeoutSeconds ?? 300 * (1 + Math.random()),
-      ...(silenceSeconds !== undefined && { silenceSeconds }),
+      ...(idleTimeoutSeconds !== undefined && { idleTimeoutSeconds }),
       signal,
     })
     let count = 0
@@ -219,10 +222,7 @@ export class Reflector<T extends ApiObject = ApiObject> {
     const limits = this.#options.backoff ?? { baseSeconds: 0.8, capSeconds: 30 }
     const asked = error instanceof KubeError ? (error.retryAfterSeconds ?? 0) : 0
     const seconds = Math.max(asked, backoffSeconds(this.#failures, limits))
-    this.#options.logger.warn(
-      { ...this.#about(error), retryInSeconds: seconds },
-      `lost touch with the API server: ${next}`,
-    )
+    this.#options.logger.warn({ ...this.#about(error), retryInSeconds: seconds }, `the list or watch failed; ${next}`)
     await pause(this.#clock, seconds, signal).catch(() => undefined)
   }
 
@@ -231,7 +231,7 @@ export class Reflector<T extends ApiObject = ApiObject> {
   }
 }
 
-/** The server's data are older than what was seen before: restored from a backup. */
+/** The server's version is lower than before: it was restored from a backup. */
 class WentBackwards extends Error {
   override readonly name = "WentBackwards"
   constructor(known: string, seen: string) {

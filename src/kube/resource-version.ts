@@ -1,8 +1,8 @@
 /**
- * Resource versions of one resource are ordered integers of any size: the API server promises it since
- * Kubernetes 1.35, with a conformance test, and implements it so since always (etcd's revision).
- * Source: KEP-5504 "Comparable Resource Version", kubernetes.io "API Concepts", resource versions.
- * Never compare those of different resources.
+ * Compares resource versions. Those of one resource are ordered integers of any size. The API server promises this
+ * since Kubernetes 1.35, with a conformance test, and has always implemented it so (etcd's revision). Source: KEP-5504
+ * "Comparable Resource Version", kubernetes.io "API Concepts", resource versions. Never compare those of different
+ * resources.
  */
 export function compareResourceVersions(a: string, b: string): number {
   assertResourceVersion(a)
@@ -14,6 +14,6 @@ export function compareResourceVersions(a: string, b: string): number {
 
 function assertResourceVersion(value: string): void {
   if (!/^(0|[1-9]\d*)$/.test(value)) {
-    throw new TypeError(`resourceVersion "${value}" is not an integer: this API server is no Kubernetes we can read`)
+    throw new TypeError(`resourceVersion "${value}" is not an integer: this API server does not follow Kubernetes' API`)
   }
 }

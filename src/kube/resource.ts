@@ -1,7 +1,7 @@
 import type { ObjectMeta, ResourceType } from "../apis/meta.ts"
 import { KubeError } from "./errors.ts"
 
-/** Metadata as the API server returns it, with the fields that only the kube runtime itself reads. */
+/** Metadata as the API server returns it, with fields that only this folder reads. */
 export interface ServerMeta extends ObjectMeta {
   ownerReferences?: OwnerReference[]
   managedFields?: ManagedFields[]
@@ -16,7 +16,7 @@ export interface OwnerReference {
   blockOwnerDeletion?: boolean
 }
 
-/** One entry of `metadata.managedFields`: who wrote which fields, and when last. */
+/** Entry of `metadata.managedFields`: a manager, its fields, and the time of its last write. */
 export interface ManagedFields {
   manager?: string
   operation?: string
@@ -26,7 +26,7 @@ export interface ManagedFields {
   fieldsV1?: unknown
 }
 
-/** The least that every Kubernetes object has. */
+/** Fields that every Kubernetes object has. */
 export interface ApiObject {
   apiVersion?: string
   kind?: string
@@ -34,33 +34,34 @@ export interface ApiObject {
 }
 
 /**
- * How a kind is reached, together with the TypeScript type of its objects. `object` never has a value:
- * it only carries the type, so that `client.get(jobs, …)` is a Job without a type argument.
+ * REST address of a kind, with the TypeScript type of its objects. `object` never has a value: it only has the type, so
+ * that `client.get(jobs, …)` returns a Job without a type argument.
  */
 export interface Resource<T extends ApiObject = ApiObject> extends ResourceType {
   readonly object?: T
 }
 
-/** Names one object; `namespace` is required for namespaced resources and forbidden for the others. */
+/** Reference to one object. `namespace` is required for namespaced resources and not allowed for others. */
 export interface ObjectRef {
   namespace?: string | undefined
   name: string
 }
 
-/** Gives a resource description the TypeScript type of its objects, e.g. `resourceOf<Job>(jobKind)`. */
+/** Adds the TypeScript type of its objects to a resource description, e.g. `resourceOf<Job>(jobKind)`. */
 export function resourceOf<T extends ApiObject>(type: ResourceType): Resource<T> {
   const { group, version, kind, plural, namespaced } = type
   return { group, version, kind, plural, namespaced }
 }
 
-/** `apiVersion` as objects carry it: `v1` for the core group, else `group/version`. */
+/** Returns the `apiVersion` of objects: `v1` for the core group, else `group/version`. */
 export function apiVersionOf(resource: ResourceType): string {
   return resource.group === "" ? resource.version : `${resource.group}/${resource.version}`
 }
 
 /**
- * Rejects what would be another path: the API server reads an escaped slash as a slash, and no object has such a name.
- * Source: apimachinery path.IsValidPathSegmentName, without its `%`, which is escaped here. @throws KubeError, final
+ * Rejects names that would lead to another path. The API server reads an escaped slash as a slash, and no object has
+ * such a name. Source: apimachinery path.IsValidPathSegmentName, without its `%`, which is escaped here. @throws
+ * KubeError, final
  */
 function checkSegment(resource: ResourceType, field: "name" | "namespace", text: string): void {
   if (text !== "" && text !== "." && text !== ".." && !text.includes("/")) return
@@ -69,8 +70,8 @@ function checkSegment(resource: ResourceType, field: "name" | "namespace", text:
 }
 
 /**
- * The URL path of a collection (or of a whole resource across namespaces when `namespace` is absent).
- * Source: kubernetes.io, "API Concepts", resource URIs. @throws KubeError for a namespace that nothing can have
+ * Returns the URL path of a collection, or of a resource in all namespaces if `namespace` is absent. Source:
+ * kubernetes.io, "API Concepts", resource URIs. @throws KubeError if the namespace's name is not valid
  */
 export function collectionPath(resource: ResourceType, namespace?: string): string {
   const root = resource.group === "" ? `/api/${resource.version}` : `/apis/${resource.group}/${resource.version}`
@@ -82,7 +83,7 @@ export function collectionPath(resource: ResourceType, namespace?: string): stri
   return `${root}/namespaces/${encodeURIComponent(namespace)}/${resource.plural}`
 }
 
-/** The URL path of one object or of one of its subresources. @throws KubeError for a name that nothing can have */
+/** Returns the URL path of one object or of one of its subresources. @throws KubeError if the name is not valid */
 export function objectPath(resource: ResourceType, ref: ObjectRef, subresource?: string): string {
   checkSegment(resource, "name", ref.name)
   if (resource.namespaced && !ref.namespace) {

@@ -12,7 +12,7 @@ const keyed = (objects: ApiObject[]): Map<string, ApiObject> =>
   new Map(objects.map((found) => [`ns/${found.metadata.name}`, found]))
 
 describe("IndexedStore", () => {
-  test("finds by key, uid and index, and not any more what has changed or gone", () => {
+  test("finds by key, uid and index, and finds nothing by values that changed or were removed", () => {
     const store = new IndexedStore(byColor)
     store.put(object("a", 1))
     store.put(object("b", 2))
@@ -38,7 +38,7 @@ describe("IndexedStore", () => {
     expect(store.getByUid("two")).toBe(second)
   })
 
-  test("a replacement reports exactly the differences, whatever they are", () => {
+  test("a replacement reports exactly the differences, for any objects", () => {
     const contents = fc.uniqueArray(fc.tuple(fc.constantFrom("a", "b", "c", "d", "e"), fc.nat(3), fc.nat(1)), {
       selector: ([name]) => name,
     })
@@ -67,7 +67,7 @@ describe("IndexedStore", () => {
     )
   })
 
-  test("lets a caller wait for a version, and gives up with its signal", async () => {
+  test("lets a caller wait for a version, until its signal is aborted", async () => {
     const store = new IndexedStore()
     const signal = AbortSignal.timeout(5000)
     const waiting = store.waitFor("10", signal)

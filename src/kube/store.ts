@@ -3,46 +3,49 @@ import { PageIndex, type PageIndexDefinition, type PageOf, type PageQuery } from
 import type { ApiObject, ObjectRef } from "./resource.ts"
 import { compareResourceVersions } from "./resource-version.ts"
 
-/** What changed: `old` is absent for an added object, `current` for a deleted one. */
+/** Change of an object. `old` is absent for an added object, `current` for a deleted one. */
 export interface Change<T extends ApiObject> {
-  /** `namespace/name`, or `name` when cluster-scoped. */
+  /** `namespace/name`, or `name` if cluster-scoped. */
   key: string
   old?: T
   current?: T
 }
 
-/** Called after the store has the change. Must not block; what it throws is logged and goes no further. */
+/** Called after the store has the change. It must not block. Errors that it throws are logged and ignored. */
 export type ChangeHandler<T extends ApiObject> = (change: Change<T>) => void
 
-/** The values under which an index finds an object. */
+/** Returns the values under which an index finds an object. */
 export type IndexFunction<T extends ApiObject> = (object: T) => readonly string[]
 
 const NONE: ReadonlySet<string> = new Set()
 
-/** A cache of one resource. Its objects are shared: never modify them, copy with structuredClone. */
+/** Cache of one resource. Its objects are shared: never modify them, copy with structuredClone. */
 export interface Store<T extends ApiObject> {
   readonly size: number
-  /** The version that the cache shows; undefined before the first list. */
+  /** Version that the cache shows; undefined before the first list. */
   readonly resourceVersion: string | undefined
   get(ref: ObjectRef): T | undefined
   getByKey(key: string): T | undefined
   getByUid(uid: string): T | undefined
   list(): T[]
-  /** The objects of an index given at construction; throws RangeError for an unknown index. */
+  /** Returns the objects of an index given at construction. @throws RangeError for an unknown index */
   byIndex(index: string, value: string): T[]
-  /** How many `byIndex` would give. */
+  /** Returns the number of objects that `byIndex` would return. */
   countByIndex(index: string, value: string): number
-  /** A page in the order given at construction, and the exact number of objects; throws RangeError without an order. */
+  /**
+   * Returns a page in the order given at construction, and the exact number of objects. @throws RangeError without an
+   * order
+   */
   page(query: PageQuery): PageOf<T>
-  /** Whether the cache shows this version of its resource, or a later one. */
+  /** Returns true if the cache shows this version of its resource, or a later one. */
   reached(resourceVersion: string): boolean
-  /** Resolves when `reached` holds; rejects with the signal's reason. */
+  /** Resolves when `reached` returns true. Rejects with the signal's reason. */
   waitFor(resourceVersion: string, signal: AbortSignal): Promise<void>
-  /** Resolves when the condition, looked at after each change, holds; rejects with the signal's reason. */
+  /** Resolves when the condition is true. It is checked after each change. Rejects with the signal's reason. */
   waitUntil(condition: () => boolean, signal: AbortSignal): Promise<void>
 }
 
-/** The writable side of a store, which only its reflector holds. */
+/** Store with its write methods, which only its reflector calls. */
 export class IndexedStore<T extends ApiObject> implements Store<T> {
   #objects = new Map<string, T>()
   #byUid = new Map<string, T>()
@@ -131,8 +134,8 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
   }
 
   /**
-   * Stores an added or modified object. No change when the cache has this very version; two when it
-   * has another object of that name, whose deletion went unseen.
+   * Stores an added or modified object. Returns no change if the cache has this version. Returns two if it has another
+   * object of that name, because the watch missed the deletion of that one.
    */
   put(object: T): Change<T>[] {
     const key = keyOf(object)
@@ -146,7 +149,7 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
     return old.metadata.uid === object.metadata.uid ? [{ key, old, current: object }] : [{ key, old }, added]
   }
 
-  /** Removes an object; `old` is the last state known here, undefined when it was not here. */
+  /** Removes an object. `old` is the last state known here; undefined if it was not here. */
   remove(key: string): Change<T> | undefined {
     const old = this.#objects.get(key)
     if (old === undefined) return undefined
@@ -155,7 +158,7 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
     return { key, old }
   }
 
-  /** Makes the cache show exactly these objects; the changes include deletions that no watch reported. */
+  /** Replaces the contents with exactly these objects. The changes include deletions that no watch reported. */
   replace(objects: Map<string, T>): Change<T>[] {
     const changes: Change<T>[] = []
     for (const key of [...this.#objects.keys()]) {
@@ -166,7 +169,7 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
     return changes
   }
 
-  /** Records the version that the cache shows now and wakes those who wait for it. */
+  /** Records the version that the cache shows now, and resumes callers that wait for it. */
   advance(resourceVersion: string): void {
     this.#resourceVersion = resourceVersion
     for (const check of this.#waiters) check()

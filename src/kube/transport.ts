@@ -8,13 +8,13 @@ import { CLIENT_REASONS, errorFromAnswer, isTooManyRequests, isUnavailable, Kube
 import { Limiter } from "./limiter.ts"
 
 export interface TransportOptions {
-  /** Requests at a time, watches not counted; as many connections are kept open. Default 32. */
+  /** Maximum number of concurrent requests without watches. Berth keeps as many connections open. Default 32. */
   maxConcurrent?: number
-  /** Sent as User-Agent, which audit logs show. */
+  /** User-Agent of requests, which audit logs show. */
   userAgent?: string
 }
 
-/** Whom the API server shall take the caller for (needs the RBAC verb `impersonate`). */
+/** User that the API server must treat as the caller (needs the RBAC verb `impersonate`). */
 export interface Impersonation {
   user: string
   groups?: string[]
@@ -23,9 +23,9 @@ export interface Impersonation {
 }
 
 export interface CallOptions {
-  /** Ends the call; it rejects with the signal's reason. */
+  /** Ends the call, which rejects with the signal's reason. */
   signal?: AbortSignal | undefined
-  /** For the whole call: waiting for a connection, retries and reading the answer. Default 30. */
+  /** Timeout of the whole call: the wait for a connection, retries and reading the answer. Default 30. */
   timeoutSeconds?: number | undefined
   /** Impersonates another user for this call. */
   as?: Impersonation | undefined
@@ -34,35 +34,35 @@ export interface CallOptions {
 export interface KubeRequest extends CallOptions {
   method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE"
   path: string
-  /** Parameters that are undefined are left out. */
+  /** Query parameters. Undefined ones are omitted. */
   query?: Record<string, string | number | boolean | undefined> | undefined
-  /** Sent as JSON. */
+  /** Body, sent as JSON. */
   body?: unknown
   contentType?: string
-  /** Default JSON; another form of it where the server has one, such as metadata only. */
+  /** Media type to accept. Default JSON; a server may offer other forms, such as metadata only. */
   accept?: string
 }
 
-/** One exchange with the API server; a call that is repeated has several. */
+/** One exchange with the API server. A call with retries has several. */
 export interface Exchange {
   method: KubeRequest["method"]
-  /** The HTTP status; undefined when no answer came. */
+  /** HTTP status; undefined if no answer came. */
   code: number | undefined
-  /** Until the answer began. */
+  /** Seconds until the answer began. */
   seconds: number
 }
 
 const DEFAULT_TIMEOUT_SECONDS = 30
 const MAX_ATTEMPTS = 5
 
-/** undici's own, in milliseconds; 0 is none. */
+/** Timeouts of undici in milliseconds; 0 is none. */
 type Timeouts = { headersTimeout: number; bodyTimeout: number }
-/** The deadline alone limits requests that are no watches. */
+/** Requests other than watches have only the deadline. */
 const NO_TIMEOUTS: Timeouts = { headersTimeout: 0, bodyTimeout: 0 }
 
 /**
- * Sends requests over pooled connections, with fresh credentials, bounded concurrency, a time-out
- * on everything, and those retries that can't do anything twice.
+ * Sends requests over pooled connections, with current credentials, limited concurrency and a timeout for everything.
+ * It retries only where a second execution can do no harm.
  */
 export class Transport {
   readonly #credentials: CredentialSource
@@ -86,7 +86,7 @@ export class Transport {
     this.#userAgent = options.userAgent ?? "berth"
   }
 
-  /** The parsed JSON of a successful answer (text, where the server sends text). Throws KubeError. */
+  /** Resolves with the parsed JSON of a successful answer (text, if the server sends text). @throws KubeError */
   async send(request: KubeRequest): Promise<unknown> {
     const deadline = new Deadline(request, request.timeoutSeconds ?? DEFAULT_TIMEOUT_SECONDS)
     try {
@@ -105,16 +105,16 @@ export class Transport {
   }
 
   /**
-   * The body of a successful answer as it arrives, for watches. `silenceSeconds` without a byte fail
-   * it, and so does `request.timeoutSeconds` in total. No retries. Throws KubeError.
+   * Yields the body of a successful answer as it arrives, for watches. Fails after `idleTimeoutSeconds` without data, and
+   * after `request.timeoutSeconds` in total. No retries. @throws KubeError
    */
-  async *stream(request: KubeRequest, silenceSeconds: number): AsyncGenerator<Uint8Array, void, void> {
+  async *stream(request: KubeRequest, idleTimeoutSeconds: number): AsyncGenerator<Uint8Array, void, void> {
     const deadline = new Deadline(request, request.timeoutSeconds ?? DEFAULT_TIMEOUT_SECONDS)
     let body: Dispatcher.ResponseData["body"] | undefined
     try {
       const answer = await this.#dispatch(request, deadline, {
         headersTimeout: DEFAULT_TIMEOUT_SECONDS * 1000,
-        bodyTimeout: silenceSeconds * 1000,
+        bodyTimeout: idleTimeoutSeconds * 1000,
       })
       body = answer.body
       if (answer.statusCode >= 300) throw await failure(request, answer)
@@ -122,19 +122,19 @@ export class Transport {
     } catch (error) {
       throw deadline.explain(asKubeError(request, error))
     } finally {
-      // Destroying an unfinished body closes its connection: nobody else can use it any more.
+      // Destroying an unfinished body closes its connection, which can't be used again.
       body?.on("error", () => undefined).destroy()
       deadline.clear()
     }
   }
 
-  /** Calls the listener after each exchange; returns how to end it. */
+  /** Calls the listener after each exchange. The returned function removes it. */
   onExchange(listener: (exchange: Exchange) => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
   }
 
-  /** Waits for the running requests, then closes all connections; watches must have been aborted. */
+  /** Waits for the running requests, then closes all connections. Watches must have been aborted. */
   async close(): Promise<void> {
     await this.#connections.close()
   }
@@ -149,7 +149,7 @@ export class Transport {
         const delay = retryDelaySeconds(failed, request.method, attempt)
         if (delay === undefined || delay >= deadline.secondsLeft()) throw failed
         if (failed.code === 401) this.#credentials.invalidate()
-        // The permit is kept meanwhile: a server that sheds load gets less of it.
+        // The permit is kept during the delay, so that a server that sheds load gets fewer requests.
         await sleep(delay * 1000, undefined, { signal: deadline.signal })
       }
     }
@@ -204,10 +204,10 @@ export class Transport {
 }
 
 /**
- * How long to wait before the same request may be sent again, in seconds; undefined: don't. `random`
- * is in [0, 1). A refusal that precedes execution (401 once, 429) may be repeated for every method;
- * 503 and lost connections only where a second execution changes nothing, so never for a POST; lost
- * connections only for reads, as the replay of a successful PUT or DELETE would look like a failure.
+ * Returns the delay before the same request may be sent again, in seconds; undefined: never. `random` is in [0, 1). A
+ * rejection before execution (401 once, 429) may be retried for every method. 503 may be retried if a second execution
+ * changes nothing, so never for a POST. Lost connections may be retried only for reads: the replay of a successful PUT
+ * or DELETE would look like a failure.
  */
 export function retryDelaySeconds(
   error: KubeError,
@@ -220,7 +220,7 @@ export function retryDelaySeconds(
   const repeatable = isTooManyRequests(error) || (isUnavailable(error) && mayRepeat(error, method))
   if (!repeatable) return undefined
   const backoff = 0.1 * 2 ** (attempt - 1)
-  // Jitter is added, never taken away: Retry-After is a lower bound.
+  // Jitter is only added, because Retry-After is a lower bound.
   const wait = Math.max(error.retryAfterSeconds ?? 0, backoff)
   return wait * (1 + random() * 0.5)
 }
@@ -247,15 +247,15 @@ function parsedOrUndefined(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    // A load balancer's page or a plain text: the status code says enough.
+    // A load balancer's page or a plain text: the status code is enough.
     return undefined
   }
 }
 
-/** These fail before anything was sent, so the outcome of a write is known: it did not happen. */
+/** Errors before anything was sent. So the outcome of a write is known: it had no effect. */
 const NEVER_SENT = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"]
 
-/** Names what happened on the wire; anything else (an exec plugin's failure, a mistake of ours) stays as it is. */
+/** Converts errors of the connection to KubeError. Other errors (an exec plugin's, a defect of ours) stay the same. */
 function asKubeError(request: KubeRequest, error: unknown): unknown {
   if (error instanceof KubeError) return error
   const outcomeUnknown = request.method !== "GET"
@@ -281,7 +281,7 @@ function queryString(query: KubeRequest["query"]): string {
   return parameters.size === 0 ? "" : `?${parameters}`
 }
 
-/** Source: kubernetes.io, "Authenticating", user impersonation. */
+/** Returns the headers of an impersonated call. Source: kubernetes.io, "Authenticating", user impersonation. */
 function impersonationHeaders(as: Impersonation): string[] {
   const headers = ["impersonate-user", as.user]
   for (const group of as.groups ?? []) headers.push("impersonate-group", group)

@@ -19,7 +19,7 @@ async function collect<T>(from: AsyncIterable<T>): Promise<T[]> {
 }
 
 describe("lines", () => {
-  test("come out the same wherever the chunks are cut, within characters too", async () => {
+  test("are the same for any division into chunks, also within characters", async () => {
     const line = fc.string({ unit: "grapheme" }).map((text) => text.replaceAll("\n", " "))
     await fc.assert(
       fc.asyncProperty(
@@ -55,7 +55,7 @@ describe("watchEvents", () => {
     expect(isGone(error)).toBe(true)
   })
 
-  test("throws at an event that was cut off, without quoting it", async () => {
+  test("throws at an event that was cut off, and does not quote it", async () => {
     const text = '{"type":"ADDED","object":{"data":{"password":"hunter2'
     const error = (await collect(watchEvents("/p", stream(text))).catch((thrown: unknown) => thrown)) as KubeError
     expect(error).toBeInstanceOf(KubeError)

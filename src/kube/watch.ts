@@ -1,7 +1,7 @@
 import { CLIENT_REASONS, errorFromStatus, KubeError } from "./errors.ts"
 import type { ApiObject } from "./resource.ts"
 
-/** One change as the API server reports it. A BOOKMARK's object has only kind and resourceVersion. */
+/** Change as the API server reports it. A BOOKMARK's object has only kind and resourceVersion. */
 export interface WatchEvent<T extends ApiObject = ApiObject> {
   type: "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK"
   object: T
@@ -10,8 +10,8 @@ export interface WatchEvent<T extends ApiObject = ApiObject> {
 const NEWLINE = 0x0a
 
 /**
- * The lines of a byte stream. Cut at bytes, decoded by line: a chunk may end within a character. A
- * line of any length is joined once. What follows the last newline is a line, too.
+ * Yields the lines of a byte stream. It splits bytes and decodes whole lines, because a chunk may end within a
+ * character. A line of any length is joined once. Text after the last newline is a line, too.
  */
 export async function* lines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string, void, void> {
   let pending: Uint8Array[] = []
@@ -28,7 +28,7 @@ export async function* lines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<
   if (pending.length > 0) yield Buffer.concat(pending).toString("utf8")
 }
 
-/** Parses a watch's byte stream. Throws KubeError on an ERROR event and on a line that was cut off. */
+/** Parses a watch's byte stream. @throws KubeError for an ERROR event, and for a line that was cut off */
 export async function* watchEvents<T extends ApiObject>(
   path: string,
   chunks: AsyncIterable<Uint8Array>,

@@ -7,13 +7,14 @@ import {
   Followers,
   type LaunchLog,
   pathOf,
+  type Range,
   readLogs,
   Serial,
-  truncationLine,
 } from "./sections.ts"
 import {
   type Appended,
   DEFAULT_LOG_CAP_BYTES,
+  HEAD_SHARE,
   type JobRef,
   type LogRef,
   type LogStore,
@@ -21,23 +22,35 @@ import {
 } from "./store.ts"
 
 export interface FileLogStoreOptions {
-  /** Bytes kept of one Job; what comes after is dropped and a line says so. Default 64 MiB. */
+  /** Bytes kept of one Job. Bytes in the middle are left out, and a line in the log says so. Default 64 MiB. */
   capBytes?: number
+  /** Called for each log that was deleted because the disk is full. */
+  onRemovedForSpace?: (job: JobRef) => void
 }
 
+/** Share of all logs that is deleted at once when the disk is full. */
+const FREED_SHARE = 0.01
+
+/** Number of files that hold the end of a Job's log at its cap. The oldest one is removed as a whole. */
+const END_FILES = 8
+
 /**
- * Logs as plain files, `<folder>/<namespace>/<job uid>/<launch>.log`, for one façade replica: followers are woken by
- * the appends of this very process. A file `<launch>.truncated` stands beside a log that has reached its cap.
+ * Store of logs as plain files, for one façade replica. `<folder>/<namespace>/<job uid>/<launch>.log` has the beginning,
+ * and the files `<launch>.<start>.log` have the end. Followers are woken by the appends of this process. A file
+ * `<launch>.truncated` marks a log that a former version of Berth has cut. When the disk is full, the oldest logs of the
+ * namespace with the most bytes are deleted. So one project can't stop the logs of the others.
  */
 export class FileLogStore implements LogStore {
   readonly #folder: string
   readonly #capBytes: number
+  readonly #onRemovedForSpace: (job: JobRef) => void
   readonly #writes = new Serial()
   readonly #followers = new Followers()
 
   constructor(folder: string, options: FileLogStoreOptions = {}) {
     this.#folder = folder
     this.#capBytes = options.capBytes ?? DEFAULT_LOG_CAP_BYTES
+    this.#onRemovedForSpace = options.onRemovedForSpace ?? (() => undefined)
   }
 
   append(log: LogRef, offset: number, data: Uint8Array): Promise<Appended> {
@@ -45,7 +58,7 @@ export class FileLogStore implements LogStore {
     assertIndex("offset", offset, 0)
     const folder = this.#folderOf(log.job)
     return this.#writes.run(log.job, async () => {
-      const appended = await this.#append(folder, log.launch, { offset, data })
+      const appended = await this.#withSpace(log.job, () => this.#append(folder, log.launch, { offset, data }))
       this.#followers.wake(log.job)
       return appended
     })
@@ -56,7 +69,6 @@ export class FileLogStore implements LogStore {
     const source = {
       logs: () => logsIn(folder),
       nextAppend: (until: AbortSignal) => this.#followers.next(job, until),
-      truncationLine: truncationLine(this.#capBytes),
     }
     yield* readLogs(source, options)
   }
@@ -72,20 +84,60 @@ export class FileLogStore implements LogStore {
     }
   }
 
+  /** Appends. On a full disk it deletes old logs and tries once more. */
+  async #withSpace(job: JobRef, append: () => Promise<Appended>): Promise<Appended> {
+    try {
+      return await append()
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOSPC" || !(await this.#makeSpace(job))) throw error
+      return await append()
+    }
+  }
+
+  /** Deletes the oldest logs of the namespace with the most bytes, without the job's own. Returns false if it has none. */
+  async #makeSpace(job: JobRef): Promise<boolean> {
+    const all: StoredSize[] = []
+    for await (const each of this.list()) all.push(await sizeOfLog(each, this.#folderOf(each)))
+    const removed = oldestOfLargest(all, job)
+    for (const each of removed) {
+      // Not after the pending writes of that job: those may wait for the same space.
+      await rm(this.#folderOf(each), { recursive: true, force: true })
+      this.#onRemovedForSpace(each)
+    }
+    return removed.length > 0
+  }
+
   async #append(folder: string, launch: number, piece: { offset: number; data: Uint8Array }): Promise<Appended> {
-    const logs = await logsIn(folder)
-    const length = logs.find((log) => log.launch === launch)?.size ?? 0
-    if (logs.some((log) => log.truncated)) return { length, full: true }
-    if (piece.offset > length) return { length, full: false }
+    const { files, cut } = await filesIn(folder)
+    const length = lengthOf(files, launch)
+    if (piece.offset > length) return { length }
     const fresh = piece.data.subarray(length - piece.offset)
-    if (fresh.byteLength === 0) return { length, full: false }
-    const room = this.#capBytes - logs.reduce((sum, log) => sum + log.size, 0)
-    const kept = fresh.subarray(0, Math.max(0, room))
-    const full = kept.byteLength < fresh.byteLength
+    if (fresh.byteLength === 0) return { length }
     await mkdir(folder, { recursive: true, mode: 0o700 })
-    await writeFile(logPath(folder, launch), kept, { flag: "a", mode: 0o600 })
-    if (full) await writeFile(truncatedPath(folder, launch), truncationLine(this.#capBytes), { mode: 0o600 })
-    return { length: length + kept.byteLength, full }
+    if (cut.has(launch)) await rm(cutPath(folder, launch))
+    const room = files.some(isEnd) ? 0 : this.#capBytes * HEAD_SHARE - bytesIn(files)
+    const head = fresh.subarray(0, Math.max(0, Math.floor(room)))
+    if (head.byteLength > 0) await writeFile(headPath(folder, launch), head, { flag: "a", mode: 0o600 })
+    const rest = fresh.subarray(head.byteLength)
+    if (rest.byteLength > 0) await this.#appendToEnd(folder, launch, { offset: length + head.byteLength, data: rest })
+    return { length: length + fresh.byteLength }
+  }
+
+  /** Appends to the files of the log's end. Then it removes the oldest ones of these beyond the cap. */
+  async #appendToEnd(folder: string, launch: number, piece: { offset: number; data: Uint8Array }): Promise<void> {
+    const endBytes = this.#capBytes * (1 - HEAD_SHARE)
+    const fileBytes = Math.max(1, Math.floor(endBytes / END_FILES))
+    const { files } = await filesIn(folder)
+    const last = files.findLast((file) => isEnd(file) && file.launch === launch)
+    let start = last !== undefined && last.end === piece.offset ? last.start : piece.offset
+    for (let at = piece.offset, { data } = piece; data.byteLength > 0; ) {
+      if (at - start >= fileBytes) start = at
+      const part = data.subarray(0, fileBytes - (at - start))
+      await writeFile(endPath(folder, launch, start), part, { flag: "a", mode: 0o600 })
+      data = data.subarray(part.byteLength)
+      at += part.byteLength
+    }
+    await removeOldest(folder, endBytes)
   }
 
   #folderOf(job: JobRef): string {
@@ -94,30 +146,130 @@ export class FileLogStore implements LogStore {
   }
 }
 
-const FILE_NAME = /^([1-9][0-9]{0,8})\.(log|truncated)$/
+const FILE_NAME = /^([1-9][0-9]{0,8})(?:\.([0-9]{1,16}))?\.log$|^([1-9][0-9]{0,8})\.truncated$/
 
-function logPath(folder: string, launch: number): string {
+/** A file with a range of a Launch's log. */
+interface LogFile extends Range {
+  launch: number
+  path: string
+  /** True for a file of the log's end. */
+  isEnd: boolean
+}
+
+function headPath(folder: string, launch: number): string {
   return join(folder, `${launch}.log`)
 }
 
-function truncatedPath(folder: string, launch: number): string {
+function endPath(folder: string, launch: number, start: number): string {
+  return join(folder, `${launch}.${start}.log`)
+}
+
+function cutPath(folder: string, launch: number): string {
   return join(folder, `${launch}.truncated`)
 }
 
-/** The Job's logs, oldest Launch first. */
-async function logsIn(folder: string): Promise<LaunchLog[]> {
+function isEnd(file: LogFile): boolean {
+  return file.isEnd
+}
+
+function bytesIn(files: readonly LogFile[]): number {
+  return files.reduce((sum, { start, end }) => sum + end - start, 0)
+}
+
+function lengthOf(files: readonly LogFile[], launch: number): number {
+  return Math.max(0, ...files.filter((file) => file.launch === launch).map(({ end }) => end))
+}
+
+/** Size of a Job's log, and the time of its last write in milliseconds. */
+interface StoredSize {
+  job: JobRef
+  bytes: number
+  writtenAt: number
+}
+
+async function sizeOfLog(job: JobRef, folder: string): Promise<StoredSize> {
+  const stats = await Promise.all(
+    (await entriesOf(folder)).map((entry) => stat(join(folder, entry.name)).catch(() => undefined)),
+  )
+  const found = stats.filter((each) => each !== undefined)
+  const bytes = found.reduce((sum, { size }) => sum + size, 0)
+  return { job, bytes, writtenAt: Math.max(0, ...found.map(({ mtimeMs }) => mtimeMs)) }
+}
+
+/** Returns the logs to delete for space: the oldest of the namespace with the most bytes, without the job's own. */
+function oldestOfLargest(all: readonly StoredSize[], writer: JobRef): JobRef[] {
+  const total = (logs: readonly StoredSize[]): number => logs.reduce((sum, { bytes }) => sum + bytes, 0)
+  const namespaces = [...Map.groupBy(all, ({ job }) => job.namespace).values()]
+  const [largest = []] = namespaces.sort((a, b) => total(b) - total(a))
+  const removed: StoredSize[] = []
+  for (const log of largest.toSorted((a, b) => a.writtenAt - b.writtenAt)) {
+    if (removed.length > 0 && total(removed) >= total(all) * FREED_SHARE) break
+    if (log.job.uid !== writer.uid) removed.push(log)
+  }
+  return removed.map(({ job }) => job)
+}
+
+/** Removes the oldest files of a log's end until the others have at most `bytes`. */
+async function removeOldest(folder: string, bytes: number): Promise<void> {
+  const files = (await filesIn(folder)).files.filter((file) => file.isEnd && file.end > file.start)
+  for (let [oldest] = files; oldest !== undefined && files.length > 1 && bytesIn(files) > bytes; [oldest] = files) {
+    const { launch, end, path } = oldest
+    files.shift()
+    // An empty file keeps the length of a log of which nothing else is left.
+    if (!files.some((file) => file.launch === launch))
+      await writeFile(endPath(folder, launch, end), "", { mode: 0o600 })
+    await rm(path, { force: true })
+  }
+}
+
+/** Returns the files of a Job's log in order, and the Launches whose log a former version has cut. */
+async function filesIn(folder: string): Promise<{ files: LogFile[]; cut: Set<number> }> {
   const names = (await entriesOf(folder)).map((entry) => FILE_NAME.exec(entry.name)).filter((match) => match !== null)
-  const truncated = new Set(names.filter((match) => match[2] === "truncated").map((match) => Number(match[1])))
-  const launches = names.filter((match) => match[2] === "log").map((match) => Number(match[1]))
-  launches.sort((a, b) => a - b)
-  return await Promise.all(
-    launches.map(async (launch) => {
-      const path = logPath(folder, launch)
-      const { size } = await stat(path)
-      const read = (start: number, end: number) => fileBytes(path, start, end)
-      return { launch, size, truncated: truncated.has(launch), read }
+  const cut = new Set(names.flatMap((match) => (match[3] === undefined ? [] : [Number(match[3])])))
+  const found = await Promise.all(
+    names.map(async ([name, launch, from]): Promise<LogFile[]> => {
+      if (launch === undefined) return []
+      const path = join(folder, name)
+      const size = await sizeOf(path)
+      const start = Number(from ?? 0)
+      if (size === undefined) return []
+      return [{ launch: Number(launch), path, start, end: start + size, isEnd: from !== undefined }]
     }),
   )
+  return { files: found.flat().sort((a, b) => a.launch - b.launch || a.start - b.start || a.end - b.end), cut }
+}
+
+/** Returns the Job's logs, oldest Launch first. */
+async function logsIn(folder: string): Promise<LaunchLog[]> {
+  const { files, cut } = await filesIn(folder)
+  return [...Map.groupBy(files, ({ launch }) => launch)].map(([launch, ofLaunch]) => ({
+    launch,
+    kept: ofLaunch.filter(({ start, end }) => end > start),
+    length: lengthOf(files, launch),
+    isCut: cut.has(launch),
+    read: (start, end) => rangeBytes(ofLaunch, start, end),
+  }))
+}
+
+async function* rangeBytes(files: readonly LogFile[], start: number, end: number): AsyncGenerator<Buffer, void, void> {
+  const file = files.find((each) => each.start <= start && start < each.end)
+  if (file === undefined) return
+  try {
+    yield* fileBytes(file.path, start - file.start, end - file.start)
+  } catch (error) {
+    // The file was removed after it was listed.
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error
+  }
+}
+
+/** Returns undefined if the file was removed. */
+async function sizeOf(path: string): Promise<number | undefined> {
+  try {
+    return (await stat(path)).size
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined
+    throw error
+  }
 }
 
 async function* fileBytes(path: string, start: number, end: number): AsyncGenerator<Buffer, void, void> {
@@ -125,7 +277,7 @@ async function* fileBytes(path: string, start: number, end: number): AsyncGenera
   for (let offset = start; offset < end; ) {
     const length = Math.min(BLOCK_BYTES, end - offset)
     const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(length), 0, length, offset)
-    // Shorter than it was a moment ago: the log is being removed.
+    // Shorter than its size before: the log is being removed.
     if (bytesRead === 0) return
     offset += bytesRead
     yield buffer.subarray(0, bytesRead)
@@ -136,7 +288,7 @@ async function foldersIn(folder: string): Promise<string[]> {
   return (await entriesOf(folder)).filter((entry) => entry.isDirectory()).map((entry) => entry.name)
 }
 
-/** What is in a folder; nothing when there is no such folder. */
+/** Returns the entries of a folder; none if there is no such folder. */
 async function entriesOf(folder: string): Promise<Dirent[]> {
   try {
     return await readdir(folder, { withFileTypes: true })

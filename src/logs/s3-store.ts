@@ -12,78 +12,86 @@ import {
   Followers,
   type LaunchLog,
   pathOf,
+  type Range,
   readLogs,
   Serial,
-  truncationLine,
 } from "./sections.ts"
 import {
   type Appended,
   DEFAULT_LOG_CAP_BYTES,
+  HEAD_SHARE,
   type JobRef,
   type LogRef,
   type LogStore,
   type ReadOptions,
 } from "./store.ts"
 
-/** How soon a follower sees what another replica has stored, unless told otherwise. */
+/** Default delay until a follower sees bytes that another replica has stored. */
 const POLL_MS = 2000
 
-/** So many small objects at the end of a log are made one. */
+/** Number of small objects at the end of a log that are merged into one. */
 const SMALL_OBJECTS = 64
 
-/** An object of this many bytes is never rewritten. */
+/** Bytes in small objects from which they are merged, however few they are. */
+const MERGE_BYTES = 4 * 1024 * 1024
+
+/** Size from which an object is never rewritten. */
 const LARGE_BYTES = 1024 * 1024
 
-/** Requests at once for one job. */
+/** Maximum number of concurrent requests for one job. */
 const PARALLEL = 8
 
-/** What a Launch's log may have been rewritten while it is read, before it counts as removed. */
+/** Number of times that a Launch's log may be rewritten during a read before it counts as removed. */
 const READ_TRIES = 5
 
 export interface S3LogStoreOptions {
   client: S3Client
   bucket: string
-  /** Before all keys; with a slash at its end, or empty. */
+  /** Prefix of all keys, with a slash at its end, or empty. */
   prefix?: string
-  /** Bytes kept of one Job; what comes after is dropped and a line says so. Default 64 MiB. */
+  /** Bytes kept of one Job. Bytes in the middle are left out, and a line in the log says so. Default 64 MiB. */
   capBytes?: number
-  /** How soon a follower sees what another replica has stored. Default 2 s. */
+  /** Delay until a follower sees bytes that another replica has stored. Default 2 s. */
   pollMs?: number
-  /** Small objects could not be made one: they stay, and it is tried again. */
+  /** Called if small objects could not be merged. They stay, and the merge is retried. */
   onCompactionError?: (error: unknown, job: JobRef) => void
 }
 
-/** A client for S3 or a store like it. Credentials are the process's own, found as the SDK does everywhere. */
+/**
+ * Returns a client for S3 or a compatible store. The credentials are the process's own, found as the SDK always does.
+ */
 export function s3Client({ endpoint, region }: { endpoint?: string; region?: string }): S3Client {
   return new S3Client({
     ...(region !== undefined && { region }),
-    // Other stores know neither names of buckets as hosts nor AWS' newer checksums.
+    // Other stores support neither buckets as host names nor AWS' newer checksums.
     ...(endpoint !== undefined && { endpoint, forcePathStyle: true }),
     requestChecksumCalculation: "WHEN_REQUIRED",
     responseChecksumValidation: "WHEN_REQUIRED",
   })
 }
 
-/** An object: the bytes from `start` up to `end` of a Launch's log. */
-interface Piece {
+/** An object with a range of a Launch's log, or in place of such a range. */
+interface Piece extends Range {
   key: string
-  start: number
-  end: number
 }
 
 interface StoredLog {
   launch: number
   pieces: Piece[]
-  /** Up to where there is no gap. */
+  /** Empty objects for the ranges whose pieces were removed at the cap. */
+  leftOut: Piece[]
+  /** End of the bytes without a gap, with those that were left out. */
   size: number
-  truncated: boolean
+  /** Set if a former version has dropped all later bytes. */
+  cut: boolean
 }
 
 /**
- * Logs in S3, or any store with its API, for any number of façade replicas. S3 can't append, so each piece is an object,
- * `<namespace>/<job uid>/<launch>/<start>-<end>`, and small ones are made one later. Two replicas that store the same
- * piece, or overlapping ones, do no harm: a byte of a log is the same whoever brings it. Followers are woken by this
- * process's own appends and else look every few seconds.
+ * Store of logs in S3, or any store with its API, for any number of façade replicas. S3 can't append, so each piece is
+ * an object, `<namespace>/<job uid>/<launch>/<start>-<end>`, and small ones are merged later. Two replicas may store
+ * the same piece, or overlapping ones: the bytes at one offset are always the same. At the cap, pieces in the middle are
+ * removed, and an empty object `<start>-<end>-left-out` takes their place. Followers are woken by this process's own
+ * appends, and otherwise poll every few seconds.
  */
 export class S3LogStore implements LogStore {
   readonly #options: S3LogStoreOptions
@@ -91,7 +99,7 @@ export class S3LogStore implements LogStore {
   readonly #capBytes: number
   readonly #writes = new Serial()
   readonly #followers = new Followers()
-  /** What this process last knew of the Jobs that it stores for; others may have stored more. */
+  /** Last known logs of the Jobs that this process stores. Other replicas may have stored more. */
   readonly #known = new Map<string, StoredLog[]>()
 
   constructor(options: S3LogStoreOptions) {
@@ -107,7 +115,7 @@ export class S3LogStore implements LogStore {
     return this.#writes.run(log.job, async () => {
       const appended = await this.#append(folder, log.launch, { offset, data })
       this.#followers.wake(log.job)
-      if (this.#smallPieces(folder, log.launch).length >= SMALL_OBJECTS) this.#compactLater(log)
+      if (isMergeDue(this.#smallPieces(folder, log.launch))) this.#compactLater(log)
       return appended
     })
   }
@@ -117,7 +125,6 @@ export class S3LogStore implements LogStore {
     const source = {
       logs: async () => (await this.#stored(folder)).map((log) => this.#readable(folder, log)),
       nextAppend: (until: AbortSignal) => this.#followers.next(job, until, this.#options.pollMs ?? POLL_MS),
-      truncationLine: truncationLine(this.#capBytes),
     }
     yield* readLogs(source, options)
   }
@@ -139,24 +146,38 @@ export class S3LogStore implements LogStore {
   async #append(folder: string, launch: number, piece: { offset: number; data: Uint8Array }): Promise<Appended> {
     let logs = this.#known.get(folder) ?? (await this.#stored(folder))
     const find = () => logs.find((log) => log.launch === launch)
-    // Another replica may have stored what comes before.
+    // Another replica may have stored the bytes before.
     if (piece.offset > (find()?.size ?? 0)) logs = await this.#stored(folder)
     this.#known.set(folder, logs)
     const length = find()?.size ?? 0
-    if (logs.some((log) => log.truncated)) return { length, full: true }
-    if (piece.offset > length) return { length, full: false }
+    if (piece.offset > length) return { length }
     const fresh = piece.data.subarray(length - piece.offset)
-    if (fresh.byteLength === 0) return { length, full: false }
-    const room = this.#capBytes - logs.reduce((sum, log) => sum + log.size, 0)
-    const kept = fresh.subarray(0, Math.max(0, room))
-    const full = kept.byteLength < fresh.byteLength
-    if (kept.byteLength > 0 || full) await this.#put(pieceOf(folder, launch, length, length + kept.byteLength), kept)
-    if (full) await this.#put({ key: truncatedKey(folder, launch) }, Buffer.alloc(0))
-    this.#known.set(
-      folder,
-      withPiece(logs, launch, { ...pieceOf(folder, launch, length, length + kept.byteLength), full }),
-    )
-    return { length: length + kept.byteLength, full }
+    if (fresh.byteLength === 0) return { length }
+    const added = pieceOf(folder, launch, length, length + fresh.byteLength)
+    await this.#put(added, fresh)
+    if (find()?.cut === true) await this.#delete([cutKey(folder, launch)])
+    logs = withObject(logs, launch, { piece: added })
+    this.#known.set(folder, logs)
+    await this.#leaveOut(folder, logs)
+    return { length: added.end }
+  }
+
+  /** Removes the oldest pieces after the log's beginning until the log is no larger than the cap. */
+  async #leaveOut(folder: string, logs: readonly StoredLog[]): Promise<void> {
+    const removed = piecesBeyond(logs, this.#capBytes)
+    for (const [launch, pieces] of Map.groupBy(removed, (piece) => piece.launch)) {
+      const former = logs.find((log) => log.launch === launch)?.leftOut ?? []
+      const ends = [...former, ...pieces].map(({ end }) => end)
+      const starts = [...former, ...pieces].map(({ start }) => start)
+      const { key } = pieceOf(folder, launch, Math.min(...starts), Math.max(...ends))
+      const mark = `${key}${LEFT_OUT}`
+      // The mark comes first: without it a gap would look like the end of the log.
+      await this.#put({ key: mark }, Buffer.alloc(0))
+      const obsolete = [...pieces, ...former].map((piece) => piece.key).filter((each) => each !== mark)
+      await this.#delete(obsolete)
+    }
+    // Read again.
+    if (removed.length > 0) this.#known.delete(folder)
   }
 
   #compactLater(log: LogRef): void {
@@ -166,38 +187,40 @@ export class S3LogStore implements LogStore {
       .catch((error: unknown) => this.#options.onCompactionError?.(error, log.job))
   }
 
-  /** Makes one object of the small ones at a log's end: first the new one, then the old ones go. */
+  /** Merges the small objects at a log's end: stores the new one first, then deletes the old ones. */
   async #compact(folder: string, launch: number): Promise<void> {
     const small = this.#smallPieces(folder, launch)
     const end = this.#known.get(folder)?.find((log) => log.launch === launch)?.size ?? 0
     const [first] = small
-    // Read anew after whatever comes of this.
+    // Read again in any case.
     this.#known.delete(folder)
-    if (first === undefined || small.length < SMALL_OBJECTS) return
+    if (first === undefined || !isMergeDue(small)) return
     const bytes: Buffer[] = []
     for await (const piece of this.#bytes({ folder, launch, pieces: small }, first.start, end)) bytes.push(piece)
     const merged = pieceOf(folder, launch, first.start, end)
     const content = Buffer.concat(bytes)
-    // Less: the log is being removed.
+    // Fewer bytes: the log is being removed.
     if (content.byteLength < end - first.start) return
     await this.#put(merged, content)
     await this.#delete(small.map(({ key }) => key).filter((key) => key !== merged.key))
   }
 
   #smallPieces(folder: string, launch: number): Piece[] {
-    const pieces = this.#known.get(folder)?.find((log) => log.launch === launch)?.pieces ?? []
+    const log = this.#known.get(folder)?.find((each) => each.launch === launch)
+    const gapEnd = Math.max(0, ...(log?.leftOut ?? []).map(({ end }) => end))
+    const pieces = (log?.pieces ?? []).filter(({ start }) => start >= gapEnd)
     const large = pieces.findLastIndex(({ start, end }) => end - start >= LARGE_BYTES)
     return pieces.slice(large + 1)
   }
 
-  /** What is stored of a Job now, oldest Launch first. */
+  /** Returns the stored logs of a Job, oldest Launch first. */
   async #stored(folder: string): Promise<StoredLog[]> {
     let logs: StoredLog[] = []
     for (const { key, match } of await this.#keys(folder)) {
       const launch = Number(match[1])
-      const [start, end] = [Number(match[2]), Number(match[3])]
-      const full = match[2] === undefined
-      logs = withPiece(logs, launch, full ? { full } : { key, start, end, full })
+      const piece = { key, start: Number(match[2]), end: Number(match[3]) }
+      if (match[2] === undefined) logs = withObject(logs, launch, { cut: true })
+      else logs = withObject(logs, launch, match[4] === undefined ? { piece } : { leftOut: piece })
     }
     return logs.sort((a, b) => a.launch - b.launch)
   }
@@ -222,8 +245,10 @@ export class S3LogStore implements LogStore {
     }
   }
 
-  #readable(folder: string, { launch, size, truncated, pieces }: StoredLog): LaunchLog {
-    return { launch, size, truncated, read: (start, end) => this.#bytes({ folder, launch, pieces }, start, end) }
+  #readable(folder: string, { launch, size, cut, pieces }: StoredLog): LaunchLog {
+    const kept = merged(pieces.filter(({ end }) => end <= size))
+    const read = (start: number, end: number) => this.#bytes({ folder, launch, pieces }, start, end)
+    return { launch, length: size, kept, isCut: cut, read }
   }
 
   async *#bytes(
@@ -237,7 +262,7 @@ export class S3LogStore implements LogStore {
       const stop = piece === undefined ? at : Math.min(end, piece.end, at + LARGE_BYTES)
       const bytes = piece && (await this.#get(piece.key, at - piece.start, stop - piece.start))
       if (bytes === undefined) {
-        // Made part of a larger one meanwhile, or removed.
+        // The object was merged into a larger one in the meantime, or removed.
         if (++tries === READ_TRIES) return
         pieces = (await this.#stored(log.folder)).find(({ launch }) => launch === log.launch)?.pieces ?? []
         continue
@@ -250,7 +275,7 @@ export class S3LogStore implements LogStore {
     }
   }
 
-  /** The bytes from `start` up to `end` of an object; undefined when there is none. */
+  /** Returns the bytes from `start` up to `end` of an object; undefined if there is none. */
   async #get(Key: string, start: number, end: number): Promise<Buffer | undefined> {
     const { client, bucket: Bucket } = this.#options
     try {
@@ -278,15 +303,18 @@ export class S3LogStore implements LogStore {
   }
 }
 
-/** Below a Job's folder. Numbers have leading zeros, so that keys are in the order of what they hold. */
-const KEY = /^(\d{9})\/(?:(\d{16})-(\d{16})|truncated)$/
+/** End of the keys of objects in place of removed pieces. */
+const LEFT_OUT = "-left-out"
+
+/** Keys below a Job's folder. Numbers have leading zeros, so that keys sort by their content. */
+const KEY = /^(\d{9})\/(?:(\d{16})-(\d{16})(-left-out)?|truncated)$/
 
 function pieceOf(folder: string, launch: number, start: number, end: number): Piece {
   const digits = (value: number) => String(value).padStart(16, "0")
   return { key: `${launchFolder(folder, launch)}${digits(start)}-${digits(end)}`, start, end }
 }
 
-function truncatedKey(folder: string, launch: number): string {
+function cutKey(folder: string, launch: number): string {
   return `${launchFolder(folder, launch)}truncated`
 }
 
@@ -294,18 +322,56 @@ function launchFolder(folder: string, launch: number): string {
   return `${folder}${String(launch).padStart(9, "0")}/`
 }
 
-/** The logs with a piece more, or the mark that no more is kept. Pieces come in the order of their starts. */
-function withPiece(logs: readonly StoredLog[], launch: number, added: Partial<Piece> & { full: boolean }): StoredLog[] {
-  const { key, start, end, full } = added
-  const before = logs.find((log) => log.launch === launch) ?? { launch, pieces: [], size: 0, truncated: false }
-  const isPiece = key !== undefined && start !== undefined && end !== undefined
+/** Returns the logs with one more object. Objects come in the order of their starts. */
+function withObject(
+  logs: readonly StoredLog[],
+  launch: number,
+  { piece, leftOut, cut = false }: { piece?: Piece; leftOut?: Piece; cut?: boolean },
+): StoredLog[] {
+  const before = logs.find((log) => log.launch === launch) ?? { launch, pieces: [], leftOut: [], size: 0, cut: false }
+  const added = piece ?? leftOut
   const after: StoredLog = {
     launch,
-    pieces: isPiece ? [...before.pieces, { key, start, end }] : before.pieces,
-    size: isPiece && start <= before.size ? Math.max(before.size, end) : before.size,
-    truncated: before.truncated || full,
+    pieces: piece === undefined ? before.pieces : [...before.pieces, piece],
+    leftOut: leftOut === undefined ? before.leftOut : [...before.leftOut, leftOut],
+    size: added !== undefined && added.start <= before.size ? Math.max(before.size, added.end) : before.size,
+    // Later bytes were stored by this version, so nothing is missing there.
+    cut: piece === undefined && (before.cut || cut),
   }
-  return [...logs.filter((log) => log.launch !== launch), after]
+  return [...logs.filter((log) => log.launch !== launch), after].sort((a, b) => a.launch - b.launch)
+}
+
+/** Returns the oldest pieces after the log's beginning, without which the log is no larger than the cap. */
+function piecesBeyond(logs: readonly StoredLog[], capBytes: number): (Piece & { launch: number })[] {
+  const pieces = logs.flatMap((log) => log.pieces.map((piece) => ({ ...piece, launch: log.launch })))
+  const sizeOf = ({ start, end }: Range): number => end - start
+  let excess = pieces.reduce((sum, piece) => sum + sizeOf(piece), 0) - capBytes
+  const removed: (Piece & { launch: number })[] = []
+  let head = 0
+  // The last piece stays, whatever its size.
+  for (const piece of pieces.slice(0, -1)) {
+    head += sizeOf(piece)
+    if (excess <= 0) break
+    if (head <= capBytes * HEAD_SHARE) continue
+    removed.push(piece)
+    excess -= sizeOf(piece)
+  }
+  return removed
+}
+
+function isMergeDue(pieces: readonly Piece[]): boolean {
+  return pieces.length >= SMALL_OBJECTS || pieces.reduce((sum, { start, end }) => sum + end - start, 0) >= MERGE_BYTES
+}
+
+/** Returns the ranges that the pieces cover together, in order. */
+function merged(pieces: readonly Piece[]): Range[] {
+  const ranges: Range[] = []
+  for (const { start, end } of pieces.toSorted((a, b) => a.start - b.start)) {
+    const last = ranges.at(-1)
+    if (last !== undefined && start <= last.end) last.end = Math.max(last.end, end)
+    else ranges.push({ start, end })
+  }
+  return ranges
 }
 
 async function inBatches<Item, Result>(

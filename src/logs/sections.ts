@@ -1,82 +1,131 @@
 import type { JobRef, ReadOptions } from "./store.ts"
 
-/** Bytes read at once, and so the largest piece that a reader gets. */
+/** Size of one read in bytes, and so of the largest piece that a reader gets. */
 export const BLOCK_BYTES = 64 * 1024
 
 const NEWLINE = 0x0a
 
-/** The log of one Launch as it is kept. It only ever grows at its end. */
+/** Bytes from `start` up to `end` of a Launch's log. */
+export interface Range {
+  start: number
+  end: number
+}
+
+/** The stored log of one Launch. It grows at its end. Bytes in its middle may be left out later. */
 export interface LaunchLog {
   launch: number
-  /** Bytes. */
-  size: number
-  /** The log has reached its cap. */
-  truncated: boolean
-  /** The bytes from `start` up to `end`, in pieces of at most BLOCK_BYTES; fewer when it is being removed. */
+  /** Kept bytes, in order. The bytes between two ranges were left out. */
+  kept: Range[]
+  /** Number of bytes that were stored, with those that were left out. */
+  length: number
+  /** True if a former version of Berth has dropped all bytes after the kept ones. */
+  isCut: boolean
+  /**
+   * Yields the bytes from `start` up to `end`, which are within one kept range, in pieces of at most BLOCK_BYTES. Fewer
+   * bytes if they are being removed.
+   */
   read(start: number, end: number): AsyncGenerator<Buffer, void, void>
 }
 
-/** What a store knows of one Job, for reading its log. */
+/** Access to the stored logs of one Job. */
 export interface LogSource {
-  /** What is kept now, oldest Launch first. */
+  /** Returns the stored logs, oldest Launch first. */
   logs(): Promise<LaunchLog[]>
-  /** Resolves when there may be more, or when the signal is aborted. */
+  /** Resolves when there may be more bytes, or when the signal is aborted. */
   nextAppend(until: AbortSignal): Disposable & { promise: Promise<void> }
-  /** The line that ends a log at its cap. */
-  truncationLine: string
 }
 
-/** The log of one Launch as it is read: its bytes between lines of our own. */
-interface Section {
-  header: Buffer
-  log: LaunchLog
-  footer: Buffer
-}
-
-/** A place in a Job's log: `offset` bytes into one of its sections. */
+/** A position in a Job's log: the Launch, and the number of its bytes before this position. */
 interface Position {
-  section: number
+  launch: number
   offset: number
 }
 
-/** A Job's log as one, in order, with a line of our own between two Launches: what `LogStore.read` gives. */
+/** A part of a Job's log as it is read: kept bytes, or a line that Berth adds. */
+interface Part {
+  /** Position after this part. */
+  next: Position
+  size: number
+  read(start: number, end: number): AsyncIterable<Buffer>
+}
+
+const START: Position = { launch: 0, offset: 0 }
+
+/** Maximum number of consecutive reads without a byte, while bytes are being removed. */
+const READ_TRIES = 5
+
+/** Yields a Job's log as one, in order, with a line between two Launches, for `LogStore.read`. */
 export async function* readLogs(source: LogSource, options: ReadOptions): AsyncGenerator<Uint8Array, void, void> {
   if (options.tail !== undefined) assertIndex("tail", options.tail, 0)
   const until = options.follow ?? AbortSignal.abort()
   let position: Position | undefined
-  for (;;) {
-    // Taken before the logs are looked at, so that no append falls in between.
+  for (let tries = 0; tries < READ_TRIES; ) {
+    // Subscribe before the logs are read, so that no append is missed in between.
     using wake = source.nextAppend(until)
     const last = until.aborted
-    const sections = await sectionsOf(source)
-    position ??= options.tail === undefined ? { section: 0, offset: 0 } : await tailOf(sections, options.tail)
-    for (; position.section < sections.length; position = { section: position.section + 1, offset: 0 }) {
-      const section = sections[position.section] as Section
-      const end = lengthOf(section)
-      yield* bytesOf(section, position.offset, end)
-      position = { section: position.section, offset: Math.max(position.offset, end) }
-      if (position.section === sections.length - 1) break
-    }
+    const logs = await source.logs()
+    const { parts, skip } = await unreadParts(logs, position, options.tail)
+    const read = yield* bytesOf(parts, skip, position ?? START)
+    position = read.position
+    tries = read.isComplete || read.bytes > 0 ? 0 : tries + 1
+    // Otherwise bytes were left out during this read. The next one reports the gap.
+    if (!read.isComplete) continue
     if (last) return
     await wake.promise
   }
 }
 
-/** The line that stands at the end of a Job's log when no more of it is kept. */
-export function truncationLine(capBytes: number): string {
-  return `--- log truncated: only the first ${capBytes} bytes of a job's log are kept ---\n`
+/** Yields the bytes of the parts. Stops at the first byte that was removed. */
+async function* bytesOf(
+  parts: Part[],
+  skip: number,
+  from: Position,
+): AsyncGenerator<Buffer, { position: Position; isComplete: boolean; bytes: number }, void> {
+  let position = from
+  let bytes = 0
+  for (const [index, { next, size, read }] of parts.entries()) {
+    let at = index === 0 ? skip : 0
+    for await (const piece of read(at, size)) {
+      yield piece
+      at += piece.byteLength
+      bytes += piece.byteLength
+    }
+    if (at < size) return { position: { ...next, offset: next.offset - size + at }, isComplete: false, bytes }
+    position = next
+  }
+  return { position, isComplete: true, bytes }
 }
 
-/** Those who wait for the next append of a Job in this very process. */
+/** Returns the parts after the position, or at the start the last lines. `skip` bytes of the first one are read. */
+async function unreadParts(
+  logs: LaunchLog[],
+  position: Position | undefined,
+  tail: number | undefined,
+): Promise<{ parts: Part[]; skip: number }> {
+  const parts = await partsOf(logs, position ?? START)
+  if (position !== undefined || tail === undefined) return { parts, skip: 0 }
+  const { index, skip } = await tailOf(parts, tail)
+  return { parts: parts.slice(index), skip }
+}
+
+/** Line at the end of a log that a former version of Berth has cut. */
+const CUT_LINE = "--- log truncated: a former version of Berth kept only the beginning of this log ---\n"
+
+/** Returns the line in place of bytes that were left out. */
+export function gapLine(bytes: number): string {
+  return `--- ${bytes} bytes of the log are left out here: Berth keeps only the beginning and the end of a long log ---\n`
+}
+
+/** Readers that wait for the next append of a Job in this process. */
 export class Followers {
   readonly #waiting = new Map<string, Set<() => void>>()
 
-  /** Something of the Job was appended. */
+  /** Wakes the readers of a Job after an append. */
   wake(job: JobRef): void {
     for (const wake of this.#waiting.get(keyOf(job)) ?? []) wake()
   }
 
-  /** Resolves at the Job's next append here, after `pollMs`, or when `until` is aborted. */
+  /** Resolves at the Job's next append in this process, after `pollMs`, or when `until` is aborted. */
   next(job: JobRef, until: AbortSignal, pollMs?: number): Disposable & { promise: Promise<void> } {
     const key = keyOf(job)
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -106,7 +155,7 @@ export class Serial {
     const key = keyOf(job)
     const before = this.#last.get(key)
     const run = (async () => {
-      // A failed write has told its own caller.
+      // The caller of a failed write has its error already.
       await before?.catch(() => undefined)
       return await write()
     })()
@@ -123,7 +172,7 @@ function keyOf({ namespace, uid }: JobRef): string {
   return `${namespace}/${uid}`
 }
 
-/** Kubernetes' own names are safe in paths and keys; anything else would lead elsewhere. Throws TypeError. */
+/** Returns the names, which are safe in paths and keys if they are valid in Kubernetes. Throws TypeError for others. */
 export function pathOf(job: JobRef): { namespace: string; uid: string } {
   return { namespace: safeName("namespace", job.namespace), uid: safeName("uid", job.uid) }
 }
@@ -133,70 +182,92 @@ function safeName(what: string, name: string): string {
   throw new TypeError(`log ${what} ${JSON.stringify(name)} is not a Kubernetes name (a-z, 0-9, - and . only)`)
 }
 
-/** Throws RangeError unless it is a whole number of at least `least`. */
+/** Throws RangeError if the value is not a whole number of at least `least`. */
 export function assertIndex(what: string, value: number, least: number): void {
   if (Number.isSafeInteger(value) && value >= least) return
   throw new RangeError(`log ${what} is ${value}; give a whole number of at least ${least}`)
 }
 
-async function sectionsOf({ logs, truncationLine: line }: LogSource): Promise<Section[]> {
-  const found = await logs()
-  return await Promise.all(
-    found.map(async (log, index) => {
-      const header = Buffer.from(index === 0 ? "" : `--- launch ${log.launch} ---\n`)
-      const closed = log.truncated || index < found.length - 1
-      // A line of ours begins a new line; an unfinished one stays as it is only at the very end.
-      const newline = closed && !(await endsLine(log)) ? "\n" : ""
-      return { header, log, footer: Buffer.from(newline + (log.truncated ? line : "")) }
-    }),
-  )
-}
-
-function lengthOf({ header, log, footer }: Section): number {
-  return header.byteLength + log.size + footer.byteLength
-}
-
-/** The bytes from `start` to `end` of a section, in pieces of at most BLOCK_BYTES. */
-async function* bytesOf(section: Section, start: number, end: number): AsyncGenerator<Buffer, void, void> {
-  const logStart = section.header.byteLength
-  const logEnd = logStart + section.log.size
-  if (start < logStart) yield section.header.subarray(start, end)
-  if (start < logEnd && end > logStart) {
-    yield* section.log.read(Math.max(0, start - logStart), Math.min(end, logEnd) - logStart)
+/** Returns all parts of a Job's log after the position. */
+async function partsOf(logs: LaunchLog[], from: Position): Promise<Part[]> {
+  const parts: Part[] = []
+  for (const [index, log] of logs.entries()) {
+    if (log.launch < from.launch) continue
+    const isNew = log.launch > from.launch
+    const previous = logs[index - 1]
+    if (isNew && previous !== undefined) {
+      if (!(await endsLine(previous))) parts.push(lineOf("\n", { launch: previous.launch, offset: previous.length }))
+      parts.push(lineOf(`--- launch ${log.launch} ---\n`, { launch: log.launch, offset: 0 }))
+    }
+    parts.push(...(await partsOfLaunch(log, isNew ? 0 : from.offset)))
   }
-  if (end > logEnd && start < end) {
-    const footer = section.footer.subarray(Math.max(0, start - logEnd), end - logEnd)
-    if (footer.byteLength > 0) yield footer
+  return parts
+}
+
+async function partsOfLaunch(log: LaunchLog, from: number): Promise<Part[]> {
+  const { launch, length } = log
+  const parts: Part[] = []
+  let at = from
+  const skipTo = async (offset: number): Promise<void> => {
+    if (offset <= at) return
+    const newline = (await endsLine(log, at)) ? "" : "\n"
+    parts.push(lineOf(newline + gapLine(offset - at), { launch, offset }))
+    at = offset
+  }
+  for (const { start, end } of log.kept) {
+    if (end <= at) continue
+    await skipTo(start)
+    parts.push(partOf(log, { start: at, end }))
+    at = end
+  }
+  await skipTo(length)
+  // An offset after the end stands for the line.
+  const cut = length + 1
+  if (log.isCut && at < cut) {
+    parts.push(lineOf(((await endsLine(log)) ? "" : "\n") + CUT_LINE, { launch, offset: cut }))
+  }
+  return parts
+}
+
+function partOf({ launch, read }: LaunchLog, { start, end }: Range): Part {
+  return {
+    next: { launch, offset: end },
+    size: end - start,
+    read: (from, to) => read(start + from, start + to),
   }
 }
 
-/** Where the last `lines` lines begin, found by reading backwards from the end. */
-async function tailOf(sections: Section[], lines: number): Promise<Position> {
-  const last = sections.at(-1)
-  if (last === undefined) return { section: 0, offset: 0 }
-  if (lines === 0) return { section: sections.length - 1, offset: lengthOf(last) }
+function lineOf(line: string, next: Position): Part {
+  const bytes = Buffer.from(line)
+  async function* read(start: number, end: number): AsyncGenerator<Buffer> {
+    if (start < end) yield bytes.subarray(start, end)
+  }
+  return { next, size: bytes.byteLength, read }
+}
+
+/** Returns the start of the last `lines` lines, found by reading backwards from the end. */
+async function tailOf(parts: Part[], lines: number): Promise<{ index: number; skip: number }> {
+  if (lines === 0) return { index: Math.max(0, parts.length - 1), skip: parts.at(-1)?.size ?? 0 }
   let wanted = lines
   let atEnd = true
-  for await (const { section, start, block } of blocksBackwards(sections)) {
-    // The newline that ends the last line begins no further one.
+  for await (const { index, start, block } of blocksBackwards(parts)) {
+    // The newline that ends the last line does not begin another one.
     let at = atEnd && block.at(-1) === NEWLINE ? block.byteLength - 1 : block.byteLength
     atEnd = false
     for (at = newlineBefore(block, at); at >= 0; at = newlineBefore(block, at)) {
-      if (--wanted === 0) return { section, offset: start + at + 1 }
+      if (--wanted === 0) return { index, skip: start + at + 1 }
     }
   }
-  return { section: 0, offset: 0 }
+  return { index: 0, skip: 0 }
 }
 
-async function* blocksBackwards(
-  sections: Section[],
-): AsyncGenerator<{ section: number; start: number; block: Buffer }> {
-  for (const [index, section] of [...sections.entries()].reverse()) {
-    for (let end = lengthOf(section); end > 0; end = Math.max(0, end - BLOCK_BYTES)) {
+async function* blocksBackwards(parts: Part[]): AsyncGenerator<{ index: number; start: number; block: Buffer }> {
+  for (const [index, part] of [...parts.entries()].reverse()) {
+    for (let end = part.size; end > 0; end = Math.max(0, end - BLOCK_BYTES)) {
       const start = Math.max(0, end - BLOCK_BYTES)
       const pieces: Buffer[] = []
-      for await (const piece of bytesOf(section, start, end)) pieces.push(piece)
-      yield { section: index, start, block: Buffer.concat(pieces) }
+      for await (const piece of part.read(start, end)) pieces.push(piece)
+      yield { index, start, block: Buffer.concat(pieces) }
     }
   }
 }
@@ -205,9 +276,11 @@ function newlineBefore(block: Buffer, at: number): number {
   return at === 0 ? -1 : block.lastIndexOf(NEWLINE, at - 1)
 }
 
-async function endsLine(log: LaunchLog): Promise<boolean> {
-  if (log.size === 0) return true
+/** Returns true if the byte before `at` ends a line, also if it was left out: a line of Berth's is in its place. */
+async function endsLine(log: LaunchLog, at: number = log.length): Promise<boolean> {
+  if (log.isCut && at === log.length + 1) return true
+  if (!log.kept.some(({ start, end }) => start < at && at <= end)) return true
   let last: number | undefined
-  for await (const piece of log.read(log.size - 1, log.size)) last = piece.at(-1)
+  for await (const piece of log.read(at - 1, at)) last = piece.at(-1)
   return last === NEWLINE
 }

@@ -1,7 +1,10 @@
-/** Bytes that are kept of one Job, over all its Launches, unless told otherwise. */
+/** Default of the bytes kept of one Job, over all its Launches. */
 export const DEFAULT_LOG_CAP_BYTES = 64 * 1024 * 1024
 
-/** A Job, as logs are kept by: the uid, so that a new Job of the same name begins with an empty log. */
+/** Share of the cap for the beginning of a log. The rest is for its end. */
+export const HEAD_SHARE = 0.5
+
+/** A Job as the key of its logs. The uid gives a new Job of the same name an empty log. */
 export interface JobRef {
   namespace: string
   uid: string
@@ -14,38 +17,37 @@ export interface LogRef {
   launch: number
 }
 
-/** What is stored after an append. */
+/** State of the log after an append. */
 export interface Appended {
-  /** Bytes of this Launch's log; the next piece begins there. */
+  /** Size of this Launch's log in bytes, with bytes that were left out. The next piece begins there. */
   length: number
-  /** True: the Job's log has reached its cap, no more of it is kept. */
-  full: boolean
 }
 
 export interface ReadOptions {
-  /** Only the last so many lines (what was there before the read began; a follow goes on from there). */
+  /** Number of last lines to read, counted at the start of the read. With `follow`, all later lines follow. */
   tail?: number
   /**
-   * Follows: new bytes are delivered as they are stored, until this signal is aborted; then what is stored is
-   * delivered and the read ends. Without it the read ends at the present end.
+   * Delivers new bytes as they are stored, until this signal is aborted. Then the stored bytes are delivered and the
+   * read ends. Without it the read ends at the present end.
    */
   follow?: AbortSignal
 }
 
 /**
- * Where the output of jobs is kept: bytes as the containers wrote them. The logs of a Job's Launches are read as
- * one, in order, with a line of our own between two.
+ * Store of the output of jobs, as bytes from the containers. The logs of a Job's Launches are read as one, in order,
+ * with a line of Berth's between two. Of a log that is longer than the cap, the beginning and the end are kept. A line in
+ * between says how many bytes are left out.
  */
 export interface LogStore {
   /**
-   * Stores a piece that begins at `offset` of the Launch's log. Bytes that are stored already are skipped, so a
-   * piece may come twice; a piece beyond the end changes nothing, and the answer tells where to go on.
+   * Stores a piece that begins at `offset` of the Launch's log. Bytes that are stored already are skipped, so a piece
+   * may come twice. A piece beyond the end changes nothing, and the result has the offset to continue from.
    */
   append(log: LogRef, offset: number, data: Uint8Array): Promise<Appended>
-  /** The Job's log; empty when there is none. Pieces are at most 64 KiB. */
+  /** Yields the Job's log; nothing if there is none. Pieces are at most 64 KiB. */
   read(job: JobRef, options?: ReadOptions): AsyncGenerator<Uint8Array, void, void>
-  /** Removes all that is kept of the Job; no error when there is nothing. */
+  /** Removes the logs of the Job; no error if there are none. */
   remove(job: JobRef): Promise<void>
-  /** Every Job that something is kept of. */
+  /** Yields every Job that has logs. */
   list(): AsyncGenerator<JobRef, void, void>
 }

@@ -25,7 +25,7 @@ describe("caps", () => {
     const facts = {
       namespace: "team",
       offers: catalogueOf([]),
-      payers: [],
+      launchAccounts: [],
       launches: [live],
       projectLaunches: [live],
       projectCaps: { maxVms: 3 },
@@ -41,7 +41,7 @@ describe("caps", () => {
     const facts = {
       namespace: "team",
       offers: catalogueOf([]),
-      payers: [],
+      launchAccounts: [],
       launches,
       projectLaunches: [],
       projectCaps: undefined,
@@ -61,7 +61,13 @@ describe("caps", () => {
         return launchOf(job, 1, { metadata: { creationTimestamp: time(s) } })
       })
     const launches = [...made("greedy", [10, 20, 30, 40]), ...made("team", [15])]
-    const base = { offers: catalogueOf([]), payers: [], projectLaunches: [], projectCaps: undefined, recordedUsd: 0 }
+    const base = {
+      offers: catalogueOf([]),
+      launchAccounts: [],
+      projectLaunches: [],
+      projectCaps: undefined,
+      recordedUsd: 0,
+    }
     const wait = (namespace: string, seen = launches) =>
       appraise({ ...base, launches: seen, namespace }, at(50), { ...JOB_DEFAULTS, launchesPerMinute: 5 })
         .rateWaitSeconds

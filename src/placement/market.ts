@@ -8,23 +8,24 @@ import { billedUsd, roundUsd } from "../apis/money.ts"
 import type { SpendCaps } from "../apis/project.ts"
 import type { Offers } from "../catalogue/offers.ts"
 import type { Catalogue } from "../router/catalogue.ts"
+import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
 import type { BucketPlace } from "../router/egress.ts"
-import type { Payer, Rest } from "../router/rest.ts"
 import type { Room } from "../router/route.ts"
+import { pausedAccounts, type Tenants } from "./breaker.ts"
+import { cooldownsOf } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
 import type { JobSettings } from "./settings.ts"
-import { pausedPayers, restingOffers } from "./unavailable.ts"
 
 /** Accounts that can pay for a project's VMs. */
-export interface Payers {
+export interface LaunchAccounts {
   /** Ready connections of the namespace that can run VMs, and clouds that need none. */
-  of(namespace: string): readonly Payer[]
+  of(namespace: string): readonly LaunchAccount[]
   /** Returns connections of the namespace that are Ready, but not allowed to create VMs. */
-  refused?(namespace: string): readonly RefusedPayer[]
+  refused?(namespace: string): readonly DeniedAccount[]
 }
 
 /** Connection with valid credentials that cannot pay for VMs. */
-export interface RefusedPayer {
+export interface DeniedAccount {
   cloud: string
   connection: string
   /** Cause, and the action that fixes it. */
@@ -34,10 +35,10 @@ export interface RefusedPayer {
 /** Inputs of a placement besides the job. */
 export interface Market {
   offers: Catalogue
-  payers: readonly Payer[]
+  launchAccounts: readonly LaunchAccount[]
   /** Connections that could pay if their credentials were allowed to create VMs. */
-  refusedPayers?: readonly RefusedPayer[]
-  resting: readonly Rest[]
+  deniedAccounts?: readonly DeniedAccount[]
+  cooldowns: readonly Cooldown[]
   caps: SpendCaps
   /** Zero if no cap limits spending. */
   spending: Spending
@@ -47,8 +48,8 @@ export interface Market {
   image?: ImageState
   /** Known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
   agentImage?: ImageState
-  /** Payers whose launches are paused. */
-  paused: readonly Rest[]
+  /** Accounts whose launches are paused. */
+  paused: readonly Cooldown[]
   /** Seconds until the launch rate allows another launch; 0: now. */
   rateWaitSeconds: number
 }
@@ -58,8 +59,8 @@ export interface MarketFacts {
   /** Namespace of the project. */
   namespace: string
   offers: Catalogue
-  payers: readonly Payer[]
-  refusedPayers?: readonly RefusedPayer[]
+  launchAccounts: readonly LaunchAccount[]
+  deniedAccounts?: readonly DeniedAccount[]
   agentImage?: ImageState | undefined
   /** All Launches, and the subset of the job's project. */
   launches: readonly StoredLaunch[]
@@ -67,6 +68,7 @@ export interface MarketFacts {
   projectCaps: SpendCaps | undefined
   /** Cost in this month of jobs whose Launches are deleted, USD. */
   recordedUsd: number
+  tenants?: Tenants | undefined
 }
 
 /** Calculates the market of one project at one time. Pure. */
@@ -75,14 +77,14 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
   const isCapped = Object.values(caps).some((cap) => cap !== undefined)
   // Spending is the slowest calculation, so it is skipped if there is no cap.
   const spending = isCapped ? spendingOf(facts.projectLaunches, now, settings.expectedSeconds) : UNCAPPED
-  const { namespace, payers, launches } = facts
+  const { namespace, launchAccounts, launches } = facts
   return {
     offers: facts.offers,
-    payers,
-    ...(facts.refusedPayers && { refusedPayers: facts.refusedPayers }),
+    launchAccounts,
+    ...(facts.deniedAccounts && { deniedAccounts: facts.deniedAccounts }),
     ...(facts.agentImage && { agentImage: facts.agentImage }),
-    resting: restingOffers(launches, now, settings),
-    paused: pausedPayers(payers, namespace, launches, { now, settings }),
+    cooldowns: cooldownsOf(launches, { namespace, launchAccounts }, now, settings),
+    paused: pausedAccounts(launchAccounts, namespace, launches, { now, settings, tenants: facts.tenants }),
     caps,
     spending: { ...spending, monthlyUsd: spending.monthlyUsd + facts.recordedUsd },
     rateWaitSeconds: rateWait(launches, namespace, now, settings.launchesPerMinute),
@@ -119,9 +121,11 @@ export interface CachedObjects<T> {
 /** Sources of a market in any process: caches and earlier answers. */
 export interface MarketSources {
   offers: Offers
-  payers: Payers
+  launchAccounts: LaunchAccounts
   /** Returns the caps of a namespace's project. */
   caps?: (namespace: string) => SpendCaps | undefined
+  /** Organizations of the projects. Absent: the installation counts as one organization. */
+  tenants?: Tenants
   clock: Clock
   /** Returns the known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
   agentImage?: () => ImageState
@@ -141,13 +145,14 @@ export function marketOf(
   const facts = {
     namespace,
     offers: sources.offers.current(),
-    payers: sources.payers.of(namespace),
-    refusedPayers: sources.payers.refused?.(namespace) ?? [],
+    launchAccounts: sources.launchAccounts.of(namespace),
+    deniedAccounts: sources.launchAccounts.refused?.(namespace) ?? [],
     agentImage: sources.agentImage?.(),
     launches: ledger.all(),
     projectLaunches: ledger.ofNamespace(namespace),
     projectCaps: sources.caps?.(namespace),
     recordedUsd: recordedUsd(namespace, sources, settings),
+    tenants: sources.tenants,
   }
   return appraise(facts, now, settings)
 }
@@ -256,7 +261,7 @@ export class LaunchLedger {
   }
 
   /** Counts a Launch from now on. Call it before the first await after the decision to create it. */
-  reserve(launch: Launch): void {
+  assume(launch: Launch): void {
     // The API server sets these fields. Only readers of this ledger see the placeholder.
     const metadata = {
       ...launch.metadata,
@@ -269,7 +274,7 @@ export class LaunchLedger {
   }
 
   /** Stops counting a Launch that was not created. */
-  release(launch: Launch): void {
+  forget(launch: Launch): void {
     this.#pending.delete(keyOf(launch))
   }
 

@@ -22,7 +22,7 @@ export type Outcome =
   | { kind: "unused" }
 
 /** Ends of the agent that are not the job's own result: the VM was lost or failed. */
-const VM_FINISHES: readonly FinishReason[] = ["Stopped", "Preempted", "AgentFailed"]
+const VM_FINISHES: readonly FinishReason[] = ["Stopped", "Preempted", "AgentFailed", "MachineFailed"]
 
 /**
  * Returns the outcome of a Launch whose job has not ended. The agent's report about the container takes precedence over
@@ -34,7 +34,8 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   const finish = status?.agent?.finish
   if (finish !== undefined && !VM_FINISHES.includes(finish.reason)) return { kind: "finished", finish }
   if (status?.refusal !== undefined) return { kind: "refused", refusal: status.refusal }
-  if (status?.bootFailure !== undefined) return reportedFailure(status.bootFailure)
+  const failure = machineFailureOf(status)
+  if (failure !== undefined) return reportedFailure(failure)
   if (status?.loss !== undefined) return lossOf(status.loss)
   if (finish?.reason === "Preempted") {
     return lost("Preempted", finish.message ?? "the cloud preempted the VM", finish.time)
@@ -44,6 +45,17 @@ export function outcomeOf(launch: StoredLaunch): Outcome {
   if (spec.ended === true) return bootFailed(launch)
   if (finish !== undefined) return lost("VMLost", finish.message ?? `the agent failed: ${finish.reason}`, finish.time)
   return isOver(launch) ? deleted(launch) : { kind: "live" }
+}
+
+/** Returns the report that the VM cannot run the container: of its user data at boot, or of its agent. */
+export function machineFailureOf(status: LaunchStatus | undefined): MachineFailure | undefined {
+  const finish = status?.agent?.finish
+  if (status?.bootFailure !== undefined || finish?.reason !== "MachineFailed") return status?.bootFailure
+  return { reason: finish.reason, message: finish.message ?? "no details", time: finish.time }
+}
+
+interface MachineFailure extends Omit<BootFailure, "reason"> {
+  reason: string
 }
 
 function lossOf({ reason, message, time }: NonNullable<LaunchStatus["loss"]>): Outcome {
@@ -60,7 +72,7 @@ function lost(reason: "VMLost" | "Preempted", message: string, time: string): Ou
   return { kind: "lost", reason, message, time }
 }
 
-function reportedFailure({ reason, message, time }: BootFailure): Outcome {
+function reportedFailure({ reason, message, time }: MachineFailure): Outcome {
   return { kind: "bootFailed", message: `its VM cannot run containers (${reason}): ${message}`, time }
 }
 
@@ -69,16 +81,31 @@ function bootFailed(launch: StoredLaunch): Outcome {
   const deadline = bootDeadline(launch) ?? new Date(launch.metadata.creationTimestamp)
   // A VM that was discovered after its Launch ended did not have its full boot time.
   const isEarlier = terminationTime !== undefined && new Date(terminationTime) < deadline
-  const message = `the container did not start within ${launch.spec.bootDeadlineSeconds} s`
+  const message = `the container did not start within ${launch.spec.bootDeadlineSeconds} s: ${bootProgress(launch)}`
   return { kind: "bootFailed", message, time: timestamp(isEarlier ? new Date(terminationTime) : deadline) }
+}
+
+/**
+ * Returns how far a VM came that did not start its container in time. A VM without a way to the gateway can't report the
+ * cause, so the message names what to check.
+ */
+export function bootProgress({ spec, status }: StoredLaunch): string {
+  if (status?.agent !== undefined) return "its agent was still preparing the container, for example pulling its image"
+  const checks = "the subnet's route to the internet, DNS, the firewall for outbound HTTPS, the gateway's certificate"
+  return `its VM never reached ${spec.gatewayUrl}. Check ${checks}`
 }
 
 /**
  * Returns the time by which the container must have started, or the cloud must have answered. Undefined if neither has
  * begun: the Launch is still queued.
  */
-export function bootDeadline({ status, spec, metadata }: StoredLaunch): Date | undefined {
+export function bootDeadline(launch: StoredLaunch): Date | undefined {
+  const since = bootSince(launch)
+  return since === undefined ? undefined : new Date(Date.parse(since) + launch.spec.bootDeadlineSeconds * 1000)
+}
+
+/** Returns the time from which the boot deadline counts; undefined if it does not count yet. */
+export function bootSince({ status, metadata }: StoredLaunch): string | undefined {
   const { vm, unanswered } = status ?? {}
-  const since = vm === undefined ? unanswered?.since : (vm.createTime ?? metadata.creationTimestamp)
-  return since === undefined ? undefined : new Date(Date.parse(since) + spec.bootDeadlineSeconds * 1000)
+  return vm === undefined ? unanswered?.since : (vm.createTime ?? metadata.creationTimestamp)
 }

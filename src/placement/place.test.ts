@@ -8,10 +8,10 @@ import { JOB_DEFAULTS } from "./settings.ts"
 
 const offers = catalogueOf([...OFFERS, offerOf({ cloud: "other", instanceType: "odd", hourlyPriceUsd: 0.9 })])
 const facts = { namespace: "team", launches: [], projectLaunches: [], projectCaps: undefined, recordedUsd: 0 }
-const payers = [{ cloud: "sim", connection: "main" }]
+const launchAccounts = [{ cloud: "sim", connection: "main" }]
 
 function marketOf(changes: Partial<Market> = {}): Market {
-  return { ...appraise({ ...facts, offers, payers }, at(0), JOB_DEFAULTS), ...changes }
+  return { ...appraise({ ...facts, offers, launchAccounts }, at(0), JOB_DEFAULTS), ...changes }
 }
 
 const job = (spec: Partial<JobSpec> = {}) => ({ spec: { image: "busybox", timeoutSeconds: 7200, ...spec } })
@@ -22,7 +22,7 @@ describe("place", () => {
   test("takes the cheapest that is paid for, and says why", () => {
     expect(verdict({})).toMatchObject({
       kind: "placed",
-      placement: { offer: { instanceType: "small" }, payer: { connection: "main" }, totalUsd: 1.2 },
+      placement: { offer: { instanceType: "small" }, launchAccount: { connection: "main" }, totalUsd: 1.2 },
       why:
         "sim small in here (on demand, 2 vCPU, 8 GiB, $0.6/h): cheapest of 3 matching offers on sim, out of 4 in the catalogue; " +
         "the next, sim medium in here, costs $2.4 in total; expected to cost $1.2",
@@ -32,7 +32,7 @@ describe("place", () => {
   test.each<[string, Partial<Market>, object]>([
     [
       "a connection",
-      { payers: [] },
+      { launchAccounts: [] },
       {
         reason: "NoConnection",
         message: "4 offers match, but the project has no Ready connection for them: add one of type other or sim",
@@ -41,8 +41,8 @@ describe("place", () => {
     [
       "a connection that may create VMs",
       {
-        payers: [],
-        refusedPayers: [
+        launchAccounts: [],
+        deniedAccounts: [
           { cloud: "sim", connection: "main", message: "its role lacks x: add it" },
           { cloud: "elsewhere", connection: "odd", message: "not asked about" },
         ],
@@ -73,7 +73,7 @@ describe("place", () => {
     ],
     [
       "a cooldown to end",
-      { resting: [{ cloud: "sim", until: at(300) }] },
+      { cooldowns: [{ cloud: "sim", until: at(300) }] },
       {
         reason: "NoCapacity",
         message:
@@ -89,6 +89,29 @@ describe("place", () => {
         message: "the project's cap of $0.5 an hour is too low for the cheapest matching offer ($0.6/h)",
       },
     ],
+    [
+      "a cooldown to end whose cause is known",
+      {
+        cooldowns: [
+          {
+            cloud: "sim",
+            connection: "main",
+            until: at(300),
+            cause: {
+              group: "sim rejected 20 launches of connection main",
+              detail: "NoVpc: none",
+              remedy: "create one",
+            },
+          },
+        ],
+      },
+      {
+        reason: "NoCapacity",
+        message:
+          "all 3 matching offers are in cooldown: sim rejected 20 launches of connection main: NoVpc: none; " +
+          "next attempt at 2026-05-01T12:05:00Z; create one",
+      },
+    ],
     ["an offer", { offers: catalogueOf([]) }, { reason: "NoCapacity", message: "the catalogue has no offers yet" }],
   ])("waits for %s", (_, market, expected) => {
     expect(verdict(market)).toMatchObject({ kind: "wait", ...expected })
@@ -101,18 +124,20 @@ describe("place", () => {
 
   test("takes another account's offer while launches of the cheaper one are paused", () => {
     const paused = [{ ...sim, until: at(60) }]
-    const found = verdict({ payers: [aws, sim], paused })
-    expect(found).toMatchObject({ kind: "placed", placement: { offer: { instanceType: "odd" }, payer: aws } })
+    const found = verdict({ launchAccounts: [aws, sim], paused })
+    expect(found).toMatchObject({ kind: "placed", placement: { offer: { instanceType: "odd" }, launchAccount: aws } })
     expect(found.kind === "placed" && found.why).toContain(
-      "cheapest of 4 matching offers on other or sim, out of 4 in the catalogue; no other is available now",
+      "cheapest available of 4 matching offers on other or sim, out of 4 in the catalogue; 1 that ranks before it is in cooldown until 2026-05-01T12:01:00Z; no other is available now",
     )
     const needsMore = { resources: { cpu: 4 } }
-    const waits = verdict({ payers: [aws, sim], paused }, needsMore)
+    const waits = verdict({ launchAccounts: [aws, sim], paused }, needsMore)
     expect(waits).toMatchObject({ kind: "wait", reason: "LaunchesPaused", seconds: 60 })
     // What rests anyway is no matter of the pause.
-    const resting = [{ cloud: "sim", until: at(300) }]
-    expect(verdict({ payers: [aws, sim], paused, resting }, needsMore)).toMatchObject({ reason: "NoCapacity" })
-    const planned = planJob(job(needsMore), marketOf({ payers: [sim], paused }), at(0), JOB_DEFAULTS)
+    const cooldowns = [{ cloud: "sim", until: at(300) }]
+    expect(verdict({ launchAccounts: [aws, sim], paused, cooldowns }, needsMore)).toMatchObject({
+      reason: "NoCapacity",
+    })
+    const planned = planJob(job(needsMore), marketOf({ launchAccounts: [sim], paused }), at(0), JOB_DEFAULTS)
     expect(planned).toMatchObject({ verdict: "waits", reason: "LaunchesPaused" })
     expect(planned.placements.map(({ offer }) => offer.instanceType)).toEqual(["medium", "large"])
   })

@@ -2,10 +2,17 @@ import { timestamp } from "../apis/clock.ts"
 import { cutTo } from "../apis/conditions.ts"
 import { JobReason, type JobSpec, type StoredJob } from "../apis/job.ts"
 import { LIMITS } from "../apis/limits.ts"
-import { describeOffer, explainChoice, explainRanking, explainShortfall, usd } from "../router/explain.ts"
+import type { CooldownTally, LaunchAccount } from "../router/cooldown.ts"
+import {
+  describeOffer,
+  explainCauses,
+  explainChoice,
+  explainRanking,
+  explainShortfall,
+  usd,
+} from "../router/explain.ts"
 import { type Requirements, requirementsOf } from "../router/requirements.ts"
-import type { Payer } from "../router/rest.ts"
-import { type RankedPlacement, type RouteContext, type Routing, rankPlacements, route } from "../router/route.ts"
+import { type RankedPlacement, type RouteContext, type Routing, rank, route } from "../router/route.ts"
 import type { Shortfall } from "../router/shortfall.ts"
 import { type Buckets, type Images, platformOf, reasonToWait, whenVolumesFound } from "./inputs.ts"
 import { expectedSecondsOf, LaunchLedger, type Market, type MarketSources, marketOf, roomUnder } from "./market.ts"
@@ -13,7 +20,7 @@ import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
 /** Result of the search for a place. */
 export type PlaceVerdict =
-  | { kind: "placed"; placement: RankedPlacement<Payer>; why: string }
+  | { kind: "placed"; placement: RankedPlacement<LaunchAccount>; why: string }
   | { kind: "wait"; reason: JobReason; message: string; seconds: number }
   /** No offer of any cloud can ever match. */
   | { kind: "noOffer"; message: string }
@@ -21,7 +28,7 @@ export type PlaceVerdict =
 /** Delay before checking again for a registry's answer, seconds. */
 const LOOK_AGAIN_SECONDS = 1
 
-/** Finds the cheapest offer that matches, has a payer, is not in cooldown, and is under the caps. Pure. */
+/** Finds the cheapest offer that matches, has an account, is not in cooldown, and is under the caps. Pure. */
 export function place(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): PlaceVerdict {
   return placeAmong(job, market, now, settings).verdict
 }
@@ -35,14 +42,15 @@ export function placeAmong(
   market: Market,
   now: Date,
   settings: JobSettings,
-): { verdict: PlaceVerdict; placements: RankedPlacement<Payer>[] } {
+): { verdict: PlaceVerdict; placements: RankedPlacement<LaunchAccount>[] } {
   const { architectures, note, conflict } = platformOf(market.image, market.agentImage, settings.architectures)
   const noted = (text: string) => (note === undefined ? text : `${text}; ${note}`)
   const requirements = requirementsOf(job.spec, architectures)
   const context = contextOf(job, market, now, settings)
   const routing = route(requirements, market.offers, context)
   const { shortfall } = routing
-  const open = withoutPaused(routing, requirements, market, context)
+  const unpaused = withoutPaused(routing, requirements, market, context)
+  const open = unpaused.placements
   const placements = open.length > 0 ? open : routing.placements
   const judged = (verdict: PlaceVerdict) => ({ verdict, placements })
   if (market.agentImage?.state === "looking") {
@@ -57,43 +65,46 @@ export function placeAmong(
     return judged({ kind: "noOffer", message: noted(explainShortfall(shortfall, requirements)) })
   }
   if (open.length === 0 && routing.placements.length > 0) return judged(allPaused(market.paused, now, settings))
-  const obstacle = hindrance(shortfall, market, settings)
-  if (obstacle !== undefined) return judged(obstacle)
+  const blocked = blockingReason(shortfall, market, settings)
+  if (blocked !== undefined) return judged(blocked)
   const [best] = open
-  if (best === undefined) return judged(noCapacity(shortfall?.resting, now))
-  const why = `${explainChoice({ ...routing, placements }, cloudsOf(requirements, market))}; expected to cost ${usd(best.totalUsd)}`
+  if (best === undefined) return judged(noCapacity(shortfall?.cooldowns, now))
+  const why = `${explainChoice({ ...routing, ...unpaused }, cloudsOf(requirements, market))}; expected to cost ${usd(best.totalUsd)}`
   return judged({ kind: "placed", placement: best, why: noted(`${describeOffer(best.offer)}: ${why}`) })
 }
 
 /** Returns the clouds that the project can use and the job allows, sorted. */
-function cloudsOf({ clouds }: Requirements, { payers }: Market): string[] {
-  const usable = payers.map(({ cloud }) => cloud).filter((cloud) => clouds.length === 0 || clouds.includes(cloud))
+function cloudsOf({ clouds }: Requirements, { launchAccounts }: Market): string[] {
+  const usable = launchAccounts
+    .map(({ cloud }) => cloud)
+    .filter((cloud) => clouds.length === 0 || clouds.includes(cloud))
   return [...new Set(usable)].sort()
 }
 
 /** Returns the inputs of routing besides the job's requirements and the offers. */
 function contextOf(
   job: Pick<StoredJob, "spec">,
-  { payers, resting, caps, spending, buckets = [] }: Market,
+  { launchAccounts, cooldowns, caps, spending, buckets = [] }: Market,
   now: Date,
   settings: JobSettings,
-): RouteContext<Payer> {
+): RouteContext<LaunchAccount> {
   const expectedSeconds = expectedSecondsOf(job, settings)
-  return { payers, resting, buckets, room: roomUnder(caps, spending), expectedSeconds, now }
+  return { launchAccounts, cooldowns, buckets, room: roomUnder(caps, spending), expectedSeconds, now }
 }
 
-/** Returns the placements without those whose payer is paused. */
+/** Returns the placements without those whose launchAccount is paused. */
 function withoutPaused(
-  { placements }: Routing<Payer>,
+  routing: Routing<LaunchAccount>,
   requirements: Requirements,
   { offers, paused }: Market,
-  context: RouteContext<Payer>,
-): RankedPlacement<Payer>[] {
-  if (paused.length === 0 || placements.length === 0) return placements
-  return rankPlacements(requirements, offers, { ...context, resting: [...context.resting, ...paused] })
+  context: RouteContext<LaunchAccount>,
+): Pick<Routing<LaunchAccount>, "placements" | "passedOver"> {
+  const { placements, passedOver } = routing
+  if (paused.length === 0 || placements.length === 0) return { placements, ...(passedOver && { passedOver }) }
+  return rank(requirements, offers, { ...context, cooldowns: [...context.cooldowns, ...paused] })
 }
 
-/** Returns the verdict if every payer with a place for the job is paused. */
+/** Returns the verdict if every account with a place for the job is paused. */
 function allPaused(paused: Market["paused"], now: Date, settings: JobSettings): PlaceVerdict {
   const message = `launching is paused: the last ${settings.breakerBoots} VMs never registered`
   const first = Math.min(...paused.map(({ until }) => until.getTime()))
@@ -105,23 +116,27 @@ function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict
 }
 
 /** Returns the reason why a job with matching offers cannot be placed. */
-function hindrance(
+function blockingReason(
   shortfall: Shortfall | undefined,
-  { caps, spending, rateWaitSeconds, refusedPayers = [] }: Market,
+  { caps, spending, rateWaitSeconds, launchAccounts, deniedAccounts = [] }: Market,
   settings: JobSettings,
 ): PlaceVerdict | undefined {
-  if (shortfall !== undefined && shortfall.resting.offers + shortfall.overCaps.offers === 0) {
+  if (shortfall !== undefined && shortfall.cooldowns.offers + shortfall.overCaps.offers === 0) {
     const kinds = shortfall.unconnected.join(" or ")
-    const refused = refusedPayers
+    const refused = deniedAccounts
       .filter(({ cloud }) => shortfall.unconnected.includes(cloud))
       .map(({ connection, message }) => `; connection ${connection}: ${message}`)
+    const elsewhere = launchAccounts
+      .filter(({ cloud, regions }) => regions !== undefined && shortfall.unconnected.includes(cloud))
+      .map(({ connection, regions = [] }) => `; connection ${connection} has subnets only in ${regions.join(", ")}`)
     const message = `${shortfall.fitting} offers match, but the project has no Ready connection for them: add one of type ${kinds}`
-    return wait(JobReason.NoConnection, message + refused.join(""), settings.connectionRetrySeconds)
+    const details = [...refused, ...elsewhere].join("")
+    return wait(JobReason.NoConnection, message + details, settings.connectionRetrySeconds)
   }
   if (caps.maxVms !== undefined && spending.vms >= caps.maxVms) {
     return wait(JobReason.CapReached, `the project's cap of ${caps.maxVms} VMs is reached`, settings.capRetrySeconds)
   }
-  if (shortfall?.resting.offers === 0) {
+  if (shortfall?.cooldowns.offers === 0) {
     const cheapest = usd(shortfall.overCaps.cheapestHourlyUsd ?? 0)
     const message = `${capsText(caps)} is too low for the cheapest matching offer (${cheapest}/h)`
     return wait(JobReason.CapReached, message, settings.capRetrySeconds)
@@ -139,9 +154,13 @@ function capsText({ maxHourlyUsd, maxMonthlyUsd }: Market["caps"]): string {
   return `the project's cap of ${[...hourly, ...monthly].join(" and ")}`
 }
 
-function noCapacity(resting: Shortfall["resting"] = { offers: 0 }, now: Date): PlaceVerdict {
-  const until = resting.until ?? now
-  const message = `all ${resting.offers} matching offers are in cooldown after the cloud rejected them; next attempt at ${timestamp(until)}`
+/** Returns the wait for the end of the first cooldown, with the cause and the remedy. */
+function noCapacity(cooldowns: CooldownTally = { offers: 0 }, now: Date): PlaceVerdict {
+  const { offers, until = now, causes } = cooldowns
+  const why = causes === undefined ? "the cloud rejected them" : explainCauses(cooldowns, true)
+  const remedy = causes?.[0]?.cause.remedy
+  const advice = remedy === undefined ? "" : `; ${remedy}`
+  const message = `all ${offers.toLocaleString("en-US")} matching offers are in cooldown${causes === undefined ? " after " : ": "}${why}; next attempt at ${timestamp(until)}${advice}`
   return wait(JobReason.NoCapacity, message, secondsUntil(until, now))
 }
 
@@ -150,7 +169,7 @@ function secondsUntil(time: Date, now: Date): number {
   return Math.max(1, (time.getTime() - now.getTime()) / 1000)
 }
 
-/** Expected course of a job if it were submitted now. */
+/** Plan for the job, if it were submitted now. */
 export interface JobPlan {
   /** `placeable`: a VM would be requested at once. `waits`: the job would stay queued. `noOffer`: it would fail. */
   verdict: "placeable" | "waits" | "noOffer"
@@ -158,7 +177,7 @@ export interface JobPlan {
   reason: JobReason
   message: string
   /** Candidates, best first. A job that waits for room under a cap has them too. */
-  placements: readonly RankedPlacement<Payer>[]
+  placements: readonly RankedPlacement<LaunchAccount>[]
   /** One line for each placement, for people. */
   ranking: readonly string[]
 }
@@ -172,12 +191,12 @@ export type Planner = (namespace: string, spec: JobSpec) => Promise<JobPlan>
 /** Plans a job with the same function as its controller. Pure. */
 export function planJob(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): JobPlan {
   const { verdict: found, placements } = placeAmong(job, market, now, settings)
-  return planOf(told(found), placements)
+  return planOf(outlineOf(found), placements)
 }
 
-type Told = Pick<JobPlan, "verdict" | "reason" | "message">
+type Outline = Pick<JobPlan, "verdict" | "reason" | "message">
 
-function told(found: PlaceVerdict): Told {
+function outlineOf(found: PlaceVerdict): Outline {
   switch (found.kind) {
     case "placed":
       return { verdict: "placeable", reason: JobReason.Placed, message: found.why }
@@ -188,8 +207,8 @@ function told(found: PlaceVerdict): Told {
   }
 }
 
-function planOf({ message, ...told }: Told, placements: RankedPlacement<Payer>[]): JobPlan {
-  return { ...told, message: cutTo(message, LIMITS.message), placements, ranking: explainRanking({ placements }) }
+function planOf({ message, ...outline }: Outline, placements: RankedPlacement<LaunchAccount>[]): JobPlan {
+  return { ...outline, message: cutTo(message, LIMITS.message), placements, ranking: explainRanking({ placements }) }
 }
 
 /**

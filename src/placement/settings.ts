@@ -17,8 +17,8 @@ export interface JobSettings {
   /** Number of VMs that were billed but never started the container, after which a job fails. */
   maxBootFailures: number
   /** Cooldown of an offer after a rejection. Each further rejection in a row doubles it, up to the cap. */
-  restSeconds: number
-  restCapSeconds: number
+  cooldownSeconds: number
+  maxCooldownSeconds: number
   /** Number of VMs in a row that never registered, after which launching pauses. Then one VM is tried. */
   breakerBoots: number
   breakerPauseSeconds: number
@@ -39,6 +39,7 @@ export interface JobSettings {
   connectionRetrySeconds: number
   bucketRetrySeconds: number
   agentImageRetrySeconds: number
+  limitRetrySeconds: number
 }
 
 export const JOB_DEFAULTS: JobSettings = {
@@ -48,8 +49,8 @@ export const JOB_DEFAULTS: JobSettings = {
   expectedSeconds: 3600,
   maxLost: 3,
   maxBootFailures: 5,
-  restSeconds: 300,
-  restCapSeconds: 3600,
+  cooldownSeconds: 300,
+  maxCooldownSeconds: 3600,
   breakerBoots: 5,
   breakerPauseSeconds: 600,
   launchesPerMinute: 600,
@@ -62,4 +63,5 @@ export const JOB_DEFAULTS: JobSettings = {
   connectionRetrySeconds: 300,
   bucketRetrySeconds: 60,
   agentImageRetrySeconds: 60,
+  limitRetrySeconds: 120,
 }

@@ -1,18 +1,26 @@
 import type { CredentialFields } from "../apis/credentials.ts"
 import { DOCKER_HUB } from "../apis/image.ts"
-import { type AccountOpener, type DiscoveredResource, type ExternalAccount, metadataOf } from "../cloud/account.ts"
+import {
+  type AccountOpener,
+  type Capabilities,
+  type CapabilityQuestion,
+  type DiscoveredResource,
+  type ExternalAccount,
+  metadataOf,
+} from "../cloud/account.ts"
+import { listable } from "../cloud/capabilities.ts"
+import type { Identity } from "../cloud/cloud.ts"
 import { TransientError } from "../cloud/errors.ts"
 import { type Fetch, guardedFetch } from "../cloud/guarded-fetch.ts"
-import type { Identity } from "../cloud/provider.ts"
 import type { RegistryOpener } from "../cloud/registry-access.ts"
 import { ask, numberIn, textIn } from "./http.ts"
 
 const HOST = "hub.docker.com"
-/** The largest page that the API gives. */
+/** Largest page of the API. */
 const REPOSITORIES_A_PAGE = 100
 
 export interface RegistryOptions {
-  /** What sends requests, whose hosts were checked; default: Node.js' own fetch. */
+  /** Sends requests to hosts that were checked. Default: Node.js' own fetch. */
   send?: Fetch
 }
 
@@ -21,7 +29,7 @@ export function dockerHubAccounts(options: RegistryOptions = {}): AccountOpener 
   return (credentials) => new DockerHubAccount(credentials, options)
 }
 
-/** Signs in to Docker Hub's registry, which gives tokens for five minutes. */
+/** Signs in to Docker Hub's registry, whose tokens are valid for five minutes. */
 export const dockerHubRegistry: RegistryOpener = {
   serves: (registry) => registry === DOCKER_HUB,
   login: ({ username = "", token: password = "" }) => Promise.resolve({ username, password }),
@@ -41,11 +49,15 @@ class DockerHubAccount implements ExternalAccount {
     return { account: this.#namespace }
   }
 
-  /** The repositories of the user's, or the organization's, own namespace. */
+  async capabilities(_: CapabilityQuestion, signal: AbortSignal): Promise<Capabilities> {
+    return { repositories: await listable("image repositories", (ended) => this.repositories(ended), signal) }
+  }
+
+  /** Yields the repositories of the user's, or the organization's, own namespace. */
   async *repositories(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
     const fetch = this.#fetch(signal)
     const authorization = `Bearer ${await this.#signIn(fetch, signal)}`
-    // Pages by their number: the address of the next one, which the API offers, could be any.
+    // Pages by number: the next page's address from the API could have any host.
     for (let page = 1, isMore = true; isMore; page++) {
       const url = `https://${HOST}/v2/namespaces/${this.#namespace}/repositories?page=${page}&page_size=${REPOSITORIES_A_PAGE}`
       const { body } = await ask(fetch, url, { headers: { authorization } }, signal)
@@ -56,7 +68,7 @@ class DockerHubAccount implements ExternalAccount {
     }
   }
 
-  /** Docker ids are written in small letters, whatever their owner types. */
+  /** Docker ids are in lower case, whatever case the user types. */
   get #namespace(): string {
     return (this.#credentials["username"] ?? "").toLowerCase()
   }
@@ -65,7 +77,7 @@ class DockerHubAccount implements ExternalAccount {
     return guardedFetch({ isOwn: (host) => host === HOST, signal, send: this.#send })
   }
 
-  /** A token for the API, good for some minutes. */
+  /** Returns a token for the API, which is valid for some minutes. */
   async #signIn(fetch: Fetch, signal: AbortSignal): Promise<string> {
     const { username: identifier, token: secret } = this.#credentials
     const init = {
@@ -75,7 +87,7 @@ class DockerHubAccount implements ExternalAccount {
     }
     const { body } = await ask(fetch, `https://${HOST}/v2/auth/token`, init, signal)
     const token = textIn(body, "access_token")
-    if (token === undefined) throw new TransientError("UnexpectedAnswer", `${HOST} gave no token`)
+    if (token === undefined) throw new TransientError("UnexpectedAnswer", `${HOST} returned no token`)
     return token
   }
 }

@@ -1,9 +1,17 @@
 import type { CredentialFields } from "../apis/credentials.ts"
-import { type AccountOpener, type DiscoveredResource, type ExternalAccount, metadataOf } from "../cloud/account.ts"
+import {
+  type AccountOpener,
+  type Capabilities,
+  type CapabilityQuestion,
+  type DiscoveredResource,
+  type ExternalAccount,
+  metadataOf,
+} from "../cloud/account.ts"
+import { listable } from "../cloud/capabilities.ts"
+import type { Identity } from "../cloud/cloud.ts"
 import { CredentialsError, TransientError } from "../cloud/errors.ts"
 import { type Fetch, guardedFetch } from "../cloud/guarded-fetch.ts"
 import { merged } from "../cloud/pages.ts"
-import type { Identity } from "../cloud/provider.ts"
 import type { RegistryOpener } from "../cloud/registry-access.ts"
 import type { RegistryOptions } from "./dockerhub.ts"
 import { type Answer, ask, textIn } from "./http.ts"
@@ -11,18 +19,18 @@ import { type Answer, ask, textIn } from "./http.ts"
 const HOST = "api.github.com"
 const ITEMS_A_PAGE = 100
 
-/** Either lets a token read packages. */
+/** Scopes that let a token read packages. One of them is enough. */
 const PACKAGE_SCOPES = ["read:packages", "write:packages"]
 
 /**
- * Opens GitHub's container registry by a classic personal access token: others don't open packages
+ * Opens GitHub's container registry with a classic personal access token, the only kind that can read packages
  * (https://docs.github.com/packages/working-with-a-github-packages-registry/working-with-the-container-registry).
  */
 export function githubAccounts(options: RegistryOptions = {}): AccountOpener {
   return (credentials) => new GithubAccount(credentials, options)
 }
 
-/** Signs in to GitHub's container registry. What it gives as a token is the personal access token in another form. */
+/** Signs in to GitHub's container registry. Its registry token is the personal access token in another form. */
 export const githubRegistry: RegistryOpener = {
   serves: (registry) => registry === "ghcr.io",
   login: ({ username = "", token: password = "" }) => Promise.resolve({ username, password }),
@@ -40,7 +48,7 @@ class GithubAccount implements ExternalAccount {
   async verify(signal: AbortSignal): Promise<Identity> {
     const { token = "", username = "" } = this.#credentials
     if (token.startsWith("github_pat_")) {
-      const message = "a fine-grained token can't read packages: make a classic one with read:packages"
+      const message = "a fine-grained token can't read packages: create a classic one with read:packages"
       throw new CredentialsError("FineGrainedToken", message)
     }
     const { body, headers } = await this.#get("/user", signal)
@@ -50,13 +58,17 @@ class GithubAccount implements ExternalAccount {
     }
     const scopes = scopesIn(headers)
     if (scopes !== undefined && !PACKAGE_SCOPES.some((scope) => scopes.includes(scope))) {
-      const message = `the token has the scopes ${scopes.join(", ") || "(none)"}: make one with read:packages`
+      const message = `the token has the scopes ${scopes.join(", ") || "(none)"}: create one with read:packages`
       throw new CredentialsError("MissingScope", message)
     }
     return { account: login }
   }
 
-  /** The container packages of the user and of the organizations that the token shows. */
+  async capabilities(_: CapabilityQuestion, signal: AbortSignal): Promise<Capabilities> {
+    return { repositories: await listable("image repositories", (ended) => this.repositories(ended), signal) }
+  }
+
+  /** Yields the container packages of the user and of the organizations that the token shows. */
   async *repositories(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
     yield* this.#packages("/user/packages", signal)
     for await (const organizations of this.#organizations(signal)) {
@@ -86,11 +98,11 @@ class GithubAccount implements ExternalAccount {
   }
 
   async *#pages(path: string, query: Record<string, string>, signal: AbortSignal): AsyncGenerator<unknown[]> {
-    // Pages by their number: the address of the next one, which the API offers, could be any.
+    // Pages by number: the next page's address from the API could have any host.
     for (let page = 1, isMore = true; isMore; page++) {
       const parameters = new URLSearchParams({ ...query, per_page: String(ITEMS_A_PAGE), page: String(page) })
       const { body, headers } = await this.#get(`${path}?${parameters}`, signal)
-      if (!Array.isArray(body)) throw new TransientError("UnexpectedAnswer", `${HOST} answers ${path} with no list`)
+      if (!Array.isArray(body)) throw new TransientError("UnexpectedAnswer", `${HOST} answers ${path} without a list`)
       yield body
       isMore = /;\s*rel="?next"?/.test(headers.get("link") ?? "") && body.length > 0
     }
@@ -108,7 +120,7 @@ class GithubAccount implements ExternalAccount {
   }
 }
 
-/** The scopes of a classic token; undefined for tokens that have none of this sort. */
+/** Returns the scopes of a classic token; undefined for tokens without scopes. */
 function scopesIn(headers: Headers): string[] | undefined {
   const header = headers.get("x-oauth-scopes")
   if (header === null) return undefined

@@ -2,13 +2,13 @@ import { CloudError } from "../cloud/errors.ts"
 import type { Fetch } from "../cloud/guarded-fetch.ts"
 import { readError, readErrorOf } from "../cloud/read-errors.ts"
 
-/** An answer in JSON, with the headers that tell of pages and rights. */
+/** Answer in JSON, with the headers of pages and scopes. */
 export interface Answer {
   body: unknown
   headers: Headers
 }
 
-/** Asks a registry's API, and takes only JSON for an answer. @throws CloudError */
+/** Calls a registry's API, and accepts only JSON. @throws CloudError */
 export async function ask(fetch: Fetch, url: string, init: RequestInit, signal: AbortSignal): Promise<Answer> {
   return await answered(signal, async () => {
     const response = await fetch(url, init)
@@ -18,12 +18,12 @@ export async function ask(fetch: Fetch, url: string, init: RequestInit, signal: 
   })
 }
 
-/** What comes of calls over HTTP. @throws CloudError when nothing does */
+/** Runs a call over HTTP. @throws CloudError if it fails */
 export async function answered<T>(signal: AbortSignal, call: () => Promise<T>): Promise<T> {
   try {
     return await call()
   } catch (error) {
-    // What has refused an address is wrapped by the library that would have connected to it.
+    // Errors of a rejected address are wrapped by the HTTP library.
     for (let inner = error; inner instanceof Error; inner = inner.cause) if (inner instanceof CloudError) throw inner
     throw readErrorOf(error, signal, (thrown) => ({
       code: systemCode(thrown),
@@ -32,9 +32,9 @@ export async function answered<T>(signal: AbortSignal, call: () => Promise<T>): 
   }
 }
 
-/** What an answer that is not taken means. */
+/** Returns the error for a rejected answer. */
 export function refusal(response: Response, body: unknown, host: string): CloudError {
-  // An answer that is no JSON is none of the API's: a proxy's, say.
+  // An answer without JSON is not from the API, but from a proxy, for example.
   const status = response.ok ? 502 : response.status
   // GitHub's way to say "too many requests" (https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api).
   const isLimited = status === 403 && response.headers.get("x-ratelimit-remaining") === "0"
@@ -50,13 +50,13 @@ function bodyOf(text: string): unknown {
   }
 }
 
-/** A text of an object that somebody else made. */
+/** Returns a text field of an untrusted object. */
 export function textIn(value: unknown, field: string): string | undefined {
   const found: unknown = typeof value === "object" && value !== null ? Reflect.get(value, field) : undefined
   return typeof found === "string" && found !== "" ? found : undefined
 }
 
-/** A number of an object that somebody else made. */
+/** Returns a number field of an untrusted object. */
 export function numberIn(value: unknown, field: string): number | undefined {
   const found: unknown = typeof value === "object" && value !== null ? Reflect.get(value, field) : undefined
   return typeof found === "number" && Number.isFinite(found) ? found : undefined

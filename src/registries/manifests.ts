@@ -15,11 +15,11 @@ import {
   signIn,
 } from "./registry.ts"
 
-/** Of what is looked at in manifests and configurations (https://github.com/opencontainers/image-spec). */
+/** Fields of manifests and configurations that are read (https://github.com/opencontainers/image-spec). */
 interface Content {
-  /** Of a list. */
+  /** Field of an index. */
   manifests?: { platform?: Platform }[]
-  /** Of one image. */
+  /** Field of one image's manifest. */
   config?: { digest?: string }
 }
 
@@ -28,12 +28,12 @@ interface Platform {
   architecture?: string
 }
 
-/** Digests whose architectures are kept in memory, at most. */
+/** Maximum number of digests whose architectures are kept in memory. */
 const MOST_KNOWN = 10_000
 
 /**
- * Reads what images run on; undefined where an image is not there, or not for who asks. What a digest stands for never
- * changes, so that its manifest is read once.
+ * Returns a reader of images' architectures. It returns undefined if the image does not exist, or the login has no
+ * access to it. The content of a digest never changes, so its manifest is read once.
  */
 export function imageReader(options: Omit<CallOptions, "signal">) {
   const known = new Map<string, readonly Architecture[]>()
@@ -52,14 +52,14 @@ export function imageReader(options: Omit<CallOptions, "signal">) {
 
 interface ReadOptions {
   signal: AbortSignal
-  /** What sends requests, to public addresses only. */
+  /** Sends requests to public addresses only. */
   send: Fetch
 }
 
 /**
- * The architectures that the image with this digest runs on, of those that machines are sold with: as its list of
- * manifests says, or the configuration of an image that is for one. @throws CloudError; InvalidRequestError also where it
- * runs on none of them
+ * Returns the architectures of the image with this digest that Berth supports. They are in its index, or in the
+ * configuration of an image for one platform. @throws CloudError; InvalidRequestError also if the image supports none
+ * of them
  */
 async function architecturesOf(
   { registry, repository }: Pick<ImageName, "registry" | "repository">,
@@ -80,12 +80,12 @@ async function architecturesOf(
   )
   if (found.length > 0) return found
   const names = platforms.map(({ os, architecture }) => `${os}/${architecture}`).filter((name) => !/unknown/.test(name))
-  throw new InvalidRequestError("OtherPlatform", `it is for ${names.join(", ") || "no platform that it names"}`)
+  throw new InvalidRequestError("OtherPlatform", `it is for ${names.join(", ") || "an unknown platform"}`)
 }
 
 /**
- * JSON that a digest names: what has another one is not believed. Registries send for blobs to where they keep them: that
- * is followed once, and nothing of the proof goes there.
+ * Returns the JSON with a digest. Content with another digest is rejected. Registries redirect requests for blobs to
+ * their storage: one redirect is followed, without the headers of the proof.
  */
 async function contentOf(
   url: string,
@@ -102,7 +102,8 @@ async function contentOf(
     if (!response.ok) throw refusal(response, undefined, host)
     const content = Buffer.from(await response.arrayBuffer())
     const hash = `sha256:${createHash("sha256").update(content).digest("hex")}`
-    if (hash !== digest) throw new TransientError("OtherDigest", `${host} answers with something else than ${digest}`)
+    if (hash !== digest)
+      throw new TransientError("OtherDigest", `${host} returned content without the digest ${digest}`)
     return JSON.parse(content.toString()) as unknown
   })
 }
@@ -110,5 +111,5 @@ async function contentOf(
 function secure(location: string, base: string): string {
   const url = new URL(location, base)
   if (url.protocol === "https:") return url.href
-  throw new InvalidRequestError("Redirected", `${new URL(base).host} redirects to where nothing is encrypted`)
+  throw new InvalidRequestError("Redirected", `${new URL(base).host} redirects to an unencrypted address`)
 }

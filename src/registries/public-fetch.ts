@@ -4,7 +4,10 @@ import { Agent, fetch } from "undici"
 import { InvalidRequestError } from "../cloud/errors.ts"
 import type { Fetch } from "../cloud/guarded-fetch.ts"
 
-/** What is reached from inside only, and what is nobody's host (https://www.iana.org/assignments/iana-ipv4-special-registry). */
+/**
+ * Addresses of internal networks, and addresses without a host
+ * (https://www.iana.org/assignments/iana-ipv4-special-registry).
+ */
 const SPECIAL_IPV4 = [
   ...["0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"],
   ...["192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"],
@@ -12,7 +15,7 @@ const SPECIAL_IPV4 = [
   ...["224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32"],
 ]
 
-/** The public ones are all in here; of those, what leads to an IPv4 address again. */
+/** Range of all public addresses. Those below lead to an IPv4 address. */
 const GLOBAL_IPV6 = "2000::/3"
 const SPECIAL_IPV6 = ["2001::/23", "2001:db8::/32", "2002::/16"]
 
@@ -20,21 +23,21 @@ const special4 = blockListOf(SPECIAL_IPV4, "ipv4")
 const special6 = blockListOf(SPECIAL_IPV6, "ipv6")
 const global6 = blockListOf([GLOBAL_IPV6], "ipv6")
 
-/** Whether anybody on the internet has this address. */
+/** Returns true if the address is public on the internet. */
 export function isPublicAddress(address: string): boolean {
   if (isIP(address) === 4) return !special4.check(address, "ipv4")
   return isIP(address) === 6 && global6.check(address, "ipv6") && !special6.check(address, "ipv6")
 }
 
 /**
- * A fetch for hosts that users name: it connects to public addresses only, so that nobody has us look into the cluster's
- * own network. The address that was judged is the one that is connected to.
+ * Returns a fetch for hosts that users choose. It connects to public addresses only, so that users can't reach the
+ * cluster's own network through Berth. It connects to the same address that it has checked.
  */
 export function publicFetch(): Fetch {
   const dispatcher = new Agent({ connect: { lookup: publicLookup } })
   return async (input, init) => {
     const url = new URL(input instanceof Request ? input.url : input)
-    // Addresses are not looked up.
+    // No lookup runs for an address.
     const literal = url.hostname.replace(/^\[|\]$/g, "")
     if (isIP(literal) !== 0 && !isPublicAddress(literal)) throw privateAddress(url.hostname)
     return (await fetch(url, { ...(init as object), dispatcher })) as unknown as Response
@@ -55,7 +58,10 @@ function publicLookup(host: string, options: LookupOptions, done: Found): void {
 }
 
 function privateAddress(host: string): InvalidRequestError {
-  return new InvalidRequestError("PrivateAddress", `${host} has no public address, and others are not asked`)
+  return new InvalidRequestError(
+    "PrivateAddress",
+    `${host} has no public address, and Berth connects only to public ones`,
+  )
 }
 
 function blockListOf(networks: readonly string[], family: "ipv4" | "ipv6"): BlockList {

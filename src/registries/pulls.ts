@@ -2,19 +2,20 @@ import type { CredentialFields } from "../apis/credentials.ts"
 import type { PullScope, RegistryOpener } from "../cloud/registry-access.ts"
 import { type CallOptions, digestOf, signIn } from "./registry.ts"
 
-/** What an engine signs in to a registry with; nothing of it where the registry asks for nothing. */
+/** Credentials for an engine's login to a registry. Empty if the registry requires none. */
 export interface PullAccess {
   username?: string
   password?: string
-  /** In place of user and password. */
+  /** Token instead of user and password. */
   token?: string
-  /** RFC 3339: when it ends. */
+  /** End of its validity (RFC 3339). */
   expiration?: string
 }
 
 /**
- * What an engine can pull an image with by the account that these credentials open; undefined where the account may not
- * pull it, or there is none. As short-lived and narrow as the provider and the registry have it. @throws CloudError
+ * Returns the login with which an engine can pull an image by the account of these credentials. Undefined if the
+ * account has no access, or the image does not exist. The login is as short-lived and narrow as the provider and the
+ * registry allow. @throws CloudError
  */
 export async function pullAccess(
   opener: RegistryOpener,

@@ -5,14 +5,14 @@ import { type Fetch, guardedFetch } from "../cloud/guarded-fetch.ts"
 import type { RegistryLogin } from "../cloud/registry-access.ts"
 import { answered, ask, numberIn, refusal, textIn } from "./http.ts"
 
-/** Docker Hub's API is on another host than its name, and signs in on a third. */
+/** Hosts of Docker Hub: its API and its token service have other hosts than its name. */
 const HUB_API = "registry-1.docker.io"
 const HUB_TOKENS = "auth.docker.io"
 
-/** How long a token is good for that doesn't say, seconds (https://distribution.github.io/distribution/spec/auth/token/). */
+/** Default validity of a token, seconds (https://distribution.github.io/distribution/spec/auth/token/). */
 const TOKEN_SECONDS = 60
 
-/** The forms of manifests that images are kept in, lists of them first. */
+/** Media types of manifests, indexes first. */
 export const MANIFEST_TYPES = [
   "application/vnd.oci.image.index.v1+json",
   "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -20,23 +20,24 @@ export const MANIFEST_TYPES = [
   "application/vnd.docker.distribution.manifest.v2+json",
 ]
 
-/** What proves to a registry that an image may be pulled. */
+/** Proof that an image may be pulled. */
 export type PullProof =
   | { by: "nothing" }
   | { by: "password"; username: string; password: string; expiration?: string }
-  /** For pulling from this repository only, and for a while. */
+  /** Token for pulling from this repository only, with an expiration. */
   | { by: "token"; token: string; expiration: string }
 
 export interface CallOptions {
   signal: AbortSignal
   clock: Clock
-  /** What sends requests, whose hosts were checked. */
+  /** Sends requests to hosts that were checked. */
   send: Fetch
 }
 
 /**
- * Signs in for pulling an image, as `docker pull` does: by a token of the registry's token service where it has one, else
- * by the login itself. Without a login as anybody. The login goes to the registry's own hosts only. @throws CloudError
+ * Signs in for pulling an image, like `docker pull`. It uses the registry's token service if there is one, or else the
+ * login itself. Without a login it signs in anonymously. The login is sent to the registry's own hosts only. @throws
+ * CloudError
  */
 export async function signIn(
   image: ImageName,
@@ -52,11 +53,11 @@ export async function signIn(
   const realm = new URL(challenge.realm)
   const isForeign = realm.host !== host && !(registry === DOCKER_HUB && realm.host === HUB_TOKENS)
   if (login !== undefined && isForeign) {
-    throw new InvalidRequestError("ForeignHost", `${host} would have credentials sent to ${realm.host}`)
+    throw new InvalidRequestError("ForeignHost", `${host} requests credentials for ${realm.host}`)
   }
   realm.searchParams.set("service", challenge.service)
   realm.searchParams.set("scope", `repository:${repository}:pull`)
-  const fetch = guardedFetch({ isOwn: (asked) => asked === realm.host, signal, send })
+  const fetch = guardedFetch({ isOwn: (other) => other === realm.host, signal, send })
   const headers = login === undefined ? {} : { authorization: basic(login) }
   const { body } = await ask(fetch, realm.href, { headers }, signal)
   const token = textIn(body, "token") ?? textIn(body, "access_token")
@@ -65,14 +66,17 @@ export async function signIn(
   return { by: "token", token, expiration: timestamp(new Date(clock.now().getTime() + seconds * 1000)) }
 }
 
-/** The digest that an image's name means now; undefined where it is not there, or not for who asks. @throws CloudError */
+/**
+ * Returns the current digest of an image's name. Undefined if the image does not exist, or the login has no access to
+ * it. @throws CloudError
+ */
 export async function digestOf(
   image: ImageName,
   proof: PullProof,
   { signal, send }: Omit<CallOptions, "clock">,
 ): Promise<string | undefined> {
   const host = apiHost(image.registry)
-  const fetch = guardedFetch({ isOwn: (asked) => asked === host, signal, send })
+  const fetch = guardedFetch({ isOwn: (other) => other === host, signal, send })
   const url = `https://${host}/v2/${image.repository}/manifests/${image.reference}`
   return await answered(signal, async () => {
     const response = await fetch(url, {
@@ -86,23 +90,23 @@ export async function digestOf(
   })
 }
 
-/** Nothing but names gets into an address (https://github.com/distribution/reference). */
+/** Patterns that keep anything but names out of URLs (https://github.com/distribution/reference). */
 const HOST = /^([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[0-9]+)?$/
 const REPOSITORY = /^[a-z0-9]+([._-]+[a-z0-9]+)*(\/[a-z0-9]+([._-]+[a-z0-9]+)*)*$/
 const REFERENCE = /^(\w[\w.-]{0,127}|[a-z0-9]+:[0-9a-f]{32,})$/
 
 function refuseMalformed({ registry, repository, reference }: ImageName): void {
   if (HOST.test(registry) && REPOSITORY.test(repository) && REFERENCE.test(reference)) return
-  const message = `${registry}/${repository}:${reference} is no image: give [host/]repository[:tag|@digest]`
+  const message = `${registry}/${repository}:${reference} is no image: use [host/]repository[:tag|@digest]`
   throw new InvalidRequestError("MalformedImage", message)
 }
 
-/** Where a registry's API is. */
+/** Returns the host of a registry's API. */
 export function apiHost(registry: string): string {
   return registry === DOCKER_HUB ? HUB_API : registry
 }
 
-/** The headers of a request that is to be let through by this proof. */
+/** Returns the headers of a request with this proof. */
 export function proofHeaders(proof: PullProof): Record<string, string> {
   if (proof.by === "nothing") return {}
   return { authorization: proof.by === "token" ? `Bearer ${proof.token}` : basic(proof) }
@@ -114,9 +118,9 @@ function basic({ username, password }: { username: string; password: string }): 
 
 type Challenge = { scheme: "basic" } | { scheme: "bearer"; realm: string; service: string }
 
-/** How a registry wants to be asked; undefined: just so. */
+/** Returns the challenge for a login to a registry; undefined if it requires none. */
 async function challengeOf(host: string, { signal, send }: Omit<CallOptions, "clock">): Promise<Challenge | undefined> {
-  const fetch = guardedFetch({ isOwn: (asked) => asked === host, signal, send })
+  const fetch = guardedFetch({ isOwn: (other) => other === host, signal, send })
   return await answered(signal, async () => {
     const response = await fetch(`https://${host}/v2/`)
     await response.body?.cancel()
@@ -127,7 +131,7 @@ async function challengeOf(host: string, { signal, send }: Omit<CallOptions, "cl
   })
 }
 
-/** The one that can be met, of the header's possibly several (RFC 9110, 11.6.1). */
+/** Returns the challenge that Berth supports, of possibly several in the header (RFC 9110, 11.6.1). */
 export function challengeIn(header: string): Challenge | undefined {
   const [, parameters] = /(?:^|[\s,])Bearer\s+(.*)$/i.exec(header) ?? []
   if (parameters === undefined) return /(?:^|[\s,])Basic\b/i.test(header) ? { scheme: "basic" } : undefined

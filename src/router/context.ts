@@ -1,5 +1,5 @@
+import type { Cooldown, LaunchAccount } from "./cooldown.ts"
 import type { CostTerms } from "./cost.ts"
-import type { Payer, Rest } from "./rest.ts"
 
 /** Budget that the project has left, US dollars. An absent field sets no limit. */
 export interface Room {
@@ -8,9 +8,9 @@ export interface Room {
 }
 
 /** Facts that a placement depends on besides the job and the offers. */
-export interface RouteContext<P extends Payer = Payer> extends CostTerms {
-  payers: readonly P[]
-  resting: readonly Rest[]
+export interface RouteContext<P extends LaunchAccount = LaunchAccount> extends CostTerms {
+  launchAccounts: readonly P[]
+  cooldowns: readonly Cooldown[]
   room: Room
   now: Date
   /** Number of placements to return; default 5. */

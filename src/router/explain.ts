@@ -1,5 +1,7 @@
+import { timestamp } from "../apis/clock.ts"
 import { fromMetadataName } from "../apis/names.ts"
 import type { Offer } from "../apis/offer.ts"
+import type { CooldownTally } from "./cooldown.ts"
 import type { Criterion } from "./fit.ts"
 import type { Requirements } from "./requirements.ts"
 import type { RankedPlacement, Routing } from "./route.ts"
@@ -14,26 +16,49 @@ export function describeOffer(offer: Offer): string {
 }
 
 /**
- * Explains the choice of the first placement: the number of matching offers, the cost of the next one, and the date of
- * the price.
+ * Explains the choice of the first placement: the number of matching offers, those before it that are in cooldown, the
+ * cost of the next one, and the date of the price.
  * @param clouds clouds whose offers are counted
  * @throws RangeError if there is no placement
  */
 export function explainChoice(
-  { placements, offers, fitting }: Omit<Routing, "shortfall">,
+  { placements, offers, fitting, passedOver }: Omit<Routing, "shortfall">,
   clouds: readonly string[],
 ): string {
   const [chosen, next] = placements
   if (chosen === undefined) throw new RangeError("there is no placement: explain its shortfall")
   const among = `on ${clouds.join(" or ")}, out of ${number(offers)} in the catalogue`
+  const cheapest = passedOver === undefined ? "cheapest" : "cheapest available"
   const { priceDate } = chosen.offer
   const parts = [
-    fitting === 1 ? `the only matching offer ${among}` : `cheapest of ${number(fitting)} matching offers ${among}`,
+    fitting === 1 ? `the only matching offer ${among}` : `${cheapest} of ${number(fitting)} matching offers ${among}`,
+    ...(passedOver === undefined ? [] : [explainPassedOver(passedOver)]),
     ...(next === undefined ? [] : [explainNext(chosen, next)]),
     ...(next === undefined && fitting > 1 ? ["no other is available now"] : []),
     ...(priceDate === undefined ? [] : [`price of ${priceDate}`]),
   ]
   return parts.join("; ")
+}
+
+function explainPassedOver(tally: CooldownTally): string {
+  const { offers, until } = tally
+  const first =
+    until === undefined ? "" : offers === 1 ? ` until ${timestamp(until)}` : `, the first until ${timestamp(until)}`
+  const causes = explainCauses(tally)
+  return `${number(offers)} that ${offers === 1 ? "ranks" : "rank"} before it ${offers === 1 ? "is" : "are"} in cooldown${first}${causes === "" ? "" : `: ${causes}`}`
+}
+
+/** Number of causes that a message names. */
+const MOST_CAUSES = 2
+
+/** Returns the causes of cooldowns with the most offers, for people: `aws had no capacity (12 offers)`. */
+export function explainCauses({ causes = [] }: CooldownTally, detailed = false): string {
+  const named = causes.slice(0, MOST_CAUSES).map(({ cause, offers }) => {
+    const count = causes.length === 1 ? "" : ` (${number(offers)} ${offers === 1 ? "offer" : "offers"})`
+    return `${cause.group}${count}${detailed && cause.detail !== undefined ? `: ${cause.detail}` : ""}`
+  })
+  const others = causes.length - named.length
+  return [...named, ...(others > 0 ? [`${others} more causes`] : [])].join("; ")
 }
 
 function explainNext(chosen: RankedPlacement, next: RankedPlacement): string {
@@ -49,9 +74,10 @@ function explainNext(chosen: RankedPlacement, next: RankedPlacement): string {
  */
 export function explainRanking({ placements }: Pick<Routing, "placements">): string[] {
   const [best] = placements
-  return placements.map(({ offer, payer, totalUsd }) => {
+  return placements.map(({ offer, launchAccount, totalUsd }) => {
     const more = best === undefined || totalUsd === best.totalUsd ? "" : `, ${difference(totalUsd, best.totalUsd)}`
-    const by = payer.connection === undefined ? "" : ` by connection ${fromMetadataName(payer.connection)}`
+    const by =
+      launchAccount.connection === undefined ? "" : ` by connection ${fromMetadataName(launchAccount.connection)}`
     return `${describeOffer(offer)}${by}: ${usd(totalUsd)} in total${more}`
   })
 }
@@ -84,11 +110,12 @@ export function explainShortfall(shortfall: Shortfall, requirements: Requirement
 
 const MOST_ALTERNATIVES = 3
 
-function describeNeeds({ gpu, cpu, memoryGib, ...rest }: Requirements): string {
+function describeNeeds({ gpu, cpu, memoryGib, diskGib, ...rest }: Requirements): string {
   const sizes = [`≥ ${cpu} vCPU`, `≥ ${round(memoryGib)} GiB`]
   if (gpu?.model !== undefined) sizes.unshift(gpu.count === undefined ? gpu.model : `${gpu.count} × ${gpu.model}`)
   if (gpu?.vramGib !== undefined)
     sizes.splice(gpu.model === undefined ? 0 : 1, 0, `≥ ${round(gpu.vramGib)} GiB of GPU memory`)
+  if (diskGib !== undefined) sizes.push(`≥ ${round(diskGib)} GiB of disk`)
   const last = sizes.pop()
   const { clouds, regions, architectures, provisioning, maxHourlyPriceUsd } = rest
   const terms = [`${sizes.join(", ")} and ${last}`]
@@ -121,10 +148,26 @@ function counterOffer(alternative: Alternative, requirements: Requirements): str
   }
 }
 
-const UNITS = { "gpu.count": "cards", "gpu.vram": "GiB of GPU memory", cpu: "vCPU", memory: "GiB of memory" } as const
+const UNITS = {
+  "gpu.count": "cards",
+  "gpu.vram": "GiB of GPU memory",
+  cpu: "vCPU",
+  memory: "GiB of memory",
+  disk: "GiB of disk",
+} as const
 
 function nameRequirement(criterion: Criterion, requirements: Requirements): string {
-  const { clouds, regions, architectures, gpu, cpu, memoryGib, provisioning, maxHourlyPriceUsd = 0 } = requirements
+  const {
+    clouds,
+    regions,
+    architectures,
+    gpu,
+    cpu,
+    memoryGib,
+    diskGib = 0,
+    provisioning,
+    maxHourlyPriceUsd = 0,
+  } = requirements
   const values: Record<Criterion, string> = {
     cloud: clouds.join("|"),
     region: regions.join("|"),
@@ -134,6 +177,7 @@ function nameRequirement(criterion: Criterion, requirements: Requirements): stri
     "gpu.vram": `≥ ${round(gpu?.vramGib ?? 0)} GiB`,
     cpu: `≥ ${cpu}`,
     memory: `≥ ${round(memoryGib)} GiB`,
+    disk: `≥ ${round(diskGib)} GiB`,
     provisioning,
     maxHourlyPriceUsd: `≤ ${usd(maxHourlyPriceUsd)}`,
   }

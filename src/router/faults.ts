@@ -1,4 +1,4 @@
-import { type Fault, nearest } from "../apis/fault.ts"
+import { type FieldError as Fault, nearest } from "../apis/fault.ts"
 import type { Catalogue } from "./catalogue.ts"
 import { isModel, isNvidia, parseModel } from "./gpu-models.ts"
 
@@ -11,6 +11,9 @@ export interface CatalogueTerms {
 
 /** Maximum number of regions in a message. Beyond it the message lists groups and the nearest name. */
 const MOST_REGIONS_SHOWN = 64
+
+/** Maximum number of unknown regions with a similar name in the message. The search takes 1 ms each. */
+const MOST_SUGGESTIONS = 4
 
 /**
  * Returns faults of the names in a job: clouds, regions and GPU models that do not exist, and regions outside its
@@ -26,9 +29,15 @@ export function catalogueFaults(
   const wanted = items("cloud", cloud)
   const cloudFaults = wanted.flatMap(({ pointer, value }) => cloudFault(pointer, value, clouds))
   const usable = cloudFaults.length > 0 || wanted.length === 0 ? clouds : wanted.map(({ value }) => value)
-  const regionFaults = items("region", region).flatMap(({ pointer, value }) =>
-    regionFault(pointer, value, catalogue, usable),
-  )
+  const places = {
+    catalogue,
+    clouds: usable,
+    groups: groupsOf(catalogue, usable),
+    regions: regionsOf(catalogue, usable),
+  }
+  const regionFaults = items("region", region)
+    .filter(({ value }) => !places.groups.includes(value) && !places.regions.includes(value))
+    .map((item, index) => regionFault(item, places, index < MOST_SUGGESTIONS))
   const model = resources?.gpu?.model
   return [...cloudFaults, ...regionFaults, ...(model === undefined ? [] : modelFault(model, catalogue))]
 }
@@ -57,10 +66,19 @@ function cloudFault(pointer: string, value: string, clouds: readonly string[]): 
   ]
 }
 
-function regionFault(pointer: string, value: string, catalogue: Catalogue, clouds: readonly string[]): Fault[] {
-  const groups = groupsOf(catalogue, clouds)
-  const regions = regionsOf(catalogue, clouds)
-  if (groups.includes(value) || regions.includes(value)) return []
+/** Places that a job may name. */
+interface Places {
+  catalogue: Catalogue
+  clouds: readonly string[]
+  groups: readonly string[]
+  regions: readonly string[]
+}
+
+function regionFault(
+  { pointer, value }: { pointer: string; value: string },
+  { catalogue, clouds, groups, regions }: Places,
+  suggests: boolean,
+): Fault {
   const owners = catalogue.table.regions.filter(({ name }) => name === value).map(({ cloud }) => cloud)
   const allowed =
     regions.length <= MOST_REGIONS_SHOWN
@@ -69,8 +87,8 @@ function regionFault(pointer: string, value: string, catalogue: Catalogue, cloud
   const what =
     owners.length > 0
       ? `region ${quoted(value)} is in ${owners.join(" and ")}, which the job's cloud excludes`
-      : `region ${quoted(value)} is unknown${meant(value, [...groups, ...regions])}`
-  return [{ pointer, detail: `${what}; allowed: ${allowed}` }]
+      : `region ${quoted(value)} is unknown${suggests ? meant(value, [...groups, ...regions]) : ""}`
+  return { pointer, detail: `${what}; allowed: ${allowed}` }
 }
 
 function modelFault(model: string, catalogue: Catalogue): Fault[] {

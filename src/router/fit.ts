@@ -1,3 +1,4 @@
+import { largestDiskGib } from "../apis/disk.ts"
 import type { Catalogue } from "./catalogue.ts"
 import { isModel, type ModelName, parseModel } from "./gpu-models.ts"
 import type { GpuRequirement, Requirements } from "./requirements.ts"
@@ -15,6 +16,7 @@ export const BIT = {
   memory: 1 << 7,
   provisioning: 1 << 8,
   maxHourlyPriceUsd: 1 << 9,
+  disk: 1 << 10,
 } as const
 export type Criterion = keyof typeof BIT
 export const CRITERIA = Object.keys(BIT) as Criterion[]
@@ -72,12 +74,13 @@ function isRegionAllowed({ name, groups, restricted }: Region, wanted: readonly 
   return restricted !== true && (wanted.length === 0 || groups.some((group) => wanted.includes(group)))
 }
 
-function unmetBySize(machine: Machine, { cpu, memoryGib, clouds, architectures }: Requirements): number {
+function unmetBySize(machine: Machine, { cpu, memoryGib, diskGib = 0, clouds, architectures }: Requirements): number {
   return (
     (clouds.length === 0 || clouds.includes(machine.cloud) ? 0 : BIT.cloud) |
     (architectures.length === 0 || architectures.includes(machine.architecture) ? 0 : BIT.architecture) |
     (machine.cpu < cpu ? BIT.cpu : 0) |
-    (machine.memoryGib < memoryGib ? BIT.memory : 0)
+    (machine.memoryGib < memoryGib ? BIT.memory : 0) |
+    (largestDiskGib(machine.cloud) < diskGib ? BIT.disk : 0)
   )
 }
 

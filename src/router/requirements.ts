@@ -14,6 +14,8 @@ export interface GpuRequirement {
 export interface Requirements {
   cpu: number
   memoryGib: number
+  /** Absent: any size. */
+  diskGib?: number
   gpu?: GpuRequirement
   clouds: readonly string[]
   /** The clouds' own names of regions, or groups of regions such as macro-regions. */
@@ -30,10 +32,11 @@ export interface Requirements {
  * @throws RangeError for a quantity that no validated object has
  */
 export function requirementsOf(spec: JobSpec, architectures: readonly Architecture[] = []): Requirements {
-  const { cpu, memory, gpu } = spec.resources ?? {}
+  const { cpu, memory, gpu, disk } = spec.resources ?? {}
   return {
     cpu: parseCpu(cpu ?? DEFAULT_RESOURCES.cpu),
     memoryGib: gibOf(memory ?? DEFAULT_RESOURCES.memory),
+    ...(disk !== undefined && { diskGib: gibOf(disk) }),
     ...(gpu !== undefined && { gpu: gpuRequirement(gpu) }),
     clouds: spec.cloud ?? [],
     regions: spec.region ?? [],

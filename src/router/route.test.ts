@@ -2,6 +2,7 @@ import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { type Offer, offerKey } from "../apis/offer.ts"
 import { Catalogue, catalogueOf } from "./catalogue.ts"
+import { explainShortfall } from "./explain.ts"
 import { type Requirements, requirementsOf } from "./requirements.ts"
 import { type RouteContext, route } from "./route.ts"
 
@@ -32,8 +33,8 @@ function offer(changes: Partial<Offer> = {}): Offer {
 
 function context(changes: Partial<RouteContext> = {}): RouteContext {
   return {
-    payers: [{ cloud: "aws", connection: "main" }],
-    resting: [],
+    launchAccounts: [{ cloud: "aws", connection: "main" }],
+    cooldowns: [],
     room: {},
     expectedSeconds: 3600,
     now: NOW,
@@ -172,9 +173,11 @@ describe("ranking", () => {
   test("so many as are asked for", () => {
     const offers = [..."edcba"].map((instanceType) => offer({ instanceType }))
     expect(types(offers, {}, { count: 2 })).toEqual(["a", "b"])
-    const payers = ["one", "two", "six"].map((connection) => ({ cloud: "aws", connection }))
-    const { placements } = route(anyJob, catalogue(offers), context({ payers, count: 4 }))
-    expect(placements.map(({ offer: { instanceType }, payer }) => [instanceType, payer.connection])).toEqual([
+    const launchAccounts = ["one", "two", "six"].map((connection) => ({ cloud: "aws", connection }))
+    const { placements } = route(anyJob, catalogue(offers), context({ launchAccounts, count: 4 }))
+    expect(
+      placements.map(({ offer: { instanceType }, launchAccount }) => [instanceType, launchAccount.connection]),
+    ).toEqual([
       ["a", "one"],
       ["a", "six"],
       ["a", "two"],
@@ -196,26 +199,26 @@ describe("ranking", () => {
 })
 
 describe("what stands in the way", () => {
-  test("no payer", () => {
-    const routing = route(anyJob, catalogue([offer(), offer({ cloud: "gcp" })]), context({ payers: [] }))
+  test("no account", () => {
+    const routing = route(anyJob, catalogue([offer(), offer({ cloud: "gcp" })]), context({ launchAccounts: [] }))
     expect(routing).toMatchObject({ placements: [], shortfall: { fitting: 2, unconnected: ["aws", "gcp"] } })
   })
 
-  test("a resting offer is passed over until it wakes, for the connection that it rests for", () => {
+  test("skips an offer in cooldown until the cooldown ends, for its connection only", () => {
     const until = new Date(NOW.getTime() + 60_000)
-    const rest = { cloud: "aws", offer: offerKey(offer()), until }
+    const cooldown = { cloud: "aws", offer: offerKey(offer()), until }
     const one = catalogue([offer()])
-    expect(route(anyJob, one, context({ resting: [rest] }))).toMatchObject({
+    expect(route(anyJob, one, context({ cooldowns: [cooldown] }))).toMatchObject({
       placements: [],
-      shortfall: { resting: { offers: 1, until } },
+      shortfall: { cooldowns: { offers: 1, until } },
     })
-    expect(route(anyJob, one, context({ resting: [rest], now: until })).placements).toHaveLength(1)
-    const payers = [
+    expect(route(anyJob, one, context({ cooldowns: [cooldown], now: until })).placements).toHaveLength(1)
+    const launchAccounts = [
       { cloud: "aws", connection: "main" },
       { cloud: "aws", connection: "other" },
     ]
-    const routing = route(anyJob, one, context({ payers, resting: [{ ...rest, connection: "main" }] }))
-    expect(routing.placements.map((p) => p.payer.connection)).toEqual(["other"])
+    const routing = route(anyJob, one, context({ launchAccounts, cooldowns: [{ ...cooldown, connection: "main" }] }))
+    expect(routing.placements.map((p) => p.launchAccount.connection)).toEqual(["other"])
   })
 
   const until = new Date(NOW.getTime() + 60_000)
@@ -233,22 +236,22 @@ describe("what stands in the way", () => {
     ["a family's larger sizes", { cloud: "aws", family: "m7a", minCpu: 4 }, ["m7a.large", "c7g.large"]],
     ["spot", { cloud: "aws", provisioning: "spot" as const }, ["m7a.large", "m7a.xlarge", "c7g.large"]],
     ["a zone", { cloud: "aws", zone: "eu-central-1a" }, ["m7a.large", "m7a.xlarge"]],
-  ])("%s rests", (_, rest, awake) => {
+  ])("%s rests", (_, cooldown, awake) => {
     const offers = [
       offer(),
       offer({ instanceType: "m7a.xlarge", cpu: 4, hourlyPriceUsd: 0.2 }),
       offer({ instanceType: "c7g.large", zone: "eu-central-1a", hourlyPriceUsd: 0.3 }),
     ]
     const there = context({
-      payers: [{ cloud: "aws", connection: "main", account: "1" }],
-      resting: [{ ...rest, until }],
+      launchAccounts: [{ cloud: "aws", connection: "main", account: "1" }],
+      cooldowns: [{ ...cooldown, until }],
     })
     const routing = route(anyJob, catalogue(offers), there)
     expect(routing.placements.map((p) => p.offer.instanceType)).toEqual(awake)
-    expect(routing.shortfall?.resting).toEqual(awake.length === 0 ? { offers: 3, until } : undefined)
+    expect(routing.shortfall?.cooldowns).toEqual(awake.length === 0 ? { offers: 3, until } : undefined)
   })
 
-  test("counts as fitting what rests, is over a cap or beyond the count, on the payers' clouds", () => {
+  test("counts as fitting what is in cooldown, over a cap or beyond the count, on the accounts' clouds", () => {
     const offers = [
       offer(),
       offer({ instanceType: "m7a.xlarge", cpu: 4, hourlyPriceUsd: 0.2 }),
@@ -257,10 +260,10 @@ describe("what stands in the way", () => {
       offer({ cloud: "gcp" }),
       offer({ provisioning: "spot" }),
     ]
-    const resting = [{ cloud: "aws", offer: offerKey(offer()), until }]
-    const there = context({ resting, room: { hourlyUsd: 0.3 }, count: 1 })
-    const counted = (changes: Partial<Requirements>, payers = there.payers) =>
-      route({ ...anyJob, ...changes }, catalogue(offers), { ...there, payers }).fitting
+    const cooldowns = [{ cloud: "aws", offer: offerKey(offer()), until }]
+    const there = context({ cooldowns, room: { hourlyUsd: 0.3 }, count: 1 })
+    const counted = (changes: Partial<Requirements>, launchAccounts = there.launchAccounts) =>
+      route({ ...anyJob, ...changes }, catalogue(offers), { ...there, launchAccounts }).fitting
     expect(counted({})).toBe(3)
     expect(counted({ provisioning: "spotFirst" })).toBe(4)
     expect(counted({ maxHourlyPriceUsd: 0.3 })).toBe(2)
@@ -276,6 +279,58 @@ describe("what stands in the way", () => {
       cheapestHourlyUsd: 0.2,
     })
     expect(route(anyJob, offers, context({ room: { monthlyUsd: 0.05 } })).shortfall?.overCaps.offers).toBe(2)
+  })
+})
+
+describe("accounts with regions of their own", () => {
+  const offers = catalogue([offer(), offer({ region: "us-east-1", hourlyPriceUsd: 0.2 })])
+  const main = { cloud: "aws", connection: "main", regions: ["us-east-1"] }
+
+  test("get offers of these regions only, and leave the others to the other accounts", () => {
+    const regionsOf = (...launchAccounts: RouteContext["launchAccounts"]) =>
+      route(anyJob, offers, context({ launchAccounts })).placements.map(
+        ({ offer: { region }, launchAccount }) => `${launchAccount.connection} ${region}`,
+      )
+    expect(regionsOf(main)).toEqual(["main us-east-1"])
+    const other = { cloud: "aws", connection: "other" }
+    expect(regionsOf(main, other)).toEqual(["other eu-central-1", "main us-east-1", "other us-east-1"])
+  })
+
+  test("count as no account for the offers of other regions", () => {
+    const inEurope = requirementsOf({ image: "busybox", region: ["eu"] })
+    const { shortfall } = route(inEurope, offers, context({ launchAccounts: [main] }))
+    expect(shortfall).toMatchObject({ fitting: 1, unconnected: ["aws"], cooldowns: { offers: 0 } })
+  })
+})
+
+describe("a disk that a job requires", () => {
+  const offers = catalogue([
+    offer(),
+    offer({ cloud: "gcp", region: "europe-west4", hourlyPriceUsd: 0.3 }),
+    offer({ cloud: "azure", region: "westeurope" }),
+    offer({ cloud: "local", region: "local" }),
+  ])
+  const accounts = ["aws", "azure", "gcp", "local"].map((cloud) => ({ cloud }))
+  const cloudsFor = (disk: string) => {
+    const requirements = requirementsOf({ image: "busybox", resources: { disk } })
+    return route(requirements, offers, context({ launchAccounts: accounts })).placements.map(
+      (found) => found.offer.cloud,
+    )
+  }
+
+  test("excludes the clouds whose largest disk is smaller", () => {
+    expect(cloudsFor("4095Gi").sort()).toEqual(["aws", "azure", "gcp", "local"])
+    expect(cloudsFor("4Ti").sort()).toEqual(["aws", "gcp", "local"])
+    expect(cloudsFor("17Ti").sort()).toEqual(["gcp", "local"])
+  })
+
+  test("is explained when no offer has it", () => {
+    const requirements = requirementsOf({ image: "busybox", cloud: ["azure"], resources: { disk: "5Ti" } })
+    const { shortfall } = route(requirements, offers, context({ launchAccounts: accounts }))
+    if (shortfall === undefined) throw new Error("placed")
+    expect(explainShortfall(shortfall, requirements)).toMatch(
+      /^no offer has .* ≥ 5120 GiB of disk .*there are at most 4095 GiB of disk, in 1 from .* disk ≥ 5120 GiB excludes 1/,
+    )
   })
 })
 

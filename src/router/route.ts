@@ -1,29 +1,39 @@
-import { type Offer, offerKey } from "../apis/offer.ts"
+import type { Offer } from "../apis/offer.ts"
 import type { Catalogue } from "./catalogue.ts"
 import type { RouteContext } from "./context.ts"
+import {
+  ActiveCooldowns,
+  blocks,
+  blocksAccount,
+  CooldownCounter,
+  type CooldownTally,
+  type LaunchAccount,
+  serves,
+} from "./cooldown.ts"
 import type { Requirements } from "./requirements.ts"
-import { type Payer, type Rest, rests, restsWholly } from "./rest.ts"
 import { scan } from "./scan.ts"
 import { type Shortfall, surveyShortfall } from "./shortfall.ts"
 
 export type { Room, RouteContext } from "./context.ts"
-export type { Payer, Rest } from "./rest.ts"
+export type { Cooldown, CooldownTally, LaunchAccount } from "./cooldown.ts"
 
-/** An offer that can be taken now, with its payer and its expected total cost. */
-export interface RankedPlacement<P extends Payer = Payer> {
+/** An offer that can be taken now, with its account and its expected total cost. */
+export interface RankedPlacement<P extends LaunchAccount = LaunchAccount> {
   offer: Offer
-  payer: P
+  launchAccount: P
   /** US dollars: the VM for the expected or the shortest billed time, and the traffic from buckets. */
   totalUsd: number
 }
 
-export interface Routing<P extends Payer = Payer> {
+export interface Routing<P extends LaunchAccount = LaunchAccount> {
   /** The best placements that are available now, best first. */
   placements: RankedPlacement<P>[]
   /** Number of offers in the catalogue. */
   offers: number
-  /** Number of offers on the payers' clouds that meet every requirement, whether they can be taken now or not. */
+  /** Number of offers on the accounts' clouds that meet every requirement, whether they can be taken now or not. */
   fitting: number
+  /** Offers in cooldown that would precede the first placement. Absent if there are none, or there is no placement. */
+  passedOver?: CooldownTally
   /** Reasons for the lack of placements; absent if there are any. */
   shortfall?: Shortfall
 }
@@ -35,7 +45,7 @@ const DEFAULT_COUNT = 5
  * go to the lower price an hour, the smaller machine, then the name. With `spotFirst`, spot precedes on-demand at any
  * price.
  */
-export function route<P extends Payer>(
+export function route<P extends LaunchAccount>(
   requirements: Requirements,
   catalogue: Catalogue,
   context: RouteContext<P>,
@@ -46,7 +56,7 @@ export function route<P extends Payer>(
 }
 
 /** Returns the placements of `route` alone, which takes less time when there are none. */
-export function rankPlacements<P extends Payer>(
+export function rankPlacements<P extends LaunchAccount>(
   requirements: Requirements,
   catalogue: Catalogue,
   context: RouteContext<P>,
@@ -54,54 +64,82 @@ export function rankPlacements<P extends Payer>(
   return rank(requirements, catalogue, context).placements
 }
 
-function rank<P extends Payer>(requirements: Requirements, catalogue: Catalogue, context: RouteContext<P>) {
+/** Returns the result of `route` without the shortfall. */
+export function rank<P extends LaunchAccount>(
+  requirements: Requirements,
+  catalogue: Catalogue,
+  context: RouteContext<P>,
+): Pick<Routing<P>, "placements" | "fitting" | "passedOver"> {
   const { room, count = DEFAULT_COUNT } = context
-  const payers = new Payers(catalogue, context)
-  const { best, fitting } = scan(requirements, catalogue, {
+  const launchAccounts = new LaunchAccounts(catalogue, context)
+  const { best, fitting, passedOver } = scan(requirements, catalogue, {
     ...context,
-    clouds: payers.clouds,
+    clouds: launchAccounts.clouds,
     maxHourlyUsd: room.hourlyUsd ?? Number.POSITIVE_INFINITY,
     maxTotalUsd: room.monthlyUsd ?? Number.POSITIVE_INFINITY,
     count,
-    isAvailable: (row) => payers.available(row).length > 0,
+    isAvailable: (row) => launchAccounts.available(row).length > 0,
   })
   const placements = best.flatMap(({ row, totalUsd }) => {
     const offer = catalogue.offerAt(row)
-    return payers.available(row).map((payer): RankedPlacement<P> => ({ offer, payer, totalUsd }))
+    return launchAccounts
+      .available(row)
+      .map((launchAccount): RankedPlacement<P> => ({ offer, launchAccount, totalUsd }))
   })
-  return { placements: placements.slice(0, count), fitting }
+  const tally = placements.length === 0 ? undefined : launchAccounts.tally(passedOver)
+  return { placements: placements.slice(0, count), fitting, ...(tally && { passedOver: tally }) }
 }
 
 /** The accounts that can pay for offers, and what each of them can ask for now. */
-class Payers<P extends Payer> {
+class LaunchAccounts<P extends LaunchAccount> {
   readonly clouds: ReadonlySet<string>
   readonly #catalogue: Catalogue
-  /** Without payers for which the whole cloud rests. */
-  readonly #byCloud: ReadonlyMap<string, readonly P[]>
-  /** By the key of the offer; "": rests that are not of a single offer. There may be hundreds. */
-  readonly #restsByOffer: ReadonlyMap<string, readonly Rest[]>
+  readonly #all: ReadonlyMap<string, readonly P[]>
+  /** Without accounts whose whole cloud is in cooldown. */
+  readonly #usable: ReadonlyMap<string, readonly P[]>
+  readonly #cooldowns: ActiveCooldowns
 
-  constructor(catalogue: Catalogue, { payers, resting, now }: RouteContext<P>) {
-    const active = resting.filter(({ until }) => until > now)
-    const usable = payers.filter((payer) => !active.some((rest) => restsWholly(rest, payer))).sort(comparePayers)
-    this.clouds = new Set(payers.map(({ cloud }) => cloud))
+  constructor(catalogue: Catalogue, { launchAccounts, cooldowns, now }: RouteContext<P>) {
+    const active = new ActiveCooldowns(cooldowns, now)
+    const usable = launchAccounts
+      .filter((launchAccount) => !active.all.some((cooldown) => blocksAccount(cooldown, launchAccount)))
+      .sort(compareAccounts)
+    this.clouds = new Set(launchAccounts.map(({ cloud }) => cloud))
     this.#catalogue = catalogue
-    this.#byCloud = Map.groupBy(usable, ({ cloud }) => cloud)
-    this.#restsByOffer = Map.groupBy(active, ({ offer = "" }) => offer)
+    this.#cooldowns = active
+    this.#all = Map.groupBy(launchAccounts, ({ cloud }) => cloud)
+    this.#usable = Map.groupBy(usable, ({ cloud }) => cloud)
   }
 
   /** Returns who may ask for a row's offer now, by the names of their connections. */
   available(row: number): readonly P[] {
     const { machines, machine } = this.#catalogue.table
-    const payers = this.#byCloud.get(machines[machine[row] ?? -1]?.cloud ?? "") ?? []
-    if (payers.length === 0 || this.#restsByOffer.size === 0) return payers
+    const launchAccounts = this.#usable.get(machines[machine[row] ?? -1]?.cloud ?? "") ?? []
+    const isAnyRestricted = launchAccounts.some(({ regions }) => regions !== undefined)
+    if (launchAccounts.length === 0 || (!isAnyRestricted && this.#cooldowns.all.length === 0)) return launchAccounts
     const offer = this.#catalogue.offerAt(row)
-    const found = [offerKey(offer), ""].flatMap((key) => this.#restsByOffer.get(key) ?? [])
-    return payers.filter((payer) => !found.some((rest) => rests(rest, offer, payer)))
+    const found = this.#cooldowns.about(offer)
+    return launchAccounts.filter(
+      (launchAccount) =>
+        serves(launchAccount, offer) && !found.some((cooldown) => blocks(cooldown, offer, launchAccount)),
+    )
+  }
+
+  /** Counts the offers of rows that are in cooldown for every account. Undefined: there are none. */
+  tally(rows: readonly number[]): CooldownTally | undefined {
+    const counter = new CooldownCounter()
+    for (const row of rows) {
+      const offer = this.#catalogue.offerAt(row)
+      const launchAccounts = (this.#all.get(offer.cloud) ?? []).filter((launchAccount) => serves(launchAccount, offer))
+      const obstacle = this.#cooldowns.obstacle(offer, launchAccounts)
+      if (obstacle !== undefined) counter.add(obstacle)
+    }
+    const tally = counter.tally()
+    return tally.offers === 0 ? undefined : tally
   }
 }
 
-function comparePayers(a: Payer, b: Payer): number {
+function compareAccounts(a: LaunchAccount, b: LaunchAccount): number {
   const [first = "", second = ""] = [a.connection, b.connection]
   if (first === second) return 0
   return first < second ? -1 : 1

@@ -29,6 +29,8 @@ export interface Scanned {
   best: Found[]
   /** Number of the clouds' offers that meet every requirement, whether they are available and under the caps or not. */
   fitting: number
+  /** Rows under the caps that would precede the first of `best` if they were available. All of them if there is none. */
+  passedOver: number[]
 }
 
 /**
@@ -60,7 +62,13 @@ export function scan(requirements: Requirements, catalogue: Catalogue, terms: Sc
       if (leastUsd <= boundUsd) boundUsd = cheapest.add(row)
     }
   }
-  return { best: [...spotOffers.found, ...onDemandOffers.found].slice(0, terms.count), fitting }
+  const best = [...spotOffers.found, ...onDemandOffers.found].slice(0, terms.count)
+  return { best, fitting, passedOver: passedOverBy(spotOffers, onDemandOffers) }
+}
+
+/** Spot precedes on-demand at any price. */
+function passedOverBy(spot: Cheapest, onDemand: Cheapest): number[] {
+  return spot.found.length > 0 ? spot.passedOver() : [...spot.passedOver(), ...onDemand.passedOver()]
 }
 
 /** Rounding makes a total less than its summands by less than this, US dollars. */
@@ -69,6 +77,7 @@ const ROUNDING_USD = 2e-6
 /** The cheapest offers so far that are available and under the cap, sorted. `Catalogue.compare` decides ties. */
 class Cheapest {
   readonly found: Found[] = []
+  readonly #unavailable: Found[] = []
   /** An offer that costs more before rounding is not among the cheapest. US dollars. */
   boundUsd: number
   readonly #catalogue: Catalogue
@@ -90,12 +99,25 @@ class Cheapest {
     const isUnderCaps = totalUsd <= maxTotalUsd && (this.#catalogue.table.hourlyPriceUsd[row] as number) <= maxHourlyUsd
     let at = found.length
     while (at > 0 && this.#isBefore(row, totalUsd, found[at - 1] as Found)) at--
-    if (at === count || !isUnderCaps || !isAvailable(row)) return this.boundUsd
+    if (at === count || !isUnderCaps) return this.boundUsd
+    if (!isAvailable(row)) {
+      if (at === 0) this.#unavailable.push({ row, totalUsd })
+      return this.boundUsd
+    }
     found.splice(at, 0, { row, totalUsd })
     if (found.length > count) found.pop()
     const last = found[count - 1]
     if (last !== undefined) this.boundUsd = last.totalUsd + ROUNDING_USD
     return this.boundUsd
+  }
+
+  /** Returns the unavailable rows that precede all that were found. */
+  passedOver(): number[] {
+    const [first] = this.found
+    const before = this.#unavailable.filter(
+      ({ row, totalUsd }) => first === undefined || this.#isBefore(row, totalUsd, first),
+    )
+    return before.map(({ row }) => row)
   }
 
   #isBefore(row: number, totalUsd: number, other: Found): boolean {

@@ -1,10 +1,11 @@
+import { largestDiskGib } from "../apis/disk.ts"
 import type { Offer } from "../apis/offer.ts"
 import type { Catalogue } from "./catalogue.ts"
 import type { RouteContext } from "./context.ts"
+import { ActiveCooldowns, CooldownCounter, type CooldownTally, type LaunchAccount, serves } from "./cooldown.ts"
 import { Costs } from "./cost.ts"
 import { BIT, CRITERIA, type Criterion, unmetByRow } from "./fit.ts"
 import type { Requirements } from "./requirements.ts"
-import { type Payer, type Rest, rests } from "./rest.ts"
 import type { Machine } from "./table.ts"
 
 /** Offers for a job that gives up one requirement and keeps all others. */
@@ -25,7 +26,7 @@ export interface NearestMiss {
   unmet: readonly Criterion[]
 }
 
-/** Reasons for which there is no placement. Of each offer that fits, the first obstacle counts: no payer, rest, caps. */
+/** Reasons for which there is no placement. Of each offer that fits, the first obstacle counts: no account, cooldown, caps. */
 export interface Shortfall {
   /** Offers that meet every requirement. */
   fitting: number
@@ -36,8 +37,8 @@ export interface Shortfall {
   nearestMiss?: NearestMiss
   /** Clouds with fitting offers for which the project has no account. */
   unconnected: readonly string[]
-  /** Fitting, payable offers that are unavailable now, and when the first is available again. */
-  resting: { offers: number; until?: Date }
+  /** Fitting, payable offers that are unavailable now. */
+  cooldowns: CooldownTally
   /** Fitting, payable, available offers that exceed a cap, and the price of the cheapest. */
   overCaps: { offers: number; cheapestHourlyUsd?: number }
 }
@@ -99,6 +100,7 @@ const RELAXED: readonly Criterion[] = [
   "gpu.vram",
   "cpu",
   "memory",
+  "disk",
   "gpu",
 ]
 
@@ -143,6 +145,7 @@ function macroRegionAt(row: number, { table }: Catalogue): string | undefined {
 const SIZES: Partial<Record<Criterion, (machine: Machine) => number>> = {
   cpu: ({ cpu }) => cpu,
   memory: ({ memoryGib }) => memoryGib,
+  disk: ({ cloud }) => largestDiskGib(cloud),
   "gpu.count": ({ gpu }) => gpu?.count ?? 0,
   "gpu.vram": ({ gpu }) => (gpu?.count ?? 0) * (gpu?.vramGib ?? 0),
 }
@@ -168,17 +171,16 @@ function obstaclesOf(catalogue: Catalogue, unmet: Uint16Array, context: RouteCon
   const { machines, machine, hourlyPriceUsd } = catalogue.table
   const { room, now } = context
   const unconnected = new Set<string>()
-  const resting: Shortfall["resting"] = { offers: 0 }
+  const cooldowns = new CooldownCounter()
   const overCaps: Shortfall["overCaps"] = { offers: 0 }
   const costs = new Costs(catalogue, context)
-  const active = context.resting.filter(({ until }) => until > now)
-  const payersOf = machines.map((sold) => context.payers.filter(({ cloud }) => cloud === sold.cloud))
-  const check = (row: number, payers: readonly Payer[]): void => {
-    const wakes = active.length === 0 ? undefined : wakingTime(catalogue.offerAt(row), payers, active)
+  const active = new ActiveCooldowns(context.cooldowns, now)
+  const launchAccountsOf = machines.map((sold) => context.launchAccounts.filter(({ cloud }) => cloud === sold.cloud))
+  const check = (row: number, launchAccounts: readonly LaunchAccount[]): void => {
+    const obstacle = active.all.length === 0 ? undefined : active.obstacle(catalogue.offerAt(row), launchAccounts)
     const price = hourlyPriceUsd[row] as number
-    if (wakes !== undefined) {
-      resting.offers++
-      if (resting.until === undefined || wakes < resting.until) resting.until = wakes
+    if (obstacle !== undefined) {
+      cooldowns.add(obstacle)
     } else if (price > (room.hourlyUsd ?? Infinity) || costs.totalUsd(row) > (room.monthlyUsd ?? Infinity)) {
       overCaps.offers++
       overCaps.cheapestHourlyUsd = Math.min(overCaps.cheapestHourlyUsd ?? Infinity, price)
@@ -187,18 +189,13 @@ function obstaclesOf(catalogue: Catalogue, unmet: Uint16Array, context: RouteCon
   for (let row = 0; row < unmet.length; row++) {
     if (unmet[row] !== 0) continue
     const number = machine[row] as number
-    const payers = payersOf[number] ?? []
-    if (payers.length > 0) check(row, payers)
+    const ofCloud = launchAccountsOf[number] ?? []
+    const isAnyRestricted = ofCloud.some(({ regions }) => regions !== undefined)
+    const launchAccounts = isAnyRestricted
+      ? ofCloud.filter((launchAccount) => serves(launchAccount, catalogue.offerAt(row)))
+      : ofCloud
+    if (launchAccounts.length > 0) check(row, launchAccounts)
     else unconnected.add(machines[number]?.cloud ?? "")
   }
-  return { unconnected: [...unconnected].sort(), resting, overCaps }
-}
-
-/** Returns when the first payer may ask for an offer again: when its last rest ends. Undefined: one may ask now. */
-function wakingTime(offer: Offer, payers: readonly Payer[], resting: readonly Rest[]): Date | undefined {
-  const times = payers.map((payer) =>
-    Math.max(...resting.filter((rest) => rests(rest, offer, payer)).map(({ until }) => until.getTime())),
-  )
-  const first = Math.min(...times)
-  return first === Number.NEGATIVE_INFINITY ? undefined : new Date(first)
+  return { unconnected: [...unconnected].sort(), cooldowns: cooldowns.tally(), overCaps }
 }

@@ -1,6 +1,7 @@
 import { type Clock, systemClock } from "../apis/clock.ts"
 import type { Logger } from "../apis/logger.ts"
 import { isConflict } from "../kube/errors.ts"
+import { LeadershipLostError } from "../kube/lease.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { ApiObject } from "../kube/resource.ts"
 import type { Change, Store } from "../kube/store.ts"
@@ -8,42 +9,42 @@ import { Expectations } from "./expectations.ts"
 import { KeyQueue, type KeyQueueOptions, type QueueMetrics } from "./queue.ts"
 
 export interface ReconcileResult {
-  /** Look at this key again after so many seconds, even if nothing changes. */
+  /** Delay before this key is reconciled again, seconds, even if nothing changes. */
   requeueAfter?: number
 }
 
 export interface ReconcileContext {
-  /** Aborted when leadership is lost, or when stopping takes too long: give up without side effects. */
+  /** Aborted when leadership is lost, or when stopping takes too long. Then return without side effects. */
   signal: AbortSignal
   /**
-   * Say it after each create, patch or replace of something that a later reconcile of this key reads
-   * from `store`: that one starts only when the store shows it.
+   * Call this after each create, patch or replace of an object in `store` that a later reconcile reads. The next
+   * reconcile then waits until the store shows the written object.
    */
   wrote<T extends ApiObject>(store: Store<T>, written: ApiObject): void
-  /** The same after a delete. */
+  /** Call this after each delete, like `wrote`. */
   deleted<T extends ApiObject>(store: Store<T>, object: ApiObject): void
 }
 
 /**
- * Brings the world closer to what the object of this key asks for. It reads the present state, never
- * an event. What it throws is retried with growing delays, a TerminalError is not.
+ * Makes the actual state match the object of this key. Reads the present state, never an event. Errors are retried with
+ * growing delays, except a TerminalError.
  */
 // biome-ignore lint/suspicious/noConfusingVoidType: a reconcile that wants nothing more returns nothing
 export type Reconcile = (key: string, context: ReconcileContext) => Promise<ReconcileResult | void>
 
-/** An error that trying again can't mend; only a change of the object can. */
+/** Error that a retry can't resolve; only a change of the object can. */
 export class TerminalError extends Error {
   override readonly name = "TerminalError"
 }
 
-/** Where a controller's keys come from. Made by `watches`. */
+/** Source of a controller's keys. `watches` creates one. */
 export interface Source {
-  /** Calls `add` for what is there and for each change; returns how to end it. */
+  /** Calls `add` for each existing object and for each change. Returns a function that ends it. */
   subscribe(add: (key: string) => void): () => void
   whenSynced(signal: AbortSignal): Promise<void>
 }
 
-/** Maps each change of a reflector's objects to keys to reconcile; default: the object's own key. */
+/** Creates a source that maps each change of a reflector's objects to keys. Default: the object's own key. */
 export function watches<T extends ApiObject>(
   reflector: Reflector<T>,
   keysOf: (change: Change<T>) => Iterable<string> = (change) => [change.key],
@@ -58,36 +59,36 @@ export function watches<T extends ApiObject>(
 }
 
 export interface ControllerOptions extends Omit<KeyQueueOptions, "metrics"> {
-  /** For logs, e.g. `job`. */
+  /** Name in logs, e.g. `job`. */
   name: string
   reconcile: Reconcile
-  /** All caches that `reconcile` reads; it is first called when each of them has synced. */
+  /** All caches that `reconcile` reads. The first reconcile waits until all of them have synced. */
   sources: Source[]
   logger: Logger
   /** Keys reconciled at the same time. Default 4. */
   workers?: number
-  /** How long a reconcile waits for the caches to show this key's last writes. Default 10. */
+  /** Longest wait until the caches show this key's last writes, seconds. Default 10. */
   settleSeconds?: number
 }
 
-/** How a reconcile ended. `requeue`: it could not begin, or met a change of somebody else's, and is tried again. */
+/** Outcome of a reconcile. `requeue`: it could not start, or met another client's change, and is retried. */
 export type ReconcileOutcome = "success" | "requeue_after" | "requeue" | "error" | "terminal_error"
 
-/** What a controller tells its metrics. */
+/** Metrics that a controller reports. */
 export interface ControllerMetrics extends QueueMetrics {
   reconciled(outcome: ReconcileOutcome, seconds: number): void
 }
 
 /** Signals and metrics of one run of a controller. */
 export interface RunOptions {
-  /** Signal that reconciles see: aborted when leadership is lost, or when stopping takes too long. */
+  /** Signal for reconciles: aborted when leadership is lost, or when stopping takes too long. */
   abort: AbortSignal
   metrics?: ControllerMetrics | undefined
-  /** Called when this controller's sources have synced; resolves when those of all controllers have. */
+  /** Called when this controller's sources have synced. Resolves when those of all controllers have. */
   others?: () => Promise<void>
 }
 
-/** Keeps calling `reconcile` for the keys that its sources name. Can be run again after it has ended. */
+/** Calls `reconcile` for the keys of its sources, until it is stopped. Can run again after it has ended. */
 export class Controller {
   readonly name: string
   readonly #options: ControllerOptions
@@ -100,7 +101,8 @@ export class Controller {
   }
 
   /**
-   * Runs until `stop`: then it takes no more keys and resolves when the running reconciles have ended.
+   * Runs until `stop`. Then it takes no more keys, and resolves when the running reconciles have ended. Ends in the same
+   * way at the first LeadershipLostError of a reconcile, and rejects with it.
    */
   async run(stop: AbortSignal, { abort, metrics, others = async () => undefined }: RunOptions): Promise<void> {
     const queue = new KeyQueue({ ...this.#options, ...(metrics && { metrics }) })
@@ -112,10 +114,10 @@ export class Controller {
     try {
       await Promise.all(this.#options.sources.map((source) => source.whenSynced(stop)))
       await others()
-      const workers = Array.from({ length: this.#options.workers ?? 4 }, () =>
-        this.#work(queue, { expectations, abort, metrics }),
-      )
+      const work: Work = { expectations, abort, metrics }
+      const workers = Array.from({ length: this.#options.workers ?? 4 }, () => this.#work(queue, work))
       await Promise.all(workers)
+      if (work.lost !== undefined) throw work.lost
     } catch (error) {
       if (!stop.aborted) throw error
     } finally {
@@ -125,14 +127,15 @@ export class Controller {
     }
   }
 
-  async #work(queue: KeyQueue, { expectations, abort, metrics }: Work): Promise<void> {
+  async #work(queue: KeyQueue, work: Work): Promise<void> {
+    const { metrics } = work
     for (let key = await queue.next(); key !== undefined; key = await queue.next()) {
       const startedAt = this.#clock.monotonic()
       let outcome: ReconcileOutcome
       try {
-        outcome = await this.#reconcileOnce(key, queue, { expectations, abort })
+        outcome = await this.#reconcileOnce(key, queue, work)
       } catch (error) {
-        outcome = this.#failed(key, queue, { error, abort })
+        outcome = this.#failed(key, queue, { error, work })
       } finally {
         queue.done(key)
       }
@@ -140,13 +143,10 @@ export class Controller {
     }
   }
 
-  async #reconcileOnce(
-    key: string,
-    queue: KeyQueue,
-    { expectations, abort }: Omit<Work, "metrics">,
-  ): Promise<ReconcileOutcome> {
+  async #reconcileOnce(key: string, queue: KeyQueue, { expectations, abort }: Work): Promise<ReconcileOutcome> {
     if (!(await this.#settled(key, expectations, abort))) {
-      if (!abort.aborted) this.#options.logger.warn(this.#about(key), "the caches don't show the last write yet: later")
+      if (!abort.aborted)
+        this.#options.logger.warn(this.#about(key), "the caches don't show the last write yet; retrying")
       queue.addRateLimited(key)
       return "requeue"
     }
@@ -174,25 +174,29 @@ export class Controller {
     }
   }
 
-  #failed(key: string, queue: KeyQueue, { error, abort }: { error: unknown; abort: AbortSignal }): ReconcileOutcome {
+  #failed(key: string, queue: KeyQueue, { error, work }: { error: unknown; work: Work }): ReconcileOutcome {
     const { logger } = this.#options
     const about = { ...this.#about(key), err: error }
-    if (abort.aborted) {
+    if (error instanceof LeadershipLostError) {
+      work.lost ??= error
+      queue.close()
+    }
+    if (work.abort.aborted || work.lost !== undefined) {
       logger.debug(about, "reconcile aborted")
       return "requeue"
     }
     if (error instanceof TerminalError) {
       queue.forget(key)
-      logger.error(about, "reconcile failed for good: only a change of the object can help")
+      logger.error(about, "reconcile failed; it is retried only after a change of the object")
       return "terminal_error"
     }
     queue.addRateLimited(key)
-    // A Conflict only means that the object has changed meanwhile.
+    // A Conflict only means that the object has changed in the meantime.
     if (isConflict(error)) {
-      logger.debug(about, "reconcile conflicted, trying again")
+      logger.debug(about, "reconcile conflicted, retrying")
       return "requeue"
     }
-    logger.warn({ ...about, failures: queue.failures(key) }, "reconcile failed, trying again")
+    logger.warn({ ...about, failures: queue.failures(key) }, "reconcile failed, retrying")
     return "error"
   }
 
@@ -201,9 +205,11 @@ export class Controller {
   }
 }
 
-/** What a worker needs beside the queue. */
+/** Inputs of a worker besides the queue. */
 interface Work {
   expectations: Expectations
   abort: AbortSignal
   metrics: ControllerMetrics | undefined
+  /** First error of a reconcile that found the leadership lost. */
+  lost?: LeadershipLostError
 }

@@ -4,19 +4,19 @@ import type { ApiObject } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
 
 interface Expectation {
-  /** Wakes at each change of the store that will show it. */
+  /** Resolves at a change of the store after which the condition is true. */
   wait(condition: () => boolean, signal: AbortSignal): Promise<void>
   met(): boolean
   expiresAt: number
 }
 
 /**
- * client-go's controllers give up expecting after 5 minutes, too: a store whose selector excludes the
- * written object, or a server restored from a backup, would never show it.
+ * Longest time to expect a change. client-go's controllers also stop after 5 minutes. A store whose selector excludes
+ * the written object would never show it, nor would a server restored from a backup.
  */
 const LIFETIME_SECONDS = 300
 
-/** What each key's reconcile has written and its caches may not show yet. */
+/** Writes of each key's reconcile that the caches may not show yet. */
 export class Expectations {
   readonly #clock: Clock
   readonly #byKey = new Map<string, Expectation[]>()
@@ -25,24 +25,28 @@ export class Expectations {
     this.#clock = clock
   }
 
-  /** The store will show this version (or a later one) of what was just created or changed. */
+  /** Expects the store to show this version or a later one. */
   wrote<T extends ApiObject>(key: string, store: Store<T>, written: ApiObject): void {
     const version = written.metadata.resourceVersion
-    if (version === undefined) throw new TypeError(`${keyOf(written)} has no resourceVersion: give the server's answer`)
+    if (version === undefined)
+      throw new TypeError(`${keyOf(written)} has no resourceVersion: pass the object from the server's response`)
     this.#add(key, store, () => store.reached(version))
   }
 
-  /** The store will show that this very object, deleted just now, is gone or is being deleted. */
+  /**
+   * Expects the store to show that this object is deleted or has a deletion timestamp. A later object of the same name
+   * is another one.
+   */
   deleted<T extends ApiObject>(key: string, store: Store<T>, object: ApiObject): void {
     const { uid } = object.metadata
-    if (uid === undefined) throw new TypeError(`${keyOf(object)} has no uid: give the object as it was read`)
+    if (uid === undefined) throw new TypeError(`${keyOf(object)} has no uid: pass the object as it was read`)
     this.#add(key, store, () => {
       const shown = store.getByUid(uid)
       return shown === undefined || shown.metadata.deletionTimestamp !== undefined
     })
   }
 
-  /** Waits until the caches show all that was written for this key; false when they don't in time. */
+  /** Waits until the caches show all writes of this key. Returns false on the signal. */
   async settled(key: string, signal: AbortSignal): Promise<boolean> {
     const expectations = this.#byKey.get(key) ?? []
     try {

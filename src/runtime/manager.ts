@@ -1,11 +1,11 @@
 import { type Clock, systemClock } from "../apis/clock.ts"
 import type { Logger } from "../apis/logger.ts"
-import type { LeaderElector } from "../kube/lease.ts"
+import { type LeaderElector, LeadershipLostError } from "../kube/lease.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Controller, ControllerMetrics } from "./controller.ts"
 
-/** The part of a reflector that a manager runs; a Reflector of any kind is one. */
-export type RunnableReflector = Pick<Reflector, "run" | "synced" | "whenSynced" | "silentSeconds"> & {
+/** Part of a reflector that a manager runs. A Reflector of any kind has it. */
+export type RunnableReflector = Pick<Reflector, "run" | "synced" | "whenSynced" | "idleSeconds"> & {
   readonly resource: { readonly plural: string }
 }
 
@@ -13,29 +13,34 @@ export interface ManagerOptions {
   reflectors: RunnableReflector[]
   controllers: Controller[]
   logger: Logger
-  /** Without one the controllers run at once: only where there is never a second manager. */
+  /** Absent: the controllers run at once, which is safe only if there is never a second manager. */
   elector?: LeaderElector
-  /** Other loops that only the leader runs, e.g. a sweep; each runs until its signal. */
+  /** Other loops that only the leader runs, such as a garbage collection. Each runs until its signal. */
   leaderTasks?: ((signal: AbortSignal) => Promise<void>)[]
-  /** Gives a controller, by its name, whom it tells of its work. */
+  /** Resolves when a new leader may act, or its signal is aborted. Awaited when the caches are filled. */
+  cleared?: (signal: AbortSignal) => Promise<void>
+  /** Returns the metrics of a controller by its name. */
   metricsOf?: (controller: string) => ControllerMetrics
   clock?: Clock
-  /** How long running reconciles may take to finish when stopping. Default 4: all of an operator ends within ten. */
+  /** Longest wait for running reconciles when stopping, seconds. Default 4: an operator must end within ten. */
   drainSeconds?: number
-  /** A cache whose server was silent for longer is not ready. Default 180: a bookmark comes each minute. */
-  silenceSeconds?: number
+  /**
+   * Time without data from the server after which a cache is not ready, seconds. Default 180: a bookmark comes each
+   * minute.
+   */
+  idleTimeoutSeconds?: number
 }
 
 export interface Readiness {
   ready: boolean
-  /** Why not, for people. */
+  /** Reasons why it is not ready, for people. */
   reasons: string[]
   leading: boolean
 }
 
 /**
- * Runs the caches always and the controllers only while leading. When stopped: no new keys, running
- * reconciles finish (aborted after `drainSeconds`), then the lease is released, then the caches end.
+ * Runs the caches always, and the controllers only while leading. On stop, running reconciles finish (aborted after
+ * `drainSeconds`), then the lease is released, then the caches end.
  */
 export class Manager {
   readonly #options: ManagerOptions
@@ -47,7 +52,7 @@ export class Manager {
     this.#clock = options.clock ?? systemClock
   }
 
-  /** Runs until `stop`, and resolves when all has ended. */
+  /** Runs until `stop`. Resolves when everything has ended. */
   async run(stop: AbortSignal): Promise<void> {
     const { reflectors, elector } = this.#options
     const caches = new AbortController()
@@ -62,31 +67,37 @@ export class Manager {
     }
   }
 
-  /** Whether all caches are filled and in touch with the API server; a standby is ready, too. */
+  /** Returns whether all caches are filled and in touch with the API server. A standby is ready, too. */
   readiness(): Readiness {
-    const limit = this.#options.silenceSeconds ?? 180
+    const limit = this.#options.idleTimeoutSeconds ?? 180
     const reasons: string[] = []
-    for (const { resource, synced, silentSeconds } of this.#options.reflectors.map(stateOf)) {
+    for (const { resource, synced, idleSeconds } of this.#options.reflectors.map(stateOf)) {
       if (!synced) reasons.push(`the cache of ${resource} is not filled yet`)
-      else if (silentSeconds > limit)
-        reasons.push(`${resource}: no word from the API server for ${Math.round(silentSeconds)} s`)
+      else if (idleSeconds > limit)
+        reasons.push(`${resource}: no data from the API server for ${Math.round(idleSeconds)} s`)
     }
     return { ready: reasons.length === 0, reasons, leading: this.#leading }
   }
 
-  /** `lost`: the lease is another's now, so that each further act would be one too many. */
+  /** Runs the controllers. `lost`: another replica has the lease, so no further action is allowed. */
   async #lead(stop: AbortSignal, lost: AbortSignal): Promise<void> {
-    const { controllers, leaderTasks = [], metricsOf, logger } = this.#options
+    const { controllers, leaderTasks = [], cleared, metricsOf, logger } = this.#options
     const failed = new AbortController()
     const end = AbortSignal.any([stop, failed.signal])
     const overdue = new AbortController()
-    const abort = AbortSignal.any([lost, overdue.signal])
+    // Set when a controller finds the leadership lost before the elector does, e.g. after the process was suspended.
+    const fenced = new AbortController()
+    const abort = AbortSignal.any([lost, fenced.signal, overdue.signal])
     const cancelDrain = this.#afterDrain(end, () => overdue.abort(new Error("stopping took too long")))
-    this.#leading = true
     try {
-      // All caches, not only those that wake a controller: a job placed before its project is cached gets no credentials.
+      // All caches must be filled, not only those that requeue keys. A job placed before its project is cached gets no
+      // credentials.
       if (!(await this.#filled(end))) return
-      // Together: a Launch that the job controller makes must not be on the list with which the launch controller begins.
+      await cleared?.(end)
+      if (end.aborted) return
+      this.#leading = true
+      // All start together: the launch controller's first list must not contain a Launch that the job controller
+      // creates.
       const others = barrier(controllers.length, end)
       const parts = [
         ...controllers.map((controller) =>
@@ -94,8 +105,12 @@ export class Manager {
         ),
         ...leaderTasks.map((task) => task(end)),
       ]
-      // One that fails ends the others, and all are waited for: none may run on without the lease.
-      for (const part of parts) part.catch((error: unknown) => failed.abort(error))
+      // An error of one part ends the others. The lease is kept until all have ended.
+      for (const part of parts)
+        part.catch((error: unknown) => {
+          failed.abort(error)
+          if (error instanceof LeadershipLostError) fenced.abort(error)
+        })
       await Promise.allSettled(parts)
       if (failed.signal.aborted) throw failed.signal.reason
     } finally {
@@ -105,7 +120,7 @@ export class Manager {
     }
   }
 
-  /** Waits until every cache is filled. Returns false when `end` came before. */
+  /** Waits until every cache is filled. Returns false if `end` came first. */
   async #filled(end: AbortSignal): Promise<boolean> {
     try {
       await Promise.all(this.#options.reflectors.map((reflector) => reflector.whenSynced(end)))
@@ -116,7 +131,7 @@ export class Manager {
     }
   }
 
-  /** Calls `overdue` when draining, which begins with `end`, takes too long; returns how to cancel. */
+  /** Calls `overdue` if draining takes too long. Draining begins with `end`. Returns a function that cancels. */
   #afterDrain(end: AbortSignal, overdue: () => void): () => void {
     let cancel = (): void => undefined
     const begin = (): void => {
@@ -131,11 +146,11 @@ export class Manager {
   }
 }
 
-function stateOf(reflector: RunnableReflector): { resource: string; synced: boolean; silentSeconds: number } {
-  return { resource: reflector.resource.plural, synced: reflector.synced, silentSeconds: reflector.silentSeconds() }
+function stateOf(reflector: RunnableReflector): { resource: string; synced: boolean; idleSeconds: number } {
+  return { resource: reflector.resource.plural, synced: reflector.synced, idleSeconds: reflector.idleSeconds() }
 }
 
-/** Returns a function that resolves when it has been called so many times, or when `end` is aborted. */
+/** Returns a function that resolves after `parties` calls, or when `end` is aborted. */
 function barrier(parties: number, end: AbortSignal): () => Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>()
   let missing = parties

@@ -3,15 +3,15 @@ import { describe, expect, test } from "vitest"
 import { ManualClock } from "../../test/kube/manual-clock.ts"
 import { KeyQueue } from "./queue.ts"
 
-/** What has been handed out at once, without waiting. */
+/** Returns the key that is available without waiting. */
 async function takeNow(queue: KeyQueue): Promise<string | undefined> {
   return queue.length === 0 ? undefined : await queue.next()
 }
 
-/** A queue and what it must do, told by sets; each step compares the two. */
+/** A queue and a model of it, which consists of sets. Each step compares the two. */
 class Modelled {
   readonly #clock = new ManualClock()
-  /** A key's group changes when what it stands for comes or goes. */
+  /** Shift of the groups: a key's group can change while the key waits. */
   #shift = 0
   readonly #queue = new KeyQueue({
     clock: this.#clock,
@@ -82,7 +82,7 @@ interface Step {
 }
 
 describe("KeyQueue", () => {
-  test("does as its model: no key lost, none twice, none with two workers", async () => {
+  test("behaves like its model: no key is lost, duplicated or given to two workers", async () => {
     const step: fc.Arbitrary<Step> = fc.record({
       act: fc.constantFrom("add", "addAfter", "regroup", "pass", "take", "done"),
       key: fc.constantFrom("a/1", "a/2", "a/3", "b/1", "c/1"),
@@ -97,7 +97,7 @@ describe("KeyQueue", () => {
     )
   })
 
-  test("gives each project its turn, however much another one has", async () => {
+  test("gives each project its turn, even if another one has many keys", async () => {
     const queue = new KeyQueue()
     for (let i = 0; i < 100; i++) queue.add(`big/${i}`)
     queue.add("small/1")
@@ -106,7 +106,7 @@ describe("KeyQueue", () => {
     expect(taken).toEqual(["big/0", "small/1", "tiny/1", "big/1"])
   })
 
-  test("hands out urgent keys of a project before its others, which have each fourth turn", async () => {
+  test("hands out urgent keys of a project first, but every fourth turn one of the others", async () => {
     const queue = new KeyQueue({ isUrgent: (key) => key.startsWith("a/running") })
     for (let i = 0; i < 100; i++) queue.add(`a/new-${i}`)
     for (let i = 0; i < 5; i++) queue.add(`a/running-${i}`)
@@ -116,13 +116,13 @@ describe("KeyQueue", () => {
     expect(taken).toEqual([...running.slice(0, 3), "a/new-0", ...running.slice(3), "a/new-1", "a/new-2"])
   })
 
-  test("an urgent key takes no other project's turn", async () => {
+  test("an urgent key does not take another project's turn", async () => {
     const queue = new KeyQueue({ isUrgent: (key) => key.startsWith("a/") })
     for (const key of ["a/1", "a/2", "b/1", "b/2"]) queue.add(key)
     expect([await queue.next(), await queue.next(), await queue.next()]).toEqual(["a/1", "b/1", "a/2"])
   })
 
-  test("a key that becomes urgent while it waits goes before the others when it is added again", async () => {
+  test("a waiting key that becomes urgent overtakes the others when it is added again", async () => {
     const urgent = new Set<string>()
     const queue = new KeyQueue({ isUrgent: (key) => urgent.has(key) })
     for (const key of ["a/1", "a/2", "a/3"]) queue.add(key)
@@ -147,7 +147,7 @@ describe("KeyQueue", () => {
     expect(await takeNow(queue)).toBe("launch")
   })
 
-  test("hands a key to a worker that waits already", async () => {
+  test("hands a key to a waiting worker", async () => {
     const queue = new KeyQueue()
     const waiting = queue.next()
     queue.add("a/1")
@@ -155,7 +155,7 @@ describe("KeyQueue", () => {
     expect(queue.length).toBe(0)
   })
 
-  test("delays a failing key more each time, up to the cap, until it is forgotten", async () => {
+  test("doubles the delay of a failing key up to the cap, until it is forgotten", async () => {
     const clock = new ManualClock()
     const queue = new KeyQueue({ clock, backoff: { baseSeconds: 1, capSeconds: 5 }, random: () => 1 })
     const delays: number[] = []
@@ -181,7 +181,7 @@ describe("KeyQueue", () => {
     expect(queue.length).toBe(1)
   })
 
-  test("close sends workers home and takes nothing more", async () => {
+  test("close releases the workers and takes no more keys", async () => {
     const clock = new ManualClock()
     const queue = new KeyQueue({ clock })
     const waiting = queue.next()

@@ -1,47 +1,47 @@
 import { type BackoffLimits, backoffSeconds } from "../apis/backoff.ts"
 import { type Clock, systemClock } from "../apis/clock.ts"
 
-/** What a queue tells its metrics; all optional to implement as nothing. */
+/** Metrics that a queue reports. */
 export interface QueueMetrics {
-  /** Keys that wait. */
+  /** Number of waiting keys. */
   depth(keys: number): void
-  /** A key was handed out after waiting so long. */
+  /** Time that a key has waited before a worker got it. */
   waited(seconds: number): void
-  /** Processing a key took so long. */
+  /** Time that the processing of a key took. */
   worked(seconds: number): void
-  /** A key is tried again after a failure. */
+  /** Reports the retry of a key after a failure. */
   retried(): void
 }
 
 export interface KeyQueueOptions {
   clock?: Clock
   /**
-   * Keys of one group share one turn. Default: the namespace, so that no project starves another. A key waits in the group
-   * that it had when it came.
+   * Returns a key's group. The keys of one group share one turn. Default: the namespace, so that no project starves
+   * another. A waiting key stays in the group that it had when it was added.
    */
   groupOf?: (key: string) => string
   /**
-   * Keys that go before the others of their group, so that what has begun needn't wait for all that hasn't; every fourth
-   * turn is the others' nevertheless. Asked each time that a key is added. Default: none.
+   * Returns true for keys that overtake the others of their group. So running work need not wait for new work. Every
+   * fourth turn is still for the others. Called each time that a key is added. Default: none.
    */
   isUrgent?: (key: string) => boolean
-  /** Between the attempts at a failing key. Default 0.1 to 60 s. */
+  /** Delay between the attempts at a failing key. Default 0.1 to 60 s. */
   backoff?: BackoffLimits
   metrics?: QueueMetrics
-  /** In [0, 1), for the jitter. */
+  /** Random number in [0, 1), for the jitter. */
   random?: () => number
 }
 
-/** Of a group's turns with urgent keys so many go by until one is the others'. */
+/** Turns of a group for urgent keys before one turn for the others. */
 const URGENT_TURNS = 3
 
-/** The namespace of `namespace/name`; cluster-scoped keys form one group. */
+/** Returns the namespace of `namespace/name`. Cluster-scoped keys form one group. */
 export function namespaceOf(key: string): string {
   const slash = key.indexOf("/")
   return slash === -1 ? "" : key.slice(0, slash)
 }
 
-/** The waiting keys of one group, by the time they came. Insertion order is their order. */
+/** Waiting keys of one group. The insertion order is their order. */
 class Line {
   readonly #urgent = new Map<string, number>()
   readonly #others = new Map<string, number>()
@@ -56,7 +56,7 @@ class Line {
     else this.#others.set(key, since)
   }
 
-  /** A key that waits among the others is urgent now. */
+  /** Makes a waiting key urgent. */
   promote(key: string): void {
     const since = this.#others.get(key)
     if (since === undefined) return
@@ -77,9 +77,8 @@ class Line {
 }
 
 /**
- * Keys to process, each at most once in the queue and never by two workers at the same time: one that
- * is added while it is processed comes again after `done`. Groups take turns. The contract is that of
- * client-go's workqueue.
+ * Keys to process, each at most once in the queue and never by two workers at the same time. A key that is added while
+ * it is processed is queued again after `done`. Groups take turns. The contract is that of client-go's workqueue.
  */
 export class KeyQueue {
   readonly #clock: Clock
@@ -90,7 +89,7 @@ export class KeyQueue {
   readonly #random: () => number
   /** Insertion order is the order of turns. */
   readonly #groups = new Map<string, Line>()
-  /** All waiting keys and where they do: what a key's group is may change meanwhile. */
+  /** All waiting keys, each with its group's line: the group of a key may change while it waits. */
   readonly #waiting = new Map<string, Line>()
   readonly #processing = new Map<string, number>()
   /** Keys added while they were processed. */
@@ -109,12 +108,11 @@ export class KeyQueue {
     this.#random = options.random ?? Math.random
   }
 
-  /** Keys that wait to be processed, delayed ones not counted. */
+  /** Number of keys that wait to be processed, without delayed ones. */
   get length(): number {
     return this.#waiting.size
   }
 
-  /** Queues a key now. */
   add(key: string): void {
     if (this.#closed) return
     if (this.#processing.has(key)) {
@@ -135,7 +133,7 @@ export class KeyQueue {
     if (worker !== undefined) worker(this.#take())
   }
 
-  /** Queues a key after a while; of several delays for one key the earliest counts. */
+  /** Queues a key after a delay. Of several delays for one key the earliest counts. */
   addAfter(key: string, seconds: number): void {
     if (this.#closed) return
     if (!(seconds > 0)) {
@@ -161,17 +159,17 @@ export class KeyQueue {
     this.addAfter(key, backoffSeconds(failures, this.#backoff, this.#random))
   }
 
-  /** The key succeeded (or is given up): its next failure is a first one. */
+  /** Resets the failures of a key that has succeeded or is abandoned. */
   forget(key: string): void {
     this.#failures.delete(key)
   }
 
-  /** Failures in a row. */
+  /** Returns the number of failures in a row. */
   failures(key: string): number {
     return this.#failures.get(key) ?? 0
   }
 
-  /** The next key, when there is one; undefined after `close`. Call `done` for each key. */
+  /** Resolves with the next key; undefined after `close`. Call `done` for each key. */
   next(): Promise<string | undefined> {
     if (this.#closed) return Promise.resolve(undefined)
     const key = this.#take()
@@ -179,7 +177,7 @@ export class KeyQueue {
     return new Promise((resolve) => this.#idle.push(resolve))
   }
 
-  /** The key's processing has ended; it is queued again if it was added meanwhile. */
+  /** Marks the processing of a key as ended. The key is queued again if it was added in the meantime. */
   done(key: string): void {
     const startedAt = this.#processing.get(key)
     if (startedAt === undefined) throw new Error(`done("${key}") without next(): the key is not being processed`)
@@ -188,7 +186,7 @@ export class KeyQueue {
     if (this.#again.delete(key)) this.add(key)
   }
 
-  /** Ends the intake, drops what waits (whoever takes over sees everything again) and lets workers go. */
+  /** Takes no more keys, drops waiting ones (the next leader sees every object again) and releases the workers. */
   close(): void {
     this.#closed = true
     for (const { cancel } of this.#delayed.values()) cancel()
@@ -213,7 +211,7 @@ export class KeyQueue {
     if (first === undefined) return undefined
     const [group, line] = first
     const taken = line.take()
-    // To the end of the line: the other groups come first now.
+    // Moves the group to the end: the other groups come first now.
     this.#groups.delete(group)
     if (line.size > 0) this.#groups.set(group, line)
     if (taken === undefined) return undefined

@@ -4,14 +4,14 @@ import type { ApiObject } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
 import type { ReconcileContext, ReconcileResult } from "./controller.ts"
 
-/** What follows from an object and the facts about it. */
+/** Result of a decision on an object and the facts about it. */
 export interface Decision<S, A> {
   /** The status to write before the actions; absent: unchanged. */
   status?: S
-  /** In order; each one needs those before it. */
+  /** Actions in order. Each one requires those before it. */
   actions: readonly A[]
   events?: readonly EventNote[]
-  /** Seconds after which time alone changes the decision. */
+  /** Delay after which time alone changes the decision, seconds. */
   requeueAfter?: number
 }
 
@@ -23,7 +23,7 @@ export interface ObjectReconciler<T extends ApiObject, O, S, A> {
   gather(object: T): O | Promise<O>
   decide(object: T, observed: O, now: Date): Decision<S, A>
   writeStatus(object: T, status: S, context: ReconcileContext): Promise<T>
-  /** Carries out one action. It may ask for an earlier requeue than the decision does. */
+  /** Carries out one action. It may return an earlier requeue than the decision's. */
   // biome-ignore lint/suspicious/noConfusingVoidType: most actions ask for nothing
   act(object: T, action: A, context: ReconcileContext): Promise<ReconcileResult | void>
 }
@@ -32,8 +32,8 @@ export interface ObjectReconciler<T extends ApiObject, O, S, A> {
  * Reconciles one object: gathers, decides, writes the status, emits the events, acts. An object that the cache does not
  * have is left alone.
  *
- * With a status, events come right after its write: a retry after a failed action finds that status and decides no events.
- * Without one they come last: a retry would emit them a second time.
+ * With a status, events come right after its write. A retry after a failed action then finds that status and decides no
+ * events. Without a status they come last: a retry would emit them a second time.
  */
 export async function reconcileObject<T extends ApiObject, O, S, A>(
   key: string,

@@ -3,19 +3,19 @@ import type { CredentialFields } from "../apis/credentials.ts"
 import type { Sealer, SealingContext } from "./envelope.ts"
 import { SealingError } from "./keys.ts"
 
-/** What a Connection's sealedCredentials hold. */
+/** Content of a Connection's sealedCredentials. */
 export interface SealedCredentials {
-  /** Inside the seal too, so that credentials can't be made to serve as another kind's. */
+  /** Type of the connection. It is inside the seal too, so that credentials can't be used for another type. */
   type: ConnectionType
   fields: CredentialFields
   /**
-   * Hash of the request that made the Connection, for its Idempotency-Key. In here, because a hash of weak credentials
-   * in the open could be guessed.
+   * Hash of the request that created the Connection, for its Idempotency-Key. It is sealed, because weak credentials
+   * could be guessed from an unsealed hash.
    */
   requestHash?: string | undefined
 }
 
-/** The credentials as a Connection may carry them. */
+/** Returns the credentials in the form that a Connection stores. */
 export function sealCredentials(
   sealer: Sealer,
   credentials: SealedCredentials,
@@ -24,7 +24,7 @@ export function sealCredentials(
   return sealer.seal(JSON.stringify(credentials), context)
 }
 
-/** The credentials of a Connection of this type. @throws SealingError */
+/** Returns the credentials of a Connection of this type. @throws SealingError */
 export async function openCredentials(
   sealer: Sealer,
   { type, sealedCredentials }: { type: ConnectionType; sealedCredentials: string },

@@ -9,31 +9,31 @@ import {
   type WrappedKey,
 } from "./keys.ts"
 
-/** What a secret is sealed for: it opens nowhere else, so that a copied ciphertext is of no use. */
+/** Object that a secret is sealed for. It can't be opened for another one, so a copied ciphertext is useless. */
 export interface SealingContext {
-  /** The project's id: the Project's name. */
+  /** Id of the project: the Project's name. */
   project: string
-  /** The object's metadata.name. */
+  /** The object's `metadata.name`. */
   name: string
 }
 
 /**
- *     berth1.<key id>.<credential id>.<wrapped data key>.<content>
+ * Format: berth1.<key id>.<credential id>.<wrapped data key>.<content>
  *
- * The content is encrypted under a data key of its own; the data key under the key-encryption key of that id. Both
- * are AES-256-GCM, bound to version, credential id, project and name. The last two parts are base64url of nonce,
- * ciphertext and tag. The version stands first, whatever will follow it.
+ * Each secret has its own data key, which encrypts the content. The key-encryption key with that id encrypts the data
+ * key. Both use AES-256-GCM, bound to version, credential id, project and name. The last two parts are base64url of
+ * nonce, ciphertext and tag. Every later version of the format must also begin with its version.
  */
 const VERSION = "berth1"
 
 interface Envelope {
-  /** Random, made with each seal: one sealing of a name can't be told from another one otherwise. */
+  /** Random id of each seal. It distinguishes one sealed text of a name from another. */
   credentialId: string
   wrapped: WrappedKey
   content: Uint8Array
 }
 
-/** Seals secrets, each under a fresh data key. */
+/** Seals secrets, each under a new data key. */
 export class Sealer {
   readonly #keys: KeyEncryption
 
@@ -41,7 +41,7 @@ export class Sealer {
     this.#keys = keys
   }
 
-  /** The secret as it may be stored anywhere. */
+  /** Seals a secret. The result may be stored anywhere. */
   async seal(secret: string, context: SealingContext): Promise<string> {
     const credentialId = randomUUID()
     const associatedData = associatedDataOf(credentialId, context)
@@ -51,7 +51,7 @@ export class Sealer {
     return format({ credentialId, wrapped, content })
   }
 
-  /** The secret again. @throws SealingError, or what the keeper of the keys throws when it can't be asked */
+  /** Opens a sealed secret. @throws SealingError, or the error of the key keeper if it can't be reached */
   async open(sealed: string, context: SealingContext): Promise<string> {
     const { credentialId, wrapped, content } = parse(sealed)
     const associatedData = associatedDataOf(credentialId, context)
@@ -59,13 +59,16 @@ export class Sealer {
     return Buffer.from(decrypt(dataKey, content, associatedData)).toString()
   }
 
-  /** Whether it is sealed under a key that is not the primary one any more. @throws SealingError for no sealed text */
+  /**
+   * Returns true if the text is sealed under a key that is no longer the primary one. @throws SealingError if it is not
+   * a sealed text
+   */
   async isOutdated(sealed: string): Promise<boolean> {
     return keyIdOf(sealed) !== (await this.#keys.primary())
   }
 
   /**
-   * The same secret under the primary key of now: only the data key is wrapped anew, the content stays.
+   * Seals the same secret under the current primary key. It wraps the data key again; the content stays.
    * @throws as `open`
    */
   async reseal(sealed: string, context: SealingContext): Promise<string> {
@@ -77,19 +80,19 @@ export class Sealer {
 }
 
 /**
- * Id of what is sealed: the same as long as the content is, also when it is sealed again under another key.
- * @throws SealingError for what is no sealed text
+ * Returns the id of the sealed content. It stays the same when the content is sealed again under another key.
+ * @throws SealingError if it is not a sealed text
  */
 export function credentialIdOf(sealed: string): string {
   return parse(sealed).credentialId
 }
 
-/** Id of the key-encryption key that a sealed text needs. @throws SealingError for what is no sealed text */
+/** Returns the id of the key-encryption key of a sealed text. @throws SealingError if it is not a sealed text */
 export function keyIdOf(sealed: string): string {
   return parse(sealed).wrapped.keyId
 }
 
-/** As JSON, because names joined by any sign could be cut in two ways. */
+/** Returns the associated data as JSON, because names joined by a separator could be split in two ways. */
 function associatedDataOf(credentialId: string, { project, name }: SealingContext): Uint8Array {
   return Buffer.from(JSON.stringify([VERSION, credentialId, project, name]))
 }
@@ -109,7 +112,10 @@ function parse(sealed: string): Envelope {
   return { credentialId, wrapped: { keyId, bytes: bytesOf(wrappedKey) }, content: bytesOf(content) }
 }
 
-/** Only the one spelling that `base64` makes: Node.js reads several, and a changed text must not pass for the same. */
+/**
+ * Decodes only the canonical form that `base64` writes. Node.js accepts several forms, and a changed text must not pass
+ * as the same.
+ */
 function bytesOf(text: string): Uint8Array {
   const bytes = Buffer.from(text, "base64url")
   if (text === "" || bytes.toString("base64url") !== text) throw malformed()
@@ -117,10 +123,13 @@ function bytesOf(text: string): Uint8Array {
 }
 
 function malformed(): SealingError {
-  return new SealingError("malformed", `it is no sealed text: ${VERSION}.<key id>.<credential id>.<data key>.<content>`)
+  return new SealingError(
+    "malformed",
+    `it is not a sealed text; expected ${VERSION}.<key id>.<credential id>.<data key>.<content>`,
+  )
 }
 
 function versionError(version: string): SealingError {
   if (!/^berth[0-9]{1,9}$/.test(version)) return malformed()
-  return new SealingError("unknownVersion", `its version is ${version}, this release knows ${VERSION}`)
+  return new SealingError("unknownVersion", `its version is ${version}; this release supports ${VERSION}`)
 }

@@ -5,27 +5,27 @@ export const KEY_BYTES = 32
 export const NONCE_BYTES = 12
 export const TAG_BYTES = 16
 
-/** Key ids are a part of sealed texts, whose parts are parted by dots. */
+/** Syntax of key ids. They contain no dot, because dots separate the parts of a sealed text. */
 export const KEY_ID_PATTERN = /^[A-Za-z0-9_-]{1,64}$/
 
-/** A data key as only the keeper of the key-encryption key can read it. */
+/** Data key that only the keeper of the key-encryption key can unwrap. */
 export interface WrappedKey {
   /** Id of the key-encryption key. */
   keyId: string
   bytes: Uint8Array
 }
 
-/** Why something sealed can't be opened. */
+/** Reason why a sealed text can't be opened. */
 export type SealingFault =
   | "malformed"
-  /** Made by a release that knows more. */
+  /** Sealed by a newer release. */
   | "unknownVersion"
-  /** Sealed under a key that is not here (any more). */
+  /** Sealed under a key that is not in the keyring, or no longer. */
   | "unknownKey"
-  /** Changed, cut, or copied from another place. */
+  /** Changed, cut, or copied from another object. */
   | "tampered"
 
-/** Something sealed can't be opened. Its message has neither a key nor any of the content. */
+/** A sealed text can't be opened. The message contains neither a key nor any of the content. */
 export class SealingError extends Error {
   override readonly name = "SealingError"
   readonly fault: SealingFault
@@ -36,28 +36,28 @@ export class SealingError extends Error {
   }
 }
 
-/** Keeps the key-encryption keys and never gives one away: a keyring in memory, or a key management service. */
+/** Keeps the key-encryption keys and never reveals one. It is a keyring in memory or a key management service. */
 export interface KeyEncryption {
-  /** Id of the key that data keys are wrapped under now. */
+  /** Returns the id of the key that new data keys are wrapped under. */
   primary(): Promise<string>
-  /** Encrypts a data key under the present primary key, bound to `associatedData`. */
+  /** Encrypts a data key under the current primary key, bound to `associatedData`. */
   wrap(dataKey: Uint8Array, associatedData: Uint8Array): Promise<WrappedKey>
-  /** @throws SealingError unknownKey, or tampered when it was not wrapped so with this `associatedData` */
+  /** @throws SealingError unknownKey; or tampered if this key and `associatedData` did not wrap it */
   unwrap(wrapped: WrappedKey, associatedData: Uint8Array): Promise<Uint8Array>
 }
 
-/** Key-encryption keys by their ids; new data keys are wrapped under the primary one, old ones may use the others. */
+/** Key-encryption keys by their ids. New data keys are wrapped under the primary key; old ones may use the others. */
 export interface Keyring {
   primary: string
   keys: ReadonlyMap<string, Uint8Array>
 }
 
-/** Wraps under the keys of a keyring that somebody else keeps and may rotate. */
+/** Wraps data keys under the keys of a keyring that others store and may rotate. */
 export class KeyringEncryption implements KeyEncryption {
   readonly #read: () => Promise<Keyring>
   #last: Keyring | undefined
 
-  /** `read` gives the keyring as it is now; its errors are passed on. */
+  /** `read` returns the current keyring. Its errors are passed on. */
   constructor(read: () => Promise<Keyring>) {
     this.#read = read
   }
@@ -66,7 +66,7 @@ export class KeyringEncryption implements KeyEncryption {
     return (await this.#refresh()).primary
   }
 
-  /** Always under the primary key of this moment, so that a key that was rotated away gets nothing new. */
+  /** Wraps under the current primary key, so that a rotated key gets no new data keys. */
   async wrap(dataKey: Uint8Array, associatedData: Uint8Array): Promise<WrappedKey> {
     const { primary, keys } = await this.#refresh()
     const key = keys.get(primary)
@@ -90,7 +90,7 @@ function unknownKey(keyId: string): SealingError {
   return new SealingError("unknownKey", `the key-encryption key "${keyId}" is not in the keyring`)
 }
 
-/** AES-256-GCM under a fresh nonce: the nonce, the ciphertext, the tag. */
+/** Encrypts with AES-256-GCM and a new nonce. Returns nonce, ciphertext and tag. */
 export function encrypt(key: Uint8Array, content: Uint8Array, associatedData: Uint8Array): Uint8Array {
   const nonce = randomBytes(NONCE_BYTES)
   const cipher = createCipheriv("aes-256-gcm", key, nonce, { authTagLength: TAG_BYTES }).setAAD(associatedData)
@@ -98,8 +98,8 @@ export function encrypt(key: Uint8Array, content: Uint8Array, associatedData: Ui
 }
 
 /**
- * What `encrypt` made of the content.
- * @throws SealingError tampered when a bit of it, the key or the associated data is not the one it was made with
+ * Decrypts a result of `encrypt`.
+ * @throws SealingError tampered if the bytes, the key or the associated data differ from those of `encrypt`
  */
 export function decrypt(key: Uint8Array, bytes: Uint8Array, associatedData: Uint8Array): Uint8Array {
   if (bytes.length < NONCE_BYTES + TAG_BYTES) throw tampered()

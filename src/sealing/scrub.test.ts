@@ -13,18 +13,18 @@ const keyfile = JSON.stringify({
 })
 const GCP = { gcp_project_id: "acme-1", keyfile_json: keyfile }
 
-describe("a provider's message", () => {
+describe("the redaction of a provider's message", () => {
   it.each([
     ["the secret", `denied: ${SECRET}.`, "denied: [redacted]."],
     ["its beginning", `denied: ${SECRET.slice(0, 12)}...`, "denied: [redacted]..."],
     ["its end", `...${SECRET.slice(-9)} is wrong`, "...[redacted] is wrong"],
     ["two pieces of it", `${SECRET.slice(3, 13)} ${SECRET.slice(20, 31)}`, "[redacted] [redacted]"],
-    ["it in a URL", `?key=${encodeURIComponent(SECRET)}&x=1`, "?key=[redacted]&x=1"],
-    ["the id of the key", `key ${AWS.access_key_id} is gone`, "key [redacted] is gone"],
-    ["nothing of it", "throttled: slow down", "throttled: slow down"],
-  ])("with %s", (_what, message, expected) => expect(scrubbed(message, AWS)).toBe(expected))
+    ["the secret in a URL", `?key=${encodeURIComponent(SECRET)}&x=1`, "?key=[redacted]&x=1"],
+    ["the id of the key", `key ${AWS.access_key_id} is revoked`, "key [redacted] is revoked"],
+    ["nothing if there is no secret", "throttled: slow down", "throttled: slow down"],
+  ])("removes %s", (_what, message, expected) => expect(scrubbed(message, AWS)).toBe(expected))
 
-  it("with the secret in whatever is base64 or hex, wherever it begins there", () => {
+  it("removes the secret from base64 and hex, at any offset", () => {
     const around = fc.string({ maxLength: 12 })
     const encoding = fc.constantFrom<BufferEncoding>("base64", "base64url", "hex")
     fc.assert(
@@ -36,7 +36,7 @@ describe("a provider's message", () => {
     )
   })
 
-  it("with a key file loses the key and keeps what tells the account", () => {
+  it("removes the key of a key file, and keeps the account's name", () => {
     const clean = scrubbed(`can't parse ${keyfile}: ${JSON.stringify(keyfile)}`, GCP)
     for (const secret of [KEY, KEY.slice(8, 24), "0123456789abcdef"]) expect(clean).not.toContain(secret)
     expect(clean).toContain("-----BEGIN PRIVATE KEY-----")
@@ -44,24 +44,24 @@ describe("a provider's message", () => {
     expect(scrubbed("no access to acme-1 at https://oauth2.googleapis.com/token", GCP)).not.toContain("redacted")
   })
 
-  it("with something that was taken for a key file", () => {
+  it("removes the text of a file that is not a key file", () => {
     expect(scrubbed(`Unexpected token: ${SECRET.slice(0, 10)}`, { keyfile_json: SECRET })).toBe(
       "Unexpected token: [redacted]",
     )
     expect(scrubbed("null is no file: null", { keyfile_json: "null" })).toBe("[redacted] is no file: [redacted]")
   })
 
-  it("with a secret that is shorter than a piece", () => {
+  it("removes a secret that is shorter than a piece", () => {
     expect(scrubbed("hunter2 is weak", { token: "hunter2" })).toBe("[redacted] is weak")
     expect(scrubbed("as it is", { token: "" })).toBe("as it is")
   })
 
-  it("of any secret and text never has as much as a piece of it", () => {
+  it("leaves no piece of any secret in any text", () => {
     fc.assert(
       fc.property(fc.string({ minLength: 8 }), fc.string(), fc.string(), fc.nat(), (token, before, after, at) => {
         const from = at % (token.length - 7)
         const clean = scrubbed(`${before}${token.slice(from)}${after}`, { token })
-        // What stands for a secret is no piece of one, whatever it looks like.
+        // The placeholder is not a piece of a secret, even if it matches one.
         const rest = clean.split("[redacted]")
         for (let i = 0; i + 8 <= token.length; i++)
           for (const text of rest) expect(text).not.toContain(token.slice(i, i + 8))
@@ -70,7 +70,7 @@ describe("a provider's message", () => {
   })
 })
 
-/** As the errors of clouds are. */
+/** Error like those of the clouds. */
 class RefusedError extends Error {
   readonly code: string
 
@@ -80,8 +80,8 @@ class RefusedError extends Error {
   }
 }
 
-describe("a provider's error", () => {
-  it("keeps its class, and loses the secret in its words, stack, code and cause, and the cause's fields", () => {
+describe("the redaction of a provider's error", () => {
+  it("keeps its class, and removes the secret from message, stack, code and cause, and the fields of the cause", () => {
     const cause = Object.assign(new Error(`request with ${SECRET}`), { headers: { authorization: SECRET } })
     const error = new RefusedError(`Bad:${SECRET}`, `no: ${SECRET}`, { cause })
     const clean = scrubbedError(error, AWS)
@@ -96,7 +96,7 @@ describe("a provider's error", () => {
     }
   })
 
-  it("that is none becomes one", () => {
+  it("makes an error of another thrown value", () => {
     expect(scrubbedError(`thrown ${SECRET}`, AWS)).toMatchObject({ message: "thrown [redacted]" })
   })
 })

@@ -1,23 +1,23 @@
 import { type CredentialFields, SECRET_FIELDS } from "../apis/credentials.ts"
 
-/** What stands for a piece of a secret. */
+/** Replacement of a piece of a secret. */
 const SCRUBBED = "[redacted]"
 
-/** So many characters in a row that are also in a secret are taken for a piece of it. */
+/** Minimum length of a piece of a secret, in characters: this many in a row that a text and a secret share. */
 const PIECE = 8
 
-/** Ids that providers treat as half of the key: with the others nobody could tell which account a message is about. */
+/** Ids that providers treat as half of the key. Other ids stay, because they show which account a message is about. */
 const HALF_SECRET_FIELDS: readonly string[] = ["access_key_id"]
 
-/** What of a key file opens the account; the rest of it (addresses, names) is in messages by right. */
+/** Secret fields of a key file. Its other fields (addresses, names) may be in messages. */
 const SECRETS_OF_A_KEYFILE = ["private_key", "private_key_id"]
 
-/** What a PEM text has around its content. */
+/** Lines around the content of a PEM text. */
 const PEM_ARMOUR = /-----(BEGIN|END) [A-Z ]+-----/g
 
 /**
- * A text that somebody else wrote (a provider's message, an SDK's) without any piece of these credentials: as they are,
- * cut, or as JSON, a URL or base64 would have them.
+ * Redacts a text of others (a provider's message, an SDK's): removes every piece of these credentials. It finds them
+ * whole, cut, or in JSON, a URL or base64.
  */
 export function scrubbed(text: string, credentials: CredentialFields): string {
   const secrets = secretsOf(credentials).flatMap(spellings)
@@ -27,8 +27,8 @@ export function scrubbed(text: string, credentials: CredentialFields): string {
 }
 
 /**
- * The same error without any piece of these credentials, for logs, events and statuses: its message, its stack and the
- * words of its cause, of which nothing else stays. It is changed in place: whoever catches it still knows it by its class.
+ * Redacts the same error for logs, events and statuses: its message, its stack, and the message of its cause. Other
+ * fields of the cause are removed. The error is changed in place, so that callers still recognize its class.
  */
 export function scrubbedError(error: unknown, credentials: CredentialFields): unknown {
   if (!(error instanceof Error)) return new Error(scrubbed(String(error), credentials))
@@ -41,7 +41,7 @@ export function scrubbedError(error: unknown, credentials: CredentialFields): un
   return error
 }
 
-/** A cause is an SDK's error, whose fields may hold the whole request. */
+/** Removes the fields of a cause. It is an SDK's error, which may have the whole request. */
 function withoutFields(cause: unknown, credentials: CredentialFields): Error {
   const plain = new Error(scrubbed(cause instanceof Error ? cause.message : String(cause), credentials))
   if (cause instanceof Error && cause.stack !== undefined) plain.stack = scrubbed(cause.stack, credentials)
@@ -64,12 +64,12 @@ function secretsOfKeyfile(content: string): string[] {
       return typeof value === "string" ? value.replaceAll(PEM_ARMOUR, "\n").split("\n").filter(isTelling) : []
     })
   } catch {
-    // Whatever somebody took for a key file.
+    // The user took some other text for a key file.
     return [content]
   }
 }
 
-/** The last line of a key may be so short that half of all words have it. */
+/** Returns false for the short last line of a key, because half of all words contain it. */
 function isTelling(line: string): boolean {
   return line.length >= PIECE
 }
@@ -82,10 +82,13 @@ function spellings(secret: string): string[] {
   return [...new Set([...all, ...ofUrls])].filter((spelling) => spelling !== "")
 }
 
-/** What of a secret is to be seen in the base64 of a longer text (a header, a file) in which it begins at this offset. */
+/**
+ * Returns the base64 characters that depend only on the secret. The secret begins at this offset of a longer text (a
+ * header, a file).
+ */
 function base64At(offset: number, secret: string): string {
   const bytes = Buffer.concat([Buffer.alloc(offset), Buffer.from(secret)])
-  // Each three bytes make four characters: those at the ends depend on what stands around the secret.
+  // Each three bytes become four characters. Those at the ends depend on the text around the secret.
   return bytes.toString("base64").slice(offset === 0 ? 0 : 4, Math.floor(bytes.length / 3) * 4)
 }
 

@@ -17,7 +17,7 @@ function sealerOf(keyring: Keyring): Sealer {
 describe("a sealed secret", () => {
   const sealer = sealerOf(ring("k1"))
 
-  it("opens where it was sealed for, whatever it is, and shows nothing of it", async () => {
+  it("opens for its project and name, with any content, and shows none of it", async () => {
     const text = fc.string({ unit: "grapheme", maxLength: 200 })
     await fc.assert(
       fc.asyncProperty(text, text, text, async (secret, project, name) => {
@@ -51,7 +51,7 @@ describe("a sealed secret", () => {
     },
   )
 
-  it("does not open when any of its characters is another one, or missing", async () => {
+  it("does not open if any of its characters is changed or missing", async () => {
     const sealed = await sealer.seal("secret", HERE)
     for (let i = 0; i < sealed.length; i++) {
       const other = sealed[i] === "A" ? "B" : "A"
@@ -64,7 +64,7 @@ describe("a sealed secret", () => {
     }
   })
 
-  it("does not open with parts of another one of the same place", async () => {
+  it("does not open with a part of another sealed text", async () => {
     const [mine, other] = [await sealer.seal("mine", HERE), await sealer.seal("other", HERE)].map((s) => s.split("."))
     for (const part of [2, 3, 4]) {
       const mixed = mine?.with(part, other?.[part] ?? "").join(".") ?? ""
@@ -89,7 +89,7 @@ describe("a sealed secret", () => {
     await expect(sealer.open(sealed, HERE)).rejects.toMatchObject({ name: "SealingError", fault })
   })
 
-  it("has a data key of its own, wrapped by whoever keeps the keys: a key management service will do", async () => {
+  it("has its own data key, which any key keeper can wrap: a key management service, too", async () => {
     const dataKeys = new Map<string, Uint8Array>()
     const service = new Sealer({
       primary: () => Promise.resolve("service-1"),
@@ -105,7 +105,7 @@ describe("a sealed secret", () => {
     expect(new Set([...dataKeys.values()].map((key) => Buffer.from(key).toString("hex"))).size).toBe(3)
   })
 
-  it("never has a nonce or credential id twice", async () => {
+  it("never repeats a nonce or credential id", async () => {
     const sealed = await Promise.all(Array.from({ length: 500 }, () => sealer.seal("same", HERE)))
     for (const part of [2, 3, 4]) {
       const starts = sealed.map((text) => text.split(".")[part]?.slice(0, 16))
@@ -113,7 +113,7 @@ describe("a sealed secret", () => {
     }
   })
 
-  it("does not open under another key of the same id, and says nothing of the content", async () => {
+  it("does not open under another key of the same id, and the error shows no content", async () => {
     const sealed = await sealer.seal("marker", HERE)
     const error: unknown = await sealerOf(ring("k1"))
       .open(sealed, HERE)
@@ -154,7 +154,7 @@ describe("rotation", () => {
     expect(reads).toBe(2)
   })
 
-  it("refuses to seal under a primary key that is not there", async () => {
+  it("can't be created under a primary key that is missing", async () => {
     const sealer = sealerOf({ primary: "gone", keys: new Map() })
     await expect(sealer.seal("secret", HERE)).rejects.toMatchObject({ fault: "unknownKey" })
   })

@@ -1,16 +1,16 @@
-/** One reason why the process may be unfit. Returns nothing when all is well, else what is wrong (no secrets). */
+/** A check of one cause for which the process may be unhealthy. Returns the fault, without secrets, or nothing. */
 export type HealthCheck = () => string | undefined
 
 export interface HealthReport {
   healthy: boolean
-  /** Each check's name with its fault, in the order of registration. */
+  /** Names and faults of the checks, in the order of registration. */
   checks: { name: string; fault: string | undefined }[]
 }
 
 /**
- * What `/livez` and `/readyz` say. Live means: a restart would not help. Ready means: send requests here. Checks
- * must be cheap: they are asked with each probe, and never fail because another service is away for a moment
- * (all replicas would be taken out at once).
+ * State for `/livez` and `/readyz`. Live means that a restart would not help. Ready means that the process can take
+ * requests. Checks must be cheap, because each probe runs them. They must not fail while another service is briefly
+ * unavailable: all replicas would be out of service at once.
  */
 export class Health {
   readonly #checks = { live: new Map<string, HealthCheck>(), ready: new Map<string, HealthCheck>() }
@@ -24,7 +24,7 @@ export class Health {
     this.#checks.ready.set(name, check)
   }
 
-  /** From now on not ready: the process is about to end, load balancers shall look elsewhere. */
+  /** Makes the process not ready because it is about to end, so that load balancers use other replicas. */
   drain(): void {
     this.#draining = true
   }

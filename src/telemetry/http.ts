@@ -1,14 +1,17 @@
 import type { RequestHandler, Response } from "express"
 import { Counter, Histogram, type Registry } from "prom-client"
 
-/** Notes which route a request took, for `measureRequests`: express forgets where a router is mounted once it fails. */
+/** Records the route of a request for `measureRequests`: express forgets the mount path of a router once it fails. */
 export function noteRoute(res: Response, route: string): void {
   res.locals["route"] = route
 }
 
 const AUTH_FAILURES: Readonly<Record<number, string>> = { 401: "unauthenticated", 403: "forbidden" }
 
-/** Measures how long answers take, by method, route (the pattern, so that labels stay few) and status; and counts who was refused. */
+/**
+ * Measures the duration of answers by method, route and status, and counts rejected requests. The route is the pattern,
+ * so that there are few labels.
+ */
 export function measureRequests(registry: Registry): RequestHandler {
   const duration = new Histogram({
     name: "http_request_duration_seconds",
@@ -19,7 +22,7 @@ export function measureRequests(registry: Registry): RequestHandler {
   })
   const refusals = new Counter({
     name: "berth_auth_failures_total",
-    help: "Requests without good credentials (unauthenticated) or without the right (forbidden).",
+    help: "Requests without valid credentials (unauthenticated) or without the right (forbidden).",
     labelNames: ["reason"],
     registers: [registry],
   })

@@ -7,15 +7,15 @@ import type { Change } from "../kube/store.ts"
 export interface MeasuredObjects {
   jobs: Pick<Reflector<StoredJob>, "store">
   launches: Pick<Reflector<StoredLaunch>, "store" | "onChange">
-  /** Only the leader tells, so that sums over replicas are right. */
+  /** Returns true in the leader. Only the leader reports, so that sums over replicas are right. */
   isLeading: () => boolean
 }
 
-/** Tells of jobs, VMs and what they cost. No label has names that users give. */
+/** Adds the metrics of jobs, VMs and their cost. No label has names that users choose. */
 export function measureJobs(registry: Registry, { jobs, launches, isLeading }: MeasuredObjects): void {
   new Gauge({
     name: "berth_jobs",
-    help: "Jobs that there are, by phase.",
+    help: "Jobs by phase.",
     labelNames: ["phase"],
     registers: [registry],
     collect() {
@@ -26,8 +26,11 @@ export function measureJobs(registry: Registry, { jobs, launches, isLeading }: M
     },
   })
   const live = () => (isLeading() ? launches.store.list().filter((launch) => !isOver(launch)) : [])
-  perMarket(registry, "berth_vms", "VMs that were asked for and are not known to be gone.", { live, amountOf: () => 1 })
-  perMarket(registry, "berth_spend_usd_per_hour", "What these cost an hour by the catalogue, US dollars.", {
+  perMarket(registry, "berth_vms", "VMs that were requested and are not known to be deleted.", {
+    live,
+    amountOf: () => 1,
+  })
+  perMarket(registry, "berth_spend_usd_per_hour", "Hourly price of these VMs by the catalogue, US dollars.", {
     live,
     amountOf: ({ spec }) => spec.offer.hourlyPriceUsd,
   })
@@ -55,11 +58,11 @@ function perMarket(registry: Registry, name: string, help: string, { live, amoun
   })
 }
 
-/** What became of Launches, as it happens. */
+/** Counts the outcomes of Launches as they happen. */
 function measureLaunches(registry: Registry, launches: MeasuredObjects["launches"], isLeading: () => boolean): void {
   const outcomes = new Counter({
     name: "berth_launches_total",
-    help: "What became of launches: refused, bootFailed, registered, finished, lost, terminated; with the reason, where there is one.",
+    help: "Outcomes of launches: refused, bootFailed, registered, finished, lost, terminated; with the reason, if there is one.",
     labelNames: ["cloud", "outcome", "reason"],
     registers: [registry],
   })
@@ -74,7 +77,7 @@ function measureLaunches(registry: Registry, launches: MeasuredObjects["launches
   launches.onChange((change) => {
     const { cloud } = (change.current ?? change.old)?.spec.offer ?? {}
     if (cloud === undefined) return
-    // A rate sees nothing of a series that begins above 0.
+    // `rate` ignores the first value of a series that begins above 0.
     if (!clouds.has(cloud)) for (const outcome of ALL_OUTCOMES) outcomes.inc({ cloud, ...outcome }, 0)
     clouds.add(cloud)
     if (!isLeading()) return
@@ -89,10 +92,10 @@ interface Outcome {
   reason: string
 }
 
-/** A planned power-off is no loss. */
+/** Losses without planned power-offs. */
 const COUNTED_LOSSES = LOSSES.filter((reason) => reason !== "PoweredOff")
 
-/** All that a Launch can come to. */
+/** All possible outcomes of a Launch. */
 const ALL_OUTCOMES: readonly Outcome[] = [
   ...REFUSALS.map((reason) => ({ outcome: "refused", reason }) as const),
   ...BOOT_FAILURES.map((reason) => ({ outcome: "bootFailed", reason }) as const),
@@ -102,7 +105,7 @@ const ALL_OUTCOMES: readonly Outcome[] = [
   { outcome: "terminated", reason: "" },
 ]
 
-/** What a Launch has come to by this change. One that was not known before has no change. */
+/** Returns the outcomes of a Launch that are new with this change. A Launch without an old version has none. */
 function newOutcomes({ old, current }: Change<StoredLaunch>): Outcome[] {
   if (old === undefined || current === undefined) return []
   const known = new Set(outcomesOf(old).map(({ outcome }) => outcome))

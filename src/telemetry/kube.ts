@@ -3,9 +3,9 @@ import type { KubeClient } from "../kube/client.ts"
 import type { Reflector, ReflectorCounts } from "../kube/reflector.ts"
 
 /**
- * Counts and times what a client asks of the API server, under client-go's names: dashboards for Kubernetes' own
- * programs show it. `code` is `<error>` where no answer came.
- * @param end a client may outlive whoever measures it
+ * Counts and measures a client's requests to the API server. The names are client-go's, so that dashboards for
+ * Kubernetes' own programs work. `code` is `<error>` for a request without an answer.
+ * @param end ends the measurement, as a client may exist for longer
  */
 export function measureClient(registry: Registry, client: Pick<KubeClient, "onExchange">, end: AbortSignal): void {
   const requests = new Counter({
@@ -28,13 +28,13 @@ export function measureClient(registry: Registry, client: Pick<KubeClient, "onEx
   end.addEventListener("abort", unsubscribe, { once: true })
 }
 
-/** The part of a reflector that is measured; a Reflector of any kind is one. */
-export type MeasuredReflector = Pick<Reflector, "counts" | "synced" | "silentSeconds"> & {
+/** Part of a reflector that is measured. A Reflector of any kind has it. */
+export type MeasuredReflector = Pick<Reflector, "counts" | "synced" | "idleSeconds"> & {
   readonly resource: { readonly plural: string }
   readonly store: { readonly size: number }
 }
 
-/** Tells of caches: how large they are, how long they have heard nothing, and how often they began to watch anew. */
+/** Adds the metrics of caches: size, time since the last data from the server, and number of lists and watches. */
 export function measureCaches(registry: Registry, reflectors: readonly MeasuredReflector[]): void {
   const gauge = (name: string, help: string, amountOf: (reflector: MeasuredReflector) => number) =>
     new Gauge({
@@ -47,11 +47,11 @@ export function measureCaches(registry: Registry, reflectors: readonly MeasuredR
       },
     })
   gauge("reflector_objects", "Objects in the cache.", ({ store }) => store.size)
-  gauge("reflector_synced", "1 when the cache has once shown everything.", ({ synced }) => Number(synced))
+  gauge("reflector_synced", "1 after the cache has been filled once.", ({ synced }) => Number(synced))
   gauge(
     "reflector_silence_seconds",
-    "Time since the API server was heard last; it sends a bookmark about once a minute. +Inf before the first list.",
-    (reflector) => reflector.silentSeconds(),
+    "Time since the last data from the API server, which sends a bookmark about once a minute. +Inf before the first list.",
+    (reflector) => reflector.idleSeconds(),
   )
   const counter = (name: string, help: string, counted: keyof ReflectorCounts) =>
     new Counter({
@@ -64,7 +64,11 @@ export function measureCaches(registry: Registry, reflectors: readonly MeasuredR
         for (const { resource, counts } of reflectors) this.inc({ resource: resource.plural }, counts[counted])
       },
     })
-  counter("reflector_lists_total", "Complete lists that were begun.", "lists")
-  counter("reflector_watches_total", "Watches that were begun; each but the first where another had ended.", "watches")
+  counter("reflector_lists_total", "Complete lists that were started.", "lists")
+  counter(
+    "reflector_watches_total",
+    "Watches that were started; each but the first after another had ended.",
+    "watches",
+  )
   counter("reflector_failures_total", "Lists and watches that failed.", "failures")
 }

@@ -2,12 +2,12 @@ import { type DestinationStream, type LevelWithSilent, type Logger, pino, stdSer
 
 export type { Logger } from "pino"
 
-/** Lines that wait for a disk that takes none (ENOSPC), bytes. Later ones are dropped. */
+/** Bytes of lines that wait for a full disk (ENOSPC). Later lines are dropped. */
 const WAITING_BYTES = 1024 * 1024
 
 /**
- * A file, by its path, or a file descriptor that log lines are appended to. A write that fails does not fail the program:
- * the lines wait in memory and are written as soon as the disk takes them.
+ * Opens a file, by its path, or a file descriptor for appending log lines. A failed write does not fail the program.
+ * The lines wait in memory and are written as soon as the disk accepts them.
  */
 export function logDestination(dest: string | number): DestinationStream {
   const destination = pino.destination({ dest, append: true, sync: true, mode: 0o600, maxLength: WAITING_BYTES })
@@ -16,8 +16,8 @@ export function logDestination(dest: string | number): DestinationStream {
 }
 
 /**
- * Fields that are never written, whatever object they come in. Requests are logged without their headers, so
- * this is the second line: for an object that somebody logs whole.
+ * Fields that are never written, in any object. Requests are logged without their headers, so this is the second
+ * protection: for an object that is logged whole.
  */
 const SECRET_PATHS = [
   "authorization",
@@ -51,13 +51,13 @@ const SECRET_PATHS = [
 
 export interface LoggerOptions {
   level: LevelWithSilent
-  /** Names the program in each line, such as `facade`. */
+  /** Name of the program in each line, such as `facade`. */
   name: string
-  /** Where lines go; default: standard error, because standard output belongs to what a user asked for. */
+  /** Destination of lines. Default: standard error, because standard output is for the output that a user requested. */
   destination?: DestinationStream
 }
 
-/** Lines of JSON with RFC 3339 times and without secrets. */
+/** Returns a logger that writes lines of JSON with RFC 3339 times and without secrets. */
 export function createLogger({ level, name, destination }: LoggerOptions): Logger {
   return pino(
     {

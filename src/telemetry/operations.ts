@@ -3,8 +3,8 @@ import type { Registry } from "prom-client"
 import type { Health, HealthReport } from "./health.ts"
 
 /**
- * What the platform asks of a process: `/livez`, `/readyz`, `/healthz` (Kubernetes' older name of `/livez`), each
- * with `?verbose`, and `/metrics` where a registry is given. Give none where tenants can reach the port.
+ * Returns the routes for the platform: `/livez`, `/readyz`, `/healthz` (Kubernetes' older name of `/livez`), each with
+ * `?verbose`. With a registry it also serves `/metrics`. Pass no registry if tenants can reach the port.
  */
 export function operationsRouter(health: Health, metrics?: Registry): Router {
   const router = Router()

@@ -1,17 +1,17 @@
 import { Gauge, type Registry } from "prom-client"
 
-/** How old prices are, seconds: of a cloud, in its price list or of its spot market. */
+/** Source of the age of prices in seconds: of a cloud's price list or its spot market. */
 export interface MeasuredPrices {
   ages: () => readonly { cloud: string; prices: string; seconds: number }[]
-  /** Only the leader tells, so that there is one answer. */
+  /** Returns true in the leader. Only the leader reports, so that there is one value. */
   isLeading: () => boolean
 }
 
-/** Tells how old the prices are that routing goes by. */
+/** Adds the metric of the age of the prices that routing uses. */
 export function measurePrices(registry: Registry, { ages, isLeading }: MeasuredPrices): void {
   new Gauge({
     name: "berth_catalogue_prices_age_seconds",
-    help: "How long ago a cloud last told its prices, or how old the shipped price list is.",
+    help: "Time since a cloud's prices were last read, or the age of the shipped price list.",
     labelNames: ["cloud", "prices"],
     registers: [registry],
     collect() {

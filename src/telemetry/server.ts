@@ -7,24 +7,23 @@ import { measureProcess, type Registry } from "./metrics.ts"
 import { operationsRouter } from "./operations.ts"
 
 export interface OperationsServerOptions {
-  /** Empty: all addresses. */
+  /** Address to listen on. Empty: all addresses. */
   host: string
-  /** 0: any free one. */
+  /** Port to listen on. 0: any free one. */
   port: number
   health: Health
   metrics: Registry
 }
 
 export interface OperationsServer {
-  /** Without a path. */
+  /** URL without a path. */
   url: string
   close(): Promise<void>
 }
 
 /**
- * Serves what the platform asks of a process (`/metrics`, `/livez`, `/readyz`) on a port of its own, so that nobody who
- * may reach the public one learns of it. From then on the metrics have those of the process itself. Rejects when the port
- * is taken.
+ * Serves the platform's endpoints (`/metrics`, `/livez`, `/readyz`) on a port of its own. Clients of the public port
+ * can't read them. From then on the metrics include those of the process. Rejects if the port is in use.
  */
 export async function startOperationsServer(options: OperationsServerOptions): Promise<OperationsServer> {
   const { host, port, health, metrics } = options

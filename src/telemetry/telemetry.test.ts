@@ -11,7 +11,7 @@ import { createMetrics } from "./metrics.ts"
 import { startOperationsServer } from "./server.ts"
 
 describe("createLogger", () => {
-  it("writes JSON lines and takes secrets out, wherever they usually stand", () => {
+  it("writes JSON lines and removes secrets from the usual fields", () => {
     const lines: string[] = []
     const logger = createLogger({
       level: "info",
@@ -31,13 +31,13 @@ describe("createLogger", () => {
 })
 
 describe("logDestination", () => {
-  it("does not fail where the disk takes no line", () => {
+  it("does not fail if the disk accepts no line", () => {
     const logger = createLogger({ level: "info", name: "test", destination: logDestination("/dev/full") })
     for (let line = 0; line < 20_000; line++) logger.info({ line, text: "x".repeat(100) }, "a line")
     expect(logger.level).toBe("info")
   })
 
-  it.skipIf(noDisk !== "")(`writes what waited as soon as the disk takes it${noDisk}`, async () => {
+  it.skipIf(noDisk !== "")(`writes waiting lines as soon as the disk accepts them${noDisk}`, async () => {
     const disk = await smallDisk(1)
     try {
       const path = join(disk.path, "log")
@@ -57,7 +57,7 @@ describe("logDestination", () => {
 })
 
 describe("Health", () => {
-  it("is ready when every check is content, until it drains; being unready is no reason to restart", () => {
+  it("is ready if every check passes, until it drains, and stays live when not ready", () => {
     const health = new Health()
     let fault: string | undefined = "not read yet"
     health.addReadyCheck("caches", () => fault)
@@ -74,7 +74,7 @@ describe("Health", () => {
 })
 
 describe("startOperationsServer", () => {
-  it("without an address listens on all, of IPv4 and IPv6", async () => {
+  it("listens on all addresses of IPv4 and IPv6 if none is set", async () => {
     const server = await startOperationsServer({
       host: "",
       port: 0,
@@ -93,7 +93,7 @@ describe("startOperationsServer", () => {
 })
 
 describe("measureClient", () => {
-  it("counts what a client asks until it is ended, so that a client may outlive whoever measured it", async () => {
+  it("counts the requests of a client until it is ended, and leaves the client open", async () => {
     const listeners = new Set<(exchange: Exchange) => void>()
     const client = {
       onExchange: (listener: (exchange: Exchange) => void) => {

@@ -2,6 +2,7 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process"
 import { once } from "node:events"
 import { existsSync } from "node:fs"
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { createServer as createHttpServer, request } from "node:http"
 import { connect, createServer, type Socket } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -18,6 +19,7 @@ import type { Run } from "../../src/apis/job.ts"
 import type { Finish, Launch, StoredLaunch } from "../../src/apis/launch.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"
+import { noDisk, smallDisk } from "../small-disk.ts"
 import { LAUNCHES, startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
 import { BUSYBOX, buildImages, containersOf, docker, missingForContainers, type TestImages } from "./images.ts"
 
@@ -28,7 +30,7 @@ const world = testWorld("agent")
 const disks: string[] = []
 const agents: ChildProcess[] = []
 let gateway: TestGateway
-/** Stands before the gateway where a test wants it. */
+/** Middleware before the gateway, for tests that set it. */
 let intercept: RequestHandler | undefined
 let images: TestImages | undefined
 
@@ -39,7 +41,7 @@ beforeAll(async () => {
   if (missing === undefined) images = await buildImages()
 })
 afterAll(async () => {
-  // What a test that failed has left.
+  // Left by tests that failed.
   for (const child of agents) child.kill("SIGKILL")
   await gateway.close()
   await images?.remove()
@@ -54,7 +56,7 @@ async function newDisk(): Promise<string> {
 
 type Kind = "docker" | "process"
 
-/** A VM's agent, in this process. */
+/** Starts a VM's agent in this process. */
 async function start(launch: StoredLaunch, options: Partial<AgentOptions> & { runtime: Kind }) {
   const dataDir = options.dataDir ?? (await newDisk())
   const power = new AbortController()
@@ -65,12 +67,12 @@ async function start(launch: StoredLaunch, options: Partial<AgentOptions> & { ru
     ...options,
     dataDir,
   })
-  // Awaited by the test, if only after something else has failed.
+  // The test awaits it, perhaps only after another failure.
   exit.catch(() => undefined)
   return { dataDir, exit, shutDown: () => power.abort() }
 }
 
-/** A VM's agent as a process of its own, which can be killed. */
+/** Starts a VM's agent as a process of its own, which can be killed. */
 async function startProcess(launch: StoredLaunch, runtime: Kind, dataDir: string): Promise<ChildProcess> {
   await writeFile(join(dataDir, "user-data.json"), gateway.userData(launch))
   const child = spawn(process.execPath, ["src/main.ts", "agent", "--runtime", runtime, "--data-dir", dataDir], {
@@ -87,7 +89,7 @@ async function kill(child: ChildProcess): Promise<void> {
   await gone
 }
 
-/** The real engine behind a socket whose connections can be cut. */
+/** Starts a proxy to the real engine whose connections can be cut. */
 async function breakableEngine() {
   const socket = join(await newDisk(), "docker.sock")
   const open = new Set<Socket>()
@@ -110,14 +112,44 @@ async function breakableEngine() {
   return { socket, breakAll, close }
 }
 
+/**
+ * Starts a proxy to the real engine that answers each pull like an engine on a full disk
+ * (https://docs.docker.com/reference/api/engine/version/v1.47/#tag/Image/operation/ImageCreate).
+ */
+async function engineOnFullDisk() {
+  const socket = join(await newDisk(), "docker.sock")
+  let pulls = 0
+  const server = createHttpServer((req, res) => {
+    if (req.method === "POST" && req.url?.includes("/images/create") === true) {
+      pulls++
+      const message = "failed to register layer: write /layer: no space left on device"
+      res.end(`${JSON.stringify({ errorDetail: { message }, error: message })}\n`)
+      return
+    }
+    const { method, url: path, headers } = req
+    const forwarded = request({ socketPath: "/var/run/docker.sock", method, path, headers }, (answer) => {
+      res.writeHead(answer.statusCode ?? 500, answer.headers)
+      answer.pipe(res)
+    })
+    forwarded.on("error", () => res.destroy())
+    req.pipe(forwarded)
+  }).listen(socket)
+  await once(server, "listening")
+  const close = (): void => {
+    server.closeAllConnections()
+    server.close()
+  }
+  return { socket, close, pulls: () => pulls }
+}
+
 function shell(script: string, more: Partial<Run> = {}): Partial<Run> {
   return { image: images?.tools ?? "none", command: ["sh", "-c", script], ...more }
 }
 
-/** A shell's command that waits for `pass`. */
+/** Shell command that waits for `pass`. */
 const WAIT = "until [ -e go ]; do sleep 0.1; done; rm -f go"
 
-/** Lets the container of a VM go on that waits. */
+/** Lets the waiting container of a VM continue. */
 async function pass(launch: StoredLaunch, runtime: Kind, dataDir: string): Promise<void> {
   if (runtime === "process") return await writeFile(join(dataDir, "work", "go"), "")
   const [container] = await containersOf(launch)
@@ -127,8 +159,8 @@ async function pass(launch: StoredLaunch, runtime: Kind, dataDir: string): Promi
   await docker.getContainer(container?.Id ?? "").putArchive(await buffer(archive), { path: "/" })
 }
 
-/** The system's clock, which a test puts forward by an hour, the lifetime of a Launch here. */
-function lifetimeClock(): { clock: Clock; expire: () => void } {
+/** Returns the system's clock, which a test can advance by one hour, the lifetime of these Launches. */
+function lifetimeClock(): { clock: Clock; expire: () => void; advance: (seconds: number) => void } {
   const far = new Set<() => void>()
   let ahead = 0
   const clock: Clock = {
@@ -144,10 +176,13 @@ function lifetimeClock(): { clock: Clock; expire: () => void } {
     ahead += 3600
     for (const callback of far) callback()
   }
-  return { clock, expire }
+  const advance = (seconds: number): void => {
+    ahead += seconds
+  }
+  return { clock, expire, advance }
 }
 
-/** Runs a whole VM to its end. */
+/** Runs a VM to its end. */
 async function runVm(
   runtime: Kind,
   run: Partial<Run>,
@@ -161,7 +196,7 @@ async function runVm(
   return { launch, exit, log, finish: (await world.agentOf(launch))?.finish }
 }
 
-/** The result, once an agent has left it on its disk. */
+/** Returns the result that an agent has left on its disk. */
 async function finishOnDisk(dataDir: string): Promise<Finish | undefined> {
   return (JSON.parse(await readFile(join(dataDir, "state.json"), "utf8")) as { finish?: Finish }).finish
 }
@@ -175,8 +210,8 @@ async function logShows(launch: StoredLaunch, text: string): Promise<void> {
 }
 
 function agentSuite(runtime: Kind): void {
-  it("runs a container to its end and tells all of it", async () => {
-    // Two pipes: what is written to both is in order only where the one was read before the other is written to.
+  it("runs a container to its end, and reports its log and result", async () => {
+    // The two pipes keep their order only if one is read before the other is written.
     const script = `printf first; ${WAIT}; echo to-stderr >&2; ${WAIT}; echo $GREETING; printf 'last byte'`
     const launch = await world.launch(shell(script, { env: { GREETING: "grüß dich" } }))
     const vm = await start(launch, { runtime })
@@ -194,7 +229,7 @@ function agentSuite(runtime: Kind): void {
     expect(await containersOfIfAny(launch)).toEqual([])
   })
 
-  it("gives the container its own environment, and nothing of the agent's", async () => {
+  it("gives the container its own environment and no variable of the agent", async () => {
     const env = { "WITH.DOT": "1", MULTI: "a\nb" }
     const { log } = await runVm(runtime, { ...shell(""), command: ["env"], env })
     expect(log).toContain("WITH.DOT=1\n")
@@ -206,20 +241,20 @@ function agentSuite(runtime: Kind): void {
     }
   })
 
-  it("tries a failing container again, in one VM, and then says how it failed", async () => {
+  it("retries a failing container in one VM, then reports its exit code", async () => {
     const { log, finish, launch } = await runVm(runtime, shell("echo try; exit 7", { maxRetries: 2 }))
     expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 7, message: "exit code 7" })
     expect(log).toBe("try\n--- attempt 2 ---\ntry\n--- attempt 3 ---\ntry\n")
     expect(await world.agentOf(launch)).toMatchObject({ retryCount: 2, lastExitCode: 7 })
   })
 
-  it("tells of a command that can't be started", async () => {
+  it("reports a command that can't be started", async () => {
     const { finish } = await runVm(runtime, { ...shell(""), command: ["/no/such/program"] })
     expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 127 })
     expect(finish?.message).toMatch(/can't be started.*no such file|ENOENT/)
   })
 
-  it("ends a container that is over its timeout, with SIGKILL when SIGTERM doesn't do", async () => {
+  it("kills a container after its timeout, with SIGKILL if SIGTERM has no effect", async () => {
     const run = shell("trap '' TERM; echo began; while true; do sleep 1; done", { timeoutSeconds: 4, maxRetries: 5 })
     const { finish, log } = await runVm(runtime, run, { stopGraceSeconds: 1 })
     expect(finish).toMatchObject({ reason: "DeadlineExceeded", exitCode: 137 })
@@ -232,7 +267,7 @@ function agentSuite(runtime: Kind): void {
     expect((await world.agentOf(launch))?.retryCount).toBeGreaterThan(0)
   })
 
-  it("stops the container when the Launch has ended, and sends its last words", async () => {
+  it("stops the container after the Launch has ended, and sends its last output", async () => {
     const launch = await world.launch(shell("trap 'echo bye; exit 0' TERM; echo began; while true; do sleep 0.1; done"))
     const { exit } = await start(launch, { runtime })
     await logShows(launch, "began")
@@ -250,6 +285,26 @@ function agentSuite(runtime: Kind): void {
     expect(log === expected).toBe(true)
   })
 
+  it("sends a long log in large pieces, and in small ones to a gateway of a former version", async () => {
+    const isLong = (length: string | undefined): boolean => Number(length) > 130_000
+    let long = 0
+    let isFormer = false
+    intercept = (req, res, next) => {
+      if (!isLong(req.get("content-length"))) return next()
+      long++
+      return isFormer ? void res.status(413).end() : next()
+    }
+    try {
+      const script = shell("head -c 3000000 /dev/zero")
+      expect((await runVm(runtime, script)).log).toHaveLength(3_000_000)
+      expect(long).toBeGreaterThan(0)
+      isFormer = true
+      expect((await runVm(runtime, script)).log).toHaveLength(3_000_000)
+    } finally {
+      intercept = undefined
+    }
+  })
+
   it("delivers binary output to the byte", async () => {
     const launch = await world.launch(
       shell(`cat ${runtime === "docker" ? BUSYBOX : process.execPath} | head -c 2000000`),
@@ -259,14 +314,14 @@ function agentSuite(runtime: Kind): void {
     expect((await gateway.logOf(launch)).equals(original)).toBe(true)
   })
 
-  it("keeps no more output than its disk may hold, and says so", async () => {
+  it("truncates output that is larger than its disk allows, and reports the truncation", async () => {
     const { log, finish } = await runVm(runtime, shell("seq 1 100000"), { spoolBytes: 1000 })
     expect(finish?.reason).toBe("Succeeded")
     expect(log.slice(0, 4)).toBe("1\n2\n")
     expect(log.slice(1000)).toBe("\n--- log truncated: the VM keeps only the first 1000 bytes ---\n")
   })
 
-  it("goes on while the façade is away, and reports the result afterwards", async () => {
+  it("continues during an outage of the façade and reports the result afterwards", async () => {
     const launch = await world.launch(shell(`echo began; ${WAIT}; echo done`))
     const { exit, dataDir } = await start(launch, { runtime })
     await logShows(launch, "began")
@@ -281,7 +336,7 @@ function agentSuite(runtime: Kind): void {
     expect((await world.agentOf(launch))?.finish?.reason).toBe("Succeeded")
   })
 
-  it("waits for a gateway that isn't there yet", async () => {
+  it("waits for a gateway that is not up yet", async () => {
     const launch = await world.launch(shell("echo done"))
     await gateway.stop()
     const { exit, dataDir } = await start(launch, { runtime })
@@ -290,7 +345,7 @@ function agentSuite(runtime: Kind): void {
     expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
   })
 
-  it("ends the container when the gateway refuses it on the way", async () => {
+  it("kills the container when the gateway rejects the agent during the run", async () => {
     const launch = await world.launch(shell("trap 'echo bye; exit 0' TERM; echo began; while true; do sleep 0.1; done"))
     const { exit } = await start(launch, { runtime })
     await logShows(launch, "began")
@@ -301,7 +356,7 @@ function agentSuite(runtime: Kind): void {
     expect((await world.agentOf(launch))?.finish).toBeUndefined()
   })
 
-  it("reports the finish although the gateway never takes the log", async () => {
+  it("reports the finish although the gateway never accepts the log", async () => {
     intercept = (req, res, next) => (req.path.endsWith("/logs") ? void res.status(500).end() : next())
     try {
       const { finish } = await runVm(runtime, shell("echo unheard"), { flushSeconds: 1 })
@@ -311,7 +366,7 @@ function agentSuite(runtime: Kind): void {
     }
   })
 
-  it("is not misled by the errors of a proxy", async () => {
+  it("ignores errors that a proxy sends", async () => {
     const launch = await world.launch(shell("echo began; sleep 4; echo done"))
     const { exit } = await start(launch, { runtime })
     await logShows(launch, "began")
@@ -324,9 +379,9 @@ function agentSuite(runtime: Kind): void {
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
   })
 
-  it("powers off without a container when it is not admitted", async () => {
+  it("powers off without a container when its registration is rejected", async () => {
     const launch = await world.launch(shell("echo never"))
-    // No piece of it alone: a token may have just that in this place.
+    // Replaces the whole token: a part of it may already have this character in its place.
     const wrong = (token: string): string => "x".repeat(token.length)
     const userData = gateway.userData(launch).replace(/(?<="bootstrapToken": ")[^"]+/, wrong)
     expect(userData).toContain("xxxxxxxx")
@@ -345,14 +400,14 @@ function agentSuite(runtime: Kind): void {
     expect(log).toBe("")
   })
 
-  it("refuses volumes instead of running without them", async () => {
+  it("fails the job with volumes instead of running it without them", async () => {
     const volumes = { data: { bucket: "b", mountPath: "/data" } }
     const { finish, log } = await runVm(runtime, shell("echo never", { volumes }))
     expect(finish).toMatchObject({ reason: "VolumeMountFailed", message: "this installation opens no buckets" })
     expect(log).toBe("")
   })
 
-  it("stops the container and says so when its VM is shut down", async () => {
+  it("stops the container and reports it when its VM is shut down", async () => {
     const launch = await world.launch(shell("trap 'echo bye; exit 3' TERM; echo began; while true; do sleep 0.1; done"))
     const { exit, shutDown } = await start(launch, { runtime })
     await logShows(launch, "began")
@@ -362,18 +417,18 @@ function agentSuite(runtime: Kind): void {
     expect((await gateway.logOf(launch)).toString()).toBe("began\nbye\n")
   })
 
-  it("has the result of a container that ended by itself just before its VM was shut down", async () => {
+  it("reports the result of a container that ended just before the shutdown of its VM", async () => {
     const launch = await world.launch(shell("echo began; sleep 1; echo done"))
     const { exit, shutDown } = await start(launch, { runtime })
     await logShows(launch, "began")
-    // Meanwhile nothing here notices that the container ends.
+    // Blocks this process, so that it doesn't notice the container's end.
     execFileSync("sleep", ["3"])
     shutDown()
     expect((await exit).finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
   })
 
-  it("ends everything at the end of its lifetime, with nobody to tell", async () => {
+  it("ends everything at the end of its lifetime, without a gateway", async () => {
     const launch = await world.launch(shell("trap '' TERM; echo began; while true; do sleep 0.1; done"))
     const { clock, expire } = lifetimeClock()
     const { exit } = await start(launch, { runtime, clock, stopGraceSeconds: 1 })
@@ -388,7 +443,22 @@ function agentSuite(runtime: Kind): void {
     }
   })
 
-  it("runs one container however many agents are started on its disk", async () => {
+  it("ends a VM that never reaches the gateway, long before the end of its lifetime", async () => {
+    const launch = await world.launch(shell("echo never"))
+    const { clock, advance } = lifetimeClock()
+    await gateway.stop()
+    const later = setInterval(() => advance(1801), 100)
+    try {
+      const { exit } = await start(launch, { runtime, clock })
+      expect((await exit).cause).toBe("unreached")
+      expect(await containersOfIfAny(launch)).toEqual([])
+    } finally {
+      clearInterval(later)
+      await gateway.restart()
+    }
+  })
+
+  it("runs one container when several agents start on one disk", async () => {
     const launch = await world.launch(shell(`echo began; ${WAIT}; echo done`))
     const first = await start(launch, { runtime })
     await logShows(launch, "began")
@@ -400,7 +470,7 @@ function agentSuite(runtime: Kind): void {
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
   })
 
-  it("powers off a second VM of the same Launch, and the first goes on", async () => {
+  it("powers off a second VM of the same Launch, and the first continues", async () => {
     const launch = await world.launch(shell(`echo began; ${WAIT}; echo done`))
     const first = await start(launch, { runtime })
     await logShows(launch, "began")
@@ -412,7 +482,7 @@ function agentSuite(runtime: Kind): void {
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
   })
 
-  it("reports a result that an agent before it has left on the disk, once", async () => {
+  it("reports once a result that an earlier agent has left on the disk", async () => {
     const launch = await world.launch(shell(`echo began; ${WAIT}; echo done`))
     const dataDir = await newDisk()
     const first = await startProcess(launch, runtime, dataDir)
@@ -434,9 +504,46 @@ function agentSuite(runtime: Kind): void {
 describe.each<Kind>(["process"])("an agent with the %s runtime", agentSuite)
 containers.describe.each<Kind>(["docker"])("an agent with the %s runtime", agentSuite)
 
+describe("an agent whose machine is at fault", () => {
+  const offer: Launch["spec"]["offer"] = {
+    ...{ cloud: "azure", region: "here", instanceType: "gpus", architecture: "amd64", provisioning: "onDemand" },
+    ...{ cpu: 4, memoryGib: 16, hourlyPriceUsd: 1, minimumBilledSeconds: 60 },
+    gpu: { model: "T4", count: 1, vramGib: 16 },
+  }
+
+  // The engine of this machine has no runtime for GPUs.
+  containers.it("reports an engine without GPUs as the machine's failure, not the container's", async () => {
+    const { finish } = await runVm("docker", shell("echo ran", { maxRetries: 5 }), { spec: { offer } })
+    expect(finish).toMatchObject({ reason: "MachineFailed" })
+    expect(finish?.message).toMatch(/could not select device driver/)
+  })
+
+  containers.it("gives a machine with accelerators of other makers no GPU", async () => {
+    const gpu = { model: "AWS:Inferentia1", count: 1, vramGib: 8 }
+    const { finish } = await runVm("docker", shell("echo ran"), { spec: { offer: { ...offer, gpu } } })
+    expect(finish).toMatchObject({ reason: "Succeeded" })
+  })
+
+  containers.it.skipIf(noDisk !== "")(`says that the disk is full${noDisk}`, async () => {
+    const disk = await smallDisk(16)
+    try {
+      const launch = await world.launch(shell(`echo began; ${WAIT}; exit 3`))
+      const { exit } = await start(launch, { runtime: "docker", dataDir: disk.path })
+      await logShows(launch, "began")
+      await disk.fill()
+      await pass(launch, "docker", disk.path)
+      const { finish } = await exit
+      expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 3 })
+      expect(finish?.message).toMatch(/^exit code 3: the VM's disk of 1 GiB is full; request more by resources.disk$/)
+    } finally {
+      await disk.remove()
+    }
+  })
+})
+
 describe("an agent that is killed", () => {
   containers.it("finds its running container again, with every byte, and reports once", async () => {
-    // The first part is long enough for agents to come and go in it, and doesn't end before the last one is there.
+    // The first part is long enough for several agents to start and end in it. It ends after the last one started.
     const said = (from: number, to: number): string => `for i in $(seq ${from} ${to}); do echo line $i; sleep 0.1; done`
     const script = `${said(1, 40)}; ${WAIT}; ${said(41, 60)}; printf end`
     const launch = await world.launch(shell(script))
@@ -484,15 +591,16 @@ describe("an agent that is killed", () => {
     expect((await gateway.logOf(launch)).toString()).toBe("began\nunseen")
   })
 
-  containers.it("counts a container that somebody removed as a failed attempt", async () => {
+  containers.it("counts a container that a user removed as a failed attempt", async () => {
     const launch = await world.launch(shell("echo began; sleep 60"))
     const { exit } = await start(launch, { runtime: "docker" })
     await logShows(launch, "began")
     for (const { Id } of await containersOf(launch)) await docker.getContainer(Id).remove({ force: true })
-    expect((await exit).finish?.reason).toBe("ContainerFailed")
+    const message = "exit code 137: the container was removed, but not by Berth"
+    expect((await exit).finish).toMatchObject({ reason: "ContainerFailed", exitCode: 137, message })
   })
 
-  it("ends its process, which can't be taken over, and tries again where a retry is left", async () => {
+  it("ends its process, which no agent can adopt, and starts it again if a retry is left", async () => {
     const script = "if [ -e again ]; then exit 0; fi; touch again; sleep 300 & echo $! $$; wait"
     const launch = await world.launch(shell(script, { maxRetries: 1 }))
     const dataDir = await newDisk()
@@ -509,20 +617,20 @@ describe("an agent that is killed", () => {
 })
 
 describe("the process runtime", () => {
-  it("says what to do about a job without a command", async () => {
+  it("rejects a job without a command and says what to do", async () => {
     const { finish } = await runVm("process", { image: "alpine" })
     expect(finish).toMatchObject({ reason: "ContainerFailed" })
-    expect(finish?.message).toMatch(/needs a command: the entrypoint of alpine can't be known/)
+    expect(finish?.message).toMatch(/no command, .*: Berth can't read the entrypoint of alpine/)
   })
 
-  it("ends all of the process group with its first process", async () => {
+  it("ends the whole process group together with its first process", async () => {
     const { log } = await runVm("process", shell("sleep 300 & echo $!; exit 0"))
     expect(processIdentity(Number.parseInt(log, 10))).toBeUndefined()
   })
 })
 
 containers.describe("the docker runtime", () => {
-  it("loses no output when all connections to the engine break off", async () => {
+  it("loses no output when all connections to the engine break", async () => {
     const engine = await breakableEngine()
     try {
       const launch = await world.launch(shell("echo began; sleep 2; seq 1 1000; printf end"))
@@ -537,7 +645,7 @@ containers.describe("the docker runtime", () => {
     }
   })
 
-  it("keeps the image's entrypoint and command, unless they are replaced", async () => {
+  it("keeps the image's entrypoint and command unless the job replaces them", async () => {
     const image = images?.tools ?? ""
     const said = async (run: Partial<Run>): Promise<string> => (await runVm("docker", { image, ...run })).log
     expect(await said({})).toBe("entrypoint cmd\n")
@@ -547,30 +655,92 @@ containers.describe("the docker runtime", () => {
     expect(await said({ command: [], args: [] })).toBe("entrypoint cmd\n")
   })
 
-  it("runs an image that has nothing but a static binary", async () => {
+  it("runs an image that has only a static binary", async () => {
     const { log, finish } = await runVm("docker", { image: images?.distroless ?? "" })
     expect(finish?.reason).toBe("Succeeded")
     expect(log).toMatch(/^FROM scratch\n/)
   })
 
-  it("tells why an image can't be pulled", async () => {
+  it("reports why an image can't be pulled", async () => {
     const { finish, log } = await runVm("docker", { image: "127.0.0.1:1/no/such:image" })
     expect(finish?.reason).toBe("ImagePullFailed")
     expect(finish?.message).toMatch(/image 127\.0\.0\.1:1\/no\/such:image can't be pulled: .*connection refused/)
+    expect(finish?.message).not.toContain("HTTP code")
     expect(log).toBe("")
   })
 
-  it("gives a container no privilege, no new one, and its Launch as a label", async () => {
+  it("reports a disk that is too small for an image, without another pull", async () => {
+    const launch = await world.launch({ image: "registry.example/large:1" })
+    const engine = await engineOnFullDisk()
+    try {
+      const { exit } = await start(launch, { runtime: "docker", dockerSocket: engine.socket })
+      const { finish } = await exit
+      expect(finish?.reason).toBe("ImagePullFailed")
+      expect(finish?.message).toMatch(
+        /image .*large:1 can't be pulled: the VM's disk of .* is full; request more by resources.disk: .*no space left on device/,
+      )
+      expect(engine.pulls()).toBe(1)
+    } finally {
+      engine.close()
+    }
+  })
+
+  it("runs the container without privileges, without new ones, and with its Launch as a label", async () => {
     const launch = await world.launch(shell(`echo began; ${WAIT}`))
     const { exit, dataDir } = await start(launch, { runtime: "docker" })
     await logShows(launch, "began")
     const [found] = await containersOf(launch)
     const { HostConfig, Name } = await docker.getContainer(found?.Id ?? "").inspect()
     expect(Name).toBe(`/berth-${launch.metadata.name}-1`)
-    expect(HostConfig).toMatchObject({ Privileged: false, NetworkMode: "bridge", Binds: null })
+    expect(HostConfig).toMatchObject({ Privileged: false, NetworkMode: "berth-jobs", Binds: null })
+    expect(HostConfig).toMatchObject({ CapDrop: ["NET_RAW"], PidsLimit: 4096 })
+    const MEBIBYTE = 1024 * 1024
+    expect(HostConfig).toMatchObject({ Memory: 1024 * MEBIBYTE, MemorySwap: 1024 * MEBIBYTE })
     expect(HostConfig.SecurityOpt).toEqual(["no-new-privileges"])
     expect(HostConfig.RestartPolicy?.Name ?? "").not.toBe("always")
     await pass(launch, "docker", dataDir)
+    await exit
+  })
+
+  it("gives the container of a VM its memory without a reserve for the system", async () => {
+    const offer = { ...(await world.launch({})).spec.offer, cloud: "aws" }
+    const launch = await world.launch(shell(`echo began; ${WAIT}`), { offer })
+    const { exit, dataDir } = await start(launch, { runtime: "docker" })
+    await logShows(launch, "began")
+    const [found] = await containersOf(launch)
+    const { HostConfig } = await docker.getContainer(found?.Id ?? "").inspect()
+    const { MemTotal } = (await docker.info()) as { MemTotal: number }
+    expect(HostConfig.Memory).toBe(Math.floor(MemTotal - Math.min(512 * 1024 * 1024, MemTotal / 8)))
+    expect(HostConfig).toMatchObject({ NetworkMode: "bridge", CapDrop: ["NET_RAW"], PidsLimit: 32_768 })
+    await pass(launch, "docker", dataDir)
+    await exit
+  })
+
+  it("lets no job use more memory than its machine has, and reports OOMKilled", async () => {
+    const { offer } = (await world.launch({})).spec
+    const spec = { offer: { ...offer, memoryGib: 1 / 32 } }
+    const { finish } = await runVm("docker", shell("exec /bin/busybox dd if=/dev/zero of=/dev/null bs=200M count=1"), {
+      spec,
+    })
+    expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 137 })
+    expect(finish?.message).toMatch(
+      /^exit code 137: OOMKilled: .* exceeded its 32 MiB of memory; raise resources\.memory$/,
+    )
+  })
+
+  it("lets no job on a shared host reach the port of another job", async () => {
+    const server = await world.launch(shell("echo began; exec /bin/busybox nc -l -p 8000 -e /bin/echo reached"))
+    const { exit, shutDown } = await start(server, { runtime: "docker" })
+    await logShows(server, "began")
+    const [found] = await containersOf(server)
+    const { NetworkSettings } = await docker.getContainer(found?.Id ?? "").inspect()
+    const { IPAddress = "" } = NetworkSettings.Networks["berth-jobs"] ?? {}
+    expect(IPAddress).toMatch(/^\d/)
+    const { log } = await runVm("docker", shell(`/bin/busybox nc -w 3 ${IPAddress} 8000 || echo refused`))
+    // Output and errors of a container come in any order.
+    expect(log).toContain("refused\n")
+    expect(log).not.toContain("reached")
+    shutDown()
     await exit
   })
 })

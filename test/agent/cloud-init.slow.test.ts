@@ -42,24 +42,29 @@ const CONFIG: BootConfig = {
   bootstrapToken: "DvmoDwVnd9Bt6LFyj4Zphyahs_L99zXM9kYX-roiPHA",
   lifetimeSeconds: 90_000,
 }
+/** The nightly tier boots each kind of VM. Otherwise each cloud's system boots at least once. */
+const isNightly = process.env["BERTH_NIGHTLY"] === "1"
+const CLOUDS = ["aws", "gcp", "azure"]
+
 const agentImage = "registry.example/berth:0.1.0"
 
-const systems: [name: string, system: VmSystem, gpu: boolean][] = [
+const systems: [name: string, system: VmSystem, gpu: boolean, fraction?: boolean][] = [
   ["ecs", "ecs", false],
   ["ecs-gpu", "ecs", true],
+  ["ecs-gpu-fraction", "ecs", true, true],
   ["ubuntu", "ubuntu", false],
   ["ubuntu-gpu", "ubuntu", true],
   ["cos", "cos", false],
 ]
 
-describe.each(systems)("cloud-init for %s", (name, system, gpu) => {
-  const text = renderCloudInit(CONFIG, { system, agentImage, gpu })
+describe.each(systems)("cloud-init for %s", (name, system, gpu, fraction = false) => {
+  const text = renderCloudInit(CONFIG, { system, agentImage, gpu, fraction })
 
-  it("is what it was", async () => {
+  it("matches the golden file", async () => {
     await expect(text).toMatchFileSnapshot(`golden/cloud-init.${name}.yaml`)
   })
 
-  it("arms the dead-man before anything else, and has the agent's own config in it", () => {
+  it("starts the dead-man timer before anything else, and contains the agent's config", () => {
     const document = load(text) as {
       bootcmd: string[][]
       write_files: { path: string; content: string; permissions: string }[]
@@ -72,22 +77,22 @@ describe.each(systems)("cloud-init for %s", (name, system, gpu) => {
 })
 
 describe("rendering cloud-init", () => {
-  it("takes nothing for an image that a shell would read as more", () => {
+  it("rejects an image name that a shell would interpret", () => {
     for (const image of ["a b", "a;reboot", "$(reboot)", "", "-v", "a'b", "a%n", "a\nb"]) {
       expect(() => renderCloudInit(CONFIG, { system: "ecs", agentImage: image })).toThrow(/image reference/)
     }
   })
 
-  it("keeps whatever text the gateway's CA has", () => {
+  it("keeps any text of the gateway's CA", () => {
     const gatewayCa = "# : - {x} 'y' \"z\" \\n\n\ttab\r\n  é ☃ #cloud-config\nEND\n"
     const text = renderCloudInit({ ...CONFIG, gatewayCa }, { system: "ecs", agentImage })
     const { write_files: files } = load(text) as { write_files: { content: string }[] }
     expect(parseUserData(files[0]?.content ?? "").gatewayCa).toBe(gatewayCa)
   })
 
-  it("is no larger than EC2 allows, or says what is too large", () => {
+  it("stays below EC2's limit for user data, or throws an error that names the part that is too large", () => {
     const cas = (bytes: number) => ({ ...CONFIG, gatewayCa: "x".repeat(bytes) })
-    const most = renderCloudInit(cas(12_000), { system: "ubuntu", agentImage })
+    const most = renderCloudInit(cas(11_000), { system: "ubuntu", agentImage })
     expect(Buffer.byteLength(most)).toBeLessThanOrEqual(USER_DATA_LIMIT_BYTES)
     expect(() => renderCloudInit(cas(14_000), { system: "ecs", agentImage })).toThrow(/16384: gatewayCa has 14000/)
   })
@@ -106,14 +111,23 @@ cloudInit.describe("cloud-init's own schema", () => {
     return execFileSync("cloud-init", ["schema", "--config-file", path], { encoding: "utf8", stdio: "pipe" })
   }
 
-  it.each(systems)("takes what is rendered for %s", (_, system, gpu) => {
+  it.each(systems)("accepts the rendered document for %s", (_, system, gpu) => {
     expect(check(renderCloudInit(CONFIG, { system, agentImage, gpu }))).toMatch(/^Valid/)
   })
 
-  it("refuses what is wrong", () => {
+  it("rejects an invalid document", () => {
     expect(() => check("#cloud-config\nruncmd: 1\n")).toThrow(/runcmd/)
   })
 })
+
+function withoutGpu({ gpu: _, ...offer }: Offer): Offer {
+  return offer
+}
+
+/** Engine's program on a machine whose CPU can't run the image. */
+const FOREIGN_IMAGE = `case "$*" in
+*--version*) echo "exec /nodejs/bin/node: exec format error" >&2; exit 255;;
+esac`
 
 const engines = needing(hasCloudInit ? await missingForVms() : "cloud-init is missing (Debian's package cloud-init)")
 
@@ -140,7 +154,7 @@ engines.describe("a VM that boots with it", () => {
     return vm
   }
 
-  /** Boots the VM of a launch on a public cloud with just what that cloud would be given. */
+  /** Boots the VM of a launch on a public cloud with exactly the user data that the cloud would receive. */
   async function bootOn(launch: StoredLaunch, options: BootOptions): Promise<Vm> {
     const { metadata, spec } = launch
     const { url: gatewayUrl } = gateway
@@ -157,7 +171,7 @@ engines.describe("a VM that boots with it", () => {
     ...changes,
   })
 
-  /** What the job of this Launch says now. */
+  /** Returns phase, reason and message that the job of this Launch has now. */
   function jobMessage(launch: StoredLaunch): object {
     const { namespace, uid } = launch.spec.job
     const job = jobOf({ metadata: { namespace, uid, annotations: { [ANNOTATIONS.recordedUid]: uid } } })
@@ -171,8 +185,8 @@ engines.describe("a VM that boots with it", () => {
     return { phase: status.phase, reason: status.reason, message: status.message }
   }
 
-  it.each(["aws", "gcp", "azure"])(
-    "without an engine says so to its job and powers off: a GPU job on %s",
+  it.each(isNightly ? CLOUDS : ["gcp"])(
+    "reports a missing engine to its job and powers off: a GPU job on %s",
     async (cloud) => {
       const launch = await world.launch({ image: "none" }, { offer: offerOn(cloud) })
       const vm = await bootOn(launch, { engine: false })
@@ -190,8 +204,8 @@ engines.describe("a VM that boots with it", () => {
     300_000,
   )
 
-  it.each(["aws", "gcp", "azure"])(
-    "without a GPU says so to its job and powers off: a GPU job on %s",
+  it.each(isNightly ? CLOUDS : ["aws", "azure"])(
+    "reports a missing GPU to its job and powers off: a GPU job on %s",
     async (cloud) => {
       const launch = await world.launch({ image: "none" }, { offer: offerOn(cloud) })
       const vm = await bootOn(launch, { programs: { "usr/bin/nvidia-smi": "echo No devices were found" } })
@@ -204,7 +218,36 @@ engines.describe("a VM that boots with it", () => {
     300_000,
   )
 
-  it("on Ubuntu gets its engine by apt, asked again when that fails, with NVIDIA's runtime, and then runs its job", async () => {
+  it("reports an agent image of another architecture to its job and powers off", async () => {
+    const launch = await world.launch({ image: "none" }, { offer: withoutGpu(offerOn("aws")) })
+    const vm = await bootOn(launch, { programs: { "usr/bin/docker": FOREIGN_IMAGE } })
+    await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+    expect(jobMessage(await world.read(launch))).toMatchObject({
+      reason: "BootFailed",
+      message: expect.stringMatching(/\(AgentUnavailable\): .* machine: exec .*node: exec format error/),
+    })
+  }, 300_000)
+
+  it.each([
+    ["no matching manifest for linux/arm64/v8 in the manifest list entries", "AgentUnavailable"],
+    ["failed to register layer: write /x: no space left on device", "DiskFull"],
+  ])(
+    "reports a final error of a pull to its job and powers off: %s",
+    async (error, reason) => {
+      const launch = await world.launch({ image: "none" }, { offer: withoutGpu(offerOn("aws")) })
+      const docker = `case $1 in pull|image) echo "Error response from daemon: ${error}" >&2; exit 1;; esac`
+      const vm = await bootOn(launch, { programs: { "usr/bin/docker": docker } })
+      await eventually("the VM is off", async () => !(await vm.isOn()), 120)
+      expect(jobMessage(await world.read(launch))).toMatchObject({
+        reason: "BootFailed",
+        message: expect.stringContaining(`(${reason})`),
+      })
+      expect(jobMessage(await world.read(launch))).toMatchObject({ message: expect.stringContaining(error) })
+    },
+    300_000,
+  )
+
+  it("installs the engine by apt on Ubuntu with retries and NVIDIA's runtime, then runs its job", async () => {
     const programs = {
       "usr/bin/nvidia-smi": "echo 'GPU 0: Tesla T4 (UUID: GPU-1)'",
       "usr/bin/nvidia-ctk": 'echo "$*" >> /var/lib/berth/asked',
@@ -213,7 +256,7 @@ case "$*" in *install*) ;; *) exit 0;; esac
 [ "$(grep -c install /var/lib/berth/asked)" -gt 1 ] || exit 100
 ${PUT_ENGINE_BACK}`,
     }
-    // With a GPU in the offer the container would be given one, which this machine has not.
+    // With a GPU in the offer the agent would request one for the container. This machine has none.
     const launch = await world.launch({ image: host.agentImage, command: [NODE, "-e", "console.log('ran')"] })
     const config = bootConfig(
       { metadata: launch.metadata, spec: { ...launch.spec, gatewayUrl: gateway.url } },
@@ -231,7 +274,7 @@ ${PUT_ENGINE_BACK}`,
     expect(asked.at(-1)).toBe("runtime configure --runtime=docker")
   }, 300_000)
 
-  it("runs its job, which doesn't reach the metadata service, and powers off", async () => {
+  it("runs its job without access to the metadata service, and powers off", async () => {
     const script = `for (const url of ["http://169.254.169.254", "${gateway.url}/nothing"])
       await fetch(url).then((answer) => console.log(answer.status), (error) => console.log(error.cause.code))`
     const run = { image: host.agentImage, command: [NODE, "--input-type=module", "-e", script] }
@@ -244,7 +287,7 @@ ${PUT_ENGINE_BACK}`,
     expect(await vm.cloudInitErrors()).toEqual([])
   }, 300_000)
 
-  it("ends when its lifetime is over, without any agent and over a reboot", async () => {
+  it("powers off at the end of its lifetime, without an agent and after a reboot", async () => {
     const launch = await world.launch({ image: "none" }, { lifetimeSeconds: 30 })
     const vm = await boot(launch, "registry.invalid/none")
     await eventually("the deadline is kept", async () => (await vm.file("/var/lib/berth/deadline")) !== undefined)

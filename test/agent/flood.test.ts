@@ -20,10 +20,10 @@ import type { StoredLaunch } from "../../src/apis/launch.ts"
 import type { Logger } from "../../src/apis/logger.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
 
-/** The nightly run floods for five minutes, every other run for a few seconds. */
+/** Duration of the flood: five minutes in the nightly run, else a few seconds. */
 const SECONDS = process.env["BERTH_NIGHTLY"] ? 300 : 6
 
-/** Requests of the flood before the first honest message: more than one Launch may send in a minute. */
+/** Requests of the flood before the first valid message: more than one Launch may send in a minute. */
 const HEAD_START = 1000
 
 /** Requests of the flood per second after that. */
@@ -31,10 +31,10 @@ const RATE = 100
 
 const VMS = 50
 
-/** VMs whose agent is of the version that sent its token with the registration only. */
+/** VMs whose agent has the older version that sends its token only with the registration. */
 const FORMER_VMS = 5
 
-/** How often such an agent sends a message again that the gateway answers with 429. */
+/** Number of times that such an agent repeats a message after a 429. */
 const FORMER_TRIES = 20
 
 const world = testWorld("flood")
@@ -50,7 +50,7 @@ afterAll(async () => {
   await rm(dataDir, { recursive: true, force: true })
 })
 
-/** Connections to the gateway of one client, which is as patient as a slow machine needs. */
+/** Returns one client's connections to the gateway, with timeouts for a slow machine. */
 function connect(connections: number): Pool {
   return new Pool(gateway.url, { connections, connect: { timeout: 0 }, headersTimeout: 0, bodyTimeout: 0 })
 }
@@ -70,7 +70,7 @@ async function post(pool: Pool, { kind, launch, body, token }: Sent): Promise<nu
   return answer.statusCode
 }
 
-/** A client without credentials. It knows the names of the Launches, and shares its address with their VMs. */
+/** Client without credentials. It knows the names of the Launches and shares its address with their VMs. */
 class Flood {
   readonly #launches: readonly StoredLaunch[]
   readonly #keys: AgentKeys
@@ -84,7 +84,7 @@ class Flood {
     this.#keys = keys
   }
 
-  /** Sends so many requests, and waits for their answers. */
+  /** Sends this many requests and waits for their answers. */
   async send(count: number): Promise<void> {
     const statuses = await Promise.all(Array.from({ length: count }, () => this.#sendOne()))
     for (const status of statuses) this.statuses.set(status, (this.statuses.get(status) ?? 0) + 1)
@@ -102,7 +102,7 @@ class Flood {
     this.#stop.abort()
   }
 
-  /** Sends one of all kinds of messages and forgeries: four of five to the first Launch, the others to all in turn. */
+  /** Sends a message or forgery of a random kind: four of five to the first Launch, the others to all in turn. */
   async #sendOne(): Promise<number> {
     const turn = this.#sent++
     const kinds = Object.keys(JWS_TYPES) as MessageKind[]
@@ -115,7 +115,7 @@ class Flood {
   }
 }
 
-/** A VM's side of the protocol, which notes each answer that is no success. */
+/** VM's side of the protocol, which records each answer that is not a success. */
 interface Vm {
   launch: StoredLaunch
   register: () => Promise<void>
@@ -144,7 +144,7 @@ async function formerVm(launch: StoredLaunch): Promise<Vm> {
   const send = async (kind: MessageKind, message: object, token?: string) => {
     const body = await signMessage(kind, { launch: name, ...message }, keys.signing)
     let status = await post(pool, { kind, launch: name, body, token })
-    // As former agents do. Until the gateway's cache shows their registration, they share a small budget with the flood.
+    // Older agents retry. Until the gateway's cache shows their registration, they share a small budget with the flood.
     for (let tries = 0; status === 429 && tries < FORMER_TRIES; tries++) {
       await sleep(1000)
       status = await post(pool, { kind, launch: name, body, token })
@@ -165,7 +165,7 @@ async function formerVm(launch: StoredLaunch): Promise<Vm> {
   }
 }
 
-/** What a VM does until its job ends: each second a heartbeat and a line of log. Returns the answers that it got. */
+/** Sends a heartbeat and a line of log each second until the job ends. Returns the answers. */
 async function live(vm: Vm, { until, refused }: { until: Promise<unknown>; refused: string[] }): Promise<number> {
   let isOver = false
   void until.then(() => {
@@ -193,13 +193,13 @@ function lines(text: string, count: number): string {
   return Array.from({ length: count }, (_, index) => `${text} ${index + 1}\n`).join("")
 }
 
-/** A logger that keeps what an agent warns of. */
+/** Returns a logger that records an agent's warnings. */
 function watchedLogger(warnings: string[]): Logger {
   const keep = ({ err }: { err?: unknown }, message: string) => void warnings.push(`${message}: ${err}`)
   return { ...testLogger(), debug: () => undefined, info: () => undefined, warn: keep, error: keep }
 }
 
-it("a flood without credentials costs no VM a heartbeat or a line of its log, also behind the same address", {
+it("a flood without credentials costs no VM a heartbeat or a line of its log, even from the same address", {
   timeout: (SECONDS + 170) * 1000,
 }, async () => {
   const written = SECONDS * 10

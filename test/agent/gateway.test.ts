@@ -26,13 +26,13 @@ import { BOOTSTRAP_KEY, LAUNCHES, startGateway, type TestGateway, testLogger, te
 
 const world = testWorld("gateway")
 let gateway: TestGateway
-/** Another replica: nothing is shared but the API server. */
+/** Another replica. The two share only the API server. */
 let other: TestGateway
-/** When all registers and happens, by the gateway's clock, where a test says nothing else. */
+/** Time of the gateway's clock, unless a test sets another one. */
 const START = new Date("2026-01-01T00:00:00Z")
 let now = START
 
-/** For what the gateway's cache has to see first; vitest's own limit is a second. */
+/** Timeout for polls that wait for the gateway's cache. Vitest's default is one second. */
 const PATIENCE = { timeout: 60_000 }
 
 const clock: Clock = { ...systemClock, now: () => now }
@@ -62,7 +62,7 @@ function urlOf(kind: string, launch: string, at = gateway): string {
   return `${at.url}/agent/v1/launches/${launch}/${kind}`
 }
 
-/** An agent of this Launch, as far as the wire shows one. */
+/** Returns the client of an agent of this Launch: it sends what an agent sends. */
 async function agentFor(launch: StoredLaunch, keys?: AgentKeys) {
   const held = keys ?? (await generateAgentKeys())
   const { name } = launch.metadata
@@ -96,8 +96,8 @@ function typeOf(answer: Answer): string {
   return String(answer.body["type"]).replace("https://berth.dev/problems/", "")
 }
 
-describe("register", () => {
-  it("binds the Launch to the agent's keys and sends the order so that only this agent can read it", async () => {
+describe("gateway: register", () => {
+  it("binds the Launch to the agent's keys and encrypts the order for this agent", async () => {
     const launch = await world.launch({ image: "busybox", env: { A: "1" }, maxRetries: 2 })
     const agent = await agentFor(launch)
     const answer = await agent.register()
@@ -106,14 +106,19 @@ describe("register", () => {
     const jwe = String(answer.body["order"])
     expect(jwe).not.toContain("busybox")
     const order = await openOrder(jwe, agent.keys.encryption)
-    expect(order).toEqual({ run: { image: "busybox", env: { A: "1" }, maxRetries: 2 }, secretEnv: {}, gpus: 0 })
+    expect(order).toEqual({
+      sharedHost: { memoryMib: 1024 },
+      run: { image: "busybox", env: { A: "1" }, maxRetries: 2 },
+      secretEnv: {},
+      gpus: 0,
+    })
     await expect(openOrder(jwe, (await generateAgentKeys()).encryption)).rejects.toThrow()
     const status = await world.agentOf(launch)
     expect(status?.signingKey).toBe(publicKey(agent.keys.signing, "Ed25519"))
     expect(status).toMatchObject({ runtime: "docker", version: "test", sequence: 0, retryCount: 0 })
   })
 
-  it("answers the same key again, on any replica, and changes nothing", async () => {
+  it("answers the same key again on any replica, and changes nothing", async () => {
     const launch = await world.launch({ image: "busybox" })
     const agent = await agentFor(launch)
     expect((await agent.register()).status).toBe(200)
@@ -124,7 +129,7 @@ describe("register", () => {
     expect((await world.read(launch)).metadata.resourceVersion).toBe(before.metadata.resourceVersion)
   })
 
-  it("refuses an encryption key that nothing can be encrypted to, and binds nothing", async () => {
+  it("rejects an encryption key that nothing can be encrypted to, and binds no key", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     const x = Buffer.alloc(32).toString("base64url")
@@ -135,7 +140,7 @@ describe("register", () => {
     expect((await agent.register()).status).toBe(200)
   })
 
-  it("refuses another key, and records when", async () => {
+  it("rejects a second key pair and records the time of the conflict", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     await agent.register()
@@ -145,12 +150,12 @@ describe("register", () => {
     const status = await world.agentOf(launch)
     expect(status?.signingKey).toBe(publicKey(agent.keys.signing, "Ed25519"))
     expect(Date.parse(status?.conflictTime ?? "")).toBe(START.getTime())
-    // The same signing key with another encryption key is another key pair: somebody else would read the SECRETS.
+    // The same signing key with another encryption key is another key pair: its holder could read the secrets.
     const half = await agentFor(launch, { ...thief.keys, signing: agent.keys.signing })
     expect((await half.register()).status).toBe(409)
   })
 
-  it("lets exactly one of many keys win that register at once on two replicas", async () => {
+  it("accepts exactly one of six keys that register at once on two replicas", async () => {
     const launch = await world.launch({})
     const agents = await Promise.all(Array.from({ length: 6 }, () => agentFor(launch)))
     const answers = await Promise.all(
@@ -163,7 +168,7 @@ describe("register", () => {
     expect(answers.filter(({ status }) => status !== 200).map(({ status }) => status)).toEqual(Array(5).fill(409))
   })
 
-  it("refuses a wrong token, or none, and tells nothing of what exists", async () => {
+  it("rejects a wrong or missing token and does not reveal which Launches exist", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     const unknown = await agentFor({ ...launch, metadata: { ...launch.metadata, name: "unknown-1" } })
@@ -181,7 +186,7 @@ describe("register", () => {
     expect(await world.agentOf(launch)).toBeUndefined()
   })
 
-  it("refuses Launches that are not current or not there", async () => {
+  it("rejects a registration for a Launch that is not current or does not exist", async () => {
     const ended = await world.launch({})
     await world.end(ended)
     const over = await world.launch({})
@@ -202,7 +207,7 @@ describe("register", () => {
     expect(await world.agentOf(ended)).toBeUndefined()
   })
 
-  it("resolves secretEnv from Secrets of the one type, encrypted on the way", async () => {
+  it("resolves secretEnv from Secrets of type berth.dev/env and encrypts the values", async () => {
     await makeSecret("env-ok", "berth.dev/env", { token: "s3cret-ü" })
     const launch = await world.launch({ secretEnv: { TOKEN: { secret: "env-ok", key: "token" } } })
     const agent = await agentFor(launch)
@@ -212,7 +217,7 @@ describe("register", () => {
     expect(JSON.stringify(answer.body)).not.toContain("s3cret")
   })
 
-  it("finishes a Launch whose secret is missing, of another type, or unfit, and orders nothing", async () => {
+  it("finishes a Launch whose secret is missing, of another type or invalid, and returns no order", async () => {
     await makeSecret("other-type", "Opaque", { token: "internal-password" })
     await makeSecret("binary", "berth.dev/env", { nul: "a\0b" })
     for (const [secret, key, why] of [
@@ -236,8 +241,8 @@ describe("register", () => {
   })
 })
 
-describe("messages", () => {
-  it("must be signed by the key that holds the Launch, with EdDSA, as what they are", async () => {
+describe("gateway: messages", () => {
+  it("rejects messages that are not signed with EdDSA, by the Launch's key, for their own type", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     await agent.register()
@@ -274,7 +279,7 @@ describe("messages", () => {
     expect(await world.agentOf(launch)).toMatchObject({ sequence: 7, retryCount: 3, finish })
   })
 
-  it("are refused by type and size before anything is parsed", async () => {
+  it("rejects messages of a wrong media type or size before it parses them", async () => {
     const launch = await world.launch({})
     const url = urlOf("report", launch.metadata.name)
     expect((await send(url, { body: "{}", type: "application/json" })).status).toBe(415)
@@ -284,15 +289,15 @@ describe("messages", () => {
     expect((await send(urlOf("nonsense", launch.metadata.name), { body: "x" })).status).toBe(404)
   })
 
-  it("of a Launch that nobody has registered for are refused", async () => {
+  it("rejects messages of a Launch without a registered agent", async () => {
     const launch = await world.launch({})
     const answer = await (await agentFor(launch)).report({})
     expect([answer.status, typeOf(answer)]).toEqual([401, "agent-not-authentic"])
   })
 })
 
-describe("reports", () => {
-  it("write news at once, and mere heartbeats once a minute", async () => {
+describe("gateway: reports", () => {
+  it("writes changed reports at once, and heartbeats once a minute", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     const at = (seconds: number): void => {
@@ -317,7 +322,7 @@ describe("reports", () => {
     for (const [index, [seconds, report, written]] of steps.entries()) {
       at(seconds)
       expect((await agent.report({ sequence: index + 1, ...report })).body).toEqual({ desired: "run" })
-      // A heartbeat is written when its agent has been answered.
+      // A heartbeat is written after its agent has been answered.
       if (written) await expect.poll(version, PATIENCE).not.toBe(last)
       else expect(await version(), `step ${index}`).toBe(last)
       last = await version()
@@ -333,7 +338,7 @@ describe("reports", () => {
     })
   })
 
-  it("are answered at once while heartbeats are written a few at a time, each in its turn, and news before them", async () => {
+  it("answers reports at once, writes heartbeats a few at a time in order, and writes changed reports before them", async () => {
     const agents = await Promise.all(
       Array.from({ length: 30 }, async () => {
         const launch = await world.launch({})
@@ -375,7 +380,7 @@ describe("reports", () => {
     }
   })
 
-  it("that are late, doubled or replayed change nothing", async () => {
+  it("ignores reports that are late, duplicated or replayed", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     await agent.register()
@@ -395,7 +400,7 @@ describe("reports", () => {
     expect(before.status?.agent?.finish).toEqual(finish)
   })
 
-  it("are believed no time before the registration or to come", async () => {
+  it("corrects times in reports that are before the registration or in the future", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     await agent.register()
@@ -408,7 +413,7 @@ describe("reports", () => {
     expect(await world.agentOf(launch)).toMatchObject(stored)
   })
 
-  it("with numbers that nothing counts by are refused", async () => {
+  it("rejects reports with invalid numbers", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     await agent.register()
@@ -427,7 +432,7 @@ describe("reports", () => {
     expect(await world.agentOf(launch)).toMatchObject({ sequence: 0, retryCount: 0 })
   })
 
-  it("bring a finish even when a later report was faster", async () => {
+  it("records a finish although a later report arrived first", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     await agent.register()
@@ -436,7 +441,7 @@ describe("reports", () => {
     expect(await world.agentOf(launch)).toMatchObject({ sequence: 9, retryCount: 1, finish })
   })
 
-  it("are taken by every replica at once, with one finish for all", async () => {
+  it("takes reports on every replica at once, with one finish for all", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     await agent.register()
@@ -452,7 +457,7 @@ describe("reports", () => {
         ),
       ),
     )
-    // 503 is fine where the Launch changed under it: the agent sends it again.
+    // A 503 is fine where the Launch changed meanwhile: the agent sends the report again.
     for (const { status } of answers) expect([200, 503]).toContain(status)
     const stored = (await world.agentOf(launch))?.finish
     expect(stored?.reason).toBe("Succeeded")
@@ -461,7 +466,7 @@ describe("reports", () => {
     expect((await world.agentOf(launch))?.finish).toEqual(stored)
   })
 
-  it("are told to stop when the Launch has ended, and are still taken; when it is over they are refused", async () => {
+  it("orders a stop after the Launch has ended and still takes reports, then rejects them once the Launch is over", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     expect((await agent.register()).status).toBe(200)
@@ -476,11 +481,11 @@ describe("reports", () => {
     await expect.poll(async () => (await agent.report({ sequence: 4 })).status, PATIENCE).toBe(410)
   })
 
-  it("get 503 with Retry-After while the API server is away, and are taken afterwards", async () => {
+  it("answers reports with 503 and Retry-After during an outage of the API server, and takes them afterwards", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     await agent.register()
-    // Nobody listens on the discard port.
+    // No process listens on the discard port.
     const nowhere = kubeConfig()
     nowhere.clusters = nowhere.clusters.map((cluster) => ({ ...cluster, server: "https://127.0.0.1:9" }))
     const cutOff = await startGateway(world, { kubeConfig: nowhere })
@@ -498,37 +503,59 @@ describe("reports", () => {
   })
 })
 
-describe("logs", () => {
-  it("are stored once, by offset, under the Job that the Launch is for", async () => {
+describe("gateway: logs", () => {
+  it("stores logs once, by offset, under the Job of the Launch", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     await agent.register()
-    expect((await agent.logs(0, "hello ")).body).toEqual({ length: 6, full: false })
-    expect((await agent.logs(0, "hello ")).body).toEqual({ length: 6, full: false })
-    expect((await agent.logs(99, "gap")).body).toEqual({ length: 6, full: false })
-    expect((await agent.logs(4, "o world")).body).toEqual({ length: 11, full: false })
+    expect((await agent.logs(0, "hello ")).body).toEqual({ length: 6, full: false, pieceBytes: 65_536 })
+    expect((await agent.logs(0, "hello ")).body).toEqual({ length: 6, full: false, pieceBytes: 65_536 })
+    expect((await agent.logs(99, "gap")).body).toEqual({ length: 6, full: false, pieceBytes: 65_536 })
+    expect((await agent.logs(4, "o world")).body).toEqual({ length: 11, full: false, pieceBytes: 65_536 })
     expect((await gateway.logOf(launch)).toString()).toBe("hello world")
   })
 
-  it("are refused in pieces that are too large or not base64, and from strangers", async () => {
+  it("rejects logs that are too large, not base64, or from another agent", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     await agent.register()
-    expect((await agent.logs(0, Buffer.alloc(65_536, "x"))).body).toEqual({ length: 65_536, full: false })
+    expect((await agent.logs(0, Buffer.alloc(65_536, "x"))).body).toEqual({
+      length: 65_536,
+      full: false,
+      pieceBytes: 65_536,
+    })
     expect((await agent.logs(65_536, Buffer.alloc(65_537))).status).toBe(400)
     const url = urlOf("logs", launch.metadata.name)
     expect((await send(url, { body: await agent.sign("logs", { offset: 65_536, data: "!!" }) })).status).toBe(400)
     expect((await (await agentFor(launch)).logs(0, "stranger")).status).toBe(401)
     expect((await gateway.logOf(launch)).byteLength).toBe(65_536)
   })
+
+  it("takes larger pieces from an agent that sends its token, and says how large", async () => {
+    const launch = await world.launch({})
+    const agent = await agentFor(launch)
+    await agent.register()
+    const token = bootstrapToken(BOOTSTRAP_KEY, launch.metadata.name)
+    const url = urlOf("logs", launch.metadata.name)
+    const piece = async (bytes: number) => {
+      const data = Buffer.alloc(bytes, "x").toString("base64")
+      return await agent.sign("logs", { offset: 0, data })
+    }
+    const body = await piece(262_144)
+    expect((await send(url, { body })).status).toBe(413)
+    expect((await send(url, { token, body })).body).toEqual({ length: 262_144, full: false, pieceBytes: 262_144 })
+    expect((await send(url, { token, body: await piece(262_145) })).status).toBe(400)
+    expect((await send(url, { token, body: await piece(300_000) })).status).toBe(413)
+  })
 })
 
-describe("a façade that has just been started", () => {
-  it("answers 503 until it has read its Launches: all agents come back at once then", async () => {
+describe("a façade that has just started", () => {
+  it("answers agents with 503 until its cache of Launches is synced", async () => {
     let isSynced = false
     const awaited = new AwaitedGateway({
       readInstallation: async () => ({ id: "installation", bootstrapKey: BOOTSTRAP_KEY }),
       isSynced: () => isSynced,
+      readLeader: async () => "",
       launches: kubeLaunches(world.client, { get: () => undefined }, world.namespace),
       ...{ secretEnv: kubeSecretEnv(world.client), logs: gateway.logs, clock, logger: testLogger() },
     })
@@ -546,8 +573,8 @@ describe("a façade that has just been started", () => {
   })
 })
 
-describe("limits", () => {
-  it("answer 429 with Retry-After to an address that keeps guessing", async () => {
+describe("gateway: limits", () => {
+  it("answers 429 with Retry-After to an address that keeps guessing tokens", async () => {
     const guessed = await startGateway(world)
     try {
       const launch = await world.launch({})
@@ -563,7 +590,7 @@ describe("limits", () => {
       const last = await send(url, { body: "x.y.z" })
       expect([last.status, typeOf(last)]).toEqual([429, "rate-limited"])
       expect(Number(last.headers.get("retry-after"))).toBeGreaterThan(0)
-      // The address may be that of all VMs of a network.
+      // All VMs of a network may share the address.
       await expect.poll(async () => (await agent.report({ sequence: 1 }, guessed)).status, PATIENCE).toBe(200)
       const another = await agentFor(await world.launch({}))
       expect((await another.register(undefined, guessed)).status).toBe(200)
@@ -573,8 +600,8 @@ describe("limits", () => {
     }
   })
 
-  it("let a VM's token through when forgeries from its address have spent what strangers may cost", async () => {
-    // Nothing spent comes back while this clock stands still.
+  it("accepts a VM's token after forgeries from its address have used up the budget of unknown senders", async () => {
+    // The budget does not refill while this clock stands still.
     const flooded = await startGateway(world, { parts: { clock: { ...clock, monotonic: () => 0 } } })
     try {
       const launch = await world.launch({})
@@ -592,12 +619,12 @@ describe("limits", () => {
       const config = bootConfig({ ...launch, spec: { ...launch.spec, gatewayUrl: flooded.url } }, BOOTSTRAP_KEY)
       const client = new GatewayClient(config, agent.keys)
       expect(await client.report({ sequence: 3, attempt: 1, retryCount: 1 })).toEqual({ desired: "run" })
-      expect(await client.sendLog(0, Buffer.from("hello"))).toEqual({ length: 5, full: false })
+      expect(await client.sendLog(0, Buffer.from("hello"))).toMatchObject({ length: 5, full: false })
       await client.volumes()
       await client.close()
       expect(await world.agentOf(launch)).toMatchObject({ sequence: 3, retryCount: 1 })
       expect((await world.agentOf(launch))?.finish).toBeUndefined()
-      // Its last word reaches it as well.
+      // The answer that ends an agent also reaches it.
       const missing = urlOf("report", "missing-1", flooded)
       const last = await send(missing, { token: bootstrapToken(BOOTSTRAP_KEY, "missing-1"), body: forged })
       expect([last.status, typeOf(last)]).toEqual([404, "unknown-launch"])
@@ -606,7 +633,7 @@ describe("limits", () => {
     }
   })
 
-  it("count a Launch's reports apart from its log", async () => {
+  it("limits a Launch's reports and its log separately", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     const token = bootstrapToken(BOOTSTRAP_KEY, launch.metadata.name)
@@ -622,7 +649,7 @@ describe("limits", () => {
     expect((await agent.report({ sequence: 1 })).status).toBe(200)
   })
 
-  it("keep nobody out whose messages are good, however many of one address are under way", async () => {
+  it("accepts a valid message while 400 requests of the same address are pending", async () => {
     const agent = await agentFor(await world.launch({}))
     await agent.register()
     const headers = { "Content-Type": "application/jose", "Content-Length": 9, Expect: "100-continue" }
@@ -647,8 +674,8 @@ async function makeSecret(name: string, type: string, values: Record<string, str
   await world.client.create(SECRETS, { metadata: { name, namespace: world.namespace }, type, data } as never)
 }
 
-describe("a VM that can run no agent", () => {
-  // Of the others this address has made more wrong messages by now than a replica answers.
+describe("gateway: boot failures of a VM that can't run an agent", () => {
+  // Uses a gateway of its own: on the others this address has already used up its budget for wrong messages.
   let fresh: TestGateway
   beforeAll(async () => {
     fresh = await startGateway(world, { parts: { clock } })
@@ -663,7 +690,7 @@ describe("a VM that can run no agent", () => {
     })
   const tokenOf = ({ metadata }: StoredLaunch) => bootstrapToken(BOOTSTRAP_KEY, metadata.name)
 
-  it("says why, which is kept as it was said first, and no agent may register after it", PATIENCE, async () => {
+  it("stores the first boot failure and rejects later registrations", PATIENCE, async () => {
     const launch = await world.launch({})
     expect((await tell(launch)).status).toBe(200)
     expect((await tell(launch, { body: { ...failure, message: "another" }, at: other })).status).toBe(200)
@@ -675,15 +702,19 @@ describe("a VM that can run no agent", () => {
     expect(await world.agentOf(launch)).toBeUndefined()
   })
 
-  it("is believed by its token alone, about its own Launch, until an agent has registered", PATIENCE, async () => {
-    const [launch, another] = [await world.launch({}), await world.launch({})]
-    expect((await tell(launch, { token: tokenOf(another) })).status).toBe(401)
-    expect((await tell(launch, { body: { reason: "Bored", message: "" } })).status).toBe(400)
-    expect((await tell(launch, { body: { ...failure, message: "x".repeat(5000) } })).status).toBe(413)
-    await (await agentFor(launch)).register(undefined, fresh)
-    expect((await tell(launch)).status).toBe(409)
-    await world.end(another)
-    expect((await tell(another)).status).toBe(410)
-    for (const each of [launch, another]) expect((await world.read(each)).status?.bootFailure).toBeUndefined()
-  })
+  it(
+    "accepts a boot failure by the token of its own Launch only, until an agent has registered",
+    PATIENCE,
+    async () => {
+      const [launch, another] = [await world.launch({}), await world.launch({})]
+      expect((await tell(launch, { token: tokenOf(another) })).status).toBe(401)
+      expect((await tell(launch, { body: { reason: "Bored", message: "" } })).status).toBe(400)
+      expect((await tell(launch, { body: { ...failure, message: "x".repeat(5000) } })).status).toBe(413)
+      await (await agentFor(launch)).register(undefined, fresh)
+      expect((await tell(launch)).status).toBe(409)
+      await world.end(another)
+      expect((await tell(another)).status).toBe(410)
+      for (const each of [launch, another]) expect((await world.read(each)).status?.bootFailure).toBeUndefined()
+    },
+  )
 })

@@ -30,10 +30,10 @@ import { kubeConfig, testNamespace } from "../control-plane.ts"
 
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 
-/** What every gateway of these tests derives tokens from. */
+/** Key from which every gateway of these tests derives tokens. */
 export const BOOTSTRAP_KEY = new Uint8Array(32).fill(5)
 
-/** A namespace with the kinds installed, its client, and what makes Launches in it. */
+/** Namespace with the kinds installed, its client, and functions that create Launches in it. */
 export interface World {
   namespace: string
   client: KubeClient
@@ -43,7 +43,7 @@ export interface World {
   end: (launch: StoredLaunch) => Promise<void>
 }
 
-/** Call it where beforeAll may be called. */
+/** Returns a world of its own. Call it where `beforeAll` may be called. */
 export function testWorld(prefix: string): World {
   const namespace = testNamespace(prefix)
   const client = new KubeClient(kubeConfig())
@@ -101,30 +101,30 @@ function launchObject(of: {
   }
 }
 
-/** A gateway that listens, with everything real behind it. */
+/** Gateway that listens, with real parts behind it. */
 export interface TestGateway {
   url: string
   logs: FileLogStore
-  /** Every message that was answered: its kind and status. */
+  /** Kind and status of every message that was answered. */
   answered: { kind: string; status: number }[]
-  /** Ends it as a crash would, connections and all; `restart` lets it listen on the same port again. */
+  /** Ends the gateway and its connections as a crash would; `restart` lets it listen on the same port again. */
   stop: () => Promise<void>
   restart: () => Promise<void>
-  /** What the user data of this Launch is here. */
+  /** Returns the user data of this Launch. */
   userData: (launch: StoredLaunch) => string
   logOf: (launch: StoredLaunch) => Promise<Buffer>
   close: () => Promise<void>
 }
 
 export interface TestGatewayOptions {
-  /** What it reaches the API server by; default: directly. */
+  /** Kubeconfig of its API server. Default: a direct connection. */
   kubeConfig?: KubeConfig
   parts?: Partial<GatewayOptions>
-  /** Stands between it and the Launches. */
+  /** Wraps the Launches that the gateway sees. */
   launches?: (all: Launches) => Launches
-  /** Stands before the gateway. */
+  /** Middleware before the gateway. */
   before?: RequestHandler
-  /** Where it listens; default: 127.0.0.1. */
+  /** Address at which it listens. Default: 127.0.0.1. */
   host?: string
 }
 
@@ -151,6 +151,7 @@ export async function startGateway(world: World, options: TestGatewayOptions = {
       launches: (options.launches ?? ((all) => all))(kubeLaunches(client, reflector.store, world.namespace)),
       secretEnv: kubeSecretEnv(client),
       logs,
+      readLeader: async () => "",
       bootstrapKey: BOOTSTRAP_KEY,
       clock: systemClock,
       logger,
@@ -199,7 +200,7 @@ async function listen(app: express.Express, at: { port: number; host: string }):
   return server
 }
 
-/** Silent unless a test is being looked into: `level: "debug"`. */
+/** Returns a silent logger. To look into a test, set `level: "debug"`. */
 export function testLogger(): Logger {
   return createLogger({ level: "silent", name: "test" })
 }

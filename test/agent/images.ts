@@ -7,7 +7,7 @@ import { pack } from "tar-stream"
 import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
 import { LAUNCH_LABEL } from "../../src/agent/runtimes/docker.ts"
 
-/** One static binary with a shell and its tools in it: all that test images are made of. */
+/** Static binary with a shell and its tools, from which all test images are built. */
 export const BUSYBOX = "/bin/busybox"
 
 const TOOLS = ["sh", "cat", "echo", "env", "head", "id", "rm", "seq", "sleep", "true"]
@@ -15,8 +15,8 @@ const TOOLS = ["sh", "cat", "echo", "env", "head", "id", "rm", "seq", "sleep", "
 export const docker = new Docker({ socketPath: "/var/run/docker.sock" })
 
 /**
- * Returns this host's IPv4 address on the bridge of the engine's containers. An engine names it from its second start on;
- * until then it is the first address of the bridge's subnet.
+ * Returns this host's IPv4 address on the bridge of the engine's containers. An engine reports the address from its
+ * second start on; until then it is the first address of the bridge's subnet.
  */
 export async function bridgeAddress(): Promise<string> {
   const { IPAM } = (await docker.getNetwork("bridge").inspect()) as {
@@ -27,26 +27,26 @@ export async function bridgeAddress(): Promise<string> {
   return config.Gateway ?? config.Subnet.replace(/\d+\/\d+$/, "1")
 }
 
-/** Why tests with containers can't run here; undefined when they can. */
+/** Returns the reason why tests with containers can't run here, or undefined. */
 export async function missingForContainers(): Promise<string | undefined> {
   if (!(await engineAnswers())) return "no Docker Engine answers at /var/run/docker.sock"
   return existsSync(BUSYBOX) ? undefined : `${BUSYBOX} is missing (Debian's package busybox-static)`
 }
 
 export interface TestImages {
-  /** A shell and tools; its entrypoint is `/bin/echo entrypoint`, its command `cmd`. */
+  /** Image with a shell and tools; its entrypoint is `/bin/echo entrypoint`, its command `cmd`. */
   tools: string
-  /** A static binary, a file that it prints, and nothing else. */
+  /** Image with a static binary and a file that it prints, and nothing else. */
   distroless: string
   remove: () => Promise<void>
 }
 
-/** Builds the images on the spot: no registry is needed. */
+/** Builds the images on this machine, without a registry. */
 export async function buildImages(): Promise<TestImages> {
   const tag = randomBytes(4).toString("hex")
   const tools = `berth-test/tools:${tag}`
   const distroless = `berth-test/distroless:${tag}`
-  // The same files make the same image: of another suite's containers it would be the ancestor, too.
+  // The label keeps images of two suites different. Else one image would be an ancestor of both suites' containers.
   const label = `LABEL suite=${tag}`
   const links = TOOLS.filter((tool) => tool !== "sh").map((tool) => `&& busybox ln -s busybox /bin/${tool}`)
   await build(tools, [
@@ -69,11 +69,11 @@ export async function buildImages(): Promise<TestImages> {
   ])
   const remove = async (): Promise<void> => {
     for (const name of [tools, distroless]) {
-      // What a test that failed has left.
+      // Left by tests that failed.
       for (const { Id } of await docker.listContainers({ all: true, filters: { ancestor: [name] } })) {
         await docker.getContainer(Id).remove({ force: true })
       }
-      // What it was made from stays: another suite may be building on it.
+      // Keeps the parent images: another suite may be building on them.
       await docker.getImage(name).remove({ force: true, noprune: true })
     }
   }
@@ -84,12 +84,12 @@ async function build(name: string, dockerfile: string[]): Promise<void> {
   await buildImage(name, { Dockerfile: `${dockerfile.join("\n")}\n`, busybox: await readFile(BUSYBOX) })
 }
 
-/** The containers that there are for a Launch, running or not. */
+/** Returns the containers of a Launch, running or not. */
 export async function containersOf(launch: { metadata: { name: string } }): Promise<Docker.ContainerInfo[]> {
   return await docker.listContainers({ all: true, filters: { label: [`${LAUNCH_LABEL}=${launch.metadata.name}`] } })
 }
 
-/** The shared libraries that a program is linked to, by their paths without the first slash. */
+/** Returns the shared libraries of a program, by path without the first slash. */
 export async function librariesOf(program: string): Promise<Record<string, Buffer>> {
   const paths = execFileSync("ldd", [program], { encoding: "utf8" }).match(/\/\S+(?= \()/g) ?? []
   return Object.fromEntries(
@@ -97,7 +97,7 @@ export async function librariesOf(program: string): Promise<Record<string, Buffe
   )
 }
 
-/** Builds an image out of these files, a Dockerfile among them. */
+/** Builds an image from these files, a Dockerfile among them. */
 export async function buildImage(name: string, files: Record<string, string | Uint8Array>): Promise<void> {
   const context = pack()
   for (const [path, content] of Object.entries(files)) {
@@ -107,7 +107,7 @@ export async function buildImage(name: string, files: Record<string, string | Ui
   await followProgress(await docker.buildImage(context as unknown as NodeJS.ReadableStream, { t: name }))
 }
 
-/** The engine tells what went wrong as the last of its lines. */
+/** Waits for the stream's end. The engine reports an error in the last line. */
 export async function followProgress(stream: NodeJS.ReadableStream): Promise<void> {
   const lines = await new Promise<{ error?: string }[]>((done, reject) => {
     docker.modem.followProgress(stream, (error, output) => (error === null ? done(output) : reject(error)))

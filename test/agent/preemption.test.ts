@@ -10,12 +10,12 @@ import type { SpotCloud } from "../../src/agent/protocol.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
 
-/** An answer: status and body. */
+/** Status and body of an answer. */
 type Answer = [status: number, body: string]
 
 /**
- * The parts of the clouds' metadata services that tell of preemptions, as their documents have them, down to what they
- * refuse. `breaches` is what a real one would not have put up with silently.
+ * The parts of the clouds' metadata services that announce preemptions, with the errors that their documents describe.
+ * `breaches` lists the requests that a real one would have rejected.
  */
 class MetadataService {
   preempted = false
@@ -38,7 +38,7 @@ class MetadataService {
     this.#server.close()
   }
 
-  /** AWS forgets tokens, as when their time is over. */
+  /** Makes AWS' tokens invalid, as after they expired. */
   forgetTokens(): void {
     this.#tokens.clear()
   }
@@ -92,7 +92,7 @@ afterAll(async () => {
 async function spotVm(cloud: SpotCloud, metadataUrl: string) {
   const dataDir = await mkdtemp(join(tmpdir(), "berth-preemption-"))
   disks.push(dataDir)
-  const script = "trap 'echo told to end; exit 5' TERM; echo ready; while true; do sleep 0.1; done"
+  const script = "trap 'echo got SIGTERM; exit 5' TERM; echo ready; while true; do sleep 0.1; done"
   const found = await world.launch({ image: "none", command: ["sh", "-c", script] })
   const offer = { ...found.spec.offer, cloud, provisioning: "spot" as const }
   const launch = { ...found, spec: { ...found.spec, offer } }
@@ -104,7 +104,7 @@ async function spotVm(cloud: SpotCloud, metadataUrl: string) {
 }
 
 describe.each<SpotCloud>(["aws", "gcp", "azure"])("a spot VM of %s that is taken back", (cloud) => {
-  it("ends its container in order and tells so, once the cloud gives notice", async () => {
+  it("stops its container in order and reports the preemption after the cloud's notice", async () => {
     const service = new MetadataService()
     const { launch, exit } = await spotVm(cloud, await service.start())
     try {
@@ -117,7 +117,7 @@ describe.each<SpotCloud>(["aws", "gcp", "azure"])("a spot VM of %s that is taken
       const agent = await world.agentOf(launch)
       expect(agent?.finish?.reason).toBe("Preempted")
       expect(Date.parse(agent?.preemptionNotice ?? "")).toBeGreaterThan(Date.parse(agent?.startTime ?? "") - 1000)
-      expect((await gateway.logOf(launch)).toString()).toBe("ready\ntold to end\n")
+      expect((await gateway.logOf(launch)).toString()).toBe("ready\ngot SIGTERM\n")
       expect(service.breaches).toEqual([])
     } finally {
       service.stop()
@@ -125,8 +125,8 @@ describe.each<SpotCloud>(["aws", "gcp", "azure"])("a spot VM of %s that is taken
   })
 })
 
-describe("a VM that was bought for good", () => {
-  it("asks nobody", async () => {
+describe("an on-demand VM", () => {
+  it("gets no spotCloud in its user data, so its agent asks no metadata service for preemptions", async () => {
     const launch = await world.launch({ image: "none", command: ["true"] })
     const aws = { ...launch, spec: { ...launch.spec, offer: { ...launch.spec.offer, cloud: "aws" } } }
     expect(JSON.parse(gateway.userData(aws))).not.toHaveProperty("spotCloud")

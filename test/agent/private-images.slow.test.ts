@@ -19,7 +19,7 @@ import { buildImages, docker, followProgress, missingForContainers, type TestIma
 
 const containers = needing((await missingForContainers()) ?? missingForRegistry() ?? missingTool("moto"))
 
-/** Of moto's ECR, whose password is always the same; the line is htpasswd's, with four rounds of bcrypt. */
+/** User and password of moto's ECR, which never change. The line is htpasswd's, with four rounds of bcrypt. */
 const ECR_USER = "AWS"
 const ECR_PASSWORD = "123456789012-auth-token"
 const ECR_HTPASSWD = `${ECR_USER}:$2b$04$ZsOtOyQ2vsx6DREZ.ea9l.oj1fMWNO0tQngjYu1DfpUB3FA/4jMh.`
@@ -40,9 +40,9 @@ containers.describe("private images", () => {
   let passwords: TestRegistry
   let moto: Moto
   let gateway: TestGateway
-  /** The project's connections, the oldest first, as `<type> <user> <password>`. */
+  /** The project's connections, oldest first, as `<type> <user> <password>`. */
   let connections: string[] = []
-  /** What the gateway gave, in order. */
+  /** Registry access that the gateway returned, in order. */
   const given: RegistryAccess[] = []
   let change: (access: RegistryAccess) => RegistryAccess = (access) => access
 
@@ -76,7 +76,7 @@ containers.describe("private images", () => {
     for (const { host } of [tokens, passwords]) await forget(host)
   })
 
-  /** Connections of Docker Hub's kind are for the registry that gives tokens, those of AWS' for the other. */
+  /** Uses Docker Hub connections for the registry that issues tokens, and AWS connections for the other. */
   function projectRegistries(): PullCredentials {
     const at = (registry: TestRegistry, opener: RegistryOpener, meant: string) => ({
       serves: (host: string) => host === registry.host,
@@ -85,7 +85,7 @@ containers.describe("private images", () => {
         scope: { repository: string; reference: string; launch: string },
         signal: AbortSignal,
       ) => {
-        // The login is for the registry that is meant; what it opens is here.
+        // The login names the intended registry; its access is for the registry of this test.
         const login: RegistryOpener["login"] = (fields, asked, limit) =>
           opener.login(fields, { ...asked, registry: meant }, limit)
         const place = { ...scope, registry: registry.host }
@@ -119,7 +119,7 @@ containers.describe("private images", () => {
     )
   }
 
-  /** The engine has none of a registry's images any more. */
+  /** Removes all images of a registry from the engine. */
   async function forget(host: string): Promise<void> {
     const found = await docker.listImages({ filters: { reference: [`${host}/*/*`] } })
     for (const tag of found.flatMap(({ RepoTags }) => RepoTags ?? []))
@@ -139,7 +139,7 @@ containers.describe("private images", () => {
     return { finish, log: (await gateway.logOf(launch)).toString() }
   }
 
-  it("are pulled by the connection whose account may, with a token for this one image", async () => {
+  it("private images are pulled by the connection whose account has access, with a token for this one image", async () => {
     connections = ["dockerhub others dckr_pat_of-others", `dockerhub team ${PAT}`]
     const { finish, log } = await run(`${tokens.host}/team/app:1`)
     expect(finish).toMatchObject({ reason: "Succeeded" })
@@ -153,7 +153,7 @@ containers.describe("private images", () => {
     expect(claims).toMatchObject({ sub: "team", access: [{ name: "team/app", actions: ["pull"] }] })
   })
 
-  it("of ECR are pulled by its password, which the account's key was not given away for", async () => {
+  it("private images of ECR are pulled by its password, and the account's key stays in Berth", async () => {
     connections = ["aws AKIAOFATEST000000000 a-secret-of-a-test"]
     const { finish } = await run(`${passwords.host}/team/app:1`)
     expect(finish).toMatchObject({ reason: "Succeeded" })
@@ -161,10 +161,12 @@ containers.describe("private images", () => {
     expect(given).toEqual([{ ...access, expiration: expect.any(String) }])
   })
 
-  it("end the job where no connection opens them, with the registry's name and the connections'", async () => {
-    const nobody = await run(`${tokens.host}/team/app:1`)
-    expect(nobody.finish).toMatchObject({ reason: "ImagePullFailed" })
-    expect(nobody.finish?.message).toMatch(/team\/app:1 can't be pulled: .*no connection of the project is for it/)
+  it("private images fail the job when no connection has access, with the names of registry and connections", async () => {
+    const unauthorized = await run(`${tokens.host}/team/app:1`)
+    expect(unauthorized.finish).toMatchObject({ reason: "ImagePullFailed" })
+    expect(unauthorized.finish?.message).toMatch(
+      /team\/app:1 can't be pulled: .*no connection of the project is for it/,
+    )
     connections = ["dockerhub others dckr_pat_of-others", "dockerhub team dckr_pat_revoked"]
     const refused = await run(`${tokens.host}/team/app:1`)
     expect(refused.finish).toMatchObject({ reason: "ImagePullFailed" })
@@ -174,7 +176,7 @@ containers.describe("private images", () => {
     expect(message).not.toContain("dckr_pat")
   })
 
-  it("don't keep anybody from public ones, whatever becomes of the connections", async () => {
+  it("private registries do not affect public images, whatever happens to the connections", async () => {
     expect((await run(`${tokens.host}/public/app:1`)).finish).toMatchObject({ reason: "Succeeded" })
     await forget(tokens.host)
     connections = ["dockerhub team dckr_pat_revoked"]
@@ -182,7 +184,7 @@ containers.describe("private images", () => {
     expect(given.at(-1)?.why).toContain("connection hub-0")
   })
 
-  it("are asked for again with another token, when the first has ended", async () => {
+  it("private images are requested again with a new token after the first has expired", async () => {
     connections = [`dockerhub team ${PAT}`]
     change = (access) => {
       if (given.length > 0) return access

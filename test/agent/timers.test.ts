@@ -20,11 +20,11 @@ afterAll(async () => {
   await rm(dataDir, { recursive: true, force: true })
 })
 
-/** The system's clock, with what its timers that are neither over nor cancelled were set for. */
+/** Returns the system's clock and the seconds of its pending timers. */
 function watchedClock(): { clock: Clock; pending: Set<number> } {
   const pending = new Set<number>()
   const setTimer: Clock["setTimer"] = (seconds, callback) => {
-    // A number of its own for each timer, close enough to its seconds.
+    // A unique number for each timer, close to its seconds.
     const name = seconds + Math.random() * 1e-6
     pending.add(name)
     const cancel = systemClock.setTimer(seconds, () => {
@@ -39,7 +39,7 @@ function watchedClock(): { clock: Clock; pending: Set<number> } {
   return { clock: { ...systemClock, setTimer }, pending }
 }
 
-it("leaves no timer set when the VM is told to end, as each one would keep the process and so the VM alive", async () => {
+it("leaves no timer pending after the VM's shutdown begins: a pending timer would keep the process and the VM alive", async () => {
   const launch = await world.launch({ command: ["sleep", "600"] })
   const { clock, pending } = watchedClock()
   const power = new AbortController()

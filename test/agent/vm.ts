@@ -14,11 +14,11 @@ import { eventually } from "../kube/fixtures.ts"
 import { bridgeAddress, buildImage, docker, followProgress } from "./images.ts"
 
 /**
- * VMs for tests: containers in which this machine's own Debian boots, with its systemd, its cloud-init and a Docker
- * engine of their own. They are given user data as a cloud would give it.
+ * VMs for tests: containers that boot this machine's own Debian, with its systemd, its cloud-init and a Docker engine
+ * each. They get user data like from a cloud.
  */
 
-/** What a VM is made of, with all that these depend on. */
+/** Packages of a VM. Their dependencies are added. */
 const PACKAGES = [
   "systemd-sysv",
   "dbus",
@@ -31,7 +31,7 @@ const PACKAGES = [
   "curl",
 ]
 
-/** What is on every Debian, and so in no package's dependencies. */
+/** Packages that every Debian has, and that no package depends on for this reason. */
 const ESSENTIAL = [
   "base-files",
   "bash",
@@ -44,10 +44,10 @@ const ESSENTIAL = [
   "libc-bin",
 ].concat(["login", "mount", "sed", "tar", "util-linux"])
 
-/** Of whole Debian only what runs. */
+/** Files of Debian that a VM doesn't need to run. */
 const LEFT_OUT = /^\/(\.$|etc\/init\.d|usr\/share\/(doc|man|locale|info|lintian|bug)(\/|$))/
 
-/** Made by the packages' scripts, not in any of them. */
+/** Files that the packages' scripts create, so no package lists them. */
 const FURTHER = ["/etc/passwd", "/etc/group", "/etc/ld.so.conf", "/etc/ld.so.cache", "/etc/nsswitch.conf"]
 const ALTERNATIVES = [
   "/usr/sbin/iptables",
@@ -56,7 +56,7 @@ const ALTERNATIVES = [
   "/etc/alternatives/ip6tables",
 ]
 
-/** All that a VM's root needs, and this machine's own root may not have: so not simply `--privileged`. */
+/** Capabilities that root of a VM needs. Root of this machine may lack some, so `--privileged` alone is not enough. */
 const CAPABILITIES = [
   "SYS_ADMIN",
   "NET_ADMIN",
@@ -70,7 +70,7 @@ const CAPABILITIES = [
 
 const CLOUD_CFG =
   "datasource_list: [NoCloud]\nnetwork: {config: disabled}\nlocale: false\nssh_deletekeys: false\nssh_genkeytypes: []\ngrub_dpkg: {enabled: false}\n"
-/** Only with all privileges would the engine leave these writable, which systemd and the engine inside need. */
+/** Makes paths writable that systemd and the inner engine need. The engine does so only with all privileges. */
 const BOOT =
   "for d in /sys/fs/cgroup /sys/fs/cgroup/*/; do mount -o remount,bind,rw $d; done 2> /dev/null; exec /lib/systemd/systemd"
 
@@ -86,14 +86,14 @@ ExecStart=/bin/sh -c 'for image in /images/*.tar; do docker load -i $image; done
 WantedBy=multi-user.target
 `
 
-/** Takes the engine away; what `putEngineBack` does brings it back. */
+/** Hides the engine; `PUT_ENGINE_BACK` restores it. */
 const WITHOUT_ENGINE = [
   "RUN mkdir -p /opt/engine/bin /opt/engine/units",
   "RUN mv /usr/bin/docker /usr/sbin/dockerd /opt/engine/bin/",
   "RUN systemctl disable docker docker.socket load-images && mv /usr/lib/systemd/system/docker.* /opt/engine/units/",
 ]
 
-/** A stand-in for what apt does to a VM that was booted without an engine, as a script's lines. */
+/** Lines of a script that stand in for apt on a VM that was booted without an engine. */
 export const PUT_ENGINE_BACK = `mv /opt/engine/bin/docker /usr/bin/
 mv /opt/engine/bin/dockerd /usr/sbin/
 mv /opt/engine/units/* /usr/lib/systemd/system/
@@ -101,7 +101,7 @@ systemctl daemon-reload
 systemctl start docker
 systemctl start --no-block load-images`
 
-/** Why no VM can be made here; undefined when one can. */
+/** Returns the reason why no VM can be created here, or undefined. */
 export async function missingForVms(): Promise<string | undefined> {
   const noImage = await missingForImage()
   if (noImage !== undefined) return noImage
@@ -110,23 +110,23 @@ export async function missingForVms(): Promise<string | undefined> {
   return lacking.length === 0 ? undefined : `Debian's packages ${lacking.join(", ")} are missing`
 }
 
-/** Where Node.js is in Berth's image. */
+/** Path of Node.js in Berth's image. */
 export const NODE = "/nodejs/bin/node"
 
-/** What is the same for all VMs of a test file. */
+/** Parts that all VMs of a test file share. */
 export interface VmHost {
-  /** Where VMs reach this machine. */
+  /** Address at which VMs reach this machine. */
   address: string
-  /** An image that each VM has: the agent's, Berth's own, whose `NODE` jobs may run, too. */
+  /** Image that each VM has: Berth's own, for the agent. Jobs may run its `NODE`, too. */
   agentImage: string
 }
 
 export interface Vm {
   isOn(): Promise<boolean>
   reboot(): Promise<void>
-  /** A file's text; undefined when there is none. */
+  /** Returns a file's text, or undefined if there is no such file. */
   file(path: string): Promise<string | undefined>
-  /** What the VM itself reads from the metadata service. */
+  /** Returns what the VM itself reads from the metadata service. */
   metadata(): Promise<string>
   cloudInitErrors(): Promise<unknown>
   remove(): Promise<void>
@@ -140,7 +140,7 @@ let agentImage: string | undefined
 let vmImage = ""
 let bareImage = ""
 
-/** Makes all that VMs need; takes half a minute when it is done for the first time. */
+/** Creates everything that VMs need. The first call takes half a minute. */
 export async function prepareVms(): Promise<VmHost> {
   folder = await mkdtemp(join(tmpdir(), "berth-vms-"))
   vmImage = await buildVmImage()
@@ -152,20 +152,20 @@ export async function prepareVms(): Promise<VmHost> {
   return { address: await bridgeAddress(), agentImage }
 }
 
-/** Removes the VMs, and what prepareVms made but for the VMs' own image, which the next run finds again. */
+/** Removes the VMs and what `prepareVms` created. The VMs' own image stays for the next run. */
 export async function removeVms(vms: readonly Vm[]): Promise<void> {
   await Promise.all(vms.map((vm) => vm.remove()))
   await removeMetadataNetwork()
-  // What it was made from stays: another suite may be building on it.
+  // Keeps the parent images: another suite may be building on them.
   if (agentImage !== undefined) await docker.getImage(agentImage).remove({ force: true, noprune: true })
   const folders = (await readdir(tmpdir())).filter((name) => folder !== undefined && name.startsWith(basename(folder)))
   await Promise.all(folders.map((name) => rm(join(tmpdir(), name), { recursive: true, force: true })))
 }
 
 export interface BootOptions {
-  /** False: the VM's image has no Docker engine. */
+  /** False if the VM's image has no Docker engine. */
   engine?: boolean
-  /** Programs that its image has besides, by their paths without the first slash. */
+  /** More programs for its image, by path without the first slash. */
   programs?: Record<string, string>
 }
 
@@ -182,7 +182,7 @@ export async function bootVm(userData: string, { engine = true, programs = {} }:
       ...{ CgroupnsMode: "private" },
       Devices: [{ PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm" }],
       Tmpfs: { "/run": "", "/run/lock": "", "/tmp": "exec" },
-      // No volume: the engine asks all drivers that it ever had for one, and tests leave it some that are gone.
+      // No volume: for one, the engine asks all drivers that it ever had, and tests leave some that no longer exist.
       Binds: [`${folder}:/images:ro`, `${await mkdtemp(`${folder}-docker-`)}:/var/lib/docker`],
     },
   })
@@ -246,7 +246,7 @@ class ContainerVm implements Vm {
   }
 }
 
-/** The one of this run, or what a run that was killed has left: there can be but one of these addresses. */
+/** Removes the network of this run, or of a run that was killed: the address can exist only once. */
 async function removeMetadataNetwork(): Promise<void> {
   const network = docker.getNetwork(METADATA_NETWORK)
   const found = await network.inspect().catch(() => undefined)
@@ -256,13 +256,13 @@ async function removeMetadataNetwork(): Promise<void> {
   await network.remove()
 }
 
-/** A server where clouds have their metadata service: one hop from the VM. */
+/** Starts a server at the address of the clouds' metadata service, one hop from the VM. */
 async function serveMetadata(image: string): Promise<void> {
   await removeMetadataNetwork()
   const IPAM = { Driver: "default", Config: [{ Subnet: "169.254.169.0/24" }] }
   await docker.createNetwork({ Name: METADATA_NETWORK, IPAM, Internal: true })
   const listen = "listen(80, () => console.log('listening'))"
-  // Agents of other suites on this machine ask it for notices of preemption: there are none.
+  // Agents of other suites on this machine ask it for preemption notices and get none.
   const answer = "(req, res) => res.writeHead(req.url === '/' ? 200 : 404).end('metadata')"
   const script = `require('http').createServer(${answer}).${listen}`
   const container: Docker.Container = await docker.createContainer({
@@ -279,7 +279,7 @@ async function serveMetadata(image: string): Promise<void> {
   await eventually("the metadata service listens", async () => (await printed()).includes("listening"))
 }
 
-/** This machine's Debian as an image; made once for its versions of the packages. */
+/** Returns the name of an image of this machine's Debian. It is built once for each set of package versions. */
 async function buildVmImage(): Promise<string> {
   const packages = closureOf([...PACKAGES, ...ESSENTIAL])
   const versions = execFileSync("dpkg-query", ["--show", ...packages], { encoding: "utf8" })
@@ -289,7 +289,7 @@ async function buildVmImage(): Promise<string> {
     `ENTRYPOINT ["/bin/sh", "-c", "${BOOT}"]`,
   ]
   const files = {
-    // Another network than that of the engine outside.
+    // Differs from the network of the outer engine.
     "etc/docker/daemon.json": '{"bip": "172.31.77.1/24"}',
     "etc/cloud/cloud.cfg.d/99-test.cfg": CLOUD_CFG,
     "etc/systemd/system/load-images.service": LOAD_IMAGES,
@@ -308,7 +308,7 @@ async function buildVmImage(): Promise<string> {
   return name
 }
 
-/** The same VM without an engine, made once. */
+/** Returns the name of the same image without an engine, which is built once. */
 async function withoutEngine(image: string): Promise<string> {
   const digest = createHash("sha256").update(WITHOUT_ENGINE.join()).digest("hex").slice(0, 8)
   const name = `${image.replace("/vm:", "/vm-bare:")}-${digest}`
@@ -322,7 +322,7 @@ function isInstalled(name: string): boolean {
   return stdout.includes("ok installed")
 }
 
-/** Installed packages that these depend on, themselves included. */
+/** Returns these packages and all installed packages that they depend on. */
 function closureOf(names: readonly string[]): string[] {
   const without = ["recommends", "suggests", "conflicts", "breaks", "replaces", "enhances"].map(
     (what) => `--no-${what}`,
@@ -332,7 +332,7 @@ function closureOf(names: readonly string[]): string[] {
   return [...new Set(lines.filter((line) => /^[a-z0-9]/.test(line)))].filter(isInstalled).sort()
 }
 
-/** Their files' paths without the first slash, as they lie on a system whose /bin is /usr/bin. */
+/** Returns the paths of their files without the first slash, as on a system whose /bin is /usr/bin. */
 function filesOf(packages: readonly string[]): string[] {
   const listed = execFileSync("dpkg-query", ["--listfiles", ...packages], { encoding: "utf8", maxBuffer: 64 << 20 })
   const paths = [...listed.split("\n"), ...FURTHER, ...ALTERNATIVES].filter(

@@ -13,10 +13,10 @@ import { eventually } from "../kube/fixtures.ts"
 import { type TestGateway, testLogger, type World } from "./harness.ts"
 import { buildImage, buildImages, docker, librariesOf, missingForContainers } from "./images.ts"
 
-/** Debian's packages rclone and fuse3, and one thing more. */
+/** Programs of Debian's packages rclone and fuse3, busybox and the FUSE device. */
 const PROGRAMS = ["/usr/bin/rclone", "/usr/bin/fusermount3", "/bin/busybox", "/dev/fuse"]
 
-/** Why tests that mount buckets can't run here; undefined when they can. */
+/** Returns the reason why tests that mount buckets can't run here, or undefined. */
 export async function missingForVolumes(): Promise<string | undefined> {
   const lacking = PROGRAMS.filter((path) => !existsSync(path))
   return (
@@ -34,17 +34,17 @@ export interface VolumeVms {
     volumes: Record<string, Volume>,
     options?: Partial<AgentOptions>,
   ) => Promise<{ launch: StoredLaunch; exit: Promise<AgentExit>; dataDir: string }>
-  /** Nothing of a VM is left on this machine. */
+  /** Expects that nothing of a VM is left on this machine. */
   expectNothingLeft: (launch: StoredLaunch) => Promise<void>
   remove: () => Promise<void>
 }
 
-/** What a suite's hook must allow while another suite has the engine's volumes, milliseconds. */
+/** Timeout of a suite's hook while another suite has the engine's volumes, in milliseconds. */
 export const VOLUMES_WAIT_MS = 600_000
 
 /**
- * An engine has one driver of ours, as a VM runs one job: so suites that mount buckets wait for each other. A name among
- * Linux' abstract sockets is free again however its process ends.
+ * Waits until no other suite uses the engine's volumes: an engine has one Berth driver, because a VM runs one job. A
+ * name among Linux' abstract sockets is free again after any end of its process.
  */
 export async function engineVolumes(): Promise<Disposable> {
   const server = createServer()
@@ -59,7 +59,7 @@ export async function engineVolumes(): Promise<Disposable> {
   return { [Symbol.dispose]: () => void server.close() }
 }
 
-/** Holds the engine's volumes until they are removed. */
+/** Returns VMs that hold the engine's volumes until they are removed. */
 export async function volumeVms(world: World): Promise<VolumeVms> {
   const volumes = await engineVolumes()
   const image = `berth-test/rclone:${process.pid}`
@@ -97,7 +97,10 @@ export async function volumeVms(world: World): Promise<VolumeVms> {
   }
 }
 
-/** A VM takes its driver with it, also one that could not let go of a volume in time; here the engine stays. */
+/**
+ * Removes drivers, even one that failed to release a volume in time. A VM takes its driver along; here the engine
+ * stays.
+ */
 async function removeDrivers(launches: readonly string[]): Promise<void> {
   for (const launch of launches) {
     const filters = { name: [`berth-${launch}-volumes`] }
@@ -107,7 +110,7 @@ async function removeDrivers(launches: readonly string[]): Promise<void> {
   }
 }
 
-/** What Berth's own image has for volumes. */
+/** Builds an image with the programs that Berth's own image has for volumes. */
 async function buildRcloneImage(image: string): Promise<void> {
   const [rclone, fusermount, busybox] = PROGRAMS as [string, string, string]
   await buildImage(image, {
@@ -121,7 +124,7 @@ async function buildRcloneImage(image: string): Promise<void> {
   })
 }
 
-/** A folder from which mounts spread, as from all that systemd mounts. */
+/** Returns a folder whose mounts propagate, as for everything that systemd mounts. */
 async function sharedDisk(): Promise<string> {
   const disk = await mkdtemp(join(tmpdir(), "berth-volumes-"))
   execFileSync("mount", ["--bind", disk, disk])

@@ -25,8 +25,8 @@ import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from ".
 const volumes = needing(await missingForVolumes())
 const storageServer = needing(missingTool("fake-gcs-server"))
 
-/** By connections, and with what comes after them, as jobs of a project mount buckets: rclone's own code reads and writes. */
-volumes.describe("volumes", () => {
+/** Runs the real rclone through connections and a project's buckets, as jobs mount them. */
+volumes.describe("buckets", () => {
   const world = testWorld("volumes-gcs-azure")
   let gateway: TestGateway
   let vms: VolumeVms
@@ -64,7 +64,7 @@ volumes.describe("volumes", () => {
     out: { bucket, mountPath: "/out", prefix: "results/today" },
   })
 
-  storageServer.describe("of Google Cloud Storage", () => {
+  storageServer.describe("Google Cloud Storage", () => {
     const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 })
     let google: ApiServer
     let storage: TiedProcess
@@ -113,7 +113,7 @@ volumes.describe("volumes", () => {
       object("POST", `/upload/storage/v1/b/cargo/o?uploadType=media&name=${encodeURIComponent(name)}`, content)
     const download = (name: string) => object("GET", `/storage/v1/b/cargo/o/${encodeURIComponent(name)}?alt=media`)
 
-    it("are read and written by a token for each folder, that ends by itself", async () => {
+    it("volumes are read and written by a token for each folder, which expires", async () => {
       await upload("data/a.txt", "from the bucket")
       await upload("secret.txt", "not in the folder")
       const { launch, exit } = await vms.start(gateway, SCRIPT, volumesOf("cargo"))
@@ -128,13 +128,13 @@ volumes.describe("volumes", () => {
       await vms.expectNothingLeft(launch)
     })
 
-    it("go on under a new token when the old one has ended", async () => {
+    it("volumes keep working with a new token after the old one has expired", async () => {
       let first: string | undefined
       change = (access) => {
         const { remote } = toFront(access)
         const { access_token, ...token } = JSON.parse(remote["token"] ?? "") as { access_token: string }
         first ??= access_token
-        // What ends in ten seconds rclone does not use any more; by then there is another one.
+        // Rclone no longer uses a token that expires within ten seconds; by then there is a new one.
         const expiration = new Date(Date.now() + (access_token === first ? 36_000 : 3_600_000)).toISOString()
         const changed = JSON.stringify({ ...token, access_token, expiry: expiration })
         return { ...access, expiration, remote: { ...remote, token: changed } }
@@ -142,7 +142,7 @@ volumes.describe("volumes", () => {
       front.requests.length = 0
       const script = "for i in $(seq 300); do echo tick > /out/$i; sleep 1; done"
       const volumes = { out: { bucket: "cargo", mountPath: "/out", prefix: "ticks" } }
-      // It takes no notice of SIGTERM.
+      // The script ignores SIGTERM.
       const { launch, exit } = await vms.start(gateway, script, volumes, { stopGraceSeconds: 1 })
       const uses = () =>
         front.requests.filter(({ method }) => method === "POST").map(({ headers }) => headers.authorization)
@@ -153,7 +153,7 @@ volumes.describe("volumes", () => {
     })
   })
 
-  describe("of Azure Blob Storage", () => {
+  describe("Azure Blob Storage", () => {
     const FIELDS = {
       tenant_id: "11111111-2222-3333-4444-555555555555",
       client_id: "99999999-8888-7777-6666-555555555555",
@@ -190,7 +190,7 @@ volumes.describe("volumes", () => {
     })
     beforeEach(() => {
       connection = { type: "azure", fields: FIELDS }
-      // An account's address, as those of emulators are.
+      // An account's address, in the form that emulators use.
       change = ({ remote, ...access }) => {
         const url = (remote["sas_url"] ?? "").replace(
           "https://shipstore.blob.core.windows.net",
@@ -218,7 +218,7 @@ volumes.describe("volumes", () => {
       return await send(url, { method, headers, ...(body !== undefined && { body }) })
     }
 
-    it("are read and written by a signature for the container, that ends with the VM", async () => {
+    it("volumes are read and written by a signature for the container, which expires with the VM", async () => {
       expect((await blob("PUT", "/cargo/data/a.txt", "from the container")).status).toBe(201)
       const { launch, exit } = await vms.start(gateway, SCRIPT, volumesOf("shipstore/cargo"))
       expect((await exit).finish).toMatchObject({ reason: "Succeeded" })
@@ -226,7 +226,7 @@ volumes.describe("volumes", () => {
       expect((await (await blob("GET", "/cargo/results/today/big")).text()).length).toBe(300_000)
       expect((await gateway.logOf(launch)).toString()).toBe("a.txt\n")
       const signature = new URL(given[0]?.remote["sas_url"] ?? "").searchParams
-      // The harness' Launches live for an hour.
+      // The harness' Launches have a lifetime of one hour.
       const left = Date.parse(signature.get("se") ?? "") - Date.now()
       expect(left).toBeGreaterThan(0)
       expect(left).toBeLessThanOrEqual(3_600_000)
@@ -267,7 +267,7 @@ function googleTokens(downscoped: () => string): Operation[] {
         const assertion = new URLSearchParams(body).get("assertion") ?? ""
         const claims = Buffer.from(assertion.split(".")[1] ?? "", "base64url").toString()
         const { scope } = JSON.parse(claims) as { scope: string }
-        // Only the whole of it can be cut down.
+        // Only a token for the whole scope can be restricted.
         const isWhole = scope === "https://www.googleapis.com/auth/cloud-platform"
         return {
           json: { access_token: isWhole ? source : "ya29.only-reading", expires_in: 3599, token_type: "Bearer" },
@@ -334,7 +334,7 @@ function azureTokens(tenant: string): Operation[] {
   ]
 }
 
-/** A token as Microsoft's are made, with a signature that azurite (as it is set here) does not look at. */
+/** Returns a token of Microsoft's form. Azurite, as configured here, does not check its signature. */
 function tokenFor(aud: string, tenant: string): string {
   const now = Math.floor(Date.now() / 1000)
   const times = { iat: now, nbf: now - 60, exp: now + 3600 }
@@ -349,7 +349,7 @@ function tokenFor(aud: string, tenant: string): string {
   return `${part({ alg: "none", typ: "JWT" })}.${part(claims)}.none`
 }
 
-/** Stands before a server, and notes what comes by. */
+/** Proxy before a server that records the requests. */
 interface Front {
   url: string
   requests: Pick<IncomingMessage, "method" | "url" | "headers">[]

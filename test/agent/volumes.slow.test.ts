@@ -26,7 +26,7 @@ import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from ".
 
 const volumes = needing((await missingForVolumes()) ?? missingTool("moto"))
 
-/** Where the engine finds the driver of volumes. */
+/** Socket at which the engine finds the driver of volumes. */
 const DRIVER_SOCKET = "/run/docker/plugins/berth-rclone.sock"
 
 volumes.describe("volumes", () => {
@@ -35,7 +35,7 @@ volumes.describe("volumes", () => {
   let gateway: TestGateway
   let vms: VolumeVms
   let s3: S3Client
-  /** What the gateway gives for a volume, where a test wants other than what AWS gives. */
+  /** Changes the access that the gateway returns for a volume; by default it is what AWS returns. */
   let change: (access: BucketAccess) => BucketAccess = (access) => access
 
   beforeAll(async () => {
@@ -88,7 +88,7 @@ volumes.describe("volumes", () => {
     return Object.fromEntries(await Promise.all(read))
   }
 
-  it("are read and written by the container, below their prefixes, and uploaded before the success is told", async () => {
+  it("volumes are read and written by the container, below their prefixes, and uploaded before the success is reported", async () => {
     await bucket("input", { "data/2026/a.txt": "from the bucket", "secret.txt": "not in the prefix" })
     await bucket("output")
     const script =
@@ -105,7 +105,7 @@ volumes.describe("volumes", () => {
     await vms.expectNothingLeft(launch)
   })
 
-  it("are flushed when the job is cancelled", async () => {
+  it("volumes are uploaded when the job is cancelled", async () => {
     await bucket("cancelled")
     const script =
       "echo part > /out/part; trap 'echo last > /out/last; exit 3' TERM; echo ready; while true; do sleep 0.1; done"
@@ -117,7 +117,7 @@ volumes.describe("volumes", () => {
     await vms.expectNothingLeft(launch)
   })
 
-  it("fail the job when the bucket refuses what was written, and say why", async () => {
+  it("volumes fail the job when the bucket rejects the upload, with the reason", async () => {
     await bucket("refusing", { "a.txt": "readable" })
     using refusing = await refusingUploads(moto.url)
     change = (access) => ({ ...access, remote: { ...access.remote, endpoint: refusing.url } })
@@ -126,7 +126,7 @@ volumes.describe("volumes", () => {
       const { launch, exit } = await launchVm(script, { b: { bucket: "refusing", mountPath: "/b" } })
       const { finish } = await exit
       expect(finish).toMatchObject({ reason: "VolumeFlushFailed", exitCode: 0 })
-      expect(finish?.message).toMatch(/1 file is not in the bucket, the bucket refuses them .*AccessDenied/)
+      expect(finish?.message).toMatch(/1 file is not in the bucket, the bucket rejects them .*AccessDenied/)
       expect((await gateway.logOf(launch)).toString()).toBe("readable")
       await vms.expectNothingLeft(launch)
     } finally {
@@ -134,7 +134,7 @@ volumes.describe("volumes", () => {
     }
   })
 
-  it("may be of a bucket that only lets itself be read, when nothing is written", async () => {
+  it("volumes may be of a read-only bucket if the job writes nothing", async () => {
     await bucket("readonly", { "a.txt": "readable" })
     using refusing = await refusingUploads(moto.url)
     change = (access) => ({ ...access, remote: { ...access.remote, endpoint: refusing.url } })
@@ -146,7 +146,7 @@ volumes.describe("volumes", () => {
     }
   })
 
-  it("fail the job before it starts when no connection reaches the bucket", async () => {
+  it("volumes fail the job before its start when no connection has access to the bucket", async () => {
     const { launch, exit } = await launchVm("true", { b: { bucket: "nowhere", mountPath: "/b" } })
     expect((await exit).cause).toBe("refused")
     const finish = (await world.agentOf(launch))?.finish
@@ -154,7 +154,7 @@ volumes.describe("volumes", () => {
     expect(finish?.message).toMatch(/bucket nowhere: no connection.*older has no access; newer has no access/)
   })
 
-  it("are left alone by an agent of the same host whose run has none", async () => {
+  it("volumes are not removed by another agent of the same host whose run has none", async () => {
     await mkdir(dirname(DRIVER_SOCKET), { recursive: true })
     await writeFile(DRIVER_SOCKET, "another agent's")
     try {
@@ -166,7 +166,7 @@ volumes.describe("volumes", () => {
     }
   })
 
-  it("go on under a new key before the old one ends", async () => {
+  it("volumes keep working with a new key before the old one expires", async () => {
     await bucket("renewed", { "a.txt": "readable" })
     using proxy = await proxyTo(moto.url)
     let given = 0
@@ -178,7 +178,7 @@ volumes.describe("volumes", () => {
     })
     try {
       const script = "for i in $(seq 300); do echo tick > /b/$i; sleep 1; done"
-      // It takes no notice of SIGTERM.
+      // The script ignores SIGTERM.
       const options = { stopGraceSeconds: 1 }
       const { launch, exit } = await launchVm(script, { b: { bucket: "renewed", mountPath: "/b" } }, options)
       await eventually("rclone uses another key", () => proxy.keys.size > 1, 90)
@@ -200,10 +200,10 @@ function connection(name: string, creationTimestamp: string): StoredConnection {
   } as StoredConnection
 }
 
-/** S3 as a key finds it that may read everything and write nothing. */
+/** Starts S3 with a key that can read everything and write nothing. */
 const refusingUploads = (url: string) => proxyTo(url, ["PUT", "POST"])
 
-/** S3 behind a proxy that refuses some methods and knows which keys came by. */
+/** Starts a proxy to S3 that rejects some methods and records the keys of the requests. */
 async function proxyTo(url: string, refused: readonly string[] = []) {
   const keys = new Set<string>()
   const server = createServer((req, res) => {

@@ -22,7 +22,7 @@ import { CHART, helm } from "./helm.ts"
 import { kubeconform, writeSchemas } from "./kubeconform.ts"
 import { othersKinds } from "./others-kinds.ts"
 
-/** A release owns kinds and roles of the whole cluster, so it needs one of its own. */
+/** Control plane of its own, because a release owns cluster-wide kinds and roles. */
 let controlPlane: ControlPlane
 let client: KubeClient
 let folder: string
@@ -94,7 +94,7 @@ function objectsIn(text: string): ApiObject[] {
   return (loadAll(text) as (ApiObject | null)[]).filter((object) => object !== null)
 }
 
-/** The pods of a Deployment, and its one container. */
+/** Returns the pods of a Deployment and their only container. */
 function programOf(objects: readonly ApiObject[], name: string) {
   const deployment = objects.find(({ kind, metadata }) => kind === "Deployment" && metadata.name === name)
   const { spec } = (deployment as Deployment).spec.template
@@ -128,11 +128,11 @@ const EVERYTHING = {
   extraObjects: [{ apiVersion: "v1", kind: "ConfigMap", metadata: { name: "{{ .Release.Name }}-extra" } }],
 }
 
-const CERTIFICATE_OF_NOBODY = { enabled: true, tls: { certManager: { enabled: true } } }
+const CERTIFICATE_WITHOUT_ISSUER = { enabled: true, tls: { certManager: { enabled: true } } }
 const TURNED = { autoscaling: { enabled: true, minReplicas: 3, maxReplicas: 2 } }
 const UNMEASURED = { enabled: false, serviceMonitor: { enabled: true } }
 
-/** What else users ask for, one set of values each. */
+/** Sets of values that users choose. */
 const VARIANTS = {
   least: LEAST,
   everything: EVERYTHING,
@@ -155,7 +155,7 @@ const VARIANTS = {
 }
 
 describe("the chart", () => {
-  it("has what each value asks for, and nothing that it doesn't", async () => {
+  it("renders what each value asks for, and nothing else", async () => {
     const optional = ["Ingress", "Certificate", "HTTPRoute", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"]
     const least = kindsOf(await rendered(LEAST))
     for (const kind of [...optional, "HorizontalPodAutoscaler", "Secret"]) expect(least).not.toContain(kind)
@@ -163,10 +163,10 @@ describe("the chart", () => {
     const all = await rendered(EVERYTHING)
     for (const kind of [...optional, "HorizontalPodAutoscaler"]) expect(kindsOf(all)).toContain(kind)
     expect(kindsOf(all)).not.toContain("PersistentVolumeClaim")
-    // Whoever follows a log waits for as long as the job runs.
+    // A client that follows a log waits until the job ends.
     const route = all.find(({ kind }) => kind === "HTTPRoute")
     expect(route).toMatchObject({ spec: { rules: [{ timeouts: { request: "0s" } }] } })
-    // The operator makes the keys: a chart's would be new ones with each sync of a GitOps tool.
+    // The operator creates the keys. A chart would create new ones with each sync of a GitOps tool.
     expect(kindsOf(all)).not.toContain("Secret")
     for (const { metadata } of all.filter(({ metadata: { name } }) => name !== "berth-extra")) {
       expect(metadata.labels, metadata.name).toMatchObject({ team: "platform" })
@@ -192,7 +192,7 @@ describe("the chart", () => {
       { ...LEAST, operator: { extraVolumes: { name: "a" } } },
       /operator\/extraVolumes/,
     ],
-    ["a certificate from nobody", { ...LEAST, ingress: CERTIFICATE_OF_NOBODY }, /issuerRef\.name/],
+    ["a certificate without an issuer", { ...LEAST, ingress: CERTIFICATE_WITHOUT_ISSUER }, /issuerRef\.name/],
     ["more façades at least than at most", { ...LEAST, logs: { bucket: "b" }, facade: TURNED }, /minReplicas/],
     ["metrics for a monitor that are not there", { ...LEAST, metrics: UNMEASURED }, /metrics\.enabled/],
     ["a route without a gateway", { ...LEAST, httpRoute: { enabled: true } }, /parentRefs/],
@@ -200,7 +200,7 @@ describe("the chart", () => {
     await expect(rendered(values)).rejects.toThrow(message)
   })
 
-  it("takes numbers as helm and YAML have them", async () => {
+  it("accepts numbers in the forms of helm and YAML", async () => {
     const values = { ...LEAST, facade: { requestsPerMinute: 1_000_000, failuresPerMinute: 0 } }
     const { env } = programOf(await rendered(values, { set: ["facade.trustProxy=1"] }), "berth-facade")
     expect(env.get("BERTH_TRUST_PROXY")).toBe("1")
@@ -208,14 +208,14 @@ describe("the chart", () => {
     expect(env.get("BERTH_FAILURES_PER_MINUTE")).toBe("0")
   })
 
-  it("lets a façade serve until everybody knows that it goes, and end in order", async () => {
+  it("keeps a façade serving until its endpoint is removed everywhere, then stops it in order", async () => {
     const { spec, container } = programOf(await rendered(LEAST), "berth-facade")
     const { seconds = 0 } = container?.lifecycle?.preStop.sleep ?? {}
     expect(seconds).toBeGreaterThan(0)
     expect(spec.terminationGracePeriodSeconds).toBeGreaterThan(seconds + DRAIN_SECONDS)
   })
 
-  it("has pods asked for their health, with metrics and without", async () => {
+  it("declares health probes of the pods, with metrics and without", async () => {
     for (const enabled of [true, false]) {
       const objects = await rendered({ ...LEAST, metrics: { enabled, port: 9999 } })
       const { container, env } = programOf(objects, "berth-operator")
@@ -227,7 +227,7 @@ describe("the chart", () => {
     }
   })
 
-  it("tests a release by the Node.js that the image has, from where its façades may be", async () => {
+  it("tests a release with the image's Node.js, from an address that may reach the façades", async () => {
     const dockerfile = await readFile(join(CHART, "..", "..", "Dockerfile"), "utf8")
     const [, node = ""] = /^ENTRYPOINT \["([^"]+)"/m.exec(dockerfile) ?? []
     const where = { nodeSelector: { a: "b" }, tolerations: [{ operator: "Exists" }] }
@@ -243,20 +243,20 @@ describe("the chart", () => {
     })
     const policies = objects.filter(({ kind }) => kind === "NetworkPolicy") as NetworkPolicy[]
     expect(policies).toHaveLength(2)
-    // Each rule names whom it lets in: that pod must be among them.
+    // Each rule names its clients: that pod must be among them.
     for (const { from = [] } of policies.flatMap(({ spec }) => spec.ingress)) {
       const labels = from.map(({ podSelector }) => podSelector?.matchLabels)
       expect(pod?.metadata.labels).toMatchObject(labels.find((one) => one !== undefined) ?? { none: "none" })
     }
   })
 
-  it("says of each value what it is for", () => {
+  it("describes the purpose of each value", () => {
     const schema = JSON.stringify({ properties: { a: { properties: { b: { type: "string" } } } } })
     expect(valuesTable("# Some.\na:\n  # One.\n  b: x\n", schema)).toContain('| `a.b` | `"x"` | string | One. |')
-    expect(() => valuesTable("# Some.\na:\n  b: x\n", schema)).toThrow("doesn't say what a.b is for")
+    expect(() => valuesTable("# Some.\na:\n  b: x\n", schema)).toThrow("has no comment for a.b")
   })
 
-  it("tells Artifact Hub of its image and of all kinds", async () => {
+  it("declares its image and all kinds for Artifact Hub", async () => {
     const { annotations, appVersion } = await chartFile()
     expect(load(annotations["artifacthub.io/images"] ?? "")).toMatchObject([
       { image: `ghcr.io/berth-dev/berth:${appVersion}` },
@@ -265,7 +265,7 @@ describe("the chart", () => {
     expect(kinds.map(({ name }) => name).sort()).toEqual(KINDS.map(({ plural }) => `${plural}.berth.dev`).sort())
   })
 
-  it("keeps to Kubernetes' restricted Pod Security", async () => {
+  it("complies with Kubernetes' restricted Pod Security", async () => {
     const pods = (await rendered(EVERYTHING)).filter(({ kind = "" }) => ["Deployment", "Pod"].includes(kind))
     expect(pods).toHaveLength(3)
     const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: "restricted", labels: RESTRICTED } }
@@ -275,7 +275,7 @@ describe("the chart", () => {
     }))
     await kubectl(["apply", "-f", await valuesFile(namespace)])
     await eventually(() => kubectl(["get", "serviceaccount", "default", "-n", "restricted"]))
-    // Made as pods: a Deployment of pods that are refused is taken with a warning only.
+    // Created as pods: for a Deployment of pods that are rejected, the API server only warns.
     for (const spec of specs) await kubectl(["create", "--dry-run=server", "-f", await valuesFile(spec)])
     const open = { ...specs[0], spec: { ...specs[0]?.spec, hostNetwork: true } }
     await expect(kubectl(["create", "--dry-run=server", "-f", await valuesFile(open)])).rejects.toThrow(/restricted/)
@@ -302,7 +302,7 @@ async function kubectl(args: string[]): Promise<string> {
   return (await promisify(execFile)("kubectl", all, { maxBuffer: 64 * 1024 ** 2 })).stdout
 }
 
-/** A client with the rights that the release gave a program. */
+/** Returns a client with the rights that the release gave a program. */
 async function clientOf(serviceAccount: string): Promise<KubeClient> {
   const { kubeConfig, stop } = await programCredentials({
     client,
@@ -320,7 +320,7 @@ interface Crd extends ApiObject {
   }
 }
 
-/** The chart as it was when Jobs had no such field yet. */
+/** Writes the chart of the time before Jobs had this field. */
 async function olderChart(field: string): Promise<string> {
   const chart = join(folder, "older")
   await cp(CHART, chart, { recursive: true })
@@ -332,7 +332,7 @@ async function olderChart(field: string): Promise<string> {
 }
 
 describe("a release", { timeout: 180_000 }, () => {
-  it("is installed, upgraded with its kinds and uninstalled by helm; kinds and jobs stay", async () => {
+  it("is installed, upgraded with its kinds and uninstalled by helm, and keeps kinds and jobs", async () => {
     const field = "ttlSecondsAfterFinished"
     await onCluster(["install", "berth", await olderChart(field), "--create-namespace"], LEAST)
     const { spec } = await client.get(DEPLOYMENTS, { namespace: NAMESPACE, name: "berth-operator" })
@@ -341,7 +341,7 @@ describe("a release", { timeout: 180_000 }, () => {
     expect(container?.env).toContainEqual({ name: "BERTH_GATEWAY_URL", value: "https://berth.example.com" })
     const job = { apiVersion: "berth.dev/v1alpha1", kind: "Job", metadata: { name: "kept", namespace: "default" } }
     const older = await valuesFile({ ...job, spec: { image: "a" } })
-    // Helm waits for no kind to be served.
+    // Helm does not wait until a kind is served.
     await eventually(() => kubectl(["apply", "-f", older]))
     const newer = await valuesFile({ ...job, spec: { image: "a", [field]: 60 } })
     const strictly = ["apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", newer]
@@ -355,11 +355,11 @@ describe("a release", { timeout: 180_000 }, () => {
     await onCluster(["install", "berth", CHART], LEAST)
   })
 
-  it("gives its programs their rights in its own namespace, and no others", async () => {
+  it("gives its programs their rights in its own namespace only", async () => {
     const operator = await clientOf("berth-operator")
     const facade = await clientOf("berth-facade")
     try {
-      // Just installed: the API server learns of bindings a moment later.
+      // The API server notices the new bindings a moment later.
       const jobs = await eventually(() => operator.list(JOBS, {}))
       expect(jobs).toMatchObject({ items: [{ metadata: { name: "kept" } }] })
       const job = { metadata: { name: "not-mine", namespace: "default" }, spec: { image: "a" } } as StoredJob
@@ -371,11 +371,11 @@ describe("a release", { timeout: 180_000 }, () => {
     }
   })
 
-  it("reads the Secrets of one namespace alone where it serves one", async () => {
+  it("grants read access to the Secrets of one namespace only where it serves one", async () => {
     const may = async (name: string, verb: string, namespace: string): Promise<boolean> => {
       const as = `--as=system:serviceaccount:${NAMESPACE}:${name}`
       const asked = kubectl(["auth", "can-i", verb, "secrets", "-n", namespace, as])
-      // It exits with 1 when the answer is no.
+      // Kubectl exits with 1 when the answer is no.
       return (await asked.catch((error: { stdout: string }) => error.stdout)).trim() === "yes"
     }
     expect(await may("berth-operator", "list", "kube-system")).toBe(true)
@@ -394,14 +394,14 @@ needing(missingTool("kubeconform", "the CRDs of other projects")).describe("the 
   let schemas: string
 
   beforeAll(async () => {
-    // Beside the release above, whose objects would be merged with them; it has made the other namespace.
+    // A namespace of its own: the objects must not be merged with those of the release above.
     const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: BESIDE } }
     await apply([namespace, ...(await othersKinds())])
     await kubectl(["wait", "--for=condition=Established", "crd", "--all", "--timeout=100s"])
     schemas = join(folder, "schemas")
-    // The volume for logs is in one, everything else in the other.
+    // One of them has the volume for logs, the other has the rest.
     const objects = [...(await rendered(LEAST)), ...(await rendered(EVERYTHING))]
-    // New kinds are published a moment later.
+    // The API server publishes new kinds a moment later.
     await eventually(() => writeSchemas(objects, schemas, (path) => kubectl(["get", "--raw", path])))
   })
 
@@ -410,14 +410,14 @@ needing(missingTool("kubeconform", "the CRDs of other projects")).describe("the 
     await kubectl(["apply", "--server-side", "--force-conflicts", "--validate=strict", ...options, "-f", list])
   }
 
-  /** A file of manifests, as helm prints them. */
+  /** Writes a file of manifests, as helm prints them. */
   async function manifests(text: string): Promise<string> {
     const path = join(folder, `manifests-${++files}.yaml`)
     await writeFile(path, text)
     return path
   }
 
-  it.each(Object.entries(VARIANTS))("pass helm lint, kubeconform and the API server: %s", async (_what, values) => {
+  it.each(Object.entries(VARIANTS))("passes helm lint, kubeconform and the API server: %s", async (_what, values) => {
     expect(await helm(["lint", CHART, "--strict", "--values", await valuesFile(values)])).toContain("0 chart(s) failed")
     const text = await template(values, { namespace: BESIDE })
     await kubeconform(await manifests(text), schemas)
@@ -430,7 +430,7 @@ needing(missingTool("kubeconform", "the CRDs of other projects")).describe("the 
     ["ServiceMonitor", { selector: {}, endpoints: [{ port: "metrics", intervall: "30s" }] }, "intervall"],
     ["Certificate", { secretName: "a", issuerRef: { name: "a" }, dnsName: ["a"] }, "dnsName"],
     ["PrometheusRule", { groups: [{ name: "a", rules: [{ alert: "a", expresion: "1" }] }] }, "expresion"],
-  ])("would not pass with an unknown field: %s", async (kind, wrong, field) => {
+  ])("fails kubeconform with an unknown field: %s", async (kind, wrong, field) => {
     const object = (await rendered(EVERYTHING, { namespace: BESIDE })).find((one) => one.kind === kind)
     const spec = kind === "Deployment" ? { ...specOf(object), template: { spec: wrong } } : wrong
     const broken = { ...object, spec }
@@ -438,7 +438,7 @@ needing(missingTool("kubeconform", "the CRDs of other projects")).describe("the 
     await expect(apply([broken], "--dry-run=server")).rejects.toThrow(field)
   })
 
-  it("are shown to Artifact Hub as they may be applied, one of each kind that users make", async () => {
+  it("shows Artifact Hub valid examples, one of each kind that users create", async () => {
     const { annotations } = await chartFile()
     const examples = load(annotations["artifacthub.io/crdsExamples"] ?? "") as ApiObject[]
     const here = examples.map((example) => ({

@@ -6,13 +6,13 @@ import { type GoProgram, goProgram } from "../go-program.ts"
 
 const run = promisify(execFile)
 
-/** Pinned: what a chart renders to depends on it. */
+/** Pinned version: the rendered chart depends on it. */
 const HELM: GoProgram = { name: "helm", package: "helm.sh/helm/v3/cmd/helm", version: "v3.22.0" }
 
-/** The chart, as users get it. */
+/** Folder of the chart as users get it. */
 export const CHART = join(import.meta.dirname, "..", "..", "charts", "berth")
 
-/** The real helm: beside the Kubernetes programs where it is there, else built by Go once. */
+/** Returns the path of the real helm: beside the Kubernetes programs if it is there, else built by Go once. */
 export async function helmProgram(): Promise<string> {
   const assets = process.env["KUBEBUILDER_ASSETS"]
   const beside = assets === undefined ? undefined : join(assets, "helm")
@@ -27,7 +27,7 @@ async function isThere(path: string): Promise<boolean> {
   )
 }
 
-/** Runs helm; what it prints. @throws Error with its own words */
+/** Runs helm and returns its output. @throws Error with helm's message */
 export async function helm(args: readonly string[], env: Record<string, string> = {}): Promise<string> {
   const { stdout } = await run(await helmProgram(), args, {
     env: { ...process.env, ...env },

@@ -5,14 +5,14 @@ import { promisify } from "node:util"
 import type { ApiObject } from "../../src/kube/resource.ts"
 import { type GoProgram, goProgram } from "../go-program.ts"
 
-/** Holds manifests against schemas: https://github.com/yannh/kubeconform */
+/** Program that checks manifests against schemas: https://github.com/yannh/kubeconform */
 export const KUBECONFORM: GoProgram = {
   name: "kubeconform",
   package: "github.com/yannh/kubeconform/cmd/kubeconform",
   version: "v0.8.0",
 }
 
-/** As much of an OpenAPI schema (3.0) as is looked at. */
+/** Part of an OpenAPI schema (3.0) that this module reads. */
 interface Schema {
   type?: string
   properties?: Record<string, Schema>
@@ -22,7 +22,7 @@ interface Schema {
   "x-kubernetes-group-version-kind"?: { group: string; version: string; kind: string }[]
 }
 
-/** Holds a file of manifests against the schemas in a folder, strictly. @throws Error with all that it has to say */
+/** Checks a file of manifests strictly against the schemas in a folder. @throws Error with its whole output */
 export async function kubeconform(path: string, schemas: string): Promise<void> {
   const location = join(schemas, "{{.Group}}", "{{.ResourceAPIVersion}}", "{{.ResourceKind}}.json")
   const args = ["-strict", "-verbose", "-schema-location", location, path]
@@ -31,7 +31,7 @@ export async function kubeconform(path: string, schemas: string): Promise<void> 
   })
 }
 
-/** Writes the schemas of the objects' kinds as an API server publishes them, for `kubeconform`. */
+/** Writes the schemas of the objects' kinds for `kubeconform`, as an API server publishes them. */
 export async function writeSchemas(
   objects: readonly ApiObject[],
   folder: string,
@@ -53,7 +53,7 @@ export async function writeSchemas(
   }
 }
 
-/** @throws Error for a kind that the API server doesn't publish, or not yet */
+/** @throws Error for a kind that the API server doesn't publish (yet) */
 function nameOf(schemas: Record<string, Schema>, apiVersion: string, kind: string | undefined): string {
   const [name] = Object.entries(schemas).find(([, schema]) =>
     schema["x-kubernetes-group-version-kind"]?.some(
@@ -64,7 +64,7 @@ function nameOf(schemas: Record<string, Schema>, apiVersion: string, kind: strin
   return name
 }
 
-/** The same, without room for fields that it doesn't name. */
+/** Returns the schema without room for unknown fields. */
 function strict(schema: Schema): Schema {
   const { type, properties, items, additionalProperties: more } = schema
   const isClosed = type === "object" && properties !== undefined && more === undefined

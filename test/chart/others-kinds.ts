@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises"
 import { load } from "js-yaml"
 import { type GoModuleFiles, goModuleFiles } from "../go-program.ts"
 
-/** Where the projects whose kinds the chart has objects of publish these. */
+/** Modules that publish the kinds of other projects that the chart has objects of. */
 const SOURCES: readonly GoModuleFiles[] = [
   {
     name: "prometheus-operator-crds",
@@ -27,7 +27,7 @@ const SOURCES: readonly GoModuleFiles[] = [
   },
 ]
 
-/** Their CustomResourceDefinitions, as released. */
+/** Returns the CustomResourceDefinitions of their releases. */
 export async function othersKinds(): Promise<object[]> {
   const paths = (await Promise.all(SOURCES.map(goModuleFiles))).flat()
   return await Promise.all(paths.map(async (path) => load(await readFile(path, "utf8")) as object))

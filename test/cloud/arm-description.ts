@@ -2,8 +2,8 @@ import { createRequire } from "node:module"
 import { dirname, join } from "node:path"
 
 /**
- * What Azure's own descriptions of its API say of a resource, as its SDKs carry them: functions that read and write each
- * resource, field by field. What these don't know isn't in the API.
+ * Azure's own descriptions of its resources, from its SDKs: functions that read and write each resource, field by
+ * field. A field that they don't know is not in the API.
  */
 
 type Json = Record<string, unknown>
@@ -38,18 +38,24 @@ const DESCRIPTIONS = {
 }
 export type Described = keyof typeof DESCRIPTIONS
 
-/** Everything in a request's body that the API doesn't describe: what is read and written again without it. */
+/** Returns the parts of a request's body that the API doesn't describe: a round trip loses them. */
 export function requestFaults(kind: Described, body: Json): string[] {
   const { read, write } = DESCRIPTIONS[kind]
   return missing(body, JSON.parse(JSON.stringify(write(read(body)))) as Json, "")
 }
 
-/** Everything in an answer that the API doesn't describe: what is lost when it is read. */
+/** Returns the parts of an SDK's object that the API doesn't describe: a round trip through a request loses them. */
+export function objectFaults(kind: Described, resource: object): string[] {
+  const { read, write } = DESCRIPTIONS[kind]
+  return missing(resource, read(JSON.parse(JSON.stringify(write(resource as Json))) as Json), "")
+}
+
+/** Returns the parts of an answer that the API doesn't describe: reading it loses them. */
 export function answerFaults(kind: Described, answer: Json): string[] {
   return missing(answer, DESCRIPTIONS[kind].read(answer), "")
 }
 
-/** Leaves of `given` that aren't in `known`; the SDKs lift what is under `properties`. */
+/** Returns the leaves of `given` that aren't in `known`. The SDKs lift the fields under `properties`. */
 function missing(given: unknown, known: unknown, at: string): string[] {
   if (Array.isArray(given)) {
     if (!Array.isArray(known)) return [`${at}: unknown`]

@@ -28,7 +28,7 @@ interface ApiError {
 
 type Answer = { status: number; body?: unknown; headers?: Record<string, string> } | { refused: ApiError }
 
-/** A request that the server knows, by what Azure calls the right to make it. */
+/** Request that the server knows, with Azure's action for it. */
 interface Route {
   method: string
   path: RegExp
@@ -44,9 +44,9 @@ const NETWORK = `${GROUP}/providers/Microsoft.Network`
 const OPERATION = "/subscriptions/[^/]+/providers/Microsoft[.]{provider}/locations/[^/]+/operations/(?<operation>[^/]+)"
 
 /**
- * What the service principal needs of other resources to put a VM there: Azure checks what a request refers to. Others'
- * roles for these requests also have the reads: Compute makes interface, address and disk on the caller's behalf, looks at
- * them, and follows their operations
+ * Actions that a service principal needs on other resources to put a VM there: Azure checks what a request refers to.
+ * Roles that others publish for these requests also have the reads. Compute creates interface, address and disk on the
+ * caller's behalf, reads them, and follows their operations
  * (https://docs.github.com/en/organizations/managing-organization-settings/configuring-private-networking-for-github-hosted-runners-in-your-organization,
  * https://kubernetes-sigs.github.io/cloud-provider-azure/topics/azure-permissions/).
  */
@@ -77,6 +77,18 @@ const LINKED: Record<string, readonly string[]> = {
 
 const ROUTES: readonly Route[] = [
   route("GET", "/subscriptions/[^/]+", "Microsoft.Resources/subscriptions/read", { apiVersion: "2022-12-01" }),
+  route(
+    "GET",
+    "/subscriptions/[^/]+/providers/(?<name>Microsoft[.][A-Za-z]+)",
+    "Microsoft.Resources/subscriptions/providers/read",
+    { apiVersion: "2021-04-01" },
+  ),
+  route(
+    "GET",
+    "/subscriptions/[^/]+/providers/Microsoft.Compute/locations/(?<name>[^/]+)/usages",
+    "Microsoft.Compute/locations/usages/read",
+    { apiVersion: "2024-07-01" },
+  ),
   route(
     "PUT",
     "/subscriptions/[^/]+/resourcegroups/(?<group>[^/]+)",
@@ -151,18 +163,18 @@ const SUBSCRIPTION = "33333333-3333-3333-3333-333333333333"
 const HOSTS = ["management.azure.com", "login.microsoftonline.com"]
 
 /**
- * Azure Resource Manager as far as Berth uses it, in memory. Each resource in a request or an answer is held against
- * Azure's own description (`arm-description.ts`), and a request needs the actions that Azure documents. docs/azure.md
- * says what it does not cover.
+ * In-memory server with the part of Azure Resource Manager that Berth uses. It checks each resource in a request or an
+ * answer against Azure's own description (`arm-description.ts`), and requires the actions that Azure documents.
+ * docs/azure.md lists what it does not cover.
  */
 export class ArmServer {
   readonly faults = new FaultPlan()
   readonly usedActions = new Set<string>()
-  /** What the API doesn't describe, of requests and of this server's answers: must stay empty. */
+  /** Parts of requests and answers that the API doesn't describe. Must stay empty. */
   readonly violations: string[] = []
   readonly calls: string[] = []
   readonly machines = new Machines()
-  /** Role assignments, by the id of the VM that they hold for. */
+  /** Role assignments, by the id of the VM in their scope. */
   readonly assignments = new Map<string, Json>()
   readonly securityGroups = new Map<string, Json>()
   readonly credentials = {
@@ -171,23 +183,29 @@ export class ArmServer {
     client_secret: randomUUID(),
     subscription_id: SUBSCRIPTION,
   }
-  /** What VMs' provisioning fails with. */
+  /** Error of VMs' provisioning. */
   failure: { code: string; message: string } | undefined
-  /** What the caller may do; at first what the role `Berth` of docs/azure.md allows, and nothing else. */
+  /** Actions of the caller. Initially those of the role `Berth` in docs/azure.md. */
   actions: readonly string[] = documentedRoles().berth.Actions
-  /** Actions that a policy of the subscription's denies, whoever asks. */
+  /** Actions that a policy of the subscription denies to every caller. */
   denied: RegExp | undefined
-  /** An image that the region doesn't have, by its SKU. */
+  /** State of the subscription. */
+  state = "Enabled"
+  /** Resource providers that the subscription has not registered. */
+  readonly unregistered = new Set<string>()
+  /** Limits of quotas by their names, in every region. */
+  readonly quotas: Record<string, number> = { cores: 10, lowPriorityCores: 3 }
+  /** SKU of an image that the region doesn't have. */
   missingImage: string | undefined
   pageSize = 1000
-  /** How often an operation of the network is still in progress when it is asked about. */
+  /** Number of polls that show an operation of the network as in progress. */
   networkLooks = 1
-  /** Milliseconds that Azure takes to find a machine, and to remove one; infinite: until `finish`. */
+  /** Milliseconds that Azure takes to allocate a machine, and to delete one; infinite: until `finish`. */
   operationMs = 20
   roleName = "Berth VM"
   readonly #groups = new Set<string>()
   readonly #networks = new Map<string, Json>()
-  /** What ends an operation of the network, and the looks until then; by its id. */
+  /** Callback that completes an operation of the network, and the polls until then, by operation id. */
   readonly #operations = new Map<string, { looksLeft: number; end: () => void }>()
   readonly #machines = new Map<string, Machine>()
   readonly #tokens = new Set<string>()
@@ -209,7 +227,7 @@ export class ArmServer {
     await once(this.#server, "close")
   }
 
-  /** Calls this server in the place of Microsoft's hosts, and no other host. */
+  /** Sends a request to this server in place of Microsoft's hosts. Throws for any other host. */
   readonly send: typeof fetch = async (input, init) => {
     const url = new URL(input instanceof Request ? input.url : input)
     if (!HOSTS.includes(url.hostname)) throw new Error(`${url.hostname} is no host of Microsoft's that is called`)
@@ -217,13 +235,13 @@ export class ArmServer {
     return await fetch(`http://127.0.0.1:${port}/${url.hostname}${url.pathname}${url.search}`, init)
   }
 
-  /** The VM's own shutdown: its machine is kept, and billed. */
+  /** Shuts the VM down from within: Azure keeps and bills its machine. */
   powerOff(id: string): void {
     const machine = this.#machines.get(id.toLowerCase())
     if (machine !== undefined) machine.power = "stopped"
   }
 
-  /** Ends what waits for it. */
+  /** Completes the pending operations. */
   finish(): void {
     for (const act of this.#held.splice(0)) act()
   }
@@ -233,7 +251,7 @@ export class ArmServer {
     else this.#held.push(act)
   }
 
-  /** Takes a spot VM back as its eviction policy says: it is deleted. */
+  /** Evicts a spot VM according to its eviction policy, which deletes it. */
   evict(id: string): void {
     this.#remove(id.toLowerCase())
   }
@@ -243,20 +261,34 @@ export class ArmServer {
     this.machines.cutPower(key)
   }
 
-  /** What whoever deletes a VM needs, with what is deleted with it. */
+  /** Actions needed to delete a VM and the resources deleted with it. */
   get actionsToDelete(): string[] {
     const action = "Microsoft.Compute/virtualMachines/delete"
     return [action, ...(LINKED[action] ?? [])]
   }
 
-  /** A resource group and all in it, deleted by somebody. */
+  /** Deletes a resource group and everything in it, like a user of the subscription. */
   deleteGroup(group: string): void {
     this.#groups.delete(group)
-    this.#networks.delete(group)
+    for (const key of this.#networks.keys()) if (key.startsWith(`${group}/`)) this.#networks.delete(key)
+    this.securityGroups.delete(group)
     for (const id of this.#machines.keys()) if (id.includes(`/${group}/`)) this.#remove(id)
   }
 
-  /** What was asked for, of each VM that is there. */
+  /** Returns the requested model of each existing VM. */
+  /** Creates a virtual network with these subnets, like a user of the subscription. */
+  addNetwork(group: string, name: string, { location, subnets }: { location: string; subnets: string[] }): void {
+    const id = `/subscriptions/${SUBSCRIPTION}/resourceGroups/${group}/providers/Microsoft.Network/virtualNetworks/${name}`
+    const shown = subnets.map((subnet) => ({ name: subnet, id: `${id}/subnets/${subnet}`, properties: {} }))
+    const properties = { provisioningState: "Succeeded", subnets: shown }
+    this.#networks.set(keyOf(group, name), { id, name, location, properties })
+  }
+
+  /** Deletes a virtual network, like a user of the subscription. */
+  removeNetwork(group: string, name: string): void {
+    this.#networks.delete(keyOf(group, name))
+  }
+
   requested(): Json[] {
     return [...this.#machines.values()].map(({ body }) => body)
   }
@@ -290,7 +322,7 @@ export class ArmServer {
     }
   }
 
-  /** What a request meets; silence: the answer never comes, and the caller gives up by itself. */
+  /** Returns the result of a request. For silence, no answer comes and the caller times out. */
   #outcome(found: Route, exchange: Exchange): Answer | "reset" | "silence" {
     const body = exchange.text === "" ? {} : (JSON.parse(exchange.text) as Json)
     const refusal = this.#refusal(found, exchange, body)
@@ -327,17 +359,31 @@ export class ArmServer {
     return { status: 200, body: { token_type: "Bearer", expires_in: 3599, access_token: token } }
   }
 
-  /** What Azure would refuse before it does anything. */
-  #refusal({ action, body: described, apiVersion, act }: Route, { url }: Exchange, body: Json): ApiError | undefined {
+  /** Returns the error with which Azure rejects a request before any effect. */
+  #refusal(
+    { method, action, body: described, apiVersion, act }: Route,
+    { url }: Exchange,
+    body: Json,
+  ): ApiError | undefined {
     this.calls.push(action)
     const faults = described === undefined ? [] : requestFaults(described, body)
     const version = url.searchParams.get("api-version")
     if (version === null || (apiVersion !== undefined && version !== apiVersion)) faults.push(`api-version ${version}`)
     this.violations.push(...faults.map((fault) => `${action}: ${fault}`))
     if (faults.length > 0) return { status: 400, code: "InvalidRequestContent", message: faults.join("; ") }
-    const needed = [action, ...(act === "list" ? [] : (LINKED[action] ?? []))]
+    const linked = act === "list" ? [] : (LINKED[action] ?? [])
+    // Only a VM with a public address needs the rights on addresses.
+    const hasAddress = act !== "launch" || JSON.stringify(body).includes('"publicIPAddressConfiguration"')
+    const needed = [action, ...linked.filter((each) => hasAddress || !each.includes("/publicIPAddresses/"))]
     for (const each of needed) this.usedActions.add(each)
     const missing = needed.find((each) => !this.actions.includes(each))
+    const provider = /^[/]subscriptions[/].*[/]providers[/](Microsoft[.](?:Compute|Network))[/]/i.exec(
+      url.pathname,
+    )?.[1]
+    if (missing === undefined && provider !== undefined && method !== "GET" && this.unregistered.has(provider)) {
+      const message = `The subscription is not registered to use namespace '${provider}'.`
+      return { status: 409, code: "MissingSubscriptionRegistration", message }
+    }
     if (missing === undefined && !this.denied?.test(action)) return undefined
     if (missing === undefined) {
       const message = "Resource was disallowed by policy. Reasons: 'Allowed sizes and places'."
@@ -358,13 +404,17 @@ export class ArmServer {
       case "GET Microsoft.Network/networkSecurityGroups/read":
         return this.#described("networkSecurityGroup", this.securityGroups.get(group)) ?? notFound(name)
       case "GET Microsoft.Network/virtualNetworks/read":
-        return this.#described("virtualNetwork", this.#networks.get(group)) ?? notFound(name)
+        return this.#described("virtualNetwork", this.#networks.get(keyOf(group, name))) ?? notFound(name)
       case "GET Microsoft.Authorization/permissions/read":
         return { status: 200, body: { value: [{ actions: this.actions, notActions: [] }] } }
+      case "GET Microsoft.Resources/subscriptions/providers/read":
+        return this.#provider(name)
+      case "GET Microsoft.Compute/locations/usages/read":
+        return this.#usages()
       case "GET Microsoft.Network/locations/operations/read":
         return this.#lookAt(operation)
       case "PUT Microsoft.Network/virtualNetworks/write":
-        return this.#putNetwork(exchange.path, group, body)
+        return this.#putNetwork(exchange.path, keyOf(group, name), body)
       case "GET Microsoft.Network/publicIPAddresses/read":
         return this.#listAddresses(group)
       case "PUT Microsoft.Compute/virtualMachines/write":
@@ -378,8 +428,26 @@ export class ArmServer {
       case "GET Microsoft.Compute/virtualMachines/read":
         return act === "list" || name === "" ? this.#listMachines(group, exchange.url) : this.#getMachine(id)
       default:
-        return { status: 200, body: { id: exchange.path, subscriptionId: SUBSCRIPTION, state: "Enabled" } }
+        return { status: 200, body: { id: exchange.path, subscriptionId: SUBSCRIPTION, state: this.state } }
     }
+  }
+
+  /** https://learn.microsoft.com/rest/api/resources/providers/get */
+  #provider(namespace: string): Answer {
+    const registrationState = this.unregistered.has(namespace) ? "NotRegistered" : "Registered"
+    const id = `/subscriptions/${SUBSCRIPTION}/providers/${namespace}`
+    return { status: 200, body: { id, namespace, registrationState, resourceTypes: [] } }
+  }
+
+  /** https://learn.microsoft.com/rest/api/compute/usage/list */
+  #usages(): Answer {
+    const value = Object.entries(this.quotas).map(([quota, limit]) => ({
+      unit: "Count",
+      currentValue: 0,
+      limit,
+      name: { value: quota, localizedValue: quota },
+    }))
+    return { status: 200, body: { value } }
   }
 
   #described(kind: Described, body: Json | undefined, status = 200): Answer | undefined {
@@ -393,7 +461,8 @@ export class ArmServer {
     return this.#begin("networkSecurityGroup", { ...body, id }, (made) => this.securityGroups.set(group, made))
   }
 
-  #putNetwork(id: string, group: string, body: Json): Answer {
+  #putNetwork(id: string, key: string, body: Json): Answer {
+    const [group = ""] = key.split("/")
     if (!this.#groups.has(group)) return noGroup(group)
     const properties = body["properties"] as Json
     const subnets = (properties["subnets"] as Json[]).map((subnet) => ({
@@ -401,11 +470,11 @@ export class ArmServer {
       id: `${id}/subnets/${subnet["name"]}`,
     }))
     const wanted = { ...body, id, properties: { ...properties, subnets } }
-    return this.#begin("virtualNetwork", wanted, (made) => this.#networks.set(group, made))
+    return this.#begin("virtualNetwork", wanted, (made) => this.#networks.set(key, made))
   }
 
   /**
-   * Begins to make a resource of the network: it is there at once, and usable when its operation has ended
+   * Starts to create a resource of the network: it exists at once, and is usable after its operation has ended
    * (https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations).
    */
   #begin(kind: Described, wanted: Json, keep: (made: Json) => void): Answer {
@@ -435,6 +504,8 @@ export class ArmServer {
       const message = `The platform image with SKU '${this.missingImage}' is not available.`
       return { refused: { status: 404, code: "PlatformImageNotFound", message } }
     }
+    const missing = this.#missingReference(body)
+    if (missing !== undefined) return missing
     if (this.#machines.has(id.toLowerCase())) {
       const refused = { status: 412, code: "PreconditionFailed", message: "The resource exists." }
       return ifNoneMatch === "*" ? { refused } : conflict(name)
@@ -464,13 +535,38 @@ export class ArmServer {
         })
       }
     })
-    // The SDK asks there what became of it, when it is waited for.
+    // The SDK polls this URL while it waits.
     const headers = { "azure-asyncoperation": operationUrl("Microsoft.Compute", randomUUID()) }
     return { status: 201, body: this.#shown(machine), headers }
   }
 
+  /**
+   * Returns Azure's error for a subnet or security group that does not exist, or is in another region
+   * (https://learn.microsoft.com/azure/azure-resource-manager/troubleshooting/common-deployment-errors).
+   */
+  #missingReference(body: Json): Answer | undefined {
+    const text = JSON.stringify(body)
+    const refused = (message: string): Answer => ({
+      refused: { status: 400, code: "InvalidResourceReference", message },
+    })
+    const subnetId = /"subnet":\{"id":"([^"]+)"/.exec(text)?.[1] ?? ""
+    const [, networkId = "", group = "", name = ""] =
+      /^(.*\/resource[Gg]roups\/([^/]+)\/providers\/Microsoft[.]Network\/virtualNetworks\/([^/]+))\/subnets\//.exec(
+        subnetId,
+      ) ?? []
+    const network = this.#networks.get(keyOf(group, name)) as NetworkShown | undefined
+    const ids = (network?.properties.subnets ?? []).map(({ id }) => id.toLowerCase())
+    if (!ids.includes(subnetId.toLowerCase())) {
+      return refused(`Resource ${subnetId} referenced by resource ${networkId} was not found.`)
+    }
+    if (network?.location !== body["location"]) return refused(`Resource ${subnetId} is in another location.`)
+    const securityGroup = /"networkSecurityGroup":\{"id":"([^"]+)"/.exec(text)?.[1] ?? ""
+    const known = [...this.securityGroups.values()].some(({ id }) => id === securityGroup)
+    return known ? undefined : refused(`Resource ${securityGroup} was not found.`)
+  }
+
   #shown({ id, body, provisioning, principalId, created }: Machine): Json {
-    // What the caller must not read back is not shown.
+    // Azure hides the write-only fields.
     const { osProfile: _, ...properties } = body["properties"] as Json
     const shown = {
       ...body,
@@ -497,7 +593,7 @@ export class ArmServer {
     return { status: 202, headers: { location: "https://management.azure.com/operations/1" } }
   }
 
-  /** With `statusOnly` of the whole subscription, else the models of a group's VMs. */
+  /** Lists the whole subscription with `statusOnly`, else the models of a group's VMs. */
   #listMachines(group: string, url: URL): Answer {
     const statusOnly = url.searchParams.get("statusOnly") === "true"
     if (!statusOnly && !this.#groups.has(group)) return noGroup(group)
@@ -512,7 +608,10 @@ export class ArmServer {
   }
 
   #listAddresses(group: string): Answer {
-    const machines = [...this.#machines].filter(([id]) => id.includes(`/resourcegroups/${group}/`))
+    const machines = [...this.#machines].filter(
+      ([id, { body }]) =>
+        id.includes(`/resourcegroups/${group}/`) && JSON.stringify(body).includes('"publicIPAddressConfiguration"'),
+    )
     const value = machines.map(([id, { tags }]) => ({
       id: id.replace("microsoft.compute/virtualmachines", "Microsoft.Network/publicIPAddresses"),
       name: `${id.split("/").at(-1)}-ip`,
@@ -546,6 +645,16 @@ export class ArmServer {
   }
 }
 
+interface NetworkShown {
+  location: string
+  properties: { subnets?: { id: string }[] }
+}
+
+/** Azure compares names without regard to case. */
+function keyOf(group: string, name: string): string {
+  return `${group}/${name}`.toLowerCase()
+}
+
 interface Exchange {
   path: string
   url: URL
@@ -558,7 +667,7 @@ function operationUrl(provider: string, operation: string): string {
   return `https://management.azure.com${path}?api-version=2024-05-01`
 }
 
-/** As Compute's lists spell it, whatever it was asked for by: with the group in capitals. */
+/** Returns the id as Compute's lists spell it: with the group in capitals. */
 function listedId({ id }: Machine): string {
   return id.replace(/(?<=resourcegroups[/])[^/]+/i, (group) => group.toUpperCase())
 }
@@ -587,7 +696,7 @@ function conflict(name: string): Answer {
   return { refused: { status: 409, code: "PropertyChangeNotAllowed", message } }
 }
 
-/** The part of that type, as cloud-init takes user data of several parts apart. */
+/** Returns the part of that type, like cloud-init splits user data of several parts. */
 function cloudConfigIn(userData: string): string {
   const boundary = /boundary="([^"]+)"/.exec(userData)?.[1]
   const parts = boundary === undefined ? [] : userData.split(`--${boundary}`)

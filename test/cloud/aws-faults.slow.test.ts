@@ -6,7 +6,13 @@ import type { Offer } from "../../src/apis/offer.ts"
 import { openAws } from "../../src/cloud/aws/aws.ts"
 import { TAGS } from "../../src/cloud/aws/tags.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
-import { LAUNCHES, type Operator, type OperatorOptions, type Stage, stages } from "../controllers/harness.ts"
+import {
+  type ControllerHarness,
+  controllerHarnesses,
+  LAUNCHES,
+  type Operator,
+  type OperatorOptions,
+} from "../controllers/harness.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { Ec2Console, isGone, launchOf } from "./ec2-console.ts"
@@ -18,7 +24,7 @@ const { describe, it: test } = needing(missingTool("moto"))
 const REGION = "eu-west-1"
 const ACCOUNT = { cloud: "aws", region: REGION }
 
-/** Each the next choice after the one before, and of a family of its own, as quotas are granted by family. */
+/** Offers in the order of their price, each of another family, because quotas are granted by family. */
 const OFFERS: readonly Offer[] = ["t3.small", "m6i.large", "c6i.xlarge", "r6i.2xlarge"].map((instanceType, index) => ({
   ...ACCOUNT,
   instanceType,
@@ -50,7 +56,7 @@ const FAULTS: Ec2Fault[] = ACTIONS.flatMap((action): Ec2Fault[] => [
   { action, when: "lost" },
 ])
 
-const newStage = stages()
+const newStage = controllerHarnesses()
 let moto: Moto
 let proxy: Ec2Proxy
 let console_: Ec2Console
@@ -58,7 +64,7 @@ let console_: Ec2Console
 beforeAll(async () => {
   moto = await startMoto()
   proxy = await Ec2Proxy.start(moto)
-  // As real as it gets: no list shows what was just made.
+  // Like EC2: lists do not show an instance immediately.
   proxy.hideSeconds = 0.3
   console_ = new Ec2Console(moto, REGION)
   process.env["AWS_ENDPOINT_URL"] = proxy.url
@@ -70,22 +76,22 @@ afterAll(async () => {
 })
 
 /** One job in an account of its own, with agents that do their work wherever a VM runs. */
-class Play {
-  readonly stage: Stage
+class Scenario {
+  readonly harness: ControllerHarness
   readonly #operator: Operator
 
-  constructor(stage: Stage, options: Partial<OperatorOptions> = {}) {
-    this.stage = stage
+  constructor(harness: ControllerHarness, options: Partial<OperatorOptions> = {}) {
+    this.harness = harness
     const open = openAws({ clock: systemClock, consistencySeconds: 1, allowances: UNPACED })
-    const credentials = { access_key_id: stage.namespace, secret_access_key: "secret" }
-    this.#operator = stage.operator({
-      membrane: {
-        client: stage.client,
+    const credentials = { access_key_id: harness.namespace, secret_access_key: "secret" }
+    this.#operator = harness.operator({
+      clients: {
+        client: harness.client,
         clouds: { open: async ({ region }) => open(credentials, region) },
         fence: () => undefined,
       },
       market: { offers: OFFERS, account: ACCOUNT },
-      settings: { restSeconds: 1, restCapSeconds: 1, capRetrySeconds: 1, connectionRetrySeconds: 1 },
+      settings: { cooldownSeconds: 1, maxCooldownSeconds: 1, capRetrySeconds: 1, connectionRetrySeconds: 1 },
       observeSeconds: 0.4,
       youngSeconds: 0,
       ...options,
@@ -93,35 +99,38 @@ class Play {
   }
 
   instances(): Promise<Instance[]> {
-    return console_.instances("installation", this.stage.installation)
+    return console_.instances("installation", this.harness.installation)
   }
 
-  /** One step of the agents on all VMs that run; one whose Launch is not current is refused and powers its VM off. */
+  /**
+   * Runs one step of the agents on all running VMs. An agent without a current Launch is rejected and powers its VM
+   * off.
+   */
   async agentsStep(): Promise<void> {
     for (const instance of (await this.instances()).filter((each) => !isGone(each))) {
       const name = launchOf(instance)
-      const launch = await this.stage.client
-        .get(LAUNCHES, { namespace: this.stage.namespace, name })
+      const launch = await this.harness.client
+        .get(LAUNCHES, { namespace: this.harness.namespace, name })
         .catch(ignoreNotFound)
       if (launch === undefined || isOver(launch) || launch.spec.ended === true) continue
       const agent = launch.status?.agent
-      if (agent === undefined) await this.stage.register(name)
-      else if (agent.startTime === undefined) await this.stage.start(name)
-      else if (agent.finish === undefined) await this.stage.finish(name, "Succeeded")
+      if (agent === undefined) await this.harness.register(name)
+      else if (agent.startTime === undefined) await this.harness.start(name)
+      else if (agent.finish === undefined) await this.harness.finish(name, "Succeeded")
     }
   }
 
-  /** Until the job has ended, its cost is final, and its Launches are over. */
+  /** Resolves when the job has ended, its cost is final, and its Launches are terminated. */
   async over(): Promise<void> {
     await eventually(async () => {
       await this.agentsStep()
-      const { status } = await this.stage.job("job")
+      const { status } = await this.harness.job("job")
       expect(status?.cost?.actualUsd).toBeDefined()
-      expect((await this.stage.launches()).filter((launch) => !isOver(launch))).toEqual([])
+      expect((await this.harness.launches()).filter((launch) => !isOver(launch))).toEqual([])
     }, 120)
   }
 
-  /** Two rounds, after which each orphan is terminated. */
+  /** Runs two rounds, after which each orphan is terminated. */
   async collectGarbage(): Promise<void> {
     await this.#operator.launchControl.garbageCollector.round()
     await this.#operator.launchControl.garbageCollector.round()
@@ -129,7 +138,7 @@ class Play {
 
   async close(): Promise<void> {
     await this.#operator.stop()
-    await this.stage.close()
+    await this.harness.close()
   }
 }
 
@@ -145,26 +154,26 @@ function nameOf({ action, when, code = "no answer" }: Ec2Fault): string {
 }
 
 async function playWith(fault: Ec2Fault): Promise<void> {
-  const stage = await newStage()
+  const harness = await newStage()
   const about = nameOf(fault)
-  proxy.faults.push({ ...fault, if: ({ accessKeyId }) => accessKeyId === stage.namespace })
-  const play = new Play(stage)
-  await stage.submit("job")
-  await play.over()
-  expect((await stage.job("job")).status?.phase, about).toBe("succeeded")
-  const met = proxy.faults.every((left) => left.if?.({ accessKeyId: stage.namespace } as never) !== true)
+  proxy.faults.push({ ...fault, if: ({ accessKeyId }) => accessKeyId === harness.namespace })
+  const scenario = new Scenario(harness)
+  await harness.submit("job")
+  await scenario.over()
+  expect((await harness.job("job")).status?.phase, about).toBe("succeeded")
+  const met = proxy.faults.every((left) => left.if?.({ accessKeyId: harness.namespace } as never) !== true)
   expect(met, `${about}: the fault was met`).toBe(true)
-  const launches = (await play.instances()).map(launchOf)
+  const launches = (await scenario.instances()).map(launchOf)
   expect(launches.length, `${about}: VMs of ${launches.join(", ")}`).toBe(new Set(launches).size)
-  await play.collectGarbage()
+  await scenario.collectGarbage()
   expect(
-    (await play.instances()).filter((instance) => !isGone(instance)),
+    (await scenario.instances()).filter((instance) => !isGone(instance)),
     about,
   ).toEqual([])
-  await play.close()
+  await scenario.close()
 }
 
-/** Runs so many at a time. */
+/** Runs `width` tasks at a time. */
 async function inParallel(tasks: readonly (() => Promise<void>)[], width: number): Promise<void> {
   const left = [...tasks]
   const worker = async (): Promise<void> => {
@@ -175,7 +184,7 @@ async function inParallel(tasks: readonly (() => Promise<void>)[], width: number
 
 describe("a job on EC2", () => {
   test.each(ACTIONS)(
-    "%s meets each kind of error, before or after its effect: one VM for each Launch, none left, the job succeeds",
+    "%s meets each kind of error, before or after its effect: creates one VM for each Launch, leaves none, and the job succeeds",
     async (action) => {
       const faults = FAULTS.filter((fault) => fault.action === action)
       expect(faults).toHaveLength(15)
@@ -188,10 +197,10 @@ describe("a job on EC2", () => {
     300_000,
   )
 
-  test("that takes spot first is bought on demand when there is none, cheapest first, and both tries are told", async () => {
-    const stage = await newStage()
+  test("buys a spot-first job on demand when there is no spot capacity, cheapest first, and lists both attempts", async () => {
+    const harness = await newStage()
     const isSpot = ({ accessKeyId, parameters }: AwsRequest): boolean =>
-      accessKeyId === stage.namespace && parameters.get("InstanceMarketOptions.MarketType") === "spot"
+      accessKeyId === harness.namespace && parameters.get("InstanceMarketOptions.MarketType") === "spot"
     proxy.faults.push({
       action: "RunInstances",
       when: "before",
@@ -204,61 +213,64 @@ describe("a job on EC2", () => {
       provisioning: "spot" as const,
       hourlyPriceUsd: offer.hourlyPriceUsd / 3,
     }))
-    const settings = { restSeconds: 300, restCapSeconds: 3600 }
-    const play = new Play(stage, { market: { offers: [...OFFERS, ...spot], account: ACCOUNT }, settings })
-    await stage.submit("job", { provisioning: "spotFirst" })
-    await play.over()
-    const { status } = await stage.job("job")
+    const settings = { cooldownSeconds: 300, maxCooldownSeconds: 3600 }
+    const scenario = new Scenario(harness, { market: { offers: [...OFFERS, ...spot], account: ACCOUNT }, settings })
+    await harness.submit("job", { provisioning: "spotFirst" })
+    await scenario.over()
+    const { status } = await harness.job("job")
     expect(status?.phase).toBe("succeeded")
     expect(status?.refusedOffers?.map(({ provisioning, reason }) => [provisioning, reason])).toContainEqual([
       "spot",
       "Quota",
     ])
-    expect(await play.instances()).toEqual([expect.objectContaining({ InstanceType: "t3.small" })])
-    expect((await play.instances())[0]?.InstanceLifecycle).toBeUndefined()
+    expect(await scenario.instances()).toEqual([expect.objectContaining({ InstanceType: "t3.small" })])
+    expect((await scenario.instances())[0]?.InstanceLifecycle).toBeUndefined()
     proxy.faults.length = 0
-    await play.close()
+    await scenario.close()
   })
 
-  test("in a region that its account has not enabled goes to another region, and that one is left alone", async () => {
-    const stage = await newStage()
+  test("moves to another region when the account has not enabled the first, which then has a cooldown", async () => {
+    const harness = await newStage()
     const code = "OptInRequired"
     const isClosed = ({ accessKeyId, region }: AwsRequest): boolean =>
-      accessKeyId === stage.namespace && region === REGION
+      accessKeyId === harness.namespace && region === REGION
     proxy.faults.push({ action: "RunInstances", when: "before", code, status: 401, times: 99, if: isClosed })
     const elsewhere = OFFERS.map((offer) => ({
       ...offer,
       region: "eu-west-3",
       hourlyPriceUsd: offer.hourlyPriceUsd * 10,
     }))
-    const settings = { restSeconds: 300, restCapSeconds: 3600 }
-    const play = new Play(stage, { market: { offers: [...OFFERS, ...elsewhere], account: ACCOUNT }, settings })
-    await stage.submit("job")
+    const settings = { cooldownSeconds: 300, maxCooldownSeconds: 3600 }
+    const scenario = new Scenario(harness, {
+      market: { offers: [...OFFERS, ...elsewhere], account: ACCOUNT },
+      settings,
+    })
+    await harness.submit("job")
     await eventually(async () => {
-      const launches = await stage.launches()
+      const launches = await harness.launches()
       expect(launches.map(({ spec, status }) => [spec.offer.region, status?.phase])).toEqual([
         [REGION, "refused"],
         ["eu-west-3", "created"],
       ])
     })
-    await stage.cancel("job")
-    await eventually(async () => expect((await stage.launches()).every(isOver)).toBe(true))
+    await harness.cancel("job")
+    await eventually(async () => expect((await harness.launches()).every(isOver)).toBe(true))
     proxy.faults.length = 0
-    await play.close()
+    await scenario.close()
   })
 })
 
 describe("garbage collection on EC2", () => {
-  test("ends what no Launch stands for, a second VM of a Launch as well; spares the young and other installations", async () => {
-    const stage = await newStage()
-    const play = new Play(stage, { youngSeconds: 60 })
-    await stage.submit("job")
-    const live = await eventually(() => stage.liveLaunch())
+  test("deletes orphans and second VMs of a Launch, and keeps young VMs and those of other installations", async () => {
+    const harness = await newStage()
+    const scenario = new Scenario(harness, { youngSeconds: 60 })
+    await harness.submit("job")
+    const live = await eventually(() => harness.liveLaunch())
     const cloud = openAws({ clock: systemClock, allowances: UNPACED })(
       { access_key_id: "another", secret_access_key: "secret" },
       REGION,
     )
-    const plant = (name: string, installation = stage.installation) =>
+    const plant = (name: string, installation = harness.installation) =>
       cloud.launch({
         name,
         installation,
@@ -269,25 +281,27 @@ describe("garbage collection on EC2", () => {
         lifetimeSeconds: 60,
       })
     const orphan = await plant("orphan-1")
-    const foreign = await plant("orphan-1", `${stage.installation}-other`)
-    const second = await runOnce(live.metadata.name, stage.installation)
+    const foreign = await plant("orphan-1", `${harness.installation}-other`)
+    const second = await runOnce(live.metadata.name, harness.installation)
     const terminated = async () => {
-      await play.collectGarbage()
-      return new Set((await play.instances()).filter(isGone).map(({ InstanceId }) => InstanceId))
+      await scenario.collectGarbage()
+      return new Set((await scenario.instances()).filter(isGone).map(({ InstanceId }) => InstanceId))
     }
     expect(await terminated()).toEqual(new Set())
-    stage.clock.advance(60)
+    harness.clock.advance(60)
     await eventually(async () => expect(await terminated()).toEqual(new Set([orphan.id, second])))
-    expect((await console_.instances("installation", `${stage.installation}-other`)).filter(isGone)).toEqual([])
-    expect((await play.instances()).filter((instance) => !isGone(instance)).map(launchOf)).toEqual([live.metadata.name])
+    expect((await console_.instances("installation", `${harness.installation}-other`)).filter(isGone)).toEqual([])
+    expect((await scenario.instances()).filter((instance) => !isGone(instance)).map(launchOf)).toEqual([
+      live.metadata.name,
+    ])
     await cloud.terminate(foreign)
-    await stage.cancel("job")
-    await eventually(async () => expect((await stage.launches()).every(isOver)).toBe(true))
-    await play.close()
+    await harness.cancel("job")
+    await eventually(async () => expect((await harness.launches()).every(isOver)).toBe(true))
+    await scenario.close()
   })
 })
 
-/** An instance that somebody made with the tags of a Launch that has its VM. */
+/** Starts an instance with the tags of a Launch that already has its VM, like a stranger would. */
 async function runOnce(launch: string, installation: string): Promise<string> {
   const Tags = [
     { Key: TAGS.launch, Value: launch },

@@ -20,6 +20,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect } from "vitest"
 import { type Clock, systemClock } from "../../src/apis/clock.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { type AwsOptions, openAws } from "../../src/cloud/aws/aws.ts"
+import type { Cloud, LaunchSpec } from "../../src/cloud/cloud.ts"
 import {
   CapacityError,
   CredentialsError,
@@ -27,9 +28,9 @@ import {
   OutcomeUnknownError,
   QuotaError,
   RegionError,
+  SubnetCapacityError,
   TransientError,
 } from "../../src/cloud/errors.ts"
-import type { Cloud, LaunchSpec } from "../../src/cloud/provider.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { type CloudUnderTest, type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
@@ -55,31 +56,31 @@ const OFFER: Offer = {
   minimumBilledSeconds: 60,
 }
 
-/** What takes place at once here would take EC2 minutes. */
+/** Rate limit that makes actions immediate; EC2's real limit would take minutes. */
 const AT_ONCE = { capacity: 1000, perSecond: 1000 }
 
 let moto: Moto
 let proxy: Ec2Proxy
-/** Past the proxy: another witness of what is there. */
-let witness: EC2Client
+/** Client that bypasses the proxy: an independent view of the account. */
+let direct: EC2Client
 
 beforeAll(async () => {
   moto = await startMoto()
   proxy = await Ec2Proxy.start(moto)
   process.env["AWS_ENDPOINT_URL"] = proxy.url
-  const credentials = { accessKeyId: "witness", secretAccessKey: "witness" }
-  witness = new EC2Client({ region: REGION, endpoint: moto.url, credentials })
+  const credentials = { accessKeyId: "direct", secretAccessKey: "direct" }
+  direct = new EC2Client({ region: REGION, endpoint: moto.url, credentials })
 })
 afterEach(() => expect(proxy.breaches).toEqual([]))
 afterAll(async () => {
-  witness.destroy()
+  direct.destroy()
   await proxy.stop()
   await moto.stop()
 })
 
 async function instancesOf(launch: string): Promise<Instance[]> {
   const filter = { Name: "tag:berth.dev/launch", Values: [launch] }
-  const { Reservations = [] } = await witness.send(new DescribeInstancesCommand({ Filters: [filter] }))
+  const { Reservations = [] } = await direct.send(new DescribeInstancesCommand({ Filters: [filter] }))
   return Reservations.flatMap(({ Instances = [] }) => Instances)
 }
 
@@ -100,7 +101,7 @@ function accountUnderTest(): CloudUnderTest {
         return instances.length
       }),
     powerOff: async ({ id }) => {
-      await witness.send(new TerminateInstancesCommand({ InstanceIds: [id] }))
+      await direct.send(new TerminateInstancesCommand({ InstanceIds: [id] }))
     },
     close: async () => undefined,
   }
@@ -110,7 +111,7 @@ describeCloud("aws", async () => accountUnderTest(), describe)
 
 const ACTIONS = { launch: "RunInstances", list: "DescribeInstances", terminate: "TerminateInstances" } as const
 
-/** How EC2 says what goes wrong. */
+/** EC2's answers for each fault. */
 const EC2_FAULTS: Record<FaultKind, Omit<Ec2Fault, "action">> = {
   capacity: { when: "before", code: "InsufficientInstanceCapacity", status: 500 },
   quota: { when: "before", code: "VcpuLimitExceeded" },
@@ -176,7 +177,7 @@ describe("aws", () => {
   const actions = () => proxy.requests.map(({ action }) => action)
 
   describe("a VM", () => {
-    it("ends with its shutdown, keeps its metadata to itself, has an encrypted disk of its own and lets nobody in", async () => {
+    it("ends with its shutdown, blocks the metadata service for jobs, has an encrypted disk and allows no inbound traffic", async () => {
       const asked = spec()
       await cloud.launch(asked)
       expect(Object.fromEntries(proxy.of("RunInstances")[0]?.parameters ?? [])).toMatchObject({
@@ -192,7 +193,7 @@ describe("aws", () => {
       const [instance] = await instancesOf(asked.name)
       expect(instance).toMatchObject({ ImageId: IMAGE, InstanceType: "t4g.small" })
       const [group] = instance?.SecurityGroups ?? []
-      const groups = await witness.send(new DescribeSecurityGroupsCommand({ GroupIds: [group?.GroupId ?? ""] }))
+      const groups = await direct.send(new DescribeSecurityGroupsCommand({ GroupIds: [group?.GroupId ?? ""] }))
       expect(groups.SecurityGroups).toEqual([
         expect.objectContaining({
           IpPermissions: [],
@@ -201,7 +202,7 @@ describe("aws", () => {
       ])
     })
 
-    it("carries who it is for on instance, disk and network interface", async () => {
+    it("carries its Launch and installation on instance, disk and network interface", async () => {
       const asked = spec()
       const { id } = await cloud.launch(asked)
       const tags = expect.arrayContaining([
@@ -212,12 +213,12 @@ describe("aws", () => {
       ])
       expect(await instancesOf(asked.name)).toEqual([expect.objectContaining({ Tags: tags })])
       const attached = { Name: "attachment.instance-id", Values: [id] }
-      const { Volumes } = await witness.send(new DescribeVolumesCommand({ Filters: [attached] }))
+      const { Volumes } = await direct.send(new DescribeVolumesCommand({ Filters: [attached] }))
       expect(Volumes).toEqual([expect.objectContaining({ Tags: tags })])
       expect(proxy.of("RunInstances")[0]?.parameters.get("TagSpecification.3.ResourceType")).toBe("network-interface")
     })
 
-    it("is bought once on the spot market, and known as taken back when it was", async () => {
+    it("a spot VM is requested once, and shown as preempted after its preemption", async () => {
       const vm = await cloud.launch(spec({ offer: { ...OFFER, provisioning: "spot" } }))
       expect(Object.fromEntries(proxy.of("RunInstances")[0]?.parameters ?? [])).toMatchObject({
         "InstanceMarketOptions.MarketType": "spot",
@@ -229,28 +230,28 @@ describe("aws", () => {
       expect(await list()).toEqual([expect.objectContaining({ id: vm.id, state: "terminated", preempted: true })])
     })
 
-    it("that somebody stopped is still there, and can be ended", async () => {
+    it("a VM that a user has stopped is still listed, and can be terminated", async () => {
       const vm = await cloud.launch(spec())
-      await witness.send(new StopInstancesCommand({ InstanceIds: [vm.id] }))
+      await direct.send(new StopInstancesCommand({ InstanceIds: [vm.id] }))
       expect(await list()).toEqual([expect.objectContaining({ state: "running" })])
       await cloud.terminate(vm)
       expect(await list()).toEqual([expect.objectContaining({ state: "terminated" })])
     })
 
-    it("can't have more user data than EC2 takes, and no call is made for it", async () => {
+    it("throws on user data above EC2's limit, without a call", async () => {
       await expect(cloud.launch(spec({ userData: "x".repeat(16_385) }))).rejects.toThrow(/16385 bytes.*at most 16384/)
       expect(proxy.of("RunInstances")).toEqual([])
     })
   })
 
-  describe("its place", () => {
-    it("is the zone of the offer, where it names one", async () => {
+  describe("placement of a VM on EC2", () => {
+    it("uses the zone of the offer, if it names one", async () => {
       const asked = spec({ offer: { ...OFFER, zone: `${REGION}b` } })
       await cloud.launch(asked)
       expect(await instancesOf(asked.name)).toMatchObject([{ Placement: { AvailabilityZone: `${REGION}b` } }])
     })
 
-    it("is found out once for many", async () => {
+    it("looks up the subnets once for many launches", async () => {
       await Promise.all(Array.from({ length: 5 }, () => cloud.launch(spec())))
       await cloud.launch(spec())
       expect(
@@ -263,12 +264,12 @@ describe("aws", () => {
       expect(proxy.of("CreateSecurityGroup")).toHaveLength(1)
     })
 
-    it("is one of the subnets that are named, by zone, the same at each replay, and spread", async () => {
-      const { Vpc } = await witness.send(new CreateVpcCommand({ CidrBlock: "10.9.0.0/16" }))
+    it("picks one of the named subnets by zone, the same at each replay, and spreads launches over all", async () => {
+      const { Vpc } = await direct.send(new CreateVpcCommand({ CidrBlock: "10.9.0.0/16" }))
       const VpcId = Vpc?.VpcId ?? ""
       const made = ["a", "a", "b"].map(async (zone, index) => {
         const AvailabilityZone = `${REGION}${zone}`
-        const { Subnet } = await witness.send(
+        const { Subnet } = await direct.send(
           new CreateSubnetCommand({ VpcId, AvailabilityZone, CidrBlock: `10.9.${index}.0/24` }),
         )
         return Subnet?.SubnetId ?? ""
@@ -284,13 +285,109 @@ describe("aws", () => {
         )
       const inB = await subnetsOf([spec({ offer: { ...OFFER, zone: `${REGION}b` } })])
       expect(inB).toEqual([subnetIds[2]])
-      // So many that each subnet gets one: names are random, and with 16 one subnet in 200 runs got none.
+      // Enough launches that each subnet gets one: with 16, one subnet got none in one of 200 runs.
       const anywhere = await subnetsOf(Array.from({ length: 32 }, () => spec()))
       expect(new Set(anywhere)).toEqual(new Set(subnetIds))
       await expect(cloud.launch(spec({ offer: { ...OFFER, zone: `${REGION}c` } }))).rejects.toThrow(/is in the zone/)
     })
 
-    it("that was deleted meanwhile is looked for again", async () => {
+    /** Creates a VPC with one subnet in each of these zones. */
+    async function networkWith(...zones: string[]): Promise<{ vpc: string; subnets: string[] }> {
+      const { Vpc } = await direct.send(new CreateVpcCommand({ CidrBlock: "10.8.0.0/16" }))
+      const vpc = Vpc?.VpcId ?? ""
+      const made = zones.map(async (zone, index) => {
+        const place = { VpcId: vpc, AvailabilityZone: `${REGION}${zone}`, CidrBlock: `10.8.${index}.0/24` }
+        const { Subnet } = await direct.send(new CreateSubnetCommand(place))
+        return Subnet?.SubnetId ?? ""
+      })
+      return { vpc, subnets: await Promise.all(made) }
+    }
+
+    const disksOf = async (id: string) => {
+      const attached = { Name: "attachment.instance-id", Values: [id] }
+      return (await direct.send(new DescribeVolumesCommand({ Filters: [attached] }))).Volumes
+    }
+
+    it("uses the connection's network, address and disk, and no setting of the installation", async () => {
+      const { vpc, subnets } = await networkWith("a")
+      const { subnets: others } = await networkWith("a")
+      cloud = open({ networks: { [REGION]: { subnetIds: others } } })
+      const asked = spec({
+        network: { network: vpc, subnets, publicAddress: false },
+        disk: { sizeGib: 70, requiredGib: 200, type: "gp2" },
+      })
+      const { id, ipAddress } = await cloud.launch(asked)
+      const [instance] = await instancesOf(asked.name)
+      expect(instance).toMatchObject({ SubnetId: subnets[0], VpcId: vpc })
+      expect(instance?.PublicIpAddress).toBeUndefined()
+      expect(ipAddress).toBeUndefined()
+      expect(await disksOf(id)).toMatchObject([{ Size: 200, VolumeType: "gp2", Encrypted: true }])
+      const [group] = instance?.NetworkInterfaces?.[0]?.Groups ?? []
+      const groups = await direct.send(new DescribeSecurityGroupsCommand({ GroupIds: [group?.GroupId ?? ""] }))
+      expect(groups.SecurityGroups).toMatchObject([{ VpcId: vpc, IpPermissions: [] }])
+      const addressed = spec({ network: { subnets, publicAddress: true } })
+      await cloud.launch(addressed)
+      expect((await instancesOf(addressed.name))[0]?.PublicIpAddress).toMatch(/^[0-9.]+$/)
+    })
+
+    it("creates a VM without a public address in the default VPC, if the connection names no subnets", async () => {
+      const asked = spec({ network: { publicAddress: false } })
+      await cloud.launch(asked)
+      const [instance] = await instancesOf(asked.name)
+      expect(instance?.SubnetId).toMatch(/^subnet-/)
+      expect(instance?.PublicIpAddress).toBeUndefined()
+    })
+
+    it("names another subnet only in a launch that counts the exhausted ones, and fails when all are exhausted", async () => {
+      const { subnets } = await networkWith("a", "b")
+      const asked = spec({ network: { subnets, publicAddress: true } })
+      const full = {
+        action: "RunInstances",
+        when: "before",
+        code: "InsufficientInstanceCapacity",
+        status: 500,
+      } as const
+      proxy.faults.push(full, full)
+      await expect(cloud.launch(asked)).rejects.toBeInstanceOf(SubnetCapacityError)
+      // The replay of a rejected request names the same subnet: another one could create a second VM.
+      await expect(open().launch(asked)).rejects.toBeInstanceOf(SubnetCapacityError)
+      proxy.faults.push({ action: "RunInstances", when: "lost" })
+      proxy.hideSeconds = 600
+      const next = { ...asked, exhaustedSubnets: 1 }
+      await expect(cloud.launch(next)).rejects.toBeInstanceOf(OutcomeUnknownError)
+      const { id } = await open().launch(next)
+      expect((await instancesOf(asked.name)).map(({ InstanceId }) => InstanceId)).toEqual([id])
+      const named = proxy.of("RunInstances").map(({ parameters }) => parameters.get("NetworkInterface.1.SubnetId"))
+      const [first, second] = [...new Set(named)]
+      expect(named).toEqual([first, first, second, second])
+      expect(new Set([first, second])).toEqual(new Set(subnets))
+      const tokens = proxy.of("RunInstances").map(({ parameters }) => parameters.get("ClientToken"))
+      const [one, other] = [...new Set(tokens)]
+      expect(tokens).toEqual([one, one, other, other])
+      expect(other).toMatch(/^[\w-]{43}$/)
+      proxy.faults.push(full)
+      const last = spec({ network: { subnets, publicAddress: true }, exhaustedSubnets: 1 })
+      const refusal = await cloud.launch(last).catch((error: unknown) => error)
+      expect(refusal).toBeInstanceOf(CapacityError)
+      expect(refusal).not.toBeInstanceOf(SubnetCapacityError)
+    })
+
+    it("names the field and the remedy for a subnet that does not exist, or is in another network", async () => {
+      const { subnets } = await networkWith("a")
+      const { vpc } = await networkWith("a")
+      const missing = spec({ network: { subnets: ["subnet-0a1b2c3d"], publicAddress: true } })
+      const refusal = await cloud.launch(missing).catch((error: unknown) => error)
+      expect(refusal).toBeInstanceOf(RegionError)
+      const words = /connection's `subnets` name subnet-0a1b2c3d for eu-central-1.*correct `subnets`/
+      expect(refusal).toMatchObject({ message: expect.stringMatching(words) })
+      const stray = cloud.launch(spec({ network: { network: vpc, subnets, publicAddress: true } }))
+      await expect(stray).rejects.toThrow(new RegExp(`not in the connection's .network. ${vpc}: correct`))
+      const zone = `${REGION}c`
+      const elsewhere = spec({ offer: { ...OFFER, zone }, network: { subnets, publicAddress: true } })
+      await expect(cloud.launch(elsewhere)).rejects.toThrow(/is in the zone eu-central-1c: add one/)
+    })
+
+    it("looks up a subnet again after it was deleted", async () => {
       await cloud.launch(spec())
       proxy.faults.push({ action: "RunInstances", when: "before", code: "InvalidGroup.NotFound" })
       const asked = spec()
@@ -299,7 +396,7 @@ describe("aws", () => {
       expect(proxy.of("DescribeVpcs")).toHaveLength(2)
     })
 
-    it("is nowhere in a region without a default VPC, and the error says what to do", async () => {
+    it("throws in a region without a default VPC, with what to do", async () => {
       const elsewhere = "ap-south-1"
       const there = new EC2Client({
         region: elsewhere,
@@ -312,12 +409,12 @@ describe("aws", () => {
       for (const { VpcId } of Vpcs) await there.send(new DeleteVpcCommand({ VpcId }))
       there.destroy()
       const launch = openAws({ clock })(KEY, elsewhere).launch(spec({ offer: { ...OFFER, region: elsewhere } }))
-      await expect(launch).rejects.toThrow(/no default VPC in ap-south-1: make one, or name subnets/)
+      await expect(launch).rejects.toThrow(/no default VPC in ap-south-1: create one, or configure subnets/)
     })
   })
 
-  describe("its image", () => {
-    it("is what AWS recommends for the architecture, and asked for once in a while", async () => {
+  describe("image of a VM on EC2", () => {
+    it("uses the image that AWS recommends for the architecture, and caches it", async () => {
       const arm = await cloud.imageFor?.(OFFER)
       const amd = await cloud.imageFor?.({ ...OFFER, architecture: "amd64" })
       const gpu = await cloud.imageFor?.({
@@ -334,14 +431,14 @@ describe("aws", () => {
       expect(proxy.requests).toHaveLength(4)
     })
 
-    it("is none for GPUs that AWS has no image for", async () => {
+    it("throws for GPUs that AWS has no image for", async () => {
       const gpu = { model: "T4G", count: 1, vramGib: 16 }
       await expect(cloud.imageFor?.({ ...OFFER, gpu })).rejects.toThrow(/no ECS-optimized image for GPUs on arm64/)
     })
   })
 
-  describe("a launch that is repeated", () => {
-    it("after its answer was lost finds the VM, also while EC2 does not list it yet", async () => {
+  describe("a repeated launch on EC2", () => {
+    it("finds the VM after a lost answer, even while EC2 does not list it yet", async () => {
       proxy.hideSeconds = 60
       const asked = spec()
       proxy.faults.push({ action: "RunInstances", when: "lost" })
@@ -353,12 +450,12 @@ describe("aws", () => {
       expect(await list()).toMatchObject([{ id: vm.id }])
     })
 
-    it("in another network finds the VM of the first call, as soon as EC2 lists it", async () => {
+    it("finds the VM of the first call after a change of the network, as soon as EC2 lists it", async () => {
       proxy.hideSeconds = 60
       const asked = spec()
       const vm = await cloud.launch(asked)
-      const { Vpc } = await witness.send(new CreateVpcCommand({ CidrBlock: "10.8.0.0/16" }))
-      const { Subnet } = await witness.send(new CreateSubnetCommand({ VpcId: Vpc?.VpcId, CidrBlock: "10.8.0.0/24" }))
+      const { Vpc } = await direct.send(new CreateVpcCommand({ CidrBlock: "10.8.0.0/16" }))
+      const { Subnet } = await direct.send(new CreateSubnetCommand({ VpcId: Vpc?.VpcId, CidrBlock: "10.8.0.0/24" }))
       const elsewhere = open({ networks: { [REGION]: { subnetIds: [Subnet?.SubnetId ?? ""] } } })
       await expect(elsewhere.launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
       proxy.reveal()
@@ -366,7 +463,7 @@ describe("aws", () => {
       expect(await instancesOf(asked.name)).toHaveLength(1)
     })
 
-    it("by another release, in other words, makes no second VM while nobody knows what became of the first call", async () => {
+    it("creates no second VM after an upgrade while the result of the first call is unknown", async () => {
       proxy.hideSeconds = 60
       const asked = spec()
       proxy.faults.push({ action: "RunInstances", when: "lost" })
@@ -380,12 +477,12 @@ describe("aws", () => {
       expect(more).toEqual([])
     })
 
-    it("of which EC2 says that its VM has ended and is forgotten is refused", async () => {
+    it("rejects a launch when EC2 reports its VM as terminated and no longer lists it", async () => {
       proxy.faults.push({ action: "RunInstances", when: "before", code: "IdempotentInstanceTerminated" })
       await expect(cloud.launch(spec())).rejects.toBeInstanceOf(InvalidRequestError)
     })
 
-    it("in a copy of the installation makes another VM", async () => {
+    it("creates another VM in a copy of the installation", async () => {
       const asked = spec()
       const first = await cloud.launch(asked)
       const second = await cloud.launch({ ...asked, installation: `${installation}-restored` })
@@ -393,7 +490,7 @@ describe("aws", () => {
     })
   })
 
-  describe("errors", () => {
+  describe("errors of EC2", () => {
     it.each([
       ["InsufficientInstanceCapacity", 500, CapacityError],
       ["Unsupported", 400, CapacityError],
@@ -415,19 +512,22 @@ describe("aws", () => {
       ["InternalError", 500, OutcomeUnknownError],
       ["Unavailable", 503, OutcomeUnknownError],
       ["SomethingNew", 500, OutcomeUnknownError],
-    ])("%s (%i) of a launch is a %o", async (code, status, type) => {
+    ])("classifies %s (%i) of a launch as %o", async (code, status, type) => {
       proxy.faults.push({ action: "RunInstances", when: "before", code, status })
       const error: unknown = await cloud.launch(spec()).catch((thrown: unknown) => thrown)
       expect(error).toBeInstanceOf(type)
       expect(error).toMatchObject({ code, message: expect.stringContaining(`RunInstances in ${REGION}: ${code}`) })
     })
 
-    it.each(["InternalError", "Unavailable", "RequestLimitExceeded"])("%s of a list is transient", async (code) => {
-      proxy.faults.push({ action: "DescribeInstances", when: "before", code, status: 503 })
-      await expect(list()).rejects.toBeInstanceOf(TransientError)
-    })
+    it.each(["InternalError", "Unavailable", "RequestLimitExceeded"])(
+      "classifies %s of a list as transient",
+      async (code) => {
+        proxy.faults.push({ action: "DescribeInstances", when: "before", code, status: 503 })
+        await expect(list()).rejects.toBeInstanceOf(TransientError)
+      },
+    )
 
-    it("of a network that was never reached are transient, even of a launch", async () => {
+    it("classifies unreachable networks as transient, even for a launch", async () => {
       process.env["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
       try {
         await expect(open().launch(spec())).rejects.toBeInstanceOf(TransientError)
@@ -436,7 +536,7 @@ describe("aws", () => {
       }
     })
 
-    it("of a key that only one region refuses are about that region", async () => {
+    it("limits an authentication error to the region that rejects the key", async () => {
       const refusal = { when: "before", code: "AuthFailure", status: 401 } as const
       proxy.faults.push({ ...refusal, action: "DescribeInstances" })
       await expect(cloud.launch(spec())).rejects.toBeInstanceOf(RegionError)
@@ -445,7 +545,7 @@ describe("aws", () => {
       await expect(list()).rejects.toBeInstanceOf(CredentialsError)
     })
 
-    it("leave out what AWS encrypted for administrators", async () => {
+    it("leaves out AWS' encoded authorization messages", async () => {
       const message = "You are not authorized. Encoded authorization failure message: abcdefg"
       const refusal = { action: "RunInstances", when: "before", code: "UnauthorizedOperation", status: 403 } as const
       proxy.faults.push({ ...refusal, message })
@@ -453,8 +553,8 @@ describe("aws", () => {
     })
   })
 
-  describe("terminate", () => {
-    it("of a VM that EC2 does not know yet is to be tried again", async () => {
+  describe("terminate on EC2", () => {
+    it("throws a transient error for a VM that EC2 does not know yet", async () => {
       const vm = await cloud.launch(spec())
       proxy.faults.push({ action: "TerminateInstances", when: "before", code: "InvalidInstanceID.NotFound" })
       await expect(cloud.terminate(vm)).rejects.toBeInstanceOf(TransientError)
@@ -463,7 +563,7 @@ describe("aws", () => {
       await expect(cloud.terminate(vm)).resolves.toBeUndefined()
     })
 
-    it("of many is one call, and one that EC2 doesn't know spares none of the others", async () => {
+    it("sends one call for several VMs, and an unknown VM does not spare the others", async () => {
       const vms = await Promise.all([spec(), spec(), spec()].map((asked) => cloud.launch(asked)))
       await Promise.all(vms.slice(0, 2).map((vm) => cloud.terminate(vm)))
       expect(proxy.of("TerminateInstances")).toHaveLength(1)
@@ -473,7 +573,7 @@ describe("aws", () => {
     })
   })
 
-  it("calls nothing that changes anything once the fence has fallen", async () => {
+  it("makes no changing call after the fence has fallen", async () => {
     const fence = (): void => {
       throw new Error("not the leader")
     }
@@ -484,7 +584,7 @@ describe("aws", () => {
     expect(new Set(actions())).toEqual(new Set(["DescribeInstances"]))
   })
 
-  it("lists page by page", async () => {
+  it("lists VMs page by page", async () => {
     proxy.pageSize = 2
     const made = await Promise.all(Array.from({ length: 5 }, () => cloud.launch(spec())))
     proxy.requests.length = 0
@@ -493,12 +593,12 @@ describe("aws", () => {
   })
 })
 
-/** AWS asks for these rights, though no call has their name: tags of what is made, the role of the spot market. */
+/** Actions that AWS requires although no call has their name: for tags, and for the role of the spot market. */
 const IMPLIED = ["ec2:CreateTags", "iam:CreateServiceLinkedRole"]
-/** Who has no right at all may call this. */
+/** Action that needs no permission. */
 const FREE = "sts:GetCallerIdentity"
 
-it("calls just what the policy in docs/aws.md allows, which is read last of all tests of this file", async () => {
+it("uses exactly the actions of the policy in docs/aws.md (runs last in this file)", async () => {
   const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "aws.md"), "utf8")
   const [, policy = ""] = /```json\n(\{\n {2}"Version"[\s\S]*?)```/.exec(page) ?? []
   const { Statement } = JSON.parse(policy) as { Statement: { Effect: string; Action: string | string[] }[] }

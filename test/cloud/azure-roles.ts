@@ -1,13 +1,13 @@
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
 
-/** A role as Azure's command line takes it. */
+/** Role in the form of Azure's command line. */
 export interface Role {
   Name: string
   Actions: string[]
 }
 
-/** The two roles that docs/azure.md has people make: what VMs may do, and what Berth may. */
+/** Returns the two roles that users create by docs/azure.md: for VMs, and for Berth. */
 export function documentedRoles(): { vm: Role; berth: Role } {
   const page = readFileSync(join(import.meta.dirname, "..", "..", "docs", "azure.md"), "utf8")
   const [vm, berth] = [...page.matchAll(/```json\n([\s\S]*?)```/g)].map(([, text = ""]) => JSON.parse(text) as Role)

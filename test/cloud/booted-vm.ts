@@ -1,16 +1,16 @@
-/** What a VM's machine knows of itself, for tests that boot something in the place of it. */
+/** Facts about a VM, for tests that boot something in its place. */
 export interface BootedVm {
   name: string
   launch: string
   userData: string
-  /** The machine's own shutdown. */
+  /** Shuts the machine down from within. */
   powerOff(): void
 }
 
-/** Told of each VM that starts; what it answers is called when the cloud takes the machine away. */
+/** Callback for each VM that starts. The cloud calls the returned function when it deletes the machine. */
 export type OnBoot = (vm: BootedVm) => () => void
 
-/** The machines of VMs that run, by the id that their cloud knows them by. */
+/** Machines of running VMs, by their id in the cloud. */
 export class Machines {
   onBoot: OnBoot | undefined
   /** Names of VMs that were ever started, in order. */
@@ -23,7 +23,7 @@ export class Machines {
     if (cut !== undefined) this.#power.set(id, cut)
   }
 
-  /** The cloud has removed the VM. */
+  /** Kills the machine after the cloud has deleted the VM. */
   cutPower(id: string): void {
     this.#power.get(id)?.()
     this.#power.delete(id)

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
 import type { Offer } from "../../src/apis/offer.ts"
+import type { Cloud, LaunchSpec, Vm, VmRef } from "../../src/cloud/cloud.ts"
 import {
   CapacityError,
   type CloudError,
@@ -10,49 +11,51 @@ import {
   QuotaError,
   TransientError,
 } from "../../src/cloud/errors.ts"
-import type { Cloud, LaunchSpec, Vm, VmRef } from "../../src/cloud/provider.ts"
 import { NotLeaderError } from "../../src/controllers/fence.ts"
 import { eventually } from "./eventually.ts"
 import type { Act, FaultKind } from "./faults.ts"
 
-/** One account of a cloud, as real as it is to be had, and what the suite can't know of it. */
+/** Account of a cloud, as real as possible, with the facts that the suite needs. */
 export interface CloudUnderTest {
-  /** Something small that can be launched. */
+  /** Small offer that can be launched. */
   offer: Offer
-  /** User data of a VM that stays up until it is ended. */
+  /** User data of a VM that runs until it is terminated. */
   userData: string
   imageId?: string
-  /** Opens the account anew, as a restarted operator does. */
+  /** Opens the account again, as a restarted operator does. */
   open(): Promise<Cloud>
-  /** How many machines were ever started for this Launch, by another witness than the Cloud; waits for the first. */
+  /**
+   * Returns how many machines were ever started for this Launch, counted independently of the Cloud. Waits for the
+   * first.
+   */
   countBoots(launch: string): Promise<number>
-  /** Ends the VM from within or by the cloud's own doing, without `terminate`. */
+  /** Ends the VM from within or by the cloud, without `terminate`. */
   powerOff(vm: Vm): Promise<void>
   /**
-   * What the cloud still knows of a VM that is gone. `all` (the default): it is listed, and its launch is answered with
-   * it. `launch`: it is listed no more, but its launch is still answered with it. `nothing`: its launch makes another.
+   * Memory of the cloud for a terminated VM. `all` (the default): it is listed, and its launch returns it. `launch`: it
+   * is no longer listed, but its launch still returns it. `nothing`: its launch creates another VM.
    */
   remembers?: "all" | "launch" | "nothing"
-  /** A reference of the cloud's own form to a VM that never was. Default: the Launch's name as its id. */
+  /** Returns a valid reference to a VM that never existed. Default: the Launch's name as its id. */
   neverWas?(launch: string): VmRef
   close(): Promise<void>
 }
 
-/** An account under test whose cloud can be made to fail. */
+/** Account under test whose cloud can be made to fail. */
 export interface CloudWithFaults extends CloudUnderTest {
-  /** The next request of this act meets this. */
+  /** Plans this fault for the next request of this act. */
   fail(act: Act, fault: FaultKind): void
-  /** Forgets what was planned and has not happened. */
+  /** Removes the planned faults that have not happened. */
   mend(): void
-  /** Lists show no more than so many VMs in one page. */
+  /** Limits the number of VMs in one page of a list. */
   limitPages(size: number): void
   /** Opens the account with credentials that are well formed and wrong. */
   openRefused(): Promise<Cloud>
-  /** Everything that was asked or answered against the cloud's own description of its API. */
+  /** Requests and answers that violate the cloud's own description of its API. */
   violations(): readonly string[]
 }
 
-/** An account that was opened, and what tests of it say again and again. */
+/** Open account, with the steps that its tests repeat. */
 class Harness<T extends CloudUnderTest> {
   readonly installation = `test-${randomUUID().slice(0, 8)}`
   readonly account: T
@@ -93,7 +96,7 @@ class Harness<T extends CloudUnderTest> {
     })
   }
 
-  /** Waits until the VM is gone, and tells what is still shown of it. */
+  /** Waits until the VM is terminated, and returns what the cloud still shows of it. */
   gone(launch: string): Promise<Vm | undefined> {
     if ((this.account.remembers ?? "all") === "all") return this.inState(launch, "terminated")
     return eventually(async () => {
@@ -110,7 +113,7 @@ class Harness<T extends CloudUnderTest> {
   }
 }
 
-/** What the controller relies on, of whatever cloud: run it for each. */
+/** Declares the tests of what the controller expects of every cloud. */
 export function describeCloud(name: string, start: () => Promise<CloudUnderTest>, declare = describe): void {
   declare(`${name} is a Cloud`, () => {
     let harness: Harness<CloudUnderTest>
@@ -131,7 +134,7 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
     const inState = (launch: string, state: Vm["state"]) => harness.inState(launch, state)
     const gone = (launch: string) => harness.gone(launch)
 
-    it("makes a VM that carries its Launch, installation, region and time of creation", async () => {
+    it("creates a VM that carries its Launch, installation, region and creation time", async () => {
       const asked = spec()
       const made = await cloud.launch(asked)
       const facts = { id: made.id, launch: asked.name, installation, region: asked.offer.region }
@@ -143,7 +146,7 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
       expect(shown.terminationTime).toBeUndefined()
     })
 
-    it("answers an identical launch with the same VM, at once, later, and after a restart", async () => {
+    it("returns the same VM for an identical launch: at once, later, and after a restart", async () => {
       const asked = spec()
       const restarted = await account.open()
       const answers = await Promise.all([cloud, cloud, restarted, cloud, restarted].map((each) => each.launch(asked)))
@@ -153,7 +156,7 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
       expect(await account.countBoots(asked.name)).toBe(1)
     })
 
-    it("refuses another spec under the same name, and the VM lives on", async () => {
+    it("rejects another spec under the same name, and the VM keeps running", async () => {
       const asked = spec()
       await cloud.launch(asked)
       const other = { ...asked, lifetimeSeconds: asked.lifetimeSeconds + 60 }
@@ -162,7 +165,7 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
       expect(await account.countBoots(asked.name)).toBe(1)
     })
 
-    it("finds its VM under the same name when its user data is rendered in other words by now, as after an upgrade", async () => {
+    it("finds its VM under the same name after an upgrade that renders the user data differently", async () => {
       const asked = spec()
       const first = await cloud.launch(asked)
       const upgraded = await account.open()
@@ -171,7 +174,7 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
       expect(await account.countBoots(asked.name)).toBe(1)
     })
 
-    it("lists only what the scope names", async () => {
+    it("lists only the VMs of the scope", async () => {
       const asked = spec({ installation: `${installation}-other` })
       await cloud.launch(asked)
       expect(await find(asked.name)).toEqual([])
@@ -181,7 +184,7 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
       for (const vm of others) await cloud.terminate(vm)
     })
 
-    it("ends a VM, however often it is asked, and never boots it again", async () => {
+    it("terminates a VM however often it is called, and never boots the VM again", async () => {
       const asked = spec()
       const vm = await cloud.launch(asked)
       await inState(asked.name, "running")
@@ -198,13 +201,13 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
       }
     })
 
-    it("ends a VM that is asked to end as soon as it is launched", async () => {
+    it("terminates a VM immediately after its launch", async () => {
       const asked = spec()
       await cloud.terminate(await cloud.launch(asked))
       await gone(asked.name)
     })
 
-    it("neither makes nor ends a VM for who may not act any more", async () => {
+    it("neither creates nor terminates a VM after the fence has fallen", async () => {
       const late = (): never => {
         throw new NotLeaderError("another one leads")
       }
@@ -218,13 +221,13 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
       expect(await account.countBoots(asked.name)).toBe(1)
     })
 
-    it("has no quarrel with the end of a VM that never was", async () => {
+    it("terminates a VM that never existed without an error", async () => {
       const launch = `${randomUUID()}-1`
       const ref = account.neverWas?.(launch) ?? { id: launch, launch, region: account.offer.region }
       await expect(cloud.terminate(ref)).resolves.toBeUndefined()
     })
 
-    it("shows a VM that went off by itself as terminated, or leaves nothing of it that is billed", async () => {
+    it("shows a VM that powered itself off as terminated, or leaves no billed part of it", async () => {
       const asked = spec()
       const vm = await cloud.launch(asked)
       await account.powerOff(await inState(asked.name, "running"))
@@ -233,7 +236,7 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
       expect(Date.parse(last?.terminationTime ?? "")).toBeGreaterThanOrEqual(Date.parse(vm.createTime))
     })
 
-    it("tells whose credentials it was opened with, the same each time", async () => {
+    it("returns the same account identity for the same credentials", async () => {
       const { account: first } = await cloud.verify()
       expect(first).not.toBe("")
       expect(await (await account.open()).verify()).toEqual({ account: first })
@@ -243,7 +246,7 @@ export function describeCloud(name: string, start: () => Promise<CloudUnderTest>
 
 type ErrorClass = abstract new (...args: never[]) => CloudError
 
-/** What a launch that met a fault throws. */
+/** Errors that a launch throws for each fault. */
 const LAUNCH_FAULTS: readonly (readonly [FaultKind, ErrorClass])[] = [
   ["capacity", CapacityError],
   ["quota", QuotaError],
@@ -257,7 +260,7 @@ const LAUNCH_FAULTS: readonly (readonly [FaultKind, ErrorClass])[] = [
   ["slow", OutcomeUnknownError],
 ]
 
-/** What a list that met a fault throws: it changes nothing, so its outcome is never unknown. */
+/** Errors that a list throws for each fault. A list changes nothing, so its outcome is never unknown. */
 const LIST_FAULTS: readonly (readonly [FaultKind, ErrorClass])[] = [
   ["forbidden", CredentialsError],
   ["rateLimit", TransientError],
@@ -266,10 +269,10 @@ const LIST_FAULTS: readonly (readonly [FaultKind, ErrorClass])[] = [
   ["slow", TransientError],
 ]
 
-/** Faults of ending a VM that leave it to be ended again. */
+/** Faults of a termination after which it must be retried. */
 const TERMINATE_FAULTS = ["rateLimit", "serverError", "reset", "errorAfter", "lost", "slow"] as const
 
-/** What the controller relies on when a cloud fails, before or after it has done what it was asked. */
+/** Declares the tests of what the controller expects when a cloud fails, before or after the effect of a request. */
 export function describeFaults(name: string, start: () => Promise<CloudWithFaults>, declare = describe): void {
   declare(`${name} that fails`, () => {
     let harness: Harness<CloudWithFaults>
@@ -280,7 +283,7 @@ export function describeFaults(name: string, start: () => Promise<CloudWithFault
       account = await start()
       cloud = await account.open()
       harness = new Harness(account, cloud)
-      // Whatever is made once for an account is there, so that a fault meets what it is meant for.
+      // Creates what each account needs once, so that the fault affects the intended request.
       const first = harness.spec()
       await cloud.terminate(await cloud.launch(first))
     })
@@ -290,25 +293,28 @@ export function describeFaults(name: string, start: () => Promise<CloudWithFault
       expect(account.violations()).toEqual([])
     })
 
-    it.each(LAUNCH_FAULTS)("launch: %s; the identical call then makes the VM or finds it", async (fault, expected) => {
-      const asked = harness.spec()
-      account.fail("launch", fault)
-      const failure = await cloud.launch(asked).then(
-        () => undefined,
-        (error: unknown) => error,
-      )
-      // A cloud that has several places of its own for one offer passes over the one that refuses.
-      if (failure !== undefined || fault !== "capacity") expect(failure).toBeInstanceOf(expected)
-      expect((failure as CloudError | undefined)?.message).not.toBe("")
-      const restarted = await account.open()
-      const [vm, same] = [await restarted.launch(asked), await cloud.launch(asked)]
-      expect(same.id).toBe(vm.id)
-      expect((await harness.inState(asked.name, "running")).id).toBe(vm.id)
-      expect(await account.countBoots(asked.name)).toBe(1)
-      await cloud.terminate(vm)
-    })
+    it.each(LAUNCH_FAULTS)(
+      "launch: %s; the identical call then creates the VM or finds it",
+      async (fault, expected) => {
+        const asked = harness.spec()
+        account.fail("launch", fault)
+        const failure = await cloud.launch(asked).then(
+          () => undefined,
+          (error: unknown) => error,
+        )
+        // A cloud that has several zones for one offer skips the zone that rejects.
+        if (failure !== undefined || fault !== "capacity") expect(failure).toBeInstanceOf(expected)
+        expect((failure as CloudError | undefined)?.message).not.toBe("")
+        const restarted = await account.open()
+        const [vm, same] = [await restarted.launch(asked), await cloud.launch(asked)]
+        expect(same.id).toBe(vm.id)
+        expect((await harness.inState(asked.name, "running")).id).toBe(vm.id)
+        expect(await account.countBoots(asked.name)).toBe(1)
+        await cloud.terminate(vm)
+      },
+    )
 
-    it.each(LIST_FAULTS)("list: %s; the next one shows everything", async (fault, expected) => {
+    it.each(LIST_FAULTS)("list: %s; the next list shows everything", async (fault, expected) => {
       const asked = harness.spec()
       await cloud.launch(asked)
       account.fail("list", fault)
@@ -316,7 +322,7 @@ export function describeFaults(name: string, start: () => Promise<CloudWithFault
       await cloud.terminate(await harness.inState(asked.name, "running"))
     })
 
-    it.each(TERMINATE_FAULTS)("terminate: %s; asked again the VM ends", async (fault) => {
+    it.each(TERMINATE_FAULTS)("terminate: %s; the second call terminates the VM", async (fault) => {
       const asked = harness.spec()
       await cloud.launch(asked)
       const vm = await harness.inState(asked.name, "running")
@@ -328,7 +334,7 @@ export function describeFaults(name: string, start: () => Promise<CloudWithFault
       await harness.gone(asked.name)
     })
 
-    it("refuses to end a VM for who may not, and the VM lives on", async () => {
+    it("reports missing permissions to terminate a VM, and the VM keeps running", async () => {
       const asked = harness.spec()
       const vm = await cloud.launch(asked)
       account.fail("terminate", "forbidden")
@@ -337,7 +343,7 @@ export function describeFaults(name: string, start: () => Promise<CloudWithFault
       await cloud.terminate(vm)
     })
 
-    it("lists every page", async () => {
+    it("lists the VMs of all pages", async () => {
       const specs = Array.from({ length: 5 }, () => harness.spec())
       const made = await Promise.all(specs.map((each) => cloud.launch(each)))
       account.limitPages(2)
@@ -347,7 +353,7 @@ export function describeFaults(name: string, start: () => Promise<CloudWithFault
       await Promise.all(made.map((vm) => cloud.terminate(vm)))
     })
 
-    it("says of wrong credentials that they are wrong, whatever is asked", async () => {
+    it("reports wrong credentials as such for every operation", async () => {
       const refused = await account.openRefused()
       const { region } = account.offer
       const ref = account.neverWas?.("never-1") ?? { id: "never-1", launch: "never-1", region }

@@ -1,6 +1,10 @@
 import {
+  DeleteSubnetCommand,
+  DeleteVpcCommand,
   DescribeInstanceAttributeCommand,
   DescribeInstancesCommand,
+  DescribeSubnetsCommand,
+  DescribeVpcsCommand,
   EC2Client,
   type Instance,
   TerminateInstancesCommand,
@@ -8,11 +12,11 @@ import {
 import { TAGS, tagOf } from "../../src/cloud/aws/tags.ts"
 import { MOTO_ACCOUNT, type Moto } from "../moto.ts"
 
-/** What runs on a moto server, as somebody at AWS' console sees it: another witness than Berth, past any proxy. */
+/** View of a moto server that is independent of Berth and of any proxy, like AWS' console. */
 export class Ec2Console {
   readonly client: EC2Client
 
-  /** @param account where it looks; moto's first one, if none is given */
+  /** @param account of the view; default: moto's first one */
   constructor({ url }: Pick<Moto, "url">, region: string, account?: string) {
     const credentials = { accessKeyId: "console", secretAccessKey: "console" }
     this.client = new EC2Client({ region, endpoint: url, credentials })
@@ -26,7 +30,7 @@ export class Ec2Console {
     )
   }
 
-  /** All instances that carry this tag, ended ones as well. */
+  /** Returns all instances with this tag, terminated ones included. */
   async instances(tag: keyof typeof TAGS, value: string): Promise<Instance[]> {
     const Filters = [{ Name: `tag:${TAGS[tag]}`, Values: [value] }]
     const found: Instance[] = []
@@ -40,7 +44,7 @@ export class Ec2Console {
     return found
   }
 
-  /** What an instance was started with. */
+  /** Returns an instance's user data. */
   async userData(id: string): Promise<string> {
     const command = new DescribeInstanceAttributeCommand({ InstanceId: id, Attribute: "userData" })
     const { UserData } = await this.client.send(command)
@@ -56,12 +60,25 @@ export class Ec2Console {
   }
 }
 
-/** Name of the Launch that an instance was made for. */
+/** Deletes the default VPC of a region, as organizations do in regions that they don't use. */
+export async function removeDefaultVpc(moto: Pick<Moto, "url">, region: string): Promise<void> {
+  const { client } = new Ec2Console(moto, region)
+  const { Vpcs = [] } = await client.send(new DescribeVpcsCommand({}))
+  for (const { VpcId = "" } of Vpcs) {
+    const Filters = [{ Name: "vpc-id", Values: [VpcId] }]
+    const { Subnets = [] } = await client.send(new DescribeSubnetsCommand({ Filters }))
+    for (const { SubnetId } of Subnets) await client.send(new DeleteSubnetCommand({ SubnetId }))
+    await client.send(new DeleteVpcCommand({ VpcId }))
+  }
+  client.destroy()
+}
+
+/** Returns the name of an instance's Launch. */
 export function launchOf(instance: Instance): string {
   return tagOf(instance.Tags, TAGS.launch) ?? ""
 }
 
-/** Whether nothing of it is there any more. */
+/** Returns true if the instance is terminated. */
 export function isGone({ State }: Instance): boolean {
   return State?.Name === "terminated"
 }

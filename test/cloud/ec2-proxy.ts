@@ -6,25 +6,25 @@ import { MOTO_ACCOUNT, type Moto, motoEnvironment } from "../moto.ts"
 import { Ec2Schema } from "./ec2-schema.ts"
 
 /**
- * Something that goes wrong with a call. `before`: the error comes and nothing has happened. `after`: it has happened,
- * and the error comes all the same. `lost`: it has happened, and the connection breaks instead of an answer. `reset`: the
- * connection breaks, and nothing has happened. `slow`: it has happened, and nobody ever answers.
+ * Failure of a call. `before`: an error, without an effect. `after`: an error, although the call had its effect.
+ * `lost`: the call has its effect, and the connection breaks instead of an answer. `reset`: the connection breaks,
+ * without an effect. `slow`: the call has its effect, and no answer ever comes.
  */
 export interface Ec2Fault {
   action: string
   when: "before" | "after" | "lost" | "reset" | "slow"
-  /** AWS' error code, where one comes. */
+  /** AWS' error code, for faults that answer one. */
   code?: string
   message?: string
   /** HTTP status. Default 400. */
   status?: number
-  /** How many calls it meets. Default 1. */
+  /** Number of calls that fail. Default 1. */
   times?: number
-  /** Only calls like this. */
+  /** Condition on the call. */
   if?: (request: AwsRequest) => boolean
 }
 
-/** A call that came through. */
+/** Call that passed the proxy. */
 export interface AwsRequest {
   service: string
   action: string
@@ -46,26 +46,26 @@ interface Asked {
   body: string
 }
 
-/** What moto lacks of EC2: it takes each request for a new one, shows everything at once, and never fails. */
+/** Proxy that adds EC2's behaviour to moto: moto ignores client tokens, shows everything at once, and never fails. */
 export class Ec2Proxy {
-  /** What an SDK takes as its endpoint. */
+  /** Endpoint for an SDK. */
   readonly url: string
   readonly requests: AwsRequest[] = []
-  /** All that was ever called, in the words of IAM's policies, such as ec2:RunInstances. */
+  /** All actions that were called, named like in IAM policies, such as ec2:RunInstances. */
   readonly actions = new Set<string>()
-  /** What EC2 would not have taken, by what AWS publishes of its API. */
+  /** Requests that violate AWS' published API model. */
   readonly breaches: string[] = []
   readonly faults: Ec2Fault[] = []
-  /** Access keys that AWS doesn't take. */
+  /** Access keys that the proxy rejects. */
   readonly refusedKeys = new Set<string>()
-  /** How long an instance that was just made is in no list and unknown to other calls. */
+  /** Seconds for which a new instance is in no list and unknown to other calls. */
   hideSeconds = 0
-  /** Reservations of a page, at most, whatever was asked for. */
+  /** Maximum number of reservations in a page, whatever the caller requested. */
   pageSize = 1000
   readonly #server: Server
   readonly #moto: Moto
   readonly #schema: Ec2Schema
-  /** By region and token: what was asked for, and what was answered. */
+  /** Request and answer, by region and token. */
   readonly #tokens = new Map<string, { request: string; answer: Promise<Answer> }>()
   readonly #hiddenUntil = new Map<string, number>()
   readonly #takenBack = new Set<string>()
@@ -93,12 +93,12 @@ export class Ec2Proxy {
     await once(this.#server, "close")
   }
 
-  /** Calls of an action of EC2. */
+  /** Returns the calls of an action of EC2. */
   of(action: string): AwsRequest[] {
     return this.requests.filter((request) => request.action === action)
   }
 
-  /** EC2 takes a spot instance back, of moto's first account, if no other is named. */
+  /** Preempts a spot instance, by default of moto's first account. */
   async takeBack(id: string, region: string, account?: string): Promise<void> {
     this.#takenBack.add(id)
     const body = new URLSearchParams({ Action: "TerminateInstances", Version: "2016-11-15", "InstanceId.1": id })
@@ -138,7 +138,9 @@ export class Ec2Proxy {
     return fault === undefined ? answer : failure(call, fault)
   }
 
+  /** Faults are for requests with an effect: a check must not use one up. */
   #faultFor(call: AwsRequest): Ec2Fault | undefined {
+    if (isDryRun(call)) return undefined
     const index = this.faults.findIndex((fault) => fault.action === call.action && (fault.if?.(call) ?? true))
     const fault = this.faults[index]
     if (fault === undefined) return undefined
@@ -155,6 +157,8 @@ export class Ec2Proxy {
       this.breaches.push(...wrong)
       return failure(call, { code: "InvalidParameter", status: 400 })
     }
+    // Moto rejects it as EC2 does: with DryRunOperation, and without an effect.
+    if (isDryRun(call)) return await this.#forward(asked)
     if (action === "RunInstances") return await this.#runInstances(call, asked)
     if (action === "DescribeInstances") return this.#shown(await this.#forward(this.#cutPage(asked, parameters)))
     if (action === "TerminateInstances") return await this.#terminateInstances(call, asked)
@@ -177,7 +181,7 @@ export class Ec2Proxy {
     }
     const answer = this.#forward(asked).then((made) => this.#made(made))
     this.#tokens.set(key, { request: asked.body, answer })
-    // A request that failed has not used its token up.
+    // A request that failed has not used up its token.
     if ((await answer).status !== 200) this.#tokens.delete(key)
     return await answer
   }
@@ -187,7 +191,7 @@ export class Ec2Proxy {
     if (ids.some((id) => this.#isHidden(id))) {
       return failure(call, { code: "InvalidInstanceID.NotFound", status: 400 })
     }
-    // Moto lets an instance end anew each time it is asked.
+    // Moto terminates an instance again with each call.
     const left = ids.filter((id) => !this.#ended.has(id))
     if (left.length === 0) return { status: 200, type: "text/xml", body: "<TerminateInstancesResponse/>" }
     const body = new URLSearchParams([...call.parameters].filter(([key]) => !key.startsWith("InstanceId.")))
@@ -197,7 +201,7 @@ export class Ec2Proxy {
     return answer
   }
 
-  /** What was hidden is shown from now on. */
+  /** Shows the hidden instances from now on. */
   reveal(): void {
     this.#hiddenUntil.clear()
   }
@@ -220,7 +224,7 @@ export class Ec2Proxy {
     return { ...asked, body: String(cut) }
   }
 
-  /** A list as EC2 shows it: without what is too fresh, and with the true reason of an end. */
+  /** Returns a list as EC2 would: without new instances, and with the true reason of each termination. */
   #shown(answer: Answer): Answer {
     const [before, inside, after] = parted(answer.body, "reservationSet")
     const reservations = itemsOf(inside).filter((item) => !this.#isHidden(instanceIdOf(item)))
@@ -244,7 +248,11 @@ function requestOf({ headers, body }: Asked): AwsRequest {
   return { service, action, region, accessKeyId, parameters }
 }
 
-/** How AWS says that it doesn't know a key. */
+function isDryRun({ parameters }: AwsRequest): boolean {
+  return parameters.get("DryRun") === "true"
+}
+
+/** Returns AWS' error for an unknown key. */
 function refusalOf({ service }: AwsRequest): Failure {
   return service === "ec2" ? { code: "AuthFailure", status: 401 } : { code: "InvalidClientTokenId", status: 403 }
 }
@@ -253,7 +261,7 @@ type Failure = Pick<Ec2Fault, "code" | "message" | "status">
 
 function failure(
   { service }: AwsRequest,
-  { code = "InternalError", message = "so it goes", status = 400 }: Failure,
+  { code = "InternalError", message = "An internal error has occurred", status = 400 }: Failure,
 ): Answer {
   if (service === "ec2") {
     const error = `<Errors><Error><Code>${code}</Code><Message>${message}</Message></Error></Errors>`
@@ -270,7 +278,7 @@ function valuesOf(parameters: URLSearchParams, name: string): string[] {
   return [...parameters].filter(([key]) => key.startsWith(`${name}.`)).map(([, value]) => value)
 }
 
-/** What stands before an element's content, the content, and what comes after. */
+/** Returns the text before an element's content, the content, and the text after it. */
 function parted(xml: string, element: string): [string, string, string] {
   const start = xml.indexOf(`<${element}>`)
   const end = xml.lastIndexOf(`</${element}>`)
@@ -279,7 +287,7 @@ function parted(xml: string, element: string): [string, string, string] {
   return [xml.slice(0, inside), xml.slice(inside, end), xml.slice(end)]
 }
 
-/** The outermost items. */
+/** Returns the outermost items. */
 function itemsOf(xml: string): string[] {
   const items: string[] = []
   let depth = 0

@@ -3,7 +3,7 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import { gunzip } from "node:zlib"
 
-/** The part of AWS' service model that requests are held against. */
+/** Part of AWS' service model that this module checks requests against. */
 interface Shape {
   type: string
   required?: string[]
@@ -18,12 +18,12 @@ interface Model {
   shapes: Record<string, Shape>
 }
 
-/** Values that AWS adds more often than it publishes models. */
+/** Enums whose values AWS extends more often than it publishes models. */
 const OPEN_ENUMS = ["InstanceType"]
 
 /**
- * What AWS publishes of EC2's API (botocore's service model, which moto brings along), to hold requests against: names
- * of actions and parameters in the form of the EC2 query protocol, their types, and what is required.
+ * AWS' published model of EC2's API (botocore's service model, which moto includes), to check requests against. It has
+ * the names of actions and parameters in the EC2 query protocol, their types, and the required ones.
  */
 export class Ec2Schema {
   readonly #model: Model
@@ -32,14 +32,14 @@ export class Ec2Schema {
     this.#model = model
   }
 
-  /** @param directory of the Python environment that moto is installed in */
+  /** @param directory of the Python environment with moto */
   static async load(directory: string): Promise<Ec2Schema> {
     const [python = ""] = (await readdir(join(directory, "lib"))).filter((name) => name.startsWith("python"))
     const file = join(directory, "lib", python, "site-packages/botocore/data/ec2/2016-11-15/service-2.json.gz")
     return new Ec2Schema(JSON.parse(String(await promisify(gunzip)(await readFile(file)))) as Model)
   }
 
-  /** Everything that is wrong with a request. */
+  /** Returns all violations of a request. */
   faultsOf(parameters: URLSearchParams): string[] {
     const action = parameters.get("Action") ?? ""
     const operation = this.#model.operations[action]
@@ -114,7 +114,7 @@ function treeOf(parameters: readonly (readonly [string, string])[]): Tree {
   return tree
 }
 
-/** The EC2 query protocol's name of a member. */
+/** Returns a member's name in the EC2 query protocol. */
 function queryName(name: string, member: { locationName?: string; queryName?: string }): string {
   if (member.queryName !== undefined) return member.queryName
   const location = member.locationName ?? name

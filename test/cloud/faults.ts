@@ -1,4 +1,4 @@
-/** What goes wrong with a request, in words that hold for every cloud; each server says it in its cloud's way. */
+/** Failures of a request, independent of the cloud. Each server translates them into its cloud's errors. */
 export const FAULTS = [
   "capacity",
   "quota",
@@ -6,36 +6,36 @@ export const FAULTS = [
   "invalid",
   "rateLimit",
   "serverError",
-  /** The connection breaks before the request has an effect: nobody can tell. */
+  /** The connection breaks before the request has an effect. The caller can't know that. */
   "reset",
-  /** It has its effect, and the answer is an error of the server. */
+  /** The request has its effect, and the answer is a server error. */
   "errorAfter",
-  /** It has its effect, and the connection breaks before the answer. */
+  /** The request has its effect, and the connection breaks before the answer. */
   "lost",
-  /** It has its effect, and the answer doesn't come in time. */
+  /** The request has its effect, and the answer does not arrive in time. */
   "slow",
 ] as const
 export type FaultKind = (typeof FAULTS)[number]
 
-/** Acts of a `Cloud`, by the request that matters in each: the one that makes a VM, lists VMs, or ends one. */
+/** Operations of a `Cloud`, by their main request: the one that creates a VM, lists VMs, or terminates one. */
 export type Act = "launch" | "list" | "terminate"
 
-/** Those faults after which the effect is there. */
+/** Returns true for faults after which the request has had its effect. */
 export function hasEffect(fault: FaultKind): boolean {
   return fault === "errorAfter" || fault === "lost" || fault === "slow"
 }
 
-/** What is answered to a look that fails, by HTTP status; undefined: nobody was reached. */
+/** HTTP statuses of a failing look; undefined for a broken connection. */
 export const LOOK_FAULTS = [undefined, 403, 429] as const
 
-/** Requests, as `METHOD https://host/path?query`, and what is answered to the first look after the act. */
+/** Requests, as `METHOD https://host/path?query`, and the answer to the first look after the act. */
 export interface FailingLook {
   act: RegExp
   look: RegExp
   answer: Response | undefined
 }
 
-/** Passes requests on, but for one. */
+/** Returns a `fetch` that passes all requests on, except for one. */
 export function failingAfter(send: typeof fetch, { act, look, answer }: FailingLook): typeof fetch {
   let state: "before" | "acted" | "failed" = "before"
   return async (input, init) => {
@@ -51,7 +51,7 @@ export function failingAfter(send: typeof fetch, { act, look, answer }: FailingL
   }
 }
 
-/** Faults that wait for the requests that they are meant for, each for one. */
+/** Planned faults, each for one request. */
 export class FaultPlan {
   readonly #planned: { act: Act; fault: FaultKind }[] = []
 
@@ -59,7 +59,7 @@ export class FaultPlan {
     for (let time = 0; time < times; time++) this.#planned.push({ act, fault })
   }
 
-  /** The fault that this request meets, which is used up by it. */
+  /** Returns the fault for this request and removes it from the plan. */
   take(act: Act | undefined): FaultKind | undefined {
     const index = this.#planned.findIndex((planned) => planned.act === act)
     return index < 0 ? undefined : this.#planned.splice(index, 1)[0]?.fault

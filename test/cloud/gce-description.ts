@@ -2,8 +2,8 @@ import { readFileSync } from "node:fs"
 import { createRequire } from "node:module"
 
 /**
- * Compute Engine's own description of its API, as Google's SDK carries it: which requests there are, what each may
- * contain and what is answered. What a test's server takes and gives is held against it.
+ * Compute Engine's own description of its API, from Google's SDK: the requests, their fields and the answers. A test's
+ * server checks its requests and answers against it.
  */
 
 interface Field {
@@ -20,15 +20,15 @@ interface Type {
   nested?: Record<string, Type>
 }
 
-/** A request of the API, found by its method and path. */
+/** Request of the API, found by its method and path. */
 export interface Matched {
-  /** Such as Instances.Insert. */
+  /** Name such as Instances.Insert. */
   name: string
-  /** What the path says, by the name that the description gives it. */
+  /** Parameters of the path, by their names in the description. */
   path: Record<string, string>
   requestType: string
   responseType: string
-  /** The field of the request that the body is. */
+  /** Name of the request's field that the body is. */
   bodyField?: string
 }
 
@@ -63,9 +63,17 @@ function camel(name: string): string {
   return name.replaceAll(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase())
 }
 
-const routes = routesOf(["Instances", "ZoneOperations", "GlobalOperations", "Regions", "Firewalls", "Projects"])
+const routes = routesOf([
+  "Instances",
+  "ZoneOperations",
+  "GlobalOperations",
+  "Regions",
+  "Firewalls",
+  "Networks",
+  "Projects",
+])
 
-/** The request of the API that this is, or undefined when the API has none such. */
+/** Returns the API's request for this method and path, or undefined if it has none. */
 export function matchRequest(method: string, path: string): Matched | undefined {
   for (const { verb, pattern, ...route } of routes) {
     const match = verb === method.toLowerCase() ? pattern.exec(path) : null
@@ -74,7 +82,7 @@ export function matchRequest(method: string, path: string): Matched | undefined 
   return undefined
 }
 
-/** Everything in a request that the API doesn't describe. */
+/** Returns the parts of a request that the API doesn't describe. */
 export function requestFaults(matched: Matched, query: URLSearchParams, body: unknown): string[] {
   const fields = types[matched.requestType]?.fields ?? {}
   const faults: string[] = []
@@ -90,7 +98,7 @@ export function requestFaults(matched: Matched, query: URLSearchParams, body: un
   return faults
 }
 
-/** Everything in an answer that the API doesn't describe. */
+/** Returns the parts of an answer that the API doesn't describe. */
 export function answerFaults(matched: Matched, answer: unknown): string[] {
   return faultsOf(answer, matched.responseType, "")
 }
@@ -102,7 +110,7 @@ function faultsOf(value: unknown, typeName: string, at: string, scope: readonly 
   return scalarFaults(value, typeName, at) ?? messageFaults(value, typeName, at, scope)
 }
 
-/** Undefined when the type is none of numbers, strings and truth values. */
+/** Returns undefined if the type is not a number, string or boolean. */
 function scalarFaults(value: unknown, typeName: string, at: string): string[] | undefined {
   if (STRINGS.includes(typeName)) return typeof value === "string" ? [] : [`${at}: must be a string (${typeName})`]
   if (NUMBERS.includes(typeName)) return typeof value === "number" ? [] : [`${at}: must be a number`]
@@ -110,7 +118,7 @@ function scalarFaults(value: unknown, typeName: string, at: string): string[] | 
   return undefined
 }
 
-/** Of an enum or an object, whose type is looked for in the types that it stands in, from the inside out. */
+/** Checks an enum or an object. Looks up its type in the enclosing types, from the inside out. */
 function messageFaults(value: unknown, typeName: string, at: string, scope: readonly Type[]): string[] {
   const type = [...scope].reverse().find(({ nested }) => nested?.[typeName])?.nested?.[typeName] ?? types[typeName]
   if (type === undefined) return [`${at}: of type ${typeName}, which is not described`]

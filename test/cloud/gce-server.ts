@@ -8,7 +8,7 @@ import { answerFaults, type Matched, matchRequest, requestFaults } from "./gce-d
 
 type Json = Record<string, unknown>
 
-/** A VM, as the API shows it; what of it is read here is named. */
+/** VM as the API shows it, with the fields that this server reads. */
 interface Instance extends Json {
   name: string
   status: string
@@ -29,7 +29,7 @@ interface ApiError {
   message: string
 }
 
-/** A request, and what can be done about it. */
+/** Request and the means to answer it. */
 interface Exchange {
   query: URLSearchParams
   text: string
@@ -38,16 +38,18 @@ interface Exchange {
   reset: () => void
 }
 
-/** What the server needs to know of the world. */
+/** Facts of the world that the server needs. */
 export interface GceWorld {
   project: string
   /** Zones of each region. */
   regions: Record<string, string[]>
   /** Machine types that each zone sells; absent: all. */
   machineTypes?: Record<string, string[]>
+  /** Networks with the subnets of each region. A custom network creates no subnets by itself. Absent: all exist. */
+  networks?: Record<string, { custom?: boolean; subnets?: Record<string, string[]> }>
 }
 
-/** What a request needs the caller to be allowed (Compute Engine's page on permissions). */
+/** Permissions that each request requires (Compute Engine's page on permissions). */
 const PERMISSIONS: Record<string, readonly string[]> = {
   "Instances.Insert": [
     "compute.instances.create",
@@ -67,6 +69,7 @@ const PERMISSIONS: Record<string, readonly string[]> = {
   "Regions.Get": ["compute.regions.get"],
   "Firewalls.Get": ["compute.firewalls.get"],
   "Firewalls.Insert": ["compute.firewalls.create", "compute.networks.updatePolicy"],
+  "Networks.Get": ["compute.networks.get"],
   "Projects.Get": ["compute.projects.get"],
 }
 
@@ -94,36 +97,51 @@ function keyPair(): { publicKey: string; privateKey: string } {
   })
 }
 
-/** The service account's key, which these servers know. */
+/** Service account's key, which these servers know. */
 const KEY = keyPair()
 
-/** A key file of a key that no server knows: the account's owner has deleted it. */
+/** Returns a key file whose key the account's owner has deleted: no server knows it. */
 export function deletedKeyfile(project: string): string {
   return keyfile(project, keyPair().privateKey)
 }
 
-const HOSTS = ["compute.googleapis.com", "oauth2.googleapis.com"]
+const HOSTS = [
+  "compute.googleapis.com",
+  "oauth2.googleapis.com",
+  "cloudresourcemanager.googleapis.com",
+  "cloudbilling.googleapis.com",
+]
 
 /**
- * Compute Engine's API as far as Berth uses it, in memory. Each request and each answer is held against Google's own
- * description (`gce-description.ts`), tokens are given for assertions that the service account's key has signed, and a
- * request needs the permissions that Google documents. docs/gcp.md says what it does not cover.
+ * In-memory server with the part of Compute Engine's API that Berth uses. It checks each request and answer against
+ * Google's own description (`gce-description.ts`), issues tokens for assertions that the service account's key has
+ * signed, and requires the permissions that Google documents. docs/gcp.md lists what it does not cover.
  */
 export class GceServer {
   readonly faults = new FaultPlan()
   readonly firewalls = new Map<string, Json>()
   readonly machines = new Machines()
   readonly usedPermissions = new Set<string>()
-  /** Requests that the API doesn't describe, and answers of this server that it doesn't: must stay empty. */
+  /** Requests and answers that the API doesn't describe. Must stay empty. */
   readonly violations: string[] = []
   readonly calls: string[] = []
-  /** Errors that the operations of inserting end with, by zone. */
+  /** Errors of insert operations, by zone. */
   readonly insertErrors = new Map<string, { code: string; message: string }>()
-  /** What the caller may do; undefined: everything. */
+  /** Constraints of the organization that are enforced for the project, such as `compute.vmExternalIpAccess`. */
+  readonly constraints = new Set<string>()
+  /** Quota of GPUs in all regions, `GPUS_ALL_REGIONS`. New projects have 0. */
+  gpuQuota = Number.POSITIVE_INFINITY
+  /** Permissions of the caller; undefined: all. */
   permissions: ReadonlySet<string> | undefined
-  /** VMs of a page, at most. */
+  /** APIs that the project has not enabled, such as `compute.googleapis.com`. */
+  readonly disabled = new Set<string>()
+  /** Networks of the project. */
+  readonly networks = new Set(["default"])
+  /** Limits of the project's quotas. */
+  readonly quotas: Record<string, number> = {}
+  /** Maximum number of VMs in a page. */
   pageSize = 500
-  /** Lists don't show the VMs made since. */
+  /** Time from which new VMs are missing in lists. */
   hidesSince: number | undefined
   /** Milliseconds that the operations of VMs take; infinite: until `finish`. */
   operationMs = 20
@@ -158,7 +176,7 @@ export class GceServer {
     await once(this.#server, "close")
   }
 
-  /** Calls this server in the place of Google's hosts, and no other host. */
+  /** Sends a request to this server in place of Google's hosts. Throws for any other host. */
   readonly send: typeof fetch = async (input, init) => {
     const url = new URL(input instanceof Request ? input.url : input)
     if (!HOSTS.includes(url.hostname)) throw new Error(`${url.hostname} is no host of Google's that is called`)
@@ -166,18 +184,18 @@ export class GceServer {
     return await fetch(`http://127.0.0.1:${port}/${url.hostname}${url.pathname}${url.search}`, init)
   }
 
-  /** Ids of requests are kept for a while only. */
+  /** Removes the stored ids of requests: Google keeps them only for a while. */
   forgetRequests(): void {
     this.#byRequestId.clear()
   }
 
-  /** The VM's own shutdown: it stays, stopped. */
+  /** Shuts the VM down from within: it stays, stopped. */
   powerOff(zone: string, name: string): void {
     const instance = this.#instances.get(`${zone}/${name}`)
     if (instance !== undefined) instance.status = "TERMINATED"
   }
 
-  /** Ends the operations that wait for it. */
+  /** Completes the pending operations. */
   finish(): void {
     for (const act of this.#held.splice(0)) act()
   }
@@ -187,13 +205,13 @@ export class GceServer {
     else this.#held.push(act)
   }
 
-  /** Takes a spot VM back as `instanceTerminationAction` says: it is deleted, and an operation tells. */
+  /** Preempts a spot VM according to `instanceTerminationAction`: deletes it, and records an operation. */
   preempt(zone: string, name: string): void {
     this.#remove(`${zone}/${name}`)
     this.#preemptions.push(this.#operation("compute.instances.preempted", zone, name, "DONE"))
   }
 
-  /** Time passes: VMs that have reached their `maxRunDuration` are deleted. */
+  /** Advances the time: deletes VMs that have reached their `maxRunDuration`. */
   elapse(seconds: number): void {
     this.#aheadMs += seconds * 1000
     for (const [key, { scheduling, creationTimestamp }] of this.#instances) {
@@ -225,13 +243,43 @@ export class GceServer {
       else send(200, { access_token: token, expires_in: 3599, token_type: "Bearer" })
       return
     }
+    if (this.disabled.has(host ?? "")) {
+      send(403, disabledAnswer(host ?? "", this.#world.project))
+      return
+    }
     const token = /^Bearer (.+)$/.exec(request.headers.authorization ?? "")?.[1] ?? ""
     const matched = matchRequest(request.method ?? "", `/${path.join("/")}`)
     if (!this.#tokens.has(token)) refuse({ status: 401, reason: "authError", message: "Invalid Credentials" })
+    else if (host !== "compute.googleapis.com") this.#serveOther(request, { host, path: path.join("/"), text, send })
     else if (matched === undefined) {
       this.violations.push(`no such request: ${request.method} ${url.pathname}`)
       refuse({ status: 404, reason: "notFound", message: "no such request" })
     } else await this.#serve(matched, { query: url.searchParams, text, send, refuse, reset: () => response.destroy() })
+  }
+
+  #serveOther(
+    request: IncomingMessage,
+    { host, path, text, send }: { host: string | undefined; path: string; text: string; send: Exchange["send"] },
+  ): void {
+    if (host === "cloudbilling.googleapis.com") send(200, { skus: [] })
+    else this.#testPermissions(request, path, text, send)
+  }
+
+  /**
+   * Answers testIamPermissions, which needs no permission
+   * (https://cloud.google.com/resource-manager/reference/rest/v1/projects/testIamPermissions).
+   */
+  #testPermissions(request: IncomingMessage, path: string, text: string, send: Exchange["send"]): void {
+    const { permissions } = JSON.parse(text || "{}") as { permissions?: string[] }
+    const isKnown = request.method === "POST" && path === `v1/projects/${this.#world.project}:testIamPermissions`
+    if (!isKnown || !Array.isArray(permissions) || permissions.length > 100) {
+      this.violations.push(`no such request: ${request.method} ${path} ${text}`)
+      send(400, { error: { code: 400, message: "Invalid request", status: "INVALID_ARGUMENT" } })
+      return
+    }
+    const granted = permissions.filter((permission) => this.permissions?.has(permission) !== false)
+    // An empty list is left out of the answer.
+    send(200, granted.length > 0 ? { permissions: granted } : {})
   }
 
   async #serve(matched: Matched, { query, text, send, refuse, reset }: Exchange): Promise<void> {
@@ -243,7 +291,7 @@ export class GceServer {
     if (fault !== undefined && !hasEffect(fault)) return refuse(REFUSALS[fault] as ApiError)
     const answer = await this.#act(matched, query, body ?? {})
     if (fault === "lost") return reset()
-    // The answer never comes; the caller gives up by itself.
+    // No answer comes; the caller times out.
     if (fault === "slow") return
     if (fault === "errorAfter") return refuse(REFUSALS["errorAfter"] as ApiError)
     if ("refused" in answer) return refuse(answer["refused"] as ApiError)
@@ -251,7 +299,7 @@ export class GceServer {
     send(200, answer)
   }
 
-  /** The token for an assertion that the service account's key has signed. */
+  /** Returns the token for an assertion that the service account's key has signed. */
   #tokenFor(form: URLSearchParams): string | undefined {
     const [head = "", claims = "", signature = ""] = (form.get("assertion") ?? "").split(".")
     const signed = Buffer.from(`${head}.${claims}`)
@@ -265,13 +313,13 @@ export class GceServer {
     return token
   }
 
-  /** What Google would refuse before it does anything. */
+  /** Returns the error with which Google rejects a request before any effect. */
   #refusal(matched: Matched, query: URLSearchParams, body: unknown): ApiError | undefined {
     this.calls.push(matched.name)
     const faults = requestFaults(matched, query, body)
     this.violations.push(...faults.map((fault) => `${matched.name}: ${fault}`))
     if (faults.length > 0) return { status: 400, reason: "invalid", message: faults.join("; ") }
-    const needed = PERMISSIONS[matched.name]
+    const needed = permissionsFor(matched.name, body)
     if (needed === undefined) throw new Error(`${matched.name} is not known here: add its permissions and its effect`)
     for (const permission of needed) this.usedPermissions.add(permission)
     const missing = needed.find((permission) => this.permissions?.has(permission) === false)
@@ -287,7 +335,7 @@ export class GceServer {
   }
 
   async #act({ name, path }: Matched, query: URLSearchParams, body: Json): Promise<Json> {
-    const { zone = "", instance = "", operation = "", region = "", firewall = "" } = path
+    const { zone = "", instance = "", operation = "", region = "", firewall = "", network = "" } = path
     switch (name) {
       case "Instances.Insert":
         return this.#insert(zone, query.get("requestId") ?? "", body as Instance)
@@ -308,9 +356,15 @@ export class GceServer {
         return this.firewalls.get(firewall) ?? notFound(`global/firewalls/${firewall}`)
       case "Firewalls.Insert":
         return this.#insertFirewall(body)
+      case "Networks.Get":
+        return this.networks.has(network) ? { kind: "compute#network", name: network } : notFound(`networks/${network}`)
       default:
-        return { kind: "compute#project", name: this.#world.project, id: "1" }
+        return { kind: "compute#project", name: this.#world.project, id: "1", quotas: this.#quotas() }
     }
+  }
+
+  #quotas(): Json[] {
+    return Object.entries(this.quotas).map(([metric, limit]) => ({ metric, limit, usage: 0 }))
   }
 
   #insert(zone: string, requestId: string, body: Instance): Json {
@@ -323,10 +377,14 @@ export class GceServer {
       const message = `Invalid value for field 'resource.machineType': The machine type '${machineType}' does not exist in zone`
       return { refused: { status: 400, reason: "invalid", message } }
     }
+    const network = this.#networkRefusal(zone.slice(0, zone.lastIndexOf("-")), body)
+    if (network !== undefined) return { refused: { status: 400, reason: "invalid", message: network } }
     const seconds = Number(body.scheduling.maxRunDuration?.seconds ?? 30)
     if (seconds < 30 || seconds > 120 * 24 * 3600) {
       return { refused: { status: 400, reason: "invalid", message: "Invalid value for field 'maxRunDuration'" } }
     }
+    const violated = this.#violatedConstraint(zone, body)
+    if (violated !== undefined) return { refused: { status: 412, reason: "conditionNotMet", message: violated } }
     if (this.#instances.has(key)) {
       return { refused: { status: 409, reason: "alreadyExists", message: `The resource '${key}' already exists` } }
     }
@@ -337,12 +395,53 @@ export class GceServer {
     return operation
   }
 
+  /** Returns Google's message for a VM that a constraint of the organization forbids. */
+  #violatedConstraint(zone: string, body: Instance): string | undefined {
+    const interfaces = body["networkInterfaces"] as { accessConfigs?: unknown[] }[]
+    const isPublic = interfaces.some(({ accessConfigs = [] }) => accessConfigs.length > 0)
+    if (!isPublic || !this.constraints.has("compute.vmExternalIpAccess")) return undefined
+    const target = `projects/${this.#world.project}/zones/${zone}/instances/${body.name}`
+    return `Constraint constraints/compute.vmExternalIpAccess violated for project 123456789. Add instance ${target} to the constraint to use external IP with it.`
+  }
+
+  #quotaError(instance: Instance | undefined): { code: string; message: string } | undefined {
+    const gpus = gpusOf(instance)
+    if (gpus <= this.gpuQuota) return undefined
+    const message = `Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: ${this.gpuQuota.toFixed(1)} globally.`
+    return { code: "QUOTA_EXCEEDED", message }
+  }
+
+  /**
+   * Returns Google's message about a network or subnet that does not exist, as users report it
+   * (https://github.com/google/anthos-microk8s/issues/1, https://github.com/hashicorp/terraform-provider-google/issues/2140
+   * and /175).
+   */
+  #networkRefusal(region: string, body: Instance): string | undefined {
+    const { networks } = this.#world
+    if (networks === undefined) return undefined
+    const [first] = body["networkInterfaces"] as { network: string; subnetwork?: string }[]
+    const field = "Invalid value for field 'resource.networkInterfaces[0]"
+    const known = networks[first?.network.split("/").at(-1) ?? ""]
+    if (known === undefined) {
+      return `${field}.network': '${first?.network}'. The referenced network resource cannot be found.`
+    }
+    const subnet = first?.subnetwork?.split("/")
+    if (subnet === undefined) {
+      if (known.custom !== true) return undefined
+      return `${field}': ''. Subnetwork should be specified for custom subnetmode network`
+    }
+    if (subnet.at(-3) === region && known.subnets?.[region]?.includes(subnet.at(-1) ?? "")) return undefined
+    return `${field}.subnetwork': '${first?.subnetwork}'. The referenced subnetwork resource cannot be found.`
+  }
+
   #made(zone: string, body: Instance): Instance {
     const base = `https://www.googleapis.com/compute/v1/projects/${this.#world.project}`
     const interfaces = (body["networkInterfaces"] as Json[]).map((each) => ({
       ...each,
       name: "nic0",
-      accessConfigs: (each["accessConfigs"] as Json[]).map((config) => ({ ...config, natIP: "203.0.113.7" })),
+      ...(each["accessConfigs"] !== undefined && {
+        accessConfigs: (each["accessConfigs"] as Json[]).map((config) => ({ ...config, natIP: "203.0.113.7" })),
+      }),
     }))
     return {
       ...body,
@@ -350,7 +449,7 @@ export class GceServer {
       kind: "compute#instance",
       zone: `${base}/zones/${zone}`,
       status: "PROVISIONING",
-      // Google's own time zone, as the real answers have it.
+      // Google's own time zone, as in real answers.
       creationTimestamp: new Date(this.#now() - 8 * 3600_000).toISOString().replace("Z", "-08:00"),
       networkInterfaces: interfaces,
     }
@@ -358,7 +457,7 @@ export class GceServer {
 
   #finishInsert(key: string, zone: string, operation: Operation): void {
     const instance = this.#instances.get(key)
-    const error = this.insertErrors.get(zone)
+    const error = this.insertErrors.get(zone) ?? this.#quotaError(instance)
     operation.status = "DONE"
     operation["endTime"] = new Date(this.#now()).toISOString()
     if (error !== undefined) {
@@ -464,6 +563,10 @@ export class GceServer {
 
   #insertFirewall(body: Json): Json {
     const name = String(body["name"])
+    const network = String(body["network"])
+    if (this.#world.networks !== undefined && !Object.hasOwn(this.#world.networks, network.split("/").at(-1) ?? "")) {
+      return notFound(`projects/${this.#world.project}/${network}`)
+    }
     if (this.firewalls.has(name)) {
       return { refused: { status: 409, reason: "alreadyExists", message: `The resource '${name}' already exists` } }
     }
@@ -476,11 +579,38 @@ export class GceServer {
   }
 }
 
+/** Returns the number of GPUs of a VM. Machine types of some families contain at least one. */
+function gpusOf(instance: Instance | undefined): number {
+  const cards = (instance?.["guestAccelerators"] ?? []) as { acceleratorCount?: number }[]
+  const attached = cards.reduce((sum, { acceleratorCount = 0 }) => sum + acceleratorCount, 0)
+  const hasOwn = /\/machineTypes\/(a2|a3|a4|g2|g4)-/.test(String(instance?.["machineType"]))
+  return attached + (hasOwn ? 1 : 0)
+}
+
+/** Returns the permissions for a request. An external address needs one more. */
+function permissionsFor(name: string, body: unknown): readonly string[] | undefined {
+  const hasAddress = JSON.stringify(body ?? {}).includes('"accessConfigs"')
+  return PERMISSIONS[name]?.filter((each) => hasAddress || each !== "compute.subnetworks.useExternalIp")
+}
+
+/** Returns Google's answer for an API that is not enabled (https://cloud.google.com/apis/design/errors). */
+function disabledAnswer(service: string, project: string): Json {
+  const message = `The API ${service} has not been used in project ${project} before or it is disabled.`
+  const info = {
+    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+    reason: "SERVICE_DISABLED",
+    domain: "googleapis.com",
+    metadata: { service, consumer: `projects/${project}` },
+  }
+  const errors = [{ message, domain: "usageLimits", reason: "accessNotConfigured" }]
+  return { error: { code: 403, message, errors, status: "PERMISSION_DENIED", details: [info] } }
+}
+
 function notFound(resource: string): Json {
   return { refused: { status: 404, reason: "notFound", message: `The resource '${resource}' was not found` } }
 }
 
-/** Content of a service account's key file. */
+/** Returns the content of a service account's key file. */
 function keyfile(project: string, privateKey: string): string {
   return JSON.stringify({
     type: "service_account",

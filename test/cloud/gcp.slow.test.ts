@@ -4,15 +4,17 @@ import { join } from "node:path"
 import { load } from "js-yaml"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { Offer } from "../../src/apis/offer.ts"
+import type { Cloud, LaunchSpec, Vm } from "../../src/cloud/cloud.ts"
 import {
   CapacityError,
   CredentialsError,
   InvalidRequestError,
   OutcomeUnknownError,
   QuotaError,
+  RegionError,
 } from "../../src/cloud/errors.ts"
+import { gcpAccounts } from "../../src/cloud/gcp/account.ts"
 import { openGcp } from "../../src/cloud/gcp/gcp.ts"
-import type { Cloud, LaunchSpec, Vm } from "../../src/cloud/provider.ts"
 import { type CloudWithFaults, describeCloud, describeFaults } from "./conformance.ts"
 import { eventually } from "./eventually.ts"
 import { failingAfter, LOOK_FAULTS } from "./faults.ts"
@@ -104,7 +106,7 @@ describe("gcp", () => {
     for (const zone of zones) server.insertErrors.set(zone, { code, message: `${code} in ${zone}` })
   }
 
-  it("asks for what the offer says, labelled, that ends itself and lets nothing in", async () => {
+  it("requests the offer's VM, labelled, with a lifetime limit and without inbound traffic", async () => {
     await cloud.launch(spec({ provisioning: "spot" }, { lifetimeSeconds: 7200 }))
     expect(server.instances()).toEqual([
       expect.objectContaining({
@@ -128,7 +130,7 @@ describe("gcp", () => {
     })
   })
 
-  it("is in the network that its region was given, and nothing gets into that one either", async () => {
+  it("uses the configured network of its region, and blocks inbound traffic there too", async () => {
     const networks = { [REGION]: { network: "yard", subnetwork: "yard-europe" } }
     const open = openGcp({ send: server.send, settings: { network: "jobs" }, networks })
     await open({ gcp_project_id: "berth-test", keyfile_json: server.keyfile }, REGION).launch(spec())
@@ -137,6 +139,56 @@ describe("gcp", () => {
     const subnetwork = expect.stringMatching(new RegExp(`regions/${REGION}/subnetworks/yard-europe$`))
     expect(made).toHaveProperty("networkInterfaces.0.subnetwork", subnetwork)
     expect(server.firewalls.get("berth-no-inbound-yard")).toMatchObject({ direction: "INGRESS" })
+  })
+
+  it("uses the connection's network, address and disk, and no setting of the installation", async () => {
+    const networks = { jobs: {}, team: { custom: true, subnets: { [REGION]: ["team-a", "team-b"] } } }
+    const roomy = new GceServer(world({ networks }))
+    await roomy.start()
+    const role = ["compute.subnetworks.useExternalIp"]
+    roomy.permissions = { has: (each: string) => !role.includes(each) } as ReadonlySet<string>
+    const network = { network: "team", subnets: ["team-a", "team-b"], publicAddress: false }
+    const disk = { sizeGib: 60, requiredGib: 300, type: "pd-ssd" }
+    const asked = Array.from({ length: 16 }, () => spec({}, { network, disk }))
+    const vms = await Promise.all(asked.map((each) => openAt(roomy).launch(each)))
+    expect(vms.map(({ ipAddress }) => ipAddress)).toEqual(asked.map(() => undefined))
+    const made = roomy.instances()
+    const interfaces = made.map((instance) => (instance["networkInterfaces"] as Record<string, unknown>[])[0] ?? {})
+    expect(new Set(interfaces.map(({ network: name }) => name))).toEqual(new Set(["global/networks/team"]))
+    const subnets = ["team-a", "team-b"].map((name) => `regions/${REGION}/subnetworks/${name}`)
+    expect(new Set(interfaces.map(({ subnetwork }) => subnetwork))).toEqual(new Set(subnets))
+    for (const each of interfaces) expect(each).not.toHaveProperty("accessConfigs")
+    for (const instance of made) {
+      const parameters = { diskSizeGb: "300", diskType: expect.stringMatching(/diskTypes[/]pd-ssd$/) }
+      expect(instance).toMatchObject({ disks: [{ initializeParams: parameters }] })
+    }
+    expect([...roomy.firewalls.keys()]).toEqual(["berth-no-inbound-team"])
+    // The connection has changed since: the launch still finds its VM.
+    const again = await openAt(roomy).launch(asked[0] as LaunchSpec)
+    expect(again.id).toBe(vms[0]?.id)
+    expect(roomy.violations).toEqual([])
+    await roomy.close()
+  })
+
+  it.each([
+    ["a network", { network: "gone" }, /`network` gone does not exist in its project: create it/],
+    ["a subnet", { network: "team", subnets: ["gone"] }, /`subnets` gone in us-central1, does not exist/],
+    [
+      "a subnet of a custom network",
+      { network: "team" },
+      /team creates no subnets by itself: name one for us-central1/,
+    ],
+  ])("names the field and the remedy for %s that does not exist", async (_, named, words) => {
+    const networks = { team: { custom: true, subnets: { [REGION]: ["team-a"] } } }
+    const sparse = new GceServer(world({ networks }))
+    await sparse.start()
+    const asked = spec({}, { network: { ...named, publicAddress: true } })
+    const refusal = await openAt(sparse)
+      .launch(asked)
+      .catch((error: unknown) => error)
+    expect(refusal).toBeInstanceOf(RegionError)
+    expect(refusal).toMatchObject({ message: expect.stringMatching(words) })
+    await sparse.close()
   })
 
   it("attaches GPUs as the catalogue names them, with an image that has their driver", async () => {
@@ -152,13 +204,13 @@ describe("gcp", () => {
     })
   })
 
-  it("goes on in the next zone when one is out of machines, and finds that VM again from whatever zone", async () => {
-    // Each has an order of zones of its own.
+  it("tries the next zone after a stockout, and finds that VM again from any zone", async () => {
+    // Each launch has its own order of zones.
     const specs = Array.from({ length: 5 }, () => spec())
     allOut("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", ZONES.slice(0, 2))
     const vms = await Promise.all(specs.map((each) => cloud.launch(each)))
     expect(new Set(vms.map((vm) => partsOf(vm).zone))).toEqual(new Set([ZONES[2]]))
-    // There are machines everywhere again, and nobody knows of the earlier requests: only the VMs themselves tell.
+    // All zones have capacity again, and the ids of the earlier requests are forgotten: only the VMs remain.
     server.insertErrors.clear()
     server.forgetRequests()
     server.hidesSince = 0
@@ -179,7 +231,7 @@ describe("gcp", () => {
     expect(server.instances()).toHaveLength(1)
   })
 
-  it("refuses for capacity when every zone is out, with what each has said", async () => {
+  it("throws a capacity error when every zone is out, with the message of each", async () => {
     const asked = spec()
     allOut("ZONE_RESOURCE_POOL_EXHAUSTED")
     const refusal = await cloud.launch(asked).catch((error: unknown) => error as CapacityError)
@@ -189,7 +241,7 @@ describe("gcp", () => {
     expect(server.instances()).toEqual([])
   })
 
-  it("asks no other zone when the quota is used up: it holds for the region", async () => {
+  it("tries no other zone when the quota is used up, which holds for the region", async () => {
     allOut("QUOTA_EXCEEDED")
     await expect(cloud.launch(spec())).rejects.toBeInstanceOf(QuotaError)
     expect(server.calls.filter((call) => call === "Instances.Insert")).toHaveLength(1)
@@ -198,17 +250,17 @@ describe("gcp", () => {
   it.each([
     ["INTERNAL_ERROR", CapacityError],
     ["PERMISSIONS_ERROR", CredentialsError],
-  ] as const)("an operation that ends with %s has left nothing", async (code, expected) => {
+  ] as const)("an operation that ends with %s leaves no VM", async (code, expected) => {
     const asked = spec()
     allOut(code)
     await expect(cloud.launch(asked)).rejects.toBeInstanceOf(expected)
-    // The operation is what the identical request is answered with: it may never make a VM after all.
+    // The identical request returns that operation: it may never create a VM.
     server.insertErrors.clear()
     await expect(cloud.launch(asked)).rejects.toBeInstanceOf(expected)
     expect(server.machines.boots).toEqual([])
   })
 
-  it("lists, finds and ends VMs in AI zones, and makes none there unless the offer names one", async () => {
+  it("lists, finds and terminates VMs in AI zones, and creates VMs there only if the offer names one", async () => {
     const aiZone = `${REGION}-ai1a`
     const roomy = new GceServer(world({ regions: { [REGION]: [...ZONES, aiZone] } }))
     await roomy.start()
@@ -219,7 +271,7 @@ describe("gcp", () => {
     const named = spec({ zone: aiZone })
     const vm = await opened.launch(named)
     expect(partsOf(vm).zone).toBe(aiZone)
-    // A launch that an older version made in any zone of the region is found there.
+    // Finds a launch that an older version made in any zone of the region.
     const { zone: _, ...anywhere } = named.offer
     await expect(opened.launch({ ...named, offer: anywhere })).rejects.toMatchObject({ code: "LaunchNameTaken" })
     const listed = await opened.list({ installation: named.installation, region: REGION })
@@ -234,7 +286,7 @@ describe("gcp", () => {
     await roomy.close()
   }, 60_000)
 
-  it("passes over zones that don't sell the machine", async () => {
+  it("skips zones that don't sell the machine type", async () => {
     const [first = "", ...others] = ZONES
     const picky = new GceServer(
       world({ machineTypes: Object.fromEntries(others.map((zone) => [zone, ["n2-standard-2"]])) }),
@@ -247,7 +299,7 @@ describe("gcp", () => {
   })
 
   it.each(LOOK_FAULTS.flatMap((status) => ["wait", "instances/"].map((look) => [look, status] as const)))(
-    "leaves open what became of a VM that was asked for and a look did not show: %s %s",
+    "throws an unknown outcome for a VM that was requested and a look did not show: %s %s",
     async (look, status) => {
       const answer = status && Response.json({ error: { code: status, message: "no" } }, { status })
       const found = { act: /^POST .*[/]instances([?]|$)/, look: new RegExp(look), answer }
@@ -264,7 +316,7 @@ describe("gcp", () => {
   )
 
   it.each(["forbidden", "rateLimit"] as const)(
-    "lists all VMs, one that has stopped and can't be ended as billed: %s",
+    "lists all VMs, and a stopped VM that can't be deleted as billed: %s",
     async (fault) => {
       const vms = [await cloud.launch(spec()), await cloud.launch(spec())] as const
       const { zone, name } = partsOf(vms[0])
@@ -278,11 +330,11 @@ describe("gcp", () => {
     },
   )
 
-  it("goes on waiting for an operation that an earlier call gave up", async () => {
+  it("continues to wait for an operation after the earlier call timed out", async () => {
     const asked = spec()
     server.operationMs = Number.POSITIVE_INFINITY
     await expect(openAt(server, server.keyfile, 3).launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
-    // Whatever is said of another request, the VM is there; what had to be made before it, was.
+    // The VM exists whatever another request returned; its prerequisites were created.
     server.faults.add("launch", "quota")
     server.permissions = { has: (each: string) => !each.startsWith("compute.firewalls.") } as ReadonlySet<string>
     await expect(openAt(server).launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
@@ -294,7 +346,7 @@ describe("gcp", () => {
     expect(server.machines.boots).toHaveLength(1)
   })
 
-  it("shows a spot VM that was taken back, which is gone by then", async () => {
+  it("shows a preempted spot VM, which Google has deleted", async () => {
     const asked = spec({ provisioning: "spot" })
     const { zone, name } = partsOf(await cloud.launch(asked))
     const other = await cloud.launch(spec({ provisioning: "spot" }, { installation: "j" }))
@@ -305,7 +357,7 @@ describe("gcp", () => {
     ])
   })
 
-  it("has VMs ended by the cloud itself when their lifetime is over", async () => {
+  it("lets Google delete VMs at the end of their lifetime", async () => {
     await cloud.launch(spec({}, { lifetimeSeconds: 600 }))
     server.elapse(599)
     expect(await list()).toHaveLength(1)
@@ -313,7 +365,7 @@ describe("gcp", () => {
     expect(await list()).toEqual([])
   })
 
-  it("refuses names, types and ids that Compute Engine could take for something else", async () => {
+  it("rejects names, types and ids with characters that Compute Engine could interpret", async () => {
     const wrong = [
       spec({}, { name: "A" }),
       spec({}, { name: "a".repeat(49) }),
@@ -334,17 +386,21 @@ describe("gcp", () => {
   })
 })
 
-it("calls just what the role in docs/gcp.md allows", async () => {
+it("uses exactly the permissions of the role in docs/gcp.md", async () => {
   const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "gcp.md"), "utf8")
   const role = load(/```yaml\n([\s\S]*?)```/.exec(page)?.[1] ?? "") as { includedPermissions: string[] }
   const server = new GceServer(world())
   await server.start()
   server.permissions = new Set(role.includedPermissions)
-  // What takes a while is waited for, which needs a right of its own.
+  // Waiting for a slow operation needs a permission of its own.
   server.firewallMs = 10
   const cloud = openAt(server)
   const spec: LaunchSpec = { name: "a-1", installation: "i", tags: {}, offer: OFFER, userData: "", lifetimeSeconds: 60 }
   await cloud.verify()
+  const key = { gcp_project_id: "berth-test", keyfile_json: server.keyfile }
+  const account = gcpAccounts({ send: server.send })(key)
+  const capabilities = account.capabilities?.({ regions: [REGION] }, AbortSignal.timeout(30_000))
+  expect(await capabilities).toMatchObject({ vms: { is: "granted" } })
   const vm = await cloud.launch(spec)
   await cloud.launch(spec)
   await cloud.list({ installation: "i", region: REGION })
@@ -353,7 +409,7 @@ it("calls just what the role in docs/gcp.md allows", async () => {
   await server.close()
 })
 
-describe("what a key of Google Cloud must be", () => {
+describe("validation of a Google Cloud key", () => {
   let server: GceServer
   beforeAll(async () => {
     server = new GceServer(world())
@@ -361,12 +417,12 @@ describe("what a key of Google Cloud must be", () => {
   })
   afterAll(() => server.close())
 
-  it("no file but a service account's key opens an account", () => {
+  it("opens an account only with a service account's key file", () => {
     expect(() => openAt(server, "{")).toThrow(CredentialsError)
     expect(() => openAt(server, '{"type":"authorized_user"}')).toThrow(CredentialsError)
   })
 
-  it("a private key that is none is refused without a word of it", async () => {
+  it("rejects an invalid private key without a part of it in the error", async () => {
     const broken = JSON.stringify({
       ...JSON.parse(server.keyfile),
       private_key: "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n",

@@ -1,8 +1,8 @@
 import { systemClock } from "../../src/apis/clock.ts"
+import type { LaunchSpec } from "../../src/cloud/cloud.ts"
 import { LocalCloud } from "../../src/cloud/local/local.ts"
-import type { LaunchSpec } from "../../src/cloud/provider.ts"
 
-/** An operator of its own: launches what it is told, one after the other, and prints each VM's id as a line. */
+/** Program in place of an operator: launches VMs one after the other, and prints each VM's id as a line. */
 interface Order {
   dataDir: string
   agentCommand: string[]

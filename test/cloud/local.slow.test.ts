@@ -10,19 +10,19 @@ import Docker from "dockerode"
 import tar from "tar-stream"
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest"
 import { type Clock, systemClock } from "../../src/apis/clock.ts"
+import type { LaunchSpec, Vm } from "../../src/cloud/cloud.ts"
 import { type CloudError, CredentialsError, InvalidRequestError, TransientError } from "../../src/cloud/errors.ts"
 import { createFolder } from "../../src/cloud/local/folder.ts"
 import { LocalCloud, type LocalCloudOptions, localClouds } from "../../src/cloud/local/local.ts"
 import { localOffers } from "../../src/cloud/local/offers.ts"
 import { isAlive, type ProcessIdentity, parseIdentity, readProcessTable } from "../../src/cloud/local/processes.ts"
-import type { LaunchSpec, Vm } from "../../src/cloud/provider.ts"
 import { missingForContainers } from "../agent/images.ts"
 import { needing } from "../needing.ts"
 import { type CloudUnderTest, describeCloud } from "./conformance.ts"
 import { eventually } from "./eventually.ts"
 
 const AGENT = [process.execPath, join(import.meta.dirname, "test-agent.mjs")]
-/** Statically linked: the one file that an image needs. */
+/** Statically linked, so that an image needs no other file. */
 const BUSYBOX = "/bin/busybox"
 const OPERATOR = join(import.meta.dirname, "launch-many.ts")
 const [offer] = localOffers()
@@ -43,12 +43,12 @@ function openAt(dataDir: string, options: Partial<LocalCloudOptions> = {}): Loca
   })
 }
 
-/** The pids that a test agent wrote down at each of its starts. */
+/** Returns the pids that a test agent recorded at each of its starts. */
 async function bootsOf(dataDir: string, launch: string): Promise<number[]> {
   const file = join(dataDir, launch, "disk", "boots")
   const text = await eventually(async () => {
     const written = await readFile(file, "utf8")
-    // It is there before its first line is.
+    // The file exists before its first line is complete.
     if (!written.endsWith("\n")) throw new Error(`${file} has no line yet`)
     return written
   })
@@ -82,7 +82,7 @@ describe("local cloud", () => {
   let dataDir: string
   let cloud: LocalCloud
   let names = 0
-  /** Seconds that the cloud's calendar is ahead. */
+  /** Seconds by which the cloud's clock is ahead. */
   let ahead = 0
   const clock: Clock = { ...systemClock, now: () => new Date(Date.now() + ahead * 1000) }
 
@@ -160,11 +160,11 @@ describe("local cloud", () => {
       }
     })
 
-    it("starts one agent when the operator is killed at any moment of it, and the launch is replayed", async () => {
+    it("starts one agent when the operator is killed at any moment of a launch and the launch is replayed", async () => {
       for (const delay of [0, 4, 8, 15, 30, 60, 120]) {
         const specs = Array.from({ length: 4 }, () => spec())
         const child = operator(specs)
-        // It may have done all before it is killed.
+        // It may have finished before the kill.
         const gone = once(child, "exit")
         await firstLine(child)
         await sleep(delay)
@@ -178,7 +178,7 @@ describe("local cloud", () => {
       }
     })
 
-    it("shows what was accepted but not started as booting; the replay starts it", async () => {
+    it("shows a VM that was accepted but not started as booting, and the replay starts it", async () => {
       const asked = spec()
       const createTime = new Date(Date.now() - 30_000).toISOString()
       await createFolder(dataDir, asked, createTime)
@@ -187,7 +187,7 @@ describe("local cloud", () => {
       await inState(asked.name, "running")
     })
 
-    it("never starts what was ended before its start", async () => {
+    it("never starts a VM that was terminated before its start", async () => {
       const asked = spec()
       await createFolder(dataDir, asked, new Date().toISOString())
       await cloud.terminate({ id: asked.name, launch: asked.name, region: "local" })
@@ -196,20 +196,20 @@ describe("local cloud", () => {
       expect(await readdir(join(dataDir, asked.name, "disk"))).toEqual(["user-data.json"])
     })
 
-    it("ends what was accepted but not started, and is overdue", async () => {
+    it("terminates a VM that was accepted but not started after its deadline", async () => {
       const asked = spec()
       await createFolder(dataDir, asked, new Date(Date.now() - 4_000_000).toISOString())
       await inState(asked.name, "terminated")
     })
 
-    it("shows a VM whose agent can't even start as terminated", async () => {
+    it("shows a VM whose agent fails to start as terminated", async () => {
       const asked = spec()
       await openAt(dataDir, { agentCommand: ["/nonexistent/agent"] }).launch(asked)
       await inState(asked.name, "terminated")
       expect(await readFile(join(dataDir, asked.name, "agent.log"), "utf8")).toContain("/nonexistent/agent")
     })
 
-    it("gives the agent its user data and environment, and nothing of this process'", async () => {
+    it("gives the agent its user data and environment, and no variable of this process", async () => {
       vi.stubEnv("AWS_SECRET_ACCESS_KEY", "hidden")
       onTestFinished(() => void vi.unstubAllEnvs())
       const agentEnvironment = { GREETING: "hello" }
@@ -218,13 +218,13 @@ describe("local cloud", () => {
       await inState(asked.name, "running")
       expect(await read(asked.name, "user-data.json")).toBe(asked.userData)
       const environment = JSON.parse(await read(asked.name, "environment.json")) as Record<string, string>
-      // What a shell sets by itself.
+      // Variables that a shell sets itself.
       for (const own of ["PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"]) delete environment[own]
       const PATH = expect.stringContaining("/bin")
       expect(environment).toEqual({ HOME: join(dataDir, asked.name, "disk"), PATH, ...agentEnvironment })
     })
 
-    it("refuses names that are no folder names, and other regions", async () => {
+    it("rejects names that are not valid folder names, and other regions", async () => {
       for (const name of ["", "../up", "a/b", ".hidden", "-a", "A", "a".repeat(254)]) {
         await expect(cloud.launch(spec({}, { name }))).rejects.toBeInstanceOf(InvalidRequestError)
       }
@@ -234,7 +234,7 @@ describe("local cloud", () => {
     })
   })
 
-  describe("restart and loss", () => {
+  describe("restart and loss of local VMs", () => {
     it("finds its VMs again after the operator was killed", async () => {
       const specs = [spec(), spec()]
       const child = operator(specs)
@@ -242,7 +242,7 @@ describe("local cloud", () => {
       for (const { name } of specs) await inState(name, "running", openAt(dataDir))
     })
 
-    it("ends what a killed agent left running before it shows the VM as terminated", async () => {
+    it("kills what a killed agent left running before it shows the VM as terminated", async () => {
       const asked = spec({ children: ["same", "same"] })
       const vm = await up(asked)
       const children = await childrenOf(asked.name)
@@ -254,7 +254,7 @@ describe("local cloud", () => {
       expect(await find(asked.name)).toEqual(gone)
     })
 
-    it("ends the command of a killed agent, which runs in a session of its own", async () => {
+    it("kills the command of a killed agent, which runs in a session of its own", async () => {
       const asked = spec()
       await openAt(dataDir, { agentCommand: [process.execPath, join(import.meta.dirname, "process-agent.ts")] }).launch(
         asked,
@@ -272,7 +272,7 @@ describe("local cloud", () => {
       expect(await running(pids)).toEqual([])
     })
 
-    it("dates the end of a VM that died unseen by its last sign of life", async () => {
+    it("dates the end of a VM that died unobserved by its last sign of life", async () => {
       const asked = spec({ exitAfterMs: 0 })
       await up(asked)
       const { pid } = await identity(asked.name)
@@ -282,7 +282,7 @@ describe("local cloud", () => {
       expect(Date.parse(gone.terminationTime ?? "")).toBeLessThan(Date.now() + 1000)
     })
 
-    it("takes a process that was given a dead agent's pid for what it is: another's", async () => {
+    it("detects that a dead agent's pid now belongs to another process", async () => {
       const asked = spec()
       await createFolder(dataDir, asked, new Date().toISOString())
       const stranger = spawn("sleep", ["600"], { detached: true, stdio: "ignore" })
@@ -296,7 +296,7 @@ describe("local cloud", () => {
       stranger.kill("SIGKILL")
     })
 
-    it("does not pass over a VM whose record it can't read", async () => {
+    it("throws on a VM whose record is unreadable instead of skipping it", async () => {
       const asked = spec()
       await createFolder(dataDir, asked, new Date().toISOString())
       await writeFile(join(dataDir, asked.name, "vm.json"), "{")
@@ -305,7 +305,7 @@ describe("local cloud", () => {
     })
   })
 
-  describe("terminate", () => {
+  describe("terminate of a local VM", () => {
     it("lets the agent end by itself", async () => {
       const asked = spec()
       await cloud.terminate(await up(asked))
@@ -313,14 +313,14 @@ describe("local cloud", () => {
       expect(await read(asked.name, "terms")).toBe("TERM\n")
     })
 
-    it("finishes without anybody listing", async () => {
+    it("completes a termination without a list call", async () => {
       const asked = spec()
       await cloud.terminate(await up(asked))
       const record = await eventually(() => readFile(join(dataDir, asked.name, "termination.json"), "utf8"))
       expect(record).toContain("time")
     })
 
-    it("kills an agent that does not end, and all it started, once its grace is over", async () => {
+    it("kills an agent and all its processes after the grace period", async () => {
       const asked = spec({ onTerm: "ignore", children: ["same", "own"] })
       await cloud.terminate(await up(asked))
       const pids = [(await identity(asked.name)).pid, ...(await childrenOf(asked.name))]
@@ -331,7 +331,7 @@ describe("local cloud", () => {
       expect(await running(pids)).toEqual([])
     })
 
-    it("is looked at to the end when it is closed in the middle of a look", async () => {
+    it("completes a pending list when the cloud is closed", async () => {
       const due: (() => void)[] = []
       const setTimer: Clock["setTimer"] = (_seconds, callback) => {
         due.push(callback)
@@ -347,7 +347,7 @@ describe("local cloud", () => {
       expect(await readdir(join(dataDir, vm.launch))).toContain("termination.json")
     })
 
-    it("is finished by the next process", async () => {
+    it("completes a termination that an earlier process began", async () => {
       const asked = spec({ onTerm: "ignore" })
       await cloud.terminate(await up(asked))
       // Two signals at once may arrive as one.
@@ -362,18 +362,18 @@ describe("local cloud", () => {
       expect(await running([pid])).toEqual([])
     })
 
-    it("refuses ids that lead out of its folder", async () => {
+    it("rejects ids that lead out of its folder", async () => {
       const ref = { id: "../../etc", launch: "x", region: "local" }
       await expect(cloud.terminate(ref)).rejects.toBeInstanceOf(InvalidRequestError)
     })
   })
 
-  describe("containers", async () => {
+  describe("containers of a local VM", async () => {
     const dockerSocket = "/var/run/docker.sock"
     const docker = new Docker({ socketPath: dockerSocket })
     const image = "berth-test-local-cloud:1"
 
-    needing(await missingForContainers()).it("are removed with their VM", async () => {
+    needing(await missingForContainers()).it("containers are removed with their VM", async () => {
       await importSleeper(docker, image)
       const asked = spec()
       const containers: Docker.Container[] = []
@@ -392,7 +392,7 @@ describe("local cloud", () => {
       }
     })
 
-    it("keep a VM from being called terminated while the engine doesn't tell", async () => {
+    it("containers keep a VM from being shown as terminated while the engine doesn't answer", async () => {
       const asked = spec()
       await up(asked)
       const told: CloudError[] = []
@@ -407,7 +407,7 @@ describe("local cloud", () => {
     })
   })
 
-  it("takes no VM that boots for a dead one, however lists and launches interleave", async () => {
+  it("never takes a booting VM for a dead one while lists and launches overlap", async () => {
     const specs = Array.from({ length: 12 }, () => spec())
     let launching = true
     const looking = [cloud, openAt(dataDir, { clock })].map(async (through) => {
@@ -420,8 +420,8 @@ describe("local cloud", () => {
     for (const { name } of specs) expect((await find(name))?.state, name).toMatch(/booting|running/)
   })
 
-  it("ends a VM that outlives its lifetime, and forgets it a day later", async () => {
-    // Minutes around each moment: the time that all this takes counts as well.
+  it("terminates a VM at the end of its lifetime, and removes its record a day later", async () => {
+    // Minutes around each moment allow for the time of this test.
     const asked = spec({}, { lifetimeSeconds: 3600 })
     await up(asked)
     ahead = 3000
@@ -435,7 +435,19 @@ describe("local cloud", () => {
     expect(await readdir(dataDir)).toEqual([])
   })
 
-  it("removes what crashes left half made, once it is old", async () => {
+  it("deletes a VM's disk, with output and keys, minutes after its end, and still lists the VM", async () => {
+    const asked = spec()
+    await up(asked)
+    process.kill((await identity(asked.name)).pid, "SIGKILL")
+    await inState(asked.name, "terminated")
+    expect(await readdir(join(dataDir, asked.name))).toContain("disk")
+    ahead = 700
+    await inState(asked.name, "terminated")
+    expect(await readdir(join(dataDir, asked.name))).not.toContain("disk")
+    await inState(asked.name, "terminated")
+  })
+
+  it("removes incomplete records of crashes after a while", async () => {
     await mkdir(join(dataDir, ".scratch-new"))
     await mkdir(join(dataDir, ".scratch-old"))
     await utimes(join(dataDir, ".scratch-old"), 0, 0)
@@ -443,14 +455,14 @@ describe("local cloud", () => {
     expect(await readdir(dataDir)).toEqual([".scratch-new"])
   })
 
-  it("is the only cloud that its Clouds open", async () => {
+  it("opens the local cloud only by its own Clouds", async () => {
     const clouds = localClouds(cloud)
     expect(await clouds.open({ cloud: "local", region: "local" })).toBe(cloud)
     await expect(clouds.open({ cloud: "aws", region: "us-east-1" })).rejects.toBeInstanceOf(CredentialsError)
   })
 })
 
-/** An image of nothing but a busybox that sleeps. */
+/** Builds an image of a busybox that sleeps. */
 async function importSleeper(docker: Docker, image: string): Promise<void> {
   const layer = tar.pack()
   layer.entry({ name: "busybox", mode: 0o755 }, await readFile(BUSYBOX))
@@ -467,7 +479,7 @@ async function runLabelled(docker: Docker, Image: string, launch: string): Promi
   return container
 }
 
-describe("process identities", () => {
+describe("identities of local processes", () => {
   let child: ChildProcess
   beforeAll(async () => {
     child = spawn("sleep", ["600"], { detached: true, stdio: "ignore" })
@@ -475,7 +487,7 @@ describe("process identities", () => {
   })
   afterAll(() => child.kill("SIGKILL"))
 
-  it("hold for the same process only, and not once it has ended", async () => {
+  it("match the same process only, and not after its end", async () => {
     const entry = (await readProcessTable()).get(child.pid ?? 0)
     expect(entry).toMatchObject({ parent: process.pid, group: child.pid })
     const own = entry as ProcessIdentity

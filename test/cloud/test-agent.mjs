@@ -1,4 +1,4 @@
-// Stands in for an agent where only the life of its VM matters. Its user data says how it behaves:
+// Replaces an agent in tests of its VM. Its user data configures its behaviour:
 // {onTerm: "exit" | "ignore", children: ["same" | "own"] (sessions), exitAfterMs}
 import { spawn } from "node:child_process"
 import { appendFileSync, readFileSync, writeFileSync } from "node:fs"

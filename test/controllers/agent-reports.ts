@@ -9,12 +9,12 @@ const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 
 export interface AgentReportsOptions {
   client: KubeClient
-  /** Where Launches are. */
+  /** Launches of one namespace. */
   namespace: string
   clock: Clock
 }
 
-/** What agents report, written as the gateway does: upon the version that it read, and only for a current Launch. */
+/** Writes agents' reports like the gateway does: on the version that it read, and only for a current Launch. */
 export class AgentReports {
   readonly #options: AgentReportsOptions
 
@@ -22,7 +22,7 @@ export class AgentReports {
     this.#options = options
   }
 
-  /** Writes what an agent reports; of a Launch that is not current nothing is written. */
+  /** Writes an agent's report. Writes nothing for a Launch that is not current. */
   async report(name: string, change: (before: AgentStatus | undefined) => Partial<AgentStatus>): Promise<void> {
     const { client, namespace } = this.#options
     const ref = { namespace, name }

@@ -13,22 +13,22 @@ import { KubeClient } from "../../src/kube/client.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
-import { type TendedKeys, tendKeys } from "../facade/machine-users.ts"
+import { type KeyController, startKeyController } from "../facade/machine-users.ts"
 import { ShiftedClock } from "./shifted-clock.ts"
 
 const client = new KubeClient(kubeConfig())
 const namespace = testNamespace("apikeys")
 const elsewhere = testNamespace("apikeys-else")
-let running: TendedKeys[] = []
+let running: KeyController[] = []
 
-async function start(overrides: Parameters<typeof tendKeys>[1] = {}): Promise<TendedKeys> {
-  const tended = await tendKeys(namespace, overrides)
-  running.push(tended)
-  return tended
+async function start(overrides: Parameters<typeof startKeyController>[1] = {}): Promise<KeyController> {
+  const controller = await startKeyController(namespace, overrides)
+  running.push(controller)
+  return controller
 }
 
 async function stopAll(): Promise<void> {
-  await Promise.all(running.map((tended) => tended.stop()))
+  await Promise.all(running.map((controller) => controller.stop()))
   running = []
 }
 
@@ -57,7 +57,7 @@ async function userOf(key: StoredApiKey): Promise<ServiceAccount | undefined> {
   }
 }
 
-/** What the key's machine user is allowed in the namespace, as the API server has it. */
+/** Returns the roles of the key's machine user in the namespace, from the API server. */
 async function rolesOf(key: StoredApiKey): Promise<string[]> {
   const user = machineUserOf(key).metadata.name
   const { items } = await client.list(ROLE_BINDINGS, { namespace })
@@ -81,7 +81,7 @@ const becomesReady = (name: string, reason: string): Promise<StoredApiKey> =>
   })
 
 describe("an ApiKey", () => {
-  it("gets a machine user without tokens, bound to its role and nothing else", async () => {
+  it("gives a key a machine user without tokens, bound only to its role", async () => {
     await start()
     await make("plain")
     const key = await becomesBound("plain")
@@ -98,7 +98,7 @@ describe("an ApiKey", () => {
     )
   })
 
-  it("is bound anew when its role changes, and kubectl can wait for it", async () => {
+  it("binds a key's machine user again when its role changes, and kubectl can wait for it", async () => {
     await start()
     await make("changing", "viewer")
     const key = await becomesBound("changing")
@@ -107,7 +107,7 @@ describe("an ApiKey", () => {
     expect(await rolesOf(key)).toEqual(["ClusterRole/berth-admin"])
   })
 
-  it("goes with its machine user, and only after it", async () => {
+  it("deletes a key together with its machine user, and only after it", async () => {
     const { stop } = await start()
     await make("going")
     const key = await becomesBound("going")
@@ -122,7 +122,7 @@ describe("an ApiKey", () => {
     expect(await rolesOf(key)).toEqual([])
   })
 
-  it("loses its rights when it expires and has them again when the expiry is put off", async () => {
+  it("removes a key's rights at its expiry, and restores them when the expiry is postponed", async () => {
     const clock = new ShiftedClock()
     await start({ clock })
     await make("expiring", "admin", timestamp(new Date(Date.now() + 3_600_000)))
@@ -137,7 +137,7 @@ describe("an ApiKey", () => {
     expect(await rolesOf(key)).toEqual(["ClusterRole/berth-admin"])
   })
 
-  it("is tended by any number of controllers at once", async () => {
+  it("reconciles keys correctly with several concurrent controllers", async () => {
     await Promise.all([start(), start(), start()])
     const names = ["a", "b", "c", "d"].map((letter) => `shared-${letter}`)
     await Promise.all(names.map((name) => make(name, "viewer")))
@@ -145,7 +145,7 @@ describe("an ApiKey", () => {
       const key = await becomesBound(name)
       await client.patch(API_KEYS, key.metadata, { merge: { spec: { role: "developer" } } })
       await becomesBound(name)
-      // Another one, whose caches are later, may do once more what has been undone, and mends that as soon as it sees it.
+      // A controller with a later cache may repeat a change that was undone. It repairs that when its cache catches up.
       await eventually(async () => expect(await rolesOf(key)).toEqual(["ClusterRole/berth-developer"]))
       await client.delete(API_KEYS, key.metadata)
       await eventually(async () => {
@@ -156,8 +156,8 @@ describe("an ApiKey", () => {
   })
 })
 
-describe("drift is repaired", () => {
-  it("when the machine user or the binding is deleted, or the binding's subjects change", async () => {
+describe("drift", () => {
+  it("repairs a deleted machine user, a deleted binding, and changed subjects of a binding", async () => {
     await start()
     await make("drifting")
     const key = await becomesBound("drifting")
@@ -177,7 +177,7 @@ describe("drift is repaired", () => {
     await becomesBound("drifting")
   })
 
-  it("when it happened while no controller ran", async () => {
+  it("repairs drift that happened while no controller ran", async () => {
     const { stop } = await start()
     await make("unattended")
     const key = await becomesBound("unattended")
@@ -192,7 +192,7 @@ describe("drift is repaired", () => {
     })
   })
 
-  it("when a key went without its finalizer's leave, and another took its name", async () => {
+  it("repairs the machine user of a key that was deleted without its finalizer and replaced by another", async () => {
     await start()
     await make("forced")
     const first = await becomesBound("forced")
@@ -208,8 +208,8 @@ describe("drift is repaired", () => {
   })
 })
 
-describe("what others made", () => {
-  it("is never adopted: not a ServiceAccount of the name", async () => {
+describe("an object of another author", () => {
+  it("never adopts another author's ServiceAccount with the machine user's name", async () => {
     const key = await make("squatted")
     const user = {
       ...machineUserOf(key),
@@ -221,7 +221,7 @@ describe("what others made", () => {
     expect(await rolesOf(key)).toEqual([])
     expect((await userOf(key))?.metadata.resourceVersion).toBe(foreign.metadata.resourceVersion)
     const said = await kubectl(["describe", "bkey/squatted", "-n", namespace])
-    expect(said).toContain(`ServiceAccount ${user.metadata.name} exists and was not made for this key`)
+    expect(said).toContain(`ServiceAccount ${user.metadata.name} was not created for this key`)
     await stopAll()
 
     await client.delete(SERVICE_ACCOUNTS, foreign.metadata)
@@ -229,13 +229,15 @@ describe("what others made", () => {
     await becomesBound("squatted")
   })
 
-  it("is never adopted: nor a RoleBinding", async () => {
+  it("never adopts another author's RoleBinding with the machine user's name", async () => {
     const key = await make("planted")
     const { name } = bindingOf(key).metadata
     const planted = await client.create(ROLE_BINDINGS, { ...bindingOf(key), metadata: { name, namespace } })
     await start()
     const taken = await becomesReady("planted", "NameTaken")
-    expect(findCondition(taken.status?.conditions, "Ready")?.message).toContain(`RoleBinding ${name} exists`)
+    expect(findCondition(taken.status?.conditions, "Ready")?.message).toContain(
+      `RoleBinding ${name} was not created for this key`,
+    )
     expect(await client.get(ROLE_BINDINGS, planted.metadata)).toEqual(planted)
     await stopAll()
     await client.delete(ROLE_BINDINGS, planted.metadata)
@@ -243,7 +245,7 @@ describe("what others made", () => {
     await becomesBound("planted")
   })
 
-  it("in one namespace has no say about a key of another", async () => {
+  it("ignores a binding of another namespace whose annotation names a key", async () => {
     await start()
     await make("quiet")
     const key = await becomesBound("quiet")

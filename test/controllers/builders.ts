@@ -15,15 +15,15 @@ import type { InstallationFacts } from "../../src/controllers/job/options.ts"
 import type { Market } from "../../src/placement/market.ts"
 import { catalogueOf } from "../../src/router/catalogue.ts"
 
-/** The moment at which tests begin. */
+/** Start time of the tests. */
 export const T0 = new Date("2026-05-01T12:00:00Z")
 
-/** So many seconds after T0. */
+/** Returns the time so many seconds after T0. */
 export function at(seconds: number): Date {
   return new Date(T0.getTime() + seconds * 1000)
 }
 
-/** The same as Kubernetes writes it. */
+/** Returns the same time in Kubernetes' format. */
 export function time(seconds: number): string {
   return `${at(seconds).toISOString().slice(0, 19)}Z`
 }
@@ -49,7 +49,7 @@ export function offerOf(changes: Partial<Offer> = {}): Offer {
   }
 }
 
-/** Three machines, each the next choice after the one before. */
+/** Three machines in the order of choice. */
 export const OFFERS: readonly Offer[] = [
   offerOf(),
   offerOf({ instanceType: "medium", cpu: 4, memoryGib: 16, hourlyPriceUsd: 1.2 }),
@@ -126,7 +126,7 @@ export function launchOf(
   }
 }
 
-/** The status of a Launch whose VM was created and is what `changes` say. */
+/** Returns the status of a Launch with a created VM, overridden by `changes`. */
 export function vmStatus(changes: LaunchStatus = {}): LaunchStatus {
   return { phase: "created", vm: { state: "booting", id: "vm-1", createTime: time(5) }, ...changes }
 }
@@ -134,8 +134,8 @@ export function vmStatus(changes: LaunchStatus = {}): LaunchStatus {
 export function marketOf(changes: Partial<Market> = {}): Market {
   return {
     offers: CATALOGUE,
-    payers: [{ cloud: "sim" }],
-    resting: [],
+    launchAccounts: [{ cloud: "sim" }],
+    cooldowns: [],
     paused: [],
     caps: {},
     spending: { vms: 0, hourlyUsd: 0, monthlyUsd: 0 },

@@ -6,8 +6,9 @@ import { findCondition } from "../../src/apis/conditions.ts"
 import type { ConnectionSpec, StoredConnection } from "../../src/apis/connection.ts"
 import type { JobStatus, StoredJob } from "../../src/apis/job.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
+import type { VmSettings } from "../../src/apis/vm-settings.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
-import { cloudsOf } from "../../src/cloud/clouds.ts"
+import { cloudsOf } from "../../src/cloud/provider.ts"
 import { accountsInUse } from "../../src/controllers/connection/accounts.ts"
 import { ConnectionClouds } from "../../src/controllers/connection/clouds.ts"
 import { CONNECTION_CACHE, CONNECTIONS, CREDENTIALS_SECRET_CACHE } from "../../src/controllers/connection/options.ts"
@@ -35,7 +36,7 @@ import { JOBS, LAUNCHES } from "./harness.ts"
 import type { SimCloud } from "./sim-cloud.ts"
 import { SimProvider } from "./sim-provider.ts"
 
-/** Whatever becomes of a connection while VMs run that were made by it: they are ended in the account they were made in. */
+/** VMs outlive changes of their connection: Berth terminates them in the account that launched them. */
 
 const REGION = "eu-north-1"
 const systemNamespace = testNamespace("connection-vms-system")
@@ -54,7 +55,7 @@ beforeAll(async () => {
   await makeSystemNamespace(admin, systemNamespace)
   await confirmedProject(admin, { name: project, organization: "o", namespace })
   client = await clientOf("berth-operator")
-  // The API server takes up rights in its own time.
+  // The API server applies new rights after a delay.
   await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
   operator = await startOperator(
     {
@@ -101,7 +102,7 @@ function keyOf(account: string): Key {
   return { account, secret, fields, cloud: provider.issue(account, secret) }
 }
 
-/** An account of no other test. */
+/** Returns an account that no other test uses. */
 function newAccount(): string {
   return `account-${randomBytes(4).toString("hex")}`
 }
@@ -114,14 +115,16 @@ function create(name: string, spec: ConnectionSpec): Promise<StoredConnection> {
   return admin.create(CONNECTIONS, { metadata: { name, namespace }, spec } as StoredConnection)
 }
 
-/** Once the operator has verified it: so it has seen, too, that the former tests' connections are gone. */
-async function connect(name: string, key: Key): Promise<void> {
-  await create(name, { type: "aws", sealedCredentials: await seal(name, key) })
+/**
+ * Resolves when the operator has verified the connection. It has then seen the end of former tests' connections too.
+ */
+async function connect(name: string, key: Key, settings: VmSettings = {}): Promise<void> {
+  await create(name, { type: "aws", sealedCredentials: await seal(name, key), ...settings })
   await verified(name, key)
 }
 
-async function submit(name: string): Promise<StoredJob> {
-  return admin.create(JOBS, { metadata: { name, namespace }, spec: { image: "busybox" } } as StoredJob)
+async function submit(name: string, spec: object = {}): Promise<StoredJob> {
+  return admin.create(JOBS, { metadata: { name, namespace }, spec: { image: "busybox", ...spec } } as StoredJob)
 }
 
 async function cancel(name: string): Promise<void> {
@@ -137,7 +140,7 @@ async function jobStatus(name: string, check: (status: JobStatus) => void): Prom
   await eventually(async () => check((await admin.get(JOBS, { namespace, name })).status ?? {}))
 }
 
-/** The job's Launch, once it has a VM; the VM is in this account and in no other. */
+/** Returns the job's Launch when it has a VM, and checks that only this account has the VM. */
 async function launchIn(key: Key, job: string): Promise<StoredLaunch> {
   return await eventually(async () => {
     const launch = (await launches()).find(({ spec }) => spec.job.name === job)
@@ -172,7 +175,7 @@ async function refused(name: string): Promise<void> {
 }
 
 describe("a job", () => {
-  it("waits for a connection that can pay, and is placed as soon as there is one", async () => {
+  it("keeps a job waiting for a usable connection, and places the job as soon as one exists", async () => {
     const key = keyOf(newAccount())
     await submit("first")
     await jobStatus("first", ({ phase, reason, message }) => {
@@ -188,7 +191,7 @@ describe("a job", () => {
     await ended(key, launch)
   })
 
-  it("whose launch is refused for the credentials has its connection looked at, and waits", async () => {
+  it("verifies a connection again after a cloud rejected a launch for its credentials, while the job waits", async () => {
     const key = keyOf(newAccount())
     await connect("main", key)
     provider.revoke(key.secret)
@@ -201,8 +204,58 @@ describe("a job", () => {
   })
 })
 
-describe("VMs are ended where they were made", () => {
-  it("after their connection was deleted", async () => {
+describe("settings of a connection", () => {
+  const elsewhere = { subnets: { "us-east-1": ["subnet-0a1b2c3d"] } }
+  const here = {
+    network: "vpc-0a1b2c3d",
+    subnets: { [REGION]: ["subnet-0a1b2c3d"], "us-east-1": ["subnet-0f4e0f4e"] },
+    publicAddress: false,
+    disk: { size: "100Gi", type: "gp3" },
+  }
+
+  it("are kept by a Launch with the disk of its job, whatever the connection becomes", async () => {
+    const key = keyOf(newAccount())
+    await connect("main", key, here)
+    const resources = { disk: "1Ti" }
+    await submit("job-9", { resources })
+    const launch = await launchIn(key, "job-9")
+    const frozen = {
+      network: { network: "vpc-0a1b2c3d", subnets: ["subnet-0a1b2c3d"], publicAddress: false },
+      disk: { sizeGib: 100, requiredGib: 1024, type: "gp3" },
+    }
+    expect(launch.spec).toMatchObject(frozen)
+    const none = { network: null, subnets: null, publicAddress: null, disk: null }
+    await admin.patch(CONNECTIONS, { namespace, name: "main" }, { merge: { spec: none } })
+    await submit("job-10")
+    const next = await launchIn(key, "job-10")
+    expect(next.spec).not.toHaveProperty("network")
+    expect(next.spec).not.toHaveProperty("disk")
+    expect((await admin.get(LAUNCHES, launch.metadata)).spec).toMatchObject(frozen)
+    const change = admin.patch(LAUNCHES, launch.metadata, { merge: { spec: { network: { publicAddress: true } } } })
+    await expect(change).rejects.toThrow(/network is immutable/)
+    await cancel("job-9")
+    await cancel("job-10")
+    await ended(key, launch)
+    await ended(key, next)
+  })
+
+  it("keep a job waiting while no connection has subnets in a region of its offers, and say so", async () => {
+    const key = keyOf(newAccount())
+    await connect("main", key, elsewhere)
+    await submit("job-11")
+    await jobStatus("job-11", ({ phase, reason, message }) => {
+      expect({ phase, reason }).toEqual({ phase: "queued", reason: "NoConnection" })
+      expect(message).toContain("connection main has subnets only in us-east-1")
+    })
+    await admin.patch(CONNECTIONS, { namespace, name: "main" }, { merge: { spec: here } })
+    const launch = await launchIn(key, "job-11")
+    await cancel("job-11")
+    await ended(key, launch)
+  })
+})
+
+describe("VMs of a changed connection", () => {
+  it("terminates VMs after the deletion of their connection", async () => {
     const key = keyOf(newAccount())
     await connect("main", key)
     await submit("job-3")
@@ -212,7 +265,7 @@ describe("VMs are ended where they were made", () => {
     await ended(key, launch)
   })
 
-  it("after their connection was changed to another account", async () => {
+  it("terminates VMs in their own account after a change of their connection to another account", async () => {
     const [before, after] = [keyOf(newAccount()), keyOf(newAccount())]
     await connect("main", before)
     await submit("job-4")
@@ -229,7 +282,7 @@ describe("VMs are ended where they were made", () => {
     await ended(after, next)
   })
 
-  it("after their key was replaced by another one of the account, and revoked", async () => {
+  it("terminates VMs after their key was replaced by another key of the account, and revoked", async () => {
     const account = newAccount()
     const [before, after] = [keyOf(account), keyOf(account)]
     await connect("main", before)
@@ -243,7 +296,7 @@ describe("VMs are ended where they were made", () => {
     await ended(before, launch)
   })
 
-  it("after the Secret that their connection named was deleted with it", async () => {
+  it("terminates VMs after the deletion of their connection and of its Secret", async () => {
     const key = keyOf(newAccount())
     const data = Object.fromEntries(Object.entries(key.fields).map(([field, value]) => [field, btoa(value)]))
     await admin.create(SECRETS, { metadata: { name: "gitops", namespace }, type: "berth.dev/connection", data })
@@ -258,7 +311,7 @@ describe("VMs are ended where they were made", () => {
   })
 })
 
-describe("what opens an account", () => {
+describe("access to an account", () => {
   const ending = new AbortController()
   const base = { client: admin, logger }
   const connections = new Reflector({ ...base, ...CONNECTION_CACHE, namespace })
@@ -282,7 +335,7 @@ describe("what opens an account", () => {
     await Promise.all(running)
   })
 
-  it("is not another project's, nor a copy that was sealed for it", async () => {
+  it("denies access to an account to another project, and to a copy of credentials sealed for it", async () => {
     const key = keyOf(newAccount())
     await connect("main", key)
     await submit("job-7")
@@ -292,7 +345,7 @@ describe("what opens an account", () => {
     const elsewhere = clouds.open({ ...account, project: "another" })
     await expect(elsewhere).rejects.toMatchObject({ name: "CredentialsError", code: "tampered" })
     const { sealedCredentials: _, ...without } = account
-    // Once the cache of this test shows the connection as verified.
+    // Wait until this test's cache shows the connection as verified.
     await eventually(async () => (await clouds.open(without)).list({ installation: "i", region: REGION }))
     await expect(clouds.open({ ...without, project: "another" })).rejects.toMatchObject({ code: "NoCredentials" })
     await expect(clouds.open({ ...without, account: "another" })).rejects.toMatchObject({ code: "NoCredentials" })
@@ -300,7 +353,7 @@ describe("what opens an account", () => {
     await ended(key, launch)
   })
 
-  it("opens it for garbage collection in the regions that the connection has used: an orphaned VM is terminated", async () => {
+  it("allows garbage collection to terminate an orphaned VM in the connection's regions", async () => {
     const key = keyOf(newAccount())
     const { id } = await ensureInstallation(admin, systemNamespace)
     await connect("main", key)
@@ -318,7 +371,7 @@ describe("what opens an account", () => {
     await ended(key, launch)
     const collector = new GarbageCollector({
       ...{ client: admin, clouds, installation: id, systemNamespace, logger, clock: systemClock },
-      // As if the records of all Launches were deleted.
+      // Simulates that the records of all Launches were deleted.
       launches: { ...cached.store, list: () => [], get: () => undefined } as typeof cached.store,
       accounts: () => accounts,
       fence: () => undefined,
@@ -328,7 +381,7 @@ describe("what opens an account", () => {
     expect(key.cloud.alive).toEqual([])
   })
 
-  it("shows nothing of itself when it fails", async () => {
+  it("reveals no credentials in errors of access to an account", async () => {
     const key = keyOf(newAccount())
     const sealedCredentials = await seal("main", key)
     const account = {

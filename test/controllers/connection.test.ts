@@ -6,7 +6,7 @@ import { findCondition } from "../../src/apis/conditions.ts"
 import type { ConnectionSpec, ConnectionType, StoredConnection } from "../../src/apis/connection.ts"
 import { LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
 import { OutcomeUnknownError, TransientError } from "../../src/cloud/errors.ts"
-import { payersOf } from "../../src/controllers/connection/accounts.ts"
+import { launchAccountsOf } from "../../src/controllers/connection/accounts.ts"
 import { createConnectionController } from "../../src/controllers/connection/controller.ts"
 import {
   CONNECTION_CACHE,
@@ -54,7 +54,7 @@ beforeAll(async () => {
   await ensureSealingKeys(admin, systemNamespace)
   await confirmedProject(admin, { name: project, organization: "o", namespace })
   const client = await clientOf("berth-operator")
-  // The API server takes up rights in its own time.
+  // The API server applies new rights after a delay.
   await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
   const logger = createLogger({ level: "trace", name: "test", destination: { write: (line) => void lines.push(line) } })
   const base = { client, logger }
@@ -74,6 +74,7 @@ beforeAll(async () => {
   const controller = createConnectionController({
     ...{ ...reflectors, client, clock, recorder, logger },
     sealer: new Sealer(new KeyringEncryption(() => readSealingKeys(client, systemNamespace))),
+    identityIssuer: "https://berth.example",
     openAccount: (type, fields) => (type === "github" ? undefined : provider.provider.account?.(fields)),
   })
   const ending = new AbortController()
@@ -93,6 +94,7 @@ afterAll(async () => {
 })
 beforeEach(async () => {
   provider.onVerify = undefined
+  provider.onCapabilities = undefined
   for (const resource of [CONNECTIONS, SECRETS]) {
     const { items } = await admin.list(resource, { namespace })
     for (const { metadata } of items) await admin.delete(resource, { namespace, name: metadata.name })
@@ -106,7 +108,7 @@ function aws(secret: string): Record<string, string> {
   return { access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key: secret }
 }
 
-/** A key pair of an account, as `issue` of the provider takes it. */
+/** Returns a key pair of an account, in the form of the provider's `issue`. */
 function keyOf(account: string): Record<string, string> {
   const secret = `${MARKER}${randomBytes(12).toString("hex")}`
   provider.issue(account, secret)
@@ -138,7 +140,7 @@ function get(name: string): Promise<StoredConnection> {
   return admin.get(CONNECTIONS, { namespace, name })
 }
 
-/** The connection once its Ready condition says so of its present state. */
+/** Returns the connection when its Ready condition is about its present state. */
 async function ready(name: string, status: "True" | "False", reason: string): Promise<StoredConnection> {
   return await eventually(async () => {
     const connection = await get(name)
@@ -168,7 +170,7 @@ function keyfile(change: object): string {
 }
 
 describe("a connection", () => {
-  it("with sealed credentials is Ready once its provider has told whose they are", async () => {
+  it("sets a sealed connection Ready after its provider has returned the account", async () => {
     await createSealed("my-aws", keyOf("111122223333"))
     const connection = await ready("my-aws", "True", "Verified")
     expect(connection.status).toMatchObject({ account: "111122223333", observedGeneration: 1 })
@@ -176,12 +178,12 @@ describe("a connection", () => {
     expect(kstatus(connection)).toEqual({ Ready: "True", Reconciling: "False" })
     await eventually(async () => {
       const { items } = await admin.list(events, { namespace })
-      const told = items.filter(({ involvedObject }) => involvedObject.uid === connection.metadata.uid)
-      expect(told.map(({ reason }) => reason)).toEqual(["Verified"])
+      const reported = items.filter(({ involvedObject }) => involvedObject.uid === connection.metadata.uid)
+      expect(reported.map(({ reason }) => reason)).toEqual(["Verified"])
     })
   })
 
-  it("follows the Secret that it names: made late, changed, mistaken, deleted", async () => {
+  it("follows a connection's Secret that is created late, changed, invalid, and deleted", async () => {
     await byReference("by-secret", "credentials")
     const missing = await ready("by-secret", "False", "SecretNotFound")
     expect(kstatus(missing)).toEqual({ Ready: "False", Reconciling: "True" })
@@ -203,7 +205,7 @@ describe("a connection", () => {
     await ready("by-secret", "False", "SecretNotFound")
   })
 
-  it("whose type this version can't verify says so", async () => {
+  it("sets the reason Unverified for a connection whose type this version can't verify", async () => {
     await secretOf("token", { username: "acme", token: `ghp_${MARKER}` })
     await byReference("ghcr", "token", "github")
     const connection = await ready("ghcr", "False", "Unverified")
@@ -211,19 +213,19 @@ describe("a connection", () => {
     expect(kstatus(connection)).toMatchObject({ Stalled: "True" })
   })
 
-  it("that is refused says why without a piece of the credentials, and is Ready as soon as they are taken", async () => {
+  it("reports rejected credentials without any part of them, and sets Ready as soon as the provider accepts them", async () => {
     const secret = `${MARKER}${randomBytes(12).toString("hex")}`
     await createSealed("early", aws(secret))
     const refused = await ready("early", "False", "CredentialsRefused")
     expect(message(refused)).toContain("InvalidClientTokenId: the key [redacted] is not known")
     expect(kstatus(refused)).toMatchObject({ Stalled: "True" })
-    // A key that was just made is not known everywhere yet.
+    // Providers learn of a new key after a delay.
     provider.issue("account", secret)
     clock.advance(CONNECTION_DEFAULTS.refusedRetrySeconds)
     expect(kstatus(await ready("early", "True", "Verified"))).toMatchObject({ Ready: "True", Stalled: "False" })
   })
 
-  it("is verified again on a schedule, and stays Ready while its provider can't be reached for a while", async () => {
+  it("verifies a connection again on a schedule, and keeps it Ready while its provider is temporarily unavailable", async () => {
     const key = keyOf("account")
     await createSealed("steady", key)
     const before = await ready("steady", "True", "Verified")
@@ -249,7 +251,74 @@ describe("a connection", () => {
     await ready("steady", "True", "Verified")
   })
 
-  it("whose provider never answers is given up on after the time limit", async () => {
+  it("shows what a connection's account can do, without any part of the credentials", async () => {
+    provider.onCapabilities = async (_, fields) => ({
+      vms: { is: "denied", reason: "NetworkMissing", message: `no network for ${fields["secret_access_key"]}` },
+      buckets: { is: "granted", message: "fine" },
+    })
+    await createSealed("bucket-only", keyOf("account"))
+    const { status } = await ready("bucket-only", "True", "Verified")
+    expect(status?.capabilities).toEqual({
+      vms: {
+        status: "False",
+        reason: "NetworkMissing",
+        message: "no VM is started with this connection: no network for [redacted]",
+      },
+      buckets: { status: "True", reason: "PermissionsGranted", message: "fine" },
+    })
+    expect(findCondition(status?.conditions, "LaunchPermitted")).toMatchObject({ status: "False" })
+    provider.onCapabilities = async () => ({ vms: { is: "granted", message: "able" } })
+    clock.advance(CONNECTION_DEFAULTS.unableIntervalSeconds)
+    await eventually(async () => expect((await get("bucket-only")).status?.capabilities?.vms?.status).toBe("True"))
+    const merge = { spec: { sealedCredentials: await sealed("bucket-only", keyOf("other")) } }
+    await admin.patch(CONNECTIONS, { namespace, name: "bucket-only" }, { merge })
+    await eventually(async () => expect((await get("bucket-only")).status?.account).toBe("other"))
+    // Nothing remains of the former credentials, whose buckets could be listed.
+    expect((await get("bucket-only")).status?.capabilities).toEqual({
+      vms: { status: "True", reason: "PermissionsGranted", message: "able" },
+    })
+  })
+
+  it("keeps a connection Ready and in use that was Ready before capabilities were checked", async () => {
+    const launchAccounts = launchAccountsOf({
+      ...{ ownAccounts: [], types: ["aws"] },
+      connections: caches.connections.store,
+      sources: caches,
+    })
+    await createSealed("former", keyOf("account"))
+    const former = await ready("former", "True", "Verified")
+    expect(former.status?.capabilities).toBeUndefined()
+    provider.onCapabilities = async () => ({
+      vms: { is: "denied", reason: "PermissionsMissing", message: "no right x" },
+    })
+    clock.advance(1.25 * CONNECTION_DEFAULTS.intervalSeconds)
+    await eventually(async () =>
+      expect((await get("former")).status?.capabilities?.vms).toMatchObject({
+        status: "Unknown",
+        reason: "PermissionsMissing",
+        message: expect.stringContaining("no right x"),
+      }),
+    )
+    await ready("former", "True", "Verified")
+    await eventually(() => expect(caches.connections.store.list()[0]?.status?.capabilities).toBeDefined())
+    expect(launchAccounts.of(namespace)).toMatchObject([{ cloud: "aws", connection: "former", account: "account" }])
+    expect(launchAccounts.refused?.(namespace)).toEqual([])
+  })
+
+  it("keeps a connection Ready if only the check of its capabilities hangs", async () => {
+    let asked = 0
+    provider.onCapabilities = () => {
+      asked++
+      return new Promise(() => undefined)
+    }
+    await createSealed("slow", keyOf("account"))
+    await eventually(() => expect(asked).toBe(1))
+    clock.advance(CONNECTION_DEFAULTS.verifySeconds)
+    const { status } = await ready("slow", "True", "Verified")
+    expect(status?.capabilities).toBeUndefined()
+  })
+
+  it("stops waiting for a connection's provider at the time limit", async () => {
     provider.onVerify = () => new Promise(() => undefined)
     await createSealed("hanging", keyOf("account"))
     await eventually(() => expect(provider.verified).toHaveLength(1))
@@ -259,8 +328,8 @@ describe("a connection", () => {
     expect(message(connection)).toContain("no answer within 30 seconds")
   })
 
-  it("pays only while its present credentials are the verified ones", async () => {
-    const payers = payersOf({
+  it("uses a connection only while its present credentials are the verified ones", async () => {
+    const launchAccounts = launchAccountsOf({
       ...{ ownAccounts: [], types: ["aws"] },
       connections: caches.connections.store,
       sources: caches,
@@ -268,18 +337,20 @@ describe("a connection", () => {
     await createSealed("paying", keyOf("account-1"))
     await ready("paying", "True", "Verified")
     await eventually(() =>
-      expect(payers.of(namespace)).toEqual([{ cloud: "aws", connection: "paying", account: "account-1" }]),
+      expect(launchAccounts.of(namespace)).toMatchObject([
+        { cloud: "aws", connection: "paying", account: "account-1", credentials: expect.stringMatching(/^sealed\//) },
+      ]),
     )
-    expect(payers.of("elsewhere")).toEqual([])
+    expect(launchAccounts.of("elsewhere")).toEqual([])
     provider.onVerify = () => Promise.reject(new OutcomeUnknownError("Timeout", "reset"))
     const merge = { spec: { sealedCredentials: await sealed("paying", keyOf("account-2")) } }
     await admin.patch(CONNECTIONS, { namespace, name: "paying" }, { merge })
-    await eventually(() => expect(payers.of(namespace)).toEqual([]))
+    await eventually(() => expect(launchAccounts.of(namespace)).toEqual([]))
     const connection = await ready("paying", "False", "ProviderUnreachable")
     expect(connection.status?.account).toBeUndefined()
   })
 
-  it("is verified at once when a cloud refuses a launch for its credentials, and remembers its regions", async () => {
+  it("verifies a connection at once after a cloud rejected a launch for its credentials, and keeps its regions", async () => {
     const key = keyOf("account")
     await createSealed("used", key)
     await ready("used", "True", "Verified")
@@ -304,7 +375,7 @@ describe("a connection", () => {
   })
 })
 
-describe("an attack by", () => {
+describe("dangerous credentials", () => {
   const attempt = async (name: string, type: ConnectionType, fields: Record<string, string>): Promise<string> => {
     await create(name, { type, sealedCredentials: await sealed(name, fields, type) })
     const bySeal = await ready(name, "False", "InvalidCredentials")
@@ -317,7 +388,7 @@ describe("an attack by", () => {
 
   it.each<[string, ConnectionType, Record<string, string>, string]>([
     [
-      "a file that makes us read files of ours",
+      "a file name that makes Berth read its own files",
       "gcp",
       gcp({ type: "external_account", credential_source: { file: "/var/run/secrets/kubernetes.io/token" } }),
       "type external_account, which is not supported",
@@ -328,7 +399,7 @@ describe("an attack by", () => {
       gcp({ type: "external_account", credential_source: { executable: { command: "/bin/sh" } } }),
       "type external_account, which is not supported",
     ],
-    ["a person's own credentials", "gcp", gcp({ type: "authorized_user" }), "type authorized_user"],
+    ["a key file of a person", "gcp", gcp({ type: "authorized_user" }), "type authorized_user"],
     ["a foreign token_uri", "gcp", gcp({ token_uri: "https://evil.example/token" }), "token_uri that is not Google's"],
     [
       "a token_uri of the metadata service",
@@ -336,10 +407,15 @@ describe("an attack by", () => {
       gcp({ token_uri: "http://169.254.169.254/computeMetadata/v1/" }),
       "token_uri that is not Google's",
     ],
-    ["a token_uri in here", "gcp", gcp({ token_uri: "http://10.0.0.1/token" }), "token_uri that is not Google's"],
+    [
+      "a token_uri inside the cluster",
+      "gcp",
+      gcp({ token_uri: "http://10.0.0.1/token" }),
+      "token_uri that is not Google's",
+    ],
     ["another universe", "gcp", gcp({ universe_domain: "evil.example" }), "keyfile_json must have the universe_domain"],
     [
-      "a tenant that is a path and a host",
+      "a tenant with a path and a host",
       "azure",
       {
         tenant_id: "x@169.254.169.254/..",
@@ -350,26 +426,29 @@ describe("an attack by", () => {
       "tenant_id must be a UUID or a domain name",
     ],
     [
-      "an account id that is a host",
+      "an account id with a host",
       "cloudflare",
       { account_id: "127.0.0.1/", access_key_id: "id", secret_access_key: MARKER },
       "account_id must be 32 characters of 0-9 and a-f",
     ],
     [
-      "an endpoint of one's own",
+      "an endpoint of the author's own",
       "aws",
       { ...aws(MARKER), endpoint: "http://10.0.0.1" },
       "endpoint is an unknown field",
     ],
     ["half a key", "aws", { access_key_id: "AKIA" }, "secret_access_key is required"],
-  ])("%s is refused by name, and nobody is asked", async (_what, type, fields, expected) => {
-    const told = await attempt("attack", type, fields)
-    expect(told).toContain(expected)
-    expect(told).not.toContain(MARKER)
-    expect(provider.verified).toEqual([])
-  })
+  ])(
+    "rejects credentials with %s by the name of the fault, without a request to the provider",
+    async (_what, type, fields, expected) => {
+      const reported = await attempt("attack", type, fields)
+      expect(reported).toContain(expected)
+      expect(reported).not.toContain(MARKER)
+      expect(provider.verified).toEqual([])
+    },
+  )
 
-  it("a Secret of another type is refused unread, and one of another namespace can't be named", async () => {
+  it("rejects a Secret of another type without reading it, and can't name one of another namespace", async () => {
     await secretOf("token", { ...aws(MARKER), namespace: "kube-system" }, "Opaque")
     await byReference("thief", "token")
     const connection = await ready("thief", "False", "WrongSecretType")
@@ -380,7 +459,7 @@ describe("an attack by", () => {
     expect(provider.verified).toEqual([])
   })
 
-  it("a ciphertext that was copied, changed or sealed elsewhere is refused, and nobody is asked", async () => {
+  it("rejects a ciphertext that was copied, changed or sealed elsewhere, without a request to the provider", async () => {
     const fields = keyOf("account")
     const mine = await sealed("mine", fields)
     const ofProject = await sealCredentials(sealer, { type: "aws", fields }, { project: "another", name: "foreign" })
@@ -403,17 +482,49 @@ describe("an attack by", () => {
     }
     expect(message(await get("rotated"))).toContain('"0ld-key" is not in the keyring')
     expect(provider.verified).toEqual([])
-    // And the controller is as well as before.
+    // The controller still works.
     await createSealed("mine", fields)
     await ready("mine", "True", "Verified")
   })
 })
 
-it("none of this was in a log or an event", async () => {
+it("shows no credentials of these tests in a log or an event", async () => {
   expect(lines.length).toBeGreaterThan(0)
   expect(lines.join("")).not.toContain(MARKER)
   expect(lines.join("")).not.toContain("TypeError")
   const { items } = await admin.list(events, { namespace })
   expect(items.length).toBeGreaterThan(5)
   expect(JSON.stringify(items)).not.toContain(MARKER)
+})
+
+describe("a connection by a role", () => {
+  const ROLE = "arn:aws:iam::123456789012:role/berth"
+
+  it("shows what the cloud must trust, also while the cloud refuses it", async () => {
+    await createSealed("role", { role_arn: ROLE })
+    await eventually(async () => {
+      const { status } = await get("role")
+      expect(findCondition(status?.conditions, "Ready")?.reason).toBe("CredentialsRefused")
+      const { subject = "", externalId } = status?.identity ?? {}
+      expect(status?.identity).toEqual({
+        issuer: "https://berth.example",
+        audience: "sts.amazonaws.com",
+        subject: `${project}:role:${externalId}`,
+        externalId: expect.stringMatching(/^[0-9a-f]{16}$/),
+      })
+      expect(subject).not.toBe("")
+    })
+  })
+
+  it("can't choose its own subject", async () => {
+    const fields = { role_arn: ROLE, identity_subject: "other:main:0123456789abcdef" }
+    await createSealed("forged", fields)
+    await eventually(async () => {
+      const ready = findCondition((await get("forged")).status?.conditions, "Ready")
+      expect([ready?.reason, ready?.message]).toEqual([
+        "InvalidCredentials",
+        expect.stringContaining("identity_subject is an unknown field"),
+      ])
+    })
+  })
 })

@@ -1,42 +1,42 @@
 import { describe, expect, test } from "vitest"
 import { isOver } from "../../src/apis/launch.ts"
-import type { Cloud } from "../../src/cloud/provider.ts"
+import type { Cloud } from "../../src/cloud/cloud.ts"
 import { NotLeaderError } from "../../src/controllers/fence.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { inParallel } from "../in-parallel.ts"
-import { type Membrane, type Stage, stages } from "./harness.ts"
+import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "./harness.ts"
 
-const newStage = stages()
+const newStage = controllerHarnesses()
 
-/** `before`: the call is never made. `after`: it is made, and its answer comes to nobody. */
+/** `before`: the call is never made. `after`: the call is made, and its response is lost. */
 type Moment = "before" | "after"
 
 const WRITES = ["create", "patch", "patchStatus", "replaceStatus", "delete"] as const
 
-/** Lets an operator make so many calls that change anything, and then no call at all: it has crashed. */
-class Crash implements Membrane {
+/** Allows an operator a number of writes, and then no call at all: it has crashed. */
+class Crash implements OperatorClients {
   readonly client: KubeClient
-  readonly clouds: Membrane["clouds"]
-  /** What was called, in order. */
+  readonly clouds: OperatorClients["clouds"]
+  /** Names of the calls, in order. */
   readonly calls: string[] = []
   dead = false
   readonly #last: number
   readonly #moment: Moment
 
-  constructor(stage: Stage, last: number, moment: Moment) {
+  constructor(harness: ControllerHarness, last: number, moment: Moment) {
     this.#last = last
     this.#moment = moment
-    this.client = this.#mortal(stage.client)
-    this.clouds = { open: async (account) => this.#mortalCloud(await stage.cloud.open(account)) }
+    this.client = this.#crashingClient(harness.client)
+    this.clouds = { open: async (account) => this.#crashingCloud(await harness.cloud.open(account)) }
   }
 
   readonly fence = (): void => {
     if (this.dead) throw new NotLeaderError("crashed")
   }
 
-  #mortal(client: KubeClient): KubeClient {
+  #crashingClient(client: KubeClient): KubeClient {
     return new Proxy(client, {
       get: (target, property) => {
         const value: unknown = Reflect.get(target, property)
@@ -52,7 +52,7 @@ class Crash implements Membrane {
     })
   }
 
-  #mortalCloud(cloud: Cloud): Cloud {
+  #crashingCloud(cloud: Cloud): Cloud {
     return {
       consistencySeconds: cloud.consistencySeconds,
       launch: (spec) => this.#call("launch", () => cloud.launch(spec)),
@@ -80,38 +80,39 @@ class Crash implements Membrane {
 }
 
 interface Scenario {
-  /** What goes wrong by itself. */
-  prepare?: (stage: Stage) => void
-  /** What people do, called again and again. */
-  interfere?: (stage: Stage) => Promise<void>
-  /** Agents do their work up to this step. */
+  /** Adds faults of the cloud. */
+  prepare?: (harness: ControllerHarness) => void
+  /** Acts like a user; called again and again. */
+  interfere?: (harness: ControllerHarness) => Promise<void>
+  /** Last step of the agents' work. */
   agents: "succeed" | "run"
-  /** How long a state of a VM lasts that is written down, seconds. Default: a moment. */
+  /** Seconds that a state of a VM lasts before it is written to the status. Default: a moment. */
   settleSeconds?: number
-  /** How it must end, however often the operator crashed. */
+  /** Required end, however often the operator crashed. */
   expected: { phase: string | undefined; launches: readonly number[]; vms: number }
 }
 
-async function isRunning(stage: Stage): Promise<boolean> {
-  const job = await stage.job("job").catch(ignoreNotFound)
+async function isRunning(harness: ControllerHarness): Promise<boolean> {
+  const job = await harness.job("job").catch(ignoreNotFound)
   return job?.status?.phase === "running"
 }
 
 const SCENARIOS: Record<string, Scenario> = {
   success: { agents: "succeed", expected: { phase: "succeeded", launches: [1], vms: 1 } },
   "capacity failover and a lost answer": {
-    // A refusal that was not written down before the crash is asked for again, and may be none then.
-    prepare: (stage) => stage.cloud.faults.push({ fault: "capacity" }, { fault: "answerLost" }),
+    // A rejection that was not written before the crash is requested again, and the retry may succeed.
+    prepare: (harness) => harness.cloud.faults.push({ fault: "capacity" }, { fault: "answerLost" }),
     agents: "succeed",
     expected: { phase: "succeeded", launches: [1, 2], vms: 1 },
   },
   "cancel while running": {
-    interfere: async (stage) => ((await isRunning(stage)) ? stage.cancel("job") : undefined),
+    interfere: async (harness) => ((await isRunning(harness)) ? harness.cancel("job") : undefined),
     agents: "run",
     expected: { phase: "cancelled", launches: [1], vms: 1 },
   },
   "delete while running": {
-    interfere: async (stage) => ((await isRunning(stage)) ? stage.delete("job").catch(ignoreNotFound) : undefined),
+    interfere: async (harness) =>
+      (await isRunning(harness)) ? harness.delete("job").catch(ignoreNotFound) : undefined,
     agents: "run",
     expected: { phase: undefined, launches: [1], vms: 1 },
   },
@@ -122,52 +123,54 @@ function ignoreNotFound(error: unknown): undefined {
   return undefined
 }
 
-/** Whether the operator has written down that there is the job's VM. */
-async function hasItsVm(stage: Stage): Promise<boolean> {
-  const [launch] = await stage.launches()
+/** True if the status of the job's Launch has its VM. */
+async function hasItsVm(harness: ControllerHarness): Promise<boolean> {
+  const [launch] = await harness.launches()
   return launch?.status?.vm?.id !== undefined
 }
 
-/** Whether all has come to its end: the job ended with its cost final (or is gone), its Launches are over. */
-async function isSettled(stage: Stage): Promise<boolean> {
-  const job = await stage.job("job").catch(ignoreNotFound)
+/** True if the job has ended with its final cost (or is deleted), and its Launches are over. */
+async function isSettled(harness: ControllerHarness): Promise<boolean> {
+  const job = await harness.job("job").catch(ignoreNotFound)
   const isDone = job === undefined || job.status?.cost?.actualUsd !== undefined
-  return isDone && (await stage.launches()).every(isOver)
+  return isDone && (await harness.launches()).every(isOver)
 }
 
-/** Plays the scenario with an operator that crashes at its n-th call and one that takes over; returns the first's calls. */
-async function play(scenario: Scenario, last: number, moment: Moment): Promise<string[]> {
-  const stage = await newStage()
-  scenario.prepare?.(stage)
-  await stage.submit("job")
-  const crash = new Crash(stage, last, moment)
+/**
+ * Runs the scenario with an operator that crashes at its n-th write, and a second one. Returns the first one's calls.
+ */
+async function runWithCrash(scenario: Scenario, last: number, moment: Moment): Promise<string[]> {
+  const harness = await newStage()
+  scenario.prepare?.(harness)
+  await harness.submit("job")
+  const crash = new Crash(harness, last, moment)
   const { settleSeconds } = scenario
-  const first = stage.operator({ membrane: crash, ...(settleSeconds !== undefined && { settleSeconds }) })
+  const first = harness.operator({ clients: crash, ...(settleSeconds !== undefined && { settleSeconds }) })
   const live = async (isOverNow: () => Promise<boolean> | boolean) => {
     await eventually(async () => {
-      await scenario.interfere?.(stage)
-      await stage.agentsStep(scenario.agents)
+      await scenario.interfere?.(harness)
+      await harness.agentsStep(scenario.agents)
       expect(await isOverNow()).toBe(true)
     })
   }
-  await live(async () => crash.dead || (await isSettled(stage)))
+  await live(async () => crash.dead || (await isSettled(harness)))
   await first.stop()
   if (crash.dead) {
-    stage.operator()
-    await live(() => isSettled(stage))
+    harness.operator()
+    await live(() => isSettled(harness))
   }
-  await check(stage, scenario, `${moment} call ${last} (${crash.calls.at(-1)})`)
-  await stage.close()
+  await check(harness, scenario, `${moment} call ${last} (${crash.calls.at(-1)})`)
+  await harness.close()
   return crash.calls
 }
 
-async function check(stage: Stage, { expected }: Scenario, about: string): Promise<void> {
-  const job = await stage.job("job").catch(ignoreNotFound)
+async function check(harness: ControllerHarness, { expected }: Scenario, about: string): Promise<void> {
+  const job = await harness.job("job").catch(ignoreNotFound)
   expect(job?.status?.phase, about).toBe(expected.phase)
-  expect(stage.cloud.breaches, about).toEqual([])
-  expect(stage.cloud.alive, about).toEqual([])
-  expect(stage.cloud.vms.length, about).toBe(expected.vms)
-  const launches = await stage.launches()
+  expect(harness.cloud.breaches, about).toEqual([])
+  expect(harness.cloud.alive, about).toEqual([])
+  expect(harness.cloud.vms.length, about).toBe(expected.vms)
+  const launches = await harness.launches()
   expect(expected.launches, about).toContain(launches.length)
   if (job !== undefined) {
     expect(job.status?.launches?.count, about).toBe(launches.length)
@@ -176,32 +179,32 @@ async function check(stage: Stage, { expected }: Scenario, about: string): Promi
   }
 }
 
-describe("an operator that crashes at any call that changes anything, and one that takes over", () => {
+describe("an operator that takes over after a crash at any write", () => {
   test.each(Object.entries(SCENARIOS))(
-    "%s: the same end, one VM for each Launch, none left",
+    "reaches the same end with one VM for each Launch and no VM left: %s",
     async (_, scenario) => {
-      const calls = await play(scenario, Number.POSITIVE_INFINITY, "before")
+      const calls = await runWithCrash(scenario, Number.POSITIVE_INFINITY, "before")
       expect(calls).toContain("launch")
       const numbers = calls.map((_call, index) => index + 1)
       const moments: Moment[] = ["before", "after"]
       await inParallel(
-        numbers.flatMap((last) => moments.map((moment) => () => play(scenario, last, moment))),
+        numbers.flatMap((last) => moments.map((moment) => () => runWithCrash(scenario, last, moment))),
         6,
       )
     },
     900_000,
   )
 
-  test("a job that nothing disturbs costs few writes", async () => {
+  test("makes few writes for an undisturbed job", async () => {
     const scenario: Scenario = {
-      // A VM's states that pass quickly are not written: here all of them are quick, however slow the machine is.
+      // States of a VM that pass quickly are not written. Here all of them are quick, however slow the machine is.
       settleSeconds: 3600,
-      // A report that crosses a write makes the operator write once more.
-      interfere: (stage) => expect(hasItsVm(stage)).resolves.toBe(true),
+      // The operator writes once more if a report conflicts with its write.
+      interfere: (harness) => expect(hasItsVm(harness)).resolves.toBe(true),
       agents: "succeed",
       expected: { phase: "succeeded", launches: [1], vms: 1 },
     }
-    const calls = await play(scenario, Number.POSITIVE_INFINITY, "before")
+    const calls = await runWithCrash(scenario, Number.POSITIVE_INFINITY, "before")
     const writes = calls.filter((call) => call.includes(" "))
     expect(writes.length, writes.join(", ")).toBeLessThanOrEqual(8)
   })

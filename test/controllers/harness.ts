@@ -1,66 +1,65 @@
-import { randomBytes } from "node:crypto"
-import { afterAll, beforeAll } from "vitest"
-import { installKinds } from "../../dev/install.ts"
-import { timestamp } from "../../src/apis/clock.ts"
+import { type Clock, timestamp } from "../../src/apis/clock.ts"
 import { JOB, type JobSpec, type StoredJob } from "../../src/apis/job.ts"
 import { type AgentStatus, type FinishReason, isOver, LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
-import type { Logger } from "../../src/apis/logger.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import type { SpendCaps } from "../../src/apis/project.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
-import type { CloudAccount, Clouds } from "../../src/cloud/provider.ts"
+import type { CloudAccount, Clouds } from "../../src/cloud/cloud.ts"
+import { NotLeaderError } from "../../src/controllers/fence.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
+import { HistoryPruner } from "../../src/controllers/job/history.ts"
 import { createLaunchController, type LaunchControl, launchIndexes } from "../../src/controllers/launch/controller.ts"
-import { KubeClient } from "../../src/kube/client.ts"
+import type { KubeClient } from "../../src/kube/client.ts"
 import type { KubeEvent } from "../../src/kube/core.ts"
-import { NAMESPACES } from "../../src/kube/core.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
 import { EventRecorder, events } from "../../src/kube/events.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import type { Store } from "../../src/kube/store.ts"
+import { PROJECT_LIMITS, type ProjectLimits } from "../../src/limits/project-limits.ts"
+import { Usage } from "../../src/limits/usage.ts"
 import type { JobSettings } from "../../src/placement/settings.ts"
 import { Controller, watches } from "../../src/runtime/controller.ts"
 import { Manager } from "../../src/runtime/manager.ts"
-import { kubeConfig } from "../control-plane.ts"
 import { inParallel } from "../in-parallel.ts"
 import { AgentReports } from "./agent-reports.ts"
 import { OFFERS } from "./builders.ts"
+import { harnessesOf, NamespaceHarness, quiet } from "./namespace-harness.ts"
 import { ShiftedClock } from "./shifted-clock.ts"
 import { SimCloud } from "./sim-cloud.ts"
 
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
-/** Logs nothing: what matters is asserted. Put console's methods here to see what goes on. */
-const quiet: Logger = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined }
 
-/** What stands between an operator and the world, so that a test can end it in the middle of a call. */
-export interface Membrane {
+/** Clients of an operator, with which a test can stop the operator in the middle of a call. */
+export interface OperatorClients {
   client: KubeClient
   clouds: Clouds
-  /** Throws once the operator is dead. */
+  /** Throws after the operator has crashed. */
   fence: () => void
 }
 
 export interface OperatorOptions {
-  membrane?: Membrane
+  /** Limits of what the namespace may store. Default: none. */
+  limits?: Partial<ProjectLimits>
+  clients?: OperatorClients
   settings?: Partial<JobSettings>
   caps?: SpendCaps
-  payers?: () => { cloud: string }[]
-  /** Both controllers'. Default 0.2. */
+  launchAccounts?: () => { cloud: string }[]
+  /** Delay of both controllers. Default 0.2. */
   settleSeconds?: number
-  /** Another cloud's, instead of the stage's own. */
+  /** Offers and account of another cloud, instead of the harness's own. */
   market?: { offers: readonly Offer[]; account: CloudAccount }
-  /** Between two looks at the VMs. Default 0.05. */
+  /** Seconds between two lists of the VMs. Default 0.05. */
   observeSeconds?: number
   /** Minimum age of an orphaned VM that is terminated, in seconds. */
   youngSeconds?: number
 }
 
-/** Each agent is a machine of its own. */
+/** Maximum number of concurrent agents: each is a machine of its own. */
 const AGENTS_AT_A_TIME = 8
 
-/** What is sold on the stage's own cloud. */
+/** Offers and account of the harness's own cloud. */
 const OWN_MARKET = { offers: OFFERS, account: { cloud: "sim", region: "here" } }
 
 /** An operator that runs in this process. */
@@ -68,43 +67,27 @@ export interface Operator {
   launchControl: LaunchControl
   /** Its cache of Jobs. */
   jobs: Store<StoredJob>
-  /** Once its cache of Launches shows what the API server has now. */
+  /** Resolves when its cache of Launches shows the API server's present state. */
   caughtUp(): Promise<void>
   stop(): Promise<void>
 }
 
-/** One namespace of the shared API server (Jobs and Launches both live in it), a cloud, a clock, and operators on demand. */
-export class Stage {
-  readonly namespace = `ctl-${randomBytes(4).toString("hex")}`
+/** One namespace of the shared API server (for Jobs and Launches), a cloud, a clock, and operators on demand. */
+export class ControllerHarness extends NamespaceHarness<Operator> {
   readonly clock = new ShiftedClock()
   readonly cloud = new SimCloud(this.clock)
   readonly installation = this.namespace
-  readonly client: KubeClient
-  readonly #operators = new Set<Operator>()
   readonly #reports: AgentReports
-  #closed = false
-  /** How far the clock was ahead when a Launch was first seen, seconds: the API server's clock is not put forward. */
+  /** Seconds that the clock was ahead when a Launch was first seen: tests can't move the API server's clock. */
   readonly #aheadAt = new Map<string, number>()
 
   constructor(client: KubeClient) {
-    this.client = client
+    super(client, "ctl")
     this.#reports = new AgentReports({ client, namespace: this.namespace, clock: this.clock })
   }
 
-  async open(): Promise<this> {
-    await this.client.create(NAMESPACES, { metadata: { name: this.namespace } })
-    return this
-  }
-
-  /** Stops its operators. Its namespace stays as long as the control plane does. A second call does nothing. */
-  async close(): Promise<void> {
-    if (this.#closed) return
-    this.#closed = true
-    for (const operator of this.#operators) await operator.stop()
-  }
-
   operator(options: OperatorOptions = {}): Operator {
-    const { client, clouds, fence } = options.membrane ?? {
+    const { client, clouds, fence } = options.clients ?? {
       client: this.client,
       clouds: this.cloud,
       fence: () => undefined,
@@ -120,7 +103,7 @@ export class Stage {
       logger: quiet,
       transform: (launch) => this.#shifted(launch),
     })
-    const { caps, settleSeconds = 0.2, observeSeconds = 0.05, youngSeconds, market = OWN_MARKET } = options
+    const { limits, caps, settleSeconds = 0.2, observeSeconds = 0.05, youngSeconds, market = OWN_MARKET } = options
     const shared = { client, jobs, launches, fence, clock, recorder, logger: quiet, ...(caps && { caps: () => caps }) }
     const launchControl = createLaunchController({
       ...shared,
@@ -136,24 +119,31 @@ export class Stage {
         ...(youngSeconds !== undefined && { minAgeSeconds: youngSeconds }),
       },
     })
+    const quota = limits && { limits: { ...PROJECT_LIMITS, ...limits }, usage: usageOf(jobs, clock) }
+    const pruner =
+      quota && new HistoryPruner({ client, jobs: jobs.store, quota, fence, clock, logger: quiet, intervalSeconds: 0.1 })
     const jobController = createJobController({
       ...shared,
+      ...(quota && { quota }),
       installation: { id: this.installation, systemNamespace: namespace, gatewayUrl: "https://gateway.test" },
       offers: fixedOffers(market.offers),
-      payers: { of: options.payers ?? (() => [{ cloud: market.account.cloud }]) },
+      launchAccounts: { of: options.launchAccounts ?? (() => [{ cloud: market.account.cloud }]) },
       settings: { settleSeconds, ...options.settings },
     })
     const manager = new Manager({
       reflectors: [jobs, launches],
       controllers: [jobController, launchControl.controller],
-      leaderTasks: launchControl.leaderTasks,
+      leaderTasks: [...launchControl.leaderTasks, ...(pruner ? [(end: AbortSignal) => pruner.run(end)] : [])],
       logger: quiet,
       drainSeconds: 1,
     })
     const ending = new AbortController()
     const { signal } = ending
-    const ended = manager.run(signal)
-    const operator: Operator = {
+    const ended = manager.run(signal).catch((error: unknown) => {
+      // The manager has no elector, which would wait for the lease again.
+      if (!(error instanceof NotLeaderError)) throw error
+    })
+    return this.started({
       launchControl,
       jobs: jobs.store,
       caughtUp: async () => {
@@ -163,14 +153,11 @@ export class Stage {
         ending.abort()
         await ended
         await recorder.flush()
-        this.#operators.delete(operator)
       },
-    }
-    this.#operators.add(operator)
-    return operator
+    })
   }
 
-  /** The Launch as an API server with this stage's clock would show it. */
+  /** Returns the Launch like an API server with this harness's clock would. */
   #shifted(launch: StoredLaunch): StoredLaunch {
     const { metadata } = launch
     const ahead = this.#aheadAt.get(metadata.name) ?? this.clock.ahead
@@ -201,7 +188,7 @@ export class Stage {
     return items.sort((a, b) => a.spec.number - b.spec.number)
   }
 
-  /** The Launch whose VM is up. */
+  /** Resolves with the Launch when its VM is up. */
   async liveLaunch(): Promise<StoredLaunch> {
     const live = (await this.launches()).filter((launch) => !isOver(launch) && launch.status?.vm?.id !== undefined)
     if (live[0] === undefined || live.length > 1) throw new Error(`${live.length} Launches have a VM`)
@@ -213,7 +200,7 @@ export class Stage {
     return items.filter((event) => event.involvedObject.name === name).map((event) => event.reason)
   }
 
-  /** Writes what an agent reports. */
+  /** Writes an agent's report. */
   report(launch: string, change: (before: AgentStatus | undefined) => Partial<AgentStatus>): Promise<void> {
     return this.#reports.report(launch, change)
   }
@@ -230,7 +217,7 @@ export class Stage {
     return this.#reports.finish(launch, reason, exitCode)
   }
 
-  /** One step of the agents on all VMs that are up: register, start and, if they shall, succeed. */
+  /** Runs one step of the agents on all VMs that are up: register, start and, on request, succeed. */
   async agentsStep(until: "succeed" | "run" = "succeed"): Promise<void> {
     const steps = this.cloud.alive.map((vm) => () => this.#agentStep(vm.launch, until))
     await inParallel(steps, AGENTS_AT_A_TIME)
@@ -241,7 +228,7 @@ export class Stage {
     await this.#stepFrom(found, launch, until)
   }
 
-  /** Agents that go on by themselves until the end, each as soon as its Launch shows its last step. */
+  /** Runs agents to the end, each step as soon as its Launch shows the last one. */
   async agents(end: AbortSignal): Promise<void> {
     const { client, namespace } = this
     const launches = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace, logger: quiet })
@@ -261,7 +248,7 @@ export class Stage {
 
   async #stepFrom(found: StoredLaunch | undefined, launch: string, until: "succeed" | "run"): Promise<void> {
     const agent = found?.status?.agent
-    // An agent whose Launch is not current is refused, and powers its VM off.
+    // The gateway rejects an agent whose Launch is not current, and the agent powers its VM off.
     if (found === undefined || isOver(found) || found.spec.ended === true) return this.#powerOff(launch)
     if (agent === undefined) return await this.register(launch)
     if (agent.startTime === undefined) return await this.start(launch)
@@ -278,22 +265,13 @@ function ignoreNotFound(error: unknown): undefined {
   return undefined
 }
 
-/** A client of the shared API server with the kinds installed. Call it where beforeAll may be called. */
-export function sharedClient(): KubeClient {
-  const client = new KubeClient(kubeConfig())
-  beforeAll(() => installKinds(client, AbortSignal.timeout(60_000)))
-  afterAll(() => client.close())
-  return client
+/** Returns a function that creates controllerHarnesses, and closes them after the suite. */
+export function controllerHarnesses(): () => Promise<ControllerHarness> {
+  return harnessesOf((client) => new ControllerHarness(client))
 }
 
-/** Makes stages and closes them after the suite. */
-export function stages(): () => Promise<Stage> {
-  const client = sharedClient()
-  const open: Stage[] = []
-  afterAll(() => Promise.all(open.map((stage) => stage.close())))
-  return async () => {
-    const stage = await new Stage(client).open()
-    open.push(stage)
-    return stage
-  }
+/** Returns the use of limits by jobs alone. */
+function usageOf(jobs: Reflector<StoredJob>, clock: Clock): Usage {
+  const none = { onChange: () => () => undefined }
+  return new Usage({ jobs, cronJobs: none, apiKeys: none, connections: none }, clock)
 }

@@ -5,7 +5,7 @@ import { systemClock } from "../../src/apis/clock.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { StoredJob } from "../../src/apis/job.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
-import { cloudsOf } from "../../src/cloud/clouds.ts"
+import { cloudsOf } from "../../src/cloud/provider.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
@@ -26,7 +26,7 @@ import { offerOf } from "./builders.ts"
 import { JOBS, LAUNCHES } from "./harness.ts"
 import { SimProvider } from "./sim-provider.ts"
 
-/** Jobs get machines that their images run on: the operator reads manifests in a real registry. */
+/** Jobs get machines with an architecture of their image: the operator reads manifests in a real registry. */
 
 const registry = needing(missingForRegistry())
 
@@ -53,13 +53,13 @@ registry.describe("a job", () => {
     const images = { both: ["linux/amd64", "linux/arm64"], intel: ["linux/amd64"], arm: ["linux/arm64"] }
     for (const [name, platforms] of Object.entries(images))
       await putImage(registry, { repository: `team/${name}`, tag: "1", platforms, user: PUSHER })
-    // As `docker build` and `docker push` make it.
+    // In the form that `docker build` and `docker push` produce.
     await putImage(registry, { repository: "public/agent", tag: "1", platforms: ["linux/amd64"], user: PUSHER })
     await installBase(admin, AbortSignal.timeout(120_000))
     await makeSystemNamespace(admin, systemNamespace)
     await confirmedProject(admin, { name: project, organization: "o", namespace })
     client = await clientOf("berth-operator")
-    // The API server takes up rights in its own time.
+    // The API server applies new rights after a delay.
     await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
     await operate()
     await connect()
@@ -75,7 +75,7 @@ registry.describe("a job", () => {
     await Promise.all([client.close(), admin.close(), registry.stop()])
   })
 
-  /** Starts the operator, anew where it runs. */
+  /** Starts the operator, or restarts it. */
   async function operate(): Promise<void> {
     stop.abort()
     await operator?.ended
@@ -120,7 +120,7 @@ registry.describe("a job", () => {
     await admin.create(CONNECTIONS, connection as StoredConnection)
   }
 
-  it("gets machines that the agent's image runs on, or waits where the job's runs on others", async () => {
+  it("gives a job machines that the agent's image supports, and waits if the job's image needs others", async () => {
     const create = (image: string) => {
       const spec = { image: `${registry.host}/team/${image}:1` }
       return admin.create(JOBS, { metadata: { name: `one-${image}`, namespace }, spec } as StoredJob)
@@ -136,7 +136,7 @@ registry.describe("a job", () => {
       expect(status).toMatchObject({ phase: "queued", reason: "AgentImageMismatch" })
       expect(status?.message).toMatch(/image is for arm64, but Berth's agent image is for amd64 only/)
     })
-    // The operator mends it, and asks again in its time.
+    // The operator corrects the status, and looks the image up again after its interval.
     const platforms = ["linux/amd64", "linux/arm64"]
     await putImage(registry, { repository: "public/agent", tag: "1", platforms, user: PUSHER })
     await operate()
@@ -151,7 +151,7 @@ registry.describe("a job", () => {
     ["intel", "xeon", /the image is for amd64 only/],
     ["arm", "graviton", /the image is for arm64 only/],
     ["nothing", "xeon", /the image is assumed to be for amd64 .*no such image, or no access to it/],
-  ])("whose image is %s gets a %s, and says why", async (image, instanceType, why) => {
+  ])("gives a job with the image %s a %s machine, and shows the reason", async (image, instanceType, why) => {
     const spec = { image: `${registry.host}/team/${image}:1` }
     await admin.create(JOBS, { metadata: { name: image, namespace }, spec } as StoredJob)
     await eventually(async () => {

@@ -2,7 +2,7 @@ import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { isTerminal, type JobPhase, type StoredJob } from "../../src/apis/job.ts"
 import { type FinishReason, isOver, type StoredLaunch } from "../../src/apis/launch.ts"
-import type { Vm } from "../../src/cloud/provider.ts"
+import type { Vm } from "../../src/cloud/cloud.ts"
 import { decide as decideJob, type JobAction } from "../../src/controllers/job/decide.ts"
 import { createdStatus } from "../../src/controllers/launch/create.ts"
 import { decide as decideLaunch, type OwnStatus } from "../../src/controllers/launch/decide.ts"
@@ -11,10 +11,10 @@ import { appraise } from "../../src/placement/market.ts"
 import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { agentOf, at, CATALOGUE, INSTALLATION, jobOf, time } from "./builders.ts"
 
-/** The same lives each time; another number, others. */
+/** Seed of the simulated lives. Another seed gives others. */
 const SEED = 20_261_122
 
-/** Moves between phases that the table of the design allows; the first status may skip what took no time. */
+/** Allowed moves between phases in the design's table. The first status may skip phases that took no time. */
 const MOVES: Record<string, readonly JobPhase[]> = {
   none: ["queued", "booting", "failed", "cancelled"],
   queued: ["booting", "failed", "cancelled"],
@@ -29,7 +29,7 @@ interface Snapshot {
   launches: StoredLaunch[]
 }
 
-/** Both pure decisions against a model of API server, cloud and agent: what they do to the world, and nothing else. */
+/** A model of API server, cloud and agent for both pure decisions. Only their commands change it. */
 class World {
   seconds = 0
   job: StoredJob | undefined = jobOf({
@@ -48,12 +48,12 @@ class World {
     return structuredClone({ job: this.job, launches: this.launches })
   }
 
-  /** @param age how many versions old the caches are */
+  /** @param age number of versions that the caches are behind */
   reconcileJob(age: number): void {
     const seen = (age === 0 ? undefined : this.past.at(-age)) ?? this.copy()
     if (seen.job === undefined || this.job === undefined) return
     const launches = [...seen.launches]
-    // The live reads: all Launches of a job that is deleted, else the one that the status names.
+    // The live reads: all Launches of a deleted job, otherwise the one that the status names.
     const live = this.launches.filter(
       ({ metadata }) =>
         seen.job?.metadata.deletionTimestamp !== undefined || metadata.name === seen.job?.status?.launches?.current,
@@ -65,7 +65,7 @@ class World {
     const now = at(this.seconds)
     const market = () => {
       const own = [...known.values()]
-      const facts = { offers: CATALOGUE, payers: [{ cloud: "sim" }], launches: own, projectLaunches: own }
+      const facts = { offers: CATALOGUE, launchAccounts: [{ cloud: "sim" }], launches: own, projectLaunches: own }
       return appraise({ ...facts, namespace: "team", projectCaps: undefined, recordedUsd: 0 }, now, JOB_DEFAULTS)
     }
     const decision = decideJob(
@@ -118,7 +118,7 @@ class World {
     return this.touch()
   }
 
-  /** False when another version was decided on. */
+  /** Returns false if the decision was made on another version. */
   #endLaunch({ metadata: { name, resourceVersion } }: StoredLaunch): boolean {
     const launch = this.launches.find(({ metadata }) => metadata.name === name)
     if (launch === undefined) return true
@@ -203,7 +203,7 @@ class World {
     this.#writeLaunch(launch, createdStatus(vm))
   }
 
-  /** The VM's agent goes on by one step, if the gateway would take its report. */
+  /** Advances the VM's agent by one step, if the gateway would accept its report. */
   agentSteps(reason: FinishReason): void {
     const launch = this.launches.find((l) => !isOver(l) && this.vms.get(l.metadata.name)?.state === "running")
     if (launch === undefined || launch.spec.ended === true || launch.status?.agent?.finish !== undefined) return
@@ -278,7 +278,7 @@ const command: fc.Arbitrary<Command> = fc.oneof(
   { weight: 2, arbitrary: trouble },
 )
 
-/** Runs the commands; what has ended stays as it ended. */
+/** Runs the commands. The status of an ended job never changes again. */
 function disturb(world: World, commands: readonly ((world: World) => void)[]): void {
   for (const act of commands) {
     const ended = isTerminal(world.job?.status?.phase) ? world.job?.status?.phase : undefined
@@ -290,7 +290,7 @@ function disturb(world: World, commands: readonly ((world: World) => void)[]): v
   }
 }
 
-/** Lets all be well until nothing changes any more. */
+/** Removes all faults until nothing changes any more. */
 function settle(world: World): void {
   world.mood = "fine"
   for (let round = 0; round < 300 && !isSettled(world); round++) {
@@ -302,8 +302,8 @@ function settle(world: World): void {
   }
 }
 
-describe("whatever happens in whatever order, with caches of any age", () => {
-  test("one live Launch at most, moves of the table only, an end that stays, and nothing left over", () => {
+describe("a job with any events in any order, and caches of any age", () => {
+  test("keeps at most one live Launch, follows the phase table, never changes an end, and leaves no VM", () => {
     fc.assert(
       fc.property(fc.array(command, { minLength: 5, maxLength: 60, size: "max" }), (commands) => {
         const world = new World()
@@ -319,7 +319,7 @@ describe("whatever happens in whatever order, with caches of any age", () => {
   })
 })
 
-/** Ended for good, with its cost final; or gone. */
+/** True if the job has ended with its final cost, or is deleted. */
 function isSettled({ job, launches }: World): boolean {
   if (!launches.every(isOver)) return false
   return job === undefined || (isTerminal(job.status?.phase) && job.status?.cost?.actualUsd !== undefined)

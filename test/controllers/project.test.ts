@@ -18,27 +18,27 @@ import { isNotFound } from "../../src/kube/errors.ts"
 import { type ApiObject, type ObjectRef, type Resource, resourceOf } from "../../src/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, kubectl } from "../control-plane.ts"
-import { projectOptions, type TendedProjects, tendProjects } from "./tended-projects.ts"
+import { type ProjectControllers, projectOptions, startProjectControllers } from "./project-controllers.ts"
 
 const JOBS = resourceOf<StoredJob>(JOB)
 const ISSUER = "https://issuer.test"
 
-/** Projects are the whole cluster's: these controllers shall look after this suite's and no others. */
+/** Projects are cluster-scoped, so these controllers must watch only this suite's. */
 const SUITE = { "test/suite": randomBytes(4).toString("hex") }
 const labelSelector = Object.entries(SUITE)
   .map(([key, value]) => `${key}=${value}`)
   .join()
 
 const admin = new KubeClient(kubeConfig())
-let tended: TendedProjects
+let controllers: ProjectControllers
 
 beforeAll(async () => {
   await installBase(admin, AbortSignal.timeout(120_000))
-  tended = await tendProjects(labelSelector)
+  controllers = await startProjectControllers(labelSelector)
 })
 
 afterAll(async () => {
-  await tended.stop()
+  await controllers.stop()
   await admin.close()
 })
 
@@ -85,20 +85,20 @@ async function find<T extends ApiObject>(resource: Resource<T>, ref: ObjectRef):
   }
 }
 
-/** Whether Kubernetes itself lets a user do something with jobs of a namespace. */
+/** True if Kubernetes itself allows a user an action on jobs of a namespace. */
 async function can(user: string, verb: string, namespace: string): Promise<string> {
   const args = ["auth", "can-i", verb, "jobs.berth.dev", "-n", namespace, "--as", user]
   return (await kubectl(args).catch(() => "no")).trim()
 }
 
-/** Once the API server says so: what it decides by is a cache of its own. */
+/** Resolves when the API server agrees: its decisions come from a cache of its own. */
 const comesTo = (answer: "yes" | "no", ...act: Parameters<typeof can>): Promise<void> =>
   eventually(async () => expect(await can(...act)).toBe(answer))
 
 const userId = (subject: string): string => `${ISSUER}#${subject}`
 
 describe("a Project", () => {
-  it("gets a namespace of its own, with quota and rights for its roles", async () => {
+  it("gives a Project a namespace of its own, with a quota and rights for its roles", async () => {
     const name = await makeProject(await makeOrganization())
     await becomes(name, "True Ready")
     const project = await admin.get(PROJECTS, { name })
@@ -114,7 +114,7 @@ describe("a Project", () => {
     await kubectl(["wait", "--for=condition=Ready", `bproj/${name}`, "--timeout=120s"])
   })
 
-  it("leaves its namespace's quota to its owners", async () => {
+  it("keeps the quota of a Project's namespace as its owners change it", async () => {
     const name = await makeProject(await makeOrganization())
     await becomes(name, "True Ready")
     await admin.delete(RESOURCE_QUOTAS, { namespace: name, name: "berth-default" })
@@ -123,7 +123,7 @@ describe("a Project", () => {
     expect(await find(RESOURCE_QUOTAS, { namespace: name, name: "berth-default" })).toBeUndefined()
   })
 
-  it("gives the organization's people their rights in Kubernetes too, and takes them back", async () => {
+  it("grants the organization's people their rights in Kubernetes, and revokes them", async () => {
     const organization = await makeOrganization({
       members: [
         { userId: userId("olga"), role: "owner" },
@@ -148,7 +148,7 @@ describe("a Project", () => {
     await comesTo("yes", userId("olga"), "delete", name)
   })
 
-  it("repairs rights that somebody changed or deleted", async () => {
+  it("repairs a Project's rights that a user changed or deleted", async () => {
     const name = await makeProject(await makeOrganization({ members: [{ userId: userId("olga"), role: "owner" }] }))
     await becomes(name, "True Ready")
     const ref = { namespace: name, name: "berth-project-admin" }
@@ -161,7 +161,7 @@ describe("a Project", () => {
     await comesTo("yes", userId("olga"), "delete", name)
   })
 
-  it("takes no namespace that isn't lent to it, and gives nobody rights there", async () => {
+  it("adopts no namespace that isn't lent to the Project, and grants no rights there", async () => {
     const namespace = unique("theirs")
     await admin.create(NAMESPACES, { metadata: { name: namespace } })
     const name = await makeProject(await makeOrganization({ members: [{ userId: userId("olga"), role: "owner" }] }), {
@@ -174,19 +174,21 @@ describe("a Project", () => {
     expect((await admin.list(ROLE_BINDINGS, { namespace })).items).toEqual([])
   })
 
-  it.each(["kube-system", "berth-system", IDENTITIES_NAMESPACE])("never takes %s, lent or not", async (namespace) => {
-    // Without an organization, which this one does not even look for: to another suite's operator, whose own namespace
-    // is another, this one may be as good as any.
-    const name = await makeProject(unique("nobody"), { namespace })
-    const annotations = { [ANNOTATIONS.adopt]: name }
-    await admin.patch(NAMESPACES, { name: namespace }, { merge: { metadata: { annotations } } })
-    await becomes(name, "False NamespaceReserved")
-    const { items } = await admin.list(ROLE_BINDINGS, { namespace })
-    expect(items.filter(({ metadata }) => metadata.name.startsWith("berth-project"))).toEqual([])
-    await admin.delete(PROJECTS, { name })
-  })
+  it.each(["kube-system", "berth-system", IDENTITIES_NAMESPACE])(
+    "never adopts the namespace %s, whether lent or not",
+    async (namespace) => {
+      // Without an organization: another suite's operator has another system namespace, so it could accept this project.
+      const name = await makeProject(unique("orphan"), { namespace })
+      const annotations = { [ANNOTATIONS.adopt]: name }
+      await admin.patch(NAMESPACES, { name: namespace }, { merge: { metadata: { annotations } } })
+      await becomes(name, "False NamespaceReserved")
+      const { items } = await admin.list(ROLE_BINDINGS, { namespace })
+      expect(items.filter(({ metadata }) => metadata.name.startsWith("berth-project"))).toEqual([])
+      await admin.delete(PROJECTS, { name })
+    },
+  )
 
-  it("waits for its organization", async () => {
+  it("waits for a Project's organization", async () => {
     const organization = unique("org")
     const name = await makeProject(organization)
     await becomes(name, "False OrganizationNotFound")
@@ -198,7 +200,7 @@ describe("a Project", () => {
     await becomes(name, "True Ready")
   })
 
-  it("can't change its organization or namespace", async () => {
+  it("rejects a change of a Project's organization or namespace", async () => {
     const name = await makeProject(await makeOrganization())
     const other = await makeOrganization()
     for (const spec of [{ organization: other }, { namespace: "elsewhere" }]) {
@@ -220,24 +222,24 @@ const REVIEWS = resourceOf<Review>({
   namespaced: false,
 })
 
-/** Somebody as the API server knows them, once it has looked at their token. */
+/** A person as the API server knows them after it has verified their token. */
 interface Known {
   user: string
   groups: string[]
 }
 
-/** Something that may be done, or not. */
+/** An allowed or denied action. */
 interface Act {
   verb: string
-  /** With its subresource, after a slash. */
+  /** Resource, with its subresource after a slash. */
   resource: string
   namespace: string
 }
 
-/** Resources of the core group that are asked about. */
+/** Resources of the core group in the questions. */
 const CORE = ["secrets", "serviceaccounts", "pods"]
 
-/** What RBAC says, as the API server itself would be told. */
+/** Returns RBAC's answer, with the input that the API server itself uses. */
 async function isAllowed({ user, groups }: Known, { verb, resource, namespace }: Act): Promise<boolean> {
   const [plural = "", subresource = ""] = resource.split("/")
   const group = CORE.includes(plural) ? "" : "berth.dev"
@@ -249,7 +251,7 @@ async function isAllowed({ user, groups }: Known, { verb, resource, namespace }:
   return status?.allowed ?? false
 }
 
-describe("people with kubectl", () => {
+describe("a person with kubectl", () => {
   const READ = ["get", "list", "watch"]
   const ALL = [...READ, "create", "update", "patch", "delete", "deletecollection"]
   const GRANTS = ["grant-viewer", "grant-developer", "grant-admin"]
@@ -257,15 +259,15 @@ describe("people with kubectl", () => {
   const VIEWER = { ...NOTHING, jobs: READ, cronjobs: READ }
   const DEVELOPER = { ...NOTHING, jobs: ALL, cronjobs: ALL }
   const ADMIN = { ...DEVELOPER, apikeys: [...ALL, ...GRANTS], connections: ALL }
-  /** What each person of Acme may do in its project, and no more (DESIGN, sections 8 and 9). */
+  /** Complete list of each person's rights in Acme's project (DESIGN, sections 8 and 9). */
   const MATRIX: Record<string, Record<keyof typeof NOTHING, string[]>> = {
     ...{ owner: ADMIN, admin: ADMIN, member: DEVELOPER },
     ...{ projectAdmin: ADMIN, projectDeveloper: DEVELOPER, projectViewer: VIEWER },
     ...{ inOwningGroup: ADMIN, inMemberGroup: DEVELOPER, inViewingGroup: VIEWER, inOthersGroup: NOTHING },
     stranger: NOTHING,
   }
-  /** What is nobody's, in one's own project as little as elsewhere. */
-  const NOBODYS: Record<string, string[]> = {
+  /** Actions that no person may do, neither in the own project nor elsewhere. */
+  const DENIED_TO_ALL: Record<string, string[]> = {
     ...{ "jobs/status": ALL, "cronjobs/status": ALL, "apikeys/status": ALL, "connections/status": ALL },
     ...{ launches: ALL, "launches/status": ALL, organizations: ALL, "organizations/status": ALL },
     ...{ projects: ALL, "projects/status": ALL, secrets: ALL, serviceaccounts: [...ALL, "impersonate"], pods: ALL },
@@ -312,17 +314,20 @@ describe("people with kubectl", () => {
     await Promise.all([becomes(own, "True Ready"), becomes(others, "True Ready")])
   })
 
-  it("are looked at with every kind that there is", () => {
+  it("has a test of rights for every kind", () => {
     const kinds = KINDS.map(({ plural }) => plural)
-    const asked = [...Object.keys(NOTHING), ...Object.keys(NOBODYS)]
+    const asked = [...Object.keys(NOTHING), ...Object.keys(DENIED_TO_ALL)]
     expect(kinds.filter((plural) => !asked.includes(plural))).toEqual([])
   })
 
   it.each(Object.entries(MATRIX))(
-    "see and change in their own project what their role says, and nothing of others': %s",
+    "gives a person the rights of their role in the own project, and none in others: %s",
     async (who, resources) => {
-      const rows = [...Object.entries(resources), ...Object.keys(NOBODYS).map((one): [string, string[]] => [one, []])]
-      const verbs = (resource: string): string[] => NOBODYS[resource] ?? [...ALL, ...GRANTS]
+      const rows = [
+        ...Object.entries(resources),
+        ...Object.keys(DENIED_TO_ALL).map((one): [string, string[]] => [one, []]),
+      ]
+      const verbs = (resource: string): string[] => DENIED_TO_ALL[resource] ?? [...ALL, ...GRANTS]
       const acts = rows.flatMap(([resource, allowed]) =>
         verbs(resource).flatMap((verb) => [
           { verb, resource, namespace: own, expected: allowed.includes(verb) },
@@ -340,7 +345,7 @@ describe("people with kubectl", () => {
     },
   )
 
-  it("get from kubectl what they may read, under the identity of their token", async () => {
+  it("serves kubectl under the identity of the person's token", async () => {
     const wrong = Object.entries(MATRIX).map(async ([who, resources]) => {
       const { user, groups } = people[who] ?? { user: "", groups: [] }
       const as = ["--as", user, ...groups.flatMap((group) => ["--as-group", group])]
@@ -356,10 +361,10 @@ describe("people with kubectl", () => {
   })
 })
 
-describe("the end of a Project", () => {
+describe("the deletion of a Project", () => {
   const job = { apiVersion: API_VERSION, kind: "Job", metadata: { name: "held" }, spec: { image: "x" } }
 
-  it("waits for jobs that are not over, says so, and takes its namespace with it", async () => {
+  it("keeps a Project with a condition until its jobs are over, and deletes its namespace", async () => {
     const organization = await makeOrganization()
     const name = await makeProject(organization)
     await becomes(name, "True Ready")
@@ -375,7 +380,7 @@ describe("the end of a Project", () => {
     expect(await find(SERVICE_ACCOUNTS, user)).toBeUndefined()
   })
 
-  it("waits for jobs that its cache does not show: it may be late, or another namespace's", async () => {
+  it("keeps a Project while jobs exist that its cache lacks: it may be stale, or filled from another namespace", async () => {
     const namespace = unique("busy")
     await admin.create(NAMESPACES, { metadata: { name: namespace } })
     await admin.create(JOBS, { ...job, metadata: { ...job.metadata, namespace } } as StoredJob)
@@ -390,11 +395,11 @@ describe("the end of a Project", () => {
     await admin.delete(NAMESPACES, { name: namespace })
   })
 
-  it("leaves a namespace that was lent, without its rights", async () => {
+  it("keeps the lent namespace of a deleted Project, without its rights", async () => {
     const organization = await makeOrganization({ members: [{ userId: userId("olga"), role: "owner" }] })
     const namespace = unique("lent")
     const name = unique("project")
-    // Before the project, which would make it itself.
+    // Before the project, whose controller would create it.
     await admin.create(NAMESPACES, { metadata: { name: namespace, annotations: { [ANNOTATIONS.adopt]: name } } })
     await makeProject(organization, { namespace }, name)
     await becomes(name, "True Ready")
@@ -407,8 +412,8 @@ describe("the end of a Project", () => {
   })
 })
 
-describe("an Organization", () => {
-  it("goes after the last of its projects, and says which are left", async () => {
+describe("the deletion of an Organization", () => {
+  it("keeps an Organization until its last project is deleted, and lists the remaining ones", async () => {
     const organization = await makeOrganization()
     const name = await makeProject(organization)
     await becomes(name, "True Ready")
@@ -422,7 +427,7 @@ describe("an Organization", () => {
     await eventually(async () => expect(await find(ORGANIZATIONS, { name: organization })).toBeUndefined(), 150)
   })
 
-  it("waits for a project that its cache does not show: it may be late", async () => {
+  it("keeps an Organization while a project exists that its stale cache lacks", async () => {
     const organization = await makeOrganization()
     const held = () => find(ORGANIZATIONS, { name: organization })
     await eventually(async () => expect((await held())?.metadata.finalizers).toHaveLength(1))

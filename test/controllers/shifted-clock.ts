@@ -1,17 +1,18 @@
 import type { Clock } from "../../src/apis/clock.ts"
 
-/** The machine's clock, which a test may put forward: timers that come due fire at once. */
+/** The machine's clock, which a test may move forward: due timers fire at once. */
 export class ShiftedClock implements Clock {
   #offset = 0
+  #wrongBy = 0
   readonly #timers = new Set<() => void>()
 
-  /** How far it is ahead of the machine's clock, seconds. */
+  /** Seconds that this clock is ahead of the machine's clock. */
   get ahead(): number {
     return this.#offset
   }
 
   now(): Date {
-    return new Date(Date.now() + this.#offset * 1000)
+    return new Date(Date.now() + (this.#offset + this.#wrongBy) * 1000)
   }
 
   monotonic(): number {
@@ -40,7 +41,12 @@ export class ShiftedClock implements Clock {
     return cancel
   }
 
-  /** Puts the clock forward. */
+  /** Sets the calendar so many seconds ahead of the right time. Durations stay. */
+  setWrong(seconds: number): void {
+    this.#wrongBy = seconds
+  }
+
+  /** Moves the clock forward. */
   advance(seconds: number): void {
     this.#offset += seconds
     for (const check of [...this.#timers]) check()

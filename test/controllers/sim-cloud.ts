@@ -1,22 +1,22 @@
 import { isDeepStrictEqual } from "node:util"
 import type { Clock } from "../../src/apis/clock.ts"
+import type { Cloud, CloudAccount, Clouds, LaunchSpec, Scope, Vm, VmRef } from "../../src/cloud/cloud.ts"
 import { CapacityError, InvalidRequestError, OutcomeUnknownError, TransientError } from "../../src/cloud/errors.ts"
-import type { Cloud, CloudAccount, Clouds, LaunchSpec, Scope, Vm, VmRef } from "../../src/cloud/provider.ts"
 
-/** What a launch call meets. `answerLost`: the VM is made, and nobody hears of it. */
+/** Fault of a launch call. `answerLost`: the VM is created, and the response is lost. */
 export type Fault = "capacity" | "transient" | "answerLost"
 
 interface SimVm {
   vm: Vm
-  /** Of the call that made it. */
+  /** Spec of the launch call that created it. */
   spec: LaunchSpec | undefined
   /** Monotonic seconds from which lists show it. */
   visibleAt: number
 }
 
-/** A cloud in memory, with the behaviour that the interface promises and the faults that real ones have. */
+/** A cloud in memory, with the behaviour that the interface requires and the faults of real clouds. */
 export class SimCloud implements Clouds {
-  /** Every VM ever made. */
+  /** Every VM that was ever created. */
   readonly vms: SimVm[] = []
   /** Faults of the next launch calls, by machine type or for any; `outage` begins with the fault. */
   readonly faults: { fault: Fault; instanceType?: string; outage?: Error }[] = []
@@ -24,9 +24,9 @@ export class SimCloud implements Clouds {
   readonly breaches: string[] = []
   consistencySeconds = 0
   listsFail = false
-  /** What every launch call meets, before anything happens. */
+  /** Error of every launch call, before anything happens; undefined: none. */
   outage: Error | undefined
-  /** Whether the launch of a VM that has ended is answered with it; else it makes another one, as Azure's does. */
+  /** True if a repeated launch returns its ended VM; otherwise it creates another VM, like Azure's. */
   remembersEnded = true
   readonly #clock: Clock
 
@@ -45,7 +45,7 @@ export class SimCloud implements Clouds {
     })
   }
 
-  /** VMs that run, or are billed. */
+  /** VMs that run or are billed. */
   get alive(): Vm[] {
     return this.vms.map(({ vm }) => vm).filter((vm) => vm.state !== "terminated")
   }
@@ -54,12 +54,12 @@ export class SimCloud implements Clouds {
     return this.vms.map(({ vm }) => vm).filter((vm) => vm.launch === launch)
   }
 
-  /** The cloud takes a VM away. */
+  /** Removes the VM, like a preemption or an outage. */
   lose(id: string, preempted = false): void {
     this.#end(id, preempted)
   }
 
-  /** A VM of which no Launch knows. */
+  /** Creates a VM that no Launch knows. */
   plant(installation: string, launch: string, createTime: string): Vm {
     const vm: Vm = {
       id: `vm-${this.vms.length + 1}`,

@@ -1,8 +1,9 @@
 import type { Clock } from "../../src/apis/clock.ts"
 import type { CredentialFields } from "../../src/apis/credentials.ts"
-import type { Provider } from "../../src/cloud/clouds.ts"
+import type { Capabilities, CapabilityQuestion } from "../../src/cloud/account.ts"
+import type { Cloud } from "../../src/cloud/cloud.ts"
 import { CredentialsError } from "../../src/cloud/errors.ts"
-import type { Cloud } from "../../src/cloud/provider.ts"
+import type { Provider } from "../../src/cloud/provider.ts"
 import { SimCloud } from "./sim-cloud.ts"
 
 interface SimAccount {
@@ -10,21 +11,21 @@ interface SimAccount {
   cloud: SimCloud
 }
 
-/** A provider in memory with several accounts, opened by key pairs that may be revoked; for connections of type aws. */
+/** An in-memory provider with several accounts for connections of type aws. Its key pairs can be revoked. */
 export class SimProvider {
-  /** By the secret of a key pair. */
+  /** Accounts by the secret of a key pair. */
   readonly #accounts = new Map<string, SimAccount>()
   readonly #clock: Clock
-  /** Secrets that were shown to `verify`, in order. */
+  /** Secrets that `verify` received, in order. */
   readonly verified: string[] = []
-  /** What `verify` does instead of looking; undefined: it looks. */
+  /** Replacement of `verify`; undefined: the normal check. */
   onVerify: ((fields: CredentialFields) => Promise<{ account: string }>) | undefined
 
   constructor(clock: Clock) {
     this.#clock = clock
   }
 
-  /** Makes a key of an account, which is made with its first one. */
+  /** Creates a key of an account, and the account with its first key. */
   issue(account: string, secret: string): SimCloud {
     const known = [...this.#accounts.values()].find(({ id }) => id === account)
     const { cloud } = known ?? { cloud: new SimCloud(this.#clock) }
@@ -36,8 +37,14 @@ export class SimProvider {
     this.#accounts.delete(secret)
   }
 
+  /** Verdicts on every account. Absent: the provider has no such check. */
+  onCapabilities: ((question: CapabilityQuestion, fields: CredentialFields) => Promise<Capabilities>) | undefined
+
   readonly provider: Provider = {
     account: (fields) => ({
+      ...(this.onCapabilities && {
+        capabilities: (question) => this.onCapabilities?.(question, fields) ?? Promise.resolve({}),
+      }),
       verify: async () => {
         this.verified.push(secretOf(fields))
         await Promise.resolve()
@@ -56,7 +63,7 @@ export class SimProvider {
     },
   }
 
-  /** Real ones echo what they were given, too. */
+  /** Real providers repeat their input too. */
   #find(fields: CredentialFields): SimAccount {
     const found = this.#accounts.get(secretOf(fields))
     if (found !== undefined) return found

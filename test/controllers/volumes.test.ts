@@ -7,7 +7,7 @@ import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { JobSpec, StoredJob } from "../../src/apis/job.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { awsAccounts } from "../../src/cloud/aws/account.ts"
-import { cloudsOf, type Provider } from "../../src/cloud/clouds.ts"
+import { cloudsOf, type Provider } from "../../src/cloud/provider.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
@@ -31,7 +31,7 @@ import { SimProvider } from "./sim-provider.ts"
 
 const { it } = needing(missingTool("moto"))
 
-/** By which connection a volume's bucket is reached: looked for in S3 (moto), told in the Job, frozen into the Launch. */
+/** The connection of a volume's bucket: found in S3 (moto), shown in the Job, stored in the Launch. */
 
 const systemNamespace = testNamespace("volumes-system")
 const namespace = testNamespace("volumes")
@@ -44,7 +44,7 @@ let moto: Moto
 let client: KubeClient
 let operator: Running
 
-/** Its VMs and its identity are simulated, its buckets are moto's; keys that say so may read none of them. */
+/** A provider with simulated VMs and identity, and with moto's buckets. Some keys can't read any bucket. */
 const provider: Provider = {
   ...sim.provider,
   account: (fields) => ({
@@ -62,7 +62,7 @@ beforeAll(async () => {
   await makeSystemNamespace(admin, systemNamespace)
   await confirmedProject(admin, { name: project, organization: "o", namespace })
   client = await clientOf("berth-operator")
-  // The API server takes up rights in its own time.
+  // The API server applies new rights after a delay.
   await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
   operator = await startOperator(
     { systemNamespace, watchNamespace: namespace, gatewayUrl: "https://gateway.test" },
@@ -90,7 +90,10 @@ afterAll(async () => {
   await Promise.all([client.close(), admin.close(), moto.stop()])
 })
 
-/** Once the operator has verified it: what a job is told before may be another thing, and is an event of its own. */
+/**
+ * Resolves when the operator has verified the connection. Before, a job may get another message, which is an event of
+ * its own.
+ */
 async function connect(name: string, secretPrefix: string): Promise<void> {
   const secret_access_key = `${secretPrefix}-${randomBytes(8).toString("hex")}`
   sim.issue("account", secret_access_key)
@@ -116,7 +119,7 @@ async function makeBucket(name: string): Promise<void> {
   expect(made.status).toBe(200)
 }
 
-it("waits for a connection that reaches its bucket, says what is wrong, and goes on when there is one", async () => {
+it("keeps a job waiting for a connection with access to its bucket, reports the reason, and continues when one exists", async () => {
   await makeBucket("cargo")
   await connect("first", "denied")
   await submit("train", { data: { bucket: "cargo", mountPath: "/data" } })
@@ -131,8 +134,10 @@ it("waits for a connection that reaches its bucket, says what is wrong, and goes
       reason: "BucketNotReached",
       message,
     })
-    const told = (await admin.list(events, { namespace })).items.filter(({ reason }) => reason === "BucketNotReached")
-    expect(told).toHaveLength(1)
+    const reported = (await admin.list(events, { namespace })).items.filter(
+      ({ reason }) => reason === "BucketNotReached",
+    )
+    expect(reported).toHaveLength(1)
   })
 
   await connect("second", "good")

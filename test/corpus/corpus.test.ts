@@ -4,7 +4,7 @@ import type { Cases, Corpus } from "./corpus.ts"
 import { JOBS } from "./job.ts"
 import { LAUNCHES } from "./launch.ts"
 import { API_KEYS, CONNECTIONS, CRON_JOBS, ORGANIZATIONS, PROJECTS } from "./others.ts"
-import { type AnyObject, judges, type Parts } from "./server.ts"
+import { type AnyObject, type Parts, validators } from "./server.ts"
 
 const CORPORA = [JOBS, CRON_JOBS, CONNECTIONS, API_KEYS, LAUNCHES, ORGANIZATIONS, PROJECTS]
 
@@ -16,11 +16,13 @@ type Expected = typeof GOOD | typeof BAD | typeof REFUSED_BY_RULE
 
 describe.each(CORPORA.map((corpus) => [corpus.kind.kind, corpus] as const))("%s", (_, corpus: Corpus) => {
   const { kind, base } = corpus
-  const judge = judges("corpus")
+  const judge = validators("corpus")
+  const titleFor = (expected: Expected): string =>
+    `${expected === GOOD ? "accepts" : "rejects"} the ${kind.kind} with %s`
 
   function testSpecs(cases: Cases | undefined, expected: Expected): void {
     if (cases === undefined) return
-    test.each(Object.entries(cases))("%s", async (_, fields) => {
+    test.each(Object.entries(cases))(titleFor(expected), async (_, fields) => {
       const parts: Parts = { spec: { ...base, ...fields } }
       expect({ server: await judge.server(kind, parts), validator: judge.validator(kind, parts) }).toEqual(expected)
     })
@@ -28,23 +30,26 @@ describe.each(CORPORA.map((corpus) => [corpus.kind.kind, corpus] as const))("%s"
 
   function testMetadata(cases: Cases | undefined, expected: Expected): void {
     if (cases === undefined) return
-    test.each(Object.entries(cases))("%s", async (_, metadata) => {
+    test.each(Object.entries(cases))(titleFor(expected), async (_, metadata) => {
       const parts: Parts = { metadata, spec: base }
       expect({ server: await judge.server(kind, parts), validator: judge.validator(kind, parts) }).toEqual(expected)
     })
   }
 
-  describe("good", () => {
+  describe("valid objects", () => {
     testSpecs(corpus.good, GOOD)
     testMetadata(corpus.goodMetadata, GOOD)
   })
 
-  describe("bad", () => testSpecs(corpus.bad, BAD))
+  describe("invalid objects", () => testSpecs(corpus.bad, BAD))
 
-  describe.skipIf(!corpus.refusedByRule && !corpus.refusedMetadata)("refused by the API server's rules alone", () => {
-    testSpecs(corpus.refusedByRule, REFUSED_BY_RULE)
-    testMetadata(corpus.refusedMetadata, REFUSED_BY_RULE)
-  })
+  describe.skipIf(!corpus.refusedByRule && !corpus.refusedMetadata)(
+    "objects that only the API server's rules reject",
+    () => {
+      testSpecs(corpus.refusedByRule, REFUSED_BY_RULE)
+      testMetadata(corpus.refusedMetadata, REFUSED_BY_RULE)
+    },
+  )
 
   const { status } = corpus
   describe.skipIf(!status)("status", () => {
@@ -55,10 +60,10 @@ describe.each(CORPORA.map((corpus) => [corpus.kind.kind, corpus] as const))("%s"
       const object = { metadata: stored.metadata, spec: base, status: { ...status?.base, ...fields } }
       return { server: await judge.serverStatus(kind, object), validator: judge.validator(kind, object) }
     }
-    test.each(Object.entries(status?.good ?? {}))("good: %s", async (_, fields) => {
+    test.each(Object.entries(status?.good ?? {}))(`accepts the ${kind.kind} status with %s`, async (_, fields) => {
       expect(await judgeStatus(fields)).toEqual(GOOD)
     })
-    test.each(Object.entries(status?.bad ?? {}))("bad: %s", async (_, fields) => {
+    test.each(Object.entries(status?.bad ?? {}))(`rejects the ${kind.kind} status with %s`, async (_, fields) => {
       expect(await judgeStatus(fields)).toEqual(BAD)
     })
   })

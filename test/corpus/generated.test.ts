@@ -2,9 +2,10 @@ import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { JOB, type JobSpec, PROVISIONINGS } from "../../src/apis/job.ts"
 import { SEED } from "../faults/effort.ts"
-import { judges } from "./server.ts"
+import { validators } from "./server.ts"
 
-const text = (maxLength: number) => fc.string({ unit: "grapheme", maxLength: Math.min(maxLength, 40) })
+const text = (maxLength: number) =>
+  fc.string({ unit: "grapheme", maxLength: Math.min(maxLength, 40) }).filter((one) => !one.includes("\0"))
 const name = fc.string({ unit: "grapheme", minLength: 1, maxLength: 20 }).filter((key) => !/[=\0]/.test(key))
 const size = fc
   .tuple(fc.integer({ min: 1, max: 99_999 }), fc.constantFrom("", ".5", ".25", ".001"))
@@ -24,7 +25,9 @@ const gpu = fc.oneof(
 const volume = fc.record(
   {
     bucket: fc.stringMatching(/^[a-z0-9-]{3,20}$/),
-    mountPath: text(100).map((path) => `/${path}`),
+    mountPath: text(100)
+      .filter((path) => !/^[/.]*$|(^|[/])[.]{1,2}([/]|$)/.test(path))
+      .map((path) => `/${path}`),
     connection: fc.stringMatching(/^[a-z]{1,10}$/),
     prefix: text(100),
   },
@@ -34,19 +37,31 @@ const volume = fc.record(
 /** Job specs that are valid by construction. */
 const jobSpec: fc.Arbitrary<JobSpec> = fc.record(
   {
-    image: fc.stringMatching(/^[!-~]{1,40}$/),
+    image: fc.stringMatching(
+      /^([a-z0-9]{1,8}[.][a-z]{2,3}(:[0-9]{1,5})?[/])?[a-z0-9]{1,9}([-._/][a-z0-9]{1,9})?(:[\w][\w.-]{0,9})?$/,
+    ),
     command: fc.array(text(100), { maxLength: 4 }),
     args: fc.array(text(100), { maxLength: 4 }),
-    env: fc.dictionary(name, text(100), { maxKeys: 4 }),
+    env: fc.dictionary(
+      name.filter((one) => !one.startsWith("secret ")),
+      text(100),
+      { maxKeys: 4 },
+    ),
     secretEnv: fc.dictionary(
-      name,
+      name.map((one) => `secret ${one}`),
       fc.record({
         secret: fc.stringMatching(/^[a-z0-9]{1,10}(\.[a-z0-9]{1,5})?$/),
         key: fc.stringMatching(/^[-._a-zA-Z0-9]{1,20}$/),
       }),
       { maxKeys: 2 },
     ),
-    volumes: fc.dictionary(fc.stringMatching(/^[a-zA-Z0-9]{1,10}$/), volume, { maxKeys: 2 }),
+    volumes: fc
+      .dictionary(fc.stringMatching(/^[a-zA-Z0-9]{1,10}$/), volume, { maxKeys: 2 })
+      .map((volumes) =>
+        Object.fromEntries(
+          Object.entries(volumes).map(([key, one]) => [key, { ...one, mountPath: `/${key}${one.mountPath}` }]),
+        ),
+      ),
     maxRetries: fc.integer({ min: 0, max: 100 }),
     timeoutSeconds: fc.integer({ min: 1, max: 2_592_000 }),
     resources: fc.record({ cpu, memory: size, gpu }, { requiredKeys: [] }),
@@ -70,7 +85,7 @@ function pathsIn(value: unknown, path: Path = []): Path[] {
   return [path, ...keys.flatMap((key) => pathsIn((value as Record<string | number, unknown>)[key], [...path, key]))]
 }
 
-/** One change at one place: `change` gets what is there and returns what shall be (undefined: nothing). */
+/** One change at one place: `change` gets the present value and returns the new one (undefined: none). */
 function changed(value: unknown, [key, ...rest]: Path, change: (old: unknown) => unknown): unknown {
   if (key === undefined) return change(value)
   if (Array.isArray(value)) return value.map((item, i) => (i === key ? (changed(item, rest, change) ?? null) : item))
@@ -105,9 +120,9 @@ const changedSpec = fc.tuple(jobSpec, fc.nat(), change).map(([spec, at, how]) =>
 })
 
 describe("generated Jobs", () => {
-  const judge = judges("generated")
+  const judge = validators("generated")
 
-  test("that are right are accepted by the API server and by the validator", async () => {
+  test("accepts valid generated Jobs, by the API server and by the validator", async () => {
     await fc.assert(
       fc.asyncProperty(jobSpec, async (spec) => {
         expect(judge.validator(JOB, { spec })).toBeUndefined()
@@ -117,7 +132,7 @@ describe("generated Jobs", () => {
     )
   })
 
-  test("with one thing changed are judged alike by both", async () => {
+  test("gives the same verdict on Jobs with one change, by the API server and by the validator", async () => {
     await fc.assert(
       fc.asyncProperty(changedSpec, async (spec) => {
         const server = await judge.server(JOB, { spec })

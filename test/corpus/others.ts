@@ -13,7 +13,7 @@ export const CRON_JOBS: Corpus = {
   kind: CRON_JOB,
   base: { schedule: "0 3 * * *", jobDefinition: { image: "alpine" } },
   good: {
-    "the least": {},
+    "only required fields": {},
     everything: {
       jobDefinition: { image: "alpine", resources: { cpu: "2", gpu: { vram: "24Gi" } }, timeoutSeconds: 1 },
       active: false,
@@ -22,18 +22,33 @@ export const CRON_JOBS: Corpus = {
       successfulJobsHistoryLimit: 0,
       failedJobsHistoryLimit: 10_000,
     },
-    "a schedule that is none (the controller and the façade say so)": { schedule: "whenever" },
+    "a schedule in odd writing": { schedule: " 5/07,0-10/5 01,23\t*/90 jan-Mar,dec sun,7-7 \n" },
+    "an alias": { schedule: "@midnight" },
+    "the longest schedule": { schedule: `0 0 * * 1${",1".repeat(123)} `.padEnd(256) },
+    "a range that runs backwards (the controller and the façade say so)": { schedule: "0 17-9 * * *" },
+    "a date that never occurs (the controller and the façade say so)": { schedule: "0 0 30 2 *" },
     "the longest starting deadline": { startingDeadlineSeconds: Number.MAX_SAFE_INTEGER },
     "null for fields with a default": { active: null, concurrencyPolicy: null },
   },
   bad: {
     "no schedule": { schedule: undefined },
     "an empty schedule": { schedule: "" },
+    "a schedule that is none": { schedule: "whenever" },
+    "a minute that no hour has": { schedule: "99 0 * * *" },
+    "a schedule of six fields": { schedule: "0 0 0 * * *" },
+    "a schedule of four fields": { schedule: "0 0 * *" },
+    "the last day of a month": { schedule: "0 0 L * *" },
+    "no day": { schedule: "0 0 ? * MON" },
+    "a step of 0": { schedule: "*/0 * * * *" },
+    "an unknown alias": { schedule: "@reboot" },
+    "a schedule with a time zone": { schedule: "TZ=UTC 0 3 * * *" },
+    "a schedule of two lines": { schedule: "0 3 * * *\n0 4 * * *" },
+    "a schedule of a space": { schedule: " " },
     "a schedule that is too long": { schedule: "*".repeat(257) },
     "a job definition without image": { jobDefinition: {} },
     "a job definition with a name": { jobDefinition: { image: "alpine", name: "x" } },
     "a cancelled job definition": { jobDefinition: { image: "alpine", cancelled: true } },
-    "a bad env name in the job definition": { jobDefinition: { image: "alpine", env: { "": "1" } } },
+    "an invalid env name in the job definition": { jobDefinition: { image: "alpine", env: { "": "1" } } },
     "a gpu count without model in the job definition": {
       jobDefinition: { image: "alpine", resources: { gpu: { count: 1 } } },
     },
@@ -47,12 +62,12 @@ export const CRON_JOBS: Corpus = {
   },
   goodMetadata: {
     "the longest name": { name: "a".repeat(LIMITS.cronJobName) },
-    "a coded name": { name: "abc-x.x0" },
+    "an encoded name": { name: "abc-x.x0" },
   },
   refusedMetadata: {
     "a name that is too long": { name: "a".repeat(LIMITS.cronJobName + 1) },
     "a name with a dot": { name: "a.b" },
-    "a name like a UUID": { name: UUID },
+    "a name in the form of a UUID": { name: UUID },
   },
   status: {
     base: {},
@@ -65,9 +80,46 @@ export const CONNECTIONS: Corpus = {
   kind: CONNECTION,
   base: { type: "aws", credentialsSecretRef: { name: "aws-credentials" } },
   good: {
-    "with a secret": {},
+    "credentials in a Secret": {},
     sealed: { type: "gcp", credentialsSecretRef: undefined, sealedCredentials: "AAAA" },
     "the longest sealed credentials": { credentialsSecretRef: undefined, sealedCredentials: "A".repeat(65_536) },
+    "settings of VMs on AWS": {
+      network: "vpc-0a1b2c3d",
+      subnets: { "eu-central-1": ["subnet-0a1b2c3d", "subnet-0123456789abcdef0"], "us-east-1": ["subnet-0f4e0f4e"] },
+      publicAddress: false,
+      disk: { size: "16Ti", type: "gp3" },
+    },
+    "settings of VMs on Google Cloud": {
+      type: "gcp",
+      network: "jobs",
+      subnets: { "europe-west1": ["jobs-eu"] },
+      publicAddress: false,
+      disk: { size: "64Ti", type: "pd-ssd" },
+    },
+    "settings of VMs on Azure": {
+      type: "azure",
+      network: "net-rg/jobs",
+      subnets: {
+        westeurope: [
+          "a",
+          `/subscriptions/${UUID}/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/v/subnets/b`,
+        ],
+      },
+      publicAddress: false,
+      disk: { size: "4095Gi", type: "Premium_LRS" },
+    },
+    "a network of Google Cloud without subnets": { type: "gcp", network: "jobs" },
+    "subnets of Azure with their networks": { type: "azure", subnets: { westeurope: ["rg/vnet/a"] } },
+    "the smallest disk": { disk: { size: "10Gi" } },
+    "as many subnets as allowed": {
+      subnets: Object.fromEntries(
+        Array.from({ length: LIMITS.subnetRegions }, (_, n) => [
+          `region-${n}`,
+          Array.from({ length: LIMITS.subnets }, (__, m) => `subnet-${String(m).padStart(17, "0")}`),
+        ]),
+      ),
+    },
+    "null for the settings": { network: null, subnets: null, publicAddress: null, disk: null },
   },
   bad: {
     "no type": { type: undefined },
@@ -80,13 +132,41 @@ export const CONNECTIONS: Corpus = {
     "a secret's name with a capital": { credentialsSecretRef: { name: "Aws" } },
     "a secret of another namespace": { credentialsSecretRef: { name: "a", namespace: "b" } },
     "sealed credentials that are too long": { sealedCredentials: "A".repeat(65_537) },
+    "an empty network": { type: "gcp", network: "" },
+    "a region without subnets": { subnets: { "eu-central-1": [] } },
+    "too many subnets in a region": {
+      subnets: { "eu-central-1": Array.from({ length: LIMITS.subnets + 1 }, () => "subnet-0a1b2c3d") },
+    },
+    "a region in capitals": { subnets: { "EU-Central-1": ["subnet-0a1b2c3d"] } },
+    "a public address as a string": { publicAddress: "no" },
+    "a disk that is too small": { disk: { size: "9Gi" } },
+    "a disk that is too large": { type: "gcp", disk: { size: "65537Gi" } },
+    "a disk without a unit": { disk: { size: "200" } },
+    "a disk in another unit": { disk: { size: "200G" } },
+    "a disk of half a GiB": { disk: { size: "10.5Gi" } },
+    "an unknown field of the disk": { disk: { sizeGb: 200 } },
   },
   refusedByRule: {
     "no credentials": { credentialsSecretRef: undefined },
     "two sources of credentials": { sealedCredentials: "AAAA" },
+    "settings of VMs for a type without VMs": { type: "dockerhub", publicAddress: false },
+    "a network's name on AWS": { network: "jobs", subnets: { "eu-central-1": ["subnet-0a1b2c3d"] } },
+    "a network on AWS without subnets": { network: "vpc-0a1b2c3d" },
+    "a subnet of another cloud": { subnets: { "eu-central-1": ["jobs-eu"] } },
+    "subnets of Google Cloud without a network": { type: "gcp", subnets: { "europe-west1": ["jobs-eu"] } },
+    "a path as a network of Google Cloud": { type: "gcp", network: "../other" },
+    "a resource group of dots": { type: "azure", network: "../jobs", subnets: { westeurope: ["a"] } },
+    "a subnet's name on Azure without a network": { type: "azure", subnets: { westeurope: ["a"] } },
+    "no public address in Berth's own network on Azure": { type: "azure", publicAddress: false },
+    "a disk type of another cloud": { disk: { type: "pd-ssd" } },
+    "a disk that is too large for Azure": { type: "azure", disk: { size: "4Ti" } },
+    "a disk that is too large for AWS": { disk: { size: "16385Gi" } },
   },
-  goodMetadata: { "a coded name": { name: "my-aws.ud" }, "the longest name": { name: "a".repeat(63) } },
-  refusedMetadata: { "a name that is too long": { name: "a".repeat(64) }, "a name like a UUID": { name: UUID } },
+  goodMetadata: { "an encoded name": { name: "my-aws.ud" }, "the longest name": { name: "a".repeat(63) } },
+  refusedMetadata: {
+    "a name that is too long": { name: "a".repeat(64) },
+    "a name in the form of a UUID": { name: UUID },
+  },
   status: {
     base: {},
     good: {
@@ -103,7 +183,7 @@ export const API_KEYS: Corpus = {
   kind: API_KEY,
   base: { role: "viewer", keyId: "abcdefgh", tokenHash: HASH },
   good: {
-    "the least": {},
+    "only required fields": {},
     everything: {
       role: "admin",
       keyId: "a".repeat(40),
@@ -122,17 +202,21 @@ export const API_KEYS: Corpus = {
     "a hash with a newline": { tokenHash: `${HASH}\n` },
     "a value in clear": { value: "berth_x_y" },
     "an expiry that is a date": { expiresAt: "2030-01-01" },
-    "a display name: metadata.name says it all": { displayName: "My_Key" },
+    "a display name: metadata.name is the only name": { displayName: "My_Key" },
   },
-  goodMetadata: { "a coded name": { name: "my-key.ud" } },
-  refusedMetadata: { "a name that is too long": { name: "a".repeat(64) }, "a name like a UUID": { name: UUID } },
+  goodMetadata: { "an encoded name": { name: "my-key.ud" } },
+  refusedMetadata: {
+    "a name that is too long": { name: "a".repeat(64) },
+    "a name in the form of a UUID": { name: UUID },
+  },
 }
 
 export const ORGANIZATIONS: Corpus = {
   kind: ORGANIZATION,
   base: { displayName: "Acme" },
   good: {
-    "the least": {},
+    "only required fields": {},
+    "a name in another script, with spaces": { displayName: " Ünïted 株式会社 & Co. 🚢 " },
     everything: {
       displayName: "Ä".repeat(64),
       category: "",
@@ -147,6 +231,9 @@ export const ORGANIZATIONS: Corpus = {
   },
   bad: {
     "no name": { displayName: undefined },
+    "a name of a space": { displayName: " " },
+    "a name with NUL": { displayName: "a\u0000" },
+    "a name of two lines": { displayName: "a\nb" },
     "an empty name": { displayName: "" },
     "a name that is too long": { displayName: "x".repeat(65) },
     "a category that is too long": { category: "x".repeat(33) },
@@ -162,7 +249,7 @@ export const ORGANIZATIONS: Corpus = {
     "a null member": { members: [null] },
     "a person without an issuer": { members: [{ userId: "system:admin", role: "owner" }] },
     "an issuer without a person": { members: [{ userId: "https://issuer#", role: "owner" }] },
-    "a group of Kubernetes' own": { groups: [{ group: "system:authenticated", role: "member" }] },
+    "a group of Kubernetes itself": { groups: [{ group: "system:authenticated", role: "member" }] },
     "a group twice": {
       groups: [
         { group: "https://issuer#engineers", role: "owner" },
@@ -177,14 +264,14 @@ export const PROJECTS: Corpus = {
   kind: PROJECT,
   base: { displayName: "Research", organization: "acme-x1" },
   good: {
-    "the least": {},
+    "only required fields": {},
     everything: {
       namespace: "research",
       caps: { maxVms: 10, maxHourlyUsd: 12.5, maxMonthlyUsd: 1000 },
       members: [{ userId: "https://issuer#1", role: "developer" }],
       groups: [{ group: "https://issuer#/research/night shift", role: "viewer" }],
     },
-    "caps of nothing": { caps: { maxVms: 0, maxHourlyUsd: 0 } },
+    "caps of 0": { caps: { maxVms: 0, maxHourlyUsd: 0 } },
   },
   bad: {
     "no organization": { organization: undefined },
@@ -194,7 +281,7 @@ export const PROJECTS: Corpus = {
     "an unknown cap": { caps: { maxGpus: 1 } },
     "an organization's role": { members: [{ userId: "https://issuer#1", role: "owner" }] },
     "an organization's role of a group": { groups: [{ group: "https://issuer#engineers", role: "member" }] },
-    "a group of Kubernetes' own": { groups: [{ group: "system:masters", role: "admin" }] },
+    "a group of Kubernetes itself": { groups: [{ group: "system:masters", role: "admin" }] },
     "a member twice": {
       members: [
         { userId: "https://issuer#1", role: "viewer" },

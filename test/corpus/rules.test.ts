@@ -1,6 +1,7 @@
 import { readdir, readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { describe, expect, test, vi } from "vitest"
+import { CRD_KIND } from "../../dev/install.ts"
 import { generatedFiles, staleFiles } from "../../scripts/generate.ts"
 import { crdName } from "../../src/apis/crd.ts"
 import { JOB } from "../../src/apis/job.ts"
@@ -15,7 +16,7 @@ import { type Corpus, entries, items } from "./corpus.ts"
 import { JOBS } from "./job.ts"
 import { LAUNCHES } from "./launch.ts"
 import { API_KEYS, CONNECTIONS } from "./others.ts"
-import { type AnyObject, judges, refusalOf } from "./server.ts"
+import { type AnyObject, refusalOf, validators } from "./server.ts"
 
 const ROOT = join(import.meta.dirname, "../..")
 
@@ -24,15 +25,9 @@ interface Crd extends ApiObject {
   spec: { versions: { schema: { openAPIV3Schema: StructuralSchema } }[] }
 }
 
-const CRDS = resourceOf<Crd>({
-  group: "apiextensions.k8s.io",
-  version: "v1",
-  kind: "CustomResourceDefinition",
-  plural: "customresourcedefinitions",
-  namespaced: false,
-})
+const CRDS = resourceOf<Crd>(CRD_KIND)
 
-/** For each frozen field: another value than the corpus' case "everything" has (or its base). */
+/** A new value for each frozen field. The value differs from the corpus' case "everything" (or its base). */
 const FROZEN: [Corpus, Record<string, unknown>][] = [
   [
     JOBS,
@@ -66,6 +61,8 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       account: "other",
       sealedCredentials: "other",
       imageId: "other",
+      network: { publicAddress: true },
+      disk: { sizeGib: 1 },
       agentImage: "other",
       run: { env: { A: "2" } },
       gatewayUrl: "https://other.example.com",
@@ -80,14 +77,14 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
 describe.each(FROZEN.map(([corpus, others]) => [corpus.kind.kind, corpus, others] as const))(
   "the frozen fields of a %s",
   (_, { kind, base, good }, others) => {
-    const { client, namespace, object } = judges("frozen")
+    const { client, namespace, object } = validators("frozen")
     const resource = resourceOf<AnyObject>(kind)
     const schema = structuralSchema(kind.spec)
     const full = { ...base, ...good["everything"], ended: undefined }
     const patch = (name: string, spec: Record<string, unknown>) =>
       refusalOf(client.patch(resource, { namespace, name }, { merge: { spec } }, { dryRun: true }))
 
-    test("are all tried here", () => {
+    test("has a new value in this test for every frozen field", () => {
       const rules = schema["x-kubernetes-validations"] ?? []
       const frozen = rules
         .filter((rule) => rule.message.includes("is immutable"))
@@ -95,12 +92,12 @@ describe.each(FROZEN.map(([corpus, others]) => [corpus.kind.kind, corpus, others
       expect(Object.keys(others).sort()).toEqual(frozen.sort())
     })
 
-    test.each(Object.entries(others))("%s can't be changed, removed or added", async (field, other) => {
+    test.each(Object.entries(others))("rejects a change, removal or addition of %s", async (field, other) => {
       const name = `with-${field.toLowerCase()}`
       await client.create(resource, object(kind, { metadata: { name }, spec: full }))
       expect(await patch(name, { [field]: other })).toContain(`${field} is immutable`)
       const isRequired = schema.required?.includes(field)
-      // Removing a field that has a default sets it to that: a change, too.
+      // Removing a field with a default sets it to the default, which is a change too.
       expect(await patch(name, { [field]: null })).toContain(isRequired ? "Required value" : `${field} is immutable`)
       if (isRequired) return
       const without = `without-${field.toLowerCase()}`
@@ -112,7 +109,7 @@ describe.each(FROZEN.map(([corpus, others]) => [corpus.kind.kind, corpus, others
       expect(await patch(without, { [field]: added })).toContain(`${field} is immutable`)
     })
 
-    test("do not hinder a write that changes none of them", async () => {
+    test("allows a write that changes no frozen field", async () => {
       const stored = await client.create(resource, object(kind, { metadata: { name: "unchanged" }, spec: full }))
       expect(
         await refusalOf(client.replace(resource, { ...stored, metadata: { ...stored.metadata, labels: { a: "b" } } })),
@@ -121,13 +118,13 @@ describe.each(FROZEN.map(([corpus, others]) => [corpus.kind.kind, corpus, others
   },
 )
 
-describe("what may be changed only in one direction, or not at all", () => {
-  const { client, namespace, object } = judges("oneway")
+describe("a field that may change only in one direction, or never", () => {
+  const { client, namespace, object } = validators("oneway")
 
   test.each([
     [JOB, JOBS, "cancelled"],
     [LAUNCH, LAUNCHES, "ended"],
-  ] as const)("%o", async (kind, corpus, field) => {
+  ] as const)("allows or rejects the change %o", async (kind, corpus, field) => {
     const resource = resourceOf<AnyObject>(kind as KindDefinition)
     const ref = { namespace, name: `oneway-${field}` }
     await client.create(resource, object(kind as KindDefinition, { metadata: ref, spec: corpus.base }))
@@ -139,7 +136,7 @@ describe("what may be changed only in one direction, or not at all", () => {
     expect((await client.get(resource, ref)).spec?.[field]).toBe(true)
   })
 
-  test("a Connection keeps its type, and may change its credentials", async () => {
+  test("keeps a Connection's type, and allows new credentials", async () => {
     const resource = resourceOf<AnyObject>(CONNECTIONS.kind)
     const ref = { namespace, name: "typed" }
     await client.create(resource, object(CONNECTIONS.kind, { metadata: ref, spec: CONNECTIONS.base }))
@@ -149,16 +146,26 @@ describe("what may be changed only in one direction, or not at all", () => {
     expect(await patch({ sealedCredentials: null })).toContain("exactly one of")
   })
 
-  test("a Job as large as etcd takes it can still be cancelled: the rules are cheap enough", async () => {
+  test("allows to cancel a Job of the largest size, which has about 64 KiB: the rules are cheap enough", async () => {
     const jobs = resourceOf<AnyObject>(JOB)
     const ref = { namespace, name: "large" }
-    const spec = { ...JOBS.base, env: entries(40, "x".repeat(LIMITS.envValue)), args: items(256, "y".repeat(400)) }
+    const full = (bytes: number, count: number) => items(count, "x".repeat(bytes / count))
+    const spec = {
+      ...JOBS.base,
+      command: full(LIMITS.commandBytes, LIMITS.commandItems),
+      args: full(LIMITS.commandBytes, LIMITS.commandItems),
+      env: entries(LIMITS.envItems, "x".repeat(60)),
+      labels: entries(LIMITS.labels, "x".repeat(61)),
+      tags: full(LIMITS.tagBytes, LIMITS.tags),
+      volumes: { a: { bucket: "b", mountPath: "/a", prefix: "p".repeat(LIMITS.prefix) } },
+    }
     const stored = await client.create(jobs, object(JOB, { metadata: ref, spec }))
-    expect(JSON.stringify(stored).length).toBeGreaterThan(1.3 * 1024 ** 2)
+    expect(JSON.stringify(stored.spec).length).toBeGreaterThan(55_000)
+    expect(JSON.stringify(stored.spec).length).toBeLessThan(80_000)
     expect(await refusalOf(client.patch(jobs, ref, { merge: { spec: { cancelled: true } } }))).toBeUndefined()
   })
 
-  test("numbers may be written with a fraction or an exponent, as JSON allows", async () => {
+  test("accepts numbers with a fraction or an exponent, as JSON allows", async () => {
     const { spec: _, ...head } = object(JOB, { metadata: { name: "numbers" }, spec: {} })
     const spec = '{"image":"a","maxRetries":1.0,"timeoutSeconds":1e1,"resources":{"cpu":2.0}}'
     const created = await kubectl(
@@ -168,7 +175,7 @@ describe("what may be changed only in one direction, or not at all", () => {
     expect(JSON.parse(created)).toMatchObject({ maxRetries: 1, timeoutSeconds: 10, resources: { cpu: 2 } })
   })
 
-  test("defaults are written into a Job", async () => {
+  test("stores a Job with its defaults", async () => {
     const stored = await client.create(
       resourceOf<AnyObject>(JOB),
       object(JOB, { metadata: { name: "least" }, spec: JOBS.base }),
@@ -178,10 +185,10 @@ describe("what may be changed only in one direction, or not at all", () => {
 })
 
 describe("a Job's status", () => {
-  const { client, namespace, object } = judges("status")
+  const { client, namespace, object } = validators("status")
   const jobs = resourceOf<AnyObject>(JOB)
 
-  test("is written by its subresource alone, which writes nothing else", async () => {
+  test("changes a Job's status only through its subresource, which changes nothing else", async () => {
     const ref = { namespace, name: "a" }
     const created = await client.create(
       jobs,
@@ -195,7 +202,7 @@ describe("a Job's status", () => {
     expect(changed.metadata.generation).toBe(1)
   })
 
-  test("is shown in columns, and selected by", async () => {
+  test("shows a Job's status in kubectl's columns, and selects by it", async () => {
     const ref = { namespace, name: "shown" }
     await client.create(jobs, object(JOB, { metadata: ref, spec: JOBS.base }))
     const status = { ...JOBS.status?.good["everything"], phase: "booting" }
@@ -226,9 +233,9 @@ describe("a Job's status", () => {
 })
 
 describe("an ApiKey", () => {
-  const { client, namespace, object } = judges("rules-keys")
+  const { client, namespace, object } = validators("rules-keys")
 
-  test("is shown with the time of its expiry, past or to come", async () => {
+  test("shows an ApiKey's expiry in kubectl, past or future", async () => {
     const times = { past: "2020-01-01T00:00:00Z", future: "2099-01-01T00:00:00Z" }
     for (const [name, expiresAt] of Object.entries(times)) {
       const spec = { ...API_KEYS.base, expiresAt }
@@ -242,9 +249,9 @@ describe("an ApiKey", () => {
 })
 
 describe("the CRDs", () => {
-  const { client } = judges("crds")
+  const { client } = validators("crds")
 
-  test("are committed as they are generated", async () => {
+  test("has committed CRDs that equal the generated ones", async () => {
     for (const [path, content] of generatedFiles()) {
       expect(await readFile(join(ROOT, path), "utf8"), `${path}: run npm run generate`).toBe(content)
     }
@@ -252,7 +259,7 @@ describe("the CRDs", () => {
     expect(await readdir(join(ROOT, "crds"))).toHaveLength(KINDS.length + 1)
   })
 
-  test("are applied by kubectl without a warning, and say the same as what is installed without YAML", async () => {
+  test("applies the CRDs with kubectl without a warning, equal to the kinds installed without YAML", async () => {
     const generation = async (kind: KindDefinition) =>
       (await client.get(CRDS, { name: crdName(kind) })).metadata.generation
     const before = await Promise.all(KINDS.map(generation))
@@ -260,24 +267,27 @@ describe("the CRDs", () => {
     expect(await Promise.all(KINDS.map(generation))).toEqual(before)
   })
 
-  test.each(KINDS.map((kind) => [kind.kind, kind] as const))("%s is structural and served", async (_, kind) => {
-    const { status, spec } = await client.get(CRDS, { name: crdName(kind) })
-    expect(status.conditions.map((condition) => [condition.type, condition.status]).sort()).toEqual([
-      ["Established", "True"],
-      ["NamesAccepted", "True"],
-    ])
-    const root = spec.versions[0]?.schema.openAPIV3Schema
-    expect(root?.required).toEqual(["spec"])
-    expect(JSON.stringify(root)).not.toContain("x-berth-")
-  })
+  test.each(KINDS.map((kind) => [kind.kind, kind] as const))(
+    "serves the CRD of %s, which is structural",
+    async (_, kind) => {
+      const { status, spec } = await client.get(CRDS, { name: crdName(kind) })
+      expect(status.conditions.map((condition) => [condition.type, condition.status]).sort()).toEqual([
+        ["Established", "True"],
+        ["NamesAccepted", "True"],
+      ])
+      const root = spec.versions[0]?.schema.openAPIV3Schema
+      expect(root?.required).toEqual(["spec"])
+      expect(JSON.stringify(root)).not.toContain("x-berth-")
+    },
+  )
 
-  test.each(KINDS.map((kind) => [kind.kind, kind] as const))("%s says what each field of its spec means", (_, kind) => {
+  test.each(KINDS.map((kind) => [kind.kind, kind] as const))("describes each field of the spec of %s", (_, kind) => {
     const undescribed = Object.entries(kind.spec.properties).filter(([, field]) => !("description" in field))
     expect(undescribed.map(([name]) => name)).toEqual([])
   })
 
-  test("are explained by kubectl", async () => {
-    // kubectl reads the API server's OpenAPI, which follows the CRDs by a moment.
+  test("explains the CRDs in kubectl", async () => {
+    // kubectl reads the API server's OpenAPI document, which shows new CRDs after a delay.
     await vi.waitFor(
       async () => {
         const explained = await kubectl(["explain", "bj.spec"])
@@ -288,5 +298,23 @@ describe("the CRDs", () => {
       },
       { timeout: 100_000, interval: 500 },
     )
+  })
+})
+
+describe("the API server's message", () => {
+  const judge = validators("messages")
+
+  test.each<[Record<string, unknown>, RegExp]>([
+    [{ resources: { cpu: 0.5 } }, /"number": spec.resources.cpu in body must be of type integer,string: "number"/],
+    [{ resources: { cpu: "half" } }, /spec.resources.cpu: .* must be a number of vCPUs such as 2, "0.5" or "500m"$/],
+    [{ resources: { cpu: 10_000 } }, /spec.resources.cpu: .* must be a number of vCPUs such as 2, "0.5" or "500m"$/],
+    [{ resources: { memory: "24GB" } }, /spec.resources.memory: .* must be a size with a unit .* such as 4Gi$/],
+    [{ image: "UPPER" }, /spec.image: .* with the name in lower case, such as alpine:3.20$/],
+    [{ args: ["a\u0000"] }, /spec.args\[0\]: .* must be a text without NUL characters$/],
+    [{ args: ["x".repeat(10_000), "x".repeat(10_000)] }, /spec.args: .* must have at most 16384 bytes in total$/],
+  ])("says once what to write for %j", async (fields, message) => {
+    const said = await judge.server(JOB, { spec: { ...JOBS.base, ...fields } })
+    expect(said).toMatch(message)
+    expect(said?.match(/Invalid value: (?!null)/g)).toHaveLength(1)
   })
 })

@@ -13,27 +13,27 @@ export interface AnyObject extends ApiObject {
   status?: Record<string, unknown>
 }
 
-/** What an object is made of; `undefined` fields are left out. */
+/** Parts of an object; `undefined` fields are omitted. */
 export interface Parts {
   metadata?: object
   spec: Readonly<Record<string, unknown>>
   status?: Readonly<Record<string, unknown>> | undefined
 }
 
-/** How the API server and the validator judge objects: the reason of a refusal, undefined when they accept. */
-export interface Judges {
+/** Verdicts of the API server and the validator: the reason of a rejection, undefined if they accept. */
+export interface Validators {
   client: KubeClient
   namespace: string
   object(kind: KindDefinition, parts: Parts): AnyObject
-  /** A dry run of creating it. */
+  /** Creates the object in a dry run. */
   server(kind: KindDefinition, parts: Parts): Promise<string | undefined>
-  /** A dry run of writing its status; an object of its name must exist. */
+  /** Writes the object's status in a dry run. An object of its name must exist. */
   serverStatus(kind: KindDefinition, parts: Parts): Promise<string | undefined>
   validator(kind: KindDefinition, parts: Parts): string | undefined
 }
 
-/** Installs the kinds and gives the suite a namespace. Call it where beforeAll may be called. */
-export function judges(prefix: string): Judges {
+/** Installs the kinds and creates a namespace for the suite. Call it where beforeAll is allowed. */
+export function validators(prefix: string): Validators {
   const namespace = testNamespace(prefix)
   const client = new KubeClient(kubeConfig())
   beforeAll(() => installKinds(client, AbortSignal.timeout(60_000)))
@@ -41,7 +41,7 @@ export function judges(prefix: string): Judges {
   function object(kind: KindDefinition, parts: Parts): AnyObject {
     const place = kind.namespaced ? { namespace } : {}
     const metadata = { name: "corpus", ...place, ...parts.metadata }
-    // Through JSON, as it goes to the server: without undefined fields.
+    // Through JSON, like the request to the server: without undefined fields.
     return JSON.parse(JSON.stringify({ ...parts, apiVersion: API_VERSION, kind: kind.kind, metadata })) as AnyObject
   }
 
@@ -69,7 +69,7 @@ export function judges(prefix: string): Judges {
 
 const REFUSALS = [400, 422]
 
-/** The API server's words when it refused an object as invalid. Throws what failed for another reason. */
+/** Returns the API server's message when it rejects an object as invalid. Throws every other error. */
 export async function refusalOf(write: Promise<unknown>): Promise<string | undefined> {
   try {
     await write

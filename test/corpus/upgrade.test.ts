@@ -1,7 +1,7 @@
 import { KubeConfig } from "@kubernetes/client-node"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
-import { INSTALLER, installKinds } from "../../dev/install.ts"
+import { CRD_KIND, INSTALLER, installKinds } from "../../dev/install.ts"
 import { CONNECTION } from "../../src/apis/connection.ts"
 import { crdObjects } from "../../src/apis/crd.ts"
 import { CRON_JOB } from "../../src/apis/cronjob.ts"
@@ -16,18 +16,12 @@ import { LAUNCHES } from "./launch.ts"
 import { type AnyObject, refusalOf } from "./server.ts"
 
 /**
- * Objects that the version before stored and the present rules refuse. The API server must go on taking what
- * controllers and users write to them (Kubernetes' validation ratcheting), on a control plane of this suite's own, since
- * the former kinds replace the present ones for a while.
+ * Objects that the previous version stored and the present rules reject. The API server must still accept changes from
+ * controllers and users (Kubernetes' validation ratcheting). The suite has a control plane of its own, because it
+ * installs the former kinds for some time.
  */
 
-const CRDS = resourceOf<ApiObject & { spec: unknown }>({
-  group: "apiextensions.k8s.io",
-  version: "v1",
-  kind: "CustomResourceDefinition",
-  plural: "customresourcedefinitions",
-  namespaced: false,
-})
+const CRDS = resourceOf<ApiObject & { spec: unknown }>(CRD_KIND)
 
 const RESOURCES = {
   job: resourceOf<AnyObject>(JOB),
@@ -61,7 +55,7 @@ afterAll(async () => {
   await controlPlane?.stop()
 })
 
-/** The kinds as they were before the names of Secrets and their keys had a pattern. */
+/** The former kinds, before names of Secrets and their keys had a pattern. */
 function withoutSecretPatterns(crd: ReturnType<typeof crdObjects>[number]) {
   const json = JSON.stringify(crd, (_key, value: unknown) => {
     const isSecret = typeof value === "object" && value !== null && "pattern" in value && "description" in value
@@ -91,13 +85,13 @@ async function presentKinds(): Promise<boolean> {
   return (await refuses("job", RUN)) && (await refuses("cronJob", cronJob)) && (await refuses("connection", connection))
 }
 
-/** The API server serves a changed kind some moments later. */
+/** The API server serves a changed kind after a delay. */
 async function installed(serves: () => Promise<boolean>): Promise<void> {
   await eventually(async () => expect(await serves().catch(() => false)).toBe(true))
 }
 
 describe("a stored object that the present rules refuse", () => {
-  it("runs on: a Job's status is written, and a Launch takes its run", async () => {
+  it("allows writes of a Job's status, and of its run into a Launch, for a stored invalid Job", async () => {
     const ref = { namespace, name: "run" }
     const job = await client.get(RESOURCES.job, ref)
     await client.replaceStatus(RESOURCES.job, { ...job, status: { phase: "queued" } })
@@ -108,7 +102,7 @@ describe("a stored object that the present rules refuse", () => {
     expect((await client.get(RESOURCES.job, ref)).status).toMatchObject({ phase: "booting" })
   })
 
-  it("can be cancelled, and is as immutable as any", async () => {
+  it("allows to cancel a stored invalid Job, and keeps its immutable fields", async () => {
     const ref = { namespace, name: "cancel" }
     await client.patch(RESOURCES.job, ref, { merge: { spec: { cancelled: true } } })
     const other = { spec: { secretEnv: { A: { key: "c/d" } } } }
@@ -125,7 +119,7 @@ describe("a stored object that the present rules refuse", () => {
     })
   })
 
-  it("can be paused and changed elsewhere, a CronJob", async () => {
+  it("allows to pause a stored invalid CronJob and to change its other fields", async () => {
     const ref = { namespace, name: "tick" }
     await client.patch(RESOURCES.cronJob, ref, { merge: { spec: { active: false } } })
     const cronJob = await client.get(RESOURCES.cronJob, ref)
@@ -138,7 +132,7 @@ describe("a stored object that the present rules refuse", () => {
     expect(await refusalOf(client.patch(RESOURCES.cronJob, ref, { merge: broken }))).toMatch(/secretEnv/)
   })
 
-  it("has its status written, a Connection", async () => {
+  it("allows writes of a stored invalid Connection's status", async () => {
     const ref = { namespace, name: "aws" }
     await client.patchStatus(RESOURCES.connection, ref, { merge: { status: { observedGeneration: 1 } } })
     expect((await client.get(RESOURCES.connection, ref)).status).toMatchObject({ observedGeneration: 1 })
@@ -148,7 +142,7 @@ describe("a stored object that the present rules refuse", () => {
     ["job", "delete"],
     ["cronJob", "tick"],
     ["connection", "aws"],
-  ] as const)("can be deleted, and let go by its finalizer: %s", async (kind, name) => {
+  ] as const)("allows to delete a stored invalid object and to remove its finalizer: %s", async (kind, name) => {
     const ref = { namespace, name }
     await client.delete(RESOURCES[kind], ref)
     const held = await client.get(RESOURCES[kind], ref)

@@ -37,7 +37,7 @@ interface Held {
   readonly parent: ChildProcess
 }
 
-/** A control plane whose parent is a process of its own, which can be killed. */
+/** Starts a control plane whose parent is a process of its own, which can be killed. */
 async function startInChild(): Promise<Held> {
   const module = new URL("../../dev/controlplane/control-plane.ts", import.meta.url).href
   const script = `
@@ -52,7 +52,7 @@ async function startInChild(): Promise<Held> {
   return { ...(JSON.parse(line) as Omit<Held, "parent">), parent }
 }
 
-/** The pids of all living processes whose command line names the data directory: servers and supervisors. */
+/** Returns the pids of living processes whose command line names the data directory: servers and supervisors. */
 async function processesOn(directory: string): Promise<string[]> {
   const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name))
   const commands = pids.map(async (pid) => {
@@ -62,7 +62,7 @@ async function processesOn(directory: string): Promise<string[]> {
   return (await Promise.all(commands)).filter(({ ours }) => ours).map(({ pid }) => pid)
 }
 
-/** What was killed takes a moment to go. */
+/** Waits until no such process is left: a killed process takes a moment to end. */
 function noProcessesOn(directory: string): Promise<void> {
   return eventually(async () => expect(await processesOn(directory)).toEqual([]))
 }
@@ -80,7 +80,7 @@ async function isListening(url: string): Promise<boolean> {
 }
 
 describe("a control plane", () => {
-  it("has its data directory alone, keeps data and address between starts and leaves nothing behind", async () => {
+  it("locks its data directory, keeps data and address between starts and leaves no process behind", async () => {
     const first = await start()
     expect((await stat(first.kubeconfigPath)).mode & 0o777).toBe(0o600)
     const kubeconfig = await readFile(first.kubeconfigPath, "utf8")
@@ -98,7 +98,7 @@ describe("a control plane", () => {
     expect(await readdir(join(dataDir, "run"))).toEqual([])
   })
 
-  it("restarts its API server at the same address, also after it was killed, and tells of its end", async () => {
+  it("restarts its API server at the same address, even after a kill, and reports its end", async () => {
     const failures: Error[] = []
     const controlPlane = await startControlPlane({
       binaries,
@@ -117,11 +117,11 @@ describe("a control plane", () => {
     await eventually(() => expect(failures.map(String)).toEqual([expect.stringContaining("kube-apiserver ended")]))
     await controlPlane.restartApiServer()
     await api(controlPlane).readNamespace({ name: "default" })
-    // Before its data are removed, which comes sooner than what is to be done at the test's end.
+    // Stops before the data is removed, which happens before the test's cleanup.
     await controlPlane.stop()
   })
 
-  it("says which log lines a server that does not start has left", async () => {
+  it("prints the last log lines of a server that does not start", async () => {
     const broken = join(dataDir, "broken")
     await writeFile(broken, "#!/bin/sh\necho no good weather >&2\nexit 3\n")
     await chmod(broken, 0o755)
@@ -133,7 +133,7 @@ describe("a control plane", () => {
 })
 
 describe.runIf(process.platform === "linux")("a control plane whose parent is killed", () => {
-  it("ends with it, gives ports and data free to a start that waits for that, and has lost nothing", async () => {
+  it("ends with its parent, and a waiting start gets its ports and all its data", async () => {
     const { parent, pids, url, kubeconfigPath } = await startInChild()
     await api({ kubeconfigPath }).createNamespace({ body: { metadata: { name: "survivor" } } })
     const before = await processesOn(dataDir)

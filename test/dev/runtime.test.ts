@@ -21,40 +21,46 @@ afterEach(async () => {
   for (const image of toRemove.splice(0)) await new Docker().getImage(image).remove({ force: true })
 })
 
-/** A tag that no registry has. */
+/** Returns a tag that no registry has. */
 const unpublished = (repository: string) => `${repository}:berth-test-${randomBytes(4).toString("hex")}`
 
-describe("what runs the jobs of one machine", () => {
+describe("selection of the container runtime on one machine", () => {
   it.runIf(canMake)(
-    `Docker, with a busybox that can't be pulled made from the host's, which is reported each time${withoutBusybox}`,
+    `uses Docker and builds a busybox that can't be pulled from the host's, with a warning each time${withoutBusybox}`,
     async () => {
       const image = unpublished("busybox")
       toRemove.push(image)
       expect(await chooseRuntime({ runtime: "auto" }, [image], report)).toEqual(DOCKER)
-      expect(lines.join("\n")).toMatch(`${image} is made from /bin/busybox of this machine: the engine can't pull it (`)
+      expect(lines.join("\n")).toMatch(
+        `${image} is built from /bin/busybox of this machine: the engine can't pull it (`,
+      )
       const [output] = await runIn(image, ["sh", "-c", "echo $((6 * 7)) && awk 'BEGIN { print \"awk\" }'"])
       expect(output).toBe("42\nawk\n")
 
       lines = []
       expect(await chooseRuntime({ runtime: "auto" }, [image], report)).toEqual(DOCKER)
-      expect(lines.join("\n")).toContain(`${image} is made from /bin/busybox of this machine: an earlier start did so`)
+      expect(lines.join("\n")).toContain(
+        `${image} is built from /bin/busybox of this machine: an earlier start built it`,
+      )
     },
   )
 
-  it.runIf(hasEngine)(`the host, if an image can be neither pulled nor made${withoutEngine}`, async () => {
+  it.runIf(hasEngine)(`uses the host if an image can be neither pulled nor built${withoutEngine}`, async () => {
     const image = unpublished("berth-test/nowhere")
     expect(await chooseRuntime({ runtime: "auto" }, [image], report)).toEqual({ runtime: "process" })
     expect(lines).toEqual([expect.stringContaining(`the Docker engine can't pull ${image} (`)])
-    expect(lines[0]).toMatch(/: jobs run as you on this machine, without their images, and can read what you can$/)
+    expect(lines[0]).toMatch(
+      /: jobs run as your user on this machine, without their images, and can read all your files$/,
+    )
   })
 
-  it.runIf(hasEngine)(`Docker if it was asked for, with a warning that the samples fail${withoutEngine}`, async () => {
+  it.runIf(hasEngine)(`uses Docker on request, with a warning that the samples fail${withoutEngine}`, async () => {
     const image = unpublished("berth-test/nowhere")
     expect(await chooseRuntime({ runtime: "docker" }, [image], report)).toEqual(DOCKER)
     expect(lines.join("\n")).toContain(`the samples fail: the engine can't pull ${image} (`)
   })
 
-  it("the host, if no engine answers; an engine that was asked for must answer", async () => {
+  it("uses the host if no engine answers, and throws if an engine was requested", async () => {
     const nowhere = { dockerSocket: "/nonexistent/docker.sock" }
     expect(await chooseRuntime({ runtime: "auto", ...nowhere }, [], report)).toEqual({ runtime: "process" })
     expect(lines).toEqual([expect.stringMatching(/^no Docker engine answers at \/nonexistent.*: jobs run as you/)])

@@ -1,7 +1,7 @@
 import type { ConnectionType, StoredConnection } from "../../src/apis/connection.ts"
 import type { DiscoveredResource, ExternalAccount } from "../../src/cloud/account.ts"
 
-/** A connection as the API server has it. */
+/** Returns a connection as stored by the API server. */
 export function connection(name: string, changes: { type?: ConnectionType; created?: string; version?: string } = {}) {
   const { type = "aws", created = "2026-01-01T00:00:00Z", version = "1" } = changes
   return {
@@ -14,7 +14,7 @@ export function bucket(name: string): DiscoveredResource {
   return { id: `id-of-${name}`, name, platform: "s3", type: "bucket", metadata: {} }
 }
 
-/** An account whose buckets come in these pages. What is thrown or never comes stands in a page's place. */
+/** Returns an account whose buckets come in these pages. An Error or `never` in a page's place is thrown or awaited. */
 export function accountWith(...pages: (readonly string[] | Error | Promise<never>)[]): ExternalAccount {
   return {
     verify: async () => ({ account: "1" }),
@@ -27,5 +27,5 @@ export function accountWith(...pages: (readonly string[] | Error | Promise<never
   }
 }
 
-/** What never comes, whoever gives up. */
+/** Never resolves, whatever its signal does. */
 export const never = (): Promise<never> => new Promise(() => undefined)

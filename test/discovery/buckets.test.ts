@@ -9,7 +9,7 @@ import { connection, never } from "./accounts.ts"
 
 type Reach = (bucket: string) => Promise<ReachedBucket | undefined>
 
-/** Connections in the order of their creation, with what each reaches. */
+/** A finder over connections in the order of their creation, with the access of each. */
 function stage(reaches: Record<string, Reach>, changes: Partial<BucketFinderOptions> = {}) {
   const clock = new ManualClock()
   const asked: string[] = []
@@ -46,7 +46,7 @@ const yes =
 const no: Reach = async () => undefined
 
 describe("the connection of a bucket", () => {
-  it("is the first that was made and reaches it; nobody waits for the answer", async () => {
+  it('finds a bucket by the oldest connection with access, and returns "looking" until then', async () => {
     const { finder, answered, asked } = stage({ oldest: no, older: yes("eu-west-1"), newer: yes("us-east-1") })
     expect(finder.find("yard", "cargo")).toEqual({ state: "looking" })
     expect(await answered()).toEqual({ state: "reached", connection: "older", type: "aws", region: "eu-west-1" })
@@ -55,7 +55,7 @@ describe("the connection of a bucket", () => {
     expect(asked).toHaveLength(3)
   })
 
-  it("is not decided while an earlier one may still answer; one that never does is passed over", async () => {
+  it("decides on a bucket's connection only after older connections have answered or timed out", async () => {
     const { finder, clock, answered, asked } = stage({ slow: never, healthy: yes() })
     expect(finder.find("yard", "cargo").state).toBe("looking")
     await eventually(() => expect(asked).toHaveLength(2))
@@ -65,7 +65,7 @@ describe("the connection of a bucket", () => {
     expect(await answered()).toEqual({ state: "reached", connection: "healthy", type: "aws" })
   })
 
-  it("is waited for where somebody asks for that, for as long as it is not decided", async () => {
+  it("resolves whenFound after the decision on a bucket's connection", async () => {
     const { finder } = stage({ oldest: no, older: yes("eu-west-1"), slow: never })
     expect(await finder.whenFound("yard", "cargo")).toMatchObject({ state: "reached", connection: "older" })
     const late = stage({ slow: never, healthy: yes() })
@@ -75,7 +75,7 @@ describe("the connection of a bucket", () => {
     expect(await waiting).toMatchObject({ state: "reached", connection: "healthy" })
   })
 
-  it("is not waited for when too much is asked at once", async () => {
+  it('resolves whenFound with "looking" while too many requests wait', async () => {
     const { finder, clock, asked } = stage({ mine: never }, { settings: { atOnce: 1 } })
     for (const bucket of ["a", "b"]) finder.find("yard", bucket)
     const waiting = finder.whenFound("yard", "cargo")
@@ -85,7 +85,7 @@ describe("the connection of a bucket", () => {
     expect(await waiting).toEqual({ state: "looking" })
   })
 
-  it("is the named one alone, by the object's name or that of REST", async () => {
+  it("asks only the connection that a volume names, by the object's name or by its name in REST", async () => {
     const { answered, asked } = stage({ first: yes(), second: yes("x") })
     expect(await answered("cargo", "second")).toMatchObject({ connection: "second" })
     expect(asked).toEqual(["second/cargo"])
@@ -95,14 +95,14 @@ describe("the connection of a bucket", () => {
     })
   })
 
-  it("is none: each says why, and shows no credentials", async () => {
+  it("finds no connection if all fail, with a reason of each and without credentials", async () => {
     const failing: Reach = () => Promise.reject(new TransientError("Busy", "come back with a-secret-token"))
     const { answered } = stage({ denied: no, failing, faulty: () => Promise.reject(new TypeError("x")) })
     expect(await answered()).toEqual({
       state: "notReached",
       why:
         "denied: no such bucket, or no access to it; failing: come back with [redacted]; " +
-        "faulty: it could not be asked, by a fault of ours",
+        "faulty: internal error in Berth; its log has details",
     })
     expect(stage({}).finder.find("yard", "cargo")).toEqual({
       state: "notReached",
@@ -111,7 +111,7 @@ describe("the connection of a bucket", () => {
     expect(stage({ mine: yes() }).finder.find("another", "cargo").state).toBe("notReached")
   })
 
-  it("is asked for anew after a while, sooner when there was none, and at once of a changed connection", async () => {
+  it("asks for a bucket again after a while, sooner if it was not found, and at once after a change of the connection", async () => {
     const { answered, clock, asked, made } = stage({ mine: async (bucket) => (bucket === "cargo" ? {} : undefined) })
     await answered("cargo")
     await answered("nothing")
@@ -129,11 +129,11 @@ describe("the connection of a bucket", () => {
     expect(asked).toHaveLength(5)
   })
 
-  it("is looked for by so many at a time", async () => {
+  it("is looked up with a limited number of concurrent requests of a project: a quarter of all", async () => {
     const open: (() => void)[] = []
     const { finder, asked } = stage(
       { mine: () => new Promise((resolve) => open.push(() => resolve({}))) },
-      { settings: { atOnce: 2 } },
+      { settings: { atOnce: 8 } },
     )
     for (const bucket of ["a", "b", "c"]) finder.find("yard", bucket)
     await eventually(() => expect(asked).toHaveLength(2))
@@ -141,7 +141,7 @@ describe("the connection of a bucket", () => {
     await eventually(() => expect(asked).toEqual(["mine/a", "mine/b", "mine/c"]))
   })
 
-  it("is never a registry", async () => {
+  it("asks no registry for a bucket", async () => {
     const { finder } = stage({}, { connections: () => [connection("hub", { type: "dockerhub" })] })
     expect(finder.find("yard", "cargo")).toEqual({
       state: "notReached",

@@ -32,7 +32,7 @@ const namesIn = ({ found }: Awaited<ReturnType<Discoverer["discover"]>>) =>
   found.map(({ connection: by, resource }) => `${by.metadata.name}/${resource.name}`)
 
 describe("a discovery", () => {
-  it("gives the healthy part when one connection fails and one hangs", async () => {
+  it("returns the healthy part of a discovery when one connection fails and one hangs", async () => {
     const broken = accountWith(["kept"], new CredentialsError("AccessDenied", `no: ${SECRET}`), ["unseen"])
     const { discoverer, clock } = stage({ broken, slow: accountWith(["first"], never()), healthy: accountWith(["a"]) })
     const ended = vi.fn()
@@ -54,11 +54,11 @@ describe("a discovery", () => {
     expect(clock.timers).toBe(0)
   })
 
-  it("gives up what it waits for by its signal, credentials included", async () => {
+  it("aborts a discovery's pending requests at the time limit, credentials included", async () => {
     const signals: AbortSignal[] = []
     const slow: ExternalAccount = {
       verify: async () => ({ account: "1" }),
-      // biome-ignore lint/correctness/useYield: it hangs before its first page
+      // biome-ignore lint/correctness/useYield: hangs before its first page
       async *storages(signal) {
         signals.push(signal)
         await never()
@@ -79,7 +79,7 @@ describe("a discovery", () => {
     expect((await second).failures).toMatchObject([{ reason: "TimedOut" }])
   })
 
-  it("is in a stable order: connections as they were made, resources by name", async () => {
+  it("returns resources in a stable order: connections by creation time, resources by name", async () => {
     const { discoverer } = stage({
       old: accountWith(["z"], ["b", "a"]),
       twin: accountWith(["c"]),
@@ -95,7 +95,7 @@ describe("a discovery", () => {
     expect(namesIn(await discoverer.discover("storages", made.toReversed()))).toEqual(expected)
   })
 
-  it("is kept for a while when it is whole, for the same version of the connection alone", async () => {
+  it("caches a complete discovery for a while, and only for the same version of the connection", async () => {
     const { discoverer, clock, asked } = stage({ mine: accountWith(["a"]) })
     const twice = await Promise.all([1, 2].map(() => discoverer.discover("storages", [connection("mine")])))
     expect(twice.map(namesIn)).toEqual([["mine/a"], ["mine/a"]])
@@ -112,20 +112,20 @@ describe("a discovery", () => {
     expect(asked).toHaveLength(4)
   })
 
-  it("is not kept when it failed", async () => {
+  it("caches no failed discovery", async () => {
     const { discoverer, asked } = stage({ mine: accountWith(["a"], new TransientError("Busy", "later")) })
     for (const _ of [1, 2])
       expect((await discoverer.discover("storages", [connection("mine")])).failures).toHaveLength(1)
     expect(asked).toHaveLength(2)
   })
 
-  it("skips what a provider does not have, and types that this version doesn't know", async () => {
+  it("skips resources that a provider lacks, and unknown connection types", async () => {
     const { discoverer } = stage({ mine: accountWith(["a"]) })
     expect(await discoverer.discover("repositories", [connection("mine")])).toEqual({ found: [], failures: [] })
     expect(await discoverer.discover("storages", [connection("unknown")])).toEqual({ found: [], failures: [] })
   })
 
-  it("has an end, however much there is", async () => {
+  it("returns a limited number of resources", async () => {
     const many = Array.from({ length: 30 }, (_, index) => [`b${index}-1`, `b${index}-2`])
     const { discoverer } = stage({ mine: accountWith(...many) }, { settings: { mostResources: 5 } })
     const { found, failures } = await discoverer.discover("storages", [connection("mine")])
@@ -133,7 +133,7 @@ describe("a discovery", () => {
     expect(failures).toMatchObject([{ reason: "TooMany", message: "only the first 5 are shown" }])
   })
 
-  it("tells of a fault of ours to the log alone, and of no credentials to anybody", async () => {
+  it("reports a bug of Berth only in the log, and credentials nowhere", async () => {
     const { discoverer, logged } = stage({ mine: accountWith(new TypeError(`x is no function of ${SECRET}`)) })
     const { failures } = await discoverer.discover("storages", [connection("mine")])
     expect(failures).toMatchObject([{ reason: "InternalError", message: expect.not.stringContaining("function") }])

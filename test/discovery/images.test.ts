@@ -17,7 +17,7 @@ const registry = needing(missingForRegistry())
 const PUSHER = { username: "pusher", password: "of-a-test" }
 const SECRET = "dckr_pat_of-the-team"
 
-/** A finder over connections with these names, the oldest first; each signs in by its name and a password. */
+/** A finder over connections with these names, the oldest first. Each signs in with its name and a password. */
 function stage(names: readonly string[], options: Partial<ImageFinderOptions>, password = SECRET) {
   const clock = new ManualClock()
   const made = names.map((name, index) =>
@@ -35,7 +35,7 @@ function stage(names: readonly string[], options: Partial<ImageFinderOptions>, p
   return { clock, finder, found: (image: string) => finder.whenFound("yard", image) }
 }
 
-registry.describe("what an image runs on", () => {
+registry.describe("the architectures of an image", () => {
   let registry: TestRegistry
   const options = () => ({ readImage: imageReader({ clock: systemClock, send: registry.send }) })
 
@@ -55,13 +55,13 @@ registry.describe("what an image runs on", () => {
   })
   afterAll(() => registry.stop())
 
-  it("is what its list of manifests says, or the configuration of its only one", async () => {
+  it("reads an image's architectures from its list of manifests, or from the configuration of its only manifest", async () => {
     const { found } = stage([], options())
     expect(await found(`${registry.host}/public/both:1`)).toEqual({ state: "known", architectures: ["amd64", "arm64"] })
     expect(await found(`${registry.host}/public/arm:1`)).toEqual({ state: "known", architectures: ["arm64"] })
   })
 
-  it("is read as a connection of the project that may, and is nobody else's to know", async () => {
+  it("reads an image with a connection of the project that has access, and hides the image from other projects", async () => {
     const image = `${registry.host}/team/app:1`
     const known = { state: "known", architectures: ["amd64"] }
     expect(await stage(["others", "team"], options()).found(image)).toEqual(known)
@@ -75,7 +75,7 @@ registry.describe("what an image runs on", () => {
     expect(await finder.whenFound("another-project", image)).toMatchObject({ state: "unknown" })
   })
 
-  it("is not known of one that is not there or for other machines; the reason is told", async () => {
+  it("reports unknown architectures, with a reason, for a missing image and for one of other machines", async () => {
     const { found } = stage([], options())
     expect(await found(`${registry.host}/public/nothing:1`)).toEqual({
       state: "unknown",
@@ -86,7 +86,7 @@ registry.describe("what an image runs on", () => {
     })
   })
 
-  it("is read once for each digest, and asked for again when a tag may have moved", async () => {
+  it("reads an image once for each digest, and checks again when a tag may have moved", async () => {
     const { clock, finder, found } = stage([], options())
     const image = `${registry.host}/public/moving:1`
     const push = (platforms: string[]) =>
@@ -95,7 +95,7 @@ registry.describe("what an image runs on", () => {
     await found(image)
     registry.requests.length = 0
     clock.advance(301)
-    // Who can't wait gets the old answer once more.
+    // A caller that can't wait gets the old answer once more.
     expect(finder.find("yard", image)).toEqual({ state: "known", architectures: ["amd64"] })
     expect(await found(image)).toEqual({ state: "known", architectures: ["amd64"] })
     expect(registry.requests).toContainEqual(expect.stringMatching(/^HEAD .*public[/]moving[/]manifests[/]1/))
@@ -108,7 +108,7 @@ registry.describe("what an image runs on", () => {
     await found(image)
   })
 
-  it("is not looked for at addresses that nobody on the internet has", async () => {
+  it("reads no image from addresses outside the public internet", async () => {
     const { found } = stage([], { readImage: imageReader({ clock: systemClock, send: publicFetch() }) })
     registry.requests.length = 0
     for (const host of [registry.host, "10.0.0.1", "169.254.169.254", "localhost:5000"])
@@ -117,8 +117,8 @@ registry.describe("what an image runs on", () => {
   })
 })
 
-describe("who asks what an image runs on", () => {
-  it("never waits; after a while it counts as unknown, whoever is still being asked", async () => {
+describe("a question about an image's architectures", () => {
+  it("never blocks for an image; after 10 seconds its architectures are unknown, even if the request still waits", async () => {
     const asked: string[] = []
     const readImage = (image: { repository: string }) => {
       asked.push(image.repository)
@@ -132,7 +132,7 @@ describe("who asks what an image runs on", () => {
     for (const image of ["acme/a", "acme/b"]) expect(finder.find("yard", image)).toMatchObject(late)
   })
 
-  it("gets the answer of a registry that failed only for a while", async () => {
+  it("reads an image from a registry again after a temporary failure", async () => {
     let isAway = true
     const readImage = async () => {
       if (isAway) throw new TransientError("NoAnswer", "the host could not be reached")

@@ -19,7 +19,7 @@ const { describe, it } = needing(missingTool("moto"))
 const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const API_KEYS = resourceOf<ApiKey>(API_KEY)
 const REGION = "eu-central-1"
-/** Seconds for anything awaited; far beyond what it takes. */
+/** Timeout of each wait in seconds, far above the time that it takes. */
 const PATIENCE = 100
 
 let moto: Moto
@@ -52,7 +52,7 @@ beforeAll(async () => {
     runtime,
   })
   const connection = { name: "acme", type: "aws", access_key_id: "AKIAEXAMPLE", secret_access_key: "very-secret" }
-  // The key's rights take a moment to be known to the API server.
+  // The API server notices the key's rights a moment later.
   await eventually(async () => {
     const answer = await call("POST", "/connections", connection)
     expect(answer.status, `${await answer.text()}\n${programs[0]?.output.slice(-3000)}`).toBe(201)
@@ -71,7 +71,7 @@ afterAll(async () => {
   await moto?.stop()
 })
 
-/** The programs as they are shipped, told by the SDK's own variable where AWS is. */
+/** Starts the programs as they are shipped. The SDK's own variable points them to moto. */
 async function startPrograms(): Promise<void> {
   // Moto has no price list.
   const noPrices = { BERTH_PRICE_REFRESH_HOURS: "0", BERTH_SPOT_PRICE_REFRESH_HOURS: "0" }
@@ -92,7 +92,7 @@ async function startPrograms(): Promise<void> {
   programs = [facade]
   const [, url = ""] = await facade.printed(/"url":"(http:[^"]+)"/)
   api = url
-  // Nobody pulls it here: the hypervisor starts the agent from the sources.
+  // This image is never pulled: the hypervisor starts the agent from the sources.
   const agents = ["--gateway-url", url, "--agent-image", "registry.test/berth:1"]
   startOperator = () => {
     const program = new Program("operator", [MAIN, "operator", ...shared, ...agents], env)
@@ -129,7 +129,7 @@ async function record(name: string): Promise<JobRecord> {
   return (await (await call("GET", `/jobs/${name}`)).json()) as JobRecord
 }
 
-/** Until the record of a job says so, and what the test itself watches. */
+/** Waits until the job's record has this status, and the test's own view of the VM agrees. */
 async function until(name: string, status: string, vm?: string): Promise<void> {
   await eventually(async () => {
     const now = await record(name)
@@ -144,7 +144,7 @@ async function until(name: string, status: string, vm?: string): Promise<void> {
   })
 }
 
-/** The instances that were made for a job, earlier ones first. */
+/** Returns the instances of a job, oldest first. */
 async function instancesOf(job: string): Promise<Instance[]> {
   const names = berth.launchesOf(job).map(({ metadata }) => metadata.name)
   const found = await console_.instances("installation", berth.id)
@@ -155,13 +155,14 @@ async function left(): Promise<Instance[]> {
   return (await console_.instances("installation", berth.id)).filter((instance) => !isGone(instance))
 }
 
-/** Only calls for VMs of this job. */
+/** Matches calls for VMs of this job only. */
 function of(job: string): NonNullable<Ec2Fault["if"]> {
   return ({ parameters }) => [...parameters.values()].includes(job)
 }
 
 describe("a job with an aws connection", { timeout: 200_000 }, () => {
-  // All at once, as VMs are looked at only every ten seconds; the one that must still run when it is its turn comes first.
+  // Starts all jobs at once, because VMs are listed only every ten seconds. The job that must still run in its test
+  // comes first.
   beforeAll(async () => {
     const refusal = { action: "RunInstances", when: "before", if: of("refused") } as const
     proxy.faults.push({ ...refusal, code: "InsufficientInstanceCapacity", status: 500 })
@@ -172,7 +173,7 @@ describe("a job with an aws connection", { timeout: 200_000 }, () => {
     await submit("cancelled", "sleep 600")
   })
 
-  it("is queued again when its spot VM is taken back, and runs to its end in another one", async () => {
+  it("queues a job again when its spot VM is preempted, and finishes it in another VM", async () => {
     await until("spot", "running")
     const [first] = await instancesOf("spot")
     expect(first?.InstanceLifecycle).toBe("spot")
@@ -182,7 +183,7 @@ describe("a job with an aws connection", { timeout: 200_000 }, () => {
     expect(await instancesOf("spot")).toHaveLength(2)
   })
 
-  it("runs on EC2 from queued to gone", async () => {
+  it("runs a job on EC2 from queued to deleted", async () => {
     await until("hello", "succeeded", "terminated")
     expect(await (await call("GET", "/jobs/hello/logs")).text()).toBe("from a VM\n")
     const { status } = berth.job("hello")
@@ -193,7 +194,7 @@ describe("a job with an aws connection", { timeout: 200_000 }, () => {
     for (const userData of hypervisor.userData.values()) expect(userData).not.toContain("very-secret")
   })
 
-  it("goes to the next offer when EC2 refuses, and remembers what was tried", async () => {
+  it("tries the next offer when EC2 rejects the first, and records the attempts", async () => {
     await until("refused", "succeeded", "terminated")
     expect(await instancesOf("refused")).toHaveLength(1)
     const { status } = berth.job("refused")
@@ -201,7 +202,7 @@ describe("a job with an aws connection", { timeout: 200_000 }, () => {
     expect(status?.launches?.count).toBe(3)
   })
 
-  it("that is cancelled leaves nothing behind", async () => {
+  it("leaves nothing of a cancelled job on EC2", async () => {
     await until("cancelled", "running")
     expect((await call("POST", "/jobs/cancelled/cancel")).status).toBe(200)
     await until("cancelled", "cancelled", "terminated")
@@ -209,7 +210,25 @@ describe("a job with an aws connection", { timeout: 200_000 }, () => {
     await eventually(() => expect(hypervisor.running).toEqual([]))
   })
 
-  it("whose operator is killed while EC2 makes its VM runs in that very VM", async () => {
+  it("passes the smoke test, which leaves nothing on EC2", async () => {
+    const jobs = ["--region", REGION, "--image", berth.runtime.image, "--only", "cpu", "spot", "--yes"]
+    const env = { PATH: process.env["PATH"], BERTH_URL: api, BERTH_API_KEY: berth.apiKey }
+    const smoke = new Program("smoke", [MAIN, "smoke", "--cloud", "aws", ...jobs], env)
+    expect(await smoke.ended, smoke.output).toEqual({ code: 0, signal: null })
+    expect(smoke.output).toMatch(/\| cpu \| passed \|/)
+    expect(smoke.output).toMatch(/\| spot \| passed \|/)
+    expect(smoke.output).toContain("No VM is left.")
+    expect(await left()).toEqual([])
+  })
+
+  it("fails the smoke test of a cloud without a connection, and says what to create", async () => {
+    const env = { PATH: process.env["PATH"], BERTH_URL: api, BERTH_API_KEY: berth.apiKey }
+    const smoke = new Program("smoke", [MAIN, "smoke", "--cloud", "gcp", "--yes"], env)
+    expect((await smoke.ended).code).toBe(1)
+    expect(smoke.output).toContain("no connection of type gcp: create one")
+  })
+
+  it("runs a job in the VM that EC2 was creating when the operator was killed", async () => {
     proxy.faults.push({ action: "RunInstances", when: "slow", if: of("orphaned") })
     await submit("orphaned", "true")
     const isAsked = () => proxy.of("RunInstances").filter((request) => of("orphaned")(request))

@@ -10,15 +10,15 @@ import { removeContainers } from "./traces.ts"
 const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 
 /**
- * What clouds have and their stand-ins lack: each VM that starts is a machine here, an agent as a process of its own that
- * finds nothing but the VM's user data. When it ends, the machine powers off; when the cloud removes the VM, it is killed.
+ * Machines that the clouds' stand-ins lack. Each VM that starts is an agent in a process of its own, which has only the
+ * VM's user data. When the agent ends, the machine powers off. When the cloud deletes the VM, the process is killed.
  */
 export class CloudMachines {
   readonly #agents: { launch: string; agent: ChildProcess }[] = []
   readonly #folder: string
   readonly #runtime: ContainerRuntime
   readonly faults: unknown[] = []
-  /** What the machines printed. */
+  /** Output of all machines. */
   output = ""
 
   constructor(folder: string, runtime: ContainerRuntime) {
@@ -39,7 +39,7 @@ export class CloudMachines {
     await writeFile(join(disk, "user-data.json"), agentConfig(userData), { mode: 0o600 })
     if (cut.aborted) return
     const agent = spawn(process.execPath, [MAIN, "agent", "--data-dir", disk, "--runtime", this.#runtime.name], {
-      // A VM has nothing of this machine's: no credentials, no endpoint of any cloud.
+      // A VM has no credentials or endpoints of this machine.
       env: { PATH: process.env["PATH"] },
       stdio: ["ignore", "pipe", "pipe"],
       detached: true,
@@ -57,7 +57,7 @@ export class CloudMachines {
     powerOff()
   }
 
-  /** Takes the power from all of them. */
+  /** Kills all machines. */
   async close(): Promise<void> {
     for (const { agent } of this.#agents) {
       if (agent.exitCode !== null || agent.signalCode !== null) continue
@@ -71,7 +71,7 @@ export class CloudMachines {
   }
 }
 
-/** With all that it has started. */
+/** Kills a process and all that it has started. */
 function kill({ pid, exitCode, signalCode }: ChildProcess): void {
   if (pid !== undefined && exitCode === null && signalCode === null) process.kill(-pid, "SIGKILL")
 }

@@ -8,20 +8,20 @@ const BUSYBOX = "/bin/busybox"
 const IMAGE = "berth-test-e2e:1"
 const SOCKET = "/var/run/docker.sock"
 
-/** The programs that the jobs of these tests use. */
+/** Programs that the jobs of these tests use. */
 const APPLETS = ["sh", "sleep", "echo", "cat", "seq", "true", "false"]
 
-/** What runs the jobs of a suite. */
+/** Runtime for the jobs of a suite. */
 export interface ContainerRuntime {
   name: "docker" | "process"
   image: string
   dockerSocket?: string
 }
 
-/** No engine, no image: the commands run on this host. */
+/** Runtime without engine and image: the commands run on this host. */
 export const processRuntime: ContainerRuntime = { name: "process", image: "none" }
 
-/** Real containers where a Docker engine answers and there is a static busybox to make an image of; else processes. */
+/** Returns Docker if an engine answers and a static busybox exists to build an image from, else processes. */
 export async function containerRuntime(): Promise<ContainerRuntime> {
   const docker = new Docker({ socketPath: SOCKET })
   const possible = await Promise.all([docker.ping(), access(BUSYBOX)]).then(
@@ -36,7 +36,7 @@ export async function containerRuntime(): Promise<ContainerRuntime> {
   return { name: "docker", image: IMAGE, dockerSocket: SOCKET }
 }
 
-/** It is kept for the next run: suites run side by side, and none knows who needs it last. */
+/** Builds the image and keeps it for the next run: suites run in parallel, and none knows which one needs it last. */
 async function importBusybox(docker: Docker): Promise<void> {
   if (await isThere(docker)) return
   const layer = tar.pack()

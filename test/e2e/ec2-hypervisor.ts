@@ -22,15 +22,15 @@ interface Machine {
 export interface HypervisorOptions {
   console: Ec2Console
   installation: string
-  /** Disks of its machines. */
+  /** Folder for the disks of its machines. */
   folder: string
   runtime: ContainerRuntime
 }
 
 /**
- * What EC2 has and moto lacks: for each instance of an installation it boots a machine, which is the agent as a process of
- * its own that finds nothing but the instance's user data. A machine that powers off ends its instance, as
- * InstanceInitiatedShutdownBehavior says; an instance that ends takes the power from its machine.
+ * Machines that moto lacks: one for each instance of an installation, an agent in a process of its own that has only
+ * the instance's user data. A machine that powers off terminates its instance, like InstanceInitiatedShutdownBehavior.
+ * When an instance is terminated, its machine is killed.
  */
 export class Hypervisor {
   readonly #options: HypervisorOptions
@@ -54,7 +54,7 @@ export class Hypervisor {
       .map(({ id }) => id)
   }
 
-  /** What the machines printed. */
+  /** Output of all machines. */
   get output(): string {
     return [...this.#machines.values()].map(({ id, output }) => `--- machine ${id}\n${output.slice(-4000)}`).join("\n")
   }
@@ -65,7 +65,7 @@ export class Hypervisor {
     await Promise.all([...this.#machines.values()].map((machine) => this.#cutPower(machine)))
   }
 
-  /** Nothing of a machine goes on without power: neither its agent nor its container. */
+  /** Kills a machine's agent and its container. */
   async #cutPower({ agent, launch }: Machine): Promise<void> {
     const { dockerSocket } = this.#options.runtime
     if (agent.exitCode === null && agent.signalCode === null && agent.pid !== undefined) {
@@ -106,7 +106,7 @@ export class Hypervisor {
       process.execPath,
       [MAIN, "agent", "--data-dir", disk, "--runtime", runtime.name, "--log-level", "debug"],
       {
-        // A VM has nothing of this machine's: no credentials, no endpoint of any cloud.
+        // A VM has no credentials or endpoints of this machine.
         env: { PATH: process.env["PATH"] },
         stdio: ["ignore", "pipe", "pipe"],
         detached: true,
@@ -126,14 +126,14 @@ export class Hypervisor {
   async #end(id: string): Promise<void> {
     const { console: ec2, installation } = this.#options
     await ec2.terminate(id).catch(async (error: unknown) => {
-      // moto stumbles over an instance that Berth ends at that very moment.
+      // Moto fails on an instance that Berth terminates at the same moment.
       const found = await ec2.instances("installation", installation)
       if (!found.some((instance) => instance.InstanceId === id && isGone(instance))) throw error
     })
   }
 }
 
-/** The agent's file that the user data holds: as cloud-init's write_files would write it, or the user data itself. */
+/** Returns the agent's file from the user data: the one of cloud-init's write_files, or the user data itself. */
 export function agentConfig(userData: string): string {
   if (!userData.startsWith("#cloud-config")) return userData
   const { write_files: files = [] } = load(userData) as { write_files?: { path: string; content: string }[] }

@@ -21,7 +21,7 @@ beforeAll(async () => {
 })
 afterAll(() => berth?.close())
 
-/** Follows the log of a job from its start until the text has come, or to the stream's end. */
+/** Follows the log of a job until it contains the text, or to the stream's end. */
 async function follow(job: string, text?: string): Promise<string> {
   const response = await berth.fetch(`/jobs/${job}/logs?follow=true`)
   expect(response.status).toBe(200)
@@ -34,7 +34,7 @@ async function follow(job: string, text?: string): Promise<string> {
 }
 
 describe("SIGKILL of the façade", { timeout: 200_000 }, () => {
-  it("leaves the container running; its result and every line of its log arrive, in order", async () => {
+  it("leaves the container running; its result and every line of its log arrive in order", async () => {
     await berth.submit("talker", SCRIPT)
     await berth.untilJobs("talker started", () => berth.job("talker").status?.startTime !== undefined)
     expect(WHOLE_LOG.startsWith(await follow("talker", "line 5\n"))).toBe(true)

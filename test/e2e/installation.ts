@@ -34,41 +34,41 @@ export const JOBS = resourceOf<StoredJob>(JOB)
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 const PROJECTS = resourceOf<Project>(PROJECT)
 const API_KEYS = resourceOf<ApiKey>(API_KEY)
-/** How long anything awaited may take, seconds: far beyond what it does take, since machines of CI are slow. */
+/** Timeout of each wait in seconds. It is far above the usual time, because machines of CI are slow. */
 const PATIENCE_SECONDS = 100
 
 const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const PROCESSES = join(import.meta.dirname, "processes")
 
 export interface InstallationOptions {
-  /** Begins the names of its namespaces. */
+  /** Prefix of its namespaces. */
   name: string
   kubeconfig: string
   runtime: ContainerRuntime
-  /** Where its façades keep logs; default: in its folder. */
+  /** Store for the façades' logs. Default: a store in its folder. */
   logs?: FacadeConfig["logs"]
 }
 
-/** The file that opens the gate. A signal could come before the shell listens to it. */
+/** File that opens the gate. A signal could arrive before the shell's trap is set. */
 const GATE = "open"
 
-/** A shell script that does the one thing, waits for `openGate`, and does the other. */
+/** Returns a shell script that runs `before`, waits for `openGate`, and runs `after`. */
 export function gate(before: string, after: string): string {
   return `${before}; ${GATE_WAIT}; ${after}`
 }
 
-/** The shell's command that waits for `openGate`. */
+/** Shell command that waits for `openGate`. */
 export const GATE_WAIT = `until [ -e ${GATE} ]; do sleep 0.1; done`
 
-/** What an operator may be started with, beside what its installation gives it. */
-export type OperatorVariant = Pick<OperatorConfig, "hang" | "strike" | "withoutOffers">
+/** Further options of an operator, beside those that come from its installation. */
+export type OperatorVariant = Pick<OperatorConfig, "hang" | "inject" | "withoutOffers">
 
 /**
- * A whole Berth beside others on one API server, each of its programs a process of its own: operators and a façade
- * that serve one project, whose VMs are agents on this host.
+ * Berth installation beside others on one API server. Its operators and its façade are processes of their own and serve
+ * one project. Its VMs are agents on this host.
  */
 export class Installation {
-  /** Where its Jobs are. Also its project's name. */
+  /** Namespace of its Jobs. Also its project's name. */
   readonly namespace: string
   readonly systemNamespace: string
   readonly client: KubeClient
@@ -77,7 +77,7 @@ export class Installation {
   readonly folder: string
   readonly apiKey: string
   readonly runtime: ContainerRuntime
-  /** Every program that was ever started, the killed ones too. */
+  /** Every program that was started, including killed ones. */
   readonly programs: Program[] = []
   readonly #kubeconfig: string
   readonly #logs: FacadeConfig["logs"]
@@ -86,7 +86,7 @@ export class Installation {
   #url = "http://127.0.0.1:0"
   #id = ""
 
-  /** Makes its namespaces, project and key, and starts its façade; operators are the test's to start. */
+  /** Creates its namespaces, project and key, and starts its façade. The test starts operators. */
   static async create(options: InstallationOptions): Promise<Installation> {
     const folder = await mkdtemp(join(tmpdir(), "berth-e2e-"))
     const installation = new Installation(options, folder)
@@ -138,12 +138,12 @@ export class Installation {
     }
   }
 
-  /** Of the façade, without `/1`; the same over restarts. */
+  /** URL of the façade, without `/1`. It stays the same over restarts. */
   get url(): string {
     return this.#url
   }
 
-  /** What its VMs are tagged with. */
+  /** Id of the installation, which is a tag of its VMs. */
   get id(): string {
     return this.#id
   }
@@ -152,7 +152,7 @@ export class Installation {
     return join(this.folder, "vms")
   }
 
-  /** Resolves when it is ready to serve. */
+  /** Resolves when the façade is ready. */
   async startFacade(): Promise<Program> {
     const facade = this.#start<FacadeConfig>("facade", {
       kubeconfig: this.#kubeconfig,
@@ -168,7 +168,7 @@ export class Installation {
     return facade
   }
 
-  /** Resolves when it is up, as leader or not. */
+  /** Resolves when the operator is up, as leader or not. */
   async startOperator(variant: OperatorVariant = {}): Promise<Program> {
     const { name, dockerSocket } = this.runtime
     const operator = this.#start<OperatorConfig>("operator", {
@@ -186,20 +186,20 @@ export class Installation {
     return operator
   }
 
-  /** Until some operator has made its machine user, the project's key may not write. */
+  /** Waits until an operator has created the key's machine user: before that, the key has no write access. */
   async #keyIsBound(): Promise<void> {
     const ref = { namespace: this.namespace, name: "admin" }
     const isKeyBound = async (): Promise<boolean> => isBound(await this.client.get(API_KEYS, ref))
     await eventually("the project's key is bound", isKeyBound, PATIENCE_SECONDS)
   }
 
-  /** Kills an operator and takes its lease away. */
+  /** Kills an operator and removes its lease. */
   async killOperator(operator: Program): Promise<void> {
     await operator.kill()
     await this.freeLease()
   }
 
-  /** Takes the lease away from an operator that is dead for certain, so that nobody has to wait for it. */
+  /** Removes the lease of a dead operator, so that the next one need not wait until it expires. */
   async freeLease(): Promise<void> {
     await this.client.delete(leases, { namespace: this.systemNamespace, name: "berth-operator" })
   }
@@ -220,27 +220,27 @@ export class Installation {
     } as StoredJob)
   }
 
-  /** The Job as last seen; throws when there is none. */
+  /** Returns the Job as last seen. Throws if it doesn't exist. */
   job(name: string): StoredJob {
     const job = this.jobs.store.get({ namespace: this.namespace, name })
     if (job === undefined) throw new Error(`there is no job ${name}`)
     return job
   }
 
-  /** The Launches of a job, by number. */
+  /** Returns the Launches of a job, by number. */
   launchesOf(name: string): StoredLaunch[] {
     const all = this.launches.store.list().filter(({ spec }) => spec.job.name === name)
     return all.sort((a, b) => a.spec.number - b.spec.number)
   }
 
-  /** Resolves when the jobs are in this phase; all of the project when none is named. */
+  /** Resolves when the jobs are in this phase: the named ones, or all of the project. */
   async reached(phase: JobPhase, ...names: string[]): Promise<void> {
     await this.untilJobs(`${names.join(", ")} ${phase}`, () =>
       names.every((name) => this.job(name).status?.phase === phase),
     )
   }
 
-  /** Resolves when every job has ended and its VM is gone. */
+  /** Resolves when every job has ended and every VM is deleted. */
   async allOver(): Promise<void> {
     await this.untilJobs("all jobs over", () =>
       this.jobs.store.list().every(({ status }) => {
@@ -277,7 +277,7 @@ export class Installation {
     }
   }
 
-  /** What there is to say when a test waits in vain. */
+  /** Describes the installation for the error of a wait that timed out. */
   #situation(): string {
     const jobs = this.jobs.store.list().map(({ metadata, status }) => `${metadata.name}: ${JSON.stringify(status)}`)
     const launches = this.launches.store
@@ -295,18 +295,18 @@ export class Installation {
     return fetch(`${this.#url}/1${path}`, { ...init, headers: { "X-Service-Api-Key": this.apiKey, ...init.headers } })
   }
 
-  /** The whole log of a job. */
+  /** Returns the whole log of a job. */
   async log(name: string): Promise<string> {
     return await (await this.fetch(`/jobs/${name}/logs`)).text()
   }
 
-  /** Names of the Launches that VMs were ever made for. */
+  /** Returns the names of all Launches that had a VM. */
   async vms(): Promise<string[]> {
     const names = await readdir(this.vmsDir).catch(() => [])
     return names.filter((name) => !name.startsWith(".")).sort()
   }
 
-  /** Everything that still runs of these VMs (default: of all): processes, and names of Launches with a container. */
+  /** Returns what still runs of these VMs, or of all: processes, and names of Launches with a container. */
   async runningOn(launches?: readonly string[]): Promise<string[]> {
     const vms = launches ?? (await this.vms())
     const processes = await processesNaming(`${this.vmsDir}/`)
@@ -318,7 +318,7 @@ export class Installation {
     ]
   }
 
-  /** The agent's process of a VM. */
+  /** Returns the pid of a VM's agent. */
   async agentPid(launch: string): Promise<number> {
     const agents = await processesNaming(`--data-dir ${this.vmsDir}/${launch}/`)
     const [agent] = agents
@@ -326,14 +326,14 @@ export class Installation {
     return agent.pid
   }
 
-  /** Lets the container of a VM go on that waits in `gate`. */
+  /** Lets the VM's container continue that waits in `gate`. */
   async openGate(launch: string): Promise<void> {
     const { dockerSocket } = this.runtime
     if (dockerSocket !== undefined) return await touchInContainer(dockerSocket, launch, GATE)
     await writeFile(join(this.vmsDir, launch, "disk", "work", GATE), "")
   }
 
-  /** Ends everything that was ever started here, however the tests went. */
+  /** Ends everything that was started here, even after tests failed. */
   async close(): Promise<void> {
     await Promise.allSettled(this.programs.filter(({ running }) => running).map((program) => program.stop()))
     if (await exists(this.vmsDir)) await this.#powerOff()
@@ -358,7 +358,7 @@ export class Installation {
     const scope = { installation: this.#id, region: LOCAL_REGION }
     await powerOff({ cloud, scope, client, systemNamespace, clock: systemClock, seconds: 60 })
     await cloud.close()
-    // Where the cloud itself is at fault, nothing is left either.
+    // Covers also a defect of the cloud itself.
     for (const { pid } of await processesNaming(`${this.vmsDir}/`)) kill(pid)
     if (dockerSocket !== undefined) await removeContainers(dockerSocket, await this.vms())
   }
@@ -368,7 +368,7 @@ function kill(pid: number): void {
   try {
     process.kill(pid, "SIGKILL")
   } catch (error) {
-    // It has ended since it was listed.
+    // The process has ended since it was listed.
     if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error
   }
 }

@@ -21,7 +21,7 @@ function inProject(args: string[], input?: string): Promise<string> {
   return kubectl([...args, "-n", berth.namespace], input)
 }
 
-/** A sample as it stands in its file, but for the image, which is the one that this engine has. */
+/** Returns a sample from its file, with an image that this engine has. */
 async function sample(name: string): Promise<string> {
   const manifest = await readFile(join(SAMPLES, `${name}.yaml`), "utf8")
   return manifest.replace(/^ {2}image: .*$/m, `  image: ${berth.runtime.image}`)
@@ -36,7 +36,7 @@ function jobManifest(name: string, script: string): string {
   })
 }
 
-/** Reason and message of each event, in the order in which `kubectl describe` shows them. */
+/** Returns reason and message of each event, in the order of `kubectl describe`. */
 function eventsIn(description: string): [reason: string, message: string][] {
   const [, table = ""] = description.split(/^Events:\n/m)
   const rows = table.split("\n").slice(2)
@@ -49,7 +49,7 @@ function eventsIn(description: string): [reason: string, message: string][] {
 }
 
 describe("a user of kubectl", { timeout: 200_000 }, () => {
-  it("applies a sample, waits for it, and is told its story", async () => {
+  it("applies a sample by kubectl, waits for it, and reads its events in kubectl describe", async () => {
     expect(await inProject(["apply", "-f", "-"], await sample("hello"))).toBe("job.berth.dev/hello created\n")
     await inProject(["wait", "--for=condition=Complete", "bj/hello", "--timeout=100s"])
     await berth.allOver()
@@ -59,7 +59,7 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
     expect(row).toMatch(/^hello +succeeded +Succeeded +local +local-1 +0\.02 +0\.000\d+ +\d+/)
 
     const launch = berth.launchesOf("hello")[0]?.metadata.name
-    // Events are written behind the objects.
+    // Events are written after the objects.
     await eventually(async () => {
       expect(eventsIn(await inProject(["describe", "bj", "hello"]))).toEqual([
         [
@@ -72,10 +72,10 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
         ["VMTerminated", expect.stringMatching(/is deleted; the job cost \$0\.000\d+/)],
       ])
     })
-    expect(await berth.log("hello")).toBe([1, 2, 3].map((n) => `Ahoy from a berth, for the ${n}. time\n`).join(""))
+    expect(await berth.log("hello")).toBe([1, 2, 3].map((n) => `Ahoy from a berth (${n} of 3)\n`).join(""))
   })
 
-  it("waits for a job's failure by its phase", async () => {
+  it("waits by kubectl for a job's failed phase", async () => {
     await inProject(["apply", "-f", "-"], jobManifest("failing", "echo no; exit 3"))
     await inProject(["wait", "--for=jsonpath={.status.phase}=failed", "bj/failing", "--timeout=100s"])
     const columns = "jsonpath={.status.reason} {.status.exitCode}"
@@ -83,7 +83,7 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
     await inProject(["wait", "--for=condition=Failed", "bj/failing", "--timeout=100s"])
   })
 
-  it("cancels a running job by a patch", async () => {
+  it("cancels a running job by a patch of kubectl", async () => {
     await inProject(["apply", "-f", "-"], jobManifest("cancelled", "trap exit TERM; echo began; sleep 600 & wait"))
     await inProject(["wait", "--for=condition=Started", "bj/cancelled", "--timeout=100s"])
     await inProject(["patch", "bj", "cancelled", "--type=merge", "-p", '{"spec":{"cancelled":true}}'])
@@ -92,8 +92,8 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
     expect(await berth.runningOn()).toEqual([])
   })
 
-  it("deletes a running job, whose VM is gone before the object is", async () => {
-    // It takes its time to end: an object that did not wait for it would be gone long before.
+  it("deletes a running job by kubectl, and its VM before the object", async () => {
+    // The container takes two seconds to end. The object would be deleted earlier if it did not wait.
     const script = "trap 'sleep 2; exit 0' TERM; echo began; sleep 600 & wait"
     await inProject(["apply", "-f", "-"], jobManifest("deleted", script))
     await inProject(["wait", "--for=condition=Started", "bj/deleted", "--timeout=100s"])
@@ -103,7 +103,7 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
 
     const deleting = inProject(["delete", "bj", "deleted", "--timeout=100s"])
     const key = { namespace: berth.namespace, name: "deleted" }
-    await berth.untilJobs("deleted gone", () => berth.jobs.store.get(key) === undefined)
+    await berth.untilJobs("deleted job", () => berth.jobs.store.get(key) === undefined)
     expect(await berth.runningOn(launches)).toEqual([])
     await deleting
     await berth.untilLaunches("launch over", () =>
@@ -116,14 +116,14 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
     ["an unknown field", /unknown field "spec\.comand"/, { comand: ["true"] }],
     ["a wrong type", /spec\.maxRetries.*must be of type integer/s, { maxRetries: "two" }],
     ["a bad quantity", /spec\.resources\.memory/, { resources: { memory: "24GB" } }],
-  ])("is refused %s, and nothing is made", async (_, message, wrong) => {
+  ])("rejects %s by kubectl and creates nothing", async (_, message, wrong) => {
     const job = JSON.parse(jobManifest("refused", "true")) as { spec: object }
     const manifest = JSON.stringify({ ...job, spec: { ...job.spec, ...wrong } })
     await expect(inProject(["apply", "-f", "-"], manifest)).rejects.toThrow(message)
     await expect(inProject(["get", "bj", "refused"])).rejects.toThrow(/NotFound/)
   })
 
-  it("is refused a change of what is immutable, and a bad name", async () => {
+  it("rejects a change of an immutable field and an invalid name by kubectl", async () => {
     const changed = jobManifest("failing", "exit 0")
     await expect(inProject(["apply", "-f", "-"], changed)).rejects.toThrow(/spec\.args.*immutable|immutable.*args/s)
     await expect(inProject(["apply", "-f", "-"], jobManifest("Not_a_name", "true"))).rejects.toThrow(/metadata\.name/)

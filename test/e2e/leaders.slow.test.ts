@@ -11,11 +11,11 @@ beforeAll(async () => {
 afterAll(() => berth?.close())
 
 describe("two operators", { timeout: 200_000 }, () => {
-  it("lead one after the other: one that was frozen past its lease does nothing more", async () => {
+  it("lead one after the other: an operator that was frozen past its lease changes nothing afterwards", async () => {
     const first = await berth.startOperator()
     await first.printed(/"leading"/)
     const second = await berth.startOperator()
-    // Nothing is to be done for it, and so nothing is printed, before its gate is opened.
+    // This job needs no action, so the operators print nothing until its gate is opened.
     await berth.submit("before", gate("echo began", "true"))
     await berth.untilJobs("before started", () => berth.job("before").status?.startTime !== undefined)
     expect(second.output).not.toMatch(/"leading"|calls /)

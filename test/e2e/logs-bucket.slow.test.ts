@@ -38,7 +38,7 @@ beforeAll(async () => {
   other = new Program("the other façade", [MAIN, "facade", ...otherOptions()])
   berth.programs.push(other)
   url = (await other.printed(/"url":"([^"]+)"/))[1] ?? ""
-  // It listens before it knows of any key or job.
+  // The façade listens before its caches hold keys and jobs.
   await eventually(async () => expect((await fetch(`${url}/readyz`)).status).toBe(200))
 }, 300_000)
 afterAll(async () => {
@@ -47,7 +47,7 @@ afterAll(async () => {
   await moto?.stop()
 })
 
-/** As an installation's second replica is started. */
+/** Returns the options of an installation's second replica. */
 function otherOptions(): string[] {
   const { namespace, systemNamespace } = berth
   const kube = ["--kubeconfig", kubeconfigPath(), "--system-namespace", systemNamespace, "--watch-namespace", namespace]
@@ -64,7 +64,7 @@ async function logByOther(job: string, query = ""): Promise<Response> {
   })
 }
 
-it("a job's log that one replica is sent is read and followed through another, also when the first is gone", async () => {
+it("a log that one façade received is read and followed through another, also after the first has ended", async () => {
   await berth.submit("talker", gate("echo first line", "for i in $(seq 500); do echo line $i; done"))
   await berth.untilJobs("talker started", () => berth.job("talker").status?.startTime !== undefined)
   let followed = ""

@@ -12,7 +12,7 @@ beforeAll(async () => {
 })
 afterAll(() => berth?.close())
 
-/** The one Launch that a job had; throws when it had another number of them. */
+/** Returns the only Launch of a job. Throws if there are none or several. */
 function onlyLaunchOf(job: string): string {
   const [launch, ...others] = berth.launchesOf(job)
   if (launch === undefined || others.length > 0) throw new Error(`${job} had ${others.length + 1} or no Launches`)
@@ -20,7 +20,7 @@ function onlyLaunchOf(job: string): string {
 }
 
 describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
-  it("lets a job end after one run in one VM when it comes while the job is queued or booting", async () => {
+  it("ends a job after one run in one VM when the operator is killed while the job is queued or booting", async () => {
     const whileQueued = await berth.startOperator({ withoutOffers: true })
     await berth.submit("booting", "echo began; sleep 1; echo done")
     await berth.reached("queued", "booting")
@@ -49,14 +49,14 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
     await last.stop()
   })
 
-  it("lets a running container go on, and its job end", async () => {
+  it("keeps a container running when the operator is killed, and ends its job", async () => {
     const killed = await berth.startOperator()
     await berth.submit("running", gate("echo began", "echo done"))
     await berth.untilJobs("running started", () => berth.job("running").status?.startTime !== undefined)
     await killed.kill()
     const launch = onlyLaunchOf("running")
 
-    // The container's end comes while nobody but the façade is there.
+    // The container ends while no operator runs.
     await berth.openGate(launch)
     await berth.untilLaunches(
       "finish stored",
@@ -64,7 +64,7 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
     )
     expect(berth.job("running").status?.phase).not.toBe("succeeded")
 
-    // This one waits until the dead one's lease runs out.
+    // This operator waits until the lease of the dead one expires.
     const next = await berth.startOperator()
     await berth.reached("succeeded", "running")
     await berth.allOver()
@@ -74,9 +74,9 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
     await next.stop()
   })
 
-  it("ends what it had begun to delete, the VM first", async () => {
+  it("finishes a deletion that a killed operator has begun, the VM first", async () => {
     const killed = await berth.startOperator()
-    // It doesn't end before the operator has been killed.
+    // The container doesn't end before the operator was killed.
     await berth.submit("deleted", `trap '${GATE_WAIT}; sleep 2; exit 0' TERM; echo began; sleep 600 & wait`)
     await berth.untilJobs("deleted started", () => berth.job("deleted").status?.startTime !== undefined)
     const launch = onlyLaunchOf("deleted")
@@ -88,12 +88,12 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
     await berth.openGate(launch)
 
     const next = await berth.startOperator()
-    await berth.untilJobs("deleted gone", () => berth.jobs.store.get(ref) === undefined)
+    await berth.untilJobs("deleted job", () => berth.jobs.store.get(ref) === undefined)
     expect(await berth.runningOn([launch])).toEqual([])
     await next.stop()
   })
 
-  it("at random moments lets each job of a batch end as it should, in one VM each", async () => {
+  it("ends each job of a batch correctly, in one VM each, when the operator is killed at random moments", async () => {
     const before = await berth.vms()
     for (const [name, { script, spec }] of Object.entries(BATCH)) await berth.submit(name, script, spec)
     const moments: number[] = []
@@ -119,7 +119,7 @@ describe("SIGKILL of the operator, and a restart", { timeout: 400_000 }, () => {
   })
 })
 
-/** Jobs, and how they end. */
+/** Jobs and their expected results. */
 const BATCH: Record<string, { script: string; spec?: Partial<JobSpec>; phase: JobPhase; runs: number }> = {
   quick: { script: "echo began", phase: "succeeded", runs: 1 },
   short: { script: "echo began; sleep 2", phase: "succeeded", runs: 1 },

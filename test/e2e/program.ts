@@ -2,16 +2,16 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
 import { setTimeout as delay } from "node:timers/promises"
 
-/** How long a program may take to start, or to stop when asked to, seconds. Loaded machines are slow. */
+/** Timeout for the start and the stop of a program, in seconds. Loaded machines are slow. */
 const PATIENCE_SECONDS = 120
 
-/** How a process ended. */
+/** Exit code and signal of a process. */
 export interface Ending {
   code: number | null
   signal: NodeJS.Signals | null
 }
 
-/** A program of ours as a process of its own, with all that it printed. */
+/** Program of Berth in a process of its own, with its output. */
 export class Program {
   readonly #child: ChildProcess
   readonly #listeners = new Set<() => void>()
@@ -46,12 +46,12 @@ export class Program {
     return this.#ending === undefined
   }
 
-  /** Everything that it printed so far, on both streams. */
+  /** Output so far, of both streams. */
   get output(): string {
     return this.#output
   }
 
-  /** What the pattern found in the output, as soon as it is there. Throws when the program ends without having said it. */
+  /** Resolves with the pattern's match as soon as the output has one. Throws if the program ends without it. */
   async printed(pattern: RegExp, seconds = PATIENCE_SECONDS): Promise<RegExpExecArray> {
     const found = Promise.withResolvers<RegExpExecArray>()
     const fail = (why: string) =>
@@ -72,7 +72,7 @@ export class Program {
     }
   }
 
-  /** What its READY line tells. */
+  /** Returns the facts of its READY line. */
   async ready<Facts>(): Promise<Facts> {
     const [, facts = ""] = await this.printed(/^READY (.*)$/m)
     return JSON.parse(facts) as Facts
@@ -82,13 +82,13 @@ export class Program {
     this.#child.kill(signal)
   }
 
-  /** As a crash of the machine would; resolves when it is gone. */
+  /** Kills it with SIGKILL, and resolves when it has ended. */
   async kill(): Promise<void> {
     this.send("SIGKILL")
     await this.ended
   }
 
-  /** Asks it to end in order, with SIGTERM unless told otherwise. Killed when it doesn't; the promise then rejects. */
+  /** Stops it by SIGTERM or another signal. If it doesn't end, kills it and rejects. */
   async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<Ending> {
     this.send(signal)
     const enough = new AbortController()

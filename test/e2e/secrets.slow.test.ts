@@ -17,17 +17,17 @@ beforeAll(async () => {
 })
 afterAll(() => berth?.close())
 
-/** Every file below a folder, with what stands in it. */
+/** Returns every file below a folder with its content. */
 async function filesBelow(folder: string): Promise<[path: string, content: string][]> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true })
   const paths = entries.filter((entry) => entry.isFile()).map(({ parentPath, name }) => join(parentPath, name))
   return await Promise.all(
-    // What is a draft at one moment may be renamed at the next.
+    // A draft may be renamed meanwhile.
     paths.map(async (path): Promise<[string, string]> => [path, await readFile(path, "utf8").catch(() => "")]),
   )
 }
 
-/** All that this installation writes and shows, the container's own environment apart. */
+/** Returns everything that this installation writes and shows, except the container's own environment. */
 async function everythingWritten(): Promise<Map<string, string>> {
   const written = new Map<string, string>()
   for (const { name, output } of berth.programs) written.set(`output of the ${name}`, output)
@@ -41,7 +41,7 @@ async function everythingWritten(): Promise<Map<string, string>> {
 }
 
 describe("secrets", { timeout: 200_000 }, () => {
-  it("reach the container, and stand in no object, event, log or file", async () => {
+  it("secrets reach the container and appear in no object, event, log or file", async () => {
     const secret = ["create", "secret", "generic", "door", "--type=berth.dev/env", `--from-literal=code=${SECRET}`]
     await kubectl([...secret, "-n", berth.namespace])
     const script = `trap exit TERM; [ "$CODE" = ${SECRET.slice(0, 12)}"$REST" ] && echo match; sleep 600 & wait`
@@ -67,7 +67,7 @@ describe("secrets", { timeout: 200_000 }, () => {
     const forms = secrets.flatMap((text) => [text, Buffer.from(text).toString("base64")])
     const found = written.filter(([, text]) => forms.some((form) => text.includes(form))).map(([where]) => where)
     expect(found).toEqual([])
-    // What was searched is what was meant to be.
+    // Proves that the search covers the expected files.
     const [launch] = await berth.vms()
     expect(whileRunning.get(join(berth.vmsDir, `${launch}`, "disk", "user-data.json"))).toContain(berth.url)
     expect(whileRunning.get("description")).toContain("confidant")

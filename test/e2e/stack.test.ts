@@ -21,7 +21,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true, maxRetries: 3 })
 })
 
-/** Starts a command of berth that brings everything, as a user would, but for where its programs and data are. */
+/** Starts a command of berth as a user would, with another place for programs and data. */
 function start(command: "demo" | "serve", dataDir: string, more: string[] = []): Program {
   const assetsDir = dirname(inject("controlPlaneBinaries").etcd)
   const options = ["--data-dir", dataDir, "--runtime", "process", "--assets-dir", assetsDir, ...more]
@@ -30,19 +30,19 @@ function start(command: "demo" | "serve", dataDir: string, more: string[] = []):
   return program
 }
 
-/** Runs a shell script in an environment that the stack's own file has filled. */
+/** Runs a shell script in an environment from the stack's file. */
 async function inShell(environmentFile: string, script: string): Promise<string> {
   const setup = `set -eu; . "$1"; kubectl() { env "$KUBECTL" "$@"; }; api() { node -e "$CALL" "$@"; }`
   const path = `${dirname(process.execPath)}:${process.env["PATH"]}`
-  // kubectl keeps a cache in its home.
+  // Kubectl keeps a cache in its home.
   const env = { PATH: path, HOME: folder, KUBECTL: inject("kubectlPath"), CALL }
   const { stdout } = await run("sh", ["-c", `${setup}\n${script}`, "sh", environmentFile], { env, cwd: ROOT })
   return stdout
 }
 
 /**
- * Expects the exit code of a complete stop, or on a machine too busy for one the code 1 with the reason. In both cases
- * nothing is left: the servers end with the process that started them.
+ * Expects the exit code of a complete stop. On a machine that is too busy, code 1 with the reason is also fine. In both
+ * cases no process is left: the servers end with the process that started them.
  */
 async function expectStopped(program: Program, { code, dataDir }: { code: number; dataDir: string }, expect: Expect) {
   const ending = await program.ended
@@ -53,7 +53,7 @@ async function expectStopped(program: Program, { code, dataDir }: { code: number
 
 const SUBMITTED_LOG = "200 this job came by REST, from curl\nand is done\n"
 
-/** A small curl, which not every machine has: METHOD PATH [FILE of YAML]. */
+/** Small replacement for curl, which some machines lack: METHOD PATH [FILE of YAML]. */
 const CALL = `
 const [method, path, file] = process.argv.slice(1)
 const headers = { "X-Service-Api-Key": process.env.BERTH_API_KEY, "Content-Type": "application/yaml" }
@@ -62,27 +62,27 @@ fetch(process.env.BERTH_URL + path, { method, headers, body })
   .then(async (answer) => console.log(answer.status, (await answer.text()).trimEnd()))`
 
 describe("everything on one machine", { timeout: 300_000, concurrent: true }, () => {
-  it("demo: plain lines that tell each job's end, exit code 0, and nothing left", async ({ expect }) => {
+  it("demo: prints each job's end in plain lines, exits with 0 and leaves no process", async ({ expect }) => {
     const dataDir = join(folder, "demo")
     const demo = start("demo", dataDir)
     const ending = await demo.ended
     expect(ending, demo.output).toEqual({ code: 0, signal: null })
     expect(demo.output).not.toContain("\u001b")
     for (const end of [
-      "hello: succeeded, as it should",
-      "primes: succeeded, as it should",
-      "retries: failed, as it should",
-      "timeout: failed, as it should",
-      "cancelled: cancelled, as it should",
-      "submitted: succeeded, as it should",
-      "6 of 6 jobs ended as they should",
+      "hello: succeeded, as expected",
+      "primes: succeeded, as expected",
+      "retries: failed, as expected",
+      "timeout: failed, as expected",
+      "cancelled: cancelled, as expected",
+      "submitted: succeeded, as expected",
+      "6 of 6 jobs ended as expected",
     ]) {
       expect(demo.output).toContain(end)
     }
     expect(demo.output.match(/^JOB +PHASE/gm)).toHaveLength(1)
     expect(await processesNaming(dataDir)).toEqual([])
 
-    // As the demo's last lines say.
+    // Runs the command that the demo's last lines print.
     expect(demo.output).toContain(`npm start -- --data-dir ${relative(process.cwd(), dataDir)}`)
     const again = start("serve", dataDir, ["--port", "0"])
     try {
@@ -97,17 +97,17 @@ describe("everything on one machine", { timeout: 300_000, concurrent: true }, ()
     }
   })
 
-  it("demo: ends by Ctrl-C while jobs run, with nothing left and no word of how they ended", async ({ expect }) => {
+  it("demo: ends by Ctrl-C while jobs run, leaves no process and prints no results", async ({ expect }) => {
     const dataDir = join(folder, "stopped-demo")
     const demo = start("demo", dataDir)
     await demo.printed(/ {2}timeout running/, 120)
     await demo.stop("SIGINT")
     await expectStopped(demo, { code: 130, dataDir }, expect)
     expect(demo.output).toContain("stopped before all jobs had ended; ending what runs ...")
-    expect(demo.output).not.toMatch(/as they should|as it should|npm start|JOB +PHASE/)
+    expect(demo.output).not.toMatch(/as expected|npm start|JOB +PHASE/)
   })
 
-  it("serve: usable by its env file, ends by Ctrl-C, and goes on where it was", async ({ expect }) => {
+  it("serve: works with its env file, ends by Ctrl-C, and continues after a restart", async ({ expect }) => {
     const dataDir = join(folder, "serve")
     const env = join(dataDir, "env")
     const first = start("serve", dataDir, ["--port", "0"])

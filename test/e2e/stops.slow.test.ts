@@ -45,7 +45,7 @@ async function up(stack: StackUnderTest): Promise<Program> {
 const NOTHING = { processes: [], ports: [] }
 
 describe("npm start", { timeout: 600_000, concurrent: true }, () => {
-  it("ends within ten seconds and leaves nothing, at any moment of SIGTERM", async ({ expect }) => {
+  it("ends within ten seconds of SIGTERM at any moment, and leaves no process", async ({ expect }) => {
     const stack = await newStack("moments")
     const start = await measureStart(stack)
     for (const share of [0.1, 0.5, 0.9, 1.5]) {
@@ -57,7 +57,7 @@ describe("npm start", { timeout: 600_000, concurrent: true }, () => {
     expect(await sendSigterm(next, stack)).toMatchObject(NOTHING)
   })
 
-  it("names each port that is taken, what it is for and --port, before anything starts", async ({ expect }) => {
+  it("names each port that is in use, its purpose and --port, before it starts anything", async ({ expect }) => {
     const stack = await newStack("ports")
     const { port } = stack
     const [first, second] = [await listen(port), await listen(port + 1)]
@@ -76,7 +76,7 @@ describe("npm start", { timeout: 600_000, concurrent: true }, () => {
     expect(await sendSigterm(await up(stack), stack)).toMatchObject(NOTHING)
   })
 
-  it("runs a job again after each of three stops, and counts none as a loss", async ({ expect }) => {
+  it("runs a job again after each of three stops, and counts none as a lost VM", async ({ expect }) => {
     const stack = await newStack("restarts")
     const { dataDir } = stack
     const gate = join(folder, "gate")
@@ -124,7 +124,7 @@ describe("npm start", { timeout: 600_000, concurrent: true }, () => {
 })
 
 describe.skipIf(noDisk !== "")(`npm start on a full disk${noDisk}`, { timeout: 600_000 }, () => {
-  it("stops all the same, and goes on when there is room again", async ({ expect }) => {
+  it("stops on a full disk, and continues after space was freed", async ({ expect }) => {
     const disk = await smallDisk(400)
     const stack = { command: "start", dataDir: join(disk.path, "berth"), port: await freePair() } as const
     try {

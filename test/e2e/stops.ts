@@ -8,18 +8,20 @@ import { processesNaming } from "./traces.ts"
 
 const ROOT = join(import.meta.dirname, "..", "..")
 
-/** What every program of ours promises: it ends so soon after one SIGTERM, with all that it has started, seconds. */
+/** Seconds from one SIGTERM until a program and all that it started must have ended. */
 const STOP_SECONDS = 10
 
 export type Command = "start" | "demo"
 
-/** The stack of one data directory, started as a user does it, again and again. */
+/** Stack of one data directory that a test starts again and again, as a user does. */
 export interface StackUnderTest {
   command: Command
   dataDir: string
-  /** Of `npm start`: this one and the next. */
+  /** First of two ports of `npm start`. */
   port: number
   runtime?: "process" | "docker"
+  /** Image of the job that keeps the stack busy. Default: alpine, which the runtime `process` ignores. */
+  image?: string
 }
 
 /** Runs `npm start` or `npm run demo` with their own scripts, and npm's. */
@@ -36,7 +38,7 @@ export function startStack(
   return new Program(command, [npm, ...script, "--silent", "--prefix", ROOT, "--", ...options], env)
 }
 
-/** A REST call to a stack by its environment file; the answer's text. Throws when it is refused. */
+/** Calls the REST API of a stack with its environment file and returns the answer's text. Throws on an error. */
 export async function call(dataDir: string, method: string, path: string, yaml?: string): Promise<string> {
   const environment = await readFile(join(dataDir, "env"), "utf8")
   const value = (name: string) => new RegExp(`^${name}=(\\S+)$`, "m").exec(environment)?.[1] ?? ""
@@ -50,9 +52,9 @@ export async function call(dataDir: string, method: string, path: string, yaml?:
   return text
 }
 
-/** A job that runs a shell script, as the REST API takes it. */
-export function shellJob(name: string, script: string): string {
-  return JSON.stringify({ name, image: "alpine", command: ["sh", "-c", script] })
+/** Returns a job that runs a shell script, in the form of the REST API. */
+export function shellJob(name: string, script: string, image = "alpine"): string {
+  return JSON.stringify({ name, image, command: ["sh", "-c", script] })
 }
 
 /** Resolves as soon as the job has this status. */
@@ -66,15 +68,15 @@ export async function untilStatus(dataDir: string, job: string, status: string, 
   }
 }
 
-/** What was there ten seconds after SIGTERM: nothing, if all is well. */
+/** Processes and ports that are left ten seconds after SIGTERM; normally none. */
 export interface Remains {
-  /** Seconds until everything had ended; undefined when something had not. */
+  /** Seconds until everything had ended; undefined if something is left. */
   seconds: number | undefined
   processes: string[]
   ports: number[]
 }
 
-/** Sends SIGTERM to the program alone, and looks for ten seconds at what is left of its stack. */
+/** Sends SIGTERM to the program alone, and watches for ten seconds what is left of its stack. */
 export async function sendSigterm(program: Program, { dataDir, port, command }: StackUnderTest): Promise<Remains> {
   const sent = performance.now()
   program.send("SIGTERM")
@@ -100,14 +102,14 @@ function isFree(port: number): Promise<boolean> {
   })
 }
 
-/** Two ports in a row that are free now. */
+/** Returns the first of two adjacent ports that are free now. */
 export async function freePair(): Promise<number> {
   for (let port = 20_000 + Math.floor(Math.random() * 10_000); ; port += 2) {
     if ((await takenPorts([port, port + 1])).length === 0) return port
   }
 }
 
-/** Milliseconds that a start of the stack takes, with a job of its own when it is up; it is stopped again. */
+/** Returns the milliseconds that a start of the stack takes, including a job. Then stops the stack. */
 export async function measureStart(stack: StackUnderTest): Promise<number> {
   const begun = performance.now()
   const program = startStack(stack)
@@ -117,25 +119,25 @@ export async function measureStart(stack: StackUnderTest): Promise<number> {
   return milliseconds
 }
 
-/** Starts the stack, sends SIGTERM so many milliseconds later, and says what was left. */
+/** Starts the stack, sends SIGTERM after the delay, and returns what is left. */
 export async function stopAt(stack: StackUnderTest, milliseconds: number): Promise<Remains & { output: string }> {
   const program = startStack(stack)
-  const busy = stack.command === "start" ? keepBusy(program, stack.dataDir) : undefined
+  const busy = stack.command === "start" ? keepBusy(program, stack) : undefined
   await delay(milliseconds)
   const remains = await sendSigterm(program, stack)
-  // What is left must not be in the way of the next start.
+  // Leftovers must not disturb the next start.
   for (const { pid } of remains.seconds === undefined ? await processesNaming(stack.dataDir) : []) kill(pid)
   await busy
   return { ...remains, output: program.output }
 }
 
-/** Has a job run from the moment when the stack is up: its VM must end, too. */
-async function keepBusy(program: Program, dataDir: string): Promise<void> {
+/** Keeps a job running from the moment when the stack is up, so that a stop must end a VM, too. */
+async function keepBusy(program: Program, { dataDir, image }: StackUnderTest): Promise<void> {
   try {
     await program.printed(/Berth is up at/)
-    await call(dataDir, "POST", "/jobs", shellJob("busy", "trap '' TERM; echo begun; sleep 1000"))
+    await call(dataDir, "POST", "/jobs", shellJob("busy", "trap '' TERM; echo begun; sleep 1000", image))
   } catch {
-    // It was stopped before, or meanwhile.
+    // The stack was stopped before or during the call.
   }
 }
 
@@ -143,6 +145,6 @@ function kill(pid: number): void {
   try {
     process.kill(pid, "SIGKILL")
   } catch {
-    // It has ended since it was listed.
+    // The process has ended since it was listed.
   }
 }

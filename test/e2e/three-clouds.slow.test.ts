@@ -8,8 +8,8 @@ import { fixedOffers } from "../../src/catalogue/offers.ts"
 import { awsAccounts } from "../../src/cloud/aws/account.ts"
 import { openAws } from "../../src/cloud/aws/aws.ts"
 import { openAzure } from "../../src/cloud/azure/azure.ts"
-import { cloudsOf, type Provider, type Providers, type RegionOpener } from "../../src/cloud/clouds.ts"
 import { openGcp } from "../../src/cloud/gcp/gcp.ts"
+import { cloudsOf, type Provider, type Providers, type RegionOpener } from "../../src/cloud/provider.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { startOperator } from "../../src/operator.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
@@ -28,7 +28,7 @@ const { describe, it } = needing(missingTool("moto"))
 
 const CONNECTIONS = resourceOf<StoredConnection>(CONNECTION)
 const PROJECT = "berth-test"
-/** Where machines are used up, and where they are not. */
+/** Zones with and without capacity. */
 const ZONES = { "us-central1": ["us-central1-a", "us-central1-b"], "europe-west1": ["europe-west1-b"] }
 
 const offer = (cloud: string, region: string, instanceType: string, hourlyPriceUsd: number): Offer => ({
@@ -65,7 +65,7 @@ beforeAll(async () => {
   const runtime = await containerRuntime()
   ;[moto] = await Promise.all([startMoto(), gce.start(), arm.start()])
   aws = await Ec2Proxy.start(moto)
-  // Read by AWS' SDK itself, which this process' operator uses.
+  // AWS' SDK reads this variable in this process, which runs the operator.
   endpointBefore = process.env["AWS_ENDPOINT_URL"]
   process.env["AWS_ENDPOINT_URL"] = aws.url
   berth = await Installation.create({ name: "clouds", kubeconfig: kubeconfigPath(), runtime })
@@ -103,7 +103,7 @@ beforeAll(async () => {
   })
 })
 afterEach(async () => {
-  // Nothing is left anywhere, and nothing was asked that a cloud wouldn't understand.
+  // Nothing is left on any cloud, and no cloud saw an invalid request.
   await eventually(() => expect([...gce.instances(), ...arm.requested()]).toEqual([]))
   expect([...gce.violations, ...arm.violations, ...aws.breaches, ...machines.faults]).toEqual([])
 })
@@ -118,7 +118,7 @@ afterAll(async () => {
   await moto?.stop()
 })
 
-/** Each with its own SDK, and the stand-in for its cloud behind it. */
+/** Returns the three clouds with their own SDKs, each connected to its stand-in. */
 function providers(): Providers {
   return {
     aws: { account: awsAccounts(), region: openAws({ clock: systemClock }) },
@@ -145,7 +145,7 @@ async function connect(type: ConnectionType, fields: CredentialFields): Promise<
 }
 
 describe("a job that could run on three clouds", { timeout: 200_000 }, () => {
-  it("runs on Azure from queued to gone", async () => {
+  it("runs a job on Azure from queued to deleted", async () => {
     await berth.submit("azure", "echo from Azure", { cloud: ["azure"] })
     await berth.reached("succeeded", "azure")
     await berth.allOver()
@@ -153,7 +153,7 @@ describe("a job that could run on three clouds", { timeout: 200_000 }, () => {
     expect(berth.launchesOf("azure").at(-1)?.status?.vm?.id).toContain("/providers/microsoft.compute/virtualmachines/")
   })
 
-  it("is queued again when Google takes its spot VM back, and runs to its end in another one", async () => {
+  it("queues a job again when Google preempts its spot VM, and finishes it in another VM", async () => {
     await berth.submit("spot", "sleep 10; echo done", { cloud: ["gcp"], provisioning: "spot" })
     await berth.reached("running", "spot")
     const [, zone = "", , name = ""] = berth.launchesOf("spot")[0]?.status?.vm?.id?.split("/") ?? []
@@ -164,7 +164,7 @@ describe("a job that could run on three clouds", { timeout: 200_000 }, () => {
     expect(berth.launchesOf("spot")[0]?.status?.loss?.reason).toBe("Preempted")
   })
 
-  it("that is cancelled leaves nothing on any cloud", async () => {
+  it("leaves nothing of a cancelled job on any cloud", async () => {
     await berth.submit("cancelled", "sleep 600", { cloud: ["azure"] })
     await berth.reached("running", "cancelled")
     await kubectl([
@@ -183,8 +183,8 @@ describe("a job that could run on three clouds", { timeout: 200_000 }, () => {
     expect(arm.requested()).toEqual([])
   })
 
-  // Last: what has refused rests.
-  it("goes from one to the next as they refuse, and kubectl describe tells the story", async () => {
+  // This test comes last: clouds that reject an offer are in cooldown afterwards.
+  it("tries the next cloud after each rejection, and kubectl describe lists the attempts", async () => {
     aws.faults.push({ action: "RunInstances", when: "before", code: "InsufficientInstanceCapacity", status: 500 })
     for (const zone of ZONES["us-central1"]) {
       gce.insertErrors.set(zone, { code: "ZONE_RESOURCE_POOL_EXHAUSTED", message: `no machines in ${zone}` })
@@ -213,7 +213,7 @@ describe("a job that could run on three clouds", { timeout: 200_000 }, () => {
       /Started .* zones\/europe-west1-b\/instances\/berth-/,
       /Succeeded .* the container succeeded/,
     ]
-    // Events are written behind the objects.
+    // Events are written after the objects.
     await eventually(async () => {
       const story = await kubectl(["describe", "bj", "traveller", "-n", berth.namespace])
       const lines = story.slice(story.indexOf("Events:")).split("\n")

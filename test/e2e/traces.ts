@@ -10,7 +10,7 @@ const run = promisify(execFile)
 
 const LAUNCH_LABEL = "berth.dev/launch"
 
-/** A process of this host. */
+/** Process of this host. */
 export interface RunningProcess {
   pid: number
   /** Its command line and environment. */
@@ -18,8 +18,9 @@ export interface RunningProcess {
 }
 
 /**
- * Every process of this host, but this one, whose command line or environment names the folder: agents are given
- * theirs, and the commands that they start inherit it as HOME. Independent of what the local cloud has written down.
+ * Returns every process of this host, except this one, whose command line or environment names the folder. Agents get
+ * their folder as an argument, and their commands inherit it as HOME. The search does not depend on the local cloud's
+ * records.
  */
 export async function processesNaming(folder: string): Promise<RunningProcess[]> {
   const all = process.platform === "linux" ? await fromProc() : await fromPs()
@@ -30,7 +31,7 @@ async function fromProc(): Promise<RunningProcess[]> {
   const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name))
   return await Promise.all(
     pids.map(async (pid) => {
-      // What ends while it is looked at, or is another user's, is none of ours. A zombie's files are empty.
+      // Processes that end meanwhile, or belong to another user, don't count. A zombie's files are empty.
       const read = (file: string) => readFile(`/proc/${pid}/${file}`, "utf8").catch(() => "")
       const text = `${await read("cmdline")} ${await read("environ")}`
       return { pid: Number(pid), text: text.replaceAll("\0", " ") }
@@ -44,14 +45,14 @@ async function fromPs(): Promise<RunningProcess[]> {
   return lines.filter((match) => match !== null).map(([, pid, text = ""]) => ({ pid: Number(pid), text }))
 }
 
-/** A container that an agent made. */
+/** Container that an agent created. */
 export interface AgentContainer {
   id: string
   launch: string
   state: string
 }
 
-/** The containers of these Launches, running or not. */
+/** Returns the containers of these Launches, running or not. */
 export async function containersOf(socketPath: string, launches: readonly string[]): Promise<AgentContainer[]> {
   const filters = { label: [LAUNCH_LABEL] }
   const containers = await new Docker({ socketPath }).listContainers({ all: true, filters })
@@ -60,7 +61,7 @@ export async function containersOf(socketPath: string, launches: readonly string
     .filter(({ launch }) => launches.includes(launch))
 }
 
-/** Makes an empty file where the commands of a Launch's running container are. Throws when there is none. */
+/** Creates an empty file in the working directory of a Launch's running container. Throws if there is no container. */
 export async function touchInContainer(socketPath: string, launch: string, name: string): Promise<void> {
   const running = (await containersOf(socketPath, [launch])).find(({ state }) => state === "running")
   if (running === undefined) throw new Error(`no container of ${launch} runs`)
@@ -70,7 +71,7 @@ export async function touchInContainer(socketPath: string, launch: string, name:
   await new Docker({ socketPath }).getContainer(running.id).putArchive(await buffer(archive), { path: "/" })
 }
 
-/** Resolves when none is left. */
+/** Resolves when no container is left. */
 export async function removeContainers(socketPath: string, launches: readonly string[]): Promise<void> {
   const docker = new Docker({ socketPath })
   await eventually(async () => {
@@ -82,7 +83,7 @@ export async function removeContainers(socketPath: string, launches: readonly st
   })
 }
 
-/** Its agent, or the cloud, has removed it meanwhile (404), or is about to (409). */
+/** Ignores that the agent or the cloud has removed it meanwhile (404) or is removing it (409). */
 function ignoreGone(error: { statusCode?: number }): void {
   if (error.statusCode !== 404 && error.statusCode !== 409) throw error
 }

@@ -25,7 +25,7 @@ async function loseVm(job: string, number: number): Promise<void> {
 }
 
 describe("SIGKILL of an agent", { timeout: 200_000 }, () => {
-  it("queues its job again, which then runs to its end in another VM", async () => {
+  it("queues the job of a lost VM again, and finishes it in another VM", async () => {
     await berth.submit("lost-once", gate("echo began", "echo done"))
     await loseVm("lost-once", 1)
     await berth.untilLaunches("second container", () => hasStarted(berth.launchesOf("lost-once")[1]))
@@ -36,7 +36,7 @@ describe("SIGKILL of an agent", { timeout: 200_000 }, () => {
     expect(first?.status?.loss?.reason).toBe("VMLost")
     expect(second?.status).toMatchObject({ phase: "terminated", agent: { finish: { reason: "Succeeded" } } })
     expect(others).toEqual([])
-    // The second VM is asked for only when the first one is gone by the cloud's own word.
+    // The second VM is requested only after the cloud has confirmed the termination of the first.
     const gone = Date.parse(first?.status?.vm?.terminationTime ?? "")
     expect(gone).toBeLessThanOrEqual(Date.parse(second?.metadata.creationTimestamp ?? "") + 1000)
     expect(berth.job("lost-once").status).toMatchObject({ launches: { count: 2, lost: 1 }, exitCode: 0 })
@@ -44,7 +44,7 @@ describe("SIGKILL of an agent", { timeout: 200_000 }, () => {
     expect(await berth.runningOn()).toEqual([])
   })
 
-  it("fails its job with VMLost when three VMs are lost", async () => {
+  it("fails a job with VMLost after three lost VMs", async () => {
     await berth.submit("unlucky", "exec sleep 600")
     for (const number of [1, 2, 3]) await loseVm("unlucky", number)
     await berth.reached("failed", "unlucky")

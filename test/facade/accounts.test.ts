@@ -17,13 +17,16 @@ import type { StoredProject } from "../../src/apis/project.ts"
 import { ACCOUNT_LIMITS, Accounts } from "../../src/facade/accounts/accounts.ts"
 import type { MemberRecord, OrganizationRecord, ProjectRecord } from "../../src/facade/accounts/schema.ts"
 import { CACHE_OPTIONS } from "../../src/facade/caches.ts"
+import { MemberEmails } from "../../src/identity/member-emails.ts"
+import { Memberships } from "../../src/identity/memberships.ts"
 import { TokenVerifier } from "../../src/identity/oidc.ts"
-import { Memberships } from "../../src/identity/persons.ts"
 import type { CallerClient } from "../../src/identity/principal.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { type TendedProjects, tendProjects } from "../controllers/tended-projects.ts"
+import { type ProjectControllers, startProjectControllers } from "../controllers/project-controllers.ts"
+import { ManualClock } from "../kube/manual-clock.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import {
   BASE_DOMAIN,
@@ -35,19 +38,19 @@ import {
   startReplica,
   testWorld,
 } from "./harness.ts"
-import { type TendedKeys, tendKeys } from "./machine-users.ts"
+import { type KeyController, startKeyController } from "./machine-users.ts"
 
 const world = testWorld("facade-accounts")
 let replica: Replica
 let other: Replica
 let issuer: Issuer
-/** Another one that is trusted. */
+/** A second trusted issuer. */
 let rotating: Issuer
-/** By how much the time since what is known of issuers was read is more than it is; seconds. */
+/** Seconds by which a test moves the verifier's clock forward, so that cached facts about issuers expire. */
 let later = 0
-const DISCOVERED_ANEW_SECONDS = 601
-let tended: TendedProjects
-const tendedKeys: TendedKeys[] = []
+const DISCOVERED_AGAIN_SECONDS = 601
+let controllers: ProjectControllers
+const keyControllers: KeyController[] = []
 
 beforeAll(async () => {
   issuer = await startIssuer()
@@ -55,22 +58,22 @@ beforeAll(async () => {
   const issuers = [issuer, rotating].map(({ url }) => ({ issuer: url, audience: AUDIENCE }))
   const clock = { ...systemClock, monotonic: () => later + systemClock.monotonic() }
   const tokens = new TokenVerifier({ issuers, clock })
-  tended = await tendProjects()
+  controllers = await startProjectControllers()
   replica = await startReplica({ tokens })
   other = await startReplica({ tokens })
 })
 afterAll(async () => {
-  await Promise.all([replica.close(), other.close(), issuer.close(), rotating.close(), tended.stop()])
-  await Promise.all(tendedKeys.map((keys) => keys.stop()))
+  await Promise.all([replica.close(), other.close(), issuer.close(), rotating.close(), controllers.stop()])
+  await Promise.all(keyControllers.map((keys) => keys.stop()))
 })
 
 const here = caller(() => replica, world)
 const there = caller(() => other, world)
 
-/** What a person's program does: the account scope by default, a project where one is named. */
+/** Request of a person: to the account scope by default, or to the named project. */
 interface PersonCall extends Omit<Call, "key" | "host"> {
   project?: string
-  /** Through the other replica. */
+  /** True to send the request to the other replica. */
   elsewhere?: boolean
 }
 
@@ -88,13 +91,13 @@ async function answer<T>(response: Awaited<ReturnType<typeof as>>, status: numbe
 }
 
 let count = 0
-/** People whom no other test knows. */
-const somebody = (): string => `person-${++count}`
+/** Returns a subject that no other test uses. */
+const newPerson = (): string => `person-${++count}`
 const userId = (subject: string): string => `${issuer.url}#${subject}`
 
 async function newOrganization(owner: string, body: object = { name: "Acme" }): Promise<OrganizationRecord> {
   const response = await as(owner, "/1/organizations", { body })
-  // No GET has it by itself.
+  // No GET returns a single organization, so there is no Location.
   expect(response.headers.get("location")).toBeNull()
   return answer(response, 201)
 }
@@ -114,9 +117,9 @@ async function setRole(by: string, organization: string, whom: string, role: str
   return as(by, path, { method: "PUT", body: { role } })
 }
 
-describe("people", () => {
-  it("make an organization and a project, a key and a job, invite somebody and demote them", async () => {
-    const [olga, mike] = [somebody(), somebody()]
+describe("a person", () => {
+  it("creates an organization, a project, a key and a job; invites a member and changes the role", async () => {
+    const [olga, mike] = [newPerson(), newPerson()]
     const organization = await newOrganization(olga, { name: "Île de Café", category: "company" })
     expect(organization).toEqual({
       id: expect.stringMatching(/^ile-de-cafe-[0-9a-f]{10}$/),
@@ -128,7 +131,7 @@ describe("people", () => {
     expect(project).toEqual({ id: expect.any(String), displayName: "Trains", organizationId: organization.id })
     const submitted = await as(olga, "/1/jobs", { project: project.id, body: { name: "first", image: "alpine" } })
     expect(submitted.status, await submitted.clone().text()).toBe(201)
-    tendedKeys.push(await tendKeys(project.id))
+    keyControllers.push(await startKeyController(project.id))
     const key = await answer<{ value: string }>(
       await as(olga, "/1/keys", { project: project.id, body: { name: "ci-key", role: "viewer" } }),
       201,
@@ -143,7 +146,11 @@ describe("people", () => {
     )
     expect(members).toEqual([
       { userId: userId(olga), email: `${olga}@example.com`, role: "owner" },
-      { userId: userId(mike), email: null, role: "admin" },
+      {
+        userId: userId(mike),
+        email: expect.toSatisfy((email) => [null, `${mike}@example.com`].includes(email)),
+        role: "admin",
+      },
     ])
     await answer(await as(mike, "/1/keys", { project: project.id, body: { name: "mikes", role: "admin" } }), 201)
     await answer(await setRole(olga, organization.id, mike, "member"), 200)
@@ -154,8 +161,8 @@ describe("people", () => {
     })
   })
 
-  it("have what they made in their lists, newest first, page by page", async () => {
-    const olga = somebody()
+  it("lists the caller's organizations and projects newest first, page by page", async () => {
+    const olga = newPerson()
     const made = [await newOrganization(olga, { name: "One" }), await newOrganization(olga, { name: "Two" })]
     const { organizations } = await answer<{ organizations: OrganizationRecord[] }>(
       await as(olga, "/1/organizations"),
@@ -174,8 +181,8 @@ describe("people", () => {
     }
   })
 
-  it("change names and categories; null leaves a category as it is", async () => {
-    const olga = somebody()
+  it("changes names and categories; a null category stays unchanged", async () => {
+    const olga = newPerson()
     const { id } = await newOrganization(olga, { name: "Acme", category: "lab" })
     const path = `/1/organizations/${id}`
     const changed = await as(olga, path, { method: "PATCH", body: { displayName: "Acme Trains", category: null } })
@@ -185,20 +192,20 @@ describe("people", () => {
     expect(await answer(renamed, 200)).toEqual({ ...project, displayName: "Ships" })
   })
 
-  it("may send a creation again under an Idempotency-Key", async () => {
-    const olga = somebody()
+  it("creates no second object when a creation is repeated with its Idempotency-Key", async () => {
+    const olga = newPerson()
     const headers = { "Idempotency-Key": "once" }
     const send = (name: string) => as(olga, "/1/organizations", { body: { name }, headers })
     const [first, second] = await Promise.all([send("Acme"), send("Acme")])
     const record = await answer<OrganizationRecord>(first, 201)
     expect(await answer(second, 201)).toEqual(record)
     expect(await problemIn(await send("Other"))).toMatchObject({ status: 422 })
-    const stranger = await as(somebody(), "/1/organizations", { body: { name: "Acme" }, headers })
+    const stranger = await as(newPerson(), "/1/organizations", { body: { name: "Acme" }, headers })
     expect((await answer<OrganizationRecord>(stranger, 201)).id).not.toBe(record.id)
   })
 
-  it("are answered a replay by what they are in it now, and only while it is what that request made", async () => {
-    const [olga, otto] = [somebody(), somebody()]
+  it("returns the person's present role in a repeated answer, and only while the object is what that request created", async () => {
+    const [olga, otto] = [newPerson(), newPerson()]
     const send = () => as(olga, "/1/organizations", { body: { name: "Acme" }, headers: { "Idempotency-Key": "k" } })
     const { id } = await answer<OrganizationRecord>(await send(), 201)
     expect(id).toMatch(/^o-[0-9a-f]{32}$/)
@@ -212,8 +219,8 @@ describe("people", () => {
     expect(await problemIn(await send())).toMatchObject({ status: 422, detail: expect.stringContaining('"k"') })
   })
 
-  it("change the version that If-Match names, where it is sent", async () => {
-    const olga = somebody()
+  it("changes an organization only at the version of If-Match", async () => {
+    const olga = newPerson()
     const organization = await newOrganization(olga)
     const project = await newProject(olga, organization.id)
     for (const path of [`/1/organizations/${organization.id}`, `/1/projects/${project.id}`]) {
@@ -227,7 +234,44 @@ describe("people", () => {
     }
   })
 
-  it("are told in a 400 what the API server refuses", async () => {
+  it("keeps all of 20 members that are added in parallel, here and on another replica", async () => {
+    const olga = newPerson()
+    const { id } = await newOrganization(olga)
+    const people = Array.from({ length: 20 }, newPerson)
+    const pathOf = (subject: string) => `/1/organizations/${id}/members/${encodeURIComponent(userId(subject))}`
+    const added = await Promise.all(
+      people.map((subject, i) =>
+        as(olga, pathOf(subject), { method: "PUT", body: { role: "member" }, elsewhere: i % 2 === 1 }),
+      ),
+    )
+    expect(added.map(({ status }) => status)).toEqual(people.map(() => 200))
+    const { spec } = await world.client.get(ORGANIZATIONS, { name: id })
+    expect(spec.members?.map((member) => member.userId).toSorted()).toEqual([olga, ...people].map(userId).toSorted())
+  })
+
+  it("accepts the records that it has returned, with a changed name", async () => {
+    const olga = newPerson()
+    const organization = await newOrganization(olga)
+    const project = await newProject(olga, organization.id)
+    for (const [path, record, other] of [
+      [`/1/organizations/${organization.id}`, organization, { role: "member" }],
+      [`/1/projects/${project.id}`, project, { organizationId: "other" }],
+    ] as const) {
+      const change = (more: object) =>
+        as(olga, path, { method: "PATCH", body: { ...record, displayName: "New", ...more } })
+      expect(await answer(await change({}), 200)).toEqual({ ...record, displayName: "New" })
+      const { errors } = await problemIn(await change({ id: "other", ...other }))
+      expect(errors.map(({ pointer }) => pointer)).toEqual(["/id", ...Object.keys(other).map((field) => `/${field}`)])
+    }
+  })
+
+  it.each(["", " ", "\u00a0\t", "a\u0000b", "line\nbreak"])("rejects the name %j of an organization", async (name) => {
+    const problem = await problemIn(await as(newPerson(), "/1/organizations", { body: { name } }))
+    expect(problem).toMatchObject({ status: 400, errors: [{ pointer: "/name" }] })
+    expect(problem.errors).toHaveLength(1)
+  })
+
+  it("returns a 400 with the reason why the API server rejected an organization", async () => {
     const olga = "x".repeat(600)
     const problem = await problemIn(await as(olga, "/1/organizations", { body: { name: "Acme" } }))
     expect(problem).toMatchObject({ status: 400, errors: [{ detail: expect.stringContaining("512") }] })
@@ -239,13 +283,13 @@ describe("people", () => {
     ["a name of 65 characters", { name: "x".repeat(65) }, "/name"],
     ["a category of 33 characters", { name: "a", category: "x".repeat(33) }, "/category"],
     ["an unknown field", { name: "a", id: "mine" }, "/id"],
-  ])("make no organization with %s", async (_what, body, pointer) => {
-    const problem = await problemIn(await as(somebody(), "/1/organizations", { body }))
+  ])("rejects an organization with %s", async (_what, body, pointer) => {
+    const problem = await problemIn(await as(newPerson(), "/1/organizations", { body }))
     expect(problem).toMatchObject({ status: 400, errors: [{ pointer }] })
   })
 
-  it("are no owners of what others own: only owners grant owner, change owners, and one stays", async () => {
-    const [olga, adam, mike] = [somebody(), somebody(), somebody()]
+  it("forbids admins to grant owner or change owners, and keeps at least one owner", async () => {
+    const [olga, adam, mike] = [newPerson(), newPerson(), newPerson()]
     const { id } = await newOrganization(olga)
     await answer(await setRole(olga, id, adam, "admin"), 200)
     await answer(await setRole(adam, id, mike, "member"), 200)
@@ -265,8 +309,69 @@ describe("people", () => {
     expect((await as(mike, `/1/organizations/${id}/projects`, { body: { name: "Mine" } })).status).toBe(403)
   })
 
-  it("lose their role on every replica within a second, and at once where it is taken", async () => {
-    const [olga, mike] = [somebody(), somebody()]
+  describe("the email address of an invited member", () => {
+    const membersOf = async (by: string, id: string): Promise<MemberRecord[]> =>
+      (await answer<{ members: MemberRecord[] }>(await as(by, `/1/organizations/${id}/members`), 200)).members
+    const stored = (id: string) => world.client.get(ORGANIZATIONS, { name: id })
+    const asWith = async (claims: object, path: string) => {
+      const headers = { Authorization: `Bearer ${await issuer.token({ ...claims })}` }
+      return here(path, { key: "", host: BASE_DOMAIN, headers })
+    }
+
+    it("is unknown until the member sends a request, and is then written once", async () => {
+      const [olga, mike] = [newPerson(), newPerson()]
+      const { id } = await newOrganization(olga)
+      await answer(await setRole(olga, id, mike, "member"), 200)
+      expect(await membersOf(olga, id)).toContainEqual({ userId: userId(mike), email: null, role: "member" })
+      await answer(await as(mike, "/1/organizations"), 200)
+      const known = { userId: userId(mike), email: `${mike}@example.com`, role: "member" }
+      await eventually(async () => expect(await membersOf(olga, id)).toContainEqual(known))
+      const { resourceVersion } = (await stored(id)).metadata
+      // Former tokens stay valid for a while.
+      for (const email of [`${mike}@example.com`, "former@example.com"])
+        await answer(await asWith({ sub: mike, email }, "/1/organizations"), 200)
+      await answer(await as(mike, "/1/organizations", { elsewhere: true }), 200)
+      await new Promise((resolve) => setTimeout(resolve, 300))
+      expect((await stored(id)).metadata.resourceVersion).toBe(resourceVersion)
+      expect(await membersOf(olga, id)).toContainEqual(known)
+    })
+
+    it("changes at most once in 10 minutes, and the role stays", async () => {
+      const [olga, mike] = [newPerson(), newPerson()]
+      const { id } = await newOrganization(olga)
+      await answer(await setRole(olga, id, mike, "admin"), 200)
+      const organizations = new IndexedStore(CACHE_OPTIONS.organizations.indexes)
+      const clock = new ManualClock()
+      const memberships = new Memberships({ client: world.client, organizations, clock })
+      const logger = createLogger({ level: "silent", name: "test" })
+      const emails = new MemberEmails({ client: world.client, memberships, organizations, clock, logger })
+      const noted = async (email: string): Promise<unknown> => {
+        const present = await stored(id)
+        organizations.put(present)
+        organizations.advance(present.metadata.resourceVersion)
+        await emails.note({ userId: userId(mike), email })
+        return (await stored(id)).spec.members?.[1]
+      }
+      const first = { userId: userId(mike), email: "first@example.com", role: "admin" }
+      expect(await noted("first@example.com")).toEqual(first)
+      expect(await noted("second@example.com")).toEqual(first)
+      clock.advance(600)
+      expect(await noted("second@example.com")).toEqual({ ...first, email: "second@example.com" })
+    })
+
+    it("is never one that the issuer has not verified", async () => {
+      const [olga, mike] = [newPerson(), newPerson()]
+      const { id } = await newOrganization(olga)
+      await answer(await setRole(olga, id, mike, "member"), 200)
+      for (const email_verified of [false, "false"])
+        await answer(await asWith({ sub: mike, email: "boss@example.com", email_verified }, "/1/organizations"), 200)
+      await new Promise((resolve) => setTimeout(resolve, 300))
+      expect(await membersOf(olga, id)).toContainEqual({ userId: userId(mike), email: null, role: "member" })
+    })
+  })
+
+  it("removes a role within a second on every replica, and at once on the replica that removed it", async () => {
+    const [olga, mike] = [newPerson(), newPerson()]
     const { id } = await newOrganization(olga)
     const project = await newProject(olga, id)
     await answer(await setRole(olga, id, mike, "admin"), 200)
@@ -283,11 +388,11 @@ describe("people", () => {
   })
 })
 
-describe("with a cache that is held still", () => {
-  const person = { userId: "https://issuer.test#ada" }
-  const member = { ...person, role: "owner" } as const
+describe("with a cache that doesn't change", () => {
+  const user = { userId: "https://issuer.test#ada" }
+  const member = { ...user, role: "owner" } as const
 
-  /** As if there were so many organizations, all of them the person's, and so many projects in the first. */
+  /** Returns accounts whose cache shows so many organizations of the user, and so many projects in the first. */
   function accountsWith(count: { organizations: number; projects: number }, client: CallerClient = world.client) {
     const organizations = new IndexedStore(CACHE_OPTIONS.organizations.indexes)
     const projects = new IndexedStore(CACHE_OPTIONS.projects.indexes)
@@ -309,24 +414,24 @@ describe("with a cache that is held still", () => {
     return { accounts, projects, fill, advance }
   }
 
-  it("lists and limits say 503 until there is something to go by", async () => {
+  it("returns 503 for lists and limits of organizations while the cache is empty", async () => {
     const { accounts, advance } = accountsWith({ organizations: 0, projects: 0 })
     const page = { limit: 100, offset: 0 }
-    expect(() => accounts.organizationsOf(person, page)).toThrow(expect.objectContaining({ status: 503 }))
-    await expect(accounts.createOrganization(person, { name: "Acme" })).rejects.toMatchObject({ status: 503 })
+    expect(() => accounts.organizationsOf(user, page)).toThrow(expect.objectContaining({ status: 503 }))
+    await expect(accounts.createOrganization(user, { name: "Acme" })).rejects.toMatchObject({ status: 503 })
     advance()
-    expect(accounts.organizationsOf(person, page)).toEqual([])
+    expect(accounts.organizationsOf(user, page)).toEqual([])
   })
 
-  it("a replay is answered where nothing new may be made any more", async () => {
+  it("returns the same organization and project for a repeated Idempotency-Key, although the limit is reached", async () => {
     const { accounts, projects, fill, advance } = accountsWith({
-      organizations: ACCOUNT_LIMITS.ownedOrganizations,
+      organizations: ACCOUNT_LIMITS.createdOrganizations,
       projects: ACCOUNT_LIMITS.projects,
     })
     advance()
-    const made = await accounts.createOrganization(person, { name: "Acme" }, "k")
+    const made = await accounts.createOrganization(user, { name: "Acme" }, "k")
     const { name: id } = made.organization.metadata
-    const inOrganization = (key: string) => accounts.createProject(id, person, { name: "Trains" }, key)
+    const inOrganization = (key: string) => accounts.createProject(id, user, { name: "Trains" }, key)
     const making = inOrganization("k")
     const project = await eventually(async () => {
       const { items } = await world.client.list(PROJECTS)
@@ -338,14 +443,14 @@ describe("with a cache that is held still", () => {
     advance()
     expect((await making).metadata.uid).toBe(project.metadata.uid)
     fill(id)
-    const again = await accounts.createOrganization(person, { name: "Acme" }, "k")
+    const again = await accounts.createOrganization(user, { name: "Acme" }, "k")
     expect([again.organization.metadata.uid, again.role]).toEqual([made.organization.metadata.uid, "owner"])
     expect((await inOrganization("k")).metadata.uid).toBe(project.metadata.uid)
-    await expect(accounts.createOrganization(person, { name: "Acme" }, "new")).rejects.toMatchObject({ status: 403 })
+    await expect(accounts.createOrganization(user, { name: "Acme" }, "new")).rejects.toMatchObject({ status: 403 })
     await expect(inOrganization("new")).rejects.toMatchObject({ status: 403 })
   })
 
-  it("an id that was made up and is taken becomes another", async () => {
+  it("generates another organization id when the first is taken", async () => {
     const { client } = world
     const taken: string[] = []
     const faster: CallerClient["create"] = async (resource, object, options) => {
@@ -358,14 +463,14 @@ describe("with a cache that is held still", () => {
     const slow = { ...plainClient(client), create: faster }
     const { accounts, advance } = accountsWith({ organizations: 0, projects: 0 }, slow)
     advance()
-    const { organization } = await accounts.createOrganization(person, { name: "Acme" })
+    const { organization } = await accounts.createOrganization(user, { name: "Acme" })
     expect(organization.metadata.name).not.toBe(taken[0])
     expect(organization.metadata.name).toMatch(/^acme-/)
   })
 })
 
 describe("tenants", () => {
-  it("sign in with tokens, not with keys; keys are refused on the account scope, good or not", async () => {
+  it("accepts tokens on the account scope, and rejects every API key there", async () => {
     for (const key of [world.keys.admin, "berth_nonsense"]) {
       const response = await here("/1/organizations", { key, host: BASE_DOMAIN })
       expect(await problemIn(response)).toMatchObject({ status: 403, detail: expect.stringContaining("API keys") })
@@ -377,7 +482,7 @@ describe("tenants", () => {
       headers: { Authorization: `Bearer ${await issuer.token()}` },
     }
     expect((await here("/1/organizations", both)).status).toBe(400)
-    expect((await as(somebody(), "/1/organizations", { project: world.project })).status).toBe(404)
+    expect((await as(newPerson(), "/1/organizations", { project: world.project })).status).toBe(404)
   })
 })
 
@@ -385,7 +490,7 @@ describe("a token", () => {
   const now = (): number => Math.floor(Date.now() / 1000)
   const usual = () => ({ sub: "ada", iss: issuer.url, aud: AUDIENCE, exp: now() + 300 })
 
-  /** With what everybody can read of the issuer as an HMAC's secret. */
+  /** HMAC signature whose secret is the issuer's public key. */
   async function signedByPublicKey(encoded: (key: JWK) => Promise<string>): Promise<string> {
     const { keys } = (await (await fetch(`${issuer.url}/jwks`)).json()) as { keys: JWK[] }
     const secret = new TextEncoder().encode(await encoded(keys[0] ?? {}))
@@ -420,7 +525,7 @@ describe("a token", () => {
     ]
   }
 
-  it("that is good is taken on both scopes; without a role a project isn't there", async () => {
+  it("accepts a token with a valid signature on both scopes, and returns 404 for a project without a role for the person", async () => {
     expect(await statuses(await issuer.token())).toEqual([200, 404, 404])
   })
 
@@ -431,7 +536,7 @@ describe("a token", () => {
     ["that has expired", () => issuer.token({ exp: now() - 60 })],
     ["that never expires", () => issuer.token({ exp: null })],
     ["that is not valid yet", () => issuer.token({ nbf: now() + 60 })],
-    ["of nobody", () => issuer.token({ sub: null })],
+    ["without a subject", () => issuer.token({ sub: null })],
     ["under an unknown key id", () => issuer.token({}, { kid: "unknown" })],
     ["without a signature", async () => new UnsecuredJWT(usual()).encode()],
     ["signed with the public key as HMAC's secret", () => signedByPublicKey(async (key) => JSON.stringify(key))],
@@ -439,18 +544,18 @@ describe("a token", () => {
       "signed with the public key's PEM as HMAC's secret",
       () => signedByPublicKey(async (key) => exportSPKI((await importJWK(key, "ES256")) as CryptoKey)),
     ],
-    ["that was changed", changed],
-    ["that brings its own key", withOwnKey],
-    ["that is none", async () => "no.token.atall"],
-  ])("%s is refused on both scopes", async (_what, token) => {
+    ["with changed content", changed],
+    ["that contains its own key", withOwnKey],
+    ["that is not a JWT", async () => "no.token.atall"],
+  ])("rejects a token %s with 401 on both scopes", async (_what, token) => {
     expect(await statuses(await token())).toEqual([401, 401, 401])
   })
 
-  it("by a key that its issuer has given up is refused once its keys are read anew; one by the new key is taken", async () => {
+  it("rejects a token signed with a removed key after the issuer's keys are read again, and accepts the new key", async () => {
     const old = await rotating.token()
     expect(await statuses(old)).toEqual([200, 404, 404])
     await rotating.rotate()
-    later += DISCOVERED_ANEW_SECONDS
+    later += DISCOVERED_AGAIN_SECONDS
     expect(await statuses(await rotating.token())).toEqual([200, 404, 404])
     expect(await statuses(old)).toEqual([401, 401, 401])
   })

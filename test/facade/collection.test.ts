@@ -1,13 +1,15 @@
 import { afterEach, describe, expect, it } from "vitest"
 import type { StoredCronJob } from "../../src/apis/cronjob.ts"
 import { CACHE_OPTIONS, CRON_JOBS } from "../../src/facade/caches.ts"
+import { Changes } from "../../src/facade/changes.ts"
 import { Collection } from "../../src/facade/collection.ts"
-import { Turns } from "../../src/facade/idempotency.ts"
+import { KeyedMutex } from "../../src/facade/idempotency.ts"
+import { idempotencyMarks } from "../../src/facade/idempotency-marks.ts"
 import type { CallerClient } from "../../src/identity/principal.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
 import { plainClient, testWorld } from "./harness.ts"
 
-/** What real traffic rarely shows, with the cache held still. */
+/** Tests of cases that are rare in real traffic. The cache changes only when a test changes it. */
 const world = testWorld("facade-collection")
 
 afterEach(async () => {
@@ -20,22 +22,32 @@ function cronJob(name: string): StoredCronJob {
   return { metadata, spec: { schedule: "@daily", jobDefinition: { image: "a" } } } as StoredCronJob
 }
 
+/** Returns a CronJob that a request with an Idempotency-Key creates. The former version set no label. */
+function keyed(name: string, { hasLabel }: { hasLabel: boolean }): StoredCronJob {
+  const { metadata, ...same } = cronJob(name)
+  const { labels, annotations } = idempotencyMarks({ key: "a key" })
+  return { ...same, metadata: { ...metadata, annotations, ...(hasLabel && { labels }) } } as StoredCronJob
+}
+
 function make(name: string): Promise<StoredCronJob> {
   return world.client.create(CRON_JOBS, cronJob(name))
 }
 
-/** The real client, with something happening in the turn after each write, when whoever has written waits already. */
+/**
+ * Returns the real client. It calls `happens` in the turn after each write, when the caller waits for the cache
+ * already.
+ */
 function afterEachWrite(happens: (written: StoredCronJob) => void): CallerClient {
   const { client } = world
-  const told = <T>(written: T): T => {
+  const notifying = <T>(written: T): T => {
     setImmediate(() => happens(written as StoredCronJob))
     return written
   }
   return {
     ...plainClient(client),
-    create: async (resource, object, options) => told(await client.create(resource, object, options)),
-    replace: async (resource, object, options) => told(await client.replace(resource, object, options)),
-    delete: async (resource, ref, options) => told(await client.delete(resource, ref, options)),
+    create: async (resource, object, options) => notifying(await client.create(resource, object, options)),
+    replace: async (resource, object, options) => notifying(await client.replace(resource, object, options)),
+    delete: async (resource, ref, options) => notifying(await client.delete(resource, ref, options)),
   }
 }
 
@@ -47,7 +59,8 @@ function withCacheFor(writer: CallerClient, ...objects: StoredCronJob[]) {
   const store = new IndexedStore(CACHE_OPTIONS.cronJobs.indexes)
   for (const object of objects) store.put(object)
   const { client, namespace } = world
-  const kind = { noun: "cronjob", resource: CRON_JOBS, store, turns: new Turns() }
+  const mutexes = { creations: new KeyedMutex(), changes: new Changes() }
+  const kind = { noun: "cronjob", resource: CRON_JOBS, store, mutexes }
   return { store, collection: new Collection({ ...kind, namespace, reader: client, writer }) }
 }
 
@@ -55,8 +68,8 @@ async function stored(name: string): Promise<StoredCronJob> {
   return world.client.get(CRON_JOBS, { namespace: world.namespace, name })
 }
 
-describe("an answer to a write", () => {
-  it("comes when the cache shows it, so that the caller's next list has it: create and change", async () => {
+describe("a response to a write", () => {
+  it("waits until the cache shows a created or changed object, so that the caller's next list has it", async () => {
     let shown = false
     const writer = afterEachWrite((written) => {
       shown = true
@@ -73,7 +86,7 @@ describe("an answer to a write", () => {
     expect((await stored("made")).spec.active).toBe(false)
   })
 
-  it("comes when the cache has lost what was deleted", async () => {
+  it("waits until the cache has removed a deleted object", async () => {
     let lost = false
     const writer = afterEachWrite(() => {
       lost = true
@@ -86,7 +99,7 @@ describe("an answer to a write", () => {
     await expect(stored("going")).rejects.toMatchObject({ code: 404 })
   })
 
-  it("comes all the same when the watch is broken", async () => {
+  it("answers a write after a timeout when the watch is broken", async () => {
     const { collection } = withCache()
     const { metadata } = await collection.create(cronJob("deaf"), "deaf")
     await collection.remove("deaf")
@@ -95,8 +108,8 @@ describe("an answer to a write", () => {
   })
 })
 
-describe("a cache that is behind", () => {
-  it("does not hide what another replica has just made: by name it is read, by id it is waited for", async () => {
+describe("a stale cache", () => {
+  it("finds an object that another replica has just created: reads it by name, waits for it by id", async () => {
     const { store, collection } = withCache()
     const { metadata } = await make("new")
     expect((await collection.find("new")).metadata.uid).toBe(metadata.uid)
@@ -106,7 +119,28 @@ describe("a cache that is behind", () => {
     expect((await finding).metadata.name).toBe("new")
   })
 
-  it("does not let a change or deletion by id hit another one that has the name by now", async () => {
+  it("finds what another replica made with an Idempotency-Key, also with as many objects as the API server", async () => {
+    const gone = await make("gone")
+    await world.client.delete(CRON_JOBS, gone.metadata)
+    const { metadata } = await world.client.create(CRON_JOBS, keyed("made", { hasLabel: true }))
+    // The cache has neither seen the deletion nor the creation.
+    const { collection } = withCache(gone)
+    const again = collection.create(cronJob("second"), "second", { key: "a key", accept: (earlier) => earlier })
+    expect((await again).metadata.uid).toBe(metadata.uid)
+    await expect(stored("second")).rejects.toMatchObject({ code: 404 })
+  })
+
+  it("waits for what a replica of the former version made with an Idempotency-Key, without the label", async () => {
+    const { metadata } = await world.client.create(CRON_JOBS, keyed("made", { hasLabel: false }))
+    const { store, collection } = withCache()
+    const again = collection.create(cronJob("second"), "second", { key: "a key", accept: (earlier) => earlier })
+    store.put(await stored("made"))
+    store.advance(metadata.resourceVersion)
+    expect((await again).metadata.uid).toBe(metadata.uid)
+    await expect(stored("second")).rejects.toMatchObject({ code: 404 })
+  })
+
+  it("returns 404 for a change or deletion by id when another object has the name now", async () => {
     const old = await make("reused")
     await world.client.delete(CRON_JOBS, old.metadata)
     const { metadata } = await make("reused")
@@ -119,7 +153,7 @@ describe("a cache that is behind", () => {
   })
 })
 
-it("a cache that was not read yet makes no list: that there is nothing is not known", async () => {
+it("returns 503 for a list while the cache has not been filled", async () => {
   const { store, collection } = withCache()
   for (const list of [() => collection.all(), () => collection.page({ limit: 1, offset: 0 })])
     expect(list).toThrow(expect.objectContaining({ status: 503, headers: { "Retry-After": "1" } }))
@@ -127,7 +161,7 @@ it("a cache that was not read yet makes no list: that there is nothing is not kn
   expect(collection.all()).toEqual([])
 })
 
-it("a change that never comes to rest is given up with 503, and one that asks for nothing writes nothing", async () => {
+it("returns 503 for a change that conflicts again and again, and writes nothing for an empty change", async () => {
   const { resourceVersion } = (await make("restless")).metadata
   const { collection } = withCache()
   expect((await collection.change("restless", () => undefined)).metadata.resourceVersion).toBe(resourceVersion)

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { systemClock } from "../../src/apis/clock.ts"
 import type { ConnectionSpec, ConnectionType, StoredConnection } from "../../src/apis/connection.ts"
 import { LIMITS } from "../../src/apis/limits.ts"
 import { fromMetadataName, toMetadataName } from "../../src/apis/names.ts"
@@ -9,6 +10,7 @@ import {
   type ConnectionRecord,
   ConnectionRecordSchema,
 } from "../../src/facade/connections/schema.ts"
+import { ensureIdentityKeys, IdentityIssuer } from "../../src/identity/identity-tokens.ts"
 import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { openCredentials, sealCredentials } from "../../src/sealing/credentials.ts"
@@ -17,7 +19,7 @@ import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type Call, caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testWorld } from "./harness.ts"
 
-/** "contract" is the API's document; each rule of its "Connections", "Connection record" and "Limits" is here. */
+/** Tests of each rule in the API's document (the "contract"): "Connections", "Connection record" and "Limits". */
 const world = testWorld("facade-connections")
 let replica: Replica
 const call = caller(() => replica, world)
@@ -32,7 +34,7 @@ beforeEach(async () => {
 })
 
 const UUID = "123e4567-e89b-12d3-a456-426614174000"
-/** Is in every secret that is sent, and must be nowhere but where an admin asks for it. */
+/** Marker in every secret that is sent. It may appear only in the answer to an admin who asks for it. */
 const CANARY = "cAnArY"
 
 function keyfile(change: object = {}): string {
@@ -52,6 +54,13 @@ function keyfile(change: object = {}): string {
 const KEY_ID = "AKIAIOSFODNN7EXAMPLE"
 const SECRET_KEY = `${CANARY}/K7MDENG+bPxRfiCYEXAMPLEKEY`
 
+const NO_KEY = { access_key_id: undefined, secret_access_key: undefined }
+const ROLE = "arn:aws:iam::123456789012:role/berth"
+const WORKLOAD = {
+  workload_identity_provider: "projects/1/locations/global/workloadIdentityPools/berth/providers/berth",
+  service_account: "berth@acme-1.iam.gserviceaccount.com",
+}
+
 const KINDS: Record<ConnectionType, Record<string, string>> = {
   aws: { access_key_id: KEY_ID, secret_access_key: SECRET_KEY },
   gcp: { gcp_project_id: "acme-project-1", keyfile_json: keyfile() },
@@ -69,7 +78,7 @@ async function stored(): Promise<StoredConnection[]> {
   return (await world.client.list(CONNECTIONS, { namespace: world.namespace })).items
 }
 
-/** A Connection as kubectl would make it. */
+/** Creates a Connection like kubectl does. */
 function apply(name: string, spec: ConnectionSpec): Promise<StoredConnection> {
   return world.client.create(CONNECTIONS, { metadata: { name, namespace: world.namespace }, spec } as StoredConnection)
 }
@@ -109,9 +118,68 @@ function redacted(fields: Record<string, string>): Record<string, string | null>
   )
 }
 
+describe("settings of VMs (extension)", () => {
+  const settings = {
+    network: "vpc-0a1b2c3d",
+    subnets: { "eu-central-1": ["subnet-0a1b2c3d"] },
+    publicAddress: false,
+    disk: { size: "200Gi", type: "gp3" },
+  }
+
+  it("are stored in clear, and shown to admins only", async () => {
+    const made = await create({ ...aws(), ...settings })
+    expect(made).toMatchObject(settings)
+    expect(await get("my-aws")).toMatchObject({ ...settings, ...KINDS.aws })
+    expect((await list()).connections).toMatchObject([settings])
+    for (const field of Object.keys(settings))
+      expect(await get("my-aws", world.keys.developer)).not.toHaveProperty(field)
+    expect((await stored())[0]?.spec).toMatchObject(settings)
+  })
+
+  it("change one by one, end by null, and stay when credentials change", async () => {
+    await create({ ...aws(), ...settings })
+    const before = (await stored())[0]?.spec.sealedCredentials
+    expect(await patch("my-aws", { disk: { size: "1Ti" } })).toMatchObject({ ...settings, disk: { size: "1Ti" } })
+    expect((await stored())[0]?.spec.sealedCredentials).toBe(before)
+    await patch("my-aws", { secret_access_key: `${CANARY}-2` })
+    expect((await stored())[0]?.spec).toMatchObject({ ...settings, disk: { size: "1Ti" } })
+    const left = await patch("my-aws", { network: null, subnets: null, disk: null })
+    expect(left).toMatchObject({ publicAddress: false })
+    for (const field of ["network", "subnets", "disk"]) expect(left).not.toHaveProperty(field)
+    // A record that is sent back changes nothing.
+    const version = (await stored())[0]?.metadata.resourceVersion
+    await patch("my-aws", await get("my-aws"))
+    expect((await stored())[0]?.metadata.resourceVersion).toBe(version)
+  })
+
+  it("are checked together with the ones that stay", async () => {
+    await create({ ...aws(), ...settings })
+    const body = { subnets: null }
+    expect(await said("/1/connections/my-aws", { method: "PATCH", body }, 400)).toContain("network requires subnets")
+    const wrong = { ...aws("wrong"), ...settings, subnets: { "eu-central-1": ["jobs"] }, disk: { size: "9Gi" } }
+    const text = await said("/1/connections", { body: wrong }, 400)
+    expect(text).toContain(
+      "/subnets/eu-central-1/0 subnets.eu-central-1[0] must be ids of subnets, such as subnet-0a1b2c3d",
+    )
+    expect(text).toContain("/disk/size disk.size must be a whole number of Gi or Ti from 10Gi to 16Ti, such as 200Gi")
+    const hub = { name: "hub", type: "dockerhub", ...KINDS.dockerhub, publicAddress: false }
+    expect(await said("/1/connections", { body: hub }, 400)).toContain("publicAddress is a setting of VMs")
+  })
+
+  it("change in a connection whose credentials are in a Secret", async () => {
+    await apply("git-ops", { type: "aws", credentialsSecretRef: { name: "aws" } })
+    expect(await patch("git-ops", { publicAddress: false })).toMatchObject({ publicAddress: false })
+    expect((await stored())[0]?.spec).toEqual({
+      type: "aws",
+      credentialsSecretRef: { name: "aws" },
+      publicAddress: false,
+    })
+  })
+})
+
 describe("POST /1/connections", () => {
   it.each(TYPES)(
-    "makes one of type %s, whose secrets only an admin's GET shows (contract, Authentication 8)",
+    "creates a connection of type %s, whose secrets only an admin's GET shows (contract, Authentication 8)",
     async (type) => {
       const response = await call("/1/connections", { body: { name: `my-${type}`, type, ...KINDS[type] } })
       expect(response.status).toBe(201)
@@ -132,7 +200,7 @@ describe("POST /1/connections", () => {
     },
   )
 
-  it("keeps credentials nowhere in clear, and bound to their place (contract: encrypted at rest with AES-256)", async () => {
+  it("stores credentials encrypted and bound to their object (contract: encrypted at rest with AES-256)", async () => {
     for (const type of TYPES) await create({ name: `my-${type}`, type, ...KINDS[type] })
     const objects = await stored()
     expect(objects).toHaveLength(TYPES.length)
@@ -148,23 +216,26 @@ describe("POST /1/connections", () => {
       expect(raw).not.toContain(value)
   })
 
-  it.each(["abc", "My_Key-1", "A".repeat(50), "0__", "abc-"])("takes the name %s (contract, Limits)", async (name) => {
-    const made = await create(aws(name))
-    expect(made.name).toBe(name)
-    expect((await get(name)).id).toBe(made.id)
-    expect((await get(made.id)).name).toBe(name)
-    const [connection] = await stored()
-    expect(fromMetadataName(connection?.metadata.name ?? "")).toBe(name)
-  })
+  it.each(["abc", "My_Key-1", "A".repeat(50), "0__", "abc-"])(
+    "accepts the connection name %s (contract, Limits)",
+    async (name) => {
+      const made = await create(aws(name))
+      expect(made.name).toBe(name)
+      expect((await get(name)).id).toBe(made.id)
+      expect((await get(made.id)).name).toBe(name)
+      const [connection] = await stored()
+      expect(fromMetadataName(connection?.metadata.name ?? "")).toBe(name)
+    },
+  )
 
   it.each<[string, object, RegExp]>([
     ["no name", { name: undefined }, /\/name name is required/],
     ["a name of two characters", { name: "ab" }, /\/name .*at least 3/],
     ["a name of 51 characters", { name: "a".repeat(51) }, /\/name .*at most 50/],
-    ["a name that starts with a dash", { name: "-abc" }, /\/name .*start with/],
+    ["a name that starts with a dash", { name: "-abc" }, /\/name .*letter or digit first/],
     ["a name with a dot", { name: "a.bc" }, /\/name/],
-    ["a name with a line end", { name: "abc\n" }, /\/name/],
-    ["a name like a UUID", { name: UUID }, /\/name .*UUID/],
+    ["a name with a newline", { name: "abc\n" }, /\/name/],
+    ["a name in the form of a UUID", { name: UUID }, /\/name .*UUID/],
     ["no type", { type: undefined }, /\/type type is required/],
     ["a null type", { type: null }, /\/type type is required/],
     ["an unknown type", { type: "oracle" }, /\/type .*aws, gcp, azure, cloudflare, dockerhub or github/],
@@ -176,20 +247,20 @@ describe("POST /1/connections", () => {
     ],
     ["a null key", { secret_access_key: null }, /secret_access_key is required/],
     ["an empty key", { secret_access_key: "" }, /\/secret_access_key .*not be empty/],
-    [
-      "a key with a line end",
-      { secret_access_key: `${CANARY}\n` },
-      /\/secret_access_key .*without spaces or line ends/,
-    ],
+    ["a key with a newline", { secret_access_key: `${CANARY}\n` }, /\/secret_access_key .*without spaces or line ends/],
     ["a key that is a number", { secret_access_key: 1 }, /\/secret_access_key .*string/],
     ["a key that is too long", { secret_access_key: CANARY.repeat(200) }, /\/secret_access_key .*at most 1024/],
     ["another type's field", { keyfile_json: keyfile() }, /\/keyfile_json .*not a field of a connection of type aws/],
     ["another type's field, of the wrong type", { token: 1 }, /\/token/],
     ["an unknown field", { session_token: CANARY }, /session_token is an unknown field/],
-    ["a field of the CR", { credentialsSecretRef: { name: "x" } }, /credentialsSecretRef is an unknown field/],
+    [
+      "a field of the custom resource",
+      { credentialsSecretRef: { name: "x" } },
+      /credentialsSecretRef is an unknown field/,
+    ],
     ["another project", { project_id: "elsewhere" }, /\/project_id/],
     ["the credentials of another type", { type: "gcp" }, /\/access_key_id .*type gcp[\s\S]*gcp_project_id is required/],
-  ])("refuses %s with 400, and makes nothing", async (_what, change, expected) => {
+  ])("rejects %s with 400, and creates no connection", async (_what, change, expected) => {
     expect(await said("/1/connections", { body: { ...aws(), ...change } }, 400)).toMatch(expected)
     expect(await stored()).toEqual([])
   })
@@ -199,6 +270,11 @@ describe("POST /1/connections", () => {
     ["azure", { subscription_id: `${UUID}/../x` }, /\/subscription_id/],
     ["azure", { tenant_id: "evil.example/path" }, /\/tenant_id/],
     ["azure", { tenant_id: undefined }, /tenant_id is required for a connection of type azure/],
+    ["azure", { client_secret: undefined }, /client_secret is required: this installation has no --identity-issuer/],
+    ["aws", { ...NO_KEY, role_arn: ROLE }, /access_key_id is required: this installation has no --identity-issuer/],
+    ["aws", { role_arn: "arn:aws:iam::1:user/x" }, /\/role_arn/],
+    ["gcp", { ...WORKLOAD, keyfile_json: undefined }, /keyfile_json is required: this installation has no/],
+    ["gcp", WORKLOAD, /\/keyfile_json/],
     ["cloudflare", { account_id: "evil.example#" }, /\/account_id .*32 characters of/],
     ["cloudflare", { account_id: undefined }, /account_id is required/],
     ["dockerhub", { username: "a b" }, /\/username/],
@@ -226,25 +302,26 @@ describe("POST /1/connections", () => {
     ["gcp", { keyfile_json: keyfile({ token_uri: null }) }, /token_uri/],
     ["gcp", { keyfile_json: keyfile({ universe_domain: "evil.example" }) }, /universe_domain/],
     ["gcp", { keyfile_json: keyfile({ x: CANARY.repeat(1500) }) }, /at most 8000/],
-  ])("refuses %s with %j", async (type, change, expected) => {
+  ])("rejects a connection of type %s with %j", async (type, change, expected) => {
     const body = { name: "bad", type, ...KINDS[type], ...change }
     expect(await said("/1/connections", { body }, 400)).toMatch(expected)
     expect(await stored()).toEqual([])
   })
 
-  it("takes YAML, in which a key file may stand as it is", async () => {
+  it("accepts YAML, with a key file as it is", async () => {
     const block = JSON.stringify(JSON.parse(keyfile()), null, 2).replaceAll(/^/gm, "  ")
     const body = `name: my-gcp\ntype: gcp\ngcp_project_id: acme-1\nkeyfile_json: |\n${block}\n`
     await record("/1/connections", { body, type: "application/yaml" }, 201)
     expect(await get("my-gcp")).toMatchObject({ keyfile_json: expect.stringContaining(CANARY) })
   })
 
-  it("takes the longest key file, however it is escaped: its sealed form fits", async () => {
-    const filler = (length: number): string => keyfile({ x: "\ud800".repeat(length) }).replaceAll("\\ud800", "\ud800")
+  it("accepts the longest key file in any escaping: its sealed form fits", async () => {
+    // Three bytes for each character. The API rejects half of a surrogate pair, which would have six in JSON.
+    const filler = (length: number): string => keyfile({ x: "株".repeat(length) })
     const longest = filler(LIMITS.keyfile - filler(0).length)
     expect(longest).toHaveLength(LIMITS.keyfile)
     await create({ name: "long", type: "gcp", gcp_project_id: "acme-1", keyfile_json: longest })
-    expect((await stored())[0]?.spec.sealedCredentials?.length).toBeGreaterThan(60_000)
+    expect((await stored())[0]?.spec.sealedCredentials?.length).toBeGreaterThan(30_000)
   })
 
   it.each<[string, Call, number]>([
@@ -255,19 +332,19 @@ describe("POST /1/connections", () => {
     ["null", { body: "null" }, 400],
     ["a duplicate key", { body: '{"name":"abc","name":"abd"}' }, 400],
     ["300 kB", { body: { ...aws(), secret_access_key: "x".repeat(300_000) } }, 413],
-  ])("refuses %s", async (_what, options, status) => {
+  ])("rejects a connection as %s", async (_what, options, status) => {
     await said("/1/connections", options, status)
     expect(await stored()).toEqual([])
   })
 
-  it("answers 409 to a name that is taken, and leaves that one as it is (contract, Errors)", async () => {
+  it("returns 409 for a connection name that is taken, and changes nothing (contract, Errors)", async () => {
     await create()
     const body = { name: "my-aws", type: "github", ...KINDS.github }
     expect(await said("/1/connections", { body }, 409)).toMatch(/"my-aws" exists/)
     expect(await get("my-aws")).toMatchObject({ secret_access_key: SECRET_KEY })
   })
 
-  it("makes one per Idempotency-Key; other credentials are 422, and no hash of them lies open", async () => {
+  it("creates one connection per Idempotency-Key, returns 422 for other credentials, and stores no readable hash of them", async () => {
     const headers = { "Idempotency-Key": "k1" }
     const first = await record("/1/connections", { body: aws(), headers }, 201)
     expect(await record("/1/connections", { body: aws(), headers }, 201)).toEqual(first)
@@ -283,7 +360,7 @@ describe("POST /1/connections", () => {
 })
 
 describe("GET /1/connections", () => {
-  it("pages newest first with a total, always redacted, for every role (contract, Connections)", async () => {
+  it("returns pages of connections newest first with a total, always redacted, for every role (contract, Connections)", async () => {
     for (const name of ["one", "two", "Three"]) await create(aws(name))
     const { connections, ...rest } = await list()
     expect(rest).toEqual({ total: 3, offset: 0, limit: 50 })
@@ -303,21 +380,21 @@ describe("GET /1/connections", () => {
     ["?name=Three", ["Three"]],
     ["?name=three", []],
     ["?name=o", []],
-  ])("sorts and filters: %s", async (query, expected) => {
+  ])("sorts and filters connections: %s", async (query, expected) => {
     for (const name of ["one", "two", "Three"]) await create(aws(name))
     const found = await list(query)
     expect(found.connections.map(({ name }) => name)).toEqual(expected)
     expect(found.total).toBe(expected.length)
   })
 
-  it("gives the plain array with view=summary (contract: both forms)", async () => {
+  it("returns the plain array with view=summary (contract: both forms)", async () => {
     const { id, name, type, created_at } = await create()
     const response = await call("/1/connections?view=summary&name=my-aws", { key: world.keys.viewer })
     expect(await response.json()).toEqual([{ id, name, type, created_at }])
   })
 
   it.each(["limit=0", "limit=201", "offset=-1", "sort_by=type", "sort_order=up", "view=clear", "type=aws"])(
-    "refuses ?%s with 400",
+    "rejects a list of connections with ?%s with 400",
     async (query) => {
       expect(await said(`/1/connections?${query}`, {}, 400)).toMatch(query.split("=")[0] ?? "")
     },
@@ -325,7 +402,7 @@ describe("GET /1/connections", () => {
 })
 
 describe("GET /1/connections/{name}", () => {
-  it("is not to be kept by anybody when it shows values, and has another tag then", async () => {
+  it("forbids caching of a connection with clear values, and gives it another ETag", async () => {
     await create()
     const path = "/1/connections/my-aws"
     const clear = await call(path)
@@ -339,12 +416,12 @@ describe("GET /1/connections/{name}", () => {
     expect(statuses).toEqual([304, 200])
   })
 
-  it.each(["unknown", UUID, "my-aws.ud", "%2e%2e"])("answers 404 to %s", async (path) => {
+  it.each(["unknown", UUID, "my-aws.ud", "%2e%2e"])("returns 404 for the connection %s", async (path) => {
     await create(aws("my_aws"))
     await said(`/1/connections/${path}`, {}, 404)
   })
 
-  it("shows the type of one whose credentials are a Secret's, redacted for everybody", async () => {
+  it("shows the type of a connection with a Secret's credentials, redacted for every role", async () => {
     await apply("by-kubectl", { type: "gcp", credentialsSecretRef: { name: "gcp-key" } })
     for (const key of Object.values(world.keys))
       expect(await get("by-kubectl", key)).toMatchObject({ type: "gcp", gcp_project_id: null, keyfile_json: null })
@@ -354,18 +431,18 @@ describe("GET /1/connections/{name}", () => {
 
   it.each<[string, (sealed: string) => string | Promise<string>, RegExp]>([
     ["changed", (sealed) => `${sealed.slice(0, -4)}AAAA`, /changed, or sealed for another/],
-    ["cut", (sealed) => sealed.slice(0, 40), /no sealed text/],
+    ["cut", (sealed) => sealed.slice(0, 40), /not a sealed text/],
     [
-      "sealed under a key that is gone",
+      "sealed under a key that was deleted",
       (sealed) => sealed.replace(/^berth1\.[^.]+/, "berth1.gone"),
       /key "gone" is not/,
     ],
     ["of a later version", (sealed) => sealed.replace("berth1", "berth2"), /berth2/],
     ["copied from another connection", () => sealedFor(world.project, "another", "aws"), /changed, or sealed/],
     ["copied from another project", () => sealedFor("another", "my-aws", "aws"), /changed, or sealed/],
-    ["another type's", () => sealedFor(world.project, "my-aws", "github"), /type github, not aws/],
+    ["of another type", () => sealedFor(world.project, "my-aws", "github"), /type github, not aws/],
   ])(
-    "refuses credentials that are %s, and says so; the list and a whole PATCH still work",
+    "rejects credentials that are %s with a reason; the list and a PATCH of all fields still work",
     async (_what, tamper, expected) => {
       await create()
       const [before] = await stored()
@@ -389,7 +466,7 @@ function sealedFor(project: string, name: string, type: ConnectionType): Promise
 }
 
 describe("PATCH /1/connections/{name}", () => {
-  it("changes one field, keeps the others, and seals anew (contract: re-encrypted when changed)", async () => {
+  it("changes one field, keeps the others, and seals the credentials again (contract: re-encrypted when changed)", async () => {
     await create()
     const [before] = await stored()
     const changed = await patch("my-aws", { secret_access_key: "new", access_key_id: null })
@@ -400,7 +477,7 @@ describe("PATCH /1/connections/{name}", () => {
     for (const part of [2, 3, 4]) expect(parts(after)[part]).not.toBe(parts(before)[part])
   })
 
-  it("takes gcp's fields too, without a type", async () => {
+  it("changes the fields of a gcp connection without a type in the body", async () => {
     await create({ name: "my-gcp", type: "gcp", ...KINDS.gcp })
     await patch("my-gcp", { gcp_project_id: "acme-2" })
     expect(await get("my-gcp")).toMatchObject({ type: "gcp", gcp_project_id: "acme-2", keyfile_json: keyfile() })
@@ -409,7 +486,7 @@ describe("PATCH /1/connections/{name}", () => {
     expect(await get("my-gcp")).toMatchObject({ keyfile_json: next })
   })
 
-  it.each(TYPES)("changes nothing when a record of %s is sent back, redacted or not", async (type) => {
+  it.each(TYPES)("changes nothing when the record of a %s connection is sent back, redacted or not", async (type) => {
     const made = await create({ name: "same", type, ...KINDS[type] })
     const before = await stored()
     const views = [made, await get("same"), await get("same", world.keys.viewer), (await list()).connections[0]]
@@ -429,20 +506,20 @@ describe("PATCH /1/connections/{name}", () => {
     [{ secret_access_key: 1 }, /\/secret_access_key/],
     [{ session_token: CANARY }, /session_token is an unknown field/],
     [{ project_id: "elsewhere" }, /\/project_id/],
-  ])("refuses %j with 400 and changes nothing", async (body, expected) => {
+  ])("rejects a change of a connection to %j with 400, and changes nothing", async (body, expected) => {
     await create()
     const before = await stored()
     expect(await said("/1/connections/my-aws", { method: "PATCH", body }, 400)).toMatch(expected)
     expect(await stored()).toEqual(before)
   })
 
-  it("refuses a bad key file for gcp", async () => {
+  it("rejects an invalid key file for gcp", async () => {
     await create({ name: "my-gcp", type: "gcp", ...KINDS.gcp })
     const body = { keyfile_json: keyfile({ type: "external_account" }) }
     expect(await said("/1/connections/my-gcp", { method: "PATCH", body }, 400)).toMatch(/external_account/)
   })
 
-  it("refuses to change what a Secret holds with 409, and takes its record back", async () => {
+  it("returns 409 for a change of credentials in a Secret, and accepts the unchanged record", async () => {
     await apply(toMetadataName("By_Kubectl") ?? "", { type: "aws", credentialsSecretRef: { name: "aws-key" } })
     const body = { secret_access_key: CANARY }
     const refusal = await said("/1/connections/By_Kubectl", { method: "PATCH", body }, 409)
@@ -451,13 +528,13 @@ describe("PATCH /1/connections/{name}", () => {
     expect((await stored())[0]?.spec).toEqual({ type: "aws", credentialsSecretRef: { name: "aws-key" } })
   })
 
-  it("loses no change of two at the same moment", async () => {
+  it("keeps both of two concurrent changes of a connection", async () => {
     await create()
     await Promise.all([patch("my-aws", { access_key_id: "new-id" }), patch("my-aws", { secret_access_key: "new" })])
     expect(await get("my-aws")).toMatchObject({ access_key_id: "new-id", secret_access_key: "new" })
   })
 
-  it("heeds If-Match of either view", async () => {
+  it("changes a connection only at the version in If-Match, whichever view it came from", async () => {
     await create()
     const etag = (await call("/1/connections/my-aws")).headers.get("etag") ?? ""
     const change = (access_key_id: string) =>
@@ -467,7 +544,7 @@ describe("PATCH /1/connections/{name}", () => {
 })
 
 describe("DELETE /1/connections/{name}", () => {
-  it("answers 204, and the name is free again (contract, Connections)", async () => {
+  it("returns 204 for a deleted connection, whose name is free again (contract, Connections)", async () => {
     const made = await create(aws("My_Key"))
     expect((await call("/1/connections/My_Key", { method: "DELETE" })).status).toBe(204)
     expect(await list()).toMatchObject({ connections: [], total: 0 })
@@ -481,7 +558,7 @@ it.each<["viewer" | "developer" | "admin", number[]]>([
   ["viewer", [200, 200, 403, 403, 403]],
   ["developer", [200, 200, 403, 403, 403]],
   ["admin", [200, 200, 201, 200, 204]],
-])("%s may do what the contract's roles say", async (role, expected) => {
+])("allows the role %s what the contract allows for connections", async (role, expected) => {
   await create()
   const key = world.keys[role]
   const statuses = []
@@ -493,8 +570,8 @@ it.each<["viewer" | "developer" | "admin", number[]]>([
   expect(statuses).toEqual(expected)
 })
 
-describe("a secret that went through everything above", () => {
-  it("is in no log line at the finest level, in no event and in no metric", async () => {
+describe("a secret that every request above has used", () => {
+  it("shows a connection's secrets in no log line at the finest level, in no event and in no metric", async () => {
     await create()
     await get("my-aws")
     expect(replica.logged()).toContain("/1/connections")
@@ -506,7 +583,7 @@ describe("a secret that went through everything above", () => {
   })
 })
 
-it("answers 503 while the operator has made no keys, and makes nothing", async () => {
+it("returns 503 and creates no connection while there are no sealing keys", async () => {
   const early = await startReplica({ sealingNamespace: world.namespace })
   try {
     const callEarly = caller(() => early, world)
@@ -519,4 +596,49 @@ it("answers 503 while the operator has made no keys, and makes nothing", async (
   } finally {
     await early.close()
   }
+})
+
+describe("connections without a secret, in an installation with an identity issuer", () => {
+  let issuing: Replica
+  const send = caller(() => issuing, world)
+
+  beforeAll(async () => {
+    const client = world.client
+    const issuer = "https://berth.example"
+    const identity = new IdentityIssuer({ client, systemNamespace: SYSTEM_NAMESPACE, issuer, clock: systemClock })
+    await ensureIdentityKeys(client, SYSTEM_NAMESPACE)
+    issuing = await startReplica({ identity })
+  })
+  afterAll(() => issuing.close())
+
+  it.each<[ConnectionType, Record<string, string>]>([
+    ["aws", { role_arn: ROLE }],
+    ["aws", { ...KINDS.aws, role_arn: ROLE }],
+    ["gcp", { gcp_project_id: "acme-1", ...WORKLOAD }],
+    ["azure", { tenant_id: UUID, client_id: UUID, subscription_id: UUID }],
+  ])("are created, of type %s, and show their fields to an admin", async (type, fields) => {
+    const made = await send("/1/connections", { body: { name: "federated", type, ...fields } })
+    expect(made.status).toBe(201)
+    expect(await (await send("/1/connections/federated")).json()).toMatchObject(fields)
+  })
+
+  it("can be changed into the other form by all of its fields", async () => {
+    await send("/1/connections", { body: { name: "federated", type: "gcp", gcp_project_id: "acme-1", ...WORKLOAD } })
+    const body = { gcp_project_id: "acme-1", keyfile_json: keyfile() }
+    expect((await send("/1/connections/federated", { method: "PATCH", body })).status).toBe(200)
+    const shown = (await (await send("/1/connections/federated")).json()) as ConnectionRecord
+    expect(shown["keyfile_json"]).toBe(keyfile())
+    expect(shown["workload_identity_provider"]).toBeUndefined()
+  })
+
+  it("publish the issuer's documents without credentials", async () => {
+    const read = (path: string) => fetch(`http://127.0.0.1:${issuing.port}/.well-known/${path}`)
+    expect(await (await read("openid-configuration")).json()).toMatchObject({
+      issuer: "https://berth.example",
+      jwks_uri: "https://berth.example/.well-known/jwks.json",
+    })
+    const { keys } = (await (await read("jwks.json")).json()) as { keys: { kid: string }[] }
+    expect(keys).toHaveLength(1)
+    expect((await fetch(`http://127.0.0.1:${replica.port}/.well-known/jwks.json`)).status).toBe(404)
+  })
 })

@@ -9,7 +9,7 @@ import { requestHash } from "../../src/facade/idempotency.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type Call, caller, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
 
-/** "contract" is the API's document; each rule of its "Cronjobs", "Cronjob record" and "Limits" is here. */
+/** Tests of each rule in the API's document (the "contract"): "Cronjobs", "Cronjob record" and "Limits". */
 const world = testWorld("facade-cronjobs")
 let replica: Replica
 const call = caller(() => replica, world)
@@ -26,7 +26,7 @@ async function stored(): Promise<StoredCronJob[]> {
   return (await world.client.list(CRON_JOBS, { namespace: world.namespace })).items
 }
 
-/** A CronJob as kubectl would make it. */
+/** Creates a CronJob like kubectl does. */
 function apply(
   name: string,
   spec: Partial<CronJobSpec> = {},
@@ -68,7 +68,7 @@ async function said(path: string, options: Call, status: number): Promise<string
 }
 
 describe("POST /1/cronjobs", () => {
-  it("answers 201 with Location and the whole record; is_active is true by default (contract, Cronjob record)", async () => {
+  it("returns 201 with Location and the whole record; is_active is true by default (contract, Cronjob record)", async () => {
     const response = await call("/1/cronjobs", { body: LEAST })
     expect(response.status).toBe(201)
     const made = (await response.json()) as CronJobRecord
@@ -81,6 +81,8 @@ describe("POST /1/cronjobs", () => {
       cron_spec: "0 3 * * *",
       job_definition: { image: "alpine", maxRetries: 0, provisioning: "onDemand" },
       is_active: true,
+      reason: null,
+      message: null,
       last_triggered_at: null,
       created_at: expect.stringMatching(/^\d{4}-.*Z$/),
       updated_at: expect.stringMatching(/^\d{4}-.*Z$/),
@@ -92,7 +94,7 @@ describe("POST /1/cronjobs", () => {
     expect(cronJob?.metadata.annotations?.[ANNOTATIONS.createdAt]).toMatch(/\.\d{6}Z$/)
   })
 
-  it("keeps a whole definition, extensions included, and shows it so; cloud and region are single strings (contract, Notes)", async () => {
+  it("stores and shows a whole definition, extensions included; cloud and region are single strings (contract, Notes)", async () => {
     const job_definition = {
       image: "ghcr.io/acme/train:1",
       command: ["python", "train.py"],
@@ -118,7 +120,7 @@ describe("POST /1/cronjobs", () => {
     expect(cronJob?.spec.jobDefinition).toMatchObject({ cloud: ["aws"], region: ["eu"], resources: { cpu: "500m" } })
   })
 
-  it("takes YAML, as every body may be", async () => {
+  it("accepts a cronjob in YAML", async () => {
     const body = 'name: nightly\ncron_spec: "@hourly"\njob_definition:\n  image: alpine\n  env: {PORT: "8080"}\n'
     const made = await record("/1/cronjobs", { body, type: "application/yaml" }, 201)
     expect(made).toMatchObject({ name: "nightly", cron_spec: "@hourly", job_definition: { env: { PORT: "8080" } } })
@@ -132,20 +134,23 @@ describe("POST /1/cronjobs", () => {
     expect(await gpuOf("model", { model: "L4" })).toEqual({ model: "L4", count: 1 })
   })
 
-  it.each(["abc", "abc-", "a".repeat(100), "1-2", "a--b-"])("takes the name %s (contract, Limits)", async (name) => {
-    const made = await create({ ...LEAST, name })
-    expect(made.name).toBe(name)
-    expect((await record(`/1/cronjobs/${name}`)).id).toBe(made.id)
-  })
+  it.each(["abc", "abc-", "a".repeat(100), "1-2", "a--b-"])(
+    "accepts the cronjob name %s (contract, Limits)",
+    async (name) => {
+      const made = await create({ ...LEAST, name })
+      expect(made.name).toBe(name)
+      expect((await record(`/1/cronjobs/${name}`)).id).toBe(made.id)
+    },
+  )
 
   it.each([...Object.keys(SCHEDULE_ALIASES), "*/5 0-23/2 1,15 JAN-MAR mon-fri"])(
-    "takes the schedule %s",
+    "accepts the schedule %s",
     async (cron_spec) => {
       expect((await create({ ...LEAST, cron_spec })).cron_spec).toBe(cron_spec)
     },
   )
 
-  it("takes null for what may be left out, and its own project and organization", async () => {
+  it("accepts null for optional fields, and the caller's own project and organization", async () => {
     const owners = { project_id: world.project, organization_id: world.organization }
     const made = await create({
       ...LEAST,
@@ -165,19 +170,19 @@ describe("POST /1/cronjobs", () => {
     ["a name of two characters", { name: "ab" }, /\/name .*at least 3/],
     ["a name of 101 characters", { name: "a".repeat(101) }, /\/name .*at most 100/],
     ["a name with a capital", { name: "Abc" }, /\/name .*a-z, 0-9 and -/],
-    ["a name that starts with a dash", { name: "-abc" }, /\/name .*start with a letter or digit/],
+    ["a name that starts with a dash", { name: "-abc" }, /\/name .*letter or digit first/],
     ["a name with an underscore", { name: "a_bc" }, /\/name/],
-    ["a name with a line end", { name: "abc\n" }, /\/name/],
-    ["a name like a UUID", { name: "123e4567-e89b-12d3-a456-426614174000" }, /\/name .*UUID/],
+    ["a name with a newline", { name: "abc\n" }, /\/name/],
+    ["a name in the form of a UUID", { name: "123e4567-e89b-12d3-a456-426614174000" }, /\/name .*UUID/],
     ["a name that is a number", { name: 123 }, /\/name .*string/],
     ["no schedule", { cron_spec: undefined }, /cron_spec is required/],
     ["an empty schedule", { cron_spec: "" }, /\/cron_spec/],
     ["a schedule of spaces", { cron_spec: "  " }, /\/cron_spec .*five fields/],
     ["four fields", { cron_spec: "* * * *" }, /\/cron_spec .*five fields.*has 4/],
     ["six fields", { cron_spec: "0 * * * * *" }, /\/cron_spec .*seconds and years are not supported/],
-    ["H", { cron_spec: "H * * * *" }, /\/cron_spec .*Jenkins/],
+    ["a schedule with H", { cron_spec: "H * * * *" }, /\/cron_spec .*Jenkins/],
     ["an unknown alias", { cron_spec: "@reboot" }, /\/cron_spec .*@hourly/],
-    ["a date that never comes", { cron_spec: "0 0 31 2 *" }, /\/cron_spec .*never occurs/],
+    ["a schedule of a date that doesn't exist", { cron_spec: "0 0 31 2 *" }, /\/cron_spec .*never occurs/],
     ["an hour of 24", { cron_spec: "0 24 * * *" }, /\/cron_spec .*hour.*0 to 23/],
     ["a time zone", { cron_spec: "TZ=Europe/Berlin 0 3 * * *" }, /\/cron_spec .*UTC/],
     ["a schedule that is too long", { cron_spec: `${"1,".repeat(200)}1 * * * *` }, /\/cron_spec .*256/],
@@ -220,12 +225,12 @@ describe("POST /1/cronjobs", () => {
     ["another organization", { organization_id: "elsewhere" }, /\/organization_id/],
     ["an unknown field", { schedule: "0 3 * * *" }, /schedule is an unknown field/],
     ["a field of the record", { id: "x" }, /id is an unknown field/],
-  ])("refuses %s with 400, and makes nothing", async (_what, change, expected) => {
+  ])("rejects %s with 400, and creates no cronjob", async (_what, change, expected) => {
     expect(await said("/1/cronjobs", { body: { ...LEAST, ...change } }, 400)).toMatch(expected)
     expect(await stored()).toEqual([])
   })
 
-  it("names all faults at once", async () => {
+  it("lists every fault of a cronjob in one problem", async () => {
     const body = { name: "A", cron_spec: "* * *", job_definition: { name: "x", cloud: "ibm" }, is_active: 1 }
     const { errors } = await problemIn(await call("/1/cronjobs", { body }))
     expect(errors.map(({ pointer }) => pointer).toSorted()).toEqual([
@@ -240,21 +245,21 @@ describe("POST /1/cronjobs", () => {
   })
 
   it.each<[string, Call, number]>([
-    ["a form", { body: "name=nightly", type: "application/x-www-form-urlencoded" }, 415],
+    ["form data", { body: "name=nightly", type: "application/x-www-form-urlencoded" }, 415],
     ["broken YAML", { body: "name: [nightly", type: "application/yaml" }, 400],
-    ["YAML that would have to be guessed", { body: "name: 010\ncron_spec: @hourly", type: "application/yaml" }, 400],
+    ["ambiguous YAML", { body: "name: 010\ncron_spec: @hourly", type: "application/yaml" }, 400],
     ["text", { body: "{}", type: "text/plain" }, 415],
     ["broken JSON", { body: "{" }, 400],
-    ["nothing", { body: "", method: "POST" }, 400],
+    ["an empty body", { body: "", method: "POST" }, 400],
     ["a list", { body: [LEAST] }, 400],
     ["null", { body: "null" }, 400],
     ["5 MB", { body: { ...LEAST, job_definition: { image: "x".repeat(5_000_000) } } }, 413],
-  ])("refuses %s", async (_what, options, status) => {
+  ])("rejects a cronjob as %s", async (_what, options, status) => {
     await said("/1/cronjobs", options, status)
     expect(await stored()).toEqual([])
   })
 
-  it("answers 409 to a name that is taken, by REST or kubectl, and leaves that one as it is (contract, Errors)", async () => {
+  it("returns 409 for a cronjob name that REST or kubectl has used, and changes nothing (contract, Errors)", async () => {
     await create()
     await apply("other")
     for (const name of ["nightly", "other"]) {
@@ -264,12 +269,12 @@ describe("POST /1/cronjobs", () => {
     expect((await stored()).map(({ spec }) => spec.schedule)).toEqual(["0 3 * * *", "0 3 * * *"])
   })
 
-  it("makes one of many at the same moment", async () => {
+  it("creates one cronjob for many concurrent requests with one name", async () => {
     const answers = await Promise.all(Array.from({ length: 5 }, () => call("/1/cronjobs", { body: LEAST })))
     expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 409, 409, 409, 409])
   })
 
-  it("makes one per Idempotency-Key; another body is 422", async () => {
+  it("creates one cronjob per Idempotency-Key, and returns 422 for another body", async () => {
     const headers = { "Idempotency-Key": "k1" }
     const first = await record("/1/cronjobs", { body: LEAST, headers }, 201)
     expect(await record("/1/cronjobs", { body: LEAST, headers }, 201)).toEqual(first)
@@ -278,7 +283,7 @@ describe("POST /1/cronjobs", () => {
     expect(await stored()).toHaveLength(1)
   })
 
-  it("answers a replay as before, though the catalogue has given up the region since", async () => {
+  it("returns the same cronjob for a repeated Idempotency-Key after the catalogue has lost its region", async () => {
     const body = { ...LEAST, job_definition: { image: "a", region: "mars" } }
     const annotations = { [ANNOTATIONS.idempotencyKey]: "k1", [ANNOTATIONS.requestHash]: requestHash(body) }
     const cronJob = await apply("nightly", { jobDefinition: { image: "a", region: ["mars"] } }, annotations)
@@ -291,7 +296,7 @@ describe("POST /1/cronjobs", () => {
 })
 
 describe("GET /1/cronjobs", () => {
-  it("lists newest first, active and inactive, 50 by default (contract, Cronjobs)", async () => {
+  it("lists cronjobs newest first, active and inactive, 50 by default (contract, Cronjobs)", async () => {
     for (let i = 0; i < 52; i++) await create({ ...LEAST, name: `job-${i}`, is_active: i % 2 === 0 })
     const { cronjobs, ...rest } = await list()
     expect(rest).toEqual({ total: 52, offset: 0, limit: 50 })
@@ -304,13 +309,13 @@ describe("GET /1/cronjobs", () => {
   })
 
   it.each(["limit=0", "limit=201", "limit=-1", "limit=x", "offset=-1", "limit=1&limit=2", "name=a", "status=queued"])(
-    "refuses ?%s with 400: out of range is never clamped (contract, Limits)",
+    "rejects a list of cronjobs with ?%s with 400: values out of range are never clamped (contract, Limits)",
     async (query) => {
       expect(await said(`/1/cronjobs?${query}`, {}, 400)).toMatch(query.split("=")[0] ?? "")
     },
   )
 
-  it("shows nothing of another project's", async () => {
+  it("lists no cronjob of another project", async () => {
     const metadata = { name: "elsewhere", namespace: "default" }
     const spec = { schedule: "0 3 * * *", jobDefinition: { image: "a" } }
     const { metadata: made } = await world.client.create(CRON_JOBS, { metadata, spec } as StoredCronJob)
@@ -325,7 +330,7 @@ describe("GET /1/cronjobs", () => {
 })
 
 describe("GET /1/cronjobs/{name}", () => {
-  it("finds by name and by id in any case, made here or just now elsewhere", async () => {
+  it("finds a cronjob by name, and by id in upper or lower case, also one just created elsewhere", async () => {
     const made = await create()
     for (const path of ["nightly", made.id, made.id.toUpperCase()])
       expect(await record(`/1/cronjobs/${path}`)).toEqual(made)
@@ -335,21 +340,21 @@ describe("GET /1/cronjobs/{name}", () => {
   })
 
   it.each(["unknown", "123e4567-e89b-12d3-a456-426614174000", "..%2Fjobs", "%00", "abc-x.x0", "a%20b"])(
-    "answers 404 to %s",
+    "returns 404 for the cronjob %s",
     async (path) => {
       await create({ ...LEAST, name: "abc-" })
       expect(await said(`/1/cronjobs/${path}`, {}, 404)).toMatch(/no cronjob with the id or name/)
     },
   )
 
-  it("refuses query parameters", async () => {
+  it("rejects query parameters", async () => {
     await create()
     await said("/1/cronjobs/nightly?view=full", {}, 400)
   })
 
-  it("shows a well-formed record of whatever kubectl made", async () => {
+  it("shows a well-formed record of every CronJob that kubectl created", async () => {
     await apply("wild", {
-      schedule: "whenever",
+      schedule: "0 0 30 2 *",
       active: false,
       concurrencyPolicy: "Forbid",
       jobDefinition: { image: "a", cloud: ["aws", "gcp"], region: [], resources: { cpu: 2, gpu: { vram: "24Gi" } } },
@@ -357,14 +362,14 @@ describe("GET /1/cronjobs/{name}", () => {
     const shown = await record("/1/cronjobs/wild")
     expect(faultsOf(CronJobRecordSchema, shown)).toEqual([])
     expect(shown).toMatchObject({
-      cron_spec: "whenever",
+      cron_spec: "0 0 30 2 *",
       is_active: false,
       job_definition: { cloud: ["aws", "gcp"], resources: { cpu: 2 } },
     })
     expect(shown.job_definition).not.toHaveProperty("region")
   })
 
-  it("shows when it was last triggered, in UTC", async () => {
+  it("shows the time of the last trigger in UTC", async () => {
     await create()
     const status = { lastTriggeredTime: "2026-01-31T12:00:00+02:00" }
     await world.client.patchStatus(CRON_JOBS, { namespace: world.namespace, name: "nightly" }, { merge: { status } })
@@ -375,13 +380,31 @@ describe("GET /1/cronjobs/{name}", () => {
 })
 
 describe("PATCH /1/cronjobs/{name}", () => {
-  it("pauses and resumes; what is left out or null stays (contract, Cronjob activity)", async () => {
+  it("pauses and resumes a cronjob; omitted and null fields stay unchanged (contract, Cronjob activity)", async () => {
     const made = await create()
     const paused = await patch("nightly", { is_active: false, cron_spec: null, job_definition: null, project_id: null })
     expect(paused).toEqual({ ...made, is_active: false, updated_at: paused.updated_at })
     expect(await record("/1/cronjobs/nightly")).toEqual(paused)
     expect((await patch(made.id, { is_active: true })).is_active).toBe(true)
     expect((await stored())[0]?.spec.active).toBe(true)
+  })
+
+  it("shows why a schedule from kubectl fires not, and rejects to resume it as it is", async () => {
+    // The pattern of the kind doesn't show that this date never comes.
+    const cronJob = await apply("never", { schedule: "0 0 30 2 *", active: false })
+    const message = 'schedule "0 0 30 2 *" names a date that never occurs, such as 31 February'
+    const lastTransitionTime = "2026-01-01T00:00:00Z"
+    const ready = { type: "Ready", status: "False", reason: "InvalidSchedule", message, lastTransitionTime }
+    await world.client.patchStatus(CRON_JOBS, cronJob.metadata, {
+      merge: { status: { observedGeneration: 1, conditions: [ready] } },
+    })
+    const shown = () => record("/1/cronjobs/never")
+    await eventually(async () => expect(await shown()).toMatchObject({ reason: "InvalidSchedule", message }))
+    const resume = { method: "PATCH", body: { is_active: true } }
+    expect(await said("/1/cronjobs/never", resume, 400)).toMatch(/\/is_active .*30 2.*send a valid cron_spec with it/)
+    expect((await patch("never", { is_active: false })).is_active).toBe(false)
+    const resumed = await patch("never", { is_active: true, cron_spec: "@daily" })
+    expect(resumed).toMatchObject({ is_active: true, cron_spec: "@daily", reason: null, message: null })
   })
 
   it("changes the schedule alone, and replaces the definition as a whole (contract: replaces the template)", async () => {
@@ -393,19 +416,19 @@ describe("PATCH /1/cronjobs/{name}", () => {
     expect(replaced.cron_spec).toBe("@hourly")
   })
 
-  it("keeps what only kubectl can say", async () => {
+  it("keeps the fields of a cronjob that only kubectl can set", async () => {
     await apply("by-kubectl", { concurrencyPolicy: "Forbid", failedJobsHistoryLimit: 3 })
     await patch("by-kubectl", { cron_spec: "@daily" })
     expect((await stored())[0]?.spec).toMatchObject({ concurrencyPolicy: "Forbid", failedJobsHistoryLimit: 3 })
   })
 
-  it("takes a record's own definition back", async () => {
+  it("accepts the definition of a cronjob's own record", async () => {
     const made = await create({ ...LEAST, job_definition: { image: "a", resources: { gpu: "24Gi" }, region: "eu" } })
     const again = await patch("nightly", { job_definition: made.job_definition })
     expect(again.job_definition).toEqual(made.job_definition)
   })
 
-  it("changes nothing for an empty change", async () => {
+  it("changes nothing for an empty PATCH of a cronjob", async () => {
     await create()
     const before = (await stored())[0]?.metadata.resourceVersion
     await patch("nightly", {})
@@ -420,22 +443,41 @@ describe("PATCH /1/cronjobs/{name}", () => {
     [{ job_definition: { image: "a", name: "x" } }, /must not contain name/],
     [{ job_definition: { image: "a", timeoutSeconds: 0 } }, /at least 1/],
     [{ is_active: 0 }, /true or false/],
-    [{ name: "other" }, /name is an unknown field/],
+    [{ name: "other" }, /name cannot be changed/],
     [{ project_id: "elsewhere" }, /\/project_id/],
     [{ active: false }, /did you mean is_active|active is an unknown field/],
-  ])("refuses %j with 400 and changes nothing", async (body, expected) => {
+  ])("rejects a change of a cronjob to %j with 400, and changes nothing", async (body, expected) => {
     await create()
     const [before] = await stored()
     expect(await said("/1/cronjobs/nightly", { method: "PATCH", body }, 400)).toMatch(expected)
     expect(await stored()).toEqual([before])
   })
 
-  it("answers 404 to an unknown one, and 415 to another media type", async () => {
+  it("returns 404 for a change of an unknown cronjob, and 415 for another media type", async () => {
     await said("/1/cronjobs/unknown", { method: "PATCH", body: {} }, 404)
-    await said("/1/cronjobs/unknown", { method: "PATCH", body: "{}", type: "application/merge-patch+json" }, 415)
+    await said("/1/cronjobs/unknown", { method: "PATCH", body: "{}", type: "application/json-patch+json" }, 415)
+    await said("/1/cronjobs", { method: "POST", body: "{}", type: "application/merge-patch+json" }, 415)
   })
 
-  it("loses no change of many at the same moment", async () => {
+  it("accepts a merge patch by its own media type", async () => {
+    await create()
+    const request = { method: "PATCH", body: '{"is_active":false}', type: "application/merge-patch+json" }
+    expect((await record("/1/cronjobs/nightly", request)).is_active).toBe(false)
+  })
+
+  it("accepts the record that it has returned, with a changed field", async () => {
+    const made = await create()
+    await apply("triggered")
+    const changed = await patch("nightly", { ...made, last_triggered_at: null, updated_at: "then", is_active: false })
+    expect(changed).toMatchObject({ id: made.id, name: "nightly", is_active: false })
+    const fields = { id: "other", name: "other", created_at: "2026-01-01T00:00:00Z" }
+    const response = await call("/1/cronjobs/nightly", { method: "PATCH", body: { ...made, ...fields } })
+    const { errors } = await problemIn(response)
+    expect(errors.map(({ pointer }) => pointer)).toEqual(["/id", "/name", "/created_at"])
+    expect(errors[1]?.detail).toContain('name cannot be changed: it is "nightly"')
+  })
+
+  it("keeps all of many concurrent changes of a cronjob", async () => {
     await create()
     const changes = [{ cron_spec: "@daily" }, { is_active: false }, { job_definition: { image: "new" } }]
     await Promise.all(changes.map((body) => patch("nightly", body)))
@@ -445,10 +487,30 @@ describe("PATCH /1/cronjobs/{name}", () => {
       jobDefinition: { image: "new" },
     })
   })
+
+  it("returns 200 for each of 20 parallel changes of one cronjob without If-Match", async () => {
+    await create()
+    const schedules = Array.from({ length: 20 }, (_, minute) => `${minute} 3 * * *`)
+    const shown = await Promise.all(schedules.map((cron_spec) => patch("nightly", { cron_spec })))
+    expect(shown.map(({ cron_spec }) => cron_spec)).toEqual(schedules)
+  })
+
+  it("lets one of 20 parallel changes with the same If-Match pass, and returns 412 for the others", async () => {
+    await create()
+    const tag = (await call("/1/cronjobs/nightly")).headers.get("etag") ?? ""
+    const change = (minute: number) =>
+      call("/1/cronjobs/nightly", {
+        method: "PATCH",
+        body: { cron_spec: `${minute} 4 * * *` },
+        headers: { "If-Match": tag },
+      })
+    const statuses = (await Promise.all(Array.from({ length: 20 }, (_, i) => change(i)))).map(({ status }) => status)
+    expect(statuses.toSorted()).toEqual([200, ...Array(19).fill(412)])
+  })
 })
 
 describe("DELETE /1/cronjobs/{name}", () => {
-  it("answers 204 without a body, by name or id, and the next list has it no more", async () => {
+  it("returns 204 without a body for a cronjob by name or id, and the next list omits it", async () => {
     const made = await create()
     await create({ ...LEAST, name: "other" })
     const response = await call(`/1/cronjobs/${made.id}`, { method: "DELETE" })
@@ -460,7 +522,7 @@ describe("DELETE /1/cronjobs/{name}", () => {
     expect((await create()).id).not.toBe(made.id)
   })
 
-  it("asks for the end of its jobs by cascade=true, in one step with the deletion", async () => {
+  it("requests the end of the cronjob's jobs for cascade=true, in one step with the deletion", async () => {
     const first = { body: LEAST, headers: { "Idempotency-Key": "k1" } }
     await record("/1/cronjobs", first, 201)
     const remove = (query: string, options: Call = {}) =>
@@ -471,13 +533,13 @@ describe("DELETE /1/cronjobs/{name}", () => {
       deletionTimestamp: expect.any(String),
       finalizers: [CANCEL_JOBS_FINALIZER],
     })
-    // It is none any more, though its object is there until its jobs have ended.
+    // The cronjob counts as deleted, though its object stays until its jobs have ended.
     expect(await list()).toMatchObject({ cronjobs: [], total: 0 })
     expect(await said("/1/cronjobs", first, 409)).toMatch(/this Idempotency-Key created is being deleted/)
     const taken = await said("/1/cronjobs", { body: LEAST }, 409)
     expect(taken).toMatch(/"nightly" is being deleted: choose another name, or wait/)
     expect(taken).not.toContain("PATCH")
-    // Again, while it is being deleted.
+    // A second deletion, while the first is pending.
     expect((await remove("?cascade=true")).status).toBe(204)
     await world.client.patch(
       CRON_JOBS,
@@ -487,7 +549,7 @@ describe("DELETE /1/cronjobs/{name}", () => {
     await said("/1/cronjobs/nightly", { method: "DELETE" }, 404)
   })
 
-  it("leaves what the manifest asks for, unless cascade says otherwise, and honours If-Match", async () => {
+  it("keeps the manifest's choice about jobs unless cascade changes it, and respects If-Match", async () => {
     const metadata = { name: "nightly", namespace: world.namespace, finalizers: [CANCEL_JOBS_FINALIZER] }
     const spec = { schedule: "0 3 * * *", jobDefinition: { image: "alpine" } }
     const kept = await world.client.create(CRON_JOBS, {
@@ -511,7 +573,7 @@ describe("roles (contract, Cronjobs: admin, developer; viewer or higher)", () =>
     ["viewer", [200, 200, 403, 403, 403]],
     ["developer", [200, 200, 201, 200, 204]],
     ["admin", [200, 200, 201, 200, 204]],
-  ])("%s", async (role, expected) => {
+  ])("allows the role %s what the contract allows for cronjobs", async (role, expected) => {
     await create()
     const key = world.keys[role]
     const statuses = []
@@ -523,7 +585,7 @@ describe("roles (contract, Cronjobs: admin, developer; viewer or higher)", () =>
     expect(statuses).toEqual(expected)
   })
 
-  it("refuses other methods with 405 and Allow", async () => {
+  it("returns 405 with Allow for other methods", async () => {
     const response = await call("/1/cronjobs/nightly", { method: "PUT", body: {} })
     expect([response.status, response.headers.get("allow")]).toEqual([405, "GET, HEAD, PATCH, DELETE, OPTIONS"])
   })
@@ -532,7 +594,7 @@ describe("roles (contract, Cronjobs: admin, developer; viewer or higher)", () =>
 describe("entity tags", () => {
   const get = (headers: Record<string, string>) => call("/1/cronjobs/nightly", { headers })
 
-  it("answer 304 to what the client has, until it changes", async () => {
+  it("returns 304 for a cronjob's present ETag, and 200 after a change", async () => {
     await create()
     const first = await get({})
     const etag = first.headers.get("etag") ?? ""
@@ -545,7 +607,7 @@ describe("entity tags", () => {
     expect((await get({ "If-None-Match": etag })).status).toBe(200)
   })
 
-  it("guard changes and deletions by If-Match, where it is sent", async () => {
+  it("changes and deletes a cronjob only at the version in If-Match", async () => {
     await create()
     const old = (await get({})).headers.get("etag") ?? ""
     const change = (etag: string, is_active: boolean) =>
@@ -559,7 +621,7 @@ describe("entity tags", () => {
     expect((await problemIn(await remove("123"))).status).toBe(400)
     expect(await stored()).toHaveLength(1)
     expect((await change("*", true)).status).toBe(200)
-    // Without it this would be no success either: then it doesn't count (RFC 9110, 13.2.1).
+    // The request would fail without If-Match too, so the header doesn't count (RFC 9110, 13.2.1).
     const unknown = { method: "PATCH", body: {}, headers: { "If-Match": "*" } }
     expect((await problemIn(await call("/1/cronjobs/unknown", unknown))).status).toBe(404)
     expect((await remove((await get({})).headers.get("etag") ?? "")).status).toBe(204)

@@ -7,7 +7,7 @@ import { type Replica, startReplica, testWorld } from "./harness.ts"
 const BROWSERS = ["chromium", "chromium-browser", "google-chrome"].map((name) => `/usr/bin/${name}`)
 const executablePath = BROWSERS.find((path) => existsSync(path))
 
-/** The sandbox needs a user other than root. */
+/** Chromium's sandbox needs a user other than root. */
 const BROWSER_OPTIONS = ["--no-sandbox", "--disable-gpu"]
 
 interface Document {

@@ -32,7 +32,10 @@ import {
 } from "./harness.ts"
 import { clientOf, makeSystemNamespace } from "./machine-users.ts"
 
-/** A whole installation: façade and operator as `operator.ts` and `api-server.ts` construct them, with the rights that manifests/base gives them. */
+/**
+ * A whole installation. `operator.ts` and `api-server.ts` construct operator and façade, with the rights of
+ * manifests/base.
+ */
 const world = testWorld("facade-dry-run")
 const systemNamespace = testNamespace("facade-dry-run-system")
 const cloud = new SimCloud(systemClock)
@@ -55,7 +58,7 @@ beforeAll(async () => {
   const market = { offers: shippedOffers(), providers, ownAccounts, architectures: [], logger }
   const where = { systemNamespace, watchNamespace: namespace }
   await makeSystemNamespace(world.client, systemNamespace)
-  // The API server takes up rights in its own time.
+  // The API server applies new rights after a delay.
   for (const program of programs) await eventually(() => program.list(LAUNCHES, { namespace: systemNamespace }))
   const operator = await startOperator(
     { ...where, gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
@@ -87,7 +90,7 @@ afterAll(async () => {
   }
 })
 
-/** Deletes all jobs; resolves when the operator has let go of them. */
+/** Deletes all jobs; resolves when the operator has removed their finalizers. */
 async function clear(): Promise<void> {
   for (const { metadata } of await jobsOf(world)) await world.client.delete(JOBS, metadata)
   await eventually(async () => expect(await jobsOf(world)).toEqual([]))
@@ -101,20 +104,20 @@ async function planned(body: object | string, more: Call = {}): Promise<JobPlanR
   return plan
 }
 
-/** Submits, and waits for what the operator makes of it. */
+/** Submits a job; resolves with the job after the operator's decision. */
 async function decided(body: object): Promise<StoredJob> {
   const { name } = await created(await call("/1/jobs", { body }))
   return eventually(async () => {
     const job = await world.client.get(JOBS, { namespace: world.namespace, name })
     const placed = findCondition(job.status?.conditions, "Placed")
     expect(placed).toBeDefined()
-    // So it stands while accounts are still being asked.
+    // The reason is Queued while the operator still asks accounts.
     expect(placed?.reason).not.toBe(JobReason.Queued)
     return job
   })
 }
 
-/** Sets the project's caps; resolves when the operator goes by them. */
+/** Sets the project's caps; resolves when the operator applies them. */
 async function setCaps(caps: SpendCaps | null): Promise<void> {
   const ref = { name: world.project }
   const { metadata } = await world.client.patch(PROJECTS, ref, { merge: { spec: { caps } } })
@@ -124,7 +127,7 @@ async function setCaps(caps: SpendCaps | null): Promise<void> {
   })
 }
 
-/** What of a plan the job's own status must repeat to the letter. */
+/** Checks the parts of a plan that the job's own status must repeat exactly. */
 function expectSame(plan: JobPlanRecord, { status }: StoredJob): void {
   expect(findCondition(status?.conditions, "Placed")).toMatchObject({ reason: plan.reason, message: plan.message })
   const [first] = plan.placements
@@ -145,7 +148,7 @@ function expectSame(plan: JobPlanRecord, { status }: StoredJob): void {
   expect(plan.estimated_cost).toBe(status?.cost?.estimatedUsd)
 }
 
-/** Everything that a submission could leave behind, by its version. */
+/** Returns everything that a submission could create, with its version. */
 async function traces(): Promise<string[]> {
   const { client, namespace } = world
   const found = [
@@ -157,18 +160,18 @@ async function traces(): Promise<string[]> {
   return [...found.map(({ metadata }) => `${metadata.name} ${metadata.uid}`), ...vms].toSorted()
 }
 
-/** Buckets that the project's connection reaches. */
+/** Buckets that the project's connection can access. */
 const BUCKETS: Record<string, { region: string }> = { "near-dublin": { region: "eu-west-1" } }
 
 const GPU_JOB = { image: "a", resources: { cpu: 4, memory: "16Gi", gpu: { model: "T4", count: 1 } }, region: "us" }
 
-describe("a dry run tells what the operator then does", () => {
+describe("a dry run predicts the operator's decision", () => {
   it.each([
     ["a small job", { image: "a" }],
     ["a job with a timeout", { image: "a", timeoutSeconds: 30 }],
     ["a GPU job", GPU_JOB],
     ["spot in eu", { image: "a", provisioning: "spot", region: "eu", resources: { cpu: 16 } }],
-  ])("%s: the same machine, for the same reason and cost", async (_, body) => {
+  ])("plans %s with the machine, reason and cost that the operator chooses", async (_, body) => {
     const plan = await planned(body)
     expect(plan).toMatchObject({ verdict: "placeable", reason: "Placed" })
     expect(plan.placements.length).toBeGreaterThan(1)
@@ -176,10 +179,10 @@ describe("a dry run tells what the operator then does", () => {
     expectSame(plan, await decided(body))
   })
 
-  it("volumes: near their bucket with what traffic costs; and that one which nobody reaches is waited for", async () => {
+  it("plans a job with volumes near their bucket with the cost of traffic, and reports a bucket without access", async () => {
     const connection = { name: "My_Buckets", type: "aws", access_key_id: "AKIAXYZ", secret_access_key: "s3cret" }
     expect((await call("/1/connections", { body: connection })).status).toBe(201)
-    // The operator knows it, so that it doesn't say that the project has none.
+    // The operator knows the connection, so it doesn't report that the project has none.
     await eventually(async () => {
       const [made] = (await world.client.list(CONNECTIONS, { namespace: world.namespace })).items
       expect(findCondition(made?.status?.conditions, "Ready")).toMatchObject({ status: "True" })
@@ -195,7 +198,7 @@ describe("a dry run tells what the operator then does", () => {
     expectSame(lost, await decided(withBucket("nowhere")))
   })
 
-  it("after a refusal for want of capacity: the next machine", async () => {
+  it("plans the next machine after a rejection for lack of capacity", async () => {
     const [refusing] = (await planned(GPU_JOB)).placements
     cloud.faults.push({ fault: "capacity", instanceType: refusing?.instance_type ?? "" })
     const { name } = await created(await call("/1/jobs", { body: GPU_JOB }))
@@ -204,7 +207,7 @@ describe("a dry run tells what the operator then does", () => {
       expect(status?.launches?.count).toBe(2)
     })
     const placeOf = (placement = refusing) => [placement?.provider, placement?.region, placement?.instance_type]
-    // The façade hears of the refusal by a watch of its own.
+    // The façade sees the rejection through a watch of its own.
     const plan = await eventually(async () => {
       const plan = await planned(GPU_JOB)
       expect(placeOf(plan.placements[0])).not.toEqual(placeOf())
@@ -213,7 +216,7 @@ describe("a dry run tells what the operator then does", () => {
     expectSame(plan, await decided(GPU_JOB))
   })
 
-  it("nothing that fits: why, and the nearest miss", async () => {
+  it("returns noOffer with the reason and the nearest miss when no offer matches", async () => {
     const body = { ...GPU_JOB, resources: { gpu: { model: "H100", count: 64 } }, region: "eu" }
     const plan = await planned(body)
     expect(plan).toMatchObject({ verdict: "noOffer", reason: "NoOffer", estimated_cost: null, placements: [] })
@@ -223,7 +226,7 @@ describe("a dry run tells what the operator then does", () => {
     expectSame(plan, job)
   })
 
-  it("a cap of the project that is reached: that it waits for", async () => {
+  it("returns waits with CapReached when a cap of the project is reached", async () => {
     await decided({ image: "a" })
     await setCaps({ maxVms: 1 })
     try {
@@ -240,7 +243,7 @@ describe("a dry run tells what the operator then does", () => {
   })
 })
 
-describe("a dry run refuses what a submission is refused", () => {
+describe("a dry run rejects what a submission rejects", () => {
   const faults: [string, object, string, RegExp][] = [
     ["an unknown region", { region: "mars" }, "/region", /"mars" is unknown.*; allowed: .*eu/],
     ["an unknown cloud", { cloud: ["ibm"] }, "/cloud/0", /"ibm" is unknown; known clouds: aws, azure, gcp/],
@@ -251,10 +254,10 @@ describe("a dry run refuses what a submission is refused", () => {
       "/resources/gpu/model",
       /"H1000" is unknown.*known models: .*A100/,
     ],
-    ["what its schema has not", { resources: { memory: "24GB" } }, "/resources/memory", /24Gi/],
+    ["memory with an invalid unit", { resources: { memory: "24GB" } }, "/resources/memory", /24Gi/],
   ]
 
-  it.each(faults)("%s", async (_, more, pointer, detail) => {
+  it.each(faults)("rejects %s, in the dry run and in the submission", async (_, more, pointer, detail) => {
     const before = await traces()
     const body = { image: "a", ...more }
     const [dry, real] = [await call("/1/jobs?dry_run=true", { body }), await call("/1/jobs", { body })]
@@ -264,7 +267,7 @@ describe("a dry run refuses what a submission is refused", () => {
     expect(await traces()).toEqual(before)
   })
 
-  it("so does a cronjob's definition", async () => {
+  it("rejects a cronjob's definition with unknown region and GPU model, with a pointer to each", async () => {
     const job_definition = { image: "a", cloud: "gcp", region: "mars", resources: { gpu: { model: "H1000" } } }
     const response = await call("/1/cronjobs", { body: { name: "nightly", cron_spec: "@daily", job_definition } })
     const { errors } = await problemIn(response)
@@ -274,7 +277,7 @@ describe("a dry run refuses what a submission is refused", () => {
     ])
   })
 
-  it("a name that is taken", async () => {
+  it("returns 409 for a dry run with a name that is taken", async () => {
     const body = { image: "a", name: "taken" }
     await decided(body)
     await eventually(() => expect(cloud.alive).toHaveLength(1))
@@ -285,21 +288,21 @@ describe("a dry run refuses what a submission is refused", () => {
     expect(await traces()).toEqual(before)
   })
 
-  it("a viewer's", async () => {
+  it("returns 403 for a viewer's dry run", async () => {
     const viewers = await call("/1/jobs?dry_run=true", { body: { image: "a" }, key: world.keys.viewer })
     expect(await problemIn(viewers)).toMatchObject({ status: 403, detail: expect.stringContaining("developer") })
     await planned({ image: "a" }, { key: world.keys.developer })
   })
 
-  it.each(["", "yes", "1", "True", "true&dry_run=true"])("dry_run=%s", async (value) => {
+  it.each(["", "yes", "1", "True", "true&dry_run=true"])("rejects dry_run=%s with 400", async (value) => {
     const { status, errors } = await problemIn(await call(`/1/jobs?dry_run=${value}`, { body: { image: "a" } }))
     expect([status, errors]).toEqual([400, [{ pointer: "", detail: expect.stringContaining('"dry_run"') }]])
     expect(await jobsOf(world)).toEqual([])
   })
 })
 
-describe("a dry run makes nothing", () => {
-  it("no job, launch or VM, and a name stays free", async () => {
+describe("a dry run creates nothing", () => {
+  it("creates no job, launch or VM for a dry run, and the name stays free", async () => {
     const before = await traces()
     const body = { name: "free", image: "a" }
     expect((await planned(body)).name).toBe("free")
@@ -311,7 +314,7 @@ describe("a dry run makes nothing", () => {
     expect((await jobsOf(world)).map(({ metadata }) => metadata.name)).toEqual(["free"])
   })
 
-  it("no use of an Idempotency-Key; one that is used counts", async () => {
+  it("leaves an Idempotency-Key unused, and returns the job of a used one", async () => {
     const headers = { "Idempotency-Key": "k" }
     await planned({ image: "a" }, { headers })
     const { name } = await created(await call("/1/jobs", { body: { image: "b" }, headers }))
@@ -320,7 +323,7 @@ describe("a dry run makes nothing", () => {
     expect((await problemIn(other)).status).toBe(422)
   })
 
-  it("nor does kubectl's", async () => {
+  it("creates no Job for kubectl apply --dry-run=server", async () => {
     const manifest = (spec: object): string =>
       JSON.stringify({ apiVersion: "berth.dev/v1alpha1", kind: "Job", metadata: { name: "dry" }, spec })
     const apply = (spec: object): Promise<string> =>

@@ -8,7 +8,7 @@ import { IndexedStore } from "../../src/kube/store.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { caller, makeKey, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
 
-/** Failed authentications are limited by client address, and nobody is locked out by somebody else's. */
+/** Failed authentications are limited by client address. One client's failures never lock out another client. */
 const world = testWorld("facade-failures")
 let replica: Replica
 const call = caller(() => replica, world)
@@ -19,18 +19,18 @@ async function start(settings: Partial<FacadeSettings>): Promise<void> {
   replica = await startReplica({ settings: { failuresPerMinute: 3, ...settings } })
 }
 
-/** How a request is answered that comes from an address, by way of a proxy on this machine. */
+/** Returns the status for a request that comes from an address through a proxy on this machine. */
 async function statusFrom(address: string, key: string | undefined): Promise<number> {
   const response = await call("/1/jobs", { key, headers: { "X-Forwarded-For": address } })
   await response.arrayBuffer()
   return response.status
 }
 
-/** A value of the right form that nobody has. */
+/** Returns a well-formed value that belongs to no key. */
 const guess = (): string => makeApiKey().value
 
 describe("failed authentications", () => {
-  it("get 429 with Retry-After beyond the limit of their address, and other addresses have their own", async () => {
+  it("returns 429 with Retry-After for failed authentications above an address' limit, and 401 for other addresses", async () => {
     await start({ trustProxy: "loopback" })
     for (const key of [guess(), "nonsense", ""]) expect(await statusFrom("192.0.2.1", key)).toBe(401)
     const refused = await call("/1/jobs", { key: guess(), headers: { "X-Forwarded-For": "192.0.2.1" } })
@@ -43,14 +43,14 @@ describe("failed authentications", () => {
     expect(await statusFrom("192.0.2.2", guess())).toBe(401)
   })
 
-  it("count for an IPv6 network as a whole, which one client can have", async () => {
+  it("counts failed authentications for a whole IPv6 network, because one client can own it", async () => {
     await start({ trustProxy: "loopback" })
     for (const host of ["1", "2", "3"]) expect(await statusFrom(`2001:db8::${host}`, guess())).toBe(401)
     expect(await statusFrom("2001:db8::4", guess())).toBe(429)
     expect(await statusFrom("2001:db8:1::4", guess())).toBe(401)
   })
 
-  it("lock nobody out who has good credentials, of whatever age, and are still answered so", async () => {
+  it("accepts valid credentials, old and new, from an address above the limit of failed authentications", async () => {
     await start({ trustProxy: "loopback" })
     for (let failure = 0; failure < 5; failure++) await statusFrom("192.0.2.1", guess())
     const answers = await Promise.all(
@@ -61,20 +61,20 @@ describe("failed authentications", () => {
     await eventually(async () => expect(await statusFrom("192.0.2.1", made)).toBe(200))
   })
 
-  it("count for the proxy's address where no proxy is trusted: a client can't choose its own", async () => {
+  it("counts failed authentications for the proxy's address if no proxy is trusted: a client could forge its own", async () => {
     await start({})
     for (const host of [1, 2, 3]) expect(await statusFrom(`192.0.2.${host}`, guess())).toBe(401)
     expect(await statusFrom("192.0.2.4", guess())).toBe(429)
     expect(await statusFrom("192.0.2.4", world.keys.viewer)).toBe(200)
   })
 
-  it("may be any number where the setting is 0", async () => {
+  it("allows unlimited failed authentications if failuresPerMinute is 0", async () => {
     await start({ failuresPerMinute: 0 })
     for (let failure = 0; failure < 100; failure++) expect(await statusFrom("192.0.2.1", "nonsense")).toBe(401)
   })
 })
 
-it("asks the API server about no key that the cache does not have, where it shall not", async () => {
+it("sends no request to the API server for a key outside the cache with onlyCached", async () => {
   replica = await startReplica()
   const asked = (): never => {
     throw new Error("the API server was asked")

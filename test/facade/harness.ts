@@ -35,15 +35,17 @@ import type { ProblemDocument } from "../../src/http/problem.ts"
 import { createHttpServer, type ServerLimits } from "../../src/http/server.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
+import type { IdentityIssuer } from "../../src/identity/identity-tokens.ts"
 import type { TokenVerifier } from "../../src/identity/oidc.ts"
 import type { CallerClient } from "../../src/identity/principal.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys, readSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/kube/client.ts"
+import { ifFound } from "../../src/kube/errors.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import type { ObjectRef } from "../../src/kube/resource.ts"
 import { FileLogStore } from "../../src/logs/file-store.ts"
-import type { Payers } from "../../src/placement/market.ts"
+import type { LaunchAccounts } from "../../src/placement/market.ts"
 import { jobPlanner } from "../../src/placement/place.ts"
 import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
@@ -53,57 +55,59 @@ import { createMetrics } from "../../src/telemetry/metrics.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { confirmedProject } from "../confirmed-project.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
-import { clientOf, type TendedKeys, tendKeys } from "./machine-users.ts"
+import { clientOf, type KeyController, startKeyController } from "./machine-users.ts"
 
 export const BASE_DOMAIN = "berth.test"
 
-/** Where manifests/base puts Berth's own Secrets. */
+/** Namespace of Berth's own Secrets in manifests/base. */
 export const SYSTEM_NAMESPACE = "berth-system"
 
-/** How long is waited for what a suite needs before it begins: only so that none waits for ever. */
+/** Timeout of what a suite needs before it starts, so that no suite waits for ever. */
 export const PATIENCE_MS = 120_000
 
-/** Every host is this machine. */
+/** DNS lookup that resolves every host to this machine. */
 const loopback = new Agent({
   connect: { lookup: (_host, _options, callback) => callback(null, [{ address: "127.0.0.1", family: 4 }]) },
 })
 
-/** Tests fail to authenticate more often in a minute than anybody may. */
+/** Settings without a limit of failed authentications, because tests exceed any limit. */
 const SETTINGS = { baseDomain: BASE_DOMAIN, clouds: ["aws", "gcp", "azure", "local"], failuresPerMinute: 0 }
 
-/** One façade replica that listens, with everything real behind it. */
+/** One façade replica that listens, with real parts behind it. */
 export interface Replica {
   app: Express
   port: number
   logStore: FileLogStore
   jobs: Reflector<StoredJob>
   apiKeys: Reflector<StoredApiKey>
-  /** All that it has logged. */
+  /** All log lines of the replica. */
   logged: () => string
-  /** All that it measures, as it is exposed. */
+  /** All metrics of the replica, in the exposition format. */
   measured: () => Promise<string>
   shutdown: AbortController
-  /** How many clients are connected. */
+  /** Number of connected clients. */
   connections: () => Promise<number>
   close: () => Promise<void>
 }
 
 export interface ReplicaOptions {
   settings?: Partial<FacadeSettings>
-  /** What clients may take; default: the server's own. */
+  /** Time limits for clients; default: the server's own. */
   limits?: Partial<ServerLimits>
-  /** What it reaches the API server by; default: directly, with the rights that manifests/base gives it. */
+  /** Client of the API server; default: a direct one with the rights that manifests/base gives the façade. */
   kubeConfig?: KubeConfig
-  /** Where it looks for the sealing keys; default: where they are. */
+  /** Namespace of the sealing keys; default: their usual one. */
   sealingNamespace?: string
-  /** Whose tokens are taken; default: nobody's. */
+  /** Verifier of tokens; default: none, so every token is rejected. */
   tokens?: TokenVerifier
-  /** What is sold, and who pays for it; default: the price list that Berth comes with, and nobody. */
-  market?: { offers: Offers; payers: Payers }
-  /** What looks into accounts; default: finds nothing. */
+  /** Offers, and the accounts that pay for them; default: the shipped price list, and no accounts. */
+  market?: { offers: Offers; launchAccounts: LaunchAccounts }
+  /** Discovery of resources in accounts; default: finds nothing. */
   discover?: Discoverer
-  /** Where logs are kept; default: a folder of its own. */
+  /** Folder of logs; default: a new one. */
   logStore?: FileLogStore
+  /** Issuer of identity tokens; default: none. */
+  identity?: IdentityIssuer
 }
 
 export async function startReplica(options: ReplicaOptions = {}): Promise<Replica> {
@@ -127,7 +131,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const reflectors = [jobs, cronJobs, connections, apiKeys, projects, organizations, launches]
   const loops = reflectors.map((reflector) => reflector.run(running.signal))
   await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(PATIENCE_MS))))
-  const { market = { offers: shippedOffers(), payers: { of: () => [] } } } = options
+  const { market = { offers: shippedOffers(), launchAccounts: { of: () => [] } } } = options
   const folder = await mkdtemp(join(tmpdir(), "berth-facade-"))
   const { logStore = new FileLogStore(folder) } = options
   removeLogsOfDeletedJobs({ client, jobs, logStore, logger })
@@ -145,6 +149,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     health: new Health(),
     metrics,
     tokens: options.tokens,
+    identity: options.identity,
     catalogue: () => market.offers.current(),
     plan: jobPlanner({ ...market, jobs, launches, clock: systemClock }),
     discover: options.discover ?? (async () => ({ found: [], failures: [] })),
@@ -181,13 +186,13 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
 
 let shipped: Offers | undefined
 
-/** The price list that Berth comes with; read once, when it is first needed. */
+/** Returns the shipped price list. Reads the file once, when a test first needs it. */
 export function shippedOffers(): Offers {
   shipped ??= new LiveCatalogue(offersOf(readPriceList()))
   return shipped
 }
 
-/** What a client does, as an object of which a test may put something else in a part's place. */
+/** Returns a client's methods as an object whose parts a test may replace. */
 export function plainClient(client: KubeClient): CallerClient {
   return {
     get: (resource, ref, options) => client.get(resource, ref, options),
@@ -210,27 +215,27 @@ export interface World {
 }
 
 /**
- * Makes what every installation has and a project before a suite, and removes the project after it. An ApiKey controller
- * looks after its keys meanwhile.
+ * Creates a project, and what every installation has, before a suite, and removes the project after it. An ApiKey
+ * controller serves its keys meanwhile.
  */
 export function testWorld(prefix: string): World {
   const namespace = testNamespace(prefix)
   const project = `p-${randomBytes(4).toString("hex")}`
   const keys = { admin: "", developer: "", viewer: "" }
   const world = { client: new KubeClient(kubeConfig()), namespace, project, organization: `org-of-${project}`, keys }
-  let tended: TendedKeys
+  let keyController: KeyController
   beforeAll(async () => {
     await installBase(world.client, AbortSignal.timeout(PATIENCE_MS))
     await ensureSealingKeys(world.client, SYSTEM_NAMESPACE)
     await makeProject(world.client, project, namespace)
-    tended = await tendKeys(namespace)
+    keyController = await startKeyController(namespace)
     tendedNamespaces.add(namespace)
     for (const role of ["admin", "developer", "viewer"] as const)
       keys[role] = await makeKey(world.client, namespace, role)
   })
   afterAll(async () => {
-    await world.client.delete(PROJECTS, { name: project })
-    await tended.stop()
+    await ifFound(world.client.delete(PROJECTS, { name: project }))
+    await keyController.stop()
     await world.client.close()
   })
   return world
@@ -240,7 +245,7 @@ export function makeProject(client: KubeClient, name: string, namespace: string)
   return confirmedProject(client, { name, organization: `org-of-${name}`, namespace })
 }
 
-/** Makes an ApiKey as the REST API or `berth key` would; its value. */
+/** Creates an ApiKey like the REST API or `berth key` does; returns its value. */
 export async function makeKey(
   client: KubeClient,
   namespace: string,
@@ -260,10 +265,10 @@ export async function makeKey(
   return value
 }
 
-/** Namespaces of worlds, whose keys get their machine users. */
+/** Namespaces of worlds, in which a controller gives keys their machine users. */
 const tendedNamespaces = new Set<string>()
 
-/** Resolves when the ApiKey controller has done with a key's present state. */
+/** Resolves when the ApiKey controller has handled a key's present state. */
 export async function tendedTo(client: KubeClient, ref: ObjectRef): Promise<StoredApiKey> {
   return eventually(async () => {
     const key = await client.get(API_KEYS, ref)
@@ -273,7 +278,7 @@ export async function tendedTo(client: KubeClient, ref: ObjectRef): Promise<Stor
   })
 }
 
-/** Deletes a key; resolves when it is gone with its machine user. */
+/** Deletes a key; resolves when the key and its machine user are deleted. */
 export async function deleteKey(client: KubeClient, ref: ObjectRef): Promise<void> {
   await client.delete(API_KEYS, ref)
   await eventually(() => expect(client.get(API_KEYS, ref)).rejects.toMatchObject({ code: 404 }))
@@ -282,7 +287,7 @@ export async function deleteKey(client: KubeClient, ref: ObjectRef): Promise<voi
 export interface Call {
   method?: string
   key?: string | undefined
-  /** Sent as JSON, unless it is text or bytes. */
+  /** Body, sent as JSON unless it is text or bytes. */
   body?: unknown
   type?: string
   headers?: Record<string, string>
@@ -291,7 +296,7 @@ export interface Call {
   redirect?: "manual"
 }
 
-/** Calls a replica as a client of the world's project would. */
+/** Calls a replica like a client of the world's project does. */
 export function caller(replica: () => Replica, world: World) {
   return (path: string, call: Call = {}): Promise<Response> => {
     const { key = world.keys.admin, body, type, headers, host = `${world.project}.${BASE_DOMAIN}` } = call
@@ -312,7 +317,7 @@ export function caller(replica: () => Replica, world: World) {
 
 export type Caller = ReturnType<typeof caller>
 
-/** The problem document of an answer, with its own rules checked: status, media type, request id. */
+/** Returns the problem document of a response, and checks the rules for problems: status, media type, request id. */
 export async function problemIn(response: Response): Promise<ProblemDocument> {
   const text = await response.text()
   if (response.headers.get("content-type") !== "application/problem+json; charset=utf-8") {
@@ -325,7 +330,8 @@ export async function problemIn(response: Response): Promise<ProblemDocument> {
 }
 
 export async function created(response: Response): Promise<JobCreated> {
-  if (response.status !== 201) throw new Error(`not created: ${response.status} ${await response.text()}`)
+  if (response.status !== 201)
+    throw new Error(`the object was not created: ${response.status} ${await response.text()}`)
   return (await response.json()) as JobCreated
 }
 
@@ -334,12 +340,12 @@ export async function recordIn(response: Response): Promise<JobRecord> {
   return (await response.json()) as JobRecord
 }
 
-/** The jobs that there are, as the API server has them. */
+/** Returns the jobs that the API server has. */
 export async function jobsOf(world: World): Promise<StoredJob[]> {
   return (await world.client.list(JOBS, { namespace: world.namespace })).items
 }
 
-/** A Job as kubectl would make it. */
+/** Creates a Job like kubectl does. */
 export async function applyJob(
   world: World,
   name: string,
@@ -355,7 +361,7 @@ export async function applyJob(
   return world.client.create(JOBS, job as StoredJob)
 }
 
-/** Writes a Job's status as the job controller would. */
+/** Writes a Job's status like the job controller does. */
 export function setStatus(world: World, name: string, status: JobStatus): Promise<StoredJob> {
   return world.client.patchStatus(JOBS, { namespace: world.namespace, name }, { merge: { status } })
 }

@@ -54,7 +54,7 @@ async function machineUserOf(name: string, role: Role): Promise<string> {
   await makeKey(world.client, world.namespace, role, { name })
   const { metadata } = await world.client.get(API_KEYS, { namespace: world.namespace, name })
   const user = machineUserName(metadata.uid)
-  // The API server takes up rights in its own time.
+  // The API server applies new rights after a delay.
   await eventually(() => world.client.list(JOBS, { namespace: world.namespace, as: asMachineUser(user) }))
   return user
 }
@@ -69,17 +69,17 @@ describe("a façade with the rights of manifests/base", () => {
     ["the controller manager", { user: "system:kube-controller-manager" }],
     ["a controller's ServiceAccount", { user: "system:serviceaccount:kube-system:clusterrole-aggregation-controller" }],
     ["the operator", { user: "system:serviceaccount:berth-system:berth-operator" }],
-    ["a ServiceAccount of the tenant's", { user: `system:serviceaccount:${world.namespace}:default` }],
-    ["a name that only begins like a machine user's", { user: "system:serviceaccount:berth-identities:a:b" }],
+    ["a ServiceAccount of the tenant", { user: `system:serviceaccount:${world.namespace}:default` }],
+    ["a name that begins like a machine user's", { user: "system:serviceaccount:berth-identities:a:b" }],
     ["an anonymous caller", { user: "system:anonymous", groups: ["system:unauthenticated"] }],
-  ])("can't act as %s", async (_what, as) => {
+  ])("forbids the façade to act as %s", async (_what, as) => {
     await expect(facade.list(JOBS, { namespace: world.namespace, as })).rejects.toMatchObject({
       ...forbidden,
       message: expect.stringMatching(/cannot impersonate|not allowed to impersonate|impersonat/),
     })
   })
 
-  it("can't give itself rights", async () => {
+  it("forbids the façade to grant itself rights", async () => {
     const me = { kind: "ServiceAccount", name: "berth-facade", namespace: "berth-system" }
     const admin = { metadata: { name: "gotcha" }, roleRef: roleRef("cluster-admin"), subjects: [me] }
     await expect(facade.create(CLUSTER_ROLE_BINDINGS, admin)).rejects.toMatchObject(forbidden)
@@ -95,7 +95,7 @@ describe("a façade with the rights of manifests/base", () => {
     }
   })
 
-  it("writes nothing of its own", async () => {
+  it("forbids the façade to write objects as itself", async () => {
     const job = await applyJob(world, "not-mine")
     await expect(
       facade.create(JOBS, { ...job, metadata: { name: "mine", namespace: world.namespace } } as StoredJob),
@@ -107,7 +107,7 @@ describe("a façade with the rights of manifests/base", () => {
     await expect(facade.create(API_KEYS, key)).rejects.toMatchObject(forbidden)
   })
 
-  it("acts as a machine user with that one's rights, in its own project only", async () => {
+  it("acts as a machine user with that user's rights, in its own project only", async () => {
     const as = asMachineUser(await machineUserOf("reaches", "admin"))
     await facade.create(JOBS, jobNamed("reached"), { as })
     for (const namespace of ["default", "berth-system", IDENTITIES_NAMESPACE]) {
@@ -132,7 +132,7 @@ function apiKey(name: string, role: Role): StoredApiKey {
   return { apiVersion: API_VERSION, kind: API_KEY.kind, metadata, spec: { role, keyId, tokenHash } } as StoredApiKey
 }
 
-describe("RBAC sees the caller", () => {
+describe("RBAC for the caller", () => {
   const principal = (role: Role, machineUser: string): Principal => ({
     kind: "apiKey",
     id: "apiKey/test",
@@ -142,8 +142,8 @@ describe("RBAC sees the caller", () => {
     isBound: true,
   })
 
-  it("denies a viewer though the façade itself had forgotten to (contract, Jobs: roles)", async () => {
-    // The façade believes that it is an admin.
+  it("denies a viewer a write even if the façade omits its own check (contract, Jobs: roles)", async () => {
+    // The façade takes the viewer for an admin.
     const viewer = impersonating(facade)(principal("admin", await machineUserOf("peeper", "viewer")))
     expect((await viewer.list(JOBS, { namespace: world.namespace })).items).toBeDefined()
     await expect(viewer.create(JOBS, jobNamed("by-viewer"))).rejects.toMatchObject(forbidden)
@@ -154,25 +154,25 @@ describe("RBAC sees the caller", () => {
     }
   })
 
-  it("lets a developer write jobs and no keys", async () => {
+  it("allows a developer to write jobs but no keys", async () => {
     const developer = impersonating(facade)(principal("admin", await machineUserOf("builder", "developer")))
     await developer.create(JOBS, jobNamed("by-developer"))
     await expect(developer.create(API_KEYS, apiKey("by-developer", "viewer"))).rejects.toMatchObject(forbidden)
   })
 
-  it("tells a caller whose rights are still to come from one who may not", async () => {
-    const nobody = { ...principal("admin", machineUserName("nobody")), isBound: false }
-    await expect(impersonating(facade)(nobody).list(JOBS, { namespace: world.namespace })).rejects.toMatchObject({
+  it("distinguishes a caller whose rights are pending from a forbidden caller", async () => {
+    const pending = { ...principal("admin", machineUserName("pending")), isBound: false }
+    await expect(impersonating(facade)(pending).list(JOBS, { namespace: world.namespace })).rejects.toMatchObject({
       name: "NotBoundYet",
     })
-    const known = { ...nobody, isBound: true }
+    const known = { ...pending, isBound: true }
     await expect(impersonating(facade)(known).list(JOBS, { namespace: world.namespace })).rejects.toMatchObject(
       forbidden,
     )
   })
 })
 
-describe("a tenant with Kubernetes' own role edit in its namespace", () => {
+describe("a tenant with Kubernetes' role edit in its namespace", () => {
   const tenant: Impersonation = { user: "tenant-edit" }
 
   beforeAll(async () => {
@@ -185,7 +185,7 @@ describe("a tenant with Kubernetes' own role edit in its namespace", () => {
   const canI = (...question: string[]): Promise<string> =>
     kubectl(["auth", "can-i", ...question, `--as=${tenant.user}`]).catch((error: { stdout: string }) => error.stdout)
 
-  it("may impersonate the ServiceAccounts of its own namespace, as ever, and gains nothing by it", async () => {
+  it("allows a tenant to impersonate ServiceAccounts of its own namespace, which have no more rights", async () => {
     expect((await canI("impersonate", "serviceaccounts", "-n", world.namespace)).trim()).toBe("yes")
     expect((await canI("impersonate", "serviceaccounts", "-n", IDENTITIES_NAMESPACE)).trim()).toBe("no")
     const bindings = await kubectl(["get", "rolebindings", "-n", world.namespace, "-o", "json"])
@@ -195,7 +195,7 @@ describe("a tenant with Kubernetes' own role edit in its namespace", () => {
     for (const { namespace } of local) expect(namespace).toBe(IDENTITIES_NAMESPACE)
   })
 
-  it("can't read or write keys, make machine users, or bind them", async () => {
+  it("forbids a tenant to read or write keys, create machine users, or bind them", async () => {
     const as = tenant
     await expect(world.client.list(API_KEYS, { namespace: world.namespace, as })).rejects.toMatchObject(forbidden)
     await expect(world.client.create(API_KEYS, apiKey("forged", "viewer"), { as })).rejects.toMatchObject(forbidden)
@@ -207,7 +207,7 @@ describe("a tenant with Kubernetes' own role edit in its namespace", () => {
   })
 })
 
-describe("the admission policy on ApiKeys (design, section 9: no escalation through CRs)", () => {
+describe("the admission policy on ApiKeys (design, section 9: no escalation through custom resources)", () => {
   const author: Impersonation = { user: "key-author" }
   const ROLES_KIND = resourceOf<ApiObject & { rules: object[] }>({
     ...rbac,
@@ -216,7 +216,7 @@ describe("the admission policy on ApiKeys (design, section 9: no escalation thro
     namespaced: true,
   })
 
-  /** A custom role: may write ApiKeys, and hand out viewer only. */
+  /** Creates a custom role that may write ApiKeys, and grant only the role viewer. */
   beforeAll(async () => {
     const metadata = { name: "key-author", namespace: world.namespace }
     const keys = { apiGroups: ["berth.dev"], resources: ["apikeys"] }
@@ -228,7 +228,7 @@ describe("the admission policy on ApiKeys (design, section 9: no escalation thro
     const subjects = [{ kind: "User", apiGroup: rbac.group, name: author.user }]
     const role = { apiGroup: rbac.group, kind: "Role", name: "key-author" }
     await world.client.create(ROLE_BINDINGS, { metadata, roleRef: role, subjects })
-    // The API server takes up rights and a new policy in its own time: first nothing is allowed, then everything.
+    // The API server applies rights and a new policy after a delay: at first it rejects everything.
     const attempt = (role: Role) => world.client.create(API_KEYS, apiKey("probe", role), { as: author, dryRun: true })
     await eventually(() => attempt("viewer"))
     await eventually(() =>
@@ -236,7 +236,7 @@ describe("the admission policy on ApiKeys (design, section 9: no escalation thro
     )
   })
 
-  it("refuses a role that the author may not grant, and says which verb it takes", async () => {
+  it("rejects a role that the author may not grant, and names the required verb", async () => {
     const as = author
     await world.client.create(API_KEYS, apiKey("granted", "viewer"), { as })
     for (const role of ["developer", "admin"] as const) {
@@ -247,7 +247,7 @@ describe("the admission policy on ApiKeys (design, section 9: no escalation thro
     }
   })
 
-  it("refuses a higher role, and a later expiry, for a key that exists; labels and deletion are free", async () => {
+  it("rejects a higher role or a later expiry for an existing key, but allows new labels and deletion", async () => {
     const as = author
     const mine = { namespace: world.namespace, name: "climbs" }
     await world.client.create(API_KEYS, apiKey("climbs", "viewer"), { as })
@@ -266,12 +266,12 @@ describe("the admission policy on ApiKeys (design, section 9: no escalation thro
     await world.client.delete(API_KEYS, others, { as })
   })
 
-  it("lets an admin's machine user grant every role, by way of the façade", async () => {
+  it("allows an admin's machine user to grant every role through the façade", async () => {
     const as = asMachineUser(await machineUserOf("grants", "admin"))
     for (const role of ROLES) await facade.create(API_KEYS, apiKey(`granted-${role}`, role), { as })
   })
 
-  it("lets the operator grant none, though it may write finalizers and status", async () => {
+  it("forbids the operator to grant any role, though it may write finalizers and status", async () => {
     const ref = { namespace: world.namespace, name: "tended" }
     await makeKey(world.client, world.namespace, "viewer", { name: "tended" })
     await operator.patch(API_KEYS, ref, { merge: { metadata: { annotations: { a: "b" } } } })
@@ -280,7 +280,7 @@ describe("the admission policy on ApiKeys (design, section 9: no escalation thro
     await expect(operator.create(API_KEYS, apiKey("by-operator", "viewer"))).rejects.toMatchObject(forbidden)
   })
 
-  it("lets the operator bind no role but the three", async () => {
+  it("allows the operator to bind only the three roles", async () => {
     const subjects = [{ kind: "ServiceAccount", name: "berth-operator", namespace: "berth-system" }]
     for (const name of ["cluster-admin", "admin", "edit", "view"]) {
       const binding = { metadata: { name: "up", namespace: world.namespace }, roleRef: roleRef(name), subjects }

@@ -12,7 +12,7 @@ const ROOT = join(import.meta.dirname, "..", "..")
 
 const world = testWorld("facade-key-command")
 let replica: Replica
-/** Where the command is run. */
+/** Folder in which the command runs. */
 let folder: string
 const call = caller(() => replica, world)
 
@@ -32,7 +32,7 @@ const berthKey = (...args: string[]) =>
   })
 
 describe("berth key", () => {
-  it("makes a value and a manifest apart: applied by kubectl, the value works", async () => {
+  it("prints a value, and a manifest that makes the value work when kubectl applies it", async () => {
     const { stdout, stderr } = await berthKey(
       "--name",
       "My_CI",
@@ -55,7 +55,7 @@ describe("berth key", () => {
     expect(await readdir(folder)).toEqual([])
   })
 
-  it("puts the namespace into the manifest only when it is given, and makes another key each time", async () => {
+  it("writes a namespace into the manifest only if one is given, and creates another key each time", async () => {
     const first = await berthKey("--name", "abc", "--role", "viewer")
     const second = await berthKey("--name", "abc", "--role", "viewer", "--namespace", "shop")
     expect(first.stdout).not.toContain("namespace")
@@ -67,7 +67,7 @@ describe("berth key", () => {
     ["no name", ["--role", "viewer"], /--name/],
     ["no role", ["--name", "abc"], /--role/],
     ["an unknown role", ["--name", "abc", "--role", "owner"], /viewer, developer, admin/],
-    ["a name that nothing can have", ["--name", "a b", "--role", "viewer"], /is not allowed as a key's name/],
+    ["an invalid name", ["--name", "a b", "--role", "viewer"], /is not allowed as a key's name/],
     [
       "an expiry in the past",
       ["--name", "abc", "--role", "viewer", "--expires-at", "2020-01-01T00:00:00Z"],
@@ -78,7 +78,7 @@ describe("berth key", () => {
       ["--name", "abc", "--role", "viewer", "--expires-at", "2099-01-01"],
       /not a future time/,
     ],
-  ])("refuses %s, and prints no key", async (_what, args, said) => {
+  ])("rejects %s, and prints no key", async (_what, args, said) => {
     const refused = await berthKey(...args).catch((error: { code: number; stdout: string; stderr: string }) => error)
     expect(refused).toMatchObject({ code: 1, stdout: "" })
     expect(refused.stderr).toMatch(said)

@@ -1,16 +1,19 @@
 import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import { ROLES } from "../../src/apis/apikey.ts"
+import { ROLES, roleAllows } from "../../src/apis/apikey.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { CreationTimes } from "../../src/apis/creation-times.ts"
 import { CACHE_OPTIONS } from "../../src/facade/caches.ts"
-import { Turns } from "../../src/facade/idempotency.ts"
+import { Changes } from "../../src/facade/changes.ts"
+import { KeyedMutex } from "../../src/facade/idempotency.ts"
 import { Keys, type KeysOptions } from "../../src/facade/keys/keys.ts"
 import type { KeyCreated, KeyItem, KeyList, KeyRecord } from "../../src/facade/keys/schema.ts"
 import { hashOf } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
+import { type CallerClient, impersonatingUser } from "../../src/identity/principal.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
+import { hasRightsOf } from "../../src/identity/rights.ts"
 import { ROLE_BINDINGS } from "../../src/identity/role-bindings.ts"
 import { CLIENT_REASONS, KubeError } from "../../src/kube/errors.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
@@ -43,7 +46,7 @@ afterAll(async () => {
   await replica.close()
   await second.close()
 })
-/** All but the world's own. */
+/** Returns all keys except those of the test world. */
 beforeEach(async () => {
   const { items } = await world.client.list(API_KEYS, { namespace: world.namespace })
   const made = items.filter(({ metadata }) => !metadata.name.startsWith("key-"))
@@ -74,7 +77,7 @@ const statusOf = async (key: string, method = "GET", body?: object): Promise<num
   (await call("/1/jobs", { key, method, ...(body && { body }) })).status
 
 describe("POST /1/keys", () => {
-  it("answers 201 with Location and the record with the value, once; only its hash is kept (contract, API key record)", async () => {
+  it("returns 201 with Location and the record with the value, once; stores only its hash (contract, API key record)", async () => {
     const response = await call("/1/keys", { body: { name: "build", role: "developer" } })
     expect(response.status).toBe(201)
     expect(response.headers.get("cache-control")).toBe("no-store")
@@ -84,7 +87,7 @@ describe("POST /1/keys", () => {
       id: expect.stringMatching(UUID),
       name: "build",
       role: "developer",
-      created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/),
+      created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.]\d{6}Z$/),
       expires_at: null,
       value: expect.stringMatching(/^berth_[a-z0-9]{12}_[\w-]{43}$/),
     })
@@ -99,7 +102,7 @@ describe("POST /1/keys", () => {
     expect(replica.logged()).not.toContain(key.value)
   })
 
-  it("answers when the machine user has its rights: the key works at once, on every replica", async () => {
+  it("answers after the machine user has its rights: the key works at once, on every replica", async () => {
     for (const role of ROLES) {
       const { id, value } = await made({ name: `as-${role}`, role })
       const user = `apikey-${id}`
@@ -111,7 +114,7 @@ describe("POST /1/keys", () => {
     }
   })
 
-  it("takes YAML, and an expiry with any offset, which is told in UTC (design, section 8)", async () => {
+  it("accepts YAML, and an expiry with any offset, which it returns in UTC (design, section 8)", async () => {
     const inAnHour = Math.ceil(Date.now() / 1000) * 1000 + HOUR_MS
     const local = `${new Date(inAnHour + 5.5 * HOUR_MS).toISOString().slice(0, 19)}+05:30`
     const body = `name: My_Key-\nrole: viewer\nexpires_at: "${local}"\n`
@@ -122,11 +125,11 @@ describe("POST /1/keys", () => {
     expect((await listed("?name=My_Key-")).keys).toMatchObject([{ id: key.id, name: "My_Key-" }])
   })
 
-  it("takes null for what is not given", async () => {
+  it("treats null fields of a key as omitted", async () => {
     expect(await made({ name: "forever", role: "viewer", expires_at: null })).toMatchObject({ expires_at: null })
   })
 
-  it("refuses names that are taken with 409, also those that differ only to Kubernetes (contract: names unique)", async () => {
+  it("rejects key names that are taken with 409, also if only Kubernetes would distinguish them (contract: names unique)", async () => {
     await made({ name: "Taken_1", role: "viewer" })
     const response = await call("/1/keys", { body: { name: "Taken_1", role: "viewer" } })
     expect(response.status).toBe(409)
@@ -140,14 +143,14 @@ describe("POST /1/keys", () => {
 
   const past = "2020-01-01T00:00:00Z"
   it.each<[string, unknown, string[]]>([
-    ["nothing", {}, ["/name", "/role"]],
-    ["nulls", { name: null, role: null }, ["/name", "/role"]],
+    ["an empty object", {}, ["/name", "/role"]],
+    ["null fields", { name: null, role: null }, ["/name", "/role"]],
     ["a name that is too short", { name: "ab", role: "viewer" }, ["/name"]],
     ["a name that is too long", { name: "a".repeat(51), role: "viewer" }, ["/name"]],
     ["a name that starts with a dash", { name: "-abc", role: "viewer" }, ["/name"]],
     ["a name with a dot", { name: "my.key", role: "viewer" }, ["/name"]],
     ["a name with a newline", { name: "abc\n", role: "viewer" }, ["/name"]],
-    ["a name like a UUID", { name: "01234567-89AB-cdef-0123-456789abcdef", role: "viewer" }, ["/name"]],
+    ["a name in the form of a UUID", { name: "01234567-89AB-cdef-0123-456789abcdef", role: "viewer" }, ["/name"]],
     ["an unknown role", { name: "abc", role: "owner" }, ["/role"]],
     ["an expiry in the past", { name: "abc", role: "viewer", expires_at: past }, ["/expires_at"]],
     ["an expiry that is a date", { name: "abc", role: "viewer", expires_at: "2099-01-01" }, ["/expires_at"]],
@@ -156,7 +159,11 @@ describe("POST /1/keys", () => {
       { name: "abc", role: "viewer", expires_at: "2099-01-01T00:00:00" },
       ["/expires_at"],
     ],
-    ["an expiry on no day", { name: "abc", role: "viewer", expires_at: "2099-02-30T00:00:00Z" }, ["/expires_at"]],
+    [
+      "an expiry on a day that doesn't exist",
+      { name: "abc", role: "viewer", expires_at: "2099-02-30T00:00:00Z" },
+      ["/expires_at"],
+    ],
     ["an expiry that is a number", { name: "abc", role: "viewer", expires_at: 4102444800 }, ["/expires_at"]],
     [
       "an expiry in the year 10000",
@@ -165,7 +172,7 @@ describe("POST /1/keys", () => {
     ],
     ["an unknown field", { name: "abc", role: "viewer", value: "mine" }, ["/value"]],
     ["a list", [], [""]],
-  ])("refuses %s with 400 and makes nothing", async (_what, body, pointers) => {
+  ])("rejects %s with 400 and creates no key", async (_what, body, pointers) => {
     const before = (await listed()).total
     const response = await call("/1/keys", { body })
     expect(response.status).toBe(400)
@@ -174,7 +181,7 @@ describe("POST /1/keys", () => {
     expect((await listed()).total).toBe(before)
   })
 
-  it("refuses a replay of an Idempotency-Key with 409, on every replica, and makes one key (design, section 8)", async () => {
+  it("returns 409 for a repeated Idempotency-Key, on every replica, and creates one key (design, section 8)", async () => {
     const headers = { "Idempotency-Key": "once" }
     await made({ name: "once-1", role: "viewer" }, headers)
     for (const name of ["once-1", "once-2"]) {
@@ -183,16 +190,69 @@ describe("POST /1/keys", () => {
       expect((await problemIn(response)).type).toContain("idempotency-key-reused")
     }
     expect((await listed()).keys.filter(({ name }) => name.startsWith("once"))).toHaveLength(1)
-    // Also when the key has expired by now, so that no other would be made.
+    // Also for an expired key, although another key of that name would be possible.
     const late = { body: { name: "once-1", role: "viewer", expires_at: past } }
     expect((await callSecond("/1/keys", { ...late, headers })).status).toBe(409)
     expect((await callSecond("/1/keys", { ...late, headers: { "Idempotency-Key": "another" } })).status).toBe(400)
   })
 
-  it("makes one key of concurrent requests for one name", async () => {
+  it("creates one key for concurrent requests with one name", async () => {
     const body = { name: "contested", role: "viewer" }
     const answers = await Promise.all([0, 1, 2, 3].map((n) => (n % 2 ? call : callSecond)("/1/keys", { body })))
     expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 409, 409, 409])
+  })
+})
+
+describe("the rights of a new key", () => {
+  const { client } = world
+  const wanted = { name: "New", metadataName: "new.u1", role: "developer", expiresAt: undefined } as const
+
+  /** Returns keys whose API server denies each right at first, so many times. */
+  function keysWith(denials: number): { keys: Keys; asked: { user: string; spec: unknown; isAllowed: boolean }[] } {
+    const asked: { user: string; spec: unknown; isAllowed: boolean }[] = []
+    const asUser = (user: string): Pick<CallerClient, "create"> => ({
+      create: async (resource, object) => {
+        const isAllowed = asked.length >= denials
+        asked.push({ user, spec: (object as { spec?: unknown }).spec, isAllowed })
+        if (isAllowed) return impersonatingUser(client, user).create(resource, object)
+        return { ...object, status: { allowed: false } }
+      },
+    })
+    const { namespace } = world
+    const store = replica.apiKeys.store
+    const creationTimes = new CreationTimes(systemClock)
+    const options = {
+      store,
+      namespace,
+      reader: client,
+      writer: client,
+      creationTimes,
+      mutexes: { creations: new KeyedMutex(), changes: new Changes() },
+    }
+    return { keys: new Keys({ ...options, asUser, clock: systemClock }), asked }
+  }
+
+  it("are in force at the API server when POST /1/keys answers", async () => {
+    const { keys, asked } = keysWith(3)
+    const { key } = await keys.create(wanted)
+    const right = { namespace: world.namespace, group: "berth.dev", resource: "jobs", verb: "create" }
+    const ask = { user: `apikey-${key.metadata.uid}`, spec: { resourceAttributes: right } }
+    expect(asked).toMatchObject([ask, ask, ask, { ...ask, isAllowed: true }])
+    await keys.update(key.metadata.uid, { role: "admin" }, undefined)
+    expect(asked.at(-1)).toMatchObject({ spec: { resourceAttributes: { resource: "apikeys", verb: "create" } } })
+  })
+
+  it("are waited for 2 seconds at most", async () => {
+    const { keys, asked } = keysWith(Number.POSITIVE_INFINITY)
+    expect((await keys.create(wanted)).value).toMatch(/^berth_/)
+    expect(asked.length).toBeGreaterThan(3)
+  })
+
+  it.each(ROLES)("are asked for by a right that the role %s has and no lower role", async (role) => {
+    const { id } = await made({ name: `as-${role}`, role })
+    const user = impersonatingUser(client, `apikey-${id}`)
+    const has = await Promise.all(ROLES.map(async (one) => hasRightsOf(one, world.namespace, user)))
+    expect(has).toEqual(ROLES.map((one) => roleAllows(role, one)))
   })
 })
 
@@ -201,29 +261,38 @@ describe("without an operator", () => {
 
   const { client } = world
   const wanted = { name: "Abandoned", metadataName: "abandoned.u1", role: "viewer", expiresAt: undefined } as const
-  const away = new KubeError({ code: 0, reason: CLIENT_REASONS.network, message: "GET /: nobody answered" })
+  const away = new KubeError({ code: 0, reason: CLIENT_REASONS.network, message: "GET /: no response" })
 
   function keysBy(clients: Partial<Pick<KeysOptions, "reader" | "writer">> = {}): Keys {
     const store = new IndexedStore(CACHE_OPTIONS.apiKeys.indexes)
     store.advance("1")
     const creationTimes = new CreationTimes(systemClock)
-    const options = { store, namespace: orphaned, reader: client, writer: client, creationTimes, turns: new Turns() }
+    const mutexes = { creations: new KeyedMutex(), changes: new Changes() }
+    const options = {
+      store,
+      namespace: orphaned,
+      reader: client,
+      writer: client,
+      asUser: () => client,
+      creationTimes,
+      mutexes,
+    }
     return new Keys({ ...options, ...clients, clock: systemClock, patienceSeconds: 0.5 })
   }
   const left = async () => (await client.list(API_KEYS, { namespace: orphaned })).items
 
-  it("POST /1/keys is a 503, and leaves no key behind", async () => {
+  it("returns 503 for POST /1/keys, and leaves no key behind", async () => {
     await expect(keysBy().create(wanted)).rejects.toMatchObject({ status: 503 })
     expect(await left()).toEqual([])
   })
 
-  it("nor does it when nobody can tell what has become of the machine user", async () => {
+  it("leaves no key behind if the state of its machine user is unknown", async () => {
     const reader = { ...plainClient(client), get: () => Promise.reject(away) }
     await expect(keysBy({ reader }).create(wanted)).rejects.toBe(away)
     expect(await left()).toEqual([])
   })
 
-  it("and names the key that can't be taken back", async () => {
+  it("names the key in its 503 if the key can't be deleted again", async () => {
     const reader = { ...plainClient(client), get: () => Promise.reject(away) }
     const writer = { ...plainClient(client), delete: () => Promise.reject(away) }
     const [failure] = await Promise.allSettled([keysBy({ reader, writer }).create(wanted)])
@@ -233,7 +302,7 @@ describe("without an operator", () => {
     await client.delete(API_KEYS, { namespace: orphaned, name: "abandoned.u1" })
   })
 
-  it("a key that kubectl made may read, and gets 503 with Retry-After until its rights are there", async () => {
+  it("allows a key from kubectl to read, and returns 503 with Retry-After for writes until its rights exist", async () => {
     const project = `p-${randomBytes(4).toString("hex")}`
     await makeProject(world.client, project, orphaned)
     try {
@@ -251,7 +320,7 @@ describe("without an operator", () => {
 })
 
 describe("GET /1/keys", () => {
-  it("has exactly id, name and created_at of each, newest first, with total, offset and limit (contract, API keys)", async () => {
+  it("lists exactly id, name and created_at of each key, newest first, with total, offset and limit (contract, API keys)", async () => {
     const names = ["bravo", "Alpha", "charlie"]
     for (const name of names) await made({ name, role: "viewer" })
     const list = await listed()
@@ -260,7 +329,7 @@ describe("GET /1/keys", () => {
     for (const key of list.keys) expect(Object.keys(key).toSorted()).toEqual(["created_at", "id", "name"])
   })
 
-  it("sorts by name or created_at, both ways, and pages", async () => {
+  it("sorts keys by name or created_at, in both directions, and returns pages", async () => {
     for (const name of ["bravo", "Alpha", "charlie"]) await made({ name, role: "viewer" })
     const ours = ({ name }: KeyItem): boolean => ["bravo", "Alpha", "charlie"].includes(name)
     const names = async (query: string): Promise<string[]> =>
@@ -274,7 +343,7 @@ describe("GET /1/keys", () => {
     expect((await listed("?offset=1000")).keys).toEqual([])
   })
 
-  it("filters by the exact name", async () => {
+  it("filters keys by the exact name", async () => {
     await made({ name: "exactly", role: "viewer" })
     expect(await listed("?name=exactly")).toMatchObject({ keys: [{ name: "exactly" }], total: 1 })
     for (const other of ["exact", "Exactly", "exactly%20"]) {
@@ -284,7 +353,7 @@ describe("GET /1/keys", () => {
   })
 
   it.each(["limit=0", "limit=201", "limit=x", "offset=-1", "sort_by=role", "sort_order=up", "name=a&name=b", "foo=1"])(
-    "refuses ?%s with 400",
+    "rejects a list of keys with ?%s with 400",
     async (query) => {
       const response = await call(`/1/keys?${query}`)
       expect(response.status).toBe(400)
@@ -292,7 +361,7 @@ describe("GET /1/keys", () => {
     },
   )
 
-  it("shows keys that kubectl made, well formed", async () => {
+  it("lists keys that kubectl created, well formed", async () => {
     await makeKey(world.client, world.namespace, "viewer", { name: "my.key", expiresAt: "2099-01-01T01:00:00+01:00" })
     const key = (await listed("?name=my.key")).keys[0]
     expect(await (await call(`/1/keys/${key?.id}`)).json()).toMatchObject({
@@ -304,12 +373,12 @@ describe("GET /1/keys", () => {
 })
 
 describe("GET, PATCH and DELETE /1/keys/{id}", () => {
-  it("find a key by its id, in this project only", async () => {
+  it("finds a key by its id, in this project only", async () => {
     const { id } = await made({ name: "findable", role: "viewer" })
     expect((await call(`/1/keys/${id.toUpperCase()}`)).status).toBe(200)
-    const nobody = "01234567-89ab-cdef-0123-456789abcdef"
+    const unusedId = "01234567-89ab-cdef-0123-456789abcdef"
     for (const method of ["GET", "PATCH", "DELETE"]) {
-      for (const unknown of [nobody, "nobody", "..%2F..", "%00"]) {
+      for (const unknown of [unusedId, "no-such-key", "..%2F..", "%00"]) {
         const response = await call(`/1/keys/${unknown}`, { method, ...(method === "PATCH" && { body: {} }) })
         expect([method, unknown, response.status]).toEqual([method, unknown, 404])
         await problemIn(response)
@@ -317,7 +386,7 @@ describe("GET, PATCH and DELETE /1/keys/{id}", () => {
     }
   })
 
-  it("PATCH gives another role, with its rights, from the answer on", async () => {
+  it("changes the role by PATCH; its rights apply from the response on", async () => {
     const { id, value } = await made({ name: "climber", role: "viewer" })
     expect(await statusOf(value, "POST", { image: "a" })).toBe(403)
     const response = await call(`/1/keys/${id}`, { method: "PATCH", body: { role: "developer" } })
@@ -334,7 +403,7 @@ describe("GET, PATCH and DELETE /1/keys/{id}", () => {
     ])
   })
 
-  it.each([{}, { role: null }])("PATCH with %j changes nothing", async (body) => {
+  it.each([{}, { role: null }])("changes no key for PATCH with %j", async (body) => {
     const { id, value: _, ...record } = await made({ name: "steady", role: "developer" })
     const before = await stored(id)
     const response = await call(`/1/keys/${id}`, { method: "PATCH", body })
@@ -343,10 +412,17 @@ describe("GET, PATCH and DELETE /1/keys/{id}", () => {
     expect(await stored(id)).toEqual(before)
   })
 
+  it("accepts the record that it has returned, with a changed role", async () => {
+    const { value: _, ...record } = await made({ name: "fixed", role: "developer", expires_at: "2031-01-31T11:00:00Z" })
+    const response = await call(`/1/keys/${record.id}`, { method: "PATCH", body: { ...record, role: "viewer" } })
+    expect(response.status).toBe(200)
+    expect(await response.json()).toEqual({ ...record, role: "viewer" })
+  })
+
   it.each([{ role: "owner" }, { role: 1 }, { name: "other" }, { expires_at: null }, [], "x"])(
-    "PATCH with %j is 400",
+    "returns 400 for PATCH with %j",
     async (body) => {
-      const { id } = await made({ name: "fixed", role: "developer" })
+      const { id } = await made({ name: "fixed", role: "developer", expires_at: "2031-01-31T11:00:00Z" })
       const response = await call(`/1/keys/${id}`, { method: "PATCH", body: JSON.stringify(body) })
       expect(response.status).toBe(400)
       await problemIn(response)
@@ -354,26 +430,26 @@ describe("GET, PATCH and DELETE /1/keys/{id}", () => {
     },
   )
 
-  it("PATCH of an expired key does not wait for rights that never come", async () => {
+  it("answers PATCH of an expired key without waiting for rights", async () => {
     await makeKey(world.client, world.namespace, "viewer", { name: "expired", expiresAt: "2020-01-01T00:00:00Z" })
     const id = (await listed("?name=expired")).keys[0]?.id
-    // Half of the time that it would wait.
+    // Half of the time that the façade would wait.
     const signal = AbortSignal.timeout(5000)
     const response = await call(`/1/keys/${id}`, { method: "PATCH", body: { role: "admin" }, signal })
     expect(response.status).toBe(200)
     expect(await response.json()).toMatchObject({ role: "admin", expires_at: "2020-01-01T00:00:00Z" })
   })
 
-  it("DELETE is 204, revokes at once on every replica, and takes the machine user along (contract, Authentication 6)", async () => {
+  it("returns 204 for DELETE, revokes the key at once on every replica, and deletes its machine user (contract, Authentication 6)", async () => {
     const { id, value } = await made({ name: "doomed", role: "admin" })
     expect((await callSecond("/1/jobs", { key: value })).status).toBe(200)
     const response = await call(`/1/keys/${id}`, { method: "DELETE" })
     expect(response.status).toBe(204)
     expect(await response.text()).toBe("")
     expect(await statusOf(value)).toBe(401)
-    // How soon at the latest: revocation.test.ts.
+    // The latest moment is tested in revocation.test.ts.
     await eventually(async () => expect((await callSecond("/1/jobs", { key: value })).status).toBe(401))
-    // The answer waits for the machine user's end, but not for long.
+    // The response waits for the deletion of the machine user, with a timeout.
     await eventually(async () => expect(await stored(id)).toBeUndefined())
     expect((await call(`/1/keys/${id}`)).status).toBe(404)
     expect((await call(`/1/keys/${id}`, { method: "DELETE" })).status).toBe(404)
@@ -386,17 +462,17 @@ describe("GET, PATCH and DELETE /1/keys/{id}", () => {
     await made({ name: "doomed", role: "viewer" })
   })
 
-  it("a key may delete itself", async () => {
+  it("allows a key to delete itself", async () => {
     const { id, value } = await made({ name: "hara-kiri", role: "admin" })
     expect((await call(`/1/keys/${id}`, { key: value, method: "DELETE" })).status).toBe(204)
     expect(await statusOf(value)).toBe(401)
   })
 
-  it("say which version they are of, and change only the version that If-Match names", async () => {
+  it("returns the key's version as ETag, and changes only the version of If-Match", async () => {
     const { id } = await made({ name: "versioned", role: "viewer" })
     const etag = (await call(`/1/keys/${id}`)).headers.get("etag") ?? ""
     const headers = { "If-Match": etag }
-    // fetch would add no-cache to a conditional request, for which express gives no 304.
+    // fetch would add no-cache to a conditional request. Express returns no 304 for that.
     const known = { "If-None-Match": etag, "Cache-Control": "max-age=0" }
     expect((await call(`/1/keys/${id}`, { headers: known })).status).toBe(304)
     expect((await call(`/1/keys/${id}`, { method: "PATCH", body: { role: "admin" }, headers })).status).toBe(200)
@@ -407,7 +483,7 @@ describe("GET, PATCH and DELETE /1/keys/{id}", () => {
 })
 
 describe("a key that is being deleted", () => {
-  it("is refused and not shown any more, though something still holds its object", async () => {
+  it("rejects and no longer lists a deleted key, although a finalizer still holds its object", async () => {
     const value = await makeKey(world.client, world.namespace, "admin", { name: "held" })
     const ref = { namespace: world.namespace, name: "held" }
     const { metadata } = await world.client.get(API_KEYS, ref)

@@ -31,7 +31,7 @@ beforeAll(async () => {
 })
 afterAll(() => replica.close())
 
-/** A job, and a pen to write its log with. */
+/** Creates a job and functions that write its log and its status. */
 async function job(): Promise<{
   name: string
   ref: JobRef
@@ -51,7 +51,7 @@ async function job(): Promise<{
   }
 }
 
-/** Reads an answer piece by piece. */
+/** Reads a response piece by piece. */
 function reader(response: Awaited<ReturnType<typeof call>>) {
   const pieces = response.body?.getReader()
   let text = ""
@@ -61,7 +61,7 @@ function reader(response: Awaited<ReturnType<typeof call>>) {
     return piece?.done ?? true
   }
   return {
-    /** Reads until the text ends so. */
+    /** Reads until the text ends with `end`. */
     async until(ending: string): Promise<void> {
       while (!text.endsWith(ending)) if (await next()) throw new Error(`ended after ${JSON.stringify(text)}`)
     },
@@ -75,7 +75,7 @@ function reader(response: Awaited<ReturnType<typeof call>>) {
 
 const completionTime = "2126-01-01T00:00:00Z"
 
-/** Makes the Launch that a job lives in; gives back its name and what its agent says in the end. */
+/** Creates the Launch of a job; returns its name, and a function that writes the agent's last report. */
 async function launch(job: string): Promise<{ name: string; finish: (reason: Finish["reason"]) => Promise<void> }> {
   const { spec, metadata } = launchOf(await world.client.get(JOBS, { namespace: world.namespace, name: job }))
   const ref = { namespace: SYSTEM_NAMESPACE, name: launchName(spec.job.uid, 1) }
@@ -92,7 +92,7 @@ const launched: { namespace: string; name: string }[] = []
 afterAll(() => Promise.all(launched.map((ref) => world.client.delete(LAUNCHES, ref))))
 
 describe("GET /1/jobs/{id|name}/logs", () => {
-  it("gives the log as plain text, empty when there is none, and its last lines with tail", async () => {
+  it("returns the log as plain text, empty if there is none, and its last lines with tail", async () => {
     const { name, ref, write } = await job()
     const empty = await call(`/1/jobs/${name}/logs`)
     expect([empty.status, await empty.text()]).toEqual([200, ""])
@@ -104,17 +104,17 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     expect(await (await call(`/1/jobs/${name}/logs?follow=false&tail=1`)).text()).toBe("three\n")
   })
 
-  it("refuses bad parameters with 400, all named", async () => {
-    const response = await call("/1/jobs/nobody/logs?follow=yes&tail=-1&lines=3")
+  it("rejects invalid log parameters with 400, and lists them all", async () => {
+    const response = await call("/1/jobs/unknown/logs?follow=yes&tail=-1&lines=3")
     expect(response.status).toBe(400)
     expect((await problemIn(response)).errors).toHaveLength(3)
   })
 
-  it("says 404 for an unknown job", async () => {
-    expect((await call("/1/jobs/nobody/logs?follow=true")).status).toBe(404)
+  it("returns 404 for the log of an unknown job", async () => {
+    expect((await call("/1/jobs/unknown/logs?follow=true")).status).toBe(404)
   })
 
-  it("follows from before the first byte until the job has ended and its VM, the last one to write, is gone", async () => {
+  it("follows a log from before its first byte until the job has ended and its last VM is deleted", async () => {
     const { name, write, set } = await job()
     const response = await call(`/1/jobs/${name}/logs?follow=true`)
     expect(response.status).toBe(200)
@@ -131,14 +131,14 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     expect(await log.toTheEnd()).toBe("early\nlate\nlast words\n")
   })
 
-  it("ends a follow of a job that has ended at once, with the whole log", async () => {
+  it("ends a follow at once for a job that has ended, with the whole log", async () => {
     const { name, write, set } = await job()
     await write("all\n")
     await set({ phase: "failed", completionTime, vm: { state: "terminated" } })
     expect(await (await call(`/1/jobs/${name}/logs?follow=true`)).text()).toBe("all\n")
   })
 
-  it("does not wait for the VM to go when its agent has told the end, which it does after the last of the log", async () => {
+  it("ends a follow before the VM is deleted if its agent has reported the end, which it does after the last log line", async () => {
     const { name, write, set } = await job()
     const { name: current, finish } = await launch(name)
     const launches = { count: 1, current }
@@ -148,7 +148,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     expect(await (await call(`/1/jobs/${name}/logs?follow=true`)).text()).toBe("all\n")
   })
 
-  it("waits for the last words of a VM that the timeout ended without its agent", async () => {
+  it("waits for the last log lines of a VM that the timeout ended without its agent's report", async () => {
     const { name, write, set } = await job()
     const { name: current, finish } = await launch(name)
     const launches = { count: 1, current }
@@ -160,14 +160,14 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     expect(await log.toTheEnd()).toBe("last words\n")
   })
 
-  it("does not wait for ever for the last words of a VM that is slow to go", async () => {
+  it("ends a follow after a timeout if the VM's deletion is slow", async () => {
     const { name, write, set } = await job()
     await write("all\n")
     await set({ phase: "cancelled", completionTime: "2026-01-01T00:00:00Z", vm: { state: "terminating" } })
     expect(await (await call(`/1/jobs/${name}/logs?follow=true`)).text()).toBe("all\n")
   })
 
-  it("ends a follow when the job is deleted, and removes its log", async () => {
+  it("ends a follow when the job is deleted, and deletes its log", async () => {
     const { name, ref, write } = await job()
     const log = reader(await call(`/1/jobs/${name}/logs?follow=true`))
     await write("some\n")
@@ -177,7 +177,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     await eventually(async () => expect(await kept(ref)).toBe(false))
   })
 
-  it("lets a follower go that disconnects, and goes on for others", async () => {
+  it("stops a follow whose client disconnects, and continues the others", async () => {
     const { name, write, set } = await job()
     const first = reader(await call(`/1/jobs/${name}/logs?follow=true`))
     const second = reader(await call(`/1/jobs/${name}/logs?follow=true`))
@@ -188,11 +188,11 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     await second.until("b\n")
     await set({ phase: "succeeded", completionTime })
     expect(await second.toTheEnd()).toBe("a\nb\n")
-    // A line of ours in the log at that level would be a fault on our side.
+    // An error line in the façade's own log would be a bug.
     expect(replica.logged()).not.toContain('"level":"error"')
   })
 
-  it("ends a follow within moments of its key's revocation", async () => {
+  it("ends a follow soon after its key's revocation", async () => {
     const { name, write } = await job()
     const key = await makeKey(world.client, world.namespace, "viewer", { name: "follower" })
     const log = reader(await call(`/1/jobs/${name}/logs?follow=true`, { key }))
@@ -202,7 +202,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     expect(await log.toTheEnd()).toBe("seen\n")
   })
 
-  it("delivers a long log whole, to a reader that is slower than the store", async () => {
+  it("returns a long log completely, to a reader slower than the store", async () => {
     const { name, write } = await job()
     const line = `${"x".repeat(99)}\n`
     for (let piece = 0; piece < 40; piece++) await write(line.repeat(600))
@@ -217,7 +217,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     await eventually(() => expect(replica.logged()).toMatch(/"id":"head-of-a-follow".*"request completed"/))
   })
 
-  it("says 503 with Retry-After when the store can't be read", async () => {
+  it("returns 503 with Retry-After if the log store can't be read", async () => {
     const broken = await startReplica({ logStore: new FileLogStore("/dev/null") })
     try {
       const { name } = await job()
@@ -229,7 +229,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     }
   })
 
-  it("lets followers go when the process ends", async () => {
+  it("ends all follows when the process stops", async () => {
     const ending = await startReplica()
     try {
       const { name } = await job()
@@ -243,7 +243,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
 })
 
 describe("logs of deleted jobs", () => {
-  it("that went while no façade ran are removed at start, the others kept", async () => {
+  it("deletes logs at startup whose jobs were deleted while no façade ran, and keeps the others", async () => {
     const { ref, write } = await job()
     await write("kept\n")
     const orphan = { namespace: world.namespace, uid: "7d4c0f4e-6c1a-4df0-9f43-2f1a3d1c9b52" }
@@ -263,3 +263,30 @@ async function kept(ref: JobRef): Promise<boolean> {
   for await (const { uid } of replica.logStore.list()) if (uid === ref.uid) return true
   return false
 }
+
+it("limits the logs that a principal follows at the same time, and no other reads", async () => {
+  const limited = await startReplica({ settings: { followersPerPrincipal: 2 } })
+  try {
+    const callLimited = caller(() => limited, world)
+    const { job_id } = await created(await callLimited("/1/jobs", { body: { image: "a" } }))
+    const path = `/1/jobs/${job_id}/logs`
+    const aborts = [new AbortController(), new AbortController()]
+    for (const { signal } of aborts) expect((await callLimited(`${path}?follow=true`, { signal })).status).toBe(200)
+    const refused = await callLimited(`${path}?follow=true`)
+    expect(refused.status).toBe(429)
+    expect(refused.headers.get("retry-after")).toBe("10")
+    expect((await problemIn(refused)).detail).toContain("You follow too many logs")
+    expect((await callLimited(path)).status).toBe(200)
+    expect(
+      (await callLimited(`${path}?follow=true&tail=0`, { key: world.keys.viewer, signal: AbortSignal.timeout(60_000) }))
+        .status,
+    ).toBe(200)
+    aborts[0]?.abort()
+    await eventually(async () => {
+      const signal = AbortSignal.timeout(60_000)
+      expect((await callLimited(`${path}?follow=true`, { signal })).status).toBe(200)
+    })
+  } finally {
+    await limited.close()
+  }
+})

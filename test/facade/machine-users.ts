@@ -27,8 +27,9 @@ const ROLES = resourceOf<ApiObject & { rules: object[] }>({
 })
 
 /**
- * Gives the programs the rights in this namespace that manifests/base gives them in Berth's own, so that it can be an
- * installation's: in the one that all suites share, an operator waits until no other suite's leads any more.
+ * Gives the programs in this namespace the rights that manifests/base gives them in Berth's own. The namespace can then
+ * hold an installation of its own. In the shared namespace, an operator would wait until no other suite's operator
+ * leads.
  */
 export async function makeSystemNamespace(admin: KubeClient, namespace: string): Promise<void> {
   for (const resource of [ROLES, ROLE_BINDINGS]) {
@@ -39,7 +40,7 @@ export async function makeSystemNamespace(admin: KubeClient, namespace: string):
   }
 }
 
-/** A client with exactly the rights that manifests/base gives a program. Call its `close`. */
+/** Returns a client with exactly the rights that manifests/base gives a program. Call its `close`. */
 export async function clientOf(program: Program): Promise<KubeClient> {
   const admin = new KubeClient(kubeConfig())
   const credentials = await programCredentials({
@@ -48,22 +49,22 @@ export async function clientOf(program: Program): Promise<KubeClient> {
     serviceAccount: { namespace: SYSTEM_NAMESPACE, name: program },
     onError: (error) => console.error(error),
   })
-  // Good for an hour, longer than any suite.
+  // Valid for an hour, longer than any suite.
   credentials.stop()
   await admin.close()
   return new KubeClient(credentials.kubeConfig)
 }
 
-/** An ApiKey controller that looks after one namespace, with the operator's rights. */
-export interface TendedKeys {
+/** An ApiKey controller for one namespace, with the operator's rights. */
+export interface KeyController {
   apiKeys: Reflector<StoredApiKey>
   stop(): Promise<void>
 }
 
-export async function tendKeys(
+export async function startKeyController(
   namespace: string,
   overrides: Partial<Pick<ApiKeyControllerOptions, "clock">> = {},
-): Promise<TendedKeys> {
+): Promise<KeyController> {
   const client = await clientOf("berth-operator")
   const logger = createLogger({ level: "silent", name: "apikeys" })
   const clock = systemClock

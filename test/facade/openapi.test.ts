@@ -31,7 +31,7 @@ beforeAll(async () => {
 afterAll(() => replica.close())
 
 describe("GET /1/openapi.json", () => {
-  it("has every endpoint of jobs, cronjobs, keys and connections, each under an id of its own", () => {
+  it("lists every endpoint of jobs, cronjobs, keys and connections, each with an id of its own", () => {
     const paths = ["/jobs", "/cronjobs", "/keys", "/connections"]
     expect(Object.keys(document.paths).map((path) => path.replace(/\{[^}]+\}/, "{}"))).toEqual(
       expect.arrayContaining([...paths, ...paths.map((path) => `${path}/{}`), "/jobs/{}/cancel"]),
@@ -40,7 +40,7 @@ describe("GET /1/openapi.json", () => {
     expect(new Set(ids).size).toBe(ids.length)
   })
 
-  it("names the parameters of paths as the contract does", () => {
+  it("names path parameters like the contract", () => {
     const names = Object.keys(document.paths).flatMap((path) => path.match(/\{\w+\}/g) ?? [])
     expect([...new Set(names)].toSorted()).toEqual(
       ["{id}", "{key_id}", "{member_user_id}", "{name}", "{org_id}", "{project_id}"].toSorted(),
@@ -53,14 +53,14 @@ describe("GET /1/openapi.json", () => {
       expect(document.paths).toHaveProperty([path])
   })
 
-  it("refers to nothing that it does not have", () => {
+  it("has no reference to a missing part of the document", () => {
     const references = [...JSON.stringify(document).matchAll(/"#\/components\/(schemas|responses|headers)\/([^"]+)"/g)]
     expect(references.length).toBeGreaterThan(100)
     for (const [, kind, name = ""] of references)
       expect(document.components[kind as keyof Document["components"]]).toHaveProperty(name)
   })
 
-  it("says of every operation with which problems it answers, each by its status", () => {
+  it("lists the problems of every operation, by status", () => {
     for (const { operation } of operations) {
       const statuses = Object.keys(operation.responses)
       expect(statuses).toEqual(expect.arrayContaining(["400", "401", "403", "429", "500", "503"]))
@@ -69,7 +69,7 @@ describe("GET /1/openapi.json", () => {
     }
   })
 
-  it("has examples that its own schemas take, in requests and answers", () => {
+  it("has examples that match its own schemas, in requests and responses", () => {
     const ajv = new Ajv2020({ strict: false, validateFormats: false, discriminator: false })
     ajv.addSchema({ $id: "openapi", components: document.components })
     let seen = 0
@@ -88,7 +88,7 @@ describe("GET /1/openapi.json", () => {
   })
 
   it.each(["createJob", "createCronJob", "createKey", "createConnection"])(
-    "has an example for %s that the API takes",
+    "has an example for %s that the API accepts",
     async (id) => {
       const found = operations.find(({ operation }) => operation.operationId === id)
       const body = found?.operation.requestBody?.content["application/json"]?.example
@@ -99,7 +99,7 @@ describe("GET /1/openapi.json", () => {
 })
 
 describe("GET /1/docs", () => {
-  it("answers without a key, and allows scripts and styles of this host alone", async () => {
+  it("serves the reference without a key, with scripts and styles from this host only", async () => {
     const response = await call("/1/docs", { key: "" })
     expect([response.status, response.headers.get("content-type")]).toEqual([200, "text/html; charset=utf-8"])
     const policy = response.headers.get("content-security-policy") ?? ""
@@ -108,7 +108,7 @@ describe("GET /1/docs", () => {
     expect(await response.text()).toMatch(/<noscript>[\s\S]*href="\/1\/openapi.json"[\s\S]*<\/noscript>/)
   })
 
-  it("has every asset that it names, of the right type and compressed", async () => {
+  it("serves every asset of the page, with the right type and compressed", async () => {
     const page = await (await call("/1/docs", { key: "" })).text()
     const assets = [...page.matchAll(/"(\/1\/docs\/[^"]+)"/g)].map(([, path = ""]) => path)
     expect(assets).toHaveLength(4)

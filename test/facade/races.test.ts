@@ -1,13 +1,15 @@
-import { randomBytes } from "node:crypto"
+import { createHash, randomBytes } from "node:crypto"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import { systemClock } from "../../src/apis/clock.ts"
 import { CreationTimes } from "../../src/apis/creation-times.ts"
 import type { StoredJob } from "../../src/apis/job.ts"
 import { CACHE_OPTIONS, JOBS } from "../../src/facade/caches.ts"
-import { SharedTurns, Turns } from "../../src/facade/idempotency.ts"
+import { KeyedMutex, LeaseMutex, type LeaseMutexOptions, requireHeld } from "../../src/facade/idempotency.ts"
 import { Jobs, Submitter } from "../../src/facade/jobs/jobs.ts"
+import { IDENTITIES_NAMESPACE } from "../../src/identity/machine-users.ts"
 import type { CallerClient } from "../../src/identity/principal.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
+import { leases } from "../../src/kube/lease.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -25,7 +27,7 @@ import {
 } from "./harness.ts"
 import { clientOf } from "./machine-users.ts"
 
-/** Races that real traffic rarely hits, with the moment in question held open. */
+/** Races that are rare in real traffic. Each test stops the code at the critical moment. */
 const world = testWorld("facade-races")
 
 beforeEach(async () => {
@@ -38,7 +40,7 @@ function cacheOf(jobs: StoredJob[]): IndexedStore<StoredJob> {
   return store
 }
 
-/** The real client, with something happening after each read of a job. */
+/** Returns the real client. It awaits `happens` after each read of a job. */
 function afterEachRead(happens: (read: number) => Promise<unknown>): CallerClient {
   const { client } = world
   let reads = 0
@@ -53,7 +55,7 @@ function afterEachRead(happens: (read: number) => Promise<unknown>): CallerClien
 }
 
 describe("cancel", () => {
-  it("does not mark a job that ended between the read and the patch", async () => {
+  it("does not cancel a job that ended between the read and the patch", async () => {
     const job = await applyJob(world, "ends")
     const ends = afterEachRead(() => setStatus(world, "ends", { phase: "succeeded" }))
     const jobs = new Jobs(ends, cacheOf([job]), world.namespace)
@@ -61,7 +63,7 @@ describe("cancel", () => {
     expect((await jobsOf(world))[0]?.spec.cancelled ?? false).toBe(false)
   })
 
-  it("goes on when the job changed but did not end, and gives up with 503 when that never stops", async () => {
+  it("cancels a job that changed but did not end, and returns 503 if it changes again and again", async () => {
     const job = await applyJob(world, "restless")
     const change = (read: number) => setStatus(world, "restless", { phase: "running", message: `change ${read}` })
     const often = new Jobs(afterEachRead(change), cacheOf([job]), world.namespace)
@@ -70,7 +72,7 @@ describe("cancel", () => {
     expect((await new Jobs(twice, cacheOf([job]), world.namespace).cancel("restless")).spec.cancelled).toBe(true)
   })
 
-  it("does not touch another job that took the name meanwhile", async () => {
+  it("does not cancel another job that has the name now", async () => {
     const job = await applyJob(world, "reused")
     const reuse = async (): Promise<void> => {
       await world.client.delete(JOBS, job.metadata)
@@ -83,7 +85,7 @@ describe("cancel", () => {
     expect((await jobsOf(world))[0]?.spec.cancelled ?? false).toBe(false)
   })
 
-  it("by name is of the job that has it now, whatever the cache shows", async () => {
+  it("cancels the job that has the name now, whatever the cache shows", async () => {
     const job = await applyJob(world, "again")
     await world.client.delete(JOBS, job.metadata)
     const { metadata } = await applyJob(world, "again")
@@ -91,7 +93,7 @@ describe("cancel", () => {
     expect([cancelled.metadata.uid, cancelled.spec.cancelled]).toEqual([metadata.uid, true])
   })
 
-  it("answers when the cache shows it, so that the next list has it", async () => {
+  it("waits until the cache shows the cancelled job, so that the next list has it", async () => {
     const job = await applyJob(world, "echoed")
     const store = cacheOf([job])
     let shown = false
@@ -102,7 +104,7 @@ describe("cancel", () => {
     }
     const patch: CallerClient["patch"] = async (resource, ref, change, options) => {
       const cancelled = await world.client.patch(resource, ref, change, options)
-      // In the next turn, when who has written it waits already.
+      // In the next turn, when the caller waits for the cache already.
       setImmediate(() => show(cancelled as unknown as StoredJob))
       return cancelled
     }
@@ -111,25 +113,31 @@ describe("cancel", () => {
     expect((await jobsOf(world))[0]?.spec.cancelled).toBe(true)
   })
 
-  it("answers all the same when the watch is broken", async () => {
+  it("cancels a job although the watch is broken", async () => {
     const job = await applyJob(world, "deaf")
     const jobs = new Jobs(world.client, cacheOf([job]), world.namespace)
     expect((await jobs.cancel("deaf")).spec.cancelled).toBe(true)
   })
 })
 
-describe("one Idempotency-Key on two replicas at the same moment", () => {
-  /** A replica that believes that there are no jobs yet. */
+describe("one Idempotency-Key on two concurrent replicas", () => {
+  /** Returns a replica whose cache shows no jobs. */
   function replica(): Submitter {
     const store = cacheOf([])
     store.advance(String(Number.MAX_SAFE_INTEGER))
     const jobs = new Jobs(world.client, store, world.namespace)
     const creationTimes = new CreationTimes(systemClock)
-    return new Submitter({ client: world.client, jobs, namespace: world.namespace, creationTimes, turns: new Turns() })
+    return new Submitter({
+      client: world.client,
+      jobs,
+      namespace: world.namespace,
+      creationTimes,
+      creations: new KeyedMutex(),
+    })
   }
 
   it.each([{ image: "a" }, { image: "a", namePrefix: "p" }, { image: "a", name: "n" }])(
-    "makes one job of %j",
+    "creates one job from %j on two replicas in a row",
     async (body) => {
       const first = await replica().submit(body, "key")
       const second = await replica().submit(body, "key")
@@ -139,7 +147,7 @@ describe("one Idempotency-Key on two replicas at the same moment", () => {
   )
 
   it.each([{ image: "a" }, { image: "a", namePrefix: "p" }])(
-    "makes one job of %j, sent to both at once",
+    "creates one job from %j on three replicas at once",
     async (body) => {
       for (let round = 0; round < 10; round++) {
         const key = `round-${round}`
@@ -161,7 +169,7 @@ describe("one Idempotency-Key on two replicas at the same moment", () => {
     })
     afterAll(() => Promise.all(replicas.map((one) => one.close())))
 
-    it("makes one job of a request that two façades get at once, and gives both the same answer", async () => {
+    it("creates one job for a request to two façades at once, and both return the same response", async () => {
       for (let round = 0; round < 10; round++) {
         const headers = { "Idempotency-Key": `both-${round}` }
         const answers = await Promise.all(
@@ -177,66 +185,117 @@ describe("one Idempotency-Key on two replicas at the same moment", () => {
       ["cronjobs", (name) => ({ name, cron_spec: "@daily", job_definition: { image: "a" } })],
       ["connections", (name) => ({ name, type: "aws", access_key_id: "AKIA0", secret_access_key: "s" })],
       ["keys", (name) => ({ name, role: "viewer" })],
-    ])("makes one of the %s that it is used for under different names", async (collection, bodyOf) => {
-      for (let round = 0; round < 10; round++) {
-        const headers = { "Idempotency-Key": `names-${round}` }
-        const answers = await Promise.all(
-          callers.map((call, i) => call(`/1/${collection}`, { body: bodyOf(`round-${round}-${i}`), headers })),
-        )
-        const refused = collection === "keys" ? 409 : 422
-        expect(answers.map(({ status }) => status).toSorted()).toEqual([201, refused])
-      }
-      await eventually(async () => {
-        for (const call of callers) {
-          const list = (await (await call(`/1/${collection}?limit=200`)).json()) as Record<string, { name: string }[]>
-          expect(list[collection]?.filter(({ name }) => name.startsWith("round-"))).toHaveLength(10)
+    ])(
+      "creates one of the %s for concurrent requests with different names and one Idempotency-Key",
+      async (collection, bodyOf) => {
+        for (let round = 0; round < 10; round++) {
+          const headers = { "Idempotency-Key": `names-${round}` }
+          const answers = await Promise.all(
+            callers.map((call, i) => call(`/1/${collection}`, { body: bodyOf(`round-${round}-${i}`), headers })),
+          )
+          const refused = collection === "keys" ? 409 : 422
+          expect(answers.map(({ status }) => status).toSorted()).toEqual([201, refused])
         }
-      })
-    })
+        await eventually(async () => {
+          for (const call of callers) {
+            const list = (await (await call(`/1/${collection}?limit=200`)).json()) as Record<string, { name: string }[]>
+            expect(list[collection]?.filter(({ name }) => name.startsWith("round-"))).toHaveLength(10)
+          }
+        })
+      },
+    )
   })
 
-  describe("that crashed in its turn", () => {
+  describe("of a replica that is slow, frozen or dead", () => {
     const logger = createLogger({ level: "silent", name: "test" })
     const job = { made: "by the other" }
-    const never = () => new Promise<never>(() => undefined)
     const nothing = async () => undefined
-    const key = `crashed-${randomBytes(4).toString("hex")}`
-    /** A replica whose clock is ahead, so that waiting is over soon. */
-    const turnsAt = (seconds: number): SharedTurns => {
-      let looks = 0
-      const monotonic = (): number => systemClock.monotonic() + looks++
-      const now = (): Date => new Date(Date.now() + seconds * 1000)
-      return new SharedTurns({ client: facade, clock: { ...systemClock, monotonic, now }, logger })
-    }
-
+    const LEASE_SECONDS = 1
     let facade: KubeClient
     beforeAll(async () => {
       facade = await clientOf("berth-facade")
-      const begun = Promise.withResolvers<void>()
-      const crash = (): Promise<never> => {
-        begun.resolve()
-        return never()
-      }
-      void turnsAt(0).take(key, crash, nothing)
-      await begun.promise
     })
     afterAll(() => facade.close())
 
-    it("leaves what it had made to whoever asks again", async () => {
-      expect(await turnsAt(0).take<object>(key, never, async () => job)).toBe(job)
+    function mutex(client: LeaseMutexOptions["client"] = facade): LeaseMutex {
+      return new LeaseMutex({ client, clock: systemClock, logger, leaseSeconds: LEASE_SECONDS })
+    }
+    /** Returns a mutex that never renews its Leases, like that of a process that hangs. */
+    function frozen(): LeaseMutex {
+      return mutex({ ...plainClient(facade), patch: () => Promise.reject(new Error("frozen")) })
+    }
+    const newKey = (): string => `crashed-${randomBytes(4).toString("hex")}`
+
+    /** Begins a turn that ends when the test says so. Resolves when the turn has begun. */
+    async function begun(of: LeaseMutex, key: string) {
+      const { promise: end, resolve } = Promise.withResolvers<object>()
+      const started = Promise.withResolvers<() => boolean>()
+      const turn = of.runExclusive(
+        key,
+        (isHeld) => {
+          started.resolve(isHeld)
+          return end
+        },
+        nothing,
+      )
+      turn.catch(started.reject)
+      const finish = (): Promise<object> => {
+        resolve(job)
+        return turn
+      }
+      return { isHeld: await started.promise, end: finish }
+    }
+
+    it("returns the object that a dead replica has created", async () => {
+      const key = newKey()
+      const { end } = await begun(frozen(), key)
+      const never = () => new Promise<never>(() => undefined)
+      expect(await mutex().runExclusive<object>(key, never, async () => job)).toBe(job)
+      await end()
     })
 
-    it("keeps others waiting, as nobody can tell whether it has crashed", async () => {
-      await expect(turnsAt(60).take(key, never, nothing)).rejects.toMatchObject({ status: 503 })
+    it("makes others wait for longer than a lease while a slow replica renews it", async () => {
+      const key = newKey()
+      const { isHeld, end } = await begun(mutex(), key)
+      for (let round = 0; round < 2; round++) {
+        await expect(mutex().runExclusive(key, async () => job, nothing)).rejects.toMatchObject({ status: 503 })
+      }
+      expect(isHeld()).toBe(true)
+      await end()
+      expect(await mutex().runExclusive(key, async () => job, nothing)).toBe(job)
     })
 
-    it("is passed by when no request takes so long", async () => {
-      expect(await turnsAt(180).take(key, async () => job, nothing)).toBe(job)
-      expect(await turnsAt(0).take(key, async () => job, nothing)).toBe(job)
+    it("passes from a dead replica to a waiting request, within that request", async () => {
+      const key = newKey()
+      const { isHeld, end } = await begun(frozen(), key)
+      expect(await mutex().runExclusive(key, async () => job, nothing)).toBe(job)
+      expect(isHeld()).toBe(false)
+      expect(() => requireHeld(isHeld)).toThrow(expect.objectContaining({ status: 503 }))
+      await end()
+    })
+
+    it("does not end the turn of the replica that has taken over", async () => {
+      const key = newKey()
+      const dead = await begun(frozen(), key)
+      const next = await begun(mutex(), key)
+      await dead.end()
+      await expect(mutex().runExclusive(key, async () => job, nothing)).rejects.toMatchObject({ status: 503 })
+      expect(next.isHeld()).toBe(true)
+      await next.end()
+    })
+
+    it("respects a turn of a former version, which renews no Lease", async () => {
+      const key = newKey()
+      const name = `idempotency-${createHash("sha256").update(key).digest("hex").slice(0, 40)}`
+      const metadata = { name, namespace: IDENTITIES_NAMESPACE }
+      await facade.create(leases, { metadata, spec: { leaseDurationSeconds: 120 } })
+      await expect(mutex().runExclusive(key, async () => job, nothing)).rejects.toMatchObject({ status: 503 })
+      await facade.delete(leases, metadata)
+      expect(await mutex().runExclusive(key, async () => job, nothing)).toBe(job)
     })
   })
 
-  it("refuses another body, and passes by a name that somebody else has", async () => {
+  it("returns 422 for another body with the same Idempotency-Key, and takes another name if its own is taken", async () => {
     const first = await replica().submit({ image: "a" }, "key")
     await expect(replica().submit({ image: "b" }, "key")).rejects.toMatchObject({ status: 422 })
     await world.client.delete(JOBS, first.metadata)

@@ -27,10 +27,10 @@ const { describe, it } = needing(missingTool("moto"))
 const MARKER = "canary-7f3a"
 const world = testWorld("resources")
 
-/** Resolves when the slow account has given its first page and is asked for the next. */
+/** Resolves when the slow account has returned its first page and gets the request for the next. */
 const hangs = Promise.withResolvers<void>()
 
-/** Accounts by their access key, as a provider knows them. */
+/** Accounts by access key. */
 const ACCOUNTS: Record<string, ExternalAccount> = {
   AKIAHEALTHY: {
     ...accountWith(["b"], ["a"]),
@@ -56,7 +56,7 @@ let moto: Moto
 let replica: Replica
 const call = caller(() => replica, world)
 const stop = new AbortController()
-/** Of the time limits and of what is kept; it only moves when a test moves it. */
+/** Clock of the time limits and of the cached discoveries; it moves only when a test moves it. */
 const clock = new ManualClock()
 beforeAll(async () => {
   moto = await startMoto()
@@ -91,7 +91,10 @@ async function connect(name: string, access_key_id: string): Promise<StoredConne
   return await world.client.get(CONNECTIONS, { namespace: world.namespace, name })
 }
 
-/** Resolves when the façade's cache has these connections. Asking for discoveries until then would meet their limit. */
+/**
+ * Resolves when the façade's cache has these connections. Asking for discoveries until then would exceed their rate
+ * limit.
+ */
 async function shown(...names: string[]): Promise<void> {
   await eventually(async () => {
     const response = await call("/1/connections")
@@ -101,14 +104,14 @@ async function shown(...names: string[]): Promise<void> {
 }
 
 describe("discovery over REST", () => {
-  it("is empty without connections", async () => {
+  it("returns no resources without connections", async () => {
     const none = await get("storages", "viewer")
     expect(none.status).toBe(200)
     expect(await none.json()).toEqual({ storages: [] })
     expect(none.headers.get("Berth-Partial-Result")).toBeNull()
   })
 
-  it("answers a viewer with what every connection gives, and says which failed", async () => {
+  it("returns the resources of all connections to a viewer, and names the failed connections", async () => {
     const healthy = await connect("healthy", "AKIAHEALTHY")
     const broken = await connect("broken", "AKIABROKEN")
     await shown("healthy", "broken")
@@ -131,7 +134,7 @@ describe("discovery over REST", () => {
     expect(replica.logged()).not.toContain(MARKER)
   })
 
-  it("finds repositories and pools under the contract's names, by one connection when asked to", async () => {
+  it("finds repositories and pools under the contract's names, of one connection on request", async () => {
     const healthy = await world.client.get(CONNECTIONS, { namespace: world.namespace, name: "healthy" })
     const repositories = await get(`repositories?connection_id=${healthy.metadata.uid}`)
     const found = { connection_id: healthy.metadata.uid, connection_type: "aws" }
@@ -153,15 +156,15 @@ describe("discovery over REST", () => {
     expect(((await other.json()) as { storages: unknown[] }).storages).toHaveLength(1)
   })
 
-  it("knows what it is asked", async () => {
-    expect((await get("storages?connection_id=nobody")).status).toBe(404)
+  it("returns 404, 400 and 405 for an unknown connection, an invalid query and another method", async () => {
+    expect((await get("storages?connection_id=unknown")).status).toBe(404)
     expect((await get("storages?connection_id=a&connection_id=b")).status).toBe(400)
     expect((await get("storages?bucket=a")).status).toBe(400)
     const posted = await call("/1/resources/storages", { body: {} })
     expect([posted.status, posted.headers.get("Allow")]).toEqual([405, "GET, HEAD, OPTIONS"])
   })
 
-  it("reads the Secret that a connection names, if it is one for that, and shows it to nobody", async () => {
+  it("reads a connection's Secret only if it has the right type, and never returns its values", async () => {
     const { namespace } = world
     const stringData = { access_key_id: "AKIAHEALTHY", secret_access_key: MARKER }
     for (const [name, type] of [
@@ -181,7 +184,7 @@ describe("discovery over REST", () => {
     expect(refused.headers.get("Berth-Partial-Result")).toContain('"by-other";reason="SecretNotFound"')
   })
 
-  it("answers within the time limit with the healthy part when one fails and one hangs", async () => {
+  it("returns the healthy connections' resources within the time limit if one connection fails and one hangs", async () => {
     await connect("slow", "AKIASLOW")
     await shown("slow")
     const answer = call("/1/resources/storages")
@@ -189,7 +192,7 @@ describe("discovery over REST", () => {
     void answer.then(() => {
       isAnswered = true
     })
-    // The others have done, and the slow one has given what it ever will.
+    // The other accounts have finished, and the slow one has returned its only page.
     await hangs.promise
     await eventually(() => expect(clock.timers).toBe(1))
     clock.advance(14)
@@ -209,7 +212,7 @@ describe("discovery over REST", () => {
     await world.client.delete(CONNECTIONS, { namespace: world.namespace, name: "slow" })
   })
 
-  it("looks into AWS by the credentials that were sealed over REST", async () => {
+  it("discovers AWS buckets with the credentials that REST sealed", async () => {
     const authorization = "AWS4-HMAC-SHA256 Credential=root/20260101/us-east-1/s3/aws4_request, Signature=none"
     const made = await fetch(`${moto.url}/cargo`, { method: "PUT", headers: { authorization } })
     expect(made.status).toBe(200)
@@ -221,10 +224,10 @@ describe("discovery over REST", () => {
     expect(response.headers.get("Berth-Partial-Result")).toBeNull()
   })
 
-  it("has a rate limit of its own", async () => {
-    // Its own: the minute of another one may end while this goes on.
+  it("has a rate limit of its own for discovery", async () => {
+    // A key of its own: the minute of another key's limit may end during the test.
     const key = await makeKey(world.client, world.namespace, "viewer")
-    const ask = () => call("/1/resources/storages?connection_id=nobody", { key })
+    const ask = () => call("/1/resources/storages?connection_id=unknown", { key })
     const statuses: number[] = []
     for (let n = 0; n < 21; n++) statuses.push((await ask()).status)
     expect(statuses.slice(-2)).toEqual([404, 429])

@@ -8,7 +8,7 @@ import { deleteKey, makeKey, testWorld } from "./harness.ts"
 const world = testWorld("facade-revoke")
 
 describe("an accepted key (design, section 8: confirmed by a live read at most a second old)", () => {
-  it("is refused one second after its revocation at the latest, by a cache that never hears of it", async () => {
+  it("rejects a revoked key at most one second after its revocation, with a cache that never sees it", async () => {
     let seconds = 0
     const store = new IndexedStore(API_KEY_INDEXES)
     const clock = { ...systemClock, monotonic: () => seconds }
@@ -29,7 +29,7 @@ describe("an accepted key (design, section 8: confirmed by a live read at most a
     expect(store.get(ref)).toBeDefined()
   })
 
-  it("is not accepted on the strength of a read of its predecessor of the same name", async () => {
+  it("rejects a deleted key and accepts its successor of the same name, whatever was read before", async () => {
     const store = new IndexedStore(API_KEY_INDEXES)
     const authenticator = new ApiKeyAuthenticator({ client: world.client, store, clock: systemClock })
     const project = { id: world.project, organizationId: world.organization, namespace: world.namespace }
@@ -40,13 +40,13 @@ describe("an accepted key (design, section 8: confirmed by a live read at most a
     await deleteKey(world.client, ref)
     const second = await makeKey(world.client, world.namespace, "viewer", { name: "heir" })
     store.put(await world.client.get(API_KEYS, ref))
-    // The cache is up to date, so what it does not have does not exist.
+    // The cache is up to date, so a missing key does not exist.
     store.advance(String(Number.MAX_SAFE_INTEGER))
     expect(await authenticator.authenticate(first, project)).toBeUndefined()
     expect(await authenticator.authenticate(second, project)).toBeDefined()
   })
 
-  it("is refused, and has its new role, from the moment on that the cache knows, whatever an earlier read said", async () => {
+  it("applies a key's deletion or new role as soon as the cache shows it, whatever an earlier read returned", async () => {
     const store = new IndexedStore(API_KEY_INDEXES)
     const clock = { ...systemClock, monotonic: () => 0 }
     const authenticator = new ApiKeyAuthenticator({ client: world.client, store, clock })
@@ -68,7 +68,7 @@ describe("an accepted key (design, section 8: confirmed by a live read at most a
     await world.client.patch(API_KEYS, ref, { merge: { metadata: { finalizers: null } } })
   })
 
-  it("is refused while its object is held back by a finalizer, by a cache that never hears of it", async () => {
+  it("rejects a deleted key while a finalizer holds its object, with a cache that never sees the deletion", async () => {
     let seconds = 0
     const store = new IndexedStore(API_KEY_INDEXES)
     const clock = { ...systemClock, monotonic: () => seconds }
@@ -85,7 +85,7 @@ describe("an accepted key (design, section 8: confirmed by a live read at most a
     await world.client.patch(API_KEYS, ref, { merge: { metadata: { finalizers: null } } })
   })
 
-  it("is refused from the very second of its expiry on", async () => {
+  it("rejects a key from the exact second of its expiry", async () => {
     const expiresAt = "2099-01-01T02:00:00+02:00"
     let now = new Date("2098-12-31T23:59:59.999Z")
     const store = new IndexedStore(API_KEY_INDEXES)

@@ -13,7 +13,7 @@ const elsewhere = testNamespace("facade-roles-else")
 const otherProject = `p-${randomBytes(4).toString("hex")}`
 let replica: Replica
 const call = caller(() => replica, world)
-/** Keys that are good for nothing here. */
+/** Keys that give no access here. */
 const bad = { none: "", malformed: "hunter2", expired: "", revoked: "", otherProjects: "" }
 
 beforeAll(async () => {
@@ -46,13 +46,13 @@ const cronjob = () => madeBy("/1/cronjobs", cronjobBody())
 const connectionBody = () => ({ name: unique(), type: "aws", access_key_id: "AKIA0", secret_access_key: "s" })
 const connection = () => madeBy("/1/connections", connectionBody())
 
-/** One endpoint: what viewers, developers and admins get, and a request that nothing else is wrong with. */
+/** One endpoint: the statuses for viewers, developers and admins, and a request that is valid apart from its key. */
 interface Row {
   statuses: readonly [viewer: number, developer: number, admin: number]
   request: () => Promise<{ path: string; body?: object }> | { path: string; body?: object }
 }
 
-/** The contract's roles, endpoint by endpoint (contract, "Endpoints"; "who may list keys": design, section 8). */
+/** The contract's roles, endpoint by endpoint (contract, "Endpoints"; roles that may list keys: design, section 8). */
 const TABLE: Readonly<Record<string, Row>> = {
   "POST /jobs": { statuses: [403, 201, 201], request: () => ({ path: "/jobs", body: { image: "a" } }) },
   "GET /jobs": { statuses: [200, 200, 200], request: () => ({ path: "/jobs" }) },
@@ -127,7 +127,7 @@ interface Layer {
   handle: { stack?: Layer[] }
 }
 
-/** Every method and path under /1 that the application has, from its routers themselves. */
+/** Returns every method and path under /1 of the application, read from its routers. */
 function endpointsOf(app: Express): string[] {
   const { stack } = app.router as unknown as { stack: Layer[] }
   const isProjects = ({ handle }: Layer): boolean => handle.stack?.some(({ route }) => route?.path === "/jobs") ?? false
@@ -139,17 +139,17 @@ function endpointsOf(app: Express): string[] {
   )
 }
 
-it("the table has a row for every endpoint", () => {
+it("has a row in the roles table for every endpoint", () => {
   expect(endpointsOf(replica.app).toSorted()).toEqual([...Object.keys(TABLE), ...PUBLIC].toSorted())
 })
 
-it("every endpoint is in the OpenAPI document", async () => {
+it("has every endpoint in the OpenAPI document", async () => {
   const { paths } = (await (await call("/1/openapi.json")).json()) as {
     paths: Record<string, Record<string, { tags?: string[] }>>
   }
   const documented = Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods)
-      // People's own endpoints have their own matrix (accounts.test.ts).
+      // The accounts' endpoints have a matrix of their own (accounts.test.ts).
       .filter(([, { tags }]) => !tags?.includes("accounts"))
       .map(([method]) => `${method.toUpperCase()} ${path.replaceAll(/\{(\w+)\}/g, ":$1")}`),
   )
@@ -163,21 +163,25 @@ describe.each(Object.entries(TABLE))("%s", (endpoint, { statuses, request }) => 
     return call(`/1${path}`, { method, key: by, ...(body && { body }) })
   }
 
-  it.each(Object.keys(bad) as (keyof typeof bad)[])("is 401 with a key that is: %s", async (kind) => {
+  it.each(Object.keys(bad) as (keyof typeof bad)[])("returns 401 for a key that is: %s", async (kind) => {
     const response = await send(bad[kind])
     expect(response.status).toBe(401)
     expect(response.headers.get("www-authenticate")).toContain("X-Service-Api-Key")
     await problemIn(response)
   })
 
-  it.each(ROLES.map((role, i): [Role, number] => [role, statuses[i] ?? 0]))("for a %s is %i", async (role, status) => {
-    const response = await send(world.keys[role])
-    expect(response.status).toBe(status)
-    if (status === 403) expect((await problemIn(response)).detail).toMatch(/^This request needs the role \w+ or higher/)
-  })
+  it.each(ROLES.map((role, i): [Role, number] => [role, statuses[i] ?? 0]))(
+    "gives a %s the status %i",
+    async (role, status) => {
+      const response = await send(world.keys[role])
+      expect(response.status).toBe(status)
+      if (status === 403)
+        expect((await problemIn(response)).detail).toMatch(/^This request needs the role \w+ or higher/)
+    },
+  )
 })
 
-it("a key of another project tells nothing of whether this one exists", async () => {
+it("returns the same 401 for a key of another project, whether this project exists or not", async () => {
   const said = async (host: string) => {
     const { instance: _, ...problem } = await problemIn(await call("/1/jobs", { key: bad.otherProjects, host }))
     return problem
@@ -187,7 +191,7 @@ it("a key of another project tells nothing of whether this one exists", async ()
   expect(await said("nowhere.berth.test")).toEqual(here)
 })
 
-it("who is refused has changed nothing", async () => {
+it("changes nothing for rejected requests to keys", async () => {
   const { client, namespace } = world
   const state = async () => [
     (await client.list(JOBS, { namespace })).items.length,

@@ -1,7 +1,7 @@
 import type { Offer } from "../../src/apis/offer.ts"
 import { catalogueOf } from "../../src/router/catalogue.ts"
 
-/** Each cloud sells the same in its two regions. */
+/** Two regions of each cloud, with the same offers. */
 const offers = ["aws", "azure", "gcp"].flatMap((cloud) =>
   ["us", "eu"].flatMap((group) =>
     ["A100", "H100", "L4"].map(
@@ -21,5 +21,5 @@ const offers = ["aws", "azure", "gcp"].flatMap((cloud) =>
   ),
 )
 
-/** A small catalogue for what needs no real prices. */
+/** A small catalogue for tests that need no real prices. */
 export const SAMPLE_CATALOGUE = catalogueOf(offers, (_, region) => [region.slice(0, 2)])

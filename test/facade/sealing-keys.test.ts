@@ -10,7 +10,7 @@ describe("the Secret with the sealing keys", () => {
   const ref = { namespace, name: "berth-sealing-keys" }
   afterAll(() => client.close())
 
-  it("is missed before the operator has made it, and made once, however many start at the same moment", async () => {
+  it("has no sealing keys until the operator creates them, and creates them once for many concurrent operators", async () => {
     await expect(readSealingKeys(client, namespace)).rejects.toMatchObject({ name: "SealingKeysMissing" })
     const made = await Promise.all(Array.from({ length: 5 }, () => ensureSealingKeys(client, namespace)))
     const again = await ensureSealingKeys(client, namespace)
@@ -21,7 +21,7 @@ describe("the Secret with the sealing keys", () => {
     expect((await client.get(SECRETS, ref)).type).toBe("berth.dev/sealing-keys")
   })
 
-  it("holds several keys, of which one is primary", async () => {
+  it("reads several sealing keys, one of which is primary", async () => {
     const before = await ensureSealingKeys(client, namespace)
     const data = { primary: btoa("next"), "key-next": Buffer.alloc(32, 1).toString("base64") }
     await client.patch(SECRETS, ref, { merge: { data } })
@@ -31,11 +31,11 @@ describe("the Secret with the sealing keys", () => {
   })
 
   it.each([
-    ["names a primary key that is not there", { primary: btoa("gone") }],
-    ["names none", { primary: null }],
-    ["has a key of another length", { "key-short": btoa("short") }],
-    ["has a key whose id can't be one", { "key-a.b": Buffer.alloc(32).toString("base64") }],
-  ])("is refused and left as it is when it %s", async (_what, data) => {
+    ["names a missing primary key", { primary: btoa("gone") }],
+    ["names no primary key", { primary: null }],
+    ["has a key of an invalid length", { "key-short": btoa("short") }],
+    ["has a key with an invalid id", { "key-a.b": Buffer.alloc(32).toString("base64") }],
+  ])("rejects a Secret of sealing keys that %s, and leaves the Secret unchanged", async (_what, data) => {
     await ensureSealingKeys(client, namespace)
     const kept = await client.get(SECRETS, ref)
     await client.patch(SECRETS, ref, { merge: { data } })

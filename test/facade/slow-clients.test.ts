@@ -6,13 +6,13 @@ import type { LogRef } from "../../src/logs/store.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { applyJob, BASE_DOMAIN, caller, jobsOf, type Replica, startReplica, testWorld } from "./harness.ts"
 
-/** Clients that are slow, broken or gone (issue: "half-sent bodies and slow clients time out; nothing is half created"). */
+/** Slow and broken clients: half-sent bodies and slow clients time out, and create no object. */
 const world = testWorld("facade-slow")
 let replica: Replica
 const call = caller(() => replica, world)
 const open: Socket[] = []
 
-/** Short, as tests wait until they are over, but not so short that a machine's pause makes a good client a slow one. */
+/** Limits that are short, because tests wait for them. A pause of the machine must not exceed them. */
 const LIMITS = { headersSeconds: 1.5, requestSeconds: 2.5, idleSeconds: 4, checkSeconds: 0.1, headers: 20 }
 
 beforeAll(async () => {
@@ -23,7 +23,7 @@ afterEach(() => {
 })
 afterAll(() => replica.close())
 
-/** A connection that has sent what is given and goes on no further. */
+/** Opens a connection that sends the lines and then stops. */
 function sent(...lines: string[]): Socket {
   const socket = connect({ port: replica.port, host: "127.0.0.1", allowHalfOpen: true })
   socket.on("error", () => undefined)
@@ -38,7 +38,7 @@ const head = (method: string, path: string): string[] => [
   `X-Service-Api-Key: ${world.keys.admin}`,
 ]
 
-/** What comes back until the server closes: a whole problem document, on a connection that is not used again. */
+/** Returns the server's response until it closes: a whole problem document, on a connection that is not used again. */
 async function refusal(socket: Socket): Promise<{ status: number; problem: Record<string, unknown> }> {
   const answer = await text(socket)
   const [, status, headers = "", body = ""] =
@@ -51,7 +51,7 @@ async function refusal(socket: Socket): Promise<{ status: number; problem: Recor
   return { status: Number(status), problem }
 }
 
-/** What the façade takes for its own fault. */
+/** Returns log lines that report a fault of the façade itself. */
 function ownFaults(): string[] {
   return replica
     .logged()
@@ -60,9 +60,9 @@ function ownFaults(): string[] {
 }
 
 describe("half-sent requests", () => {
-  it("answers 408 to headers that don't come to an end, and to those that drip", async () => {
+  it("returns 408 for headers that don't end, and for headers that arrive in drops", async () => {
     expect(await refusal(sent(...head("GET", "/1/jobs")))).toMatchObject({ status: 408 })
-    // One header: many would be too many before the time is over.
+    // One header only: more would exceed the limit before the timeout.
     const dripping = sent("GET /1/jobs HTTP/1.1", "X-Drops: ")
     const drops = setInterval(() => dripping.write("1"), 50)
     expect(await refusal(dripping)).toMatchObject({ status: 408 })
@@ -72,7 +72,7 @@ describe("half-sent requests", () => {
   it.each([
     ["of a known length", "Content-Length: 1000"],
     ["in chunks", "Transfer-Encoding: chunked"],
-  ])("answers 408 to a body %s that doesn't come to an end, and makes nothing", async (_, framing) => {
+  ])("returns 408 for a body %s that doesn't end, and creates no job", async (_, framing) => {
     const chunk = framing.startsWith("Transfer") ? `13\r\n{"image": "alpine"}` : `{"image": "alpine"}`
     const socket = sent(...head("POST", "/1/jobs"), "Content-Type: application/json", framing, "", chunk)
     expect(await refusal(socket)).toMatchObject({ status: 408 })
@@ -80,7 +80,7 @@ describe("half-sent requests", () => {
     expect(ownFaults()).toEqual([])
   })
 
-  it("answers 408 to a body that drips, and makes nothing", async () => {
+  it("returns 408 for a body that arrives in drops, and creates no job", async () => {
     const lines = ["Content-Type: application/json", "Content-Length: 100000", "", ""]
     const dripping = sent(...head("POST", "/1/jobs"), ...lines)
     const drops = setInterval(() => dripping.write(" "), 50)
@@ -89,10 +89,10 @@ describe("half-sent requests", () => {
     expect(await jobsOf(world)).toEqual([])
   })
 
-  it("makes nothing of a body that breaks off, and sees no fault of its own in it", async () => {
+  it("creates no job from a truncated body, and logs no fault of its own", async () => {
     const lines = ["Content-Type: application/json", "Content-Length: 1000", "X-Request-Id: broke-off", "", ""]
     const socket = sent(...head("POST", "/1/jobs"), ...lines, `{"image": "alpine"}`)
-    // The server has the body's beginning when it asks for more, which this connection shows by taking it all.
+    // The server asks for more when it has the start of the body. It has read everything then.
     await eventually(() => expect(socket.writableLength).toBe(0))
     socket.destroy()
     await eventually(() => expect(replica.logged()).toContain("broke-off"))
@@ -101,8 +101,8 @@ describe("half-sent requests", () => {
   })
 })
 
-describe("requests that are too much, or none", () => {
-  it("answers 431 to more headers than it takes, though the key is among them", async () => {
+describe("requests that are too large or malformed", () => {
+  it("returns 431 for more headers than it accepts, although the key is among them", async () => {
     const more = Array.from({ length: 19 }, (_, index) => `X-More-${index}: 1`)
     const socket = sent(...head("GET", "/1/jobs"), ...more, "", "")
     expect(await refusal(socket)).toMatchObject({ status: 431, problem: { detail: expect.stringContaining("20") } })
@@ -110,26 +110,26 @@ describe("requests that are too much, or none", () => {
     expect((await text(right)).split("\r\n")[0]).toBe("HTTP/1.1 200 OK")
   })
 
-  it("answers 431 to headers that are too long", async () => {
+  it("returns 431 for headers that are too long", async () => {
     const socket = sent(...head("GET", "/1/jobs"), `X-Long: ${"x".repeat(17_000)}`, "", "")
     expect(await refusal(socket)).toMatchObject({ status: 431 })
   })
 
   it.each([
-    ["no HTTP", ["good morning", "", ""]],
+    ["text that is not HTTP", ["good morning", "", ""]],
     ["a control character in a header", ["GET /1/jobs HTTP/1.1", "Host: a", "X-Odd: \u0001", "", ""]],
     ["two lengths", ["POST /1/jobs HTTP/1.1", "Host: a", "Content-Length: 1", "Content-Length: 2", "", ""]],
     [
       "a length and chunks",
       ["POST /1/jobs HTTP/1.1", "Host: a", "Content-Length: 1", "Transfer-Encoding: chunked", "", ""],
     ],
-  ])("answers 400 to %s", async (_, lines) => {
+  ])("returns 400 for %s", async (_, lines) => {
     expect(await refusal(sent(...lines))).toMatchObject({ status: 400, problem: { errors: [] } })
   })
 })
 
 describe("clients that don't read", () => {
-  /** A job with a log of more than all buffers on the way hold. */
+  /** Creates a job with a log larger than all buffers on the way. */
   async function verbose(name: string): Promise<string> {
     const log = await logOf(name)
     const piece = Buffer.alloc(1024 * 1024, "x")
@@ -139,24 +139,27 @@ describe("clients that don't read", () => {
     return name
   }
 
-  // Made without the façade: no connections but those of the tests.
+  // Without the façade, so that only the tests' connections are open.
   async function logOf(name: string): Promise<LogRef> {
     const { metadata } = await applyJob(world, name)
     return { job: { namespace: world.namespace, uid: metadata.uid }, launch: 1 }
   }
 
-  it.each(["true", "false"])("cuts off who reads no log (follow=%s)", async (follow) => {
-    const path = `/1/jobs/${await verbose(`verbose-${follow}`)}/logs?follow=${follow}`
-    const socket = sent(...head("GET", path), "", "")
-    await once(socket.pause(), "connect")
-    await eventually(async () => expect(await replica.connections()).toBeGreaterThan(0))
-    await eventually(async () => expect(await replica.connections()).toBe(0))
-  })
+  it.each(["true", "false"])(
+    "closes the connection of a client that doesn't read its log (follow=%s)",
+    async (follow) => {
+      const path = `/1/jobs/${await verbose(`verbose-${follow}`)}/logs?follow=${follow}`
+      const socket = sent(...head("GET", path), "", "")
+      await once(socket.pause(), "connect")
+      await eventually(async () => expect(await replica.connections()).toBeGreaterThan(0))
+      await eventually(async () => expect(await replica.connections()).toBe(0))
+    },
+  )
 
-  it("does not cut off who follows a log that is silent for longer than others may be idle", async () => {
+  it("keeps the connection of a client that follows a log which is silent for longer than the idle timeout", async () => {
     const log = await logOf("silent")
     const following = await call("/1/jobs/silent/logs?follow=true")
-    // Another client is held to the same times: when that one is cut off, they have passed.
+    // Another client has the same timeouts. When the façade closes that connection, they have passed.
     sent(...head("GET", `/1/jobs/${await verbose("verbose")}/logs`), "", "").pause()
     await eventually(async () => expect(await replica.connections()).toBe(2))
     await eventually(async () => expect(await replica.connections()).toBe(1))

@@ -16,7 +16,7 @@ import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
 import { jobsOf, shippedOffers, testWorld } from "./harness.ts"
 
-/** The program's beginning, before there is an operator, and its end, with requests under way. */
+/** Start of the program before an operator exists, and its end during requests. */
 const world = testWorld("facade-start")
 const systemNamespace = testNamespace("facade-system")
 let folder: string
@@ -41,15 +41,15 @@ function start(stop: AbortSignal): Promise<Running & { url: string }> {
   )
 }
 
-describe("a façade that is started before the operator has ever been", () => {
-  it("listens, is live, and not ready with the reason; lets agents in once there is an installation", async () => {
+describe("a façade that starts before the first operator", () => {
+  it("listens and is live; is ready, and accepts agents, only after the installation exists", async () => {
     const stop = new AbortController()
     const { url, ended } = await start(stop.signal)
     const report = (): Promise<Response> => fetch(`${url}/agent/v1/launches/some-launch/report`, { method: "POST" })
     await eventually(async () => {
       const ready = await fetch(`${url}/readyz`)
       expect(ready.status).toBe(503)
-      expect(await ready.text()).toMatch(/installation.*the operator has not made the Secret berth-installation yet/)
+      expect(await ready.text()).toMatch(/installation.*the operator has not created the Secret berth-installation yet/)
     })
     expect((await fetch(`${url}/livez`)).status).toBe(200)
     const early = await report()
@@ -61,7 +61,7 @@ describe("a façade that is started before the operator has ever been", () => {
     await ended
   })
 
-  it("ends while it waits", async () => {
+  it("stops while it waits for the installation", async () => {
     await client.delete(SECRETS, { namespace: systemNamespace, name: "berth-installation" })
     const stop = new AbortController()
     const { ended } = await start(stop.signal)
@@ -70,8 +70,8 @@ describe("a façade that is started before the operator has ever been", () => {
   })
 })
 
-describe("a façade that is told to end", () => {
-  it("takes no new connection, finishes what is under way, and then ends", async () => {
+describe("a façade that is stopped", () => {
+  it("accepts no new connection, finishes pending requests, and then ends", async () => {
     const stop = new AbortController()
     const { url, ended } = await start(stop.signal)
     await eventually(async () => expect((await fetch(`${url}/1/jobs`, { headers: key() })).status).toBe(200))
@@ -81,7 +81,7 @@ describe("a façade that is told to end", () => {
     const headers = Object.entries({ ...key(), "Content-Type": "application/json", "Content-Length": body.length })
     const lines = headers.map(([name, value]) => `${name}: ${value}`)
     socket.write(["POST /1/jobs HTTP/1.1", "Host: 127.0.0.1", "Expect: 100-continue", ...lines, "", ""].join("\r\n"))
-    // The server has the headers, as it asks for the rest.
+    // The server has the headers, because it asks for the rest.
     const [answer] = (await once(socket, "data")) as [Buffer]
     expect(answer.toString()).toMatch(/^HTTP\/1.1 100 Continue/)
     stop.abort()
@@ -97,7 +97,7 @@ function key(): Record<string, string> {
   return { "X-Service-Api-Key": world.keys.admin }
 }
 
-/** A connection, once it is there. */
+/** Resolves with a connection when it is open. */
 async function dialed(port: number): Promise<Socket> {
   const socket = dial(port, "127.0.0.1")
   await once(socket, "connect")

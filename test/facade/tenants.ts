@@ -9,18 +9,18 @@ import type { KubeClient } from "../../src/kube/client.ts"
 import { eventually } from "../cloud/eventually.ts"
 import type { Issuer } from "../oidc.ts"
 import { BASE_DOMAIN, type Caller } from "./harness.ts"
-import { type TendedKeys, tendKeys } from "./machine-users.ts"
+import { type KeyController, startKeyController } from "./machine-users.ts"
 
 /** An operation of the OpenAPI document. */
 export interface Endpoint {
   method: string
-  /** As in the document, with its parameters in braces. */
+  /** Path of the document, with its parameters in braces. */
   path: string
-  /** Whether it is of the account scope, on the host without a project. */
+  /** True for operations of the account scope, on the host without a project. */
   isAccounts: boolean
-  /** The document's example of a good body. */
+  /** Example of a valid body in the document. */
   example?: Record<string, unknown> | undefined
-  /** Names of its parameters in the query. */
+  /** Names of the query parameters. */
   query: string[]
 }
 
@@ -30,7 +30,7 @@ interface Operation {
   requestBody?: { content: Record<string, { example?: Record<string, unknown> }> }
 }
 
-/** Every operation that the document has. */
+/** Returns every operation of the document. */
 export function endpointsOf(document: { paths: Record<string, Record<string, Operation>> }): Endpoint[] {
   return Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, { tags, parameters = [], requestBody }]) => ({
@@ -43,31 +43,31 @@ export function endpointsOf(document: { paths: Record<string, Record<string, Ope
   )
 }
 
-/** How a caller proves who it is. */
+/** Headers or key that authenticate a caller. */
 export type Credentials = { key: string } | { headers: Record<string, string> }
 
-/** An object of a tenant, as its POST answered. */
+/** An object of a tenant, from the response to its POST. */
 export interface Made {
   id: string
   name?: string
 }
 
-/** A tenant: an organization with a project, in which each of the document's POSTs has made something. */
+/** A tenant: an organization with a project, and one object from each POST of the document. */
 export interface Tenant {
   organization: string
   project: string
-  /** Who is who, by what they are to the tenant. */
+  /** Tokens of people by their role in the tenant. */
   people: Record<PersonRole, string>
   keys: Record<Role, string>
-  /** What was made, by the last part of the path of its POST: jobs, cronjobs, … */
+  /** Created objects by the last part of their POST's path: jobs, cronjobs, … */
   made: Record<string, Made>
-  tendedKeys: TendedKeys
+  keyController: KeyController
 }
 
 const PEOPLE = ["owner", "admin", "member", "projectAdmin", "projectDeveloper", "projectViewer", "inGroup"] as const
 export type PersonRole = (typeof PEOPLE)[number]
 
-/** The role in the project that each person has there. */
+/** Each person's role in the project. */
 export const ROLE_OF: Readonly<Record<PersonRole, Role>> = {
   owner: "admin",
   admin: "admin",
@@ -79,7 +79,7 @@ export const ROLE_OF: Readonly<Record<PersonRole, Role>> = {
 }
 
 export interface TenantOptions {
-  /** Unique; begins the names of people. */
+  /** Unique prefix of the people's names. */
   name: string
   call: Caller
   client: KubeClient
@@ -87,7 +87,7 @@ export interface TenantOptions {
   endpoints: readonly Endpoint[]
 }
 
-/** Makes a tenant as its owner would over REST; what REST has no words for comes by kubectl's way. */
+/** Creates a tenant over REST as its owner. Roles that REST can't grant are written with kubectl's rights. */
 export async function makeTenant(options: TenantOptions): Promise<Tenant> {
   const { name, call, client, issuer, endpoints } = options
   const subjects = Object.fromEntries(PEOPLE.map((who) => [who, `${name}-${who}`])) as Record<PersonRole, string>
@@ -103,13 +103,13 @@ export async function makeTenant(options: TenantOptions): Promise<Tenant> {
     const response = await call(`/1${path}`, { key: "", headers, host, body: endpoint.example })
     made[lastOf(path)] = await madeIn(response)
   }
-  // A POST without a body does something to what is there.
+  // A POST without a body acts on an existing object.
   const makers = endpoints.filter(({ method, example }) => method === "POST" && example !== undefined)
   for (const endpoint of makers.filter(({ isAccounts }) => isAccounts)) await make(endpoint, BASE_DOMAIN)
   const organization = made["organizations"]?.id ?? ""
   const project = made["projects"]?.id ?? ""
   await addPeople(client, { organization, project, issuer: issuer.url, subjects })
-  const tendedKeys = await tendKeys(project)
+  const keyController = await startKeyController(project)
   const host = `${project}.${BASE_DOMAIN}`
   for (const endpoint of makers.filter(({ isAccounts }) => !isAccounts)) await make(endpoint, host)
   made["members"] = { id: `${issuer.url}#${subjects.admin}` }
@@ -119,7 +119,7 @@ export async function makeTenant(options: TenantOptions): Promise<Tenant> {
     expect(response.status).toBe(201)
     keys[role] = ((await response.json()) as { value: string }).value
   }
-  return { organization, project, people, keys, made, tendedKeys }
+  return { organization, project, people, keys, made, keyController }
 }
 
 async function tokenOf({ name, issuer }: TenantOptions, sub: string): Promise<string> {
@@ -127,7 +127,7 @@ async function tokenOf({ name, issuer }: TenantOptions, sub: string): Promise<st
   return issuer.token({ sub, email: `${sub}@example.com`, groups, exp: Math.floor(Date.now() / 1000) + 3600 })
 }
 
-/** Gives everybody but the owner the role that they are called by. */
+/** Gives every person except the owner the role in their name. */
 async function addPeople(
   client: KubeClient,
   who: { organization: string; project: string; issuer: string; subjects: Record<PersonRole, string> },
@@ -171,13 +171,13 @@ function lastOf(path: string): string {
   return path.split("/").at(-1) ?? ""
 }
 
-/** What an id of this form could be, but is not. */
-export function likeIt(id: string): string {
+/** Returns an id of the same form that belongs to no object. */
+export function unusedIdLike(id: string): string {
   if (/^[0-9a-f]{8}-/.test(id)) return randomUUID()
   return id.replaceAll(/[0-9a-f]{10}$/g, randomBytes(5).toString("hex"))
 }
 
-/** Where an endpoint is with these objects for its parameters. @throws Error when one is not known */
+/** Returns an endpoint's path with these objects' ids as parameters. @throws Error if an id is not known */
 export function addressOf({ path }: Endpoint, idOf: (collection: string) => string | undefined): string {
   const filled = path.replaceAll(/([a-z-]+)\/\{\w+\}/g, (_, collection: string) => {
     const id = idOf(collection)

@@ -5,7 +5,7 @@ import { text } from "node:stream/consumers"
 import { MOTO_ACCOUNT } from "../moto.ts"
 import type { Life, LostAnswer } from "./crash-gate.ts"
 
-/** Who asks, and where moto looks for it. */
+/** Operator process that calls, and its account in moto. */
 interface Guest {
   life: Life
   account: string
@@ -20,8 +20,10 @@ interface Answer {
   body: string
 }
 
-/** What AWS' SDK calls in the place of AWS: knows by the access key which process asks, and lets it through its gate. */
-export class AwsDoor {
+/**
+ * Endpoint for AWS' SDK. It identifies the calling process by the access key, and passes its requests through its gate.
+ */
+export class AwsProxy {
   readonly url: string
   readonly #server: Server
   readonly #behind: string
@@ -35,11 +37,11 @@ export class AwsDoor {
   }
 
   /** @param behind the endpoint that answers */
-  static async start(behind: string): Promise<AwsDoor> {
+  static async start(behind: string): Promise<AwsProxy> {
     const server = createServer()
     server.listen(0, "127.0.0.1")
     await once(server, "listening")
-    return new AwsDoor(server, behind)
+    return new AwsProxy(server, behind)
   }
 
   admit(accessKey: string, guest: Guest): void {
@@ -68,7 +70,7 @@ export class AwsDoor {
       const { status, type, body: answer } = await life.pass(action, effect, ask, lost)
       response.writeHead(status, { "content-type": type }).end(answer)
     } catch {
-      // However it was struck, what the SDK sees is a connection that breaks.
+      // The SDK sees a broken connection for every kind of fault.
       request.socket.destroy()
     }
   }

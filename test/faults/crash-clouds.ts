@@ -4,10 +4,10 @@ import { join } from "node:path"
 import type { Offer } from "../../src/apis/offer.ts"
 import { openAws } from "../../src/cloud/aws/aws.ts"
 import { openAzure } from "../../src/cloud/azure/azure.ts"
+import type { CloudAccount, Clouds } from "../../src/cloud/cloud.ts"
 import { openGcp } from "../../src/cloud/gcp/gcp.ts"
 import { LocalCloud } from "../../src/cloud/local/local.ts"
 import { LOCAL_REGION } from "../../src/cloud/local/offers.ts"
-import type { CloudAccount, Clouds } from "../../src/cloud/provider.ts"
 import { ArmServer } from "../cloud/arm-server.ts"
 import { Ec2Console, isGone, launchOf } from "../cloud/ec2-console.ts"
 import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
@@ -16,32 +16,32 @@ import { offerOf } from "../controllers/builders.ts"
 import type { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { SimCloud } from "../controllers/sim-cloud.ts"
 import { type Moto, startMoto } from "../moto.ts"
-import { AwsDoor } from "./crash-aws-door.ts"
+import { AwsProxy } from "./crash-aws-door.ts"
 import type { Life } from "./crash-gate.ts"
 
-/** One account of a cloud on which a scenario is played, seen by another witness than Berth. */
-export interface Theatre {
+/** Account of a cloud for one run of a scenario, with a view of its VMs that is independent of Berth. */
+export interface CloudFixture {
   account: CloudAccount
-  /** The first one is the choice; where capacity is short, the second. */
+  /** Offers: the first is the cheapest, the second is for tests without capacity. */
   offers: readonly Offer[]
-  /** What an operator reaches it by. */
+  /** Returns the clouds for one operator process. */
   clouds(life: Life): Clouds
-  /** Names of Launches, one for each of their VMs that is there, or billed. */
+  /** Returns names of Launches, one for each VM that exists or is billed. */
   alive(installation: string): Promise<string[]>
-  /** Those of `alive` on which an agent may have begun; without it, all. */
+  /** Returns the part of `alive` on which an agent may have started. Absent: all of `alive`. */
   booted?(installation: string): Promise<string[]>
-  /** Takes a VM away, as clouds do with spot VMs. */
+  /** Preempts a VM. */
   takeBack(vmId: string): Promise<void>
-  /** Sells the first offer no more. */
+  /** Removes the capacity for the first offer. */
   sellOut(): void
-  /** What was asked that the cloud's API doesn't have. */
+  /** Requests that the cloud's API doesn't describe. */
   violations(): readonly string[]
   close(): Promise<void>
 }
 
-export type OpenTheatre = (clock: ShiftedClock) => Promise<Theatre>
+export type OpenCloudFixture = (clock: ShiftedClock) => Promise<CloudFixture>
 
-/** The longest minimum that is billed: so a cost doesn't tell how long a VM was there. */
+/** Longest billed minimum, so that a cost does not depend on a VM's lifetime. */
 const MINIMUM_SECONDS = 24 * 3600
 
 function pair(cloud: string, regions: readonly [string, string], types: readonly [string, string]): Offer[] {
@@ -53,8 +53,8 @@ function pair(cloud: string, regions: readonly [string, string], types: readonly
   )
 }
 
-/** A cloud in memory: fast. */
-export const openSim: OpenTheatre = (clock) => {
+/** Opens a cloud in memory, which is fast. */
+export const openSim: OpenCloudFixture = (clock) => {
   const cloud = new SimCloud(clock)
   cloud.remembersEnded = false
   const account = { cloud: "sim", region: "here" }
@@ -75,8 +75,8 @@ export const openSim: OpenTheatre = (clock) => {
 
 const TEST_AGENT = join(import.meta.dirname, "..", "cloud", "test-agent.mjs")
 
-/** Agents as processes of this host, which stay until they are ended. */
-export const openLocal: OpenTheatre = async (clock) => {
+/** Opens the local cloud. Its agents are processes of this host, which run until they are killed. */
+export const openLocal: OpenCloudFixture = async (clock) => {
   const dataDir = await mkdtemp(join(tmpdir(), "berth-crash-"))
   const opened: LocalCloud[] = []
   const open = (): LocalCloud => {
@@ -85,9 +85,9 @@ export const openLocal: OpenTheatre = async (clock) => {
     opened.push(cloud)
     return cloud
   }
-  const witness = open()
+  const observer = open()
   const list = async (installation: string) =>
-    (await witness.list({ installation, region: LOCAL_REGION })).filter(({ state }) => state !== "terminated")
+    (await observer.list({ installation, region: LOCAL_REGION })).filter(({ state }) => state !== "terminated")
   const region = [LOCAL_REGION, LOCAL_REGION] as const
   return {
     account: { cloud: "local", region: LOCAL_REGION },
@@ -97,7 +97,7 @@ export const openLocal: OpenTheatre = async (clock) => {
       return life.clouds({ open: () => Promise.resolve(cloud) })
     },
     alive: async (installation) => (await list(installation)).map(({ launch }) => launch),
-    takeBack: (vmId) => witness.terminate({ id: vmId, launch: vmId, region: LOCAL_REGION }),
+    takeBack: (vmId) => observer.terminate({ id: vmId, launch: vmId, region: LOCAL_REGION }),
     sellOut: () => {
       throw new Error("the local cloud never refuses")
     },
@@ -112,7 +112,7 @@ export const openLocal: OpenTheatre = async (clock) => {
 const isGet = (method: string, path: string): boolean =>
   method === "GET" || /\/(token|wait)$/.test(path) || path.includes("/oauth2/")
 
-export const openGoogle: OpenTheatre = async (clock) => {
+export const openGoogle: OpenCloudFixture = async (clock) => {
   const project = "berth-test"
   const zones = { "us-central1": ["us-central1-a"], "europe-west1": ["europe-west1-b"] }
   const server = new GceServer({ project, regions: zones })
@@ -126,7 +126,7 @@ export const openGoogle: OpenTheatre = async (clock) => {
       return life.clouds({ open: async ({ region }) => open(credentials, region) })
     },
     alive: async (installation) => launchesOf(server, installation),
-    // One that is only being made may still turn out to be one too many for its zone.
+    // A VM that is still being created may fail for lack of capacity.
     booted: async (installation) => launchesOf(server, installation, "RUNNING"),
     takeBack: async (vmId) => {
       const [, zone = "", , name = ""] = vmId.split("/")
@@ -140,10 +140,10 @@ export const openGoogle: OpenTheatre = async (clock) => {
   }
 }
 
-/** The name of a Launch at the end of a VM's. */
+/** Pattern for the name of a Launch at the end of a VM's name. */
 const LAUNCH_NAME = /[0-9a-f]{8}-[0-9a-f-]{27}-\d+$/
 
-/** Names of the Launches that VMs on Compute Engine are of, those in one state or all. */
+/** Returns the names of the Launches of VMs on Compute Engine, optionally of one state. */
 function launchesOf(server: GceServer, installation: string, state?: string): string[] {
   return server
     .instances()
@@ -152,7 +152,7 @@ function launchesOf(server: GceServer, installation: string, state?: string): st
     .map(({ name }) => LAUNCH_NAME.exec(name)?.[0] ?? name)
 }
 
-export const openMicrosoft: OpenTheatre = async (clock) => {
+export const openMicrosoft: OpenCloudFixture = async (clock) => {
   const server = new ArmServer()
   await server.start()
   let isSoldOut = false
@@ -181,32 +181,32 @@ export const openMicrosoft: OpenTheatre = async (clock) => {
 }
 
 /**
- * So many accounts are taken in turns: moto keeps instances that have ended and looks through all of an account's for each
- * request, but needs 0.2 s and 4 MiB for another account.
+ * Number of accounts that runs share in turn. Moto keeps terminated instances and searches all instances of an account
+ * at each request. Another account needs only 0.2 s and 4 MiB.
  */
 const ACCOUNTS = 50
 const FIRST_ACCOUNT = 100_000_000_000
 const EC2_REGION = "eu-west-1"
 
-/** One moto for all that is played on EC2; each play has access keys and an installation of its own. */
-export class Ec2Stage {
+/** One moto for all runs on EC2. Each run has access keys and an installation of its own. */
+export class Ec2Clouds {
   readonly #moto: Moto
   readonly #proxy: Ec2Proxy
-  readonly #door: AwsDoor
+  readonly #door: AwsProxy
   readonly #endpointBefore = process.env["AWS_ENDPOINT_URL"]
-  #plays = 0
+  #runs = 0
 
-  private constructor(moto: Moto, proxy: Ec2Proxy, door: AwsDoor) {
+  private constructor(moto: Moto, proxy: Ec2Proxy, door: AwsProxy) {
     this.#moto = moto
     this.#proxy = proxy
     this.#door = door
     process.env["AWS_ENDPOINT_URL"] = door.url
   }
 
-  static async start(): Promise<Ec2Stage> {
+  static async start(): Promise<Ec2Clouds> {
     const moto = await startMoto()
     const proxy = await Ec2Proxy.start(moto)
-    return new Ec2Stage(moto, proxy, await AwsDoor.start(proxy.url))
+    return new Ec2Clouds(moto, proxy, await AwsProxy.start(proxy.url))
   }
 
   async close(): Promise<void> {
@@ -217,10 +217,10 @@ export class Ec2Stage {
     await this.#moto.stop()
   }
 
-  readonly open: OpenTheatre = (clock) => {
-    const account = String(FIRST_ACCOUNT + (this.#plays % ACCOUNTS))
+  readonly open: OpenCloudFixture = (clock) => {
+    const account = String(FIRST_ACCOUNT + (this.#runs % ACCOUNTS))
     const console = new Ec2Console(this.#moto, EC2_REGION, account)
-    const play = `play-${this.#plays++}`
+    const run = `run-${this.#runs++}`
     const types = ["t3.small", "m6i.large"] as const
     const keys: string[] = []
     let isSoldOut = false
@@ -236,8 +236,8 @@ export class Ec2Stage {
       account: { cloud: "aws", region: EC2_REGION },
       offers: pair("aws", [EC2_REGION, EC2_REGION], types),
       clouds: (life) => {
-        // A key for each life: so the door knows who asks.
-        const key = `${play}-${keys.length}`
+        // Each process has a key of its own, by which the door identifies it.
+        const key = `${run}-${keys.length}`
         keys.push(key)
         this.#door.admit(key, { life, account })
         const allowances = { RunInstances: { capacity: 1000, perSecond: 1000 } }

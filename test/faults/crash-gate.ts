@@ -1,21 +1,21 @@
 import type { AccountOpener } from "../../src/cloud/account.ts"
-import type { Provider } from "../../src/cloud/clouds.ts"
+import type { Cloud, Clouds } from "../../src/cloud/cloud.ts"
 import { OutcomeUnknownError } from "../../src/cloud/errors.ts"
-import type { Cloud, Clouds } from "../../src/cloud/provider.ts"
+import type { Provider } from "../../src/cloud/provider.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
 import { CLIENT_REASONS, KubeError } from "../../src/kube/errors.ts"
 
 /**
- * What happens at a call. `before`: the operator dies, and the call is not made. `after`: it is made, and the operator
- * dies. `lost`: it is made, its answer is lost, and the operator lives on. `pause`: the whole operator stands still from
- * just before the call, until it is resumed.
+ * Fault at a call. `before`: the operator dies without the call. `after`: the operator dies after the call. `lost`: the
+ * call is made, its answer is lost, and the operator continues. `pause`: the whole operator is paused just before the
+ * call, until it is resumed.
  */
 export type Fault = "before" | "after" | "lost" | "pause"
 
-/** `read` changes nothing; `cloud` is an act on a cloud, `write` any other change. */
+/** Effect of a call: `read` changes nothing, `cloud` acts on a cloud, `write` is any other change. */
 export type Effect = "read" | "write" | "cloud"
 
-/** A call as runs of one scenario have it in common: its name, and the how many-th of that name it is. */
+/** Call that all runs of a scenario make: its name, and its number among the calls of that name. */
 export interface Point {
   call: string
   nth: number
@@ -26,32 +26,32 @@ export function nameOf({ call, nth }: Point): string {
   return `${call} #${nth}`
 }
 
-/** Calls that come again and again by the clock alone: what is true of one of them is true of all. */
+/** Calls that repeat with the clock alone. One of them represents all. */
 const POLLED = /Lease|^cloud list|Event|pages|watch|^GET|^Describe/
 
 function mostOf(call: string): number {
   return POLLED.test(call) ? 1 : 6
 }
 
-/** What calls an operator makes, and where it is struck: once. */
+/** Records an operator's calls, and injects one fault at most. */
 export class Plan {
   readonly #counts = new Map<string, { count: number; effect: Effect }>()
-  readonly #strike: { point: Point; fault: Fault } | undefined
-  struck = false
+  readonly #fault: { point: Point; fault: Fault } | undefined
+  injected = false
 
-  constructor(strike?: { point: Point; fault: Fault }) {
-    this.#strike = strike
+  constructor(fault?: { point: Point; fault: Fault }) {
+    this.#fault = fault
   }
 
   meet(call: string, effect: Effect): Fault | undefined {
     const count = (this.#counts.get(call)?.count ?? 0) + 1
     this.#counts.set(call, { count, effect })
-    if (this.struck || call !== this.#strike?.point.call || count !== this.#strike.point.nth) return undefined
-    this.struck = true
-    return this.#strike.fault
+    if (this.injected || call !== this.#fault?.point.call || count !== this.#fault.point.nth) return undefined
+    this.injected = true
+    return this.#fault.fault
   }
 
-  /** All calls that were made, but for those that only repeat others. */
+  /** Returns all calls, except those that only repeat others. */
   points(): Point[] {
     return [...this.#counts].flatMap(([call, { count, effect }]) =>
       Array.from({ length: Math.min(count, mostOf(call)) }, (_, index) => ({ call, nth: index + 1, effect })),
@@ -59,21 +59,21 @@ export class Plan {
   }
 }
 
-/** What is seen of an operator's acts on clouds. */
-export interface Witness {
-  /** About to end the VM of this Launch. */
+/** Observer of an operator's actions on clouds. */
+export interface Observer {
+  /** Called before the VM of this Launch is terminated. */
   onTerminate(launch: string): void
-  /** Something on a cloud may have changed. */
+  /** Called when VMs on a cloud may have changed. */
   onCloudChange(): Promise<void>
 }
 
-/** How an answer that got lost looks to its caller. */
+/** Returns the error that the caller sees when an answer is lost. */
 export type LostAnswer = (call: string) => Error
 
-/** One process' life: all that it asks of the API server and of clouds goes through here. */
+/** Gate of one process: all its requests to the API server and to clouds pass it. */
 export class Life {
   readonly #plan: Plan
-  readonly #witness: Witness
+  readonly #observer: Observer
   readonly #onDeath: () => void
   #dead = false
   #leads = false
@@ -83,13 +83,13 @@ export class Life {
   #pending = 0
   #changedAt = performance.now()
 
-  constructor(plan: Plan, witness: Witness, onDeath: () => void) {
+  constructor(plan: Plan, observer: Observer, onDeath: () => void) {
     this.#plan = plan
-    this.#witness = witness
+    this.#observer = observer
     this.#onDeath = onDeath
   }
 
-  /** Nothing more that it does has any effect. */
+  /** True after the process has died: its requests have no effect. */
   get dead(): boolean {
     return this.#dead
   }
@@ -98,17 +98,17 @@ export class Life {
     return this.#paused
   }
 
-  /** Whether it has ever got the lease. */
+  /** True once the process has acquired the lease. */
   get leads(): boolean {
     return this.#leads
   }
 
-  /** For how long it has neither changed anything nor waited for an answer, milliseconds. */
+  /** Milliseconds since the last change, or 0 while an answer is pending. */
   get quietMs(): number {
     return this.#pending > 0 ? 0 : performance.now() - this.#changedAt
   }
 
-  /** As SIGCONT does. */
+  /** Resumes the process, like SIGCONT. */
   resume(): void {
     this.#paused = false
     this.#resume()
@@ -131,7 +131,7 @@ export class Life {
     if (this.#dead) throw new Error(`no ${call}: crashed`)
   }
 
-  /** Lets one call through, or does to it what is planned. */
+  /** Lets one call through, or injects the planned fault. */
   async pass<T>(call: string, effect: Effect, make: () => Promise<T>, lost: LostAnswer): Promise<T> {
     await this.#resumed
     this.#mustLive(call)
@@ -145,33 +145,33 @@ export class Life {
     if (effect === "write" && call.endsWith(" Lease")) this.#leads = true
     if (fault === "after") throw this.#die(call)
     if (fault === "lost") throw lost(call)
-    // A process that stands still hears no answer.
+    // A paused process receives no answer.
     await this.#resumed
     this.#mustLive(call)
     return answer as T
   }
 
-  /** @param tells whether anybody is to hear how it failed */
-  async #made<T>(effect: Effect, make: () => Promise<T>, tells: boolean): Promise<T | undefined> {
+  /** @param isHeard true if the caller gets the error of a failed call */
+  async #made<T>(effect: Effect, make: () => Promise<T>, isHeard: boolean): Promise<T | undefined> {
     this.#pending++
     try {
       return await make()
     } catch (error) {
-      if (tells) throw error
+      if (isHeard) throw error
       return undefined
     } finally {
       this.#pending--
       if (effect !== "read") this.#changedAt = performance.now()
-      if (effect === "cloud") await this.#witness.onCloudChange()
+      if (effect === "cloud") await this.#observer.onCloudChange()
     }
   }
 
-  /** What arrives by itself, as long as there is somebody to hear it. */
+  /** Passes on a stream while the process lives. */
   async *hear<T>(call: string, stream: () => AsyncIterable<T>): AsyncGenerator<T> {
     await this.#resumed
     this.#mustLive(call)
     if (this.#plan.meet(call, "read") === "before") throw this.#die(call)
-    // A list is an answer that is waited for; a watch has no end.
+    // A list is an answer that the process waits for. A watch has no end.
     const isAnswer = call.startsWith("pages ")
     if (isAnswer) this.#pending++
     try {
@@ -185,7 +185,10 @@ export class Life {
     }
   }
 
-  /** The API server as this process reaches it. @param labelled kinds of the whole cluster, and what it sees of them */
+  /**
+   * Returns the API server's client for this process. @param labelled cluster-wide kinds, and the objects of them that
+   * it sees
+   */
   client(real: KubeClient, labelled: { kinds: readonly string[]; selector: string }): KubeClient {
     return new Proxy(real, {
       get: (target, property) => {
@@ -211,7 +214,7 @@ export class Life {
     return this.pass(call, READS.includes(name) ? "read" : "write", () => method(...args) as Promise<unknown>, cutOff)
   }
 
-  /** Clouds as this process reaches them. */
+  /** Returns the clouds for this process. */
   clouds(real: Clouds): Clouds {
     return { open: async (account) => this.#cloud(await real.open(account)) }
   }
@@ -225,7 +228,7 @@ export class Life {
         const end = (): Promise<void> =>
           cloud.terminate(vm, () => {
             fence?.()
-            this.#witness.onTerminate(vm.launch)
+            this.#observer.onTerminate(vm.launch)
           })
         return this.pass("cloud terminate", "cloud", end, unknownOutcome)
       },
@@ -237,7 +240,7 @@ export class Life {
     }
   }
 
-  /** A provider's accounts as this process reaches them. */
+  /** Returns a provider's accounts for this process. */
   provider(real: Provider): Provider {
     const { account } = real
     if (account === undefined) return real
@@ -251,7 +254,7 @@ export class Life {
     return { ...real, account: open }
   }
 
-  /** A cloud's hosts as this process reaches them. @param isRead whether a request changes nothing */
+  /** Returns `fetch` for a cloud's hosts for this process. @param isRead returns true if a request changes nothing */
   fetch(real: typeof fetch, isRead: (method: string, path: string) => boolean): typeof fetch {
     return async (input, init) => {
       const url = new URL(input instanceof Request ? input.url : input)
@@ -273,14 +276,14 @@ interface KubeCall {
   labelled: { kinds: readonly string[]; selector: string }
 }
 
-/** What a call to the API server is about: the kind, and of an event its reason. */
+/** Returns the subject of a call to the API server: the kind, for an event also its reason. */
 function subjectOf(name: string, [first, second]: KubeArguments): string {
   if (name === "request") return `${first.method} ${first.path?.split("/").at(-1)}`
   const reason = first.kind === "Event" ? ` ${(second as { reason?: string }).reason ?? ""}` : ""
   return `${first.kind}${reason}`
 }
 
-/** The kind of thing that a path names: all that is not a name or an id somebody has given. */
+/** Returns the path with the names and ids removed, which leaves the kind of resource. */
 function placeOf({ hostname, pathname }: URL): string {
   const words = pathname.split("/").filter((word) => /^[a-z]+$/i.test(word))
   return `${hostname.split(".")[0]} ${words.slice(-2).join("/")}`

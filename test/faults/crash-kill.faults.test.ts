@@ -6,10 +6,10 @@ import { Installation } from "../e2e/installation.ts"
 import type { Program } from "../e2e/program.ts"
 import { nameOf, type Point } from "./crash-gate.ts"
 import { ONLY } from "./effort.ts"
-import { type Harm, Tally } from "./tally.ts"
+import { Tally, type Violation } from "./tally.ts"
 
-/** As a process of its own that SIGKILL ends, with a façade, agents and containers. `npm test` has e2e/operator-crash. */
-describe("an operator that SIGKILL ends at any call", { timeout: 3_600_000 }, () => {
+/** Kills a real process by SIGKILL, beside a façade, agents and containers. `npm test` has e2e/operator-crash. */
+describe("SIGKILL of an operator at any call", { timeout: 3_600_000 }, () => {
   const tally = new Tally("crash-kill", "SIGKILL of a process")
   let berth: Installation
   let jobs = 0
@@ -37,10 +37,10 @@ describe("an operator that SIGKILL ends at any call", { timeout: 3_600_000 }, ()
     return JSON.parse(found) as Point[]
   }
 
-  /** Starts one that is struck, which may be before it is up. */
-  async function startStruck(point: Point, fault: "before" | "after"): Promise<Program> {
+  /** Starts an operator with this fault, which may kill it before it is up. */
+  async function startWithFault(point: Point, fault: "before" | "after"): Promise<Program> {
     try {
-      return await berth.startOperator({ strike: { point, fault } })
+      return await berth.startOperator({ inject: { point, fault } })
     } catch (error) {
       const last = berth.programs.at(-1)
       if (last === undefined || last.running) throw error
@@ -48,7 +48,7 @@ describe("an operator that SIGKILL ends at any call", { timeout: 3_600_000 }, ()
     }
   }
 
-  async function harmsOf(job: string): Promise<Harm[]> {
+  async function violationsOf(job: string): Promise<Violation[]> {
     const launches = berth.launchesOf(job).map(({ metadata }) => metadata.name)
     const runs = (await berth.log(job)).match(/began/g)?.length ?? 0
     const isLeft = (await berth.runningOn(launches)).length > 0
@@ -59,34 +59,34 @@ describe("an operator that SIGKILL ends at any call", { timeout: 3_600_000 }, ()
     ]
   }
 
-  async function strike(point: Point, fault: "before" | "after"): Promise<Harm[] | undefined> {
+  async function inject(point: Point, fault: "before" | "after"): Promise<Violation[] | undefined> {
     const job = await submit()
-    const struck = await startStruck(point, fault)
+    const first = await startWithFault(point, fault)
     const over = berth.reached("succeeded", job).then(() => berth.allOver())
-    await Promise.race([struck.ended, over])
-    const isStruck = !struck.running
-    if (isStruck) await ifFound(berth.freeLease())
-    const next = isStruck ? await berth.startOperator() : struck
+    await Promise.race([first.ended, over])
+    const isKilled = !first.running
+    if (isKilled) await ifFound(berth.freeLease())
+    const next = isKilled ? await berth.startOperator() : first
     const isOver = await over.then(
       () => true,
       () => false,
     )
     await next.stop()
     if (!isOver) return ["stuck"]
-    return isStruck ? await harmsOf(job) : undefined
+    return isKilled ? await violationsOf(job) : undefined
   }
 
-  /** What it did that it should not have; undefined when nothing. */
+  /** Runs the jobs with this fault. Returns the violations, or undefined if the call was never made. */
   async function tried(point: Point, fault: "before" | "after"): Promise<string | undefined> {
-    const harms = await strike(point, fault)
-    if (harms === undefined) return undefined
-    tally.count({ faults: `SIGKILL ${fault} a call`, on: "local" }, harms)
-    // At once, as the long run is long.
-    console.log(`${titleOf(point, fault)}: ${harms.join(", ") || "no harm"}`)
-    return harms.length === 0 ? undefined : `${titleOf(point, fault)}: ${harms.join(", ")}`
+    const violations = await inject(point, fault)
+    if (violations === undefined) return undefined
+    tally.count({ faults: `SIGKILL ${fault} a call`, on: "local" }, violations)
+    // Prints each result at once, because the run takes long.
+    console.log(`${titleOf(point, fault)}: ${violations.join(", ") || "no violation"}`)
+    return violations.length === 0 ? undefined : `${titleOf(point, fault)}: ${violations.join(", ")}`
   }
 
-  it("leaves each job its one run in one VM", async () => {
+  it("leaves each job with one run in one VM after SIGKILL at any call", async () => {
     const reports: (string | undefined)[] = []
     for (const point of await calls()) {
       const faults = point.effect === "read" ? (["before"] as const) : (["before", "after"] as const)

@@ -1,49 +1,49 @@
 import { createHash } from "node:crypto"
 import type { Fault, Point } from "./crash-gate.ts"
-import type { Strike } from "./crash-play.ts"
+import type { InjectedFault } from "./crash-run.ts"
 
-/** What deaths and lost answers there may be at a call. A read whose answer is lost is one that is made again. */
+/** Returns the faults other than pauses that are possible at a call. After a lost answer, a read is only repeated. */
 export function deathsAt({ effect }: Point): Fault[] {
   return effect === "read" ? ["before"] : ["before", "after", "lost"]
 }
 
-/** Where it matters that a leader stands still: before an act, and where it asks a cloud. */
+/** Returns `pause` for calls where a paused leader can do violation: before an action, and at requests to a cloud. */
 export function pausesAt({ call, effect }: Point): Fault[] {
   const isAct = effect !== "read" && !isBackground(call)
   return isAct || call.startsWith("cloud ") ? ["pause"] : []
 }
 
-/** What an operator asks as it starts, whatever there is. */
+/** Returns true for calls that every operator makes at its start. */
 export function isBeginning(call: string): boolean {
   return /^(pages|watch) |^get (Secret|Lease)$/.test(call)
 }
 
-/** What nothing else depends on, and what is made again by the clock. */
+/** Returns true for calls that no other call depends on, and that the clock repeats. */
 function isBackground(call: string): boolean {
   return /Event|Lease/.test(call)
 }
 
-/** So many of them, the same for a seed each time. Reads and events are left to the long run. */
-export function sampleOf(strikes: readonly Strike[], most: number, seed: string): Strike[] {
-  const lot = ({ point, fault }: Strike): string =>
+/** Returns at most `most` of the faults, always the same ones for a seed. Reads and events are left to the long run. */
+export function sampleOf(injections: readonly InjectedFault[], most: number, seed: string): InjectedFault[] {
+  const lot = ({ point, fault }: InjectedFault): string =>
     createHash("sha256")
       .update(JSON.stringify([seed, point.call, point.nth, fault]))
       .digest("hex")
-  return strikes
+  return injections
     .filter(({ point }) => point.effect !== "read" && !isBackground(point.call))
-    .map((strike) => ({ strike, lot: lot(strike) }))
+    .map((injected) => ({ injected, lot: lot(injected) }))
     .sort((a, b) => (a.lot < b.lot ? -1 : 1))
     .slice(0, most)
-    .map(({ strike }) => strike)
+    .map(({ injected }) => injected)
 }
 
-/** What is done of it in the table of docs/reliability.md. */
-export function classOf(strike: Strike): string {
-  return isUnderWay(strike) ? "a request to a cloud arrives when another leads already" : CLASSES[strike.fault]
+/** Returns the fault's row in the table of docs/reliability.md. */
+export function classOf(injected: InjectedFault): string {
+  return isUnderWay(injected) ? "a request to a cloud arrives when another leads already" : CLASSES[injected.fault]
 }
 
-/** The leader stands still when the fence has been passed, and the request is all but sent. */
-export function isUnderWay({ point, fault }: Strike): boolean {
+/** Returns true if the leader is paused after the fence and just before the request. */
+export function isUnderWay({ point, fault }: InjectedFault): boolean {
   return fault === "pause" && point.effect === "cloud" && !point.call.startsWith("cloud ")
 }
 

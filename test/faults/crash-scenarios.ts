@@ -14,19 +14,19 @@ import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { SECRETS } from "../../src/kube/core.ts"
 import { ifFound } from "../../src/kube/errors.ts"
 import { JOBS } from "../controllers/harness.ts"
-import type { Scenario } from "./crash-play.ts"
+import type { Scenario } from "./crash-run.ts"
 import type { Work, World } from "./crash-world.ts"
 
 const idle: Work = () => Promise.resolve()
 const succeed: Work = (launch, world) => world.succeed(launch.metadata.name)
 
-/** The container fails once, and is run again in the same VM. */
+/** The container fails once and is retried in the same VM. */
 const retry: Work = async ({ metadata, status }, world) => {
   if (status?.agent?.retryCount === 1) await world.succeed(metadata.name)
   else await world.reports.report(metadata.name, () => ({ retryCount: 1, lastExitCode: 7 }))
 }
 
-/** The cloud takes the first VM back as soon as the job is known to run in it. */
+/** The cloud preempts the first VM as soon as its job runs. */
 const lose: Work = async (launch, world) => {
   if (launch.spec.number > 1) return await world.succeed(launch.metadata.name)
   const id = launch.status?.vm?.id
@@ -34,7 +34,7 @@ const lose: Work = async (launch, world) => {
   await world.takeBack(launch.metadata.name, id)
 }
 
-/** The job has ended with its cost final, or is gone; its Launches are over. */
+/** Returns true if the job has its final cost or is deleted, and its Launches are terminated. */
 async function isJobOver(world: World, name = "job"): Promise<boolean> {
   const job = await world.job(name)
   const isDone =
@@ -42,8 +42,8 @@ async function isJobOver(world: World, name = "job"): Promise<boolean> {
   return isDone && (await world.launches()).every(isOver)
 }
 
-/** A job, what its agents do, and what people do once it runs. */
-function jobStory(work: Work, then?: (world: World) => Promise<void>, spec: Partial<JobSpec> = {}): Scenario {
+/** Returns the scenario of a job, with the actions of its agents, and of users once it runs. */
+function jobScenario(work: Work, then?: (world: World) => Promise<void>, spec: Partial<JobSpec> = {}): Scenario {
   return {
     begin: (world) => world.submit("job", spec),
     go: async (world) => {
@@ -66,7 +66,7 @@ async function remove(world: World): Promise<void> {
   await world.client.delete(JOBS, ref(world))
 }
 
-/** Longer than the job may run, and the time that its agent has to see to it. In steps, so that the lease is kept. */
+/** Advances the clock beyond the job's timeout and the agent's grace period, in steps that keep the lease. */
 async function overrun(world: World): Promise<void> {
   for (let passed = 0; passed < 190; passed += 10) {
     world.clock.advance(10)
@@ -74,7 +74,7 @@ async function overrun(world: World): Promise<void> {
   }
 }
 
-/** People change their mind as soon as there is a VM, whoever knows of it. */
+/** Returns a scenario in which users act as soon as there is a VM, whether or not the operator has seen it. */
 function atBoot(then: (world: World) => Promise<void>): Scenario {
   return {
     begin: (world) => world.submit("job"),
@@ -86,32 +86,32 @@ function atBoot(then: (world: World) => Promise<void>): Scenario {
 }
 
 const failover: Scenario = {
-  ...jobStory(succeed),
+  ...jobScenario(succeed),
   begin: async (world) => {
-    world.theatre.sellOut()
+    world.fixture.sellOut()
     await world.submit("job")
   },
 }
 
-/** On a cloud. */
-export const JOB_STORIES: Readonly<Record<string, Scenario>> = {
-  success: jobStory(succeed),
-  retry: jobStory(retry, undefined, { maxRetries: 1 }),
-  cancel: jobStory(idle, cancel),
-  delete: jobStory(idle, remove),
+/** Scenarios that need a cloud. */
+export const JOB_SCENARIOS: Readonly<Record<string, Scenario>> = {
+  success: jobScenario(succeed),
+  retry: jobScenario(retry, undefined, { maxRetries: 1 }),
+  cancel: jobScenario(idle, cancel),
+  delete: jobScenario(idle, remove),
   "cancel at boot": atBoot(cancel),
   "delete at boot": atBoot(remove),
-  // One offer alone fits: which of two comes next depends on how long the lost one has rested.
-  // It waits while that one rests, which is over before a slow operator has looked.
-  "spot loss": { ...jobStory(lose, undefined, { resources: { cpu: 3 } }), passing: ["Job NoCapacity"] },
+  // Only one offer fits. With two, the choice would depend on the rest of the first one's cooldown. The job may wait
+  // for the end of the cooldown, which a slow operator may not see.
+  "spot loss": { ...jobScenario(lose, undefined, { resources: { cpu: 3 } }), passing: ["Job NoCapacity"] },
   failover,
-  timeout: jobStory(idle, overrun, { timeoutSeconds: 60 }),
+  timeout: jobScenario(idle, overrun, { timeoutSeconds: 60 }),
 }
 
 /** One tick of a CronJob, whose Job then runs. */
 const cron: Scenario = {
   begin: async (world) => {
-    // In two minutes, and then in an hour.
+    // The schedule fires in two minutes, and again an hour later.
     const minute = new Date(world.clock.now().getTime() + 120_000).getUTCMinutes()
     const cronJob = {
       ...{ apiVersion: API_VERSION, kind: "CronJob", metadata: { name: "cron", namespace: world.namespace } },
@@ -129,7 +129,7 @@ const cron: Scenario = {
   },
 }
 
-/** A key that is to expire once it has its rights, and is then deleted. */
+/** An API key that expires once it has its rights, and is then deleted. */
 const key: Scenario = {
   begin: async (world) => {
     const { keyId, tokenHash } = makeApiKey()
@@ -141,7 +141,7 @@ const key: Scenario = {
   go: async (world) => {
     const found = await ifFound(world.client.get(API_KEYS, ref(world, "key")))
     if (found === undefined) return
-    // Not from its beginning: it might be over before the operator has looked at the key at all.
+    // Set late: the key must not expire before the operator has seen it.
     const expiresAt = timestamp(new Date(world.clock.now().getTime() + 120_000))
     if (isBound(found) && world.once("expires"))
       await world.client.patch(API_KEYS, ref(world, "key"), { merge: { spec: { expiresAt } } })
@@ -158,7 +158,7 @@ function fields(world: World): Record<string, string> {
   return Object.fromEntries(Object.entries(all).map(([name, value]) => [name, btoa(value)]))
 }
 
-/** When its credentials were found to be good, if they are now. */
+/** Returns the time at which its current credentials were verified, or undefined. */
 async function verifiedCredentials(world: World): Promise<string | undefined> {
   const found = await world.client.get(CONNECTIONS, ref(world, "connection"))
   const isReady = findCondition(found.status?.conditions, "Ready")?.status === "True"
@@ -173,10 +173,10 @@ async function connect(world: World): Promise<void> {
   await world.client.create(CONNECTIONS, { metadata, spec } as StoredConnection)
 }
 
-/** Which credentials were found good first. */
+/** Time of the first verification of each world. */
 const firstVerified = new WeakMap<World, string>()
 
-/** Its credentials are changed once they were found good. */
+/** The credentials of a connection change after their verification. */
 const connectionChanged: Scenario = {
   begin: connect,
   go: async (world) => {
@@ -192,7 +192,7 @@ const connectionChanged: Scenario = {
   },
 }
 
-/** It is deleted once its credentials were found good, with the Secret that holds them. */
+/** A connection is deleted after its verification, together with its Secret. */
 const connectionDeleted: Scenario = {
   begin: connect,
   go: async (world) => {
@@ -204,8 +204,8 @@ const connectionDeleted: Scenario = {
   isOver: async (world) => (await ifFound(world.client.get(CONNECTIONS, ref(world, "connection")))) === undefined,
 }
 
-/** Without a cloud, or on any. */
-export const OTHER_STORIES: Readonly<Record<string, Scenario>> = {
+/** Scenarios that need no cloud, or run on any. */
+export const OTHER_SCENARIOS: Readonly<Record<string, Scenario>> = {
   "cron tick": cron,
   "key: made, expired, deleted": key,
   "connection: made, changed": connectionChanged,

@@ -11,24 +11,24 @@ import type { ApiObject, Resource } from "../../src/kube/resource.ts"
 import { JOBS, LAUNCHES } from "../controllers/harness.ts"
 import type { World } from "./crash-world.ts"
 
-/** What there is in a world, without what differs from run to run: ids, times, numbers of versions. */
+/** Content of a world without the values that differ from run to run: ids, times, versions. */
 export interface Snapshot {
-  /** By kind and name. */
+  /** Objects by kind and name. */
   objects: Record<string, unknown>
-  /** Launches whose VMs are there. */
+  /** Launches whose VMs exist. */
   vms: string[]
-  /** How many containers were started. */
+  /** Number of containers that were started. */
   starts: number
 }
 
-/** Different each time, and without a meaning of their own. */
+/** Fields that differ in each run and have no meaning of their own. */
 const CHANCE = new Set([
-  // Some clouds give it late, and of a VM that is gone nobody asks it.
+  // Some clouds report it late, and for a deleted VM it is not requested.
   "ipAddress",
-  // A minute soon after the world began.
+  // A minute soon after the start of the world.
   "schedule",
   "observedSchedule",
-  // What is left of a job's timeout.
+  // The rest of a job's timeout.
   "lifetimeSeconds",
   "timeoutSeconds",
   "uid",
@@ -40,12 +40,12 @@ const CHANCE = new Set([
   "tokenHash",
 ])
 
-/** What in strings is by chance, and what it becomes. */
+/** Patterns of random parts in strings, with their replacements. */
 const NAMES: readonly [RegExp, string][] = [
   [/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, "<uid>"],
   [/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g, "<time>"],
   [/\d{8}t\d{6}z/g, "<tick>"],
-  // In conditions, as `schedule` itself.
+  // The `schedule` in the text of conditions.
   [/"\d{1,2} \* \* \* \*"/g, "<schedule>"],
   [/(crash|account)-[0-9a-f]{8}/g, "$1"],
   [/\/\d+$/g, "/<version>"],
@@ -55,7 +55,7 @@ const NAMES: readonly [RegExp, string][] = [
   [/\b[0-9a-f]{8}\b/g, "<id>"],
 ]
 
-/** The same for every run of a scenario that came to the same end. */
+/** Returns the value without random parts: equal for all runs of a scenario with the same end. */
 export function normalized(value: unknown): unknown {
   if (typeof value === "string") return NAMES.reduce((text, [pattern, name]) => text.replaceAll(pattern, name), value)
   if (Array.isArray(value)) return sorted(value.map(normalized))
@@ -64,7 +64,7 @@ export function normalized(value: unknown): unknown {
   return Object.fromEntries(entries.map(([key, each]) => [normalized(key), normalized(each)]))
 }
 
-/** Conditions and the like are sets. */
+/** Returns conditions and similar lists sorted, because their order has no meaning. */
 function sorted(values: unknown[]): unknown[] {
   return values
     .map((value) => [JSON.stringify(value), value] as const)
@@ -72,7 +72,7 @@ function sorted(values: unknown[]): unknown[] {
     .map(([, value]) => value)
 }
 
-/** All that is in a world now. */
+/** Returns the current content of a world. */
 export async function snapshotOf(world: World): Promise<Snapshot> {
   const { namespace, systemNamespace } = world
   const here = await Promise.all([
@@ -103,7 +103,7 @@ function entryOf(kind: string, object: ApiObject): Entry {
   return [key, normalized(object)]
 }
 
-/** Machine users of the world's keys. */
+/** Returns the machine users of the world's keys. */
 async function machineUsers({ client, namespace }: World): Promise<Entry[]> {
   const { items } = await client.list(SERVICE_ACCOUNTS, {
     namespace: IDENTITIES_NAMESPACE,
@@ -115,7 +115,7 @@ async function machineUsers({ client, namespace }: World): Promise<Entry[]> {
   return own.map((user) => entryOf("ServiceAccount", user))
 }
 
-/** What was told, each once: kinds of objects and reasons. */
+/** Returns the kinds of objects and reasons of all events, without repetition. */
 export async function reasonsOf({ client, namespace, systemNamespace }: World): Promise<Set<string>> {
   const lists = [namespace, systemNamespace].map((each) => client.list<KubeEvent>(events, { namespace: each }))
   const all = (await Promise.all(lists)).flatMap(({ items }) => items)

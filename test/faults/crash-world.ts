@@ -15,61 +15,61 @@ import { AgentReports } from "../controllers/agent-reports.ts"
 import { JOBS, LAUNCHES } from "../controllers/harness.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 import { SimProvider } from "../controllers/sim-provider.ts"
-import type { OpenTheatre, Theatre } from "./crash-clouds.ts"
-import { Life, type Plan, type Witness } from "./crash-gate.ts"
-import type { Harm } from "./tally.ts"
+import type { CloudFixture, OpenCloudFixture } from "./crash-clouds.ts"
+import { Life, type Observer, type Plan } from "./crash-gate.ts"
+import type { Violation } from "./tally.ts"
 
-/** Long enough for a loaded machine, and short beside all that jobs wait for. Seconds. */
+/** Times of the lease in seconds: long enough for a loaded machine, and shorter than all other delays of jobs. */
 const LEASE_TIMES = { leaseSeconds: 60, renewDeadlineSeconds: 40, retrySeconds: 5 }
 
-/** Tells a world's objects of the whole cluster from another's. */
+/** Label that separates the cluster-wide objects of worlds. */
 const LABEL = "test.berth.dev/world"
 
-/** What an agent does next while its container runs. */
+/** Next action of an agent while its container runs. */
 export type Work = (launch: StoredLaunch, world: World) => Promise<void>
 
-/** An operator that runs in this process. */
+/** Operator that runs in this process. */
 export interface Operator {
   life: Life
-  /** It has ended by itself: whoever looks after processes starts another. */
+  /** True after it has ended by itself, so that a supervisor would start another one. */
   ended: boolean
-  /** Ends it in order, if it has not died. */
+  /** Stops it in order, unless it has died. */
   stop(): Promise<void>
 }
 
-/** An installation beside others on one API server, with namespaces, a cloud and a clock of its own. */
-export class World implements Witness {
+/** Installation beside others on one API server, with its own namespaces, cloud and clock. */
+export class World implements Observer {
   readonly id = randomBytes(4).toString("hex")
-  /** Where its Jobs are; also the name of its Project, where it has one. */
+  /** Namespace of its Jobs; also the name of its Project, if it has one. */
   readonly namespace = `crash-${this.id}`
   readonly systemNamespace = `crash-${this.id}-system`
   readonly client: KubeClient
   readonly clock: ShiftedClock
-  readonly theatre: Theatre
+  readonly fixture: CloudFixture
   readonly reports: AgentReports
   readonly provider: SimProvider
-  /** What went wrong while it was watched. */
-  readonly harms: { harm: Harm; what: string }[] = []
+  /** Violation that was observed. */
+  readonly violations: { violation: Violation; what: string }[] = []
   /** Names of Launches whose containers were started. */
   readonly started: string[] = []
-  /** What the operators said. */
+  /** Log lines of the operators. */
   readonly lines: string[] = []
-  /** Whether somebody wants containers ended that run. */
+  /** True if users want running containers to be stopped. */
   mayKill = false
   readonly #finished = new Set<string>()
   readonly #done = new Set<string>()
   readonly #operators = new Set<Operator>()
   #installation = ""
 
-  private constructor(client: KubeClient, clock: ShiftedClock, theatre: Theatre) {
+  private constructor(client: KubeClient, clock: ShiftedClock, fixture: CloudFixture) {
     this.client = client
     this.clock = clock
-    this.theatre = theatre
+    this.fixture = fixture
     this.reports = new AgentReports({ client, namespace: this.systemNamespace, clock })
     this.provider = new SimProvider(clock)
   }
 
-  static async open(client: KubeClient, open: OpenTheatre): Promise<World> {
+  static async open(client: KubeClient, open: OpenCloudFixture): Promise<World> {
     const clock = new ShiftedClock()
     const world = new World(client, clock, await open(clock))
     for (const name of [world.namespace, world.systemNamespace]) await client.create(NAMESPACES, { metadata: { name } })
@@ -78,15 +78,15 @@ export class World implements Witness {
     return world
   }
 
-  /** Gives its namespace to a project, for what needs one. */
-  async addProject(): Promise<void> {
+  /** Makes a project of its namespace, for scenarios that need one. */
+  async addProject(organization = "faults"): Promise<void> {
     const { namespace } = this
-    await confirmedProject(this.client, { name: namespace, organization: "faults", namespace })
+    await confirmedProject(this.client, { name: namespace, organization, namespace })
     const merge = { metadata: { labels: { [LABEL]: this.id } } }
     await this.client.patch(PROJECTS, { name: namespace }, { merge })
   }
 
-  /** Starts an operator, which is struck as planned. */
+  /** Starts an operator with the plan's fault. */
   async startOperator(plan: Plan): Promise<Operator> {
     const stop = new AbortController()
     const life = new Life(plan, this, () => stop.abort())
@@ -96,12 +96,12 @@ export class World implements Witness {
       destination: { write: (line) => void this.lines.push(line) },
     })
     const { systemNamespace, namespace: watchNamespace } = this
-    const { account, offers } = this.theatre
+    const { account, offers } = this.fixture
     const running = startOperator(
       { systemNamespace, watchNamespace, gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
       {
         client: life.client(this.client, seen),
-        clouds: this.theatre.clouds(life),
+        clouds: this.fixture.clouds(life),
         providers: { aws: life.provider(this.provider.provider) },
         ...{ offers: fixedOffers(offers), ownAccounts: [account], architectures: [] },
         ...{ observeSeconds: 1, leaseTimes: LEASE_TIMES, clock: this.clock, logger },
@@ -124,7 +124,7 @@ export class World implements Witness {
     return operator
   }
 
-  /** The first time that it is asked for this: true. */
+  /** Returns true at the first call with this name. */
   once(what: string): boolean {
     if (this.#done.has(what)) return false
     this.#done.add(what)
@@ -145,22 +145,24 @@ export class World implements Witness {
     return items.sort((a, b) => a.spec.number - b.spec.number)
   }
 
-  /** Names of Launches, one for each VM that there is. However often this is looked at, no job may have two VMs. */
+  /** Returns names of Launches, one for each existing VM. Records a violation if a job has two VMs at any call. */
   async alive(): Promise<string[]> {
-    const names = await this.theatre.alive(this.#installation)
+    const names = await this.fixture.alive(this.#installation)
     const seen = new Set<string>()
     for (const name of names) {
       const job = name.slice(0, name.lastIndexOf("-"))
-      if (seen.has(job)) this.#harm("duplicates", `job ${job} has two VMs`)
+      if (seen.has(job)) this.#violation("duplicates", `job ${job} has two VMs`)
       seen.add(job)
     }
     return names
   }
 
-  /** One step of the agents on all VMs that run. None powers off by itself: what the operator forgets is left. */
+  /**
+   * Runs one step of the agents on all running VMs. Agents do not power off, so a VM that the operator forgets stays.
+   */
   async agents(work: Work): Promise<void> {
     const alive = await this.alive()
-    for (const name of (await this.theatre.booted?.(this.#installation)) ?? alive) {
+    for (const name of (await this.fixture.booted?.(this.#installation)) ?? alive) {
       const launch = await ifFound(this.client.get(LAUNCHES, { namespace: this.systemNamespace, name }))
       if (launch === undefined || isOver(launch) || launch.spec.ended === true) continue
       const agent = launch.status?.agent
@@ -175,34 +177,34 @@ export class World implements Witness {
     this.started.push(name)
   }
 
-  /** The container on the VM of a Launch succeeds. */
+  /** Lets the container on the VM of a Launch succeed. */
   async succeed(launch: string): Promise<void> {
     this.#finished.add(launch)
     await this.reports.finish(launch, "Succeeded")
   }
 
-  /** The cloud takes the VM of a Launch back. */
+  /** Lets the cloud preempt the VM of a Launch. */
   async takeBack(launch: string, vmId: string): Promise<void> {
     this.#finished.add(launch)
-    await this.theatre.takeBack(vmId)
+    await this.fixture.takeBack(vmId)
   }
 
   onTerminate(launch: string): void {
     const isRunning = this.started.includes(launch) && !this.#finished.has(launch)
-    if (isRunning && !this.mayKill) this.#harm("killed", `the VM of ${launch} is ended while its container runs`)
+    if (isRunning && !this.mayKill) this.#violation("killed", `the VM of ${launch} is ended while its container runs`)
   }
 
   async onCloudChange(): Promise<void> {
     await this.alive()
   }
 
-  #harm(harm: Harm, what: string): void {
-    if (!this.harms.some((known) => known.what === what)) this.harms.push({ harm, what })
+  #violation(violation: Violation, what: string): void {
+    if (!this.violations.some((known) => known.what === what)) this.violations.push({ violation, what })
   }
 
   /**
-   * Ends everything. Its namespaces stay as long as the API server: to delete one, all kinds that there are would be looked
-   * through, which was more than half of the requests.
+   * Ends everything. Its namespaces stay as long as the API server: each deletion would search all kinds, which was
+   * more than half of all requests.
    */
   async close(): Promise<void> {
     for (const operator of this.#operators) {
@@ -211,6 +213,6 @@ export class World implements Witness {
     }
     await ifFound(this.client.delete(PROJECTS, { name: this.namespace }))
     for (const name of await this.alive()) this.lines.push(`${name} is left`)
-    await this.theatre.close()
+    await this.fixture.close()
   }
 }

@@ -1,7 +1,7 @@
 import fc from "fast-check"
 import type { TSchema } from "typebox"
 
-/** What of JSON Schema our kinds are made of, as far as values are drawn by it. */
+/** Part of JSON Schema that Berth's kinds use and values are drawn from. */
 interface Drawn {
   type?: string
   enum?: unknown[]
@@ -20,11 +20,11 @@ interface Drawn {
   propertyNames?: Drawn
 }
 
-/** As long as it needs to be to break something, and no longer. */
+/** Maximum length of strings and lists: long enough to find defects. */
 const LONGEST = 24
 const MOST = 3
 
-/** Values that the schema allows; whether the rules on several fields do is another question. */
+/** Returns values that match the schema. They may violate rules across several fields. */
 export function valuesOf(schema: TSchema): fc.Arbitrary<unknown> {
   return drawn(schema as Drawn)
 }
@@ -57,7 +57,7 @@ function objects({ properties, required = [], additionalProperties, propertyName
   return fc.dictionary(strings(propertyNames ?? {}), value, { maxKeys })
 }
 
-/** Times are soon or long past or far ahead, so that some come due while the test runs. */
+/** Times in the past and in the far future. */
 const TIMES = fc.constantFrom("2020-01-31T12:00:00Z", "2099-12-31T23:59:59Z", "2030-02-28T00:00:00.5+01:00")
 
 function strings({ pattern, format, minLength = 0, maxLength = LONGEST }: Drawn): fc.Arbitrary<string> {

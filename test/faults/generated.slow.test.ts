@@ -15,22 +15,22 @@ import { SECRETS } from "../../src/kube/core.ts"
 import { ifFound, KubeError } from "../../src/kube/errors.ts"
 import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { sharedClient } from "../controllers/harness.ts"
+import { sharedClient } from "../controllers/namespace-harness.ts"
 import { openSim } from "./crash-clouds.ts"
 import { Plan } from "./crash-gate.ts"
 import { World } from "./crash-world.ts"
 import { EVERYTHING, SEED } from "./effort.ts"
 import { valuesOf } from "./generated-values.ts"
-import { type Harm, Tally } from "./tally.ts"
+import { Tally, type Violation } from "./tally.ts"
 
 const client = sharedClient()
 beforeAll(() => installBase(client, AbortSignal.timeout(60_000)))
 const tally = new Tally("generated", "Generated changes of every field of every spec, at random times")
 afterAll(() => tally.close())
 
-/** Changes of each kind, after which it is set back. */
+/** Number of changes of each kind, after each of which the spec is restored. */
 const CHANGES = EVERYTHING ? 300 : 12
-/** Between two changes, at most, milliseconds: the operator is often in the middle of the last one. */
+/** Maximum delay between two changes in milliseconds. The operator is often still busy with the last one. */
 const GAP_MS = 60
 
 interface Tended extends ApiObject {
@@ -61,11 +61,11 @@ const SUBJECTS: Record<string, Subject> = {
     spec: () => ({ type: "aws", credentialsSecretRef: { name: "subject" } }),
   },
   organization: { kind: ORGANIZATION, spec: () => ({ displayName: "An organization" }) },
-  // Made by `addProject`.
+  // Created by `addProject`.
   project: { kind: PROJECT, spec: () => ({}) },
 }
 
-/** A merge patch of one field, taken away or given another value. */
+/** Returns merge patches that remove or replace one field. */
 function changesOf({ spec: { properties } }: KindDefinition): fc.Arbitrary<Record<string, unknown>> {
   const fields = Object.entries(properties).map(([name, schema]) =>
     fc.oneof({ arbitrary: valuesOf(schema), weight: 5 }, { arbitrary: fc.constant(null), weight: 1 }).map((value) => ({
@@ -75,10 +75,10 @@ function changesOf({ spec: { properties } }: KindDefinition): fc.Arbitrary<Recor
   return fc.oneof(...fields)
 }
 
-/** Conditions that are absent until they are true for the first time, and False from then on. */
+/** Conditions that are absent until they are true for the first time, and False afterwards. */
 const KEPT_AS_FALSE: readonly string[] = [ApiKeyCondition.Stalled, ApiKeyCondition.Expired]
 
-/** What an object has come to, without what only tells when: equal after it was set back. */
+/** Returns an object's state without times: it is equal after the spec is restored. */
 async function outcomeOf(world: World, found: Tended): Promise<unknown> {
   const { items } = await client.list(ROLE_BINDINGS, { namespace: world.namespace })
   const bindings = items.map(({ metadata, roleRef, subjects }) => ({ name: metadata.name, roleRef, subjects }))
@@ -89,22 +89,23 @@ async function outcomeOf(world: World, found: Tended): Promise<unknown> {
   return { conditions: conditions.sort(), bindings }
 }
 
-/** As long as what an object names isn't there, its status says that it waits, and that is where it settles. */
+/** Reasons with which an object that refers to a missing object settles. */
 const WAITS: readonly string[] = [ConnectionReason.SecretNotFound, ConnectionReason.NoProject]
 
-/** The operator has seen this very spec, and is done with it. */
+/** Expects that the operator has observed the current spec and finished with it. */
 function expectSettled({ metadata, status }: Tended): void {
   expect(status?.observedGeneration).toBe(metadata.generation)
   const reconciling = status?.conditions?.find(({ type }) => type === "Reconciling")
   if (reconciling?.status === "True") expect(WAITS).toContain(reconciling.reason)
 }
 
-describe("whatever is changed in a spec, and whenever", () => {
+describe("random changes of specs at random times", () => {
   test.each(Object.entries(SUBJECTS))(
-    "%s: it settles, and set back it is what it was",
+    "%s settles after each change, and returns to its first state when the spec is restored",
     async (name, subject) => {
       const world = await World.open(client, openSim)
-      await world.addProject()
+      // An operator of one namespace handles only the organization of that namespace's project.
+      await world.addProject(subject.kind === ORGANIZATION ? world.namespace : undefined)
       const key = Buffer.from("AKIAEXAMPLE").toString("base64")
       const secret = Buffer.from(`secret-${world.id}`).toString("base64")
       world.provider.issue("account", `secret-${world.id}`)
@@ -112,15 +113,15 @@ describe("whatever is changed in a spec, and whenever", () => {
       const metadata = { name: "subject", namespace: world.namespace }
       await client.create(SECRETS, { metadata, type: "berth.dev/connection", data })
       const operator = await world.startOperator(new Plan())
-      const harms = await play(world, subject, name).finally(() => world.close())
-      expect(harms, `seed ${SEED}`).toEqual([])
+      const violations = await runChanges(world, subject, name).finally(() => world.close())
+      expect(violations, `seed ${SEED}`).toEqual([])
       expect(operator.life.dead).toBe(false)
     },
     1_200_000,
   )
 })
 
-async function play(world: World, subject: Subject, name: string): Promise<Harm[]> {
+async function runChanges(world: World, subject: Subject, name: string): Promise<Violation[]> {
   const resource = resourceOf<Tended>(subject.kind)
   const ref = resource.namespaced ? { namespace: world.namespace, name: "subject" } : { name: world.namespace }
   if (subject.kind !== PROJECT) {
@@ -148,14 +149,14 @@ async function play(world: World, subject: Subject, name: string): Promise<Harm[
     () => false,
     () => true,
   )
-  const harms: Harm[] = isStuck ? ["stuck"] : []
-  if (!(await isSetBack(world, { first, before, resource, ref }))) harms.push("lost")
+  const violations: Violation[] = isStuck ? ["stuck"] : []
+  if (!(await isSetBack(world, { first, before, resource, ref }))) violations.push("lost")
   if (!resource.namespaced) await ifFound(client.delete(resource, ref))
-  tally.count({ faults: `${name}: changes, ${refused} of them refused` }, harms, CHANGES)
-  return harms
+  tally.count({ faults: `${name}: changes, ${refused} of them refused` }, violations, CHANGES)
+  return violations
 }
 
-/** Whether the API server took it; a change that breaks a rule it refuses. */
+/** Returns true if the API server accepted the change. It rejects changes that violate a rule. */
 async function change(
   ref: { name: string; namespace?: string },
   resource: ReturnType<typeof resourceOf<Tended>>,
@@ -177,7 +178,10 @@ interface Original {
   ref: { name: string; namespace?: string }
 }
 
-/** Sets the spec back; what can't be taken back (a cancellation) stays, and is no fault. */
+/**
+ * Restores the spec and returns true if it is restored. Irreversible changes such as a cancellation remain, which is
+ * fine.
+ */
 async function isSetBack(world: World, { first, before, resource, ref }: Original): Promise<boolean> {
   const changed = await ifFound(client.get(resource, ref))
   if (changed === undefined) return false

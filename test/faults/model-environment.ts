@@ -23,10 +23,10 @@ import {
   withVm,
 } from "./model-state.ts"
 
-/** What agents do: their containers come to an end, or run for ever. */
+/** Behaviour of containers: they end, or hang forever. */
 export type Containers = "end" | "hang"
 
-/** All that happens by itself, and that everybody gets his turn for. */
+/** Returns the steps that happen by themselves; on a fair path each of them gets its turn. */
 export function naturalSteps(world: World, containers: Containers): Step<World>[] {
   const steps: Step<World>[] = []
   if (world.straggler !== undefined) steps.push(arrival(world, world.straggler))
@@ -41,7 +41,7 @@ function arrival(world: World, { of, work }: { of: "job" | number; work: Work })
   return { name: `a call of the leader that died comes through (${of})`, next }
 }
 
-/** The agent's side is the gateway's own pure part; it writes upon the live version. */
+/** Returns the agent's steps. The gateway's own pure functions decide, and write to the live version. */
 function agentSteps(world: World, number: number, containers: Containers): Step<World>[] {
   const { vm } = launchAt(world, number)
   if (vm.power !== "up") return []
@@ -59,7 +59,7 @@ function agentSteps(world: World, number: number, containers: Containers): Step<
 function gatewaySteps(world: World, number: number): Step<World>[] {
   const { vm } = launchAt(world, number)
   if (vm.container !== "off") return reportSteps(world, number)
-  // What a dead leader has sent arrives, or never does, before a VM has booted.
+  // A request that a dead leader has sent arrives, or is lost, before a VM has booted.
   if (world.straggler !== undefined) return []
   const launch = launchOf(launchAt(world, number))
   if (launch === undefined || !isCurrent(launch)) return [poweredOff(world, number, "is refused, and powers off")]
@@ -82,7 +82,7 @@ function reportSteps(world: World, number: number): Step<World>[] {
   const launch = launchOf(launchAt(world, number))
   const agent = launch?.status?.agent
   if (launch === undefined || agent === undefined || isOver(launch)) {
-    return [poweredOff(world, number, "is told that its Launch is over, and powers off")]
+    return [poweredOff(world, number, "learns that its Launch is terminated, and powers off")]
   }
   if (vm.container === "ended" && agent.finish !== undefined)
     return [poweredOff(world, number, "has done, and powers off")]
@@ -93,7 +93,7 @@ function reportSteps(world: World, number: number): Step<World>[] {
   const taken = takeReport(agent, report, clockAt(world.tick)) ?? agent
   const told = putLaunch(world, number, { ...launch, status: { ...launch.status, agent: taken } }).world
   const next = isStopped ? withVm(told, number, { container: "ended", finish: "Stopped" }) : told
-  return [{ name: `VM ${number}: reports${isStopped ? ", and is told to stop" : ""}`, next }]
+  return [{ name: `VM ${number}: reports${isStopped ? ", and is ordered to stop" : ""}`, next }]
 }
 
 function reportOf(
@@ -118,7 +118,7 @@ function vmSteps(world: World, number: number): Step<World>[] {
   if (vm.power !== "up") return []
   const object = launchOf({ ...launch, vm })
   const steps: Step<World>[] = []
-  // Two looks of the sweep, one tick apart at least.
+  // Garbage collection looks twice, at least one tick apart.
   if ((object === undefined || isOver(object)) && world.tick > vm.createdAt) {
     steps.push({ name: `VM ${number} is swept`, next: ending(world, number) })
   }
@@ -130,8 +130,8 @@ function vmSteps(world: World, number: number): Step<World>[] {
 }
 
 /**
- * Time passes: what is due is looked at again. It is more than any call may be on its way: the API server gives a request
- * one minute (its `--request-timeout`), and a process that has died sends nothing again.
+ * Lets time pass, after which due keys are reconciled. A tick is longer than any call can take: the API server limits
+ * requests to one minute (its `--request-timeout`), and a dead process sends nothing again.
  */
 export function tickStep(world: World): Step<World> {
   const tick = world.tick + 1
@@ -142,7 +142,7 @@ export function tickStep(world: World): Step<World> {
   }
 }
 
-/** What people do, each once, whenever they like. */
+/** Returns the actions of users, each possible once at any time. */
 export function userSteps(world: World): Step<World>[] {
   const number = world.job.object
   const job = JOB_VERSIONS.get(number)
@@ -150,12 +150,12 @@ export function userSteps(world: World): Step<World>[] {
   const steps: Step<World>[] = []
   if (!world.cancelled) {
     const object = JOB_VERSIONS.derived(number, "cancelled", cancelled)
-    steps.push({ name: "somebody cancels the job", next: { ...withJob(world, { object }), cancelled: true } })
+    steps.push({ name: "a user cancels the job", next: { ...withJob(world, { object }), cancelled: true } })
   }
   if (!world.deleted) {
     const isKept = (job.metadata.finalizers ?? []).length > 0
     const object = isKept ? deletedVersion(JOB_VERSIONS, number, world.tick) : 0
-    steps.push({ name: "somebody deletes the job", next: { ...withJob(world, { object }), deleted: true } })
+    steps.push({ name: "a user deletes the job", next: { ...withJob(world, { object }), deleted: true } })
   }
   return steps
 }
@@ -165,7 +165,7 @@ function cancelled(job: StoredJob): StoredJob {
   return { ...job, metadata, spec: { ...job.spec, cancelled: true } }
 }
 
-/** The version that an object has once it is deleted in that tick. */
+/** Returns the version of an object after its deletion in that tick. */
 function deletedVersion<T extends StoredJob | StoredLaunch>(
   versions: Interned<T>,
   number: number,
@@ -174,7 +174,7 @@ function deletedVersion<T extends StoredJob | StoredLaunch>(
   return versions.derived(number, `deleted ${tick}`, (object) => deleted(object, tick))
 }
 
-/** What goes wrong, as often as `faults` says. */
+/** Returns the faults, as long as `faults` allows more. */
 export function faultSteps(world: World): Step<World>[] {
   if (world.faults === 0) return []
   const spent = { ...world, faults: world.faults - 1 }
@@ -195,7 +195,7 @@ function vmFaults(spent: World, number: number, launch: LaunchState): Step<World
   const object = launchOf(launch)
   if (object !== undefined && object.metadata.deletionTimestamp === undefined) {
     const next = withLaunch(spent, number, { object: deletedVersion(LAUNCH_VERSIONS, launch.object, spent.tick) })
-    steps.push({ name: `somebody deletes Launch ${number}`, next })
+    steps.push({ name: `a user deletes Launch ${number}`, next })
   }
   if (vm.power !== "up") return steps
   const failed = { container: "ended", finish: "ContainerFailed" } as const
@@ -212,7 +212,7 @@ function vmFaults(spent: World, number: number, launch: LaunchState): Step<World
   return steps
 }
 
-/** Connections that come back. Whether they do is up to them. */
+/** Returns the steps in which connections recover, at any time. */
 export function recoverySteps(world: World): Step<World>[] {
   return world.launches.flatMap(({ vm }, index) => {
     if (!vm.cutOff || vm.power !== "up") return []
@@ -221,7 +221,7 @@ export function recoverySteps(world: World): Step<World>[] {
   })
 }
 
-/** A new leader: its caches are fresh, it knows of no call, and it looks at everything. */
+/** Returns the world with a new leader: its caches are fresh, it knows of no call, and it reconciles everything. */
 function restarted(world: World): World {
   const fresh = { due: 0, awaits: [], work: undefined }
   const { object } = world.job

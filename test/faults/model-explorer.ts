@@ -1,68 +1,68 @@
 import { setImmediate } from "node:timers/promises"
 
-/** One thing that may happen next. */
+/** Step that may happen next. */
 export interface Step<S> {
   name: string
   next: S
 }
 
-/** A system of states and steps, and what must hold of them. */
+/** System of states and steps, with its invariants. */
 export interface Model<S> {
   initial: S
-  /** Equal for equal states, and only for them. */
+  /** Returns a key that is equal for equal states only. */
   keyOf(state: S): string
-  /** All that may happen next. */
+  /** Returns all steps that may happen next. */
   steps(state: S): Step<S>[]
-  /** What is wrong with a state, or with a step to it; undefined: nothing. */
+  /** Returns the violation in a state, or in a step to it; undefined if there is none. */
   fault(state: S, before?: S): string | undefined
-  /** The same state, after which nothing goes wrong any more. */
+  /** Returns the same state without further faults. */
   calm(state: S): S
   /**
-   * What happens next when nothing goes wrong any more and everybody gets his turn; undefined: all has come to its end.
-   * `waits`: time had to pass for it.
+   * Returns the next step if no faults happen and each part gets its turn; undefined at the end. `waits`: time had to
+   * pass for the step.
    */
   fairStep(state: S): (Step<S> & { waits: boolean }) | undefined
-  /** What is wrong with an end that came after so many waits; undefined: nothing. */
+  /** Returns the violation in an end after this many waits; undefined if there is none. */
   endFault(state: S, end: S, waits: number): string | undefined
 }
 
-/** What an exploration has come to. */
+/** Result of an exploration. */
 export interface Exploration {
   states: number
   steps: number
-  /** Whether every reachable state was seen, not only the nearest ones. */
+  /** True if every reachable state was visited, not only the nearest ones. */
   complete: boolean
-  /** The longest of the shortest ways to a state. */
+  /** Length of the longest of the shortest paths to a state. */
   depth: number
-  /** The first that was found, with the shortest way to it. */
+  /** First violation that was found, with the shortest path to it. */
   violation?: { fault: string; trace: string[] }
 }
 
 interface Visit<S> {
-  /** Undefined once its steps are known: millions of states are too many to keep. */
+  /** Undefined once its steps are known: millions of states need too much memory. */
   state: S | undefined
   parent: number
   name: string
   depth: number
 }
 
-/** How many states are looked at before it is told. */
+/** Number of states between two progress reports. */
 const LOOKED_EVERY = 100_000
-/** How many steps a fair way to the end may have. */
+/** Maximum number of steps on a fair path to the end. */
 const FAIR_STEPS = 2000
-/** How many of a way that doesn't end are told. */
+/** Number of steps that are shown of a path without an end. */
 const FAIR_SHOWN = 40
 
-/** What all fair ways that go through a state come to. */
+/** Common end of all fair paths through a state. */
 interface FairEnd<S> {
   end: S
   waits: number
 }
 
 /**
- * Looks at all states that can be reached, the nearest first (which makes the way to what is wrong the shortest), at
- * most so many. From each, the fair way must lead to an end. `looked` is told how many states have been looked at,
- * every so often, and can be heard meanwhile.
+ * Visits at most `states` reachable states. The nearest states come first, so the path to a violation is the shortest.
+ * From each state, the fair path must lead to an end. Calls `looked` now and then with the number of visited states,
+ * and lets other tasks run.
  */
 export async function explore<S>(
   model: Model<S>,
@@ -73,7 +73,7 @@ export async function explore<S>(
   return await search.run(looked)
 }
 
-/** Goes one way at length, by the choices, and from each of its states on to the fair end. */
+/** Walks one long path by the choices, and takes the fair path from each of its states. */
 export function walk<S>(model: Model<S>, choices: Iterable<number>): Exploration {
   const search = new Search(model, Number.POSITIVE_INFINITY)
   return search.walk(choices)

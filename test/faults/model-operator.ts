@@ -37,7 +37,7 @@ import {
   withVm,
 } from "./model-state.ts"
 
-/** Few enough losses that a job ends by them, a timeout of two ticks, and no second look but those that must be. */
+/** Settings with few losses until a job fails, a timeout of two ticks, and no optional looks at the VM. */
 const SETTINGS: JobSettings = {
   ...JOB_DEFAULTS,
   ...{ timeoutSeconds: 1800, maxLost: 2, maxBootFailures: 2, settleSeconds: 0 },
@@ -47,19 +47,19 @@ const JOB_DECISIONS: Interned<JobDecision> = new Interned()
 const LAUNCH_DECISIONS: Interned<LaunchDecision> = new Interned()
 const STATUSES: Interned<OwnStatus> = new Interned()
 
-/** What one call to the API server came to. `again`: decide anew, from what is there. */
+/** Result of one call to the API server. `again`: the controller decides again from the current state. */
 interface Written {
   world: World
   outcome: "done" | "again"
-  /** The version that was written. */
+  /** Version that was written. */
   on?: number
-  /** The cache that must show it. */
+  /** Cache that must show the version. */
   awaits?: "jobs" | "launches"
 }
 
 /**
- * All that the operator may do next; what may go wrong with it only while faults are left. One after the other, as a fair
- * way takes the first only.
+ * Yields the operator's possible next steps, with faults while some are left. They are lazy, because a fair path takes
+ * only the first.
  */
 export function* operatorSteps(world: World): Iterable<Step<World>> {
   yield* deliveries(world)
@@ -67,7 +67,7 @@ export function* operatorSteps(world: World): Iterable<Step<World>> {
   for (let number = 1; number <= world.launches.length; number++) yield* launchSteps(world, number)
 }
 
-/** The world after all decisions that nothing has to be done: they could as well be taken later. */
+/** Returns the world after all decisions without actions: these could also be taken later. */
 export function idled(world: World): World {
   let next = world
   const job = beginJob(next)
@@ -79,7 +79,7 @@ export function idled(world: World): World {
   return next
 }
 
-// What the caches are shown. A late delivery merges all that has happened meanwhile.
+// Deliveries of watch events to the caches. A late delivery merges all changes since the last one.
 
 function deliveries(world: World): Step<World>[] {
   const steps: Step<World>[] = []
@@ -132,8 +132,8 @@ function jobSteps(world: World): Step<World>[] {
 }
 
 /**
- * The job controller decides, if it is its turn. What follows upon the decision is a step together with it: to decide
- * early and to act late is the same as to decide late from late caches.
+ * Lets the job controller decide if its key is dirty. The decision and its first action are one step: an early decision
+ * with a late action equals a late decision from stale caches.
  */
 function beginJob(world: World): World {
   const { cached, work, dirty, awaits } = world.job
@@ -156,7 +156,7 @@ function decisionOnJob(version: number, job: StoredJob, world: World): number {
   const facts = {
     namespace: "team",
     offers: CATALOGUE,
-    payers: [{ cloud: "sim" }],
+    launchAccounts: [{ cloud: "sim" }],
     projectCaps: undefined,
     recordedUsd: 0,
   }
@@ -166,7 +166,10 @@ function decisionOnJob(version: number, job: StoredJob, world: World): number {
   return decision
 }
 
-/** As the job controller gathers them: from the cache, and live where a late one could do harm. */
+/**
+ * Returns the job's Launches as the job controller gathers them: from the cache, and live where a stale cache could do
+ * harm.
+ */
 function knownLaunches(job: StoredJob, { launches }: World): number[] {
   const isDeleted = job.metadata.deletionTimestamp !== undefined
   if (isDeleted) return launches.map(({ object }) => object).filter(Boolean)
@@ -180,7 +183,7 @@ function knownLaunches(job: StoredJob, { launches }: World): number[] {
     .filter(Boolean)
 }
 
-/** On to the next call of this reconcile, or to its end. */
+/** Returns the world at the next call of this reconcile, or at its end. */
 function afterJobCall(world: World, work: Work): World {
   const decision = JOB_DECISIONS.get(work.decision) as JobDecision
   const step = work.step + 1
@@ -188,7 +191,7 @@ function afterJobCall(world: World, work: Work): World {
   return withJob(world, { work: undefined, ...requeued(world.job, decision.requeueAfter, world.tick) })
 }
 
-/** A later time never replaces an earlier one. */
+/** Returns the due tick. A later time never replaces an earlier one. */
 function requeued({ due }: Key, seconds: number | undefined, tick: number): Pick<Key, "due"> {
   if (seconds === undefined) return { due }
   const next = dueAfter(tick, seconds)
@@ -227,7 +230,7 @@ function awaiting({ awaits }: Key, cache: "jobs" | "launches" | undefined): Pick
   return { awaits: [...new Set([...awaits, ...(cache === undefined ? [] : [cache])])].sort() }
 }
 
-/** What the API server makes of a call of the job controller. */
+/** Returns the API server's result of a call of the job controller. */
 export function writeForJob(world: World, action: JobAction, work: Work): Written {
   const { object } = world.job
   const isSame = object === work.on
@@ -266,7 +269,7 @@ function adopted(job: StoredJob, labels: Record<string, string>): StoredJob {
   return { ...job, metadata }
 }
 
-/** An object that is deleted, and kept by its finalizer. */
+/** Returns a deleted object that its finalizer keeps. */
 export function deleted<T extends StoredJob | StoredLaunch>(object: T, tick: number): T {
   const { metadata } = object
   if (metadata.deletionTimestamp !== undefined) return object
@@ -287,7 +290,7 @@ function createLaunch(world: World, { launch }: JobAction & { do: "createLaunch"
     creationTimestamp: clockAt(world.tick).toISOString(),
   }
   const made = newLaunch(LAUNCH_VERSIONS.of({ ...launch, metadata }))
-  // A record that was deleted may be made again: the cloud knows the VM that was asked for by that name.
+  // A deleted record may be created again: the cloud knows the VM of that name.
   const others = world.launches.filter((_, index) => index !== number - 1)
   const launches = others.toSpliced(number - 1, 0, { ...made, ...(before && { vm: before.vm, cached: before.cached }) })
   return { world: { ...world, launches }, outcome: "done", awaits: "launches" }
@@ -318,7 +321,7 @@ function launchSteps(world: World, number: number): Step<World>[] {
   return work === undefined ? looks : [...looks, ...launchCalls(begun, number, work)]
 }
 
-/** The observer's look at the VM, when it brings news. */
+/** Returns the observer's look at the VM, if it has news. */
 function lookSteps(world: World, number: number): Step<World>[] {
   const launch = launchAt(world, number)
   const cached = LAUNCH_VERSIONS.get(launch.cached)
@@ -424,7 +427,7 @@ const FORGOTTEN: Partial<LaunchState> = { ...ANSWERED, askedAt: -1 }
 function launchAfter({ world, outcome, on, awaits }: Written, number: number, work: Work): World {
   if (outcome === "again") return withLaunch(world, number, { work: undefined, dirty: true })
   const written = LAUNCH_VERSIONS.get(on ?? 0)
-  // A status that is written settles what the cloud was asked, but for one that tells that there is no answer.
+  // A written status ends the call to the cloud, unless it records a missing answer.
   const isAnswered = written?.status?.unanswered === undefined
   const settled = { ...(isAnswered && ANSWERED), ...(written && isOver(written) && FORGOTTEN) }
   const next = withLaunch(world, number, {
@@ -434,7 +437,7 @@ function launchAfter({ world, outcome, on, awaits }: Written, number: number, wo
   return afterLaunchCall(next, number, { ...work, on: on ?? work.on })
 }
 
-/** What the API server makes of a call of the launch controller. */
+/** Returns the API server's result of a call of the launch controller. */
 export function writeForLaunch(
   world: World,
   number: number,
@@ -464,13 +467,13 @@ function withStatus(launch: StoredLaunch, status: OwnStatus): StoredLaunch {
   return { ...launch, status: { ...kept, ...status, observedGeneration } }
 }
 
-/** Writes a version of a Launch, whoever does. */
+/** Writes a version of a Launch for any writer. */
 export function putLaunch(world: World, number: number, launch: StoredLaunch): Written {
   const on = LAUNCH_VERSIONS.of(launch)
   return { world: withLaunch(world, number, { object: on }), outcome: "done", on, awaits: "launches" }
 }
 
-// What clouds answer.
+// Answers of clouds.
 
 function cloudLaunch(world: World, number: number, work: Work): Step<World>[] {
   const { vm, unanswered, inherited, failingSince, object } = launchAt(world, number)
@@ -499,7 +502,7 @@ function cloudLaunch(world: World, number: number, work: Work): Step<World>[] {
     steps.push({ name: `${name}: no ${reason}`, next: { ...next, faults: world.faults - 1 } })
   }
   const denied = mayBeThere ? failed(asked) : answered(asked, refusedStatus("Credentials", world.tick))
-  steps.push({ name: `${name}: nobody may ask`, next: { ...denied, faults: world.faults - 1 } })
+  steps.push({ name: `${name}: Berth may not ask`, next: { ...denied, faults: world.faults - 1 } })
   return steps
 }
 
@@ -523,7 +526,7 @@ function vmOf(world: World, number: number) {
   } as const
 }
 
-/** A VM that shall end does so in a while: until then its container may run on. */
+/** Starts the termination of a VM: its container may run until the end of it. */
 export function ending(world: World, number: number): World {
   return launchAt(world, number).vm.power === "up" ? withVm(world, number, { power: "ending" }) : world
 }
@@ -542,9 +545,9 @@ function cloudTerminate(world: World, number: number, work: Work): Step<World>[]
   return steps
 }
 
-// A leader that has died.
+// Calls of a leader that has died.
 
-/** The call on which an operator died that may still be on its way; undefined: it was between two calls. */
+/** Returns the call of a dead operator that may still arrive; undefined if it died between two calls. */
 export function callUnderWay(world: World, of: "job" | number): Work | undefined {
   const begun = of === "job" ? beginJob(world) : beginLaunch(world, of)
   const { work } = of === "job" ? begun.job : launchAt(begun, of)
@@ -554,7 +557,7 @@ export function callUnderWay(world: World, of: "job" | number): Work | undefined
   return action?.do === "createLaunch" && work.half === 0 ? undefined : work
 }
 
-/** A call of a dead leader comes through after all. Nobody hears its answer. */
+/** Lets a call of a dead leader arrive. Its answer is lost. */
 export function comesThrough(world: World, of: "job" | number, work: Work): World {
   if (of === "job") {
     const action = (JOB_DECISIONS.get(work.decision) as JobDecision).actions[work.step] as JobAction

@@ -2,13 +2,13 @@ import type { JobStatus, StoredJob } from "../../src/apis/job.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { at } from "../controllers/builders.ts"
 
-/** A number for each different object: equal ones have the same. 0 stands for none. */
+/** Numbers for objects: equal objects have the same number. 0 stands for no object. */
 export class Interned<T> {
   readonly #numbers = new Map<string, number>()
   readonly #objects: (T | undefined)[] = [undefined]
   readonly #derived = new Map<string, number>()
 
-  /** Keeps the object as the API server would: as JSON. */
+  /** Stores the object as JSON, like the API server. */
   of(object: T): number {
     const json = JSON.stringify(object)
     const known = this.#numbers.get(json)
@@ -23,7 +23,7 @@ export class Interned<T> {
     return this.#objects[number]
   }
 
-  /** What is made of an object in a way that depends on nothing else: `way` names it. 0 of none. */
+  /** Returns the number of an object that is a pure function of another; `way` names the function. Returns 0 for 0. */
   derived(from: number, way: string, make: (object: T) => T): number {
     const object = this.get(from)
     if (object === undefined) return 0
@@ -36,85 +36,85 @@ export class Interned<T> {
   }
 }
 
-/** Versions of the job and of its Launches. What has the same content counts as the same version. */
+/** Versions of the job and of its Launches. Versions with the same content are equal. */
 export const JOB_VERSIONS: Interned<StoredJob> = new Interned()
 export const LAUNCH_VERSIONS: Interned<StoredLaunch> = new Interned()
 
-/** One step of time, seconds: longer than the boot deadline, so that whatever is late is late after one. */
+/** Seconds of one tick: longer than the boot deadline, so that every deadline has passed after one tick. */
 export const TICK_SECONDS = 1000
 
 export function clockAt(ticks: number): Date {
   return at(ticks * TICK_SECONDS)
 }
 
-/** The tick at which something is due that many seconds after another one. */
+/** Returns the tick that is this many seconds after another one. */
 export function dueAfter(tick: number, seconds: number): number {
   return tick + Math.max(1, Math.ceil(seconds / TICK_SECONDS))
 }
 
-/** A reconcile under way: what was decided, how far it has come, upon which version it writes. */
+/** Reconcile in progress: its decision, its progress, and the version that it writes to. */
 export interface Work {
   /** Number of the decision. */
   decision: number
   step: number
-  /** The version that was decided on, or was written by this reconcile since. */
+  /** Version that was decided on, or was written by this reconcile since. */
   on: number
-  /** A first half of the step is done: what it brought (0: nothing yet). */
+  /** Result of the first half of a step, 0 before it. */
   half: number
 }
 
-/** What the operator's queue knows of a key. */
+/** State of a key in the operator's queue. */
 export interface Key {
-  /** To be reconciled. */
+  /** True if the key waits for a reconcile. */
   dirty: boolean
-  /** The tick at which it is to be reconciled again; 0: none. */
+  /** Tick of the next requeue; 0: none. */
   due: number
-  /** What its caches must show first: `jobs`, `launches`, both or nothing. */
+  /** Caches that must show a write first: `jobs`, `launches`, both or none. */
   awaits: readonly ("jobs" | "launches")[]
   work: Work | undefined
 }
 
-/** What a cloud's list told last. */
+/** Last report of a cloud's list. */
 export type Sight = "unknown" | "running" | "terminating" | "absent" | "preempted"
 
 export interface VmState {
   power: "none" | "up" | "ending" | "gone"
   preempted: boolean
   createdAt: number
-  /** `ready`: the agent was told what to run. */
+  /** `ready`: the agent has its order. */
   container: "off" | "ready" | "running" | "ended"
   finish: "" | "Succeeded" | "ContainerFailed" | "Stopped"
-  /** The agent doesn't reach the gateway. */
+  /** True if the agent doesn't reach the gateway. */
   cutOff: boolean
-  /** Made, or called over, by a call of a leader that had gone: only the sweep finds it. */
+  /** True if a call of a dead leader created the VM, or repeated its creation. Only garbage collection finds the VM. */
   late: boolean
 }
 
 export interface LaunchState extends Key {
-  /** The API server's version, and the operator's cache's; 0: there is none. */
+  /** Versions in the API server and in the operator's cache; 0: none. */
   object: number
   cached: number
   sight: Sight
   silent: boolean
-  /** What the leader knows of calls to the cloud; see CloudCalls. */
+  /** The leader's knowledge of calls to the cloud; see CloudCalls. */
   inherited: boolean
   unanswered: boolean
-  /** Since which tick this leader's attempts have met only faults; -1: they haven't. */
+  /** Tick since which this leader's attempts have only failed; -1: none. */
   failingSince: number
-  /** The tick at which this leader asked for the VM's end; -1: it didn't. */
+  /** Tick at which this leader requested the VM's termination; -1: never. */
   askedAt: number
   vm: VmState
 }
 
 export interface World {
   tick: number
-  /** Faults that may still happen. */
+  /** Number of faults that may still happen. */
   faults: number
   cancelled: boolean
   deleted: boolean
   job: Key & { object: number; cached: number }
   launches: readonly LaunchState[]
-  /** A write or call of a leader that has died which is still on its way. */
+  /** Write or call of a dead leader that may still arrive. */
   straggler: { of: "job" | number; work: Work } | undefined
 }
 
@@ -130,7 +130,7 @@ const NO_VM: VmState = {
 
 const IDLE: Key = { dirty: false, due: 0, awaits: [], work: undefined }
 
-/** A Launch that has just been written by this leader. */
+/** Returns a Launch that this leader has just written. */
 export function newLaunch(object: number): LaunchState {
   return {
     ...IDLE,
@@ -148,7 +148,7 @@ export function newLaunch(object: number): LaunchState {
   }
 }
 
-/** A job that nobody has looked at yet. */
+/** Returns a world with a new job that no controller has reconciled. */
 export function newWorld(job: StoredJob, faults: number): World {
   const object = JOB_VERSIONS.of(job)
   const base = { tick: 0, faults, cancelled: false, deleted: false }
@@ -180,7 +180,7 @@ export function worldKey({ tick, faults, cancelled, deleted, job, launches, stra
   return `${head.join(",")}|${launches.map(launchKey).join("|")}`
 }
 
-/** The world with one Launch changed. `number` counts from 1. */
+/** Returns the world with one Launch changed. `number` counts from 1. */
 export function withLaunch(world: World, number: number, change: Partial<LaunchState>): World {
   const launches = world.launches.map((launch, index) => (index === number - 1 ? { ...launch, ...change } : launch))
   return { ...world, launches }
@@ -195,7 +195,7 @@ export function withJob(world: World, change: Partial<World["job"]>): World {
   return { ...world, job: { ...world.job, ...change } }
 }
 
-/** @throws Error when there never was one */
+/** @throws Error if there never was such a Launch */
 export function launchAt(world: World, number: number): LaunchState {
   const launch = world.launches[number - 1]
   if (launch === undefined) throw new Error(`there never was a Launch ${number}`)
@@ -210,7 +210,7 @@ export function launchOf(launch: LaunchState): StoredLaunch | undefined {
   return LAUNCH_VERSIONS.get(launch.object)
 }
 
-/** What of a status tells its end; undefined while there is none. */
+/** Returns the fields of a status that describe its end; undefined before the end. */
 export function endOf(status: JobStatus | undefined): string | undefined {
   return status?.completionTime === undefined ? undefined : `${status.phase} (${status.reason})`
 }

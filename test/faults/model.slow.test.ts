@@ -8,13 +8,13 @@ import { Tally } from "./tally.ts"
 const tally = new Tally("model", "The model of a job's life: states and steps, not single faults")
 afterAll(() => tally.close())
 
-/** Without a fault all states; with faults the nearest ones, as many as there is time for. */
+/** Searches: all states without a fault, and the nearest ones with faults, as time allows. */
 const SEARCHES: { options: ModelOptions; states: number }[] = [
   { options: { faults: 1, ticks: 1, containers: "end" }, states: EVERYTHING ? 2_000_000 : 55_000 },
   { options: { faults: 2, ticks: 2, containers: "hang" }, states: EVERYTHING ? 2_000_000 : 55_000 },
 ]
 
-/** Ways of up to 400 steps, which reach what lies too deep for a search. */
+/** Number of walks of up to 400 steps. They reach states that are too deep for a search. */
 const WALKS = EVERYTHING ? 20_000 : 150
 
 function expectFaultless({ violation }: Exploration): void {
@@ -22,9 +22,9 @@ function expectFaultless({ violation }: Exploration): void {
   expect(fault && [fault, ...(trace ?? [])].join("\n"), "the shortest way to it").toBeUndefined()
 }
 
-describe("a job's life, whatever happens in whatever order", () => {
+describe("a job's life in any order of steps", () => {
   test.each(SEARCHES)(
-    "the nearest $states states with $options.faults faults",
+    "visits the nearest $states states with $options.faults faults and finds no violation",
     async ({ options, states }) => {
       const found = await explore(jobModel(options), states, (looked) =>
         console.info(`${looked} of ${states} states looked at`),
@@ -36,7 +36,7 @@ describe("a job's life, whatever happens in whatever order", () => {
     3_600_000,
   )
 
-  test(`${WALKS} long ways`, () => {
+  test(`finds no violation on ${WALKS} long paths`, () => {
     const way = fc.record({
       faults: fc.nat(4),
       people: fc.boolean(),

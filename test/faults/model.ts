@@ -16,21 +16,21 @@ import {
 } from "./model-state.ts"
 
 export interface ModelOptions {
-  /** Faults on one way, at most. */
+  /** Maximum number of faults on a path. */
   faults: number
-  /** How often time passes on one way, at most. */
+  /** Maximum number of ticks on a path. */
   ticks: number
   containers: Containers
-  /** Whether somebody may cancel or delete the job. Default: yes. */
+  /** True if users may cancel or delete the job. Default: true. */
   people?: boolean
 }
 
-/** In so many ticks after nobody wants a job any more, nothing of it may run. */
+/** Ticks after a cancellation or deletion within which everything of the job must have ended. */
 const PATIENCE_TICKS = 2
 
 /**
- * The life of one job: the decisions of both controllers, as they are, between late caches, lost answers, clouds that
- * refuse, agents, people who cancel and delete, and operators that die between any two calls.
+ * Returns the model of one job's life. It contains the real decisions of both controllers, stale caches, lost answers,
+ * clouds that reject, agents, users who cancel and delete, and operators that die between any two calls.
  */
 export function jobModel({ faults, ticks, containers, people = true }: ModelOptions): Model<World> {
   const job = aJob({ metadata: { uid: "job", finalizers: [], annotations: {} } })
@@ -53,7 +53,7 @@ export function jobModel({ faults, ticks, containers, people = true }: ModelOpti
   }
 }
 
-/** Programs are faster than VMs, and VMs faster than the next tick. */
+/** Returns the next fair step. Programs are faster than VMs, and VMs faster than the next tick. */
 function fairStep(world: World, containers: Containers): (Step<World> & { waits: boolean }) | undefined {
   const [first] = operatorSteps(world)
   const step = first ?? naturalSteps(world, containers)[0]
@@ -63,7 +63,7 @@ function fairStep(world: World, containers: Containers): (Step<World> & { waits:
   return { name, next: idled(next), waits: true }
 }
 
-/** The job has ended with its cost final, or is gone; its Launches are over, and so are their VMs. */
+/** Returns true if the job has its final cost or is deleted, and its Launches and VMs are terminated. */
 function isSettled(world: World): boolean {
   const job = jobOf(world)
   const isOverAndDone = ({ object, vm }: LaunchState) => {
@@ -84,7 +84,7 @@ function isAlive({ power }: LaunchState["vm"]): boolean {
   return power === "up" || power === "ending"
 }
 
-/** Whether nothing of the job shall run any more. */
+/** Returns true if the job was cancelled or deleted, or has ended. */
 function isUnwanted(world: World): boolean {
   const job = jobOf(world)
   if (job === undefined) return true
@@ -94,7 +94,8 @@ function isUnwanted(world: World): boolean {
 function endFault(world: World, end: World, waits: number): string | undefined {
   const status = jobOf(end)?.status
   if (status !== undefined && !isTerminal(status.phase)) return `the end is no end: ${status.phase}`
-  if (isUnwanted(world) && waits > PATIENCE_TICKS) return `nobody wants the job, and its VM went ${waits} ticks later`
+  if (isUnwanted(world) && waits > PATIENCE_TICKS)
+    return `the job was no longer wanted, and its VM ended ${waits} ticks later`
   return undefined
 }
 
@@ -135,7 +136,7 @@ function faultOfLaunch(before: LaunchState, after: LaunchState, isTold: boolean)
   return (to && turnedBack(from, to)) ?? (isKept ? mistake(before, after) : undefined)
 }
 
-/** What can't be taken back. */
+/** Returns the irreversible change that this write reverts, or undefined. */
 function turnedBack(from: StoredLaunch, to: StoredLaunch): string | undefined {
   if (isOver(from) && !isOver(to)) return "came back from its end"
   if (from.spec.ended === true && to.spec.ended !== true) return "is wanted again"

@@ -6,10 +6,10 @@ import { inject } from "vitest"
 import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import { startThrowaway } from "../control-plane.setup.ts"
 
-/** A control plane whose etcd takes only so much, and what its operator does about that. */
+/** Control plane whose etcd has a small quota, and the operation that makes room in it. */
 export interface SmallControlPlane {
   controlPlane: ControlPlane
-  /** Compacts, defragments, and takes the alarm back, as etcd's documentation tells who has run out of space. */
+  /** Compacts, defragments and disarms the alarm, as etcd's documentation describes it for exceeded quotas. */
   makeRoom(): Promise<void>
   close(): Promise<void>
 }

@@ -7,26 +7,26 @@ import { afterAll, describe, expect, test } from "vitest"
 import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import { installKinds } from "../../dev/install.ts"
 import { isTerminal } from "../../src/apis/job.ts"
-import type { Clouds } from "../../src/cloud/provider.ts"
+import type { Clouds } from "../../src/cloud/cloud.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { CONFIG_MAPS } from "../../src/kube/core.ts"
 import { KubeError } from "../../src/kube/errors.ts"
 import { FileLogStore } from "../../src/logs/file-store.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
-import { JOBS, Stage, stages } from "../controllers/harness.ts"
+import { ControllerHarness, controllerHarnesses, JOBS } from "../controllers/harness.ts"
 import { inParallel } from "../in-parallel.ts"
 import { EVERYTHING } from "./effort.ts"
 import { startSmallControlPlane } from "./pressure-etcd.ts"
-import { type Harm, Tally } from "./tally.ts"
+import { Tally, type Violation } from "./tally.ts"
 
 const tally = new Tally("pressure", "Pressure: each line counts jobs")
 afterAll(() => tally.close())
-const newStage = stages()
+const newStage = controllerHarnesses()
 
-/** Jobs that wait when the API server is restarted under them. */
+/** Number of queued jobs during restarts of the API server. */
 const QUEUED = EVERYTHING ? 10_000 : 40
-/** Requests by which they come at the same time. */
+/** Number of parallel requests that submit them. */
 const SUBMITTERS = 64
 const RESTARTS = EVERYTHING ? 5 : 2
 const PATIENCE_SECONDS = EVERYTHING ? 3000 : 600
@@ -37,14 +37,14 @@ function clientOf(controlPlane: ControlPlane): KubeClient {
   return new KubeClient(config)
 }
 
-/** A stage on an API server of its own. */
-async function stageOn(controlPlane: ControlPlane): Promise<Stage> {
+/** Returns a harness on an API server of its own. */
+async function harnessOn(controlPlane: ControlPlane): Promise<ControllerHarness> {
   const client = clientOf(controlPlane)
   await installKinds(client, AbortSignal.timeout(60_000))
-  return new Stage(client).open()
+  return new ControllerHarness(client).open()
 }
 
-/** Calls until the API server answers. */
+/** Repeats the call until the API server answers. */
 async function insisting<T>(call: () => Promise<T>): Promise<T> {
   return eventually(async () => {
     try {
@@ -56,28 +56,28 @@ async function insisting<T>(call: () => Promise<T>): Promise<T> {
   }, 300)
 }
 
-/** What became of a stage's jobs, all of which should have succeeded by one VM each. */
-async function harmsOf(stage: Stage): Promise<Harm[]> {
-  const { items } = await stage.client.list(JOBS, { namespace: stage.namespace })
-  const vmsOf = (uid: string) => stage.cloud.vms.filter(({ vm }) => vm.launch.startsWith(uid)).length
-  const harms = items.flatMap(({ metadata, status }): (Harm | false)[] => [
+/** Returns the violations on a harness's jobs. Each should have succeeded in one VM. */
+async function violationsOf(harness: ControllerHarness): Promise<Violation[]> {
+  const { items } = await harness.client.list(JOBS, { namespace: harness.namespace })
+  const vmsOf = (uid: string) => harness.cloud.vms.filter(({ vm }) => vm.launch.startsWith(uid)).length
+  const violations = items.flatMap(({ metadata, status }): (Violation | false)[] => [
     !isTerminal(status?.phase) && "stuck",
     isTerminal(status?.phase) && status?.phase !== "succeeded" && "lost",
     vmsOf(metadata.uid) > 1 && "duplicates",
   ])
-  return [...harms, ...stage.cloud.alive.map(() => "leaks" as const)].filter((harm) => harm !== false)
+  return [...violations, ...harness.cloud.alive.map(() => "leaks" as const)].filter((violation) => violation !== false)
 }
 
 describe("an API server under load", () => {
   test(
-    `is restarted ${RESTARTS} times while ${QUEUED} jobs wait and run`,
+    `loses no job in ${RESTARTS} restarts while ${QUEUED} jobs wait and run`,
     async () => {
       const controlPlane = await startPrivateControlPlane()
-      const stage = await stageOn(controlPlane)
-      const operator = stage.operator({ observeSeconds: EVERYTHING ? 15 : 0.05 })
+      const harness = await harnessOn(controlPlane)
+      const operator = harness.operator({ observeSeconds: EVERYTHING ? 15 : 0.05 })
       const end = new AbortController()
-      const agents = stage.agents(end.signal)
-      const submissions = Array.from({ length: QUEUED }, (_, n) => () => insisting(() => stage.submit(`job-${n}`)))
+      const agents = harness.agents(end.signal)
+      const submissions = Array.from({ length: QUEUED }, (_, n) => () => insisting(() => harness.submit(`job-${n}`)))
       const submitted = inParallel(submissions, SUBMITTERS)
       let restarts = 0
       const step = Math.ceil(QUEUED / (RESTARTS + 1))
@@ -91,65 +91,65 @@ describe("an API server under load", () => {
         expect([restarts, done]).toEqual([RESTARTS, QUEUED])
       }, PATIENCE_SECONDS)
       await submitted
-      const harms = await harmsOf(stage)
-      tally.count({ faults: `${RESTARTS} restarts of the API server` }, harms, QUEUED)
-      expect(harms).toEqual([])
+      const violations = await violationsOf(harness)
+      tally.count({ faults: `${RESTARTS} restarts of the API server` }, violations, QUEUED)
+      expect(violations).toEqual([])
       end.abort()
       await Promise.all([agents, operator.stop()])
-      await stage.client.close()
+      await harness.client.close()
       await controlPlane.stop()
     },
     (PATIENCE_SECONDS + 300) * 1000,
   )
 })
 
-describe("an etcd that takes nothing more", () => {
-  test("ends no VM; when there is room again, all goes on where it was", async () => {
+describe("an etcd at its size limit", () => {
+  test("keeps all VMs at the limit, and continues when there is space", async () => {
     const small = await startSmallControlPlane(24 * 1024 * 1024)
-    const stage = await stageOn(small.controlPlane)
+    const harness = await harnessOn(small.controlPlane)
     let looks = 0
     const clouds: Clouds = {
       open: async (account) => {
         looks++
-        return await stage.cloud.open(account)
+        return await harness.cloud.open(account)
       },
     }
-    stage.operator({ membrane: { client: stage.client, clouds, fence: () => undefined } })
+    harness.operator({ clients: { client: harness.client, clouds, fence: () => undefined } })
     const names = ["a", "b", "c"]
-    for (const name of names) await stage.submit(name)
+    for (const name of names) await harness.submit(name)
     await eventually(async () => {
-      await stage.agentsStep("run")
-      for (const name of names) expect((await stage.job(name)).status?.phase).toBe("running")
+      await harness.agentsStep("run")
+      for (const name of names) expect((await harness.job(name)).status?.phase).toBe("running")
     }, 120)
-    const before = stage.cloud.alive.map(({ id }) => id)
-    const filled = await fill(stage)
-    await expect(stage.submit("refused")).rejects.toBeInstanceOf(KubeError)
-    const [first] = await stage.launches()
-    await expect(stage.finish(first?.metadata.name ?? "", "Succeeded")).rejects.toBeInstanceOf(KubeError)
-    // The loops look on, and find nothing that they should end.
+    const before = harness.cloud.alive.map(({ id }) => id)
+    const filled = await fill(harness)
+    await expect(harness.submit("refused")).rejects.toBeInstanceOf(KubeError)
+    const [first] = await harness.launches()
+    await expect(harness.finish(first?.metadata.name ?? "", "Succeeded")).rejects.toBeInstanceOf(KubeError)
+    // The loops continue to look and find nothing to terminate.
     const looked = looks
-    stage.clock.advance(120)
+    harness.clock.advance(120)
     await eventually(() => expect(looks).toBeGreaterThan(looked + 3))
-    expect(stage.cloud.alive.map(({ id }) => id)).toEqual(before)
-    for (const name of filled) await stage.client.delete(CONFIG_MAPS, { namespace: stage.namespace, name })
+    expect(harness.cloud.alive.map(({ id }) => id)).toEqual(before)
+    for (const name of filled) await harness.client.delete(CONFIG_MAPS, { namespace: harness.namespace, name })
     await small.makeRoom()
-    await insisting(() => stage.submit("d"))
+    await insisting(() => harness.submit("d"))
     await eventually(async () => {
-      await stage.agentsStep()
-      for (const name of [...names, "d"]) expect((await stage.job(name)).status?.cost?.actualUsd).toBeDefined()
+      await harness.agentsStep()
+      for (const name of [...names, "d"]) expect((await harness.job(name)).status?.cost?.actualUsd).toBeDefined()
     }, 300)
-    const harms = await harmsOf(stage)
-    tally.count({ faults: "etcd at its size limit" }, harms, names.length + 1)
-    expect(harms).toEqual([])
-    expect(stage.cloud.vms).toHaveLength(names.length + 1)
-    await stage.close()
-    await stage.client.close()
+    const violations = await violationsOf(harness)
+    tally.count({ faults: "etcd at its size limit" }, violations, names.length + 1)
+    expect(violations).toEqual([])
+    expect(harness.cloud.vms).toHaveLength(names.length + 1)
+    await harness.close()
+    await harness.client.close()
     await small.close()
   }, 900_000)
 })
 
-/** Writes until nothing more is taken; returns the names of what was. */
-async function fill({ client, namespace }: Stage): Promise<string[]> {
+/** Writes until etcd rejects a write. Returns the names of the objects that it accepted. */
+async function fill({ client, namespace }: ControllerHarness): Promise<string[]> {
   const data = { filling: "x".repeat(900_000) }
   const names: string[] = []
   for (;;) {
@@ -164,8 +164,8 @@ async function fill({ client, namespace }: Stage): Promise<string[]> {
   }
 }
 
-describe("a disk that is full", () => {
-  test("takes no log; what comes again is there once it has room, in order and once", async () => {
+describe("a full disk of the log store", () => {
+  test("rejects log chunks, and stores their retries in order and once when there is space", async () => {
     const folder = await mkdtemp(join(tmpdir(), "berth-test-full-"))
     const store = new FileLogStore(folder)
     const log = { job: { namespace: "team", uid: "8a6e0804-2bd0-4672-b79d-d97027f9071a" }, launch: 1 }
@@ -175,9 +175,9 @@ describe("a disk that is full", () => {
     await symlink("/dev/full", path)
     await expect(store.append(log, 0, bytes("one "))).rejects.toThrow(/ENOSPC/)
     await rm(path)
-    expect(await store.append(log, 0, bytes("one "))).toEqual({ length: 4, full: false })
-    // Sent again as a whole by an agent that had no answer.
-    expect(await store.append(log, 0, bytes("one two"))).toEqual({ length: 7, full: false })
+    expect(await store.append(log, 0, bytes("one "))).toEqual({ length: 4 })
+    // An agent without an answer repeats the whole chunk.
+    expect(await store.append(log, 0, bytes("one two"))).toEqual({ length: 7 })
     expect(await text(store.read(log.job))).toBe("one two")
     await rm(folder, { recursive: true, force: true })
   })
@@ -187,36 +187,36 @@ describe("a clock that jumps", () => {
   test.each([
     ["three hours ahead", 3 * 3600],
     ["three hours back", -3 * 3600],
-  ])("%s: what runs, runs on to its end", async (what, jump) => {
-    const stage = await newStage()
-    stage.operator()
+  ])("%s: running jobs run to their end", async (what, jump) => {
+    const harness = await newStage()
+    harness.operator()
     const names = ["a", "b", "c"]
-    for (const name of names) await stage.submit(name)
+    for (const name of names) await harness.submit(name)
     await eventually(async () => {
-      await stage.agentsStep("run")
-      for (const name of names) expect((await stage.job(name)).status?.phase).toBe("running")
+      await harness.agentsStep("run")
+      for (const name of names) expect((await harness.job(name)).status?.phase).toBe("running")
     })
-    const before = stage.cloud.alive.map(({ id }) => id)
-    const now = stage.clock.now.bind(stage.clock)
-    // The calendar jumps; time that is measured goes on.
-    stage.clock.now = () => new Date(now().getTime() + jump * 1000)
-    await stage.submit("later")
+    const before = harness.cloud.alive.map(({ id }) => id)
+    const now = harness.clock.now.bind(harness.clock)
+    // The wall clock jumps; the monotonic clock does not.
+    harness.clock.now = () => new Date(now().getTime() + jump * 1000)
+    await harness.submit("later")
     await eventually(async () => {
-      await stage.agentsStep("run")
-      expect((await stage.job("later")).status?.launches?.count).toBeGreaterThan(0)
+      await harness.agentsStep("run")
+      expect((await harness.job("later")).status?.launches?.count).toBeGreaterThan(0)
     })
-    expect(stage.cloud.alive.map(({ id }) => id)).toEqual(expect.arrayContaining(before))
+    expect(harness.cloud.alive.map(({ id }) => id)).toEqual(expect.arrayContaining(before))
     await eventually(async () => {
-      await stage.agentsStep()
-      for (const name of [...names, "later"]) expect((await stage.job(name)).status?.cost?.actualUsd).toBeDefined()
+      await harness.agentsStep()
+      for (const name of [...names, "later"]) expect((await harness.job(name)).status?.cost?.actualUsd).toBeDefined()
     })
     const started = new Set(names)
-    const { items } = await stage.client.list(JOBS, { namespace: stage.namespace })
+    const { items } = await harness.client.list(JOBS, { namespace: harness.namespace })
     const ends = items.filter(({ metadata }) => started.has(metadata.name)).map(({ status }) => status?.phase)
-    const harms = ends.filter((phase) => phase !== "succeeded").map((): Harm => "killed")
-    tally.count({ faults: "a clock jumps", on: what }, harms, names.length)
+    const violations = ends.filter((phase) => phase !== "succeeded").map((): Violation => "killed")
+    tally.count({ faults: "a clock jumps", on: what }, violations, names.length)
     expect(ends).toEqual(names.map(() => "succeeded"))
-    expect(stage.cloud.alive).toEqual([])
-    await stage.close()
+    expect(harness.cloud.alive).toEqual([])
+    await harness.close()
   })
 })

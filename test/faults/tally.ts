@@ -4,26 +4,26 @@ import { EVERYTHING, ONLY, SEED } from "./effort.ts"
 
 const FOLDER = join(import.meta.dirname, "..", "..", "docs", "reliability")
 
-/** What can become of a job, or of what stands for one, that must not. */
-export const HARMS = ["duplicates", "leaks", "lost", "stuck", "killed"] as const
-export type Harm = (typeof HARMS)[number]
+/** Promises that a fault can break for a job or its objects, VMs included. */
+export const VIOLATIONS = ["duplicates", "leaks", "lost", "stuck", "killed"] as const
+export type Violation = (typeof VIOLATIONS)[number]
 
-/** One line of the table in docs/reliability.md: faults of one class, and what harm they did. */
-export type TallyRow = Record<Harm, number> & {
+/** Row of the table in docs/reliability.md: faults of one class, and the violations that they caused. */
+export type TallyRow = Record<Violation, number> & {
   faults: string
   tried: number
-  /** Against what, when that is not the API server and clouds in general. */
+  /** Target of the faults, if it is not the API server and clouds in general. */
   on?: string
 }
 
-/** What a suite writes to `docs/reliability/<suite>.json` in the long run, and `scripts/reliability.ts` reads. */
+/** File `docs/reliability/<suite>.json` that a suite writes in the long run, and `scripts/reliability.ts` reads. */
 export interface TallyFile {
   title: string
   seed: number
   rows: TallyRow[]
 }
 
-/** Counts what faults did, by their class. */
+/** Counts the violation of faults by their class. */
 export class Tally {
   readonly #suite: string
   readonly #title: string
@@ -35,15 +35,15 @@ export class Tally {
     this.#title = title
   }
 
-  /** A fault of this class was tried `times` times, and did this harm. */
-  count({ faults, on }: Pick<TallyRow, "faults" | "on">, harms: readonly Harm[] = [], times = 1): void {
+  /** Counts `times` runs with a fault of this class, and the violations in them. */
+  count({ faults, on }: Pick<TallyRow, "faults" | "on">, violations: readonly Violation[] = [], times = 1): void {
     const key = JSON.stringify([faults, on])
     const row = this.#rows.get(key) ?? {
       ...{ faults, ...(on !== undefined && { on }), tried: 0 },
       ...{ duplicates: 0, leaks: 0, lost: 0, stuck: 0, killed: 0 },
     }
     row.tried += times
-    for (const harm of harms) row[harm]++
+    for (const violation of violations) row[violation]++
     this.#rows.set(key, row)
   }
 
@@ -51,7 +51,10 @@ export class Tally {
     return [...this.#rows.values()]
   }
 
-  /** Keeps what the long run found; a sample only prints it. Call it when the suite is over. Nothing tried, nothing kept. */
+  /**
+   * Writes the file after the long run; a sample only prints it. Call it at the end of a suite. Does nothing without
+   * runs.
+   */
   async close(): Promise<void> {
     if (this.#rows.size === 0) return
     const file: TallyFile = { title: this.#title, seed: SEED, rows: this.rows }

@@ -4,21 +4,21 @@ import { isTerminal } from "../../src/apis/job.ts"
 import { isOver } from "../../src/apis/launch.ts"
 import { ifFound, KubeError } from "../../src/kube/errors.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { LAUNCHES, type Membrane, type Stage, stages } from "../controllers/harness.ts"
+import { type ControllerHarness, controllerHarnesses, LAUNCHES, type OperatorClients } from "../controllers/harness.ts"
 import { inParallel } from "../in-parallel.ts"
 import { EVERYTHING, SEED } from "./effort.ts"
-import { type Harm, Tally } from "./tally.ts"
-import { type BlurCounts, blurred } from "./views.ts"
+import { Tally, type Violation } from "./tally.ts"
+import { type DelayCounts, withDelayedWatches } from "./views.ts"
 
-const newStage = stages()
+const newStage = controllerHarnesses()
 const tally = new Tally("views", "Late, merged and time-travelled views, and people who change their minds")
 afterAll(() => tally.close())
 
 const RACES = EVERYTHING ? 400 : 16
-/** Stages at a time. */
+/** Number of parallel controllerHarnesses. */
 const WIDTH = 4
 
-/** What somebody does after so many rounds of the agents. */
+/** User actions after a number of rounds of the agents. */
 interface Race {
   seed: number
   delayMs: number
@@ -37,7 +37,7 @@ const race: fc.Arbitrary<Race> = fc.record({
   deleteAfter: fc.option(fc.nat(6), { nil: undefined }),
 })
 
-/** Park and Miller's generator: a whole race is drawn by one seed. */
+/** Returns Park and Miller's generator: one seed determines a whole race. */
 function drawnBy(seed: number): () => number {
   let state = seed
   return () => {
@@ -46,90 +46,90 @@ function drawnBy(seed: number): () => number {
   }
 }
 
-/** Plays one race to its end and returns what harm was done. */
-async function play({ seed, cancelAfter, deleteAfter, ...blur }: Race, counts: BlurCounts): Promise<Harm[]> {
-  const stage = await newStage()
-  const client = blurred(stage.client, { ...blur, random: drawnBy(seed) }, counts)
-  stage.operator({ membrane: { client, clouds: stage.cloud, fence: () => undefined } })
-  await stage.submit("job")
+/** Runs one race to its end and returns its violations. */
+async function runRace({ seed, cancelAfter, deleteAfter, ...delays }: Race, counts: DelayCounts): Promise<Violation[]> {
+  const harness = await newStage()
+  const client = withDelayedWatches(harness.client, { ...delays, random: drawnBy(seed) }, counts)
+  harness.operator({ clients: { client, clouds: harness.cloud, fence: () => undefined } })
+  await harness.submit("job")
   let round = 0
   let most = 0
   let isCancelled = false
   const settled = eventually(async () => {
-    const job = await ifFound(stage.job("job"))
+    const job = await ifFound(harness.job("job"))
     if (round === cancelAfter && job !== undefined && !isTerminal(job.status?.phase)) {
-      await ifFound(stage.cancel("job"))
+      await ifFound(harness.cancel("job"))
       isCancelled = true
     }
-    if (round === deleteAfter) await ifFound(stage.delete("job"))
+    if (round === deleteAfter) await ifFound(harness.delete("job"))
     round++
-    await stage.agentsStep()
-    most = Math.max(most, stage.cloud.alive.length)
+    await harness.agentsStep()
+    most = Math.max(most, harness.cloud.alive.length)
     const isDone = job === undefined || job.status?.cost?.actualUsd !== undefined || job.status?.launches === undefined
     expect(round).toBeGreaterThan(6)
     expect(job === undefined || isTerminal(job.status?.phase)).toBe(true)
-    expect(isDone && (await stage.launches()).every(isOver)).toBe(true)
+    expect(isDone && (await harness.launches()).every(isOver)).toBe(true)
   }, 300)
   const isStuck = await settled.then(
     () => false,
     () => true,
   )
-  const job = await ifFound(stage.job("job"))
+  const job = await ifFound(harness.job("job"))
   const isMistaken = isCancelled && job !== undefined && job.status?.phase === "failed"
-  const harms: (Harm | false)[] = [
+  const violations: (Violation | false)[] = [
     isStuck && "stuck",
     most > 1 && "duplicates",
-    stage.cloud.alive.length > 0 && "leaks",
-    (isMistaken || stage.cloud.breaches.length > 0) && "lost",
+    harness.cloud.alive.length > 0 && "leaks",
+    (isMistaken || harness.cloud.breaches.length > 0) && "lost",
   ]
-  await stage.close()
-  return harms.filter((harm) => harm !== false)
+  await harness.close()
+  return violations.filter((violation) => violation !== false)
 }
 
-describe("a job that is created, cancelled and deleted while the operator sees it late", () => {
-  test(`${RACES} races come to an end, by one VM at a time`, async () => {
+describe("a job that is created, cancelled and deleted while the operator's caches are stale", () => {
+  test(`finishes ${RACES} races with at most one VM at a time`, async () => {
     const races = fc.sample(race, { seed: SEED, numRuns: RACES })
-    const counts: BlurCounts = { events: 0, merged: 0, travelled: 0 }
+    const counts: DelayCounts = { events: 0, merged: 0, travelled: 0 }
     const harmed: unknown[] = []
-    const plays = races.map((each) => async () => {
-      const harms = await play(each, counts)
-      tally.count({ faults: "late, merged and repeated events; cancel and delete" }, harms)
-      if (harms.length > 0) harmed.push({ ...each, harms })
+    const runs = races.map((each) => async () => {
+      const violations = await runRace(each, counts)
+      tally.count({ faults: "late, merged and repeated events; cancel and delete" }, violations)
+      if (violations.length > 0) harmed.push({ ...each, violations })
     })
-    await inParallel(plays, WIDTH)
+    await inParallel(runs, WIDTH)
     expect(harmed, `seed ${SEED}`).toEqual([])
     expect(counts.merged, JSON.stringify(counts)).toBeGreaterThan(0)
     expect(counts.travelled, JSON.stringify(counts)).toBeGreaterThan(0)
   }, 3_600_000)
 })
 
-describe("a refusal whose write seemed to fail, while the cache is late", () => {
-  test("is not asked for again: no VM is made for a Launch that is over", async () => {
-    const stage = await newStage()
-    stage.cloud.faults.push({ fault: "capacity" })
-    const late = blurred(
-      stage.client,
+describe("a rejection whose status write seemed to fail, while the cache is stale", () => {
+  test("creates no VM for a terminated Launch after a lost answer to its status write", async () => {
+    const harness = await newStage()
+    harness.cloud.faults.push({ fault: "capacity" })
+    const late = withDelayedWatches(
+      harness.client,
       { random: () => 1, delayMs: 1500, merges: true, travels: 0 },
       { events: 0, merged: 0, travelled: 0 },
     )
-    stage.operator({ membrane: { client: losingRefusal(late), clouds: stage.cloud, fence: () => undefined } })
-    await stage.submit("job")
+    harness.operator({ clients: { client: losingRefusal(late), clouds: harness.cloud, fence: () => undefined } })
+    await harness.submit("job")
     await eventually(async () => {
-      await stage.agentsStep()
-      expect((await stage.job("job")).status?.phase).toBe("succeeded")
+      await harness.agentsStep()
+      expect((await harness.job("job")).status?.phase).toBe("succeeded")
     }, 150)
-    const [refused] = await stage.launches()
+    const [refused] = await harness.launches()
     expect(refused?.status?.phase).toBe("refused")
-    tally.count({ faults: "a refusal's answer is lost" }, stage.cloud.vms.length > 1 ? ["leaks"] : [])
-    expect(stage.cloud.vms.map(({ vm }) => vm.launch)).not.toContain(refused?.metadata.name)
-    await stage.close()
+    tally.count({ faults: "a refusal's answer is lost" }, harness.cloud.vms.length > 1 ? ["leaks"] : [])
+    expect(harness.cloud.vms.map(({ vm }) => vm.launch)).not.toContain(refused?.metadata.name)
+    await harness.close()
   })
 })
 
-/** Loses the answer to the first write of a refusal. */
-function losingRefusal(client: Membrane["client"]): Membrane["client"] {
+/** Loses the answer to the first status write of a rejection. */
+function losingRefusal(client: OperatorClients["client"]): OperatorClients["client"] {
   let isLost = false
-  const patchStatus: Stage["client"]["patchStatus"] = async (resource, ref, patch, options) => {
+  const patchStatus: ControllerHarness["client"]["patchStatus"] = async (resource, ref, patch, options) => {
     const written = await client.patchStatus(resource, ref, patch, options)
     const isRefusal = resource.plural === LAUNCHES.plural && JSON.stringify(patch).includes('"phase":"refused"')
     if (isLost || !isRefusal) return written

@@ -3,20 +3,20 @@ import { keyOf } from "../../src/apis/meta.ts"
 import type { KubeClient, WatchEvent } from "../../src/kube/client.ts"
 import type { ApiObject } from "../../src/kube/resource.ts"
 
-/** How a view is worse than the truth. */
-export interface Blur {
+/** Delays and repetitions of watch events. */
+export interface DelayedWatch {
   /** In [0, 1). */
   random: () => number
-  /** For how long events are held back, at most, milliseconds. */
+  /** Maximum delay of events in milliseconds. */
   delayMs: number
-  /** Whether of several events of one object that were held back only the last is shown. */
+  /** True if only the last of several delayed events of an object is shown. */
   merges: boolean
-  /** How often an event is shown again after later ones, as by an API server that is behind. Share of all. */
+  /** Share of events that are shown again after later ones, as by an API server that is behind. */
   travels: number
 }
 
-/** What the views of a test came to. */
-export interface BlurCounts {
+/** Counts of what the watches of a test did. */
+export interface DelayCounts {
   events: number
   merged: number
   travelled: number
@@ -24,12 +24,12 @@ export interface BlurCounts {
 
 type Watch = KubeClient["watch"]
 
-/** A client whose watches show what happens late, merged, or once more; all else goes through. */
-export function blurred(client: KubeClient, blur: Blur, counts: BlurCounts): KubeClient {
+/** Returns a client whose watches are delayed, merge events, or repeat them. Other calls pass unchanged. */
+export function withDelayedWatches(client: KubeClient, delays: DelayedWatch, counts: DelayCounts): KubeClient {
   const watch: Watch = (resource, options = {}) => {
     const ending = new AbortController()
     const signal = AbortSignal.any([ending.signal, ...(options.signal === undefined ? [] : [options.signal])])
-    return shownLate(client.watch(resource, { ...options, signal }), { blur, counts, ending })
+    return shownLate(client.watch(resource, { ...options, signal }), { delays, counts, ending })
   }
   return new Proxy(client, {
     get: (target, property) => {
@@ -42,21 +42,21 @@ export function blurred(client: KubeClient, blur: Blur, counts: BlurCounts): Kub
 
 async function* shownLate<T extends ApiObject>(
   source: AsyncIterable<WatchEvent<T>>,
-  { blur, counts, ending }: { blur: Blur; counts: BlurCounts; ending: AbortController },
+  { delays, counts, ending }: { delays: DelayedWatch; counts: DelayCounts; ending: AbortController },
 ): AsyncGenerator<WatchEvent<T>> {
   const held = new Held(source)
   let earlier: WatchEvent<T> | undefined
   try {
     for (;;) {
       if (!(await held.some())) return
-      await sleep(blur.random() * blur.delayMs)
+      await sleep(delays.random() * delays.delayMs)
       const all = held.take()
-      const shown = blur.merges ? merged(all) : all
+      const shown = delays.merges ? merged(all) : all
       counts.events += all.length
       counts.merged += all.length - shown.length
       for (const event of shown) {
         yield event
-        yield* shownAgain(earlier, blur, counts)
+        yield* shownAgain(earlier, delays, counts)
         if (event.type !== "BOOKMARK") earlier = structuredClone(event)
       }
     }
@@ -65,18 +65,18 @@ async function* shownLate<T extends ApiObject>(
   }
 }
 
-/** An event that was shown before, or nothing. */
+/** Returns an event that was shown before, or nothing. */
 function shownAgain<T extends ApiObject>(
   earlier: WatchEvent<T> | undefined,
-  { random, travels }: Blur,
-  counts: BlurCounts,
+  { random, travels }: DelayedWatch,
+  counts: DelayCounts,
 ): WatchEvent<T>[] {
   if (earlier === undefined || random() >= travels) return []
   counts.travelled++
   return [earlier]
 }
 
-/** Events that have come and have not been shown. */
+/** Events that have arrived and have not been shown. */
 class Held<T extends ApiObject> {
   #events: WatchEvent<T>[] = []
   #news = Promise.withResolvers<void>()
@@ -99,7 +99,7 @@ class Held<T extends ApiObject> {
     this.#news.resolve()
   }
 
-  /** Waits for one; false: there will be none. Throws what the source threw. */
+  /** Waits for one; false: none will come. Throws the source's error. */
   async some(): Promise<boolean> {
     await this.#news.promise
     if (this.#events.length > 0) return true
@@ -115,7 +115,7 @@ class Held<T extends ApiObject> {
   }
 }
 
-/** The last event of each object, in the order in which they came. */
+/** Returns the last event of each object, in the order of their arrival. */
 function merged<T extends ApiObject>(events: readonly WatchEvent<T>[]): WatchEvent<T>[] {
   const last = new Map(events.map((event) => [event.type === "BOOKMARK" ? "" : keyOf(event.object), event]))
   return events.filter((event) => last.get(event.type === "BOOKMARK" ? "" : keyOf(event.object)) === event)

@@ -1,13 +1,13 @@
 import { createHash } from "node:crypto"
 import { cp, readFile } from "node:fs/promises"
 import { join } from "node:path"
-import { cached, runTelling } from "../cached.ts"
+import { cached, runLogged } from "../cached.ts"
 import { startTied } from "../tied-process.ts"
 
 const SOURCES = join(import.meta.dirname, "client-go")
 const PROGRAM = "watcher"
 
-/** What client-go's reflector has come to. */
+/** State of client-go's reflector. */
 export interface ClientGoState {
   version: string
   lists: number
@@ -16,13 +16,13 @@ export interface ClientGoState {
   objects: Record<string, string>
 }
 
-/** client-go's own reflector, of ConfigMaps, in a process of its own. */
+/** Client-go's own reflector of ConfigMaps, in a process of its own. */
 export interface ClientGo {
   state(): Promise<ClientGoState>
   stop(): Promise<void>
 }
 
-/** Starts it against an API server that takes plain HTTP. It is built by Go, once, into the cache directory. */
+/** Starts it against an API server with plain HTTP. Go builds it once into the cache directory. */
 export async function startClientGo(server: string, namespace: string): Promise<ClientGo> {
   const content = await Promise.all(["main.go", "go.mod", "go.sum"].map((name) => readFile(join(SOURCES, name))))
   const digest = createHash("sha256").update(Buffer.concat(content)).digest("hex").slice(0, 8)
@@ -43,5 +43,5 @@ async function build(directory: string): Promise<void> {
   await cp(SOURCES, module, { recursive: true })
   const settings = ["CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false"]
   const output = join(directory, PROGRAM)
-  await runTelling("env", [...settings, "go", "build", "-C", module, "-o", output, "."], say)
+  await runLogged("env", [...settings, "go", "build", "-C", module, "-o", output, "."], say)
 }

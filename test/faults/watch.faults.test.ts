@@ -14,13 +14,15 @@ import { SEED } from "./effort.ts"
 import { Tally } from "./tally.ts"
 import { type ClientGo, startClientGo } from "./watch-client-go.ts"
 
-/** The short form of this is test/kube/reflector.chaos.test.ts; here client-go stands beside our reflector. */
+/** Long form of test/kube/reflector.chaos.slow.test.ts, with client-go beside our reflector. */
 const FAULTS = Number(process.env["BERTH_WATCH_FAULTS"] ?? 1000)
 const EVENTS = 100 * FAULTS
 const NAMESPACE = "chaos"
-/** How long a watch is left alone, or stalled, at most, milliseconds. */
+/** Maximum time without a fault, or of a stall, in milliseconds. */
 const GAP_MS = 600
-/** A twentieth of its own waits, as client-go's in `client-go/main.go`: a fault that meets one that waits is none. */
+/**
+ * Backoff at a twentieth of the default, as client-go's in `client-go/main.go`: a fault during a wait has no effect.
+ */
 const BACKOFF = { baseSeconds: 0.04, capSeconds: 1.5 }
 const NAMES = 40
 
@@ -89,7 +91,7 @@ describe(`${FAULTS} faults under ${EVENTS} events, beside client-go`, () => {
     await tally.close()
   })
 
-  test("both end with the truth", async () => {
+  test("our reflector and client-go both end with the API server's state", async () => {
     const [ours, theirs] = proxies
     if (ours === undefined || theirs === undefined) throw new Error("the proxies did not start")
     const reflector = new Reflector<ConfigMap>({
@@ -133,7 +135,7 @@ describe(`${FAULTS} faults under ${EVENTS} events, beside client-go`, () => {
   }, 3_600_000)
 })
 
-/** The same faults on both sides, each one while both watch; returns how many there were of each kind. */
+/** Injects the same faults on both sides while both watch. Returns the number of each kind. */
 async function shake(controlPlane: ControlPlane, sides: readonly Side[]): Promise<Map<string, number>> {
   const names = Object.keys(FAULT_KINDS)
   const drawn = fc.sample(fc.tuple(fc.constantFrom(...names), fc.integer({ min: 20, max: GAP_MS })), {
@@ -153,7 +155,7 @@ async function shake(controlPlane: ControlPlane, sides: readonly Side[]): Promis
     counts.set(kind, (counts.get(kind) ?? 0) + 1)
     if (kind === STALL) {
       await sleep(gap)
-      // How long a client takes to notice that nothing comes any more is its setting, not its contract.
+      // A stalled watch ends by a configurable timeout, which is not part of this comparison.
       for (const { proxy } of sides) proxy.reset()
     }
     await both(`both watch again after ${kind}`, ({ watchesOpened }, side) => watchesOpened > (opened[side] ?? 0))
@@ -162,7 +164,7 @@ async function shake(controlPlane: ControlPlane, sides: readonly Side[]): Promis
   return counts
 }
 
-/** Seconds until each side shows the truth; one that doesn't in time is missing. */
+/** Returns the seconds until each side shows the API server's state. A side that times out is missing. */
 async function catchUp(direct: KubeClient, sides: Record<string, Side>): Promise<Map<string, number>> {
   const since = performance.now()
   const truth = versionsOf((await direct.list(CONFIG_MAPS, { namespace: NAMESPACE })).items)
@@ -180,7 +182,7 @@ function versionsOf(objects: readonly ConfigMap[]): string[] {
   return objects.map(({ metadata }) => `${metadata.name} ${metadata.uid} ${metadata.resourceVersion}`).sort()
 }
 
-/** Creates, changes and deletes the same names over and over until there were enough; counts what succeeded. */
+/** Creates, changes and deletes the same names repeatedly until the signal. Returns the number of successful writes. */
 async function write(client: KubeClient, worker: number, signal: AbortSignal): Promise<number> {
   let writes = 0
   for (let n = 0; !signal.aborted || writes < EVENTS / 4; n++) {

@@ -11,7 +11,7 @@ import { Browser, signIn } from "../sign-in.ts"
 const dataDir = await mkdtemp(join(tmpdir(), "berth-issuer-"))
 afterAll(() => rm(dataDir, { recursive: true }))
 
-it("signs a person in, and its tokens stay good when it is started anew", async () => {
+it("signs a person in with tokens that stay valid after the issuer restarts", async () => {
   const first = await startIssuer({ port: 0, dataDir })
   const token = await signIn(first.issuer, "ada")
   const verifier = new TokenVerifier({ issuers: [first], clock: systemClock })
@@ -25,7 +25,7 @@ it("signs a person in, and its tokens stay good when it is started anew", async 
   await again.close()
 })
 
-it("asks for a name each time and for no password, on pages of its own, and prints nothing", async () => {
+it("asks for a name each time and for no password, on its own pages, and prints nothing", async () => {
   const printed = [vi.spyOn(console, "info"), vi.spyOn(console, "warn"), vi.spyOn(console, "error")]
   const issuer = await startIssuer({ port: 0, dataDir })
   const browser = new Browser()
@@ -35,12 +35,12 @@ it("asks for a name each time and for no password, on pages of its own, and prin
   const pages = browser.pages.join("\n")
   expect(pages).not.toContain('type="password"')
   expect(pages).not.toMatch(/debug|prompt|Authorize/i)
-  expect(pages).toContain("Any name will do")
+  expect(pages).toContain("Enter any name")
   expect(pages).toContain("You are signed in")
   for (const print of printed) expect(print).not.toHaveBeenCalled()
 })
 
-it("says what a name may be, and what is wrong with a page that came too late", async () => {
+it("shows which names are allowed, and rejects a late sign-in page with instructions", async () => {
   const issuer = await startIssuer({ port: 0, dataDir })
   const late = await fetch(`${issuer.issuer}/sign-in/unknown`, { headers: { accept: "text/html" } })
   expect([late.status, await late.text()]).toEqual([400, expect.stringContaining("npm run login")])

@@ -16,9 +16,16 @@ afterAll(() => issuer.close())
 const now = (): number => Math.floor(Date.now() / 1000)
 
 describe("a bearer token", () => {
-  it("stands for the person that its issuer names", async () => {
+  it("identifies the person whom a token's issuer names", async () => {
     const person = await verifier.verify(await issuer.token())
     expect(person).toEqual({ userId: `${issuer.url}#ada`, email: "ada@example.com" })
+  })
+
+  it.each([[false], ["false"]])("has no e-mail address for the claim email_verified: %j", async (claim) => {
+    const token = await issuer.token({ email_verified: claim })
+    expect(await verifier.verify(token)).toEqual({ userId: `${issuer.url}#ada` })
+    const verified = await verifier.verify(await issuer.token({ email_verified: true }))
+    expect(verified).toMatchObject({ email: "ada@example.com" })
   })
 
   it("needs no e-mail address", async () => {
@@ -27,11 +34,11 @@ describe("a bearer token", () => {
 
   it.each<[string, unknown, string[] | undefined]>([
     ["a list", ["engineers", "/night shift"], ["engineers", "/night shift"]],
-    ["a single one", "engineers", ["engineers"]],
-    ["what is no name", ["", 1, null, { a: 1 }, ["x"], "engineers"], ["engineers"]],
-    ["none", [], undefined],
+    ["a single group", "engineers", ["engineers"]],
+    ["an invalid group name", ["", 1, null, { a: 1 }, ["x"], "engineers"], ["engineers"]],
+    ["no group", [], undefined],
     ["an object", { engineers: true }, undefined],
-  ])("says which groups of its issuer the person is in: %s", async (_what, claim, names) => {
+  ])("returns the person's groups of the issuer from a claim with: %s", async (_what, claim, names) => {
     const groups = names?.map((name) => `${issuer.url}#${name}`)
     const person = { userId: `${issuer.url}#ada`, email: "ada@example.com", ...(groups && { groups }) }
     expect(await verifier.verify(await issuer.token({ groups: claim }))).toEqual(person)
@@ -40,14 +47,14 @@ describe("a bearer token", () => {
     expect(await other.verify(await issuer.token({ "cognito:groups": claim, groups: ["x"] }))).toEqual(person)
   })
 
-  it("may be for several audiences, and seconds off the clock", async () => {
+  it("accepts several audiences, and times that differ by seconds", async () => {
     const claims = { aud: ["other", AUDIENCE], nbf: now() + 10, exp: now() - 10 }
     expect(await verifier.verify(await issuer.token(claims))).toBeDefined()
   })
 
   it.each<[string, Record<string, unknown>]>([
     ["another issuer", { iss: "https://elsewhere.test" }],
-    ["an issuer that only begins like ours", { iss: "http://127.0.0.1" }],
+    ["an issuer that begins like the trusted one", { iss: "http://127.0.0.1" }],
     ["another audience", { aud: "other" }],
     ["no audience", { aud: null }],
     ["an expiry in the past", { exp: 1 }],
@@ -55,27 +62,27 @@ describe("a bearer token", () => {
     ["a start in the future", { nbf: 4_000_000_000 }],
     ["no subject", { sub: null }],
     ["an empty subject", { sub: "" }],
-  ])("is refused with %s", async (_what, claims) => {
+  ])("rejects a token with %s", async (_what, claims) => {
     expect(await verifier.verify(await issuer.token(claims))).toBeUndefined()
   })
 
-  it("is refused under an unknown key id", async () => {
+  it("rejects a token under an unknown key id", async () => {
     expect(await verifier.verify(await issuer.token({}, { kid: "unknown" }))).toBeUndefined()
   })
 
-  it("is refused when it has no signature", async () => {
+  it("rejects a token without a signature", async () => {
     const claims = { sub: "ada", iss: issuer.url, aud: AUDIENCE, exp: now() + 300 }
     expect(await verifier.verify(new UnsecuredJWT(claims).encode())).toBeUndefined()
   })
 
-  it("is refused when it was changed", async () => {
+  it("rejects a token with changed content", async () => {
     const [header, , signature] = (await issuer.token()).split(".")
     const claims = { sub: "root", iss: issuer.url, aud: AUDIENCE, exp: now() + 300 }
     const payload = Buffer.from(JSON.stringify(claims)).toString("base64url")
     expect(await verifier.verify(`${header}.${payload}.${signature}`)).toBeUndefined()
   })
 
-  it("is refused when it was signed with the public key as a shared secret", async () => {
+  it("rejects a token whose signature uses the public key as a shared secret", async () => {
     const jwks = (await (await fetch(`${issuer.url}/jwks`)).json()) as { keys: object[] }
     const secret = new TextEncoder().encode(JSON.stringify(jwks.keys[0]))
     const token = new SignJWT({ sub: "ada" }).setProtectedHeader({ alg: "HS256", kid: "key-1" })
@@ -83,7 +90,7 @@ describe("a bearer token", () => {
     expect(await verifier.verify(await token.sign(secret))).toBeUndefined()
   })
 
-  it("is refused when it brings its own key", async () => {
+  it("rejects a token that contains its own key", async () => {
     const { privateKey, publicKey } = await generateKeyPair("ES256", { extractable: true })
     const token = new SignJWT({ sub: "ada" })
       .setProtectedHeader({ alg: "ES256", kid: "key-1", jwk: await exportJWK(publicKey) })
@@ -93,13 +100,13 @@ describe("a bearer token", () => {
     expect(await verifier.verify(await token.sign(privateKey))).toBeUndefined()
   })
 
-  it.each(["", "x", "a.b.c", "e30.e30.", "berth_abc_def"])("is refused when it is no token: %j", async (text) => {
+  it.each(["", "x", "a.b.c", "e30.e30.", "berth_abc_def"])("rejects a text that is no JWT: %j", async (text) => {
     expect(await verifier.verify(text)).toBeUndefined()
   })
 })
 
 describe("an issuer", () => {
-  it("may change its keys: new tokens are taken, old ones are not", async () => {
+  it("accepts tokens of an issuer's new key after a rotation, and rejects old ones", async () => {
     const own = await startIssuer()
     const clock = { ...systemClock, monotonic: () => later + systemClock.monotonic() }
     let later = 0
@@ -107,14 +114,14 @@ describe("an issuer", () => {
     const old = await own.token()
     expect(await fresh.verify(old)).toBeDefined()
     await own.rotate()
-    // Far enough for a new look at what the issuer publishes.
+    // Far enough to read the issuer's published keys again.
     later = 601
     expect(await fresh.verify(await own.token())).toBeDefined()
     expect(await fresh.verify(old)).toBeUndefined()
     await own.close()
   })
 
-  it("that can't be asked makes no token bad", async () => {
+  it("throws IssuerUnavailable, and rejects no token, while the issuer is unreachable", async () => {
     const own = await startIssuer()
     const fresh = new TokenVerifier({ issuers: [{ issuer: own.url, audience: AUDIENCE }], clock: systemClock })
     const token = await own.token()
@@ -122,7 +129,7 @@ describe("an issuer", () => {
     await expect(fresh.verify(token)).rejects.toBeInstanceOf(IssuerUnavailable)
   })
 
-  it("must be reached by https, but on this machine", () => {
+  it("rejects an issuer without an https URL, except on this machine", () => {
     const issuers = [{ issuer: "http://issuer.example.com", audience: AUDIENCE }]
     expect(() => new TokenVerifier({ issuers, clock: systemClock })).toThrow(/must be an https URL/)
   })

@@ -9,17 +9,17 @@ import { bundle } from "../../scripts/bundle.ts"
 import { BUSYBOX, buildImage, docker, librariesOf, missingForContainers } from "../agent/images.ts"
 
 /**
- * Berth's image, built by its own Dockerfile. Where no registry can be asked, its bases are made of this machine's
- * files: they have what the Dockerfile's stages would install, which it then doesn't.
+ * Builds Berth's image by its own Dockerfile. Without a registry, its base images are built from this machine's files.
+ * They contain what the Dockerfile's stages would install, so the stages install nothing.
  */
 
 const ROOT = join(import.meta.dirname, "..", "..")
 const NODE = join(ROOT, "node_modules", "node", "bin", "node")
 
-/** Debian's packages rclone and fuse3. */
+/** Programs of Debian's packages rclone and fuse3. */
 const TOOLS = ["/usr/bin/rclone", "/usr/bin/fusermount3"]
 
-/** Why the image can't be built here; undefined when it can. */
+/** Returns the reason why the image can't be built here, or undefined. */
 export async function missingForImage(): Promise<string | undefined> {
   const noContainers = await missingForContainers()
   if (noContainers !== undefined) return noContainers
@@ -28,7 +28,7 @@ export async function missingForImage(): Promise<string | undefined> {
   return lacking.length === 0 ? undefined : `${lacking.join(", ")} missing (Debian's packages rclone, fuse3)`
 }
 
-/** Builds it under this name. It is an image of its own: what another suite does to its one is nothing to this one. */
+/** Builds the image under this name. Each suite has an image of its own, so that suites don't disturb each other. */
 export async function buildBerthImage(name: string): Promise<void> {
   const { base, runtime } = await bases()
   const builtFrom = { BUILD_IMAGE: base, TOOLS_IMAGE: base, RUNTIME_IMAGE: runtime }
@@ -38,7 +38,7 @@ export async function buildBerthImage(name: string): Promise<void> {
   })
 }
 
-/** Made once for what is in them, and kept: the engine then knows the steps of an earlier build again. */
+/** Builds the base images once per content and keeps them, so that the engine's cache of build steps works. */
 async function bases(): Promise<{ base: string; runtime: string }> {
   const files = await runtimeFiles()
   const packages = await packageFiles()
@@ -65,7 +65,7 @@ async function bases(): Promise<{ base: string; runtime: string }> {
   return { base, runtime }
 }
 
-/** As in the distroless image: Node.js, the libraries, and no shell. */
+/** Returns the files of the distroless image: Node.js and its libraries, without a shell. */
 async function runtimeFiles(): Promise<Record<string, Uint8Array>> {
   const libraries = await Promise.all([NODE, ...TOOLS].map(librariesOf))
   const passwd = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"
@@ -76,7 +76,7 @@ async function runtimeFiles(): Promise<Record<string, Uint8Array>> {
   }
 }
 
-/** Of node_modules only what the bundle is made of and made with: the whole is a hundred times as large. */
+/** Returns the files of node_modules that the bundle needs. The whole folder is a hundred times larger. */
 async function packageFiles(): Promise<Record<string, Uint8Array>> {
   const folder = await mkdtemp(join(tmpdir(), "berth-image-"))
   const { inputs } = await bundle(folder).finally(() => rm(folder, { recursive: true }))
@@ -90,13 +90,13 @@ async function packageFiles(): Promise<Record<string, Uint8Array>> {
   return Object.fromEntries(await Promise.all(contents))
 }
 
-/** All folders that the file is in, up to node_modules. */
+/** Returns all parent folders of a file up to node_modules. */
 function foldersOf(path: string): string[] {
   const folder = dirname(path)
   return folder === "node_modules" ? [] : [folder, ...foldersOf(folder)]
 }
 
-/** What says of a folder which package it is, and on what terms. */
+/** Returns the files that name a folder's package and its licence. */
 async function manifestsIn(folder: string): Promise<string[]> {
   const names = await readdir(join(ROOT, folder))
   return names

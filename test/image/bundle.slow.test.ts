@@ -11,8 +11,8 @@ import { installKinds } from "../../dev/install.ts"
 import { type Bundled, bundle, ONE_FILE, sbomOf } from "../../scripts/bundle.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import type { openAzure } from "../../src/cloud/azure/azure.ts"
+import type { Cloud } from "../../src/cloud/cloud.ts"
 import type { openGcp } from "../../src/cloud/gcp/gcp.ts"
-import type { Cloud } from "../../src/cloud/provider.ts"
 import { connect } from "../../src/connect.ts"
 import { ArmServer } from "../cloud/arm-server.ts"
 import { GceServer } from "../cloud/gce-server.ts"
@@ -21,7 +21,7 @@ import { Program } from "../e2e/program.ts"
 
 const ROOT = join(import.meta.dirname, "..", "..")
 
-/** Below the system's folder of temporary files: no node_modules is anywhere above. */
+/** Folder below the system's temporary files: no parent has a node_modules. */
 let folder: string
 let program: string
 let bundled: Bundled
@@ -45,21 +45,21 @@ describe("the bundle", () => {
     await client.close()
   })
 
-  it("knows its version, and each command its options", async () => {
+  it("prints its version and the options of each command", async () => {
     const { version } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as { version: string }
     expect((await berth("--version")).trim()).toBe(version)
     expect(await berth("operator", "--help")).toContain("--gateway-url")
   })
 
-  it("makes a key", async () => {
+  it("makes an installation key", async () => {
     expect(load(await berth("key", "--name", "build", "--role", "viewer"))).toMatchObject({
       kind: "ApiKey",
       spec: { role: "viewer" },
     })
   })
 
-  it("has the façade, with the price list, and the loops", async () => {
-    // Without a namespace of its own it would have a say in the jobs of all other suites.
+  it("runs the façade with the price list, and the control loops", async () => {
+    // A namespace of its own, or it would act on the jobs of all other suites.
     const watched = ["--watch-namespace", namespace]
     const cluster = ["--kubeconfig", kubeconfigPath(), "--system-namespace", namespace, ...watched]
     const logs = ["--logs-dir", join(folder, "logs")]
@@ -80,14 +80,14 @@ describe("the bundle", () => {
     }
   })
 
-  it("has the agent as a file of its own, without what only other commands load", async () => {
+  it("has the agent as a separate file, without modules that only other commands load", async () => {
     const agent = join(folder, "dist", "agent.mjs")
     const { stdout } = await promisify(execFile)(process.execPath, [agent, "agent", "--help"], { cwd: folder })
     expect(stdout).toContain("--data-dir")
     expect((await stat(agent)).size).toBeLessThan((await stat(program)).size / 5)
   })
 
-  it("carries the licences of what it is made of", async () => {
+  it("contains the licences of the packages in it", async () => {
     const text = await readFile(join(folder, "dist", "THIRD-PARTY-LICENCES.txt"), "utf8")
     for (const name of ["undici", "@aws-sdk/client-ec2", "@google-cloud/compute", "swagger-ui-dist"]) {
       expect(text).toMatch(new RegExp(`^${name} \\d.*\\((MIT|Apache-2.0)\\)$`, "m"))
@@ -95,7 +95,7 @@ describe("the bundle", () => {
     expect(text).toContain("Permission is hereby granted, free of charge")
   })
 
-  it("has a list of the packages that are in it, all of them and no others", async () => {
+  it("lists exactly the packages that are in it", async () => {
     const { packages, relationships } = await sbomOf(bundled.packages)
     const text = await readFile(join(folder, "dist", "THIRD-PARTY-LICENCES.txt"), "utf8")
     const licensed = [...text.matchAll(/^(\S+) (\d\S+) \(.+\)$/gm)].map(([, name, version]) => `${name}@${version}`)
@@ -114,7 +114,7 @@ describe("the bundle", () => {
 
 const ENDED = { code: 0, signal: null }
 
-/** SDKs that read files beside their modules, or find modules by computed names, break only when they are used. */
+/** SDKs that read files beside their modules, or compute modules' names, fail only when they are used. */
 describe("clouds as one file", () => {
   let clouds: { openGcp: typeof openGcp; openAzure: typeof openAzure }
 
@@ -138,7 +138,7 @@ describe("clouds as one file", () => {
     await cloud.terminate(vm)
   }
 
-  it("make a VM on Google Cloud, find it and end it", async () => {
+  it("creates a VM on Google Cloud, finds it and deletes it", async () => {
     await using server = await started(new GceServer({ project: "p", regions: { "us-central1": ["us-central1-a"] } }))
     const open = clouds.openGcp({ send: server.send, settings: { network: "jobs" } })
     const cloud = open({ gcp_project_id: "p", keyfile_json: server.keyfile }, "us-central1")
@@ -146,7 +146,7 @@ describe("clouds as one file", () => {
     expect(server.violations).toEqual([])
   })
 
-  it("make a VM on Azure, find it and end it", async () => {
+  it("creates a VM on Azure, finds it and deletes it", async () => {
     await using server = await started(new ArmServer())
     const open = clouds.openAzure({ send: server.send, settleSeconds: 30, lookSeconds: 0.02 })
     const cloud = open(server.credentials, "westeurope")

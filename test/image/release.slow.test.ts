@@ -14,7 +14,7 @@ function jobsOf(file: string): [name: string, job: Job][] {
   return Object.entries((load(readFileSync(join(WORKFLOWS, file), "utf8")) as { jobs: Record<string, Job> }).jobs)
 }
 
-describe("the workflows", () => {
+describe("the release workflows", () => {
   const publishing = readdirSync(WORKFLOWS)
     .flatMap(jobsOf)
     .filter(([, { permissions = {} }]) => Object.values(permissions).includes("write"))
@@ -28,7 +28,7 @@ describe("the workflows", () => {
     },
   )
 
-  it("try and sign the image before it has a name", () => {
+  it("test and sign the image before they give it a tag", () => {
     const [, { steps = [] } = {}] = jobsOf("release.yml").find(([name]) => name === "image") ?? []
     const pushed = steps.findIndex(({ with: inputs }) => inputs?.outputs?.includes("push-by-digest=true"))
     expect(steps[pushed]?.with?.tags).toBeUndefined()

@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises"
 import type { KubeClient } from "../../src/kube/client.ts"
 import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
 
-/** What the API server wrote down of a request (audit.k8s.io/v1 Event), as far as it is looked at. */
+/** Part of the API server's audit event of a request (audit.k8s.io/v1 Event) that this module reads. */
 interface AuditEvent {
   verb: string
   requestURI: string
@@ -14,17 +14,17 @@ interface AuditEvent {
   annotations?: Record<string, string>
 }
 
-/** A verb on a resource that a role gives a ServiceAccount. */
+/** Verb on a resource that a role grants to a ServiceAccount. */
 export interface Grant {
-  /** As `system:serviceaccount:<namespace>:<name>`. */
+  /** User in the form `system:serviceaccount:<namespace>:<name>`. */
   user: string
   verb: string
   group: string
-  /** With its subresource. */
+  /** Resource with its subresource. */
   resource: string
-  /** Absent: in all. */
+  /** Absent for all namespaces. */
   namespace?: string
-  /** Absent: all objects. */
+  /** Absent for all objects. */
   name?: string
 }
 
@@ -55,7 +55,7 @@ const CLUSTER_ROLE_BINDINGS = resourceOf<Binding>({
   namespaced: false,
 })
 
-/** All that these ServiceAccounts have been given, one entry for each verb on each resource. */
+/** Returns all grants of these ServiceAccounts, one for each verb on each resource. */
 export async function grantsOf(client: KubeClient, users: readonly string[]): Promise<Grant[]> {
   const [bindings, clusterBindings] = await Promise.all([
     client.list(ROLE_BINDINGS),
@@ -88,14 +88,16 @@ function grantsBy(rules: readonly Rule[], to: Pick<Grant, "user" | "namespace">)
   )
 }
 
-/** What was done, in the words of grants; and what was refused, in words. */
+/** Uses of grants, and messages about forbidden requests. */
 export interface Audit {
   uses: Grant[]
-  /** Without those that the same user was allowed later: the API server learns of a new binding a moment after its writer. */
+  /**
+   * Forbidden requests, without those that the same user was allowed later: the API server notices a new binding late.
+   */
   refusals: string[]
 }
 
-/** Reads the log of an API server, as far as these users are concerned and those whom they acted as. */
+/** Reads the audit log of an API server for these users and the users that they impersonated. */
 export async function auditOf(log: string, users: readonly string[]): Promise<Audit> {
   const lines = (await readFile(log, "utf8")).split("\n").filter((line) => line !== "")
   const events = lines.map((line) => JSON.parse(line) as AuditEvent).filter(({ user }) => users.includes(user.username))
@@ -111,7 +113,7 @@ export async function auditOf(log: string, users: readonly string[]): Promise<Au
   }
 }
 
-/** What roles decide about: a request that is sent again is the same act. */
+/** Returns the attributes that roles decide about. A repeated request has the same attributes. */
 function actOf({ verb, user, impersonatedUser, requestURI }: AuditEvent): string {
   return JSON.stringify([user.username, impersonatedUser?.username, verb, requestURI])
 }
@@ -126,29 +128,29 @@ function usesOf({ verb, user, impersonatedUser, objectRef, responseStatus, reque
   const { resource, subresource, apiGroup: group = "", ...where } = objectRef
   const whole = subresource === undefined ? resource : `${resource}/${subresource}`
   uses.push({ user: actor, verb, group, resource: whole, ...where })
-  // An apply that makes the object needs both.
+  // An apply that creates the object needs both verbs.
   if (verb === "patch" && responseStatus?.code === 201)
     uses.push({ user: actor, verb: "create", group, resource: whole, ...where })
-  // Kubernetes asks whether the role may be handed out, and writes down nothing of that.
+  // Kubernetes checks the verb `bind` on the role, and writes no audit event about that.
   const role = requestObject?.roleRef?.name
   if (role !== undefined)
     uses.push({ user: actor, verb: "bind", group: rbac.group, resource: "clusterroles", name: role })
   return uses
 }
 
-/** Whether the use needs the grant, or could do with it. */
+/** Returns true if the grant allows the use. */
 function isBy(grant: Grant, use: Grant): boolean {
   const same = (["user", "verb", "group", "resource"] as const).every((field) => grant[field] === use[field])
   if (!same || (grant.name !== undefined && grant.name !== use.name)) return false
   return grant.namespace === undefined || grant.namespace === use.namespace
 }
 
-/** Grants that nothing used. */
+/** Returns the grants that no use needed. */
 export function unused(grants: readonly Grant[], uses: readonly Grant[]): Grant[] {
   return grants.filter((grant) => !uses.some((use) => isBy(grant, use)))
 }
 
-/** Such as `berth:berth-operator: patch jobs/status.berth.dev`. */
+/** Returns a text such as `berth:berth-operator: patch jobs/status.berth.dev`. */
 export function inWords({ user, verb, group, resource, namespace, name }: Grant): string {
   const which = name === undefined ? "" : ` ${name}`
   const where = namespace === undefined ? "" : ` in ${namespace}`

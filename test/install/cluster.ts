@@ -18,13 +18,13 @@ import { onlyContainer, portOf } from "./pods.ts"
 const run = promisify(execFile)
 const ROOT = join(import.meta.dirname, "..", "..")
 
-/** Where the release is. */
+/** Namespace of the release. */
 export const NAMESPACE = "berth"
 
-/** Of Kubernetes' own, what makes pods of Deployments, and what lets go of a claim that no pod uses any more. */
+/** Kubernetes' controllers that create the pods of Deployments and release claims that no pod uses any more. */
 const CONTROLLERS = ["deployment-controller", "replicaset-controller", "persistentvolumeclaim-protection-controller"]
 
-/** Whose requests the API server writes down: everybody's, and of bindings also which role they are to. */
+/** Audit policy: records the requests of all users, and for bindings also their role. */
 const AUDIT_POLICY = {
   apiVersion: "audit.k8s.io/v1",
   kind: "Policy",
@@ -35,44 +35,44 @@ const AUDIT_POLICY = {
   ],
 }
 
-/** A name in the API server's certificate. */
+/** Name in the API server's certificate. */
 const API_SERVER = "kubernetes.default.svc"
 
 export interface Cluster {
-  /** An administrator's. */
+  /** Kubeconfig of an administrator. */
   readonly kubeconfigPath: string
-  /** With the same rights. */
+  /** Client with the same rights. */
   readonly client: KubeClient
   readonly kubelet: Kubelet
-  /** Removed at the end. */
+  /** Folder that is removed at the end. */
   readonly folder: string
   readonly image: Image
-  /** Of this host, as containers see it. */
+  /** Address of this host for containers. */
   readonly address: string
   readonly auditLog: string
-  /** At `address`: the façade, that is whichever of its pods are ready. */
+  /** Port at `address` that leads to any ready pod of the façade. */
   readonly facadePort: number
-  /** Makes a server of this host's loopback reachable for containers; its port at `address`. */
+  /** Makes a server of this host's loopback reachable for containers. Returns its port at `address`. */
   expose(url: string): Promise<number>
-  /** Runs helm on the release `berth` in the namespace `berth`, with these values where it takes any. */
+  /** Runs helm on the release `berth` in the namespace `berth`, with these values if the command takes any. */
   helm(command: readonly string[], values?: object): Promise<string>
   /** Runs kubectl as the administrator; `input` is its standard input. */
   kubectl(args: readonly string[], input?: string): Promise<string>
-  /** Runs a script by bash where the repository is, with this kubectl and helm as the administrator; what it prints. */
+  /** Runs a bash script in the repository, with this kubectl and helm as the administrator. Returns its output. */
   shell(script: string): Promise<{ stdout: string; stderr: string }>
   close(): Promise<void>
 }
 
 /**
- * Starts a cluster for one release of the chart: a real control plane that makes pods of Deployments and keeps an audit log,
- * and a node that runs these pods.
+ * Starts a cluster for one release of the chart: a real control plane that creates the pods of Deployments and keeps an
+ * audit log, and a node that runs these pods.
  */
 export async function startCluster(): Promise<Cluster> {
   await removeAbandonedPods()
   const folder = await mkdtemp(join(tmpdir(), "berth-install-"))
   const audit = { policy: join(folder, "audit-policy.json"), log: join(folder, "audit.log") }
   await writeFile(audit.policy, JSON.stringify(AUDIT_POLICY))
-  // Else of a name with several addresses only the first is found.
+  // Without this file, a lookup returns only the first of several addresses.
   const resolver = join(folder, "host.conf")
   await writeFile(resolver, "multi on\n")
   const [controlPlane, image] = await Promise.all([
@@ -130,13 +130,13 @@ export async function startCluster(): Promise<Cluster> {
   }
 }
 
-/** What the Service for metrics has, which has no address of its own. */
+/** Returns the hosts entries of the Service for metrics, which has no address of its own. */
 function metricsHosts(kubelet: Kubelet): string[] {
   const pods = [...kubelet.ready("operator"), ...kubelet.ready("facade")]
   return pods.map(({ status }) => `berth-metrics:${status?.podIP}`)
 }
 
-/** Any of the pods that are ready. */
+/** Returns any of the pods that are ready. */
 function facadeTarget(kubelet: Kubelet): ReturnType<Target> {
   const pods = kubelet.ready("facade")
   const pod = pods[Math.floor(Math.random() * pods.length)]

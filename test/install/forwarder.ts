@@ -1,10 +1,10 @@
 import { once } from "node:events"
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net"
 
-/** Where connections go; undefined: nowhere just now. */
+/** Target of new connections; undefined if there is none now. */
 export type Target = () => { host: string; port: number } | undefined
 
-/** Passes TCP connections on, as a cluster's Services do: each goes to what is its target at that moment. */
+/** Forwards TCP connections like a cluster's Services: each connects to the current target. */
 export class Forwarder {
   readonly port: number
   readonly #server: Server
@@ -21,7 +21,7 @@ export class Forwarder {
     const sockets = new Set<Socket>()
     const server = createServer((inbound) => {
       const to = target()
-      // What a Service without endpoints does.
+      // Resets the connection, like a Service without endpoints.
       if (to === undefined) {
         inbound.resetAndDestroy()
         return
@@ -33,7 +33,7 @@ export class Forwarder {
       ] as const) {
         sockets.add(socket)
         socket.pipe(other)
-        // A connection that breaks on one side breaks on the other: nothing more is to be done about it here.
+        // A connection that breaks on one side breaks on the other. It needs no other handling here.
         socket.on("error", () => other.destroy())
         socket.on("close", () => {
           sockets.delete(socket)

@@ -5,16 +5,16 @@ import { buildImage, docker, librariesOf } from "../agent/images.ts"
 const ROOT = join(import.meta.dirname, "..", "..")
 const NODE = join(ROOT, "node_modules", "node", "bin", "node")
 
-/** What stands for Berth's image: this Node.js; the sources come by `MOUNTS`. */
+/** Image in place of Berth's: this Node.js, and the sources by `MOUNTS`. */
 export interface Image {
   repository: string
   tag: string
 }
 
-/** The sources, where the image would have them. */
+/** Mounts of the sources, at their paths in Berth's image. */
 export const MOUNTS = [`${ROOT}:/berth:ro`]
 
-/** Makes the image unless it is there, as it is for the next run. */
+/** Builds the image unless it exists, and keeps it for the next run. */
 export async function berthImage(): Promise<Image> {
   const image = { repository: "berth-test/nodejs", tag: process.versions.node }
   const name = `${image.repository}:${image.tag}`

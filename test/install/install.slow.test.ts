@@ -14,27 +14,34 @@ import { NAMESPACE } from "./cluster.ts"
 import { type Answer, type Caller, type CallOptions, installRelease, REGIONS, type Release } from "./release.ts"
 
 const PROJECT = "acme"
-/** Seconds for anything awaited; far beyond what it takes. */
+/** Timeout of each wait in seconds, far above the time that it takes. */
 const PATIENCE = 240
 const MANY = 100
 
-/** Whose rights the chart gives. */
+/** Users that get rights from the chart. */
 const USERS = ["berth:berth-operator", "berth:berth-facade", "berth-identities:berth-accounts"].map(
   (name) => `system:serviceaccount:${name}`,
 )
 
-/** Rights that are needed, though nothing here needs them, and what for. */
+/** Rights that are needed although no test uses them, with their purpose. */
 const RARELY_USED = {
   "berth:berth-operator: get launches.berth.dev in berth":
     "a VM that no Launch in the cache stands for is ended only after a live look",
   "berth:berth-operator: delete launches.berth.dev in berth":
-    "the record of a deleted job's VM counts for the month's cap, and goes after that",
+    "the record of a deleted job's VM counts for the month's cap, and is deleted after that",
   "berth:berth-operator: get apikeys.berth.dev":
     "a machine user whose key is not in the cache is taken away only after a live look",
   "berth:berth-operator: patch secrets berth-sealing-keys in berth":
     "a former key is deleted when nothing has needed it for ten minutes",
+  "berth:berth-operator: get secrets berth-identity-keys in berth":
+    "only an installation with an identity issuer has these keys",
+  "berth:berth-facade: get secrets berth-identity-keys in berth": "the same",
   "berth:berth-facade: get leases.coordination.k8s.io in berth-identities":
     "of two requests with one Idempotency-Key the later one looks how long it has been waiting for another replica",
+  "berth:berth-facade: patch leases.coordination.k8s.io in berth-identities":
+    "a request with an Idempotency-Key renews its Lease when it takes longer than 4 s",
+  "berth:berth-operator: create configmaps berth-installation in berth":
+    "the first apply needs it, which the audit log shows as patch",
   "berth:berth-operator: create configmaps berth-prices in berth": "prices come from price lists, which moto has not",
   "berth:berth-operator: patch configmaps berth-prices in berth": "the same",
 }
@@ -42,7 +49,7 @@ const RARELY_USED = {
 const containers = needing((await missingForContainers()) ?? missingTool("moto", "helm"))
 
 let release: Release
-/** The key that GitOps brings. */
+/** Key that GitOps creates. */
 let admin: Caller = { key: "" }
 
 interface JobRecord {
@@ -58,16 +65,16 @@ containers.describe("a release of the chart", { timeout: 900_000 }, () => {
   }, 600_000)
   afterAll(() => release?.close())
 
-  it("answers its own test, all of its pods as the strictest Pod Security wants them", async () => {
+  it("passes its own helm test, with all pods under the strictest Pod Security", async () => {
     await release.cluster.helm(["test", "berth", "--timeout", "2m"])
     expect(release.cluster.kubelet.faults).toEqual([])
     expect(release.cluster.kubelet.ran).toHaveLength(4)
   })
 
-  it("runs a job of a project that came from a repository", async () => {
+  it("runs a job of a project that GitOps created", async () => {
     await organize()
     await connect()
-    // Its first tick may take a minute: what becomes of it is looked at below.
+    // Its first tick may take a minute. A test below checks the result.
     await send("/cronjobs", {
       name: "tick",
       cron_spec: "* * * * *",
@@ -79,23 +86,23 @@ containers.describe("a release of the chart", { timeout: 900_000 }, () => {
     expect((await call("/jobs/hello/logs")).text).toBe("ahoy\n")
   })
 
-  it("runs a first job as docs/install.md has it", async () => {
-    // This cluster's node takes no commands for its pods.
+  it("runs a first job as docs/install.md describes", async () => {
+    // This cluster's node runs no commands in its pods.
     const program = "kubectl -n berth exec deploy/berth-operator -- /nodejs/bin/node /berth/berth.mjs"
     const script = (await documented("The first job", "kubectl")).replace(program, "node src/main.ts")
     const { stderr } = await release.cluster.shell(script.replace(/<(access key id|secret access key)>/g, "EXAMPLE"))
     const me = { key: /^berth_\S+$/m.exec(stderr)?.[0] ?? "" }
     await eventually(async () => {
       const { text } = await release.call(me, "/jobs/hello/logs", { project: "first" })
-      expect(text).toContain("Ahoy from a berth, for the 3. time\n")
+      expect(text).toContain("Ahoy from a berth (3 of 3)\n")
     }, PATIENCE)
   })
 
-  it("does everything else with the rights that it was given", async () => {
+  it("performs all other actions with the rights of the chart", async () => {
     await Promise.all([useJobs(), useConnections(), useKeys(), usePeople()])
   })
 
-  it("is upgraded while a hundred jobs run: each runs once, on one VM", async () => {
+  it("runs each of a hundred jobs once, on one VM, during an upgrade", async () => {
     const ran = join(release.cluster.folder, "ran")
     await writeFile(ran, "")
     const names = Array.from({ length: MANY }, (_, i) => `many-${i}`)
@@ -125,11 +132,11 @@ containers.describe("a release of the chart", { timeout: 900_000 }, () => {
 
   it("fires its cronjobs", useCronJob)
 
-  it("uses every right that it has, and lacks none", async () => {
+  it("uses every right that it has, and needs no other", async () => {
     const { client, auditLog } = release.cluster
     const grants = await grantsOf(client, USERS)
     const rare = Object.keys(RARELY_USED)
-    // What has ended is tidied up in the background.
+    // Objects of ended jobs are cleaned up in the background.
     await eventually(async () => {
       const { uses } = await auditOf(auditLog, USERS)
       const left = unused(grants, uses).map(inWords)
@@ -139,23 +146,23 @@ containers.describe("a release of the chart", { timeout: 900_000 }, () => {
     expect(rare.filter((grant) => !grants.map(inWords).includes(grant))).toEqual([])
   })
 
-  it("comes back with all that it knew when it was uninstalled and is installed again", async () => {
+  it("restores all its data when it is uninstalled and installed again", async () => {
     const { cluster, values } = release
     await cluster.helm(["uninstall", "berth", "--wait", "--timeout", "2m"])
     await eventually(() =>
       expect(cluster.kubelet.ready("operator").concat(cluster.kubelet.ready("facade"))).toEqual([]),
     )
     await cluster.helm(["install", "berth", CHART, "--wait", "--timeout", "3m"], values)
-    // Helm may see that the pods are ready before what stands for the Service does.
+    // Helm may see ready pods before this cluster's stand-in for the Service does.
     await eventually(async () => expect(await read("/jobs/hello")).toMatchObject({ status: "succeeded" }))
     await submit("again", "true")
     await until("again", { status: "succeeded", vm_status: "terminated" })
   })
 
-  it("goes without a trace by the commands that its notes and docs/install.md have", async () => {
+  it("leaves nothing after the removal commands of its notes and docs/install.md", async () => {
     const notes = await release.cluster.helm(["get", "notes", "berth"])
     const commands = notes.split("\n").flatMap((line) => /^ {2}(\S.*)$/.exec(line)?.[1] ?? [])
-    // The end of such a text is not seen where it is indented.
+    // Indentation would hide the end of a here-document.
     expect(notes).not.toContain("<<")
     const removal = await documented("Uninstall", "kubectl")
     expect(`${commands.join("\n")}\n`).toContain(removal)
@@ -167,7 +174,10 @@ containers.describe("a release of the chart", { timeout: 900_000 }, () => {
   })
 })
 
-/** kubectl would delete a hundred jobs and their Launches one by one, at five requests a second: here by one request each. */
+/**
+ * Deletes a hundred jobs and their Launches by one request each. Kubectl would delete them one by one, at five requests
+ * a second.
+ */
 async function removeMany(): Promise<void> {
   const { client } = release.cluster
   await kubectl("delete", "--raw", `/apis/${API_VERSION}/namespaces/${PROJECT}/jobs`)
@@ -178,7 +188,10 @@ async function removeMany(): Promise<void> {
   await kubectl("delete", "--raw", `/apis/${API_VERSION}/namespaces/${NAMESPACE}/launches?${launches}`)
 }
 
-/** The commands under a heading of docs/install.md, from all blocks that begin with this program, for this release. */
+/**
+ * Returns the commands under a heading of docs/install.md, from all blocks that begin with this program, for this
+ * release.
+ */
 async function documented(heading: string, program: string): Promise<string> {
   const text = await readFile(join(import.meta.dirname, "..", "..", "docs", "install.md"), "utf8")
   const section = text.split(/^## /m).find((one) => one.startsWith(`${heading}\n`)) ?? ""
@@ -200,7 +213,7 @@ function send<T>(path: string, body: object, method = "POST"): Promise<T> {
   return release.json<T>(admin, path, { method, body, project: PROJECT })
 }
 
-/** An organization whose owner may sign in, its project, and a key made by `berth key`. */
+/** Creates an organization whose owner may sign in, its project, and a key made by `berth key`. */
 async function organize(): Promise<void> {
   const members = [{ userId: `${release.issuer.url}#ada`, role: "owner" }]
   await release.apply(
@@ -215,7 +228,7 @@ async function organize(): Promise<void> {
 
 async function connect(): Promise<void> {
   const fields = { access_key_id: "AKIAEXAMPLE", secret_access_key: "very-secret" }
-  // The key's rights take a moment to be known.
+  // The API server notices the key's rights a moment later.
   await eventually(() => send("/connections", { name: "main", type: "aws", ...fields }), PATIENCE)
 }
 
@@ -275,7 +288,7 @@ async function usePeople(): Promise<void> {
   await kubectl("delete", "organization", organization, "--timeout=100s")
 }
 
-/** Roles that people have in one project alone. */
+/** Uses roles that people have in only one project. */
 async function useMembers(): Promise<void> {
   for (const subjects of [["bob"], ["bob", "eve"], []]) {
     const members = subjects.map((subject) => ({ userId: `${release.issuer.url}#${subject}`, role: "viewer" }))

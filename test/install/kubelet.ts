@@ -24,7 +24,7 @@ import {
 } from "./pods.ts"
 
 const NODE = "test-node"
-/** A cluster's node looks as often as the probe says; a test need not wait so long for what is ready. */
+/** Interval of readiness checks. A real node uses the probe's interval; a test does not wait that long. */
 const READINESS_MS = 200
 const PROBE_TIMEOUT_MS = 5000
 const OUTPUT_LINES = 60
@@ -37,33 +37,33 @@ const CLAIMS = resourceOf<ApiObject & { status?: object }>({
   plural: "persistentvolumeclaims",
 })
 
-/** Label of containers: the process whose node they are of. */
+/** Label of containers that names the process of their node. */
 const OWNER = "berth.test/node"
 
 const logger = { debug: () => undefined, info: () => undefined, warn: console.warn, error: console.error }
 
 export interface KubeletOptions {
-  /** An administrator's. */
+  /** Client of an administrator. */
   client: KubeClient
-  /** For volumes. */
+  /** Folder for volumes. */
   folder: string
-  /** Where containers reach the API server; its name must stand in the server's certificate. */
+  /** Address of the API server for containers. Its name must be in the server's certificate. */
   apiServer: { name: string; port: number }
-  /** `name:address`, what a container that starts now looks up. */
+  /** `name:address` entries for the containers that start now. */
   hosts: () => readonly string[]
-  /** What is mounted into every container beside its own volumes, `from:to:ro`. */
+  /** Mounts of every container beside its own volumes, `from:to:ro`. */
   binds: readonly string[]
 }
 
 /**
- * The one node of a cluster without nodes: it runs every Pod that there is, each as a container of the Docker engine with
- * the user, the capabilities, the environment, the volumes and the token that the Pod's spec asks for, tells the API server
- * whether it is ready, and ends it when it is deleted.
+ * The only node of the cluster. It runs every Pod as a container of the Docker engine, with the user, capabilities,
+ * environment, volumes and token of the Pod's spec. It reports the readiness to the API server, and stops the container
+ * when the Pod is deleted.
  */
 export class Kubelet {
-  /** What a node's administrator would worry about: containers that ended by themselves, probes that failed for good. */
+  /** Failures that a node's administrator would notice: containers that exited, and probes that failed permanently. */
   readonly faults: string[] = []
-  /** All pods that ever ran, as they were when they were seen first. */
+  /** All pods that ever ran, as they were first seen. */
   readonly ran: Pod[] = []
   readonly #options: KubeletOptions
   readonly #pods: Reflector<Pod>
@@ -86,20 +86,20 @@ export class Kubelet {
     this.#loop = this.#pods.run(this.#stop.signal)
   }
 
-  /** Pods that serve now, by their app.kubernetes.io/component. */
+  /** Returns the ready pods of an app.kubernetes.io/component. */
   ready(component: string): Pod[] {
     return this.#pods.store
       .list()
       .filter((pod) => pod.metadata.labels?.["app.kubernetes.io/component"] === component && isReady(pod))
   }
 
-  /** What the containers that are there have printed last, for when a test fails. */
+  /** Returns the last output of the current containers, for the report of a failed test. */
   async output(): Promise<string> {
     const outputs = [...this.#containers].map(async ([name, container]) => `--- ${name}\n${await lastLines(container)}`)
     return (await Promise.all(outputs)).join("\n")
   }
 
-  /** Ends all containers at once. */
+  /** Kills all containers at once. */
   async close(): Promise<void> {
     this.#stop.abort()
     await this.#loop
@@ -115,13 +115,13 @@ export class Kubelet {
     const container = await this.#start(pod)
     const over = new AbortController()
     const exit = container.wait().then(({ StatusCode }: { StatusCode: number }) => StatusCode)
-    const deleted = this.#pods.store.waitUntil(() => this.#isGoing(uid), this.#stop.signal)
+    const deleted = this.#pods.store.waitUntil(() => this.#isBeingDeleted(uid), this.#stop.signal)
     const address = await addressOf(container)
     await this.#tell(pod, "Running", { podIP: address })
     const tending = [this.#untilReady(pod, address, over.signal), this.#untilDead(pod, address, over.signal)]
     try {
       await Promise.race([deleted, exit])
-      if (!this.#isGoing(uid)) await this.#ended(pod, container, await exit)
+      if (!this.#isBeingDeleted(uid)) await this.#ended(pod, container, await exit)
       await deleted
     } finally {
       over.abort()
@@ -135,7 +135,7 @@ export class Kubelet {
       .catch(ignoreNotFound)
   }
 
-  #isGoing(uid: string): boolean {
+  #isBeingDeleted(uid: string): boolean {
     const pod = this.#pods.store.getByUid(uid)
     return pod === undefined || pod.metadata.deletionTimestamp !== undefined
   }
@@ -180,7 +180,7 @@ export class Kubelet {
     return Buffer.from(data[secretKeyRef.key] ?? "", "base64").toString()
   }
 
-  /** Makes the Pod's volumes; their folders by name. */
+  /** Creates the Pod's volumes. Returns their folders by name. */
   async #volumes(pod: Pod): Promise<Map<string, string>> {
     const folders = new Map<string, string>()
     for (const volume of pod.spec.volumes ?? []) {
@@ -190,7 +190,7 @@ export class Kubelet {
           ? join(this.#options.folder, "pods", pod.metadata.name, volume.name)
           : join(this.#options.folder, "claims", claim)
       await mkdir(folder, { recursive: true })
-      // As a volume of the Pod's fsGroup is.
+      // Like a volume with the Pod's fsGroup.
       await chmod(folder, 0o2777)
       if (claim !== undefined) await this.#bindClaim(pod, claim)
       for (const [path, content] of await this.#filesOf(pod, volume)) await writeFile(join(folder, path), content)
@@ -225,7 +225,7 @@ export class Kubelet {
     return Object.entries((await this.#options.client.get(CONFIG_MAPS, { namespace, name })).data ?? {})
   }
 
-  /** A token of the Pod's ServiceAccount that is good as long as the Pod is there. */
+  /** Returns a token of the Pod's ServiceAccount that is valid while the Pod exists. */
   async #token({ metadata: { namespace, name, uid }, spec }: Pod, expirationSeconds: number): Promise<string> {
     const boundObjectRef = { kind: "Pod", apiVersion: "v1", name, uid }
     const request = {
@@ -256,7 +256,7 @@ export class Kubelet {
     }
   }
 
-  /** As a node does it: first until it has started, then as long as it lives. */
+  /** Runs the startup probe until it succeeds, then the liveness probe until the Pod ends, as a node does. */
   async #untilDead(pod: Pod, address: string, over: AbortSignal): Promise<void> {
     const container = onlyContainer(pod)
     const { startupProbe, livenessProbe } = container
@@ -281,7 +281,7 @@ export class Kubelet {
   }
 }
 
-/** Asks until the probe has failed, all is over or, where once is enough, there is an answer. */
+/** Repeats the probe until it has failed or `over` is aborted; with `once`, also until it succeeds. */
 async function followProbe(
   { periodSeconds, failureThreshold }: Probe,
   url: string,
@@ -320,7 +320,7 @@ async function addressOf(container: Docker.Container): Promise<string> {
 
 async function lastLines(container: Docker.Container): Promise<string> {
   const framed = await container.logs({ stdout: true, stderr: true, tail: OUTPUT_LINES })
-  // Each piece comes behind eight bytes that tell its stream and length.
+  // Each piece follows eight bytes with its stream and length.
   const pieces: string[] = []
   for (let at = 0; at + 8 <= framed.length; at += 8 + framed.readUInt32BE(at + 4)) {
     pieces.push(framed.subarray(at + 8, at + 8 + framed.readUInt32BE(at + 4)).toString())
@@ -332,7 +332,7 @@ function ignoreNotFound(error: unknown): void {
   if (!isNotFound(error)) throw error
 }
 
-/** The container has ended already. */
+/** Ignores that the container has already ended. */
 function ignoreNotModified(error: { statusCode?: number }): void {
   if (error.statusCode !== 304) throw error
 }

@@ -15,19 +15,19 @@ type Instance = Awaited<ReturnType<Ec2Console["instances"]>>[number]
 export interface MachinesOptions {
   moto: Moto
   regions: readonly string[]
-  /** Whose instances are booted. */
+  /** Installation whose instances are booted. */
   installation: string
-  /** Their disks. */
+  /** Folder for their disks. */
   folder: string
 }
 
 /**
- * What EC2 has and moto lacks, for many instances at a time: each is an agent in this process, which finds nothing but the
+ * Machines that moto lacks, for many instances at a time. Each is an agent in this process, which has only the
  * instance's user data and runs its job as a process of this host.
  */
 export class Machines {
   readonly faults: unknown[] = []
-  /** Launches that were booted, one entry for each time. */
+  /** Launches that were booted, one entry for each boot. */
   readonly booted: string[] = []
   readonly #options: MachinesOptions
   readonly #consoles: Ec2Console[]
@@ -42,7 +42,7 @@ export class Machines {
     this.#loop = this.#run()
   }
 
-  /** All instances that were ever made. */
+  /** Returns all instances that were ever created. */
   async instances(): Promise<Instance[]> {
     const { installation } = this.#options
     return (await Promise.all(this.#consoles.map((ec2) => ec2.instances("installation", installation)))).flat()
@@ -83,9 +83,9 @@ export class Machines {
     const { signal } = this.#power.get(id) ?? new AbortController()
     const logger = createLogger({ level: "silent", name: "agent" })
     await runAgent({ dataDir, userData, signal, runtime: "process", logger, stopGraceSeconds: 1 })
-    // It has powered off, which ends the instance, as InstanceInitiatedShutdownBehavior says.
+    // A power-off terminates the instance, like InstanceInitiatedShutdownBehavior.
     await ec2.terminate(id).catch(async (error: unknown) => {
-      // moto stumbles over an instance that Berth ends at that very moment.
+      // Moto fails on an instance that Berth terminates at the same moment.
       const found = await ec2.instances("installation", this.#options.installation)
       if (!found.some((instance) => instance.InstanceId === id && isGone(instance))) throw error
     })

@@ -1,7 +1,7 @@
 import type { ContainerCreateOptions } from "dockerode"
 import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
 
-/** As much of a Pod as our chart's have; the API server has filled in what they leave open. */
+/** Fields of a Pod that the chart's pods have. The API server has filled in the defaults. */
 export interface Pod extends ApiObject {
   spec: PodSpec
   status?: { phase?: string; podIP?: string; conditions?: { type: string; status: string }[] }
@@ -70,18 +70,18 @@ interface ProjectedSource {
 
 export const PODS = resourceOf<Pod>({ group: "", version: "v1", kind: "Pod", plural: "pods", namespaced: true })
 
-/** What a node adds to a container's spec. */
+/** Parts of a container that the node adds. */
 export interface Surroundings {
   env: readonly string[]
   /** Folders of this host, by volume. */
   folders: ReadonlyMap<string, string>
-  /** `name:address`, what a cluster's DNS would know. */
+  /** `name:address` entries that a cluster's DNS would return. */
   hosts: readonly string[]
   /** Further mounts, `from:to:ro`. */
   binds: readonly string[]
 }
 
-/** The one container of a Pod of ours. @throws Error when there are others */
+/** Returns the only container of a Pod of the chart. @throws Error if there are several */
 export function onlyContainer({ metadata, spec }: Pod): Container {
   const [container, ...others] = spec.containers
   if (container === undefined || others.length > 0 || spec.initContainers !== undefined)
@@ -89,7 +89,7 @@ export function onlyContainer({ metadata, spec }: Pod): Container {
   return container
 }
 
-/** A container as the Docker engine makes it, with all that the Pod's security context asks for. */
+/** Returns the Docker engine's options for a container, with everything that the Pod's security context requests. */
 export function containerOptions(pod: Pod, { env, folders, hosts, binds }: Surroundings): ContainerCreateOptions {
   const container = onlyContainer(pod)
   const security = { ...pod.spec.securityContext, ...container.securityContext }
@@ -120,7 +120,7 @@ export function containerOptions(pod: Pod, { env, folders, hosts, binds }: Surro
   }
 }
 
-/** The value of a field of the Pod itself, as the downward API gives it. */
+/** Returns the value of a field of the Pod itself, like the downward API. */
 export function fieldOf({ metadata }: Pod, path: string): string {
   const fields: Record<string, string | undefined> = {
     "metadata.namespace": metadata.namespace,
@@ -131,7 +131,7 @@ export function fieldOf({ metadata }: Pod, path: string): string {
   return value
 }
 
-/** The port that a probe or a Service means. */
+/** Returns the port of a probe or a Service. */
 export function portOf(container: Container, port: string | number): number {
   if (typeof port === "number") return port
   const found = container.ports?.find(({ name }) => name === port)

@@ -14,10 +14,10 @@ import { Machines } from "./machines.ts"
 
 const ROOT = join(import.meta.dirname, "..", "..")
 const BASE_DOMAIN = "berth.example.com"
-/** Where jobs run: several, as each region has its own limit of calls. */
+/** Regions of jobs: several, because each region has its own rate limit. */
 export const REGIONS = ["eu-central-1", "eu-west-1", "us-east-1", "us-west-2"]
 
-/** Who asks: the value of a key, or the token of a person. */
+/** Credentials of a caller: the value of a key, or the token of a person. */
 export type Caller = { key: string } | { token: string }
 
 export interface CallOptions {
@@ -39,20 +39,20 @@ export interface Release {
   issuer: Issuer
   ec2: Ec2Proxy
   machines: Machines
-  /** What it was installed with. */
+  /** Values of the installation. */
   values: object
-  /** Calls the REST API: a project's, or the account scope's when `project` is undefined. */
+  /** Calls the REST API of a project, or of the account scope if `project` is undefined. */
   call(caller: Caller, path: string, options?: CallOptions): Promise<Answer>
-  /** The same, with the answer's JSON; fails when it is refused. */
+  /** Returns the answer's JSON of such a call. Rejects on an error status. */
   json<T>(...call: Parameters<Release["call"]>): Promise<T>
   /** Applies objects by kubectl. */
   apply(...objects: object[]): Promise<void>
-  /** Runs a command of Berth's on this host; what it prints on both streams. */
+  /** Runs a command of Berth's on this host. Returns the output of both streams. */
   berth(...args: string[]): Promise<{ stdout: string; stderr: string }>
   close(): Promise<void>
 }
 
-/** Installs the chart by helm in a namespace that takes restricted pods only, and waits until all of it is ready. */
+/** Installs the chart by helm in a namespace that accepts only restricted pods, and waits until everything is ready. */
 export async function installRelease(): Promise<Release> {
   const [cluster, moto] = await Promise.all([startCluster(), startMoto()])
   const ec2 = await Ec2Proxy.start(moto)
@@ -79,8 +79,8 @@ export async function installRelease(): Promise<Release> {
 }
 
 /**
- * What a cluster has before: a namespace under the strictest Pod Security, an authority of its own, and prices by which jobs that
- * don't say where run in the first of the regions.
+ * Returns the objects that exist before the installation: a namespace under the strictest Pod Security, a certificate
+ * authority, and prices that put jobs without a region into the first region.
  */
 function surroundings(certificate: string): object {
   const labels = { "pod-security.kubernetes.io/enforce": "restricted" }

@@ -37,17 +37,17 @@ import { kstatusOf, type Verdict } from "./kstatus.ts"
 
 const SYSTEM = "berth-system"
 const NAMESPACE = "acme"
-/** Seconds for anything awaited; far beyond what it takes. */
+/** Timeout of each wait in seconds, far above the time that it takes. */
 const PATIENCE = 90
 const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
 const KINDS: readonly ResourceType[] = [ORGANIZATION, PROJECT, API_KEY, CONNECTION, CRON_JOB, JOB, LAUNCH]
 
-/** An object as any tool sees it. */
+/** Object as any tool sees it. */
 interface Seen extends ApiObject {
   metadata: ApiObject["metadata"] & { managedFields?: ManagedFields[] }
   spec?: object
-  status?: { observedGeneration?: number; conditions?: { reason: string }[] }
+  status?: { observedGeneration?: number; conditions?: { reason: string }[]; phase?: string; agent?: object }
 }
 
 const kstatus = needing(missingTool("kstatus"))
@@ -78,7 +78,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-/** Keeps each version of each object of the kind. */
+/** Records each version of each object of the kind. */
 function watch(resource: Resource<Seen>): Promise<void> {
   const versions = new Reflector({ client, resource, logger })
   versions.onChange(({ current }) => {
@@ -122,10 +122,10 @@ async function startPrograms(): Promise<void> {
 const job = (name: string, script: string, more: object = {}): Seen =>
   object(JOB, name, { image: "none", command: ["sh", "-c"], args: [script], cloud: ["local"], ...more })
 
-/** At no time that tests run at: a job that it made would hold up its project's end. */
+/** Schedule that never fires during a test: a job of it would delay the deletion of its project. */
 const YEARLY = "0 0 1 1 *"
 
-/** What a repository declares, and what each becomes in the end. */
+/** Objects that a repository declares, and the final status of each. */
 const DECLARED: readonly [what: string, declared: Seen, end: string][] = [
   ["an organization", object(ORGANIZATION, "sea", { displayName: "Sea", category: "company" }), "Current"],
   ["a project", object(PROJECT, NAMESPACE, { displayName: "Acme", organization: "sea" }), "Current"],
@@ -168,17 +168,17 @@ function kindOf({ kind = "" }: ApiObject): Resource<Seen> {
   return found as Resource<Seen>
 }
 
-/** As a GitOps tool does: everything that the repository has, under its own name. */
+/** Applies the whole declared object under a field manager, as a GitOps tool does. */
 function apply(declared: Seen): Promise<Seen> {
   return client.apply(kindOf(declared), declared, { fieldManager: "argocd" })
 }
 
-/** The versions of an object, as they came. */
+/** Returns the versions of an object in the order of their arrival. */
 function versionsOf({ kind, metadata: { name, namespace } }: ApiObject): Seen[] {
   return seen.filter((one) => one.kind === kind && one.metadata.name === name && one.metadata.namespace === namespace)
 }
 
-/** What became of an object, each state once. */
+/** Returns the states that an object went through, each once. */
 async function storyOf(declared: ApiObject): Promise<string[]> {
   const verdicts = await kstatusOf(versionsOf(declared))
   expect(verdicts.filter(({ error }) => error !== undefined)).toEqual([])
@@ -189,7 +189,7 @@ async function verdictOf(declared: ApiObject): Promise<Verdict | undefined> {
   return (await kstatusOf(versionsOf(declared).slice(-1)))[0]
 }
 
-/** That the controllers have seen the present spec. */
+/** Expects that the controllers have observed the current spec. */
 function expectObserved(declared: ApiObject): void {
   for (const { metadata, status } of versionsOf(declared))
     expect(status?.observedGeneration, metadata.name).toBeLessThanOrEqual(metadata.generation ?? 0)
@@ -200,7 +200,7 @@ function expectObserved(declared: ApiObject): void {
 kstatus.describe("an object of a repository", { timeout: 300_000 }, () => {
   beforeAll(async () => {
     await kstatusOf([])
-    // As tools do it: what can't be applied yet is tried again.
+    // GitOps tools retry what can't be applied yet.
     await eventually(async () => {
       const secrets = ["good", "bad"].map((name) => ({
         ...{ metadata: { name, namespace: NAMESPACE }, type: "berth.dev/connection" },
@@ -212,27 +212,30 @@ kstatus.describe("an object of a repository", { timeout: 300_000 }, () => {
     }, PATIENCE)
   })
 
-  it.each(DECLARED)("that is %s is in progress until it is what it becomes", async (_what, declared, end) => {
-    await eventually(async () => {
-      const verdict = await verdictOf(declared)
-      expect(verdict?.status, `${verdict?.message}: ${JSON.stringify(versionsOf(declared).at(-1)?.status)}`).toBe(end)
-    }, PATIENCE)
-    const [first, ...story] = await storyOf(declared)
-    expect(first).toBe("InProgress")
-    expect(story.filter((status) => !["InProgress", "Current", "Failed"].includes(status))).toEqual([])
-    expectObserved(declared)
-  })
+  it.each(DECLARED)(
+    "reports an object that is %s as in progress until it has its final status",
+    async (_what, declared, end) => {
+      await eventually(async () => {
+        const verdict = await verdictOf(declared)
+        expect(verdict?.status, `${verdict?.message}: ${JSON.stringify(versionsOf(declared).at(-1)?.status)}`).toBe(end)
+      }, PATIENCE)
+      const [first, ...story] = await storyOf(declared)
+      expect(first).toBe("InProgress")
+      expect(story.filter((status) => !["InProgress", "Current", "Failed"].includes(status))).toEqual([])
+      expectObserved(declared)
+    },
+  )
 
-  it("is its manager's alone, however often both write", async () => {
+  it("keeps a spec with its field manager, however often manager and controller write", async () => {
     for (const [, declared] of DECLARED) {
       const { metadata, spec } = declared
       const resource = kindOf(declared)
       const before = await client.get(resource, metadata)
-      // With all that the API server has filled in: a tool that reads back what it wrote applies that as well.
+      // Includes all fields that the API server has filled in: some tools apply an object as they have read it.
       const whole = { ...declared, spec: { ...before.spec, ...spec } }
       for (let round = 0; round < 3; round++) {
         await apply(whole)
-        // Has the controller look at it again.
+        // Makes the controller reconcile the object again.
         const merge = { metadata: { annotations: { "example.com/round": String(round) } } }
         await client.patch(resource, metadata, { merge }, { fieldManager: "somebody" })
       }
@@ -243,7 +246,24 @@ kstatus.describe("an object of a repository", { timeout: 300_000 }, () => {
     }
   })
 
-  it("is terminating, and then gone, when it is deleted", async () => {
+  it("reports a Launch as in progress until its agent has registered, and as current after its end", async () => {
+    const names = new Set(seen.filter(({ kind }) => kind === LAUNCH.kind).map(({ metadata }) => metadata.name))
+    expect(names).not.toEqual(new Set())
+    for (const name of names) {
+      const launch = { kind: LAUNCH.kind, metadata: { name, namespace: SYSTEM } }
+      await eventually(async () => expect((await verdictOf(launch))?.status).toBe("Current"), PATIENCE)
+      const versions = versionsOf(launch)
+      const verdicts = (await kstatusOf(versions)).map(({ status }) => status)
+      const early = verdicts.filter((_, i) => {
+        const { agent, phase } = versions[i]?.status ?? {}
+        return agent === undefined && phase !== "terminated"
+      })
+      expect(early.length).toBeGreaterThan(0)
+      expect(early.filter((status) => status !== "InProgress")).toEqual([])
+    }
+  })
+
+  it("reports a deleted object as terminating, then as not found", async () => {
     for (const [, declared] of DECLARED.toReversed()) {
       const { metadata } = declared
       await client.delete(kindOf(declared), metadata)
@@ -264,10 +284,10 @@ kstatus.describe("an object of a repository", { timeout: 300_000 }, () => {
 })
 
 kstatus.describe("an example", { timeout: 300_000 }, () => {
-  it("of Flux is taken as a whole at each step, once the former one is there", async () => {
+  it("applies each step of the Flux example as a whole, once the former step is ready", async () => {
     const [first, second] = await fluxSteps()
     await tryAll(first)
-    // Which is why there are two.
+    // For this reason the example has two steps.
     await expect(tryAll(second)).rejects.toThrow(/namespaces .*acme-nightly.* not found/)
     await kubectl(["apply", "--server-side", "-f", "-"], listOf(first))
     await eventually(() => expectCurrent(first), PATIENCE)
@@ -277,7 +297,7 @@ kstatus.describe("an example", { timeout: 300_000 }, () => {
     const reason = async () =>
       (await client.get(kindOf(connection), connection.metadata)).status?.conditions?.[0]?.reason
     await eventually(async () => expect(await reason()).toBe("SecretNotFound"), PATIENCE)
-    // External Secrets comes by a few seconds later.
+    // External Secrets creates the Secret some seconds later.
     await client.apply(SECRETS, {
       ...{ metadata: { name: "aws-main", namespace: "acme-nightly" }, type: "berth.dev/connection" },
       data: { access_key_id: btoa("AKIAEXAMPLE"), secret_access_key: btoa("good") },
@@ -286,7 +306,7 @@ kstatus.describe("an example", { timeout: 300_000 }, () => {
     expect(await storyOf(connection)).toEqual(["InProgress", "Current"])
   })
 
-  it("of one namespace lends it to a project", async () => {
+  it("lends a Secret of one namespace to a project", async () => {
     const path = join(MANIFESTS, "overlays", "single-namespace", "project.yaml")
     await kubectl(["apply", "--server-side", "-f", path])
     await kubectl(["wait", "--for=condition=Ready", "project/default", "--timeout=100s"])
@@ -300,7 +320,7 @@ interface FluxKustomization {
   spec: { path: string; wait?: boolean; dependsOn?: { name: string }[] }
 }
 
-/** What the example's two Kustomizations apply, the one that the other waits for first; without others' kinds. */
+/** Returns the objects of the example's two Kustomizations, in their order, without kinds of other projects. */
 async function fluxSteps(): Promise<[Seen[], Seen[]]> {
   const documents = loadAll(await readFile(join(MANIFESTS, "gitops", "flux", "acme.yaml"), "utf8"))
   const steps = (documents as FluxKustomization[]).filter(({ kind }) => kind === "Kustomization")
@@ -316,7 +336,7 @@ async function objectsOf(step: FluxKustomization | undefined): Promise<Seen[]> {
   return objects.filter(({ apiVersion }) => apiVersion === API_VERSION)
 }
 
-/** As kustomize-controller does it before it applies anything. */
+/** Does a dry run of all objects, as kustomize-controller does before it applies them. */
 function tryAll(objects: readonly Seen[]): Promise<string> {
   return kubectl(["apply", "--server-side", "--dry-run=server", "-f", "-"], listOf(objects))
 }
@@ -337,7 +357,7 @@ async function kubectl(args: readonly string[], input = ""): Promise<string> {
   return (await running).stdout
 }
 
-/** Who has written any field of the spec. */
+/** Returns the field managers that have written a field of the spec. */
 function ownersOfSpec({ metadata: { managedFields = [] } }: Seen): (string | undefined)[] {
   return managedFields
     .filter(({ fieldsV1, subresource }) => subresource === undefined && Object.hasOwn(fieldsV1 ?? {}, "f:spec"))

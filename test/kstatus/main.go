@@ -1,5 +1,5 @@
-// Reads Kubernetes objects, one JSON document a line, and answers each with one line of JSON: what kstatus says of it, the
-// library by which Flux and other tools tell whether an object is as it shall be.
+// Reads Kubernetes objects, one JSON document a line, and answers each with one line of JSON: the verdict of kstatus, the
+// library with which Flux and other tools compute the status of an object.
 package main
 
 import (

@@ -3,19 +3,19 @@ import { request as httpsRequest, type RequestOptions } from "node:https"
 import type { AddressInfo, Socket } from "node:net"
 import { KubeConfig } from "@kubernetes/client-node"
 
-/** An answer in place of the API server's. */
+/** A response that replaces the API server's. */
 export interface InjectedAnswer {
   code: number
   retryAfter?: number
   body: unknown
 }
 
-/** Which requests a fault is for. */
+/** Kind of requests that a fault affects. */
 export type RequestKind = "watch" | "list" | "any"
 
 /**
- * Stands between a client and a real API server, passes everything on, and breaks what it is told to.
- * It speaks plain HTTP to the client and TLS to the server.
+ * A proxy between a client and a real API server. The proxy passes everything on, except for the faults that a test
+ * requests. It speaks plain HTTP to the client and TLS to the server.
  */
 export class ChaosProxy {
   readonly #upstream: RequestOptions
@@ -24,9 +24,9 @@ export class ChaosProxy {
   readonly #watches = new Set<{ from: IncomingMessage; to: ServerResponse }>()
   readonly #injected: { kind: RequestKind; answer: InjectedAnswer }[] = []
   #answersToLose = 0
-  /** Watches passed on to the API server so far. */
+  /** Number of watches passed on to the API server. */
   watchesOpened = 0
-  /** Other requests passed on so far. */
+  /** Number of other requests passed on. */
   otherRequests = 0
 
   private constructor(upstream: RequestOptions) {
@@ -38,7 +38,7 @@ export class ChaosProxy {
     })
   }
 
-  /** Starts a proxy before the current cluster of this kubeconfig, with its user's credentials. */
+  /** Starts a proxy for the current cluster of this kubeconfig, with its user's credentials. */
   static async start(kubeConfig: KubeConfig): Promise<ChaosProxy> {
     const cluster = kubeConfig.getCurrentCluster()
     if (cluster === null) throw new Error("the kubeconfig names no cluster")
@@ -50,11 +50,11 @@ export class ChaosProxy {
     return proxy
   }
 
-  /** A kubeconfig of the proxy. */
+  /** Returns a kubeconfig of the proxy. */
   kubeConfig(): KubeConfig {
     const { port } = this.#server.address() as AddressInfo
     const config = new KubeConfig()
-    // Plain HTTP is allowed by client-node only together with skipTLSVerify.
+    // client-node allows plain HTTP only together with skipTLSVerify.
     const cluster = { name: "proxy", server: `http://127.0.0.1:${port}`, skipTLSVerify: true }
     config.loadFromClusterAndUser(cluster, { name: "proxy" })
     return config
@@ -65,12 +65,12 @@ export class ChaosProxy {
     for (const socket of this.#sockets) socket.resetAndDestroy()
   }
 
-  /** Watches that are open now: one that was opened anew counts once. */
+  /** Number of open watches: a watch that was opened again counts once. */
   get openWatches(): number {
     return this.#watches.size
   }
 
-  /** Half-open: the open watches deliver nothing any more and don't end. */
+  /** Makes the open watches half-open: they deliver nothing more and don't end. */
   stall(): number {
     for (const { from, to } of this.#watches) {
       from.unpipe(to)
@@ -79,7 +79,7 @@ export class ChaosProxy {
     return this.#watches.size
   }
 
-  /** Ends the open watches properly, but in the middle of an event. */
+  /** Ends the open watches with a proper end of stream, but in the middle of an event. */
   truncate(): number {
     for (const { from, to } of this.#watches) {
       from.unpipe(to)
@@ -89,17 +89,17 @@ export class ChaosProxy {
     return this.#watches.size
   }
 
-  /** Answers the next request of this kind itself. */
+  /** Responds to the next request of this kind itself. */
   inject(kind: RequestKind, answer: InjectedAnswer): void {
     this.#injected.push({ kind, answer })
   }
 
-  /** Passes the next request on, and resets the connection instead of answering. */
+  /** Passes the next request on, and resets the connection instead of returning the response. */
   loseAnswer(): void {
     this.#answersToLose++
   }
 
-  /** No more faulty answers. */
+  /** Removes all requested faults. */
   calm(): void {
     this.#injected.length = 0
     this.#answersToLose = 0
@@ -158,7 +158,7 @@ function answer(outgoing: ServerResponse, fault: InjectedAnswer | undefined): vo
   outgoing.end(typeof fault?.body === "string" ? fault.body : JSON.stringify(fault?.body))
 }
 
-/** A `Status` as the API server sends it. */
+/** Returns a `Status` like the API server's. */
 export function status(code: number, reason: string): object {
   return {
     kind: "Status",

@@ -21,7 +21,7 @@ const thrown = (promise: Promise<unknown>): Promise<unknown> => promise.catch((e
 const named = (name: string, data: Record<string, string> = {}): ConfigMap => ({ metadata: { namespace, name }, data })
 
 describe("against a real API server", () => {
-  test("creates, reads, replaces, patches and deletes", async () => {
+  test("creates, reads, replaces, patches and deletes objects", async () => {
     const ref = { namespace, name: "life" }
     const created = await client().create(CONFIG_MAPS, named("life", { a: "1" }))
     expect(isAlreadyExists(await thrown(client().create(CONFIG_MAPS, named("life"))))).toBe(true)
@@ -38,25 +38,28 @@ describe("against a real API server", () => {
     expect(isNotFound(await thrown(client().get(CONFIG_MAPS, ref)))).toBe(true)
   })
 
-  test.each(["", ".", "..", "a/b", "../../default/configmaps/other"])("refuses the name %j, for good", async (name) => {
-    const sent: unknown[] = []
-    const own = client()
-    own.onExchange((exchange) => sent.push(exchange))
-    const refusals = [
-      await thrown(own.get(CONFIG_MAPS, { namespace, name })),
-      await thrown(own.list(CONFIG_MAPS, { namespace: name })),
-      await thrown(own.patch(CONFIG_MAPS, { namespace, name }, { merge: {} })),
-      await thrown(own.delete(CONFIG_MAPS, { namespace, name })),
-    ]
-    for (const refusal of refusals) {
-      expect(isInvalid(refusal)).toBe(true)
-      expect((refusal as KubeError).message).toMatch(/ConfigMap: name(space)? ".*" can't be in a path/)
-    }
-    expect(sent).toEqual([])
-    await own.close()
-  })
+  test.each(["", ".", "..", "a/b", "../../default/configmaps/other"])(
+    "rejects the name %j with a permanent error",
+    async (name) => {
+      const sent: unknown[] = []
+      const own = client()
+      own.onExchange((exchange) => sent.push(exchange))
+      const refusals = [
+        await thrown(own.get(CONFIG_MAPS, { namespace, name })),
+        await thrown(own.list(CONFIG_MAPS, { namespace: name })),
+        await thrown(own.patch(CONFIG_MAPS, { namespace, name }, { merge: {} })),
+        await thrown(own.delete(CONFIG_MAPS, { namespace, name })),
+      ]
+      for (const refusal of refusals) {
+        expect(isInvalid(refusal)).toBe(true)
+        expect((refusal as KubeError).message).toMatch(/ConfigMap: name(space)? ".*" can't be in a path/)
+      }
+      expect(sent).toEqual([])
+      await own.close()
+    },
+  )
 
-  test("returns the object that a finalizer still holds", async () => {
+  test("returns the object that a finalizer still holds after a delete", async () => {
     const held = named("held")
     held.metadata.finalizers = ["example.com/hold"]
     await client().create(CONFIG_MAPS, held)
@@ -65,7 +68,7 @@ describe("against a real API server", () => {
     await client().patch(CONFIG_MAPS, { namespace, name: "held" }, { merge: { metadata: { finalizers: null } } })
   })
 
-  test("applies fields as their owner, and takes them over only when forced", async () => {
+  test("applies fields as their owner, and takes another owner's fields only when forced", async () => {
     await client().apply(CONFIG_MAPS, named("applied", { a: "1", b: "1" }), { fieldManager: "one" })
     const theirs = named("applied", { a: "2" })
     expect(isConflict(await thrown(client().apply(CONFIG_MAPS, theirs, { fieldManager: "two" })))).toBe(true)
@@ -74,14 +77,14 @@ describe("against a real API server", () => {
     expect(applied.data).toEqual({ a: "2" })
   })
 
-  test("refuses unknown fields, and stores nothing on a dry run", async () => {
+  test("rejects unknown fields, and stores nothing in a dry run", async () => {
     const typo = { ...named("typo"), dataa: {} }
     expect(isInvalid(await thrown(client().create(CONFIG_MAPS, typo)))).toBe(true)
     await client().create(CONFIG_MAPS, named("dry"), { dryRun: true })
     expect(isNotFound(await thrown(client().get(CONFIG_MAPS, { namespace, name: "dry" })))).toBe(true)
   })
 
-  test("acts as another user for one call", async () => {
+  test("impersonates another user for one call", async () => {
     const as = { user: "joe", groups: ["accounting", "sales"] }
     const error = await thrown(client().get(CONFIG_MAPS, { namespace, name: "x" }, { as }))
     expect(isForbidden(error)).toBe(true)
@@ -96,7 +99,7 @@ describe("against a real API server", () => {
     expect(review.status.userInfo.groups).toEqual(expect.arrayContaining(as.groups))
   })
 
-  test("lists page by page, consistently, with type and version in each item", async () => {
+  test("lists a consistent state page by page, with type and version in each item", async () => {
     await Promise.all(
       Array.from({ length: 23 }, (_, n) =>
         client().create(CONFIG_MAPS, {
@@ -115,13 +118,13 @@ describe("against a real API server", () => {
     expect(new Set(seen)).toEqual(new Set(Array.from({ length: 23 }, (_, n) => `v1 ConfigMap page-${n}`)))
   })
 
-  test("watches from a version on, huge objects too, until its signal", async () => {
+  test("watches from a version, with huge objects, until its signal aborts", async () => {
     const { metadata } = await client().list(CONFIG_MAPS, { namespace, limit: 1 })
     const ended = new AbortController()
     const huge = "x".repeat(900_000)
     const names: string[] = []
     const watching = (async () => {
-      // The namespace's own ConfigMaps may come any time.
+      // The namespace's own ConfigMaps may arrive at any time.
       const fieldSelector = "metadata.name=huge"
       const options = { namespace, fieldSelector, resourceVersion: metadata.resourceVersion, signal: ended.signal }
       for await (const { type, object } of client().watch(CONFIG_MAPS, options)) {
@@ -135,12 +138,12 @@ describe("against a real API server", () => {
     expect(names).toEqual(["ADDED huge 900000", "DELETED huge 900000"])
   })
 
-  test("names what a wrong reference lacks", async () => {
+  test("names the missing part of an invalid reference", async () => {
     expect(String(await thrown(client().get(CONFIG_MAPS, { name: "x" })))).toContain('ConfigMap "x" is namespaced')
   })
 })
 
-describe("against a server that misbehaves", () => {
+describe("against a faulty server", () => {
   let server: Server
   let requests = 0
   afterEach(() => {
@@ -173,7 +176,7 @@ describe("against a server that misbehaves", () => {
     return new KubeClient(config)
   }
 
-  test("a read gets through resets, 503 and 429", async () => {
+  test("retries a read after resets, 503 and 429", async () => {
     const answers = [
       "reset",
       { code: 503 },
@@ -185,14 +188,14 @@ describe("against a server that misbehaves", () => {
     expect(requests).toBe(4)
   })
 
-  test("a create whose answer was lost is not sent again, and says so", async () => {
+  test("doesn't resend a create whose response was lost, and reports the unknown outcome", async () => {
     const shaky = await clientOf(() => "reset")
     const error = await thrown(shaky.create(CONFIG_MAPS, named("x")))
     expect(error).toMatchObject({ reason: CLIENT_REASONS.network, outcomeUnknown: true })
     expect(requests).toBe(1)
   })
 
-  test("a refused connection tells that nothing was written", async () => {
+  test("reports for a refused connection that nothing was written", async () => {
     const shaky = await clientOf(() => "reset")
     await new Promise((resolve) => server.close(resolve))
     expect(await thrown(shaky.create(CONFIG_MAPS, named("x")))).toMatchObject({
@@ -201,7 +204,7 @@ describe("against a server that misbehaves", () => {
     })
   })
 
-  test("silence ends with the time-out, and the caller's signal with its reason", async () => {
+  test("ends a request at the timeout, and at the caller's signal with its reason", async () => {
     const silent = await clientOf(() => "silence")
     const late = await thrown(silent.create(CONFIG_MAPS, named("x"), { timeoutSeconds: 0.2 }))
     expect(late).toMatchObject({ reason: CLIENT_REASONS.timeout, outcomeUnknown: true })
@@ -211,7 +214,7 @@ describe("against a server that misbehaves", () => {
     })
   })
 
-  test("half an answer is an error, not half an object, and quotes nothing", async () => {
+  test("throws an error without content for a truncated response", async () => {
     const cutting = await clientOf(() => ({ code: 200, body: '{"data":{"password":"hunter2' }))
     const error = (await thrown(cutting.create(CONFIG_MAPS, named("x")))) as KubeError
     expect(error).toMatchObject({ reason: CLIENT_REASONS.invalidResponse, outcomeUnknown: true })

@@ -1,7 +1,8 @@
 import { afterEach, describe, expect, test } from "vitest"
+import { NotLeaderError } from "../../src/controllers/fence.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { CONFIG_MAPS, type ConfigMap } from "../../src/kube/core.ts"
-import { LeaderElector } from "../../src/kube/lease.ts"
+import { LeaderElector, type LeaderElectorOptions } from "../../src/kube/lease.ts"
 import { Reflector } from "../../src/kube/reflector.ts"
 import {
   Controller,
@@ -66,7 +67,7 @@ const refOf = (key: string): { namespace: string; name: string } => ({
 })
 
 describe("a controller on a real API server", () => {
-  test("brings each object to its goal, those from before the start as well", async () => {
+  test("reconciles each object, including those created before the controller's start", async () => {
     await make("goal", "goal-before")
     const reflector = reflect("goal")
     const { manager } = start(reflector, async (key) => {
@@ -93,14 +94,14 @@ describe("a controller on a real API server", () => {
       if (shown >= 50) return
       const answer = await client.patch(CONFIG_MAPS, refOf(key), { merge: { data: { n: String(++written) } } })
       wrote(reflector.store, answer)
-      // At once again, so that only the expectation stands between this and a stale read.
+      // Requeued at once, so only the expectation prevents a stale read.
       return { requeueAfter: 0 }
     })
     await eventually("fifty steps", () => written >= 50)
     expect(stale).toEqual([])
   })
 
-  test("waits until its cache shows what it deleted", async () => {
+  test("waits until the controller's cache shows its own deletion", async () => {
     const object = await make("deleted", "victim")
     const reflector = reflect("deleted")
     let deletions = 0
@@ -111,11 +112,11 @@ describe("a controller on a real API server", () => {
       deleted(reflector.store, object)
       return { requeueAfter: 0 }
     })
-    await eventually("it is gone", () => reflector.store.size === 0 && deletions > 0)
+    await eventually("the object is deleted", () => reflector.store.size === 0 && deletions > 0)
     expect(deletions).toBe(1)
   })
 
-  test("tries again what throws, synchronously too, and not what is terminal; nothing stops the others", async () => {
+  test("retries after thrown errors, also synchronous ones, but not terminal ones, and continues with other objects", async () => {
     for (const name of ["sync-panic", "rejects", "terminal", "fine"]) await make("errors", name)
     const tries = new Map<string, number>()
     start(reflect("errors"), (key) => {
@@ -132,7 +133,7 @@ describe("a controller on a real API server", () => {
     expect(tries.get("fine")).toBe(1)
   })
 
-  test("comes back after requeueAfter, and never with one key at two workers", async () => {
+  test("requeues after requeueAfter, and never runs one key on two workers", async () => {
     await make("again", "again")
     let runs = 0
     let inside = 0
@@ -156,18 +157,18 @@ describe("a controller on a real API server", () => {
 })
 
 describe("stopping", () => {
-  const elector = (identity: string, lease: string): LeaderElector =>
-    new LeaderElector({
-      client,
-      lease: { namespace, name: lease },
-      identity,
-      logger: silentLogger,
-      leaseSeconds: 60,
-      renewDeadlineSeconds: 40,
-      retrySeconds: 0.1,
-    })
+  const electorOptions = (identity: string, lease: string): LeaderElectorOptions => ({
+    client,
+    lease: { namespace, name: lease },
+    identity,
+    logger: silentLogger,
+    leaseSeconds: 60,
+    renewDeadlineSeconds: 40,
+    retrySeconds: 0.1,
+  })
+  const elector = (identity: string, lease: string): LeaderElector => new LeaderElector(electorOptions(identity, lease))
 
-  test("finishes what runs, then releases the lease, and only then a second manager reconciles", async () => {
+  test("finishes pending reconciles, then releases the lease, and only then a second manager reconciles", async () => {
     await make("drain", "drain")
     const log: string[] = []
     let finish = (): void => undefined
@@ -220,7 +221,37 @@ describe("stopping", () => {
     expect(String(reason)).toContain("stopping took too long")
   })
 
-  test("starts no controller before every cache is filled, also one that wakes none", async () => {
+  test("stops every controller at the first reconcile that finds the lease lost, with one line, and leads again", async () => {
+    const lines: string[] = []
+    const record = (_: object, line: string): void => void lines.push(line)
+    const logger = { ...silentLogger, warn: record, error: record }
+    // A thawed leader whose lease ran out: every action is refused until the next term.
+    let isFrozen = true
+    const attempts: string[] = []
+    const reconciled = new Set<string>()
+    const keys = Array.from({ length: 500 }, (_, i) => `namespace-${i}/object`)
+    const controllers = ["one", "two"].map((name) => {
+      const subscribe = (add: (key: string) => void) => {
+        for (const key of keys) add(key)
+        return () => {
+          isFrozen = false
+        }
+      }
+      const reconcile = async (key: string): Promise<void> => {
+        if (!isFrozen) return void reconciled.add(`${name} ${key}`)
+        attempts.push(key)
+        throw new NotLeaderError("this replica no longer holds the lease")
+      }
+      return new Controller({ name, reconcile, sources: [{ subscribe, whenSynced: async () => undefined }], logger })
+    })
+    const frozen = new LeaderElector({ ...electorOptions("thawed", "thawed"), logger })
+    start(reflect("thawed"), async () => undefined, { controllers, elector: frozen, logger })
+    await eventually("the next term", () => reconciled.size === 2 * keys.length)
+    expect(lines).toEqual(["lost the lease: it had expired when a controller checked it"])
+    expect(attempts.length).toBeLessThanOrEqual(2 * 4)
+  })
+
+  test("starts no controller before every cache is filled, including caches without a controller", async () => {
     await make("first", "first-one")
     const filled = Promise.withResolvers<void>()
     const slow = reflect("none")
@@ -229,13 +260,13 @@ describe("stopping", () => {
       run: (signal) => slow.run(signal),
       synced: false,
       whenSynced: () => filled.promise,
-      silentSeconds: () => slow.silentSeconds(),
+      idleSeconds: () => slow.idleSeconds(),
     }
     const reflector = reflect("first")
     const reconciled: string[] = []
     start(reflector, async (key) => void reconciled.push(key), { reflectors: [reflector, slowFilled] })
     await reflector.whenSynced(AbortSignal.timeout(60_000))
-    // Two more round trips to the API server: a controller that had started would have reconciled by then.
+    // Two more round trips to the API server: a started controller would have reconciled by then.
     await make("none", "none-one")
     await slow.store.waitUntil(() => slow.store.list().length === 1, AbortSignal.timeout(60_000))
     expect(reconciled).toEqual([])
@@ -265,7 +296,7 @@ describe("stopping", () => {
     ]
     start(reflector, async () => undefined, { controllers })
     await reflector.whenSynced(AbortSignal.timeout(60_000))
-    // Another change is seen: a controller that had started would have reconciled the first object by then.
+    // The cache shows another change: a started controller would have reconciled the first object by then.
     await make("both", "both-two")
     await reflector.store.waitUntil(() => reflector.store.list().length === 2, AbortSignal.timeout(60_000))
     expect(reconciled).toEqual([])
@@ -273,7 +304,7 @@ describe("stopping", () => {
     await eventually("the first reconcile", () => reconciled.length > 0)
   })
 
-  test("a leader's task that fails ends the controllers, and the manager says why", async () => {
+  test("stops the controllers with the error of a leader's task that fails", async () => {
     const reflector = reflect("task")
     const manager = new Manager({
       reflectors: [reflector],

@@ -31,7 +31,7 @@ async function eventsOf(name: string): Promise<{ reason: string; message: string
     .sort((a, b) => a.reason.localeCompare(b.reason))
 }
 
-test("kubectl describe tells the story, repeated parts as a count", async () => {
+test("shows an object's events in kubectl describe, with a count for repeated ones", async () => {
   const object = await make("story")
   const events = recorder()
   events.record(object, { type: "Normal", reason: "Placed", message: "on t4g.nano in us-east-1" })
@@ -46,7 +46,7 @@ test("kubectl describe tells the story, repeated parts as a count", async () => 
   expect(described).toMatch(/Warning\s+OfferRefused\s+\S+ \(x4 over \S+\)\s+berth-test\s+no capacity/)
 })
 
-test("an object without a namespace has its events in default", async () => {
+test("writes events of an object without a namespace to default", async () => {
   const events = recorder()
   const cluster = { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace, uid: "u-1" } }
   events.record(cluster, { type: "Normal", reason: "Adopted", message: "hello" })
@@ -56,7 +56,7 @@ test("an object without a namespace has its events in default", async () => {
   ).toContain("Adopted")
 })
 
-test("a count goes on when its event has expired meanwhile", async () => {
+test("continues a count after its event has expired", async () => {
   const object = await make("forgotten")
   const recording = recorder()
   recording.record(object, { type: "Normal", reason: "Seen", message: "again" })
@@ -68,7 +68,7 @@ test("a count goes on when its event has expired meanwhile", async () => {
   expect(await eventsOf("forgotten")).toEqual([{ reason: "Seen", message: "again", count: 2 }])
 })
 
-test("an event is written once although answers were lost, before and after it was stored", async () => {
+test("writes an event once although responses were lost, before and after it was stored", async () => {
   const object = await make("shaky")
   const warnings: unknown[] = []
   const logger: Logger = { ...silentLogger, warn: (fields) => warnings.push(fields) }
@@ -78,11 +78,11 @@ test("an event is written once although answers were lost, before and after it w
   events.record(object, { type: "Normal", reason: "Survived", message: "it" })
   await events.flush(60)
   expect(await eventsOf("shaky")).toEqual([{ reason: "Survived", message: "it", count: 1 }])
-  // The replay's AlreadyExists is a success: nothing is said to have failed.
+  // The replay's AlreadyExists is a success, so no warning is logged.
   expect(warnings).toEqual([])
 })
 
-test("failures and overflow are logged, never thrown, and a stop does not wait for ever", async () => {
+test("logs failed and dropped events, never throws, and stops within a time limit", async () => {
   const object = await make("hopeless")
   const warnings: string[] = []
   const logger: Logger = {

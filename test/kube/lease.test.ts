@@ -12,7 +12,7 @@ type Times = Pick<LeaderElectorOptions, "leaseSeconds" | "renewDeadlineSeconds" 
 
 const TIMES: Times = { leaseSeconds: 3, renewDeadlineSeconds: 2, retrySeconds: 0.2 }
 
-/** A candidate that leads until told to stop, and what it saw. */
+/** A candidate that leads until it is stopped, and a record of its states. */
 class Candidate {
   readonly elector: LeaderElector
   leading = false
@@ -53,8 +53,8 @@ beforeAll(async () => {
 afterAll(() => proxy.close())
 
 describe("LeaderElector on a real API server", () => {
-  test("one of two leads; when it is cut off, its fence falls before the other takes over", async () => {
-    // Times that pass when the test says so, and end no term because the machine stood still.
+  test("takes over a lease only after the fence of a disconnected leader has fallen", async () => {
+    // A test moves this clock, so no term ends because of a pause of the machine.
     const clock = new ShiftedClock()
     const times = { leaseSeconds: 300, renewDeadlineSeconds: 200, retrySeconds: 1, clock }
     const cutOff = new Candidate("cut-off", "fence", new KubeClient(proxy.kubeConfig()), times)
@@ -85,7 +85,7 @@ describe("LeaderElector on a real API server", () => {
     await cutOff.stop()
   })
 
-  test("a clean stop releases: the next need not wait for the lease to expire", async () => {
+  test("releases the lease on a clean stop, so the next candidate need not wait for its expiry", async () => {
     const client = new KubeClient(kubeConfig())
     const slow = { leaseSeconds: 300, renewDeadlineSeconds: 200, retrySeconds: 0.2 }
     const first = new Candidate("first", "handover", client, slow)
@@ -99,7 +99,7 @@ describe("LeaderElector on a real API server", () => {
     await second.stop()
   })
 
-  test("is released by an end that comes upon a renewal under way, which was written unheard", async () => {
+  test("releases the lease when it stops during a renewal whose response is lost", async () => {
     const client = new KubeClient(kubeConfig())
     let unheard = 0
     const muffled: LeaderElectorOptions["client"] = {
@@ -120,7 +120,7 @@ describe("LeaderElector on a real API server", () => {
     expect(released.spec.holderIdentity ?? "").toBe("")
   })
 
-  test("of many candidates never two hold it, through losses and handovers", async () => {
+  test("never lets two of many candidates hold the lease, through losses and handovers", async () => {
     const candidates = Array.from(
       { length: 4 },
       (_, n) => new Candidate(`c${n}`, "crowd", new KubeClient(n < 2 ? proxy.kubeConfig() : kubeConfig())),
@@ -130,7 +130,7 @@ describe("LeaderElector on a real API server", () => {
     const watching = setInterval(() => {
       most = Math.max(most, holders())
     }, 2)
-    await eventually("somebody leads", () => holders() === 1)
+    await eventually("one leads", () => holders() === 1)
     for (let i = 0; i < 6; i++) proxy.inject("any", { code: 503, body: status(503, "ServiceUnavailable") })
     while (candidates.length > 0) {
       const leader = candidates.findIndex(({ leading }) => leading)
@@ -142,7 +142,7 @@ describe("LeaderElector on a real API server", () => {
     expect(most).toBe(1)
   })
 
-  test("the fence falls by either clock: the monotonic one stands still while a machine is suspended", async () => {
+  test("lowers the fence by the calendar too, because the monotonic clock stops while a machine is suspended", async () => {
     const clock = new ManualClock()
     const client = new KubeClient(kubeConfig())
     const elector = new LeaderElector({
@@ -165,7 +165,7 @@ describe("LeaderElector on a real API server", () => {
     expect(elector.isHeld(1)).toBe(false)
     clock.setCalendar(-1200)
     expect(elector.isHeld(1)).toBe(true)
-    // No timer of the elector is due yet: nothing is renewed by this.
+    // No timer of the elector is due yet, so it renews nothing here.
     clock.advance(0.1)
     expect(elector.isHeld(2.95)).toBe(false)
     expect(elector.isHeld(2.8)).toBe(true)
@@ -173,7 +173,7 @@ describe("LeaderElector on a real API server", () => {
     await running
   })
 
-  test("refuses times that can't be safe", () => {
+  test("rejects unsafe times", () => {
     const client = new KubeClient(kubeConfig())
     const options = { client, lease: { namespace, name: "x" }, identity: "x", logger: silentLogger }
     expect(() => new LeaderElector({ ...options, leaseSeconds: 10, renewDeadlineSeconds: 10 })).toThrow(RangeError)

@@ -1,12 +1,12 @@
 import type { Clock } from "../../src/apis/clock.ts"
 
-/** A clock that only moves when a test moves it; both of its times start at zero (1970). */
+/** A clock that moves only when a test moves it. Its monotonic time and its calendar start at zero (1970). */
 export class ManualClock implements Clock {
   #seconds = 0
   #wallOffset = 0
   readonly #timers = new Set<{ dueAt: number; callback: () => void }>()
 
-  /** Timers that are set. */
+  /** Number of pending timers. */
   get timers(): number {
     return this.#timers.size
   }
@@ -25,7 +25,7 @@ export class ManualClock implements Clock {
     return () => this.#timers.delete(timer)
   }
 
-  /** Moves both times on and calls what comes due, in order. */
+  /** Advances both times, and calls due timers in order. */
   advance(seconds: number): void {
     const target = this.#seconds + seconds
     for (;;) {
@@ -38,7 +38,7 @@ export class ManualClock implements Clock {
     this.#seconds = target
   }
 
-  /** Sets only the calendar: what a suspended machine or an administrator does. */
+  /** Sets only the calendar, like a suspended machine or an administrator does. */
   setCalendar(seconds: number): void {
     this.#wallOffset += seconds
   }

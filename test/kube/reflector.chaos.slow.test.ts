@@ -16,9 +16,9 @@ const NAMESPACE = "chaos"
 
 let controlPlane: ControlPlane
 let proxy: ChaosProxy
-/** Goes to the API server itself: writes and the truth. */
+/** Client of the API server itself, for writes and for the true state. */
 let direct: KubeClient
-/** Goes through the proxy: the reflector. */
+/** Client of the proxy, for the reflector. */
 let shaken: KubeClient
 
 beforeAll(async () => {
@@ -36,7 +36,7 @@ afterAll(async () => {
   await controlPlane.stop()
 })
 
-/** What a reflector reported, checked as it comes: each change must follow from the one before. */
+/** Record of the reflector's changes. Checks each change at once: it must follow from the change before. */
 class Recorder {
   readonly shown = new Map<string, ConfigMap>()
   readonly deleted = new Set<string>()
@@ -67,7 +67,7 @@ function startReflector(): { reflector: Reflector<ConfigMap>; recorder: Recorder
     pageSize: 7,
     backoff: { baseSeconds: 0.05, capSeconds: 0.5 },
     serverTimeoutSeconds: 20,
-    silenceSeconds: 3,
+    idleTimeoutSeconds: 3,
   })
   const recorder = new Recorder()
   reflector.onChange(recorder.record)
@@ -80,10 +80,10 @@ function startReflector(): { reflector: Reflector<ConfigMap>; recorder: Recorder
   return { reflector, recorder, stop }
 }
 
-/** Writes of each worker, at least, however slow the machine is. */
+/** Minimum number of each worker's writes, however slow the machine is. */
 const LEAST_WRITES = 150
 
-/** Creates, changes and deletes the same few names over and over; an unreachable server is tried again. */
+/** Creates, changes and deletes a few names again and again; retries while the server is unreachable. */
 async function write(worker: number, signal: AbortSignal): Promise<number> {
   let writes = 0
   for (let n = 0; !signal.aborted || writes < LEAST_WRITES; n++) {
@@ -101,9 +101,9 @@ async function write(worker: number, signal: AbortSignal): Promise<number> {
   return writes
 }
 
-/** The store, the record and a list agree about every object. */
+/** Checks that the store, the record and a list contain the same objects. */
 async function expectTruth(reflector: Reflector<ConfigMap>, recorder: Recorder): Promise<void> {
-  // A last write: a cache with nothing to see learns its version only from a bookmark, a minute later.
+  // A last write: without an event, a cache learns its version only from a bookmark, a minute later.
   const last = await direct.apply(CONFIG_MAPS, {
     metadata: { namespace: NAMESPACE, name: "last" },
     data: { at: `${Math.random()}` },
@@ -120,8 +120,8 @@ function versions(objects: ConfigMap[]): string[] {
   return objects.map(({ metadata }) => `${metadata.name} ${metadata.uid} ${metadata.resourceVersion}`).sort()
 }
 
-describe("the reflector loses nothing", () => {
-  test("when one fault after another happens under concurrent writes", async () => {
+describe("a reflector", () => {
+  test("misses no change through one fault after another during concurrent writes", async () => {
     const { reflector, recorder, stop } = startReflector()
     const writing = new AbortController()
     const workers = Promise.all([1, 2, 3].map((worker) => write(worker, writing.signal)))
@@ -182,7 +182,7 @@ describe("the reflector loses nothing", () => {
     await stop()
   })
 
-  test("of deletions and replacements during an outage that outlasts the watch", async () => {
+  test("misses no deletion or replacement during an outage longer than the watch", async () => {
     const { reflector, recorder, stop } = startReflector()
     const names = ["stays", "goes", "is-replaced"]
     for (const name of names)
@@ -205,7 +205,7 @@ describe("the reflector loses nothing", () => {
     await stop()
   })
 
-  test("when the server really has forgotten the version to resume from", async () => {
+  test("misses no deletion when the server has expired the version to resume from", async () => {
     const { reflector, recorder, stop } = startReflector()
     await reflector.whenSynced(AbortSignal.timeout(120_000))
     await direct.apply(CONFIG_MAPS, { metadata: { namespace: NAMESPACE, name: "doomed" } })
@@ -213,7 +213,7 @@ describe("the reflector loses nothing", () => {
     for (let i = 0; i < 1000; i++) proxy.inject("any", { code: 503, body: status(503, "ServiceUnavailable") })
     proxy.reset()
     await direct.delete(CONFIG_MAPS, { namespace: NAMESPACE, name: "doomed" })
-    // A new API server's watch cache begins at its start: it can't tell of the deletion.
+    // A new API server's watch cache is empty at its start, so the server can't report the deletion.
     await controlPlane.restartApiServer()
     const lists = proxy.otherRequests
     proxy.calm()

@@ -4,16 +4,19 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest"
 import type { LogStore, ReadOptions } from "../../src/logs/store.ts"
 
 const job = { namespace: "project-a", uid: "7d4c0f4e-6c1a-4df0-9f43-2f1a3d1c9b52" }
-/** What the suite needs of a kind of store. */
+/** Store of one kind, as the suite needs it. */
 export interface StoreUnderTest {
-  /** Another store over the same logs, as a façade that is started again or stands beside the first has it. */
+  /** Opens another store over the same logs, like a restarted façade or a second replica. */
   open: (options?: { capBytes?: number }) => LogStore
-  /** Names of everything that is kept, in whatever form. */
+  /** Returns the names of all stored entries, in any form. */
   entries: () => Promise<string[]>
   close: () => Promise<void>
 }
 
-/** What every LogStore has to fulfil. `make` gives a new, empty one; `runs` is how often properties are tried. */
+/**
+ * Tests that every LogStore must pass. `make` returns a new, empty store; `runs` is the number of examples per
+ * property.
+ */
 export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number): void {
   let under: StoreUnderTest
   let store: LogStore
@@ -40,7 +43,7 @@ export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number)
   }
 
   describe("append", () => {
-    it("keeps any bytes as they are", async () => {
+    it("stores any bytes unchanged", async () => {
       const data = randomBytes(300_000)
       for (let offset = 0; offset < data.byteLength; offset += 65_536) {
         await store.append({ job, launch: 1 }, offset, data.subarray(offset, offset + 65_536))
@@ -48,7 +51,7 @@ export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number)
       expect((await read()).equals(data)).toBe(true)
     })
 
-    it("stores each byte once, however pieces overlap, repeat, race or leave gaps", async () => {
+    it("stores each byte once, although pieces overlap, repeat, race or leave gaps", async () => {
       const data = randomBytes(500)
       const offset = fc.nat(5).map((steps) => steps * 60)
       const piece = fc.tuple(offset, fc.integer({ min: 0, max: 200 }))
@@ -63,7 +66,7 @@ export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number)
           let length = 0
           for (const [index, [offset, size]] of pieces.entries()) {
             if (offset <= length) length = Math.max(length, Math.min(500, offset + size))
-            expect(answers[index]).toEqual({ length, full: false })
+            expect(answers[index]).toEqual({ length })
           }
           expect((await read()).equals(data.subarray(0, length))).toBe(true)
         }),
@@ -71,25 +74,55 @@ export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number)
       )
     })
 
-    it("goes on where another store left off", async () => {
+    it("continues where another store has stopped", async () => {
       await write(1, "first ")
       const answer = await under.open().append({ job, launch: 1 }, 6, Buffer.from("second"))
-      expect(answer).toEqual({ length: 12, full: false })
+      expect(answer).toEqual({ length: 12 })
       expect((await read()).toString()).toBe("first second")
     })
 
-    it("keeps no more than the cap over all launches, and says so once", async () => {
-      const small = under.open({ capBytes: 10 })
-      expect(await small.append({ job, launch: 1 }, 0, Buffer.from("1234567"))).toEqual({ length: 7, full: false })
-      expect(await small.append({ job, launch: 2 }, 0, Buffer.from("abcdef"))).toEqual({ length: 3, full: true })
-      expect(await small.append({ job, launch: 2 }, 3, Buffer.from("def"))).toEqual({ length: 3, full: true })
-      expect(await small.append({ job, launch: 3 }, 0, Buffer.from("x"))).toEqual({ length: 0, full: true })
-      const line = "--- log truncated: only the first 10 bytes of a job's log are kept ---\n"
-      expect((await read({}, small)).toString()).toBe(`1234567\n--- launch 2 ---\nabc\n${line}`)
-      expect((await read({ tail: 2 }, small)).toString()).toBe(`abc\n${line}`)
+    it("keeps the beginning and the end of a log beyond the cap, and says how many bytes are left out", async () => {
+      const small = under.open({ capBytes: 16 })
+      const bytes = Buffer.from("0123456789abcdefghijklmnopqrstuvwxyz!")
+      for (const [offset] of bytes.entries()) {
+        const answer = await small.append({ job, launch: 1 }, offset, bytes.subarray(offset, offset + 1))
+        expect(answer).toEqual({ length: offset + 1 })
+      }
+      const line =
+        "\n--- 21 bytes of the log are left out here: Berth keeps only the beginning and the end of a long log ---\n"
+      expect((await read({}, small)).toString()).toBe(`01234567${line}tuvwxyz!`)
+      expect((await read({ tail: 1 }, small)).toString()).toBe("tuvwxyz!")
+      expect((await read({ tail: 2 }, small)).toString()).toBe(`${line.slice(1)}tuvwxyz!`)
+      expect((await read({}, under.open({ capBytes: 16 }))).toString()).toBe(`01234567${line}tuvwxyz!`)
+      expect(await small.append({ job, launch: 1 }, 0, bytes)).toEqual({ length: 37 })
     })
 
-    it("refuses names that lead out of its folder, and bad numbers, and writes nothing", async () => {
+    it("counts the cap over all launches", async () => {
+      const small = under.open({ capBytes: 8 })
+      for (const launch of [1, 2, 3]) {
+        const bytes = Buffer.from(`${launch}abcde${launch}\n`)
+        for (const [offset] of bytes.entries()) {
+          await small.append({ job, launch }, offset, bytes.subarray(offset, offset + 1))
+        }
+      }
+      const gap = (bytes: number) =>
+        `--- ${bytes} bytes of the log are left out here: Berth keeps only the beginning and the end of a long log ---\n`
+      expect((await read({}, small)).toString()).toBe(
+        `1abc\n${gap(4)}--- launch 2 ---\n${gap(8)}--- launch 3 ---\n${gap(4)}de3\n`,
+      )
+      // The agent of an earlier launch still learns where its log ends.
+      expect(await small.append({ job, launch: 2 }, 0, Buffer.from("2abcde2\n"))).toEqual({ length: 8 })
+    })
+
+    it("keeps the last bytes of one large piece", async () => {
+      const small = under.open({ capBytes: 16 })
+      const bytes = Buffer.from("0123456789abcdefghijklmnopqrstuvwxyz!")
+      await small.append({ job, launch: 1 }, 0, bytes)
+      await small.append({ job, launch: 1 }, bytes.byteLength, Buffer.from("END"))
+      expect((await read({}, small)).toString()).toMatch(/END$/)
+    })
+
+    it("rejects names outside its folder and invalid numbers, and writes nothing", async () => {
       for (const bad of ["..", "a/b", "", "../../etc", "a\0b", "A", ".hidden"]) {
         expect(() => store.append({ job: { ...job, namespace: bad }, launch: 1 }, 0, Buffer.from("x"))).toThrow(
           TypeError,
@@ -103,7 +136,7 @@ export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number)
   })
 
   describe("tail", () => {
-    it("is the last lines of the whole, wherever blocks and launches end", async () => {
+    it("returns the last lines of the whole log, at any limits of blocks and launches", async () => {
       const line = fc.string({ maxLength: 40 }).map((text) => text.replaceAll("\n", " "))
       await fc.assert(
         fc.asyncProperty(
@@ -124,7 +157,7 @@ export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number)
       )
     })
 
-    it("finds lines that are longer than a block", async () => {
+    it("finds lines longer than a block", async () => {
       const long = "x".repeat(200_000)
       await store.append({ job, launch: 1 }, 0, Buffer.from(`a\n${long}\nb`))
       expect((await read({ tail: 2 })).toString()).toBe(`${long}\nb`)
@@ -132,13 +165,13 @@ export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number)
       expect((await read({ tail: 3 })).toString()).toBe(`a\n${long}\nb`)
     })
 
-    it("of nothing is nothing", async () => {
+    it("returns nothing for an empty log", async () => {
       expect((await read({ tail: 5 })).toString()).toBe("")
     })
   })
 
   describe("follow", () => {
-    it("delivers every byte as it comes, over launches, until it is told to end", async () => {
+    it("delivers every byte as it arrives, over launches, until it is stopped", async () => {
       const ended = new AbortController()
       const follow = store.read(job, { follow: ended.signal })
       const next = async () => Buffer.from((await follow.next()).value ?? "end").toString()
@@ -152,14 +185,14 @@ export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number)
       expect(await next()).toBe("--- launch 2 ---\n")
       expect(await next()).toBe("again\n")
       const last = next()
-      // Stored before the end was told, so it must still come.
+      // Stored before the end was reported, so the follow must still deliver it.
       await store.append({ job, launch: 2 }, 6, Buffer.from("last"))
       ended.abort()
       expect(await last).toBe("last")
       expect(await next()).toBe("end")
     })
 
-    it("begins with a tail and goes on from there", async () => {
+    it("starts with a tail and continues from there", async () => {
       await write(1, "one\ntwo\nthree\n")
       const ended = new AbortController()
       const follow = store.read(job, { tail: 1, follow: ended.signal })
@@ -170,7 +203,39 @@ export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number)
       expect((await follow.next()).done).toBe(true)
     })
 
-    it("loses and doubles nothing under many readers and writers", async () => {
+    it("delivers to a reader that keeps pace what is left out later", async () => {
+      const small = under.open({ capBytes: 16 })
+      const ended = new AbortController()
+      const follow = small.read(job, { follow: ended.signal })
+      const bytes = Buffer.from("0123456789abcdefghijklmnopqrstuvwxyz!")
+      let text = ""
+      for (const [offset] of bytes.entries()) {
+        const next = follow.next()
+        await small.append({ job, launch: 1 }, offset, bytes.subarray(offset, offset + 1))
+        text += Buffer.from((await next).value ?? "").toString()
+      }
+      ended.abort()
+      expect((await follow.next()).done).toBe(true)
+      expect(text).toBe(bytes.toString())
+    })
+
+    it("says to a slow reader how many bytes were left out before it could read them", async () => {
+      const small = under.open({ capBytes: 16 })
+      const bytes = Buffer.from("0123456789abcdefghijklmnopqrstuvwxyz!")
+      const ended = new AbortController()
+      await small.append({ job, launch: 1 }, 0, bytes.subarray(0, 4))
+      const follow = small.read(job, { follow: ended.signal })
+      expect(Buffer.from((await follow.next()).value ?? "").toString()).toBe("0123")
+      for (const [offset] of bytes.entries()) {
+        await small.append({ job, launch: 1 }, offset, bytes.subarray(offset, offset + 1))
+      }
+      ended.abort()
+      let text = ""
+      for await (const piece of follow) text += Buffer.from(piece).toString()
+      expect(text).toMatch(/^4567\n--- 21 bytes of the log are left out here.* ---\ntuvwxyz!$/)
+    })
+
+    it("loses and repeats nothing with many readers and writers", async () => {
       const ended = new AbortController()
       const readers = [1, 2, 3].map(() => read({ follow: ended.signal }))
       let length = 0
@@ -186,7 +251,7 @@ export function logStoreSuite(make: () => Promise<StoreUnderTest>, runs: number)
   })
 
   describe("remove and list", () => {
-    it("knows the jobs it keeps, and forgets one wholly", async () => {
+    it("lists the jobs with logs, and deletes all of a job's log", async () => {
       const other = { namespace: "project-b", uid: "b" }
       await store.append({ job, launch: 1 }, 0, Buffer.from("x"))
       await store.append({ job: other, launch: 1 }, 0, Buffer.from("y"))

@@ -59,13 +59,13 @@ describe("several replicas over one bucket", () => {
     return { bucket, one: open(), other: open() }
   }
 
-  it("store each byte once, whichever of them is given a piece", async () => {
+  it("stores each byte once, whichever replica gets a piece", async () => {
     const { one, other } = await replicas()
     const data = randomBytes(5000)
     let length = 0
     for (let turn = 0; length < data.byteLength; turn++) {
       const store = turn % 3 === 0 ? other : one
-      // What an agent sends that did not hear the last answer.
+      // The agent resends this piece if it missed the last response.
       const offset = Math.max(0, length - (turn % 4) * 40)
       const answer = await store.append({ job, launch: 1 }, offset, data.subarray(offset, offset + 200))
       expect(answer.length).toBeGreaterThanOrEqual(length)
@@ -76,7 +76,7 @@ describe("several replicas over one bucket", () => {
     expect((await read(other, { tail: 0 })).byteLength).toBe(0)
   })
 
-  it("show what another one stores to those who follow", async () => {
+  it("delivers pieces of one replica to followers of another", async () => {
     const { one, other } = await replicas()
     const ended = new AbortController()
     const follow = other.read(job, { follow: ended.signal })
@@ -90,7 +90,7 @@ describe("several replicas over one bucket", () => {
     expect((await follow.next()).done).toBe(true)
   })
 
-  it("make one object of many small ones, under those who read", async () => {
+  it("merges many small objects into one, while others read", async () => {
     const failures: unknown[] = []
     const { bucket, one, other } = await replicas({ onCompactionError: (error) => failures.push(error) })
     const ended = new AbortController()
@@ -99,7 +99,7 @@ describe("several replicas over one bucket", () => {
     for (let length = 0; length < data.byteLength; ) {
       length = (await one.append({ job, launch: 1 }, length, data.subarray(length, length + 20))).length
     }
-    // The next write waits for what is under way.
+    // The next write waits for pending merges.
     await one.append({ job, launch: 1 }, 0, Buffer.alloc(0))
     expect((await keysIn(bucket)).length).toBeLessThan(64)
     expect((await read(one)).equals(data)).toBe(true)

@@ -56,7 +56,7 @@ function project(situation: Parameters<typeof projectStatus>[1], more: object = 
 const DELETED = { deletionTimestamp: "2026-01-01T00:00:00Z" }
 
 const CASES: [what: string, object: object, health: string][] = [
-  ["an object that nobody has seen", { kind: "Job", metadata, spec: {} }, "Progressing"],
+  ["an object without a status", { kind: "Job", metadata, spec: {} }, "Progressing"],
   [
     "one that was changed since",
     { ...job({ phase: "running" }), metadata: { ...metadata, generation: 2 } },
@@ -66,7 +66,7 @@ const CASES: [what: string, object: object, health: string][] = [
   ["a job that runs", job({ phase: "running" }), "Healthy"],
   ["a job that went well", job({ phase: "succeeded", reason: "Succeeded" }), "Healthy"],
   ["a job that failed", job({ phase: "failed", reason: "ContainerFailed" }), "Degraded"],
-  ["a job that somebody cancelled", job({ phase: "cancelled", reason: "Cancelled" }), "Suspended"],
+  ["a job that a user cancelled", job({ phase: "cancelled", reason: "Cancelled" }), "Suspended"],
   ["a job that is being deleted", job({ phase: "running" }, { metadata: { ...metadata, ...DELETED } }), "Progressing"],
   ["a schedule in force", cronJob(CronJobReason.Scheduled), "Healthy"],
   ["a paused schedule", cronJob(CronJobReason.Paused, { active: false }), "Suspended"],
@@ -85,7 +85,7 @@ const CASES: [what: string, object: object, health: string][] = [
   ["a project whose deletion its jobs hold up", project({ is: "blocked", jobs: 2 }, DELETED), "Degraded"],
 ]
 
-argocd.describe("Argo CD sees", () => {
+argocd.describe("health scripts for Argo CD", () => {
   let told: { status: string; message: string }[]
 
   beforeAll(async () => {
@@ -105,12 +105,12 @@ argocd.describe("Argo CD sees", () => {
     })
   })
 
-  it.each(CASES.map(([what, , health], i) => [what, health, i] as const))("%s as %s", (_what, health, i) => {
+  it.each(CASES.map(([what, , health], i) => [what, health, i] as const))("reports %s as %s", (_what, health, i) => {
     expect(told[i]).toEqual({ status: health, message: expect.stringMatching(/./) })
   })
 })
 
-/** A value of JSON as Lua has it. */
+/** Returns a JSON value as Lua source. */
 function literal(value: unknown): string {
   if (Array.isArray(value)) return `{${value.map(literal).join(", ")}}`
   if (typeof value !== "object" || value === null) return JSON.stringify(value)
@@ -119,7 +119,7 @@ function literal(value: unknown): string {
 }
 
 describe("argocd-cm", () => {
-  it("has the script for each kind that a repository may hold", async () => {
+  it("has the health script for each kind that a repository may contain", async () => {
     const { stdout } = await promisify(execFile)(inject("kubectlPath"), ["kustomize", FOLDER])
     const objects = loadAll(stdout) as { kind: string; data?: Record<string, string> }[]
     const { data = {} } = objects.find(({ kind }) => kind === "ConfigMap") ?? {}

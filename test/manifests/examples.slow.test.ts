@@ -20,7 +20,7 @@ import { kubeconfigPath, kubectl, testNamespace } from "../control-plane.ts"
 const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
 const TENANT = join(MANIFESTS, "samples", "tenant")
 
-/** What the API server here knows; the kinds of Argo CD, Flux and External Secrets are theirs. */
+/** Groups that the API server here knows. The kinds of Argo CD, Flux and External Secrets are unknown to it. */
 const KNOWN = [API_VERSION, "v1"]
 
 interface ExternalSecret extends ApiObject {
@@ -34,13 +34,13 @@ describe("examples", () => {
   beforeAll(async () => {
     client = connect({ kubeconfig: kubeconfigPath() })
     await installKinds(client, AbortSignal.timeout(60_000))
-    // kubectl is told of new kinds a moment after they are served.
+    // Kubectl discovers new kinds a moment after they are served.
     const kinds = KINDS.map(({ plural }) => `${plural}.berth.dev`).join(",")
     await eventually(() => kubectl(["get", kinds, "-n", namespace]))
   })
   afterAll(() => client.close())
 
-  /** In the suite's own namespace: those that they name are not there. */
+  /** Applies objects in the suite's own namespace: the namespaces that they name don't exist. */
   async function tried(objects: readonly ApiObject[]): Promise<void> {
     const items = objects
       .filter(({ apiVersion = "" }) => KNOWN.includes(apiVersion))
@@ -53,12 +53,12 @@ describe("examples", () => {
     await kubectl(["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"], list)
   }
 
-  it("of a team are taken by the API server, and there is one of each kind", async () => {
+  it("examples of a team are accepted by the API server and cover each kind", async () => {
     const files = await Promise.all((await readdir(TENANT)).map((file) => readFile(join(TENANT, file), "utf8")))
     const objects = files.flatMap((text) => loadAll(text) as ApiObject[])
     await tried(objects)
     const kinds = new Set(objects.filter(({ apiVersion }) => apiVersion === API_VERSION).map(({ kind }) => kind))
-    // Launches are made by Berth alone.
+    // Only Berth creates Launches.
     expect([...kinds].sort()).toEqual(
       KINDS.map(({ kind }) => kind)
         .filter((kind) => kind !== "Launch")
@@ -66,7 +66,7 @@ describe("examples", () => {
     )
   })
 
-  it("of connections have a Secret each with just the fields of their type", async () => {
+  it("examples of connections have a Secret each, with exactly the fields of their type", async () => {
     const objects = loadAll(await readFile(join(TENANT, "connections.yaml"), "utf8")) as ApiObject[]
     const connections = objects.filter(({ kind }) => kind === "Connection") as (ApiObject & { spec: ConnectionSpec })[]
     expect(connections.map(({ spec }) => spec.type).sort()).toEqual(Object.keys(CREDENTIALS).sort())
@@ -80,7 +80,7 @@ describe("examples", () => {
     }
   })
 
-  it("of External Secrets brings just the fields of its connection's type", async () => {
+  it("example of External Secrets provides exactly the fields of its connection's type", async () => {
     const objects = loadAll(await readFile(join(MANIFESTS, "gitops", "acme", "jobs", "connection.yaml"), "utf8"))
     const [external, connection] = objects as [ExternalSecret, ApiObject & { spec: ConnectionSpec }]
     expect(external.spec.target.template.type).toBe("berth.dev/connection")
@@ -89,13 +89,13 @@ describe("examples", () => {
     expect(external.spec.data.map(({ secretKey }) => secretKey)).toEqual(fields)
   })
 
-  it("of Flux installs the release that the documents' commands are for", async () => {
+  it("example of Flux installs the release of the documents' commands", async () => {
     const objects = loadAll(await readFile(join(MANIFESTS, "gitops", "flux", "berth.yaml"), "utf8")) as ApiObject[]
     const place = { releaseName: "berth", targetNamespace: "berth-system", storageNamespace: "berth-system" }
     expect(objects.find(({ kind }) => kind === "HelmRelease")).toMatchObject({ spec: place })
   })
 
-  it("of values for EKS are what the chart takes", async () => {
+  it("examples of values for EKS match the chart's schema", async () => {
     const text = await readFile(join(MANIFESTS, "..", "docs", "install.md"), "utf8")
     const [, values = ""] = /^## On EKS\n[\s\S]*?^```yaml\n([\s\S]*?)^```$/m.exec(text) ?? []
     const folder = await mkdtemp(join(tmpdir(), "berth-eks-"))
@@ -105,13 +105,16 @@ describe("examples", () => {
     expect(objects.find((object) => object?.kind === "Ingress")).toMatchObject({ spec: { ingressClassName: "alb" } })
   })
 
-  it.each(["acme", "argocd", "flux"])("of GitOps, %s, are whole, and what is Berth's is taken", async (folder) => {
-    const { stdout } = await promisify(execFile)(inject("kubectlPath"), [
-      "kustomize",
-      join(MANIFESTS, "gitops", folder),
-    ])
-    const objects = loadAll(stdout) as ApiObject[]
-    if (folder === "acme") await tried(objects)
-    expect(objects.length).toBeGreaterThan(2)
-  })
+  it.each(["acme", "argocd", "flux"])(
+    "of GitOps, %s, are complete, and the API server accepts Berth's objects",
+    async (folder) => {
+      const { stdout } = await promisify(execFile)(inject("kubectlPath"), [
+        "kustomize",
+        join(MANIFESTS, "gitops", folder),
+      ])
+      const objects = loadAll(stdout) as ApiObject[]
+      if (folder === "acme") await tried(objects)
+      expect(objects.length).toBeGreaterThan(2)
+    },
+  )
 })

@@ -14,7 +14,7 @@ import { startPrivateControlPlane } from "../control-plane.ts"
 const run = promisify(execFile)
 const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
 
-/** Each object's name and version. */
+/** Prints each object's name and generation. */
 const VERSIONS = "jsonpath={range .items[*]}{.metadata.name}={.metadata.generation} {end}"
 
 interface Installed {
@@ -43,9 +43,9 @@ describe("manifests", () => {
     await rm(folder, { recursive: true })
   })
 
-  it("install every kind, and again without a change", async () => {
+  it("install every kind, and change nothing when they are applied again", async () => {
     const names = ["apikeys", "connections", "cronjobs", "jobs", "launches", "organizations", "projects"]
-    // The API server tells of a new kind a moment after it has established it.
+    // The API server serves a new kind a moment after it has established it.
     await eventually(async () => {
       const kinds = await kubectl("api-resources", "--api-group=berth.dev", "--no-headers", "-o", "name")
       expect(kinds.trim().split("\n").sort()).toEqual(names.map((name) => `${name}.berth.dev`))
@@ -64,7 +64,7 @@ describe("manifests", () => {
     expect(await versions()).toBe(before)
   })
 
-  it("are what a stack on one machine installs, too", async () => {
+  it("install the same objects as a stack on one machine", async () => {
     const kinds = "crd,ns,sa,clusterrole,clusterrolebinding,role,rolebinding,validatingadmissionpolicy"
     const installed = async (): Promise<unknown[]> => {
       const list = await kubectl("get", kinds, "-A", "-l", "app.kubernetes.io/part-of=berth", "-o", "json")
@@ -81,7 +81,7 @@ describe("manifests", () => {
     expect(await installed()).toEqual(before)
   })
 
-  it("have samples that the API server takes, one by one and together", async () => {
+  it("have samples that the API server accepts, one by one and together", async () => {
     const folder = join(MANIFESTS, "samples")
     const files = (await readdir(folder)).filter((file) => file.endsWith(".yaml") && file !== "kustomization.yaml")
     const applied = await kubectl("apply", "--server-side", "-k", folder)
@@ -94,7 +94,7 @@ describe("manifests", () => {
     expect(body).toMatchObject({ name: "submitted", image: expect.any(String) })
   })
 
-  it("of a release have their domain in the settings alone, where docs/install.md changes it", async () => {
+  it("have the domain of a release only in the settings, where docs/install.md changes it", async () => {
     const made = await kubectl("kustomize", join(MANIFESTS, "overlays", "default"))
     const text = await readFile(join(MANIFESTS, "..", "docs", "install.md"), "utf8")
     const [, expression = ""] = /^sed '([^']+)' install.yaml/m.exec(text) ?? []
@@ -109,13 +109,13 @@ describe("manifests", () => {
     expect(JSON.stringify(changed)).not.toContain("berth.example.com")
   })
 
-  describe("let", () => {
+  describe("roles of the manifests", () => {
     const operator = "system:serviceaccount:berth-system:berth-operator"
     const facade = "system:serviceaccount:berth-system:berth-facade"
     const can = async (who: string[], verb: string, resource: string, ...where: string[]): Promise<boolean> => {
       const [kind = "", subresource] = resource.split(/\/(?=status$)/)
       const part = subresource === undefined ? [] : [`--subresource=${subresource}`]
-      // It exits with 1 when the answer is no.
+      // Kubectl exits with 1 when the answer is no.
       const asked = kubectl("auth", "can-i", verb, kind, ...part, ...where, ...who).catch(
         (error: { stdout: string }) => error.stdout,
       )
@@ -180,7 +180,7 @@ describe("manifests", () => {
       expect(await can([`--as=${who}`], verb, resource, ...where)).toBe(allowed)
     })
 
-    it("the operator touch what is Berth's alone, and give roles to machine users and people alone", async () => {
+    it("let only the operator change Berth's own objects, and let only machine users and people get roles", async () => {
       const attempt = (...args: string[]) => kubectl(...args, `--as=${operator}`, "--dry-run=server")
       await kubectl("create", "namespace", "somebodys")
       await kubectl("create", "rolebinding", "somebodys", "--clusterrole=view", "--user=eve", ...elsewhere)
@@ -203,11 +203,11 @@ describe("manifests", () => {
       await bind({ kind: "ServiceAccount", name: "key-1", namespace: "berth-identities" })
     })
 
-    it("the roles view, edit and admin do to jobs what they do to everything else", async () => {
+    it("let the roles view, edit and admin do to jobs what they do to other objects", async () => {
       for (const role of ["view", "edit", "admin"]) {
         await kubectl("create", "rolebinding", role, `--clusterrole=${role}`, `--user=${role}r`, ...elsewhere)
       }
-      // The controller manager adds up the roles in its own time.
+      // The controller manager aggregates the roles asynchronously.
       await eventually(async () => expect(await can(["--as=viewr"], "list", "jobs.berth.dev", ...elsewhere)).toBe(true))
       await eventually(async () =>
         expect(await can(["--as=editr"], "create", "jobs.berth.dev", ...elsewhere)).toBe(true),

@@ -11,17 +11,17 @@ import { startPrivateControlPlane } from "../control-plane.ts"
 
 const OVERLAYS = join(import.meta.dirname, "..", "..", "manifests", "overlays")
 
-/** Those that have programs of their own, made from the chart. */
+/** Overlays with programs of their own, rendered from the chart. */
 const RENDERED = ["default", "high-availability"]
-/** In an order in which a cluster can go from one to the next: a Deployment can't turn to Recreate. */
+/** Overlays in an order in which a cluster can move from one to the next: a Deployment can't turn to Recreate. */
 const ALL = ["default", "single-namespace", "high-availability"]
 
-/** What is neither of manifests/base nor a kind. */
+/** Templates of the objects that are neither in manifests/base nor a kind. */
 const TEMPLATES = ["operator", "facade", "monitoring"].flatMap((name) => ["--show-only", `templates/${name}.yaml`])
 
 const HEADER = "# The chart's own, made by `npm test -- test/manifests/overlays -u`; do not edit\n"
 
-/** Marks that only Helm's objects have. */
+/** Labels and annotations that only Helm's objects have. */
 const HELMS = ["helm.sh/chart", "app.kubernetes.io/managed-by", "helm.sh/resource-policy"]
 
 interface Container {
@@ -45,7 +45,7 @@ describe.each(RENDERED)("the programs of the overlay %s", (overlay) => {
   })
 })
 
-it("narrows Secrets to one namespace as the chart does", async () => {
+it("limits Secrets to one namespace as the chart does", async () => {
   const args = ["template", "berth", CHART, "--namespace", "berth-system", "--kube-version", "1.35.0"]
   const values = ["--set", "baseDomain=berth.example.com,watchNamespace=default", "--show-only", "templates/base.yaml"]
   const objects = loadAll(await helm([...args, ...values])) as (ApiObject | null)[]
@@ -58,7 +58,7 @@ it("narrows Secrets to one namespace as the chart does", async () => {
   expect(loadAll(overlay)).toEqual(expect.arrayContaining(bindings))
 })
 
-/** Takes the settings out of the containers' own variables, which would go before the ConfigMap's. */
+/** Removes the settings from the containers' own variables, which would override the ConfigMap's. */
 function setBy(names: readonly string[], containers: Container[]): void {
   for (const container of containers) {
     container.env = container.env.filter(({ name }) => !names.includes(name))
@@ -83,19 +83,19 @@ describe("an overlay", () => {
   })
   afterAll(() => controlPlane?.stop())
 
-  it("is one of those that are applied here", async () => {
+  it("is one of the overlays that this file applies", async () => {
     expect((await readdir(OVERLAYS)).sort()).toEqual([...ALL].sort())
   })
 
   it.each(ALL)(
-    "%s is applied, and again without a change",
+    "%s is applied, and a second time without a change",
     async (overlay) => {
       const folder = join(OVERLAYS, overlay)
       await kubectl("apply", "--server-side", "--force-conflicts", "-k", folder)
       const before = await stored(folder)
       await kubectl("apply", "--server-side", "-k", folder)
       expect(await stored(folder)).toEqual(before)
-      // Its exit code is 1 when anything differs.
+      // Its exit code is 1 if an object differs.
       expect(await kubectl("diff", "--server-side", "-k", folder)).toBe("")
       expect(before.map(([name]) => name)).toContainEqual(
         expect.stringMatching(/^ConfigMap berth-system.berth-settings-/),
@@ -104,14 +104,14 @@ describe("an overlay", () => {
     180_000,
   )
 
-  it("with one façade takes the place of one with several when its Deployment is gone, as docs/install.md says", async () => {
+  it("with one façade replaces one with several after its Deployment was deleted, as docs/install.md says", async () => {
     const apply = () => kubectl("apply", "--server-side", "--force-conflicts", "-k", join(OVERLAYS, "default"))
     await expect(apply()).rejects.toThrow(/Deployment .*berth-facade.* is invalid.*rollingUpdate/s)
     await kubectl("delete", "deployment", "berth-facade", "-n", "berth-system")
     await apply()
   })
 
-  /** Of each object its generation; where there is none, when and with what this tool last changed anything in it. */
+  /** Returns the generation of each object, or the time and content of this tool's last change if it has none. */
   async function stored(folder: string): Promise<[name: string, version: unknown][]> {
     const list = await kubectl("get", "-k", folder, "-o", "json", "--show-managed-fields")
     const { items } = JSON.parse(list) as { items: Applied[] }

@@ -9,12 +9,12 @@ import { gunzip } from "node:zlib"
 import { Ec2Schema } from "../cloud/ec2-schema.ts"
 import { motoEnvironment } from "../moto.ts"
 
-/** A product of the price list, such as AWS sells under one instance type. */
+/** A product of the price list, like those that AWS sells under one instance type. */
 export interface ListedProduct {
   regionCode: string
   instanceType: string
   usd: string
-  /** Other attributes than those of Linux on shared hardware. */
+  /** Attributes that differ from those of Linux on shared hardware. */
   attributes?: Record<string, string>
   unit?: string
 }
@@ -35,23 +35,23 @@ const LINUX = {
 }
 
 /**
- * Stands before EC2 (moto, behind its proxy) with what moto lacks: the Price List, whose requests are held against AWS'
- * own model of it, and prices of the spot market that are some, in pages.
+ * A proxy before EC2 (moto, behind its own proxy) that adds APIs which moto lacks. The Price List's requests are
+ * checked against AWS' own model of it. Spot prices are real prices, in pages.
  */
 export class AwsPricesFront {
   readonly url: string
   products: ListedProduct[] = []
-  /** What moto says when undefined. */
+  /** Spot prices; undefined: moto's own. */
   spot: ZonePrice[] | undefined
-  /** Items of a page, at most, whatever was asked for. */
+  /** Maximum number of items on a page, for any request. */
   pageSize = 2
-  /** What the policy of the account allows; a call of another action is refused. */
+  /** Actions that the account's policy allows; other calls are rejected. */
   allowed: readonly string[] = ["pricing:GetProducts", "ec2:DescribeSpotPriceHistory"]
   /** Regions that the account has not enabled. */
   readonly disabled = new Set<string>()
   /** All calls, in the words of IAM, with their regions. */
   readonly calls: { action: string; region: string }[] = []
-  /** What AWS would not have taken. */
+  /** Requests that AWS would reject. */
   readonly breaches: string[] = []
   readonly #server: Server
   readonly #ec2: string
@@ -72,7 +72,7 @@ export class AwsPricesFront {
     })
   }
 
-  /** @param ec2 the endpoint of what serves everything else */
+  /** @param ec2 the endpoint that serves everything else */
   static async start(ec2: string): Promise<AwsPricesFront> {
     const models = { model: await pricingModel(), ec2Schema: await Ec2Schema.load(await motoEnvironment()) }
     const server = createServer()
@@ -195,7 +195,7 @@ function productOf({ regionCode, instanceType, usd, attributes, unit = "Hrs" }: 
   }
 }
 
-/** The part of AWS' service model that requests are held against. */
+/** The part of AWS' service model that requests are checked against. */
 interface Shape {
   type: string
   required?: string[]
@@ -214,7 +214,7 @@ async function pricingModel(): Promise<Model> {
   return (JSON.parse(String(await promisify(gunzip)(await readFile(file)))) as { shapes: Model }).shapes
 }
 
-/** What is wrong with a value of AWS' JSON protocol. */
+/** Returns the faults of a value of AWS' JSON protocol. */
 function faultsIn(value: unknown, name: string, model: Model, path = name): string[] {
   const shape = model[name]
   if (shape === undefined) throw new Error(`the model has no shape ${name}`)

@@ -40,7 +40,7 @@ afterEach(() => {
   expect([...front.breaches.splice(0), ...proxy.breaches.splice(0)]).toEqual([])
 })
 
-it("takes from the price list what a Linux instance on shared hardware costs an hour, page by page", async () => {
+it("reads hourly prices of Linux instances on shared hardware from the price list, page by page", async () => {
   const product = { regionCode: "eu-north-1", instanceType: "m7i.large", usd: "0.1071000000" }
   front.products = [
     product,
@@ -64,7 +64,7 @@ it("takes from the price list what a Linux instance on shared hardware costs an 
   expect(calls).toBe(3 + 1 + 1)
 })
 
-it("takes the spot price of the dearest zone, page by page, where the account has the region", async () => {
+it("reads the spot price of the most expensive zone, page by page, in enabled regions", async () => {
   front.spot = [
     { instanceType: "m7i.large", zone: "eu-north-1a", usd: "0.0331" },
     { instanceType: "m7i.large", zone: "eu-north-1b", usd: "0.0412" },
@@ -79,14 +79,14 @@ it("takes the spot price of the dearest zone, page by page, where the account ha
   expect(calls).toBe(3 + 1)
 })
 
-it("asks moto's EC2, which is slow for thousands of prices: in one of its small regions", async () => {
+it("reads spot prices from moto's EC2 in one of its small regions, because moto is slow for thousands of prices", async () => {
   front.spot = undefined
   const { prices, error } = await read(market, ask("me-south-1"))
   expect(error).toBeUndefined()
   expect(prices["me-south-1 spot"]).toMatchObject({ "t4g.micro": 0.00001 })
 })
 
-it("says so when the policy lacks the right", async () => {
+it("reports a missing right in the account's policy", async () => {
   front.allowed = []
   try {
     for (const reader of [list, market]) {
@@ -99,7 +99,7 @@ it("says so when the policy lacks the right", async () => {
   }
 })
 
-it("ends when it is told to, without asking for what is left", async () => {
+it("stops reading prices when it is aborted, without further requests", async () => {
   front.spot = [{ instanceType: "m7i.large", zone: "eu-north-1a", usd: "0.0331" }]
   for (const reader of [list, market]) {
     const stopping = new AbortController()
@@ -110,7 +110,7 @@ it("ends when it is told to, without asking for what is left", async () => {
   }
 })
 
-it("calls just what the policy for prices in docs/aws.md allows", async () => {
+it("calls only actions of the policy for prices in docs/aws.md", async () => {
   const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "aws.md"), "utf8")
   const [, statement = "{}"] = /```json\n(\{[^`]*"Sid": "Prices"[^`]*\})\n```/.exec(page) ?? []
   const { Action } = JSON.parse(statement) as { Action: string[] }

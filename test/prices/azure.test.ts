@@ -5,7 +5,10 @@ import { InvalidRequestError, TransientError } from "../../src/cloud/errors.ts"
 import { type ApiServer, type Operation, startApiServer, unending } from "../providers/api-server.ts"
 import { read } from "./reading.ts"
 
-/** An item as the documents show it: https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices */
+/**
+ * An item like those in the documentation:
+ * https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices
+ */
 function item(armRegionName: string, armSkuName: string, retailPrice: number, changes: object = {}) {
   const size = armSkuName.replace("Standard_", "").replaceAll("_", " ")
   return {
@@ -52,7 +55,7 @@ const ITEMS = [
 
 const PAGE = 3
 
-/** As Azure answers: the filter chooses by region, and a page has the address of the next one, with its port. */
+/** Responds like Azure. The filter selects by region. A page has the address of the next one, with its port. */
 const RETAIL_PRICES: Operation = {
   method: "GET",
   host: "prices.azure.com",
@@ -89,7 +92,7 @@ afterEach(() => {
 const readers = () => azurePrices({ clock: systemClock, send: server.send })
 const question = (regions: string[]) => ({ credentials: {}, regions, machines: [], signal: unending() })
 
-it("takes the present price of a Linux machine, page by page, on demand and spot", async () => {
+it("reads present prices of Linux machines, page by page, on demand and spot", async () => {
   const { prices, calls, error } = await read(readers().list, question(["westeurope", "eastus", "nowhere"]))
   expect(error).toBeUndefined()
   expect(prices).toEqual({
@@ -100,7 +103,7 @@ it("takes the present price of a Linux machine, page by page, on demand and spot
   expect(calls).toBe(4 + 1 + 1)
 })
 
-it("gives the regions that answer, and says which did not", async () => {
+it("returns the regions that answered, and names the others", async () => {
   server.override(RETAIL_PRICES.path, (request, match) =>
     request.query.get("$filter")?.includes("westeurope")
       ? { status: 429, json: { error: { code: "429", message: "Too many requests" } } }
@@ -112,7 +115,7 @@ it("gives the regions that answer, and says which did not", async () => {
   expect(String(error)).toContain("westeurope")
 })
 
-it("follows no address to another host", async () => {
+it("follows no link to another host", async () => {
   server.override(RETAIL_PRICES.path, () => ({ json: { Items: [], NextPageLink: "https://10.0.0.1/secrets" } }))
   const { error } = await read(readers().list, question(["eastus"]))
   expect(error).toBeInstanceOf(InvalidRequestError)

@@ -18,7 +18,7 @@ const credentials = {
   }),
 }
 
-/** A SKU as the API has it: https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list#Sku */
+/** A SKU of the API: https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list#Sku */
 function sku(description: string, usd: number, { usageType = "OnDemand", region = "us-central1", ...changes } = {}) {
   const usageUnit = / Ram$/.test(description) ? "GiBy.h" : "h"
   const unitPrice = { currencyCode: "USD", units: String(Math.floor(usd)), nanos: Math.round((usd % 1) * 1e9) }
@@ -37,7 +37,7 @@ function sku(description: string, usd: number, { usageType = "OnDemand", region 
   }
 }
 
-/** What Google's price list said of Iowa when the shipped list was made. */
+/** Prices of Iowa in Google's price list when the shipped list was generated. */
 const RATES = {
   "N1 Predefined Instance": [0.031611, 0.004237],
   "N2 Instance": [0.031611, 0.004237],
@@ -53,7 +53,7 @@ const SKUS = [
   sku("Nvidia Tesla A100 GPU", 2.933908),
   sku("Spot Preemptible N2 Instance Core", 0.01499, SPOT_N2),
   sku("Spot Preemptible N2 Instance Ram", 0.00201, SPOT_N2),
-  // What is none of it, or of no use.
+  // SKUs that are no such price, or unusable.
   sku("N2 Custom Instance Core", 0.033174),
   sku("N2 Sole Tenancy Instance Core", 0.0348),
   sku("Commitment v1: N2 Cpu in Iowa for 1 Year", 0.019915, { usageType: "Commit1Yr" }),
@@ -79,7 +79,7 @@ const BILLING: Operation[] = [
         Buffer.from(signature, "base64url"),
       )
       if (!isSigned) return { status: 400, json: { error: "invalid_grant" } }
-      // One of the scopes that the method documents.
+      // One of the scopes in the method's documentation.
       if (scope !== "https://www.googleapis.com/auth/cloud-billing.readonly")
         return { status: 400, json: { error: "invalid_scope" } }
       return { json: { access_token: TOKEN, expires_in: 3599, token_type: "Bearer" } }
@@ -115,7 +115,7 @@ const { machines, regions, ...list } = readPriceList()
 const known = machines.filter(({ cloud }) => cloud === "gcp")
 const question = { credentials, regions: ["us-central1", "europe-west3"], machines: known, signal: unending() }
 
-/** What the shipped list has in Iowa. */
+/** Prices of Iowa in the shipped list. */
 function shipped(provisioning: "onDemand" | "spot", types: RegExp): Record<string, number> {
   const prices: Record<string, number> = {}
   for (const [row, machine] of list.machine.entries()) {
@@ -128,26 +128,26 @@ function shipped(provisioning: "onDemand" | "spot", types: RegExp): Record<strin
   return prices
 }
 
-it("puts a machine's price together from its parts', which is what the shipped list has", async () => {
+it("adds a machine's price up from its parts' prices, equal to the shipped list", async () => {
   const { prices, calls, error } = await read(gcpPrices({ send: server.send }).list, question)
   expect(error).toBeUndefined()
   expect(Object.keys(prices)).toEqual(["us-central1 onDemand", "us-central1 spot"])
-  const told = prices["us-central1 onDemand"] ?? {}
+  const quoted = prices["us-central1 onDemand"] ?? {}
   const wanted = shipped(
     "onDemand",
     /^(n1-(standard|highmem|highcpu)-\d+(_\dxnvidia-tesla-t4)?|n2-.*|e2-.*|c2d-.*|m1-.*|a2-(high|mega)gpu-.*)$/,
   )
-  expect(Object.keys(told).sort()).toEqual(Object.keys(wanted).sort())
-  expect(Object.keys(told).length).toBeGreaterThan(100)
+  expect(Object.keys(quoted).sort()).toEqual(Object.keys(wanted).sort())
+  expect(Object.keys(quoted).length).toBeGreaterThan(100)
   for (const [type, usd] of Object.entries(wanted))
-    expect([type, (told[type] ?? 0) / usd]).toEqual([type, expect.closeTo(1, 3)])
+    expect([type, (quoted[type] ?? 0) / usd]).toEqual([type, expect.closeTo(1, 3)])
   const spot = prices["us-central1 spot"] ?? {}
   for (const [type, usd] of Object.entries(shipped("spot", /^n2-/)))
     expect([type, spot[type]]).toEqual([type, expect.closeTo(usd, 5)])
   expect(calls).toBe(Math.ceil(SKUS.length / PAGE))
 })
 
-it("says so when the key is refused", async () => {
+it("reports a rejected key", async () => {
   const { privateKey: other } = generateKeyPairSync("rsa", { modulusLength: 2048 })
   const keyfile = JSON.parse(credentials.keyfile_json) as object
   const keyfile_json = JSON.stringify({ ...keyfile, private_key: other.export({ type: "pkcs8", format: "pem" }) })

@@ -1,8 +1,8 @@
 import type { PriceQuestion, PriceReader } from "../../src/cloud/prices.ts"
 
 /**
- * All that a reader says: by region and way of buying the prices by machine type, and how many calls that took.
- * @param called told of each call
+ * Returns all prices of a reader by region, way of buying and machine type, and the number of its calls. @param called
+ * receives each call
  */
 export async function read(reader: PriceReader, question: Omit<PriceQuestion, "onCall">, called?: () => void) {
   const prices: Record<string, Record<string, number>> = {}
@@ -12,8 +12,8 @@ export async function read(reader: PriceReader, question: Omit<PriceQuestion, "o
     called?.()
   }
   try {
-    for await (const { region, provisioning, prices: told } of reader({ ...question, onCall }))
-      prices[`${region} ${provisioning}`] = Object.fromEntries(told)
+    for await (const { region, provisioning, prices: quoted } of reader({ ...question, onCall }))
+      prices[`${region} ${provisioning}`] = Object.fromEntries(quoted)
     return { prices, calls, error: undefined }
   } catch (error: unknown) {
     return { prices, calls, error }

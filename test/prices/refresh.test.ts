@@ -8,7 +8,7 @@ import type { StoredJob } from "../../src/apis/job.ts"
 import { LiveCatalogue } from "../../src/catalogue/live.ts"
 import { PRICES_CONFIG_MAP } from "../../src/catalogue/refreshed.ts"
 import { awsPrices } from "../../src/cloud/aws/prices.ts"
-import { cloudsOf } from "../../src/cloud/clouds.ts"
+import { cloudsOf } from "../../src/cloud/provider.ts"
 import { watchPrices } from "../../src/controllers/catalogue/watch.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
@@ -32,7 +32,7 @@ import { AwsPricesFront } from "./aws-front.ts"
 
 const { it } = needing(missingTool("moto"))
 
-/** An operator whose clouds are simulated and whose prices come from AWS' APIs, as far as these are had here. */
+/** An operator with simulated clouds, whose prices come from AWS' APIs, as far as tests have them. */
 
 const REGION = "eu-north-1"
 const systemNamespace = testNamespace("prices-system")
@@ -49,7 +49,7 @@ const table = tableOf([
   offerOf({ ...aws, instanceType: "m7a.large", hourlyPriceUsd: 0.123 }),
   offerOf({ ...aws, instanceType: "m7a.large", provisioning: "spot", hourlyPriceUsd: 0.05 }),
 ])
-/** What a façade has in its memory: kept by nothing but the ConfigMap. */
+/** Reads the prices like a façade does, only from the ConfigMap. */
 const facades = new LiveCatalogue(table)
 let front: AwsPricesFront
 let operator: Running
@@ -110,14 +110,14 @@ async function submitted(name: string, spec: object): Promise<StoredJob> {
   })
 }
 
-/** Of what days (UTC) the prices on demand and the spot prices are that are written down. */
+/** Returns the days (UTC) of the stored on-demand and spot prices. */
 async function refreshDays(): Promise<[string | undefined, string | undefined]> {
   const { data = {} } = await admin.get(CONFIG_MAPS, { namespace: systemNamespace, name: PRICES_CONFIG_MAP })
   expect(Object.keys(data).sort()).toEqual(["aws.list.time", "aws.market.time"])
   return [data["aws.list.time"]?.slice(0, 10), data["aws.market.time"]?.slice(0, 10)]
 }
 
-it("a price that a cloud tells changes which machine a job gets, and the job tells of what day it is", async () => {
+it("moves a job to another machine after a price change, and shows the price's day in the job", async () => {
   const stringData = { access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_access_key: "of-a-test-of-prices" }
   provider.issue("account-1", stringData.secret_access_key)
   const data = Object.fromEntries(Object.entries(stringData).map(([key, value]) => [key, btoa(value)]))
@@ -141,14 +141,14 @@ it("a price that a cloud tells changes which machine a job gets, and the job tel
     ])
     return [day, itsSpotDay]
   })
-  // Midnight may have come in between.
+  // Midnight may have passed in between.
   days.push(new Date().toISOString().slice(0, 10))
   expect(days).toContain(today)
   expect(days).toContain(spotDay)
   const { status } = await eventually(async () => {
     const name = `job-${randomBytes(3).toString("hex")}`
     const job = await submitted(name, { cloud: ["aws"] })
-    // The operator has its own copy of the catalogue, which is built in the background.
+    // The operator has its own copy of the catalogue, which it rebuilds in the background.
     expect(job.status?.placement?.offer.instanceType).toBe("m7a.large")
     return job
   })
@@ -156,7 +156,7 @@ it("a price that a cloud tells changes which machine a job gets, and the job tel
   expect(findCondition(status?.conditions, "Placed")?.message).toContain(`; price of ${today}`)
 })
 
-it("a price that can't be true is refused and told, and each cloud is asked once", async () => {
+it("rejects and reports an impossible price, and asks each cloud once", async () => {
   await eventually(async () => {
     const { items } = await admin.list(events, { namespace: systemNamespace })
     const [refused] = items.filter(({ reason }) => reason === "PricesRefused")
@@ -170,7 +170,7 @@ it("a price that can't be true is refused and told, and each cloud is asked once
   expect(front.breaches).toEqual([])
 })
 
-it("the leader's metrics tell how old prices are", async () => {
+it("exposes the age of prices in the leader's metrics", async () => {
   const metrics = await (await fetch(`${operator.metricsUrl}/metrics`)).text()
   for (const prices of ["list", "market"]) {
     const pattern = new RegExp(
@@ -181,7 +181,7 @@ it("the leader's metrics tell how old prices are", async () => {
   }
 })
 
-it("the operator may write prices and no other ConfigMap, the façade may read them", async () => {
+it("allows the operator to write only the ConfigMap of prices, and the façade to read it", async () => {
   const [asOperator, asFacade] = [await clientOf("berth-operator"), await clientOf("berth-facade")]
   const object = (name: string) => ({ metadata: { name, namespace: "berth-system" }, data: { a: "b" } })
   const options = { dryRun: true, fieldManager: "test", force: true }

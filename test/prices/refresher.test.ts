@@ -22,7 +22,7 @@ import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { offerOf } from "../controllers/builders.ts"
 import { ShiftedClock } from "../controllers/shifted-clock.ts"
 
-/** One for each test: a cache may still show what another one has just deleted. */
+/** One ConfigMap for each test: a cache may still show the one that the previous test has just deleted. */
 const namespaces = ["one", "two", "three", "four", "five", "six"].map((name) => testNamespace(`refresher-${name}`))
 const client = new KubeClient(kubeConfig())
 const logger = createLogger({ level: "silent", name: "test" })
@@ -33,15 +33,15 @@ const offers = ["us-east-1", "eu-west-1"].map((region) =>
 const restricted = { cloud: "aws", name: "us-gov-west-1", groups: ["us"], restricted: true }
 const list = joined(tableOf(offers), { ...tableOf([]), regions: [restricted] })
 
-const told = (region: string, usd: number): QuotedPrices => {
+const quoted = (region: string, usd: number): QuotedPrices => {
   return { region, provisioning: "onDemand", prices: new Map([["m7i.large", usd]]) }
 }
 
-/** A refresher over the real API server, of clouds that say what the test wants. */
+/** Returns a refresher over the real API server, with clouds whose answers the test controls. */
 class World {
   readonly clock = new ShiftedClock()
   readonly notes: EventNote[] = []
-  /** The keys by which a cloud was asked. */
+  /** Keys with which a cloud was asked. */
   readonly asked: string[] = []
   readonly questions: PriceQuestion[] = []
   answer: PriceReader = async function* () {}
@@ -67,7 +67,7 @@ class World {
     } as unknown as StoredProject)
   }
 
-  /** Another leader, which knows what is written down and nothing else. */
+  /** Another leader, which knows only the stored state. */
   successor(): PriceRefresher {
     const sealer = new Sealer(new KeyringEncryption(() => Promise.reject(new Error("nothing is sealed here"))))
     const reader: PriceReader = (question) => {
@@ -91,7 +91,7 @@ class World {
     })
   }
 
-  /** A connection by this key, verified or not. */
+  /** Returns a connection with this key, verified or not. */
   connect(key: string, isVerified = true): void {
     const secret = { name: key, namespace: "n", uid: key, resourceVersion: "1" }
     const data = {
@@ -112,7 +112,7 @@ class World {
     await this.refresher.round(this.#stop.signal)
   }
 
-  /** What is written down, once the refresher knows it. */
+  /** Returns the stored prices when the refresher has them. */
   async written(): Promise<string[]> {
     const ref = { namespace: this.#namespace, name: PRICES_CONFIG_MAP }
     const stored = await ifFound(client.get(CONFIG_MAPS, ref))
@@ -122,7 +122,9 @@ class World {
     })
     const content = stored?.binaryData?.["aws.list"]
     const prices = content === undefined ? [] : await decodePrices(Buffer.from(content, "base64"))
-    return prices.map((told) => `${told.region} ${told.prices.get("m7i.large")} at ${this.hoursAt(told.time)} h`).sort()
+    return prices
+      .map((quoted) => `${quoted.region} ${quoted.prices.get("m7i.large")} at ${this.hoursAt(quoted.time)} h`)
+      .sort()
   }
 
   hoursAt(time: string): number {
@@ -139,14 +141,14 @@ let its: World
 beforeEach(() => {
   its = new World(namespaces.pop() ?? "")
   its.answer = async function* () {
-    yield told("us-east-1", 0.11)
-    yield told("eu-west-1", 0.12)
+    yield quoted("us-east-1", 0.11)
+    yield quoted("eu-west-1", 0.12)
   }
 })
 afterEach(() => its.close())
 afterAll(() => client.close())
 
-it("asks nobody without a verified connection, and then for the ordinary regions that there are", async () => {
+it("asks no cloud without a verified connection, and then only for its ordinary regions", async () => {
   its.connect("a", false)
   await its.round()
   expect(its.asked).toEqual([])
@@ -159,7 +161,7 @@ it("asks nobody without a verified connection, and then for the ordinary regions
   expect(its.refresher.ages()).toEqual([{ cloud: "aws", prices: "list", seconds: expect.closeTo(0, -2) }])
 })
 
-it("asks again when it is time, whoever leads by then", async () => {
+it("asks again after its interval, under any leader", async () => {
   its.connect("a")
   await its.round()
   await its.written()
@@ -174,7 +176,7 @@ it("asks again when it is time, whoever leads by then", async () => {
   expect(await its.written()).toEqual(["eu-west-1 0.12 at 14 h", "us-east-1 0.11 at 14 h"])
 })
 
-it("keeps what was when a cloud can't be asked, tells it, and tries again soon, then less often", async () => {
+it("keeps the former prices if a cloud fails, reports it, and retries soon, then less often", async () => {
   its.connect("a")
   await its.round()
   const before = await its.written()
@@ -185,14 +187,16 @@ it("keeps what was when a cloud can't be asked, tells it, and tries again soon, 
   await its.round()
   expect(await its.written()).toEqual(before)
   expect(its.notes).toEqual([expect.objectContaining({ type: "Warning", reason: "PricesNotRefreshed" })])
-  expect(its.notes[0]?.message).toMatch(/^aws, list: where a price could not be had, those of 20.*Z hold: /)
+  expect(its.notes[0]?.message).toMatch(
+    /^not all list prices of aws could be refreshed; for the others routing uses the prices of 20.*Z: /,
+  )
   expect(its.notes[0]?.message).not.toContain("secret-of-a")
   await its.round()
   expect(its.asked).toHaveLength(2)
   its.clock.advance(601)
   await its.round()
   expect(its.asked).toHaveLength(3)
-  // Ten minutes at least; some of them may have passed by themselves.
+  // Ten minutes at least. Some of them may have passed already.
   its.clock.advance(580)
   await its.round()
   expect(its.asked).toHaveLength(3)
@@ -205,7 +209,7 @@ it("keeps the former prices of regions that don't answer", async () => {
   await its.written()
   its.clock.advance(14 * HOUR)
   its.answer = async function* () {
-    yield told("us-east-1", 0.09)
+    yield quoted("us-east-1", 0.09)
     throw new TransientError("NoAnswer", "eu-west-1: no answer")
   }
   await its.round()
@@ -213,7 +217,7 @@ it("keeps the former prices of regions that don't answer", async () => {
   expect(its.notes[0]?.message).toContain("eu-west-1: no answer")
 })
 
-it("asks by the next connection where one may not ask, and says nothing then", async () => {
+it("asks with the next connection if the first lacks the right, and reports nothing then", async () => {
   for (const key of ["a", "b", "c"]) its.connect(key)
   const good = its.answer
   its.answer = (question) => {
@@ -226,7 +230,7 @@ it("asks by the next connection where one may not ask, and says nothing then", a
   expect(its.notes).toEqual([])
 })
 
-it("writes nothing when it does not lead any more", async () => {
+it("writes nothing after it has lost the lead", async () => {
   its.connect("a")
   its.fence = () => {
     throw new NotLeaderError("another one leads")

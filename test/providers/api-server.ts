@@ -4,10 +4,10 @@ import type { AddressInfo } from "node:net"
 import { text } from "node:stream/consumers"
 import type { Fetch } from "../../src/cloud/guarded-fetch.ts"
 
-/** A request to a provider, as its server got it. */
+/** A request to a provider, as its server received it. */
 export interface ApiRequest {
   method: string
-  /** The host that was meant. */
+  /** Host to which the request was addressed. */
   host: string
   path: string
   query: URLSearchParams
@@ -15,32 +15,32 @@ export interface ApiRequest {
   body: string
 }
 
-/** What is answered; `hang` never answers, `reset` cuts the connection. */
+/** Response; `hang` never responds, `reset` resets the connection. */
 export type ApiAnswer =
   | { status?: number; json?: unknown; text?: string; headers?: Record<string, string> }
   | "hang"
   | "reset"
 
-/** One operation of a provider's published API: what a request to it must look like, and what comes of it. */
+/** One operation of a provider's published API, with the required form of a request and the response. */
 export interface Operation {
   method: string
   host: string
   path: RegExp
-  /** The parameters that there are, and what each must be; those that begin with `?` may be left out. */
+  /** Query parameters with the required value of each; those that begin with `?` are optional. */
   query?: Record<string, RegExp>
   headers?: Record<string, RegExp>
   body?: RegExp
-  answer: (request: ApiRequest, match: RegExpExecArray) => ApiAnswer
+  answer: (request: ApiRequest, match: RegExpExecArray) => ApiAnswer | Promise<ApiAnswer>
 }
 
-/** A small server of some providers' APIs. Whatever the documents don't know is refused and noted. */
+/** A small server for some providers' APIs. It rejects and records every request that their documents don't define. */
 export interface ApiServer {
-  /** Brings requests here, whatever host they are for. */
+  /** Sends requests to this server, for any host. */
   send: Fetch
   requests: ApiRequest[]
-  /** Everything that was wrong with requests; a test ends with none. */
+  /** Returns all faults of requests; at the end of a test there must be none. */
   faults: string[]
-  /** Changes an answer from now on. */
+  /** Changes a response from now on. */
   override(path: RegExp, answer: Operation["answer"] | undefined): void
   stop(): Promise<void>
 }
@@ -52,7 +52,7 @@ export async function startApiServer(operations: readonly Operation[]): Promise<
   const server = createServer(async (req, res) => {
     const request = await requestOf(req)
     requests.push(request)
-    const [answer, ...wrong] = answerTo(request, operations, overrides)
+    const [answer, ...wrong] = await answerTo(request, operations, overrides)
     faults.push(...wrong)
     reply(req, res, answer)
   })
@@ -75,7 +75,7 @@ export async function startApiServer(operations: readonly Operation[]): Promise<
   }
 }
 
-/** A fetch that goes to another origin than the one that is asked for, and tells it which that was. */
+/** Returns a fetch that sends requests to another origin, with the original origin in a header. */
 export function redirectTo(originOf: (host: string) => string): Fetch {
   return (input, init) => {
     const request = new Request(input, init)
@@ -95,11 +95,11 @@ async function requestOf(req: IncomingMessage): Promise<ApiRequest> {
   return { method: req.method ?? "", host, path: url.pathname, query: url.searchParams, headers: req.headers, body }
 }
 
-function answerTo(
+async function answerTo(
   request: ApiRequest,
   operations: readonly Operation[],
   overrides: ReadonlyMap<string, Operation["answer"]>,
-): [ApiAnswer, ...string[]] {
+): Promise<[ApiAnswer, ...string[]]> {
   const { method, host, path } = request
   for (const operation of operations) {
     const match = operation.path.exec(path)
@@ -107,7 +107,7 @@ function answerTo(
     const wrong = faultsOf(request, operation)
     if (wrong.length > 0) return [{ status: 400, json: { message: wrong.join("; ") } }, ...wrong]
     const overriding = [...overrides].find(([source]) => new RegExp(source).test(path))?.[1]
-    return [(overriding ?? operation.answer)(request, match)]
+    return [await (overriding ?? operation.answer)(request, match)]
   }
   const unknown = `no operation ${method} ${host}${path}`
   return [{ status: 404, json: { message: unknown } }, unknown]
@@ -140,7 +140,7 @@ function reply(req: IncomingMessage, res: ServerResponse, answer: ApiAnswer): vo
   res.writeHead(status, { "content-type": type, ...headers }).end(json === undefined ? plain : JSON.stringify(json))
 }
 
-/** All that a discovery gives: its items, and what it ended with when that was an error. */
+/** Returns all results of a discovery: its items, and the error that ended it. */
 export async function collect<T>(pages: AsyncIterable<T[]> | undefined): Promise<{ items: T[]; error?: unknown }> {
   const items: T[] = []
   try {
@@ -151,5 +151,5 @@ export async function collect<T>(pages: AsyncIterable<T[]> | undefined): Promise
   }
 }
 
-/** A signal that nobody aborts. */
+/** A signal that is never aborted. */
 export const unending = (): AbortSignal => new AbortController().signal

@@ -4,15 +4,15 @@ import type { AddressInfo } from "node:net"
 import { text } from "node:stream/consumers"
 
 /**
- * Stands before moto and gives lists in pages, as AWS does and moto does not: ListBuckets
- * (https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListBuckets.html), with the regions that it then tells, and
+ * A proxy before moto that returns lists in pages, like AWS and unlike moto. Its operations are ListBuckets
+ * (https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListBuckets.html), with the regions of buckets, and
  * DescribeRepositories (https://docs.aws.amazon.com/AmazonECR/latest/APIReference/API_DescribeRepositories.html).
  */
 export interface AwsFront {
   url: string
-  /** The requests that it got, as `<service>/<region> <what>`. */
+  /** Received requests, as `<service>/<region> <what>`. */
   requests: string[]
-  /** Services whose requests are refused, as `<service>/<region>`, and by what. */
+  /** Errors for services whose requests are rejected, by `<service>/<region>`. */
   refused: Map<string, { status: number; code: string } | "hang">
   stop(): Promise<void>
 }
@@ -30,6 +30,10 @@ export async function startAwsFront(motoUrl: string, pageSize: number): Promise<
       res.writeHead(refusal.status).end(refusalOf(scope, refusal.code))
       return
     }
+    if (isPriceList(req)) {
+      res.writeHead(200, { "content-type": "application/x-amz-json-1.1" }).end(NO_PRICES)
+      return
+    }
     const answer = await forward(motoUrl, req, body)
     const paged = pageOf(answer, { req, body, pageSize })
     res.writeHead(answer.status, { "content-type": answer.type, ...answer.headers }).end(paged)
@@ -44,7 +48,14 @@ export async function startAwsFront(motoUrl: string, pageSize: number): Promise<
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, requests, refused, stop }
 }
 
-/** The service and the region that a request is signed for. */
+/** The price list (https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_pricing_GetProducts.html), which moto lacks. */
+function isPriceList({ headers }: IncomingMessage): boolean {
+  return headers["x-amz-target"] === "AWSPriceListService.GetProducts"
+}
+
+const NO_PRICES = JSON.stringify({ FormatVersion: "aws_v1", PriceList: [] })
+
+/** Returns the service and the region of a request's signature. */
 function scopeOf(req: IncomingMessage): string {
   const [, region, service] =
     /Credential=[^/]+[/][0-9]+[/]([^/]+)[/]([^/]+)[/]/.exec(req.headers.authorization ?? "") ?? []
@@ -54,7 +65,7 @@ function scopeOf(req: IncomingMessage): string {
 /** Each service has its own form of errors. */
 function refusalOf(scope: string, code: string): string {
   const said = `<Code>${code}</Code><Message>refused</Message>`
-  if (scope.startsWith("ecr/")) return JSON.stringify({ __type: code, message: "refused" })
+  if (/^(ecr|pricing|ssm)[/]/.test(scope)) return JSON.stringify({ __type: code, message: "refused" })
   if (scope.startsWith("ec2/")) return `<Response><Errors><Error>${said}</Error></Errors></Response>`
   return scope.startsWith("s3/") ? `<Error>${said}</Error>` : `<ErrorResponse><Error>${said}</Error></ErrorResponse>`
 }

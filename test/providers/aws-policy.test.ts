@@ -31,20 +31,20 @@ afterAll(async () => {
 
 const actionsOf = ({ Statement }: Policy): string[] => Statement.flatMap(({ Action }) => Action)
 
-/** The policy for buckets and images that users are told to give. */
+/** Returns the policy for buckets and images from the documentation. */
 async function documented(): Promise<Policy> {
   const page = await readFile(join(import.meta.dirname, "..", "..", "docs", "aws.md"), "utf8")
   const [, section = ""] = page.split("### Buckets and private images")
   return JSON.parse(/```json\n([\s\S]*?)```/.exec(section)?.[1] ?? "") as Policy
 }
 
-it("docs/aws.md allows for buckets and images just what is called, and what VMs' keys may", async () => {
+it("allows in docs/aws.md exactly the actions that Berth and VMs' keys call for buckets and images", async () => {
   const options = { endpoint: front.url }
   const image = { registry: "123456789012.dkr.ecr.eu-west-1.amazonaws.com", repository: "team/app", reference: "1" }
   const scope = { bucket: "acme-jobs", prefix: "in", launch: "job-1", lifetimeSeconds: 3600 }
   await awsBuckets(options)(KEY, scope, unending())
   await ecrRegistries(options).login(KEY, { ...image, launch: "job-1" }, unending())
-  // That a bucket is reached is found out by HeadBucket, which s3:ListBucket allows.
+  // HeadBucket checks the access to a bucket. s3:ListBucket allows it.
   await awsAccounts(options)(KEY).bucket?.("acme-jobs", unending())
   const services = front.requests.map((request) => request.split(" ", 1)[0])
   expect(services).toEqual(["sts/us-east-1", "sts/eu-west-1", "ecr/eu-west-1", "s3/us-east-1"])
@@ -57,7 +57,7 @@ it("docs/aws.md allows for buckets and images just what is called, and what VMs'
   expect(new Set(policy.Statement.map(({ Effect }) => Effect))).toEqual(new Set(["Allow"]))
 })
 
-it("a VM's key for pulling is for its repository and no other", () => {
+it("gives a VM a pull key for its own repository only", () => {
   const of = (registry: string) =>
     pullPolicy({ registry, repository: "team/app" }) as { Statement: { Resource: string }[] }
   const resources = (registry: string) => of(registry).Statement.map(({ Resource }) => Resource)

@@ -33,7 +33,7 @@ afterEach(() => {
   front.refused.clear()
 })
 
-/** Makes something without a signature, of which moto looks at nothing but where it is for. */
+/** Creates an object without a signature: moto reads only the service and region of one. */
 async function made(service: string, region: string, path: string, init: RequestInit): Promise<string> {
   const authorization = `AWS4-HMAC-SHA256 Credential=root/20260101/${region}/${service}/aws4_request, Signature=none`
   const response = await fetch(`${moto.url}${path}`, { ...init, headers: { authorization, ...init.headers } })
@@ -53,7 +53,7 @@ async function makeRepository(region: string, repositoryName: string): Promise<v
 const aws = (credentials: Record<string, string> = KEY) => awsAccounts({ endpoint: front.url })(credentials)
 
 describe("AWS", () => {
-  it("tells whose the key is, which is the pool of VMs", async () => {
+  it("returns the account of a key, which is the pool of VMs", async () => {
     expect(await aws().verify(unending())).toEqual({ account: ACCOUNT })
     const { items } = await collect(aws().virtualMachinePools?.(unending()))
     const id = `arn:aws:iam::${ACCOUNT}:root`
@@ -76,7 +76,7 @@ describe("AWS", () => {
     expect(front.requests).toHaveLength(2)
   })
 
-  it("lists all pages of repositories of every region that is enabled", async () => {
+  it("lists all pages of repositories in every enabled region", async () => {
     const { items, error } = await collect(aws().repositories?.(unending()))
     expect(error).toBeUndefined()
     const registry = (region: string) => `${ACCOUNT}.dkr.ecr.${region}.amazonaws.com`
@@ -90,7 +90,7 @@ describe("AWS", () => {
     expect(front.requests.filter((request) => request.startsWith("ecr/us-east-1 "))).toHaveLength(2)
   })
 
-  it("keeps the other regions when one refuses, and names it", async () => {
+  it("keeps the other regions when one fails, and names it", async () => {
     front.refused.set("ecr/eu-west-1", { status: 400, code: "AccessDeniedException" })
     const { items, error } = await collect(aws().repositories?.(unending()))
     expect(items).toHaveLength(3)
@@ -98,7 +98,7 @@ describe("AWS", () => {
     expect((error as Error).message).toMatch(/^ECR in eu-west-1: .*AccessDeniedException/)
   })
 
-  it("asks the regions that every account has when it may not ask which there are", async () => {
+  it("uses the default regions of every account when it may not list the enabled ones", async () => {
     front.refused.set("ec2/us-east-1", { status: 403, code: "UnauthorizedOperation" })
     const { items, error } = await collect(aws().repositories?.(unending()))
     expect(error).toBeUndefined()
@@ -108,14 +108,14 @@ describe("AWS", () => {
     ).toBe(17)
   })
 
-  it("reaches buckets that there are, and takes no ARN or path for one", async () => {
+  it("finds existing buckets, and accepts no ARN or path as a name", async () => {
     expect(await aws().bucket?.("one", unending())).toEqual({ region: "us-east-1" })
-    for (const name of ["nobody-has-it", "arn:aws:s3:eu-west-1:1:accesspoint/x", "a/../b", "..", ""]) {
+    for (const name of ["missing-bucket", "arn:aws:s3:eu-west-1:1:accesspoint/x", "a/../b", "..", ""]) {
       expect(await aws().bucket?.(name, unending()), name).toBeUndefined()
     }
   })
 
-  it("never takes the operator's own credentials", async () => {
+  it("never uses the operator's own credentials", async () => {
     vi.stubEnv("AWS_ACCESS_KEY_ID", "AKIAOFTHEOPERATOR000")
     vi.stubEnv("AWS_SECRET_ACCESS_KEY", "of-the-operator")
     for (const none of [{}, { access_key_id: "", secret_access_key: "" }]) {
@@ -125,7 +125,7 @@ describe("AWS", () => {
     vi.unstubAllEnvs()
   })
 
-  it("ends when it is aborted", async () => {
+  it("ends a discovery in AWS when it is aborted", async () => {
     front.refused.set("sts/us-east-1", "hang")
     const giveUp = new AbortController()
     const verified = aws().verify(giveUp.signal)
@@ -139,7 +139,7 @@ describe("Cloudflare R2", () => {
   const accountId = "0123456789abcdef0123456789abcdef"
   const r2 = () => cloudflareAccounts({ endpointOf: () => front.url })({ ...KEY, account_id: accountId })
 
-  it("is asked as S3 for the region auto", async () => {
+  it("calls Cloudflare R2 like S3 with the region auto", async () => {
     expect(await r2().verify(unending())).toEqual({ account: accountId })
     const { items } = await collect(r2().storages?.(unending()))
     expect(items.map(({ name }) => name)).toEqual(["one", "two-eu", "three"])
@@ -150,21 +150,21 @@ describe("Cloudflare R2", () => {
       metadata: { region: "auto" },
     })
     expect(await r2().bucket?.("one", unending())).toEqual({ region: "auto" })
-    expect(await r2().bucket?.("nobody-has-it", unending())).toBeUndefined()
+    expect(await r2().bucket?.("missing-bucket", unending())).toBeUndefined()
     expect(new Set(front.requests.map((request) => request.split(" ")[0]))).toEqual(new Set(["s3/auto"]))
   })
 
-  it("makes no host of what is no account's id", () => {
+  it("builds no host from an invalid Cloudflare account id", () => {
     for (const account_id of ["evil.example/", "0123", `${accountId}.evil.example`, ""]) {
       expect(() => cloudflareAccounts()({ ...KEY, account_id })).toThrow(CredentialsError)
     }
   })
 
-  it("has a verdict on keys that may not list", async () => {
+  it("verifies Cloudflare keys that may not list buckets", async () => {
     front.refused.set("s3/auto", { status: 403, code: "AccessDenied" })
     const { error } = await collect(r2().storages?.(unending()))
     expect(error).toBeInstanceOf(CredentialsError)
-    // Known, and for some buckets only (https://developers.cloudflare.com/r2/api/error-codes/).
+    // The key is known, and valid for some buckets only (https://developers.cloudflare.com/r2/api/error-codes/).
     expect(await r2().verify(unending())).toEqual({ account: accountId })
     front.refused.set("s3/auto", { status: 401, code: "Unauthorized" })
     await expect(r2().verify(unending())).rejects.toThrow(CredentialsError)
@@ -173,12 +173,12 @@ describe("Cloudflare R2", () => {
   })
 })
 
-describe("AWS, when it looks at keys", () => {
+describe("verification of an AWS key", () => {
   beforeAll(async () => {
     await fetch(`${moto.url}/moto-api/reset-auth`, { method: "POST", body: "0" })
   })
 
-  it("refuses one that it doesn't know, which is the credentials' fault", async () => {
+  it("rejects an unknown AWS key as an error of the credentials", async () => {
     const unknown = awsAccounts({ endpoint: moto.url })(KEY)
     await expect(unknown.verify(unending())).rejects.toThrow(CredentialsError)
     const listed = await collect(unknown.storages?.(unending()))
@@ -187,7 +187,7 @@ describe("AWS, when it looks at keys", () => {
     expect(await unknown.bucket?.("one", unending())).toBeUndefined()
   })
 
-  it("is not reached: nobody's fault", async () => {
+  it("reports an unreachable AWS as a temporary error, not one of the credentials", async () => {
     const nowhere = awsAccounts({ endpoint: "http://127.0.0.1:1" })(KEY)
     await expect(nowhere.verify(unending())).rejects.toThrow(TransientError)
   })

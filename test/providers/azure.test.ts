@@ -15,7 +15,7 @@ const FIELDS = {
   subscription_id: SUBSCRIPTION,
 }
 
-/** A token as Microsoft's are made, with a signature that azurite (as it is set here) does not look at. */
+/** Returns a token in Microsoft's format. azurite, as configured here, ignores its signature. */
 function token(audience: string): string {
   const now = Math.floor(Date.now() / 1000)
   const claims = { aud: audience, iss: `https://sts.windows.net/${TENANT}/`, iat: now, nbf: now - 60, exp: now + 3600 }
@@ -29,7 +29,7 @@ const group = `/subscriptions/${SUBSCRIPTION}/resourceGroups/yard/providers`
 const nextPage = (path: string) => `https://${ARM}${path}&%24skiptoken=2`
 
 /**
- * https://learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant-flow,
+ * References: https://learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant-flow,
  * https://learn.microsoft.com/rest/api/resources/subscriptions, …/storagerp/storage-accounts/list,
  * …/containerregistry/registries/list, and the data plane of registries,
  * https://learn.microsoft.com/rest/api/containerregistry/.
@@ -87,6 +87,14 @@ const AZURE: Operation[] = [
             },
           }
         : { json: { value: [{ actions: ["Microsoft.Compute/*", "Microsoft.Network/*"], notActions: [] }] } },
+  },
+  {
+    method: "GET",
+    host: ARM,
+    path: new RegExp(`^[/]subscriptions[/]${SUBSCRIPTION}[/]providers[/]Microsoft[.](Compute|Network)$`),
+    query: { "api-version": /^2021-04-01$/ },
+    headers: MANAGEMENT,
+    answer: () => ({ json: { registrationState: "Registered" } }),
   },
   {
     method: "GET",
@@ -235,8 +243,8 @@ async function answering<T>(path: RegExp, answer: Operation["answer"], work: () 
 }
 
 describe("Azure", () => {
-  it("proves the service principal and its subscription", async () => {
-    expect(await account().verify(unending())).toMatchObject({ account: SUBSCRIPTION })
+  it("verifies the service principal and its subscription", async () => {
+    expect(await account().verify(unending())).toEqual({ account: SUBSCRIPTION })
     const refused = account({ client_secret: "another" }).verify(unending())
     await expect(refused).rejects.toThrow(CredentialsError)
     await expect(refused).rejects.toMatchObject({
@@ -252,24 +260,29 @@ describe("Azure", () => {
     })
   })
 
-  it("says which of the actions that VMs need no role allows, of all pages", async () => {
+  it("names required VM actions that no role allows, on all pages of roles", async () => {
     const lacking =
       "Microsoft.Authorization/roleAssignments/write, Microsoft.Resources/subscriptions/resourceGroups/write"
-    expect(await account().verify(unending())).toEqual({
-      account: SUBSCRIPTION,
-      launch: { is: "denied", message: expect.stringContaining(`may not do ${lacking}: add them`) },
+    expect(await account().capabilities?.({ regions: [] }, unending())).toMatchObject({
+      vms: { is: "denied", message: expect.stringContaining(`lacks the actions ${lacking}: add them`) },
+      buckets: { is: "granted" },
+      repositories: { is: "granted" },
     })
   })
 
-  it("is verified without a word on VMs where Azure does not answer what is allowed", async () => {
+  it("makes no statement about VMs if Azure does not return the permissions", async () => {
     await answering(
       /permissions$/,
       () => ({ status: 503, json: {} }),
-      async () => expect(await account().verify(unending())).toEqual({ account: SUBSCRIPTION }),
+      async () =>
+        expect(await account().capabilities?.({ regions: [] }, unending())).toMatchObject({
+          vms: { is: "unanswered", message: expect.stringContaining("HTTP 503") },
+          buckets: { is: "unanswered" },
+        }),
     )
   })
 
-  it("lists the containers of all pages of storage accounts, on a real server of blobs", async () => {
+  it("lists the containers of all pages of storage accounts, on a real blob server", async () => {
     const { items, error } = await collect(account().storages?.(unending()))
     expect(error).toBeUndefined()
     expect(items.map(({ name }) => name).sort()).toEqual(["otherstore/models", "shipstore/cargo", "shipstore/logs"])
@@ -282,13 +295,13 @@ describe("Azure", () => {
     })
   })
 
-  it("reaches a container by the name of its account and its own", async () => {
+  it("finds a container by the name of its account and its own", async () => {
     expect(await account().bucket?.("shipstore/cargo", unending())).toEqual({})
     for (const name of ["shipstore/nothing", "cargo", "shipstore/../x", "evil.example/cargo", "ship.store/cargo"])
       expect(await account().bucket?.(name, unending()), name).toBeUndefined()
   })
 
-  it("lists all pages of a registry's repositories, which it signs in to", async () => {
+  it("lists all pages of a registry's repositories after the registry's sign-in", async () => {
     const { items, error } = await collect(account().repositories?.(unending()))
     expect(error).toBeUndefined()
     expect(items.map(({ name }) => name)).toEqual(
@@ -317,7 +330,7 @@ describe("Azure", () => {
     ])
   })
 
-  it("keeps the pages before the one that fails, and says in Azure's words why", async () => {
+  it("keeps the pages before a failing one, and reports the error in Azure's words", async () => {
     const second: Operation["answer"] = ({ query }) =>
       query.get("$skiptoken") === null
         ? { json: { value: [{ subscriptionId: "aaaa" }], nextLink: nextPage("/subscriptions?api-version=2022-12-01") } }
@@ -330,7 +343,7 @@ describe("Azure", () => {
     expect(error).toMatchObject({ code: "AuthorizationFailed" })
   })
 
-  it("gives tokens to no host but Azure's, whatever an answer names", async () => {
+  it("sends tokens only to Azure's hosts, whatever a response names", async () => {
     vi.stubEnv("AZURE_AUTHORITY_HOST", "https://login.attacker.example")
     const elsewhere: Operation["answer"] = () => ({
       json: {
@@ -342,7 +355,7 @@ describe("Azure", () => {
     )
     expect(items).toEqual([])
     expect(error).toBeInstanceOf(InvalidRequestError)
-    expect((error as Error).message).toContain("none of the provider's hosts")
+    expect((error as Error).message).toContain("not one of the provider's hosts")
     const redirect: Operation["answer"] = () => ({
       status: 307,
       text: "",
@@ -354,7 +367,7 @@ describe("Azure", () => {
     expect(redirected.error).toMatchObject({ code: "Redirected" })
   })
 
-  it("is not held against when nobody answers, and given up when asked to", async () => {
+  it("reports a missing response of Azure as a temporary error, and ends when it is aborted", async () => {
     await answering(
       /[/]subscriptions$/,
       () => "reset",

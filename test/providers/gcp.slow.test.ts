@@ -24,7 +24,7 @@ const keyfile = (changes: object = {}) =>
     ...changes,
   })
 
-/** Whether it is a JWT by the key. */
+/** True if it is a JWT signed with the key. */
 function isSigned(token: string): boolean {
   const [header = "", claims = "", signature = ""] = token.split(".")
   const data = Buffer.from(`${header}.${claims}`)
@@ -38,7 +38,7 @@ const BEARER = { authorization: /^Bearer (ya29\.of-a-test|ey[^.]+\.[^.]+\.[^.]+)
 const PAGING = { "?pageSize": /^[0-9]+$/, "?pageToken": /./, "?$alt": /^json/ }
 
 /**
- * https://developers.google.com/identity/protocols/oauth2/service-account,
+ * References: https://developers.google.com/identity/protocols/oauth2/service-account,
  * https://cloud.google.com/storage/docs/json_api/v1/buckets/list,
  * https://cloud.google.com/artifact-registry/docs/reference/rest,
  * https://cloud.google.com/resource-manager/reference/rest/v3/projects/search.
@@ -119,7 +119,7 @@ const GOOGLE: Operation[] = [
   },
 ]
 
-/** The SDKs of some APIs send a JWT of their own in a token's place, which Google takes too. */
+/** The SDKs of some APIs send a JWT of their own as the token. Google accepts that too. */
 const signedOnly = (operation: Operation): Operation => ({
   ...operation,
   answer: (request, match) => {
@@ -177,7 +177,7 @@ async function answering<T>(path: RegExp, answer: Operation["answer"], work: () 
 }
 
 describe("Google Cloud", () => {
-  it("proves the key by Google's own token endpoint", async () => {
+  it("verifies the key with Google's own token endpoint", async () => {
     expect(await account().verify(unending())).toEqual({ account: PROJECT })
     expect(google.requests.map(({ host, path }) => host + path)).toEqual(["oauth2.googleapis.com/token"])
   })
@@ -194,7 +194,7 @@ describe("Google Cloud", () => {
     })
   })
 
-  it("lists all pages of buckets, which the real server gives at once", async () => {
+  it("lists all pages of buckets, which the real server returns at once", async () => {
     const { items, error } = await collect(
       gcpAccounts({ send: google.send })({ gcp_project_id: PROJECT, keyfile_json: keyfile() }).storages?.(unending()),
     )
@@ -205,13 +205,13 @@ describe("Google Cloud", () => {
     ])
   })
 
-  storageServer.it("reaches the buckets that there are", async () => {
+  storageServer.it("finds existing buckets", async () => {
     expect(await account().bucket?.("beta", unending())).toEqual({ region: expect.stringMatching(/^[a-z0-9-]+$/) })
-    for (const name of ["nobody-has-it", "..", "a/b", "beta/../../b"])
+    for (const name of ["missing-bucket", "..", "a/b", "beta/../../b"])
       expect(await account().bucket?.(name, unending()), name).toBeUndefined()
   })
 
-  it("lists all pages of Docker repositories of all pages of locations", async () => {
+  it("lists all pages of Docker repositories in all pages of locations", async () => {
     const { items, error } = await collect(account().repositories?.(unending()))
     expect(error).toBeUndefined()
     expect(items.map(({ name }) => name).sort()).toEqual([
@@ -238,7 +238,7 @@ describe("Google Cloud", () => {
     expect((error as Error).message).toBe("Artifact Registry in us: Google answered with HTTP 503")
   })
 
-  it("lists all pages of the projects that the key sees", async () => {
+  it("lists all pages of the projects that the key can see", async () => {
     const { items, error } = await collect(account().virtualMachinePools?.(unending()))
     expect(error).toBeUndefined()
     expect(items.map(({ name }) => name)).toEqual([PROJECT, "other-yard"])
@@ -250,7 +250,7 @@ describe("Google Cloud", () => {
     })
   })
 
-  it("says in Google's words what is not allowed", async () => {
+  it("reports a denied permission in Google's words", async () => {
     const message = "Cloud Resource Manager API has not been used in project 1 before or it is disabled."
     const details = [
       { "@type": "type.googleapis.com/google.rpc.ErrorInfo", reason: "SERVICE_DISABLED", domain: "googleapis.com" },
@@ -267,8 +267,8 @@ describe("Google Cloud", () => {
   })
 })
 
-describe("a key of Google's", () => {
-  it("that was deleted is refused in words that show nothing of it", async () => {
+describe("a key file of Google", () => {
+  it("rejects a deleted Google key with an error that contains no part of the key", async () => {
     const other = generateKeyPairSync("rsa", { modulusLength: 2048 }).privateKey.export({
       type: "pkcs8",
       format: "pem",
@@ -287,18 +287,18 @@ describe("a key of Google's", () => {
   })
 
   it.each([
-    ["no JSON", "{"],
-    ["of another kind", keyfile({ type: "external_account" })],
+    ["that is not JSON", "{"],
+    ["of another type", keyfile({ type: "external_account" })],
     ["without a key", keyfile({ private_key: undefined })],
-    ["with no key in it", keyfile({ private_key: "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n" })],
-  ])("%s is refused before anybody is called", async (_, content) => {
+    ["with an invalid key", keyfile({ private_key: "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n" })],
+  ])("rejects a key file %s before any request", async (_, content) => {
     const refused = account(content).verify(unending())
     await expect(refused).rejects.toThrow(CredentialsError)
-    await expect(refused).rejects.toThrow(/make a new key|create a JSON key|make a new one/)
+    await expect(refused).rejects.toThrow(/create a new key|create a JSON key|create a new one/)
     expect(google.requests).toEqual([])
   })
 
-  storageServer.it("may name any address: only Google's own are called", async () => {
+  storageServer.it("sends requests only to Google's own addresses, whatever address a key file contains", async () => {
     vi.stubEnv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
     vi.stubEnv("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "attacker.example")
     const tricked = account(keyfile({ token_uri: "http://127.0.0.1:1/token", universe_domain: "attacker.example" }))
@@ -306,7 +306,7 @@ describe("a key of Google's", () => {
     expect(new Set(google.requests.map(({ host }) => host))).toEqual(new Set(["oauth2.googleapis.com"]))
   })
 
-  it("goes to nobody that Google might redirect to", async () => {
+  it("sends no key to a host that Google redirects to", async () => {
     const redirect: Operation["answer"] = () => ({
       status: 302,
       text: "",
@@ -321,7 +321,7 @@ describe("a key of Google's", () => {
     expect(error).toMatchObject({ code: "Redirected" })
   })
 
-  it("is not held against when nobody answers, and given up when asked to", async () => {
+  it("reports a missing response of Google as a temporary error, and ends when it is aborted", async () => {
     await answering(
       /token$/,
       () => "reset",

@@ -7,7 +7,7 @@ import { type ApiServer, collect, type Operation, startApiServer, unending } fro
 const TOKEN = "dckr_pat_of-a-test"
 const PAT = "ghp_ofATest0000000000000000000000000000"
 
-/** https://docs.docker.com/reference/api/hub/latest/: AuthCreateAccessToken, listNamespaceRepositories. */
+/** References: https://docs.docker.com/reference/api/hub/latest/: AuthCreateAccessToken, listNamespaceRepositories. */
 const DOCKER_HUB: Operation[] = [
   {
     method: "POST",
@@ -35,7 +35,7 @@ const DOCKER_HUB: Operation[] = [
         date_registered: "2026-01-02T03:04:05Z",
         storage_size: 1000 * page,
       })
-      // An address that nobody must follow.
+      // An address that the client must not follow.
       const next = page === 1 ? "https://attacker.example/v2/next" : null
       return {
         json: {
@@ -66,7 +66,7 @@ const container = (owner: string, name: string) => ({
   created_at: "2026-01-02T03:04:05Z",
 })
 
-/** https://docs.github.com/rest: users, orgs, packages. */
+/** References: https://docs.github.com/rest: users, orgs, packages. */
 const GITHUB: Operation[] = [
   {
     method: "GET",
@@ -121,7 +121,7 @@ afterEach(() => {
   expect(api.faults.splice(0)).toEqual([])
 })
 
-/** Answers otherwise until the test has ended. */
+/** Changes a response until the test has ended. */
 async function answering<T>(path: RegExp, answer: Operation["answer"], work: () => Promise<T>): Promise<T> {
   api.override(path, answer)
   try {
@@ -134,7 +134,7 @@ async function answering<T>(path: RegExp, answer: Operation["answer"], work: () 
 describe("Docker Hub", () => {
   const account = (fields = { username: "Captain", token: TOKEN }) => dockerHubAccounts({ send: api.send })(fields)
 
-  it("proves the token", async () => {
+  it("verifies a Docker Hub token", async () => {
     expect(await account().verify(unending())).toEqual({ account: "captain" })
     const wrong = account({ username: "captain", token: "dckr_pat_wrong" }).verify(unending())
     await expect(wrong).rejects.toThrow(CredentialsError)
@@ -142,7 +142,7 @@ describe("Docker Hub", () => {
     expect(account().storages).toBeUndefined()
   })
 
-  it("lists all pages of the namespace by their numbers", async () => {
+  it("lists all pages of a Docker Hub namespace by their numbers", async () => {
     const { items, error } = await collect(account().repositories?.(unending()))
     expect(error).toBeUndefined()
     expect(items.map(({ name }) => name)).toEqual(["docker.io/captain/a", "docker.io/captain/b", "docker.io/captain/c"])
@@ -155,7 +155,7 @@ describe("Docker Hub", () => {
     })
   })
 
-  it("keeps the pages before the one that fails", async () => {
+  it("keeps the Docker Hub pages before a failing one", async () => {
     const second: Operation["answer"] = ({ query }) =>
       query.get("page") === "1"
         ? { json: { next: "more", results: [{ name: "a" }] } }
@@ -167,7 +167,7 @@ describe("Docker Hub", () => {
     expect(error).toBeInstanceOf(TransientError)
   })
 
-  it("calls no other host, whatever it is told to do", async () => {
+  it("calls no other host, whatever a response names", async () => {
     const redirect: Operation["answer"] = () => ({
       status: 307,
       text: "",
@@ -180,11 +180,11 @@ describe("Docker Hub", () => {
   })
 
   it.each([
-    ["that is cut", "reset" as const],
+    ["that is truncated", "reset" as const],
     ["in another form", { status: 200, text: "<html>" }],
     ["without a token", { status: 200, json: {} }],
-    ["of too many requests", { status: 429, json: { detail: "slow down" } }],
-  ])("an answer %s is not held against the credentials", async (_, answer) => {
+    ["for too many requests", { status: 429, json: { detail: "slow down" } }],
+  ])("treats a response %s as a temporary error, not one of the credentials", async (_, answer) => {
     await answering(
       /auth[/]token/,
       () => answer,
@@ -194,7 +194,7 @@ describe("Docker Hub", () => {
     )
   })
 
-  it("ends when it is aborted", async () => {
+  it("ends a request to Docker Hub when it is aborted", async () => {
     const giveUp = new AbortController()
     const hang: Operation["answer"] = () => {
       giveUp.abort()
@@ -209,15 +209,15 @@ describe("Docker Hub", () => {
 describe("GitHub", () => {
   const account = (fields = { username: "octo", token: PAT }) => githubAccounts({ send: api.send })(fields)
 
-  it("proves a classic token of the named user that may read packages", async () => {
+  it("verifies a classic token of the named user with the right to read packages", async () => {
     expect(await account().verify(unending())).toEqual({ account: "Octo" })
     const other = account({ username: "somebody", token: PAT }).verify(unending())
     await expect(other).rejects.toThrow("the token is that of the user Octo, not of somebody")
     const fine = account({ username: "octo", token: "github_pat_11AAAA" }).verify(unending())
-    await expect(fine).rejects.toThrow("make a classic one with read:packages")
+    await expect(fine).rejects.toThrow("create a classic one with read:packages")
     const scopes: Operation["answer"] = () => ({ json: { login: "Octo" }, headers: { "x-oauth-scopes": "repo" } })
     await answering(/user$/, scopes, async () => {
-      await expect(account().verify(unending())).rejects.toThrow("the scopes repo: make one with read:packages")
+      await expect(account().verify(unending())).rejects.toThrow("the scopes repo: create one with read:packages")
     })
     await answering(
       /user$/,
@@ -228,7 +228,7 @@ describe("GitHub", () => {
     )
   })
 
-  it("lists all pages of the user and of the organizations, and says which was refused", async () => {
+  it("lists all pages of the user and of the organizations, and names the rejected one", async () => {
     const { items, error } = await collect(account().repositories?.(unending()))
     expect(items.map(({ name }) => name)).toEqual(["ghcr.io/octo/app", "ghcr.io/octo/tools/lint", "ghcr.io/crew/web"])
     expect(items[0]?.metadata).toEqual({ created: "2026-01-02T03:04:05Z", visibility: "private" })
@@ -236,7 +236,7 @@ describe("GitHub", () => {
     expect((error as Error).message).toMatch(/^organization closed: api[.]github[.]com: Resource protected/)
   })
 
-  it("keeps the user's packages when the organizations may not be asked for", async () => {
+  it("keeps the user's packages without the right to list organizations", async () => {
     const refused: Operation["answer"] = () => ({ status: 403, json: { message: "You need at least read:org scope" } })
     const { items, error } = await answering(/user[/]orgs/, refused, () =>
       collect(account().repositories?.(unending())),
@@ -245,7 +245,7 @@ describe("GitHub", () => {
     expect((error as Error).message).toContain("lacks read:org")
   })
 
-  it("takes an exhausted rate limit for what it is", async () => {
+  it("reports an exhausted rate limit as a temporary error", async () => {
     const limited: Operation["answer"] = () => ({
       status: 403,
       json: { message: "API rate limit exceeded" },

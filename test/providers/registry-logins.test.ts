@@ -22,7 +22,7 @@ const KEYFILE = {
   client_email: "berth@yard.iam.gserviceaccount.com",
 }
 
-/** A registry with a token service for one user: what its own documentation says of signing in. */
+/** A registry with a token service for one user, according to its own documentation of signing in. */
 function registry(host: string, realm: string, service: string, basic: string): Operation[] {
   const { host: realmHost, pathname } = new URL(realm)
   const authorization = new RegExp(`^Basic ${Buffer.from(basic).toString("base64").replace(/[+/=]/g, "\\$&")}$`)
@@ -56,7 +56,8 @@ function registry(host: string, realm: string, service: string, basic: string): 
 }
 
 /**
- * https://docs.docker.com/docker-hub, https://docs.github.com/packages, https://cloud.google.com/artifact-registry/docs/docker/authentication,
+ * References: https://docs.docker.com/docker-hub, https://docs.github.com/packages,
+ * https://cloud.google.com/artifact-registry/docs/docker/authentication,
  * https://learn.microsoft.com/azure/container-registry/container-registry-authentication,
  * https://github.com/Azure/acr/blob/main/docs/AAD-OAuth.md
  */
@@ -123,7 +124,7 @@ function access(opener: RegistryOpener, image: string, credentials: Record<strin
   return pullAccess(opener, { credentials, scope }, { signal: unending(), clock: systemClock, send: server.send })
 }
 
-describe("an image is pulled with a token for it alone", () => {
+describe("a pull token for one image", () => {
   const hub = { username: "acme", token: "dckr_pat_1" }
   it.each<[string, () => RegistryOpener, string, Record<string, string>]>([
     ["Docker Hub", () => dockerHubRegistry, "acme/app:1", hub],
@@ -135,13 +136,13 @@ describe("an image is pulled with a token for it alone", () => {
       { gcp_project_id: "yard", keyfile_json: JSON.stringify(KEYFILE) },
     ],
     ["Azure", () => azureRegistries({ send: server.send }), "yard.azurecr.io/acme/app:1", AZURE],
-  ])("of %s", async (_, opener, image, credentials) => {
+  ])("returns a pull token for one image of %s", async (_, opener, image, credentials) => {
     const given = await access(opener(), image, credentials)
     expect(given).toEqual({ token: expect.stringMatching(/^pull-from-/), expiration: expect.any(String) })
     expect(server.faults.splice(0)).toEqual([])
   })
 
-  it("or not at all, where the registry would have the login sent elsewhere, or without encryption", async () => {
+  it("requests no pull token if the registry sends the login elsewhere, or without encryption", async () => {
     for (const realm of ["https://attacker.example/token", "http://auth.docker.io/token"]) {
       const header = { "www-authenticate": `Bearer realm="${realm}",service="registry.docker.io"` }
       server.override(/^[/]v2[/]$/, () => ({ status: 401, json: {}, headers: header }))
@@ -151,7 +152,7 @@ describe("an image is pulled with a token for it alone", () => {
   })
 
   it.each(["acme/../app:1", "acme/app?x=1:1", "acme/app:1/../../x", "docker.io@attacker.example/app", "acme/App"])(
-    "or not at all, where %s is no name of one",
+    "requests no pull token if %s is not an image name",
     async (image) => {
       server.requests.length = 0
       const scope = { ...parseImage(image), launch: "job-1" }
@@ -161,14 +162,14 @@ describe("an image is pulled with a token for it alone", () => {
     },
   )
 
-  it("or the reason why not, without any secret", async () => {
+  it("reports a rejected login without any secret", async () => {
     server.override(/^[/]oauth2[/]exchange$/, () => ({ status: 401, json: { errors: [{ code: "UNAUTHORIZED" }] } }))
     const refused = access(azureRegistries({ send: server.send }), "yard.azurecr.io/acme/app:1", AZURE)
     await expect(refused).rejects.toBeInstanceOf(CredentialsError)
-    await expect(refused).rejects.toThrow(/^yard\.azurecr\.io does not take the service principal's token$/)
+    await expect(refused).rejects.toThrow(/^yard\.azurecr\.io rejected the service principal's token$/)
   })
 
-  it("of the registries that an account of the type has, whatever others call themselves", () => {
+  it("sends logins only to registries of the account's type, whatever name others use", () => {
     const google = artifactRegistries()
     for (const host of ["gcr.io", "eu.gcr.io", "us-central1-docker.pkg.dev"]) expect(google.serves(host)).toBe(true)
     for (const host of ["gcr.io.evil.example", "docker.pkg.dev.evil.example"]) expect(google.serves(host)).toBe(false)
@@ -190,7 +191,7 @@ describe("a registry's challenge", () => {
     ],
     ["Negotiate", undefined],
     ['Bearer service="r"', undefined],
-  ])("%s is read", (header, challenge) => {
+  ])("accepts or ignores the challenge %s", (header, challenge) => {
     expect(challengeIn(header)).toEqual(challenge)
   })
 })

@@ -3,6 +3,7 @@ import type { JobSpec } from "../../src/apis/job.ts"
 import { toMetadataName } from "../../src/apis/names.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { catalogueOf } from "../../src/router/catalogue.ts"
+import type { Cooldown } from "../../src/router/cooldown.ts"
 import { explainChoice, explainRanking, explainShortfall } from "../../src/router/explain.ts"
 import { requirementsOf } from "../../src/router/requirements.ts"
 import { type RouteContext, route } from "../../src/router/route.ts"
@@ -63,14 +64,14 @@ const OFFERS = [
 const catalogue = catalogueOf(OFFERS, (_, region) => GROUPS[region] ?? [])
 
 const CONTEXT: RouteContext = {
-  payers: [{ cloud: "aws", connection: toMetadataName("Main_") ?? "" }, { cloud: "gcp" }],
-  resting: [],
+  launchAccounts: [{ cloud: "aws", connection: toMetadataName("Main_") ?? "" }, { cloud: "gcp" }],
+  cooldowns: [],
   room: {},
   expectedSeconds: 7200,
   now: new Date("2026-05-01T12:00:00Z"),
 }
 
-/** What is said of a job: why the first placement was taken, or why there is none. */
+/** Returns the explanation of a job's placement, or of the lack of one. */
 function explain(spec: Omit<JobSpec, "image">, among = catalogue): string {
   const requirements = requirementsOf({ image: "busybox", ...spec })
   const routing = route(requirements, among, CONTEXT)
@@ -78,8 +79,8 @@ function explain(spec: Omit<JobSpec, "image">, among = catalogue): string {
   return explainChoice(routing, ["aws", "gcp"])
 }
 
-describe("why", () => {
-  test("this one", () => {
+describe("the explanation of a placement", () => {
+  test("compares the cheapest offer with the next one", () => {
     expect(explain({ region: ["eu"] })).toBe(
       "cheapest of 3 matching offers on aws or gcp, out of 7 in the catalogue; the next, aws c7g.4xlarge in eu-west-1, costs $1.24 in total",
     )
@@ -91,14 +92,39 @@ describe("why", () => {
     ])
   })
 
-  test("spot, and the only one", () => {
+  test("states that spot is preferred, or that the offer is the only one", () => {
     expect(explain({ provisioning: "spotFirst", region: ["eu"] })).toBe(
       "cheapest of 4 matching offers on aws or gcp, out of 7 in the catalogue; spot is preferred; on demand, aws m7i.large in eu-west-1 costs $0.2 in total",
     )
     expect(explain({ provisioning: "spot" })).toBe("the only matching offer on aws or gcp, out of 7 in the catalogue")
   })
 
-  test("no other that can be taken now", () => {
+  test("counts the offers before it that are in cooldown, with the causes and the first end", () => {
+    const at = (minutes: number) => new Date(CONTEXT.now.getTime() + minutes * 60_000)
+    const requirements = requirementsOf({ image: "busybox", provisioning: "spotFirst", region: ["eu"] })
+    const capacity = { group: "aws rejected 1 launch for lack of capacity" }
+    const refused = { group: "aws rejected 3 launches of connection main", detail: "Bad: no", remedy: "do it" }
+    const rest = (changes: Partial<Cooldown>): Cooldown => ({ cloud: "aws", until: at(9), ...changes })
+    const cooldowns = [
+      rest({ provisioning: "spot", until: at(5), cause: capacity }),
+      rest({ instanceType: "m7i.large", cause: refused }),
+      // It costs more than what is chosen.
+      rest({ instanceType: "g6.12xlarge", until: at(1), cause: capacity }),
+      // It has ended.
+      rest({ until: at(0), cause: capacity }),
+    ]
+    const routing = route(requirements, catalogue, { ...CONTEXT, cooldowns })
+    expect(explainChoice(routing, ["aws", "gcp"])).toBe(
+      "cheapest available of 4 matching offers on aws or gcp, out of 7 in the catalogue; 2 that rank before it are in " +
+        "cooldown, the first until 2026-05-01T12:09:00Z: aws rejected 3 launches of connection main; no other is available now",
+    )
+    const one = { ...CONTEXT, cooldowns: [cooldowns[1] as Cooldown] }
+    expect(explainChoice(route(requirementsOf({ image: "busybox", region: ["eu"] }), catalogue, one), ["aws"])).toMatch(
+      /^cheapest available of 3 .*; 1 that ranks before it is in cooldown until 2026-05-01T12:09:00Z: aws rejected 3/,
+    )
+  })
+
+  test("states that no other offer is available now", () => {
     const requirements = requirementsOf({ image: "busybox", region: ["eu"] })
     const routing = route(requirements, catalogue, { ...CONTEXT, count: 1 })
     expect(explainChoice(routing, ["aws", "gcp"])).toBe(
@@ -107,10 +133,10 @@ describe("why", () => {
   })
 })
 
-describe("why none", () => {
+describe("the explanation of a missing placement", () => {
   test.each<[string, Omit<JobSpec, "image">, string]>([
     [
-      "not here, but elsewhere",
+      "offers only in other regions, or with other GPUs",
       { region: ["eu"], resources: { gpu: { model: "H100", count: 4 } } },
       "no offer has 4 × H100, ≥ 1 vCPU and ≥ 4 GiB on demand in eu; " +
         "us has 2 from $39.2/h (gcp a3-highgpu-4g in us-central1 (on demand, 104 vCPU, 936 GiB, 4 × H100, $39.2/h)); " +
@@ -118,7 +144,7 @@ describe("why none", () => {
         "Of all offers gpu H100 excludes 5, gpu.count ≥ 4 excludes 4, region eu excludes 3, provisioning onDemand excludes 1",
     ],
     [
-      "nothing so large",
+      "a size above the largest offer",
       { resources: { gpu: { vram: "1000Gi" } } },
       "no offer has ≥ 1000 GiB of GPU memory, ≥ 1 vCPU and ≥ 4 GiB on demand; " +
         "there are at most 640 GiB of GPU memory, in 1 from $55.04/h " +
@@ -126,7 +152,7 @@ describe("why none", () => {
         "Of all offers gpu.vram ≥ 1000 GiB excludes 7, gpu of NVIDIA excludes 4, provisioning onDemand excludes 1",
     ],
     [
-      "not so cheap, not of that cloud, not as spot",
+      "limits of price, cloud and provisioning",
       { cloud: ["aws"], resources: { cpu: 8 }, provisioning: "spot", maxHourlyPriceUsd: 1 },
       "no offer has ≥ 8 vCPU and ≥ 4 GiB spot of aws for at most $1/h; " +
         "on demand there are 1 from $0.62/h (aws c7g.4xlarge in eu-west-1 (on demand, 16 vCPU, 32 GiB, $0.62/h)); " +
@@ -134,18 +160,18 @@ describe("why none", () => {
         "Of all offers provisioning spot excludes 6, cpu ≥ 8 excludes 3, maxHourlyPriceUsd ≤ $1 excludes 3, cloud aws excludes 1",
     ],
     [
-      "nothing by one change",
+      "no offer after any single change",
       { region: ["me"], provisioning: "spot", resources: { gpu: { model: "H100" } } },
       "no offer has 1 × H100, ≥ 1 vCPU and ≥ 4 GiB spot in me; " +
         "the nearest is gcp a3-highgpu-4g in us-central1 (on demand, 104 vCPU, 936 GiB, 4 × H100, $39.2/h), " +
         "except for region me and provisioning spot. Of all offers region me excludes 7, provisioning spot excludes 6, " +
         "gpu H100 excludes 5, gpu.count ≥ 1 excludes 4",
     ],
-  ])("%s", (_, spec, message) => {
+  ])("explains: %s", (_, spec, message) => {
     expect(explain(spec)).toBe(message)
   })
 
-  test("every offer of the largest size counts, whatever it costs", () => {
+  test("counts every offer of the largest size, at any price", () => {
     const same = catalogueOf([
       offer({}),
       offer({ region: "us-east-1", hourlyPriceUsd: 0.2 }),
@@ -156,7 +182,7 @@ describe("why none", () => {
     )
   })
 
-  test("a ranking from nothing has differences in dollars", () => {
+  test("shows differences from a price of 0 in dollars", () => {
     const free = catalogueOf([offer({ hourlyPriceUsd: 0 }), offer({ instanceType: "m8i.large" })])
     const { placements } = route(requirementsOf({ image: "x" }), free, CONTEXT)
     expect(explainRanking({ placements }).map((line) => line.split(": ")[1])).toEqual([

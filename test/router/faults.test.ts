@@ -8,7 +8,7 @@ import { catalogueFaults, modelNames, regionNames } from "../../src/router/fault
 
 const catalogue = new Catalogue(offersOf(readPriceList()))
 
-/** What the schema and the catalogue find wrong, as the REST API and the router ask them. */
+/** Returns the faults that the schema and the catalogue find, asked like the REST API and the router ask. */
 function faults(spec: object): string[] {
   const ofSchema = faultsOf(JOB.spec, { image: "busybox", ...spec })
   return [...ofSchema, ...(ofSchema.length > 0 ? [] : catalogueFaults(spec, catalogue))].map(
@@ -16,7 +16,7 @@ function faults(spec: object): string[] {
   )
 }
 
-describe("bad input is told with the field, the value and what is allowed", () => {
+describe("faults of a request name the field, the value and the allowed values", () => {
   test.each<[string, object, string, RegExp[]]>([
     ["an unknown cloud", { cloud: ["amazon"] }, "/cloud/0", [/"amazon"/, /known clouds: aws, azure, gcp/]],
     ["a cloud in capitals", { cloud: ["AWS"] }, "/cloud/0", [/did you mean aws\?/]],
@@ -28,7 +28,7 @@ describe("bad input is told with the field, the value and what is allowed", () =
     ],
     ["an unknown group", { region: ["europe"] }, "/region/0", [/"europe"/, /af, asia, au, ca/]],
     ["another cloud's region", { cloud: ["gcp"], region: ["us-east-1"] }, "/region/0", [/is in aws/, /us-central1/]],
-    ["the second of several", { region: ["eu", "mars"] }, "/region/1", [/"mars"/, /allowed: /]],
+    ["an unknown second cloud of several", { region: ["eu", "mars"] }, "/region/1", [/"mars"/, /allowed: /]],
     [
       "an unknown model",
       { resources: { gpu: { model: "H1000" } } },
@@ -36,25 +36,25 @@ describe("bad input is told with the field, the value and what is allowed", () =
       [/"H1000"/, /did you mean H\w+\?/, /A100, A100-80GB, A10G/],
     ],
     [
-      "a size of a model that is not made",
+      "a GPU model in a size that doesn't exist",
       { resources: { gpu: { model: "A100-60GB" } } },
       "/resources/gpu/model",
       [/"A100-60GB"/, /known models: /],
     ],
     [
-      "another maker's card",
+      "a GPU of another maker",
       { resources: { gpu: { model: "MI300X" } } },
       "/resources/gpu/model",
       [/made by AMD/, /only NVIDIA/],
     ],
     [
-      "cards without a model",
+      "GPUs without a model",
       { resources: { gpu: { count: 2 } } },
       "/resources/gpu/model",
       [/gpu\.count requires .*gpu\.model/],
     ],
-    ["no card", { resources: { gpu: { model: "T4", count: 0 } } }, "/resources/gpu/count", [/at least 1, not 0/]],
-    ["half a card", { resources: { gpu: { model: "T4", count: 0.5 } } }, "/resources/gpu/count", [/0\.5/]],
+    ["zero GPUs", { resources: { gpu: { model: "T4", count: 0 } } }, "/resources/gpu/count", [/at least 1, not 0/]],
+    ["half a GPU", { resources: { gpu: { model: "T4", count: 0.5 } } }, "/resources/gpu/count", [/0\.5/]],
     ["an empty gpu", { resources: { gpu: {} } }, "/resources/gpu", [/must not be empty/]],
     ["vram without a unit", { resources: { gpu: { vram: "24" } } }, "/resources/gpu/vram", [/"24"/, /such as 4Gi/]],
     ["vram in GB", { resources: { gpu: { vram: "24GB" } } }, "/resources/gpu/vram", [/"24GB"/, /Ki, Mi, Gi/]],
@@ -65,7 +65,7 @@ describe("bad input is told with the field, the value and what is allowed", () =
     ["no cpu", { resources: { cpu: 0 } }, "/resources/cpu", [/at least 1, not 0|such as 2/]],
     ["negative cpu", { resources: { cpu: "-1" } }, "/resources/cpu", [/"-1"/, /such as 2/]],
     ["cpu in words", { resources: { cpu: "two" } }, "/resources/cpu", [/"two"/, /"500m"/]],
-  ])("%s", (_, spec, pointer, texts) => {
+  ])("reports %s", (_, spec, pointer, texts) => {
     const found = faults(spec)
     expect(found).toHaveLength(1)
     expect(found[0]?.split(": ")[0]).toBe(pointer)
@@ -79,16 +79,16 @@ describe("bad input is told with the field, the value and what is allowed", () =
     [{ resources: { gpu: { model: "nvidia-tesla-t4", count: 2 } } }],
     [{ resources: { cpu: "500m", memory: "1.5Ti", gpu: { vram: "80G" } } }],
     [{}],
-  ])("%j is right", (spec) => {
+  ])("accepts %j", (spec) => {
     expect(faults(spec)).toEqual([])
   })
 
-  test("one cloud or region as a string has a pointer without a number", () => {
+  test("points to a single cloud or region without an index", () => {
     const found = catalogueFaults({ cloud: "amazon", region: "mars" }, catalogue)
     expect(found.map(({ pointer }) => pointer)).toEqual(["/cloud", "/region"])
   })
 
-  test("all names that may be given", () => {
+  test("list every allowed name", () => {
     const groups = ["af", "asia", "au", "ca", "ch", "eea", "eu", "me", "oceania", "sa", "uk", "us"]
     expect(regionNames(catalogue).slice(0, groups.length)).toEqual(groups)
     expect(regionNames(catalogue)).toHaveLength(groups.length + 135)

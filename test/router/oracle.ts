@@ -1,14 +1,14 @@
 import type { Provisioning } from "../../src/apis/job.ts"
 import type { Architecture, Offer } from "../../src/apis/offer.ts"
 
-/** What the oracle is asked. Written apart from the router's own types, from the contract. */
+/** A question to the oracle. Its type is independent of the router's own types, and follows the contract. */
 export interface Question {
   cpu: number
   memoryGib: number
-  /** `models`: names in the catalogue that do, already told apart by the one who asks. */
+  /** `models`: matching names of the catalogue, already resolved by the caller. */
   gpu?: { models?: readonly string[]; oneCardGib?: number; count?: number; vramGib?: number }
   clouds: readonly string[]
-  /** Pairs cloud/region that do; absent: any but GovCloud. */
+  /** Allowed pairs cloud/region; absent: all except GovCloud. */
   places?: ReadonlySet<string>
   architectures: readonly Architecture[]
   provisioning: Provisioning
@@ -25,8 +25,8 @@ interface Sold {
 }
 
 /**
- * Brute force: every offer is looked at for every question. Offers of one machine lie together, so that what depends
- * on the machine alone is asked once; nothing is sorted, nothing is left out.
+ * Brute force: checks every offer for every question. Offers of one machine are adjacent, so that facts of the machine
+ * are checked once. Nothing is sorted or skipped.
  */
 export class Oracle {
   readonly #places: string[] = []
@@ -50,7 +50,7 @@ export class Oracle {
     this.#sold = { onDemand: [...byMachine.onDemand.values()], spot: [...byMachine.spot.values()] }
   }
 
-  /** The least total price at which the question can be answered, US dollars; undefined: not at all. */
+  /** Returns the lowest total price for the question in US dollars, undefined if no offer matches. */
   cheapest(question: Question): number | undefined {
     const { provisioning, places } = question
     const allowed = this.#places.map((place) => places?.has(place) ?? !place.startsWith("aws/us-gov-"))
@@ -86,7 +86,7 @@ function isMachine(offer: Offer, { cpu, memoryGib, gpu, clouds, architectures }:
 }
 
 function hasCards({ gpu: has }: Offer, { models, oneCardGib, count, vramGib }: NonNullable<Question["gpu"]>): boolean {
-  // The contract: NVIDIA only. Others carry their maker's name.
+  // The contract: NVIDIA only. Other models carry their maker's name.
   if (has === undefined || has.model.includes(":")) return false
   if (models !== undefined && !models.includes(has.model)) return false
   if (oneCardGib !== undefined && has.vramGib !== oneCardGib) return false

@@ -3,12 +3,12 @@ import { describe, expect, test } from "vitest"
 import { billedUsd, roundUsd } from "../../src/apis/money.ts"
 import { type Offer, offerKey } from "../../src/apis/offer.ts"
 import { catalogueOf } from "../../src/router/catalogue.ts"
+import type { Cooldown, LaunchAccount } from "../../src/router/cooldown.ts"
 import { egressUsd } from "../../src/router/egress.ts"
 import type { Requirements } from "../../src/router/requirements.ts"
-import type { Payer, Rest } from "../../src/router/rest.ts"
 import { type RouteContext, rankPlacements, route } from "../../src/router/route.ts"
 
-/** The same offers and questions each time; another number, others. */
+/** Seed of the offers and questions. Another seed gives others. */
 const SEED = 20_261_122
 
 const REGIONS: Record<string, string[]> = {
@@ -82,7 +82,7 @@ const anyRequirements: fc.Arbitrary<Requirements> = fc
   )
   .map((requirements) => requirements as Requirements)
 
-const anyRest: fc.Arbitrary<Rest> = fc
+const anyCooldown: fc.Arbitrary<Cooldown> = fc
   .record(
     {
       cloud,
@@ -96,15 +96,15 @@ const anyRest: fc.Arbitrary<Rest> = fc
     },
     { requiredKeys: ["cloud", "until"] },
   )
-  .map((rest) => rest as Rest)
+  .map((cooldown) => cooldown as Cooldown)
 
 const anyContext: fc.Arbitrary<RouteContext> = fc.record({
-  payers: fc.subarray<Payer>([
+  launchAccounts: fc.subarray<LaunchAccount>([
     { cloud: "aws", connection: "one" },
     { cloud: "aws", connection: "two" },
     { cloud: "gcp", connection: "one" },
   ]),
-  resting: fc.array(anyRest, { maxLength: 2 }),
+  cooldowns: fc.array(anyCooldown, { maxLength: 2 }),
   room: fc.constantFrom({}, {}, {}, { hourlyUsd: 0.02 }, { monthlyUsd: 0.03 }),
   expectedSeconds: fc.constantFrom(10, 600, 7200),
   now: fc.constant(NOW),
@@ -112,7 +112,7 @@ const anyContext: fc.Arbitrary<RouteContext> = fc.record({
   count: fc.constantFrom(1, 3, 200),
 })
 
-/** The same by hand: every offer with every payer, one test after the other. Models as these offers have them. */
+/** Ranks by hand: every offer with every account, one check after the other. Uses models as these offers name them. */
 function naive(offers: readonly Offer[], wanted: Requirements, context: RouteContext): number[] {
   const totals = { spot: [] as number[], onDemand: [] as number[] }
   for (const offer of offers.filter((each) => fits(each, wanted))) {
@@ -122,7 +122,7 @@ function naive(offers: readonly Offer[], wanted: Requirements, context: RouteCon
       region: name,
       macroRegion: REGIONS[name]?.[0],
     })
-    // A bucket in a region where nothing is offered has no macro-region that the catalogue knows.
+    // A bucket in a region without offers has no macro-region in the catalogue.
     const known = (name: string, of: string) => offers.some((each) => each.region === name && each.cloud === of)
     const traffic = buckets.map((bucket) => {
       const { macroRegion } = place(bucket.cloud, bucket.region)
@@ -132,8 +132,12 @@ function naive(offers: readonly Offer[], wanted: Requirements, context: RouteCon
     const billed = billedUsd(offer.hourlyPriceUsd, expectedSeconds, offer.minimumBilledSeconds)
     const total = roundUsd(billed + traffic.reduce((sum, usd) => sum + usd, 0))
     if (offer.hourlyPriceUsd > (room.hourlyUsd ?? 1e9) || total > (room.monthlyUsd ?? 1e9)) continue
-    for (const payer of context.payers) {
-      if (payer.cloud !== offer.cloud || context.resting.some((rest) => isKept(rest, offer, payer))) continue
+    for (const launchAccount of context.launchAccounts) {
+      if (
+        launchAccount.cloud !== offer.cloud ||
+        context.cooldowns.some((cooldown) => isKept(cooldown, offer, launchAccount))
+      )
+        continue
       totals[offer.provisioning].push(total)
     }
   }
@@ -160,25 +164,25 @@ function fits(offer: Offer, wanted: Requirements): boolean {
   ].every(Boolean)
 }
 
-function isKept(rest: Rest, offer: Offer, payer: Payer): boolean {
+function isKept(cooldown: Cooldown, offer: Offer, launchAccount: LaunchAccount): boolean {
   const family = offer.cloud === "aws" ? offer.instanceType.split(".")[0] : offer.instanceType
   return (
-    rest.until > NOW &&
-    rest.cloud === offer.cloud &&
-    [offer.region, undefined].includes(rest.region) &&
-    (rest.zone === undefined || rest.zone === offer.zone) &&
-    [family, undefined].includes(rest.family) &&
-    [offer.provisioning, undefined].includes(rest.provisioning) &&
-    (rest.minCpu ?? 0) <= offer.cpu &&
-    [payer.connection, undefined].includes(rest.connection)
+    cooldown.until > NOW &&
+    cooldown.cloud === offer.cloud &&
+    [offer.region, undefined].includes(cooldown.region) &&
+    (cooldown.zone === undefined || cooldown.zone === offer.zone) &&
+    [family, undefined].includes(cooldown.family) &&
+    [offer.provisioning, undefined].includes(cooldown.provisioning) &&
+    (cooldown.minCpu ?? 0) <= offer.cpu &&
+    [launchAccount.connection, undefined].includes(cooldown.connection)
   )
 }
 
 const best = (offers: readonly Offer[], requirements: Requirements, context: RouteContext) =>
   rankPlacements(requirements, catalogue(offers), { ...context, count: 1 })[0]?.totalUsd ?? Number.POSITIVE_INFINITY
 
-describe("whatever the offers, the requirements, the payers, the rests, the caps and the buckets", () => {
-  test("the placements are those that a look at every offer finds, in the order of what they cost", () => {
+describe("for any offers, requirements, accounts, cooldowns, caps and buckets", () => {
+  test("ranks the placements that a check of every offer finds, by their cost", () => {
     let placed = 0
     fc.assert(
       fc.property(anyOffers, anyRequirements, anyContext, (offers, requirements, context) => {
@@ -191,23 +195,25 @@ describe("whatever the offers, the requirements, the payers, the rests, the caps
     expect(placed).toBeGreaterThan(200)
   })
 
-  test("without a placement every fitting offer is accounted for", () => {
+  test("accounts for every matching offer if there is no placement", () => {
     fc.assert(
       fc.property(anyOffers, anyRequirements, anyContext, (offers, requirements, context) => {
         const { placements, shortfall } = route(requirements, catalogue(offers), context)
         expect(shortfall === undefined).toBe(placements.length > 0)
         if (shortfall === undefined) return
         const fitting = offers.filter((offer) => fits(offer, requirements))
-        const unpaid = fitting.filter((offer) => !context.payers.some((payer) => payer.cloud === offer.cloud))
+        const unpaid = fitting.filter(
+          (offer) => !context.launchAccounts.some((launchAccount) => launchAccount.cloud === offer.cloud),
+        )
         expect(shortfall.fitting).toBe(fitting.length)
-        expect(shortfall.resting.offers + shortfall.overCaps.offers).toBe(fitting.length - unpaid.length)
+        expect(shortfall.cooldowns.offers + shortfall.overCaps.offers).toBe(fitting.length - unpaid.length)
         expect(shortfall.unconnected).toEqual([...new Set(unpaid.map((offer) => offer.cloud))].sort())
       }),
       { numRuns: 500, seed: SEED },
     )
   })
 
-  test("one more offer never makes it dearer", () => {
+  test("never raises the price for one more offer", () => {
     fc.assert(
       fc.property(anyOffers, anyOffer, anyRequirements, anyContext, (offers, more, requirements, context) => {
         fc.pre(requirements.provisioning !== "spotFirst" && (context.buckets ?? []).length === 0)
@@ -218,7 +224,7 @@ describe("whatever the offers, the requirements, the payers, the rests, the caps
     )
   })
 
-  test("one requirement less never makes it dearer", () => {
+  test("never raises the price for one requirement less", () => {
     const less: ((requirements: Requirements) => Requirements)[] = [
       (all) => ({ ...all, cpu: 0 }),
       (all) => ({ ...all, memoryGib: 0 }),
@@ -237,7 +243,7 @@ describe("whatever the offers, the requirements, the payers, the rests, the caps
     )
   })
 
-  test("the same question has the same answer, however the offers come", () => {
+  test("gives the same answer to the same question, in any order of offers", () => {
     const shuffled = anyOffers.chain((offers) =>
       fc.tuple(fc.constant(offers), fc.shuffledSubarray(offers, { minLength: offers.length })),
     )

@@ -5,8 +5,8 @@ import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { CredentialFields } from "../../src/apis/credentials.ts"
 import type { StoredJob } from "../../src/apis/job.ts"
-import type { Provider } from "../../src/cloud/clouds.ts"
 import { CredentialsError, TransientError } from "../../src/cloud/errors.ts"
+import type { Provider } from "../../src/cloud/provider.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
 import { rotateSealingKey } from "../../src/identity/sealing-keys.ts"
 import type { KubeEvent } from "../../src/kube/core.ts"
@@ -18,18 +18,18 @@ import { JOBS, LAUNCHES } from "../controllers/harness.ts"
 import { etcdContent, type Installation, SYSTEM_NAMESPACE, startInstallation } from "./installation.ts"
 
 /**
- * Credentials with a marker go through everything that Berth does with them; then the marker is looked for everywhere.
- * It may be where an admin asks for it, and nowhere else.
+ * Credentials with a marker pass through every operation of Berth. Then the test searches for the marker everywhere.
+ * Only an admin's request for the credentials may return it.
  */
 
-/** In every secret that comes by REST. */
+/** Marker in every secret that comes by REST. */
 const MARKER = `cAnArY${randomBytes(8).toString("hex")}`
-/** In a Secret of GitOps: there Kubernetes itself keeps it in clear. */
+/** Marker in a Secret of GitOps, which Kubernetes itself stores in clear. */
 const GITOPS_MARKER = `gItOpS${randomBytes(8).toString("hex")}`
 
-/** Where the marker was looked for, by name. */
+/** Texts that the test searched for the marker, by name. */
 const haystacks = new Map<string, string | Buffer>()
-/** What the API has answered to each role, and to nobody in particular. */
+/** Responses of the API to each role and to unauthenticated callers. */
 const answers: string[] = []
 
 let berth: Installation
@@ -41,7 +41,7 @@ beforeAll(async () => {
 })
 afterAll(() => berth?.stop())
 
-/** A provider whose every error has all that it was given in it, as it is and as SDKs spell it. */
+/** A provider whose every error contains all its credentials, in clear and in the encodings of SDKs. */
 const chattyProvider: Provider = {
   account: (fields) => ({
     verify: () => Promise.reject(chatty(fields)),
@@ -63,17 +63,17 @@ function encodings(value: string): string[] {
   return [bytes.toString("base64"), bytes.toString("base64url"), bytes.toString("hex")]
 }
 
-/** The marker as it is and as it looks inside of base64, wherever it begins, and as hex. */
+/** Returns the marker in clear, as it looks inside base64 at any offset, and in hex. */
 function spellingsOf(marker: string): string[] {
   const shifted = [0, 1, 2].map((shift) => {
     const base64 = Buffer.concat([Buffer.alloc(shift), Buffer.from(marker)]).toString("base64")
-    // Without the ends that what stands around it shares.
+    // Without the ends, whose characters depend on the bytes around the marker.
     return base64.slice(shift === 0 ? 0 : 4, Math.floor((shift + marker.length) / 3) * 4)
   })
   return [marker, ...shifted, Buffer.from(marker).toString("hex")]
 }
 
-/** The names of the haystacks that a marker is in. */
+/** Returns the names of the texts that contain a marker. */
 function found(marker: string, where: ReadonlyMap<string, string | Buffer> = haystacks): string[] {
   const spellings = spellingsOf(marker)
   return [...where].filter(([, hay]) => spellings.some((spelling) => hay.includes(spelling))).map(([name]) => name)
@@ -96,7 +96,7 @@ async function call(path: string, { method, role = "admin", body, type = "applic
   return { status: response.status, answer }
 }
 
-/** A call whose answer must not have the marker, whoever makes it. */
+/** Calls the API. The response must not contain the marker, for any caller. */
 async function quietly(path: string, options: Call = {}): Promise<number> {
   const { status, answer } = await call(path, options)
   answers.push(answer)
@@ -127,7 +127,7 @@ describe("credentials with a marker", () => {
   const first = secret()
   const UUID = "123e4567-e89b-12d3-a456-426614174000"
 
-  it("are made by REST, of kinds whose providers take them, refuse them loudly, or are unknown", async () => {
+  it("creates credentials over REST, for types whose providers accept them, reject them with verbose errors, or are unknown", async () => {
     berth.provider.issue("account", first)
     expect(await quietly("/connections", { body: { ...AWS, name: "paying", secret_access_key: first } })).toBe(201)
     const others = [
@@ -143,7 +143,7 @@ describe("credentials with a marker", () => {
     await standing("unknown", "Unverified")
   })
 
-  it("are a Secret's that a connection names", async () => {
+  it("reads credentials of a Secret that a connection names", async () => {
     const data = { access_key_id: btoa("AKIA"), secret_access_key: btoa(`${GITOPS_MARKER}1`) }
     const { client, namespace } = berth
     await client.create(SECRETS, { metadata: { name: "gitops", namespace }, type: "berth.dev/connection", data })
@@ -153,7 +153,7 @@ describe("credentials with a marker", () => {
     expect(await quietly("/connections/by-secret")).toBe(200)
   })
 
-  it("are used: by a job's VM, by discovery, by a launch that is refused", async () => {
+  it("uses the credentials for a job's VM, for discovery and for a rejected launch", async () => {
     const { client, namespace } = berth
     const submit = (name: string) =>
       client.create(JOBS, { metadata: { name, namespace }, spec: { image: "busybox" } } as StoredJob)
@@ -170,7 +170,7 @@ describe("credentials with a marker", () => {
         expect(await quietly(`/resources/${sort}`, { role })).toBe(200)
   })
 
-  it("are changed, and mistaken in every way that people do", async () => {
+  it("changes the credentials, and sends them with every common mistake", async () => {
     const next = secret()
     berth.provider.issue("account", next)
     const patch = (body: object | string, type?: string) =>
@@ -211,7 +211,7 @@ describe("credentials with a marker", () => {
     }
   })
 
-  it("meet a provider that is away, a rotation of the sealing key, and tampering", async () => {
+  it("keeps the credentials through an unavailable provider, a rotation of the sealing key, and tampering", async () => {
     berth.provider.onVerify = (fields) => Promise.reject(new TransientError("Down", JSON.stringify(fields)))
     const body = { ...AWS, name: "away", secret_access_key: secret() }
     expect(await quietly("/connections", { body })).toBe(201)
@@ -230,7 +230,7 @@ describe("credentials with a marker", () => {
     expect(await quietly("/connections/copied")).toBe(409)
   })
 
-  it("are read by everybody as their role may", async () => {
+  it("reads the connections with every role", async () => {
     for (const role of ["admin", "developer", "viewer"] as const) {
       for (const path of ["/connections", "/connections?view=summary", "/jobs", "/cronjobs", "/keys", "/openapi.json"])
         expect(await quietly(path, { role })).toBe(200)
@@ -253,16 +253,16 @@ describe("the marker", () => {
     for (const [key, value] of await etcdContent(berth.controlPlane)) haystacks.set(`etcd ${key}`, value)
   }
 
-  it("is where an admin asks for it", async () => {
+  it("finds the marker in the response to an admin who asks for it", async () => {
     expect(found(MARKER, new Map([["answer", (await call("/connections/paying")).answer]]))).toEqual(["answer"])
     expect(found(MARKER, new Map([["answer", (await call("/connections/loud-gcp")).answer]]))).toEqual(["answer"])
   })
 
-  it("is nowhere else: no log, event, metric, answer, and nothing that etcd holds", async () => {
-    // What was said is not less for what was left out. Events are written by the way, so the last may be still to come.
+  it("finds the marker nowhere else: in no log, event, metric or other response, and in no data of etcd", async () => {
+    // The redacted texts must still be there. Events are written in the background, so the last may be late.
     await eventually(async () => {
-      const told = (await berth.client.list<KubeEvent>(events)).items.map(({ message }) => message)
-      expect(told.filter((message) => message.includes("[redacted]")).length).toBeGreaterThan(3)
+      const reported = (await berth.client.list<KubeEvent>(events)).items.map(({ message }) => message)
+      expect(reported.filter((message) => message.includes("[redacted]")).length).toBeGreaterThan(3)
     })
     await collect()
     const sizes = [...haystacks].map(([name, hay]) => [name, hay.length] as const)
@@ -274,19 +274,19 @@ describe("the marker", () => {
     expect(found(MARKER)).toEqual([])
   })
 
-  it("of a Secret is in that Secret, and nowhere else", () => {
+  it("finds the marker of a Secret only in that Secret", () => {
     expect(found(GITOPS_MARKER)).toEqual([`etcd /registry/secrets/${berth.namespace}/gitops`])
   })
 
   it.each<[string, () => Promise<unknown>, string]>([
     ["a log", async () => berth.log({ field: `x${MARKER}` }), "logs"],
-    ["an answer", async () => answers.push(`{"secret_access_key":"${MARKER}"}`), "answers"],
+    ["a response", async () => answers.push(`{"secret_access_key":"${MARKER}"}`), "answers"],
     [
       "an event",
       async () => {
         const [event] = (await berth.client.list<KubeEvent>(events, { namespace: berth.namespace })).items
-        if (event === undefined) throw new Error("there is no event to be like")
-        // A copy, as the operator may write its own again.
+        if (event === undefined) throw new Error("there is no event to copy")
+        // A copy, because the operator may write its own event again.
         const metadata = { name: "planted", namespace: berth.namespace }
         const message = encodings(`it is ${MARKER}.`)[0] ?? ""
         await berth.client.create(events, { ...event, metadata, message })
@@ -302,7 +302,7 @@ describe("the marker", () => {
       },
       "etcd /registry/configmaps/",
     ],
-  ])("would be found if it leaked into %s", async (_where, plant, expected) => {
+  ])("finds the marker if it leaks into %s", async (_where, plant, expected) => {
     await collect()
     const before = found(MARKER)
     await plant()

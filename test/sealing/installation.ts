@@ -10,7 +10,7 @@ import { startFacade } from "../../src/api-server.ts"
 import type { Role, StoredApiKey } from "../../src/apis/apikey.ts"
 import { systemClock } from "../../src/apis/clock.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
-import { cloudsOf, type Providers } from "../../src/cloud/clouds.ts"
+import { cloudsOf, type Providers } from "../../src/cloud/provider.ts"
 import { connect } from "../../src/connect.ts"
 import type { RetirementOptions } from "../../src/controllers/connection/retirement.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
@@ -29,21 +29,21 @@ import { SimProvider } from "../controllers/sim-provider.ts"
 export const SYSTEM_NAMESPACE = "berth-system"
 export const REGION = "eu-north-1"
 
-/** A whole Berth with a control plane of its own: operator, two façades, and a provider in memory for type aws. */
+/** A whole Berth with a control plane of its own: operator, two façades, and an in-memory provider for type aws. */
 export interface Installation {
   controlPlane: ControlPlane
-  /** The administrator's. */
+  /** Client with the administrator's rights. */
   client: KubeClient
   provider: SimProvider
   project: string
   namespace: string
   keys: Record<Role, string>
-  /** Of the façades, with `/1`. */
+  /** Base URLs of the façades, with `/1`. */
   urls: readonly string[]
   metricsUrls: readonly string[]
-  /** All that its programs have logged, at the level trace. */
+  /** Returns all log lines of its programs, at level trace. */
   logged(): string
-  /** Logs as its programs do. */
+  /** Returns a logger that writes like its programs' loggers. */
   log(fields: object): void
   stop(): Promise<void>
 }
@@ -95,7 +95,7 @@ export async function startInstallation({ retirement, providers }: InstallationO
     const parts = { ...market, client: asFacade, clouds: ["aws"], logger: loggerOf(name) }
     facades.push(await startFacade({ ...where, ...settings, systemNamespace: SYSTEM_NAMESPACE }, parts, stop.signal))
   }
-  // Before that every key is a wrong one, and wrong ones are limited.
+  // Until then every key is invalid, and failed authentications are limited.
   await eventually(async () => {
     const { status } = await client.get(PROJECTS, { name: project })
     if (status?.namespace === undefined) throw new Error(`${project} has no namespace: ${JSON.stringify(status)}`)
@@ -140,12 +140,12 @@ async function programClient(name: string, { kubeconfigPath }: ControlPlane, adm
     serviceAccount: { namespace: SYSTEM_NAMESPACE, name },
     onError: (error) => console.error(error),
   })
-  // Good for an hour, longer than any suite.
+  // Valid for an hour, longer than any suite.
   credentials.stop()
   return new KubeClient(credentials.kubeConfig)
 }
 
-/** All that etcd holds, as it lies there: its present keys and their values, without what was overwritten. */
+/** Returns all present keys and values of etcd as stored, without overwritten ones. */
 export async function etcdContent({ dataDir, pids }: ControlPlane): Promise<Map<string, Buffer>> {
   const command = (await readFile(`/proc/${pids.etcd}/cmdline`, "utf8")).split("\0")
   const url = command.find((argument) => argument.startsWith("--listen-client-urls="))?.split("=")[1] ?? ""
@@ -153,7 +153,7 @@ export async function etcdContent({ dataDir, pids }: ControlPlane): Promise<Map<
   const [ca, cert, key] = await Promise.all(
     ["etcd-ca.crt", "etcd-client.crt", "etcd-client.key"].map((file) => readFile(join(certificates, file))),
   )
-  // From the first key to the last, by etcd's own gateway from JSON to gRPC.
+  // Range from the first key to the last, through etcd's own gateway from JSON to gRPC.
   const body = JSON.stringify({ key: btoa("\0"), range_end: btoa("\0") })
   const { promise, resolve, reject } = Promise.withResolvers<string>()
   const options = { method: "POST", ca, cert, key, headers: { "content-type": "application/json" } }

@@ -34,7 +34,7 @@ async function call(path: string, options: { method?: string; body?: object; rep
   return { status: response.status, body: (await response.json()) as ConnectionRecord }
 }
 
-/** Makes a connection whose key its provider knows. */
+/** Creates a connection whose key its provider knows. */
 async function connect(name: string): Promise<string> {
   const secret = randomBytes(16).toString("hex")
   berth.provider.issue(`account-of-${name}`, secret)
@@ -55,7 +55,7 @@ async function keysThere(): Promise<string[]> {
   return [...(await readSealingKeys(berth.client, SYSTEM_NAMESPACE)).keys.keys()]
 }
 
-/** Reads and changes connections by both façades until it is stopped; each answer must be right. */
+/** Reads and changes connections through both façades until it is stopped; checks each response. */
 class Load {
   readonly #secrets: Map<string, string>
   readonly faults: string[] = []
@@ -88,7 +88,7 @@ class Load {
     }
   }
 
-  /** What is being written and may be read already. */
+  /** Secrets of pending writes, which a read may already return. */
   readonly #changing = new Map<string, string>()
 
   async #write(names: readonly string[]): Promise<void> {
@@ -110,7 +110,7 @@ class Load {
 describe("a rotation of the sealing key", () => {
   const secrets = new Map<string, string>()
 
-  it("under load fails no read and no write; all is sealed anew, and the former keys go", async () => {
+  it("fails no read and no write under load, seals everything again, and deletes the former keys", async () => {
     for (let number = 0; number < COUNT; number++) secrets.set(`main-${number}`, await connect(`main-${number}`))
     await eventually(async () => {
       for (const { status } of await connections())
@@ -133,13 +133,13 @@ describe("a rotation of the sealing key", () => {
     for (const [name, secret] of secrets)
       for (const replica of [0, 1])
         expect(await call(`/connections/${name}`, { replica })).toMatchObject({ body: { secret_access_key: secret } })
-    // Sealing anew is no change of the credentials: nobody was asked about those that nobody changed.
+    // Sealing again doesn't change the credentials: unchanged ones were verified only once.
     const asked = berth.provider.verified.filter((secret) => secret === secrets.get(`main-${COUNT - 1}`))
     expect(asked).toHaveLength(1)
     expect(berth.logged()).not.toContain(secrets.get("main-0"))
   })
 
-  it("leaves a key as long as a Launch may need it to end its VM", async () => {
+  it("keeps a sealing key while a Launch may need it to terminate its VM", async () => {
     const secret = await connect("paying")
     const job = { metadata: { name: "job", namespace: berth.namespace }, spec: { image: "busybox" } }
     for (const { metadata } of await connections())
@@ -154,7 +154,7 @@ describe("a rotation of the sealing key", () => {
     const { before, now } = await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)
     expect(keyIdOf(launch?.spec.sealedCredentials ?? "")).toBe(before)
     await eventually(async () => expect(await keysInUse()).toEqual([now]))
-    // A key that nothing needs shows when the others have been looked at, too.
+    // The check of the other keys proves that the unneeded key was checked too.
     const unneeded = await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)
     await eventually(async () => expect(await keysThere()).toEqual([before, unneeded.now].toSorted()))
     await berth.client.delete(CONNECTIONS, { namespace: berth.namespace, name: "paying" })
@@ -168,7 +168,7 @@ describe("a rotation of the sealing key", () => {
     expect(status?.phase).toBe("terminated")
   })
 
-  it("is not held up by who writes a former key's id into a Connection of his", async () => {
+  it("rotates the sealing key although a user writes a former key's id into a Connection", async () => {
     const { before, now } = await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)
     const sealedCredentials = `berth1.${before}.id.${"A".repeat(40)}.${"A".repeat(80)}`
     const connection = {
@@ -179,10 +179,10 @@ describe("a rotation of the sealing key", () => {
     await eventually(async () => expect(await keysThere()).toEqual([now]))
   })
 
-  it("names what is sealed under a key that is gone, and takes credentials that are sent anew", async () => {
+  it("names connections sealed under a deleted key, and accepts credentials that are sent again", async () => {
     const secret = await connect("lost")
     const key = (await keysThere())[0] ?? ""
-    // By the façade alone: the operator would seal it anew.
+    // By the façade alone: the operator would seal the credentials again.
     await rotateSealingKey(berth.client, SYSTEM_NAMESPACE)
     await eventually(async () => expect(await keysThere()).not.toContain(key))
     const [stored] = (await connections()).filter(({ metadata }) => metadata.name === "lost")
@@ -202,7 +202,7 @@ describe("a rotation of the sealing key", () => {
 })
 
 describe("berth rotate-sealing-key", () => {
-  it("replaces the key of the cluster that the kubeconfig names", async () => {
+  it("replaces the sealing key of the cluster that the kubeconfig names", async () => {
     const { primary } = await readSealingKeys(berth.client, SYSTEM_NAMESPACE)
     const args = [MAIN, "rotate-sealing-key", "--kubeconfig", berth.controlPlane.kubeconfigPath]
     const { stdout } = await promisify(execFile)(process.execPath, args)
@@ -212,7 +212,7 @@ describe("berth rotate-sealing-key", () => {
     expect(stdout).not.toContain(Buffer.from(keys.get(now) ?? []).toString("base64"))
   })
 
-  it("says what is missing where there is no key yet", async () => {
+  it("reports what is missing when no sealing key exists", async () => {
     const args = [MAIN, "rotate-sealing-key", "--system-namespace", "default"]
     const options = { env: { ...process.env, KUBECONFIG: berth.controlPlane.kubeconfigPath } }
     const running = promisify(execFile)(process.execPath, args, options)
@@ -221,7 +221,7 @@ describe("berth rotate-sealing-key", () => {
 })
 
 describe("the primary sealing key", () => {
-  it("is never deleted, and a rotation in the same moment is lost by nobody", async () => {
+  it("never deletes the primary sealing key, and keeps the key of a concurrent rotation", async () => {
     const { primary } = await readSealingKeys(berth.client, SYSTEM_NAMESPACE)
     await deleteSealingKeys(berth.client, SYSTEM_NAMESPACE, [primary, "unknown"])
     expect((await readSealingKeys(berth.client, SYSTEM_NAMESPACE)).primary).toBe(primary)

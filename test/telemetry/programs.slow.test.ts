@@ -63,18 +63,18 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-/** What the programs have told so far: the labels of each metric. */
+/** Labels of each metric that the programs have exposed so far. */
 const seen = { operator: new Map<string, Set<string>>(), facade: new Map<string, Set<string>>() }
 
 function remember(sample: string): void {
   const [, name = "", labels = ""] = /^(\w+)(?:\{(.*)\})? /.exec(sample) ?? []
-  const told = seen[sample.includes('program="facade"') ? "facade" : "operator"]
-  const known = told.get(name) ?? new Set()
+  const exposed = seen[sample.includes('program="facade"') ? "facade" : "operator"]
+  const known = exposed.get(name) ?? new Set()
   for (const [, label = ""] of labels.matchAll(/(\w+)="/g)) known.add(label)
-  told.set(name, known)
+  exposed.set(name, known)
 }
 
-/** The samples that a program tells, by name and labels as they are written. */
+/** Returns the samples that a program exposes, by name and labels as written. */
 async function samplesOf(program: Running): Promise<Map<string, number>> {
   const answer = await fetch(`${program.metricsUrl}/metrics`)
   expect(answer.headers.get("content-type")).toMatch(/^text\/plain; version=0\.0\.4/)
@@ -83,19 +83,19 @@ async function samplesOf(program: Running): Promise<Map<string, number>> {
   return new Map(
     lines.map((line) => {
       const end = line.lastIndexOf(" ")
-      // Each sample says whose it is; where that stands differs.
+      // Each sample has a label with its program, at varying positions.
       const name = line.slice(0, end).replace(/program="\w+",|,?program="\w+"/, "")
       return [name.replace("{}", ""), Number(line.slice(end + 1))]
     }),
   )
 }
 
-/** Waits until a program tells these very samples. */
-function tells(program: Running, expected: Record<string, number>): Promise<void> {
+/** Waits until a program exposes exactly these samples. */
+function exposes(program: Running, expected: Record<string, number>): Promise<void> {
   return eventually(async () => {
     const samples = await samplesOf(program)
-    const told = Object.keys(expected).map((name) => [name, samples.get(name)])
-    expect(Object.fromEntries(told)).toEqual(expected)
+    const exposed = Object.keys(expected).map((name) => [name, samples.get(name)])
+    expect(Object.fromEntries(exposed)).toEqual(expected)
   })
 }
 
@@ -106,22 +106,22 @@ function launchesOf(job: string): Promise<StoredLaunch[]> {
 }
 
 describe("an operator", () => {
-  it("tells what runs, what it costs, and what became of launches", async () => {
-    await tells(operator, { 'leader_election_master_status{name="berth-operator"}': 1 })
-    await tells(operator, { 'berth_jobs{phase="queued"}': 0, 'berth_jobs{phase="booting"}': 0 })
+  it("exposes running jobs and VMs, their cost, and the outcomes of launches", async () => {
+    await exposes(operator, { 'leader_election_master_status{name="berth-operator"}': 1 })
+    await exposes(operator, { 'berth_jobs{phase="queued"}': 0, 'berth_jobs{phase="booting"}': 0 })
     cloud.faults.push({ fault: "capacity", instanceType: "small" })
     await applyJob(world, "measured")
-    // The small one refuses: the medium one it is, at twice its price.
-    await tells(operator, {
+    // The small machine is rejected, so the job gets the medium one at twice the price.
+    await exposes(operator, {
       'berth_jobs{phase="booting"}': 1,
       'berth_vms{cloud="sim",provisioning="onDemand"}': 1,
       'berth_spend_usd_per_hour{cloud="sim",provisioning="onDemand"}': 1.2,
       'berth_launches_total{cloud="sim",outcome="refused",reason="Capacity"}': 1,
-      // A rate would not see the first one otherwise.
+      // Without an initial 0, a rate would miss the first increase.
       'berth_launches_total{cloud="sim",outcome="registered",reason=""}': 0,
       'berth_launches_total{cloud="sim",outcome="lost",reason="Preempted"}': 0,
     })
-    // It is counted from when it is asked for, which is before there is a VM.
+    // The launch is counted from its request, which is before there is a VM.
     const launch = await eventually(async () => {
       const [live] = (await launchesOf("measured")).filter(({ status }) => status?.refusal === undefined)
       expect(live?.status?.vm?.id).toBeDefined()
@@ -129,18 +129,18 @@ describe("an operator", () => {
     })
     const agent = agentOf({ registrationTime: new Date().toISOString() })
     await world.client.patchStatus(LAUNCHES, launch?.metadata ?? { name: "" }, { merge: { status: { agent } } })
-    await tells(operator, {
+    await exposes(operator, {
       'berth_launches_total{cloud="sim",outcome="registered",reason=""}': 1,
       'berth_vm_boot_seconds_count{cloud="sim"}': 1,
     })
     cloud.lose(launch?.status?.vm?.id ?? "", true)
-    await tells(operator, { 'berth_launches_total{cloud="sim",outcome="lost",reason="Preempted"}': 1 })
+    await exposes(operator, { 'berth_launches_total{cloud="sim",outcome="lost",reason="Preempted"}': 1 })
   })
 
-  it("tells how its controllers, caches and the API server do", async () => {
+  it("exposes work of its controllers, caches and API server requests", async () => {
     await applyJob(world, "worked-on", { cancelled: true })
-    await tells(operator, { 'berth_jobs{phase="cancelled"}': 1 })
-    // Some come from work that this job is not waited for by.
+    await exposes(operator, { 'berth_jobs{phase="cancelled"}': 1 })
+    // Work that started before this job may still be pending.
     const names = [
       'controller_runtime_reconcile_total{controller="job",result="success"}',
       'controller_runtime_reconcile_time_seconds_count{controller="launch"}',
@@ -154,38 +154,38 @@ describe("an operator", () => {
       "process_resident_memory_bytes",
     ]
     const samples = await eventually(async () => {
-      const told = await samplesOf(operator)
-      for (const name of names) expect(told.get(name), name).toBeGreaterThan(0)
-      return told
+      const exposed = await samplesOf(operator)
+      for (const name of names) expect(exposed.get(name), name).toBeGreaterThan(0)
+      return exposed
     })
-    await tells(operator, { 'workqueue_depth{name="job"}': 0 })
+    await exposes(operator, { 'workqueue_depth{name="job"}': 0 })
     expect(samples.get('reflector_silence_seconds{resource="jobs"}')).toBeLessThan(120)
-    // Nothing of a user's is in a label: there may be any number of them.
+    // No label contains a user's data: there may be any number of values.
     const labels = [...samples.keys()].join()
     for (const name of ["measured", world.namespace, world.project]) expect(labels).not.toContain(name)
   })
 
-  it("answers /livez and /readyz on that port", async () => {
+  it("returns 200 on /livez and /readyz of the metrics port", async () => {
     for (const path of ["/livez", "/readyz"]) expect((await fetch(operator.metricsUrl + path)).status).toBe(200)
     expect(await (await fetch(`${operator.metricsUrl}/readyz?verbose`)).text()).toBe(
-      "[+] caches: ok\n[+] shutdown: ok\nok\n",
+      "[+] caches: ok\n[+] copy: ok\n[+] shutdown: ok\nok\n",
     )
     expect((await fetch(`${operator.metricsUrl}/anything`)).status).toBe(404)
   })
 })
 
 describe("a façade", () => {
-  it("counts requests by route and refusals, on the other port alone and without a secret", async () => {
+  it("counts requests by route and rejections, on the metrics port alone and without a secret", async () => {
     const { admin, viewer } = world.keys
     const call = (path: string, key: string, method = "GET") =>
       fetch(`${facade.url}${path}`, { method, headers: { "X-Service-Api-Key": key } })
     await eventually(async () => expect((await call("/1/jobs", admin)).status).toBe(200))
-    // Of the first calls some may have come before the façade knew the key.
+    // Some of the first calls may have come before the façade knew the key.
     const unauthenticated = 'berth_auth_failures_total{reason="unauthenticated"}'
     const before = (await samplesOf(facade)).get(unauthenticated) ?? 0
     expect((await call("/1/jobs/none", "berth_wrong_value")).status).toBe(401)
     expect((await call("/1/jobs", viewer, "POST")).status).toBe(403)
-    await tells(facade, {
+    await exposes(facade, {
       [unauthenticated]: before + 1,
       'berth_auth_failures_total{reason="forbidden"}': 1,
       'http_request_duration_seconds_count{method="GET",route="/1/jobs/:id",status="401"}': 1,
@@ -202,7 +202,7 @@ describe("a façade", () => {
   })
 })
 
-it("is in docs/metrics.md, name by name", async () => {
+it("documents each metric in docs/metrics.md", async () => {
   const docs = await readFile(join(import.meta.dirname, "..", "..", "docs", "metrics.md"), "utf8")
   const documented = new Set(docs.match(/`[a-z_]+`/g)?.map((name) => name.slice(1, -1)))
   for (const program of [operator, facade]) {
@@ -215,7 +215,7 @@ it("is in docs/metrics.md, name by name", async () => {
 })
 
 needing(missingTool("promql")).it(
-  "is what the chart's alerts and dashboard ask for, label by label, and of these programs alone",
+  "exposes each metric and label of the chart's alerts and dashboard, which select only Berth's programs",
   async () => {
     const files = await Promise.all(
       ["alerts.yaml", "dashboard.json"].map((name) => readFile(join(CHART, "files", name), "utf8")),
@@ -226,19 +226,21 @@ needing(missingTool("promql")).it(
     const selectors = answers.flatMap((answer) => answer.selectors)
     expect(selectors.length).toBeGreaterThan(expressions.length - 1)
     for (const { metric, matchers, by } of selectors) {
+      // etcd exports these itself. They concern the whole cluster.
+      if (metric.startsWith("etcd_")) continue
       const program = matchers.find(({ label }) => label === "program")
-      // Only our own names are nobody else's.
+      // Only names with Berth's prefix are unique to Berth.
       expect(program !== undefined || metric.startsWith("berth_"), metric).toBe(true)
-      const tellers = (["operator", "facade"] as const).filter(
+      const programs = (["operator", "facade"] as const).filter(
         (name) => program === undefined || program.value.split("|").includes(name),
       )
-      const labels = tellers.flatMap((name) => [...(seen[name].get(metric) ?? [])])
+      const labels = programs.flatMap((name) => [...(seen[name].get(metric) ?? [])])
       expect(labels, metric).toEqual(expect.arrayContaining([...matchers.map(({ label }) => label), ...by]))
     }
   },
 )
 
-/** Whatever is called `expr`, however deep. */
+/** Returns every value of a key `expr`, at any depth. */
 function expressionsIn(value: unknown): string[] {
   if (typeof value !== "object" || value === null) return []
   return Object.entries(value).flatMap(([key, inner]) =>
@@ -246,7 +248,7 @@ function expressionsIn(value: unknown): string[] {
   )
 }
 
-it("ends with its program, port and all", async () => {
+it("closes the metrics port when its program stops", async () => {
   stop.abort()
   await Promise.all([operator.ended, facade.ended])
   for (const { metricsUrl } of [operator, facade]) await expect(fetch(`${metricsUrl}/livez`)).rejects.toThrow()

@@ -4,26 +4,26 @@ import { answersOf, type GoProgram } from "../go-program.ts"
 /** Prometheus' own parser and engine: https://github.com/prometheus/prometheus */
 export const PROMQL: GoProgram = { name: "promql", folder: join(import.meta.dirname, "promql") }
 
-/** A series as Prometheus has it; its values are a minute apart. */
+/** A series of Prometheus; its values are a minute apart. */
 export interface Series {
   labels: { __name__: string; [label: string]: string }
   values: readonly number[]
 }
 
-/** What an expression is. */
+/** Facts about an expression. */
 export interface Answer {
-  /** The series that it asks for. */
+  /** Series that the expression selects. */
   selectors: {
     metric: string
     matchers: { label: string; type: "=" | "!=" | "=~" | "!~"; value: string }[]
-    /** Labels that it adds them up by. */
+    /** Labels by which the expression aggregates them. */
     by: string[]
   }[]
-  /** How many series it results in, when there are only the given ones. */
+  /** Number of resulting series, with only the given ones as input. */
   results: number
 }
 
-/** Asks about expressions, each beside the only series that there are. @throws Error for what is no PromQL */
+/** Analyses expressions, each with its own series as the only input. @throws Error for invalid PromQL */
 export async function askPromql(questions: readonly { expr: string; series?: readonly Series[] }[]): Promise<Answer[]> {
   const answers = await answersOf<Answer & { error?: string }>(PROMQL, questions)
   for (const [i, { error }] of answers.entries()) {

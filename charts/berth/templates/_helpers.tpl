@@ -52,6 +52,17 @@ capabilities:
       fieldPath: metadata.namespace
 - name: BERTH_LOG_LEVEL
   value: {{ .Values.logLevel | quote }}
+{{- with .Values.limits }}
+{{- /* Helm reads numbers as floats: int64 keeps 1000000 from becoming 1e+06. */}}
+{{- $limits := dict }}
+{{- range $name, $limit := . }}{{- $_ := set $limits $name (int64 $limit) }}{{- end }}
+- name: BERTH_PROJECT_LIMITS
+  value: {{ toJson $limits | quote }}
+{{- end }}
+{{- with .Values.identity.issuer }}
+- name: BERTH_IDENTITY_ISSUER
+  value: {{ . | quote }}
+{{- end }}
 {{- with .Values.watchNamespace }}
 - name: BERTH_WATCH_NAMESPACE
   value: {{ . | quote }}

@@ -6,38 +6,40 @@ import { DEFAULT_DOCKER_SOCKET, DockerRuntime } from "./docker.ts"
 import { ProcessRuntime } from "./process.ts"
 import { RunError, type Runtime } from "./runtime.ts"
 
-/** How long a VM's engine may take to come up, seconds. */
+/** Time that a VM's engine may take to start, seconds. */
 const ENGINE_START_SECONDS = 300
 
 const PING_SECONDS = 5
 
 export interface RuntimeOptions {
-  /** `docker` waits for the engine; absent: docker when an engine answers now, else process. */
+  /** `docker` waits for the engine; absent: docker if an engine answers now, else process. */
   runtime?: "docker" | "process" | undefined
   /** Path of the engine's socket. */
   dockerSocket?: string | undefined
   launch: string
-  /** The agent's public key. */
+  /** Public key of the agent. */
   agent: string
   dataDir: string
-  /** An image with rclone in it. */
+  /** Image with rclone in it. */
   image?: string | undefined
   clock: Clock
   logger: Logger
 }
 
-/** Whether a Docker Engine answers at this socket. */
+/** Returns true if a Docker Engine answers at this socket. */
 export async function engineAnswers(socketPath: string = DEFAULT_DOCKER_SOCKET): Promise<boolean> {
   try {
     await new Docker({ socketPath, timeout: PING_SECONDS * 1000 }).ping()
     return true
   } catch {
-    // Whatever the reason: nothing can be run by it.
+    // After any error this engine can't run containers.
     return false
   }
 }
 
-/** The runtime asked for, or the one that this machine has. Rejects with RunError when the engine doesn't come up. */
+/**
+ * Returns the requested runtime, or the one that this machine has. Rejects with RunError if the engine does not start.
+ */
 export async function detectRuntime(options: RuntimeOptions, signal: AbortSignal): Promise<Runtime> {
   const { launch, agent, dataDir, logger, clock, dockerSocket: socketPath = DEFAULT_DOCKER_SOCKET } = options
   if (options.runtime === "process") return new ProcessRuntime(dataDir)

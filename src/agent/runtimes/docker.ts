@@ -1,57 +1,85 @@
 import Docker from "dockerode"
 import { backoffSeconds } from "../../apis/backoff.ts"
-import { systemClock } from "../../apis/clock.ts"
+import { systemClock, timestamp } from "../../apis/clock.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { GROUP } from "../../apis/meta.ts"
+import { whyDiskFull } from "../disk-space.ts"
 import type { Buckets, RegistryAccess, RunOrder } from "../protocol.ts"
 import { waitUnlessAborted } from "../timers.ts"
 import { VolumeDriver } from "../volumes/driver.ts"
 import { type Container, type Ended, type PrepareOptions, RunError, type Runtime } from "./runtime.ts"
 
-/** Where Docker listens unless told otherwise. */
+/** Default path of Docker's socket. */
 export const DEFAULT_DOCKER_SOCKET = "/var/run/docker.sock"
 
-/** On every container of ours: the Launch, the attempt, and the public key of the agent that made it. */
+/**
+ * Labels of Berth's containers: the Launch, the attempt, and the public key of the agent that created the container.
+ */
 export const LAUNCH_LABEL = `${GROUP}/launch`
 export const ATTEMPT_LABEL = `${GROUP}/attempt`
 export const AGENT_LABEL = `${GROUP}/agent`
 
 /**
- * The engine's own copy of the output, which a later agent catches up from. The `local` driver keeps any byte as
- * it is (json-file doesn't), and two files of this size at most.
+ * Log driver of containers. Its copy of the output lets a later agent catch up. `local` keeps every byte (json-file
+ * doesn't), in at most two files of this size.
  */
 const LOG_CONFIG = { Type: "local", Config: { "max-size": "100m", "max-file": "2", compress: "false" } }
 
 const NEWLINE = 0x0a
 
+/** Network of containers on a host of several jobs. They reach the internet, and not each other. */
+const SHARED_HOST_NETWORK = "berth-jobs"
+
+/** Maximum number of processes and threads of a container. It stops a fork bomb before it stops the host. */
+const PIDS_LIMIT = { vm: 32_768, sharedHost: 4096 }
+
+const MIB = 1024 * 1024
+
+/** Maximum memory that a VM keeps for its system, the engine and the agent, bytes. Small VMs keep an eighth. */
+const RESERVE_BYTES = 512 * MIB
+
+/** Signal SIGKILL as an exit code. */
+const KILLED_EXIT_CODE = 137
+
+/** Time that the engine may take to remove a container after it has killed the container, seconds. */
+const REMOVAL_SECONDS = 1
+
 const PULL_TRIES = 3
 const PULL_RETRY_SECONDS = { baseSeconds: 2, capSeconds: 20 }
 const ENGINE_RETRY_SECONDS = { baseSeconds: 0.5, capSeconds: 10 }
 
-/** How long the engine may take to answer, seconds. */
+/** Timeout of a call to the engine, seconds. */
 const CALL_SECONDS = 120
 
-/** A container's state is looked at so often even when its wait is not answered, seconds. */
+/** Maximum delay between two checks of a container's state, seconds, also if the engine does not answer a wait. */
 const WAIT_SECONDS = 10
 
-/** Pull errors that no further try mends; in the words of Docker and of registries. */
+/** Pull errors that no retry fixes, in the messages of Docker and of registries. */
 const FINAL_PULL_ERROR =
-  /not found|manifest unknown|denied|unauthorized|invalid reference|no matching manifest|not exist/i
+  /not found|manifest unknown|denied|unauthorized|invalid reference|no matching manifest|not exist|no space left/i
+
+/**
+ * Errors of a start that are the machine's fault: the engine has no runtime for GPUs, or NVIDIA's runtime finds no
+ * driver. The rest of that runtime's errors is the image's fault, such as a requirement for a newer driver
+ * (https://github.com/NVIDIA/libnvidia-container/blob/main/src/cli/main.c and Docker's daemon/devices.go).
+ */
+const MACHINE_ERROR =
+  /could not select device driver|nvidia-container-cli(\.real)?: (initialization|detection|device|driver|ldcache) error|unresolvable CDI device|failed to initialize NVML/i
 
 export interface DockerRuntimeOptions {
   launch: string
-  /** The agent's public key: where several VMs share an engine, none touches what is another's. */
+  /** Public key of the agent. If several VMs share an engine, each touches only its own containers. */
   agent: string
   /** Path of the engine's socket. */
   socketPath: string
-  /** The agent's folder, by its path on the engine's host. */
+  /** Folder of the agent, by its path on the engine's host. */
   dataDir: string
-  /** An image with rclone in it; without it volumes can't be mounted. */
+  /** Image with rclone in it. Without it volumes can't be mounted. */
   image: string | undefined
   logger: Logger
 }
 
-/** Runs attempts as containers of the local Docker Engine, image and entrypoint unmodified. */
+/** Runs attempts as containers of the local Docker Engine, with unmodified image and entrypoint. */
 export class DockerRuntime implements Runtime {
   readonly name = "docker"
   readonly #docker: Docker
@@ -59,8 +87,10 @@ export class DockerRuntime implements Runtime {
   readonly #agent: string
   readonly #logger: Logger
   readonly #volumes: VolumeDriver
+  readonly #dataDir: string
 
   constructor({ launch, agent, socketPath, logger, dataDir, image }: DockerRuntimeOptions) {
+    this.#dataDir = dataDir
     this.#docker = new Docker({ socketPath })
     this.#launch = launch
     this.#agent = agent
@@ -89,13 +119,13 @@ export class DockerRuntime implements Runtime {
       try {
         await this.#pull(image, { signal, registry })
         if (await this.#hasImage(image)) return
-        throw new Error("the pull broke off")
+        throw new Error("the pull ended early")
       } catch (error) {
         const isOver = hasEnded(registry)
         if (tries === PULL_TRIES || (FINAL_PULL_ERROR.test(messageOf(error)) && !isOver)) {
-          throw pullFailed(image, error, registry)
+          throw pullFailed(image, await this.#explained(error), { error, why: registry?.why })
         }
-        this.#logger.warn({ err: error, image }, "image not pulled, trying again")
+        this.#logger.warn({ err: error, image }, "failed to pull the image; retrying")
         await waitUnlessAborted(systemClock, backoffSeconds(tries + 1, PULL_RETRY_SECONDS), signal)
         if (isOver && !signal.aborted) registry = (await reorder()).registry
       }
@@ -104,7 +134,7 @@ export class DockerRuntime implements Runtime {
 
   async start(order: RunOrder, attempt: number): Promise<Container> {
     const container = await this.#create(order, attempt)
-    // Before the start, so that not a byte is missed.
+    // Attached before the start, so that no byte is missed.
     const stream = await within(CALL_SECONDS, container.attach({ stream: true, stdout: true, stderr: true }))
     let failure: unknown
     try {
@@ -113,14 +143,15 @@ export class DockerRuntime implements Runtime {
       failure = error
     }
     const { State } = await within(CALL_SECONDS, container.inspect())
-    const logger = this.#logger
-    if (failure === undefined) return new DockerContainer(container, { startTime: State.StartedAt, logger, stream })
-    // Only the answer was lost.
-    if (State.Status !== "created") return new DockerContainer(container, { startTime: State.StartedAt, logger })
-    const why = `the container can't be started: ${messageOf(failure)}`
+    const given = { logger: this.#logger, dataDir: this.#dataDir }
+    if (failure === undefined) return new DockerContainer(container, { ...given, startTime: State.StartedAt, stream })
+    // The container did start; only the answer was lost.
+    if (State.Status !== "created") return new DockerContainer(container, { ...given, startTime: State.StartedAt })
+    const why = `the container can't be started: ${await this.#explained(failure)}`
+    if (order.gpus > 0 && MACHINE_ERROR.test(why)) throw new RunError("MachineFailed", why, failure)
     if (State.ExitCode === 0) throw new RunError("AgentFailed", why, failure)
     const ended = { exitCode: State.ExitCode, message: why }
-    return new DockerContainer(container, { startTime: systemClock.now().toISOString(), logger, ended })
+    return new DockerContainer(container, { ...given, startTime: systemClock.now().toISOString(), ended })
   }
 
   async find(attempt: number): Promise<Container | undefined> {
@@ -134,7 +165,8 @@ export class DockerRuntime implements Runtime {
       await container.remove({ force: true, v: true })
       return undefined
     }
-    return new DockerContainer(container, { startTime: found.State.StartedAt, logger: this.#logger })
+    const given = { logger: this.#logger, dataDir: this.#dataDir }
+    return new DockerContainer(container, { ...given, startTime: found.State.StartedAt })
   }
 
   async clear(): Promise<void> {
@@ -146,7 +178,7 @@ export class DockerRuntime implements Runtime {
   }
 
   async #create(order: RunOrder, attempt: number): Promise<Docker.Container> {
-    const { run, secretEnv, gpus } = order
+    const { run, secretEnv, gpus, sharedHost } = order
     const env = { ...run.env, ...secretEnv }
     try {
       return await within(
@@ -159,7 +191,8 @@ export class DockerRuntime implements Runtime {
           Env: Object.entries(env).map(([name, value]) => `${name}=${value}`),
           Labels: { [LAUNCH_LABEL]: this.#launch, [ATTEMPT_LABEL]: String(attempt), [AGENT_LABEL]: this.#agent },
           HostConfig: {
-            NetworkMode: "bridge",
+            ...(await this.#limitsOf(sharedHost)),
+            CapDrop: ["NET_RAW"],
             SecurityOpt: ["no-new-privileges"],
             LogConfig: LOG_CONFIG,
             Mounts: this.#volumes.mountsOf(order),
@@ -168,10 +201,46 @@ export class DockerRuntime implements Runtime {
         }),
       )
     } catch (error) {
-      // 400: what the Job asks for makes no container, such as an image without any command.
+      // 400: the Job's fields make no valid container, for example with an image without any command.
       const reason = statusOf(error) === 400 ? "ContainerFailed" : "AgentFailed"
-      throw new RunError(reason, `the container can't be created: ${messageOf(error)}`, error)
+      throw new RunError(reason, `the container can't be created: ${await this.#explained(error)}`, error)
     }
+  }
+
+  async #limitsOf(sharedHost: RunOrder["sharedHost"]): Promise<Docker.HostConfig> {
+    if (sharedHost !== undefined) {
+      const Memory = sharedHost.memoryMib * MIB
+      const NetworkMode = await this.#sharedHostNetwork()
+      return { Memory, MemorySwap: Memory, PidsLimit: PIDS_LIMIT.sharedHost, NetworkMode }
+    }
+    const { MemTotal } = (await within(CALL_SECONDS, this.#docker.info())) as { MemTotal: number }
+    const Memory = Math.floor(MemTotal - Math.min(RESERVE_BYTES, MemTotal / 8))
+    return { Memory, MemorySwap: Memory, PidsLimit: PIDS_LIMIT.vm, NetworkMode: "bridge" }
+  }
+
+  /** Returns the network for jobs that share the engine. Creates it if there is none. */
+  async #sharedHostNetwork(): Promise<string> {
+    const network = this.#docker.getNetwork(SHARED_HOST_NETWORK)
+    if ((await ifFound(network.inspect())) !== undefined) return SHARED_HOST_NETWORK
+    const options = {
+      Name: SHARED_HOST_NETWORK,
+      CheckDuplicate: true,
+      Options: { "com.docker.network.bridge.enable_icc": "false" },
+    }
+    try {
+      await within(CALL_SECONDS, this.#docker.createNetwork(options))
+    } catch (error) {
+      // 409: another agent was faster.
+      if (statusOf(error) !== 409) throw error
+    }
+    return SHARED_HOST_NETWORK
+  }
+
+  /** Returns the engine's message, and that the disk is full if it is. */
+  async #explained(error: unknown): Promise<string> {
+    const message = messageOf(error)
+    const why = await whyDiskFull(this.#dataDir, message)
+    return why === undefined ? message : `${why}: ${message}`
   }
 
   async #hasImage(image: string): Promise<boolean> {
@@ -185,7 +254,11 @@ export class DockerRuntime implements Runtime {
     signal.addEventListener("abort", stop, { once: true })
     try {
       const { promise, resolve, reject } = Promise.withResolvers<void>()
-      this.#docker.modem.followProgress(stream, (error) => (error === null ? resolve() : reject(error)))
+      this.#docker.modem.followProgress(stream, (error, output: PullProgress[]) => {
+        const failure = error ?? failureIn(output)
+        if (failure === undefined) resolve()
+        else reject(failure)
+      })
       stream.on("close", () => resolve())
       await promise
     } finally {
@@ -198,33 +271,48 @@ export class DockerRuntime implements Runtime {
   }
 }
 
+/** Line of a pull's progress. After the first layers the engine can report an error only by such a line. */
+interface PullProgress {
+  error?: string
+  errorDetail?: { message?: string }
+}
+
+function failureIn(output: readonly PullProgress[] = []): Error | undefined {
+  const failed = output.find(({ error }) => error !== undefined)
+  return failed && new Error(failed.errorDetail?.message ?? failed.error)
+}
+
 interface PullOptions {
   signal: AbortSignal
   registry: RegistryAccess | undefined
 }
 
-/** As the engine takes it (https://docs.docker.com/reference/api/engine/#section/Authentication). */
+/**
+ * Returns the credentials in the engine's form (https://docs.docker.com/reference/api/engine/#section/Authentication).
+ */
 function authConfigOf({ registry, username, password, token }: RegistryAccess): object {
   if (token !== undefined) return { serveraddress: registry, registrytoken: token }
   return { serveraddress: registry, ...(username !== undefined && { username, password }) }
 }
 
-/** Whether another access may do where this one does not. */
+/** Returns true if the access has expired, so that a new one may succeed. */
 function hasEnded({ expiration }: Partial<RegistryAccess> = {}): boolean {
   return expiration !== undefined && Date.parse(expiration) <= systemClock.now().getTime()
 }
 
-function pullFailed(image: string, error: unknown, { why }: Partial<RegistryAccess> = {}): RunError {
+function pullFailed(image: string, message: string, { error, why }: { error: unknown; why: string | undefined }) {
   const reason = why === undefined ? "" : ` (${why})`
-  return new RunError("ImagePullFailed", `image ${image} can't be pulled: ${messageOf(error)}${reason}`, error)
+  return new RunError("ImagePullFailed", `image ${image} can't be pulled: ${message}${reason}`, error)
 }
 
 interface DockerContainerOptions {
   startTime: string
   logger: Logger
-  /** The attached output of a container that this very agent has started. */
+  /** Path on the disk that the container writes to. */
+  dataDir: string
+  /** Attached output of a container that this agent process has started. */
   stream?: NodeJS.ReadableStream
-  /** Set when it never ran. */
+  /** Set if the container never ran. */
   ended?: Ended
 }
 
@@ -234,18 +322,22 @@ class DockerContainer implements Container {
   readonly #logger: Logger
   readonly #stream: NodeJS.ReadableStream | undefined
   readonly #ended: Ended | undefined
+  readonly #dataDir: string
+  /** True if this agent has sent SIGKILL. */
+  #killed = false
 
   constructor(container: Docker.Container, options: DockerContainerOptions) {
     this.#container = container
-    this.startTime = options.startTime
+    this.startTime = timestamp(new Date(options.startTime))
     this.#logger = options.logger
     this.#stream = options.stream
     this.#ended = options.ended
+    this.#dataDir = options.dataDir
   }
 
   /**
-   * The attached stream is exact. What the engine shows as logs is not quite: following them can miss the last
-   * bytes when the container ends, so they are read once more from there afterwards.
+   * Yields the output. The attached stream is exact. The engine's logs are not: a follow can miss the last bytes when
+   * the container ends. So the logs are read once more from there afterwards.
    */
   async *output(from: number): AsyncGenerator<Uint8Array, void, void> {
     if (this.#ended !== undefined) return
@@ -258,10 +350,10 @@ class DockerContainer implements Container {
         last = piece.at(-1)
         yield piece
       }
-      // A connection that breaks off looks like a stream that ends, but for the container that goes on.
+      // A broken connection looks like the end of the stream, but the container still runs.
       exact = this.#stream !== undefined && !(await this.#state()).Running
     } catch (error) {
-      this.#logger.warn({ err: error }, "output of the container broke off, catching up from the engine's copy")
+      this.#logger.warn({ err: error }, "the output stream broke; continuing from the engine's copy")
     }
     if (exact) return
     await this.wait()
@@ -281,28 +373,43 @@ class DockerContainer implements Container {
     for (let failures = 0; ; ) {
       try {
         const waiting = new AbortController()
-        // Not answered: looked at all the same.
+        // The state is checked even if the engine does not answer the wait.
         await within(WAIT_SECONDS, this.#container.wait({ abortSignal: waiting.signal })).catch(() => waiting.abort())
-        const state = await this.#state()
-        if (!state.Running) return endedOf(state)
+        const found = await within(CALL_SECONDS, this.#container.inspect())
+        if (!found.State.Running) return (await this.#wasRemoved(found.State)) ? REMOVED : await this.#result(found)
         failures = 0
       } catch (error) {
-        if (statusOf(error) === 404) return { exitCode: 137, message: "the container was removed from outside" }
-        this.#logger.warn({ err: error }, "the engine doesn't answer")
+        if (statusOf(error) === 404) return REMOVED
+        this.#logger.warn({ err: error }, "the engine does not answer; retrying")
         failures++
       }
-      // The engine may be starting again: the container may well go on without it.
+      // The engine may be restarting. The container may continue without it.
       const seconds = backoffSeconds(failures + 1, ENGINE_RETRY_SECONDS)
       await waitUnlessAborted(systemClock, seconds, new AbortController().signal)
     }
   }
 
+  /** Returns the result, and that the disk is full if the container may have failed for that. */
+  async #result(found: Docker.ContainerInspectInfo): Promise<Ended> {
+    const ended = endedOf(found)
+    const why = ended.exitCode === 0 ? undefined : await whyDiskFull(this.#dataDir)
+    return why === undefined ? ended : { ...ended, message: [ended.message, why].filter(Boolean).join("; ") }
+  }
+
+  /** Returns true if the container was killed because somebody removed it. A removal kills the container first. */
+  async #wasRemoved({ ExitCode, OOMKilled }: { ExitCode: number; OOMKilled: boolean }): Promise<boolean> {
+    if (ExitCode !== KILLED_EXIT_CODE || OOMKilled || this.#killed) return false
+    await waitUnlessAborted(systemClock, REMOVAL_SECONDS, new AbortController().signal)
+    return (await ifFound(this.#container.inspect())) === undefined
+  }
+
   async signal(name: "SIGTERM" | "SIGKILL"): Promise<boolean> {
+    if (name === "SIGKILL") this.#killed = true
     try {
       await within(CALL_SECONDS, this.#container.kill({ signal: name }))
       return true
     } catch (error) {
-      // 404 gone, 409 not running.
+      // 404: removed, 409: not running.
       if (statusOf(error) !== 404 && statusOf(error) !== 409) throw error
       return false
     }
@@ -314,7 +421,7 @@ class DockerContainer implements Container {
 }
 
 /**
- * The bytes of stdout and stderr out of Docker's multiplexed stream: frames of an 8-byte header (stream, then the
+ * Yields the bytes of stdout and stderr from Docker's multiplexed stream: frames of an 8-byte header (stream, then the
  * length at byte 4, big-endian) and a payload. Unlike docker-modem's demuxStream it waits for its reader.
  */
 async function* payloads(stream: AsyncIterable<string | Buffer>): AsyncGenerator<Buffer, void, void> {
@@ -322,7 +429,7 @@ async function* payloads(stream: AsyncIterable<string | Buffer>): AsyncGenerator
   let left = 0
   for await (const chunk of stream) {
     buffer = Buffer.concat([buffer, chunk as Buffer])
-    // One piece for each chunk: the engine may send every line in a frame of its own.
+    // One piece for each chunk, because the engine may send every line in its own frame.
     const found: Buffer[] = []
     while (left > 0 ? buffer.byteLength > 0 : buffer.byteLength >= 8) {
       if (left === 0) {
@@ -349,8 +456,8 @@ async function* skip(pieces: AsyncIterable<Buffer>, bytes: number): AsyncGenerat
 }
 
 /**
- * The rest after `position`. Where the engine broke off it may have ended the piece with a newline that is not the
- * container's, in place of the byte that comes there.
+ * Yields the rest after `position`. If the engine broke off, it may have ended the piece with a newline of its own.
+ * Then another byte is at that place.
  */
 async function* resume(pieces: AsyncIterable<Buffer>, position: number, last: number | undefined) {
   let doubtful = last === NEWLINE
@@ -361,7 +468,7 @@ async function* resume(pieces: AsyncIterable<Buffer>, position: number, last: nu
   }
 }
 
-/** The image with the tag that an image without one means; the Engine API would pull every tag there is. */
+/** Adds the default tag to an image without one. Without a tag the Engine API would pull every tag. */
 export function withTag(image: string): string {
   return /[:@]/.test(image.slice(image.lastIndexOf("/") + 1)) ? image : `${image}:latest`
 }
@@ -370,12 +477,17 @@ function isGiven(list: string[] | undefined): list is string[] {
   return list !== undefined && list.length > 0
 }
 
-function endedOf(state: { ExitCode: number; OOMKilled: boolean; Error: string }): Ended {
-  if (state.OOMKilled) return { exitCode: state.ExitCode, message: "out of memory: the kernel killed it" }
-  return { exitCode: state.ExitCode, ...(state.Error !== "" && { message: state.Error }) }
+const REMOVED: Ended = { exitCode: KILLED_EXIT_CODE, message: "the container was removed, but not by Berth" }
+
+function endedOf({ State, HostConfig }: Docker.ContainerInspectInfo): Ended {
+  const { ExitCode: exitCode, OOMKilled, Error: message } = State
+  if (!OOMKilled) return { exitCode, ...(message !== "" && { message }) }
+  const mebibytes = Math.floor((HostConfig.Memory ?? 0) / MIB)
+  const limit = mebibytes > 0 ? ` its ${mebibytes} MiB of memory` : " the memory of its machine"
+  return { exitCode, message: `OOMKilled: a process of the container exceeded${limit}; raise resources.memory` }
 }
 
-/** dockerode's promises never settle when the connection breaks in the middle of an answer: this one does. */
+/** Adds a timeout to a call. dockerode's promises never settle if the connection breaks within an answer. */
 async function within<Result>(seconds: number, call: Promise<Result>): Promise<Result> {
   const { promise: late, reject } = Promise.withResolvers<never>()
   const timer = setTimeout(() => reject(new Error(`the engine has not answered for ${seconds} s`)), seconds * 1000)
@@ -386,7 +498,7 @@ async function within<Result>(seconds: number, call: Promise<Result>): Promise<R
   }
 }
 
-/** Undefined instead of Docker's 404. */
+/** Returns undefined for Docker's 404. */
 async function ifFound<Result>(result: Promise<Result>): Promise<Result | undefined> {
   try {
     return await within(CALL_SECONDS, result)
@@ -396,13 +508,13 @@ async function ifFound<Result>(result: Promise<Result>): Promise<Result | undefi
   }
 }
 
-/** HTTP status of an error of the Engine API, as dockerode carries it. */
+/** Returns the HTTP status of an error of the Engine API, which dockerode stores in the error. */
 function statusOf(error: unknown): number | undefined {
   return (error as { statusCode?: number }).statusCode
 }
 
-/** The engine's own words, without dockerode's before them. */
+/** Returns the engine's own message, without dockerode's prefix. */
 function messageOf(error: unknown): string {
   const { json, message } = error as { json?: { message?: string }; message?: string }
-  return json?.message ?? message ?? String(error)
+  return (json?.message ?? message ?? String(error)).replace(/^\(HTTP code \d+\) [^-]* - /, "")
 }

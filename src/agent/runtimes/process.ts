@@ -10,25 +10,25 @@ import { processIdentity, signalGroup } from "../processes.ts"
 import type { RunOrder } from "../protocol.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtime.ts"
 
-/** What a command finds its programs by: the agent's own environment is never passed on. */
+/** PATH of commands. They never get the agent's own environment. */
 const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-/** Output that nobody has read yet, bytes; a command that writes more has to wait. */
+/** Maximum unread output, bytes. A command that writes more has to wait. */
 const BUFFER_BYTES = 1024 * 1024
 
-/** The process group of the present attempt, as it is kept on the disk. */
+/** Process group of the current attempt, as stored on the disk. */
 interface GroupRecord {
   attempt: number
   group: number
-  /** Of the group's leader. */
+  /** Identity of the group's leader. */
   identity: string
   startTime: string
 }
 
 /**
- * Runs the command on the host itself, without its image: for a machine that has no container engine, in
- * development only. Each attempt is a process group of its own, so that all of it can be ended. It can't be
- * taken over by a later agent, only ended.
+ * Runs the command on the host itself, without its image. It is for machines without a container engine, in development
+ * only. Each attempt has its own process group, so that all its processes can be ended. A later agent can only end it,
+ * not continue it.
  */
 export class ProcessRuntime implements Runtime {
   readonly name = "process"
@@ -41,8 +41,8 @@ export class ProcessRuntime implements Runtime {
   prepare({ run }: RunOrder): Promise<void> {
     if ((run.command ?? []).length > 0) return Promise.resolve()
     const message =
-      "this machine has no container engine, and without one a job needs a command: " +
-      `the entrypoint of ${run.image} can't be known. Start Docker, or give spec.command.`
+      "the job has no command, and this machine has no container engine: " +
+      `Berth can't read the entrypoint of ${run.image}. Start Docker, or set spec.command.`
     return Promise.reject(new RunError("ContainerFailed", message))
   }
 
@@ -80,7 +80,7 @@ export class ProcessRuntime implements Runtime {
     const record = readRecord(this.#dataDir)
     if (record?.attempt !== attempt) return undefined
     endRecordedGroup(this.#dataDir)
-    // A killed process needs a moment to end, and must not meet its successor.
+    // A killed process needs a moment to end, and must not overlap with its successor.
     for (let tries = 0; tries < 100 && processIdentity(record.group) === record.identity; tries++) await sleep(50)
     return lostContainer(record.startTime)
   }
@@ -91,21 +91,21 @@ export class ProcessRuntime implements Runtime {
   }
 
   #record({ attempt, group, startTime }: Omit<GroupRecord, "identity">): void {
-    // A leader that has ended meanwhile has no identity, and its group is looked for without.
+    // A leader that has ended in the meantime has no identity. Its group is found without one.
     const identity = processIdentity(group) ?? ""
     replaceFile(recordPath(this.#dataDir), JSON.stringify({ attempt, group, identity, startTime }))
   }
 }
 
 /**
- * Ends the process group that an agent of this folder has started, with SIGKILL, when any of it still runs: for
- * whoever ends the VM after its agent is gone. False when there is none.
+ * Ends the process group that an agent of this folder has started, with SIGKILL, if any of it still runs. It is for
+ * programs that end the VM after its agent has ended. Returns false if there is no such group.
  */
 export function endRecordedGroup(dataDir: string): boolean {
   const record = readRecord(dataDir)
   if (record === undefined) return false
   const leader = processIdentity(record.group)
-  // The number belongs to another process by now. While any of the group lives it can't: the kernel keeps it.
+  // Another process has this number now. The kernel does not reuse the number while any process of the group lives.
   if (leader !== undefined && leader !== record.identity) return false
   return signalGroup(record.group, "SIGKILL")
 }
@@ -119,7 +119,7 @@ function readRecord(dataDir: string): GroupRecord | undefined {
   return text === undefined ? undefined : (JSON.parse(text) as GroupRecord)
 }
 
-/** Starts a command as the leader of a session, and so of a process group, of its own. */
+/** Starts a command as the leader of its own session and process group. */
 function spawnGroup(command: string[], cwd: string, env: NodeJS.ProcessEnv): ChildProcess {
   const [program = "", ...parameters] = command
   try {
@@ -151,7 +151,7 @@ class GroupContainer implements Container {
       this.#ended.resolve({ exitCode, message: `the command can't be started: ${error.message}` })
     })
     child.once("exit", (code, signal) => {
-      // As with a container: when its first process ends, all of it ends.
+      // As with a container: when its first process ends, all others end.
       if (child.pid !== undefined) signalGroup(child.pid, "SIGKILL")
       this.#ended.resolve(endedOf(code, signal))
     })
@@ -169,9 +169,9 @@ class GroupContainer implements Container {
   signal(name: "SIGTERM" | "SIGKILL"): Promise<boolean> {
     const { pid, exitCode, signalCode } = this.#child
     if (pid === undefined || exitCode !== null || signalCode !== null) return Promise.resolve(false)
-    // It has ended, and its end has not been reported yet.
+    // The process has ended, and Node has not reported the end yet.
     if (processIdentity(pid) === undefined) return Promise.resolve(false)
-    // As with a container: only the first process is asked, and may end the others in order.
+    // As with a container: only the first process gets SIGTERM, and may stop the others in order.
     if (name === "SIGTERM") this.#child.kill(name)
     else signalGroup(pid, name)
     return Promise.resolve(true)
@@ -182,9 +182,9 @@ class GroupContainer implements Container {
   }
 }
 
-/** An attempt whose agent is gone, and with it its output and its exit code. */
+/** Returns a stand-in for an attempt whose agent has ended, so that its output and its exit code are lost. */
 function lostContainer(startTime: string): Container {
-  const message = "the agent was started again, and a process on the host can't be taken over: it was ended"
+  const message = "the agent restarted and ended the process, because it can't continue a process on the host"
   return {
     startTime,
     async *output() {},

@@ -1,57 +1,57 @@
 import type { FinishReason } from "../../apis/launch.ts"
 import type { Buckets, RunOrder } from "../protocol.ts"
 
-/** How an attempt ended. */
+/** Result of an attempt. */
 export interface Ended {
-  /** As a shell shows it: 128 + n when a signal ended it, 127 and 126 when it could not be started. */
+  /** Exit code as in a shell: 128 + n after a signal, 127 and 126 if the command could not be started. */
   exitCode: number
-  /** What there is to say beyond the exit code. */
+  /** Message in addition to the exit code. */
   message?: string
 }
 
-/** One attempt: a container, or what stands for it. */
+/** One attempt: a container, or its equivalent. */
 export interface Container {
   /** RFC 3339. */
   readonly startTime: string
-  /** The output from byte `from` on; ends when the container has ended and everything was delivered. */
+  /** Yields the output from byte `from` on. Ends when the container has ended and all output was delivered. */
   output(from: number): AsyncIterable<Uint8Array>
-  /** Resolves when it has ended, whoever ended it. */
+  /** Resolves when the container has ended, for any reason. */
   wait(): Promise<Ended>
-  /** Resolves with false, and no error, when it has ended already. */
+  /** Sends a signal. Resolves with false, and no error, if the container has already ended. */
   signal(name: "SIGTERM" | "SIGKILL"): Promise<boolean>
-  /** Removes what is left of it. */
+  /** Removes what is left of the container. */
   remove(): Promise<void>
 }
 
 export interface PrepareOptions {
   signal: AbortSignal
-  /** Gets the order anew, for what the image is pulled with may have ended. */
+  /** Requests the order again, because the credentials for the image may have expired. */
   reorder: () => Promise<RunOrder>
 }
 
-/** Where attempts run. One instance serves one Launch. */
+/** Environment in which attempts run. One instance serves one Launch. */
 export interface Runtime {
   readonly name: "docker" | "process"
-  /** Makes everything ready that a start needs. Rejects with RunError, or with what `reorder` does. */
+  /** Prepares everything that a start needs. Rejects with RunError, or with errors of `reorder`. */
   prepare(order: RunOrder, options: PrepareOptions): Promise<void>
   /** Mounts the run's buckets, for all attempts. Rejects with RunError. */
   mount(order: RunOrder, signal: AbortSignal): Promise<void>
-  /** The mounted buckets are opened with this from now on. */
+  /** Replaces the access to the mounted buckets. */
   renew(buckets: Buckets): Promise<void>
   /**
-   * Resolves when all that was written is in the buckets, those of an earlier agent included. Rejects with RunError
-   * when a bucket refuses it, or when the signal is aborted before.
+   * Resolves when all written files are in the buckets, also those of an earlier agent. Rejects with RunError if a
+   * bucket rejects a file, or if the signal is aborted before.
    */
   flush(signal: AbortSignal): Promise<void>
-  /** Starts an attempt that `find` does not know. Rejects with RunError. */
+  /** Starts an attempt that `find` does not find. Rejects with RunError. */
   start(order: RunOrder, attempt: number): Promise<Container>
-  /** The attempt's container, running or ended, when an earlier agent has started it. */
+  /** Returns the attempt's container, running or ended, if an earlier agent has started it. */
   find(attempt: number): Promise<Container | undefined>
-  /** Ends and removes whatever is left of this Launch, at once. */
+  /** Stops and removes everything of this Launch at once. */
   clear(): Promise<void>
 }
 
-/** The run ends here, and another attempt would not help. */
+/** Error that ends the run, because another attempt would not help. */
 export class RunError extends Error {
   override readonly name = "RunError"
   readonly reason: FinishReason

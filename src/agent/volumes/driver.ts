@@ -12,23 +12,27 @@ import { RunError } from "../runtimes/runtime.ts"
 import { waitUnlessAborted } from "../timers.ts"
 import { CONFIG_DIR, driverConfig, isRefused, type UploadState } from "./remotes.ts"
 
-/** Where the engine looks for the sockets of volume drivers (https://docs.docker.com/engine/extend/plugin_api/). */
+/**
+ * Folder in which the engine finds the sockets of volume drivers (https://docs.docker.com/engine/extend/plugin_api/).
+ */
 const PLUGINS_DIR = "/run/docker/plugins"
 
 /**
- * The driver's name, one for all: a VM runs one job, and an engine asks every driver that it ever knew, until it is
- * started again, whenever it is asked for volumes.
+ * Name of the driver, the same on all VMs. A VM runs one job. For every request about volumes, an engine asks every
+ * driver that it has seen since its start.
  */
 const DRIVER = "berth-rclone"
 
-/** Under this id we hold each volume mounted: rclone forgets a mount's uploads when its last user is gone. */
+/**
+ * Id under which the agent holds each volume mounted. rclone forgets a mount's uploads when its last user has ended.
+ */
 const HOLDER = "berth-agent"
 
 const START_SECONDS = 60
 const POLL_SECONDS = 0.5
 const STOP_SECONDS = 10
 
-/** Of the container, whose environment has them: where its remote control listens. */
+/** Variable in the container's environment with the address of its remote control. */
 const RC_ADDRESS = "RCLONE_RC_ADDR"
 const RC_PASSWORD = "RCLONE_RC_PASS"
 const RC_USER = "agent"
@@ -36,17 +40,18 @@ const RC_USER = "agent"
 export interface VolumeDriverOptions {
   docker: Docker
   launch: string
-  /** On the driver's container, as on all of this Launch's. */
+  /** Labels of the driver's container, as of all containers of this Launch. */
   labels: Record<string, string>
   dataDir: string
-  /** An image with `rclone`, `fusermount3` and `sh`; without it no volume can be mounted. */
+  /** Image with `rclone`, `fusermount3` and `sh`. Without it no volume can be mounted. */
   image: string | undefined
   logger: Logger
 }
 
 /**
- * The buckets of a run as volumes of the engine: rclone's Docker volume driver, in a container of its own that outlives
- * the agent, so that the mounts do too. Written files go to the VM's disk first and are uploaded when they are closed.
+ * Provides the buckets of a run as volumes of the engine, by rclone's Docker volume driver. The driver's container
+ * outlives the agent, so that the mounts do too. Written files are first on the VM's disk, and are uploaded after they
+ * are closed.
  */
 export class VolumeDriver {
   readonly #options: VolumeDriverOptions
@@ -59,7 +64,7 @@ export class VolumeDriver {
     this.#name = `berth-${options.launch}`
   }
 
-  /** What a container's volumes are, in the engine's words. */
+  /** Returns a container's volumes in the engine's form. */
   mountsOf({ run }: RunOrder): Docker.MountConfig {
     return Object.entries(run.volumes ?? {}).map(([name, { mountPath }]) => ({
       Type: "volume",
@@ -73,9 +78,9 @@ export class VolumeDriver {
     const names = Object.keys(run.volumes ?? {})
     if (names.length === 0) return
     const lacking = names.filter((name) => buckets[name] === undefined)
-    if (lacking.length > 0) throw mountFailed(`nothing opens the buckets of volumes ${lacking.join(", ")}`)
+    if (lacking.length > 0) throw mountFailed(`the order has no access to the buckets of volumes ${lacking.join(", ")}`)
     if (this.#options.image === undefined) {
-      throw mountFailed("the agent was given no image with rclone in it, as volumes need it: name it by --agent-image")
+      throw mountFailed("volumes need an image with rclone, and the agent has none: set --agent-image of the operator")
     }
     try {
       await this.renew(buckets)
@@ -86,35 +91,38 @@ export class VolumeDriver {
     }
   }
 
-  /** The buckets are opened with this from now on, without any interruption. */
+  /** Replaces the access to the buckets without an interruption. */
   async renew(buckets: Buckets): Promise<void> {
     for (const part of ["config", "cache", "mnt"]) mkdirSync(join(this.#folder, part), { recursive: true, mode: 0o700 })
     for (const [name, text] of Object.entries(driverConfig(buckets)))
       replaceFile(join(this.#folder, "config", name), text)
   }
 
-  /** Resolves when all that was written is in the buckets. Rejects with RunError when a bucket refuses it. */
+  /** Resolves when all written files are in the buckets. Rejects with RunError if a bucket rejects a file. */
   async flush(signal: AbortSignal): Promise<void> {
     if (Object.keys(this.#mounted()).length === 0) return
-    // After a reboot: it uploads what it has not yet.
+    // After a reboot the driver uploads the remaining files.
     await this.#open(signal)
     let since = await this.#uploads()
     for (let now = since; now.pending > 0; now = await this.#uploads()) {
       if (now.pending < since.pending) since = now
-      else if (isRefused(since, now)) throw await this.#flushFailed(now, "the bucket refuses them")
-      if (signal.aborted) throw await this.#flushFailed(now, "there was no more time")
+      else if (isRefused(since, now)) throw await this.#flushFailed(now, "the bucket rejects them")
+      if (signal.aborted) throw await this.#flushFailed(now, "the time for uploads has ended")
       await waitUnlessAborted(systemClock, POLL_SECONDS, signal)
     }
   }
 
-  /** Unmounts everything and removes what is left; what is not uploaded is lost. What can't go keeps nothing else. */
+  /**
+   * Unmounts and removes everything. Files that are not uploaded are lost. A volume that can't be removed does not stop
+   * the rest.
+   */
   async clear(): Promise<void> {
     const container = this.#options.docker.getContainer(this.#driverName)
     for (const name of Object.keys(this.#mounted())) await this.#unmount(this.#volumeName(name))
     const isOurs = (await ifThere(container.inspect())) !== undefined
     await ifThere(container.stop({ t: STOP_SECONDS }))
     await ifThere(container.remove({ force: true, v: true }))
-    // Who had no driver leaves the socket alone: it is that of another agent on the same host.
+    // Without a driver of ours, the socket belongs to another agent on the same host.
     if (isOurs) rmSync(this.#socket, { force: true })
     rmSync(this.#folder, { recursive: true, force: true })
   }
@@ -123,12 +131,12 @@ export class VolumeDriver {
     try {
       await this.#call("VolumeDriver.Unmount", { Name: volume, ID: HOLDER })
     } catch (err) {
-      this.#options.logger.warn({ err, volume }, "volume not unmounted")
+      this.#options.logger.warn({ err, volume }, "failed to unmount a volume")
     }
     try {
       await ifThere(this.#options.docker.getVolume(volume).remove({ force: true }))
     } catch (err) {
-      this.#options.logger.warn({ err, volume }, "volume not removed")
+      this.#options.logger.warn({ err, volume }, "failed to remove a volume")
     }
   }
 
@@ -148,12 +156,12 @@ export class VolumeDriver {
     return `${this.#name}-${name}`
   }
 
-  /** The volumes of this run, with their paths in the bucket. */
+  /** Returns the volumes of this run, with their paths in the bucket. */
   #mounted(): Record<string, string> {
     return JSON.parse(readIfThere(this.#namesPath) ?? "{}") as Record<string, string>
   }
 
-  /** Starts the driver where it doesn't run, and holds all volumes mounted. */
+  /** Starts the driver if it doesn't run, and holds all volumes mounted. */
   async #open(signal: AbortSignal): Promise<void> {
     const { docker } = this.#options
     const container = docker.getContainer(this.#driverName)
@@ -169,7 +177,7 @@ export class VolumeDriver {
     }
   }
 
-  /** An earlier agent may hold it already: it is the same to us. */
+  /** Holds a volume mounted. If an earlier agent holds it already, that is enough. */
   async #hold(Name: string): Promise<void> {
     try {
       await this.#call("VolumeDriver.Mount", { Name, ID: HOLDER })
@@ -185,13 +193,13 @@ export class VolumeDriver {
       name: this.#driverName,
       ...(image !== undefined && { Image: image }),
       Labels: labels,
-      // It mounts; the image's own user is nobody.
+      // It mounts file systems, and the image's own user has no rights for that.
       User: "0",
       Entrypoint: ["rclone", "serve", "docker", ...FLAGS],
       Cmd: ["--socket-addr", this.#socket, "--base-dir", mounts],
       Env: [`${RC_ADDRESS}=127.0.0.1:${await freePort()}`, `${RC_PASSWORD}=${randomBytes(24).toString("base64url")}`],
       HostConfig: {
-        // The remote control is for the agent alone: it listens where no container of another network gets.
+        // The remote control is for the agent only. Its address can't be reached from containers of other networks.
         NetworkMode: "host",
         CapAdd: ["SYS_ADMIN"],
         SecurityOpt: ["apparmor=unconfined"],
@@ -200,7 +208,7 @@ export class VolumeDriver {
           `${PLUGINS_DIR}:${PLUGINS_DIR}`,
           `${join(this.#folder, "config")}:${CONFIG_DIR}:ro`,
           `${join(this.#folder, "cache")}:/cache`,
-          // What is mounted in there appears on the VM, for the engine to give it to other containers.
+          // Mounts in this folder must appear on the VM, so that the engine can give them to other containers.
           `${mounts}:${mounts}:rshared`,
         ],
         LogConfig: { Type: "local", Config: { "max-size": "10m", "max-file": "2" } },
@@ -217,21 +225,21 @@ export class VolumeDriver {
         return
       } catch (error) {
         if (signal.aborted || systemClock.monotonic() > deadline) {
-          throw new Error(`rclone does not answer: ${await this.#lastWords()}`, { cause: error })
+          throw new Error(`rclone does not answer: ${await this.#lastOutput()}`, { cause: error })
         }
         await waitUnlessAborted(systemClock, POLL_SECONDS / 2, signal)
       }
     }
   }
 
-  /** What rclone complained of, where it has ended. */
-  async #lastWords(): Promise<string> {
+  /** Returns the last lines of rclone's output, which have its error if it has ended. */
+  async #lastOutput(): Promise<string> {
     const container = this.#options.docker.getContainer(this.#driverName)
     const output = await ifThere(container.logs({ stdout: true, stderr: true, tail: 3 }))
-    return output === undefined ? "its container is gone" : printable(output)
+    return output === undefined ? "its container was removed" : printable(output)
   }
 
-  /** Fails where the bucket can't be read. A folder in it may well not be there yet. */
+  /** Rejects if the bucket can't be read. A folder in it need not exist yet. */
   async #list(name: string, path: string): Promise<void> {
     const [bucket = ""] = path.split("/")
     try {
@@ -258,7 +266,7 @@ export class VolumeDriver {
     return new RunError("VolumeFlushFailed", `${files} not in the bucket, ${why}${cause}`)
   }
 
-  /** A call of the volume driver, as the engine makes it. */
+  /** Calls the volume driver, as the engine does. */
   async #call(method: string, body: object): Promise<void> {
     const client = new Client("http://driver", { socketPath: this.#socket })
     try {
@@ -270,7 +278,7 @@ export class VolumeDriver {
     }
   }
 
-  /** A call of rclone's remote control (https://rclone.org/rc/). */
+  /** Calls rclone's remote control (https://rclone.org/rc/). */
   async #control(method: string, body: object): Promise<unknown> {
     const { Config } = await this.#options.docker.getContainer(this.#driverName).inspect()
     const variable = (name: string) =>
@@ -287,18 +295,18 @@ export class VolumeDriver {
 
 const FLAGS = [
   ...["--config", `${CONFIG_DIR}/rclone.conf`, "--cache-dir", "/cache"],
-  // A file's upload begins soon after it is closed, and is tried again as soon.
+  // A file's upload starts soon after it is closed, and retries start as soon.
   ...["--vfs-cache-mode", "writes", "--vfs-write-back", "1s"],
-  // Containers run as any user.
+  // Containers may run as any user.
   ...["--allow-other", "--umask", "0", "--dir-perms", "0777", "--file-perms", "0666"],
   ...["--rc", "--rc-user", RC_USER],
 ]
 
-/** Files whose last content is on this disk only, by what rclone itself keeps of each. */
+/** Returns the files whose last content is on this disk only, from rclone's own metadata of each file. */
 function dirtyFiles(folder: string): string[] {
   return entriesOf(folder).filter((path) => {
     const text = readIfThere(path)
-    // It is written in place: half of it is as good as changed.
+    // rclone rewrites the metadata in place. An incomplete text means that the file has changed.
     if (text === undefined) return false
     try {
       return (JSON.parse(text) as { Dirty?: boolean }).Dirty === true
@@ -330,7 +338,7 @@ async function freePort(): Promise<number> {
   return typeof address === "object" && address !== null ? address.port : 0
 }
 
-/** Undefined where the engine knows of no such thing (404) or has nothing to do (304). */
+/** Returns undefined if the engine does not have the object (404) or has nothing to do (304). */
 async function ifThere<Result>(result: Promise<Result>): Promise<Result | undefined> {
   try {
     return await result

@@ -1,15 +1,15 @@
 import type { BucketAccess } from "../protocol.ts"
 
-/** Where the driver's container has its configuration, whatever the path on the VM. */
+/** Folder of the configuration in the driver's container. */
 export const CONFIG_DIR = "/config"
 
-/** How often an upload that fails may be tried, for each file that is not in its bucket yet, before it counts as refused. */
+/** Maximum failed uploads for each file that is not in its bucket yet. After more, the files count as rejected. */
 const UPLOAD_TRIES = 3
 
 /**
- * The files of the driver's configuration: one remote for each volume, under the volume's name. Keys of S3 are in files
- * that AWS' SDK reads through a credential process, and anew when they expire: so they can be renewed under a running
- * container. Pure. Throws TypeError for a value that would be more than a value.
+ * Returns the files of the driver's configuration: one remote for each volume, under the volume's name. Keys of S3 are
+ * in files that AWS' SDK reads through a credential process, and again after they expire. So they can be renewed under
+ * a running container. Pure. @throws TypeError for a value that would add lines to the configuration
  */
 export function driverConfig(buckets: Readonly<Record<string, BucketAccess>>): Record<string, string> {
   const names = Object.keys(buckets)
@@ -34,7 +34,9 @@ function remoteSection(name: string, { remote, keys }: BucketAccess): string {
 function section(title: string, options: Readonly<Record<string, string>>): string {
   const lines = Object.entries(options).map(([key, value]) => {
     if (/^[a-z_]+$/.test(key) && !/[\r\n\0]/.test(value)) return `${key} = ${value}`
-    throw new TypeError(`option ${JSON.stringify(key)} of volume ${title} can't stand in a configuration file`)
+    throw new TypeError(
+      `option ${JSON.stringify(key)} of volume ${title} has a character that is not allowed in a configuration file`,
+    )
   })
   return [`[${title}]`, ...lines, ""].join("\n")
 }
@@ -43,7 +45,10 @@ function keysPath(name: string): string {
   return `${CONFIG_DIR}/${name}.json`
 }
 
-/** https://docs.aws.amazon.com/sdkref/latest/guide/feature-process-credentials.html */
+/**
+ * Returns the output of a credential process
+ * (https://docs.aws.amazon.com/sdkref/latest/guide/feature-process-credentials.html).
+ */
 function credentialProcessOutput(keys: NonNullable<BucketAccess["keys"]>, expiration: string | undefined): string {
   const { accessKeyId, secretAccessKey, sessionToken } = keys
   return JSON.stringify({
@@ -55,13 +60,13 @@ function credentialProcessOutput(keys: NonNullable<BucketAccess["keys"]>, expira
   })
 }
 
-/** How far uploads are: files that are not in their bucket yet, and failed uploads since the driver started. */
+/** Progress of uploads: files that are not in their bucket yet, and failed uploads since the driver started. */
 export interface UploadState {
   pending: number
   failures: number
 }
 
-/** Whether uploads that go on like this can still be hoped for: each failure counts until a file gets through. */
+/** Returns true if the uploads will not succeed. All failures count that happened since the last file was uploaded. */
 export function isRefused(since: UploadState, now: UploadState): boolean {
   return now.failures - since.failures >= UPLOAD_TRIES * now.pending
 }

@@ -5,10 +5,10 @@ import type { Buckets, RunOrder } from "../protocol.ts"
 import type { Runtime } from "../runtimes/runtime.ts"
 import { waitUnlessAborted } from "../timers.ts"
 
-/** Access is renewed when so much of its time is left: enough for many tries. */
+/** Share of the lifetime of an access that is left at its renewal, which is enough for many retries. */
 const LEFT_AT_RENEWAL = 1 / 3
 
-/** However short an access is. */
+/** Minimum delay until a renewal, seconds, also for a short access. */
 const LEAST_SECONDS = 5
 
 const RETRY_SECONDS = { baseSeconds: 1, capSeconds: 60 }
@@ -16,18 +16,18 @@ const RETRY_SECONDS = { baseSeconds: 1, capSeconds: 60 }
 export interface Renewal {
   order: Promise<RunOrder>
   runtime: Pick<Runtime, "renew">
-  /** Asks for new access. */
+  /** Requests new access. */
   fetch: () => Promise<Buckets>
   clock: Clock
   logger: Logger
 }
 
-/** Renews the access to the buckets of the order, for as long as it has an end, until the signal is aborted. */
+/** Renews the access to the buckets of the order while it has an expiration, until the signal is aborted. */
 export async function keepAccess(
   { order, runtime, fetch, clock, logger }: Renewal,
   signal: AbortSignal,
 ): Promise<void> {
-  // Without an order nothing is mounted; who needs it tells why there is none.
+  // Without an order nothing is mounted. The code that needs the order reports the error.
   let buckets = (await Promise.race([order.catch(() => undefined), aborted(signal)]))?.buckets ?? {}
   for (let tries = 0; !signal.aborted; ) {
     const seconds = tries === 0 ? secondsToRenewal(buckets, clock.now()) : backoffSeconds(tries + 1, RETRY_SECONDS)
@@ -40,12 +40,12 @@ export async function keepAccess(
       tries = 0
     } catch (error) {
       tries++
-      logger.warn({ err: error }, "access to the buckets not renewed yet")
+      logger.warn({ err: error }, "failed to renew the access to the buckets; retrying")
     }
   }
 }
 
-/** Seconds until access has to be renewed; undefined when none of it ever ends. */
+/** Returns the seconds until access has to be renewed; undefined if no access expires. */
 export function secondsToRenewal(buckets: Buckets, now: Date): number | undefined {
   const ends = Object.values(buckets).flatMap(({ expiration }) =>
     expiration === undefined ? [] : [Date.parse(expiration)],

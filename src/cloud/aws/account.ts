@@ -5,24 +5,29 @@ import { GetCallerIdentityCommand, STSClient } from "@aws-sdk/client-sts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import {
   type AccountOpener,
+  type Capabilities,
+  type CapabilityQuestion,
   type DiscoveredResource,
   type ExternalAccount,
   metadataOf,
   type ReachedBucket,
 } from "../account.ts"
+import type { Identity } from "../cloud.ts"
 import { type CloudError, CredentialsError } from "../errors.ts"
 import { merged } from "../pages.ts"
-import type { Identity } from "../provider.ts"
 import { abortedRead } from "../read-errors.ts"
+import { awsCapabilities } from "./capabilities.ts"
 import { cloudErrorOf } from "./errors.ts"
+import type { NetworkSettings } from "./network.ts"
 import { bucketPages, reachedBucket } from "./s3.ts"
 import { type SdkConfig, sdkConfig } from "./sdk.ts"
+import { AssumedRoles, hasRole, keyOf } from "./temporary-keys.ts"
 
-/** Where the account itself is asked: STS, S3 and EC2 answer there for all regions of the partition. */
+/** Region for calls about the account. STS, S3 and EC2 answer there for all regions of the partition. */
 const HOME_REGION = "us-east-1"
 
 /**
- * Regions that every account has enabled from its beginning, for those whose key may not ask which are
+ * Regions that every new account has enabled, for keys that may not list regions
  * (https://docs.aws.amazon.com/accounts/latest/reference/manage-acct-regions.html).
  */
 const DEFAULT_REGIONS = [
@@ -45,15 +50,18 @@ const DEFAULT_REGIONS = [
   "us-west-2",
 ]
 
-/** The largest page that DescribeRepositories gives. */
+/** Maximum page size of DescribeRepositories. */
 const REPOSITORIES_A_PAGE = 1000
 
 export interface AwsAccountOptions {
-  /** Instead of AWS' own endpoints, for all services: of an emulator. Never from anybody's credentials. */
+  /** Endpoint of an emulator for all services, instead of AWS' own. Never from a user's credentials. */
   endpoint?: string
+  roles?: AssumedRoles
+  /** Configured networks of VMs, by region. */
+  networks?: Readonly<Record<string, NetworkSettings>>
 }
 
-/** Opens AWS accounts by an access key. */
+/** Opens AWS accounts by an access key or a role. */
 export function awsAccounts(options: AwsAccountOptions = {}): AccountOpener {
   return (credentials) => new AwsAccount(credentials, options)
 }
@@ -61,14 +69,32 @@ export function awsAccounts(options: AwsAccountOptions = {}): AccountOpener {
 class AwsAccount implements ExternalAccount {
   readonly #credentials: CredentialFields
   readonly #endpoint: { endpoint?: string }
+  readonly #roles: AssumedRoles
+  readonly #networks: Readonly<Record<string, NetworkSettings>>
 
-  constructor(credentials: CredentialFields, { endpoint }: AwsAccountOptions) {
+  constructor(
+    credentials: CredentialFields,
+    { endpoint, roles = new AssumedRoles(), networks = {} }: AwsAccountOptions,
+  ) {
     this.#credentials = credentials
+    this.#roles = roles
+    this.#networks = networks
     this.#endpoint = endpoint === undefined ? {} : { endpoint }
   }
 
   async verify(signal: AbortSignal): Promise<Identity> {
     return { account: await this.#accountId(signal) }
+  }
+
+  capabilities(question: CapabilityQuestion, signal: AbortSignal): Promise<Capabilities> {
+    const checks = {
+      config: (region: string) => this.#config(region),
+      networks: this.#networks,
+      homeRegion: HOME_REGION,
+      defaultRegions: DEFAULT_REGIONS,
+      storages: (ended: AbortSignal) => this.storages(ended),
+    }
+    return awsCapabilities(checks, question, signal)
   }
 
   async *storages(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
@@ -116,7 +142,7 @@ class AwsAccount implements ExternalAccount {
     try {
       const { Account } = await client.send(new GetCallerIdentityCommand(), { abortSignal: signal })
       if (Account !== undefined) return Account
-      throw new CredentialsError("NoAccount", "AWS names no account for this access key")
+      throw new CredentialsError("NoAccount", "AWS returned no account for this access key")
     } catch (error) {
       throw readError(error, { action: "GetCallerIdentity", region: HOME_REGION, signal })
     } finally {
@@ -131,7 +157,7 @@ class AwsAccount implements ExternalAccount {
       return Regions.map(({ RegionName }) => RegionName).filter((name) => name !== undefined)
     } catch (error) {
       const explained = readError(error, { action: "DescribeRegions", region: HOME_REGION, signal })
-      // Wrong credentials are found out by the first region that is asked.
+      // If the credentials are wrong, the first region's call reports it.
       if (explained instanceof CredentialsError) return DEFAULT_REGIONS
       throw explained
     } finally {
@@ -158,10 +184,11 @@ class AwsAccount implements ExternalAccount {
   }
 
   #config(region: string): SdkConfig & { endpoint?: string } {
-    const config = sdkConfig(this.#credentials, region)
-    const { accessKeyId, secretAccessKey } = config.credentials
-    if (accessKeyId !== "" && secretAccessKey !== "") return { ...config, ...this.#endpoint }
-    throw new CredentialsError("NoCredentials", "access_key_id and secret_access_key are needed")
+    const config = sdkConfig(this.#credentials, { region, roles: this.#roles })
+    const { accessKeyId, secretAccessKey } = keyOf(this.#credentials)
+    if (hasRole(this.#credentials) || (accessKeyId !== "" && secretAccessKey !== ""))
+      return { ...config, ...this.#endpoint }
+    throw new CredentialsError("NoCredentials", "access_key_id and secret_access_key are required")
   }
 }
 
@@ -180,7 +207,7 @@ function resourceOf({ repositoryArn, repositoryUri, createdAt }: Repository, reg
   }
 }
 
-/** What the failed call means; that it was given up is nobody's fault. */
+/** Classifies a failed call. A cancelled call is not an error of the account. */
 function readError(
   error: unknown,
   { signal, ...call }: { action: string; region: string; signal: AbortSignal },

@@ -10,9 +10,17 @@ import { SSMClient } from "@aws-sdk/client-ssm"
 import type { Clock } from "../../apis/clock.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import type { Offer } from "../../apis/offer.ts"
-import type { RegionOpener } from "../clouds.ts"
-import { CloudError, InvalidRequestError, OutcomeUnknownError, RegionError, TransientError } from "../errors.ts"
-import type { Cloud, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
+import type { Cloud, Identity, LaunchSpec, Scope, Vm, VmRef } from "../cloud.ts"
+import {
+  CapacityError,
+  CloudError,
+  InvalidRequestError,
+  OutcomeUnknownError,
+  RegionError,
+  SubnetCapacityError,
+  TransientError,
+} from "../errors.ts"
+import type { RegionOpener } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
 import { awsAccounts } from "./account.ts"
 import { Batch } from "./batch.ts"
@@ -24,31 +32,37 @@ import { type Allowance, Pacer } from "./pacing.ts"
 import { runInstancesInput } from "./request.ts"
 import { sdkConfig } from "./sdk.ts"
 import { TAGS, tagOf } from "./tags.ts"
+import { AssumedRoles } from "./temporary-keys.ts"
 import { vmOf } from "./vm.ts"
 
 export interface AwsOptions {
   clock: Clock
-  /** By region, where its VMs shall be in the network; else in the default VPC. */
+  /** Network of the VMs, by region. Default: the default VPC. */
   networks?: Readonly<Record<string, NetworkSettings>>
-  /** How often each action may be called; default: a part of what EC2 allows an account. */
+  /** Maximum rate of each action. Default: a share of what EC2 allows an account. */
   allowances?: Readonly<Record<string, Allowance>>
-  /** How long AWS has for one answer. Default 30. */
+  /** Timeout for one answer, seconds. Default 30. */
   answerSeconds?: number
-  /** Default 300: EC2's lists follow its changes within seconds, and mostly show what has ended for an hour. */
+  /** Default 300. EC2's lists show changes within seconds, and usually show terminated VMs for an hour. */
   consistencySeconds?: number
+  /** Default: only roles that a connection's own key assumes. */
+  roles?: AssumedRoles
 }
 
-/** Regions that are kept open, with what was found out about them; the least recently used is dropped. */
+/** Maximum number of open regions with their caches. The least recently used one is dropped. */
 const MOST_OPEN = 256
-/** How long what AWS recommends as image is taken for granted, seconds. */
+/** Seconds for which the recommended image is cached. */
 const IMAGE_SECONDS = 600
-/** How long a question waits for others that can be asked with it, seconds. */
+/** Seconds that a query waits for others that fit into the same call. */
 const GATHER_SECONDS = 0.05
-/** Values of a filter, and ids of one call, at most (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstances.html). */
+/**
+ * Maximum number of values of a filter, and of ids in one call
+ * (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstances.html).
+ */
 const MOST_VALUES = 200
 const PAGE_SIZE = 1000
 
-/** Opens EC2 by region. What is opened twice with the same key is the same, and keeps one pace. */
+/** Opens EC2 by region. Clients are cached per credentials and region, so all callers share one rate limiter. */
 export function openAws(options: AwsOptions): RegionOpener {
   const open = new Map<string, Cloud>()
   return (credentials, region) => {
@@ -83,21 +97,31 @@ class AwsRegion implements Cloud {
   readonly #looks: Batch<string, readonly Instance[]>
   readonly #endings: Batch<Ending, undefined>
   readonly #images = new Map<string, { image: Promise<string>; until: number }>()
-  /** Ids of VMs made lately, with when: EC2 may not know them everywhere yet. Monotonic seconds. */
+  /**
+   * Ids of recently created VMs with the time of their creation, in monotonic seconds. Parts of EC2 may not know them
+   * yet.
+   */
   readonly #fresh = new Map<string, number>()
 
   constructor(credentials: CredentialFields, region: string, options: AwsOptions) {
-    const { clock, networks = {}, allowances, answerSeconds = 30, consistencySeconds = 300 } = options
+    const {
+      clock,
+      networks = {},
+      allowances,
+      answerSeconds = 30,
+      consistencySeconds = 300,
+      roles = new AssumedRoles(),
+    } = options
     const network = networks[region] ?? {}
     this.consistencySeconds = consistencySeconds
     this.#region = region
     this.#answerMs = answerSeconds * 1000
     this.#credentials = credentials
     this.#clock = clock
-    this.#calls = new Ec2Calls({ credentials, region, answerSeconds, pacer: new Pacer(clock, allowances) })
+    this.#calls = new Ec2Calls({ credentials, region, answerSeconds, pacer: new Pacer(clock, allowances), roles })
     this.#network = new Network(this.#calls, network)
     this.#isNetworkNamed = (network.subnetIds ?? network.securityGroupIds) !== undefined
-    this.#ssm = new SSMClient(sdkConfig(credentials, region))
+    this.#ssm = new SSMClient(sdkConfig(credentials, { region, roles }))
     const gathered = { most: MOST_VALUES, gatherSeconds: GATHER_SECONDS, clock }
     this.#looks = new Batch<string, readonly Instance[]>({ ...gathered, call: (names) => this.#look(names) })
     this.#endings = new Batch({ ...gathered, call: (endings) => this.#end(endings) })
@@ -117,7 +141,7 @@ class AwsRegion implements Cloud {
     return await image
   }
 
-  /** SSM's own SDK repeats a call that failed: it only reads. */
+  /** SSM's own SDK retries a failed call: it only reads. */
   async #recommended(parameter: string): Promise<string> {
     try {
       return await imageOf(this.#ssm, parameter, AbortSignal.timeout(this.#answerMs))
@@ -130,13 +154,17 @@ class AwsRegion implements Cloud {
     return await this.#explained(async () => {
       const found = await this.#find(spec)
       if (found !== undefined) return found
-      const request = runInstancesInput(spec, await this.#network.choose(spec, fence))
+      const { fields, hasOtherSubnets } = await this.#network.choose(spec, fence)
+      const request = runInstancesInput(spec, fields)
       try {
         const { Instances = [] } = await this.#calls.change("RunInstances", fence, (client, options) =>
           client.send(new RunInstancesCommand(request), options),
         )
         return this.#made(spec, Instances)
       } catch (error) {
+        if (error instanceof CapacityError && hasOtherSubnets) {
+          throw new SubnetCapacityError(error.code, error.message, { cause: error })
+        }
         return await this.#afterRefusal(spec, error)
       }
     })
@@ -144,32 +172,36 @@ class AwsRegion implements Cloud {
 
   #made(spec: LaunchSpec, instances: readonly Instance[]): Vm {
     const vm = instances[0] && vmOf(instances[0], this.#region)
-    if (vm === undefined) throw new OutcomeUnknownError("NoInstance", "RunInstances answered without an instance")
-    if (vm.launch !== spec.name) throw new OutcomeUnknownError("NoInstance", "RunInstances answered for another launch")
+    if (vm === undefined) throw new OutcomeUnknownError("NoInstance", "RunInstances returned no instance")
+    if (vm.launch !== spec.name)
+      throw new OutcomeUnknownError("NoInstance", "RunInstances returned the instance of another launch")
     this.#remember(vm.id)
     return vm
   }
 
-  /** What a refusal of RunInstances means when an earlier call may have been taken. */
+  /** Interprets an error of RunInstances when an earlier call may have been accepted. */
   async #afterRefusal(spec: LaunchSpec, error: unknown): Promise<Vm> {
     if (!(error instanceof InvalidRequestError)) throw error
     if (error.code === "IdempotentParameterMismatch" || error.code === "IdempotentInstanceTerminated") {
-      // The token was taken by an earlier call: for this very spec in another network or in another release's words, or
-      // for another spec.
+      // An earlier call used the token for another spec. Or it was for this spec in another network or from another
+      // release of Berth.
       const found = await this.#find(spec)
       if (found !== undefined) return found
       if (error.code === "IdempotentInstanceTerminated") throw error
       throw new OutcomeUnknownError(error.code, `${error.message}; EC2 doesn't list the VM of the earlier call yet`)
     }
-    if (!this.#isNetworkNamed && /^Invalid(Group|SecurityGroupID|SubnetID|VpcID)\./.test(error.code)) {
-      // What we found was deleted, or isn't known everywhere yet: it is looked for again.
+    const isNamed = this.#isNetworkNamed || spec.network?.subnets !== undefined
+    // The next launch describes the connection's subnets again, and reports which one is missing.
+    if (spec.network?.subnets !== undefined) this.#network.forget()
+    if (!isNamed && /^Invalid(Group|SecurityGroupID|SubnetID|VpcID)\./.test(error.code)) {
+      // A found resource was deleted, or is not visible everywhere yet. The next attempt searches again.
       this.#network.forget()
       throw new TransientError(error.code, error.message, { cause: error })
     }
     throw error
   }
 
-  /** The VM of this spec, if EC2 shows it. @throws InvalidRequestError when it was made for another spec */
+  /** Returns the VM of this spec if EC2 lists it. @throws InvalidRequestError if it was created for another spec */
   async #find(spec: LaunchSpec): Promise<Vm | undefined> {
     const instances = (await this.#looks.ask(spec.name)).filter(
       ({ Tags }) => tagOf(Tags, TAGS.installation) === spec.installation,
@@ -177,7 +209,7 @@ class AwsRegion implements Cloud {
     const [first] = instances.sort(byLife)
     if (first === undefined) return undefined
     if (tagOf(first.Tags, TAGS.spec) === specDigest(spec)) return vmOf(first, this.#region)
-    const message = `the VM ${first.InstanceId} was made for ${spec.name} by another request`
+    const message = `the VM ${first.InstanceId} was created for ${spec.name} by another request`
     throw new InvalidRequestError("IdempotentParameterMismatch", message)
   }
 
@@ -230,7 +262,7 @@ class AwsRegion implements Cloud {
       if (!(error instanceof CloudError) || !isUnknownInstance(error)) throw error
       if (ids.length === 1) return endings.map(() => this.#unknownInstance(ids[0] ?? "", error))
     }
-    // For one unknown id EC2 ends none of them.
+    // If one id is unknown, EC2 terminates none of them.
     return await Promise.all(endings.map((ending) => this.#endOne(ending)))
   }
 
@@ -249,7 +281,7 @@ class AwsRegion implements Cloud {
     await this.#calls.change("TerminateInstances", fence, (client, options) => client.send(command, options))
   }
 
-  /** An id that EC2 doesn't know is that of a VM that is gone, unless it was made a moment ago. */
+  /** Interprets an unknown id: the VM is deleted, unless it was created recently. */
   #unknownInstance(id: string, error: CloudError): Error | undefined {
     const madeAt = this.#fresh.get(id)
     if (madeAt === undefined || this.#clock.monotonic() - madeAt > this.consistencySeconds) return undefined
@@ -270,8 +302,8 @@ class AwsRegion implements Cloud {
   }
 
   /**
-   * A region that the account has not enabled answers as if the key were wrong. Then a region that each account has is
-   * asked, so that one region doesn't make all the others be left alone.
+   * Distinguishes a wrong key from a region that the account has not enabled: both give the same error. A call in a
+   * region that every account has decides. Otherwise one such region would pause all the others.
    */
   async #explained<T>(call: () => Promise<T>): Promise<T> {
     try {
@@ -283,7 +315,7 @@ class AwsRegion implements Cloud {
         () => false,
       )
       if (!isGood) throw error
-      const message = `AWS takes the key elsewhere, but not in ${this.#region}: enable the region for the account, or leave it out`
+      const message = `AWS accepts the key in other regions, but not in ${this.#region}: enable the region for the account, or leave it out`
       throw new RegionError("RegionNotEnabled", message, { cause: error })
     }
   }
@@ -293,7 +325,7 @@ function isUnknownInstance({ code }: CloudError): boolean {
   return code.startsWith("InvalidInstanceID.")
 }
 
-/** One that lives before one that has ended; the earlier one of two. */
+/** Orders running VMs before terminated ones, then by launch time. */
 function byLife(a: Instance, b: Instance): number {
   const ended = (instance: Instance) => (instance.State?.Name === "terminated" ? 1 : 0)
   return ended(a) - ended(b) || Number(a.LaunchTime ?? 0) - Number(b.LaunchTime ?? 0)

@@ -1,16 +1,16 @@
 import type { Clock } from "../../apis/clock.ts"
 
 export interface BatchOptions<Item, Answer> {
-  /** One call for many; answers in the order of the items. What it throws, each of them is told. */
+  /** One call for many items; answers in the order of the items. If it throws, every item gets that error. */
   call(items: readonly Item[]): Promise<readonly (Answer | Error)[]>
-  /** Items of one call, at most. */
+  /** Maximum number of items in one call. */
   most: number
-  /** How long the first item waits for others. */
+  /** Time that the first item waits for others. */
   gatherSeconds: number
   clock: Clock
 }
 
-/** Makes one call of what many ask for at about the same time. */
+/** Combines many requests of about the same time into one call. */
 export class Batch<Item, Answer> {
   readonly #options: BatchOptions<Item, Answer>
   #waiting: { item: Item; resolve: (answer: Answer) => void; reject: (error: unknown) => void }[] = []

@@ -1,21 +1,21 @@
 import type { CredentialFields } from "../../apis/credentials.ts"
 import type { BucketOpener, BucketScope, ScopedBucket } from "../bucket-access.ts"
-import { federatedKey, partitionOf } from "./federation.ts"
+import { AssumedRoles, partitionOf, scopedKey } from "./temporary-keys.ts"
 
-/** How long a key lasts; agents ask for another one when two thirds are over. */
+/** Lifetime of a key. Agents request the next one after two thirds of it. */
 const KEY_SECONDS = 4 * 3600
 
-/** Where STS is asked when nobody knows the bucket's region. */
+/** Region for STS if the bucket's region is unknown. */
 const HOME_REGION = "us-east-1"
 
 export interface AwsBucketOptions {
-  /** Instead of AWS' own, of STS and S3: an emulator's. */
+  /** Endpoint of an emulator for STS and S3, instead of AWS' own. */
   endpoint?: string
+  roles?: AssumedRoles
 }
 
 /**
- * Gives out keys for one bucket and folder and nothing else, that end by themselves: GetFederationToken with a session
- * policy, which can take away from what the access key may do and never adds to it.
+ * Issues keys that expire and that open one bucket and folder only.
  */
 export function awsBuckets(options: AwsBucketOptions = {}): BucketOpener {
   return (credentials, scope, signal) => access(credentials, scope, { ...options, signal })
@@ -24,27 +24,29 @@ export function awsBuckets(options: AwsBucketOptions = {}): BucketOpener {
 async function access(
   credentials: CredentialFields,
   scope: BucketScope,
-  { signal, endpoint }: AwsBucketOptions & { signal: AbortSignal },
+  { signal, endpoint, roles = new AssumedRoles() }: AwsBucketOptions & { signal: AbortSignal },
 ): Promise<ScopedBucket> {
   const { bucket, prefix, launch, region = HOME_REGION } = scope
   const request = { region, launch, seconds: KEY_SECONDS, policy: bucketPolicy(scope), endpoint }
-  const { expiration, ...keys } = await federatedKey(credentials, request, signal)
+  const { expiration, ...keys } = await scopedKey(credentials, request, { roles, signal })
   return {
     path: prefix === "" ? bucket : `${bucket}/${prefix}`,
     remote: remoteOf(region, endpoint),
     keys,
-    ...(expiration !== undefined && { expiration }),
+    ...(expiration !== undefined && { expiration: expiration.toISOString() }),
   }
 }
 
-/** Options of rclone's S3 backend (https://rclone.org/s3/). It is not to make the bucket when it can't see it. */
+/**
+ * Returns options of rclone's S3 backend (https://rclone.org/s3/). rclone must not create a bucket that it can't see.
+ */
 function remoteOf(region: string, endpoint: string | undefined): Record<string, string> {
   const common = { type: "s3", region, no_check_bucket: "true" }
   if (endpoint === undefined) return { ...common, provider: "AWS" }
   return { ...common, provider: "Other", endpoint, force_path_style: "true" }
 }
 
-/** What a volume needs and no more: the session policy of its key. Pure. */
+/** Returns the session policy of a volume's key, with the minimal rights. Pure. */
 export function bucketPolicy({ bucket, prefix, region = HOME_REGION }: BucketScope): object {
   const arn = `arn:${partitionOf(region)}:s3:::${bucket}`
   const listed = prefix === "" ? {} : { Condition: { StringLike: { "s3:prefix": [prefix, `${prefix}/*`] } } }
@@ -64,7 +66,7 @@ export function bucketPolicy({ bucket, prefix, region = HOME_REGION }: BucketSco
         Resource: prefix === "" ? `${arn}/*` : `${arn}/${prefix}/*`,
       },
       {
-        // Of buckets that are encrypted with the account's own keys.
+        // For buckets that are encrypted with the account's own keys.
         Effect: "Allow",
         Action: ["kms:Decrypt", "kms:GenerateDataKey"],
         Resource: "*",

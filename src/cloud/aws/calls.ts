@@ -3,8 +3,9 @@ import type { CredentialFields } from "../../apis/credentials.ts"
 import { cloudErrorOf, isThrottled } from "./errors.ts"
 import type { Pacer } from "./pacing.ts"
 import { sdkConfig } from "./sdk.ts"
+import type { AssumedRoles } from "./temporary-keys.ts"
 
-/** What each call of the SDK gets: it ends by this signal. */
+/** Options of each SDK call. The signal aborts it. */
 export interface CallOptions {
   abortSignal: AbortSignal
 }
@@ -12,14 +13,15 @@ export interface CallOptions {
 export interface Ec2CallsOptions {
   credentials: CredentialFields
   region: string
-  /** How long AWS has for one answer. */
+  /** Timeout for one answer. */
   answerSeconds: number
   pacer: Pacer
+  roles: AssumedRoles
 }
 
 /**
- * How EC2 is called: one request for each call (whoever asked repeats it, by what the error means), at the pace that
- * the account is allowed, with errors of `errors.ts` only.
+ * Calls EC2 at the rate that the account is allowed, and throws only errors of `errors.ts`. Each call sends one
+ * request; the caller decides by the error whether to retry.
  */
 export class Ec2Calls {
   readonly region: string
@@ -27,19 +29,19 @@ export class Ec2Calls {
   readonly #pacer: Pacer
   readonly #answerMs: number
 
-  constructor({ credentials, region, answerSeconds, pacer }: Ec2CallsOptions) {
+  constructor({ credentials, region, answerSeconds, pacer, roles }: Ec2CallsOptions) {
     this.region = region
     this.#answerMs = answerSeconds * 1000
     this.#pacer = pacer
-    this.#client = new EC2Client(sdkConfig(credentials, region, 1))
+    this.#client = new EC2Client(sdkConfig(credentials, { region, roles, maxAttempts: 1 }))
   }
 
-  /** A call that reads. */
+  /** Makes a call that reads. */
   send<T>(action: string, call: (client: EC2Client, options: CallOptions) => Promise<T>): Promise<T> {
     return this.#paced({ action, changes: false }, () => undefined, call)
   }
 
-  /** A call that changes something, unless the fence throws. */
+  /** Makes a call that changes something, unless the fence throws. */
   change<T>(
     action: string,
     fence: () => void,
@@ -55,6 +57,12 @@ export class Ec2Calls {
   ): Promise<T> {
     const bucket = this.#pacer.of(action)
     await bucket.take()
+    try {
+      // A role's key may need a call of its own, which must not come between the fence and the request.
+      await this.#client.config.credentials()
+    } catch (cause) {
+      throw cloudErrorOf(cause, { action, region: this.region, changes: false })
+    }
     fence()
     try {
       return await call(this.#client, { abortSignal: AbortSignal.timeout(this.#answerMs) })

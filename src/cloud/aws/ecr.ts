@@ -3,41 +3,45 @@ import type { CredentialFields } from "../../apis/credentials.ts"
 import { CredentialsError } from "../errors.ts"
 import type { PullScope, RegistryLogin, RegistryOpener } from "../registry-access.ts"
 import { cloudErrorOf } from "./errors.ts"
-import { federatedKey, partitionOf } from "./federation.ts"
 import { sdkConfig } from "./sdk.ts"
+import { AssumedRoles, partitionOf, scopedKey } from "./temporary-keys.ts"
 
-/** A registry is an account's, in a region (https://docs.aws.amazon.com/AmazonECR/latest/userguide/Registries.html). */
+/**
+ * A registry belongs to an account and a region
+ * (https://docs.aws.amazon.com/AmazonECR/latest/userguide/Registries.html).
+ */
 const REGISTRY =
   /^(?<account>[0-9]{12})\.dkr[.-]ecr(-fips)?\.(?<region>[a-z0-9-]+)\.(amazonaws\.com(\.cn)?|on\.(aws|amazonwebservices\.com\.cn))$/
 
-/** How long the key lasts that asks for the password, and nothing else is done with: AWS' least. */
+/** Lifetime of the key that requests the password, used for nothing else. It is AWS' minimum. */
 const KEY_SECONDS = 900
 
 export interface EcrOptions {
-  /** Instead of AWS' own, of STS and ECR: an emulator's. */
+  /** Endpoint of an emulator for STS and ECR, instead of AWS' own. */
   endpoint?: string
+  roles?: AssumedRoles
 }
 
 /**
- * Signs in to the private registries of ECR by a password that is good for 12 hours and for pulling from one repository:
- * a password of ECR's may what the key may that asked for it.
+ * Signs in to private ECR registries. The password is valid for 12 hours, and pulls from one repository only. An ECR
+ * password has the rights of the key that requested it.
  */
-export function ecrRegistries({ endpoint }: EcrOptions = {}): RegistryOpener {
+export function ecrRegistries(options: EcrOptions = {}): RegistryOpener {
   return {
     serves: (registry) => REGISTRY.test(registry),
-    login: (credentials, scope, signal) => login(credentials, scope, { signal, ...(endpoint && { endpoint }) }),
+    login: (credentials, scope, signal) => login(credentials, scope, { ...options, signal }),
   }
 }
 
 async function login(
   credentials: CredentialFields,
   scope: PullScope,
-  { signal, endpoint }: EcrOptions & { signal: AbortSignal },
+  { signal, endpoint, roles = new AssumedRoles() }: EcrOptions & { signal: AbortSignal },
 ): Promise<RegistryLogin> {
   const { region } = placeOf(scope.registry)
   const request = { region, launch: scope.launch, seconds: KEY_SECONDS, policy: pullPolicy(scope), endpoint }
-  const { expiration: _, ...key } = await federatedKey(credentials, request, signal)
-  const config = { ...sdkConfig(credentials, region), credentials: key }
+  const { expiration: _, ...key } = await scopedKey(credentials, request, { roles, signal })
+  const config = { ...sdkConfig(credentials, { region, roles }), credentials: key }
   const client = new ECRClient({ ...config, ...(endpoint !== undefined && { endpoint }) })
   try {
     const answer = await client.send(new GetAuthorizationTokenCommand(), { abortSignal: signal })
@@ -55,12 +59,14 @@ function loginIn({ authorizationToken, expiresAt }: AuthorizationData = {}): Reg
   const [, username, password] =
     /^([^:]+):(.+)$/s.exec(Buffer.from(authorizationToken ?? "", "base64").toString()) ?? []
   if (username === undefined || password === undefined) {
-    throw new CredentialsError("NoCredentials", "AWS' ECR answered without a password")
+    throw new CredentialsError("NoCredentials", "ECR returned no password")
   }
   return { username, password, ...(expiresAt !== undefined && { expiration: expiresAt.toISOString() }) }
 }
 
-/** What pulling one image needs and no more: the session policy of the key that asks for the password. Pure. */
+/**
+ * Returns the session policy of the key that requests the password, with the minimal rights to pull one image. Pure.
+ */
 export function pullPolicy({ registry, repository }: Pick<PullScope, "registry" | "repository">): object {
   const { account, region } = placeOf(registry)
   return {

@@ -1,4 +1,5 @@
 import {
+  AccountError,
   CapacityError,
   CloudError,
   CredentialsError,
@@ -9,23 +10,26 @@ import {
   TransientError,
 } from "../errors.ts"
 
-/** What was asked of AWS when it answered with an error. */
+/** The call to AWS that failed. */
 export interface AwsCall {
   /** Such as RunInstances. */
   action: string
   region: string
-  /** Whether it changes anything: then an unclear answer leaves the outcome open. */
+  /** True if the call changes anything: then an unclear answer leaves the outcome unknown. */
   changes: boolean
 }
 
-type Meaning = "capacity" | "quota" | "credentials" | "region" | "invalid" | "transient" | "unknown"
+type Meaning = "capacity" | "quota" | "credentials" | "account" | "region" | "invalid" | "transient" | "unknown"
+
+/** The text with which AWS rejects a type that the account's Free plan lacks. Its code says less. */
+const FREE_PLAN = /not eligible for Free Tier/i
 
 /**
- * What AWS' error codes mean, of those that our calls can meet
+ * Meanings of AWS' error codes that Berth's calls can meet
  * (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html, and the common errors of SSM, STS and
- * the price list). A code that isn't here is judged by its form and its HTTP status.
+ * the price list). Other codes are classified by their form and HTTP status.
  */
-const MEANINGS: Readonly<Record<Exclude<Meaning, "unknown">, readonly string[]>> = {
+const MEANINGS: Readonly<Record<Exclude<Meaning, "account" | "unknown">, readonly string[]>> = {
   capacity: [
     "InsufficientInstanceCapacity",
     "InsufficientCapacity",
@@ -36,7 +40,7 @@ const MEANINGS: Readonly<Record<Exclude<Meaning, "unknown">, readonly string[]>>
     "InsufficientFreeAddressesInSubnet",
     "UnfulfillableCapacity",
     "SpotMaxPriceTooLow",
-    // The zone doesn't have this machine type: another offer may.
+    // The zone does not have this machine type. Another offer may work.
     "Unsupported",
     "VolumeTypeNotAvailableInZone",
   ],
@@ -68,7 +72,7 @@ const MEANINGS: Readonly<Record<Exclude<Meaning, "unknown">, readonly string[]>>
     "ExpiredToken",
     "ExpiredTokenException",
   ],
-  // Organizations deny regions that they don't use by the same words as a policy that lacks a right.
+  // Organizations deny regions with the same codes as a policy that lacks a right.
   region: ["OptInRequired", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "NotAuthorized"],
   invalid: ["TagPolicyViolation", "FilterLimitExceeded", "BandwidthLimitExceeded", "IdempotentInstanceTerminated"],
   transient: [
@@ -78,7 +82,7 @@ const MEANINGS: Readonly<Record<Exclude<Meaning, "unknown">, readonly string[]>>
     "ThrottledException",
     "TooManyRequestsException",
     "SlowDown",
-    // Our clock is wrong, which the SDK corrects by what the answer says.
+    // The local clock is wrong. The SDK corrects it by the answer.
     "RequestExpired",
     "RequestTimeTooSkewed",
     "ConcurrentTagAccess",
@@ -89,7 +93,7 @@ const MEANING_OF = new Map(
   Object.entries(MEANINGS).flatMap(([meaning, codes]) => codes.map((code) => [code, meaning as Meaning] as const)),
 )
 
-/** Faults of the network after which nothing can have been sent: a name that is not found, a connection not made. */
+/** Network errors after which no request was sent: an unknown host name, a failed connection. */
 const NEVER_SENT = [
   "ECONNREFUSED",
   "ENOTFOUND",
@@ -102,31 +106,33 @@ const NEVER_SENT = [
   "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
 ]
 
-/** Codes that AWS answers with when it doesn't take a key at all, in a region that is not enabled as well. */
+/** Codes for a key that AWS does not accept at all. A region that is not enabled gives them too. */
 const KEY_REFUSED = ["AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException"]
 
-/** Whether AWS doesn't know the key, which may only be so in this region. */
+/** Returns true if AWS does not know the key, possibly only in this region. */
 export function isKeyRefused(error: unknown): boolean {
   return error instanceof CredentialsError && !(error instanceof RegionError) && KEY_REFUSED.includes(error.code)
 }
 
-/** Whether AWS asks for fewer calls. */
+/** Returns true if AWS asks for fewer calls. */
 export function isThrottled(error: CloudError): boolean {
   return error instanceof TransientError && /^Thrott|LimitExceeded$|^TooManyRequests|^SlowDown/.test(error.code)
 }
 
-/** What an error of AWS' SDK, or of the network under it, means to whoever made the call. */
+/** Classifies an error of AWS' SDK, or of the network under it, for the caller. */
 export function cloudErrorOf(error: unknown, call: AwsCall): CloudError {
   if (error instanceof CloudError) return error
   const { code, status, text } = factsOf(error)
   const message = `${call.action} in ${call.region}: ${code}${text === "" ? "" : `: ${text}`}`
-  return new CLASSES[classOf(code, status, call)](code, message, { cause: error })
+  const meaning = FREE_PLAN.test(text) ? "account" : classOf(code, status, call)
+  return new CLASSES[meaning](code, message, { cause: error })
 }
 
 const CLASSES = {
   capacity: CapacityError,
   quota: QuotaError,
   credentials: CredentialsError,
+  account: AccountError,
   region: RegionError,
   invalid: InvalidRequestError,
   transient: TransientError,
@@ -135,7 +141,7 @@ const CLASSES = {
 
 interface ErrorFacts {
   code: string
-  /** HTTP status; undefined: no answer came. */
+  /** HTTP status; undefined if no answer arrived. */
   status: number | undefined
   text: string
 }
@@ -150,13 +156,13 @@ function factsOf(error: unknown): ErrorFacts {
     $response?: { statusCode?: number }
   }
   const status = raw.$metadata?.httpStatusCode ?? raw.$response?.statusCode
-  // Only errors that AWS sent have a fault; what the parser says of any other answer quotes it.
+  // Only errors that AWS sent have `$fault`. The parser's error for any other answer quotes that answer.
   const isAnswer = raw.$fault !== undefined
   const code = (isAnswer ? raw.name : (raw.code ?? raw.name)) ?? "Unknown"
   return { code, status, text: isAnswer || status === undefined ? withoutCiphertext(raw.message ?? "") : "" }
 }
 
-/** AWS appends to refusals a long encrypted explanation that only an administrator of the account can open. */
+/** Removes the long encrypted part that AWS appends to denials. Only an administrator of the account can decode it. */
 function withoutCiphertext(message: string): string {
   return message.replace(/\s*Encoded authorization failure message:.*$/s, "").slice(0, 600)
 }

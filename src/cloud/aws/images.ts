@@ -1,28 +1,32 @@
 import { GetParameterCommand, type SSMClient } from "@aws-sdk/client-ssm"
-import type { Offer } from "../../apis/offer.ts"
+import { nvidiaGpusOf, type Offer } from "../../apis/offer.ts"
+import { AWS, type AwsImage } from "../../machines/aws.ts"
+import { familyOf } from "../../machines/machines.ts"
 import { InvalidRequestError } from "../errors.ts"
 
 /**
- * Where AWS publishes the ids of the machine images that have a Docker engine
- * (https://docs.aws.amazon.com/AmazonECS/latest/developerguide/retrieve-ecs-optimized_AMI.html), by architecture; those
- * for GPUs have NVIDIA's driver and container toolkit.
+ * Returns the name of the public parameter that holds the image for an offer. @throws InvalidRequestError if there is
+ * none
  */
-const IMAGES = "/aws/service/ecs/optimized-ami/amazon-linux-2023"
-const PARAMETERS: Readonly<Record<string, string>> = {
-  amd64: `${IMAGES}/recommended`,
-  arm64: `${IMAGES}/arm64/recommended`,
-  "amd64 gpu": `${IMAGES}/gpu/recommended`,
+export function imageParameter(offer: Offer): string {
+  return AWS.images[imageKindOf(offer)].name
 }
 
-/** Name of the public parameter that holds the image for an offer. @throws InvalidRequestError where there is none */
-export function imageParameter({ architecture, gpu, instanceType }: Offer): string {
-  const parameter = PARAMETERS[gpu === undefined ? architecture : `${architecture} gpu`]
-  if (parameter !== undefined) return parameter
+/** Returns the kind of the offer's image. @throws InvalidRequestError if there is none */
+export function imageKindOf(offer: Offer): AwsImage {
+  const { architecture, instanceType } = offer
+  const family = familyOf<AwsImage>(AWS, offer)
+  if (family !== undefined) return family.image
+  // The table lacks the type, such as one of an installation's own offers.
+  if (nvidiaGpusOf(offer) === undefined) return architecture
+  if (architecture === "amd64") return "gpu"
   const message = `AWS publishes no ECS-optimized image for GPUs on ${architecture}, which ${instanceType} has`
   throw new InvalidRequestError("NoImage", message)
 }
 
-/** The image that the parameter names now. @throws InvalidRequestError when it holds something else; the SDK's errors */
+/**
+ * Returns the image that the parameter currently names. @throws InvalidRequestError if it names none; the SDK's errors
+ */
 export async function imageOf(client: SSMClient, parameter: string, signal: AbortSignal): Promise<string> {
   const { Parameter } = await client.send(new GetParameterCommand({ Name: parameter }), { abortSignal: signal })
   const [image] = /ami-[0-9a-f]+/.exec(imageField(Parameter?.Value ?? "")) ?? []

@@ -7,29 +7,41 @@ import {
   type RunInstancesCommandInput,
   type Subnet,
 } from "@aws-sdk/client-ec2"
-import { InvalidRequestError } from "../errors.ts"
-import type { LaunchSpec } from "../provider.ts"
+import type { LaunchSpec } from "../cloud.ts"
+import { AccountError, CapacityError, InvalidRequestError, RegionError } from "../errors.ts"
 import type { Ec2Calls } from "./calls.ts"
 import { TAGS, tagList } from "./tags.ts"
 
-/** Where VMs of a region shall be, as far as somebody has said so. */
+/** Configured network of a region's VMs. */
 export interface NetworkSettings {
-  /** One is chosen for each VM: that of its zone, or any. None: the default VPC. */
+  /** Each VM gets one of them: the one in its zone, or any. Absent: the default VPC. */
   subnetIds?: readonly string[]
-  /** None: a group of Berth's own, without any inbound rule. */
+  /** Absent: a security group of Berth's own, without any inbound rule. */
   securityGroupIds?: readonly string[]
 }
 
-/** The part of a request that says where in the network a VM is. */
-export type NetworkChoice = Pick<RunInstancesCommandInput, "SubnetId" | "SecurityGroupIds" | "Placement">
+/** The network fields of a RunInstances request. */
+export type NetworkChoice = Pick<
+  RunInstancesCommandInput,
+  "SubnetId" | "SecurityGroupIds" | "Placement" | "NetworkInterfaces"
+>
+
+/** Network of one request. */
+export interface ChosenNetwork {
+  fields: NetworkChoice
+  /** True if the connection names more subnets for this VM. */
+  hasOtherSubnets: boolean
+}
 
 /**
- * Finds out where in a region's network VMs can be, once, and remembers it. What it finds is the same each time, so that
- * a launch that is repeated by another process makes the same request.
+ * Finds the network for a region's VMs once, and caches it. Every process finds the same network, so that a launch
+ * repeated by another process sends the same request.
  */
 export class Network {
   readonly #calls: Ec2Calls
   readonly #settings: NetworkSettings
+  /** Subnets of connections, by their ids. */
+  readonly #named = new Map<string, Promise<readonly Subnet[]>>()
   #subnets: Promise<readonly Subnet[]> | undefined
   #defaultVpc: Promise<string> | undefined
   readonly #groups = new Map<string, Promise<string>>()
@@ -39,26 +51,68 @@ export class Network {
     this.#settings = settings
   }
 
-  /** Where the VM of this spec is to be. @throws CloudError */
-  async choose(spec: LaunchSpec, fence: () => void): Promise<NetworkChoice> {
+  /** Returns the network of this spec's VM. @throws CloudError */
+  async choose(spec: LaunchSpec, fence: () => void): Promise<ChosenNetwork> {
     const { zone } = spec.offer
-    const subnet = await this.#subnetFor(spec)
+    const candidates = await this.#candidatesFor(spec)
+    const number = spec.exhaustedSubnets ?? 0
+    const subnet = candidates[number]
+    if (subnet === undefined && number > 0) {
+      throw new CapacityError("NoSubnet", `all ${candidates.length} subnets of the connection had no capacity`)
+    }
     const vpc = subnet?.VpcId ?? (await this.#inDefaultVpc())
     const groups = this.#settings.securityGroupIds ?? []
     const SecurityGroupIds = groups.length > 0 ? [...groups] : [await this.#ownGroup(vpc, spec.installation, fence)]
-    if (subnet?.SubnetId !== undefined) return { SubnetId: subnet.SubnetId, SecurityGroupIds }
-    // Without a zone EC2 takes the one that has most room.
-    return { SecurityGroupIds, ...(zone !== undefined && { Placement: { AvailabilityZone: zone } }) }
+    const fields = {
+      ...(subnet?.SubnetId !== undefined && { SubnetId: subnet.SubnetId }),
+      SecurityGroupIds,
+      // Without a zone EC2 chooses the one with the most capacity.
+      ...(subnet === undefined && zone !== undefined && { Placement: { AvailabilityZone: zone } }),
+    }
+    return { fields: withAddress(fields, spec.network?.publicAddress), hasOtherSubnets: number + 1 < candidates.length }
   }
 
-  /** Something of it is there no more. */
+  /** Clears the cache: a cached resource no longer exists. */
   forget(): void {
     this.#subnets = undefined
+    this.#named.clear()
     this.#defaultVpc = undefined
     this.#groups.clear()
   }
 
-  async #subnetFor({ name, offer }: LaunchSpec): Promise<Subnet | undefined> {
+  /** Returns the subnets for this VM, in the order in which they are tried; none: the default VPC. */
+  async #candidatesFor(spec: LaunchSpec): Promise<readonly Subnet[]> {
+    if (spec.network?.subnets !== undefined) return await this.#namedSubnets(spec, spec.network.subnets)
+    const subnet = await this.#configuredSubnet(spec)
+    return subnet === undefined ? [] : [subnet]
+  }
+
+  /** Returns the connection's subnets in the offer's zone, in the Launch's own order. It depends on nothing else. */
+  async #namedSubnets({ name, offer, network }: LaunchSpec, ids: readonly string[]): Promise<readonly Subnet[]> {
+    const { region } = this.#calls
+    const key = ids.join()
+    let described = this.#named.get(key)
+    if (described === undefined) {
+      described = kept(this.#describeSubnets(ids), () => this.#named.delete(key))
+      this.#named.set(key, described)
+    }
+    const all = await described.catch((error: unknown) => {
+      if (!(error instanceof InvalidRequestError)) throw error
+      const message = `the connection's \`subnets\` name ${ids.join(", ")} for ${region}: ${error.message}. Create the subnets, or correct \`subnets\``
+      throw new RegionError(error.code, message, { cause: error })
+    })
+    const stray = all.find(({ VpcId }) => network?.network !== undefined && VpcId !== network.network)
+    if (stray !== undefined) {
+      const message = `the subnet ${stray.SubnetId} is in ${stray.VpcId}, not in the connection's \`network\` ${network?.network}: correct \`network\` or \`subnets\``
+      throw new RegionError("SubnetInOtherNetwork", message)
+    }
+    const usable = all.filter(({ AvailabilityZone: zone }) => offer.zone === undefined || zone === offer.zone)
+    if (usable.length > 0) return rotated(usable, choiceOf(name, usable.length))
+    const message = `none of the connection's \`subnets\` ${ids.join(", ")} is in the zone ${offer.zone}: add one`
+    throw new InvalidRequestError("NoSubnet", message)
+  }
+
+  async #configuredSubnet({ name, offer }: LaunchSpec): Promise<Subnet | undefined> {
     const ids = this.#settings.subnetIds ?? []
     if (ids.length === 0) return undefined
     this.#subnets ??= kept(this.#describeSubnets(ids), () => {
@@ -93,8 +147,8 @@ export class Network {
     const { Vpcs = [] } = await this.#calls.send("DescribeVpcs", (client, options) => client.send(command, options))
     const id = Vpcs[0]?.VpcId
     if (id !== undefined) return id
-    const message = `the account has no default VPC in ${this.#calls.region}: make one, or name subnets for Berth`
-    throw new InvalidRequestError("DefaultVpcDoesNotExist", message)
+    const message = `the account has no default VPC in ${this.#calls.region}: create one, or configure subnets in the connection`
+    throw new AccountError("DefaultVpcDoesNotExist", message)
   }
 
   #ownGroup(vpc: string, installation: string, fence: () => void): Promise<string> {
@@ -113,7 +167,7 @@ export class Network {
     const tags = tagList({ [TAGS.installation]: installation })
     const command = new CreateSecurityGroupCommand({
       GroupName: groupName(installation),
-      // A new group lets everything out and nothing in.
+      // A new group allows all outbound traffic and no inbound traffic.
       Description: "VMs of Berth: no inbound rule",
       VpcId: vpc,
       TagSpecifications: [{ ResourceType: "security-group", Tags: tags }],
@@ -148,16 +202,29 @@ export class Network {
   }
 }
 
+/** Returns the fields with or without a public address. @param isPublic absent: the subnet decides */
+function withAddress(fields: NetworkChoice, isPublic: boolean | undefined): NetworkChoice {
+  if (isPublic === undefined) return fields
+  const { SubnetId, SecurityGroupIds: Groups, ...others } = fields
+  const subnet = SubnetId === undefined ? {} : { SubnetId }
+  const address = { DeviceIndex: 0, DeleteOnTermination: true, AssociatePublicIpAddress: isPublic }
+  return { ...others, NetworkInterfaces: [{ ...address, ...subnet, ...(Groups !== undefined && { Groups }) }] }
+}
+
+function rotated<T>(items: readonly T[], first: number): T[] {
+  return [...items.slice(first), ...items.slice(0, first)]
+}
+
 function groupName(installation: string): string {
   return `berth-${installation}`
 }
 
-/** The same number below `count` for the same name, evenly spread over names. */
+/** Returns a number below `count`: always the same for a name, and evenly distributed over names. */
 function choiceOf(name: string, count: number): number {
   return count === 0 ? 0 : createHash("sha256").update(name).digest().readUInt32BE(0) % count
 }
 
-/** A promise that is forgotten when it fails. */
+/** Calls `forget` if the promise rejects, so that failures are not cached. */
 function kept<T>(promise: Promise<T>, forget: () => void): Promise<T> {
   promise.catch(forget)
   return promise

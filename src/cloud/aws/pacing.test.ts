@@ -2,7 +2,7 @@ import { expect, it } from "vitest"
 import type { Clock } from "../../apis/clock.ts"
 import { Pacer, TokenBucket } from "./pacing.ts"
 
-/** A clock that stands still until it is moved. */
+/** A clock that stands still until it is advanced. */
 function manualClock(): Clock & { advance(seconds: number): Promise<void> } {
   let now = 0
   let timers: { at: number; callback: () => void }[] = []
@@ -27,7 +27,7 @@ function manualClock(): Clock & { advance(seconds: number): Promise<void> } {
   }
 }
 
-it("lets through what the bucket holds, then so many a second, in the order of asking", async () => {
+it("allows as many calls as the bucket holds, then the rate per second, in the order of the calls", async () => {
   const clock = manualClock()
   const bucket = new TokenBucket({ capacity: 2, perSecond: 2 }, clock)
   const passed: number[] = []
@@ -40,7 +40,7 @@ it("lets through what the bucket holds, then so many a second, in the order of a
   expect(passed).toEqual([1, 2, 3, 4, 5])
 })
 
-it("fills up while nobody asks, and no further than it holds", async () => {
+it("fills up while idle, up to its capacity", async () => {
   const clock = manualClock()
   const bucket = new TokenBucket({ capacity: 2, perSecond: 1 }, clock)
   await clock.advance(100)
@@ -50,7 +50,7 @@ it("fills up while nobody asks, and no further than it holds", async () => {
   expect(passed).toEqual([1, 2])
 })
 
-it("waits for new tokens when the other side says that there are none", async () => {
+it("waits for new tokens when the service reports throttling", async () => {
   const clock = manualClock()
   const bucket = new TokenBucket({ capacity: 10, perSecond: 1 }, clock)
   bucket.empty()
@@ -64,7 +64,7 @@ it("waits for new tokens when the other side says that there are none", async ()
   expect(passed).toBe(true)
 })
 
-it("has a bucket for each action that changes something, and one for all that read", () => {
+it("has a bucket for each action that changes something, and one for all reads", () => {
   const pacer = new Pacer(manualClock())
   expect(pacer.of("DescribeInstances")).toBe(pacer.of("DescribeVpcs"))
   const changing = ["RunInstances", "TerminateInstances", "CreateSecurityGroup"].map((action) => pacer.of(action))

@@ -1,25 +1,25 @@
 import type { Clock } from "../../apis/clock.ts"
 
-/** How many calls may be made at once, and how many more each second. */
+/** Maximum burst of calls, and further calls per second. */
 export interface Allowance {
   capacity: number
   perSecond: number
 }
 
 /**
- * What EC2 allows each account in each region, by action
- * (https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html). Others use the same account, too: a part of
- * it is theirs.
+ * Limits of EC2 for each account in each region, by action
+ * (https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html). Berth uses only a share: other tools use
+ * the same account.
  */
 const RUN_INSTANCES: Allowance = { capacity: 5, perSecond: 2 }
 const TERMINATE_INSTANCES: Allowance = { capacity: 100, perSecond: 5 }
 const OTHER_CHANGES: Allowance = { capacity: 50, perSecond: 5 }
 const READS: Allowance = { capacity: 100, perSecond: 20 }
 
-/** The part of what reads are allowed that we take: consoles and other tools of the account read as well. */
+/** Share of the allowed reads that Berth uses. Consoles and other tools of the account read as well. */
 const SHARE_OF_READS = 0.5
 
-/** What we allow ourselves. */
+/** Limits that Berth keeps. */
 export const EC2_ALLOWANCES: Readonly<Record<string, Allowance>> = {
   RunInstances: RUN_INSTANCES,
   TerminateInstances: TERMINATE_INSTANCES,
@@ -27,11 +27,11 @@ export const EC2_ALLOWANCES: Readonly<Record<string, Allowance>> = {
 }
 const EC2_READS: Allowance = { capacity: READS.capacity * SHARE_OF_READS, perSecond: READS.perSecond * SHARE_OF_READS }
 
-/** A bucket of tokens: each call takes one, in the order in which they ask, and waits when there is none. */
+/** A token bucket. Each call takes one token, in the order of the calls, and waits if there is none. */
 export class TokenBucket {
   readonly #allowance: Allowance
   readonly #clock: Clock
-  /** Below zero: so many calls are waiting. */
+  /** If negative, this many calls are waiting. */
   #tokens: number
   #at: number
 
@@ -52,7 +52,7 @@ export class TokenBucket {
     await promise
   }
 
-  /** The other side says that there was none left: what we thought to have is gone. */
+  /** Empties the bucket: the service reports throttling, so the local count was too high. */
   empty(): void {
     this.#refill()
     this.#tokens = Math.min(this.#tokens, 0)
@@ -76,7 +76,7 @@ export class Pacer {
     this.#allowances = allowances
   }
 
-  /** The bucket of an action; reads share one. */
+  /** Returns the bucket of an action; all reads share one. */
   of(action: string): TokenBucket {
     const allowance = this.#allowances[action]
     const key = allowance === undefined ? "" : action

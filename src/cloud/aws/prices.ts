@@ -9,18 +9,25 @@ import { Ec2Calls } from "./calls.ts"
 import { cloudErrorOf } from "./errors.ts"
 import { type Allowance, Pacer, TokenBucket } from "./pacing.ts"
 import { sdkConfig } from "./sdk.ts"
+import { AssumedRoles } from "./temporary-keys.ts"
 
-/** The price list answers for all regions of the partition here (https://docs.aws.amazon.com/general/latest/gr/billing.html). */
+/**
+ * The price list of this region covers all regions of the partition
+ * (https://docs.aws.amazon.com/general/latest/gr/billing.html).
+ */
 const PRICE_LIST_REGION = "us-east-1"
 /** AWS publishes no limit. */
 const PRICE_LIST_ALLOWANCE: Allowance = { capacity: 2, perSecond: 2 }
-/** The largest pages of both (GetProducts, DescribeSpotPriceHistory). */
+/** Maximum page sizes of GetProducts and DescribeSpotPriceHistory. */
 const PRODUCTS_A_PAGE = 100
 const SPOT_PRICES_A_PAGE = 1000
 const REGIONS_AT_ONCE = 4
 const ANSWER_SECONDS = 60
 
-/** What an instance on demand costs is one of many products: the one of shared hardware, with Linux, and nothing else on it. */
+/**
+ * Filter for on-demand prices. Each machine type has many products; this one has shared hardware, Linux and no other
+ * software.
+ */
 const ON_DEMAND_LINUX = {
   operatingSystem: "Linux",
   preInstalledSw: "NA",
@@ -29,15 +36,25 @@ const ON_DEMAND_LINUX = {
   marketoption: "OnDemand",
 } as const
 
-/** The prices of EC2: on demand by the Price List, and spot as it is at this moment, in the dearest zone of a region. */
-export function awsPrices(clock: Clock): PriceReaders {
+/**
+ * Reads the prices of EC2. On-demand prices are from the Price List. Spot prices are the current ones of the most
+ * expensive zone of a region.
+ */
+export function awsPrices(clock: Clock, roles = new AssumedRoles()): PriceReaders {
   const bucket = new TokenBucket(PRICE_LIST_ALLOWANCE, clock)
-  return { list: (question) => listPrices(question, bucket), market: (question) => spotPrices(question, clock) }
+  return {
+    list: (question) => listPrices(question, bucket, roles),
+    market: (question) => spotPrices(question, clock, roles),
+  }
 }
 
-async function* listPrices(question: PriceQuestion, bucket: TokenBucket): AsyncGenerator<QuotedPrices> {
+async function* listPrices(
+  question: PriceQuestion,
+  bucket: TokenBucket,
+  roles: AssumedRoles,
+): AsyncGenerator<QuotedPrices> {
   const { Pricing } = await import("@aws-sdk/client-pricing")
-  const client = new Pricing(sdkConfig(question.credentials, PRICE_LIST_REGION))
+  const client = new Pricing(sdkConfig(question.credentials, { region: PRICE_LIST_REGION, roles }))
   try {
     const regions = question.regions.map((region) => ({
       place: region,
@@ -80,7 +97,7 @@ async function* onDemandIn(
   if (prices.size > 0) yield { region, provisioning: "onDemand", prices }
 }
 
-/** A product of the Price List, as far as it is looked at. */
+/** The fields that are read of a product of the Price List. */
 interface Product {
   product?: { attributes?: Record<string, string> }
   terms?: { OnDemand?: Record<string, { priceDimensions?: Record<string, PriceDimension> }> }
@@ -98,23 +115,23 @@ function addOnDemand(prices: Map<string, number>, text: string): void {
   for (const { priceDimensions = {} } of Object.values(terms?.OnDemand ?? {})) {
     for (const { unit, pricePerUnit } of Object.values(priceDimensions)) {
       const usd = Number(pricePerUnit?.USD)
-      // 0 is what reserved capacity costs that somebody uses.
+      // Reserved capacity that is in use has the price 0.
       if (unit === "Hrs" && usd > 0) prices.set(instanceType, usd)
     }
   }
 }
 
-async function* spotPrices(question: PriceQuestion, clock: Clock): AsyncGenerator<QuotedPrices> {
+async function* spotPrices(question: PriceQuestion, clock: Clock, roles: AssumedRoles): AsyncGenerator<QuotedPrices> {
   let answered = 0
   const refused: unknown[] = []
   const regions = question.regions.map((region) => ({ place: region, pages: spotIn(region) }))
   yield* merged(regions, REGIONS_AT_ONCE)
-  // A region that the account has not enabled, or that its organization denies, answers as if the key were wrong.
+  // A region that the account has not enabled, or that its organization denies, reports a wrong key.
   if (answered === 0 && refused.length > 0) throw refused[0]
 
   async function* spotIn(region: string): AsyncGenerator<QuotedPrices> {
     try {
-      const prices = await spotPricesOf(region, question, clock)
+      const prices = await spotPricesOf(region, question, { clock, roles })
       answered++
       if (prices.size > 0) yield { region, provisioning: "spot", prices }
     } catch (error) {
@@ -127,9 +144,9 @@ async function* spotPrices(question: PriceQuestion, clock: Clock): AsyncGenerato
 async function spotPricesOf(
   region: string,
   { credentials, signal, onCall }: PriceQuestion,
-  clock: Clock,
+  { clock, roles }: { clock: Clock; roles: AssumedRoles },
 ): Promise<Map<string, number>> {
-  const calls = new Ec2Calls({ credentials, region, answerSeconds: ANSWER_SECONDS, pacer: new Pacer(clock) })
+  const calls = new Ec2Calls({ credentials, region, answerSeconds: ANSWER_SECONDS, pacer: new Pacer(clock), roles })
   const now = clock.now()
   const latest = new Map<string, SpotPrice>()
   let NextToken: string | undefined
@@ -137,7 +154,7 @@ async function spotPricesOf(
     if (signal.aborted) throw abortedRead()
     onCall()
     const command = new DescribeSpotPriceHistoryCommand({
-      // From now on: what holds at this moment, and nothing of before.
+      // From now on: only current prices, no earlier ones.
       StartTime: now,
       EndTime: now,
       ProductDescriptions: ["Linux/UNIX"],
@@ -153,7 +170,7 @@ async function spotPricesOf(
   return dearestOf(latest.values())
 }
 
-/** The zone of a VM is not chosen by price: what it costs at most is what is reckoned with. */
+/** Returns the highest price of all zones. Berth does not choose a VM's zone by price, so it plans with the maximum. */
 function dearestOf(all: Iterable<SpotPrice>): Map<string, number> {
   const prices = new Map<string, number>()
   for (const { InstanceType = "", SpotPrice } of all) {

@@ -1,31 +1,33 @@
 import { createHash } from "node:crypto"
-import type { RunInstancesCommandInput } from "@aws-sdk/client-ec2"
+import type { RunInstancesCommandInput, VolumeType } from "@aws-sdk/client-ec2"
+import { nvidiaGpusOf } from "../../apis/offer.ts"
+import { AWS } from "../../machines/aws.ts"
+import { diskGiB } from "../../machines/disk.ts"
+import { familyOf } from "../../machines/machines.ts"
+import type { LaunchSpec } from "../cloud.ts"
 import { InvalidRequestError } from "../errors.ts"
-import type { LaunchSpec } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
+import { imageKindOf } from "./images.ts"
 import type { NetworkChoice } from "./network.ts"
 import { TAGS, tagList } from "./tags.ts"
 
 /** EC2's own limit, before base64 (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html). */
 const USER_DATA_BYTES = 16 * 1024
 
-/** Where Amazon Linux images have their root file system. */
+/** Root device of Amazon Linux images. */
 const ROOT_DEVICE = "/dev/xvda"
 
-/** Size of a VM's one disk, GiB: the machine image has 30, and images for GPUs are large. */
-const ROOT_GIB = { plain: 50, gpu: 100 }
-
 /**
- * The one request that makes the VM of a spec. Pure: the same spec in the same network makes the same request, to the
- * last byte, as EC2 takes a client token for the same request only.
- * @throws InvalidRequestError for a spec that EC2 can't take
+ * Returns the one request that creates the VM of a spec. Pure. The same spec in the same network gives exactly the same
+ * request. EC2 accepts a client token again only with the same request.
+ * @throws InvalidRequestError for a spec that EC2 can't accept
  */
 export function runInstancesInput(spec: LaunchSpec, network: NetworkChoice): RunInstancesCommandInput {
   const { offer, imageId, userData } = spec
   if (imageId === undefined) throw new InvalidRequestError("MissingImage", "a VM on EC2 needs an image: spec.imageId")
   const bytes = Buffer.byteLength(userData)
   if (bytes > USER_DATA_BYTES) {
-    const message = `user data has ${bytes} bytes; EC2 takes at most ${USER_DATA_BYTES}`
+    const message = `user data has ${bytes} bytes; EC2 accepts at most ${USER_DATA_BYTES}`
     throw new InvalidRequestError("UserDataTooLarge", message)
   }
   const tags = tagList({
@@ -49,8 +51,8 @@ export function runInstancesInput(spec: LaunchSpec, network: NetworkChoice): Run
       {
         DeviceName: ROOT_DEVICE,
         Ebs: {
-          VolumeType: "gp3",
-          VolumeSize: offer.gpu === undefined ? ROOT_GIB.plain : ROOT_GIB.gpu,
+          VolumeType: (spec.disk?.type ?? familyOf(AWS, offer)?.diskType ?? "gp3") as VolumeType,
+          VolumeSize: diskSizeOf(spec),
           DeleteOnTermination: true,
           Encrypted: true,
         },
@@ -69,10 +71,19 @@ export function runInstancesInput(spec: LaunchSpec, network: NetworkChoice): Run
   }
 }
 
-/**
- * EC2's idempotency token of a Launch: 43 ASCII characters. With the installation in it, because a restored copy of an
- * installation has the same names of Launches and another id.
- */
-export function clientToken({ installation, name }: Pick<LaunchSpec, "installation" | "name">): string {
-  return createHash("sha256").update(`${installation}\0${name}`).digest("base64url")
+function diskSizeOf({ offer, disk }: LaunchSpec): number {
+  const least = nvidiaGpusOf(offer) === undefined ? AWS.diskGib.cpu : AWS.diskGib.gpu
+  return diskGiB({ least, image: AWS.images[imageKindOf(offer)].leastDiskGib }, disk)
 }
+
+/**
+ * Returns EC2's idempotency token of a Launch: 43 ASCII characters. It includes the installation: a restored copy of an
+ * installation has Launches of the same names, and another id. Each subnet has its own token: a request that names
+ * another subnet is another request (https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
+ */
+export function clientToken({ installation, name, exhaustedSubnets = 0 }: TokenParts): string {
+  const attempt = exhaustedSubnets === 0 ? "" : `\0${exhaustedSubnets}`
+  return createHash("sha256").update(`${installation}\0${name}${attempt}`).digest("base64url")
+}
+
+type TokenParts = Pick<LaunchSpec, "installation" | "name" | "exhaustedSubnets">

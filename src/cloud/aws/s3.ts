@@ -4,16 +4,16 @@ import type { ReachedBucket } from "../account.ts"
 /** A bucket as S3 lists it. */
 export interface ListedBucket {
   name: string
-  /** Absent where the service does not say it. */
+  /** Absent if the service does not return it. */
   region: string | undefined
   /** RFC 3339. */
   created: string | undefined
 }
 
-/** Without a size of the page S3 answers in the old way, which names no regions. */
+/** Without a page size S3 uses an older format of the answer, which has no regions. */
 const BUCKETS_A_PAGE = 1000
 
-/** All buckets of an account, page by page. Throws what the SDK throws. */
+/** Yields all buckets of an account, page by page. Throws the SDK's errors. */
 export async function* bucketPages(client: S3Client, signal: AbortSignal): AsyncGenerator<ListedBucket[]> {
   const paging = { client, pageSize: BUCKETS_A_PAGE }
   for await (const { Buckets = [] } of paginateListBuckets(paging, {}, { abortSignal: signal })) {
@@ -25,16 +25,16 @@ export async function* bucketPages(client: S3Client, signal: AbortSignal): Async
   }
 }
 
-/** What S3 answers where there is no such bucket, or none that the caller may read; a bad name can't be one's. */
+/** Statuses of S3 for a missing bucket, or one that the caller may not read. A malformed name gives 400. */
 const NOT_REACHED = [400, 403, 404]
 
-/** A bucket, wherever it is and whoever owns it, if it can be listed. Throws what the SDK throws. */
+/** Finds a bucket in any region and of any owner, if it can be listed. Throws the SDK's errors. */
 export async function reachedBucket(
   client: S3Client,
   name: string,
   signal: AbortSignal,
 ): Promise<ReachedBucket | undefined> {
-  // The SDK takes an ARN for a bucket too, and would go where that says.
+  // The SDK also accepts an ARN as the bucket, and would call the host that the ARN names.
   if (!/^[A-Za-z0-9._-]{3,255}$/.test(name)) return undefined
   try {
     const { BucketRegion: region } = await client.send(new HeadBucketCommand({ Bucket: name }), { abortSignal: signal })

@@ -1,18 +1,24 @@
 import type { CredentialFields } from "../../apis/credentials.ts"
+import { type AccessKey, type AssumedRoles, hasRole, keyOf } from "./temporary-keys.ts"
 
-/** What every client of AWS' SDK is made with. */
+/** Configuration of every client of AWS' SDK. */
 export interface SdkConfig {
   region: string
-  credentials: { accessKeyId: string; secretAccessKey: string }
-  /** Attempts of one call, the first included. */
+  /** A function is called before each request. Its key is used until shortly before the key expires. */
+  credentials: AccessKey | (() => Promise<AccessKey>)
+  /** Attempts of one call, including the first. */
   maxAttempts: number
 }
 
 /**
- * Explicit credentials, always: without them the SDK would find the operator's own. The endpoint is the SDK's, which
- * AWS_ENDPOINT_URL changes for a whole process (https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html).
+ * Always sets explicit credentials: without them the SDK would find the operator's own. The SDK chooses the endpoint,
+ * and AWS_ENDPOINT_URL changes it for a whole process
+ * (https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html).
  */
-export function sdkConfig(credentials: CredentialFields, region: string, maxAttempts = 3): SdkConfig {
-  const { access_key_id: accessKeyId = "", secret_access_key: secretAccessKey = "" } = credentials
-  return { region, credentials: { accessKeyId, secretAccessKey }, maxAttempts }
+export function sdkConfig(
+  credentials: CredentialFields,
+  { region, roles, maxAttempts = 3 }: { region: string; roles: AssumedRoles; maxAttempts?: number },
+): SdkConfig {
+  if (hasRole(credentials)) return { region, credentials: () => roles.keyOf(credentials, region), maxAttempts }
+  return { region, credentials: keyOf(credentials), maxAttempts }
 }

@@ -1,10 +1,10 @@
 import type { Instance } from "@aws-sdk/client-ec2"
-import type { CloudVmState, Vm } from "../provider.ts"
+import type { CloudVmState, Vm } from "../cloud.ts"
 import { TAGS, tagOf } from "./tags.ts"
 
 /**
- * What an instance's state means to us. A stopped one is there and its disk is billed, though nobody of ours stops any:
- * it must be ended like one that runs.
+ * States of an instance as states of a VM. A stopped instance still exists and its disk is billed. Berth never stops
+ * one; it must be terminated like a running one.
  */
 const STATES: Readonly<Record<string, CloudVmState>> = {
   pending: "booting",
@@ -15,14 +15,17 @@ const STATES: Readonly<Record<string, CloudVmState>> = {
   terminated: "terminated",
 }
 
-/** Why EC2 ends an instance by itself for want of capacity (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html). */
+/**
+ * Reasons of EC2 to end an instance for lack of capacity
+ * (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html).
+ */
 const TAKEN_BACK = [
   "Server.SpotInstanceTermination",
   "Server.SpotInstanceShutdown",
   "Server.InsufficientInstanceCapacity",
 ]
 
-/** An instance as a VM; undefined when it isn't one of Berth's. */
+/** Converts an instance to a VM; undefined if it isn't one of Berth's. */
 export function vmOf(instance: Instance, region: string): Vm | undefined {
   const launch = tagOf(instance.Tags, TAGS.launch)
   const installation = tagOf(instance.Tags, TAGS.installation)
@@ -44,7 +47,10 @@ export function vmOf(instance: Instance, region: string): Vm | undefined {
   }
 }
 
-/** EC2 tells the time in words only, such as "User initiated (2026-05-01 12:00:00 GMT)", and not always. */
+/**
+ * Parses the time from text such as "User initiated (2026-05-01 12:00:00 GMT)". EC2 has no other field for it, and does
+ * not always set it.
+ */
 function terminationTime(reason: string | undefined): string | undefined {
   const [, date, time] = /\((\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) (?:GMT|UTC)\)/.exec(reason ?? "") ?? []
   return date === undefined ? undefined : `${date}T${time}Z`

@@ -4,27 +4,23 @@ import type { CredentialFields } from "../../apis/credentials.ts"
 import type { ReachedBucket } from "../account.ts"
 import {
   type AccountOpener,
+  type Capabilities,
+  type CapabilityQuestion,
   type DiscoveredResource,
   type ExternalAccount,
-  type LaunchPermission,
   metadataOf,
-  type VerifiedIdentity,
 } from "../account.ts"
+import type { Identity } from "../cloud.ts"
 import { CredentialsError } from "../errors.ts"
 import { merged } from "../pages.ts"
 import { blobEndpoint, blobService, containerIn } from "./blobs.ts"
-import { missingActions, type Permission } from "./permissions.ts"
+import { azureCapabilities } from "./capabilities.ts"
 import { type AzureAccountOptions, azureError, type SignedIn, signedIn } from "./signed-in.ts"
 
 const CONTAINERS_A_PAGE = 5000
 
-/** Whose tokens registries take (https://learn.microsoft.com/azure/container-registry). */
+/** Audience of the tokens that registries accept (https://learn.microsoft.com/azure/container-registry). */
 const REGISTRY_AUDIENCE = "https://management.azure.com"
-
-const ARM = "https://management.azure.com"
-const PERMISSIONS_API = "2022-04-01"
-/** Actions that a message names, at most. */
-const MOST_NAMED = 5
 
 /** Opens Azure subscriptions by a service principal. */
 export function azureAccounts(options: AzureAccountOptions = {}): AccountOpener {
@@ -42,9 +38,8 @@ class AzureAccount implements ExternalAccount {
     this.#subscription = credentials["subscription_id"] ?? ""
   }
 
-  async verify(signal: AbortSignal): Promise<VerifiedIdentity> {
-    const azure = await this.#signIn(signal)
-    const { credential, clientOptions } = azure
+  async verify(signal: AbortSignal): Promise<Identity> {
+    const { credential, clientOptions } = await this.#signIn(signal)
     const { SubscriptionClient } = await import("@azure/arm-resources-subscriptions")
     try {
       const client = new SubscriptionClient(credential, clientOptions)
@@ -52,51 +47,14 @@ class AzureAccount implements ExternalAccount {
     } catch (error) {
       const { statusCode } = error as { statusCode?: number }
       if (statusCode !== 403 && statusCode !== 404) throw azureError(error, signal)
-      const message = `the service principal does not see subscription ${this.#subscription}: give it a role there`
+      const message = `the service principal can't see subscription ${this.#subscription}: give it a role there`
       throw new CredentialsError("SubscriptionNotFound", message, { cause: error })
     }
-    const launch = await this.#launchPermission(azure).catch(() => undefined)
-    return { account: this.#subscription, ...(launch !== undefined && { launch }) }
+    return { account: this.#subscription }
   }
 
-  /** Asks what the service principal may do. Rejects where Azure gives no answer, which is no fault of the credentials. */
-  async #launchPermission(azure: SignedIn): Promise<LaunchPermission> {
-    const permissions = await this.#permissions(azure)
-    if (permissions === "forbidden") {
-      const message =
-        "the service principal may not ask Azure what it may do: give its role all actions of docs/azure.md"
-      return { is: "unknown", message }
-    }
-    const missing = missingActions(permissions)
-    if (missing.length === 0) return { is: "granted" }
-    const named = missing.slice(0, MOST_NAMED).join(", ")
-    const more = missing.length > MOST_NAMED ? ` and ${missing.length - MOST_NAMED} more` : ""
-    const advice = "add them to its role at the subscription, as docs/azure.md has it"
-    return { is: "denied", message: `the service principal may not do ${named}${more}: ${advice}` }
-  }
-
-  /**
-   * All pages of what the service principal may do in the subscription. Azure describes this question for resources and
-   * their groups, and takes it of a subscription, too
-   * (https://learn.microsoft.com/rest/api/authorization/permissions,
-   * https://github.com/MicrosoftDocs/azure-docs: resource-manager-api-authentication).
-   */
-  async #permissions({ credential, fetch }: SignedIn): Promise<Permission[] | "forbidden"> {
-    const token = await credential.getToken(`${ARM}/.default`)
-    const headers = { authorization: `Bearer ${token?.token}` }
-    const permissions: Permission[] = []
-    const path = `/subscriptions/${this.#subscription}/providers/Microsoft.Authorization/permissions`
-    let next: string | undefined = `${ARM}${path}?api-version=${PERMISSIONS_API}`
-    while (next !== undefined) {
-      const response = await fetch(next, { headers })
-      if (response.status === 403) return "forbidden"
-      if (!response.ok) throw new Error(`HTTP ${response.status}`)
-      const { value, nextLink } = (await response.json()) as { value?: Permission[]; nextLink?: string }
-      if (!Array.isArray(value)) throw new Error("the answer has no permissions")
-      permissions.push(...value)
-      next = nextLink
-    }
-    return permissions
+  async capabilities({ regions }: CapabilityQuestion, signal: AbortSignal): Promise<Capabilities> {
+    return await azureCapabilities(await this.#signIn(signal), this.#subscription, regions)
   }
 
   storages(signal: AbortSignal): AsyncIterable<DiscoveredResource[]> {
@@ -177,8 +135,8 @@ class AzureAccount implements ExternalAccount {
 }
 
 /**
- * The containers of one storage account, asked where their data is: what the service principal can't list there no job
- * could read either. That needs a role of data, such as Storage Blob Data Reader.
+ * Yields the containers of one storage account from its data endpoint. A job could not read a container that the
+ * service principal can't list there. The list needs a data role, such as Storage Blob Data Reader.
  */
 async function* containersOf(
   { id = "", name = "", location, primaryEndpoints, properties }: StorageAccount & { properties?: Endpoints },
@@ -233,7 +191,7 @@ function isRefusal(error: unknown): boolean {
   return name !== "AuthenticationError" && statusCode !== undefined && [400, 403, 404, 409].includes(statusCode)
 }
 
-/** No storage account of that name: it has no address. */
+/** No storage account has that name: its host name does not exist. */
 function isUnknownHost(error: unknown): boolean {
   for (let inner = error; inner instanceof Error; inner = inner.cause)
     if ((inner as { code?: unknown }).code === "ENOTFOUND") return true

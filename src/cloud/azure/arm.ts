@@ -3,6 +3,7 @@ import type { NetworkManagementClient } from "@azure/arm-network"
 import type { TokenCredential } from "@azure/identity"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { type Fetch, guardedFetch } from "../guarded-fetch.ts"
+import type { IdentityTokens } from "../identity-tokens.ts"
 import { callError, type Effect, tokenError } from "./errors.ts"
 import { signedIn } from "./signed-in.ts"
 
@@ -11,27 +12,28 @@ const SCOPE = `https://${HOST}/.default`
 const CALL_SECONDS = 60
 
 export interface ArmOptions {
-  /** What sends requests, whose hosts were checked. Default: Node.js' own fetch. */
+  /** Sends the requests, whose hosts are checked before. Default: Node.js' own fetch. */
   send?: Fetch
-  /** Seconds that one call may take. Default 60. */
+  /** Timeout of one call, seconds. Default 60. */
   callSeconds?: number
+  /** Absent: only service principals with a client secret. */
+  tokens?: IdentityTokens
 }
 
-/** The SDKs that are used. */
 export interface Clients {
   compute: ComputeManagementClient
   network: NetworkManagementClient
 }
 
-/** What the SDKs are told of a call. */
+/** Options of each SDK call. */
 export interface CallOptions {
   abortSignal: AbortSignal
 }
 
-/** A call of a part of Azure Resource Manager that has no SDK here. */
+/** A call of a part of Azure Resource Manager for which no SDK is used. */
 export interface PlainCall {
   method: "GET" | "PUT"
-  /** After the host, with a query where there is one. */
+  /** Path after the host, with the query if there is one. */
   path: string
   apiVersion: string
   body?: unknown
@@ -43,14 +45,14 @@ interface Loaded {
   fetch: Fetch
 }
 
-/** One subscription's Azure Resource Manager, called as one service principal and as nobody else. */
+/** One subscription's Azure Resource Manager, called only as one service principal. */
 export class Arm {
   readonly subscription: string
   readonly #credentials: CredentialFields
   readonly #options: ArmOptions
   #loading: Promise<Loaded> | undefined
 
-  /** Calls no host. */
+  /** Makes no calls. */
   constructor(credentials: CredentialFields, options: ArmOptions) {
     this.subscription = credentials["subscription_id"] ?? ""
     this.#credentials = credentials
@@ -58,8 +60,8 @@ export class Arm {
   }
 
   /**
-   * Makes one call. @param fence called right before it is sent; what it throws is passed on
-   * @throws CloudError by what its failure means, for a call with such an effect
+   * Makes one call. @param fence called right before it is sent; its error is passed on
+   * @throws CloudError, classified by the call's effect
    */
   async call<T>(
     effect: Effect,
@@ -75,7 +77,7 @@ export class Arm {
     }
   }
 
-  /** Makes one call without an SDK; returns what is answered. @throws CloudError as `call` does */
+  /** Makes one call without an SDK, and returns the answer. @throws CloudError as `call` does */
   async request(effect: Effect, call: PlainCall, fence: () => void = () => undefined): Promise<unknown> {
     const { fetch, credential } = await this.#ready()
     const token = await credential.getToken(SCOPE).catch((error: unknown) => {
@@ -93,7 +95,7 @@ export class Arm {
     return AbortSignal.timeout((this.#options.callSeconds ?? CALL_SECONDS) * 1000)
   }
 
-  /** Signed in: a token that can't be had says that the call was not made. */
+  /** Signs in first: an error to get a token proves that the call was not made. */
   async #ready(): Promise<Loaded> {
     this.#loading ??= load(this.#credentials, this.subscription, this.#options)
     const loaded = await this.#loading
@@ -104,14 +106,22 @@ export class Arm {
   }
 }
 
-/** The SDKs take a second to load: an installation without Azure never pays for it. */
-async function load(credentials: CredentialFields, subscription: string, { send }: ArmOptions): Promise<Loaded> {
+/** Loads the SDKs on first use. They take a second, which an installation without Azure must not pay. */
+async function load(
+  credentials: CredentialFields,
+  subscription: string,
+  { send, tokens }: ArmOptions,
+): Promise<Loaded> {
   const [{ ComputeManagementClient }, { NetworkManagementClient }] = await Promise.all([
     import("@azure/arm-compute"),
     import("@azure/arm-network"),
   ])
   const never = new AbortController().signal
-  const { credential, clientOptions } = await signedIn(credentials, send === undefined ? {} : { send }, never)
+  const { credential, clientOptions } = await signedIn(
+    credentials,
+    { ...(send && { send }), ...(tokens && { tokens }) },
+    never,
+  )
   const clients = {
     compute: new ComputeManagementClient(credential, subscription, clientOptions),
     network: new NetworkManagementClient(credential, subscription, clientOptions),

@@ -2,7 +2,7 @@ import type { VirtualMachine } from "@azure/arm-compute"
 import { type Clock, systemClock } from "../../apis/clock.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { ByCredentials } from "../by-credentials.ts"
-import type { RegionOpener } from "../clouds.ts"
+import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from "../cloud.ts"
 import {
   afterAcceptance,
   CloudError,
@@ -11,10 +11,10 @@ import {
   RegionError,
   TransientError,
 } from "../errors.ts"
-import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
+import type { RegionOpener } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
 import { Arm, type ArmOptions } from "./arm.ts"
-import { GROUP_GONE, provisioningError, statusOf } from "./errors.ts"
+import { GROUP_GONE, NETWORK_GONE, provisioningError, statusOf } from "./errors.ts"
 import {
   type AzureSettings,
   groupName,
@@ -25,17 +25,18 @@ import {
   SPEC_TAG,
   vmName,
 } from "./machine.ts"
+import { idOfSubnet, namedSubnet } from "./named-subnet.ts"
 import { placeFor } from "./place.ts"
 import { letDeleteItself, vmRoleId } from "./self-delete.ts"
 import { type RunStatus, runStatusOf } from "./status.ts"
 
 export interface AzureOptions extends ArmOptions {
   settings?: AzureSettings
-  /** Seconds that a launch waits for whether Azure has a machine for it. Default 30. */
+  /** Maximum time that a launch waits for Azure to allocate a machine, seconds. Default 30. */
   settleSeconds?: number
-  /** Between two looks at that, for all launches of an account together. Default 2. */
+  /** Interval of status queries during that time, for all launches of an account together, seconds. Default 2. */
   lookSeconds?: number
-  /** Default 120: Resource Manager keeps copies of what there is in several regions, which lag. */
+  /** Default 120: Resource Manager caches its lists in several regions, and the caches lag. */
   consistencySeconds?: number
   clock?: Clock
 }
@@ -43,23 +44,26 @@ export interface AzureOptions extends ArmOptions {
 const SETTLE_SECONDS = 30
 const CONSISTENCY_SECONDS = 120
 const LOOK_SECONDS = 2
-/** A VM that could not be provisioned is removed by its launch; by a list only when no launch can be at it any more. */
+/**
+ * Age after which `list` deletes a VM that could not be provisioned, seconds. Until then its launch may still be
+ * running, and deletes it itself.
+ */
 const FAILED_SECONDS = 300
-/** Accounts whose clients and tokens are kept. */
+/** Maximum number of accounts whose clients and tokens are cached. */
 const MOST_ACCOUNTS = 100
 const SUBSCRIPTIONS_API = "2022-12-01"
 
-/** What is known of an account, whatever region of it is opened. */
+/** State of an account, shared by all its regions. */
 interface Account {
   arm: Arm
-  /** By resource group. */
+  /** By resource group and subnet. */
   places: Map<string, Promise<Place>>
   role?: Promise<string> | undefined
-  /** The look that is going on. */
+  /** The status query in progress. */
   looking?: Promise<Map<string, RunStatus>> | undefined
 }
 
-/** Opens Azure's regions. Clients and their tokens are kept for each account that was opened lately. */
+/** Opens Azure's regions. Clients and tokens of recently used accounts are cached. */
 export function openAzure(options: AzureOptions = {}): RegionOpener {
   const accounts = new ByCredentials<Account>(MOST_ACCOUNTS)
   return (credentials: CredentialFields, region: string) => {
@@ -69,8 +73,8 @@ export function openAzure(options: AzureOptions = {}): RegionOpener {
 }
 
 /**
- * Azure in one region of one subscription. Each installation has a resource group there. A VM's name comes from its
- * Launch; of a VM that is gone Azure knows nothing any more.
+ * Azure in one region of one subscription. Each installation has a resource group there. A VM's name derives from its
+ * Launch. Azure keeps no record of a deleted VM.
  */
 class AzureCloud implements Cloud {
   readonly consistencySeconds: number
@@ -89,7 +93,7 @@ class AzureCloud implements Cloud {
 
   async launch(spec: LaunchSpec, fence?: () => void): Promise<Vm> {
     if (spec.offer.region !== this.#region) {
-      const message = `offer of region ${spec.offer.region}: opened was ${this.#region}`
+      const message = `the offer is of region ${spec.offer.region}, but this cloud was opened for ${this.#region}`
       throw new InvalidRequestError("WrongRegion", message)
     }
     const group = groupName(spec.installation, this.#region)
@@ -110,13 +114,13 @@ class AzureCloud implements Cloud {
   }
 
   async #findOrMake(spec: LaunchSpec, at: Named, fence?: () => void): Promise<VirtualMachine> {
-    const place = await this.#place(spec.installation, fence)
     const found = await this.#get(at)
     if (found !== undefined) return found
+    const place = await this.#place(spec, fence)
     await this.#make(machineOf(spec, place, this.#options.settings ?? {}), at, fence)
     const made = await afterAcceptance(this.#get(at))
     if (made !== undefined) return made
-    throw new OutcomeUnknownError("Vanished", `${at.name} was accepted and is not there`)
+    throw new OutcomeUnknownError("Vanished", `${at.name} was accepted, but does not exist`)
   }
 
   async #make(wanted: VirtualMachine, { group, name }: Named, fence?: () => void): Promise<void> {
@@ -125,7 +129,7 @@ class AzureCloud implements Cloud {
       await arm.call(
         "change",
         async ({ compute }, options) => {
-          // Never a change of one that is there: that would start it again, say.
+          // Never changes an existing VM: that could start it again.
           const creation = { ...options, ifNoneMatch: "*" }
           await compute.virtualMachines
             .createOrUpdate(group, name, wanted, creation)
@@ -137,7 +141,9 @@ class AzureCloud implements Cloud {
         fence,
       )
     } catch (error) {
-      if (error instanceof CloudError && error.code === GROUP_GONE) places.delete(group)
+      const isGone = error instanceof CloudError && (error.code === GROUP_GONE || NETWORK_GONE.test(error.code))
+      // A deleted network leaves the other places of the group. They are found again by one call.
+      if (isGone) for (const key of places.keys()) if (key.startsWith(`${group}/`)) places.delete(key)
       throw error
     }
   }
@@ -154,8 +160,8 @@ class AzureCloud implements Cloud {
   }
 
   /**
-   * Waits until Azure has found a machine for the VM, or a while: one that takes longer counts as accepted. What can't be
-   * provisioned is removed. @throws what it means when there was none
+   * Waits until Azure has allocated a machine for the VM, up to a timeout. A VM that takes longer counts as accepted. A
+   * VM that can't be provisioned is deleted. @throws the error of its provisioning
    */
   async #settle({ group, name, id }: Named & { id: string }, fence?: () => void): Promise<void> {
     const deadline = this.#clock.monotonic() + (this.#options.settleSeconds ?? SETTLE_SECONDS)
@@ -170,7 +176,9 @@ class AzureCloud implements Cloud {
     }
   }
 
-  /** How a VM does, as far as is known: a look that fails says nothing of the VM, which is made. */
+  /**
+   * Returns a VM's status; undefined if the query fails. A failed query proves nothing about the VM, which was created.
+   */
   async #glance(id: string): Promise<RunStatus | undefined> {
     try {
       return (await this.#look()).get(id)
@@ -180,7 +188,7 @@ class AzureCloud implements Cloud {
     }
   }
 
-  /** How the subscription's VMs do, by id: one call for all who wait. */
+  /** Returns the status of the subscription's VMs, by id. All waiting launches share one call. */
   #look(): Promise<Map<string, RunStatus>> {
     const account = this.#account
     account.looking ??= this.#runStatuses().finally(() => {
@@ -199,7 +207,7 @@ class AzureCloud implements Cloud {
     })
   }
 
-  /** A VM that may not delete itself would outlive its job: there shall be none, when that is sure. */
+  /** Lets the VM delete itself. If Azure rejects that for certain, the VM is deleted: it would outlive its job. */
   async #letDeleteItself(
     right: { vmId: string; principalId: string; roleId: string },
     at: Named,
@@ -211,7 +219,7 @@ class AzureCloud implements Cloud {
       if (!(error instanceof CloudError)) throw error
       if (error.code === "RoleAssignmentExists") return
       if (error instanceof TransientError || error instanceof OutcomeUnknownError) {
-        throw new OutcomeUnknownError(error.code, `the VM is made: ${error.message}`, { cause: error })
+        throw new OutcomeUnknownError(error.code, `the VM is created: ${error.message}`, { cause: error })
       }
       await afterAcceptance(this.#delete(at, fence))
       throw error
@@ -227,26 +235,28 @@ class AzureCloud implements Cloud {
     return await account.role
   }
 
-  async #place(installation: string, fence?: () => void): Promise<Place> {
+  async #place(spec: LaunchSpec, fence?: () => void): Promise<Place> {
     const { arm, places } = this.#account
-    const group = groupName(installation, this.#region)
+    const { installation } = spec
+    const named = namedSubnet(spec, arm.subscription)
+    const key = `${groupName(installation, this.#region)}/${named === undefined ? "" : idOfSubnet(named)}`
     const { lookSeconds = LOOK_SECONDS } = this.#options
     const making =
-      places.get(group) ??
-      placeFor(arm, { installation, region: this.#region }, { lookSeconds, fence }).catch((error: unknown) => {
-        places.delete(group)
+      places.get(key) ??
+      placeFor(arm, { installation, region: this.#region, named }, { lookSeconds, fence }).catch((error: unknown) => {
+        places.delete(key)
         if (!(error instanceof InvalidRequestError)) throw error
-        // Nothing of the offer was asked for yet: this holds for all of the region.
+        // This call comes before anything of the offer, so its error holds for the whole region.
         throw new RegionError(error.code, error.message, { cause: error })
       })
-    places.set(group, making)
+    places.set(key, making)
     return await making
   }
 
   /**
-   * Ends what has stopped by itself, or was never provisioned, too: both are billed, and nothing starts them again, so
-   * that this needs no fence. What can't be ended is billed as if it ran, and is shown so: whoever looks after it asks for
-   * its end, and is told what is in the way.
+   * Lists VMs, and deletes those that have stopped or were never provisioned. Both are billed, and nothing starts them
+   * again, so deleting them needs no fence. If the deletion fails, the VM is listed as running, because it is billed.
+   * The caller then terminates it and gets the error.
    */
   async list({ installation, region }: Scope): Promise<Vm[]> {
     const group = groupName(installation, region)
@@ -287,7 +297,7 @@ class AzureCloud implements Cloud {
     })
   }
 
-  /** Public addresses by Launch. */
+  /** Returns public addresses by Launch. */
   async #addresses(group: string): Promise<Map<string, string>> {
     return await this.#account.arm.call("read", async ({ network }, options) => {
       const addresses = new Map<string, string>()
@@ -311,7 +321,7 @@ class AzureCloud implements Cloud {
     const parts = ID.exec(vm.id.toLowerCase())?.groups ?? {}
     const { group, name } = parts
     if (group === undefined || name === undefined || parts["subscription"] !== subscription.toLowerCase()) {
-      throw new InvalidRequestError("MalformedId", `"${vm.id}" is no id of a VM of Berth's in this subscription`)
+      throw new InvalidRequestError("MalformedId", `"${vm.id}" is not the id of a Berth VM in this subscription`)
     }
     await this.#delete({ group, name }, fence)
   }
@@ -321,7 +331,7 @@ class AzureCloud implements Cloud {
       "change",
       async ({ compute }, options) => {
         try {
-          // Without waiting for its operating system to shut down: what it had to say, it has said.
+          // Does not wait for the operating system to shut down: the agent has already sent its last report.
           await compute.virtualMachines.delete(group, name, { ...options, forceDeletion: true }).submitted()
         } catch (error) {
           if (statusOf(error) !== 404) throw error
@@ -351,13 +361,15 @@ class AzureCloud implements Cloud {
   }
 }
 
-/** A VM by its resource group and name. */
 interface Named {
   group: string
   name: string
 }
 
-/** In lower case: Azure spells the same id in several ways, the group in capitals in its lists. */
+/**
+ * Returns the id in lower case: Azure spells the same id in several ways. Its lists have the resource group in
+ * capitals.
+ */
 function idOf({ id = "" }: VirtualMachine): string {
   return id.toLowerCase()
 }

@@ -4,20 +4,20 @@ import { InvalidRequestError } from "../errors.ts"
 import { blobEndpoint, blobService, containerIn } from "./blobs.ts"
 import { type AzureAccountOptions, azureError, signedIn } from "./signed-in.ts"
 
-/** The most that Azure takes: seven days. */
+/** Maximum lifetime that Azure accepts: seven days. */
 const MOST_SECONDS = 7 * 24 * 3600
 
-/** A signature is good from so long ago on: clocks differ. */
+/** Start of a signature's validity, seconds before now: clocks differ. */
 const CLOCK_SKEW_SECONDS = 900
 
-/** Reads, adds, creates, writes, deletes, lists. */
+/** Read, add, create, write, delete, list. */
 const PERMISSIONS = "racwdl"
 
 /**
- * Gives out signatures for one container and nothing else, that end with the VM, or after seven days: by a user delegation
- * key (https://learn.microsoft.com/azure/storage/blobs/storage-blob-user-delegation-sas-create-javascript). A folder can't
- * be signed for where containers have none of Azure's own (hierarchical namespaces). They are not renewed: rclone reads
- * one when it starts, and never again.
+ * Issues signatures for one container only, by a user delegation key
+ * (https://learn.microsoft.com/azure/storage/blobs/storage-blob-user-delegation-sas-create-javascript). A signature
+ * expires with the VM, at most after seven days. It can't be limited to a folder, except in accounts with hierarchical
+ * namespaces. It is not renewed: rclone reads it only at its start.
  */
 export function azureBuckets(options: AzureAccountOptions = {}): BucketOpener {
   return async (credentials, scope, signal) => {
@@ -36,7 +36,7 @@ async function access(
 ): Promise<ScopedBucket> {
   const { account, container } = containerIn(bucket) ?? {}
   if (account === undefined || container === undefined) {
-    throw new InvalidRequestError("MalformedName", `"${bucket}" is no container: give account/container`)
+    throw new InvalidRequestError("MalformedName", `"${bucket}" is not a container: write account/container`)
   }
   const { ContainerSASPermissions, generateBlobSASQueryParameters, SASProtocol } = await import("@azure/storage-blob")
   const service = await blobService(blobEndpoint(account), await signedIn(credentials, options, signal))

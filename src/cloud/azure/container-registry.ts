@@ -6,13 +6,16 @@ import { type AzureAccountOptions, azureError, signedIn } from "./signed-in.ts"
 
 const REGISTRY = /^[a-z0-9-]+\.azurecr\.io$/
 
-/** Whose tokens registries take in exchange. */
+/** Audience of the tokens that registries exchange. */
 const AUDIENCE = "https://management.azure.com/.default"
 
-/** By this user a registry takes its own tokens (https://learn.microsoft.com/azure/container-registry/container-registry-authentication). */
+/**
+ * User name for a registry's own tokens
+ * (https://learn.microsoft.com/azure/container-registry/container-registry-authentication).
+ */
 const TOKEN_USER = "00000000-0000-0000-0000-000000000000"
 
-/** Signs in to Azure's registries by a token of the registry's own, which ends after three hours. */
+/** Signs in to Azure's registries by a token of the registry itself, which expires after three hours. */
 export function azureRegistries(options: AzureAccountOptions = {}): RegistryOpener {
   return {
     serves: (registry) => REGISTRY.test(registry),
@@ -42,9 +45,9 @@ async function login(
   const answer = await fetch(`https://${registry}/oauth2/exchange`, { method: "POST", body: new URLSearchParams(form) })
   if (!answer.ok) {
     await answer.body?.cancel()
-    throw readError({ status: answer.status, message: `${registry} does not take the service principal's token` })
+    throw readError({ status: answer.status, message: `${registry} rejected the service principal's token` })
   }
   const { refresh_token: password } = (await answer.json()) as { refresh_token?: string }
-  if (password === undefined) throw new CredentialsError("NoCredentials", `${registry} answered without a token`)
+  if (password === undefined) throw new CredentialsError("NoCredentials", `${registry} returned no token`)
   return { username: TOKEN_USER, password }
 }

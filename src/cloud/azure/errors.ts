@@ -1,4 +1,5 @@
 import {
+  AccountError,
   CapacityError,
   CloudError,
   CredentialsError,
@@ -10,36 +11,45 @@ import {
 } from "../errors.ts"
 
 /**
- * What Azure Resource Manager's errors mean
+ * Meanings of Azure Resource Manager's errors
  * (https://learn.microsoft.com/azure/azure-resource-manager/troubleshooting/common-deployment-errors,
  * https://learn.microsoft.com/troubleshoot/azure/virtual-machines/windows/allocation-failure).
  */
 
-/** What a call does, which tells what a broken one may have done. */
+/** Effect of a call. It decides whether a broken call leaves the outcome unknown. */
 export type Effect = "read" | "change"
 
 const CAPACITY =
   /^(SkuNotAvailable|AllocationFailed|ZonalAllocationFailed|Overconstrained(Zonal)?AllocationRequest|AllocationTimeout|InsufficientCapacity|SpotAllocationFailed|AvailabilityZoneNotSupported)$/
 const QUOTA =
   /^(QuotaExceeded|ResourceQuotaExceeded|SpotQuotaExceeded|.*LimitReached|ReadWriteQuotaExceeded|RoleAssignmentLimitExceeded)$/
-/** Azure says this both of used up quotas and of what is never allowed: only its message tells which. */
+/**
+ * Azure's code both for used-up quotas and for requests that are never allowed. Only the message distinguishes them.
+ */
 const AMBIGUOUS = "OperationNotAllowed"
 /** The role lacks an action, which the message names. */
 const UNAUTHORIZED = /^(Linked)?AuthorizationFailed$/
 const ROLE_ADVICE = "Add the action to the service principal's role: docs/azure.md has all of them."
 const CREDENTIALS =
   /^(InvalidAuthenticationToken.*|ExpiredAuthenticationToken|AuthenticationFailed|SubscriptionNotFound|InvalidSubscriptionId|MissingSubscriptionRegistration|ReadOnlyDisabledSubscription|SubscriptionNotRegistered)$/
-/** Forbidden (403) to everybody, not to these credentials: another machine, or another region, may be allowed. */
+/**
+ * Forbidden (403) by a policy, whatever the credentials. The message names the policy. One on addresses, such as
+ * "Network interfaces should not have public IPs", or on tags allows no VM. Another may allow another machine
+ * (https://learn.microsoft.com/azure/governance/policy/samples/built-in-policies).
+ */
 const POLICY = "RequestDisallowedByPolicy"
-/** Somebody has deleted it: the next call makes it anew. */
+const ACCOUNT_POLICY = /public ?ip|\btags?\b|83a86a26-fd1f-447c-b59d-e51f44264114/i
+/** The resource group was deleted. The next call creates it again. */
 export const GROUP_GONE = "ResourceGroupNotFound"
+/** A network, subnet or security group of the request was deleted. The next call looks for them again. */
+export const NETWORK_GONE = /^(InvalidResourceReference|ResourceNotFound|SubnetNotFound|NotFound)$/
 const TRANSIENT =
   /^(TooManyRequests|ResourceGroupNotFound|RetryableError.*|AnotherOperationInProgress|ResourceGroupBeingDeleted|Conflict|OperationPreempted|CanceledAndSupersededDueToAnotherOperation|ReferencedResourceNotProvisioned|InUseSubnetCannotBeDeleted)$/
 
 const REGION =
   /^(LocationNotAvailableForResource(Group|Type)|InvalidLocation|LocationRestricted|LocationNotSupported.*|RegionRestricted.*|RequestDisallowedByAzure)$/
 
-/** Nobody was reached: no request can have had an effect. */
+/** No connection was made, so the request had no effect. */
 const NOT_CONNECTED = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/
 
 interface SdkError extends Error {
@@ -50,14 +60,14 @@ interface SdkError extends Error {
   cause?: unknown
 }
 
-/** Azure's own words for an error, however it came. */
+/** Azure's own code and message of an error, from any of its sources. */
 interface Said {
   code: string
   message: string
   status?: number
 }
 
-/** What the failure of a call means. */
+/** Classifies a failed call. */
 export function callError(error: unknown, effect: Effect): CloudError {
   for (let inner = error; inner instanceof Error; inner = inner.cause) if (inner instanceof CloudError) return inner
   const { code, message, status } = said(error)
@@ -73,12 +83,12 @@ export function callError(error: unknown, effect: Effect): CloudError {
 }
 
 /**
- * What it means that a VM could not be provisioned, by the code and message of its instance view. Nothing of it runs; it
- * is there still, and has to be removed.
+ * Classifies the failure to provision a VM, by the code and message of its instance view. Nothing runs on the VM, but
+ * it exists and must be deleted.
  */
 export function provisioningError(code: string, message: string): CloudError {
   const known = meaning({ code, message })
-  // The VM is removed, so that the request is over: whatever went wrong, another machine is the way on.
+  // The VM is deleted, so this request is over. Whatever the cause, another machine may work.
   return known === undefined || known instanceof TransientError ? new CapacityError(code, message) : known
 }
 
@@ -90,6 +100,7 @@ function meaning({ code, message }: Said, options?: ErrorOptions): CloudError | 
     return isQuota ? new QuotaError(code, message, options) : new InvalidRequestError(code, message, options)
   }
   if (REGION.test(code)) return new RegionError(code, message, options)
+  if (code === POLICY && ACCOUNT_POLICY.test(message)) return new AccountError(code, message, options)
   if (code === POLICY) return new InvalidRequestError(code, message, options)
   if (UNAUTHORIZED.test(code)) return new CredentialsError(code, `${message} ${ROLE_ADVICE}`, options)
   if (CREDENTIALS.test(code)) return new CredentialsError(code, message, options)
@@ -113,12 +124,15 @@ function systemCode(error: Error): string {
   return typeof code === "string" ? code : error.name
 }
 
-/** What the sign-in library throws: what Microsoft has answered is in its cause. */
+/** An error of the sign-in library. Its cause holds Microsoft's answer. */
 interface SignInError extends Error {
   cause?: { errorCode?: string; errorMessage?: string; status?: number }
 }
 
-/** The failure to get a token. Microsoft answers a wrong or expired secret with a code of its own and status 400 or 401. */
+/**
+ * Classifies a failure to get a token. For a wrong or expired secret Microsoft answers with its own code, and status
+ * 400 or 401.
+ */
 export function tokenError(error: unknown): CloudError {
   const { message, cause } = error as SignInError
   const { errorCode, errorMessage = "", status = 0 } = typeof cause === "object" ? cause : {}
@@ -127,13 +141,13 @@ export function tokenError(error: unknown): CloudError {
     // The rest of the description is trace ids, in lines of their own.
     const said = /AADSTS[0-9]+:[^\r\n]*/.exec(errorMessage)?.[0] ?? errorCode
     const code = /^AADSTS[0-9]+/.exec(said)?.[0] ?? errorCode
-    return new CredentialsError(code, `Microsoft refused the service principal: ${said}`, options)
+    return new CredentialsError(code, `Microsoft rejected the service principal: ${said}`, options)
   }
-  const text = `Microsoft's sign-in could not be asked: ${message.split(/\r?\n/)[0]}`
+  const text = `Microsoft's sign-in did not answer: ${message.split(/\r?\n/)[0]}`
   return new TransientError(errorCode ?? "SignInFailed", text, options)
 }
 
-/** The HTTP status of a failed call; undefined when no answer came. */
+/** Returns the HTTP status of a failed call; undefined if no answer arrived. */
 export function statusOf(error: unknown): number | undefined {
   return said(error).status
 }

@@ -1,6 +1,6 @@
 import type { Fetch } from "../guarded-fetch.ts"
 
-/** A request as Azure's SDKs make it; the one for storage still has the older form of headers. */
+/** A request of Azure's SDKs. The SDK for storage still uses the older type of headers. */
 interface SdkRequest {
   url: string
   method: string
@@ -14,7 +14,7 @@ interface SdkHeaders {
   toJson?: (options?: { preserveCase?: boolean }) => Record<string, string>
 }
 
-/** The answer in the form that all of them take. */
+/** An answer in the form that all SDKs accept. */
 interface SdkResponse<R> {
   request: R
   status: number
@@ -23,8 +23,8 @@ interface SdkResponse<R> {
 }
 
 /**
- * Sends what Azure's SDKs ask for by `fetch`, so that one place decides which hosts are called, that no redirect is
- * followed, and when it ends. Good for bodies of text, which all are that only read.
+ * Sends the requests of Azure's SDKs by `fetch`. So one place checks the hosts, follows no redirect, and aborts calls.
+ * It supports only text bodies, which is enough for calls that read.
  */
 export function fetchClient(fetch: Fetch) {
   return {
@@ -43,7 +43,7 @@ export function fetchClient(fetch: Fetch) {
   }
 }
 
-/** Headers of an answer, by either interface. */
+/** Headers of an answer, for both interfaces. */
 class AnswerHeaders {
   readonly #headers: Headers
 

@@ -1,92 +1,89 @@
 import { createHash } from "node:crypto"
 import type { ImageReference, VirtualMachine } from "@azure/arm-compute"
+import { nvidiaGpusOf, type Offer } from "../../apis/offer.ts"
+import { AZURE, type AzureImage } from "../../machines/azure.ts"
+import { diskGiB } from "../../machines/disk.ts"
+import type { Family } from "../../machines/family.ts"
+import { familyOf } from "../../machines/machines.ts"
+import type { LaunchSpec } from "../cloud.ts"
 import { InvalidRequestError } from "../errors.ts"
-import type { LaunchSpec } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
 import { withDeletion } from "./user-data.ts"
 
-/** What VMs are made of; each has a default. */
+/** Settings of VMs; each has a default. */
 export interface AzureSettings {
-  /** Size of the operating system's disk, GB. Default 64. */
-  diskGb?: number
   /** Images of the marketplace, as publisher:offer:sku:version. */
-  images?: Partial<Record<keyof typeof IMAGES, string>>
+  images?: Partial<Record<AzureImage, string>>
 }
 
 /** Tag of the installation that a VM belongs to. */
 export const INSTALLATION_TAG = "berth-installation"
-/** Tag of the Launch that a VM was made for. */
+/** Tag with the name of a VM's Launch. */
 export const LAUNCH_TAG = "berth-launch"
-/** Tag of what it was made from: another spec under the same name is noticed by it. */
+/** Tag with the digest of the spec: it reveals another spec under the same name. */
 export const SPEC_TAG = "berth-spec"
-
-/** Canonical's images have no driver for GPUs; Microsoft's for HPC has it, with Docker and NVIDIA's toolkit. */
-const IMAGES = {
-  amd64: "Canonical:ubuntu-24_04-lts:server:latest",
-  amd64Generation1: "Canonical:ubuntu-24_04-lts:server-gen1:latest",
-  arm64: "Canonical:ubuntu-24_04-lts:server-arm64:latest",
-  gpu: "microsoft-dsvm:ubuntu-hpc:2204:latest",
-}
-
-/** Sizes that boot images of the first generation only (Azure's list of sizes that support the second). */
-const GENERATION_1 =
-  /^(Basic_|Standard_A\d|Standard_D\d+(_v[23])?$|Standard_DC\d+s$|Standard_E\d+i?_v3$|Standard_F\d+$|Standard_G\d+$|Standard_H\d+m?r?$|Standard_NV\d+$)/
 
 const NAME = /^[a-z0-9]([-a-z0-9]{0,55}[a-z0-9])?$/
 const INSTALLATION = /^[a-z0-9]([-a-z0-9]{0,34}[a-z0-9])?$/
 const REGION = /^[a-z0-9-]{1,32}$/
 
-/** The name of a Launch's VM. @throws InvalidRequestError when Azure can't take it */
+/** Returns the name of a Launch's VM. @throws InvalidRequestError if Azure does not allow it */
 export function vmName(launch: string): string {
   if (NAME.test(launch)) return `berth-${launch}`
   const allowed = "up to 57 of a-z, 0-9 and -, with a letter or digit at both ends"
   throw new InvalidRequestError("MalformedName", `name "${launch}" of a launch: allowed are ${allowed}`)
 }
 
-/** The resource group of an installation's VMs in a region. @throws InvalidRequestError when Azure can't take it */
+/**
+ * Returns the resource group of an installation's VMs in a region. @throws InvalidRequestError if Azure does not allow
+ * it
+ */
 export function groupName(installation: string, region: string): string {
   if (!INSTALLATION.test(installation)) {
     const allowed = "up to 36 of a-z, 0-9 and -, with a letter or digit at both ends"
     throw new InvalidRequestError("MalformedInstallation", `installation "${installation}": allowed are ${allowed}`)
   }
   if (REGION.test(region)) return `berth-${installation}-${region}`
-  throw new InvalidRequestError("UnknownRegion", `"${region}" is no region of Azure's: such as westeurope`)
+  throw new InvalidRequestError("UnknownRegion", `"${region}" is not an Azure region; an example is westeurope`)
 }
 
-/** Where a VM is put. */
+/** Network and identity resources of a VM. */
 export interface Place {
   subnetId: string
   securityGroupId: string
 }
 
-/** Version of the network API that makes a VM's network interface and address together with it. */
+/** Version of the network API that creates a VM's network interface and address with the VM. */
 const NETWORK_API = "2022-11-01"
 
 /**
- * The request that makes a Launch's VM, with its interface, address and disk, which are deleted with it. Pure.
- * @throws InvalidRequestError when no request can
+ * Returns the request that creates a Launch's VM. Its interface, address and disk are deleted with it. Pure.
+ * @throws InvalidRequestError if the spec allows no request
  */
 export function machineOf(spec: LaunchSpec, place: Place, settings: AzureSettings): VirtualMachine {
   const { offer } = spec
   const name = vmName(spec.name)
   const tags = tagsOf(spec)
   const spot = offer.provisioning === "spot"
+  const family: MachineFamily = familyOf(AZURE, offer) ?? unknownFamily(offer)
   return {
     location: offer.region,
     tags,
     ...(offer.zone !== undefined && { zones: [zoneNumber(offer.zone)] }),
-    // By it the VM may delete itself, and nothing else.
+    // Identity of the VM. It may delete the VM, and nothing else.
     identity: { type: "SystemAssigned" },
     hardwareProfile: { vmSize: offer.instanceType },
     ...(spot && { priority: "Spot", evictionPolicy: "Delete", billingProfile: { maxPrice: -1 } }),
+    ...(family.security === "unsigned" && { securityProfile: { securityType: "Standard" } }),
     storageProfile: {
-      imageReference: imageOf(spec, settings),
+      imageReference: imageOf(spec, family, settings),
+      ...(family.diskController !== undefined && { diskControllerType: family.diskController }),
       osDisk: {
         name: `${name}-disk`,
         createOption: "FromImage",
         deleteOption: "Delete",
-        diskSizeGB: settings.diskGb ?? 64,
-        managedDisk: { storageAccountType: "StandardSSD_LRS" },
+        diskSizeGB: diskSizeOf(family, spec),
+        managedDisk: { storageAccountType: diskTypeOf(family, spec) },
       },
     },
     osProfile: {
@@ -99,14 +96,14 @@ export function machineOf(spec: LaunchSpec, place: Place, settings: AzureSetting
         ssh: { publicKeys: [{ path: "/home/berth/.ssh/authorized_keys", keyData: nobodysKey(name) }] },
       },
     },
-    networkProfile: networkOf(name, tags, place),
+    networkProfile: networkOf(name, tags, { ...place, isPublic: spec.network?.publicAddress !== false }),
   }
 }
 
 function networkOf(
   name: string,
   tags: Record<string, string>,
-  place: Place,
+  place: Place & { isPublic: boolean },
 ): VirtualMachine["networkProfile"] & object {
   return {
     networkApiVersion: NETWORK_API,
@@ -122,14 +119,16 @@ function networkOf(
             name: "primary",
             primary: true,
             subnet: { id: place.subnetId },
-            // The way out; nothing comes in.
-            publicIPAddressConfiguration: {
-              name: `${name}-ip`,
-              tags,
-              deleteOption: "Delete",
-              publicIPAllocationMethod: "Static",
-              sku: { name: "Standard", tier: "Regional" },
-            },
+            // For outbound connections; no inbound ones are allowed.
+            ...(place.isPublic && {
+              publicIPAddressConfiguration: {
+                name: `${name}-ip`,
+                tags,
+                deleteOption: "Delete",
+                publicIPAllocationMethod: "Static",
+                sku: { name: "Standard", tier: "Regional" },
+              },
+            }),
           },
         ],
       },
@@ -137,24 +136,58 @@ function networkOf(
   }
 }
 
-function imageOf({ offer, imageId }: LaunchSpec, { images = {} }: AzureSettings): ImageReference {
-  const cpu =
-    offer.architecture === "amd64" && GENERATION_1.test(offer.instanceType) ? "amd64Generation1" : offer.architecture
-  const kind = offer.gpu === undefined ? cpu : "gpu"
-  const urn = imageId ?? images[kind] ?? IMAGES[kind]
+/**
+ * Sizes that support Premium SSDs have an `s` after the number of vCPUs, or `S` before it in old names
+ * (https://learn.microsoft.com/azure/virtual-machines/vm-naming-conventions).
+ */
+const PREMIUM = /^Standard_([A-Z]+S\d|[A-Z]+\d+(-\d+)?[a-z]*s[a-z]*(_|$))/
+
+/** Returns the type of a VM's disk: the connection's, if the size supports it. */
+function diskTypeOf({ diskType }: MachineFamily, { offer, disk }: LaunchSpec): string {
+  const { type = diskType } = disk ?? {}
+  return type.startsWith("Premium") && !PREMIUM.test(offer.instanceType) ? diskType : type
+}
+
+type MachineFamily = Omit<Family, "image"> & { image: AzureImage }
+
+/**
+ * Returns the needs of a machine type that the table lacks, such as one of an installation's own offers.
+ * @throws InvalidRequestError if there is no image for it
+ */
+function unknownFamily(offer: Offer): MachineFamily {
+  const { architecture, instanceType } = offer
+  const base = { name: "", types: /^/, architecture, diskType: "StandardSSD_LRS", source: "" }
+  if (nvidiaGpusOf(offer) === undefined) return { ...base, image: architecture }
+  if (architecture === "amd64") return { ...base, image: "gpu", security: "unsigned" }
+  throw new InvalidRequestError(
+    "NoImage",
+    `Berth knows no image for GPUs on ${architecture}, which ${instanceType} has`,
+  )
+}
+
+function diskSizeOf({ image, security }: MachineFamily, { disk }: LaunchSpec): number {
+  const least = security === "unsigned" ? AZURE.diskGib.gpu : AZURE.diskGib.cpu
+  return diskGiB({ least, image: AZURE.images[image].leastDiskGib }, disk)
+}
+
+function imageOf({ imageId }: LaunchSpec, { image }: MachineFamily, { images = {} }: AzureSettings): ImageReference {
+  const urn = imageId ?? images[image] ?? AZURE.images[image].name
   const [publisher, product, sku, version, ...rest] = urn.split(":")
   if (publisher && product && sku && version && rest.length === 0) return { publisher, offer: product, sku, version }
   throw new InvalidRequestError("MalformedImage", `image "${urn}": must be publisher:offer:sku:version`)
 }
 
-/** Azure knows zones by number; the catalogue may say `westeurope-1`. */
+/** Returns the number of a zone, as Azure wants it; the catalogue may have `westeurope-1`. */
 function zoneNumber(zone: string): string {
   const number = /(?:^|-)([1-9])$/.exec(zone)?.[1]
   if (number !== undefined) return number
-  throw new InvalidRequestError("UnknownZone", `zone "${zone}" is none of Azure's: 1, 2 or 3`)
+  throw new InvalidRequestError("UnknownZone", `zone "${zone}" is not an Azure zone: allowed are 1, 2 and 3`)
 }
 
-/** Azure wants an SSH key. This one is made of a hash: nobody has its private half, and a repetition has the same. */
+/**
+ * Returns an SSH key, because Azure requires one. It is derived from a hash: no private key exists, and a repeated
+ * request has the same one.
+ */
 function nobodysKey(name: string): string {
   const type = Buffer.from("ssh-ed25519")
   const point = createHash("sha256").update(`no one's key of ${name}`).digest()
@@ -168,7 +201,7 @@ function lengthOf(part: Buffer): Buffer {
   return length
 }
 
-/** Of a VM and all that is made with it. */
+/** Returns the tags of a VM and of all resources that are created with it. */
 function tagsOf(spec: LaunchSpec): Record<string, string> {
   const named = Object.entries(spec.tags).map(([key, value]) => [`berth-${key.replace(/^berth\.dev\//, "")}`, value])
   return {

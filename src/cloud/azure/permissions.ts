@@ -5,8 +5,8 @@ export interface Permission {
 }
 
 /**
- * The actions without which Azure refuses to make, list or delete a VM of Berth's. The role of docs/azure.md has more: some
- * are likely asked for, and a role that works without them must go on.
+ * The actions without which Azure does not create, list or delete a Berth VM. The role of docs/azure.md has more,
+ * because Azure probably checks some others too. A role that works without those must remain valid.
  */
 export const LAUNCH_ACTIONS: readonly string[] = [
   "Microsoft.Authorization/roleAssignments/write",
@@ -16,7 +16,7 @@ export const LAUNCH_ACTIONS: readonly string[] = [
   "Microsoft.Compute/virtualMachines/delete",
   "Microsoft.Compute/virtualMachines/read",
   "Microsoft.Compute/virtualMachines/write",
-  // A network's resources are made by operations, which are looked at until they end
+  // Network resources are created by operations, which are polled until they end
   // (https://github.com/Azure/azure-xplat-cli/issues/2051).
   "Microsoft.Network/locations/operations/read",
   "Microsoft.Network/networkInterfaces/delete",
@@ -37,15 +37,18 @@ export const LAUNCH_ACTIONS: readonly string[] = [
 
 /** Returns those of `LAUNCH_ACTIONS` that no permission allows. Pure. */
 export function missingActions(permissions: readonly Permission[]): string[] {
-  const isAllowed = (action: string): boolean =>
-    permissions.some(
-      ({ actions = [], notActions = [] }) =>
-        actions.some((pattern) => covers(pattern, action)) && !notActions.some((pattern) => covers(pattern, action)),
-    )
-  return LAUNCH_ACTIONS.filter((action) => !isAllowed(action))
+  return LAUNCH_ACTIONS.filter((action) => !allows(permissions, action))
 }
 
-/** Returns true where a pattern such as `Microsoft.Compute/*` stands for the action, whatever their case. */
+/** Returns true if one of the permissions allows the action. Pure. */
+export function allows(permissions: readonly Permission[], action: string): boolean {
+  return permissions.some(
+    ({ actions = [], notActions = [] }) =>
+      actions.some((pattern) => covers(pattern, action)) && !notActions.some((pattern) => covers(pattern, action)),
+  )
+}
+
+/** Returns true if a pattern such as `Microsoft.Compute/*` matches the action, ignoring case. */
 function covers(pattern: string, action: string): boolean {
   const parts = pattern.split("*").map((part) => part.replaceAll(/[.*+?^${}()|[\]\\]/g, "\\$&"))
   return new RegExp(`^${parts.join(".*")}$`, "i").test(action)

@@ -10,13 +10,13 @@ const ANSWER_SECONDS = 60
 
 export interface AzurePricesOptions {
   clock: Clock
-  /** What sends requests, whose hosts were checked; default: Node.js' own fetch. */
+  /** Sends the requests, whose hosts are checked before. Default: Node.js' own fetch. */
   send?: Fetch
 }
 
 /**
- * What Azure's retail price list tells anybody, spot included
- * (https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices). No account is needed.
+ * Reads Azure's public retail price list, including spot
+ * (https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices). It needs no account.
  */
 export function azurePrices(options: AzurePricesOptions): PriceReaders {
   return {
@@ -28,7 +28,7 @@ export function azurePrices(options: AzurePricesOptions): PriceReaders {
   }
 }
 
-/** An item of the list, as far as it is looked at. */
+/** The fields that are read of an item of the list. */
 interface Item {
   currencyCode: string
   tierMinimumUnits: number
@@ -84,11 +84,11 @@ async function pageAt(url: string, { signal, onCall }: PriceQuestion, send: Fetc
     }
     return (await response.json()) as Page
   } catch (error) {
-    throw readErrorOf(error, signal, () => ({ message: `${HOST} gave no answer that can be read` }))
+    throw readErrorOf(error, signal, () => ({ message: `${HOST} returned no readable answer` }))
   }
 }
 
-/** Of the same name are Windows, whole hosts, and what is sold by other terms. */
+/** Windows, whole hosts and offers on other terms have the same name. */
 function isMachine({ currencyCode, tierMinimumUnits, unitOfMeasure, type, productName, meterName, armSkuName }: Item) {
   if (currencyCode !== "USD" || tierMinimumUnits !== 0 || unitOfMeasure !== "1 Hour" || type !== "Consumption")
     return false
@@ -96,7 +96,7 @@ function isMachine({ currencyCode, tierMinimumUnits, unitOfMeasure, type, produc
   return armSkuName !== "" && !meterName.endsWith("Low Priority")
 }
 
-/** Sold under several meters, the newest is the one that counts; of two of one day the dearer. */
+/** Keeps the newest of several meters, or the more expensive of two from the same day. */
 function addLatest(found: Record<QuotedPrices["provisioning"], Map<string, Item>>, item: Item): void {
   const prices = /\bSpot\b/.test(item.meterName) || /\bSpot\b/.test(item.skuName) ? found.spot : found.onDemand
   const known = prices.get(item.armSkuName)

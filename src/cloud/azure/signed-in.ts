@@ -2,54 +2,61 @@ import type { TokenCredential } from "@azure/identity"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { CloudError } from "../errors.ts"
 import { type Fetch, guardedFetch } from "../guarded-fetch.ts"
+import { type IdentityTokens, identityToken } from "../identity-tokens.ts"
 import { type ReadFailure, readErrorOf } from "../read-errors.ts"
 import { fetchClient } from "./http-client.ts"
 
-/** Azure's public cloud; what signs in must not be chosen by AZURE_AUTHORITY_HOST. */
+/** Azure's public cloud. AZURE_AUTHORITY_HOST must not choose the host for signing in. */
 const AUTHORITY = "https://login.microsoftonline.com"
 const HOSTS = ["login.microsoftonline.com", "management.azure.com"]
 /** One label before them: the name of a storage account or a registry. */
 const DATA_HOSTS = /^[a-z0-9-]+(\.z[0-9]+)?\.(blob\.core\.windows\.net|blob\.storage\.azure\.net|azurecr\.io)$/
 
 export interface AzureAccountOptions {
-  /** What sends requests, whose hosts were checked; default: Node.js' own fetch. */
+  /** Sends the requests, whose hosts are checked before. Default: Node.js' own fetch. */
   send?: Fetch
+  /** Absent: only service principals with a client secret. */
+  tokens?: IdentityTokens
 }
 
-/** A service principal, and what every client of Azure's SDKs is made with. */
+/** A service principal, and the options of all clients of Azure's SDKs. */
 export interface SignedIn {
   credential: TokenCredential
   clientOptions: ClientOptions
-  /** For what no SDK does: the same hosts, until the same signal is aborted. */
+  /** For calls without an SDK: the same hosts, until the same signal is aborted. */
   fetch: Fetch
 }
 
-/** Nothing is sent twice: a failure is told, and the next question asked when somebody asks again. */
+/** No retries: the error is reported, and the caller decides when to call again. */
 const ONCE = { retryOptions: { maxRetries: 0 }, redirectOptions: { maxRetries: 0 } }
 
 type ClientOptions = typeof ONCE & { httpClient: ReturnType<typeof fetchClient> }
 
-/** Azure, as one service principal calls it until the signal is aborted. */
+/** Signs in to Azure as one service principal. All its calls end when the signal is aborted. */
 export async function signedIn(
   credentials: CredentialFields,
-  { send }: AzureAccountOptions,
+  { send, tokens }: AzureAccountOptions,
   signal: AbortSignal,
 ): Promise<SignedIn> {
-  const { ClientSecretCredential } = await import("@azure/identity")
+  const { ClientAssertionCredential, ClientSecretCredential } = await import("@azure/identity")
   const isOwn = (host: string) => HOSTS.includes(host) || DATA_HOSTS.test(host)
   const fetch = guardedFetch({ isOwn, signal, send })
   const clientOptions = { ...ONCE, httpClient: fetchClient(fetch) }
-  const { tenant_id: tenant = "", client_id: client = "", client_secret: secret = "" } = credentials
-  const credential = new ClientSecretCredential(tenant, client, secret, {
+  const { tenant_id: tenant = "", client_id: client = "", client_secret: secret } = credentials
+  const options = {
     ...clientOptions,
     authorityHost: AUTHORITY,
     // Azure's own authority needs no proof that it is one.
     disableInstanceDiscovery: true,
-  })
+  }
+  const credential =
+    secret === undefined
+      ? new ClientAssertionCredential(tenant, client, () => identityToken(tokens, "azure", credentials), options)
+      : new ClientSecretCredential(tenant, client, secret, options)
   return { credential, clientOptions, fetch }
 }
 
-/** What a failed call that only reads means. */
+/** Classifies a failed call that only reads. */
 export function azureError(error: unknown, signal: AbortSignal): CloudError {
   for (let inner = error; inner instanceof Error; inner = inner.cause) if (inner instanceof CloudError) return inner
   return readErrorOf(error, signal, failureOf)
@@ -57,12 +64,12 @@ export function azureError(error: unknown, signal: AbortSignal): CloudError {
 
 interface SdkError extends Error {
   code?: string
-  /** HTTP status, as the SDKs of the APIs have it. */
+  /** HTTP status, in the field of the SDKs. */
   statusCode?: number
   details?: { error?: { code?: string; message?: string }; errorCode?: string }
 }
 
-/** What the library that signs in says it by. */
+/** Names of the sign-in library's errors. */
 const SIGN_IN_ERRORS = ["AuthenticationError", "AuthenticationRequiredError", "CredentialUnavailableError"]
 
 function failureOf(error: unknown): ReadFailure {
@@ -72,14 +79,17 @@ function failureOf(error: unknown): ReadFailure {
   return { status, code: details?.error?.code ?? details?.errorCode ?? code, message: firstLine(text) }
 }
 
-/** A secret or an application that Microsoft does not know has a code of its own; without one nobody was asked. */
+/**
+ * Classifies a sign-in error. Microsoft's answer to an unknown secret or application has its own code; without a code
+ * there was no answer.
+ */
 function signInFailure(error: Error): ReadFailure {
   const [said, code] = /(AADSTS[0-9]+):[^\r\n]*/.exec(error.message) ?? []
-  if (said === undefined) return { code: "SignInFailed", message: "Microsoft's sign-in could not be asked" }
+  if (said === undefined) return { code: "SignInFailed", message: "Microsoft's sign-in did not answer" }
   return { status: TRANSIENT_SIGN_IN.includes(code ?? "") ? 503 : 401, code, message: said }
 }
 
-/** Too much or too busy (https://learn.microsoft.com/entra/identity-platform/reference-error-codes). */
+/** Throttled or overloaded (https://learn.microsoft.com/entra/identity-platform/reference-error-codes). */
 const TRANSIENT_SIGN_IN = ["AADSTS90033", "AADSTS90055", "AADSTS50196", "AADSTS90006"]
 
 function firstLine(text: string): string {

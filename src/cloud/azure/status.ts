@@ -1,16 +1,16 @@
 import type { InstanceViewStatus } from "@azure/arm-compute"
 
-/** How a VM does, by its instance view. */
+/** Status of a VM, from its instance view. */
 export interface RunStatus {
-  /** A machine was found for it, which starts or runs. */
+  /** True if Azure has allocated a machine, which starts or runs. */
   runs: boolean
-  /** It runs no more; it is billed none the less, for its machine or at least for its disk. */
+  /** True if the VM has stopped. It is still billed, for its machine or at least for its disk. */
   stopped: boolean
-  /** Why it could not be provisioned. */
+  /** Reason why the VM could not be provisioned. */
   failure?: { code: string; message: string }
 }
 
-/** Reads what Azure says in codes such as `PowerState/running` and `ProvisioningState/failed/AllocationFailed`. Pure. */
+/** Reads codes such as `PowerState/running` and `ProvisioningState/failed/AllocationFailed`. Pure. */
 export function runStatusOf(statuses: readonly InstanceViewStatus[]): RunStatus {
   const codes = statuses.map(({ code = "" }) => code)
   const power = codes.find((code) => code.startsWith("PowerState/"))?.split("/")[1]

@@ -1,6 +1,7 @@
 /**
- * A VM that shuts down is billed on, so whatever shuts it down (its agent's end, the end of its lifetime) has it deleted
- * as well: by its own identity, which may do just that. A reboot is no shutdown.
+ * Script that deletes the VM at its shutdown: a VM that shuts down is still billed. It runs whatever causes the
+ * shutdown (the agent's end, the end of the lifetime). It uses the VM's own identity, which may only delete the VM. It
+ * ignores a reboot.
  */
 export const DELETE_SCRIPT = `#!/bin/sh
 if systemctl list-jobs | grep -Eq 'reboot\\.target.*start'; then exit 0; fi
@@ -15,7 +16,7 @@ done
 exit 1
 `
 
-/** Stopped before the network is, as it was started after it. */
+/** Starts after the network, so systemd stops it before the network. */
 const UNIT = `[Unit]
 Description=Deletes this VM when it shuts down
 Wants=network-online.target
@@ -30,7 +31,7 @@ TimeoutStopSec=300
 WantedBy=multi-user.target
 `
 
-/** Runs early at every boot; a later part may fail, and the VM shall be deleted none the less. */
+/** Runs early at every boot, so that the VM is deleted even if a later part fails. */
 const BOOTHOOK = `#cloud-boothook
 #!/bin/sh
 mkdir -p /var/lib/berth
@@ -46,7 +47,7 @@ systemctl start --no-block berth-delete-vm.service
 
 const BOUNDARY = "berth-user-data"
 
-/** User data for an Azure VM: what is given, and before it what has the VM deleted. Pure. */
+/** Returns user data for an Azure VM: the given data, preceded by the parts that delete the VM. Pure. */
 export function withDeletion(userData: string): string {
   const parts = [
     { type: "text/cloud-boothook", text: BOOTHOOK },

@@ -1,8 +1,16 @@
 import { HeadBucketCommand, paginateListBuckets, S3Client } from "@aws-sdk/client-s3"
 import type { CredentialFields } from "../../apis/credentials.ts"
-import { type AccountOpener, type DiscoveredResource, type ExternalAccount, metadataOf } from "../account.ts"
+import {
+  type AccountOpener,
+  type Capabilities,
+  type CapabilityQuestion,
+  type DiscoveredResource,
+  type ExternalAccount,
+  metadataOf,
+} from "../account.ts"
+import { listable } from "../capabilities.ts"
+import type { Identity } from "../cloud.ts"
 import { type CloudError, CredentialsError } from "../errors.ts"
-import type { Identity } from "../provider.ts"
 import { readErrorOf } from "../read-errors.ts"
 
 /** R2 has no regions to choose from: requests are signed for this one. */
@@ -10,7 +18,7 @@ const REGION = "auto"
 const BUCKETS_A_PAGE = 1000
 
 export interface CloudflareAccountOptions {
-  /** Of an account's R2; default: Cloudflare's own (https://developers.cloudflare.com/r2/api/s3/api/). */
+  /** Endpoint of an account's R2. Default: Cloudflare's own (https://developers.cloudflare.com/r2/api/s3/api/). */
   endpointOf?: (accountId: string) => string
 }
 
@@ -28,7 +36,7 @@ class CloudflareAccount implements ExternalAccount {
 
   constructor(credentials: CredentialFields, { endpointOf = ownEndpoint }: CloudflareAccountOptions) {
     const { account_id: accountId = "" } = credentials
-    // It becomes a part of a host's name.
+    // The id becomes part of a host name.
     if (!/^[0-9a-f]{32}$/.test(accountId)) {
       throw new CredentialsError(
         "MalformedAccountId",
@@ -40,7 +48,9 @@ class CloudflareAccount implements ExternalAccount {
     this.#endpoint = endpointOf(accountId)
   }
 
-  /** A token for some buckets only may not list them: that it is refused so, and not as unknown, proves it. */
+  /**
+   * A token for some buckets only may not list them. The answer "access denied" (not "unknown key") proves that token.
+   */
   async verify(signal: AbortSignal): Promise<Identity> {
     try {
       for await (const _ of this.#pages(signal)) break
@@ -49,6 +59,10 @@ class CloudflareAccount implements ExternalAccount {
       if (explained.code !== "AccessDenied") throw explained
     }
     return { account: this.#accountId }
+  }
+
+  async capabilities(_: CapabilityQuestion, signal: AbortSignal): Promise<Capabilities> {
+    return { buckets: await listable("buckets", (ended) => this.storages(ended), signal) }
   }
 
   async *storages(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
@@ -91,11 +105,11 @@ class CloudflareAccount implements ExternalAccount {
     }
   }
 
-  /** With explicit credentials, always: without them the SDK would find the operator's own. */
+  /** Always sets explicit credentials: without them the SDK would find the operator's own. */
   #client(): S3Client {
     const { access_key_id: accessKeyId = "", secret_access_key: secretAccessKey = "" } = this.#credentials
     if (accessKeyId === "" || secretAccessKey === "")
-      throw new CredentialsError("NoCredentials", "access_key_id and secret_access_key are needed")
+      throw new CredentialsError("NoCredentials", "access_key_id and secret_access_key are required")
     return new S3Client({
       endpoint: this.#endpoint,
       region: REGION,

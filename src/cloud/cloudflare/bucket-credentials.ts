@@ -2,8 +2,8 @@ import type { CredentialFields } from "../../apis/credentials.ts"
 import type { BucketOpener } from "../bucket-access.ts"
 
 /**
- * Opens buckets of R2 by the connection's own key pair. R2 gives short-lived keys only to who has a token of
- * Cloudflare's API, which a connection doesn't hold: make the key pair for just the buckets that jobs need
+ * Opens buckets of R2 by the connection's own key pair. R2 issues short-lived keys only to owners of a Cloudflare API
+ * token, which a connection does not hold. So create the key pair for only the buckets that jobs need
  * (https://developers.cloudflare.com/r2/api/tokens/).
  */
 export function r2Buckets(): BucketOpener {

@@ -1,33 +1,49 @@
 import type { CallOptions } from "google-gax"
 import type { CredentialFields } from "../../apis/credentials.ts"
-import { type AccountOpener, type DiscoveredResource, type ExternalAccount, metadataOf } from "../account.ts"
+import {
+  type AccountOpener,
+  type Capabilities,
+  type CapabilityQuestion,
+  type DiscoveredResource,
+  type ExternalAccount,
+  metadataOf,
+} from "../account.ts"
+import type { Identity } from "../cloud.ts"
 import { merged } from "../pages.ts"
-import type { Identity } from "../provider.ts"
+import { COMPUTE_SCOPES, gcpCapabilities, PRICE_SCOPES } from "./capabilities.ts"
 import { bucketPages, reachedBucket, regionOf } from "./gcs.ts"
 import { type GoogleOptions, googleAs, googleError, proveKey } from "./google.ts"
 
-/** The largest pages that the two APIs give. */
+/** Maximum page sizes of the two APIs. */
 const REPOSITORIES_A_PAGE = 1000
 const PROJECTS_A_PAGE = 500
+
+/** Google creates this network in each new project. */
+const DEFAULT_NETWORK = "default"
 
 const CALL: CallOptions & { autoPaginate: false } = {
   autoPaginate: false,
   timeout: 30_000,
-  // A page that fails is a failure of the connection, which the caller asks again when it likes.
+  // No retries by the SDK: the caller decides when to call again.
   retry: { retryCodes: [] } as unknown as NonNullable<CallOptions["retry"]>,
 }
 
+export interface GcpAccountOptions extends GoogleOptions {
+  /** Configured networks of VMs, by region. */
+  networks?: Readonly<Record<string, { network?: string }>>
+}
+
 /** Opens Google Cloud projects by the key of a service account. */
-export function gcpAccounts(options: GoogleOptions = {}): AccountOpener {
+export function gcpAccounts(options: GcpAccountOptions = {}): AccountOpener {
   return (credentials) => new GcpAccount(credentials, options)
 }
 
 class GcpAccount implements ExternalAccount {
   readonly #credentials: CredentialFields
-  readonly #options: GoogleOptions
+  readonly #options: GcpAccountOptions
   readonly #project: string
 
-  constructor(credentials: CredentialFields, options: GoogleOptions) {
+  constructor(credentials: CredentialFields, options: GcpAccountOptions) {
     this.#credentials = credentials
     this.#options = options
     this.#project = credentials["gcp_project_id"] ?? ""
@@ -36,6 +52,21 @@ class GcpAccount implements ExternalAccount {
   async verify(signal: AbortSignal): Promise<Identity> {
     await proveKey(await this.#google(signal), signal)
     return { account: this.#project }
+  }
+
+  async capabilities({ regions }: CapabilityQuestion, signal: AbortSignal): Promise<Capabilities> {
+    const as = (scopes?: readonly string[]) =>
+      googleAs(this.#credentials, { ...this.#options, ...(scopes !== undefined && { scopes }) }, signal)
+    const [reads, compute, prices] = await Promise.all([as(), as(COMPUTE_SCOPES), as(PRICE_SCOPES)])
+    const networks = this.#networksIn(regions)
+    return await gcpCapabilities({ project: this.#project, networks, google: { reads, compute, prices }, signal })
+  }
+
+  /** Returns the networks of the VMs of these regions. For a new connection, those of all regions. */
+  #networksIn(regions: readonly string[]): string[] {
+    const { networks = {} } = this.#options
+    const used = regions.length > 0 ? regions : ["", ...Object.keys(networks)]
+    return [...new Set(used.map((region) => networks[region]?.network ?? DEFAULT_NETWORK))]
   }
 
   storages(signal: AbortSignal): AsyncIterable<DiscoveredResource[]> {
@@ -75,7 +106,8 @@ class GcpAccount implements ExternalAccount {
       import("@google-cloud/artifact-registry"),
       this.#google(signal),
     ])
-    const client = new ArtifactRegistryClient({ ...REST, authClient, projectId: this.#project })
+    const options = { ...REST, authClient, projectId: this.#project } as unknown as RegistryClientOptions
+    const client = new ArtifactRegistryClient(options)
     const parent = `projects/${this.#project}`
     const locations: string[] = []
     const list = (page: Page) => client.locationsClient.listLocations({ name: parent, ...page }, CALL)
@@ -87,13 +119,13 @@ class GcpAccount implements ExternalAccount {
     yield* merged(listed)
   }
 
-  /** The projects that the key sees: those where somebody gave it a role that shows them. */
+  /** Yields the projects that the key can see: those in which it has a role that shows them. */
   async *#projects(signal: AbortSignal): AsyncGenerator<DiscoveredResource[]> {
     const [{ ProjectsClient }, authClient] = await Promise.all([
       import("@google-cloud/resource-manager"),
       this.#google(signal),
     ])
-    // Its version of the library that signs in is another one, of the same interface.
+    // The sign-in library has another version there, with the same interface.
     const options = { ...REST, authClient, projectId: this.#project } as unknown as ProjectsClientOptions
     const client = new ProjectsClient(options)
     const request = { query: "state:ACTIVE", pageSize: PROJECTS_A_PAGE }
@@ -113,10 +145,13 @@ class GcpAccount implements ExternalAccount {
   }
 }
 
-/** Over HTTP/JSON by the library that signs in, and so by our own fetch; the default would be gRPC. */
+/** Uses HTTP/JSON by the sign-in library, and so Berth's own fetch. The default would be gRPC. */
 const REST = { fallback: true } as const
 
 type ProjectsClientOptions = ConstructorParameters<typeof import("@google-cloud/resource-manager").ProjectsClient>[0]
+type RegistryClientOptions = ConstructorParameters<
+  typeof import("@google-cloud/artifact-registry").ArtifactRegistryClient
+>[0]
 type RegistryClient = InstanceType<typeof import("@google-cloud/artifact-registry").ArtifactRegistryClient>
 
 async function* repositoriesIn(client: RegistryClient, parent: string): AsyncGenerator<DiscoveredResource[]> {
@@ -126,14 +161,14 @@ async function* repositoriesIn(client: RegistryClient, parent: string): AsyncGen
   }
 }
 
-/** What asks for a page; none for the first. */
+/** Request for a page; empty for the first. */
 interface Page {
   pageToken?: string
 }
 
 type Answer<T> = [T[], { pageToken?: string | null } | null, ...unknown[]]
 
-/** All pages of a list: an answer comes with the request for the next one, while there is one. */
+/** Yields all pages of a list. Each answer includes the request for the next page, if there is one. */
 async function* pagesOf<T>(list: (page: Page) => Promise<Answer<T>>): AsyncGenerator<T[]> {
   let page: Page | undefined = {}
   while (page !== undefined) {
@@ -143,11 +178,11 @@ async function* pagesOf<T>(list: (page: Page) => Promise<Answer<T>>): AsyncGener
   }
 }
 
-/** What images in a repository begin with is `<location>-docker.pkg.dev/<project>/<repository>`. */
+/** Image names in a repository begin with `<location>-docker.pkg.dev/<project>/<repository>`. */
 function resourceOf(repository: Repository): DiscoveredResource {
   const name = repository.name ?? ""
   const [, project = "", , region = "", , id = ""] = name.split("/")
-  // A project of a domain is "domain.com:project", and so written in an image's name as a folder.
+  // A project of a domain is "domain.com:project"; an image name has it as a folder.
   const image = repository.registryUri || `${region}-docker.pkg.dev/${project.replace(":", "/")}/${id}`
   return {
     id: `//artifactregistry.googleapis.com/${name}`,
@@ -169,13 +204,13 @@ interface Timestamp {
   seconds?: unknown
 }
 
-/** A protobuf's Timestamp as RFC 3339. */
+/** Converts a protobuf Timestamp to RFC 3339. */
 function timeOf(time: Timestamp | null | undefined): string | undefined {
   const seconds = Number(String(time?.seconds ?? ""))
   return seconds > 0 ? new Date(seconds * 1000).toISOString() : undefined
 }
 
-/** A protobuf's int64, which comes as text; 0 is what an API says that does not tell it. */
+/** Converts a protobuf int64, which arrives as text. An API that does not know the size returns 0. */
 function sizeOf(bytes: unknown): number | undefined {
   return Number(String(bytes ?? 0)) || undefined
 }

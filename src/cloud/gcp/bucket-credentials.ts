@@ -1,19 +1,19 @@
-import type { JWT } from "google-auth-library"
+import type { OAuth2Client } from "google-auth-library"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import type { BucketOpener, BucketScope, ScopedBucket } from "../bucket-access.ts"
 import { CredentialsError } from "../errors.ts"
 import { type GoogleOptions, googleAs, googleError } from "./google.ts"
 
-/** A boundary only takes away, and Google wants the whole for a start. */
+/** A boundary only reduces rights, and Google requires the full scope to start from. */
 const SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 
 const STS = "https://sts.googleapis.com/v1/token"
 
-/** Reads, writes, lists and removes objects, and nothing of the bucket itself. */
+/** Reads, writes, lists and deletes objects; has no rights on the bucket itself. */
 const ROLE = "inRole:roles/storage.objectUser"
 
 /**
- * Gives out tokens for one bucket and folder and nothing else, that end after an hour: access tokens of the service
+ * Issues tokens for one bucket and folder only, which expire after an hour. Each is an access token of the service
  * account, exchanged for one with a Credential Access Boundary
  * (https://cloud.google.com/iam/docs/downscoping-short-lived-credentials).
  */
@@ -40,17 +40,19 @@ async function access(
 }
 
 /**
- * Options of rclone's backend (https://rclone.org/googlecloudstorage/), which reads the token anew when it has ended. It is
- * not to make the bucket when it can't see it, nor to set rights of single objects, which most buckets don't have.
+ * Returns options of rclone's backend (https://rclone.org/googlecloudstorage/), which reads the token again after it
+ * has expired. rclone must not create a bucket that it can't see. It must not set rights of single objects either,
+ * which most buckets don't support.
  */
 function remoteOf(access_token: string, expiry: string): Record<string, string> {
   const token = JSON.stringify({ access_token, token_type: "Bearer", expiry })
   return { type: "google cloud storage", token, bucket_policy_only: "true", no_check_bucket: "true" }
 }
 
-/** The library's own client for this would call by a fetch of its own, whose hosts nobody checks. */
-async function downscoped(google: JWT, boundary: object): Promise<{ token?: string; expiry: number }> {
-  const { access_token: subject, expiry_date: subjectEnds } = await google.authorize()
+/** The library's own client for this would use its own fetch, which checks no hosts. */
+async function downscoped(google: OAuth2Client, boundary: object): Promise<{ token?: string; expiry: number }> {
+  const { token: subject } = await google.getAccessToken()
+  const { expiry_date: subjectEnds } = google.credentials
   const form = new URLSearchParams({
     grant_type: "urn:ietf:params:oauth:grant-type:token-exchange",
     requested_token_type: "urn:ietf:params:oauth:token-type:access_token",
@@ -66,10 +68,10 @@ async function downscoped(google: JWT, boundary: object): Promise<{ token?: stri
   const { access_token: token, expires_in: seconds } = data
   const expiry = seconds === undefined ? subjectEnds : Date.now() + seconds * 1000
   if (token !== undefined && typeof expiry === "number") return { token, expiry }
-  throw new CredentialsError("NoCredentials", "Google answered without a token")
+  throw new CredentialsError("NoCredentials", "Google returned no token")
 }
 
-/** What a volume needs and no more. Pure. */
+/** Returns the boundary with the minimal rights of a volume. Pure. */
 export function accessBoundary({ bucket, prefix }: Pick<BucketScope, "bucket" | "prefix">): object {
   const objects = `projects/_/buckets/${bucket}/objects/${prefix}/`
   const expression =
@@ -83,7 +85,7 @@ export function accessBoundary({ bucket, prefix }: Pick<BucketScope, "bucket" | 
   return { accessBoundary: { accessBoundaryRules: [rule] } }
 }
 
-/** A string of the Common Expression Language that nothing gets out of. */
+/** Quotes a string for the Common Expression Language, so that no content can end it. */
 function celString(text: string): string {
   return `'${text.replace(/[\\']/g, "\\$&").replace(/[\r\n]/g, "")}'`
 }

@@ -6,14 +6,15 @@ import type {
   RegionsClient,
   ZoneOperationsClient,
 } from "@google-cloud/compute"
-import type { JWT } from "google-auth-library"
+import type { OAuth2Client } from "google-auth-library"
 import type { protobuf } from "google-gax"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { type Fetch, guardedFetch } from "../guarded-fetch.ts"
+import type { IdentityTokens } from "../identity-tokens.ts"
+import { descriptionOf } from "./description.ts"
 import { callError, type Effect, tokenError } from "./errors.ts"
-import { type Key, keyOf } from "./google.ts"
+import { authClient, keyOf } from "./google.ts"
 
-/** The parts of Compute Engine's API that are used. */
 export interface Clients {
   instances: InstancesClient
   zoneOperations: ZoneOperationsClient
@@ -24,40 +25,43 @@ export interface Clients {
 }
 
 export interface ComputeOptions {
-  /** What sends requests, whose hosts were checked. Default: Node.js' own fetch. */
+  /** Sends the requests, whose hosts are checked before. Default: Node.js' own fetch. */
   send?: Fetch
-  /** Seconds that one call may take. Default 60. */
+  /** Timeout of one call, seconds. Default 60. */
   callSeconds?: number
+  /** Absent: only service accounts with a key file. */
+  tokens?: IdentityTokens
 }
 
-/** What the SDK is told of a call. */
+/** Options of each SDK call. */
 export interface CallOptions {
   timeout: number
-  /** The controllers try again themselves, and know what that means. */
+  /** No retries by the SDK: the controllers retry, and handle the consequences. */
   retry: { retryCodes: number[] }
 }
 
 const SCOPE = "https://www.googleapis.com/auth/compute"
 const CALL_SECONDS = 60
-const HOSTS = ["compute.googleapis.com", "oauth2.googleapis.com"]
+const HOSTS = ["compute.googleapis.com", "oauth2.googleapis.com", "sts.googleapis.com", "iamcredentials.googleapis.com"]
 
-/** One project's Compute Engine, called with one service account's key and with nothing else. */
+/** One project's Compute Engine, called only as one service account. */
 export class Compute {
   readonly project: string
-  readonly #key: Key
+  readonly #credentials: CredentialFields
   readonly #options: ComputeOptions
-  #clients: Promise<{ clients: Clients; auth: JWT }> | undefined
+  #clients: Promise<{ clients: Clients; auth: OAuth2Client }> | undefined
 
-  /** Calls no host. @throws CredentialsError when the key file is none */
+  /** Makes no calls. @throws CredentialsError if the key file is malformed */
   constructor(credentials: CredentialFields, options: ComputeOptions) {
     this.project = credentials["gcp_project_id"] ?? ""
-    this.#key = keyOf(credentials)
+    if (credentials["workload_identity_provider"] === undefined) keyOf(credentials)
+    this.#credentials = credentials
     this.#options = options
   }
 
   /**
-   * Makes one call. @param fence called right before it is sent; what it throws is passed on
-   * @throws CloudError by what its failure means, for a call with such an effect
+   * Makes one call. @param fence called right before it is sent; its error is passed on
+   * @throws CloudError, classified by the call's effect
    */
   async call<T>(
     effect: Effect,
@@ -65,7 +69,7 @@ export class Compute {
     fence: () => void = () => undefined,
   ): Promise<T> {
     const { clients, auth } = await this.#load()
-    // Apart from the call, as a token that can't be had says that the call was not made.
+    // Separate from the call: an error to get a token proves that the call was not made.
     await auth.getAccessToken().catch((error: unknown) => {
       throw tokenError(error)
     })
@@ -78,19 +82,22 @@ export class Compute {
     }
   }
 
-  #load(): Promise<{ clients: Clients; auth: JWT }> {
-    this.#clients ??= load(this.project, this.#key, this.#options)
+  #load(): Promise<{ clients: Clients; auth: OAuth2Client }> {
+    this.#clients ??= load(this.project, this.#credentials, this.#options)
     return this.#clients
   }
 }
 
 /**
- * The SDK as a whole takes seconds and 200 MB to load. So its clients are loaded one by one, when the first account is
- * opened: an installation without Google Cloud never pays for it.
+ * Loads the SDK's clients one by one, when the first account is opened. The whole SDK takes seconds and 200 MB, which
+ * an installation without Google Cloud must not pay.
  */
-async function load(projectId: string, key: Key, { send }: ComputeOptions): Promise<{ clients: Clients; auth: JWT }> {
-  const [{ JWT }, gax, instances, zoneOperations, globalOperations, regions, firewalls, projects] = await Promise.all([
-    import("google-auth-library"),
+async function load(
+  projectId: string,
+  credentials: CredentialFields,
+  { send, tokens }: ComputeOptions,
+): Promise<{ clients: Clients; auth: OAuth2Client }> {
+  const [gax, instances, zoneOperations, globalOperations, regions, firewalls, projects] = await Promise.all([
     restTransport(),
     import("@google-cloud/compute/build/src/v1/instances_client.js"),
     import("@google-cloud/compute/build/src/v1/zone_operations_client.js"),
@@ -99,11 +106,11 @@ async function load(projectId: string, key: Key, { send }: ComputeOptions): Prom
     import("@google-cloud/compute/build/src/v1/firewalls_client.js"),
     import("@google-cloud/compute/build/src/v1/projects_client.js"),
   ])
-  // An explicit client: without one the SDK would find the operator's own credentials. It asks Google's own token
+  // An explicit client: without one the SDK would find the operator's own credentials. It calls Google's own token
   // endpoint, whatever address a key file names.
   const isOwn = (host: string) => HOSTS.includes(host)
   const fetchImplementation = guardedFetch({ isOwn, signal: new AbortController().signal, send })
-  const auth = new JWT({ ...key, scopes: [SCOPE], transporterOptions: { fetchImplementation } })
+  const auth = await authClient(credentials, { scopes: [SCOPE], tokens, fetchImplementation })
   const options = { fallback: true, projectId, authClient: auth } as const
   const clients: Clients = {
     instances: new instances.InstancesClient(options, gax),
@@ -116,18 +123,22 @@ async function load(projectId: string, key: Key, { send }: ComputeOptions): Prom
   return { clients, auth }
 }
 
-/** API descriptions that were parsed, by the JSON that they were parsed from. */
+/** Services of Compute Engine that Berth calls, one for each client. */
+export const SERVICES = ["Instances", "ZoneOperations", "GlobalOperations", "Regions", "Firewalls", "Projects"] as const
+
+/** Parsed API descriptions, by the JSON that they come from. */
 const parsed = new WeakMap<object, protobuf.Root>()
 
 /**
- * The SDK's own transport over HTTP/JSON, with one change: its memory of the descriptions that it has parsed looks them up
- * by a hash of all their 5 MB, for each client anew, which held up everything else for half a second an account.
+ * Returns the SDK's own transport over HTTP/JSON, with another cache of parsed API descriptions. The SDK's cache hashes
+ * all 5 MB again for each client. That blocked the event loop for half a second per account. Only the services that Berth
+ * calls are parsed.
  */
 async function restTransport() {
   const { default: gax } = await import("google-gax/fallback")
   class GrpcClient extends gax.GrpcClient {
     override loadProtoJSON(json: object) {
-      const root = parsed.get(json) ?? gax.protobuf.Root.fromJSON(json)
+      const root = parsed.get(json) ?? gax.protobuf.Root.fromJSON(descriptionOf(json, SERVICES))
       parsed.set(json, root)
       return root
     }

@@ -1,4 +1,5 @@
 import {
+  AccountError,
   CapacityError,
   CloudError,
   CredentialsError,
@@ -9,15 +10,15 @@ import {
 } from "../errors.ts"
 
 /**
- * What Compute Engine's errors mean. Its codes come in two ways: at once, as an HTTP status with `errors[].reason`
- * (https://cloud.google.com/compute/docs/reference/rest/v1/errors), and at the end of an operation, as `error.errors[]`
- * (https://cloud.google.com/compute/docs/troubleshooting/troubleshooting-resource-availability).
+ * Meanings of Compute Engine's errors. A code arrives either at once, as an HTTP status with `errors[].reason`
+ * (https://cloud.google.com/compute/docs/reference/rest/v1/errors). Or it arrives at the end of an operation, as
+ * `error.errors[]` (https://cloud.google.com/compute/docs/troubleshooting/troubleshooting-resource-availability).
  */
 
-/** The zone does not sell this machine: another one of the region may. */
+/** The zone does not sell this machine. Another zone of the region may. */
 export class NotInZoneError extends CapacityError {}
 
-/** What a call does, which tells what a broken one may have done. */
+/** Effect of a call. It decides whether a broken call leaves the outcome unknown. */
 export type Effect = "read" | "change"
 
 /** One error of an operation that has ended. */
@@ -26,7 +27,7 @@ export interface OperationError {
   message?: string | null
 }
 
-/** GCE's own words for an error, however it came. */
+/** GCE's own code and message of an error, from either source. */
 interface Said {
   code: string
   message: string
@@ -40,11 +41,27 @@ const RATE = /^(user)?rateLimitExceeded$|^RATE_LIMIT_EXCEEDED$|^RESOURCE_OPERATI
 const PERMISSION = /^PERMISSIONS?_(ERROR|DENIED)$|^forbidden$|^accessNotConfigured$|^authError$/i
 const NOT_READY = /^resourceNotReady$|^RESOURCE_NOT_READY$|^resourceInUseByAnotherResource$/i
 
-/** A machine type, or a kind of GPUs, that the zone doesn't have. */
+/**
+ * Policies of the organization that hold for every VM of the project, or for every one with this image
+ * (https://cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints). Other constraints may
+ * allow another machine.
+ */
+const ACCOUNT_POLICY = /constraints\/compute\.(vmExternalIpAccess|requireShieldedVm|trustedImageProjects)\b/
+/** A policy on regions. */
+const PLACE_POLICY = /constraints\/gcp\.resourceLocations\b/
+/** The project lacks the network `default`, or the configured one. */
+const NO_NETWORK = /referenced network resource cannot be found|global\/networks\/[^ ]* was not found/i
+/** The network has no subnetwork in the region. */
+const NO_SUBNETWORK =
+  /referenced subnetwork resource cannot be found|subnetworks\/[^ ]* was not found|no default subnetwork was found/i
+
+const OF_ACCOUNT = [ACCOUNT_POLICY, PLACE_POLICY, NO_NETWORK, NO_SUBNETWORK]
+
+/** A machine type, or a GPU type, that the zone does not have. */
 const NOT_SOLD =
   /(machine ?type|acceleratorType|accelerator type)s?\b.*(not found|does not exist|is not available|not supported in|cannot be found)/is
 
-/** What of a call's own failure was said. `error` is the SDK's. */
+/** Returns the code and message of a call's own failure. `error` is the SDK's. */
 function said(error: unknown): Said {
   if (!(error instanceof Error)) return { code: "Unknown", message: String(error) }
   const { httpStatusCode: status } = error as { httpStatusCode?: number }
@@ -53,7 +70,7 @@ function said(error: unknown): Said {
   return { code, message: error.message, ...(status !== undefined && { status }) }
 }
 
-/** Where the SDK keeps the answer as it came: its own error has lost Compute Engine's reason. */
+/** The SDK keeps the raw answer under this symbol. Its own error has lost Compute Engine's reason. */
 const RAW_PAYLOAD: unique symbol = Symbol.for("google-gax.rawHttpResponsePayload") as never
 
 function reasonIn(payload: unknown): string | undefined {
@@ -63,7 +80,7 @@ function reasonIn(payload: unknown): string | undefined {
     }
     return body?.error?.errors?.[0]?.reason ?? body?.error?.details?.find(({ reason }) => reason)?.reason
   } catch {
-    // A proxy's page, say: then the status has to do.
+    // For example a proxy's page: then only the status counts.
     return undefined
   }
 }
@@ -74,10 +91,10 @@ function systemCode(error: Error): string {
   return typeof code === "string" ? code : error.name
 }
 
-/** Nobody was reached: no request can have had an effect. */
+/** No connection was made, so the request had no effect. */
 const NOT_CONNECTED = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/
 
-/** What the failure of a call means. */
+/** Classifies a failed call. */
 export function callError(error: unknown, effect: Effect): CloudError {
   if (error instanceof CloudError) return error
   const { code, message, status } = said(error)
@@ -99,14 +116,14 @@ export function callError(error: unknown, effect: Effect): CloudError {
   return status === 409 ? new TransientError(code, message, options) : new InvalidRequestError(code, message, options)
 }
 
-/** What the error of an operation means, which has ended and left nothing. */
+/** Classifies the error of an operation that has ended and left nothing. */
 export function operationError(errors: readonly OperationError[], status: number): CloudError {
   const [first] = errors
   const code = first?.code ?? `HTTP${status}`
   const message = errors.map((error) => error.message ?? error.code).join("; ") || `the operation failed with ${status}`
   const known = meaning({ code, message })
   if (known !== undefined && !(known instanceof TransientError)) return known
-  // Its identical repetition would be answered with this very operation: as far as this request goes, it is refused.
+  // An identical request would get this same operation as its answer, so this request is rejected.
   if (known !== undefined || status >= 500 || status === 0 || status === 409 || status === 429) {
     return new CapacityError(code, message)
   }
@@ -114,6 +131,7 @@ export function operationError(errors: readonly OperationError[], status: number
 }
 
 function meaning({ code, message }: Said, options?: ErrorOptions): CloudError | undefined {
+  if (OF_ACCOUNT.some((pattern) => pattern.test(message))) return new AccountError(code, message, options)
   if (STOCKOUT.test(code)) return new CapacityError(code, message, options)
   if (QUOTA.test(code)) return new QuotaError(code, message, options)
   if (RATE.test(code)) return new TransientError(code, message, options)
@@ -123,27 +141,26 @@ function meaning({ code, message }: Said, options?: ErrorOptions): CloudError | 
   return undefined
 }
 
-/** The failure to get a token. Google's answer to a key that is wrong, deleted or disabled is `invalid_grant`. */
+/** Classifies a failure to get a token. For a wrong, deleted or disabled key Google answers `invalid_grant`. */
 export function tokenError(error: unknown): CloudError {
+  if (error instanceof CloudError) return error
   const { status, message = String(error), code } = error as { status?: number; message?: string; code?: unknown }
   const name = /invalid_grant|invalid_client|account_disabled/.exec(message)?.[0]
   const refused = name !== undefined || status === 400 || status === 401 || status === 403
-  // Without a status and a system's code the key itself could not be read or used.
+  // Without a status and a system error code, the key itself could not be read or used.
   if (refused || (status === undefined && (typeof code !== "string" || code.startsWith("ERR_OSSL")))) {
-    const text = "Google refused the service account's key: make a new one, and see that the account is enabled"
+    const text = "Google rejected the service account's key: create a new one, and check that the account is enabled"
     return new CredentialsError(name ?? "KeyRefused", text, { cause: error })
   }
-  return new TransientError(String(code ?? status), `Google's token endpoint could not be asked: ${message}`, {
+  return new TransientError(String(code ?? status), `Google's token endpoint did not answer: ${message}`, {
     cause: error,
   })
 }
 
-/** Whether there is no such thing. */
 export function isNotFound(error: unknown): boolean {
   return (error as { httpStatusCode?: number }).httpStatusCode === 404
 }
 
-/** Whether there is one of that name already. */
 export function isAlreadyThere(error: unknown): boolean {
   return said(error).code === "alreadyExists" || (error as { httpStatusCode?: number }).httpStatusCode === 409
 }

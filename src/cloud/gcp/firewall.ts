@@ -3,16 +3,21 @@ import { isAlreadyThere, isNotFound, operationError } from "./errors.ts"
 import { NETWORK_TAG } from "./machine.ts"
 import { isDone, type Operation } from "./operation.ts"
 
-/** Looks at the rule's making, at most; each look waits for its end up to two minutes. */
+/** Maximum number of waits for the rule's creation. Each takes up to two minutes. */
 const MOST_LOOKS = 3
 
+/** Returns the name of the rule of a network. Google allows 63 characters. */
+export function firewallName(network: string): string {
+  return `berth-no-inbound-${network}`.slice(0, 63)
+}
+
 /**
- * Sees to it that a network lets nothing in to Berth's VMs, whatever its other rules say: Google's `default` network lets
- * SSH and RDP in from everywhere. Finds or makes one rule, of the highest priority. @throws CloudError
+ * Makes a network reject all inbound traffic to Berth's VMs, whatever its other rules allow. Google's `default` network
+ * allows SSH and RDP from everywhere. Finds or creates one rule of the highest priority. @throws CloudError
  */
 export async function closeInbound(compute: Compute, network: string, fence?: () => void): Promise<void> {
   const { project } = compute
-  const firewall = `berth-no-inbound-${network}`.slice(0, 63)
+  const firewall = firewallName(network)
   const there = await compute.call("read", async ({ firewalls }, options) => {
     try {
       await firewalls.get({ project, firewall }, options)
@@ -25,7 +30,7 @@ export async function closeInbound(compute: Compute, network: string, fence?: ()
   if (there) return
   const firewallResource = {
     name: firewall,
-    description: "Berth's VMs are reached by nobody: they call out.",
+    description: "Rejects all inbound traffic to Berth's VMs.",
     network: `global/networks/${network}`,
     direction: "INGRESS",
     priority: 0,

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto"
 import { type Clock, systemClock } from "../../apis/clock.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { ByCredentials } from "../by-credentials.ts"
-import type { RegionOpener } from "../clouds.ts"
+import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from "../cloud.ts"
 import {
   afterAcceptance,
   CapacityError,
@@ -12,7 +12,7 @@ import {
   RegionError,
   TransientError,
 } from "../errors.ts"
-import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
+import type { RegionOpener } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
 import { type CallOptions, type Clients, Compute, type ComputeOptions } from "./compute.ts"
 import { isAlreadyThere, isNotFound, operationError } from "./errors.ts"
@@ -24,17 +24,22 @@ import {
   instanceOf,
   LAUNCH_LABEL,
   namePrefix,
+  networkOf,
   requestId,
   SPEC_LABEL,
   vmName,
 } from "./machine.ts"
+import { networkError } from "./network-error.ts"
 import { isDone, type Operation } from "./operation.ts"
 
 export interface GcpOptions extends ComputeOptions {
   settings?: GcpSettings
-  /** Of some regions, where its VMs are in the network. */
+  /** Network of the VMs, for some regions. */
   networks?: Readonly<Record<string, Pick<GcpSettings, "network" | "subnetwork">>>
-  /** Seconds that the making of a VM is followed; then nobody knows yet, and the next, identical call goes on. */
+  /**
+   * Maximum time that a VM's creation is polled, seconds. Afterwards the outcome is unknown, and the next, identical
+   * call continues.
+   */
   followSeconds?: number
   /** Default 30: reads of single instances see every write, lists lag by seconds. */
   consistencySeconds?: number
@@ -43,21 +48,21 @@ export interface GcpOptions extends ComputeOptions {
 
 const FOLLOW_SECONDS = 120
 const CONSISTENCY_SECONDS = 30
-/** Accounts whose clients and tokens are kept. */
+/** Maximum number of accounts whose clients and tokens are cached. */
 const MOST_ACCOUNTS = 100
-/** VMs of one page: Compute Engine's most. */
+/** Page size for VMs: Compute Engine's maximum. */
 const PAGE_SIZE = 500
 
-/** What is known of an account, whatever region of it is opened. */
+/** State of an account, shared by all its regions. */
 interface Account {
   compute: Compute
   /** Zones of each region. */
   zones: Map<string, Promise<string[]>>
-  /** Networks that let nothing in, for all that this process knows. */
+  /** Networks that reject inbound traffic, as far as this process knows. */
   closed: Map<string, Promise<void>>
 }
 
-/** Opens Google Cloud's regions. Clients and their tokens are kept for each account that was opened lately. */
+/** Opens Google Cloud's regions. Clients and tokens of recently used accounts are cached. */
 export function openGcp(options: GcpOptions = {}): RegionOpener {
   const accounts = new ByCredentials<Account>(MOST_ACCOUNTS)
   return (credentials: CredentialFields, region: string) => {
@@ -69,8 +74,8 @@ export function openGcp(options: GcpOptions = {}): RegionOpener {
 }
 
 /**
- * Compute Engine in one region of one project. A VM's name comes from its Launch, and the zones of the region are tried
- * in an order that comes from it too, so that a repetition goes the same way and finds what the call before it did.
+ * Compute Engine in one region of one project. A VM's name and the order in which zones are tried derive from its
+ * Launch. So a repeated call follows the same order and finds the result of the earlier one.
  */
 class GcpCloud implements Cloud {
   readonly consistencySeconds: number
@@ -89,7 +94,7 @@ class GcpCloud implements Cloud {
 
   async launch(spec: LaunchSpec, fence?: () => void): Promise<Vm> {
     if (spec.offer.region !== this.#region) {
-      const message = `offer of region ${spec.offer.region}: opened was ${this.#region}`
+      const message = `the offer is of region ${spec.offer.region}, but this cloud was opened for ${this.#region}`
       throw new InvalidRequestError("WrongRegion", message)
     }
     const name = vmName(spec)
@@ -97,8 +102,8 @@ class GcpCloud implements Cloud {
     const found = await this.#find(name, zones)
     if (found !== undefined) this.#refuseOther(spec, found.instance)
     if (found !== undefined && found.instance.status !== "PROVISIONING") return this.#show(found.instance)
-    if (found === undefined) await this.#closeInbound(fence)
-    // One that is being provisioned may still be refused: its request, repeated, tells what becomes of it.
+    if (found === undefined) await this.#closeInbound(spec, fence)
+    // A VM that is being provisioned may still be rejected: the repeated request returns the result.
     const wanted = spec.offer.zone === undefined ? zones.filter((zone) => !AI_ZONE.test(zone)) : zones
     const order = found === undefined ? wanted : [found.zone, ...wanted.filter((zone) => zone !== found.zone)]
     const refusals: string[] = []
@@ -115,7 +120,7 @@ class GcpCloud implements Cloud {
     throw new CapacityError(last?.code ?? "NoZone", refusals.join("; "), { cause: last })
   }
 
-  /** @throws CapacityError when the zone has no such machine (now): another zone may */
+  /** @throws CapacityError if the zone (currently) has no such machine; another zone may */
   async #launchIn(
     zone: string,
     spec: LaunchSpec,
@@ -123,15 +128,17 @@ class GcpCloud implements Cloud {
   ): Promise<Vm> {
     const name = vmName(spec)
     const insertion = this.#insert(zone, spec, fence)
-    const operation = await (isThere ? afterAcceptance(insertion) : insertion)
+    const operation = await (isThere ? afterAcceptance(insertion) : insertion).catch((error: unknown) => {
+      throw networkError(error, spec)
+    })
     if (operation !== undefined) await this.#follow(zone, operation)
     const instance = await afterAcceptance(this.#get(zone, name))
     if (instance !== undefined) {
       this.#refuseOther(spec, instance)
       return this.#show(instance)
     }
-    if (operation === undefined) throw new TransientError("Vanished", `${zone}/${name} was there and is gone`)
-    // The request was answered with the operation of an earlier one, whose VM has ended.
+    if (operation === undefined) throw new TransientError("Vanished", `${zone}/${name} existed, and is deleted`)
+    // The answer was the operation of an earlier request, whose VM has ended.
     return {
       id: idOf(zone, name),
       launch: spec.name,
@@ -142,7 +149,7 @@ class GcpCloud implements Cloud {
     }
   }
 
-  /** The operation that makes the VM; undefined when one of that name is there already. */
+  /** Returns the operation that creates the VM; undefined if a VM of that name exists already. */
   async #insert(zone: string, spec: LaunchSpec, fence?: () => void): Promise<Operation | undefined> {
     const { compute } = this.#account
     const request = {
@@ -163,7 +170,7 @@ class GcpCloud implements Cloud {
     return await compute.call("change", insert, fence)
   }
 
-  /** Waits for an operation's end. @throws what its error means; OutcomeUnknownError when it takes too long */
+  /** Waits for an operation's end. @throws its error, classified; OutcomeUnknownError after a timeout */
   async #follow(zone: string, started: Operation): Promise<void> {
     const { compute } = this.#account
     const deadline = this.#clock.monotonic() + (this.#options.followSeconds ?? FOLLOW_SECONDS)
@@ -171,7 +178,10 @@ class GcpCloud implements Cloud {
     let operation = started
     while (!isDone(operation)) {
       if (this.#clock.monotonic() >= deadline) {
-        throw new OutcomeUnknownError("OperationPending", `operation ${zone}/${name} goes on: it is looked at again`)
+        throw new OutcomeUnknownError(
+          "OperationPending",
+          `operation ${zone}/${name} has not ended: Berth polls it again`,
+        )
       }
       // Answers at the operation's end, or after two minutes at most.
       const look = compute.call("read", ({ zoneOperations }, options) =>
@@ -195,7 +205,7 @@ class GcpCloud implements Cloud {
     })
   }
 
-  /** Looks into every zone for a VM of this name: single reads see what a list may not show yet. */
+  /** Searches every zone for a VM of this name. Reads of single VMs see writes that a list may not show yet. */
   async #find(name: string, zones: readonly string[]): Promise<{ zone: string; instance: Instance } | undefined> {
     const looks = await Promise.all(zones.map(async (zone) => ({ zone, instance: await this.#get(zone, name) })))
     for (const { zone, instance } of looks) if (instance !== undefined) return { zone, instance }
@@ -208,7 +218,10 @@ class GcpCloud implements Cloud {
     throw new InvalidRequestError("LaunchNameTaken", message)
   }
 
-  /** The zones that a VM of the Launch may be in, in an order of its own: jobs spread over them. */
+  /**
+   * Returns the zones in which the Launch's VM may be. Each Launch has another order, so that jobs spread over the
+   * zones.
+   */
   async #zonesFor({ name, offer }: LaunchSpec): Promise<string[]> {
     if (offer.zone !== undefined) return [offer.zone]
     const { zones } = this.#account
@@ -239,24 +252,24 @@ class GcpCloud implements Cloud {
     throw new RegionError("NoZone", `region ${this.#region} has no zones that the project may use`)
   }
 
-  async #closeInbound(fence?: () => void): Promise<void> {
+  async #closeInbound(spec: LaunchSpec, fence?: () => void): Promise<void> {
     const { compute, closed } = this.#account
-    const { network = "default" } = this.#options.settings ?? {}
+    const { network } = networkOf(spec, this.#options.settings ?? {})
     const closing =
       closed.get(network) ??
       closeInbound(compute, network, fence).catch((error: unknown) => {
         closed.delete(network)
-        throw error
+        throw networkError(error, spec)
       })
     closed.set(network, closing)
     await closing
   }
 
   /**
-   * Ends what has stopped by itself, too: the disk of a stopped VM is billed, and nothing starts it again, so that this
-   * needs no fence. What can't be ended is billed on, and is shown as if it ran: whoever looks after it asks for its end,
-   * and is told what is in the way. A spot VM that was taken back is deleted by Compute Engine; only an operation tells
-   * of it then.
+   * Lists VMs, and deletes those that have stopped. The disk of a stopped VM is billed, and nothing starts the VM
+   * again, so deleting it needs no fence. If the deletion fails, the VM is listed as running, because it is billed. The
+   * caller then terminates it and gets the error. Compute Engine deletes a reclaimed spot VM; then only an operation
+   * shows it.
    */
   async list(scope: Scope): Promise<Vm[]> {
     const [instances, preempted] = await Promise.all([this.#instances(scope), this.#preempted(scope)])
@@ -325,7 +338,7 @@ class GcpCloud implements Cloud {
     await this.#delete(zone, name, fence)
   }
 
-  /** Without a request id: repeated after a failure, it must be tried, not answered with the failure. */
+  /** Sends no request id: a repeated request must be executed, not answered with the earlier error. */
   async #delete(zone: string, instance: string, fence?: () => void): Promise<void> {
     const { compute } = this.#account
     const remove = async ({ instances }: Clients, options: CallOptions) => {
@@ -359,7 +372,7 @@ class GcpCloud implements Cloud {
   }
 }
 
-/** A VM that is gone, by the operation that tells of it. */
+/** Returns a deleted VM from the operation that shows its preemption. */
 function takenBack(operation: Operation, zone: string, prefix: string): Omit<Vm, "installation" | "region"> {
   const { targetLink, insertTime, endTime } = operation
   const name = lastPart(targetLink ?? "")
@@ -373,7 +386,7 @@ function takenBack(operation: Operation, zone: string, prefix: string): Omit<Vm,
   }
 }
 
-/** Every other status is one of ending or of having stopped, which `list` ends. */
+/** All other statuses mean that the VM is stopping or has stopped; `list` deletes it. */
 const STATES: Readonly<Record<string, CloudVmState>> = {
   PROVISIONING: "booting",
   STAGING: "booting",
@@ -385,7 +398,7 @@ function hasStopped({ status }: Instance): boolean {
   return ["TERMINATED", "STOPPED", "SUSPENDED"].includes(String(status))
 }
 
-/** A VM's id says where it is: Compute Engine finds none by its number alone. */
+/** Returns a VM's id with its zone, because Compute Engine finds no VM by its number alone. */
 function idOf(zone: string, name: string): string {
   return `zones/${zone}/instances/${name}`
 }
@@ -393,7 +406,7 @@ function idOf(zone: string, name: string): string {
 function partsOf(id: string): { zone: string; name: string } {
   const { zone, name } = /^zones\/(?<zone>[a-z0-9-]+)\/instances\/(?<name>berth-[a-z0-9-]+)$/.exec(id)?.groups ?? {}
   if (zone !== undefined && name !== undefined) return { zone, name }
-  throw new InvalidRequestError("MalformedId", `"${id}" is no id of a VM: zones/ZONE/instances/NAME`)
+  throw new InvalidRequestError("MalformedId", `"${id}" is not the id of a VM: expected zones/ZONE/instances/NAME`)
 }
 
 function zoneOf({ zone }: Instance): string {
@@ -405,8 +418,9 @@ function lastPart(url: string): string {
 }
 
 /**
- * AI zones, such as us-central1-ai1a (https://cloud.google.com/compute/docs/regions-zones/ai-zones): far from the others of
- * their region, with accelerators of their own and few other machines. A VM is made there only where its offer names one.
+ * AI zones, such as us-central1-ai1a (https://cloud.google.com/compute/docs/regions-zones/ai-zones). They are far from
+ * the other zones of their region, and have special accelerators and few other machines. A VM is created there only if
+ * its offer names one.
  */
 const AI_ZONE = /-ai\d+[a-z]$/
 
@@ -415,7 +429,7 @@ function inRegion(scope: string, region: string): boolean {
   return /^zones\/(.+)-[a-z0-9]+$/.exec(scope)?.[1] === region
 }
 
-/** Compute Engine tells times in its own time zone. */
+/** Converts Compute Engine's times, which have its own time zone. */
 function utc(time: string | null | undefined): string {
   return new Date(time ?? 0).toISOString()
 }

@@ -1,7 +1,7 @@
-import type { JWT } from "google-auth-library"
+import type { OAuth2Client } from "google-auth-library"
 import type { ReachedBucket } from "../account.ts"
 
-/** A bucket as the JSON API has it (https://cloud.google.com/storage/docs/json_api/v1/buckets). */
+/** A bucket of the JSON API (https://cloud.google.com/storage/docs/json_api/v1/buckets). */
 export interface GcsBucket {
   name: string
   location?: string
@@ -12,10 +12,10 @@ const API = "https://storage.googleapis.com/storage/v1"
 const BUCKETS_A_PAGE = "1000"
 
 /**
- * The buckets of a project, page by page. Over the library that signs in, not by the storage SDK: that one's requests
- * can't be ended, follow redirects, and go to whatever host its own environment variable names.
+ * Yields the buckets of a project, page by page. Uses the sign-in library instead of the storage SDK. The SDK's
+ * requests can't be aborted, follow redirects, and call any host that its own environment variable names.
  */
-export async function* bucketPages(google: JWT, project: string): AsyncGenerator<GcsBucket[]> {
+export async function* bucketPages(google: OAuth2Client, project: string): AsyncGenerator<GcsBucket[]> {
   for (let pageToken: string | undefined = ""; pageToken !== undefined; ) {
     const query = new URLSearchParams({ project, maxResults: BUCKETS_A_PAGE, ...(pageToken !== "" && { pageToken }) })
     const { data } = await google.request<{ items?: GcsBucket[]; nextPageToken?: string }>({ url: `${API}/b?${query}` })
@@ -24,8 +24,11 @@ export async function* bucketPages(google: JWT, project: string): AsyncGenerator
   }
 }
 
-/** A bucket, whoever owns it, if its objects can be listed. Where it is, only who may ask for the bucket itself is told. */
-export async function reachedBucket(google: JWT, name: string): Promise<ReachedBucket | undefined> {
+/**
+ * Finds a bucket of any owner, if its objects can be listed. Only callers that may read the bucket itself get its
+ * region.
+ */
+export async function reachedBucket(google: OAuth2Client, name: string): Promise<ReachedBucket | undefined> {
   const bucket = `${API}/b/${encodeURIComponent(name)}`
   const objects = await unlessRefused(google.request({ url: `${bucket}/o?maxResults=1&fields=kind` }))
   if (objects === undefined) return undefined
@@ -34,12 +37,12 @@ export async function reachedBucket(google: JWT, name: string): Promise<ReachedB
   return region === undefined ? {} : { region }
 }
 
-/** Locations are written in capitals, regions of everything else are not. */
+/** Lowers the case: locations are in capitals, all other regions are not. */
 export function regionOf(location: string | undefined): string | undefined {
   return location?.toLowerCase()
 }
 
-/** Bad names of buckets are 400. */
+/** A malformed bucket name gives 400. */
 const REFUSALS = [400, 403, 404]
 
 async function unlessRefused<T>(answer: Promise<T>): Promise<T | undefined> {
@@ -47,7 +50,7 @@ async function unlessRefused<T>(answer: Promise<T>): Promise<T | undefined> {
     return await answer
   } catch (error) {
     const { status } = error as { status?: number }
-    // A key that can't sign in is refused with 400 too, by another host: that says nothing of the bucket.
+    // A key that can't sign in also gives 400, from another host. That proves nothing about the bucket.
     const isOfBucket = status !== undefined && REFUSALS.includes(status) && !isOfToken(error)
     if (isOfBucket) return undefined
     throw error

@@ -1,54 +1,48 @@
 import { createHash } from "node:crypto"
 import type { protos } from "@google-cloud/compute"
-import type { Offer } from "../../apis/offer.ts"
+import { nvidiaGpusOf, type Offer } from "../../apis/offer.ts"
+import { diskGiB } from "../../machines/disk.ts"
+import type { Family } from "../../machines/family.ts"
+import { GCP, type GcpImage } from "../../machines/gcp.ts"
+import { familyOf } from "../../machines/machines.ts"
+import type { LaunchSpec } from "../cloud.ts"
 import { InvalidRequestError } from "../errors.ts"
-import type { LaunchSpec } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
 
 export type Instance = protos.google.cloud.compute.v1.IInstance
 type Scheduling = protos.google.cloud.compute.v1.IScheduling
 
-/** Where an installation's VMs are put; each has a default. */
+/** Placement of an installation's VMs; each setting has a default. */
 export interface GcpSettings {
   /** VPC network, by name. Default: `default`. */
   network?: string
-  /** Subnetwork of the region, by name: needed where the network makes none by itself. */
+  /** Subnetwork of the region, by name. Required if the network creates none by itself. */
   subnetwork?: string
-  /** Size of the boot disk, GB. Default 50. */
-  diskGb?: number
   /** Image families, as `projects/PROJECT/global/images/family/FAMILY`. */
-  images?: Partial<Record<"amd64" | "arm64" | "gpu", string>>
+  images?: Partial<Record<GcpImage, string>>
 }
 
-/** Label of the installation that a VM belongs to: what lists are filtered by. */
+/** Label of the installation that a VM belongs to; lists are filtered by it. */
 export const INSTALLATION_LABEL = "berth-installation"
-/** Label of the Launch that a VM was made for. */
+/** Label with the name of a VM's Launch. */
 export const LAUNCH_LABEL = "berth-launch"
-/** Label of what it was made from: another spec under the same name is noticed by it. */
+/** Label with the digest of the spec: it reveals another spec under the same name. */
 export const SPEC_LABEL = "berth-spec"
-/** Network tag of every VM: the firewall rule that lets nothing in goes by it. */
+/** Network tag of every VM: the firewall rule that rejects inbound traffic selects it. */
 export const NETWORK_TAG = "berth"
-
-/**
- * An image family stands for its newest image, which Compute Engine looks up when a VM is made. A replay names the same
- * family; whether the family has moved on meanwhile doesn't matter, as the replay makes no second VM.
- */
-const IMAGES = {
-  amd64: "projects/cos-cloud/global/images/family/cos-stable",
-  arm64: "projects/cos-cloud/global/images/family/cos-arm64-stable",
-  // Container-Optimized OS has no runtime for Docker's device requests. This one has driver and toolkit; user data brings Docker.
-  gpu: "projects/deeplearning-platform-release/global/images/family/common-cu129-ubuntu-2204-nvidia-580",
-}
 
 const NAME_PREFIX_LENGTH = 8
 const LABEL = /^[a-z0-9_-]{0,63}$/
 
-/** What the name of each VM of an installation begins with. Operations on VMs that are gone tell no more than names. */
+/** Returns the prefix of all VM names of an installation. Operations on deleted VMs show only names. */
 export function namePrefix(installation: string): string {
   return `berth-${sha256(installation).slice(0, NAME_PREFIX_LENGTH)}-`
 }
 
-/** The name of a Launch's VM. @throws InvalidRequestError when Compute Engine can't take it as a name and a label */
+/**
+ * Returns the name of a Launch's VM. @throws InvalidRequestError if Compute Engine does not allow it as a name and a
+ * label
+ */
 export function vmName(spec: Pick<LaunchSpec, "name" | "installation">): string {
   if (!/^[a-z0-9]([-a-z0-9]{0,46}[a-z0-9])?$/.test(spec.name)) {
     const allowed = "up to 48 of a-z, 0-9 and -, with a letter or digit at both ends"
@@ -61,10 +55,10 @@ export function vmName(spec: Pick<LaunchSpec, "name" | "installation">): string 
   return namePrefix(spec.installation) + spec.name
 }
 
-/** The id of an identical request: Compute Engine takes one of the same id, in a zone, for a repetition. */
+/** Returns the id of a request. Compute Engine treats requests of the same id in a zone as repetitions. */
 export function requestId(spec: LaunchSpec, zone: string): string {
   const hex = sha256(JSON.stringify(["insert", spec.installation, spec.name, zone]))
-  // A UUID of version 8, which is free for one's own contents (RFC 9562).
+  // A UUID of version 8, which allows free content (RFC 9562).
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`
 }
 
@@ -72,13 +66,15 @@ function sha256(text: string): string {
   return createHash("sha256").update(text).digest("hex")
 }
 
-/** A machine type and the GPUs that are attached to it, where it isn't sold with them. */
+/** A machine type, and its attached GPUs if it is sold without them. */
 interface MachineType {
   machineType: string
   accelerator?: { type: string; count: number }
 }
 
-/** The catalogue names attached GPUs after the machine type: `n1-standard-4_1xnvidia-tesla-t4`. */
+/**
+ * Parses an instance type. The catalogue appends attached GPUs to the machine type: `n1-standard-4_1xnvidia-tesla-t4`.
+ */
 export function machineTypeOf(instanceType: string): MachineType {
   const attached = /^(?<machineType>[a-z0-9-]+)_(?<count>\d+)x(?<type>[a-z0-9-]+)$/.exec(instanceType)?.groups
   if (attached !== undefined) {
@@ -86,22 +82,38 @@ export function machineTypeOf(instanceType: string): MachineType {
     return { machineType, accelerator: { type, count: Number(count) } }
   }
   if (/^[a-z][a-z0-9-]*$/.test(instanceType)) return { machineType: instanceType }
-  const message = `instance type "${instanceType}" is none of Google Cloud's: such as n2-standard-4`
+  const message = `instance type "${instanceType}" is not one of Google Cloud's; an example is n2-standard-4`
   throw new InvalidRequestError("MalformedInstanceType", message)
 }
 
-/** These take Hyperdisk only (Compute Engine's page on machine families). */
-const HYPERDISK_ONLY = /^(n4[ad]?|c4[ad]?|h4d|m4n?|x4|a3-ultragpu|a4x?|g4)-/
+/**
+ * Returns the needs of a machine type that the table lacks, such as one of an installation's own offers.
+ * @throws InvalidRequestError if there is no image for it
+ */
+function unknownFamily(offer: Offer): MachineFamily {
+  const { architecture, instanceType } = offer
+  const base = { name: "", types: /^/, architecture, diskType: "pd-balanced", source: "" }
+  if (nvidiaGpusOf(offer) === undefined) {
+    return { ...base, image: architecture, ...(architecture === "amd64" && { security: "secureBoot" }) }
+  }
+  if (architecture === "amd64") return { ...base, image: "gpu", security: "unsigned", pinned: true }
+  throw new InvalidRequestError(
+    "NoImage",
+    `Berth knows no image for GPUs on ${architecture}, which ${instanceType} has`,
+  )
+}
 
-/** These are never moved to another host alive. */
-const NOT_MIGRATED = /^(h3|h4d|x4|z3)-|-metal$/
+type MachineFamily = Omit<Family, "image"> & { image: GcpImage }
 
-/** The request that makes a Launch's VM in a zone. Pure. @throws InvalidRequestError when no request can */
+/**
+ * Returns the request that creates a Launch's VM in a zone. Pure. @throws InvalidRequestError if the spec allows no
+ * request
+ */
 export function instanceOf(spec: LaunchSpec, zone: string, settings: GcpSettings): Instance {
   const { offer } = spec
   const { machineType, accelerator } = machineTypeOf(offer.instanceType)
-  const { network = "default", subnetwork } = settings
-  const disk = HYPERDISK_ONLY.test(machineType) ? "hyperdisk-balanced" : "pd-balanced"
+  const { network, subnetwork } = networkOf(spec, settings)
+  const family: MachineFamily = familyOf(GCP, offer) ?? unknownFamily(offer)
   return {
     name: vmName(spec),
     machineType: `zones/${zone}/machineTypes/${machineType}`,
@@ -117,9 +129,9 @@ export function instanceOf(spec: LaunchSpec, zone: string, settings: GcpSettings
         boot: true,
         autoDelete: true,
         initializeParams: {
-          sourceImage: imageOf(spec, settings),
-          diskType: `zones/${zone}/diskTypes/${disk}`,
-          diskSizeGb: String(settings.diskGb ?? 50),
+          sourceImage: imageOf(spec, family, settings),
+          diskType: `zones/${zone}/diskTypes/${diskTypeOf(spec, family)}`,
+          diskSizeGb: String(diskSizeOf(family, spec)),
         },
       },
     ],
@@ -127,36 +139,71 @@ export function instanceOf(spec: LaunchSpec, zone: string, settings: GcpSettings
       {
         network: `global/networks/${network}`,
         ...(subnetwork !== undefined && { subnetwork: `regions/${offer.region}/subnetworks/${subnetwork}` }),
-        // The way out; nothing comes in.
-        accessConfigs: [{ name: "External NAT", type: "ONE_TO_ONE_NAT" }],
+        // For outbound connections; no inbound ones are allowed.
+        ...(spec.network?.publicAddress !== false && {
+          accessConfigs: [{ name: "External NAT", type: "ONE_TO_ONE_NAT" }],
+        }),
       },
     ],
-    // No identity: whoever gets at the metadata service finds no credentials there.
+    // No identity: the metadata service has no credentials to steal.
     serviceAccounts: [],
-    scheduling: schedulingOf(spec, machineType),
+    scheduling: schedulingOf(spec, family),
     metadata: {
       items: [
         { key: "user-data", value: spec.userData },
         { key: "block-project-ssh-keys", value: "TRUE" },
       ],
     },
-    ...shielding(offer),
+    ...shielding(family),
   }
 }
 
-function imageOf({ offer, imageId }: LaunchSpec, { images = {} }: GcpSettings): string {
-  const kind = offer.gpu === undefined ? offer.architecture : "gpu"
-  return imageId ?? images[kind] ?? IMAGES[kind]
+/** Returns the network of a spec's VM. A connection with several subnets in a region spreads its VMs over them. */
+export function networkOf(
+  { name, network: { network, subnets = [] } = { publicAddress: true } }: LaunchSpec,
+  settings: GcpSettings,
+): { network: string; subnetwork?: string } {
+  if (network === undefined) {
+    const { network: configured = "default", subnetwork } = settings
+    return { network: configured, ...(subnetwork !== undefined && { subnetwork }) }
+  }
+  const first = createHash("sha256").update(name).digest().readUInt32BE() % Math.max(1, subnets.length)
+  const subnetwork = subnets[first]
+  return { network, ...(subnetwork !== undefined && { subnetwork }) }
 }
 
-/** The longest and shortest run that Compute Engine can be asked to end, seconds. */
+/** Machine series with Persistent Disk, but without `pd-ssd` (Compute Engine's page on machine families). */
+const BALANCED_ONLY = /^h3-/
+
+/** Returns the type of a VM's disk: the connection's, if the machine supports it. */
+function diskTypeOf({ offer, disk }: LaunchSpec, { diskType }: MachineFamily): string {
+  const isFixed = diskType === "hyperdisk-balanced" || BALANCED_ONLY.test(offer.instanceType)
+  return isFixed ? diskType : (disk?.type ?? diskType)
+}
+
+/**
+ * Returns the image family. Compute Engine resolves it to its newest image when a VM is created. A repeated request
+ * names the same family. It creates no second VM, so a newer image does not matter.
+ */
+function imageOf({ imageId }: LaunchSpec, { image }: MachineFamily, { images = {} }: GcpSettings): string {
+  return imageId ?? images[image] ?? GCP.images[image].name
+}
+
+function diskSizeOf({ image }: MachineFamily, { disk }: LaunchSpec): number {
+  const least = image === "gpu" ? GCP.diskGib.gpu : GCP.diskGib.cpu
+  return diskGiB({ least, image: GCP.images[image].leastDiskGib }, disk)
+}
+
+/** Maximum and minimum of the run duration that Compute Engine accepts, seconds. */
 const LONGEST_RUN = 120 * 24 * 3600
 const SHORTEST_RUN = 30
 
-/** It is deleted at the end of its life, not stopped: the disk of a stopped VM is billed. */
-function schedulingOf({ offer, lifetimeSeconds }: LaunchSpec, machineType: string): Scheduling {
+/**
+ * At the end of its lifetime Compute Engine deletes the VM instead of stopping it. The disk of a stopped VM is billed.
+ */
+function schedulingOf({ offer, lifetimeSeconds }: LaunchSpec, { pinned }: MachineFamily): Scheduling {
   const spot = offer.provisioning === "spot"
-  const stays = spot || offer.gpu !== undefined || NOT_MIGRATED.test(machineType)
+  const stays = spot || pinned === true
   const seconds = Math.min(Math.max(Math.ceil(lifetimeSeconds), SHORTEST_RUN), LONGEST_RUN)
   return {
     provisioningModel: spot ? "SPOT" : "STANDARD",
@@ -167,10 +214,10 @@ function schedulingOf({ offer, lifetimeSeconds }: LaunchSpec, machineType: strin
   }
 }
 
-/** Arm machines have no shielded boot, and NVIDIA's driver is not signed for Secure Boot. */
-function shielding({ architecture, gpu }: Offer): Pick<Instance, "shieldedInstanceConfig"> {
-  if (architecture === "arm64") return {}
-  const enableSecureBoot = gpu === undefined
+/** Arm machines have no shielded boot. */
+function shielding({ security }: MachineFamily): Pick<Instance, "shieldedInstanceConfig"> {
+  if (security === undefined) return {}
+  const enableSecureBoot = security === "secureBoot"
   return { shieldedInstanceConfig: { enableSecureBoot, enableVtpm: true, enableIntegrityMonitoring: true } }
 }
 
@@ -189,7 +236,10 @@ function labelKey(key: string): string {
   return labelValue(`berth-${name}`)
 }
 
-/** Labels take less than names of Kubernetes: what they can't take becomes a `-`. They are for people and bills. */
+/**
+ * Replaces characters that labels don't allow by `-`. Kubernetes allows more in names. The labels are for people and
+ * bills.
+ */
 function labelValue(value: string): string {
   return value
     .toLowerCase()

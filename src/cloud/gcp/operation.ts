@@ -1,12 +1,12 @@
 import type { protos } from "@google-cloud/compute"
 
-/** What Compute Engine does about a request, and what became of it. */
+/** Compute Engine's progress and result of a request. */
 export type Operation = protos.google.cloud.compute.v1.IOperation
 
-/** The API tells a status by name, or by its number in the SDK's enum (`Operation.Status.DONE`). */
+/** Number of `Operation.Status.DONE` in the SDK's enum. The API returns a status by name or by number. */
 const DONE_NUMBER = 2_104_194
 
-/** Whether it has ended, well or not. */
+/** Returns true if the operation has ended, with or without an error. */
 export function isDone({ status }: Operation): boolean {
   return status === "DONE" || status === DONE_NUMBER
 }

@@ -1,17 +1,21 @@
 import type { PricedMachine, PriceQuestion, PriceReaders, QuotedPrices } from "../prices.ts"
 import { type GoogleOptions, googleAs, googleError } from "./google.ts"
 
-/** The SKUs of Compute Engine in Google's public price list (https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list). */
+/**
+ * The SKUs of Compute Engine in Google's public price list
+ * (https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list).
+ */
 const SKUS = "https://cloudbilling.googleapis.com/v1/services/6F81-5844-456A/skus"
 const SKUS_A_PAGE = "5000"
 const FIELDS = "skus(description,category(resourceFamily,usageType),serviceRegions,pricingInfo),nextPageToken"
-/** The list is for everybody, but not in the scope that all else is read by. */
+/** The list is public, but the scope of all other reads does not cover it. */
 const SCOPES = ["https://www.googleapis.com/auth/cloud-billing.readonly"]
 
 /**
- * By series of machine types, how Google calls what they are made of. Only series whose price is that of their vCPUs,
- * their memory and their GPUs, as the prices in the shipped list are sums of these: not those with local disks (-lssd, Z3,
- * A2 Ultra, A3), with a price of their own (f1-micro, g1-small, G4), or with surcharges (M2, M4).
+ * Google's names for the parts of machines, by series of machine types. Contains only series whose price is the sum of
+ * their vCPUs, memory and GPUs. The prices in the shipped list are such sums. Missing are series with local disks
+ * (-lssd, Z3, A2 Ultra, A3) or with surcharges (M2, M4). So are those with a price of their own (f1-micro, g1-small,
+ * G4).
  */
 const SERIES: Readonly<Record<string, string>> = {
   a2: "A2 Instance",
@@ -39,10 +43,10 @@ const SERIES: Readonly<Record<string, string>> = {
 }
 const WITH_LOCAL_DISKS = /lssd|^a2-ultragpu-/
 
-/** By series, the GPUs that its machines have built in. */
+/** Built-in GPUs of machines, by series. */
 const BUILT_IN_GPUS: Readonly<Record<string, string>> = { a2: "Nvidia Tesla A100", g2: "Nvidia L4" }
 
-/** What Compute Engine's machines cost, on demand and spot, put together from the prices of their parts. */
+/** Reads the prices of Compute Engine's machines, on demand and spot, and sums them from the prices of their parts. */
 export function gcpPrices(options: GoogleOptions = {}): PriceReaders {
   return { list: (question) => listPrices(question, options) }
 }
@@ -63,7 +67,7 @@ async function* listPrices(question: PriceQuestion, options: GoogleOptions): Asy
   }
 }
 
-/** What the parts cost an hour. */
+/** Returns the hourly prices of the parts. */
 async function allRates({ credentials, signal, onCall }: PriceQuestion, options: GoogleOptions) {
   const rates = new Map<string, number>()
   try {
@@ -105,7 +109,7 @@ interface PricingExpression {
   tieredRates?: { unitPrice?: { currencyCode?: string; units?: string; nanos?: number } }[]
 }
 
-/** Whose part it is, and which one: a core, memory, or a whole GPU. */
+/** Series and part: a core, memory, or a whole GPU. */
 const DESCRIPTION =
   /^(?:Spot Preemptible )?(?<of>.+?) (?<part>Core|Ram|GPU)(?: attached to Spot Preemptible VMs)? running in /
 const UNITS: Readonly<Record<string, string>> = { Core: "h", GPU: "h", Ram: "GiBy.h" }
@@ -133,7 +137,7 @@ function rateKey(region: string, provisioning: string, part: string): string {
   return `${region}/${provisioning}/${part}`.toLowerCase()
 }
 
-/** A machine's price by those of its parts; undefined where one is not known. */
+/** Returns a machine's price as the sum of its parts; undefined if the price of one is unknown. */
 function priceOf(machine: PricedMachine, rateOf: (part: string) => number | undefined): number | undefined {
   const { instanceType, cpu, memoryGib, gpu } = machine
   const [type = "", attached] = instanceType.split("_")

@@ -1,37 +1,43 @@
 import { secondsBetween } from "../../apis/clock.ts"
-import type { CloudVmState } from "../provider.ts"
+import type { CloudVmState } from "../cloud.ts"
 
-/** Seconds that an agent has, after SIGTERM, to stop its container (10 of them) and to report. */
+/** Seconds from SIGTERM in which an agent stops its container (10 of them) and reports. */
 export const TERMINATION_GRACE_SECONDS = 15
+
+/** Seconds that the disk of a terminated VM is kept. It has the output of the job and the agent's keys. */
+export const DISK_RETENTION_SECONDS = 600
 
 /** Seconds that a terminated VM stays in the list. */
 export const RETENTION_SECONDS = 24 * 3600
 
-/** The agent process of a VM: `off` was not started yet, `gone` runs no more or never will. */
+/** State of a VM's agent process. `off`: not started yet. `gone`: has ended, or will never start. */
 export type Power = "off" | "on" | "gone"
 
-/** What is known of one VM. Times are RFC 3339. */
+/** Facts about one VM. Times are RFC 3339. */
 export interface VmFacts {
   createTime: string
   lifetimeSeconds: number
   power: Power
-  /** When its end was asked for. */
+  /** Time of the request to terminate the VM. */
   terminationRequestTime?: string
-  /** When it was seen to be over. */
+  /** Time when the VM was first seen as ended. */
   terminationTime?: string
+  /** True if the VM's disk exists. */
+  hasDisk: boolean
 }
 
 /**
- * What is to be done next about a VM: `cancelBoot` makes sure that it is never started, `stop` asks the agent to end,
- * `kill` leaves it no choice, `cleanUp` ends what a dead agent left running and records the end, `forget` removes
- * its record.
+ * Next step for a VM. `cancelBoot` prevents its start. `stop` asks the agent to end, `kill` forces it. `cleanUp` ends
+ * the remains of a dead agent and records the end. `deleteDisk` deletes the VM's disk, and `forget` the record too.
  */
-export type Step = "none" | "cancelBoot" | "stop" | "kill" | "cleanUp" | "forget"
+export type Step = "none" | "cancelBoot" | "stop" | "kill" | "cleanUp" | "deleteDisk" | "forget"
 
-/** The next step of a VM's life. Pure; following it repeatedly from any state ends in `none` or `forget`. */
+/** Returns the next step of a VM's life. Pure. From any state, repeated steps end in `none` or `forget`. */
 export function nextStep(facts: VmFacts, now: Date): Step {
   if (facts.terminationTime !== undefined) {
-    return secondsBetween(facts.terminationTime, now) > RETENTION_SECONDS ? "forget" : "none"
+    const age = secondsBetween(facts.terminationTime, now)
+    if (age > RETENTION_SECONDS) return "forget"
+    return facts.hasDisk && age > DISK_RETENTION_SECONDS ? "deleteDisk" : "none"
   }
   if (facts.power === "gone") return "cleanUp"
   const asked = facts.terminationRequestTime
@@ -41,7 +47,7 @@ export function nextStep(facts: VmFacts, now: Date): Step {
   return asked !== undefined && secondsBetween(asked, now) >= TERMINATION_GRACE_SECONDS ? "kill" : "stop"
 }
 
-/** The state that a cloud would show. */
+/** Returns the state that a cloud would show. */
 export function shownState(facts: VmFacts): CloudVmState {
   if (facts.terminationTime !== undefined) return "terminated"
   if (facts.terminationRequestTime !== undefined || facts.power === "gone") return "terminating"

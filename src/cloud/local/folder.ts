@@ -3,12 +3,12 @@ import { link, mkdir, readdir, readFile, rename, rm, stat, writeFile } from "nod
 import { dirname, join } from "node:path"
 import Type, { type Static } from "typebox"
 import Value from "typebox/value"
+import type { LaunchSpec } from "../cloud.ts"
 import { TransientError } from "../errors.ts"
-import type { LaunchSpec } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
 import { type ProcessIdentity, parseIdentity } from "./processes.ts"
 
-/** What stays the same over a VM's life, written before anything else. */
+/** Constant facts of a VM, written before anything else. */
 const VmRecordSchema = Type.Object({
   launch: Type.String(),
   installation: Type.String(),
@@ -17,7 +17,7 @@ const VmRecordSchema = Type.Object({
   tags: Type.Record(Type.String(), Type.String()),
   lifetimeSeconds: Type.Integer(),
   createTime: Type.String(),
-  /** Tells a replay from another launch of the same name. */
+  /** Distinguishes a repeated launch from another one of the same name. */
   specDigest: Type.String(),
 })
 export type VmRecord = Static<typeof VmRecordSchema>
@@ -27,26 +27,26 @@ const MomentSchema = Type.Object({ time: Type.String() })
 /** The two moments that are recorded once and never change. */
 export type Moment = "termination-request" | "termination"
 
-/** Folders of this prefix are being made or removed: no VMs. */
+/** Prefix of folders that are being created or removed. They are no VMs. */
 const SCRATCH = ".scratch-"
 
-/** Scratch folders older than this were left by a crash. */
+/** Age after which a scratch folder counts as left by a crash, seconds. */
 const SCRATCH_SECONDS = 3600
 
-/** Stands in the process file of a VM whose end was asked for before its start. */
+/** Content of the process file of a VM that was terminated before its start. */
 const NEVER_BOOTED = "never booted\n"
 
 /**
- * The folder of one VM, which is all that this cloud remembers of it:
+ * The folder of one VM. It holds everything that this cloud knows of the VM:
  *
- *     vm.json                   VmRecord, there from the first moment
- *     process                   who the agent process is; made once, by whoever starts it (or makes sure that nobody does)
- *     termination-request.json  when its end was asked for
- *     termination.json          when it was over
- *     agent.log                 what the agent printed
- *     disk/                     the agent's own: user-data.json and whatever it keeps
+ *     vm.json                   VmRecord, exists from the start
+ *     process                   identity of the agent process; created once: by the start, or to prevent any start
+ *     termination-request.json  time of the request to terminate the VM
+ *     termination.json          time when the VM ended
+ *     agent.log                 output of the agent
+ *     disk/                     the agent's own: user-data.json and its further files; deleted some time after the end
  *
- * Every file appears by one atomic step and none is ever changed, so any number of processes may work on it.
+ * Every file is created by one atomic step and never changes, so any number of processes may use the folder.
  */
 export class VmFolder {
   readonly path: string
@@ -67,12 +67,12 @@ export class VmFolder {
     return join(this.path, "agent.log")
   }
 
-  /** The record, or undefined when there is no such VM. Throws TransientError when it can't be read. */
+  /** Returns the record; undefined if there is no such VM. Throws TransientError if it can't be read. */
   async record(): Promise<VmRecord | undefined> {
     return await readJson(join(this.path, "vm.json"), VmRecordSchema)
   }
 
-  /** The agent process: undefined before its start, `nobody` when it may never start. */
+  /** Returns the agent process; undefined before its start, `nobody` if it must never start. */
   async process(): Promise<ProcessIdentity | "nobody" | undefined> {
     const text = await readIfThere(this.processFile)
     if (text === undefined) return undefined
@@ -82,7 +82,7 @@ export class VmFolder {
     return identity
   }
 
-  /** Makes sure that no agent is ever started here; no effect when one was. */
+  /** Prevents the start of an agent. Has no effect if one was started. */
   async forbidBoot(): Promise<void> {
     await this.#writeOnce("process", NEVER_BOOTED)
   }
@@ -91,19 +91,28 @@ export class VmFolder {
     return (await readJson(join(this.path, `${moment}.json`), MomentSchema))?.time
   }
 
-  /** Records when something happened; the first record stays. */
+  /** Records the time of an event; the first record stays. */
   async recordMoment(moment: Moment, time: string): Promise<void> {
     await this.#writeOnce(`${moment}.json`, JSON.stringify({ time }))
   }
 
-  /** When the agent last wrote anything: the last sign of life of one that died unseen. */
+  /** Returns the time of the agent's last write: the last sign of life if it died unseen. */
   async lastSignOfLife(): Promise<Date> {
     const kept = (await readdir(this.disk)).map((name) => join(this.disk, name))
     const times = await Promise.all([this.processFile, this.agentLog, this.disk, ...kept].map(changeTime))
     return new Date(Math.max(...times))
   }
 
-  /** Removes it all, in an order in which a crash leaves no half of a VM. */
+  async hasDisk(): Promise<boolean> {
+    return (await changeTime(this.disk)) > 0
+  }
+
+  /** Deletes the disk of a terminated VM. After a crash the next call deletes the rest. */
+  async deleteDisk(): Promise<void> {
+    await rm(this.disk, { recursive: true, force: true })
+  }
+
+  /** Removes the folder, in an order in which a crash leaves no half of a VM. */
   async remove(): Promise<void> {
     const scratch = join(dirname(this.path), `${SCRATCH}${randomUUID()}`)
     try {
@@ -128,7 +137,7 @@ export class VmFolder {
   }
 }
 
-/** Makes the VM's folder, complete, or leaves the one that is there. */
+/** Creates the VM's folder in one step, or keeps an existing one. */
 export async function createFolder(dataDir: string, spec: LaunchSpec, createTime: string): Promise<void> {
   const scratch = join(dataDir, `${SCRATCH}${randomUUID()}`)
   const draft = new VmFolder(scratch)
@@ -153,7 +162,7 @@ export async function createFolder(dataDir: string, spec: LaunchSpec, createTime
   }
 }
 
-/** Every VM's folder, and away with what crashes left half made. */
+/** Returns every VM's folder, and removes incomplete folders that crashes left. */
 export async function listFolders(dataDir: string, now: Date): Promise<VmFolder[]> {
   const names = await readdir(dataDir)
   for (const name of names.filter((each) => each.startsWith(SCRATCH))) {
@@ -164,7 +173,7 @@ export async function listFolders(dataDir: string, now: Date): Promise<VmFolder[
   return names.filter((name) => !name.startsWith(SCRATCH)).map((name) => new VmFolder(join(dataDir, name)))
 }
 
-/** The file's content as the schema says, or undefined when there is none. */
+/** Returns the file's content by the schema; undefined if there is no file. */
 export async function readJson<T extends Type.TSchema>(path: string, schema: T): Promise<Static<T> | undefined> {
   const text = await readIfThere(path)
   if (text === undefined) return undefined
@@ -177,10 +186,10 @@ export async function readJson<T extends Type.TSchema>(path: string, schema: T):
   throw corrupt(path)
 }
 
-/** Such a VM is not passed over in silence: that would read as "it is gone". */
+/** Reports a corrupt record instead of skipping it: skipping would look like a deleted VM. */
 function corrupt(path: string, cause?: unknown): TransientError {
-  const advice = "remove its folder once nothing of that VM runs any more"
-  return new TransientError("CorruptRecord", `${path} is not what was written there: ${advice}`, { cause })
+  const advice = "remove its folder after all processes of that VM have ended"
+  return new TransientError("CorruptRecord", `${path} is corrupt: ${advice}`, { cause })
 }
 
 async function readIfThere(path: string): Promise<string | undefined> {

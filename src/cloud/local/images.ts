@@ -7,25 +7,25 @@ import Docker from "dockerode"
 
 const run = promisify(execFile)
 
-/** A registry that is slower than this is as good as none, for a start that a person waits for. Seconds. */
+/** Timeout of a pull, seconds. A person waits for this start, so a slower registry counts as unavailable. */
 const PULL_SECONDS = 60
 
 /** Path of the static busybox of Debian's busybox-static, Alpine and others. */
 const HOST_BUSYBOX = "/bin/busybox"
 
-/** On an image that was made here: the file that it was made from. */
+/** Label of an image that was built here, with the file that it was built from. */
 const MADE_FROM_LABEL = "dev.berth.made-from"
 
 /** Origin of an image in the engine, or the reason why it could not be obtained. */
 export type ObtainedImage =
   | { image: string; from: "engine" | "registry" }
-  /** Made from a busybox of this host, now or by an earlier start, since it could not be pulled. */
+  /** Built from a busybox of this host, now or by an earlier start, because the pull failed. */
   | { image: string; from: string; pullError?: string }
   | { image: string; from: undefined; pullError: string }
 
 /**
- * Makes sure that the engine has an image: it is there, or is pulled; one of busybox that can't be pulled is made from
- * this host's static busybox.
+ * Ensures that the engine has an image, and pulls it if it is missing. If a busybox image can't be pulled, builds it
+ * from this host's static busybox.
  * @param socketPath of the Docker engine
  */
 export async function obtainImage(socketPath: string, image: string): Promise<ObtainedImage> {
@@ -42,13 +42,13 @@ export async function obtainImage(socketPath: string, image: string): Promise<Ob
   }
 }
 
-/** The engine's own words, without the client library's before them. */
+/** Returns the engine's own message, without the prefix of the client library. */
 function messageOf(error: unknown): string {
   const { json, message } = error as { json?: { message?: string }; message?: string }
   return (json?.message ?? message ?? String(error)).replace(/^\(HTTP code \d+\) [^-]* - /, "").trim()
 }
 
-/** Undefined when the engine doesn't have the image. */
+/** Returns undefined if the engine does not have the image. */
 async function labelsOf(docker: Docker, image: string): Promise<Record<string, string> | undefined> {
   try {
     return (await docker.getImage(image).inspect()).Config?.Labels ?? {}
@@ -62,12 +62,12 @@ async function pull(docker: Docker, image: string): Promise<void> {
   const abortSignal = AbortSignal.timeout(PULL_SECONDS * 1000)
   const stream = await docker.pull(image, { abortSignal })
   await new Promise<void>((resolve, reject) => {
-    abortSignal.addEventListener("abort", () => reject(new Error(`not done after ${PULL_SECONDS} s`)), { once: true })
+    abortSignal.addEventListener("abort", () => reject(new Error(`timeout after ${PULL_SECONDS} s`)), { once: true })
     docker.modem.followProgress(stream, (error) => (error === null ? resolve() : reject(error)))
   })
 }
 
-/** Returns false when this host has no busybox that runs without the host's libraries. */
+/** Returns false if this host has no statically linked busybox. */
 async function makeFromBusybox(docker: Docker, image: string): Promise<boolean> {
   const root = await mkdtemp(join(tmpdir(), "berth-image-"))
   try {
@@ -83,14 +83,14 @@ async function makeFromBusybox(docker: Docker, image: string): Promise<boolean> 
     await docker.getImage(image).remove()
     return false
   } catch {
-    // The caller says that there is no image, and why it could not be pulled.
+    // The caller reports that there is no image, and why the pull failed.
     return false
   } finally {
     await rm(root, { recursive: true, force: true })
   }
 }
 
-/** Lays out the files of an image: busybox, and a link to it by the name of each of its commands. */
+/** Writes the files of an image: busybox, and a link for each of its commands. */
 async function layOut(root: string): Promise<void> {
   const { stdout } = await run(HOST_BUSYBOX, ["--list"])
   const commands = stdout.split("\n").filter((name) => /^[\w[.-]+$/.test(name) && name !== "busybox")
@@ -102,7 +102,7 @@ async function layOut(root: string): Promise<void> {
   await Promise.all(commands.map((name) => symlink("busybox", join(root, "bin", name))))
 }
 
-/** A busybox that is linked to libraries doesn't run in an image that has none. */
+/** A dynamically linked busybox does not run in an image without libraries. */
 async function runs(docker: Docker, image: string): Promise<boolean> {
   const container = await docker.createContainer({ Image: image, Cmd: ["sh", "-c", "true"], NetworkDisabled: true })
   try {

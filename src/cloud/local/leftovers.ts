@@ -3,13 +3,13 @@ import Type from "typebox"
 import { readJson, type VmFolder } from "./folder.ts"
 import { type ProcessIdentity, readProcessTable, signal, treeOf } from "./processes.ts"
 
-/** The leader of the process group that a command runs in, as the agent's process runtime keeps it on its disk. */
+/** File on the VM's disk in which the agent's process runtime keeps the leader of a command's process group. */
 const GROUP_FILE = "process.json"
 const GroupSchema = Type.Object({ group: Type.Integer(), identity: Type.String() })
 
 /**
- * Kills every process of a VM: its agent, if it lives, the command that the agent has started without a container, and
- * whatever stems from them. True when there was any: they are gone only when a later call returns false.
+ * Kills every process of a VM: its agent, a command that the agent has started without a container, and their
+ * descendants. Returns true if there were any. They have ended only when a later call returns false.
  */
 export async function killLeftovers(folder: VmFolder): Promise<boolean> {
   const leaders = [await folder.process(), await recordedGroup(folder)].filter((each) => typeof each === "object")

@@ -3,8 +3,8 @@ import { hostname } from "node:os"
 import { join } from "node:path"
 import { setTimeout as sleep } from "node:timers/promises"
 import { type Clock, timestamp } from "../../apis/clock.ts"
+import type { Cloud, CloudAccount, Clouds, Identity, LaunchSpec, Scope, Vm, VmRef } from "../cloud.ts"
 import { CloudError, CredentialsError, InvalidRequestError, OutcomeUnknownError, TransientError } from "../errors.ts"
-import type { Cloud, CloudAccount, Clouds, Identity, LaunchSpec, Scope, Vm, VmRef } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
 import { removeContainers } from "./containers.ts"
 import { nextStep, shownState, type VmFacts } from "./decide.ts"
@@ -14,27 +14,27 @@ import { type Agent, powerOn } from "./power.ts"
 import { isAlive, type ProcessTable, readProcessTable, signal } from "./processes.ts"
 
 export interface LocalCloudOptions extends Agent {
-  /** Where the VMs' folders are kept. One per host and user; any number of processes may share it. */
+  /** Folder of the VMs' folders. One per host and user; any number of processes may share it. */
   dataDir: string
   region: string
   clock: Clock
-  /** Socket of the Docker engine that agents use, where there is one. */
+  /** Socket of the Docker engine that agents use; absent if there is none. */
   dockerSocket?: string
-  /** Told when a VM can't be ended for now; it stays `terminating` and is tried again. */
+  /** Called when a VM currently can't be terminated. It stays `terminating`, and Berth retries. */
   onError: (error: CloudError) => void
 }
 
-/** What a Launch may be called: it names a folder. */
+/** Allowed names of a Launch: each becomes the name of a folder. */
 const NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/
 
-/** Seconds between two looks at a VM that is ending. */
+/** Poll interval of a terminating VM, seconds. */
 const WATCH_SECONDS = 0.5
 
-/** Steps taken in a row for one VM, and milliseconds between them while its processes die. */
+/** Maximum number of consecutive steps for one VM, and milliseconds between them while its processes end. */
 const MOST_STEPS = 100
 const STEP_MS = 20
 
-/** What one look at a VM shows. */
+/** Result of one observation of a VM. */
 interface Observed {
   folder: VmFolder
   record: VmRecord
@@ -42,20 +42,20 @@ interface Observed {
 }
 
 /**
- * The cloud for development: a "VM" is an agent process on this host, in a session of its own, that lives on when this
- * process dies. Everything it knows is on disk (`VmFolder`) and in the process table. A VM boots once; when its agent
- * ends, however it ends, the VM is powered off: whatever still runs of it is ended, and only then it is `terminated`.
- * Terminated VMs are forgotten after a day, and their names are free again then.
+ * The cloud for development. A "VM" is an agent process on this host. It has a session of its own, and survives the
+ * death of this process. Its whole state is on disk (`VmFolder`) and in the process table. A VM boots once. When its
+ * agent ends, for any reason, the VM is powered off. Its remaining processes are killed, and only then it is
+ * `terminated`. Ten minutes later its disk is deleted. After a day the VM is forgotten, and its name is free again.
  */
 export class LocalCloud implements Cloud {
   readonly consistencySeconds = 0
   readonly region: string
   readonly #options: LocalCloudOptions
-  /** VMs whose agent this process has sent SIGTERM. */
+  /** VMs whose agent got SIGTERM from this process. */
   readonly #stopped = new Set<string>()
-  /** Cancels the timers of VMs that are ending. */
+  /** Functions that cancel the timers of terminating VMs. */
   readonly #watches = new Map<string, () => void>()
-  /** Looks under way at VMs that are ending. */
+  /** Pending observations of terminating VMs. */
   readonly #looks = new Set<Promise<void>>()
 
   constructor(options: LocalCloudOptions) {
@@ -65,14 +65,14 @@ export class LocalCloud implements Cloud {
 
   async launch(spec: LaunchSpec, fence?: () => void): Promise<Vm> {
     this.#refuseInvalid(spec)
-    // Everything after it is settled by the folder, whoever else is at it.
+    // From here on, the folder settles any race with other processes.
     fence?.()
     try {
       await mkdir(this.#options.dataDir, { recursive: true, mode: 0o700 })
       const folder = this.#folder(spec.name)
       if ((await folder.record()) === undefined) await createFolder(this.#options.dataDir, spec, this.#now())
       const observed = await this.#observe(folder)
-      if (observed === undefined) throw new TransientError("Vanished", `${folder.path} was removed meanwhile`)
+      if (observed === undefined) throw new TransientError("Vanished", `${folder.path} was removed in the meantime`)
       if (observed.record.specDigest !== specDigest(spec)) {
         const message = `a VM named ${spec.name} was launched from another spec: launch under another name`
         throw new InvalidRequestError("LaunchNameTaken", message)
@@ -101,7 +101,7 @@ export class LocalCloud implements Cloud {
   }
 
   async terminate(vm: VmRef, fence?: () => void): Promise<void> {
-    if (!NAME.test(vm.id)) throw new InvalidRequestError("MalformedId", `"${vm.id}" is no VM id of the local cloud`)
+    if (!NAME.test(vm.id)) throw new InvalidRequestError("MalformedId", `"${vm.id}" is not a VM id of the local cloud`)
     fence?.()
     await this.#orTransient(async () => {
       const folder = this.#folder(vm.id)
@@ -110,15 +110,15 @@ export class LocalCloud implements Cloud {
       try {
         if (observed.facts.power !== "gone") await folder.recordMoment("termination-request", this.#now())
       } finally {
-        // A full disk takes no record; the VM ends all the same.
-        // Only as far as it goes at once: the rest is the watch's, or after a restart `list`'s.
+        // On a full disk the record fails, but the VM must still end. Only the first step runs here. The watch
+        // continues, or after a restart `list`.
         if (observed.facts.power === "on") await this.#stop(observed)
         this.#watch(folder)
       }
     })
   }
 
-  /** Returns whether a VM's agent runs or may still be started, by the process table alone. */
+  /** Returns true if a VM's agent runs or may still be started. Uses only the process table. */
   async isOn(vm: VmRef): Promise<boolean> {
     return await this.#orTransient(async () => {
       const agent = await this.#folder(vm.id).process()
@@ -128,8 +128,8 @@ export class LocalCloud implements Cloud {
   }
 
   /**
-   * Ends what still runs of a VM at once, whatever its agent has left to say. Resolves when none of its processes and
-   * containers is left; its end is on record only where the disk takes it.
+   * Kills a VM at once, without waiting for its agent's last report. Resolves when none of its processes and containers
+   * is left. Its end is recorded only if the disk accepts the record.
    */
   async kill(vm: VmRef): Promise<void> {
     await this.#orTransient(async () => {
@@ -144,11 +144,11 @@ export class LocalCloud implements Cloud {
     return { account: hostname() }
   }
 
-  /** Looks after ending VMs no more: `list` goes on with them, in this process or the next. VMs live on. */
+  /** Stops polling terminating VMs; VMs continue to run. `list` continues the polling, in this process or the next. */
   async close(): Promise<void> {
     for (const cancel of this.#watches.values()) cancel()
     this.#watches.clear()
-    // Else one that is half-way would find its folder gone, or tell of errors to somebody who has ended.
+    // A pending observation could otherwise find its folder removed, or report errors to a caller that has ended.
     await Promise.all(this.#looks)
   }
 
@@ -159,7 +159,7 @@ export class LocalCloud implements Cloud {
     }
     const { cloud, region } = spec.offer
     if (cloud === "local" && region === this.region) return
-    const message = `offer of ${cloud}/${region}: only local/${this.region} is to be had here`
+    const message = `offer of ${cloud}/${region}: only local/${this.region} is available here`
     throw new InvalidRequestError("UnknownRegion", message)
   }
 
@@ -180,7 +180,7 @@ export class LocalCloud implements Cloud {
     }
   }
 
-  /** What disk and process table say of a VM, or undefined when there is none. */
+  /** Observes a VM on disk and in the process table; undefined if there is none. */
   async #observe(folder: VmFolder, table?: ProcessTable): Promise<Observed | undefined> {
     const record = await folder.record()
     if (record === undefined) return undefined
@@ -191,6 +191,7 @@ export class LocalCloud implements Cloud {
       createTime,
       lifetimeSeconds,
       power: "gone",
+      hasDisk: await folder.hasDisk(),
       ...(terminationRequestTime !== undefined && { terminationRequestTime }),
       ...(terminationTime !== undefined && { terminationTime }),
     }
@@ -198,12 +199,13 @@ export class LocalCloud implements Cloud {
     const agent = await folder.process()
     if (agent === undefined) return { folder, record, facts: { ...facts, power: "off" } }
     if (agent === "nobody") return { folder, record, facts }
-    // A table that was read before the agent wrote down who it is doesn't show it: only a later one proves a death.
+    // A process table from before the agent recorded its identity does not contain it. Only a later table proves a
+    // death.
     const alive = (table !== undefined && isAlive(agent, table)) || isAlive(agent, await readProcessTable())
     return { folder, record, facts: { ...facts, power: alive ? "on" : "gone" } }
   }
 
-  /** Takes a VM as far as it goes now. Undefined when nothing of it is left to show. */
+  /** Takes all currently possible steps of a VM. Returns undefined if nothing of the VM is left. */
   async #advance(folder: VmFolder, table?: ProcessTable): Promise<Observed | undefined> {
     let observed = await this.#observe(folder, table)
     try {
@@ -212,14 +214,14 @@ export class LocalCloud implements Cloud {
         observed = await this.#observe(folder)
       }
     } catch (error) {
-      // One VM's step that fails, as on a full disk, must not hide the others.
+      // If one VM's step fails, as on a full disk, the other VMs must still be listed.
       const known = error instanceof CloudError ? error : hostError(error)
       this.#options.onError(known)
     }
     return observed
   }
 
-  /** Takes the next step; false when there is nothing to do but wait. */
+  /** Takes the next step. Returns false if the VM can only wait. */
   async #takeStep(observed: Observed): Promise<boolean> {
     const { folder, facts } = observed
     switch (nextStep(facts, this.#options.clock.now())) {
@@ -237,13 +239,19 @@ export class LocalCloud implements Cloud {
       case "cleanUp":
         await this.#cleanUp(observed)
         return true
+      case "deleteDisk":
+        await folder.deleteDisk()
+        return true
       case "forget":
         await folder.remove()
         return true
     }
   }
 
-  /** Asks the agent to end, once from this process: again after a restart, in case the last one died in between. */
+  /**
+   * Asks the agent to end, once per process. A restarted process asks again, because the last one may have died in
+   * between.
+   */
   async #stop({ folder, record, facts }: Observed): Promise<boolean> {
     if (this.#stopped.has(record.launch)) return false
     this.#stopped.add(record.launch)
@@ -253,7 +261,7 @@ export class LocalCloud implements Cloud {
     return true
   }
 
-  /** Ends what a dead agent left, and once nothing is left records when it was over. */
+  /** Kills the remains of a dead agent. Records the end when nothing is left. */
   async #cleanUp({ folder, record, facts }: Observed): Promise<void> {
     if (await killLeftovers(folder)) return await sleep(STEP_MS)
     if (this.#options.dockerSocket !== undefined) await removeContainers(this.#options.dockerSocket, record.launch)
@@ -263,7 +271,7 @@ export class LocalCloud implements Cloud {
     this.#stopped.delete(record.launch)
   }
 
-  /** Looks after an ending VM until it is terminated. What fails here is tried again, and told by the next `list` too. */
+  /** Polls a terminating VM until it is terminated. An error is retried, and the next `list` reports it too. */
   #watch(folder: VmFolder): void {
     this.#watches.get(folder.path)?.()
     this.#watches.set(
@@ -300,12 +308,12 @@ function show({ record, facts }: Observed): Vm {
   return { id: launch, launch, installation, region, state, createTime, ...(terminationTime && { terminationTime }) }
 }
 
-/** The local cloud as the only one there is. It needs no credentials; any other cloud's name is refused. */
+/** Returns the local cloud as the only cloud. It needs no credentials. Other clouds' names are rejected. */
 export function localClouds(local: LocalCloud): Clouds {
   return {
     async open(account: CloudAccount): Promise<Cloud> {
       if (account.cloud === "local" && account.region === local.region) return local
-      const message = `no credentials for ${account.cloud}/${account.region}: only local/${local.region} is open here`
+      const message = `no credentials for ${account.cloud}/${account.region}: only local/${local.region} is available here`
       throw new CredentialsError("NoCredentials", message)
     },
   }

@@ -7,33 +7,35 @@ import type { VmFolder } from "./folder.ts"
 import { PRINT_IDENTITY } from "./processes.ts"
 
 /**
- * Becomes the agent, once in a VM's life: the shell writes down who it is, links that to the process file, which fails
- * if it is there, and turns into the agent, which keeps that identity. So starting twice, from any number of processes
- * and after any crash, runs one agent. $1: the process file; the rest: the agent's argv.
+ * Becomes the agent, once in a VM's life. The shell writes its identity to a draft and links it to the process file.
+ * The link fails if that file exists. Then the shell executes the agent, which keeps the shell's identity. So any
+ * number of starts, from any processes and after any crash, run one agent. $1: the process file; the rest: the agent's
+ * argv.
  */
 const BOOT = `draft="$1.$$"
 { ${PRINT_IDENTITY}; } >"$draft" && ln "$draft" "$1" 2>/dev/null && rm -f "$draft" || { rm -f "$draft"; exit; }
 shift
 exec "$@"`
 
-/** Milliseconds between two looks at the process file, and how many looks. */
+/** Poll interval of the process file in milliseconds, and the number of polls. */
 const POLL_MS = 10
 const POLLS = 1000
 
-/** Of the agent itself and of what starts it; enough for any POSIX system. */
+/** PATH of the agent and of its descendants; enough for any POSIX system. */
 const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-/** What a VM is started with, whoever's it is. */
+/** Start options of all VMs. */
 export interface Agent {
-  /** Program and arguments; it is given `--data-dir DIR` and reads DIR/user-data.json. */
+  /** Program and arguments. It gets `--data-dir DIR` and reads DIR/user-data.json. */
   agentCommand: readonly string[]
-  /** What its environment has besides PATH and HOME. */
+  /** Further environment variables besides PATH and HOME. */
   agentEnvironment?: Readonly<Record<string, string>>
 }
 
 /**
- * Starts the VM's agent unless it was ever started, in a session of its own that outlives this process, with nothing of this
- * process' environment. Returns when it is known who the agent is. Throws TransientError when none starts.
+ * Starts the VM's agent unless it was ever started. It runs in a session of its own, which outlives this process, and
+ * inherits nothing of its environment. Returns when the agent's identity is known. Throws TransientError if none
+ * starts.
  */
 export async function powerOn(folder: VmFolder, { agentCommand, agentEnvironment }: Agent): Promise<void> {
   const log = await open(folder.agentLog, "a", 0o600)
@@ -41,7 +43,7 @@ export async function powerOn(folder: VmFolder, { agentCommand, agentEnvironment
     const argv = ["-c", BOOT, "berth-vm", folder.processFile, ...agentCommand, "--data-dir", folder.disk]
     const child = spawn("/bin/sh", argv, {
       cwd: folder.disk,
-      // HOME is the VM's disk: in this user's own one are credentials.
+      // HOME is the VM's disk, because the user's own home has credentials.
       env: { ...agentEnvironment, PATH, HOME: folder.disk },
       detached: true,
       stdio: ["ignore", log.fd, log.fd],
@@ -62,7 +64,7 @@ async function started(child: ChildProcess): Promise<void> {
   }
 }
 
-/** Waits until the child is the VM's agent, or has ended because there is one. */
+/** Waits until the child is the VM's agent, or has ended because another agent exists. */
 async function recorded(folder: VmFolder, child: ChildProcess): Promise<void> {
   for (let poll = 0; poll < POLLS; poll++) {
     const ended = child.exitCode !== null || child.signalCode !== null
@@ -71,5 +73,5 @@ async function recorded(folder: VmFolder, child: ChildProcess): Promise<void> {
     if (ended || (typeof agent === "object" && agent.pid === child.pid)) return
     await sleep(POLL_MS)
   }
-  throw new TransientError("BootFailed", `the VM did not start; ${folder.agentLog} may tell why (is the disk full?)`)
+  throw new TransientError("BootFailed", `the VM did not start; ${folder.agentLog} may show why (is the disk full?)`)
 }

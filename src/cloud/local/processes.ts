@@ -4,14 +4,17 @@ import { promisify } from "node:util"
 
 const run = promisify(execFile)
 
-/** Names one process for good, in the agent's notation too: a pid alone may be given to another process later. */
+/** Permanent identity of a process, in the agent's notation too. A pid alone is not enough: the system reuses it. */
 export interface ProcessIdentity {
   pid: number
-  /** Linux: id of the boot, a slash, clock ticks since then. Elsewhere: what ps says. Only compared for equality. */
+  /**
+   * Linux: id of the boot, a slash, clock ticks since then. Other systems: the start time of ps. Only compared for
+   * equality.
+   */
   startedAt: string
 }
 
-/** A running process (zombies are none). `session` is 0 where the system doesn't tell. */
+/** A running process (zombies are excluded). `session` is 0 if the system does not report it. */
 export interface ProcessEntry extends ProcessIdentity {
   parent: number
   group: number
@@ -23,16 +26,16 @@ export type ProcessTable = ReadonlyMap<number, ProcessEntry>
 
 const BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
-/** Where ps stands on any system; `LC_ALL` because it writes start times in the language of its environment. */
+/** PATH of ps on any system. `LC_ALL` is set because ps prints start times in the language of its environment. */
 const PS_ENVIRONMENT = { PATH: "/usr/bin:/bin", LC_ALL: "C" }
 
 /**
- * A shell command that prints the identity of the shell that runs it, for `parseIdentity`. Its own pid and start time
- * stay those of whatever program the shell becomes by `exec`.
+ * A shell command that prints the identity of its own shell, for `parseIdentity`. The pid and start time stay the same
+ * when the shell becomes another program by `exec`.
  */
 export const PRINT_IDENTITY = `echo $$; cat ${BOOT_ID} /proc/$$/stat 2>/dev/null || LC_ALL=C ps -o lstart= -p $$`
 
-/** Reads what `PRINT_IDENTITY` printed; undefined when it was cut short. */
+/** Parses the output of `PRINT_IDENTITY`; undefined if it was cut short. */
 export function parseIdentity(text: string): ProcessIdentity | undefined {
   const [pid, second, third] = text.split("\n").map((line) => line.trim())
   if (!pid || !second || !text.endsWith("\n")) return undefined
@@ -40,14 +43,13 @@ export function parseIdentity(text: string): ProcessIdentity | undefined {
   return { pid: Number(pid), startedAt: second }
 }
 
-/** Whether the process runs. */
 export function isAlive(identity: ProcessIdentity, table: ProcessTable): boolean {
   return table.get(identity.pid)?.startedAt === identity.startedAt
 }
 
 /**
- * Every process that stems from one that led a session of its own: the leader, its session and its group, and their
- * descendants. The leader may be dead. A number that the system has given to another process since belongs to that one.
+ * Returns all processes that descend from the leader of a session: the leader, its session, its group, and their
+ * descendants. The leader may be dead. A pid that the system has given to another process since is excluded.
  */
 export function treeOf(leader: ProcessIdentity, table: ProcessTable): ProcessEntry[] {
   const reused = table.has(leader.pid) && !isAlive(leader, table)
@@ -62,7 +64,7 @@ export function treeOf(leader: ProcessIdentity, table: ProcessTable): ProcessEnt
   return [...table.values()].filter((entry) => members.has(entry.pid))
 }
 
-/** Sends a signal; no error when the process has ended meanwhile. */
+/** Sends a signal. A process that has already ended is no error. */
 export function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name)
@@ -71,7 +73,7 @@ export function signal(pid: number, name: NodeJS.Signals): void {
   }
 }
 
-/** Reads the process table from /proc, or from ps where there is no /proc. */
+/** Reads the process table from /proc, or from ps if there is no /proc. */
 export async function readProcessTable(): Promise<ProcessTable> {
   const entries = process.platform === "linux" ? await fromProc() : await fromPs()
   return new Map(entries.map((entry) => [entry.pid, entry]))
@@ -93,13 +95,16 @@ async function readStat(path: string): Promise<string> {
     return await readFile(path, "utf8")
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    // It ended between the listing and the reading.
+    // The process ended after it was listed.
     if (code === "ENOENT" || code === "ESRCH") return ""
     throw error
   }
 }
 
-/** proc_pid_stat(5). The name in field 2 may hold spaces and brackets; state is field 3, start time field 22. */
+/**
+ * Parses proc_pid_stat(5). The name in field 2 may contain spaces and parentheses; state is field 3, start time field
+ * 22.
+ */
 function parseStat(pid: number, stat: string): ProcessEntry | undefined {
   const [state, parent, group, session, ...rest] = stat.slice(stat.lastIndexOf(")") + 2).split(" ")
   const startedAt = rest[15]

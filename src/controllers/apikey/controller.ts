@@ -8,7 +8,7 @@ import { type ApiKeyAction, type ApiKeyObservation, decide } from "./decide.ts"
 import { gather, leftoversOf } from "./gather.ts"
 import { type ApiKeyControllerOptions, keysNamedBy, writersOf } from "./options.ts"
 
-/** Makes the controller that creates each ApiKey's machine user, binds it to its role, and deletes both again. */
+/** Creates the controller that creates each ApiKey's machine user, binds it to its role, and deletes both again. */
 export function createApiKeyController(options: ApiKeyControllerOptions): Controller {
   const { apiKeys, users, bindings, clock, recorder, logger } = options
   const reconciler: ObjectReconciler<StoredApiKey, ApiKeyObservation, ApiKeyStatus, ApiKeyAction> = {
@@ -59,7 +59,7 @@ async function act(
   }
 }
 
-/** Deletes the machine user of an ApiKey that was deleted after somebody removed its finalizer. */
+/** Deletes the machine user of an ApiKey whose finalizer a user removed before the deletion. */
 async function deleteLeftovers(
   name: string,
   options: ApiKeyControllerOptions,

@@ -29,7 +29,7 @@ function keyOf(more: { metadata?: object; spec?: object; status?: object } = {})
   }
 }
 
-/** What the API server would have of an object. */
+/** Returns an object with the fields that the API server adds. */
 function stored<T extends { metadata: object }>(object: T): T {
   return { ...object, metadata: { ...object.metadata, uid: "uid-of-it", resourceVersion: "2" } }
 }
@@ -39,7 +39,7 @@ const whole = (key: StoredApiKey): ApiKeyObservation => ({
   bindings: [stored(bindingOf(key))],
 })
 
-/** The condition's status and reason. */
+/** Returns the status and reason of the Ready condition. */
 function ready(key: StoredApiKey, observed: ApiKeyObservation, now = NOW): string {
   const { status = key.status } = decide(key, observed, now)
   const { status: is, reason } = findCondition(status?.conditions, "Ready") ?? {}
@@ -50,7 +50,7 @@ const acts = (key: StoredApiKey, observed: ApiKeyObservation, now = NOW): string
   decide(key, observed, now).actions.map((action) => action.do)
 
 describe("a key", () => {
-  it("gets its finalizer first, then its user, then its binding, and is Reconciling meanwhile", () => {
+  it("gets its finalizer, then its user, then its binding, and is Reconciling until then", () => {
     const key = keyOf({ metadata: { finalizers: ["other"] } })
     const nothing = { user: undefined, bindings: [] }
     expect(acts(key, nothing)).toEqual(["addFinalizer", "createUser", "createBinding"])
@@ -60,7 +60,7 @@ describe("a key", () => {
     expect(status).toMatchObject({ observedGeneration: 3, machineUser: "apikey-uid-1" })
   })
 
-  it("is Ready when all is there, and then nothing is done or written any more", () => {
+  it("is Ready if all objects exist, and then has no actions and no status to write", () => {
     const key = keyOf()
     const { status, actions, requeueAfter } = decide(key, whole(key), NOW)
     expect(actions).toEqual([])
@@ -70,7 +70,7 @@ describe("a key", () => {
     expect(decide(after, whole(after), new Date("2027-01-01T00:00:00Z"))).toEqual({ actions: [] })
   })
 
-  it("is bound in its own namespace, to the ClusterRole of its role, and nobody else with it", () => {
+  it("is bound in its own namespace to the ClusterRole of its role, as the only subject", () => {
     for (const role of ROLES) {
       const binding = bindingOf(keyOf({ spec: { role } }))
       expect(binding.metadata.namespace).toBe("shop")
@@ -85,7 +85,7 @@ describe("a key", () => {
     }
   })
 
-  it("gets the new role's binding before the old one's goes", () => {
+  it("gets the new role's binding before the old one is deleted", () => {
     const key = keyOf({ spec: { role: "viewer" } })
     const former = whole(keyOf({ spec: { role: "admin" } }))
     expect(acts(key, former)).toEqual(["createBinding", "deleteBinding"])
@@ -102,13 +102,13 @@ describe("a key", () => {
     ["a User", { subjects: [{ kind: "User", name: "apikey-uid-1", namespace: "berth-identities" }] }],
     ["no subject", { subjects: [] }],
     ["a second subject", { subjects: [...(bindingOf(keyOf()).subjects ?? []), { kind: "User", name: "eve" }] }],
-  ])("has its binding made anew when that names %s", (_what, drift) => {
+  ])("gets a new binding if the old one has %s", (_what, drift) => {
     const key = keyOf()
     const bindings = [{ ...stored(bindingOf(key)), ...drift }]
     expect(acts(key, { ...whole(key), bindings })).toEqual(["deleteBinding", "createBinding"])
   })
 
-  it("loses its binding when it expires, at the second, and has it again when the expiry is later", () => {
+  it("loses its binding at the second of its expiry, and gets it again if the expiry moves", () => {
     const key = keyOf({ spec: { expiresAt: "2026-01-01T00:00:10+00:00" } })
     expect(decide(key, whole(key), NOW)).toMatchObject({ actions: [], requeueAfter: 10 })
     const before = new Date(NOW.getTime() + 9999)
@@ -156,7 +156,7 @@ describe("a deleted key", () => {
     expect(acts(key, { user: undefined, bindings: [] })).toEqual(["dropFinalizer"])
   })
 
-  it("leaves what others made", () => {
+  it("does not delete objects of others", () => {
     const key = keyOf(going)
     const user: ServiceAccount = { metadata: { ...machineUserOf(key).metadata, labels: {} } }
     const binding = { ...bindingOf(key), metadata: { ...bindingOf(key).metadata, labels: {} } }
@@ -164,7 +164,7 @@ describe("a deleted key", () => {
   })
 })
 
-it("whatever is there, what is done leads to what is wanted, and nothing of others is deleted", () => {
+it("from any set of objects, the actions lead to the wanted objects and delete no others", () => {
   const key = keyOf({ metadata: { finalizers: [] } })
   const drifted = (role: (typeof ROLES)[number], subjects: number): RoleBinding => {
     const binding = bindingOf(keyOf({ spec: { role } }))
@@ -194,11 +194,22 @@ it("whatever is there, what is done leads to what is wanted, and nothing of othe
   )
 })
 
-it("a binding speaks only for keys of its own namespace", () => {
+it("a binding counts only for keys of its own namespace", () => {
   const named = (namespace: string, key: string) =>
     keysNamedBy({ metadata: { name: "x", namespace, annotations: { [ANNOTATIONS.apiKey]: key } } })
   expect(named("shop", "shop/ci")).toEqual(["shop/ci"])
   expect(named("shop", "bank/ci")).toEqual([])
   expect(named("berth-identities", "bank/ci")).toEqual(["bank/ci"])
   expect(keysNamedBy({ metadata: { name: "x", namespace: "shop" } })).toEqual([])
+})
+
+it("beyond the maximum number of the project gets no machine user, and is checked again", () => {
+  const key = keyOf()
+  const observed = { user: undefined, bindings: [], overLimit: "the project has 3 API keys; the limit is 2" }
+  const decision = decide(key, observed, NOW)
+  expect(decision.actions).toEqual([])
+  expect(decision.requeueAfter).toBe(120)
+  expect(ready(key, observed)).toBe("False ProjectLimit")
+  expect(findCondition(decision.status?.conditions, "Stalled")?.status).toBe("True")
+  expect(decision.events).toEqual([{ type: "Warning", reason: "ProjectLimit", message: observed.overLimit }])
 })

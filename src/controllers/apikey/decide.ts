@@ -23,14 +23,19 @@ import {
 } from "../../identity/machine-users.ts"
 import { givesTheSame, RBAC_GROUP, type RoleBinding } from "../../identity/role-bindings.ts"
 import type { EventNote } from "../../kube/events.ts"
+import { PROJECT_LIMIT } from "../../limits/project-limits.ts"
 import type { Decision } from "../../runtime/reconcile-object.ts"
 
-/** Facts about a key's machine user. */
 export interface ApiKeyObservation {
-  /** The ServiceAccount of the machine user's name, whatever created it. */
+  /** The ServiceAccount with the machine user's name. Another client may have created it. */
   user: ServiceAccount | undefined
-  /** Bindings in the key's namespace: those made for this key, and the one of the wanted name, whatever created it. */
+  /**
+   * Bindings of this key, and the one with the wanted name, in the key's namespace. Another client may have created
+   * that one.
+   */
   bindings: readonly RoleBinding[]
+  /** Limit of the project that keeps the key from working. */
+  overLimit?: string
 }
 
 export type ApiKeyAction =
@@ -48,9 +53,15 @@ export interface ApiKeyDecision extends Decision<ApiKeyStatus, ApiKeyAction> {
 /** Delay before checking again whether a taken name is free, seconds. */
 const NAME_TAKEN_SECONDS = 60
 
-/** Returns what follows for a key now. */
+/** Delay before checking again whether the project has room for the key, seconds. */
+const OVER_LIMIT_SECONDS = 120
+
 export function decide(key: StoredApiKey, observed: ApiKeyObservation, now: Date): ApiKeyDecision {
   if (key.metadata.deletionTimestamp !== undefined) return { actions: removal(key, observed) }
+  if (observed.overLimit !== undefined) {
+    const status = changedStatus(key, { is: "overLimit", message: observed.overLimit }, now)
+    return { ...status, actions: [], requeueAfter: OVER_LIMIT_SECONDS }
+  }
   const taken = takenName(key, observed)
   if (taken !== undefined) {
     const status = changedStatus(key, { is: "nameTaken", name: taken }, now)
@@ -90,7 +101,10 @@ function machineUser(key: StoredApiKey, { user }: ApiKeyObservation): ApiKeyActi
   return user === undefined ? [{ do: "createUser", user: machineUserOf(key) }] : []
 }
 
-/** The key keeps only the binding of its present role. That of a former role is deleted after the new one exists. */
+/**
+ * Returns the actions for the binding of the key's present role. The binding of a former role is deleted after the new
+ * one exists.
+ */
 function binding(key: StoredApiKey, { bindings }: ApiKeyObservation, hasExpired: boolean): ApiKeyAction[] {
   const wanted = bindingOf(key)
   const toDelete = (found: RoleBinding): ApiKeyAction => ({ do: "deleteBinding", binding: found })
@@ -102,15 +116,15 @@ function binding(key: StoredApiKey, { bindings }: ApiKeyObservation, hasExpired:
   return same === undefined ? actions : [toDelete(same), ...actions]
 }
 
-/** Returns the machine user of a key. It gets no token: nothing logs in as it, the façade impersonates it. */
+/** Returns the machine user of a key. It gets no token: no program logs in as it, the façade impersonates it. */
 export function machineUserOf(key: StoredApiKey): ServiceAccount {
   const name = machineUserName(key.metadata.uid)
   return { metadata: { name, namespace: IDENTITIES_NAMESPACE, ...mark(key) }, automountServiceAccountToken: false }
 }
 
 /**
- * Returns the binding of a key's machine user to its role in the key's namespace. The role is part of the name: the role of a
- * binding can't be changed, and the new binding must exist before the old one is deleted.
+ * Returns the binding of a key's machine user to its role in the key's namespace. Its name contains the role, because
+ * the role of a binding can't be changed. The new binding must exist before the old one is deleted.
  */
 export function bindingOf(key: StoredApiKey): RoleBinding {
   const { metadata, spec } = key
@@ -122,7 +136,7 @@ export function bindingOf(key: StoredApiKey): RoleBinding {
   }
 }
 
-/** True if an object was made for this very key. The name alone proves nothing. */
+/** Returns true if an object was made for this key. A matching name alone proves nothing. */
 export function isMadeFor(object: { metadata: ObjectMeta }, key: StoredApiKey): boolean {
   return object.metadata.labels?.[LABELS.apiKeyUid] === key.metadata.uid
 }
@@ -132,7 +146,12 @@ function mark(key: StoredApiKey): Pick<ObjectMeta, "labels" | "annotations"> {
 }
 
 /** State of a key, from which its status follows. */
-export type Situation = { is: "binding" } | { is: "bound" } | { is: "expired" } | { is: "nameTaken"; name: string }
+export type Situation =
+  | { is: "binding" }
+  | { is: "bound" }
+  | { is: "expired" }
+  | { is: "nameTaken"; name: string }
+  | { is: "overLimit"; message: string }
 
 /** Returns the status to write and its events; nothing if the status is the same. */
 function changedStatus(
@@ -144,7 +163,7 @@ function changedStatus(
   if (isDeepStrictEqual(status, key.status)) return {}
   const ready = changedCondition(key.status?.conditions, status.conditions, ApiKeyCondition.Ready)
   if (ready === undefined) return { status }
-  const type = situation.is === "nameTaken" ? "Warning" : "Normal"
+  const type = situation.is === "nameTaken" || situation.is === "overLimit" ? "Warning" : "Normal"
   return { status, events: [{ type, reason: ready.reason, message: ready.message }] }
 }
 
@@ -156,7 +175,7 @@ export function statusOf(key: StoredApiKey, situation: Situation, now: Date): Ap
   const before = key.status?.conditions
   const { generation, uid } = key.metadata
   const cause = causeOf(key, situation)
-  const isStalled = situation.is === "expired" || situation.is === "nameTaken"
+  const isStalled = ["expired", "nameTaken", "overLimit"].includes(situation.is)
   const updates = [
     condition(ApiKeyCondition.Ready, situation.is === "bound", cause),
     condition(ApiKeyCondition.Reconciling, situation.is === "binding", cause),
@@ -176,8 +195,10 @@ function causeOf({ metadata, spec }: StoredApiKey, situation: Situation): Condit
       return { reason: "Bound", message: `acts as ServiceAccount ${IDENTITIES_NAMESPACE}/${user}, role ${spec.role}` }
     case "expired":
       return { reason: "Expired", message: `expired at ${spec.expiresAt}: delete it and create a new one` }
+    case "overLimit":
+      return { reason: PROJECT_LIMIT, message: situation.message }
     case "nameTaken": {
-      const message = `${situation.name} exists and was not made for this key, so it is not used: delete it`
+      const message = `${situation.name} was not created for this key, so Berth does not use it: delete it`
       return { reason: "NameTaken", message }
     }
   }

@@ -4,13 +4,20 @@ import { SERVICE_ACCOUNTS, type ServiceAccount } from "../../identity/machine-us
 import { ROLE_BINDINGS, type RoleBinding } from "../../identity/role-bindings.ts"
 import { ifFound } from "../../kube/errors.ts"
 import type { ApiObject, ObjectRef, Resource } from "../../kube/resource.ts"
+import { limitForExisting } from "../../limits/project-limits.ts"
 import { type ApiKeyObservation, bindingOf, isMadeFor, machineUserOf } from "./decide.ts"
 import { API_KEY_INDEX, API_KEYS, type ApiKeyControllerOptions } from "./options.ts"
 
-type Reads = Pick<ApiKeyControllerOptions, "client" | "apiKeys" | "users" | "bindings">
+type Reads = Pick<ApiKeyControllerOptions, "client" | "apiKeys" | "users" | "bindings" | "quota">
 
-/** Reads the facts about a key's machine user: from the caches, and live what they lack. */
+/** Reads the facts about a key's machine user from the caches. Objects that the caches lack are read live. */
 export async function gather(key: StoredApiKey, reads: Reads): Promise<ApiKeyObservation> {
+  const overLimit = limitForExisting(reads.quota, "apiKeys", key, reads.apiKeys.store)
+  const found = await findMachineUser(key, reads)
+  return overLimit === undefined ? found : { ...found, overLimit: overLimit.message }
+}
+
+async function findMachineUser(key: StoredApiKey, reads: Reads): Promise<ApiKeyObservation> {
   const user = await find(SERVICE_ACCOUNTS, machineUserOf(key).metadata, reads.users.store, reads.client)
   const made = reads.bindings.store.byIndex(API_KEY_INDEX, keyOf(key)).filter((binding) => isMadeFor(binding, key))
   const { metadata } = bindingOf(key)
@@ -20,15 +27,15 @@ export async function gather(key: StoredApiKey, reads: Reads): Promise<ApiKeyObs
   return { user, bindings: named === undefined ? made : [...made, named] }
 }
 
-/** Machine users and bindings that name this ApiKey but were made for an earlier one of its name. */
+/** Machine users and bindings of an earlier ApiKey with the same name. */
 export interface Leftovers {
   users: ServiceAccount[]
   bindings: RoleBinding[]
 }
 
 /**
- * Returns what earlier ApiKeys of this name left, which were deleted without their finalizer. A live read decides, as the
- * cache may be stale.
+ * Returns objects of earlier ApiKeys with this name, which were deleted without their finalizer. They are decided on by
+ * a live read, as the cache may be stale.
  */
 export async function leftoversOf(key: string, { client, apiKeys, users, bindings }: Reads): Promise<Leftovers> {
   const madeForOthers = (of: StoredApiKey | undefined): Leftovers => {

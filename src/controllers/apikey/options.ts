@@ -8,6 +8,7 @@ import type { KubeClient } from "../../kube/client.ts"
 import type { EventRecorder } from "../../kube/events.ts"
 import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../../kube/resource.ts"
+import type { Quota } from "../../limits/project-limits.ts"
 import type { Writer } from "../writes.ts"
 
 /** Resource of ApiKeys. */
@@ -32,8 +33,8 @@ export const BINDING_CACHE: Pick<ReflectorOptions<RoleBinding>, "resource" | "la
 }
 
 /**
- * Returns the key of the ApiKey that the annotation of a machine user or binding names. A binding that names an ApiKey of
- * another namespace counts for none: the right to write bindings in one project must not affect another.
+ * Returns the key of the ApiKey in the annotation of a machine user or binding. A binding whose annotation has another
+ * namespace is ignored. The right to write bindings in one project must not affect another.
  */
 export function keysNamedBy({ metadata }: ApiObject): string[] {
   const key = metadata.annotations?.[ANNOTATIONS.apiKey]
@@ -41,7 +42,6 @@ export function keysNamedBy({ metadata }: ApiObject): string[] {
   return key === undefined || isElsewhere ? [] : [key]
 }
 
-/** Returns the writers of the controller, by kind. */
 export function writersOf({ client, apiKeys, users, bindings }: ApiKeyControllerOptions): {
   keys: Writer<StoredApiKey>
   users: Writer<ServiceAccount>
@@ -57,6 +57,8 @@ export function writersOf({ client, apiKeys, users, bindings }: ApiKeyController
 
 /** Dependencies of the ApiKey controller. */
 export interface ApiKeyControllerOptions {
+  /** Limits of what projects may store, and their use. Absent: no limits. */
+  quota?: Quota
   client: Pick<KubeClient, "get" | "create" | "replace" | "patch" | "patchStatus" | "delete">
   apiKeys: Reflector<StoredApiKey>
   /** Has the options MACHINE_USER_CACHE. */

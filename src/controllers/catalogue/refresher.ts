@@ -4,9 +4,9 @@ import type { ConnectionType, StoredConnection } from "../../apis/connection.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { decodePrices, encodePrices, PRICES_CONFIG_MAP, type RegionPrices } from "../../catalogue/refreshed.ts"
-import type { Providers } from "../../cloud/clouds.ts"
 import { CredentialsError } from "../../cloud/errors.ts"
 import type { PriceReader, QuotedPrices } from "../../cloud/prices.ts"
+import type { Providers } from "../../cloud/provider.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import { CONFIG_MAPS, type ConfigMap } from "../../kube/core.ts"
 import type { EventRecorder } from "../../kube/events.ts"
@@ -22,16 +22,16 @@ export interface PriceRefresherOptions {
   client: Pick<KubeClient, "apply">
   systemNamespace: string
   providers: Providers
-  /** Of all projects: a verified one is asked by. */
+  /** Connections of all projects. Verified ones are used to read prices. */
   connections: Store<StoredConnection>
   sources: CredentialSources
-  /** The ConfigMap that prices are kept in. */
+  /** The ConfigMap with the refreshed prices. */
   stored: Pick<Reflector<ConfigMap>, "store" | "whenSynced">
-  /** Whose machines and regions are asked about. */
+  /** Price list, whose machines and regions are refreshed. */
   list: OfferTable
-  /** Between two refreshes, hours; 0: never. */
+  /** Intervals between two refreshes, hours; 0: never. */
   hours: PriceRefreshHours
-  /** Between two looks whether something is due and can be asked for. Default 60. */
+  /** Seconds between two checks for a due refresh. Default 60. */
   lookSeconds?: number
   fence: Fence
   clock: Clock
@@ -40,15 +40,15 @@ export interface PriceRefresherOptions {
 }
 
 export interface PriceRefreshHours {
-  /** Of prices that change a few times a year. */
+  /** Interval for prices that change a few times a year. */
   list: number
-  /** Of spot prices that change from hour to hour. */
+  /** Interval for spot prices, which change from hour to hour. */
   market: number
 }
 
-/** Prices of one cloud that are asked for together. */
+/** Prices of one cloud that are read together. */
 interface Feed {
-  /** Their key in the ConfigMap. */
+  /** Key in the ConfigMap. */
   key: string
   cloud: ConnectionType
   prices: keyof PriceRefreshHours
@@ -56,38 +56,38 @@ interface Feed {
   seconds: number
 }
 
-/** When a feed is next asked for, monotonic seconds, and how often in a row it has failed. */
+/** Monotonic time of a feed's next refresh, seconds, and the number of failures in a row. */
 interface Plan {
   at: number
   failures: number
 }
 
-/** What came of asking a cloud: what it said until then may be of use when it has failed. */
+/** Prices that a cloud has returned, also before an error. */
 interface Reading {
   quoted: QuotedPrices[]
   calls: number
   error?: unknown
 }
 
-/** How old the prices of a cloud are. */
+/** Age of a cloud's prices. */
 export interface PriceAge {
   cloud: string
   prices: keyof PriceRefreshHours
   seconds: number
 }
 
-/** Between two attempts that fail. */
+/** Delays between two failed attempts. */
 const RETRY = { baseSeconds: 600, capSeconds: 6 * 3600 }
-/** A refresh that takes longer is given up. */
+/** Timeout of one refresh, seconds. */
 const READ_SECONDS = 1800
-/** Connections that are tried in one go. */
+/** Maximum number of connections to try in one refresh. */
 const MOST_CONNECTIONS = 3
-/** The part of the time between two refreshes that they may be apart from it, so that installations don't ask together. */
+/** Random part of an interval, in each direction, so that installations don't read prices at the same time. */
 const JITTER = 0.1
 
 /**
- * Asks clouds for their prices, by connections to them, and keeps the answers in a ConfigMap, where operator and façade
- * find them. What can't be had stays as it was.
+ * Reads prices from clouds, by connections to them. Stores them in a ConfigMap that the operator and the façade read.
+ * Prices that can't be read stay unchanged.
  */
 export class PriceRefresher {
   readonly #options: PriceRefresherOptions
@@ -99,11 +99,11 @@ export class PriceRefresher {
     this.#feeds = feedsOf(options)
   }
 
-  /** Refreshes what is due, again and again, until the signal. Only one process may do this at a time. */
+  /** Refreshes due prices repeatedly until the signal. Only one process may do this at a time. */
   async run(signal: AbortSignal): Promise<void> {
     const { stored, clock, logger, lookSeconds = 60 } = this.#options
     await stored.whenSynced(signal).catch(() => undefined)
-    // Whoever led before may have refreshed meanwhile: only what is written down counts.
+    // An earlier leader may have refreshed prices since: only the times in the ConfigMap count.
     this.#plans.clear()
     while (!signal.aborted) {
       await this.round(signal).catch(
@@ -113,7 +113,6 @@ export class PriceRefresher {
     }
   }
 
-  /** Refreshes what is due now. */
   async round(signal: AbortSignal): Promise<void> {
     for (const feed of this.#feeds) {
       const { at } = this.#planOf(feed)
@@ -121,7 +120,7 @@ export class PriceRefresher {
     }
   }
 
-  /** How old the prices are that routing goes by; those that were never refreshed are as old as the price list. */
+  /** Returns the age of the prices that routing uses. Prices that were never refreshed are as old as the price list. */
   ages(): PriceAge[] {
     const listed = this.#options.list.priceDates.toSorted().at(-1) ?? ""
     return this.#feeds.flatMap((feed) => {
@@ -145,7 +144,7 @@ export class PriceRefresher {
   async #refresh(feed: Feed, signal: AbortSignal): Promise<void> {
     const { clock, connections, sources } = this.#options
     const all = connections.list().filter((known) => known.spec.type === feed.cloud && isVerified(known, sources))
-    // Nobody can run anything there: its prices are not looked at.
+    // Without a connection no job can run there, so its prices are not needed.
     if (all.length === 0) return
     const { failures } = this.#planOf(feed)
     const tried = Array.from({ length: Math.min(all.length, MOST_CONNECTIONS) }, (_, index) => {
@@ -153,7 +152,7 @@ export class PriceRefresher {
     })
     const error = await this.#refreshBy(tried, feed, signal)
     if (signal.aborted) return
-    if (error !== undefined) this.#tell(feed, error)
+    if (error !== undefined) this.#report(feed, error)
     const seconds = feed.seconds * (1 - JITTER + 2 * JITTER * Math.random())
     const retry = backoffSeconds(failures + 1, { ...RETRY, capSeconds: Math.min(RETRY.capSeconds, feed.seconds) })
     const isDone = error === undefined
@@ -163,7 +162,7 @@ export class PriceRefresher {
     })
   }
 
-  /** Asks by one connection, and by the next one where the credentials are not good for it. Returns what went wrong. */
+  /** Reads by one connection, or by the next one if the cloud rejects the credentials. Returns the error. */
   async #refreshBy(connections: readonly StoredConnection[], feed: Feed, signal: AbortSignal): Promise<unknown> {
     let last: unknown
     for (const connection of connections) {
@@ -190,7 +189,7 @@ export class PriceRefresher {
       fields = credentials
       const answers = read({
         credentials,
-        // Accounts of restricted regions are others, and so are their prices.
+        // Restricted regions need other accounts, which have other prices.
         regions: list.regions.filter((region) => region.cloud === cloud && !region.restricted).map(({ name }) => name),
         machines: list.machines.filter((machine) => machine.cloud === cloud),
         signal: AbortSignal.any([stop, AbortSignal.timeout(READ_SECONDS * 1000)]),
@@ -205,19 +204,19 @@ export class PriceRefresher {
     }
   }
 
-  /** Keeps what was said, and of regions that said nothing what they said before. */
+  /** Stores the new prices. Regions without new prices keep the stored ones. */
   async #write({ key, cloud, prices: which }: Feed, quoted: readonly QuotedPrices[], calls: number): Promise<void> {
     const { client, systemNamespace: namespace, fence, clock, logger } = this.#options
     const time = timestamp(clock.now())
-    const told = new Set(quoted.map(({ region, provisioning }) => `${region}/${provisioning}`))
+    const refreshed = new Set(quoted.map(({ region, provisioning }) => `${region}/${provisioning}`))
     const before = (await this.#storedPrices(key)).filter(
-      ({ region, provisioning }) => !told.has(`${region}/${provisioning}`),
+      ({ region, provisioning }) => !refreshed.has(`${region}/${provisioning}`),
     )
     const prices = [...before, ...quoted.map((region) => ({ cloud, time, ...region }))]
     const content = Buffer.from(await encodePrices(cloud, prices)).toString("base64")
     fence()
     const metadata = { name: PRICES_CONFIG_MAP, namespace }
-    // Each feed has an owner of its own, so that writing one leaves the others as they are.
+    // Each feed has its own field owner, so that a write of one leaves the others unchanged.
     const options = { fieldManager: `berth-prices-${key}`, force: true }
     await client.apply(
       CONFIG_MAPS,
@@ -225,7 +224,7 @@ export class PriceRefresher {
       options,
     )
     const machines = quoted.reduce((sum, region) => sum + region.prices.size, 0)
-    logger.info({ cloud, prices: which, regions: told.size, machines, calls }, "prices were refreshed")
+    logger.info({ cloud, prices: which, regions: refreshed.size, machines, calls }, "prices were refreshed")
   }
 
   async #storedPrices(key: string): Promise<RegionPrices[]> {
@@ -249,25 +248,25 @@ export class PriceRefresher {
     return this.#stored()?.data?.[timeKey(key)]
   }
 
-  #tell(feed: Feed, error: unknown): void {
+  #report(feed: Feed, error: unknown): void {
     const { systemNamespace: namespace, recorder, logger } = this.#options
     const { cloud, prices } = feed
     const since = this.#timeOf(feed)
-    const stay = since === undefined ? "those of the price list hold" : `those of ${since} hold`
+    const fallback = since === undefined ? "the price list" : `the prices of ${since}`
     const why = error instanceof Error ? error.message : String(error)
-    logger.warn({ err: error, cloud, prices, since }, "prices could not be refreshed, or not all of them")
+    logger.warn({ err: error, cloud, prices, since }, "not all prices could be refreshed")
     recorder.record(
       { apiVersion: "v1", kind: "ConfigMap", metadata: { name: PRICES_CONFIG_MAP, namespace } },
       {
         type: "Warning",
         reason: "PricesNotRefreshed",
-        message: `${cloud}, ${prices}: where a price could not be had, ${stay}: ${why}`,
+        message: `not all ${prices} prices of ${cloud} could be refreshed; for the others routing uses ${fallback}: ${why}`,
       },
     )
   }
 }
 
-/** The key of the time at which a feed was last read. */
+/** Returns the key of the time at which a feed was last read. */
 function timeKey(key: string): string {
   return `${key}.time`
 }

@@ -1,5 +1,5 @@
 import type { Logger } from "../../apis/logger.ts"
-import type { Fault } from "../../apis/validate.ts"
+import type { FieldError } from "../../apis/validate.ts"
 import { CATALOGUE_CONFIG_MAP, LiveCatalogue } from "../../catalogue/live.ts"
 import type { Offers } from "../../catalogue/offers.ts"
 import { decodePrices, PRICES_CONFIG_MAP, type RegionPrices } from "../../catalogue/refreshed.ts"
@@ -12,7 +12,7 @@ export interface CatalogueWatchOptions {
   client: KubeClient
   systemNamespace: string
   catalogue: LiveCatalogue
-  /** Who tells faults by an event; absent where another program does. */
+  /** Emits events about faults. Absent if another program emits them. */
   recorder?: Pick<EventRecorder, "record">
   logger: Logger
 }
@@ -34,8 +34,8 @@ export function catalogueWatches(
 }
 
 /**
- * Keeps the catalogue as the ConfigMap of the system namespace says, while the returned reflector runs. Faults in it
- * are logged, and told in an event of the ConfigMap.
+ * Keeps the catalogue equal to the ConfigMap of the system namespace while the returned reflector runs. Faults in it
+ * are logged and emitted as an event of the ConfigMap.
  */
 export function watchCatalogue(options: CatalogueWatchOptions): Reflector<ConfigMap> {
   const { catalogue, logger } = options
@@ -43,17 +43,17 @@ export function watchCatalogue(options: CatalogueWatchOptions): Reflector<Config
   reflector.onChange(({ current }) => {
     catalogue
       .change(current?.data)
-      .then((faults) => tell(current, faults, options))
+      .then((faults) => report(current, faults, options))
       .catch((err: unknown) =>
-        logger.error({ err }, "the catalogue stays as it was: its ConfigMap could not be applied"),
+        logger.error({ err }, "the ConfigMap of the catalogue could not be applied; the catalogue stays unchanged"),
       )
   })
   return reflector
 }
 
 /**
- * Keeps the catalogue's prices as the ConfigMap says that clouds' answers are kept in, while the returned reflector runs.
- * Prices that were refused are logged, and told in an event of the ConfigMap.
+ * Keeps the catalogue's prices equal to the ConfigMap of refreshed prices while the returned reflector runs. Rejected
+ * prices are logged and emitted as an event of the ConfigMap.
  */
 export function watchPrices(options: CatalogueWatchOptions): Reflector<ConfigMap> {
   const { catalogue, recorder, logger } = options
@@ -74,19 +74,21 @@ export function watchPrices(options: CatalogueWatchOptions): Reflector<ConfigMap
   reflector.onChange(({ current }) => {
     last = last
       .then(() => apply(current))
-      .catch((err: unknown) => logger.error({ err }, "prices stay as they were: those of the ConfigMap are of no use"))
+      .catch((err: unknown) =>
+        logger.error({ err }, "the refreshed prices of the ConfigMap could not be applied; prices stay unchanged"),
+      )
   })
   return reflector
 }
 
-/** What the ConfigMap has; what is unreadable is left out and logged. */
+/** Returns the prices of the ConfigMap. Unreadable ones are skipped and logged. */
 async function pricesIn(configMap: ConfigMap | undefined, logger: Logger): Promise<RegionPrices[]> {
   const read = Object.entries(configMap?.binaryData ?? {}).map(async ([key, base64]) => {
     try {
       return await decodePrices(Buffer.from(base64, "base64"))
     } catch (err) {
       if (!(err instanceof RangeError)) throw err
-      logger.warn({ err, key }, `ConfigMap ${PRICES_CONFIG_MAP}: prices are left out`)
+      logger.warn({ err, key }, `ConfigMap ${PRICES_CONFIG_MAP}: unreadable prices are skipped`)
       return []
     }
   })
@@ -101,19 +103,19 @@ function reflectorOf(
   return new Reflector<ConfigMap>({ client, resource: CONFIG_MAPS, namespace: systemNamespace, fieldSelector, logger })
 }
 
-/** A list's items come without their kind. */
+/** The items of a list have no kind. */
 function namedKind(configMap: ConfigMap): ConfigMap {
   return { ...configMap, apiVersion: "v1", kind: "ConfigMap" }
 }
 
-function tell(
+function report(
   configMap: ConfigMap | undefined,
-  faults: readonly Fault[],
+  faults: readonly FieldError[],
   { catalogue, recorder, logger }: Pick<CatalogueWatchOptions, "catalogue" | "recorder" | "logger">,
 ): void {
   logger.info({ offers: catalogue.current().size, faults: faults.length }, "the catalogue has changed")
   for (const { pointer, detail } of faults) logger.warn({ pointer }, `ConfigMap ${CATALOGUE_CONFIG_MAP}: ${detail}`)
   if (configMap === undefined || faults.length === 0) return
-  const message = `these rules are left out or without effect: ${faults.map(({ detail }) => detail).join("; ")}`
+  const message = `these rules are skipped or have no effect: ${faults.map(({ detail }) => detail).join("; ")}`
   recorder?.record(namedKind(configMap), { type: "Warning", reason: "InvalidRule", message })
 }

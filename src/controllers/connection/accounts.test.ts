@@ -7,7 +7,7 @@ import { IndexedStore } from "../../kube/store.ts"
 import { openCredentials, sealCredentials } from "../../sealing/credentials.ts"
 import { Sealer } from "../../sealing/envelope.ts"
 import { KeyringEncryption } from "../../sealing/keys.ts"
-import { credentialsCopier, payersOf } from "./accounts.ts"
+import { credentialsCopier, launchAccountsOf } from "./accounts.ts"
 import { CONNECTION_CACHE, type CredentialSources } from "./options.ts"
 
 const keyring = { primary: "k1", keys: new Map([["k1", new Uint8Array(32)]]) }
@@ -24,7 +24,7 @@ function connectionOf(spec: Partial<ConnectionSpec>, status: ConnectionStatus): 
   return { apiVersion: "berth.dev/v1alpha1", kind: "Connection", metadata, spec: { type: "aws", ...spec }, status }
 }
 
-/** As the controller writes it of these credentials. */
+/** Returns the status that the controller writes after it has verified these credentials. */
 function verified(version: string, changes: { isReady?: boolean; generation?: number } = {}): ConnectionStatus {
   const { isReady = true, generation = 2 } = changes
   const ready = {
@@ -58,64 +58,68 @@ const bySeal = { sealedCredentials: sealed }
 const bySecret = { credentialsSecretRef: { name: "gitops" } }
 const PAYER = { cloud: "aws", connection: "main", account: "1234" }
 
-describe("who pays", () => {
+describe("launch accounts", () => {
   test.each<[string, Partial<ConnectionSpec>, ConnectionStatus, object[]]>([
     ["verified", bySeal, verified(`sealed/${credentialId}`), [PAYER]],
-    [
-      "sealed anew, which is another generation",
-      bySeal,
-      verified(`sealed/${credentialId}`, { generation: 1 }),
-      [PAYER],
-    ],
+    ["sealed again, with another generation", bySeal, verified(`sealed/${credentialId}`, { generation: 1 }), [PAYER]],
     ["changed since it was verified", bySeal, verified("sealed/another"), []],
     ["not Ready", bySeal, verified(`sealed/${credentialId}`, { isReady: false }), []],
-    ["not looked at yet", bySeal, {}, []],
+    ["not reconciled yet", bySeal, {}, []],
     ["no sealed text", { sealedCredentials: "hello" }, verified("sealed/another"), []],
-    ["of a type that makes no VMs", { ...bySeal, type: "github" }, verified(`sealed/${credentialId}`), []],
+    ["of a type that can't launch VMs", { ...bySeal, type: "github" }, verified(`sealed/${credentialId}`), []],
     ["verified, by its Secret", bySecret, verified("secret/s/3"), [PAYER]],
     ["whose Secret was changed since", bySecret, verified("secret/s/2"), []],
-    ["whose Secret was made anew since", bySecret, verified("secret/t/3"), []],
-    ["that names another Secret since", bySecret, verified("secret/s/3", { generation: 1 }), []],
-    ["whose Secret is gone", { credentialsSecretRef: { name: "gone" } }, verified("secret/s/3"), []],
+    ["whose Secret was created again since", bySecret, verified("secret/t/3"), []],
+    ["that has named another Secret since", bySecret, verified("secret/s/3", { generation: 1 }), []],
+    ["whose Secret is deleted", { credentialsSecretRef: { name: "deleted" } }, verified("secret/s/3"), []],
   ])("a connection that is %s", async (_, spec, status, expected) => {
     const { connections, sources } = sourcesOf(connectionOf(spec, status))
-    const payers = payersOf({ ownAccounts: [], connections, types: ["aws", "gcp"], sources })
-    expect(payers.of("team")).toEqual(expected)
-    expect(payers.of("elsewhere")).toEqual([])
+    const launchAccounts = launchAccountsOf({ ownAccounts: [], connections, types: ["aws", "gcp"], sources })
+    const credentials = status.verifiedCredentials
+    expect(launchAccounts.of("team")).toEqual(expected.map((each) => ({ ...each, credentials })))
+    expect(launchAccounts.of("elsewhere")).toEqual([])
     const launch = {
       spec: { job: { namespace: "team" }, offer: { cloud: "aws" }, connection: "main", account: "1234" },
     }
     const copy = await credentialsCopier(connections, sources)(launch as Launch)
-    expect(copy !== undefined).toBe(expected.length > 0)
+    expect(copy?.version).toBe(expected.length > 0 ? credentials : undefined)
   })
 
-  test("no connection that is Ready, but not allowed to start VMs, which says why", async () => {
+  test("leave out a Ready connection that may not start VMs, and return the reason", async () => {
     const status = verified(`sealed/${credentialId}`)
     const lastTransitionTime = "2026-01-01T00:00:00Z"
     const condition = { type: "LaunchPermitted", lastTransitionTime, observedGeneration: 2, reason: "R", message: "x" }
     const judged = (isPermitted: "True" | "False" | "Unknown") => {
       const conditions = [...(status.conditions ?? []), { ...condition, status: isPermitted }]
       const { connections, sources } = sourcesOf(connectionOf(bySeal, { ...status, conditions }))
-      return { payers: payersOf({ ownAccounts: [], connections, types: ["aws"], sources }), connections, sources }
+      return {
+        launchAccounts: launchAccountsOf({ ownAccounts: [], connections, types: ["aws"], sources }),
+        connections,
+        sources,
+      }
     }
-    const { payers, connections, sources } = judged("False")
-    expect(payers.of("team")).toEqual([])
-    expect(payers.refused?.("team")).toEqual([{ cloud: "aws", connection: "main", message: "x" }])
+    const { launchAccounts, connections, sources } = judged("False")
+    expect(launchAccounts.of("team")).toEqual([])
+    expect(launchAccounts.refused?.("team")).toEqual([{ cloud: "aws", connection: "main", message: "x" }])
     for (const other of ["True", "Unknown"] as const) {
-      expect(judged(other).payers.of("team")).toEqual([PAYER])
-      expect(judged(other).payers.refused?.("team")).toEqual([])
+      expect(judged(other).launchAccounts.of("team")).toMatchObject([PAYER])
+      expect(judged(other).launchAccounts.refused?.("team")).toEqual([])
     }
-    // A VM that it made before is ended by it still.
+    // The connection still terminates a VM that it launched before.
     const launch = {
       spec: { job: { namespace: "team" }, offer: { cloud: "aws" }, connection: "main", account: "1234" },
     }
     expect(await credentialsCopier(connections, sources)(launch as Launch)).toBeDefined()
   })
 
-  test("accounts that need no connection, everywhere", () => {
+  test("include accounts that need no connection in every namespace", () => {
     const { connections } = sourcesOf(connectionOf(bySeal, {}))
-    const payers = payersOf({ ownAccounts: [{ cloud: "local", region: "here" }], connections, types: [] })
-    expect(payers.of("team")).toEqual([{ cloud: "local" }])
+    const launchAccounts = launchAccountsOf({
+      ownAccounts: [{ cloud: "local", region: "here" }],
+      connections,
+      types: [],
+    })
+    expect(launchAccounts.of("team")).toEqual([{ cloud: "local" }])
   })
 })
 
@@ -124,9 +128,9 @@ describe("the copy that a Launch carries", () => {
     ({ spec: { job: { namespace: "team" }, offer: { cloud }, connection: "main", account } }) as Launch
 
   test.each<[string, Partial<ConnectionSpec>, string]>([
-    ["what is sealed", bySeal, `sealed/${credentialId}`],
+    ["the sealed text", bySeal, `sealed/${credentialId}`],
     ["a Secret's content, sealed", bySecret, "secret/s/3"],
-  ])("is %s, and opens for its project and connection alone", async (_, spec, version) => {
+  ])("is %s, and only its project and connection can open it", async (_, spec, version) => {
     const { connections, sources } = sourcesOf(connectionOf(spec, verified(version)))
     const copy = await credentialsCopier(connections, sources)(launchOf("1234"))
     expect(copy?.project).toBe("acme")
@@ -137,7 +141,7 @@ describe("the copy that a Launch carries", () => {
     await expect(elsewhere).rejects.toMatchObject({ fault: "tampered" })
   })
 
-  test("is none when the connection opens another account or cloud by now, or is gone", async () => {
+  test("is missing if the connection now opens another account or cloud, or is deleted", async () => {
     const { connections, sources } = sourcesOf(connectionOf(bySeal, verified(`sealed/${credentialId}`)))
     const copy = credentialsCopier(connections, sources)
     expect(await copy(launchOf("5678"))).toBeUndefined()

@@ -1,81 +1,98 @@
 import { findCondition } from "../../apis/conditions.ts"
 import { ConnectionCondition, type StoredConnection } from "../../apis/connection.ts"
-import type { CloudAccount } from "../../cloud/provider.ts"
+import { frozenSettings } from "../../apis/vm-settings.ts"
+import type { CloudAccount } from "../../cloud/cloud.ts"
 import { NAMESPACE_INDEX } from "../../identity/catch-up.ts"
 import type { Store } from "../../kube/store.ts"
-import type { Payers, RefusedPayer } from "../../placement/market.ts"
-import type { Payer } from "../../router/rest.ts"
+import type { DeniedAccount, LaunchAccounts } from "../../placement/market.ts"
+import type { LaunchAccount } from "../../router/cooldown.ts"
 import { sealCredentials } from "../../sealing/credentials.ts"
 import type { CopyCredentials } from "../job/options.ts"
 import { CredentialsUnusable, credentialsOf, isVerified, projectOf } from "./credentials.ts"
 import type { CredentialSources } from "./options.ts"
 
-export interface PayersOptions {
-  /** Accounts that need no connection: they pay for every project. */
+export interface LaunchAccountsOptions {
+  /** Accounts that need no connection. Every project can use them. */
   ownAccounts: readonly CloudAccount[]
-  /** With NAMESPACE_INDEX. */
+  /** Has NAMESPACE_INDEX. */
   connections: Store<StoredConnection>
-  /** The types of connections that VMs can be made by. */
+  /** Types of connections that can launch VMs. */
   types: readonly string[]
-  /** Where Secrets are known: a connection whose Secret has changed pays again once the new credentials are verified. */
+  /**
+   * Source of the Secrets' versions. A connection whose Secret has changed is unusable until the new credentials are
+   * verified.
+   */
   sources?: Pick<CredentialSources, "secrets">
 }
 
-/** Who can pay for a project's VMs: its verified connections, and the accounts that need none. */
-export function payersOf({ ownAccounts, connections, types, sources }: PayersOptions): Payers {
-  const own: Payer[] = ownAccounts.map(({ cloud }) => ({ cloud }))
+/**
+ * Returns the accounts that a project can launch VMs with: its verified connections, and the accounts that need no
+ * connection.
+ */
+export function launchAccountsOf({ ownAccounts, connections, types, sources }: LaunchAccountsOptions): LaunchAccounts {
+  const own: LaunchAccount[] = ownAccounts.map(({ cloud }) => ({ cloud }))
   return {
     of: (namespace) => {
       const found = connections.byIndex(NAMESPACE_INDEX, namespace)
-      return [...own, ...found.flatMap((connection) => payerOf(connection, types, sources) ?? [])]
+      return [...own, ...found.flatMap((connection) => launchAccountOf(connection, types, sources) ?? [])]
     },
     refused: (namespace) => connections.byIndex(NAMESPACE_INDEX, namespace).flatMap(launchRefusal),
   }
 }
 
-/** Why a connection that is Ready pays for no VM. */
-function launchRefusal({ metadata, spec, status }: StoredConnection): RefusedPayer[] {
+/** Returns the reason why a Ready connection may not launch VMs; empty if it may. */
+function launchRefusal({ metadata, spec, status }: StoredConnection): DeniedAccount[] {
   const { status: isPermitted, message = "" } =
     findCondition(status?.conditions, ConnectionCondition.LaunchPermitted) ?? {}
   return isPermitted === "False" ? [{ cloud: spec.type, connection: metadata.name, message }] : []
 }
 
-function payerOf(
+function launchAccountOf(
   connection: StoredConnection,
   types: readonly string[],
-  sources: PayersOptions["sources"],
-): Payer | undefined {
+  sources: LaunchAccountsOptions["sources"],
+): LaunchAccount | undefined {
   const { metadata, spec, status } = connection
   const account = status?.account
   if (account === undefined || !types.includes(spec.type) || !isVerified(connection, sources)) return undefined
   if (launchRefusal(connection).length > 0) return undefined
-  return { cloud: spec.type, connection: metadata.name, account }
+  const { verifiedCredentials: credentials } = status ?? {}
+  const regions = spec.subnets === undefined ? undefined : Object.keys(spec.subnets)
+  return {
+    cloud: spec.type,
+    connection: metadata.name,
+    account,
+    ...(credentials !== undefined && { credentials }),
+    ...(regions !== undefined && { regions }),
+  }
 }
 
 /**
- * Gives Launches their copies: what is sealed in a connection as it is, what a Secret has sealed now. Only of what was
- * verified for the account that the Launch is pinned to: a VM must be ended where it was made.
+ * Copies credentials and settings into Launches: the sealed text of a connection unchanged, or the current content of a
+ * Secret, sealed. Both come from the same version of the connection. Copies only credentials that were verified for the Launch's account, because the VM must be terminated there.
  */
 export function credentialsCopier(connections: Store<StoredConnection>, sources: CredentialSources): CopyCredentials {
   return async ({ spec }) => {
     const connection = connections.get({ namespace: spec.job.namespace, name: spec.connection ?? "" })
     if (connection === undefined || !isVerified(connection, sources)) return undefined
     if (connection.status?.account !== spec.account || connection.spec.type !== spec.offer.cloud) return undefined
+    const settings = frozenSettings(connection.spec, spec.offer, spec.disk)
+    if (settings === undefined) return undefined
     try {
-      const { fields, project } = await credentialsOf(connection, sources)
+      const { fields, project, version } = await credentialsOf(connection, sources)
       const { type, sealedCredentials } = connection.spec
       const context = { project, name: connection.metadata.name }
       const sealed = sealedCredentials ?? (await sealCredentials(sources.sealer, { type, fields }, context))
-      return { project, sealedCredentials: sealed }
+      return { project, sealedCredentials: sealed, version, ...settings }
     } catch (error) {
-      // The controller is about to say so in the connection's condition.
+      // The controller is about to write the cause into the connection's condition.
       if (error instanceof CredentialsUnusable) return undefined
       throw error
     }
   }
 }
 
-/** Where VMs may be that verified connections made, and of which no Launch tells any more. */
+/** Returns the regions in which verified connections may have VMs without a Launch. */
 export function accountsInUse(connections: Store<StoredConnection>, sources: CredentialSources): CloudAccount[] {
   return connections.list().flatMap((connection) => {
     const { metadata, spec, status = {} } = connection

@@ -1,39 +1,56 @@
 import { cutTo } from "../../apis/conditions.ts"
-import type { ConnectionStatus, ConnectionType, StoredConnection } from "../../apis/connection.ts"
+import {
+  CAPABILITIES,
+  type ConnectionStatus,
+  type ConnectionType,
+  type StoredConnection,
+} from "../../apis/connection.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
-import type { ExternalAccount, VerifiedIdentity } from "../../cloud/account.ts"
+import type { Capabilities } from "../../cloud/account.ts"
 import { CloudError, CredentialsError, InvalidRequestError } from "../../cloud/errors.ts"
 import type { ReconcileContext } from "../../runtime/controller.ts"
-import { scrubbedError } from "../../sealing/scrub.ts"
+import { scrubbed, scrubbedError } from "../../sealing/scrub.ts"
 import { writeStatus } from "../writes.ts"
 import type { Outcome } from "./gather.ts"
 import { type ConnectionControllerOptions, connectionWriter } from "./options.ts"
 
-/** Maximum characters of a provider's error. A condition's message has words of ours around it. */
+/** Maximum characters of a provider's error. The condition's message has other text around it. */
 const MESSAGE_CHARACTERS = 1024
 
 /** Credentials to verify. */
 export interface Verification {
   type: ConnectionType
   fields: CredentialFields
+  /** Regions in which the connection created VMs. */
+  regions: readonly string[]
   /** Timeout, seconds. */
   seconds: number
   /** Aborted when no caller needs the outcome; its reason is thrown. */
   signal: AbortSignal
 }
 
-/** Asks the provider to which account the credentials belong. No part of the credentials is in the outcome. */
+/**
+ * Asks the provider to which account the credentials belong, and what they can do there. No part of the credentials is in
+ * the outcome.
+ */
 export async function verify(
-  { type, fields, seconds, signal }: Verification,
+  { type, fields, regions, seconds, signal }: Verification,
   { openAccount, clock, logger }: Pick<ConnectionControllerOptions, "openAccount" | "clock" | "logger">,
 ): Promise<Outcome> {
   const timeout = new AbortController()
+  const unchecked = (error: unknown): undefined => {
+    signal.throwIfAborted()
+    logger.debug({ err: scrubbedError(error, fields), type }, "the uses of the account were not checked")
+  }
   const cancel = clock.setTimer(seconds, () => timeout.abort(new Error(`no answer within ${seconds} seconds`)))
   try {
     const account = openAccount(type, fields)
     if (account === undefined) return { is: "unsupported" }
-    const { account: id, launch } = await ask(account, AbortSignal.any([signal, timeout.signal]))
-    return { is: "verified", account: id, ...(launch !== undefined && { launch }) }
+    const ended = AbortSignal.any([signal, timeout.signal])
+    const { account: id } = await unlessAborted(account.verify(ended), ended)
+    const check = account.capabilities?.({ regions }, ended)
+    const found = check && (await unlessAborted(check, ended).catch(unchecked))
+    return { is: "verified", account: id, ...(found !== undefined && { capabilities: redacted(found, fields) }) }
   } catch (error) {
     signal.throwIfAborted()
     const err = scrubbedError(error, fields)
@@ -44,14 +61,24 @@ export async function verify(
   }
 }
 
+function redacted(capabilities: Capabilities, fields: CredentialFields): Capabilities {
+  const entries = Object.entries(capabilities).map(([name, capability]) => [
+    name,
+    { ...capability, message: scrubbed(capability.message, fields) },
+  ])
+  return Object.fromEntries(entries) as Capabilities
+}
+
 /** Rejects as soon as the signal is aborted, even if a provider's SDK ignores it. */
-async function ask(account: ExternalAccount, signal: AbortSignal): Promise<VerifiedIdentity> {
+async function unlessAborted<T>(answer: Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>()
   const end = (): void => reject(signal.reason as Error)
+  // A late failure of an abandoned answer has no reader.
+  answer.catch(() => undefined)
   signal.throwIfAborted()
   signal.addEventListener("abort", end, { once: true })
   try {
-    return await Promise.race([account.verify(signal), promise])
+    return await Promise.race([answer, promise])
   } finally {
     signal.removeEventListener("abort", end)
   }
@@ -85,7 +112,9 @@ export async function reseal(
 }
 
 /** Fields that describe verified credentials. A merge patch removes a field only by null. */
-const UNVERIFIED = { account: null, lastVerifiedTime: null, verifiedCredentials: null }
+const UNVERIFIED = { account: null, lastVerifiedTime: null, verifiedCredentials: null, capabilities: null }
+
+const UNCHECKED = Object.fromEntries(CAPABILITIES.map((name) => [name, null]))
 
 /** Writes the status, if the Connection is still the version that the decision was based on. @throws KubeError Conflict */
 export function writeOwnStatus(
@@ -94,6 +123,7 @@ export function writeOwnStatus(
   options: ConnectionControllerOptions,
   context: ReconcileContext,
 ): Promise<StoredConnection> {
-  const whole = { ...UNVERIFIED, ...status } as ConnectionStatus
+  const capabilities = status.capabilities && { ...UNCHECKED, ...status.capabilities }
+  const whole = { ...UNVERIFIED, ...status, ...(capabilities && { capabilities }) } as ConnectionStatus
   return writeStatus(connection, whole, connectionWriter(options), context)
 }

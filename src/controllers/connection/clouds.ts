@@ -2,9 +2,9 @@ import type { ConnectionType, StoredConnection } from "../../apis/connection.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import { ByCredentials } from "../../cloud/by-credentials.ts"
-import type { Providers, RegionOpener } from "../../cloud/clouds.ts"
+import type { Cloud, CloudAccount, Clouds } from "../../cloud/cloud.ts"
 import { CredentialsError, InvalidRequestError } from "../../cloud/errors.ts"
-import type { Cloud, CloudAccount, Clouds } from "../../cloud/provider.ts"
+import type { Providers, RegionOpener } from "../../cloud/provider.ts"
 import type { Store } from "../../kube/store.ts"
 import { openCredentials } from "../../sealing/credentials.ts"
 import { SealingError } from "../../sealing/keys.ts"
@@ -49,7 +49,10 @@ export class ConnectionClouds implements Clouds {
     const type = account.cloud as ConnectionType
     const openRegion = Object.hasOwn(providers, type) ? providers[type]?.region : undefined
     if (openRegion === undefined) {
-      throw new CredentialsError("UnknownCloud", `this version makes no VMs by connections of type ${account.cloud}`)
+      throw new CredentialsError(
+        "UnknownCloud",
+        `this version of Berth can't launch VMs with connections of type ${account.cloud}`,
+      )
     }
     const open = (fields: CredentialFields): Cloud => this.#region(account, fields, openRegion)
     const run = failover(this.#openings(account, open), account)
@@ -62,8 +65,8 @@ export class ConnectionClouds implements Clouds {
   }
 
   /**
-   * Returns the candidates in the order in which they are tried. The own copy comes first and mostly serves, so all
-   * connections and Launches are searched only after its rejection, once.
+   * Returns the candidates in the order in which they are tried. The own copy comes first and usually works.
+   * Connections and Launches are searched only after its rejection, once.
    */
   #openings(account: CloudAccount, open: (fields: CredentialFields) => Cloud): () => Iterable<Opening> {
     const opening = (credentials: () => Promise<CredentialFields | undefined>): Opening =>

@@ -14,12 +14,13 @@ import {
 } from "../../runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../runtime/reconcile-object.ts"
 import { reseal, verify, writeOwnStatus } from "./actions.ts"
+import { changesCooldown } from "./cooldown.ts"
 import { type ConnectionAction, decide } from "./decide.ts"
-import { type Attempt, type ConnectionObservation, gather, isCredentialsRefusal } from "./gather.ts"
+import { type Attempt, type ConnectionObservation, gather } from "./gather.ts"
 import { CONNECTION_DEFAULTS, type ConnectionControllerOptions, SECRET_INDEX } from "./options.ts"
 
 /**
- * Makes the controller that verifies the credentials of each Connection with its provider, again and again. It also keeps
+ * Creates the controller that verifies the credentials of each Connection with its provider periodically. It also keeps
  * them sealed under the primary key.
  */
 export function createConnectionController(options: ConnectionControllerOptions): Controller {
@@ -67,14 +68,13 @@ function changedNamespaces({ old, current }: Change<StoredProject>): string[] {
   return namespaces[0] === namespaces[1] ? [] : namespaces.filter((namespace) => namespace !== undefined)
 }
 
-/** Returns the Connection of a Launch in a new region, or of one that a cloud rejected because of the credentials. */
+/** Returns the Connection of a Launch in a new region, or of one that begins or ends its cooldown. */
 function keysOfLaunch({ old, current }: Change<StoredLaunch>, connections: Store<StoredConnection>): string[] {
   if (current?.spec.connection === undefined) return []
   const { job, connection, offer } = current.spec
   const key = `${job.namespace}/${connection}`
   const isKnown = old !== undefined || connections.getByKey(key)?.status?.regions?.includes(offer.region) === true
-  const isRefusal = isCredentialsRefusal(current) && (old === undefined || !isCredentialsRefusal(old))
-  return isRefusal || !isKnown ? [key] : []
+  return !isKnown || changesCooldown(old, current, connections.getByKey(key)) ? [key] : []
 }
 
 interface Parts {
@@ -97,7 +97,8 @@ async function act(
     case "verify": {
       const { fields, version } = action.credentials
       const { type } = connection.spec
-      const outcome = await verify({ type, fields, seconds, signal: context.signal }, options)
+      const { regions } = action
+      const outcome = await verify({ type, fields, regions, seconds, signal: context.signal }, options)
       const key = keyOf(connection)
       const before = attempts.get(key)
       const isSame = before?.version === version && before.outcome.is === outcome.is

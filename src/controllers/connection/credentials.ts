@@ -1,7 +1,16 @@
+import { createHash } from "node:crypto"
 import { findCondition } from "../../apis/conditions.ts"
-import { ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
-import { type CredentialFields, credentialFaults } from "../../apis/credentials.ts"
+import { type CloudIdentity, ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
+import {
+  audienceOf,
+  type CredentialFields,
+  credentialFaults,
+  type Federation,
+  identityTokenFaults,
+  isFederated,
+} from "../../apis/credentials.ts"
 import { isMetadataName } from "../../apis/names.ts"
+import type { StoredProject } from "../../apis/project.ts"
 import { CredentialsError, TransientError } from "../../cloud/errors.ts"
 import { scopeOf } from "../../identity/projects.ts"
 import { SealingKeysMissing } from "../../identity/sealing-keys.ts"
@@ -21,6 +30,8 @@ export interface FoundCredentials {
   version: string
   /** Id of the project that they are sealed for. */
   project: string
+  /** Identity that the cloud must trust. Absent: the credentials are enough. */
+  identity?: CloudIdentity
 }
 
 /** Credentials that are missing or invalid. Only a change of an object, which requeues the connection, can help. */
@@ -43,17 +54,51 @@ export async function credentialsOf(
   sources: CredentialSources,
 ): Promise<FoundCredentials> {
   const { namespace = "" } = connection.metadata
-  const project = projectOf(namespace, sources)
-  if (project === undefined) {
+  const found = projectIn(namespace, sources)
+  if (found === undefined) {
     const message = `namespace ${namespace} belongs to no Project, so its connections can't be used`
     throw new CredentialsUnusable(ConnectionReason.NoProject, message)
   }
+  const project = found.metadata.name
   const version = versionOf(connection, sources)
   if (version === undefined) throw secretMissing(connection)
   const fields = await fieldsOf(connection, project, sources)
-  const faults = credentialFaults(connection.spec.type, fields)
-  if (faults.length === 0) return { fields, version, project }
+  const { type } = connection.spec
+  const faults = credentialFaults(type, fields)
+  if (faults.length === 0 && sources.identityIssuer === undefined) faults.push(...identityTokenFaults(type, fields))
+  if (faults.length === 0) {
+    if (!isFederated(type, fields)) return { fields, version, project }
+    const federation = federationOf(found, connection.metadata.name)
+    const identity = identityOf(federation, audienceOf(type, fields), sources.identityIssuer)
+    return { fields: { ...fields, ...federation }, version, project, identity }
+  }
   throw new CredentialsUnusable(ConnectionReason.InvalidCredentials, faults.map(({ detail }) => detail).join("; "))
+}
+
+function identityOf(
+  { identity_subject: subject, external_id: externalId }: Federation,
+  audience: string | undefined,
+  issuer: string | undefined,
+): CloudIdentity {
+  return { ...(audience !== undefined && issuer !== undefined && { issuer, audience }), subject, externalId }
+}
+
+/** Google accepts at most 127 bytes (https://cloud.google.com/iam/docs/workload-identity-federation). */
+const MOST_SUBJECT = 127
+const EXTERNAL_ID_CHARACTERS = 16
+
+/**
+ * Returns the identity of a connection for clouds. The external id depends on the project's uid: a later project of the
+ * same name can't use what trusted this one. Pure.
+ */
+export function federationOf({ metadata }: Pick<StoredProject, "metadata">, connection: string): Federation {
+  const hash = createHash("sha256").update(`${metadata.uid}/${connection}`).digest("hex")
+  const external_id = hash.slice(0, EXTERNAL_ID_CHARACTERS)
+  const most = Math.floor((MOST_SUBJECT - EXTERNAL_ID_CHARACTERS - 2) / 2)
+  const names = `${metadata.name}:${connection}`
+  const isLong = names.length + 1 + EXTERNAL_ID_CHARACTERS > MOST_SUBJECT
+  const shown = isLong ? `${metadata.name.slice(0, most)}:${connection.slice(0, most)}` : names
+  return { identity_subject: `${shown}:${external_id}`, external_id }
 }
 
 async function fieldsOf(
@@ -129,8 +174,12 @@ function textOf(field: string, base64: string): string {
 }
 
 /** Returns the id of the namespace's project. */
-export function projectOf(namespace: string, { projects }: Pick<CredentialSources, "projects">): string | undefined {
-  return projects.store.list().find((project) => scopeOf(project)?.namespace === namespace)?.metadata.name
+export function projectOf(namespace: string, sources: Pick<CredentialSources, "projects">): string | undefined {
+  return projectIn(namespace, sources)?.metadata.name
+}
+
+function projectIn(namespace: string, { projects }: Pick<CredentialSources, "projects">): StoredProject | undefined {
+  return projects.store.list().find((project) => scopeOf(project)?.namespace === namespace)
 }
 
 /** Returns true if the current credentials are the verified ones. Without `sources`, a Secret's version isn't compared. */

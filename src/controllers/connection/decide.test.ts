@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest"
 import { setCondition } from "../../apis/conditions.ts"
 import { ConnectionReason, type ConnectionStatus, type StoredConnection } from "../../apis/connection.ts"
-import type { LaunchPermission } from "../../cloud/account.ts"
+import type { Capabilities, Capability } from "../../cloud/account.ts"
 import { CredentialsUnusable, type FoundCredentials } from "./credentials.ts"
 import { decide } from "./decide.ts"
 import type { Attempt, ConnectionObservation, Outcome } from "./gather.ts"
@@ -28,7 +28,7 @@ function connectionOf(status?: ConnectionStatus, generation = 1): StoredConnecti
   return { apiVersion: "berth.dev/v1alpha1", kind: "Connection", metadata, spec, ...(status && { status }) }
 }
 
-/** Verified at T0. */
+/** Returns a status verified at T0. */
 function verified(): ConnectionStatus {
   const { status } = decide(
     connectionOf(),
@@ -43,10 +43,36 @@ function attempt(outcome: Outcome, changes: Partial<Attempt> = {}): Attempt {
   return { version: "sealed/1", time: at(0), outcome, count: 1, ...changes }
 }
 
-const verify = { do: "verify", credentials }
+const verify = { do: "verify", credentials, regions: [] }
 
-describe("the provider is asked", () => {
-  test("at once about new credentials, which are told to be in the making", () => {
+describe("a cooldown of the connection", () => {
+  const until = at(300)
+  const cause = { group: "aws rejected 20 launches of connection main", detail: "NoVpc: none", remedy: "create one" }
+  const cooling = { ...nothing, cooldown: { cloud: "aws", connection: "main", until, cause } }
+
+  test("is a condition with cause, number, end and remedy, until it ends", () => {
+    const began = decide(connectionOf(verified()), cooling, at(10), SETTINGS)
+    const message = `${cause.group}: NoVpc: none; Berth launches no VM with this connection until ${time(300)}; create one`
+    expect(began.status?.conditions).toContainEqual(
+      expect.objectContaining({ type: "CoolingDown", status: "True", reason: "LaunchesRejected", message }),
+    )
+    expect(began.events).toEqual([{ type: "Warning", reason: "LaunchesRejected", message }])
+    expect(began.requeueAfter).toBe(290)
+    const ended = decide(connectionOf(began.status), nothing, at(300), SETTINGS)
+    expect(ended.status?.conditions).toContainEqual(expect.objectContaining({ type: "CoolingDown", status: "False" }))
+    expect(ended.events).toEqual([{ type: "Normal", reason: "NoCooldown", message: "the cooldown has ended" }])
+  })
+
+  test("of a region or a quota says so; a connection without any has no such condition", () => {
+    const region = { ...cooling, cooldown: { ...cooling.cooldown, region: "r", gpu: true } }
+    const { status } = decide(connectionOf(verified()), region, at(10), SETTINGS)
+    expect(status?.conditions?.at(-1)?.message).toContain("launches no VM in r with GPUs with this connection")
+    expect(verified().conditions?.map(({ type }) => type)).not.toContain("CoolingDown")
+  })
+})
+
+describe("verification", () => {
+  test("of new credentials starts at once, with condition Reconciling", () => {
     const decision = decide(connectionOf(), nothing, at(0), SETTINGS)
     expect(decision.actions).toEqual([verify])
     expect(decision.status?.conditions).toMatchObject([
@@ -57,11 +83,21 @@ describe("the provider is asked", () => {
 
   test.each<[string, Outcome, number, number]>([
     ["verified: after the interval", { is: "verified", account: "1" }, 1, 3600],
+    [
+      "verified, but unable to start VMs",
+      {
+        is: "verified",
+        account: "1",
+        capabilities: { vms: { is: "denied", reason: "NetworkMissing", message: "" } },
+      },
+      7,
+      300,
+    ],
     ["refused", { is: "refused", message: "" }, 1, 15],
-    ["refused again", { is: "refused", message: "" }, 2, 30],
-    ["refused for long: after the interval at the latest", { is: "refused", message: "" }, 30, 3600],
+    ["rejected again", { is: "refused", message: "" }, 2, 30],
+    ["rejected many times: after the interval at most", { is: "refused", message: "" }, 30, 3600],
     ["unreachable", { is: "unreachable", message: "" }, 1, 10],
-    ["unreachable for long", { is: "unreachable", message: "" }, 30, 300],
+    ["unreachable many times", { is: "unreachable", message: "" }, 30, 300],
   ])("%s", (_, outcome, count, seconds) => {
     const observed = { ...nothing, attempt: attempt(outcome, { count }) }
     expect(decide(connectionOf(), observed, at(0), SETTINGS)).toMatchObject({ actions: [], requeueAfter: seconds })
@@ -69,13 +105,13 @@ describe("the provider is asked", () => {
     expect(decide(connectionOf(), observed, at(seconds), SETTINGS).actions).toEqual([verify])
   })
 
-  test("not again about what the status says was verified a while ago, by a process that has just started", () => {
+  test("is not repeated by a new process before the interval has passed", () => {
     const connection = connectionOf(verified())
     expect(decide(connection, nothing, at(3599), SETTINGS)).toEqual({ actions: [], requeueAfter: 1 })
     expect(decide(connection, nothing, at(3600), SETTINGS)).toEqual({ actions: [verify] })
   })
 
-  test("when a cloud has refused a launch since, once for each refusal", () => {
+  test("is repeated once for each later launch that a cloud rejects", () => {
     const connection = connectionOf(verified())
     const refused = (refusedTime: string, known?: string): ConnectionObservation => ({
       ...{ ...nothing, refusedTime },
@@ -87,7 +123,7 @@ describe("the provider is asked", () => {
     expect(decide(connection, refused(time(5), time(5)), at(6), SETTINGS).actions).toEqual([])
   })
 
-  test("never about what it is known not to answer, nor about what can't be read", () => {
+  test("never runs for unsupported or unreadable credentials", () => {
     const unsupported = { ...nothing, attempt: attempt({ is: "unsupported" }) }
     expect(decide(connectionOf(), unsupported, at(9999), SETTINGS)).toMatchObject({ actions: [] })
     expect(decide(connectionOf(), unsupported, at(9999), SETTINGS)).not.toHaveProperty("requeueAfter")
@@ -99,7 +135,7 @@ describe("the provider is asked", () => {
 describe("the status", () => {
   const unreachable = attempt({ is: "unreachable", message: "down" }, { time: at(100) })
 
-  test("of what worked stays while the provider can't be reached, within the grace", () => {
+  test("stays Ready within the grace period while the provider is unreachable", () => {
     const connection = connectionOf(verified())
     const observed = { ...nothing, attempt: unreachable }
     expect(decide(connection, observed, at(101), SETTINGS).status).toBeUndefined()
@@ -109,7 +145,7 @@ describe("the status", () => {
     })
   })
 
-  test("of other credentials than those that worked says nothing of their account", () => {
+  test("of changed credentials has no account", () => {
     const other = { ...credentials, version: "sealed/2" }
     const { status } = decide(connectionOf(verified(), 2), { ...nothing, credentials: other }, at(9), SETTINGS)
     expect(status).not.toHaveProperty("account")
@@ -117,14 +153,14 @@ describe("the status", () => {
     expect(status?.conditions?.[0]).toMatchObject({ status: "False", reason: "Verifying", observedGeneration: 2 })
   })
 
-  test("of the same credentials under another key stays, for the new generation", () => {
+  test("stays Ready for the new generation if the same credentials are sealed under another key", () => {
     const { status, actions } = decide(connectionOf(verified(), 2), nothing, at(9), SETTINGS)
     expect(actions).toEqual([])
     expect(status).toMatchObject({ account: "1", observedGeneration: 2, conditions: [{ status: "True" }, {}] })
     expect(status?.conditions?.map((condition) => condition.observedGeneration)).toEqual([2, 2])
   })
 
-  test("of a refusal that a former process wrote stands until the provider has answered", () => {
+  test("keeps a rejection that a former process wrote until the provider has answered", () => {
     const why = { status: "False", reason: "CredentialsRefused", message: "no" } as const
     const conditions = setCondition([], { type: "Ready", ...why }, 1, at(0))
     const connection = connectionOf({ conditions, observedGeneration: 1 })
@@ -132,19 +168,19 @@ describe("the status", () => {
   })
 
   test.each<[string, ConnectionReason, "Reconciling" | "Stalled"]>([
-    ["may be on its way", ConnectionReason.SecretNotFound, "Reconciling"],
-    ["may be on its way", ConnectionReason.NoProject, "Reconciling"],
-    ["somebody has to put right", ConnectionReason.WrongSecretType, "Stalled"],
-    ["somebody has to put right", ConnectionReason.InvalidCredentials, "Stalled"],
-    ["somebody has to put right", ConnectionReason.UnknownKey, "Stalled"],
-    ["somebody has to put right", ConnectionReason.Tampered, "Stalled"],
-  ])("of what %s (%s) is %s", (_, reason, is) => {
+    ["may still arrive", ConnectionReason.SecretNotFound, "Reconciling"],
+    ["may still arrive", ConnectionReason.NoProject, "Reconciling"],
+    ["only a user can correct", ConnectionReason.WrongSecretType, "Stalled"],
+    ["only a user can correct", ConnectionReason.InvalidCredentials, "Stalled"],
+    ["only a user can correct", ConnectionReason.UnknownKey, "Stalled"],
+    ["only a user can correct", ConnectionReason.Tampered, "Stalled"],
+  ])("of credentials that %s (%s) is %s", (_, reason, is) => {
     const observed = { ...nothing, credentials: new CredentialsUnusable(reason, "why") }
     const { conditions } = decide(connectionOf(), observed, at(0), SETTINGS).status ?? {}
     expect(conditions?.filter(({ status }) => status === "True")).toMatchObject([{ type: is, reason, message: "why" }])
   })
 
-  test("remembers regions, the latest of too many", () => {
+  test("keeps used regions, at most the latest 128", () => {
     const many = Array.from({ length: 130 }, (_, number) => `region-${number}`)
     const { status } = decide(
       connectionOf({ ...verified(), regions: ["old"] }),
@@ -158,58 +194,101 @@ describe("the status", () => {
   })
 })
 
-test("what is sealed under a former key is sealed anew first", () => {
+test("credentials under a former key are sealed again first", () => {
   const outdated = { ...nothing, isOutdated: true }
   const { actions } = decide(connectionOf(verified()), outdated, at(1), SETTINGS)
   expect(actions).toEqual([{ do: "reseal", project: "acme" }])
   expect(decide(connectionOf(), outdated, at(1), SETTINGS).actions).toEqual([{ do: "reseal", project: "acme" }])
 })
 
-test("one that is being deleted is left alone", () => {
+test("a connection that is being deleted is left alone", () => {
   const connection = connectionOf()
   connection.metadata.deletionTimestamp = time(0)
   expect(decide(connection, { ...nothing, isOutdated: true }, at(0), SETTINGS)).toEqual({ actions: [] })
 })
 
-describe("whether VMs can be started is told", () => {
-  const told = (launch: LaunchPermission | undefined, status = verified()) =>
+describe("capabilities", () => {
+  /** Decides on the outcome of a verification of these credentials. */
+  const statusAfter = (capabilities: Capabilities | undefined, status?: ConnectionStatus) =>
     decide(
       connectionOf(status),
-      { ...nothing, attempt: attempt({ is: "verified", account: "1", ...(launch && { launch }) }, { time: at(9) }) },
+      {
+        ...nothing,
+        attempt: attempt({ is: "verified", account: "1", ...(capabilities && { capabilities }) }, { time: at(9) }),
+      },
       at(9),
       SETTINGS,
-    ).status?.conditions?.find(({ type }) => type === "LaunchPermitted")
+    ).status ?? status
+  const permitted = (status: ConnectionStatus | undefined) =>
+    status?.conditions?.find(({ type }) => type === "LaunchPermitted")
+  const DENIED: Capability = { is: "denied", reason: "NetworkMissing", message: "no network x: create it" }
 
-  test.each<[LaunchPermission, object]>([
-    [{ is: "granted" }, { status: "True", reason: "PermissionsGranted" }],
+  test.each<[Capability, object]>([
     [
-      { is: "denied", message: "x is missing" },
-      { status: "False", reason: "PermissionsMissing", message: "no VM is started with this connection: x is missing" },
+      { is: "granted", message: "all fine" },
+      { status: "True", reason: "PermissionsGranted", message: "all fine" },
+    ],
+    [
+      DENIED,
+      {
+        status: "False",
+        reason: "NetworkMissing",
+        message: "no VM is started with this connection: no network x: create it",
+      },
     ],
     [
       { is: "unknown", message: "add x" },
       { status: "Unknown", reason: "PermissionsUnknown", message: "add x" },
     ],
-  ])("as the provider said: %o, of a connection that is Ready all the same", (launch, expected) => {
-    expect(told(launch)).toMatchObject(expected)
-    const { status } = decide(
-      connectionOf(),
-      { ...nothing, attempt: attempt({ is: "verified", account: "1", launch }) },
-      at(0),
-      SETTINGS,
-    )
+    [
+      { is: "unanswered", message: "HTTP 503" },
+      { status: "Unknown", reason: "Unanswered", message: "HTTP 503" },
+    ],
+  ])("of new credentials follow the provider's answer %o, and the connection is Ready", (vms, expected) => {
+    const status = statusAfter({ vms, buckets: { is: "granted", message: "b" } })
+    expect(status?.capabilities).toEqual({
+      vms: expected,
+      buckets: { status: "True", reason: "PermissionsGranted", message: "b" },
+    })
+    expect(permitted(status)).toMatchObject(expected)
     expect(status?.conditions?.[0]).toMatchObject({ type: "Ready", status: "True" })
   })
 
-  test("as before while the provider gives no answer, and not at all where it was never asked", () => {
-    const denied: LaunchPermission = { is: "denied", message: "x" }
-    const { status } = decide(
-      connectionOf(),
-      { ...nothing, attempt: attempt({ is: "verified", account: "1", launch: denied }) },
-      at(0),
-      SETTINGS,
-    )
-    expect(told(undefined, status)).toMatchObject({ status: "False" })
-    expect(told(undefined)).toBeUndefined()
+  test("stay while the provider does not answer, and are absent before the first answer", () => {
+    const denied = statusAfter({ vms: DENIED })
+    expect(statusAfter(undefined, denied)?.capabilities?.vms).toMatchObject({ status: "False" })
+    const unanswered = statusAfter({ vms: { is: "unanswered", message: "503" } }, denied)
+    expect(unanswered?.capabilities?.vms).toMatchObject({ status: "False" })
+    expect(permitted(unanswered)).toMatchObject({ status: "False" })
+    expect(statusAfter(undefined)?.capabilities).toBeUndefined()
+  })
+
+  test("of other credentials are not taken over", () => {
+    const denied = { ...statusAfter({ vms: DENIED }), verifiedCredentials: "others" }
+    expect(statusAfter(undefined, denied)?.capabilities).toBeUndefined()
+    const unanswered = statusAfter({ vms: { is: "unanswered", message: "503" } }, denied)
+    expect(permitted(unanswered)).toMatchObject({ status: "Unknown", reason: "Unanswered" })
+  })
+
+  test("never stop a connection that was Ready before an upgrade, until a check has found it able", () => {
+    const former = verified()
+    const unanswered = statusAfter({ vms: { is: "unanswered", message: "503" } }, former)
+    expect(permitted(unanswered)).toBeUndefined()
+    const first = statusAfter({ vms: DENIED }, unanswered)
+    expect(first?.capabilities?.vms).toMatchObject({ status: "Unknown", reason: "NetworkMissing" })
+    expect(first?.capabilities?.vms?.message).toMatch(/Berth tries.*no network x/)
+    const second = statusAfter({ vms: DENIED }, first)
+    expect(permitted(second)).toMatchObject({ status: "Unknown" })
+    const able = statusAfter({ vms: { is: "granted", message: "" } }, second)
+    expect(permitted(statusAfter({ vms: DENIED }, able))).toMatchObject({ status: "False" })
+  })
+
+  test("keep a denial of the former version", () => {
+    const condition = { type: "LaunchPermitted", status: "False", reason: "PermissionsMissing", message: "x" } as const
+    const former = verified()
+    const conditions = [...(former.conditions ?? []), { ...condition, lastTransitionTime: time(0) }]
+    const unanswered = statusAfter({ vms: { is: "unanswered", message: "503" } }, { ...former, conditions })
+    expect(permitted(unanswered)).toMatchObject({ status: "False" })
+    expect(permitted(statusAfter({ vms: DENIED }, { ...former, conditions }))).toMatchObject({ status: "False" })
   })
 })

@@ -1,18 +1,26 @@
 import { isDeepStrictEqual } from "node:util"
 import { secondsBetween, timestamp } from "../../apis/clock.ts"
 import { findCondition } from "../../apis/conditions.ts"
-import { ConnectionCondition, type ConnectionStatus, type StoredConnection } from "../../apis/connection.ts"
+import {
+  ConnectionCondition,
+  ConnectionReason,
+  type ConnectionStatus,
+  type StoredConnection,
+} from "../../apis/connection.ts"
 import type { Decision } from "../../runtime/reconcile-object.ts"
 import { CredentialsUnusable, type FoundCredentials } from "./credentials.ts"
 import type { Attempt, ConnectionObservation } from "./gather.ts"
 import type { ConnectionSettings } from "./options.ts"
-import { eventsOf, type Situation, statusOf } from "./status.ts"
+import { eventsOf, type Situation, statusOf, usedRegions } from "./status.ts"
 
 export type ConnectionAction =
   /** Seals the same credentials under the primary key. */
   | { do: "reseal"; project: string }
   /** `refusedTime`: the last rejection of a launch that is known now (RFC 3339). */
-  | { do: "verify"; credentials: FoundCredentials; refusedTime?: string }
+  | { do: "verify"; credentials: FoundCredentials; regions: readonly string[]; refusedTime?: string }
+
+/** Delay before checking again whether the project has room for the connection, seconds. */
+const OVER_LIMIT_SECONDS = 120
 
 /** Decides what to do with a connection. Pure. */
 export function decide(
@@ -25,13 +33,23 @@ export function decide(
   const { credentials, isOutdated, refusedTime } = observed
   const status = changed(connection, situationOf(connection, observed, now, settings), observed, now)
   // The change that makes them usable (a Secret, a key, other credentials, a project) requeues the connection.
-  if (credentials instanceof CredentialsUnusable) return { ...status, actions: [] }
+  if (credentials instanceof CredentialsUnusable) {
+    const isOverLimit = credentials.reason === ConnectionReason.ProjectLimit
+    return { ...status, actions: [], ...(isOverLimit && { requeueAfter: OVER_LIMIT_SECONDS }) }
+  }
   // The change of the spec requeues the connection.
   if (isOutdated) return { ...status, actions: [{ do: "reseal", project: credentials.project }] }
   const due = dueInSeconds(connection, observed, now, settings)
-  const verify: ConnectionAction = { do: "verify", credentials, ...(refusedTime !== undefined && { refusedTime }) }
+  const regions = usedRegions(connection.status?.regions, observed.regions)
+  const verify = { do: "verify" as const, credentials, regions, ...(refusedTime !== undefined && { refusedTime }) }
   if (due <= 0) return { ...status, actions: [verify] }
-  return { ...status, actions: [], ...(Number.isFinite(due) && { requeueAfter: due }) }
+  const next = Math.min(due, secondsOfCooldown(observed, now))
+  return { ...status, actions: [], ...(Number.isFinite(next) && { requeueAfter: next }) }
+}
+
+/** Seconds until the cooldown has ended. */
+function secondsOfCooldown({ cooldown }: ConnectionObservation, now: Date): number {
+  return cooldown === undefined ? Number.POSITIVE_INFINITY : Math.max(1, secondsBetween(now, cooldown.until))
 }
 
 /** Returns true if these credentials were verified, according to the status. */
@@ -84,7 +102,7 @@ function dueInSeconds(
 }
 
 function pauseSeconds(
-  { metadata }: StoredConnection,
+  { metadata, status }: StoredConnection,
   attempt: Attempt | undefined,
   settings: ConnectionSettings,
 ): number {
@@ -95,8 +113,15 @@ function pauseSeconds(
     case "unreachable":
       return Math.min(settings.unreachableRetrySeconds * doubled, settings.unreachableRetryCapSeconds)
     default:
+      if (isUnable(status, attempt)) return Math.min(settings.unableIntervalSeconds, settings.intervalSeconds)
       return settings.intervalSeconds * (0.75 + 0.5 * shareOf(metadata.uid))
   }
+}
+
+/** Returns true if the last check found that the credentials can't start VMs. */
+function isUnable(status: ConnectionStatus | undefined, attempt: Attempt | undefined): boolean {
+  if (attempt?.outcome.is !== "verified") return status?.capabilities?.vms?.status === "False"
+  return attempt.outcome.capabilities?.vms?.is === "denied"
 }
 
 /** A number in [0, 1), constant for an object. It spreads the verifications of all connections over time. */
@@ -107,9 +132,10 @@ function shareOf(uid: string): number {
 function changed(
   connection: StoredConnection,
   situation: Situation,
-  { regions }: ConnectionObservation,
+  { regions, cooldown, credentials }: ConnectionObservation,
   now: Date,
 ): Pick<Decision<ConnectionStatus, ConnectionAction>, "status" | "events"> {
-  const status = statusOf(connection, situation, { regions, now })
+  const identity = credentials instanceof CredentialsUnusable ? undefined : credentials.identity
+  const status = statusOf(connection, situation, { regions, cooldown, identity, now })
   return isDeepStrictEqual(status, connection.status) ? {} : { status, events: eventsOf(connection.status, status) }
 }

@@ -1,15 +1,18 @@
 import { ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { isMetadataName } from "../../apis/names.ts"
-import type { LaunchPermission } from "../../cloud/account.ts"
+import type { Capabilities } from "../../cloud/account.ts"
 import { SECRETS } from "../../kube/core.ts"
 import { collectionPath } from "../../kube/resource.ts"
+import { limitForExisting } from "../../limits/project-limits.ts"
+import type { Cooldown } from "../../router/cooldown.ts"
+import { cooldownOf } from "./cooldown.ts"
 import { CredentialsUnusable, credentialsOf, type FoundCredentials } from "./credentials.ts"
 import { type ConnectionControllerOptions, CREDENTIALS_SECRET_TYPE } from "./options.ts"
 
 /** Outcome of a verification. No message contains a part of the credentials. */
 export type Outcome =
-  | { is: "verified"; account: string; launch?: LaunchPermission }
+  | { is: "verified"; account: string; capabilities?: Capabilities }
   | { is: "refused"; message: string }
   | { is: "unreachable"; message: string }
   /** This version has no such provider. */
@@ -38,6 +41,8 @@ export interface ConnectionObservation {
   refusedTime?: string
   /** Regions of the connection's Launches, as far as their records exist. */
   regions: readonly string[]
+  /** The widest cooldown of the connection; absent if there is none. */
+  cooldown?: Cooldown
 }
 
 /** Reads all facts that a decision on this Connection needs. @throws KubeError; SealingKeysMissing */
@@ -53,11 +58,14 @@ export async function gather(
   const isOfThese = !(credentials instanceof CredentialsUnusable) && lastAttempt?.version === credentials.version
   const launches = launchesOf(connection, options)
   const refusedTime = lastRefusal(launches)
+  const version = credentials instanceof CredentialsUnusable ? undefined : credentials.version
+  const cooldown = cooldownOf(connection, launches, version, options.clock.now())
   return {
     credentials,
     isOutdated,
     ...(isOfThese && { attempt: lastAttempt }),
     ...(refusedTime !== undefined && { refusedTime }),
+    ...(cooldown !== undefined && { cooldown }),
     regions: [...new Set(launches.map(({ spec }) => spec.offer.region))],
   }
 }
@@ -66,6 +74,8 @@ async function findCredentials(
   connection: StoredConnection,
   options: ConnectionControllerOptions,
 ): Promise<FoundCredentials | CredentialsUnusable> {
+  const limit = limitForExisting(options.quota, "connections", connection, options.connections.store)
+  if (limit !== undefined) return new CredentialsUnusable(ConnectionReason.ProjectLimit, limit.message)
   try {
     return await credentialsOf(connection, options)
   } catch (error) {
@@ -74,7 +84,7 @@ async function findCredentials(
   }
 }
 
-/** Finds a Secret of another type by its metadata alone. Its content is never read. */
+/** Returns the error for a Secret of another type, found by its metadata alone. Its content is never read. */
 async function wrongTypeOr(
   missing: CredentialsUnusable,
   { metadata, spec }: StoredConnection,
@@ -110,6 +120,6 @@ function lastRefusal(launches: readonly StoredLaunch[]): string | undefined {
 }
 
 /** Returns true if the cloud rejected the Launch because of the credentials. */
-export function isCredentialsRefusal({ status }: Pick<StoredLaunch, "status">): boolean {
+function isCredentialsRefusal({ status }: Pick<StoredLaunch, "status">): boolean {
   return status?.refusal?.class === "Credentials"
 }

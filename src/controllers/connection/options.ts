@@ -11,6 +11,7 @@ import type { EventRecorder } from "../../kube/events.ts"
 import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
 import { resourceOf } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
+import type { Quota } from "../../limits/project-limits.ts"
 import type { Sealer } from "../../sealing/envelope.ts"
 import type { Writer } from "../writes.ts"
 
@@ -48,6 +49,8 @@ export interface ConnectionSettings {
   verifySeconds: number
   /** Interval between two verifications of credentials that work. Each connection's own differs by up to a quarter. */
   intervalSeconds: number
+  /** Interval while the credentials work, but can't start VMs: their owner may be about to fix that. */
+  unableIntervalSeconds: number
   /**
    * Delay after a rejection. It doubles with each further one, up to `intervalSeconds`: a provider may need a while to
    * accept a new key.
@@ -63,6 +66,7 @@ export interface ConnectionSettings {
 export const CONNECTION_DEFAULTS: ConnectionSettings = {
   verifySeconds: 30,
   intervalSeconds: 3600,
+  unableIntervalSeconds: 300,
   refusedRetrySeconds: 15,
   unreachableRetrySeconds: 10,
   unreachableRetryCapSeconds: 300,
@@ -75,10 +79,14 @@ export interface CredentialSources {
   secrets: { store: Store<Secret> }
   projects: { store: Store<StoredProject> }
   sealer: Sealer
+  /** Issuer of identity tokens, which credentials without a secret need. Absent: this installation issues none. */
+  identityIssuer?: string | undefined
 }
 
 /** Dependencies and settings of the connection controller. `operator.ts` provides them. */
 export interface ConnectionControllerOptions extends CredentialSources {
+  /** Limits of what projects may store, and their use. Absent: no limits. */
+  quota?: Quota
   client: Pick<KubeClient, "request"> & Writer<StoredConnection>["client"]
   /** Has the options CONNECTION_CACHE. */
   connections: Reflector<StoredConnection>
@@ -96,7 +104,6 @@ export interface ConnectionControllerOptions extends CredentialSources {
   workers?: number
 }
 
-/** Returns the writer of Connections. */
 export function connectionWriter({ client, connections }: ConnectionControllerOptions): Writer<StoredConnection> {
   return { client, resource: CONNECTIONS, store: connections.store, fieldManager: FIELD_MANAGER }
 }

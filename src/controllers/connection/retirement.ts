@@ -19,26 +19,26 @@ const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 export interface RetirementOptions extends CredentialSources {
   client: Pick<KubeClient, "get" | "patch" | "pages">
   systemNamespace: string
-  /** The Secret of the sealing keys. */
+  /** Watches the Secret of the sealing keys. */
   sealingKeys: Reflector<Secret>
   clock: Clock
   recorder: Pick<EventRecorder, "record">
   logger: Logger
-  /** How long nothing must have used a key before it goes: longer than any request or late cache holds on to it. Default 600. */
+  /** Seconds a key must be unused before it is deleted: longer than any request or stale cache uses it. Default 600. */
   graceSeconds?: number
-  /** Between two looks while there are former keys. Default 60. */
+  /** Seconds between two checks while there are former keys. Default 60. */
   lookSeconds?: number
 }
 
 /**
- * Makes the controller that deletes former sealing keys once nothing is sealed under them any more: no Connection and no
- * Launch whose VM may live. That is looked up live each time, in all namespaces.
+ * Creates the controller that deletes former sealing keys that nothing uses: no Connection, and no Launch whose VM may
+ * exist. Each check reads them live, in all namespaces.
  */
 export function createRetirementController(options: RetirementOptions): Controller {
   const retirement = new Retirement(options)
   return new Controller({
     name: "sealing-keys",
-    reconcile: (_, { signal }) => retirement.look(signal),
+    reconcile: (_, { signal }) => retirement.check(signal),
     sources: [watches(options.sealingKeys)],
     logger: options.logger,
     clock: options.clock,
@@ -48,20 +48,20 @@ export function createRetirementController(options: RetirementOptions): Controll
 
 class Retirement {
   readonly #options: RetirementOptions
-  /** Since when (monotonic seconds) each former key has been without use, by its id. */
+  /** Monotonic time in seconds since which each former key is unused, by its id. */
   readonly #unusedSince = new Map<string, number>()
 
   constructor(options: RetirementOptions) {
     this.#options = options
   }
 
-  async look(signal: AbortSignal): Promise<ReconcileResult> {
+  async check(signal: AbortSignal): Promise<ReconcileResult> {
     const { client, systemNamespace, clock, graceSeconds = 600, lookSeconds = 60 } = this.#options
     const { primary, keys } = await readSealingKeys(client, systemNamespace)
     const former = [...keys.keys()].filter((id) => id !== primary)
     for (const id of this.#unusedSince.keys()) if (!former.includes(id)) this.#unusedSince.delete(id)
     if (former.length === 0) return {}
-    // Before the look: nothing that is written while it takes place shall count as older than it.
+    // Time before the check: anything written during the check must not count as older.
     const now = clock.monotonic()
     const used = await this.#keysInUse(former, signal)
     for (const id of former) {
@@ -77,8 +77,8 @@ class Retirement {
     const { client, systemNamespace, sealingKeys, recorder, logger } = this.#options
     signal.throwIfAborted()
     await deleteSealingKeys(client, systemNamespace, ids)
-    const message = `nothing is sealed under ${ids.join(", ")} any more: deleted`
-    logger.info({ keys: ids }, "former sealing keys are deleted: nothing is sealed under them any more")
+    const message = `deleted sealing keys ${ids.join(", ")}: no object is sealed under them`
+    logger.info({ keys: ids }, "deleted former sealing keys: no object is sealed under them")
     const [secret] = sealingKeys.store.list()
     if (secret === undefined) return
     recorder.record(
@@ -103,7 +103,10 @@ class Retirement {
     return used
   }
 
-  /** Anybody may write a key's id into a Connection of his: what the key doesn't open doesn't need it. */
+  /**
+   * Returns true if one of the former keys opens the credentials. A key's id alone proves nothing: any user can write
+   * it.
+   */
   async #uses(connection: StoredConnection, former: readonly string[]): Promise<boolean> {
     const { sealedCredentials } = connection.spec
     if (sealedCredentials === undefined || !former.includes(namedKey(sealedCredentials) ?? "")) return false
@@ -117,7 +120,7 @@ class Retirement {
   }
 }
 
-/** Id of the key that a text claims to be sealed under. */
+/** Returns the id of the key that a text claims to be sealed under. */
 function namedKey(sealed: string): string | undefined {
   try {
     return keyIdOf(sealed)

@@ -1,5 +1,6 @@
 import { type ConditionUpdate, cutTo, findCondition, setCondition } from "../../apis/conditions.ts"
 import {
+  type CloudIdentity,
   ConnectionCondition,
   ConnectionReason,
   type ConnectionStatus,
@@ -7,42 +8,59 @@ import {
 } from "../../apis/connection.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import type { Condition } from "../../apis/schema.ts"
-import type { LaunchPermission } from "../../cloud/account.ts"
+import type { Capabilities } from "../../cloud/account.ts"
 import type { EventNote } from "../../kube/events.ts"
+import type { Cooldown } from "../../router/cooldown.ts"
+import { capabilitiesAfter } from "./capabilities.ts"
+import { cooldownCondition } from "./cooldown.ts"
 import type { CredentialsUnusable } from "./credentials.ts"
 
-/** How a connection stands. `version` says with which credentials. */
+/** State of a connection. `version` is that of the credentials. */
 export type Situation =
-  /** As its status says. */
+  /** The status stays as it is. */
   | { is: "unchanged" }
   | { is: "unusable"; why: Pick<CredentialsUnusable, "reason" | "message"> }
   | { is: "verifying" }
-  | { is: "verified"; version: string; account: string; time: string; launch?: LaunchPermission }
+  | { is: "verified"; version: string; account: string; time: string; capabilities?: Capabilities }
   | { is: "refused"; version: string; message: string }
   | { is: "unreachable"; version: string; message: string }
   | { is: "unsupported"; version: string }
 
-/** Why credentials can't be had yet that may be on their way: a repository's objects, and a vault's, come in any order. */
-const ON_THEIR_WAY: readonly ConnectionReason[] = [ConnectionReason.SecretNotFound, ConnectionReason.NoProject]
+/** Reasons that can resolve without a user: GitOps and secret managers create objects in any order. */
+const TRANSIENT_REASONS: readonly ConnectionReason[] = [ConnectionReason.SecretNotFound, ConnectionReason.NoProject]
 
-/** Whether only somebody's act can change it. */
+/** Returns true if only a user can resolve the situation. */
 function isStalledBy(situation: Situation): boolean {
-  if (situation.is === "unusable") return !ON_THEIR_WAY.includes(situation.why.reason)
+  if (situation.is === "unusable") return !TRANSIENT_REASONS.includes(situation.why.reason)
   return situation.is === "refused" || situation.is === "unsupported"
 }
 
+/** Facts of a status that do not depend on the verification. */
+export interface StatusFacts {
+  regions: readonly string[]
+  cooldown?: Cooldown | undefined
+  identity?: CloudIdentity | undefined
+  now: Date
+}
+
 /**
- * What is told of a connection. For kstatus (Helm, Flux, Argo CD): Reconciling until its credentials are there and the
- * provider has been asked, then Ready; Stalled when only somebody's act can help. Pure.
+ * Returns the status of a connection. For kstatus (Helm, Flux, Argo CD) it is Reconciling until its credentials are
+ * there and the provider has answered, then Ready. It is Stalled when only a user can resolve it. Pure.
  */
 export function statusOf(
   connection: StoredConnection,
   situation: Situation,
-  { regions, now }: { regions: readonly string[]; now: Date },
+  { regions, cooldown, identity, now }: StatusFacts,
 ): ConnectionStatus {
   const { status = {}, metadata } = connection
   const before = status.conditions ?? []
-  const conditions = updatesOf(connection, situation).reduce<Condition[]>(
+  const found = situation.is === "verified" ? situation.capabilities : undefined
+  const capabilities = capabilitiesAfter(status, {
+    isSame: isOfSameCredentials(status, situation),
+    capabilities: found,
+  })
+  const updates = [...updatesOf(connection, situation, capabilities), ...cooldownCondition(cooldown, before)]
+  const conditions = updates.reduce<Condition[]>(
     (all, update) => setCondition(all, update, metadata.generation, now),
     [...before],
   )
@@ -50,22 +68,28 @@ export function statusOf(
   return {
     ...verificationOf(status, situation),
     ...(used.length > 0 && { regions: used }),
+    ...(capabilities !== undefined && { capabilities }),
+    ...(identity !== undefined && { identity }),
     conditions,
     observedGeneration: metadata.generation,
   }
 }
 
+/** Returns true if the verdicts of the status are about the credentials of the situation. */
+function isOfSameCredentials({ verifiedCredentials }: ConnectionStatus, situation: Situation): boolean {
+  return situation.is === "unchanged" || ("version" in situation && situation.version === verifiedCredentials)
+}
+
 type Verification = Pick<ConnectionStatus, "account" | "lastVerifiedTime" | "verifiedCredentials">
 
-/** Whose account it is goes with the credentials that were verified: others may open another one. */
+/** Returns the verified account only for the verified credentials: other credentials may open another account. */
 function verificationOf(status: ConnectionStatus, situation: Situation): Verification {
   if (situation.is === "verified") {
     const { account, time, version } = situation
     return { account: cutTo(account, 256), lastVerifiedTime: time, verifiedCredentials: version }
   }
   const { account, lastVerifiedTime, verifiedCredentials } = status
-  const isSame = situation.is === "unchanged" || ("version" in situation && situation.version === verifiedCredentials)
-  if (!isSame) return {}
+  if (!isOfSameCredentials(status, situation)) return {}
   return {
     ...(account !== undefined && { account }),
     ...(lastVerifiedTime !== undefined && { lastVerifiedTime }),
@@ -73,11 +97,16 @@ function verificationOf(status: ConnectionStatus, situation: Situation): Verific
   }
 }
 
-function usedRegions(known: readonly string[] = [], seen: readonly string[]): string[] {
+/** Returns the regions of the status and those that are new, at most as many as a status holds. */
+export function usedRegions(known: readonly string[] = [], seen: readonly string[]): string[] {
   return [...new Set([...known, ...seen])].slice(-LIMITS.usedRegions)
 }
 
-function updatesOf(connection: StoredConnection, situation: Situation): ConditionUpdate[] {
+function updatesOf(
+  connection: StoredConnection,
+  situation: Situation,
+  capabilities: ConnectionStatus["capabilities"],
+): ConditionUpdate[] {
   const before = connection.status?.conditions
   if (situation.is === "unchanged") return [...(before ?? [])]
   const why = whyOf(connection, situation)
@@ -88,24 +117,10 @@ function updatesOf(connection: StoredConnection, situation: Situation): Conditio
     condition(ConnectionCondition.Ready, isReady, why),
     condition(ConnectionCondition.Reconciling, !isReady && !isStalled, why),
     ...(isStalled || findCondition(before, ConnectionCondition.Stalled) !== undefined ? [stalled] : []),
-    ...(situation.is === "verified" && situation.launch !== undefined ? [launchCondition(situation.launch)] : []),
+    ...(situation.is === "verified" && capabilities?.vms !== undefined
+      ? [{ type: ConnectionCondition.LaunchPermitted, ...capabilities.vms }]
+      : []),
   ]
-}
-
-function launchCondition(launch: LaunchPermission): ConditionUpdate {
-  const type = ConnectionCondition.LaunchPermitted
-  switch (launch.is) {
-    case "granted": {
-      const message = "the credentials may do all that starting VMs needs"
-      return { type, status: "True", reason: ConnectionReason.PermissionsGranted, message }
-    }
-    case "denied": {
-      const message = `no VM is started with this connection: ${launch.message}`
-      return { type, status: "False", reason: ConnectionReason.PermissionsMissing, message }
-    }
-    case "unknown":
-      return { type, status: "Unknown", reason: ConnectionReason.PermissionsUnknown, message: launch.message }
-  }
 }
 
 interface Why {
@@ -118,23 +133,26 @@ function whyOf({ spec }: StoredConnection, situation: Exclude<Situation, { is: "
     case "unusable":
       return { reason: situation.why.reason, message: situation.why.message }
     case "verifying":
-      return { reason: ConnectionReason.Verifying, message: "the provider is asked whose credentials these are" }
+      return {
+        reason: ConnectionReason.Verifying,
+        message: "verifying with the provider which account the credentials open",
+      }
     case "verified":
       return { reason: ConnectionReason.Verified, message: `the credentials open ${spec.type} ${situation.account}` }
     case "refused":
       return {
         reason: ConnectionReason.CredentialsRefused,
-        message: `the provider does not take the credentials: ${situation.message}`,
+        message: `the provider rejected the credentials: ${situation.message}`,
       }
     case "unreachable":
       return {
         reason: ConnectionReason.ProviderUnreachable,
-        message: `the provider could not be asked, this is tried again: ${situation.message}`,
+        message: `the provider could not be reached; Berth retries: ${situation.message}`,
       }
     case "unsupported":
       return {
         reason: ConnectionReason.Unverified,
-        message: `this version can't verify or use connections of type ${spec.type} yet`,
+        message: `this version of Berth can't verify or use connections of type ${spec.type} yet`,
       }
   }
 }
@@ -145,12 +163,14 @@ function condition(type: string, isTrue: boolean, why: Why): ConditionUpdate {
 
 /** Returns an event for each condition whose reason has changed. The start of a verification emits none. Pure. */
 export function eventsOf(before: ConnectionStatus | undefined, after: ConnectionStatus): EventNote[] {
-  return [ConnectionCondition.Ready, ConnectionCondition.LaunchPermitted].flatMap((type) => {
+  const { Ready, LaunchPermitted, CoolingDown } = ConnectionCondition
+  return [Ready, LaunchPermitted, CoolingDown].flatMap((type) => {
     const old = findCondition(before?.conditions, type)
     const current = findCondition(after.conditions, type)
     if (current === undefined || current.reason === old?.reason || current.reason === ConnectionReason.Verifying)
       return []
     const { status, reason, message } = current
-    return [{ type: status === "True" ? ("Normal" as const) : ("Warning" as const), reason, message }]
+    const isGood = (status === "True") !== (type === CoolingDown)
+    return [{ type: isGood ? ("Normal" as const) : ("Warning" as const), reason, message }]
   })
 }

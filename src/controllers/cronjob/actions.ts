@@ -29,9 +29,9 @@ export type Creation =
   | { is: "rejected"; message: string; isFinal: boolean }
 
 /**
- * Creates the Job of a tick. Its name makes a second one impossible: an existing Job of this tick is from an earlier attempt,
- * or from an earlier leader, and it counts. The CronJob is read live before: a new leader's cache may be stale, and must not
- * run what was paused, changed, deleted or run already.
+ * Creates the Job of a tick. Its name makes a second one impossible: an existing Job of this tick is from an earlier
+ * attempt or an earlier leader, and it counts. The CronJob is read live first: a new leader's stale cache must not run
+ * a CronJob that was paused, changed or deleted, or a tick that ran already.
  * @throws Error if Jobs that others created have all the names of the tick's Job
  */
 export async function createJob(
@@ -61,7 +61,7 @@ export async function createJob(
   }
   const last = jobName(cronJob, facts.tick, MOST_NAMES)
   throw new Error(
-    `all ${MOST_NAMES} names of the tick's Job, up to ${last}, belong to Jobs of others: delete one of them`,
+    `all ${MOST_NAMES} names of the tick's Job, up to ${last}, are in use by other Jobs: delete one of them`,
   )
 }
 

@@ -22,7 +22,7 @@ const STALE_SECONDS = 1
 /** Delay before retrying a Job that a quota or a policy rejected, seconds. */
 const REJECTED_SECONDS = 60
 
-/** Makes the controller that creates one Job for each tick of a CronJob. */
+/** Creates the controller that creates one Job for each tick of a CronJob. */
 export function createCronJobController(options: CronJobControllerOptions): Controller {
   const { cronJobs, jobs, clock, recorder, logger, workers = 16 } = options
   const creationTimes = new CreationTimes(clock)
@@ -74,7 +74,7 @@ async function act(
       const expectedSeconds = meanSeconds(jobsOf(cronJob, options))
       const facts = { tick: action.run.tick, createdAt: creationTimes.next(), expectedSeconds }
       const creation = await createJob(cronJob, facts, options, context)
-      // The status is written in a reconcile of its own: first all CronJobs that are due get their Jobs.
+      // The status is written in the next reconcile, so that all due CronJobs get their Jobs first.
       if (creation.is === "created") return { requeueAfter: 0 }
       if (creation.is === "outdated") return { requeueAfter: STALE_SECONDS }
       return reject(cronJob, { run: action.run, ...creation }, options, context)

@@ -9,6 +9,7 @@ import type { Decision } from "../../runtime/reconcile-object.ts"
 import { jobOf, latestMade, surplusJobs } from "./jobs.ts"
 import { type CronJobObservation, delaySeconds, type ScheduleState, scheduleState } from "./schedule.ts"
 import {
+  blockedEvent,
   type Cause,
   createdEvent,
   deadlineEvent,
@@ -34,8 +35,8 @@ export interface CronJobDecision extends Decision<CronJobStatus, CronJobAction> 
 }
 
 /**
- * Returns what follows for a CronJob now. A tick takes two decisions: the first creates its Job, the second writes into the
- * status that the Job exists. Whatever crashes in between, the next reconcile continues from what exists.
+ * Decides what to do with a CronJob. A tick takes two decisions: the first creates its Job, the second writes into the
+ * status that the Job exists. After a crash in between, the next reconcile continues from the objects that exist. Pure.
  */
 export function decide(cronJob: StoredCronJob, observed: CronJobObservation, now: Date): CronJobDecision {
   if (cronJob.metadata.deletionTimestamp !== undefined) return decideDeletion(cronJob, observed)
@@ -46,7 +47,10 @@ export function decide(cronJob: StoredCronJob, observed: CronJobObservation, now
   return state.next === undefined ? decision : { ...decision, requeueAfter: delaySeconds(cronJob, state.next, now) }
 }
 
-/** Without the finalizer nothing is done. With it, unfinished Jobs are cancelled, and nothing waits for their end. */
+/**
+ * Returns no actions without the finalizer. With it, unfinished Jobs are cancelled, and the deletion doesn't wait for
+ * their end.
+ */
 function decideDeletion({ metadata }: StoredCronJob, { jobs }: CronJobObservation): CronJobDecision {
   if (!metadata.finalizers?.includes(CANCEL_JOBS_FINALIZER)) return { actions: [], events: [] }
   return { actions: [...cancelAll(jobs), { do: "dropFinalizer" }], events: [] }
@@ -81,6 +85,11 @@ function decideTick(
     const event = deadlineEvent(cronJob, done, due)
     return withoutRun(cronJob, observed, { state: { ...state, done: due }, now, event })
   }
+  const { blocked } = observed
+  if (blocked !== undefined) {
+    const event = blockedEvent(cronJob, { done, due }, blocked)
+    return withoutRun(cronJob, observed, { state: { ...state, done: due }, now, event, cause: blocked })
+  }
   const unfinished = observed.jobs.filter(({ status }) => !isTerminal(status?.phase))
   if (concurrencyPolicy === "Forbid" && unfinished.length > 0) {
     return withoutRun(cronJob, observed, { state, now, event: waitingEvent(due, unfinished) })
@@ -91,25 +100,25 @@ function decideTick(
   return { actions: [...cancelled, { do: "createJob", run: { tick: due, done, next } }], events }
 }
 
-/** No Job is created now. `event` is the reason, if a tick has come. */
+/** Returns a decision that creates no Job. `event` is the reason, if a tick is due. */
 function withoutRun(
   cronJob: StoredCronJob,
   observed: CronJobObservation,
-  { state, now, event }: { state: ScheduleState; now: Date; event?: EventNote },
+  { state, now, event, cause }: { state: ScheduleState; now: Date; event?: EventNote; cause?: Cause },
 ): CronJobDecision {
   const { done, next } = state
   const { schedule } = cronJob.spec
   const scheduled = { reason: CronJobReason.Scheduled, message: `fires at ${JSON.stringify(schedule)}, in UTC` }
   const rejection = unrecorded(cronJob, observed, now) === undefined ? rejectionOf(cronJob) : undefined
-  const inputs = { cause: rejection ?? scheduled, countsFrom: done, next }
+  const inputs = { cause: cause ?? rejection ?? scheduled, countsFrom: done, next }
   const decision = withStatus(cronJob, observed, { inputs, now })
-  // One event for each tick, and not one for each reconcile.
+  // Emits one event for each tick, not one for each reconcile.
   const isNews = next !== undefined && cronJob.status?.nextTriggerTime !== timestamp(next)
   if (event !== undefined && isNews) decision.events.push(event)
   return decision
 }
 
-/** The status, if it is another one, and the deletion of finished Jobs beyond the limits. */
+/** Returns the status if it has changed, and the deletion of finished Jobs beyond the limits. */
 function withStatus(
   cronJob: StoredCronJob,
   observed: CronJobObservation,
@@ -123,7 +132,7 @@ function withStatus(
   return { status, actions, events: [...created, ...notInForceEvents(cronJob.status, status)] }
 }
 
-/** Returns the latest Job, if the status does not have its tick yet. */
+/** Returns the latest Job if the status does not have its tick yet. */
 function unrecorded({ status }: StoredCronJob, { jobs }: CronJobObservation, now: Date) {
   const made = latestMade(jobs, now)
   const recorded = status?.lastTriggeredTime

@@ -1,14 +1,33 @@
-import { CANCEL_JOBS_FINALIZER, type StoredCronJob } from "../../apis/cronjob.ts"
+import { CANCEL_JOBS_FINALIZER, CronJobReason, type StoredCronJob } from "../../apis/cronjob.ts"
 import type { StoredJob } from "../../apis/job.ts"
 import { LABELS } from "../../apis/meta.ts"
+import { endingIn } from "../../identity/projects.ts"
 import { ifFound } from "../../kube/errors.ts"
+import { limitForCronJobRun, limitForExisting } from "../../limits/project-limits.ts"
 import { isMadeFor, jobName, tickOf } from "./jobs.ts"
 import { type CronJobControllerOptions, changeTimeOf, JOBS, jobsOf } from "./options.ts"
 import type { CronJobObservation } from "./schedule.ts"
 
-/** Reads the facts about a CronJob: from the caches, and live where a stale cache could do harm. */
+/** Reads the facts about a CronJob from the caches, and live where a stale cache could do harm. */
 export async function gather(cronJob: StoredCronJob, options: CronJobControllerOptions): Promise<CronJobObservation> {
-  return { jobs: await findJobs(cronJob, options), changedAt: changeTimeOf(cronJob) }
+  const blocked = blockedBy(cronJob, options)
+  return {
+    jobs: await findJobs(cronJob, options),
+    changedAt: changeTimeOf(cronJob),
+    ...(blocked !== undefined && { blocked }),
+  }
+}
+
+/** Returns why no Job may be created now; undefined if one may. */
+function blockedBy(cronJob: StoredCronJob, options: CronJobControllerOptions): CronJobObservation["blocked"] {
+  const { tenancy } = options
+  const namespace = cronJob.metadata.namespace ?? ""
+  const ending = tenancy && endingIn(tenancy.projects.store, tenancy.organizations.store)(namespace)
+  if (ending !== undefined) return { reason: CronJobReason.ProjectDeleting, message: `${ending}: it creates no jobs` }
+  const { quota, cronJobs } = options
+  const limit =
+    limitForExisting(quota, "cronJobs", cronJob, cronJobs.store) ?? (quota && limitForCronJobRun(quota, namespace))
+  return limit && { reason: CronJobReason.ProjectLimit, message: limit.message }
 }
 
 async function findJobs(cronJob: StoredCronJob, options: CronJobControllerOptions): Promise<StoredJob[]> {

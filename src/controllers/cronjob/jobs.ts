@@ -35,8 +35,8 @@ export interface JobFacts {
 }
 
 /**
- * Returns the Job of a tick. It has no owner: a deleted CronJob leaves its Jobs, and the garbage collector must not delete
- * what runs.
+ * Returns the Job of a tick. It has no owner reference: a deleted CronJob leaves its Jobs, and the garbage collector
+ * must not delete running Jobs.
  */
 export function jobOf(cronJob: StoredCronJob, { tick, createdAt, number, expectedSeconds }: JobFacts): Job {
   const { namespace = "", uid } = cronJob.metadata
@@ -57,7 +57,9 @@ export function jobOf(cronJob: StoredCronJob, { tick, createdAt, number, expecte
   }
 }
 
-/** Returns the Job of the latest tick that has come. Jobs that a wrong clock created for the future do not count. */
+/**
+ * Returns the Job of the latest tick that is not in the future. A wrong clock may have created Jobs for later ticks.
+ */
 export function latestMade(jobs: readonly StoredJob[], now: Date): { job: StoredJob; tick: Date } | undefined {
   let latest: { job: StoredJob; tick: Date } | undefined
   for (const job of jobs) {

@@ -3,11 +3,14 @@ import { CRON_JOB, type StoredCronJob } from "../../apis/cronjob.ts"
 import { JOB, type StoredJob } from "../../apis/job.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { LABELS, type ObjectMeta } from "../../apis/meta.ts"
+import type { StoredOrganization } from "../../apis/organization.ts"
+import type { StoredProject } from "../../apis/project.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import type { EventRecorder } from "../../kube/events.ts"
 import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
 import { resourceOf, type ServerMeta } from "../../kube/resource.ts"
 import type { IndexFunction } from "../../kube/store.ts"
+import type { Quota } from "../../limits/project-limits.ts"
 import type { Fence } from "../fence.ts"
 import type { StatusReplacer, Writer } from "../writes.ts"
 
@@ -42,6 +45,10 @@ export interface CronJobControllerOptions {
   cronJobs: Reflector<StoredCronJob>
   /** Has the indexes `cronJobIndexes`. */
   jobs: Reflector<StoredJob>
+  /** Limits of what projects may store, and their use. Absent: no limits. */
+  quota?: Quota
+  /** Projects and organizations, whose deletion stops their schedules. Absent: no CronJobs belong to projects. */
+  tenancy?: { projects: Reflector<StoredProject>; organizations: Reflector<StoredOrganization> }
   fence: Fence
   clock: Clock
   recorder: Pick<EventRecorder, "record">
@@ -50,14 +57,12 @@ export interface CronJobControllerOptions {
   workers?: number
 }
 
-/** Returns the cached Jobs of a CronJob. */
 export function jobsOf(cronJob: StoredCronJob, { jobs }: Pick<CronJobControllerOptions, "jobs">): StoredJob[] {
   return jobs.store
     .byIndex(CRON_JOB_INDEX, cronJob.metadata.uid)
     .filter(({ metadata }) => metadata.namespace === cronJob.metadata.namespace)
 }
 
-/** Returns the writers of the controller, by kind. */
 export function writersOf({ client, cronJobs, jobs }: CronJobControllerOptions): {
   cronJobs: Writer<StoredCronJob> & StatusReplacer<StoredCronJob>
   jobs: Writer<StoredJob>
@@ -76,16 +81,16 @@ interface WithChangeTime {
 }
 
 /**
- * Keeps the time of the last change of the spec, before the reflector strips managedFields. The time is under a symbol, so
- * no copy of the object that is sent anywhere carries it.
+ * Keeps the time of the last change of the spec, before the reflector strips managedFields. The time is under a symbol,
+ * which no serialized copy of the object has.
  */
 export function keepChangeTime<T extends { metadata: ObjectMeta }>(object: T): T {
   return Object.assign(object, { [CHANGED_AT]: changeTime(object.metadata as ServerMeta) })
 }
 
 /**
- * Returns the time of the last change of the spec. It is later if an owner of fields of the spec has written other fields
- * since. Undefined for an object that did not pass through `keepChangeTime`.
+ * Returns the time of the last change of the spec. The time is later if an owner of spec fields has written other
+ * fields since. Undefined for an object that did not pass through `keepChangeTime`.
  */
 export function changeTimeOf(object: { metadata: ObjectMeta }): Date | undefined {
   return (object as WithChangeTime)[CHANGED_AT]

@@ -1,5 +1,6 @@
 import { secondsBetween } from "../../apis/clock.ts"
-import type { StoredCronJob } from "../../apis/cronjob.ts"
+import type { ConditionCause } from "../../apis/conditions.ts"
+import type { CronJobReason, StoredCronJob } from "../../apis/cronjob.ts"
 import type { StoredJob } from "../../apis/job.ts"
 import { shareOf } from "../../apis/meta.ts"
 import { latestTick, nextTick } from "../../apis/schedule.ts"
@@ -9,18 +10,20 @@ import { latestMade } from "./jobs.ts"
 export interface ScheduleState {
   /** The last tick that has its Job or was skipped, or the time from which ticks count. */
   done: Date
-  /** The latest tick that has come and has no Job. Ticks between `done` and it are skipped. */
+  /** The latest tick that is due and has no Job. Ticks between `done` and it are skipped. */
   due?: Date
   /** The first tick in the future. */
   next?: Date
 }
 
-/** Facts about a CronJob besides itself. */
+/** Facts about a CronJob besides the object. */
 export interface CronJobObservation {
-  /** All Jobs that it has created. */
+  /** All Jobs that the CronJob has created. */
   jobs: readonly StoredJob[]
-  /** Time of the last change of its spec, if known. */
+  /** Time of the last change of the spec, if known. */
   changedAt: Date | undefined
+  /** Reason why no Job may be created now: a limit of the project, or its deletion. */
+  blocked?: ConditionCause & { reason: CronJobReason }
 }
 
 /** Returns the state of an active, valid CronJob's schedule. */
@@ -31,11 +34,9 @@ export function scheduleState(
 ): ScheduleState {
   const { schedule } = cronJob.spec
   const { countsFrom } = cronJob.status ?? {}
-  const isKnown = countsFrom !== undefined && !isOtherSchedule(cronJob)
+  const isKnown = countsFrom !== undefined && !isOtherSchedule(cronJob) && !isAhead(countsFrom, now)
   const from = isKnown ? new Date(countsFrom) : changeOf(cronJob, changedAt, now)
-  // A Job may exist that the status does not have yet.
-  const made = latestMade(jobs, now)
-  const done = made !== undefined && made.tick > from ? made.tick : from
+  const done = latestDone(cronJob, { jobs, from }, now)
   const first = nextTick(schedule, done)
   if (first === undefined) return { done }
   if (first > now) return { done, next: first }
@@ -45,15 +46,40 @@ export function scheduleState(
 }
 
 /**
- * Longest delay before a CronJob is reconciled again, seconds. Timers measure durations, but ticks are times of the calendar.
- * After a suspension of the machine, or a change of its calendar, a tick is late by at most this. A shorter delay costs CPU:
- * each reconcile of an idle CronJob takes about 0.1 ms.
+ * Returns the last tick until now that has its Job, or `from`. A Job may exist that the status does not have yet. A Job of
+ * the status may be deleted.
+ */
+function latestDone(
+  { status }: StoredCronJob,
+  { jobs, from }: { jobs: readonly StoredJob[]; from: Date },
+  now: Date,
+): Date {
+  const recorded = status?.lastTriggeredTime === undefined ? undefined : new Date(status.lastTriggeredTime)
+  const ticks = [latestMade(jobs, now)?.tick, recorded].filter((tick) => tick !== undefined && tick <= now)
+  return ticks.reduce<Date>((latest, tick) => (tick !== undefined && tick > latest ? tick : latest), from)
+}
+
+/** Difference of two clocks up to which a schedule simply waits, seconds. */
+const CLOCK_SKEW_SECONDS = 60
+
+/**
+ * True if a clock that was ahead wrote the time, and was set back. Ticks then count from now. Each tick that has its Job
+ * already gets no second one.
+ */
+function isAhead(time: string, now: Date): boolean {
+  return secondsBetween(now, time) > CLOCK_SKEW_SECONDS
+}
+
+/**
+ * Longest delay before a CronJob is reconciled again, seconds. Timers measure durations, but ticks are times of the
+ * calendar. After the machine was suspended, or its clock was set, a tick is late by at most this. A shorter delay
+ * costs CPU: each reconcile of an idle CronJob takes about 0.1 ms.
  */
 export const LONGEST_DELAY_SECONDS = 120
 
 /**
- * Returns the delay before the next reconcile, seconds. The longest delay of each CronJob is shorter by its share of a half:
- * else thousands of idle CronJobs would be reconciled in the same instant.
+ * Returns the delay before the next reconcile, seconds. The longest delay differs by CronJob, by up to half. Otherwise
+ * thousands of idle CronJobs would be reconciled at the same instant.
  */
 export function delaySeconds({ metadata }: StoredCronJob, next: Date, now: Date): number {
   return Math.min(secondsBetween(now, next), LONGEST_DELAY_SECONDS * (1 - shareOf(metadata.uid) / 2))
@@ -69,7 +95,7 @@ function isOtherSchedule({ metadata, spec, status }: StoredCronJob): boolean {
   return metadata.generation - (status.observedGeneration ?? 0) > 1
 }
 
-/** Ticks that were missed before the change get no Job, and ticks that had their Job get no second one. */
+/** Returns the time of the change. Ticks missed before it get no Job, and ticks that had a Job get no second one. */
 function changeOf(cronJob: StoredCronJob, changedAt: Date | undefined, now: Date): Date {
   const { metadata, status } = cronJob
   if (status?.observedGeneration === metadata.generation) return now

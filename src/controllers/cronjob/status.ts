@@ -17,7 +17,7 @@ export interface Cause extends ConditionCause {
   reason: CronJobReason
 }
 
-/** Inputs of a status. What is absent stays as it was, except `next`. */
+/** Inputs of a status. An absent input keeps the old value, except `next`. */
 export interface StatusInputs {
   cause: Cause
   countsFrom?: Date
@@ -28,7 +28,7 @@ export interface StatusInputs {
 /** The tick to create a Job for. */
 export interface Run {
   tick: Date
-  /** The last tick before it that has its Job or was skipped. */
+  /** The last earlier tick that has its Job or was skipped. */
   done: Date
   /** The first tick in the future. */
   next?: Date | undefined
@@ -39,6 +39,8 @@ const STALLED: readonly CronJobReason[] = [
   CronJobReason.InvalidSchedule,
   CronJobReason.InvalidDefinition,
   CronJobReason.JobRefused,
+  CronJobReason.ProjectLimit,
+  CronJobReason.ProjectDeleting,
 ]
 
 /**
@@ -68,19 +70,22 @@ export function statusOf(
   }
 }
 
-/** Returns the cause of the last rejected Job of this definition; undefined if none was rejected since. */
+/** Reasons for which a tick got no Job. They stay until a tick gets one. */
+const REJECTIONS = [CronJobReason.JobRefused, CronJobReason.ProjectLimit, CronJobReason.ProjectDeleting]
+
+/** Returns the cause for which the last tick of this definition got no Job; undefined if it got one. */
 export function rejectionOf({ metadata, status }: StoredCronJob): Cause | undefined {
   const ready = findCondition(status?.conditions, CronJobCondition.Ready)
   const isCurrent = status?.observedGeneration === metadata.generation
-  if (!isCurrent || ready?.reason !== CronJobReason.JobRefused) return undefined
-  return { reason: CronJobReason.JobRefused, message: ready.message }
+  const reason = REJECTIONS.find((one) => one === ready?.reason)
+  return isCurrent && ready !== undefined && reason !== undefined ? { reason, message: ready.message } : undefined
 }
 
 /** A Job that the API server rejected. */
 export interface Rejection {
   run: Run
   message: string
-  /** The definition is invalid, so the tick is skipped. Else it is retried. */
+  /** True if the definition is invalid, so the tick is skipped. Otherwise the tick is retried. */
   isFinal: boolean
 }
 
@@ -102,7 +107,7 @@ export function createdEvent({ metadata }: StoredJob): EventNote {
   return normal(CronJobReason.JobCreated, `created Job ${metadata.name}`)
 }
 
-/** Returns the event of the ticks between two others, which get no Job; none if there are no such ticks. */
+/** Returns the event of the ticks between two others. Those ticks get no Job. Empty if there are no such ticks. */
 export function skippedEvents({ spec }: StoredCronJob, done: Date, due: Date): EventNote[] {
   const count = countTicks(spec.schedule, done, due)
   if (count === 0) return []
@@ -110,7 +115,7 @@ export function skippedEvents({ spec }: StoredCronJob, done: Date, due: Date): E
   return [warning(CronJobReason.TicksSkipped, message)]
 }
 
-/** Returns the event of a tick that missed its deadline, as did those before it. */
+/** Returns the event of a tick that missed its deadline, together with the ticks before it. */
 export function deadlineEvent({ spec }: StoredCronJob, done: Date, due: Date): EventNote {
   const count = countTicks(spec.schedule, done, due) + 1
   const message =
@@ -119,9 +124,19 @@ export function deadlineEvent({ spec }: StoredCronJob, done: Date, due: Date): E
   return warning(CronJobReason.DeadlineExceeded, message)
 }
 
+/** Returns the event of a tick that gets no Job for a reason of its project, with those before it. */
+export function blockedEvent(
+  { spec }: StoredCronJob,
+  { done, due }: { done: Date; due: Date },
+  { reason, message }: ConditionCause,
+): EventNote {
+  const count = countTicks(spec.schedule, done, due) + 1
+  return warning(reason, `skipped ${counted(count)} after ${timestamp(done)}: ${message}`)
+}
+
 /** Returns the event of a tick that waits, by concurrencyPolicy Forbid. */
 export function waitingEvent(tick: Date, unfinished: readonly StoredJob[]): EventNote {
-  const message = `the tick of ${timestamp(tick)} waits for the end of ${namesOf(unfinished)} (concurrencyPolicy Forbid)`
+  const message = `the tick of ${timestamp(tick)} waits until the end of ${namesOf(unfinished)} (concurrencyPolicy Forbid)`
   return normal(CronJobReason.JobActive, message)
 }
 
@@ -142,7 +157,7 @@ export function rejectedEvent(message: string): EventNote {
   return warning(CronJobReason.JobRefused, message)
 }
 
-/** Returns the event of a schedule that is no longer in force; none if it was not before, for the same reason. */
+/** Returns the event of a schedule that is no longer in force. Empty if the reason was the same before. */
 export function notInForceEvents(before: CronJobStatus | undefined, after: CronJobStatus): EventNote[] {
   const ready = changedCondition(before?.conditions, after.conditions, CronJobCondition.Ready)
   if (ready === undefined || ready.reason === CronJobReason.Scheduled) return []

@@ -29,8 +29,8 @@ export async function adopt(
 
 /**
  * Creates the Launch, the atomic intent. Its name makes a second Launch of that number impossible. If the Launch
- * exists, an earlier attempt of this or an earlier leader created it, and it counts.
- * The Job is read live first, so a stale cache (of a new leader) never buys a VM for a cancelled job.
+ * exists, an earlier attempt of this or an earlier leader created it, and it counts. The Job is read live first. So a
+ * new leader's stale cache never buys a VM for a cancelled job.
  * @returns true if the Launch was created now; false: decide again
  * @throws Error if the existing Launch belongs to another job
  */
@@ -42,7 +42,7 @@ export async function createLaunch(
   try {
     const complete = (await isCurrent(job, options)) ? await withCredentials(launch, options) : undefined
     if (complete === undefined) {
-      ledger.release(launch)
+      ledger.forget(launch)
       return false
     }
     options.fence()
@@ -51,7 +51,7 @@ export async function createLaunch(
     return true
   } catch (error) {
     // Without an answer the Launch may exist. It counts until the cache shows the truth.
-    if (!(error instanceof KubeError && error.outcomeUnknown)) ledger.release(launch)
+    if (!(error instanceof KubeError && error.outcomeUnknown)) ledger.forget(launch)
     if (!isAlreadyExists(error)) throw error
   }
   const { namespace, name } = launch.metadata
@@ -69,7 +69,10 @@ export async function createLaunch(
 async function withCredentials(launch: Launch, { copyCredentials }: JobControllerOptions): Promise<Launch | undefined> {
   if (launch.spec.connection === undefined) return launch
   const copy = await copyCredentials?.(launch)
-  return copy === undefined ? undefined : { ...launch, spec: { ...launch.spec, ...copy } }
+  if (copy === undefined) return undefined
+  const { version, ...sealed } = copy
+  const annotations = { ...launch.metadata.annotations, [ANNOTATIONS.credentials]: version }
+  return { ...launch, metadata: { ...launch.metadata, annotations }, spec: { ...launch.spec, ...sealed } }
 }
 
 /** Returns true if the Job is still the version that the decision used. */
@@ -86,7 +89,7 @@ async function isCurrent({ metadata }: StoredJob, { client }: JobControllerOptio
 
 /**
  * Sets `ended` of a Launch, and the launch controller then terminates the VM. This is irreversible, so it requires the
- * version that the decision used: the agent may have reported the end in the meantime.
+ * version that the decision used. The agent may have reported the end since.
  * @throws KubeError Conflict; the caller decides again
  */
 export async function endLaunch(

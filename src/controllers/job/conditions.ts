@@ -132,7 +132,7 @@ function refusals(before: JobStatus, next: JobStatus): EventNote[] {
 }
 
 /** Reasons that already have an event from `refusals`. */
-const TOLD: readonly string[] = [
+const HAS_EVENT: readonly string[] = [
   JobReason.BootDeadlineExceeded,
   JobReason.BootFailed,
   JobReason.VMLost,
@@ -141,7 +141,7 @@ const TOLD: readonly string[] = [
 
 function waiting(before: JobStatus, next: JobStatus): EventNote[] {
   const { reason = "", message = "" } = next
-  if (next.phase !== "queued" || before.reason === reason || TOLD.includes(reason)) return []
+  if (next.phase !== "queued" || before.reason === reason || HAS_EVENT.includes(reason)) return []
   return [reason === JobReason.Queued ? normal(reason, message) : warning(reason, message)]
 }
 

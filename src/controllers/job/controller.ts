@@ -1,8 +1,9 @@
 import { findCondition } from "../../apis/conditions.ts"
 import type { StoredConnection } from "../../apis/connection.ts"
-import { JOB_FINALIZER, type StoredJob } from "../../apis/job.ts"
+import { isTerminal, JOB_FINALIZER, type StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
+import { endedBy } from "../../identity/projects.ts"
 import type { Change } from "../../kube/store.ts"
 import { LaunchLedger } from "../../placement/market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../placement/settings.ts"
@@ -13,6 +14,7 @@ import {
   type Source,
   watches,
 } from "../../runtime/controller.ts"
+import { ElapsedTimes } from "../elapsed.ts"
 import { dropFinalizer, replaceStatus } from "../writes.ts"
 import { adopt, createLaunch, deleteJob, endLaunch } from "./actions.ts"
 import { decide, type JobAction, type JobDecision } from "./decide.ts"
@@ -47,14 +49,19 @@ function hasBegunOrShallEnd(job: StoredJob | undefined, { launches }: JobControl
   return launches.store.countByIndex("jobUid", metadata.uid) > 0
 }
 
-function sourcesOf({ jobs, launches, connections }: JobControllerOptions): Source[] {
+function sourcesOf({ jobs, launches, connections, tenancy }: JobControllerOptions): Source[] {
   const sources = [watches(jobs), watches(launches, jobOf)]
-  if (connections === undefined) return sources
   const waiting = (namespace: string | undefined) =>
     jobs.store
       .list()
       .filter((job) => job.metadata.namespace === namespace && job.status?.phase === "queued")
       .map(keyOf)
+  if (tenancy !== undefined) {
+    const { projects, organizations } = tenancy
+    sources.push(watches(projects, (change) => endedBy(change, projects.store).flatMap(waiting)))
+    sources.push(watches(organizations, (change) => endedBy(change, projects.store).flatMap(waiting)))
+  }
+  if (connections === undefined) return sources
   const woken = ({ old, current }: Change<StoredConnection>) =>
     current === undefined || standing(old) === standing(current) ? [] : waiting(current.metadata.namespace)
   return [...sources, watches(connections, woken)]
@@ -77,20 +84,29 @@ class JobReconciler {
   readonly #options: JobControllerOptions
   readonly #settings: JobSettings
   readonly #ledger: LaunchLedger
+  readonly #runTimes: ElapsedTimes
+  readonly #bootTimes: ElapsedTimes
 
   constructor(options: JobControllerOptions) {
     this.#options = options
     this.#settings = { ...JOB_DEFAULTS, ...options.settings }
     this.#ledger = new LaunchLedger(options.launches.store, options.clock)
+    this.#runTimes = new ElapsedTimes(options.clock)
+    this.#bootTimes = new ElapsedTimes(options.clock)
   }
 
   async reconcile(key: string, context: ReconcileContext): Promise<ReconcileResult> {
     const job = this.#options.jobs.store.getByKey(key)
+    if (job === undefined || isTerminal(job.status?.phase)) {
+      this.#runTimes.forget(key)
+      this.#bootTimes.forget(key)
+    }
     if (job === undefined) return {}
-    const observed = await gather(job, this.#options, this.#ledger, this.#settings)
+    const parts = { settings: this.#settings, runTimes: this.#runTimes, bootTimes: this.#bootTimes }
+    const observed = await gather(job, this.#options, this.#ledger, parts)
     const decision = decide(job, observed, this.#options.clock.now(), this.#settings)
     // Reserved before the first await: the next job that looks for a place must count this one.
-    for (const action of decision.actions) if (action.do === "createLaunch") this.#ledger.reserve(action.launch)
+    for (const action of decision.actions) if (action.do === "createLaunch") this.#ledger.assume(action.launch)
     return this.#carryOut(job, decision, context)
   }
 
@@ -105,16 +121,16 @@ class JobReconciler {
         current = next
         left.shift()
         // Emit events right after the status write: a retry after a later failure would not emit them.
-        if (action.do === "writeStatus") this.#tell(current, decision)
+        if (action.do === "writeStatus") this.#emit(current, decision)
       }
     } finally {
       // The first remaining action was attempted and has cleaned up after itself.
-      for (const action of left.slice(1)) if (action.do === "createLaunch") this.#ledger.release(action.launch)
+      for (const action of left.slice(1)) if (action.do === "createLaunch") this.#ledger.forget(action.launch)
     }
     return decision.requeueAfter === undefined ? {} : { requeueAfter: decision.requeueAfter }
   }
 
-  #tell(job: StoredJob, { events }: JobDecision): void {
+  #emit(job: StoredJob, { events }: JobDecision): void {
     for (const note of events) this.#options.recorder.record(job, note)
   }
 

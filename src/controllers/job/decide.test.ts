@@ -24,7 +24,7 @@ import { jobPlanner } from "../../placement/place.ts"
 import { JOB_DEFAULTS } from "../../placement/settings.ts"
 import { catalogueOf } from "../../router/catalogue.ts"
 import { launchIndexes } from "../launch/controller.ts"
-import { decide, type JobDecision } from "./decide.ts"
+import { decide, type JobDecision, type JobObservation } from "./decide.ts"
 
 function decideAt(
   seconds: number,
@@ -52,7 +52,7 @@ describe("a new job", () => {
     spec: { labels: { team: "a", "helm.sh/x": "b" } },
   })
 
-  test("is adopted before its Launch is made, and its first status is what kstatus asks for", () => {
+  test("is adopted before its Launch is created, and its first status satisfies kstatus", () => {
     const decision = decideAt(0, fresh)
     expect(acts(decision)).toEqual(["adopt", "createLaunch", "writeStatus"])
     expect(decision.actions[0]).toEqual({ do: "adopt", labels: { team: "a" } })
@@ -75,7 +75,7 @@ describe("a new job", () => {
     expect(decision.events[0]?.message).toContain("$0.6/h")
   })
 
-  test("fails when nothing in any catalogue fits, and says what excludes what", () => {
+  test("fails if no offer in any catalogue fits, and explains which request excludes which offers", () => {
     const decision = decideAt(0, jobOf({ spec: { resources: { cpu: 64 } } }))
     expect(decision.status).toMatchObject({
       phase: "failed",
@@ -92,17 +92,51 @@ describe("a new job", () => {
     })
   })
 
-  test("is looked at again after 5 minutes at most, however long its wait; an ended job is left alone", () => {
+  test("is checked again after 5 minutes at most, unless it has ended", () => {
     for (const until of [at(3600), new Date("9999-12-31T23:59:59Z")]) {
-      expect(decideAt(0, jobOf(), [], { resting: [{ cloud: "sim", until }] }).requeueAfter).toBe(300)
+      expect(decideAt(0, jobOf(), [], { cooldowns: [{ cloud: "sim", until }] }).requeueAfter).toBe(300)
     }
     const over = { phase: "cancelled" as const, completionTime: time(0), cost: { actualUsd: 0 } }
     expect(decideAt(0, jobOf({ status: over })).requeueAfter).toBe(30 * 24 * 3600)
   })
 
+  test("waits with ProjectLimit while the project is full, and is checked again after 2 minutes", () => {
+    const observed = { launches: [], market: () => marketOf({}), installation: INSTALLATION }
+    const decision = decide(jobOf(), { ...observed, overLimit: "the project has 3 jobs" }, at(0), JOB_DEFAULTS)
+    expect(acts(decision)).not.toContain("createLaunch")
+    expect(decision.status).toMatchObject({
+      phase: "queued",
+      reason: "ProjectLimit",
+      message: "the project has 3 jobs",
+    })
+    expect(decision.requeueAfter).toBe(120)
+  })
+
+  test("is cancelled with ProjectDeleting if its project is deleted while it is queued; a running job is not", () => {
+    const observed = {
+      market: () => marketOf({}),
+      installation: INSTALLATION,
+      ending: "the project p is being deleted",
+    }
+    const queued = decide(jobOf(), { ...observed, launches: [] }, at(0), JOB_DEFAULTS)
+    expect(queued.status).toMatchObject({ phase: "cancelled", reason: "ProjectDeleting" })
+    expect(queued.status.message).toBe("the project p is being deleted: its queued jobs are cancelled")
+    const launch = launchOf(jobOf(), 1, {
+      status: vmStatus({ agent: agentOf({ startTime: time(2) }) }),
+    })
+    const running = decide(jobOf(), { ...observed, launches: [launch] }, at(3), JOB_DEFAULTS)
+    expect(running.status.phase).toBe("running")
+    expect(acts(running)).not.toContain("endLaunch")
+  })
+
   test.each<[string, Partial<Market>, string, string]>([
-    ["no connection", { payers: [] }, "NoConnection", "add one of type sim"],
-    ["all rest", { resting: [{ cloud: "sim", until: at(300) }] }, "NoCapacity", "next attempt at 2026-05-01T12:05:00Z"],
+    ["no connection", { launchAccounts: [] }, "NoConnection", "add one of type sim"],
+    [
+      "all rest",
+      { cooldowns: [{ cloud: "sim", until: at(300) }] },
+      "NoCapacity",
+      "next attempt at 2026-05-01T12:05:00Z",
+    ],
     [
       "the cap of VMs",
       { caps: { maxVms: 2 }, spending: { vms: 2, hourlyUsd: 0, monthlyUsd: 0 } },
@@ -139,7 +173,7 @@ describe("a new job", () => {
     expect(truth(decision.status)).toMatchObject({ Placed: "False", Ready: "False", Reconciling: "True" })
   })
 
-  test("that is a copy of another is held, and not touched", () => {
+  test("that is a copy of another job does not run and is not changed", () => {
     const copy = jobOf({ metadata: { annotations: { [ANNOTATIONS.recordedUid]: "another" } } })
     const decision = decideAt(0, copy)
     expect(acts(decision)).toEqual(["writeStatus"])
@@ -164,12 +198,17 @@ describe("booting", () => {
     expect(events.map(({ reason }) => reason)).toEqual(["Booting", "Started"])
   })
 
-  test("the boot deadline: that Launch is ended first, and the next one waits until its VM is deleted", () => {
+  test("the boot deadline ends the Launch; the next one waits until its VM is deleted", () => {
     const launch = launchOf(job, 1, { status: vmStatus() })
     expect(decideAt(904, job, [launch])).toMatchObject({ status: { phase: "booting" }, requeueAfter: 2 })
     const decision = decideAt(905, job, [launch])
     expect(acts(decision)).toEqual(["endLaunch", "writeStatus"])
     expect(decision.status).toMatchObject({ phase: "queued", reason: "BootDeadlineExceeded" })
+    expect(decision.status.message).toContain(
+      `its VM never reached ${launch.spec.gatewayUrl}. Check the subnet's route`,
+    )
+    const registered = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ registrationTime: time(20) }) }) })
+    expect(decideAt(905, job, [registered]).status.message).toContain("its agent was still preparing the container")
 
     const ended = launchOf(job, 1, { spec: { ended: true }, status: vmStatus() })
     const waiting = decideAt(910, jobOf({ ...job, status: decision.status }), [ended])
@@ -185,22 +224,42 @@ describe("booting", () => {
     expect(next.status).toMatchObject({
       phase: "booting",
       launches: { count: 2, billed: 1 },
-      refusedOffers: [{ reason: "BootDeadlineExceeded", instanceType: "small" }],
+      refusedOffers: [
+        {
+          ...{ reason: "BootDeadlineExceeded", instanceType: "small" },
+          message: expect.stringContaining(`its VM never reached ${launch.spec.gatewayUrl}`),
+        },
+      ],
     })
   })
 
-  test("a VM that says it can run no container: its Launch is ended, the job says why, and tries the next", () => {
+  test("an agent whose machine can't start the container: the job shows why and tries the next offer", () => {
+    const message = 'the container can\'t be started: could not select device driver "" with capabilities: [[gpu]]'
+    const finish = { reason: "MachineFailed" as const, message, time: time(40) }
+    const why = `launch 1: its VM cannot run containers (MachineFailed): ${message}`
+    const agent = agentOf({ finish })
+    const failed = decideAt(41, job, [launchOf(job, 1, { status: vmStatus({ agent }) })])
+    // The Launch's controller terminates the VM of a finished agent.
+    expect(acts(failed)).toEqual(["writeStatus"])
+    expect(failed.status).toMatchObject({ phase: "queued", reason: "BootFailed" })
+    const vm = { state: "terminated" as const, id: "vm-1", terminationTime: time(60) }
+    const over = vmStatus({ phase: "terminated", vm, agent })
+    const next = decideAt(61, job, [launchOf(job, 1, { spec: { ended: true }, status: over })])
+    expect(next.status).toMatchObject({ phase: "booting", refusedOffers: [{ reason: "BootFailed", message: why }] })
+  })
+
+  test("a VM that can't run containers: its Launch is ended, the job shows why and tries the next offer", () => {
     const bootFailure = { reason: "GPUUnavailable" as const, message: "nvidia-smi showed no GPU", time: time(40) }
     const why = "launch 1: its VM cannot run containers (GPUUnavailable): nvidia-smi showed no GPU"
-    const told = decideAt(41, job, [launchOf(job, 1, { status: vmStatus({ bootFailure }) })])
-    expect(acts(told)).toEqual(["endLaunch", "writeStatus"])
-    expect(told.status).toMatchObject({
+    const failed = decideAt(41, job, [launchOf(job, 1, { status: vmStatus({ bootFailure }) })])
+    expect(acts(failed)).toEqual(["endLaunch", "writeStatus"])
+    expect(failed.status).toMatchObject({
       phase: "queued",
       reason: "BootFailed",
       message: `${why}; Berth tries the next machine after this VM is deleted`,
       credentials: "revoked",
     })
-    expect(told.events).toContainEqual(expect.objectContaining({ type: "Warning", reason: "BootFailed" }))
+    expect(failed.events).toContainEqual(expect.objectContaining({ type: "Warning", reason: "BootFailed" }))
     const vm = { state: "terminated" as const, id: "vm-1", terminationTime: time(60) }
     const over = vmStatus({ phase: "terminated", vm, bootFailure })
     const next = decideAt(61, job, [launchOf(job, 1, { spec: { ended: true }, status: over })])
@@ -213,13 +272,13 @@ describe("booting", () => {
     })
   })
 
-  test("a Launch whose turn has not come is waited for, however long others are asked for first", () => {
+  test("a Launch that waits behind others for its create call has no deadline yet", () => {
     const launch = launchOf(job, 1)
     const decision = decideAt(9000, job, [launch])
     expect(acts(decision)).not.toContain("endLaunch")
     expect(decision.status).toMatchObject({ phase: "booting", message: "launch 1: preparing the VM" })
     expect(decision.requeueAfter).toBeUndefined()
-    // And its VM has its whole time.
+    // Its VM has the whole boot deadline.
     const late = launchOf(job, 1, {
       status: vmStatus({ vm: { state: "booting", id: "vm-1", createTime: time(8000) } }),
     })
@@ -227,7 +286,7 @@ describe("booting", () => {
     expect(acts(decideAt(8900, job, [late]))).toContain("endLaunch")
   })
 
-  test("a cloud that gives no answer: the message says why, and after a boot deadline the next place is looked for", () => {
+  test("a cloud that does not answer: the message shows why, and the boot deadline leads to the next offer", () => {
     const unanswered = { class: "Unavailable" as const, message: "the region is out of order", since: time(100) }
     const why = { metadata: { annotations: { [ANNOTATIONS.placementReason]: "the cheapest" } } }
     const launch = launchOf(job, 1, { ...why, status: { phase: "requested", unanswered } })
@@ -258,8 +317,8 @@ describe("booting", () => {
     expect(unsettled.status.refusedOffers).toBeUndefined()
     const refusal = { class: "Unavailable" as const, message: "the region is out of order", time: time(1010) }
     const refused = launchOf(job, 1, { spec: { ended: true }, status: { phase: "refused", unanswered, refusal } })
-    const resting = [{ cloud: "sim", offer: offerKey(launch.spec.offer), until: at(1310) }]
-    const next = decideAt(1011, jobOf({ ...job, status: unsettled.status }), [refused], { resting })
+    const cooldowns = [{ cloud: "sim", offer: offerKey(launch.spec.offer), until: at(1310) }]
+    const next = decideAt(1011, jobOf({ ...job, status: unsettled.status }), [refused], { cooldowns })
     expect(next.status).toMatchObject({
       phase: "booting",
       placement: { offer: { instanceType: "medium" } },
@@ -274,11 +333,11 @@ describe("booting", () => {
     expect(decideAt(970, job, [launch]).status.refusedOffers).toMatchObject([{ time: time(960) }])
   })
 
-  test("a refusal: the next offer at once, and the refusal is kept and emitted", () => {
+  test("a rejection: the next offer at once, and the rejection is stored and emitted", () => {
     const refusal = { class: "Capacity" as const, code: "X", message: "none left", time: time(2) }
     const launch = launchOf(job, 1, { status: { phase: "refused", refusal } })
-    const resting = [{ cloud: "sim", offer: offerKey(launch.spec.offer), until: at(300) }]
-    const decision = decideAt(3, job, [launch], { resting })
+    const cooldowns = [{ cloud: "sim", offer: offerKey(launch.spec.offer), until: at(300) }]
+    const decision = decideAt(3, job, [launch], { cooldowns })
     expect(decision.status).toMatchObject({
       phase: "booting",
       placement: { offer: { instanceType: "medium" } },
@@ -296,7 +355,7 @@ describe("booting", () => {
     expect(acts(decideAt(9000, job, launches.slice(1)))).toContain("createLaunch")
   })
 
-  test("a VM's state that passes is not worth a write; one that lasts is", () => {
+  test("a VM's state is written only after it has lasted", () => {
     const launch = launchOf(job, 1, { status: vmStatus() })
     const first = decideAt(5, job, [launch]).status
     const settled = jobOf({ ...job, status: first })
@@ -342,13 +401,38 @@ describe("running", () => {
     expect(events.map(({ reason }) => reason)).toContain("ContainerRestarted")
   })
 
-  test("the timeout is enforced here, too, a while after the agent should have", () => {
+  test("the controller enforces the timeout shortly after the agent should have", () => {
     const timed = jobOf({ status, spec: { timeoutSeconds: 100 } })
     const launch = launchOf(timed, 1, { status: vmStatus({ agent: started }) })
     expect(decideAt(240, timed, [launch]).status.phase).toBe("running")
     const decision = decideAt(250, timed, [launch])
     expect(decision.status).toMatchObject({ phase: "failed", reason: "DeadlineExceeded" })
     expect(acts(decision)).toEqual(["writeStatus", "endLaunch"])
+  })
+
+  test.each<[string, Partial<JobObservation>, number, string]>([
+    ["runs 50 s although the clock is two hours ahead", { runSeconds: 50 }, 7250, "running"],
+    ["runs 220 s although the clock is an hour behind", { runSeconds: 220 }, -3600, "failed"],
+  ])("the timeout counts by the measured time: a container %s", (_, measured, seconds, phase) => {
+    const timed = jobOf({ status, spec: { timeoutSeconds: 100 } })
+    const launch = launchOf(timed, 1, { status: vmStatus({ agent: started }) })
+    const observed = { launches: [launch], market: () => marketOf(), installation: INSTALLATION, ...measured }
+    expect(decide(timed, observed, at(seconds), JOB_DEFAULTS).status.phase).toBe(phase)
+  })
+
+  test.each<[string, number | undefined, number, string]>([
+    ["boots for 60 s although the clock is two hours ahead", 60, 7260, "booting"],
+    ["has booted for 900 s although the clock is an hour behind", 900, -2700, "queued"],
+    ["is new to this process, so the calendar counts", undefined, 7260, "queued"],
+  ])("the boot deadline counts by the measured time: a VM %s", (_, bootSeconds, seconds, phase) => {
+    const fresh = jobOf({ status: booting })
+    const observed = {
+      launches: [launchOf(fresh, 1, { status: vmStatus() })],
+      market: () => marketOf(),
+      installation: INSTALLATION,
+      ...(bootSeconds !== undefined && { bootSeconds }),
+    }
+    expect(decide(fresh, observed, at(seconds), JOB_DEFAULTS).status.phase).toBe(phase)
   })
 
   test("heartbeats are written once a minute", () => {
@@ -370,7 +454,7 @@ describe("running", () => {
       }),
     })
 
-  test("a lost VM: the next place, with what is left of the timeout", () => {
+  test("a lost VM: the next offer, with the remainder of the timeout", () => {
     const timed = jobOf({ ...job, spec: { timeoutSeconds: 100 } })
     const decision = decideAt(70, timed, [loss(1)])
     expect(decision.status).toMatchObject({
@@ -383,7 +467,7 @@ describe("running", () => {
     expect(decideAt(131, timed, [loss(1)]).status).toMatchObject({ phase: "failed", reason: "DeadlineExceeded" })
   })
 
-  test("a VM lost for silence may still run: nothing new before it is deleted", () => {
+  test("a VM lost without heartbeats may still run: no new Launch before it is deleted", () => {
     const silent = launchOf(job, 1, {
       status: vmStatus({ phase: "terminating", loss: { reason: "Silent", message: "silent", time: time(700) } }),
     })
@@ -400,7 +484,7 @@ describe("running", () => {
     })
   })
 
-  test("a planned power-off is no loss: the next place, however many there were", () => {
+  test("planned power-offs are no losses: the next offer, without a limit", () => {
     const off = (number: number) =>
       launchOf(job, number, {
         status: vmStatus({
@@ -460,7 +544,7 @@ describe("cancelled", () => {
     })
   })
 
-  test("wins over an exit report that came before the decision", () => {
+  test("overrides an exit report that came before the decision", () => {
     const job = jobOf({ spec: { cancelled: true }, status: { phase: "running" } })
     const launch = launchOf(job, 1, { status: vmStatus({ agent: finished }) })
     expect(decideAt(61, job, [launch]).status.phase).toBe("cancelled")
@@ -495,12 +579,12 @@ describe("after its end", () => {
     expect(decision.events.map(({ reason }) => reason)).toEqual(["VMTerminated"])
   })
 
-  test("a Launch that shows up late is ended", () => {
+  test("a Launch that appears late is ended", () => {
     const job = jobOf({ status: { ...ended, phase: "cancelled" } })
     expect(acts(decideAt(71, job, [launchOf(job)]))).toContain("endLaunch")
   })
 
-  test("is deleted when its time is over", () => {
+  test("is deleted after its TTL", () => {
     const job = jobOf({ spec: { ttlSecondsAfterFinished: 100 }, status: { ...ended, cost: { actualUsd: 0 } } })
     expect(decideAt(100, job).requeueAfter).toBe(60)
     expect(acts(decideAt(160, job))).toContain("deleteJob")
@@ -526,14 +610,14 @@ const VOLUMES: NonNullable<JobSpec["volumes"]> = {
   out: { bucket: "logs", mountPath: "/out", connection: "mine", prefix: "a" },
 }
 
-/** Finds these, and notes what it is asked. */
-function bucketsWith(states: Record<string, BucketState>): Buckets & { asked: string[] } {
-  const asked: string[] = []
+/** Returns a search that finds these buckets and records its arguments. */
+function bucketsWith(states: Record<string, BucketState>): Buckets & { searched: string[] } {
+  const searched: string[] = []
   const find: Buckets["find"] = (namespace, bucket, connection) => {
-    asked.push([namespace, bucket, ...(connection === undefined ? [] : [connection])].join(" "))
+    searched.push([namespace, bucket, ...(connection === undefined ? [] : [connection])].join(" "))
     return states[bucket] ?? { state: "looking" }
   }
-  return { find, whenFound: async (...asking) => find(...asking), asked }
+  return { find, whenFound: async (...args) => find(...args), searched }
 }
 
 const CARGO: BucketState = { state: "reached", connection: "aws", type: "aws", region: "eu-west-1" }
@@ -558,7 +642,7 @@ describe("a job with volumes", () => {
     expect(status.volumes).toEqual({ data: { connection: "aws", region: "eu-west-1" }, out: { connection: "mine" } })
   })
 
-  test("waits while its buckets are looked for, and looks again soon", () => {
+  test("waits during the search for its buckets, and checks again soon", () => {
     const { actions, status, requeueAfter } = decideWith(job, { logs: LOGS })
     expect(actions.map((action) => action.do)).not.toContain("createLaunch")
     expect(status).toMatchObject({ phase: "queued", reason: "Queued" })
@@ -566,7 +650,7 @@ describe("a job with volumes", () => {
     expect(requeueAfter).toBe(1)
   })
 
-  test("says of a bucket without access which it is, why, and what to do; and waits", () => {
+  test("waits for access to a bucket, and names the bucket, the cause and the remedy", () => {
     const why = "aws: no such bucket, or no access to it"
     const decision = decideWith(job, { cargo: CARGO, logs: { state: "notReached", why } })
     const message =
@@ -584,25 +668,25 @@ describe("a job with volumes", () => {
     )
   })
 
-  test("is placed near its bucket where reading it from afar costs more", () => {
+  test("is placed near its bucket if transfer costs more than the cheaper offer saves", () => {
     const near = offerOf({ cloud: "aws", region: "eu-west-1", hourlyPriceUsd: 1 })
     const far = offerOf({ cloud: "aws", region: "us-east-1", hourlyPriceUsd: 0.95 })
     const offers = catalogueOf([near, far])
-    const market = { offers, payers: [{ cloud: "aws" }] }
+    const market = { offers, launchAccounts: [{ cloud: "aws" }] }
     const one = jobOf({ spec: { volumes: { data: { bucket: "cargo", mountPath: "/data" } } } })
     expect(decideWith(one, { cargo: CARGO }, market).status.placement?.offer.region).toBe("eu-west-1")
     expect(decideWith(jobOf({}), {}, market).status.placement?.offer.region).toBe("us-east-1")
   })
 
-  test("has a plan that shows what then becomes of it", async () => {
+  test("has a plan that shows the result", async () => {
     const near = offerOf({ cloud: "aws", region: "eu-west-1", hourlyPriceUsd: 1 })
     const far = offerOf({ cloud: "aws", region: "us-east-1", hourlyPriceUsd: 0.95 })
-    const market = { offers: catalogueOf([near, far]), payers: [{ cloud: "aws" }] }
+    const market = { offers: catalogueOf([near, far]), launchAccounts: [{ cloud: "aws" }] }
     const caches = {
       jobs: { store: new IndexedStore<StoredJob>() },
       launches: { store: new IndexedStore(launchIndexes) },
     }
-    const sources = { ...caches, offers: fixedOffers([near, far]), payers: { of: () => market.payers } }
+    const sources = { ...caches, offers: fixedOffers([near, far]), launchAccounts: { of: () => market.launchAccounts } }
     const clock = { ...systemClock, now: () => at(0) }
     const lost: BucketState = { state: "notReached", why: "aws: no such bucket, or no access to it" }
     const situations: Record<string, BucketState>[] = [{ cargo: CARGO, logs: LOGS }, { cargo: CARGO }, { logs: lost }]
@@ -615,15 +699,15 @@ describe("a job with volumes", () => {
     }
   })
 
-  test("asks no account while it runs or has none, and uses after a crash what its Launch knows", () => {
+  test("searches no account while it runs or without volumes, and after a crash uses its Launch's connections", () => {
     const buckets = bucketsWith({})
     expect(findVolumes(jobOf({ spec: { volumes: VOLUMES }, status: { phase: "running" } }), buckets)?.kind).toBe(
       "looking",
     )
     expect(findVolumes(jobOf({}), buckets)).toBeUndefined()
-    expect(buckets.asked).toEqual([])
+    expect(buckets.searched).toEqual([])
     findVolumes(job, buckets)
-    expect(buckets.asked).toEqual([`${job.metadata.namespace} cargo`, `${job.metadata.namespace} logs mine`])
+    expect(buckets.searched).toEqual([`${job.metadata.namespace} cargo`, `${job.metadata.namespace} logs mine`])
 
     const launch = launchOf(job, 1, { status: vmStatus() })
     launch.spec.run = {

@@ -7,7 +7,7 @@ import type { EventNote } from "../../kube/events.ts"
 import type { ImageState } from "../../placement/inputs.ts"
 import { reasonToWait, type VolumesVerdict } from "../../placement/inputs.ts"
 import type { Market } from "../../placement/market.ts"
-import { bootDeadline, outcomeOf } from "../../placement/outcome.ts"
+import { bootProgress, bootSince, machineFailureOf, outcomeOf } from "../../placement/outcome.ts"
 import { place } from "../../placement/place.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import { eventsOf } from "./conditions.ts"
@@ -26,6 +26,14 @@ export interface JobObservation {
   /** Known architectures of the job's image. Absent if no lookup runs. */
   image?: ImageState
   installation: InstallationFacts
+  /** Deletion of the project for which its queued jobs are cancelled. Absent: there is none. */
+  ending?: string
+  /** Limit of the project that keeps the job waiting. Absent: none does. */
+  overLimit?: string
+  /** Seconds since the container's first start, on any VM. Absent: they are counted by the calendar. */
+  runSeconds?: number
+  /** Seconds for which the newest Launch boots. Absent: they are counted by the calendar. */
+  bootSeconds?: number
 }
 
 /** Actions, in the order of execution. */
@@ -111,12 +119,13 @@ function decideStep(job: StoredJob, observed: JobObservation, now: Date, setting
   const launch = newest(observed.launches)
   const outcome = launch === undefined ? undefined : outcomeOf(launch)
   if (launch !== undefined && outcome?.kind === "finished") return concluded(outcome.finish, observed.launches)
-  if (launch !== undefined && outcome?.kind === "live") return decideLive(job, launch, now, settings)
+  if (launch !== undefined && outcome?.kind === "live") return decideLive(job, launch, observed, { now, settings })
   return decideQueued(job, observed, now, settings)
 }
 
 /**
- * Returns true if the Job is a copy (restored by a backup tool, or applied from an export) of a Job that already ran.
+ * Returns true if the Job is a copy of a Job that already ran. A backup tool may have restored it, or a user applied an
+ * export.
  */
 function isCopy(job: StoredJob): boolean {
   const recorded = job.metadata.annotations?.[ANNOTATIONS.recordedUid]
@@ -142,11 +151,16 @@ function concluded(finish: Finish, launches: readonly StoredLaunch[]): Step {
 }
 
 /** Returns the step of a job whose VM boots or runs, within its deadlines or not. */
-function decideLive(job: StoredJob, launch: StoredLaunch, now: Date, settings: JobSettings): Step {
+function decideLive(
+  job: StoredJob,
+  launch: StoredLaunch,
+  { runSeconds, bootSeconds }: JobObservation,
+  { now, settings }: { now: Date; settings: JobSettings },
+): Step {
   const startTime = launch.status?.agent?.startTime
-  if (startTime === undefined) return decideBooting(launch, now)
+  if (startTime === undefined) return decideBooting(launch, bootSeconds, now)
   const limit = (job.spec.timeoutSeconds ?? settings.timeoutSeconds) + settings.timeoutGraceSeconds
-  const left = limit - secondsBetween(job.status?.startTime ?? startTime, now)
+  const left = limit - (runSeconds ?? secondsBetween(job.status?.startTime ?? startTime, now))
   if (left > 0) {
     const message = `the container runs on ${launch.status?.vm?.id ?? launch.metadata.name}`
     return { verdict: { phase: "running", reason: JobReason.Started, message }, requeueAfter: left + 1 }
@@ -154,11 +168,11 @@ function decideLive(job: StoredJob, launch: StoredLaunch, now: Date, settings: J
   return { verdict: deadlineExceeded(job, settings), end: [launch] }
 }
 
-function decideBooting(launch: StoredLaunch, now: Date): Step {
+function decideBooting(launch: StoredLaunch, bootSeconds: number | undefined, now: Date): Step {
   const { number, bootDeadlineSeconds } = launch.spec
   const unanswered = launch.status?.vm === undefined ? launch.status?.unanswered : undefined
-  const deadline = bootDeadline(launch)
-  const left = deadline === undefined ? undefined : secondsBetween(now, deadline)
+  const since = bootSince(launch)
+  const left = since === undefined ? undefined : bootDeadlineSeconds - (bootSeconds ?? secondsBetween(since, now))
   if (left === undefined || left > 0) {
     const why = unanswered === undefined ? reasonOf(launch) : `no VM yet: ${unanswered.message}`
     const verdict = { phase: "booting", reason: JobReason.Booting, message: `launch ${number}: ${why}` } as const
@@ -166,7 +180,7 @@ function decideBooting(launch: StoredLaunch, now: Date): Step {
   }
   const message =
     unanswered === undefined
-      ? `launch ${number} did not start the container within ${bootDeadlineSeconds} s; Berth terminates its VM`
+      ? `launch ${number} did not start the container within ${bootDeadlineSeconds} s: ${bootProgress(launch)}; Berth terminates its VM`
       : `launch ${number} got no VM within ${bootDeadlineSeconds} s: ${unanswered.message}`
   return { verdict: { phase: "queued", reason: JobReason.BootDeadlineExceeded, message }, end: [launch] }
 }
@@ -186,16 +200,21 @@ function deadlineExceeded(job: StoredJob, settings: JobSettings): Verdict {
 }
 
 /**
- * Returns the step of a job without a VM that may run its container: fail, wait for the end of the last VM, or find a
- * place.
+ * Returns the step of a job without a VM that may run its container: fail, wait for the end of the last VM, or find an
+ * offer.
  */
 function decideQueued(job: StoredJob, observed: JobObservation, now: Date, settings: JobSettings): Step {
-  const { launches } = observed
+  const { launches, ending } = observed
+  if (ending !== undefined) {
+    const message = `${ending}: its queued jobs are cancelled`
+    return { verdict: { phase: "cancelled", reason: JobReason.ProjectDeleting, message }, end: launches }
+  }
   const limit = limitReached(job, launches, settings)
   if (limit !== undefined) return { verdict: limit, end: launches }
   const timeout = job.spec.timeoutSeconds ?? settings.timeoutSeconds
   const started = job.status?.startTime
-  const timeoutSeconds = Math.ceil(timeout - (started === undefined ? 0 : secondsBetween(started, now)))
+  const elapsed = started === undefined ? 0 : (observed.runSeconds ?? secondsBetween(started, now))
+  const timeoutSeconds = Math.ceil(timeout - elapsed)
   if (timeoutSeconds <= 0) return { verdict: deadlineExceeded(job, settings), end: launches }
   const alive = launches.filter((launch) => !isOver(launch))
   if (alive.length > 0) {
@@ -210,7 +229,7 @@ function isBootFailure(launch: StoredLaunch): boolean {
 }
 
 function waitMessage(alive: readonly StoredLaunch[]): string {
-  const failed = alive.find(({ status }) => status?.bootFailure !== undefined)
+  const failed = alive.find(({ status }) => machineFailureOf(status) !== undefined)
   const outcome = failed && outcomeOf(failed)
   if (outcome?.kind === "bootFailed") {
     return `launch ${failed?.spec.number}: ${outcome.message}; Berth tries the next machine after this VM is deleted`
@@ -239,7 +258,7 @@ function limitReached(job: StoredJob, launches: readonly StoredLaunch[], setting
   }
   const failures = countOutcomes(launches, "bootFailed")
   if (failures < settings.maxBootFailures) return undefined
-  const last = launches.findLast(({ status }) => status?.bootFailure !== undefined)
+  const last = launches.findLast(({ status }) => machineFailureOf(status) !== undefined)
   const outcome = last && outcomeOf(last)
   const why = outcome?.kind === "bootFailed" ? `; launch ${last?.spec.number}: ${outcome.message}` : ""
   const message = `${failures} VMs were billed but never started the container${why}`
@@ -255,10 +274,14 @@ function lostCount(job: StoredJob, launches: readonly StoredLaunch[]): number {
 
 function placed(
   job: StoredJob,
-  { launches, market, installation, volumes, image }: JobObservation,
+  { launches, market, installation, volumes, image, overLimit }: JobObservation,
   { now, settings, timeoutSeconds }: { now: Date; settings: JobSettings; timeoutSeconds: number },
 ): Step {
   const lost = lostCount(job, launches)
+  if (overLimit !== undefined) {
+    const verdict = { phase: "queued", reason: JobReason.ProjectLimit, message: overLimit, lost } as const
+    return { verdict, requeueAfter: settings.limitRetrySeconds }
+  }
   if (volumes !== undefined && volumes.kind !== "found") return withoutBuckets(volumes, lost, settings)
   if (image?.state === "looking") return withoutImage(job, lost)
   const known = { ...(volumes && { buckets: volumes.places }), ...(image && { image }) }
@@ -275,7 +298,7 @@ function placed(
   const inputs = { number, placement: chosen, why, timeoutSeconds, volumes: volumes?.volumes }
   const create = launchObject(job, inputs, installation, settings)
   const message = `launch ${number}: ${why}`
-  const { connection } = chosen.payer
+  const { connection } = chosen.launchAccount
   const placement = { number, offer: chosen.offer, connection, why, volumes: volumes?.recorded }
   return { verdict: { phase: "booting", reason: JobReason.Booting, message, lost, placement }, create }
 }
@@ -290,8 +313,7 @@ const LONGEST_WAIT_SECONDS = 300
 const LOOK_AGAIN_SECONDS = 1
 
 /**
- * Waits while the registry is being asked. The lookup times out after a few seconds; then the default architecture is
- * assumed.
+ * Waits for the registry's answer. The lookup times out after a few seconds; then the default architecture is assumed.
  */
 function withoutImage({ spec }: StoredJob, lost: number): Step {
   const message = `resolving the CPU architectures of image ${spec.image}`
@@ -320,7 +342,7 @@ function toDecision(
   const after = writeAfter(job.status, status, launches, context)
   const write: JobAction[] = after === 0 ? [{ do: "writeStatus", status }] : []
   const end = endAll((step.end ?? []).filter((launch) => !isOver(launch)))
-  // Order: a job's end is written before its VM is ended; a VM is ended before the job is written as waiting again.
+  // A job's end is written before its VM is ended. A VM is ended before the job is written as waiting again.
   if (isTerminal(status.phase)) actions.push(...write, ...end)
   else actions.push(...end, ...write)
   const waits = [step.requeueAfter, after === 0 ? undefined : after].filter((seconds) => seconds !== undefined)

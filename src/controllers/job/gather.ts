@@ -1,35 +1,85 @@
-import type { StoredJob } from "../../apis/job.ts"
-import type { StoredLaunch } from "../../apis/launch.ts"
-import { LABELS } from "../../apis/meta.ts"
+import { secondsBetween } from "../../apis/clock.ts"
+import { isTerminal, type StoredJob } from "../../apis/job.ts"
+import { isOver, type StoredLaunch } from "../../apis/launch.ts"
+import { keyOf, LABELS } from "../../apis/meta.ts"
+import { endingIn } from "../../identity/projects.ts"
 import { isNotFound } from "../../kube/errors.ts"
+import { limitForPlacement } from "../../limits/project-limits.ts"
 import { findImage, findVolumes } from "../../placement/inputs.ts"
 import { type LaunchLedger, marketOf } from "../../placement/market.ts"
+import { bootSince } from "../../placement/outcome.ts"
 import type { JobSettings } from "../../placement/settings.ts"
+import type { ElapsedTimes } from "../elapsed.ts"
 import type { JobObservation } from "./decide.ts"
+import { newest } from "./launches.ts"
 import { type JobControllerOptions, LAUNCHES } from "./options.ts"
+
+/** Everything that a decision on a Job needs besides the caches and the market. */
+export interface GatherParts {
+  settings: JobSettings
+  /** Times since the first start of each job's container. */
+  runTimes: ElapsedTimes
+  /** Times since the boot of each job's newest Launch. */
+  bootTimes: ElapsedTimes
+}
 
 /** Reads the inputs of a decision on a Job. The market is calculated later from the caches. */
 export async function gather(
   job: StoredJob,
   options: JobControllerOptions,
   ledger: LaunchLedger,
-  settings: JobSettings,
+  { settings, runTimes, bootTimes }: GatherParts,
 ): Promise<JobObservation> {
   const { namespace = "" } = job.metadata
+  const overLimit = options.quota && limitForPlacement(options.quota, job)
+  const { tenancy } = options
+  const ending = tenancy && endingIn(tenancy.projects.store, tenancy.organizations.store)(namespace)
+  const launches = await launchesOf(job, options)
+  const base = {
+    ...(ending !== undefined && { ending }),
+    ...timesOf(job, launches, { runTimes, bootTimes }),
+    launches,
+    installation: options.installation,
+    market: () => marketOf(namespace, options, ledger, settings),
+  }
+  if (ending !== undefined) return base
+  if (overLimit !== undefined) return { ...base, overLimit: overLimit.message }
   const volumes = options.buckets && findVolumes(job, options.buckets)
   const image = options.images && findImage(job, options.images)
   return {
     ...(volumes !== undefined && { volumes }),
     ...(image !== undefined && { image }),
-    launches: await launchesOf(job, options),
-    installation: options.installation,
-    market: () => marketOf(namespace, options, ledger, settings),
+    ...base,
   }
 }
 
 /**
- * Returns the job's Launches from the cache. Live reads replace it where a stale cache could do harm: all Launches
- * before the finalizer is dropped, else the one that the status names.
+ * Returns the times that the deadlines of a job depend on. The agent enforces the timeout first, so its reports say how
+ * long a container ran that had started before this process.
+ */
+function timesOf(
+  job: StoredJob,
+  launches: readonly StoredLaunch[],
+  { runTimes, bootTimes }: Omit<GatherParts, "settings">,
+): Pick<JobObservation, "runSeconds" | "bootSeconds"> {
+  if (isTerminal(job.status?.phase)) return {}
+  const key = keyOf(job)
+  const launch = newest(launches)
+  const agent = launch?.status?.agent
+  const since = job.status?.startTime ?? agent?.startTime
+  const isLive = launch !== undefined && !isOver(launch) && agent?.startTime !== undefined
+  const beat = isLive ? agent.lastHeartbeatTime : undefined
+  const reported = since === undefined || beat === undefined ? undefined : secondsBetween(since, beat)
+  const runSeconds = runTimes.seconds(key, { id: job.metadata.uid, since, reported })
+  // While the cloud does not answer, the calendar counts.
+  const boot = launch?.status?.vm && bootSince(launch)
+  const bootSeconds = launch && bootTimes.seconds(key, { id: launch.metadata.name, since: boot })
+  return { ...(runSeconds !== undefined && { runSeconds }), ...(bootSeconds !== undefined && { bootSeconds }) }
+}
+
+/**
+ * Returns the job's Launches from the cache. Live reads replace it where a stale cache could do harm. They read all
+ * Launches before the finalizer is dropped, and otherwise the one of the status.
  */
 async function launchesOf(job: StoredJob, options: JobControllerOptions): Promise<StoredLaunch[]> {
   const { uid, deletionTimestamp } = job.metadata

@@ -3,16 +3,17 @@ import { JobReason, type JobSpec, type RefusedOffer, RunSchema, type StoredJob }
 import { LAUNCH_FINALIZER, type Launch, launchName, type StoredLaunch } from "../../apis/launch.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../apis/meta.ts"
-import { type Outcome, outcomeOf } from "../../placement/outcome.ts"
+import { gibOf } from "../../apis/quantity.ts"
+import { machineFailureOf, type Outcome, outcomeOf } from "../../placement/outcome.ts"
 import type { JobSettings } from "../../placement/settings.ts"
-import type { Payer } from "../../router/rest.ts"
+import type { LaunchAccount } from "../../router/cooldown.ts"
 import type { RankedPlacement } from "../../router/route.ts"
 import type { InstallationFacts } from "./options.ts"
 
 /** Inputs of one Launch. */
 export interface LaunchInputs {
   number: number
-  placement: RankedPlacement<Payer>
+  placement: RankedPlacement<LaunchAccount>
   /** Explanation of the placement. */
   why: string
   /** Maximum run time of the container in this VM, seconds: the remainder of the job's timeout. */
@@ -34,7 +35,7 @@ export function launchObject(
 ): Launch {
   const { number, placement, why, timeoutSeconds, volumes } = inputs
   const { namespace = "", name, uid } = job.metadata
-  const { connection, account } = placement.payer
+  const { connection, account } = placement.launchAccount
   const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * (job.spec.maxRetries ?? 0)
   return {
     apiVersion: API_VERSION,
@@ -54,6 +55,7 @@ export function launchObject(
       offer: placement.offer,
       ...(connection !== undefined && { connection }),
       ...(account !== undefined && { account }),
+      ...diskOf(job),
       run: { ...runOf(job), timeoutSeconds, ...(volumes !== undefined && { volumes }) },
       gatewayUrl: installation.gatewayUrl,
       ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),
@@ -70,9 +72,15 @@ function runOf({ spec }: StoredJob): Launch["spec"]["run"] {
   return Object.fromEntries(given.map((field) => [field, spec[field as keyof typeof spec]])) as Launch["spec"]["run"]
 }
 
+/** Returns the disk that a job requires. */
+function diskOf({ spec }: StoredJob): Pick<Launch["spec"], "disk"> {
+  const size = spec.resources?.disk
+  return size === undefined ? {} : { disk: { requiredGib: gibOf(size) } }
+}
+
 /** Returns the reason of a job for a Launch whose container never started. */
 export function bootFailureReason({ status }: StoredLaunch): JobReason {
-  return status?.bootFailure === undefined ? JobReason.BootDeadlineExceeded : JobReason.BootFailed
+  return machineFailureOf(status) === undefined ? JobReason.BootDeadlineExceeded : JobReason.BootFailed
 }
 
 /** Returns a job's Launch with the highest number. */
@@ -93,7 +101,7 @@ export function refusedOffer(launch: StoredLaunch): RefusedOffer | undefined {
   const outcome = outcomeOf(launch)
   const { cloud, region, instanceType, provisioning } = launch.spec.offer
   // The number distinguishes two rejections of one offer in one second.
-  const told = (message: string) => ({
+  const record = (message: string) => ({
     cloud,
     region,
     instanceType,
@@ -102,11 +110,11 @@ export function refusedOffer(launch: StoredLaunch): RefusedOffer | undefined {
   })
   switch (outcome.kind) {
     case "refused":
-      return { ...told(outcome.refusal.message), reason: outcome.refusal.class, time: outcome.refusal.time }
+      return { ...record(outcome.refusal.message), reason: outcome.refusal.class, time: outcome.refusal.time }
     case "bootFailed":
-      return { ...told(outcome.message), reason: bootFailureReason(launch), time: outcome.time }
+      return { ...record(outcome.message), reason: bootFailureReason(launch), time: outcome.time }
     case "lost":
-      return { ...told(outcome.message), reason: outcome.reason, time: outcome.time }
+      return { ...record(outcome.message), reason: outcome.reason, time: outcome.time }
     default:
       return undefined
   }

@@ -3,14 +3,18 @@ import type { StoredConnection } from "../../apis/connection.ts"
 import { JOB, type StoredJob } from "../../apis/job.ts"
 import { LAUNCH, type Launch, type StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
-import type { SpendCaps } from "../../apis/project.ts"
+import type { StoredOrganization } from "../../apis/organization.ts"
+import type { SpendCaps, StoredProject } from "../../apis/project.ts"
+import type { FrozenSettings } from "../../apis/vm-settings.ts"
 import type { Offers } from "../../catalogue/offers.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import type { EventRecorder } from "../../kube/events.ts"
 import type { Reflector } from "../../kube/reflector.ts"
 import { resourceOf } from "../../kube/resource.ts"
+import type { Quota } from "../../limits/project-limits.ts"
+import type { Tenants } from "../../placement/breaker.ts"
 import type { Buckets, ImageState, Images } from "../../placement/inputs.ts"
-import type { Payers } from "../../placement/market.ts"
+import type { LaunchAccounts } from "../../placement/market.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import type { Fence } from "../fence.ts"
 import type { Patcher, StatusReplacer } from "../writes.ts"
@@ -22,14 +26,21 @@ export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 /** Field manager of the job controller. */
 export const FIELD_MANAGER = "berth-job-controller"
 
-/** Credentials that terminate a Launch's VM after its connection changes or is deleted. */
-export type CredentialsCopy = Required<Pick<Launch["spec"], "project" | "sealedCredentials">>
+/**
+ * Parts of a connection that a Launch keeps: the credentials, which terminate the VM after the connection changes or is
+ * deleted, and the settings of the VM.
+ */
+export type ConnectionCopy = Required<Pick<Launch["spec"], "project" | "sealedCredentials">> &
+  FrozenSettings & {
+    /** Version of the credentials. It contains no part of them. */
+    version: string
+  }
 
 /**
- * Returns the encrypted credentials of a Launch. Returns undefined if its connection can no longer pay, or now opens
- * another account.
+ * Returns the parts of its connection that a Launch keeps. Returns undefined if the connection can no longer pay, now
+ * opens another account, or starts no VMs in the region.
  */
-export type CopyCredentials = (launch: Launch) => Promise<CredentialsCopy | undefined>
+export type CopyCredentials = (launch: Launch) => Promise<ConnectionCopy | undefined>
 
 /** Namespace of this installation's Launches, and the address of its gateway. */
 export interface InstallationFacts {
@@ -61,15 +72,21 @@ export interface JobControllerOptions {
   copyCredentials?: CopyCredentials
   /** Search for buckets. Present with connections; without it volumes stay unchanged. */
   buckets?: Buckets
-  /** Lookup of images, if registries are asked. Without it the settings decide. */
+  /** Lookup of images. Absent if registries are not read: then the settings decide. */
   images?: Images
-  /** Returns the known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
+  /** Returns the known architectures of the agent's image. Absent if VMs need none, or no registry is read. */
   agentImage?: () => ImageState
   installation: InstallationFacts
   offers: Offers
-  payers: Payers
+  launchAccounts: LaunchAccounts
+  /** Limits of what projects may store, and their use. Absent: no limits. */
+  quota?: Quota
+  /** Projects and organizations, whose deletion cancels their queued jobs. Absent: no jobs belong to projects. */
+  tenancy?: { projects: Reflector<StoredProject>; organizations: Reflector<StoredOrganization> }
   /** Returns the caps of a namespace's project. */
   caps?: (namespace: string) => SpendCaps | undefined
+  /** Organizations of the projects. Absent: the installation counts as one organization. */
+  tenants?: Tenants
   fence: Fence
   clock: Clock
   recorder: Pick<EventRecorder, "record">

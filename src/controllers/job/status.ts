@@ -76,7 +76,7 @@ export function nextStatus(job: StoredJob, inputs: Inputs): JobStatus {
 /** Returns the fields that change only until the job ends. Later reports of the VM have no effect on them. */
 function story(
   before: JobStatus,
-  told: {
+  inputs: {
     current: string | undefined
     launch: StoredLaunch | undefined
     verdict: Verdict
@@ -84,7 +84,7 @@ function story(
     now: Date
   },
 ) {
-  const { current, launch, verdict, launches, now } = told
+  const { current, launch, verdict, launches, now } = inputs
   const agent = launch?.status?.agent
   const startTime = before.startTime ?? agent?.startTime
   return {
@@ -124,8 +124,8 @@ function placementOf(
   if (launch === undefined) return before.placement
   const { offer, connection, number } = launch.spec
   const isSame = before.launches?.current === current && before.placement !== undefined
-  const told = launch.metadata.annotations?.[ANNOTATIONS.placementReason] ?? `placed by launch ${number}`
-  const reason = isSame ? (before.placement?.reason ?? "") : told
+  const written = launch.metadata.annotations?.[ANNOTATIONS.placementReason] ?? `placed by launch ${number}`
+  const reason = isSame ? (before.placement?.reason ?? "") : written
   return { offer, ...(connection !== undefined && { connection }), reason }
 }
 
@@ -234,7 +234,7 @@ export function writeAfter(
   launches: readonly StoredLaunch[],
   { now, settings }: { now: Date; settings: JobSettings },
 ): number | undefined {
-  if (before === undefined || !isDeepStrictEqual(weighty(before), weighty(next))) return 0
+  if (before === undefined || !isDeepStrictEqual(significant(before), significant(next))) return 0
   if (!isDeepStrictEqual(passing(before), passing(next))) {
     const launch = launches.find(({ metadata }) => metadata.name === next.launches?.current)
     const since = launch?.status?.agent?.registrationTime ?? launch?.status?.vm?.createTime
@@ -249,15 +249,15 @@ export function writeAfter(
 /** Conditions that only describe the VM's progress. */
 const PASSING_CONDITIONS: readonly string[] = [JobCondition.VMReady, JobCondition.Unisolated]
 
-function weighty(status: JobStatus): unknown {
+function significant(status: JobStatus): unknown {
   const { vm: _, credentials: __, lastHeartbeatTime: ___, launches, conditions, ...rest } = status
   const { billed: ____, ...counts } = launches ?? {}
   return { ...rest, counts, conditions: conditions?.filter(({ type }) => !PASSING_CONDITIONS.includes(type)) }
 }
 
 function passing({ vm, credentials, launches, conditions }: JobStatus): unknown {
-  const told = conditions?.filter(({ type }) => PASSING_CONDITIONS.includes(type))
-  return { vm, credentials, billed: launches?.billed, told }
+  const shown = conditions?.filter(({ type }) => PASSING_CONDITIONS.includes(type))
+  return { vm, credentials, billed: launches?.billed, conditions: shown }
 }
 
 /** Returns the object without undefined fields, like JSON, for comparison with what was read. */

@@ -2,6 +2,7 @@ import type { StoredLaunch } from "../../apis/launch.ts"
 import { CredentialsError } from "../../cloud/errors.ts"
 import type { ReconcileContext } from "../../runtime/controller.ts"
 import { writeStatus } from "../writes.ts"
+import { conditionsOf } from "./conditions.ts"
 import { accountOf, type CloudContext } from "./create.ts"
 import { abandonedStatus, type OwnStatus } from "./decide.ts"
 import { type LaunchControllerOptions, launchWriter } from "./options.ts"
@@ -43,7 +44,8 @@ export function writeOwnStatus(
   options: LaunchControllerOptions,
   context: ReconcileContext,
 ): Promise<StoredLaunch> {
+  const conditions = conditionsOf(launch, status, options.clock.now())
   // A merge patch removes a field by null. Any status without a launch error means that the cloud answered.
-  const own = { unanswered: null, ...status, observedGeneration: launch.metadata.generation }
+  const own = { unanswered: null, ...status, conditions, observedGeneration: launch.metadata.generation }
   return writeStatus(launch, own as StoredLaunch["status"], launchWriter(options), context)
 }

@@ -3,12 +3,13 @@ import { isOver, LAUNCH_FINALIZER, type StoredLaunch } from "../../apis/launch.t
 import { keyOf } from "../../apis/meta.ts"
 import type { Change, IndexFunction } from "../../kube/store.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
+import { ElapsedTimes } from "../elapsed.ts"
 import { addFinalizer, dropFinalizer, remove } from "../writes.ts"
 import { terminate, writeOwnStatus } from "./actions.ts"
 import { CloudCalls, createInstance } from "./create.ts"
 import { decide, type LaunchAction, type OwnStatus } from "./decide.ts"
 import { GarbageCollector } from "./garbage-collection.ts"
-import { gather, isWokenBy } from "./gather.ts"
+import { type GatherParts, gather, isWokenBy } from "./gather.ts"
 import { VmObserver } from "./observe.ts"
 import {
   HEARTBEAT_DEFAULTS,
@@ -57,7 +58,7 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
   })
   const calls = new CloudCalls(clock)
   const settings = { ...LAUNCH_DEFAULTS, ...options.settings }
-  const reconciler = new LaunchReconciler(options, { calls, observer, settings })
+  const reconciler = new LaunchReconciler(options, { calls, observer, ages: new ElapsedTimes(clock), settings })
   const controller = new Controller({
     name: "launch",
     reconcile: (key, context) => reconciler.reconcile(key, context),
@@ -81,7 +82,7 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
   return { controller, leaderTasks, garbageCollector }
 }
 
-/** Returns true for Launches that overtake new ones, so that a burst of creations delays the end of no billed VM. */
+/** Returns true for Launches that overtake new ones. So a burst of creations does not delay the end of billed VMs. */
 function hasVmOrIsEnding(launch: StoredLaunch | undefined): boolean {
   if (launch === undefined) return false
   const { metadata, spec, status } = launch
@@ -95,9 +96,7 @@ function launchesOf({ old, current }: Change<StoredJob>, options: LaunchControll
   return launches.filter((launch) => isWokenBy(launch, old, current)).map(keyOf)
 }
 
-interface Parts {
-  calls: CloudCalls
-  observer: VmObserver
+interface Parts extends GatherParts {
   settings: LaunchSettings
 }
 
@@ -111,13 +110,15 @@ class LaunchReconciler {
   }
 
   async reconcile(key: string, context: ReconcileContext): Promise<ReconcileResult> {
-    const { calls, observer, settings } = this.#parts
+    const { calls, ages, settings } = this.#parts
     const launch = this.#options.launches.store.getByKey(key)
+    const name = key.slice(key.indexOf("/") + 1)
+    if (launch === undefined || isOver(launch)) ages.forget(name)
     if (launch === undefined) {
-      calls.forget(key.slice(key.indexOf("/") + 1))
+      calls.forget(name)
       return {}
     }
-    const observed = await gather(launch, this.#options, calls, observer)
+    const observed = await gather(launch, this.#options, this.#parts)
     const decision = decide(launch, observed, this.#options.clock.now(), settings)
     let current = launch
     if (decision.status !== undefined) current = await this.#writeStatus(launch, decision.status, context)

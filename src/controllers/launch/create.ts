@@ -1,16 +1,18 @@
 import { type Clock, timestamp } from "../../apis/clock.ts"
 import { cutTo } from "../../apis/conditions.ts"
 import type { LaunchStatus, StoredLaunch } from "../../apis/launch.ts"
+import type { Cloud, CloudAccount, LaunchSpec, Vm } from "../../cloud/cloud.ts"
 import {
+  AccountError,
   CapacityError,
   CloudError,
   CredentialsError,
   InvalidRequestError,
   QuotaError,
   RegionError,
+  SubnetCapacityError,
   TransientError,
 } from "../../cloud/errors.ts"
-import type { Cloud, CloudAccount, LaunchSpec, Vm } from "../../cloud/provider.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import { ifFound, KubeError } from "../../kube/errors.ts"
 import type { Source } from "../../runtime/controller.ts"
@@ -30,8 +32,10 @@ export interface CloudContext {
 
 /**
  * Creates the Launch's VM and returns the next status. The same Launch always makes the identical call, so a repeated
- * call settles the outcome of an earlier one. A Launch without an image gets only its image: the image is written before
- * the first call, so that every call names the same one.
+ * call settles the outcome of an earlier one. A Launch without an image gets only its image. It is written before the
+ * first call, so that every call has the same image. A Launch whose subnet has no capacity gets only the number of the
+ * next subnet. It is written before that is requested. EC2's client tokens hold for one zone only, so a call that names
+ * another subnet while an earlier one is open could create a second VM.
  * @returns undefined if a newer version of the Launch exists that the cache does not show yet
  * @throws any error that leaves the outcome open; the next reconcile writes it into the status and retries
  */
@@ -61,6 +65,7 @@ async function statusAfterCall(
     const image = await missingImage(launch, cloud)
     return image === undefined ? createdStatus(await call(launch, cloud, context)) : imageStatus(image)
   } catch (error) {
+    if (error instanceof SubnetCapacityError) return nextSubnetStatus(launch, error)
     const refusal = refusalOf(error)
     if (refusal === undefined) throw error
     if (!(error instanceof CredentialsError && wasInFlight)) return refusedStatus(refusal, options.clock.now())
@@ -96,16 +101,23 @@ async function call(launch: StoredLaunch, cloud: Cloud, { options, calls, signal
   }
 }
 
-/** Returns the cloud's request, from immutable fields only: a replay must be the same to the last byte. */
+/**
+ * Returns the cloud's request, from fields of the Launch only: a replay must be the same to the last byte. The fields
+ * are immutable, except `exhaustedSubnets`. That changes only after the cloud has rejected the request for certain.
+ */
 function cloudSpec(launch: StoredLaunch, options: LaunchControllerOptions): LaunchSpec {
-  const { job, installation, offer, lifetimeSeconds } = launch.spec
+  const { job, installation, offer, network, disk, lifetimeSeconds } = launch.spec
   const imageId = launch.spec.imageId ?? launch.status?.imageId
+  const exhaustedSubnets = launch.status?.exhaustedSubnets
   return {
     name: launch.metadata.name,
     installation,
     tags: { project: job.namespace, job: job.name },
     offer,
     ...(imageId !== undefined && { imageId }),
+    ...(network !== undefined && { network }),
+    ...(disk !== undefined && { disk }),
+    ...(exhaustedSubnets !== undefined && { exhaustedSubnets }),
     userData: options.userData(launch),
     lifetimeSeconds,
   }
@@ -121,6 +133,7 @@ function refusalOf(error: unknown): Refusal | undefined {
   if (error instanceof QuotaError) return { class: "Quota", error }
   if (error instanceof RegionError) return { class: "Region", error }
   if (error instanceof CredentialsError) return { class: "Credentials", error }
+  if (error instanceof AccountError) return { class: "Account", error }
   if (error instanceof InvalidRequestError) return { class: "InvalidRequest", error }
   return undefined
 }
@@ -145,6 +158,12 @@ function imageStatus(imageId: string): OwnStatus {
   return { phase: "requested", message: "requesting a VM from the cloud", imageId }
 }
 
+/** Returns the status of a Launch whose current subnet has no capacity. No VM exists. */
+function nextSubnetStatus({ status }: StoredLaunch, { message }: SubnetCapacityError): OwnStatus {
+  const exhaustedSubnets = (status?.exhaustedSubnets ?? 0) + 1
+  return { phase: "requested", message: cutTo(`trying another subnet: ${message}`, 4096), exhaustedSubnets }
+}
+
 /** Returns the status of a Launch whose VM the cloud has accepted. */
 export function createdStatus(vm: Vm): OwnStatus {
   const { id, ipAddress, createTime } = vm
@@ -156,8 +175,8 @@ export function createdStatus(vm: Vm): OwnStatus {
 }
 
 /**
- * Returns the launch error that the job's owner sees; undefined for errors of the API server and for a lost lease. Of an
- * internal error only the name is shown: its text is for the operator's log.
+ * Returns the launch error that the job's owner sees. Undefined for errors of the API server and for a lost lease. Of
+ * an internal error only the name is shown: its text is for the operator's log.
  */
 export function launchErrorOf(error: unknown): LaunchError | undefined {
   if (error instanceof KubeError || error instanceof NotLeaderError) return undefined

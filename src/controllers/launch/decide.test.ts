@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest"
 import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../test/controllers/builders.ts"
 import type { LaunchStatus, StoredLaunch } from "../../apis/launch.ts"
-import type { Vm } from "../../cloud/provider.ts"
+import type { Vm } from "../../cloud/cloud.ts"
 import { abandonedStatus, decide, type LaunchDecision, type LaunchObservation } from "./decide.ts"
 import { jobStateOf } from "./gather.ts"
 import { LAUNCH_DEFAULTS } from "./options.ts"
@@ -34,7 +34,7 @@ function decideAt(seconds: number, launch: StoredLaunch, changes: Partial<Launch
 const running = vmStatus({ phase: "running", agent: agentOf({ startTime: time(30) }) })
 
 describe("before a VM is known", () => {
-  test("the finalizer comes before any call", () => {
+  test("the finalizer is written before any call", () => {
     const bare = launchOf(job, 1, { metadata: { finalizers: [] } })
     expect(decideAt(0, bare).actions).toEqual([{ do: "addFinalizer" }])
     expect(decideAt(0, launchOf(job)).actions).toEqual([{ do: "createInstance" }])
@@ -44,8 +44,8 @@ describe("before a VM is known", () => {
     ["ended", { spec: { ended: true } }, {}],
     ["deleted", { metadata: { deletionTimestamp: time(1) } }, {}],
     ["without its Job", {}, { job: "deleted" as const }],
-    ["made when its Job had ended", {}, { job: "settled" as const }],
-  ])("%s: an outstanding call is replayed first; where there surely was none, it is over", (_, changes, observed) => {
+    ["created after its Job had ended", {}, { job: "settled" as const }],
+  ])("%s: an outstanding call is replayed first; without one, the Launch is over", (_, changes, observed) => {
     const launch = launchOf(job, 1, changes)
     expect(decideAt(2, launch, { ...observed, inFlight: true })).toEqual({
       actions: [{ do: "createInstance" }],
@@ -54,7 +54,7 @@ describe("before a VM is known", () => {
     expect(decideAt(2, launch, observed)).toMatchObject({ status: { phase: "terminated", costUsd: 0 }, actions: [] })
   })
 
-  test("a cloud that nobody may ask any more is given up only after the lifetime", () => {
+  test("a cloud that rejects the credentials is abandoned only after the lifetime", () => {
     const since = (kind: "Credentials" | "Unavailable", seconds: number) =>
       launchOf(job, 1, { status: { unanswered: { class: kind, message: "no", since: time(seconds) } } })
     const given = (launch: StoredLaunch, seconds: number) =>
@@ -64,18 +64,18 @@ describe("before a VM is known", () => {
     expect(status).toMatchObject({ phase: "terminated", loss: { reason: "VMLost" } })
     expect(status?.message).toContain("its cost is unknown")
     expect(status?.costUsd).toBeUndefined()
-    // A call that may have been heard makes a VM whenever it was.
+    // A call without an answer may have created a VM at any time.
     expect(given(since("Unavailable", 0), 99_999)).toBeUndefined()
     expect(given(launchOf(job), 99_999)).toBeUndefined()
   })
 })
 
-describe("a cloud that gives no answer", () => {
+describe("a cloud that does not answer", () => {
   const launchError = { class: "Unavailable" as const, message: "out of order", since: at(10) }
   const unanswered = { class: "Unavailable" as const, message: "out of order", since: time(10) }
   const silent = launchOf(job, 1, { status: { phase: "requested", message: "", unanswered } })
 
-  test("is asked on; why is told once it has lasted, with when it began", () => {
+  test("is called again; the error is written after it has lasted, with its first time", () => {
     expect(decideAt(24, launchOf(job), { launchError })).toEqual({ actions: [{ do: "createInstance" }], events: [] })
     const decision = decideAt(25, launchOf(job), { launchError })
     expect(decision.actions).toEqual([{ do: "createInstance" }])
@@ -83,7 +83,7 @@ describe("a cloud that gives no answer", () => {
     expect(decideAt(900, silent, { launchError }).status).toBeUndefined()
   })
 
-  test("words that change are told once in a while, a change of class at once and as a new beginning", () => {
+  test("a new text of the error is written at intervals, a new class at once with a new first time", () => {
     const other = { ...launchError, message: "out of order (request 2)", lastReported: at(30) }
     expect(decideAt(89, silent, { launchError: other }).status).toBeUndefined()
     expect(decideAt(90, silent, { launchError: other }).status?.unanswered).toEqual({
@@ -96,7 +96,7 @@ describe("a cloud that gives no answer", () => {
       since: time(40),
       lastReported: undefined,
     })
-    // A leader that has just begun goes on counting where the one before it was.
+    // A new leader keeps the first time of its predecessor.
     expect(
       decideAt(500, silent, { launchError: { ...launchError, message: "still", since: at(400) } }).status,
     ).toMatchObject({
@@ -104,7 +104,7 @@ describe("a cloud that gives no answer", () => {
     })
   })
 
-  test("in all the time that a boot may take has refused by that; one that was ended sooner has shown nothing", () => {
+  test("counts as a rejection after the whole boot deadline, but not if the Launch ended before", () => {
     const ended = launchOf(job, 1, { ...silent, spec: { ...silent.spec, ended: true } })
     const decision = decideAt(910, ended, { launchError })
     expect(decision.status).toMatchObject({
@@ -118,46 +118,46 @@ describe("a cloud that gives no answer", () => {
     expect(decideAt(910, ended, { launchError, inFlight: true }).actions).toEqual([{ do: "createInstance" }])
   })
 
-  test("a Launch whose turn has not come for longer than any VM lives still gets its VM", () => {
+  test("a Launch whose create call is delayed beyond any VM's lifetime still gets its VM", () => {
     expect(decideAt(99_999, launchOf(job))).toEqual({ actions: [{ do: "createInstance" }], events: [] })
   })
 })
 
-describe("what a VM has cost whose end nobody saw", () => {
+describe("the cost of a VM whose end was not observed", () => {
   const absent = { instance: { is: "notFound" } as const }
   const morning = 12 * 3600
   const finish = { reason: "Succeeded", time: time(600) } as const
   const bill = (status: LaunchStatus, observed: Partial<LaunchObservation> = absent) =>
     decideAt(morning, launchOf(job, 1, { status }), observed).status
 
-  test("is reckoned until a minute after the last word of an agent that had finished", () => {
+  test("counts until a minute after the last report of an agent that had finished", () => {
     const agent = agentOf({ startTime: time(30), finish, lastHeartbeatTime: time(700) })
     expect(bill(vmStatus({ agent }))).toMatchObject({ vm: { terminationTime: time(760) }, costUsd: 0.125833 })
-    // Its clock may be wrong, or nobody have taken what it told.
+    // Its clock may be wrong, or the gateway may have accepted its report late.
     const early = agentOf({ ...agent, finish: { ...finish, time: time(-9999) } })
     expect(bill(vmStatus({ agent: early }))).toMatchObject({ vm: { terminationTime: time(760) } })
     const late = agentOf({ ...agent, finish: { ...finish, time: time(99_999) } })
     expect(bill(vmStatus({ agent: late }))).toMatchObject({ vm: { terminationTime: time(morning) } })
   })
 
-  test("is reckoned until the end of its lifetime at most", () => {
+  test("counts until the end of its lifetime at most", () => {
     const end = 5 + 900 + 5400 + 300
     expect(bill(running)).toMatchObject({ vm: { terminationTime: time(end) }, costUsd: 1.1 })
   })
 
-  test("is what the cloud says, or as long as it was seen", () => {
+  test("counts until the cloud's termination time, or until the VM was last listed", () => {
     const agent = agentOf({ finish, lastHeartbeatTime: time(600) })
     const lastSeen = at(morning - 100)
     expect(bill(vmStatus({ agent }), { instance: { is: "notFound", lastSeen } })).toMatchObject({
       vm: { terminationTime: time(morning - 85) },
     })
-    const told = vm({ state: "terminated", terminationTime: time(900) })
-    expect(bill(vmStatus({ agent }), { instance: { is: "found", vm: told } })).toMatchObject({
+    const listed = vm({ state: "terminated", terminationTime: time(900) })
+    expect(bill(vmStatus({ agent }), { instance: { is: "found", vm: listed } })).toMatchObject({
       vm: { terminationTime: time(900) },
     })
   })
 
-  test("where nobody may ask the cloud any more is as much as it can be, and that is said", () => {
+  test("is the maximum if the cloud rejects the credentials, and the message says so", () => {
     const given = (status: LaunchStatus) => abandonedStatus(launchOf(job, 1, { status }), at(morning), LAUNCH_DEFAULTS)
     const end = time(5 + 900 + 5400 + 300)
     expect(given(running)).toMatchObject({
@@ -171,15 +171,15 @@ describe("what a VM has cost whose end nobody saw", () => {
   })
 })
 
-describe("a VM that is wanted", () => {
-  test("the agent's phases are written when they last", () => {
+describe("a VM that is needed", () => {
+  test("the agent's phases are written after they have lasted", () => {
     const launch = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ registrationTime: time(20) }) }) })
     expect(decideAt(21, launch).status).toBeUndefined()
     expect(decideAt(21, launch).requeueAfter).toBe(14)
     expect(decideAt(35, launch).status).toMatchObject({ phase: "registered", vm: { state: "running" } })
   })
 
-  test("is followed: an address that shows up late is written", () => {
+  test("gets its address in the status when the cloud lists it", () => {
     const launch = launchOf(job, 1, { status: vmStatus() })
     expect(decideAt(6, launch, { instance: { is: "found", vm: vm({ ipAddress: "10.0.0.7" }) } }).status).toMatchObject({
       vm: { state: "booting", ipAddress: "10.0.0.7" },
@@ -187,16 +187,16 @@ describe("a VM that is wanted", () => {
   })
 
   test.each<[string, LaunchObservation["instance"], LaunchStatus, string]>([
-    ["gone from the list", { is: "notFound" }, running, "VMLost"],
+    ["missing in the list", { is: "notFound" }, running, "VMLost"],
     ["terminated by the cloud", { is: "found", vm: vm({ state: "terminated" }) }, running, "VMLost"],
     ["preempted", { is: "found", vm: vm({ state: "terminated", preempted: true }) }, running, "Preempted"],
     [
-      "gone after a notice",
+      "missing after a preemption notice",
       { is: "notFound" },
       vmStatus({ agent: agentOf({ preemptionNotice: time(40) }) }),
       "Preempted",
     ],
-  ])("%s: lost, and paid until then", (_, instance, status, reason) => {
+  ])("%s: lost, and billed until then", (_, instance, status, reason) => {
     const decision = decideAt(185, launchOf(job, 1, { status }), { instance })
     expect(decision.status).toMatchObject({
       phase: "terminated",
@@ -208,21 +208,21 @@ describe("a VM that is wanted", () => {
     expect(decision.events.map((event) => event.reason)).toEqual([reason])
   })
 
-  test("that a list doesn't show is not gone as long as its agent is heard: lists may be wrong", () => {
+  test("that is missing in a list is not lost while its agent sends heartbeats: lists may be wrong", () => {
     const launch = launchOf(job, 1, { status: vmStatus({ agent: agentOf({ lastHeartbeatTime: time(150) }) }) })
     const absent = { instance: { is: "notFound" } as const }
     expect(decideAt(185, launch, absent)).toEqual({ actions: [], events: [], requeueAfter: 55 })
     expect(decideAt(240, launch, absent).status).toMatchObject({ phase: "terminated", loss: { reason: "VMLost" } })
-    // Nobody's clock holds it up for longer.
+    // A wrong clock delays the loss by no more than that.
     expect(decideAt(-9999, launch, absent).requeueAfter).toBe(90)
   })
 
-  test("not having been listed yet says nothing", () => {
+  test("that was not listed yet is not lost", () => {
     expect(decideAt(185, launchOf(job, 1, { status: running })).actions).toEqual([])
   })
 })
 
-describe("a VM that shall go", () => {
+describe("a VM that must end", () => {
   test.each<[string, StoredLaunch, Partial<LaunchObservation>, string | undefined]>([
     ["ended", launchOf(job, 1, { spec: { ended: true }, status: running }), {}, undefined],
     ["deleted", launchOf(job, 1, { metadata: { deletionTimestamp: time(1) }, status: running }), {}, undefined],
@@ -233,17 +233,17 @@ describe("a VM that shall go", () => {
       undefined,
     ],
     [
-      "it can run no container",
+      "it can't run containers",
       launchOf(job, 1, {
         status: vmStatus({ bootFailure: { reason: "EngineUnavailable", message: "none", time: time(50) } }),
       }),
       {},
       undefined,
     ],
-    ["its Job is gone", launchOf(job, 1, { status: running }), { job: "deleted" }, undefined],
+    ["its Job is deleted", launchOf(job, 1, { status: running }), { job: "deleted" }, undefined],
     ["its Job had ended", launchOf(job, 1, { status: running }), { job: "settled" }, undefined],
     [
-      "another key came",
+      "a second key registered",
       launchOf(job, 1, { status: vmStatus({ agent: agentOf({ conflictTime: time(50) }) }) }),
       {},
       "KeyConflict",
@@ -253,24 +253,33 @@ describe("a VM that shall go", () => {
     const decision = decideAt(60, launch, observed)
     expect(decision.actions).toEqual([{ do: "terminate", vmId: "vm-1" }])
     expect(decision.status?.loss?.reason).toBe(loss)
-    // Asked already: it is told, and asked again only after a while.
-    const asked = decideAt(75, launch, { ...observed, terminateRequestedSecondsAgo: 15 })
-    expect(asked.status).toMatchObject({ phase: "terminating", vm: { state: "terminating" } })
-    expect(asked.actions).toEqual([])
+    // A repeated call waits, and the status shows the first one.
+    const requested = decideAt(75, launch, { ...observed, terminateRequestedSecondsAgo: 15 })
+    expect(requested.status).toMatchObject({ phase: "terminating", vm: { state: "terminating" } })
+    expect(requested.actions).toEqual([])
     expect(decideAt(120, launch, { ...observed, terminateRequestedSecondsAgo: 60 }).actions).toHaveLength(1)
-    const gone = decideAt(125, launch, { ...observed, instance: { is: "notFound" } })
+    const deleted = decideAt(125, launch, { ...observed, instance: { is: "notFound" } })
     const cost = launch.status?.agent?.finish === undefined ? 0.02 : 0.0175
-    expect(gone.status).toMatchObject({ phase: "terminated", costUsd: cost })
-    expect(gone.status?.loss?.reason).toBe(loss)
+    expect(deleted.status).toMatchObject({ phase: "terminated", costUsd: cost })
+    expect(deleted.status?.loss?.reason).toBe(loss)
   })
 
-  test("a VM that outlived its lifetime is ended", () => {
+  test("a VM that exceeded its lifetime is terminated", () => {
     const launch = launchOf(job, 1, { status: running })
     expect(decideAt(5 + 900 + 5400 + 300, launch).actions).toEqual([])
     const decision = decideAt(5 + 900 + 5400 + 301, launch)
     expect(decision.actions).toEqual([{ do: "terminate", vmId: "vm-1" }])
     expect(decision.status?.loss?.reason).toBe("VMLost")
   })
+})
+
+test.each([
+  ["two hours ahead", 3 * 3600, 600, []],
+  ["an hour behind", -3600, 5 + 900 + 5400 + 301, [{ do: "terminate", vmId: "vm-1" }]],
+])("the lifetime of a VM counts by its measured age: the clock is %s", (_, seconds, vmSeconds, actions) => {
+  const decision = decideAt(seconds, launchOf(job, 1, { status: running }), { vmSeconds })
+  expect(decision.actions).toEqual(actions)
+  if (actions.length === 0) expect(decision.requeueAfter).toBe(900 + 5400 + 300 - vmSeconds + 1)
 })
 
 describe("the record of a Launch that is over", () => {
@@ -282,7 +291,7 @@ describe("the record of a Launch that is over", () => {
     }),
   })
 
-  test("is kept while its Job needs it, then for its time, then deleted", () => {
+  test("is kept while its Job needs it, then for the retention, then deleted", () => {
     expect(decideAt(99_999, over).actions).toEqual([])
     expect(decideAt(200, over, { job: "settled" })).toMatchObject({ actions: [], requeueAfter: 3500 })
     expect(decideAt(3700, over, { job: "settled" }).actions).toEqual([{ do: "delete" }])
@@ -297,7 +306,7 @@ describe("the record of a Launch that is over", () => {
     expect(decideAt(102, deleted).actions).toEqual([{ do: "dropFinalizer" }])
   })
 
-  test("stays though it is deleted until its job counts it: its number is never given twice", () => {
+  test("keeps its finalizer until its Job counts it, so that its number is never used twice", () => {
     const deleted = launchOf(job, 1, { ...over, metadata: { deletionTimestamp: time(101) } })
     const unobserved = jobStateOf(job, deleted)
     expect(unobserved).toBe("unobserved")
@@ -305,5 +314,40 @@ describe("the record of a Launch that is over", () => {
     const counting = jobOf({ status: { phase: "queued", launches: { count: 1 } } })
     expect(jobStateOf(counting, deleted)).toBe("active")
     expect(decideAt(102, deleted, { job: "deleted" }).actions).toEqual([{ do: "dropFinalizer" }])
+  })
+})
+
+describe("a VM for whose end there are several reasons", () => {
+  const late = 40 * 24 * 3600
+  const reasons: [why: string, status: LaunchStatus, launch: object, observed: Partial<LaunchObservation>][] = [
+    ["the agent finished: Succeeded", { agent: agentOf({ finish: { reason: "Succeeded", time: time(9) } }) }, {}, {}],
+    [
+      "the VM cannot run containers: no Docker",
+      { bootFailure: { reason: "EngineUnavailable", message: "no Docker", time: time(9) } },
+      {},
+      {},
+    ],
+    ["the job no longer needs this VM", {}, { spec: { ended: true } }, {}],
+    ["lost before", { loss: { reason: "VMLost", message: "lost before", time: time(9) } }, {}, {}],
+    ["the Launch is being deleted", {}, { metadata: { deletionTimestamp: time(9) } }, {}],
+    ["the Job was deleted", {}, {}, { job: "deleted" }],
+    ["a second key tried to register as its agent", { agent: agentOf({ conflictTime: time(9) }) }, {}, {}],
+    ["no heartbeat from the agent since", {}, {}, { heartbeatTimedOut: true }],
+    ["the VM exceeded its maximum lifetime of", {}, {}, {}],
+  ]
+
+  test.each(reasons.map(([why], index) => [why, index] as const))("reports first: %s", (why, index) => {
+    const agent = {
+      ...agentOf(),
+      ...Object.assign({}, ...reasons.slice(index).map(([, status]) => status.agent ?? {})),
+    }
+    const rest = reasons.slice(index)
+    const status = { ...Object.assign({}, ...rest.map(([, changes]) => changes)), agent } as LaunchStatus
+    const changes = Object.assign({}, ...rest.map(([, , launch]) => launch)) as object
+    const observed = Object.assign({}, ...rest.map(([, , , facts]) => facts)) as Partial<LaunchObservation>
+    const launch = launchOf(job, 1, { ...changes, status: vmStatus({ ...status, phase: "running" }) })
+    expect(decideAt(late, launch, { ...observed, terminateRequestedSecondsAgo: 15 }).status?.message).toMatch(
+      new RegExp(`^${why}`),
+    )
   })
 })

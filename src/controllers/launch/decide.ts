@@ -4,7 +4,7 @@ import { cutTo } from "../../apis/conditions.ts"
 import { VM_STATES } from "../../apis/job.ts"
 import { isOver, LAUNCH_FINALIZER, type LaunchPhase, type LaunchStatus, type StoredLaunch } from "../../apis/launch.ts"
 import { billedUsd } from "../../apis/money.ts"
-import type { Vm } from "../../cloud/provider.ts"
+import type { Vm } from "../../cloud/cloud.ts"
 import type { EventNote } from "../../kube/events.ts"
 import type { LaunchSettings } from "./options.ts"
 
@@ -35,6 +35,8 @@ export interface LaunchObservation {
   launchError?: RepeatedLaunchError
   /** True if the agent sent no heartbeat for too long while others did. */
   heartbeatTimedOut: boolean
+  /** Age of the VM in seconds. Absent: it is counted by the calendar. */
+  vmSeconds?: number
   /** Seconds since this process requested the VM's termination. */
   terminateRequestedSecondsAgo?: number
   /**
@@ -69,8 +71,8 @@ export interface LaunchDecision {
 const LAZY_PHASES: readonly LaunchPhase[] = ["registered", "running"]
 
 /**
- * Decides the next step of a Launch. An unknown outcome takes precedence: the identical create call is replayed until it
- * is known if there is a VM, even for a Launch that is to end.
+ * Decides the next step of a Launch. An unknown outcome takes precedence, even for a Launch that is to end. The
+ * identical create call is replayed until it is known if there is a VM.
  */
 export function decide(
   launch: StoredLaunch,
@@ -92,7 +94,7 @@ function hasFinalizer(launch: StoredLaunch): boolean {
   return launch.metadata.finalizers?.includes(LAUNCH_FINALIZER) ?? false
 }
 
-/** Decides on a Launch that is over: its record is kept as long as the Job or a cap needs it. */
+/** Decides on a Launch that is over. Its record is kept as long as the Job or a cap needs it. */
 function decideRecord(
   launch: StoredLaunch,
   observed: LaunchObservation,
@@ -100,7 +102,7 @@ function decideRecord(
   settings: LaunchSettings,
 ): LaunchDecision {
   if (isDeleting(launch)) {
-    // Its number must not be used twice: a call of a dead leader may be about to create the Launch of the next number.
+    // Its number must not be used twice. A call of a dead leader may be about to create the Launch of the next number.
     const mayDrop = hasFinalizer(launch) && observed.job !== "unobserved"
     return { actions: mayDrop ? [{ do: "dropFinalizer" }] : [], events: [] }
   }
@@ -184,7 +186,7 @@ export function abandonedStatus(launch: StoredLaunch, now: Date, settings: Launc
   return { ...over(message), ...billedUntil(launch, end) }
 }
 
-/** Decides on a Launch with a VM: follows it, terminates it when a reason appears, and bills it when it has ended. */
+/** Decides on a Launch with a VM. It is followed, terminated when a reason appears, and billed when it has ended. */
 function decideVm(
   launch: StoredLaunch,
   observed: LaunchObservation,
@@ -206,7 +208,7 @@ function decideVm(
   }
   next.vm = { ...next.vm, ...observedVm(launch, instance, end !== undefined) }
   return end === undefined
-    ? following(launch, next, now, settings)
+    ? following(launch, { next, observed, now, settings })
     : ending(launch, { next, message: end.message, observed, settings })
 }
 
@@ -256,10 +258,10 @@ const END_CHECKS: Record<string, EndCheck> = {
   },
   // A Launch without a VM cannot outlive its lifetime, however long it waits for its first create call.
   lifetimeExceeded: {
-    why: ({ launch, status, now, settings }) => {
-      const age = status.vm === undefined ? 0 : secondsBetween(createTimeOf(launch), now)
+    why: ({ launch, status, observed, now, settings }) => {
+      const age = status.vm === undefined ? 0 : ageOf(launch, observed, now)
       const limit = longestLife(launch, settings)
-      return age > limit && `the VM exceeded its longest lifetime of ${limit} s`
+      return age > limit && `the VM exceeded its maximum lifetime of ${limit} s`
     },
     loss: "VMLost",
   },
@@ -286,7 +288,7 @@ interface EndedVm {
   preempted?: boolean
 }
 
-/** Returns the VM as the cloud last listed it after its end; an empty object if the cloud does not list it. */
+/** Returns the VM as the cloud last listed it after its end. Returns an empty object if the cloud does not list it. */
 function endedVm(instance: InstanceView): Partial<Vm> | undefined {
   if (instance.is === "notFound") return {}
   return instance.is === "found" && instance.vm.state === "terminated" ? instance.vm : undefined
@@ -341,10 +343,14 @@ function ending(
   }
 }
 
-function following(launch: StoredLaunch, next: OwnStatus, now: Date, settings: LaunchSettings): LaunchDecision {
+function following(
+  launch: StoredLaunch,
+  context: { next: OwnStatus; observed: LaunchObservation; now: Date; settings: LaunchSettings },
+): LaunchDecision {
+  const { next, observed, now, settings } = context
   const phase = livePhase(launch)
   const status: OwnStatus = { ...next, phase, message: LIVE_MESSAGES[phase] ?? "" }
-  const overdue = longestLife(launch, settings) - secondsBetween(createTimeOf(launch), now)
+  const overdue = longestLife(launch, settings) - ageOf(launch, observed, now)
   const unchanged: LaunchDecision = { actions: [], events: [], requeueAfter: Math.max(1, overdue + 1) }
   const wait = settings.settleSeconds - secondsBetween(phaseSince(launch, phase) ?? timestamp(now), now)
   const isLazy = LAZY_PHASES.includes(phase) && next.vm?.ipAddress === launch.status?.vm?.ipAddress
@@ -400,8 +406,12 @@ function changed(launch: StoredLaunch, status: OwnStatus): { status: OwnStatus }
 }
 
 /** Returns the time at which the VM's billing began. */
-function createTimeOf({ metadata, status }: StoredLaunch): string {
+export function createTimeOf({ metadata, status }: StoredLaunch): string {
   return status?.vm?.createTime ?? metadata.creationTimestamp
+}
+
+function ageOf(launch: StoredLaunch, { vmSeconds }: LaunchObservation, now: Date): number {
+  return vmSeconds ?? secondsBetween(createTimeOf(launch), now)
 }
 
 /** Returns the longest time in seconds from the request of a VM until it has ended itself. */
@@ -410,8 +420,8 @@ function longestLife({ spec }: StoredLaunch, { lifetimeSlackSeconds }: LaunchSet
 }
 
 /**
- * Returns the latest possible end of a VM whose end was not observed: now, unless its agent had finished or its lifetime
- * was over before, after this process last listed it.
+ * Returns the latest possible end of a VM whose end was not observed. That is now, unless its agent had finished or its
+ * lifetime was over before. It is never before this process last listed the VM.
  */
 function latestEnd(
   launch: StoredLaunch,

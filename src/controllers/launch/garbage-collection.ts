@@ -2,7 +2,7 @@ import { pause } from "../../apis/backoff.ts"
 import { type Clock, secondsBetween } from "../../apis/clock.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
-import type { Cloud, CloudAccount, Clouds, Vm } from "../../cloud/provider.ts"
+import type { Cloud, CloudAccount, Clouds, Vm } from "../../cloud/cloud.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import { ifFound } from "../../kube/errors.ts"
 import type { Store } from "../../kube/store.ts"
@@ -30,8 +30,8 @@ interface Orphan {
 }
 
 /**
- * Terminates orphaned VMs: the last resort against paying for forgotten ones. It never trusts a cache. A VM is terminated
- * only if live reads in two consecutive rounds found no current Launch. A failed list proves nothing.
+ * Terminates orphaned VMs, as the last protection from paying for forgotten ones. It never trusts a cache. A VM is
+ * terminated only if live reads in two consecutive rounds found no current Launch. A failed list proves nothing.
  */
 export class GarbageCollector {
   readonly #options: GarbageCollectorOptions
@@ -46,7 +46,10 @@ export class GarbageCollector {
   async run(signal: AbortSignal): Promise<void> {
     const { clock, logger, intervalSeconds = 300 } = this.#options
     while (!signal.aborted) {
-      await this.round().catch((error: unknown) => logger.warn({ err: error }, "garbage collection of VMs failed"))
+      await this.round().catch((error: unknown) => {
+        if (error instanceof NotLeaderError) throw error
+        logger.warn({ err: error }, "garbage collection of VMs failed")
+      })
       await pause(clock, intervalSeconds, signal).catch(() => undefined)
     }
   }

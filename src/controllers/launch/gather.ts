@@ -1,25 +1,35 @@
+import { secondsBetween } from "../../apis/clock.ts"
 import { isTerminal, JOB, type StoredJob } from "../../apis/job.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import { ifFound } from "../../kube/errors.ts"
 import { resourceOf } from "../../kube/resource.ts"
+import type { ElapsedTimes } from "../elapsed.ts"
 import type { CloudCalls } from "./create.ts"
-import type { LaunchObservation } from "./decide.ts"
+import { createTimeOf, type LaunchObservation } from "./decide.ts"
 import type { VmObserver } from "./observe.ts"
 import type { LaunchControllerOptions } from "./options.ts"
 
 const JOBS = resourceOf<StoredJob>(JOB)
 
+/** Sources of facts that the process itself has. */
+export interface GatherParts {
+  calls: CloudCalls
+  observer: VmObserver
+  /** Ages of the VMs. */
+  ages: ElapsedTimes
+}
+
 /** Reads everything that a decision on this Launch depends on. */
 export async function gather(
   launch: StoredLaunch,
   options: LaunchControllerOptions,
-  calls: CloudCalls,
-  observer: VmObserver,
+  { calls, observer, ages }: GatherParts,
 ): Promise<LaunchObservation> {
   const { name } = launch.metadata
   const requestedAgo = calls.terminateRequestedSecondsAgo(name)
   const counts = countsUntil(launch, options)
   const launchError = calls.launchError(name)
+  const vmSeconds = vmAge(launch, ages)
   return {
     instance: observer.view(name),
     heartbeatTimedOut: observer.heartbeatTimedOut(name),
@@ -29,7 +39,18 @@ export async function gather(
     ...(requestedAgo !== undefined && { terminateRequestedSecondsAgo: requestedAgo }),
     ...(counts !== undefined && { countsUntil: counts }),
     ...(launchError !== undefined && { launchError }),
+    ...(vmSeconds !== undefined && { vmSeconds }),
   }
+}
+
+/** Returns the age of a VM, by the gateway's clock if this process did not see its creation. */
+function vmAge(launch: StoredLaunch, ages: ElapsedTimes): number | undefined {
+  const { metadata, status } = launch
+  if (isOver(launch)) return undefined
+  const since = status?.vm && createTimeOf(launch)
+  const beat = status?.agent?.lastHeartbeatTime
+  const reported = since === undefined || beat === undefined ? undefined : secondsBetween(since, beat)
+  return ages.seconds(metadata.name, { id: metadata.uid, since, reported })
 }
 
 async function jobState(launch: StoredLaunch, options: LaunchControllerOptions): Promise<LaunchObservation["job"]> {
@@ -69,7 +90,7 @@ async function liveJob(launch: StoredLaunch, options: LaunchControllerOptions): 
   return job?.metadata.uid === uid ? job : undefined
 }
 
-/** Returns the end of the month (UTC) in which the VM ended: until then its cost counts towards a monthly cap. */
+/** Returns the end of the month (UTC) in which the VM ended. Until then its cost counts towards a monthly cap. */
 function countsUntil(launch: StoredLaunch, { caps }: LaunchControllerOptions): Date | undefined {
   const { vm, costUsd } = launch.status ?? {}
   if (!isOver(launch) || !costUsd || vm?.terminationTime === undefined) return undefined

@@ -3,7 +3,7 @@ import { type Clock, secondsBetween } from "../../apis/clock.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { keyOf } from "../../apis/meta.ts"
-import type { CloudAccount, Clouds, Vm } from "../../cloud/provider.ts"
+import type { CloudAccount, Clouds, Vm } from "../../cloud/cloud.ts"
 import type { Store } from "../../kube/store.ts"
 import type { Source } from "../../runtime/controller.ts"
 import { accountOf } from "./create.ts"
@@ -162,8 +162,8 @@ function relevantPart(view: InstanceView): string {
 }
 
 /**
- * Returns the key of an account and region: one list serves all their Launches. Projects that share an account are listed
- * each with its own credentials, so that a revoked key blinds no other project.
+ * Returns the key of an account and region: one list serves all their Launches. Each project that shares an account is
+ * listed with its own credentials. So a revoked key affects no other project.
  */
 export function accountKey({ cloud, region, account, project, sealedCredentials }: CloudAccount): string {
   const unnamed = account === undefined ? (sealedCredentials ?? "") : ""
@@ -180,8 +180,8 @@ function lastHeartbeat(launch: StoredLaunch): Date | undefined {
 }
 
 /**
- * Returns since when the gateway has received heartbeats of any Launch. A gap (an outage of the façade, a restart of this
- * process) restarts the time, so that afterwards every agent has the full timeout again.
+ * Returns since when the gateway has received heartbeats of any Launch. A gap (an outage of the façade, a restart of
+ * this process) restarts the time. Afterwards every agent has the full timeout again.
  */
 export function receivingSince(
   before: ReceivingSince,
@@ -196,7 +196,7 @@ export function receivingSince(
 
 /**
  * Returns the Launches whose agents sent no heartbeat for the timeout while others did, the oldest heartbeat first.
- * Returns no more than the eviction rate allows: if many agents time out at once, the VMs are not the cause.
+ * Returns no more than the eviction rate allows. If many agents time out at once, the VMs are not the cause.
  */
 export function timedOutLaunches(
   launches: readonly StoredLaunch[],

@@ -3,7 +3,7 @@ import type { StoredJob } from "../../apis/job.ts"
 import { LAUNCH, type StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import type { SpendCaps } from "../../apis/project.ts"
-import type { CloudAccount, Clouds } from "../../cloud/provider.ts"
+import type { CloudAccount, Clouds } from "../../cloud/cloud.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import type { EventRecorder } from "../../kube/events.ts"
 import type { Reflector } from "../../kube/reflector.ts"
@@ -86,7 +86,10 @@ export interface LaunchControllerOptions {
   /** Id of this Berth installation. */
   installation: string
   clouds: Clouds
-  /** Returns a VM's user data: a pure function of the Launch's name and spec, so that every replay sends the same bytes. */
+  /**
+   * Returns a VM's user data. Must depend only on the Launch's name and spec, so that every replay sends the same
+   * bytes.
+   */
   userData: (launch: StoredLaunch) => string
   fence: Fence
   clock: Clock
@@ -103,7 +106,6 @@ export interface LaunchControllerOptions {
   workers?: number
 }
 
-/** Returns the writer of Launches. */
 export function launchWriter({ client, launches }: LaunchControllerOptions): Writer<StoredLaunch> {
   return { client, resource: LAUNCHES, store: launches.store, fieldManager: FIELD_MANAGER }
 }

@@ -3,16 +3,16 @@ import type { StoredProject } from "../../apis/project.ts"
 import { PROJECTS } from "../../identity/projects.ts"
 import { Controller, watches } from "../../runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../runtime/reconcile-object.ts"
-import { organizationWriter, type ProjectControllerOptions } from "../project/options.ts"
+import { handled, handlesOrganization, organizationWriter, type ProjectControllerOptions } from "../project/options.ts"
 import { addFinalizer, dropFinalizer, writeStatus } from "../writes.ts"
 import { decide, type OrganizationAction } from "./decide.ts"
 
-/** Makes the controller that keeps an Organization as long as it has Projects. */
+/** Creates the controller that keeps an Organization as long as it has Projects. */
 export function createOrganizationController(options: ProjectControllerOptions): Controller {
   const { organizations, projects, clock, recorder, logger } = options
   const writer = organizationWriter(options)
   const reconciler: ObjectReconciler<StoredOrganization, string[], OrganizationStatus, OrganizationAction> = {
-    store: organizations.store,
+    store: handled(organizations.store, (organization) => handlesOrganization(organization, options)),
     clock,
     recorder,
     gather: (organization) => projectsOf(organization, options),
@@ -28,16 +28,20 @@ export function createOrganizationController(options: ProjectControllerOptions):
     reconcile: (key, context) => reconcileObject(key, reconciler, context),
     sources: [
       watches(organizations),
-      watches(projects, ({ old, current }) =>
-        current === undefined && old !== undefined ? [old.spec.organization] : [],
-      ),
+      watches(projects, ({ old, current }) => {
+        if (old?.spec.organization === current?.spec.organization) return []
+        return [old, current].flatMap((project) => project?.spec.organization ?? [])
+      }),
     ],
     clock,
     logger,
   })
 }
 
-/** Returns names, sorted. Only a live read proves that a deleted organization has no projects: the cache may be stale. */
+/**
+ * Returns the sorted names of the projects. Only a live read proves that a deleted organization has none: the cache may
+ * be stale.
+ */
 async function projectsOf(
   { metadata }: StoredOrganization,
   { client, projects }: ProjectControllerOptions,

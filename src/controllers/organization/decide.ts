@@ -8,7 +8,7 @@ export type OrganizationAction = "addFinalizer" | "dropFinalizer"
 /** Delay before checking again whether the projects of a deleted organization are deleted, seconds. */
 const WAIT_SECONDS = 5
 
-/** Returns what follows for an organization with these projects. Its deletion waits for theirs. */
+/** Decides what to do with an organization that has these projects. Its deletion waits for theirs. */
 export function decide(
   organization: StoredOrganization,
   projects: readonly string[],
@@ -24,10 +24,10 @@ export function decide(
   return { ...changedStatus(organization, projects, now), actions: [], requeueAfter: WAIT_SECONDS }
 }
 
-/** Projects that a message names; the rest is counted. */
+/** Maximum number of projects in a message. The others are counted. */
 const NAMED = 5
 
-/** Returns the status to write; nothing if it is the same. */
+/** Returns the status to write, or nothing if it is the same. */
 function changedStatus(
   organization: StoredOrganization,
   blocking: readonly string[],

@@ -11,17 +11,19 @@ import { gather } from "./gather.ts"
 import { networkPolicyOf, quotaOf } from "./objects.ts"
 import {
   FIELD_MANAGER,
+  handled,
+  handlesProject,
   NETWORK_POLICIES,
   type ProjectControllerOptions,
   RESOURCE_QUOTAS,
   writersOf,
 } from "./options.ts"
 
-/** Makes the controller that gives each Project its namespace, and its members their rights there. */
+/** Creates the controller that gives each Project its namespace, and its members their rights there. */
 export function createProjectController(options: ProjectControllerOptions): Controller {
   const { projects, organizations, namespaces, memberBindings, users, clock, recorder, logger } = options
   const reconciler: ObjectReconciler<StoredProject, ProjectObservation, ProjectStatus, ProjectAction> = {
-    store: projects.store,
+    store: handled(projects.store, (project) => handlesProject(project, options)),
     clock,
     recorder,
     gather: (project) => gather(project, options),
@@ -44,13 +46,12 @@ export function createProjectController(options: ProjectControllerOptions): Cont
   })
 }
 
-/** Returns the names of an organization's projects. */
 function projectsOf(organization: string, { projects }: ProjectControllerOptions): string[] {
   const its = projects.store.list().filter(({ spec }) => spec.organization === organization)
   return its.map(({ metadata }) => metadata.name)
 }
 
-/** Returns the projects that the labels of an object name. */
+/** Returns the keys of the projects in the labels of an object. */
 function namedProject({ old, current }: Change<ApiObject>): string[] {
   const names = [old, current].map((object) => object?.metadata.labels?.[LABELS.project])
   return [...new Set(names.filter((name) => name !== undefined))]

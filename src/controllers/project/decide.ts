@@ -22,17 +22,16 @@ import type { EventNote } from "../../kube/events.ts"
 import type { Decision } from "../../runtime/reconcile-object.ts"
 import { bindingsOf, isMadeFor, mayAdopt, newNamespaceOf, roleUsersOf } from "./objects.ts"
 
-/** Facts about a project. */
 export interface ProjectObservation {
   organization: StoredOrganization | undefined
-  /** The namespace of the project's name, whatever created it. */
+  /** The namespace with the name that the project needs. Another client may have created it. */
   namespace: Namespace | undefined
-  /** ServiceAccounts and bindings of the needed names, whatever created them. */
+  /** ServiceAccounts and bindings with the names that the project needs. Another client may have created them. */
   users: readonly ServiceAccount[]
   bindings: readonly RoleBinding[]
   /** Unfinished jobs in its namespace; 0 unless the project is being deleted. */
   unfinishedJobs: number
-  /** Namespaces that no project may have. */
+  /** Namespaces that no project may use. */
   reservedNamespaces: readonly string[]
 }
 
@@ -58,7 +57,6 @@ const NAME_TAKEN_SECONDS = 30
 /** Delay before checking again whether all jobs have ended or the namespace is deleted, seconds. */
 const WAIT_SECONDS = 5
 
-/** Returns what follows for a project now. */
 export function decide(project: StoredProject, observed: ProjectObservation, now: Date): ProjectDecision {
   if (project.metadata.deletionTimestamp !== undefined) return removal(project, observed, now)
   const blocker = blockerOf(project, observed)
@@ -118,7 +116,10 @@ function bindings(project: StoredProject, { organization, bindings: present }: P
   })
 }
 
-/** Waits for the jobs, which only users end. Then deletes the namespace, if it was made for the project, then the rights. */
+/**
+ * Waits until users have ended the jobs. Then deletes the namespace, if it was made for the project, and then the
+ * rights.
+ */
 function removal(project: StoredProject, observed: ProjectObservation, now: Date): ProjectDecision {
   const { namespace: found, unfinishedJobs } = observed
   if (!project.metadata.finalizers?.includes(PROJECT_FINALIZER)) return { actions: [] }
@@ -159,7 +160,7 @@ export type Situation =
   | { is: "blocked"; jobs: number }
   | { is: "ending" }
 
-/** Situations in which a user must change something. */
+/** Situations that a user must resolve. */
 const STALLED: readonly Situation["is"][] = ["namespaceReserved", "namespaceTaken", "nameTaken", "blocked"]
 
 /** Returns the status to write and its events; nothing if the status is the same. */
@@ -177,8 +178,9 @@ function changedStatus(
 }
 
 /**
- * Returns the status of a project. For kstatus (Helm, Flux, Argo CD) it is Reconciling until its namespace and its members'
- * rights exist, then Ready. It is Stalled when a user must change something. A project keeps the namespace that it once had.
+ * Returns the status of a project. For kstatus (Helm, Flux, Argo CD) it is Reconciling until its namespace and its
+ * members' rights exist, then Ready. It is Stalled when a user must change something. A project keeps its first
+ * namespace.
  */
 export function statusOf(project: StoredProject, situation: Situation, now: Date): ProjectStatus {
   const before = project.status?.conditions
@@ -216,7 +218,7 @@ function causeOf(project: StoredProject, situation: Situation): ConditionCause {
       }
     case "namespaceTaken": {
       const how = `to let this project use it, annotate it with ${ANNOTATIONS.adopt}=${name}`
-      return { reason: "NamespaceTaken", message: `namespace ${namespace} was not made for this project: ${how}` }
+      return { reason: "NamespaceTaken", message: `namespace ${namespace} was not created for this project: ${how}` }
     }
     case "namespaceEnding":
       return {
@@ -226,7 +228,7 @@ function causeOf(project: StoredProject, situation: Situation): ConditionCause {
     case "nameTaken":
       return {
         reason: "NameTaken",
-        message: `${situation.name} exists and was not made for this project, so it is not used: delete it`,
+        message: `${situation.name} was not created for this project, so Berth does not use it: delete it`,
       }
     case "blocked": {
       const jobs = situation.jobs === 1 ? "1 job is" : `${situation.jobs} jobs are`

@@ -12,7 +12,9 @@ import type { ProjectControllerOptions } from "./options.ts"
 
 const JOBS = resourceOf<StoredJob>(JOB)
 
-/** Reads the facts about a project: from the caches, and live what they lack, as another client may have created it. */
+/**
+ * Reads the facts about a project. Objects that the caches lack are read live, as another client may have created them.
+ */
 export async function gather(project: StoredProject, options: ProjectControllerOptions): Promise<ProjectObservation> {
   const organization = options.organizations.store.get({ name: project.spec.organization })
   const find = <T extends ApiObject>(resource: Resource<T>, store: Store<T>, refs: readonly ObjectRef[]) =>
@@ -32,7 +34,7 @@ export async function gather(project: StoredProject, options: ProjectControllerO
   }
 }
 
-/** Only a live read proves that there are none: the cache may be stale, or of another namespace. */
+/** Counts unfinished jobs. Zero needs a live read: the cache may be stale, or of another namespace. */
 async function unfinishedJobs(namespace: string, { client, jobs }: ProjectControllerOptions): Promise<number> {
   const unfinished = (all: readonly StoredJob[]) => all.filter(({ status }) => !isTerminal(status?.phase)).length
   const cached = unfinished(jobs.store.list().filter(({ metadata }) => metadata.namespace === namespace))

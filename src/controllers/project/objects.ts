@@ -13,12 +13,12 @@ export function newNamespaceOf(project: StoredProject): Namespace {
   return { metadata: { name: namespaceOf(project), ...mark(project) } }
 }
 
-/** True if an object was made for this very project. The name alone proves nothing. */
+/** Returns true if an object was made for this project. A matching name alone proves nothing. */
 export function isMadeFor(object: { metadata: ObjectMeta }, project: StoredProject): boolean {
   return object.metadata.labels?.[LABELS.projectUid] === project.metadata.uid
 }
 
-/** True if an annotation on an existing namespace allows this project to use it. */
+/** Returns true if an annotation on an existing namespace allows this project to use it. */
 export function mayAdopt({ metadata }: Namespace, project: StoredProject): boolean {
   return metadata.annotations?.[ANNOTATIONS.adopt] === project.metadata.name
 }
@@ -66,7 +66,6 @@ function bindingName(role: Role): string {
  */
 const QUOTA = { pods: "0", persistentvolumeclaims: "0", "count/secrets": "200", "count/configmaps": "200" }
 
-/** Returns the quota of a new namespace. */
 export function quotaOf(project: StoredProject): ApiObject & { spec: unknown } {
   return { metadata: inNamespace(project), spec: { hard: QUOTA } }
 }

@@ -3,7 +3,7 @@ import type { StoredJob } from "../../apis/job.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { LABELS } from "../../apis/meta.ts"
 import type { StoredOrganization } from "../../apis/organization.ts"
-import type { StoredProject } from "../../apis/project.ts"
+import { namespaceOf, type StoredProject } from "../../apis/project.ts"
 import { SERVICE_ACCOUNTS, type ServiceAccount } from "../../identity/machine-users.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../identity/projects.ts"
 import { ROLE_BINDINGS, type RoleBinding } from "../../identity/role-bindings.ts"
@@ -12,12 +12,13 @@ import { NAMESPACES, type Namespace } from "../../kube/core.ts"
 import type { EventRecorder } from "../../kube/events.ts"
 import type { Reflector, ReflectorOptions } from "../../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../../kube/resource.ts"
+import type { Store } from "../../kube/store.ts"
 import type { Writer } from "../writes.ts"
 
 /** Owner of the fields that the project controller writes. */
 export const FIELD_MANAGER = "berth-project-controller"
 
-/** Resources of the default objects of a new namespace. Its members own them from then on. */
+/** Resources of the default objects of a new namespace. After their creation, the project's members own them. */
 export const RESOURCE_QUOTAS = resourceOf<ApiObject>({
   group: "",
   version: "v1",
@@ -55,6 +56,8 @@ export interface ProjectControllerOptions {
   /** All ServiceAccounts of IDENTITIES_NAMESPACE. */
   users: Reflector<ServiceAccount>
   jobs: Reflector<StoredJob>
+  /** Only namespace whose jobs the operator serves; absent: all. */
+  watchNamespace?: string | undefined
   /** Namespaces that no Project may use, annotated or not. */
   reservedNamespaces: readonly string[]
   clock: Clock
@@ -62,7 +65,36 @@ export interface ProjectControllerOptions {
   logger: Logger
 }
 
-/** Returns the writers of the project controller, by kind. */
+/**
+ * Returns true if this operator handles a project: it serves the project's namespace. It also handles every deleted
+ * project: a former version may have set the finalizer, and each operator decides the same from live reads.
+ */
+export function handlesProject(project: StoredProject, { watchNamespace }: ProjectControllerOptions): boolean {
+  const isDeleted = project.metadata.deletionTimestamp !== undefined
+  return watchNamespace === undefined || isDeleted || namespaceOf(project) === watchNamespace
+}
+
+/** Returns true if this operator handles an organization: that of a project in its namespace, or a deleted one. */
+export function handlesOrganization({ metadata }: StoredOrganization, options: ProjectControllerOptions): boolean {
+  const { watchNamespace, projects } = options
+  if (watchNamespace === undefined || metadata.deletionTimestamp !== undefined) return true
+  const its = projects.store.list().filter(({ spec }) => spec.organization === metadata.name)
+  return its.some((project) => namespaceOf(project) === watchNamespace)
+}
+
+/** Returns a cache that shows only the objects that this operator handles. */
+export function handled<T extends ApiObject>(
+  store: Pick<Store<T>, "getByKey">,
+  handles: (object: T) => boolean,
+): Pick<Store<T>, "getByKey"> {
+  return {
+    getByKey: (key) => {
+      const object = store.getByKey(key)
+      return object !== undefined && handles(object) ? object : undefined
+    },
+  }
+}
+
 export function writersOf(options: ProjectControllerOptions): {
   projects: Writer<StoredProject>
   namespaces: Writer<Namespace>
@@ -78,7 +110,6 @@ export function writersOf(options: ProjectControllerOptions): {
   }
 }
 
-/** Returns the writer of the organization controller. */
 export function organizationWriter({ client, organizations }: ProjectControllerOptions): Writer<StoredOrganization> {
   return { client, fieldManager: FIELD_MANAGER, resource: ORGANIZATIONS, store: organizations.store }
 }

@@ -1,28 +1,31 @@
 import { createHash } from "node:crypto"
 import { type CreationTimes, newestFirst } from "../../apis/creation-times.ts"
+import { quoted } from "../../apis/fault.ts"
 import { makeId } from "../../apis/ids.ts"
 import type { KubeObject, Stored } from "../../apis/meta.ts"
 import type { OrganizationRole, StoredOrganization } from "../../apis/organization.ts"
 import type { StoredProject } from "../../apis/project.ts"
 import { type Precondition, requireVersion } from "../../http/entity-tags.ts"
-import { forbidden, invalidRequest, notFound, Problem, unavailable } from "../../http/problem.ts"
+import { beingDeleted, forbidden, invalidRequest, notFound, Problem, unavailable } from "../../http/problem.ts"
 import type { Page } from "../../http/query.ts"
 import { roleInOrganization } from "../../identity/members.ts"
-import type { Person } from "../../identity/oidc.ts"
-import type { Memberships } from "../../identity/persons.ts"
+import type { Memberships } from "../../identity/memberships.ts"
+import type { User } from "../../identity/oidc.ts"
 import type { CallerClient } from "../../identity/principal.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../identity/projects.ts"
 import { ifFound, isAlreadyExists, isConflict, isInvalid, isNotFound } from "../../kube/errors.ts"
 import type { Resource } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
-import { filled, PROJECTS_OF_ORGANIZATION, withPatience } from "../caches.ts"
+import { PROJECTS_OF_ORGANIZATION, requireSynced, waitWithTimeout } from "../caches.ts"
+import { Changes } from "../changes.ts"
 import { faultsOfRefusal } from "../collection.ts"
 import { type Idempotency, keyReused, replayed, requestHash } from "../idempotency.ts"
+import { requireRepetition } from "../repetition.ts"
 import type { MemberRole, OrganizationCreation, OrganizationUpdate, ProjectCreation, ProjectUpdate } from "./schema.ts"
 import { type AccountIdentity, organizationOf, projectOf, type RoleRefusal, withRole } from "./translate.ts"
 
 export interface AccountsOptions {
-  /** As the ServiceAccount that may write Organizations and Projects. */
+  /** Client of the ServiceAccount that may write Organizations and Projects. */
   client: CallerClient
   memberships: Memberships
   organizations: Store<StoredOrganization>
@@ -31,94 +34,97 @@ export interface AccountsOptions {
   creationTimes: CreationTimes
 }
 
-/** How many organizations a person may own, and how many projects an organization may have. */
-export const ACCOUNT_LIMITS = { ownedOrganizations: 50, projects: 200, members: 1000 } as const
+/** Largest number of organizations that a user creates, and of projects and members of an organization. */
+export const ACCOUNT_LIMITS = { createdOrganizations: 50, projects: 200, members: 1000 } as const
 
-/** How often a change is tried on an object that others change at the same time. */
-const CHANGE_ATTEMPTS = 8
-/** How many made-up ids may turn out to be taken. */
+/** Attempts to find a generated id that is not in use. */
 const ID_ATTEMPTS = 5
-/** Of an id that is made from an Idempotency-Key: so many that no two keys ever make the same. */
+/** Entropy of an id derived from an Idempotency-Key: enough that two keys never give the same id. */
 const KEYED_ID_BYTES = 16
-/** How long an answer waits until the cache shows what was written, and until a new project is ready. */
-const ECHO_MS = 1000
+/** Longest time that a response waits for the cache to show the written object. */
+const CACHE_WAIT_MS = 1000
+/** Longest time that a response waits for the namespace of a new project. */
 const READY_MS = 10_000
 
-/** An organization with the caller's role in it. */
+/** Organization with the caller's role in it. */
 export interface Membership {
   organization: StoredOrganization
   role: OrganizationRole
 }
 
-/** The organizations, members and projects of signed-in people. What isn't theirs is not there for them. */
+/** Organizations, members and projects of signed-in users. Those of other users are a 404. */
 export class Accounts {
   readonly #options: AccountsOptions
+  readonly #changes = new Changes()
 
   constructor(options: AccountsOptions) {
     this.#options = options
   }
 
-  /** A page of a person's organizations, newest first. @throws Problem 503 before the cache was read */
-  organizationsOf(person: Person, page: Page): Membership[] {
-    filled(this.#options.organizations)
-    const found = this.#options.memberships.of(person).toSorted(newestFirst)
+  /** Returns a page of a user's organizations, newest first. @throws Problem 503 before the cache is filled */
+  organizationsOf(user: User, page: Page): Membership[] {
+    requireSynced(this.#options.organizations)
+    const found = this.#options.memberships.of(user).toSorted(newestFirst)
     return pageOf(found, page).flatMap((organization) => {
-      const role = roleInOrganization(person, organization)
+      const role = roleInOrganization(user, organization)
       return role === undefined ? [] : [{ organization, role }]
     })
   }
 
   /**
-   * Makes an organization that the person owns, or finds the one that the same request made.
-   * @throws Problem 403 too many, 422 Idempotency-Key reused, 400 what the API server refuses
+   * Creates an organization that the user owns, or returns the one that the same request created before.
+   * @throws Problem 403 too many, 422 Idempotency-Key reused, 400 rejected by the API server
    */
-  async createOrganization(person: Person, wanted: OrganizationCreation, key?: string): Promise<Membership> {
+  async createOrganization(user: User, wanted: OrganizationCreation, key?: string): Promise<Membership> {
     const organization = await this.#create<StoredOrganization>({
       resource: ORGANIZATIONS,
       store: this.#options.organizations,
-      request: requestOf(wanted, person.userId, key),
-      objectOf: (identity) => organizationOf(wanted, person, identity) as StoredOrganization,
-      requireRoom: () => this.#requireRoomFor(person),
+      request: requestOf(wanted, user.userId, key),
+      objectOf: (identity) => organizationOf(wanted, user, identity) as StoredOrganization,
+      requireRoom: () => this.#requireRoomFor(user),
     })
-    const role = roleInOrganization(person, organization)
+    const role = roleInOrganization(user, organization)
     if (role !== undefined) return { organization, role }
     const detail = "You no longer have access to the organization that this Idempotency-Key created: choose a new key."
     throw new Problem({ type: "idempotency-key-reused", status: 422, detail })
   }
 
-  #requireRoomFor({ userId }: Person): void {
-    // What a group of theirs owns was not made by them.
-    const self = { userId }
-    filled(this.#options.organizations)
-    const all = this.#options.memberships.of(self)
-    const owned = all.filter((organization) => roleInOrganization(self, organization) === "owner").length
-    const limit = ACCOUNT_LIMITS.ownedOrganizations
-    if (owned >= limit) throw forbidden(`You own ${owned} organizations; the maximum is ${limit}.`)
+  /** Counts what the user created. Others can make the user an owner, and so organizations that the user owns don't count. */
+  #requireRoomFor(user: User): void {
+    requireSynced(this.#options.organizations)
+    const created = this.#options.memberships.countCreatedBy(user)
+    const limit = ACCOUNT_LIMITS.createdOrganizations
+    if (created < limit) return
+    throw forbidden(
+      `You created ${created} organizations; the maximum is ${limit}. Ask the cluster's administrator to delete some.`,
+    )
   }
 
   /** @throws Problem 404, 403 below admin, 412 */
   updateOrganization(
     id: string,
-    person: Person,
-    { displayName, category }: OrganizationUpdate,
+    user: User,
+    update: OrganizationUpdate,
     precondition?: Precondition,
   ): Promise<Membership> {
-    return this.#changeOrganization(id, person, ({ organization }) => {
+    const { displayName, category } = update
+    return this.#changeOrganization(id, user, ({ organization, role }) => {
       requireVersion("organization", organization, precondition)
+      requireRepetition("organization", update, { id, role })
       return { ...organization.spec, displayName, ...(typeof category === "string" && { category }) }
     })
   }
 
-  /** The organization that a person belongs to. @throws Problem 404 */
-  async find(id: string, person: Person): Promise<Membership> {
-    const found = isId(id) ? await this.#options.memberships.find(id, person) : undefined
-    if (found === undefined) throw notFound(`The organization ${JSON.stringify(id)} does not exist.`)
+  /** Returns the organization, if the user belongs to it. @throws Problem 404 */
+  async find(id: string, user: User): Promise<Membership> {
+    const found = isId(id) ? await this.#options.memberships.find(id, user) : undefined
+    if (found === undefined) throw notFound(`The organization ${quoted(id)} does not exist.`)
     return found
   }
 
-  /** Gives a person a role in an organization. @throws Problem 404, 403, 409 the last owner */
-  async setRole(id: string, person: Person, userId: string, { role }: MemberRole): Promise<void> {
-    await this.#changeOrganization(id, person, ({ organization, role: by }) => {
+  /** Gives a user a role in an organization. @throws Problem 404, 403, 409 the last owner */
+  async setRole(id: string, user: User, userId: string, { role }: MemberRole): Promise<void> {
+    await this.#changeOrganization(id, user, ({ organization, role: by }) => {
       const outcome = withRole(organization.spec.members ?? [], { userId, role, by })
       if ("refusal" in outcome) throw refusalOf(outcome.refusal)
       const limit = ACCOUNT_LIMITS.members
@@ -127,26 +133,28 @@ export class Accounts {
     })
   }
 
-  /** A page of an organization's projects, newest first. @throws Problem 404, 503 before the cache was read */
-  async projectsOf(id: string, person: Person, page: Page): Promise<StoredProject[]> {
-    const { organization } = await this.find(id, person)
+  /** Returns a page of an organization's projects, newest first. @throws Problem 404, 503 before the cache is filled */
+  async projectsOf(id: string, user: User, page: Page): Promise<StoredProject[]> {
+    const { organization } = await this.find(id, user)
     return pageOf(this.#projectsOf(organization).toSorted(newestFirst), page)
   }
 
   /**
-   * Makes a project, or finds the one that the same request made; resolves when its namespace is there, or after a while.
-   * @throws Problem 404, 403, 422 Idempotency-Key reused, 400 what the API server refuses
+   * Creates a project, or returns the one that the same request created before. Waits until its namespace exists, at
+   * most READY_MS. @throws Problem 404, 403, 422 Idempotency-Key reused, 400 rejected by the API server
    */
-  async createProject(id: string, person: Person, wanted: ProjectCreation, key?: string): Promise<StoredProject> {
-    const membership = await this.find(id, person)
+  async createProject(id: string, user: User, wanted: ProjectCreation, key?: string): Promise<StoredProject> {
+    const membership = await this.find(id, user)
     requireAdmin(membership)
     const { projects } = this.#options
     const project = await this.#create<StoredProject>({
       resource: PROJECTS,
       store: projects,
-      request: requestOf(wanted, `${person.userId} ${id}`, key),
+      request: requestOf(wanted, `${user.userId} ${id}`, key),
       objectOf: (identity) => projectOf(wanted, id, identity) as StoredProject,
       requireRoom: () => {
+        if (membership.organization.metadata.deletionTimestamp !== undefined)
+          throw beingDeleted(`The organization ${id} is being deleted. New projects are rejected.`)
         const limit = ACCOUNT_LIMITS.projects
         if (this.#projectsOf(membership.organization).length < limit) return
         throw forbidden(`An organization has at most ${limit} projects.`)
@@ -154,61 +162,63 @@ export class Accounts {
     })
     if (project.spec.organization !== id) throw keyReused(key ?? "")
     const isReady = (): boolean => projects.getByUid(project.metadata.uid)?.status?.namespace !== undefined
-    await withPatience(READY_MS, (signal) => projects.waitUntil(isReady, signal))
+    await waitWithTimeout(READY_MS, (signal) => projects.waitUntil(isReady, signal))
     return project
   }
 
   /** @throws Problem 404, 403 below admin, 412 */
   async updateProject(
     id: string,
-    person: Person,
-    { displayName }: ProjectUpdate,
+    user: User,
+    update: ProjectUpdate,
     precondition?: Precondition,
   ): Promise<StoredProject> {
-    const { client, projects } = this.#options
-    for (let attempt = 0; attempt < CHANGE_ATTEMPTS; attempt++) {
+    const { displayName } = update
+    const { client, projects, memberships } = this.#options
+    const updated = await this.#changes.run({ noun: "project", key: `projects/${id}` }, async () => {
       const project = isId(id) ? await this.#read(PROJECTS, id) : undefined
-      const membership = project && (await this.#options.memberships.find(project.spec.organization, person))
+      const membership = project && (await memberships.find(project.spec.organization, user))
       if (membership === undefined || project === undefined) throw noProject(id)
       requireAdmin(membership)
       requireVersion("project", project, precondition)
+      requireRepetition("project", update, { id, organizationId: project.spec.organization })
       if (project.spec.displayName === displayName) return project
-      const changed = await replaced(client, PROJECTS, { ...project, spec: { ...project.spec, displayName } })
-      if (changed !== undefined) return this.#echoed(changed, projects)
-    }
-    throw unavailable("The project is changed by many requests at once: try again.")
+      return replaced(client, PROJECTS, { ...project, spec: { ...project.spec, displayName } })
+    })
+    return this.#waitForCache(updated, projects)
   }
 
   #projectsOf({ metadata }: StoredOrganization): StoredProject[] {
-    return filled(this.#options.projects).byIndex(PROJECTS_OF_ORGANIZATION, metadata.name)
+    return requireSynced(this.#options.projects).byIndex(PROJECTS_OF_ORGANIZATION, metadata.name)
   }
 
-  /** Rights are looked at on the very version that is replaced: a demotion at the same moment is not overlooked. */
+  /** Checks the user's role on the same version that it replaces, so that no concurrent demotion is missed. */
   async #changeOrganization(
     id: string,
-    person: Person,
+    user: User,
     change: (present: Membership) => StoredOrganization["spec"],
   ): Promise<Membership> {
     const { client, organizations } = this.#options
-    for (let attempt = 0; attempt < CHANGE_ATTEMPTS; attempt++) {
+    const changed = await this.#changes.run({ noun: "organization", key: `organizations/${id}` }, async () => {
       const organization = isId(id) ? await this.#read(ORGANIZATIONS, id) : undefined
-      const role = organization && roleInOrganization(person, organization)
+      const role = organization && roleInOrganization(user, organization)
       if (organization === undefined || role === undefined) {
-        throw notFound(`The organization ${JSON.stringify(id)} does not exist.`)
+        throw notFound(`The organization ${quoted(id)} does not exist.`)
       }
       requireAdmin({ role })
       const spec = change({ organization, role })
-      const changed = await replaced(client, ORGANIZATIONS, { ...organization, spec })
-      if (changed !== undefined) return { organization: await this.#echoed(changed, organizations), role }
-    }
-    throw unavailable("The organization is changed by many requests at once: try again.")
+      const written = await replaced(client, ORGANIZATIONS, { ...organization, spec })
+      return written && { organization: written, role }
+    })
+    await this.#waitForCache(changed.organization, organizations)
+    return changed
   }
 
   async #read<T extends Stored<KubeObject>>(resource: Resource<T>, name: string): Promise<T | undefined> {
     return ifFound(this.#options.client.get(resource, { name }))
   }
 
-  /** What a request with a key has made comes before everything that only a new one has to fulfil. */
+  /** Looks for the result of an earlier request first: the limits hold for new objects only. */
   async #create<T extends Stored<KubeObject>>(creation: Creation<T>): Promise<T> {
     const { resource, store, request, objectOf, requireRoom } = creation
     const { client, creationTimes } = this.#options
@@ -219,41 +229,41 @@ export class Accounts {
       requireRoom()
       try {
         const object = objectOf({ id, idempotency, createdAt: creationTimes.next() })
-        return await this.#echoed(await client.create(resource, object), store)
+        return await this.#waitForCache(await client.create(resource, object), store)
       } catch (error) {
         if (isInvalid(error)) throw invalidRequest(faultsOfRefusal(error, { displayName: "name" }))
-        // Another request with the key was faster, or somebody else's object has the id that was made up.
+        // Another request with the key was faster, or the generated id is in use.
         if (!isAlreadyExists(error)) throw error
       }
     }
     throw unavailable("Every generated id is in use: send the request again.")
   }
 
-  async #echoed<T extends Stored<KubeObject>>(object: T, store: Store<T>): Promise<T> {
-    await withPatience(ECHO_MS, (signal) => store.waitFor(object.metadata.resourceVersion, signal))
+  async #waitForCache<T extends Stored<KubeObject>>(object: T, store: Store<T>): Promise<T> {
+    await waitWithTimeout(CACHE_WAIT_MS, (signal) => store.waitFor(object.metadata.resourceVersion, signal))
     return object
   }
 }
 
-/** An organization or project to be made. */
+/** Organization or project to create. */
 interface Creation<T extends Stored<KubeObject>> {
   resource: Resource<T>
   store: Store<T>
   request: CreationRequest
   objectOf: (identity: AccountIdentity) => T
-  /** @throws Problem 403 when there may be no more of them */
+  /** @throws Problem 403 at the maximum number of objects */
   requireRoom: () => void
 }
 
 interface CreationRequest {
-  /** What it is to be called. */
+  /** Display name. */
   name: string
-  /** With an Idempotency-Key the id is a function of who sent it, so that the API server refuses a second one. */
+  /** Id derived from the caller and the Idempotency-Key, so that the API server rejects a second creation. */
   id?: string
   idempotency?: Idempotency
 }
 
-/** @param by who sent the request, and for what */
+/** @param by the caller, and the organization of a project */
 function requestOf(wanted: { name: string }, by: string, key: string | undefined): CreationRequest {
   const { name } = wanted
   if (key === undefined) return { name }
@@ -264,7 +274,7 @@ function requestOf(wanted: { name: string }, by: string, key: string | undefined
   return { name, id: makeId("", entropy), idempotency: { key, requestHash: requestHash(wanted) } }
 }
 
-/** What can't be an id must not become a part of the API server's URL. */
+/** Checks the form of an id, because the id becomes a part of the API server's URL. */
 function isId(text: string): boolean {
   return /^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$/.test(text) && text.length <= 253
 }
@@ -275,7 +285,7 @@ function requireAdmin({ role }: Pick<Membership, "role">): void {
 }
 
 function noProject(id: string): Problem {
-  return notFound(`The project ${JSON.stringify(id)} does not exist.`)
+  return notFound(`The project ${quoted(id)} does not exist.`)
 }
 
 function refusalOf(refusal: RoleRefusal): Problem {
@@ -291,7 +301,7 @@ function refusalOf(refusal: RoleRefusal): Problem {
   }
 }
 
-/** The replaced object; undefined when it has changed since it was read, or is gone. */
+/** Replaces an object. Returns undefined if the object was changed or deleted since it was read. */
 async function replaced<T extends Stored<KubeObject>>(
   client: CallerClient,
   resource: Resource<T>,

@@ -2,7 +2,7 @@ import { UserIdSchema } from "../../apis/organization.ts"
 import { listOf, named } from "../../http/json-schema.ts"
 import { ACCOUNT_PAGE, paging } from "../../http/query.ts"
 import { bodyOf, json, record, routesOf } from "../../http/route.ts"
-import type { SignedIn } from "../admission.ts"
+import type { AuthenticatedUser } from "../authentication.ts"
 import type { Accounts } from "./accounts.ts"
 import {
   MemberRecordSchema,
@@ -39,8 +39,8 @@ const PROJECTS = listOf("ProjectList", "projects", PROJECT)
 const ID = { description: "Id." }
 const OF_ORGANIZATION = { org_id: "$response.body#/id" }
 
-/** For signed-in people only, on the host without a project; their roles are those in the organization. */
-const route = routesOf<SignedIn, AccountServices>({ tag: "accounts", security: [{ bearer: [] }] })
+/** Route for signed-in users only, on the host without a project. Their roles are those in the organization. */
+const route = routesOf<AuthenticatedUser, AccountServices>({ tag: "accounts", security: [{ bearer: [] }] })
 
 const organizationRoutes = [
   route("GET /organizations", {
@@ -49,7 +49,7 @@ const organizationRoutes = [
     query: paging(ACCOUNT_PAGE),
     responses: { 200: json(ORGANIZATIONS, "A page of organizations.") },
     handle: ({ query, principal }, { accounts }) => {
-      const found = accounts.organizationsOf(principal.person, query)
+      const found = accounts.organizationsOf(principal.user, query)
       return {
         body: { organizations: found.map(({ organization, role }) => organizationRecordOf(organization, role)) },
       }
@@ -63,7 +63,7 @@ const organizationRoutes = [
       example: { name: "Acme", category: "company" },
     }),
     idempotent: true,
-    // Without a Location: there is no GET of one organization, nor of one project.
+    // No Location header: there is no GET of one organization, nor of one project.
     responses: {
       201: record(ORGANIZATION, "Created.", {
         links: {
@@ -77,7 +77,7 @@ const organizationRoutes = [
     },
     problems: [422],
     handle: async ({ body, idempotencyKey, principal }, { accounts }) => {
-      const { organization, role } = await accounts.createOrganization(principal.person, body, idempotencyKey)
+      const { organization, role } = await accounts.createOrganization(principal.user, body, idempotencyKey)
       return { of: organization, body: organizationRecordOf(organization, role) }
     },
   }),
@@ -92,7 +92,7 @@ const organizationRoutes = [
     ifMatch: true,
     responses: { 200: record(ORGANIZATION, "The changed organization.") },
     handle: async ({ path, body, precondition, principal }, { accounts }) => {
-      const changed = await accounts.updateOrganization(path.org_id, principal.person, body, precondition)
+      const changed = await accounts.updateOrganization(path.org_id, principal.user, body, precondition)
       return { of: changed.organization, body: organizationRecordOf(changed.organization, changed.role) }
     },
   }),
@@ -106,7 +106,7 @@ const memberRoutes = [
     query: paging(ACCOUNT_PAGE),
     responses: { 200: json(MEMBERS, "A page of members.") },
     handle: async ({ path, query, principal }, { accounts }) => {
-      const { organization } = await accounts.find(path.org_id, principal.person)
+      const { organization } = await accounts.find(path.org_id, principal.user)
       return { body: { members: memberRecordsOf(organization).slice(query.offset, query.offset + query.limit) } }
     },
   }),
@@ -122,11 +122,11 @@ const memberRoutes = [
       },
     },
     body: bodyOf("MemberRole", MemberRoleSchema, { what: "The member", example: { role: "admin" } }),
-    // The contract's answer is null.
+    // The contract requires null as the body.
     responses: { 200: json<null>({ json: { type: "null" } }, "Done.") },
     problems: [409],
     handle: async ({ path, body, principal }, { accounts }) => {
-      await accounts.setRole(path.org_id, principal.person, path.member_user_id, body)
+      await accounts.setRole(path.org_id, principal.user, path.member_user_id, body)
       return { body: null }
     },
   }),
@@ -140,7 +140,7 @@ const projectRoutes = [
     query: paging(ACCOUNT_PAGE),
     responses: { 200: json(PROJECTS, "A page of projects.") },
     handle: async ({ path, query, principal }, { accounts }) => {
-      const projects = await accounts.projectsOf(path.org_id, principal.person, query)
+      const projects = await accounts.projectsOf(path.org_id, principal.user, query)
       return { body: { projects: projects.map(projectRecordOf) } }
     },
   }),
@@ -160,7 +160,7 @@ const projectRoutes = [
     },
     problems: [422],
     handle: async ({ path, body, idempotencyKey, principal }, { accounts }) => {
-      const project = await accounts.createProject(path.org_id, principal.person, body, idempotencyKey)
+      const project = await accounts.createProject(path.org_id, principal.user, body, idempotencyKey)
       return { of: project, body: projectRecordOf(project) }
     },
   }),
@@ -175,11 +175,11 @@ const projectRoutes = [
     ifMatch: true,
     responses: { 200: record(PROJECT, "The changed project.") },
     handle: async ({ path, body, precondition, principal }, { accounts }) => {
-      const project = await accounts.updateProject(path.project_id, principal.person, body, precondition)
+      const project = await accounts.updateProject(path.project_id, principal.user, body, precondition)
       return { of: project, body: projectRecordOf(project) }
     },
   }),
 ]
 
-/** The contract's operations of organizations, members and projects. */
+/** Operations of the contract on organizations, members and projects. */
 export const accountRoutes = [...organizationRoutes, ...memberRoutes, ...projectRoutes]

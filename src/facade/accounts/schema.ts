@@ -1,26 +1,29 @@
 import Type, { type Static } from "typebox"
-import { ORGANIZATION_ROLES } from "../../apis/organization.ts"
+import { DisplayName, ORGANIZATION_ROLES } from "../../apis/organization.ts"
 import { StringEnum } from "../../apis/schema.ts"
+import { Repeated } from "../repetition.ts"
 
-/** The REST API's shapes of organizations, members and projects, with the contract's property names to the letter. */
+/** Schemas of organizations, members and projects. The property names are exactly those of the contract. */
 
-const name = Type.String({ minLength: 1, maxLength: 64, description: "Display name; need not be unique." })
+const name = DisplayName()
 const category = Type.String({ maxLength: 32, description: "Category of the organization, free text." })
 const role = StringEnum(ORGANIZATION_ROLES)
 
-/** What POST /organizations takes. */
+/** Body of POST /organizations. */
 export const OrganizationCreationSchema = Type.Object({
   name,
   category: Type.Optional(Type.String({ ...category, default: "personal" })),
 })
 export type OrganizationCreation = Static<typeof OrganizationCreationSchema>
 
-/** What PATCH /organizations/{org_id} takes. */
+/** Body of PATCH /organizations/{org_id}. */
 export const OrganizationUpdateSchema = Type.Object({
   displayName: name,
   category: Type.Optional(
     Type.Unsafe<string | null>({ ...category, type: ["string", "null"], description: "Null: unchanged." }),
   ),
+  id: Repeated(),
+  role: Repeated(role),
 })
 export type OrganizationUpdate = Static<typeof OrganizationUpdateSchema>
 
@@ -32,7 +35,7 @@ export const OrganizationRecordSchema = Type.Object({
 })
 export type OrganizationRecord = Static<typeof OrganizationRecordSchema>
 
-/** What PUT /organizations/{org_id}/members/{member_user_id} takes. */
+/** Body of PUT /organizations/{org_id}/members/{member_user_id}. */
 export const MemberRoleSchema = Type.Object({ role })
 export type MemberRole = Static<typeof MemberRoleSchema>
 
@@ -43,12 +46,12 @@ export const MemberRecordSchema = Type.Object({
 })
 export type MemberRecord = Static<typeof MemberRecordSchema>
 
-/** What POST /organizations/{org_id}/projects takes. */
+/** Body of POST /organizations/{org_id}/projects. */
 export const ProjectCreationSchema = Type.Object({ name })
 export type ProjectCreation = Static<typeof ProjectCreationSchema>
 
-/** What PATCH /projects/{project_id} takes. */
-export const ProjectUpdateSchema = Type.Object({ displayName: name })
+/** Body of PATCH /projects/{project_id}. */
+export const ProjectUpdateSchema = Type.Object({ displayName: name, id: Repeated(), organizationId: Repeated() })
 export type ProjectUpdate = Static<typeof ProjectUpdateSchema>
 
 export const ProjectRecordSchema = Type.Object({

@@ -9,20 +9,25 @@ const ada = { userId: "https://i#ada", email: "ada@example.com", role: "owner" }
 const bob = { userId: "https://i#bob", role: "member" } as const
 
 describe("withRole", () => {
-  it("changes a member's role and nothing else of the list", () => {
+  it("changes a member's role and leaves the rest of the list", () => {
     expect(withRole([ada, bob], { userId: bob.userId, role: "admin", by: "admin" })).toEqual({
       members: [ada, { ...bob, role: "admin" }],
     })
   })
 
-  it("adds a person who was no member", () => {
+  it("adds a user who was not a member", () => {
     expect(withRole([ada], { userId: "https://i#new", role: "member", by: "admin" })).toEqual({
       members: [ada, { userId: "https://i#new", role: "member" }],
     })
   })
 
   it.each<[string, Members, Parameters<typeof withRole>[1], string]>([
-    ["an admin makes an owner", [ada, bob], { userId: bob.userId, role: "owner", by: "admin" }, "onlyOwnersGrantOwner"],
+    [
+      "an admin makes a member an owner",
+      [ada, bob],
+      { userId: bob.userId, role: "owner", by: "admin" },
+      "onlyOwnersGrantOwner",
+    ],
     ["an admin makes a stranger an owner", [ada], { userId: "x", role: "owner", by: "admin" }, "onlyOwnersGrantOwner"],
     [
       "an admin demotes an owner",
@@ -31,14 +36,14 @@ describe("withRole", () => {
       "onlyOwnersChangeOwners",
     ],
     ["the last owner leaves", [ada, bob], { userId: ada.userId, role: "admin", by: "owner" }, "lastOwner"],
-  ])("refuses when %s", (_what, members, change, refusal) => {
+  ])("rejects the change when %s", (_what, members, change, refusal) => {
     expect(withRole(members, change)).toEqual({ refusal })
   })
 
-  it("never leaves an organization without an owner, whatever is asked of it", () => {
+  it("keeps at least one owner after any sequence of changes", () => {
     const role = fc.constantFrom<OrganizationRole>(...ORGANIZATION_ROLES)
-    const person = fc.constantFrom("a", "b", "c", "d")
-    const changes = fc.array(fc.record({ userId: person, role, by: role }), { maxLength: 20 })
+    const user = fc.constantFrom("a", "b", "c", "d")
+    const changes = fc.array(fc.record({ userId: user, role, by: role }), { maxLength: 20 })
     fc.assert(
       fc.property(changes, (all) => {
         let members: Members = [{ userId: "a", role: "owner" }]

@@ -6,7 +6,7 @@ import {
   type StoredOrganization,
 } from "../../apis/organization.ts"
 import { PROJECT, type Project, type StoredProject } from "../../apis/project.ts"
-import type { Person } from "../../identity/oidc.ts"
+import type { User } from "../../identity/oidc.ts"
 import type {
   MemberRecord,
   OrganizationCreation,
@@ -15,7 +15,7 @@ import type {
   ProjectRecord,
 } from "./schema.ts"
 
-/** What makes an object out of what is wanted. */
+/** Metadata of an object to create. */
 export interface AccountIdentity {
   id: string
   /** RFC 3339 with microseconds. */
@@ -25,20 +25,22 @@ export interface AccountIdentity {
 
 const DEFAULT_CATEGORY = "personal"
 
-/** The Organization of a creation; who asks for it owns it. */
+/** Returns the Organization to create, with the caller as its owner. */
 export function organizationOf(
   { name, category = DEFAULT_CATEGORY }: OrganizationCreation,
-  { userId, email }: Person,
+  { userId, email }: User,
   identity: AccountIdentity,
 ): Organization {
   const owner = { userId, ...(email !== undefined && { email }), role: "owner" } as const
+  const { annotations, ...metadata } = metadataOf(identity)
   return {
-    ...{ apiVersion: API_VERSION, kind: ORGANIZATION.kind, metadata: metadataOf(identity) },
+    ...{ apiVersion: API_VERSION, kind: ORGANIZATION.kind },
+    metadata: { ...metadata, annotations: { ...annotations, [ANNOTATIONS.createdBy]: userId } },
     spec: { displayName: name, category, members: [owner] },
   }
 }
 
-/** The Project of a creation in an organization. */
+/** Returns the Project to create in an organization. */
 export function projectOf({ name }: ProjectCreation, organization: string, identity: AccountIdentity): Project {
   return {
     ...{ apiVersion: API_VERSION, kind: PROJECT.kind, metadata: metadataOf(identity) },
@@ -54,7 +56,7 @@ function metadataOf({ id, createdAt, idempotency }: AccountIdentity): ObjectMeta
   return { name: id, annotations: { [ANNOTATIONS.createdAt]: createdAt, ...replay } }
 }
 
-/** The organization as this member of it sees it. */
+/** Returns the record of an organization for a member with this role. */
 export function organizationRecordOf(
   { metadata, spec }: StoredOrganization,
   role: OrganizationRole,
@@ -62,7 +64,7 @@ export function organizationRecordOf(
   return { id: metadata.name, displayName: spec.displayName, category: spec.category ?? DEFAULT_CATEGORY, role }
 }
 
-/** The members, in the order in which they were added. */
+/** Returns the members in the order in which they were added. */
 export function memberRecordsOf({ spec }: StoredOrganization): MemberRecord[] {
   return (spec.members ?? []).map(({ userId, email = null, role }) => ({ userId, email, role }))
 }
@@ -71,12 +73,12 @@ export function projectRecordOf({ metadata, spec }: StoredProject): ProjectRecor
   return { id: metadata.name, displayName: spec.displayName, organizationId: spec.organization }
 }
 
-/** Why a member may not give a person a role. */
+/** Reason why a member may not give a user a role. */
 export type RoleRefusal = "onlyOwnersGrantOwner" | "onlyOwnersChangeOwners" | "lastOwner"
 
 /**
- * The members after one of them was given a role, or why that can't be. Only owners make owners and change them, and
- * an organization never loses its last one. A person who was no member becomes one.
+ * Returns the members after a user was given a role, or the reason of the refusal. Only owners may grant the role
+ * owner or change an owner's role, and the last owner stays. A user who was not a member is added.
  */
 export function withRole(
   members: NonNullable<Organization["spec"]["members"]>,

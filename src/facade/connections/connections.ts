@@ -1,6 +1,12 @@
 import type { StoredConnection } from "../../apis/connection.ts"
 import type { CreationTimes } from "../../apis/creation-times.ts"
-import { type CredentialFields, credentialFieldsOf } from "../../apis/credentials.ts"
+import {
+  type CredentialFields,
+  credentialFaults,
+  identityTokenFaults,
+  isFederated,
+  isWholeForm,
+} from "../../apis/credentials.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
 import type { Precondition } from "../../http/entity-tags.ts"
 import { invalidRequest, Problem, unavailable } from "../../http/problem.ts"
@@ -10,17 +16,25 @@ import type { Sealer, SealingContext } from "../../sealing/envelope.ts"
 import { SealingError } from "../../sealing/keys.ts"
 import type { Collection } from "../collection.ts"
 import { keyReused, requestHash } from "../idempotency.ts"
-import { type ConnectionChange, type ConnectionCreation, connectionOf, faultsForConnection } from "./translate.ts"
+import {
+  type ConnectionChange,
+  type ConnectionCreation,
+  changedSettings,
+  connectionOf,
+  faultsForConnection,
+} from "./translate.ts"
 
 export interface ConnectionsOptions {
   collection: Collection<StoredConnection>
   sealer: Sealer
-  /** Id of the project, and where its objects live. */
+  /** Id of the project, and the namespace of its objects. */
   project: { id: string; namespace: string }
   creationTimes: CreationTimes
+  /** True if this installation issues identity tokens, which credentials without a secret need. */
+  issuesTokens: boolean
 }
 
-/** The Connections of one project and the credentials in them, on a caller's behalf. */
+/** Connections of one project with their credentials. Writes have the caller's rights. */
 export class Connections {
   readonly #options: ConnectionsOptions
 
@@ -32,7 +46,7 @@ export class Connections {
     return this.#options.collection.all()
   }
 
-  /** By id or name. @throws Problem 404 */
+  /** @throws Problem 404 */
   find(idOrName: string): Promise<StoredConnection> {
     return this.#options.collection.find(idOrName)
   }
@@ -42,16 +56,17 @@ export class Connections {
     return this.#options.collection.remove(idOrName, precondition)
   }
 
-  /** Seals and creates. @throws Problem 409 name taken, 422 Idempotency-Key used for another body, 503 */
+  /** Encrypts and creates. @throws Problem 409 name in use, 422 Idempotency-Key used with another body, 503 */
   async create(creation: ConnectionCreation, idempotencyKey?: string): Promise<StoredConnection> {
     const { collection, project, creationTimes } = this.#options
     const { name, type, fields } = creation
-    // Every name that the contract allows has one, but for those like a UUID, which were refused.
+    this.#requireUsable(creation)
+    // Every valid name has a metadata.name. Names like a UUID have none, but the schema has rejected them.
     const metadataName = toMetadataName(name) ?? name
     const hash = idempotencyKey === undefined ? undefined : requestHash(creation)
     const sealed = await this.#seal({ type, fields, requestHash: hash }, metadataName)
     const identity = { namespace: project.namespace, metadataName, createdAt: creationTimes.next(), idempotencyKey }
-    const connection = connectionOf(type, sealed, identity) as StoredConnection
+    const connection = connectionOf(creation, sealed, identity) as StoredConnection
     if (idempotencyKey === undefined) return collection.create(connection, name)
     const accept = async (earlier: StoredConnection): Promise<StoredConnection> => {
       if ((await this.#open(earlier))?.requestHash === hash) return earlier
@@ -61,8 +76,9 @@ export class Connections {
   }
 
   /**
-   * Changes credentials, sealed anew; those that are the same already change nothing.
-   * @throws Problem 404, 412, 400 what can't be changed, 409 when the credentials are a Secret's or can't be opened
+   * Changes settings of VMs. Changes credentials and encrypts them again. Equal values change nothing.
+   * @throws Problem 404, 412, 400 for a field that can't be changed, 409 if the credentials are in a Secret or can't be
+   * decrypted
    */
   change(idOrName: string, change: ConnectionChange, precondition?: Precondition): Promise<StoredConnection> {
     return this.#options.collection.change(idOrName, (present) => this.#changed(present, change), precondition)
@@ -71,18 +87,35 @@ export class Connections {
   async #changed(present: StoredConnection, change: ConnectionChange): Promise<StoredConnection | undefined> {
     const faults = faultsForConnection(present, change)
     if (faults.length > 0) throw invalidRequest(faults, "The change")
-    if (Object.keys(change.fields).length === 0) return undefined
-    const { type, credentialsSecretRef } = present.spec
+    const settings = changedSettings(present, change.settings)
+    const { type, credentialsSecretRef, sealedCredentials: sealed } = present.spec
+    const source = credentialsSecretRef === undefined ? { sealedCredentials: sealed } : { credentialsSecretRef }
+    const kept = { ...present, spec: { type, ...source, ...settings } } as StoredConnection
+    const unchanged = requestHash(kept.spec) === requestHash(present.spec) ? undefined : kept
+    if (Object.keys(change.fields).length === 0) return unchanged
     if (credentialsSecretRef !== undefined) throw keptElsewhere(present.metadata.name, credentialsSecretRef.name)
-    const isWhole = credentialFieldsOf(type).every((field) => Object.hasOwn(change.fields, field))
+    const isWhole = isWholeForm(type, change.fields)
     const known = await this.#openUnless(isWhole, present)
-    const fields = { ...known?.fields, ...change.fields }
-    if (known !== undefined && requestHash(fields) === requestHash(known.fields)) return undefined
+    const merged = { ...known?.fields, ...change.fields }
+    // All fields of another form replace the present form.
+    const fields = isWhole && credentialFaults(type, merged).length > 0 ? change.fields : merged
+    if (isFederated(type, fields))
+      this.#requireUsable({ type, fields }, ", together with the connection's other fields")
+    if (known !== undefined && requestHash(fields) === requestHash(known.fields)) return unchanged
     const sealedCredentials = await this.#seal({ ...known, type, fields }, present.metadata.name)
-    return { ...present, spec: { type, sealedCredentials } }
+    return { ...present, spec: { type, sealedCredentials, ...settings } }
   }
 
-  /** What can't be opened is no obstacle where all of it is replaced. */
+  /** @throws Problem 400 */
+  #requireUsable({ type, fields }: Pick<ConnectionCreation, "type" | "fields">, where = ""): void {
+    const faults = credentialFaults(type, fields)
+    if (!this.#options.issuesTokens) faults.push(...identityTokenFaults(type, fields))
+    if (faults.length === 0) return
+    const explained = faults.map(({ pointer, detail }) => ({ pointer, detail: `${detail}${where}` }))
+    throw invalidRequest(explained, "The connection")
+  }
+
+  /** Decrypts the credentials. If all of them are replaced, unreadable ones are no error. */
   async #openUnless(isReplaced: boolean, connection: StoredConnection): Promise<SealedCredentials | undefined> {
     try {
       return await this.#open(connection)
@@ -93,8 +126,8 @@ export class Connections {
   }
 
   /**
-   * The credentials in clear; undefined when a Secret has them, which REST does not show.
-   * @throws Problem 409 when they can't be opened, 503 without the keys
+   * Returns the decrypted credentials. Undefined if a Secret has them, because REST does not show Secrets.
+   * @throws Problem 409 if they can't be decrypted, 503 without the sealing keys
    */
   async credentialsOf(connection: StoredConnection): Promise<CredentialFields | undefined> {
     return (await this.#open(connection))?.fields

@@ -1,9 +1,18 @@
 import { CONNECTION_TYPES, type ConnectionType, type StoredConnection } from "../../apis/connection.ts"
 import { fromMetadataName } from "../../apis/names.ts"
+import { vmSettingKeywords } from "../../apis/vm-settings.ts"
 import { bodySchema, type DocumentSchema, inFormat, named, pageOf, referenceTo } from "../../http/json-schema.ts"
 import { Problem } from "../../http/problem.ts"
 import { choice, filter, paging } from "../../http/query.ts"
-import { type Admitted, type BodyDeclaration, created, json, noContent, record, routesOf } from "../../http/route.ts"
+import {
+  type AuthenticatedRequest,
+  type BodyDeclaration,
+  created,
+  json,
+  noContent,
+  record,
+  routesOf,
+} from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import { OWNER, ownerOf } from "../owner.ts"
 import { SORTING, sorted } from "../sorting.ts"
@@ -24,6 +33,7 @@ import {
   checkConnectionChange,
   connectionRecordOf,
   connectionSummaryOf,
+  restrictedRecordOf,
   withoutSecrets,
 } from "./translate.ts"
 
@@ -56,11 +66,13 @@ const LIST: DocumentSchema<ConnectionList | ConnectionSummary[]> = {
   parts: [CONNECTION, SUMMARY],
 }
 
-/** The schema of one type's body, under a name such as AwsConnectionCreation. */
+/** Returns the schema of one type's body, with a name such as AwsConnectionCreation. */
 function ofType(type: ConnectionType, what: "Creation" | "Change"): DocumentSchema {
   const schema = what === "Creation" ? creationSchemaOf(type) : changeSchemaOf(type)
   const keyfile = { "/properties/keyfile_json": inFormat("service-account-key") }
-  const additions = [OWNER.keywords ?? {}, ...(type === "gcp" ? [keyfile] : [])]
+  // A change is checked together with the settings that stay, which no schema of a body describes.
+  const rules = what === "Creation" ? { "": vmSettingKeywords(type) } : {}
+  const additions = [OWNER.keywords ?? {}, rules, ...(type === "gcp" ? [keyfile] : [])]
   return {
     name: `${type.charAt(0).toUpperCase()}${type.slice(1)}Connection${what}`,
     json: bodySchema(schema, additions),
@@ -85,7 +97,7 @@ const CREATION: BodyDeclaration<ConnectionCreation, Principal> = {
       },
     },
     parts: CREATIONS,
-    // The provider's own example of a key, from its documentation: it opens nothing.
+    // The key is AWS's own example from its documentation, and gives no access.
     example: {
       name: "my-aws",
       type: "aws",
@@ -100,7 +112,10 @@ const CHANGE: BodyDeclaration<ConnectionChange, Principal> = {
   what: "The change",
   content: {
     name: "ConnectionChange",
-    json: { description: "Changes of a connection: fields of its type.", anyOf: CHANGES.map(referenceTo) },
+    json: {
+      description: "Changes of a connection: fields of its type. Null removes a setting of VMs.",
+      anyOf: CHANGES.map(referenceTo),
+    },
     parts: CHANGES,
     example: { secret_access_key: "the-new-key" },
   },
@@ -109,7 +124,7 @@ const CHANGE: BodyDeclaration<ConnectionChange, Principal> = {
 
 const route = routesOf<Principal, ConnectionServices>({ tag: "connections" })
 
-/** The contract's operations of connections. */
+/** Operations of the contract on connections. */
 export const connectionRoutes = [
   route("POST /connections", {
     id: "createConnection",
@@ -166,10 +181,10 @@ export const connectionRoutes = [
     handle: async ({ path, principal }, { connectionsOf }) => {
       const connections = connectionsOf(principal)
       const connection = await connections.find(path.name)
-      if (principal.role !== "admin") return { of: connection, body: connectionRecordOf(connection) }
+      if (principal.role !== "admin") return { of: connection, body: restrictedRecordOf(connection) }
       return {
         of: connection,
-        body: connectionRecordOf(connection, await connections.credentialsOf(connection)),
+        body: connectionRecordOf(connection, (await connections.credentialsOf(connection)) ?? {}),
         view: "clear",
         // The record has secrets: no cache may keep it.
         headers: { "Cache-Control": "no-store" },
@@ -178,7 +193,7 @@ export const connectionRoutes = [
   }),
   route("PATCH /connections/{name}", {
     id: "changeConnection",
-    summary: "Change credentials.",
+    summary: "Change credentials, or settings of VMs.",
     role: "admin",
     body: CHANGE,
     ifMatch: true,
@@ -192,7 +207,7 @@ export const connectionRoutes = [
   }),
   route("DELETE /connections/{name}", {
     id: "deleteConnection",
-    summary: "Delete a connection. VMs that use it are still terminated at their end.",
+    summary: "Delete a connection. Berth still terminates the VMs that use it.",
     role: "admin",
     ifMatch: true,
     responses: { 204: noContent("Deleted.") },
@@ -201,19 +216,22 @@ export const connectionRoutes = [
   }),
 ]
 
-/** The record without what opens the account. What decryption brings to light is the admins' alone, the rest of it too. */
+/** Returns the record without secrets. Only admins see decrypted fields, even those that are no secrets. */
 async function redacted(
-  call: Admitted<Principal>,
+  call: AuthenticatedRequest<Principal>,
   connections: Connections,
   connection: StoredConnection,
 ): Promise<ConnectionRecord> {
-  if (call.principal.role !== "admin") return connectionRecordOf(connection)
+  if (call.principal.role !== "admin") return restrictedRecordOf(connection)
   try {
     return connectionRecordOf(connection, withoutSecrets((await connections.credentialsOf(connection)) ?? {}))
   } catch (error) {
-    // One that can't be opened must not take the others' list away; getting it says why.
+    // One unreadable connection must not break the list of the others. A GET of it returns the error.
     if (!(error instanceof Problem)) throw error
-    call.req.log.warn({ connection: connection.metadata.name, err: error }, "credentials can't be opened")
-    return connectionRecordOf(connection)
+    call.req.log.warn(
+      { connection: connection.metadata.name, err: error },
+      "cannot decrypt the credentials of a connection",
+    )
+    return connectionRecordOf(connection, {})
   }
 }

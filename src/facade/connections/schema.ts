@@ -1,12 +1,13 @@
 import Type, { type Static, type TSchema } from "typebox"
-import { CONNECTION_TYPES, type ConnectionType } from "../../apis/connection.ts"
-import { CREDENTIALS, SECRET_FIELDS } from "../../apis/credentials.ts"
+import { CAPABILITIES, type CapabilityName, CONNECTION_TYPES, type ConnectionType } from "../../apis/connection.ts"
+import { credentialSchemasOf, formsOf, SECRET_FIELDS } from "../../apis/credentials.ts"
 import { StringEnum } from "../../apis/schema.ts"
+import { vmSettingFields, vmSettingFieldsOf } from "../../apis/vm-settings.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
 import { NameOf } from "../names.ts"
 
-/** The REST API's shapes of a connection, with the contract's property names to the letter. */
+/** Schemas of a connection. The property names are exactly those of the contract. */
 
 const NameSchema = NameOf("connection")
 
@@ -14,40 +15,51 @@ const { project_id, organization_id } = JobSubmissionSchema.properties
 
 const TYPE = StringEnum(CONNECTION_TYPES, { description: "Provider of the account." })
 
-/** Every kind's fields of credentials, each optional: which of them there must be is the kind's to say. */
+/** Credential fields of all types, each optional. The connection's type decides which ones are required. */
 const anyCredentials: Record<string, TSchema> = Object.fromEntries(
-  Object.values(CREDENTIALS).flatMap(({ properties }) =>
-    Object.entries(properties).map(([field, schema]) => [field, Type.Optional(schema)]),
+  CONNECTION_TYPES.flatMap((type) =>
+    Object.entries(credentialSchemasOf(type)).map(([field, schema]) => [field, Type.Optional(schema)]),
   ),
 )
 
-/** What POST /connections takes, of whatever type. */
+/** Body of POST /connections, for any type. */
 export const ConnectionCreationSchema = Type.Object({
   name: NameSchema,
   type: TYPE,
   ...anyCredentials,
+  ...vmSettingFields,
   project_id,
   organization_id,
 })
+
+/** Schema of what Berth itself puts into a record, in a change. A client's copy of it is ignored. */
+function IgnoredObject() {
+  return Type.Optional(Type.Unsafe<unknown>({ type: ["object", "null"], description: "Ignored." }))
+}
 
 /**
- * What PATCH /connections/{name} takes: fields of credentials. What a record has beside them may come back with it,
- * unchanged, and so may null for whatever was redacted.
+ * Body of PATCH /connections/{name}: credential fields and settings of VMs. The body may repeat the record's other
+ * fields unchanged, and have null for redacted fields. Null removes a setting.
  */
 export const ConnectionChangeSchema = Type.Object({
-  id: Type.Optional(Type.String({ description: "May be repeated, but not changed." })),
-  name: Type.Optional(Type.String({ description: "May be repeated, but not changed." })),
-  type: Type.Optional(StringEnum(CONNECTION_TYPES, { description: "May be repeated, but not changed." })),
-  created_at: Type.Optional(Type.String({ description: "May be repeated, but not changed." })),
+  id: Type.Optional(Type.String({ description: "Read-only: send the same value, or leave it out." })),
+  name: Type.Optional(Type.String({ description: "Read-only: send the same value, or leave it out." })),
+  type: Type.Optional(
+    StringEnum(CONNECTION_TYPES, { description: "Read-only: send the same value, or leave it out." }),
+  ),
+  created_at: Type.Optional(Type.String({ description: "Read-only: send the same value, or leave it out." })),
+  capabilities: IgnoredObject(),
+  identity: IgnoredObject(),
   ...anyCredentials,
+  ...vmSettingFields,
   project_id,
   organization_id,
 })
 
-/** What a checked change gives of what can't be changed. */
+/** Fields of a checked change that can't be changed, only repeated. */
 export type ConnectionRepetition = Pick<Static<typeof ConnectionChangeSchema>, "id" | "name" | "type" | "created_at">
 
-/** A connection in the plain list. */
+/** Connection in the plain list. */
 export const ConnectionSummarySchema = Type.Object({
   id: Type.String({ description: "UUID." }),
   name: Type.String(),
@@ -56,7 +68,7 @@ export const ConnectionSummarySchema = Type.Object({
 })
 export type ConnectionSummary = Static<typeof ConnectionSummarySchema>
 
-/** The fields of credentials that the contract's record has, whatever its type. */
+/** Credential fields that the contract's record has for every type. */
 export const CONTRACT_CREDENTIALS = ["access_key_id", "secret_access_key", "gcp_project_id", "keyfile_json"] as const
 
 const CREDENTIAL_RECORDS = Object.fromEntries(
@@ -69,36 +81,106 @@ const CREDENTIAL_RECORDS = Object.fromEntries(
   }),
 )
 
-/** A connection as the REST API shows it: every field of the contract, then those of its type. */
-export const ConnectionRecordSchema = Type.Object({ ...ConnectionSummarySchema.properties, ...CREDENTIAL_RECORDS })
-export type ConnectionRecord = ConnectionSummary & Record<string, string | null>
+const CapabilityRecordSchema = Type.Object({
+  status: StringEnum(["True", "False", "Unknown"]),
+  reason: Type.String(),
+  message: Type.Optional(Type.String({ description: "Only for admins, because it may name parts of the account." })),
+})
 
-/** Other types' fields may be there as a record has them: null. */
+const capabilityOf: Record<CapabilityName, string> = {
+  vms: "Ability to start VMs. False: no job runs with this connection.",
+  buckets: "Ability to list buckets.",
+  repositories: "Ability to list image repositories.",
+  prices: "Ability to read current prices.",
+}
+
+const CapabilityRecordsSchema = Type.Object(
+  Object.fromEntries(
+    CAPABILITIES.map((name) => {
+      const description = capabilityOf[name]
+      return [name, Type.Optional(Type.Object(CapabilityRecordSchema.properties, { description }))]
+    }),
+  ),
+  { description: "Uses of the account that the credentials allow. Absent before the first check." },
+)
+export type CapabilityRecords = Partial<Record<CapabilityName, Static<typeof CapabilityRecordSchema>>>
+
+const IdentityRecordSchema = Type.Object(
+  {
+    issuer: Type.Optional(Type.String({ description: "Issuer of the identity tokens." })),
+    subject: Type.String({ description: "Subject of the identity tokens." }),
+    audience: Type.Optional(Type.String({ description: "Audience of the identity tokens." })),
+    external_id: Type.String({ description: "External id, for a key that assumes a role of AWS." }),
+  },
+  { description: "What the cloud must trust, for connections without a secret or with a role. Only for admins." },
+)
+export type IdentityRecord = Static<typeof IdentityRecordSchema>
+
+/** Record of a connection: every field of the contract, then those of its type, then the extensions. */
+export const ConnectionRecordSchema = Type.Object({
+  ...ConnectionSummarySchema.properties,
+  ...CREDENTIAL_RECORDS,
+  capabilities: Type.Optional(CapabilityRecordsSchema),
+  identity: Type.Optional(IdentityRecordSchema),
+  ...vmSettingFields,
+})
+export type ConnectionRecord = ConnectionSummary & {
+  capabilities?: CapabilityRecords
+  identity?: IdentityRecord
+} & Record<string, unknown>
+
+/** Returns the fields of the other types, which may only be null, as in a record. */
 function othersFields(type: ConnectionType): Record<string, TSchema> {
-  const others = Object.keys(anyCredentials).filter((field) => !Object.hasOwn(CREDENTIALS[type].properties, field))
+  const own = { ...credentialSchemasOf(type), ...vmSettingFieldsOf(type) }
+  const others = Object.keys({ ...anyCredentials, ...vmSettingFields }).filter((field) => !Object.hasOwn(own, field))
   const schema = Type.Optional(Type.Null({ description: "Field of another type." }))
   return Object.fromEntries(others.map((field) => [field, schema]))
 }
 
-/** What POST takes for one type, for the reference: of others' fields there is nothing but null. */
+/** Returns the schema of credentials with the fields of one form, and null or nothing for those of the others. */
+function onlyForm(type: ConnectionType, required: readonly string[]): object {
+  const fields = Object.keys(credentialSchemasOf(type)).map((field) => [
+    field,
+    required.includes(field) ? { not: { type: "null" } } : { type: "null" },
+  ])
+  return { required, properties: Object.fromEntries(fields) }
+}
+
+/** Returns the body of POST for one type, for the reference. Fields of other types may only be null. */
 export function creationSchemaOf(type: ConnectionType): TSchema {
-  const own = CREDENTIALS[type].properties
+  const forms = formsOf(type).map(({ properties }) => Object.keys(properties))
+  const own = Object.entries(credentialSchemasOf(type)).map(([field, schema]) => [
+    field,
+    forms.every((form) => form.includes(field)) ? schema : Type.Optional(schema),
+  ])
   return Type.Object(
-    { name: NameSchema, type: StringEnum([type]), ...own, ...othersFields(type), project_id, organization_id },
-    { description: `New connection of type ${type}.` },
+    {
+      name: NameSchema,
+      type: StringEnum([type]),
+      ...Object.fromEntries(own),
+      ...vmSettingFieldsOf(type),
+      ...othersFields(type),
+      project_id,
+      organization_id,
+    },
+    {
+      description: `New connection of type ${type}.`,
+      ...(forms.length > 1 && { anyOf: forms.map((form) => onlyForm(type, form)) }),
+    },
   )
 }
 
-/** What PATCH takes for one type, for the reference. */
+/** Returns the body of PATCH for one type, for the reference. */
 export function changeSchemaOf(type: ConnectionType): TSchema {
-  const own = Object.entries(CREDENTIALS[type].properties).map(([field, schema]) => [field, Type.Optional(schema)])
-  const { id, name, created_at } = ConnectionChangeSchema.properties
-  const repeated = { id, name, created_at, type: Type.Optional(StringEnum([type])) }
+  const own = Object.entries(credentialSchemasOf(type)).map(([field, schema]) => [field, Type.Optional(schema)])
+  const settings = vmSettingFieldsOf(type)
+  const { id, name, created_at, capabilities, identity } = ConnectionChangeSchema.properties
+  const repeated = { id, name, created_at, capabilities, identity, type: Type.Optional(StringEnum([type])) }
   return Type.Object(
-    { ...repeated, ...Object.fromEntries(own), ...othersFields(type), project_id, organization_id },
+    { ...repeated, ...Object.fromEntries(own), ...settings, ...othersFields(type), project_id, organization_id },
     { description: `Change of a connection of type ${type}.` },
   )
 }
 
-/** What GET /connections answers. */
+/** Response of GET /connections. */
 export type ConnectionList = PageOf<"connections", ConnectionRecord>

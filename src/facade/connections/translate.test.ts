@@ -1,7 +1,7 @@
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { CONNECTION, CONNECTION_TYPES, type ConnectionType, type StoredConnection } from "../../apis/connection.ts"
-import { credentialFieldsOf, SECRET_FIELDS } from "../../apis/credentials.ts"
+import { credentialFieldsOf, formsOf, SECRET_FIELDS } from "../../apis/credentials.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
 import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
 import { ConnectionRecordSchema } from "./schema.ts"
@@ -11,6 +11,7 @@ import {
   connectionOf,
   connectionRecordOf,
   faultsForConnection,
+  restrictedRecordOf,
   withoutSecrets,
 } from "./translate.ts"
 
@@ -21,18 +22,21 @@ const marker = "a-secret-value"
 
 function stored(type: ConnectionType, metadataName: string): StoredConnection {
   const identity = { namespace: "ns", metadataName, createdAt: "2026-01-02T03:04:05.000006Z" }
-  const connection = connectionOf(type, "berth1.k.c.AA.AA", identity)
+  const connection = connectionOf({ type }, "berth1.k.c.AA.AA", identity)
   const server = { uid: "u", resourceVersion: "1", generation: 1, creationTimestamp: "2026-01-02T03:04:05Z" }
   return { ...connection, metadata: { ...connection.metadata, ...server } }
 }
 
-/** Values that are right for every kind but gcp's key file. */
-function fieldsOf(type: ConnectionType): Record<string, string> {
+/** Returns valid credentials of a type. */
+function fieldsOf(type: ConnectionType, [form] = formsOf(type)): Record<string, string> {
   const values: Record<string, string> = {
     client_id: "123e4567-e89b-12d3-a456-426614174000",
     subscription_id: "123e4567-e89b-12d3-a456-426614174000",
     account_id: "0123456789abcdef".repeat(2),
     gcp_project_id: "acme-1",
+    role_arn: "arn:aws:iam::123456789012:role/berth",
+    workload_identity_provider: "projects/1/locations/global/workloadIdentityPools/berth/providers/berth",
+    service_account: "berth@acme-1.iam.gserviceaccount.com",
     keyfile_json: JSON.stringify({
       type: "service_account",
       project_id: "a",
@@ -40,11 +44,11 @@ function fieldsOf(type: ConnectionType): Record<string, string> {
       private_key: `-----BEGIN PRIVATE KEY-----\n${marker}`,
     }),
   }
-  return Object.fromEntries(credentialFieldsOf(type).map((field) => [field, values[field] ?? marker]))
+  return Object.fromEntries(Object.keys(form?.properties ?? {}).map((field) => [field, values[field] ?? marker]))
 }
 
 describe("a connection", () => {
-  it("of every type and name is taken, and becomes a Connection whose record is well formed", () => {
+  it("of every type and name is accepted, and becomes a Connection with a valid record", () => {
     fc.assert(
       fc.property(types, names, (type, name) => {
         const fields = fieldsOf(type)
@@ -64,11 +68,25 @@ describe("a connection", () => {
     )
   })
 
-  it("lacks nothing: each missing field is named, and none of another type is taken", () => {
+  it.each(["aws", "gcp", "azure"] as const)("of %s is accepted in each form", (type) => {
+    for (const form of formsOf(type)) {
+      const fields = fieldsOf(type, [form])
+      expect(checkConnection({ name: "abc", type, ...fields }, owner)).toEqual({ body: { name: "abc", type, fields } })
+    }
+  })
+
+  it("of gcp is rejected with the fields of two forms", () => {
+    const mixture = Object.assign({}, ...formsOf("gcp").map((form) => fieldsOf("gcp", [form])))
+    const checked = checkConnection({ name: "abc", type: "gcp", ...mixture }, owner)
+    expect(checked).toEqual({ faults: [{ pointer: "/keyfile_json", detail: expect.stringContaining("unknown") }] })
+  })
+
+  it("is rejected with each missing field and each field of another type", () => {
     fc.assert(
       fc.property(types, types, fc.nat(), (type, other, seed) => {
         const own = credentialFieldsOf(type)
-        const left = own[seed % own.length] ?? ""
+        const needed = Object.keys(fieldsOf(type)).filter((field) => type !== "azure" || field !== "client_secret")
+        const left = needed[seed % needed.length] ?? ""
         const { [left]: _, ...rest } = fieldsOf(type)
         const foreign = credentialFieldsOf(other).filter((field) => !own.includes(field))
         const wrong = Object.fromEntries(foreign.map((field) => [field, marker]))
@@ -81,7 +99,7 @@ describe("a connection", () => {
     )
   })
 
-  it("is not changed by its own record, in whatever view", () => {
+  it("is not changed by its own record", () => {
     fc.assert(
       fc.property(types, names, (type, name) => {
         const connection = stored(type, toMetadataName(name) ?? "")
@@ -93,7 +111,20 @@ describe("a connection", () => {
     )
   })
 
-  it("never makes a check throw, or say what was in it", () => {
+  it("has its capabilities in its record, without facts about the account for others than admins", () => {
+    const vms = { status: "False", reason: "NetworkMissing", message: "no network default in project yard-1" } as const
+    const connection = { ...stored("gcp", "main"), status: { capabilities: { vms } } }
+    const record = connectionRecordOf(connection)
+    expect(record).toMatchObject({ capabilities: { vms } })
+    const restricted = restrictedRecordOf(connection)
+    expect(restricted.capabilities).toEqual({ vms: { status: "False", reason: "NetworkMissing" } })
+    for (const each of [record, restricted]) {
+      expect(faultsOf(ConnectionRecordSchema, each)).toEqual([])
+      expect(checkConnectionChange(each, owner)).toMatchObject({ body: { fields: {} } })
+    }
+  })
+
+  it("never makes a check throw or show a value of its credentials", () => {
     const value = fc.oneof(fc.jsonValue(), fc.constant(marker), fc.constant(`{"type":"${marker}"`), fc.constant(null))
     const fields = ["name", "type", "access_key_id", "secret_access_key", "keyfile_json", "token", "account_id"]
     const body = fc.oneof(fc.dictionary(fc.constantFrom(...fields), value), fc.jsonValue())

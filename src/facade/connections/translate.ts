@@ -1,16 +1,27 @@
 import {
+  type CloudIdentity,
   CONNECTION,
   CONNECTION_TYPES,
   type Connection,
   type ConnectionType,
   type StoredConnection,
 } from "../../apis/connection.ts"
-import { type CredentialFields, credentialFaults, credentialFieldsOf, SECRET_FIELDS } from "../../apis/credentials.ts"
+import { creationTimeOf } from "../../apis/creation-times.ts"
+import {
+  CREDENTIALS,
+  type CredentialFields,
+  credentialFaults,
+  credentialFieldsOf,
+  SECRET_FIELDS,
+} from "../../apis/credentials.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
-import { type Fault, faultsOf } from "../../apis/validate.ts"
+import { type FieldError, faultsOf } from "../../apis/validate.ts"
+import { VM_SETTING_FIELDS, type VmSettings, vmSettingFaults } from "../../apis/vm-settings.ts"
+import { idempotencyMarks } from "../idempotency-marks.ts"
 import { OWNER, type Owner } from "../owner.ts"
+import { repetitionFaults } from "../repetition.ts"
 import {
   CONTRACT_CREDENTIALS,
   ConnectionChangeSchema,
@@ -18,73 +29,115 @@ import {
   type ConnectionRecord,
   type ConnectionRepetition,
   type ConnectionSummary,
+  type IdentityRecord,
 } from "./schema.ts"
 
-/** A connection to be made. */
+/** Connection to create. */
 export interface ConnectionCreation {
   name: string
   type: ConnectionType
   fields: CredentialFields
+  /** Absent without any. */
+  settings?: VmSettings
 }
 
-/** What is to be changed of a connection, whose type is only known when it is read. */
+/** Change of a connection. The connection's type is only known after a read. */
 export interface ConnectionChange {
   fields: CredentialFields
+  /** Settings of VMs; null: removed. Absent: unchanged. */
+  settings: SettingsChange
   repeated: ConnectionRepetition
 }
 
-const NOT_CREDENTIALS = ["id", "name", "type", "created_at", "project_id", "organization_id"]
+type SettingsChange = { [Field in keyof VmSettings]?: VmSettings[Field] | null }
+
+const NOT_CREDENTIALS = [
+  "id",
+  "name",
+  "type",
+  "created_at",
+  "capabilities",
+  "identity",
+  "project_id",
+  "organization_id",
+]
 
 type Body = Readonly<Record<string, unknown>>
 
 /** Checks the parsed body of POST /connections. */
-export function checkConnection(value: unknown, owner: Owner): { body: ConnectionCreation } | { faults: Fault[] } {
+export function checkConnection(value: unknown, owner: Owner): { body: ConnectionCreation } | { faults: FieldError[] } {
   const body = withoutNulls(ConnectionCreationSchema, value, "fields")
   const faults = faultsOf(ConnectionCreationSchema, body)
   if (typeof body !== "object" || body === null) return { faults }
   const { name, type, ...rest } = body as Body
   faults.push(...(OWNER.faults?.(rest, owner) ?? []))
   const fields = credentialsIn(rest)
-  if (isConnectionType(type)) faults.push(...newFaults(faults, faultsOfCredentials(type, fields)))
+  const settings = settingsIn(rest)
+  if (isConnectionType(type)) {
+    faults.push(...newFaults(faults, [...faultsOfCredentials(type, fields), ...vmSettingFaults(type, settings)]))
+  }
   if (faults.length > 0) return { faults }
-  return { body: { name, type, fields } as ConnectionCreation }
+  const isSet = Object.keys(settings).length > 0
+  return { body: { name, type, fields, ...(isSet && { settings }) } as ConnectionCreation }
 }
 
-/** Checks the parsed body of PATCH /connections/{name}, as far as that can be done without the connection. */
-export function checkConnectionChange(value: unknown, owner: Owner): { body: ConnectionChange } | { faults: Fault[] } {
+/** Checks the parsed body of PATCH /connections/{name} as far as possible without the connection. */
+export function checkConnectionChange(
+  value: unknown,
+  owner: Owner,
+): { body: ConnectionChange } | { faults: FieldError[] } {
   const body = withoutNulls(ConnectionChangeSchema, value, "fields")
   const faults = faultsOf(ConnectionChangeSchema, body)
   if (typeof body !== "object" || body === null) return { faults }
   faults.push(...(OWNER.faults?.(body as Body, owner) ?? []))
   if (faults.length > 0) return { faults }
-  return { body: { fields: credentialsIn(body as Body) as CredentialFields, repeated: body } }
+  // Null means a redacted credential, but a setting to remove.
+  const removed = Object.entries(settingsIn(value as Body)).filter(([, setting]) => setting === null)
+  const settings = { ...settingsIn(body as Body), ...Object.fromEntries(removed) } as SettingsChange
+  return { body: { fields: credentialsIn(body as Body) as CredentialFields, settings, repeated: body } }
 }
 
-/** What is wrong with a change for this very connection. */
-export function faultsForConnection(connection: StoredConnection, { fields, repeated }: ConnectionChange): Fault[] {
-  const present = connectionSummaryOf(connection)
-  const { type } = present
-  const unlike = (["id", "name", "type", "created_at"] as const).flatMap((field) => {
-    if (repeated[field] === undefined || repeated[field] === present[field]) return []
-    const detail = `${field} cannot be changed: it is ${JSON.stringify(present[field])}; delete the connection and create another`
-    return [{ pointer: `/${field}`, detail }]
-  })
-  // A change of some fields is no fault for the others that it leaves as they are.
+/** Returns the faults of a change that depend on the connection. */
+export function faultsForConnection(
+  connection: StoredConnection,
+  { fields, settings, repeated }: ConnectionChange,
+): FieldError[] {
+  const { id, name, type, created_at } = connectionSummaryOf(connection)
+  const unlike = repetitionFaults("connection", repeated, { id, name, type, created_at })
+  // A change may omit fields, so only the faults of its own fields count.
   const credentials = faultsOfCredentials(type, fields).filter(({ pointer }) => Object.hasOwn(fields, pointer.slice(1)))
-  return [...unlike, ...credentials]
+  const isUnchanged = Object.keys(settings).length === 0
+  return [
+    ...unlike,
+    ...credentials,
+    ...(isUnchanged ? [] : vmSettingFaults(type, changedSettings(connection, settings))),
+  ]
+}
+
+/** Returns the settings of a connection after a change. */
+export function changedSettings({ spec }: StoredConnection, change: SettingsChange): VmSettings {
+  const all = { ...settingsIn(spec), ...change }
+  return Object.fromEntries(Object.entries(all).filter(([, setting]) => setting !== null))
+}
+
+function settingsIn(body: Body): Body {
+  return Object.fromEntries(
+    VM_SETTING_FIELDS.flatMap((field) => (Object.hasOwn(body, field) ? [[field, body[field]]] : [])),
+  )
 }
 
 function isConnectionType(type: unknown): type is ConnectionType {
   return CONNECTION_TYPES.some((known) => known === type)
 }
 
-/** Fields of credentials, of whatever type. */
+/** Returns the credential fields of any type. */
 function credentialsIn(body: Body): Body {
-  return Object.fromEntries(Object.entries(body).filter(([field]) => !NOT_CREDENTIALS.includes(field)))
+  const others: readonly string[] = [...NOT_CREDENTIALS, ...VM_SETTING_FIELDS]
+  return Object.fromEntries(Object.entries(body).filter(([field]) => !others.includes(field)))
 }
 
-/** In the words of a body, whose fields may be another type's. */
-function faultsOfCredentials(type: ConnectionType, fields: Body): Fault[] {
+/** Returns the faults of credential fields, also of those of another type. */
+function faultsOfCredentials(type: ConnectionType, fields: Body): FieldError[] {
   const own = credentialFieldsOf(type)
   const foreign = Object.keys(fields).filter((field) => !own.includes(field) && isCredential(field))
   const kind = `type ${type}, which has the fields ${own.join(", ")}`
@@ -95,23 +148,23 @@ function faultsOfCredentials(type: ConnectionType, fields: Body): Fault[] {
   ]
 }
 
-/** Others are no fields of anything, which the body's own schema says. */
+/** True for a field of any type. The body's schema rejects all other fields. */
 function isCredential(field: string): boolean {
   return Object.hasOwn(ConnectionCreationSchema.properties, field)
 }
 
-function withType(fault: Fault, kind: string): Fault {
+function withType(fault: FieldError, kind: string): FieldError {
   return fault.detail.endsWith(" is required")
     ? { ...fault, detail: `${fault.detail} for a connection of ${kind}` }
     : fault
 }
 
-/** The faults that are not among the known ones already. */
-function newFaults(known: readonly Fault[], faults: readonly Fault[]): Fault[] {
+/** Returns the faults that are not known yet. */
+function newFaults(known: readonly FieldError[], faults: readonly FieldError[]): FieldError[] {
   return faults.filter(({ pointer, detail }) => !known.some((one) => one.pointer === pointer && one.detail === detail))
 }
 
-/** What makes a Connection out of checked and sealed credentials. */
+/** Metadata of a Connection to create. */
 export interface ConnectionIdentity {
   namespace: string
   metadataName: string
@@ -120,46 +173,70 @@ export interface ConnectionIdentity {
   idempotencyKey?: string | undefined
 }
 
-/** The Connection with these sealed credentials. */
+/** Returns the Connection to create with these sealed credentials. */
 export function connectionOf(
-  type: ConnectionType,
+  { type, settings = {} }: Pick<ConnectionCreation, "type" | "settings">,
   sealedCredentials: string,
   identity: ConnectionIdentity,
 ): Connection {
   const { namespace, metadataName, createdAt, idempotencyKey } = identity
+  const { labels, annotations } = idempotencyMarks(idempotencyKey === undefined ? undefined : { key: idempotencyKey })
   return {
     apiVersion: API_VERSION,
     kind: CONNECTION.kind,
     metadata: {
       name: metadataName,
       namespace,
-      annotations: {
-        [ANNOTATIONS.createdAt]: createdAt,
-        ...(idempotencyKey !== undefined && { [ANNOTATIONS.idempotencyKey]: idempotencyKey }),
-      },
+      labels,
+      annotations: { [ANNOTATIONS.createdAt]: createdAt, ...annotations },
     },
-    spec: { type, sealedCredentials },
+    spec: { type, sealedCredentials, ...settings },
   }
 }
 
-/** A Connection in the plain list. */
-export function connectionSummaryOf({ metadata, spec }: StoredConnection): ConnectionSummary {
+/** Returns the record of a Connection in the plain list. */
+export function connectionSummaryOf(connection: StoredConnection): ConnectionSummary {
+  const { metadata, spec } = connection
   return {
     id: metadata.uid,
     name: fromMetadataName(metadata.name),
     type: spec.type,
-    created_at: metadata.creationTimestamp,
+    created_at: creationTimeOf(connection),
   }
 }
 
-/** A Connection as the REST API shows it, with those of its credentials that may be seen, and null for the others. */
+/** Returns the record of a Connection for an admin, with the visible credential fields, and null for the others. */
 export function connectionRecordOf(connection: StoredConnection, visible: CredentialFields = {}): ConnectionRecord {
-  const fields = [...new Set([...CONTRACT_CREDENTIALS, ...credentialFieldsOf(connection.spec.type)])]
+  const { type } = connection.spec
+  const others = credentialFieldsOf(type).filter((field) => Object.hasOwn(visible, field))
+  // The other forms' fields are an extension: a record of the contract's form is as the contract has it.
+  const fields = [...new Set([...CONTRACT_CREDENTIALS, ...Object.keys(CREDENTIALS[type].properties), ...others])]
   const credentials = Object.fromEntries(fields.map((field) => [field, visible[field] ?? null]))
-  return { ...connectionSummaryOf(connection), ...credentials }
+  const { capabilities, identity } = connection.status ?? {}
+  return {
+    ...connectionSummaryOf(connection),
+    ...credentials,
+    ...settingsIn(connection.spec),
+    ...(capabilities && { capabilities }),
+    ...(identity && { identity: identityRecordOf(identity) }),
+  }
 }
 
-/** Without what opens the account. */
+function identityRecordOf({ externalId: external_id, ...identity }: CloudIdentity): IdentityRecord {
+  return { ...identity, external_id }
+}
+
+/** Returns the record of a Connection for others than admins, without any fact about the account. */
+export function restrictedRecordOf(connection: StoredConnection): ConnectionRecord {
+  const { capabilities, identity: _, ...shown } = connectionRecordOf(connection)
+  const settings: readonly string[] = VM_SETTING_FIELDS
+  const record = Object.fromEntries(Object.entries(shown).filter(([field]) => !settings.includes(field)))
+  if (capabilities === undefined) return record as ConnectionRecord
+  const entries = Object.entries(capabilities).map(([name, { status, reason }]) => [name, { status, reason }])
+  return { ...record, capabilities: Object.fromEntries(entries) } as ConnectionRecord
+}
+
+/** Removes the fields that give access to the account. */
 export function withoutSecrets(fields: CredentialFields): CredentialFields {
   return Object.fromEntries(Object.entries(fields).filter(([field]) => !SECRET_FIELDS.includes(field)))
 }

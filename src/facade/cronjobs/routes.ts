@@ -1,14 +1,16 @@
 import type { CreationTimes } from "../../apis/creation-times.ts"
 import type { StoredCronJob } from "../../apis/cronjob.ts"
+import { quoted } from "../../apis/fault.ts"
 import { named, pageOf } from "../../http/json-schema.ts"
-import { notFound } from "../../http/problem.ts"
-import { flag, paging } from "../../http/query.ts"
+import { invalidRequest, notFound } from "../../http/problem.ts"
+import { flag, paging, withinBytes } from "../../http/query.ts"
 import { type Answer, checkedBody, created, json, noContent, record, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import type { Collection, Replay } from "../collection.ts"
 import { replayed, requestHash } from "../idempotency.ts"
 import type { SubmissionContext } from "../jobs/submission.ts"
 import { ownerOf } from "../owner.ts"
+import { requireRepetition } from "../repetition.ts"
 import {
   type CronJobChange,
   CronJobChangeSchema,
@@ -24,13 +26,14 @@ import {
   cronJobOf,
   cronJobRecordOf,
   cronJobRules,
+  faultsOfResumption,
   withCascade,
 } from "./translate.ts"
 
 export interface CronJobServices {
   cronJobsOf: (principal: Principal) => Collection<StoredCronJob>
   creationTimes: CreationTimes
-  /** By the catalogue as it is now. */
+  /** Check against the current catalogue. */
   catalogueFaults: SubmissionContext["catalogueFaults"]
 }
 
@@ -47,6 +50,8 @@ const CRON_JOB = named("CronJobRecord", CronJobRecordSchema, {
   ...CREATION,
   job_definition: { ...CREATION.job_definition, maxRetries: 0, provisioning: "onDemand" },
   is_active: true,
+  reason: "Scheduled",
+  message: 'fires at "30 3 * * MON-FRI", in UTC',
   last_triggered_at: "2026-01-30T03:30:00Z",
   created_at: "2026-01-02T10:00:00Z",
   updated_at: "2026-01-30T03:30:01Z",
@@ -116,6 +121,10 @@ const changeCronJob = (clouds: readonly string[]) =>
     handle: async ({ path, body, precondition, principal }, { cronJobsOf }) => {
       const changed = (present: StoredCronJob): StoredCronJob | undefined => {
         there(present, path.name)
+        const { id, name, created_at } = cronJobRecordOf(present, ownerOf(principal.project))
+        requireRepetition("cronjob", body, { id, name, created_at })
+        const faults = faultsOfResumption(present.spec, body)
+        if (faults.length > 0) throw invalidRequest(faults, "The change")
         const spec = changedSpec(present.spec, body)
         return spec && { ...present, spec }
       }
@@ -133,7 +142,11 @@ const OTHERS = [
     handle: ({ query, principal }, { cronJobsOf }) => {
       const { objects, total } = cronJobsOf(principal).page(query)
       const owner = ownerOf(principal.project)
-      return { body: { cronjobs: objects.map((one) => cronJobRecordOf(one, owner)), total, ...query } }
+      const shown = withinBytes(
+        objects.map((one) => cronJobRecordOf(one, owner)),
+        query,
+      )
+      return { body: { cronjobs: shown.records, total, ...shown.page } }
     },
   }),
   route("GET /cronjobs/{name}", {
@@ -164,7 +177,7 @@ const OTHERS = [
   }),
 ]
 
-/** The contract's operations of cronjobs. @param clouds the clouds that a job may name */
+/** Returns the operations of the contract on cronjobs. @param clouds the clouds that a job may name */
 export function cronJobRoutes(clouds: readonly string[]) {
   return [createCronJob(clouds), changeCronJob(clouds), ...OTHERS]
 }
@@ -182,8 +195,8 @@ function replayOf(body: CronJobCreation, key: string): Replay<StoredCronJob> {
   return { key, accept: (earlier) => replayed(earlier, idempotency) }
 }
 
-/** One that was deleted is none any more, though it stays for as long as its jobs are being cancelled. */
+/** Returns the cronjob unless it is being deleted, which lasts until its jobs are cancelled. @throws Problem 404 */
 function there(cronJob: StoredCronJob, id: string): StoredCronJob {
   if (cronJob.metadata.deletionTimestamp === undefined) return cronJob
-  throw notFound(`No cronjob has the id or name ${JSON.stringify(id)}.`)
+  throw notFound(`No cronjob has the id or name ${quoted(id)}.`)
 }

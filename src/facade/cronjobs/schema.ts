@@ -1,12 +1,14 @@
 import Type, { type Static } from "typebox"
-import { CronJobSpecSchema } from "../../apis/cronjob.ts"
-import { JobSpecSchema, RunSchema } from "../../apis/job.ts"
+import { LONGEST_SCHEDULE } from "../../apis/cronjob.ts"
+import { JOB_FIELDS_TOGETHER, JobSpecSchema, RunSchema } from "../../apis/job.ts"
 import { ALLOWED } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
+import { nullable } from "../jobs/record.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
 import { noUuid } from "../names.ts"
+import { Ignored, Repeated } from "../repetition.ts"
 
-/** The REST API's shapes of a cronjob, with the contract's property names to the letter. */
+/** Schemas of a cronjob. The property names are exactly those of the contract. */
 
 const {
   name: _name,
@@ -20,7 +22,7 @@ const {
 
 const { cloud: clouds, region: regions } = JobSpecSchema.properties
 
-/** A job submission without a name, whose cloud and region are single strings. */
+/** Job submission without a name, whose cloud and region are single strings. */
 export const JobDefinitionSchema = Type.Object(
   {
     ...definitionFields,
@@ -31,13 +33,15 @@ export const JobDefinitionSchema = Type.Object(
       Type.String({ ...regions.items, description: "Region or macro-region in which the jobs may run. Default: any." }),
     ),
   },
-  { description: "Definition of the jobs. Each job is named <cronjob>-<UTC timestamp>." },
+  { description: "Definition of the jobs. Each job is named <cronjob>-<UTC timestamp>.", ...JOB_FIELDS_TOGETHER },
 )
 export type JobDefinition = Static<typeof JobDefinitionSchema>
 
 const changeableFields = {
+  // Without the kind's pattern: a rule of the body finds the part that is wrong.
   cron_spec: Type.String({
-    ...CronJobSpecSchema.properties.schedule,
+    minLength: 1,
+    maxLength: LONGEST_SCHEDULE,
     description: "Standard cron expression of five fields, or an alias such as @hourly; in UTC.",
   }),
   job_definition: JobDefinitionSchema,
@@ -46,7 +50,7 @@ const changeableFields = {
 
 const ownerFields = { project_id, organization_id }
 
-/** What POST /cronjobs takes. */
+/** Body of POST /cronjobs. */
 export const CronJobCreationSchema = Type.Object(
   {
     name: Type.String({
@@ -54,7 +58,7 @@ export const CronJobCreationSchema = Type.Object(
       maxLength: 100,
       pattern: "^[a-z0-9][a-z0-9-]*$",
       description: "Unique in the project.",
-      [ALLOWED]: "of a-z, 0-9 and -, and start with a letter or digit",
+      [ALLOWED]: "of a-z, 0-9 and -, with a letter or digit first",
       ...noUuid("cronjob"),
     }),
     cron_spec: changeableFields.cron_spec,
@@ -66,26 +70,33 @@ export const CronJobCreationSchema = Type.Object(
 )
 export type CronJobCreation = Static<typeof CronJobCreationSchema>
 
-/** What PATCH /cronjobs/{name} takes. What is left out or null stays as it is. */
+/** Body of PATCH /cronjobs/{name}. Omitted and null fields are unchanged. */
 export const CronJobChangeSchema = Type.Object(
   {
     cron_spec: Type.Optional(changeableFields.cron_spec),
     job_definition: Type.Optional(changeableFields.job_definition),
     is_active: Type.Optional(changeableFields.is_active),
     ...ownerFields,
+    id: Repeated(),
+    name: Repeated(),
+    created_at: Repeated(),
+    updated_at: Ignored(),
+    last_triggered_at: Ignored(),
+    reason: Ignored(),
+    message: Ignored(),
   },
   { description: "Change of a cronjob." },
 )
 export type CronJobChange = Static<typeof CronJobChangeSchema>
 
-/** One place of a definition that kubectl may have given several of, which REST can show but not take. */
+/** Cloud or region of a definition. kubectl can set several, which REST shows but does not accept. */
 function oneOrSeveral(description: string) {
   return Type.Optional(
     Type.Unsafe<string | string[]>({ type: ["string", "array"], items: { type: "string" }, description }),
   )
 }
 
-/** A cronjob as the REST API shows it: every field of the contract. */
+/** Record of a cronjob: every field of the contract. */
 export const CronJobRecordSchema = Type.Object({
   id: Type.String({ description: "UUID." }),
   organization_id: Type.String(),
@@ -96,10 +107,12 @@ export const CronJobRecordSchema = Type.Object({
     ...JobDefinitionSchema.properties,
     cloud: oneOrSeveral("A list if the definition has several, for example from kubectl."),
     region: oneOrSeveral("A list if the definition has several, for example from kubectl."),
-    // Former versions took names that no Secret can have.
-    secretEnv: RunSchema.properties.secretEnv,
+    // Earlier versions accepted more.
+    ...RunSchema.properties,
   }),
   is_active: Type.Boolean(),
+  reason: nullable<string>("string", "Reason why the cronjob creates jobs or does not, one word. Null: not known yet."),
+  message: nullable<string>("string", "Explanation of the reason for people."),
   last_triggered_at: Type.Unsafe<string | null>({
     type: ["string", "null"],
     description: "Scheduled time of the last tick that created a job.",
@@ -109,5 +122,5 @@ export const CronJobRecordSchema = Type.Object({
 })
 export type CronJobRecord = Static<typeof CronJobRecordSchema>
 
-/** What GET /cronjobs answers. */
+/** Response of GET /cronjobs. */
 export type CronJobList = PageOf<"cronjobs", CronJobRecord>

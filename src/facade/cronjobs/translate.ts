@@ -1,24 +1,29 @@
 import type { TSchema } from "typebox"
+import { findCondition } from "../../apis/conditions.ts"
+import { creationTimeOf } from "../../apis/creation-times.ts"
 import {
   CANCEL_JOBS_FINALIZER,
   CRON_JOB,
   type CronJob,
+  CronJobCondition,
   type CronJobSpec,
   type StoredCronJob,
 } from "../../apis/cronjob.ts"
+import { JobSpecSchema } from "../../apis/job.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
 import { parseCpu } from "../../apis/quantity.ts"
 import { scheduleFault } from "../../apis/schedule.ts"
-import type { Fault } from "../../apis/validate.ts"
+import { type FieldError, faultsOf } from "../../apis/validate.ts"
 import { type Checked, checked, type Rule, type Unchecked } from "../../http/checked.ts"
 import { inFormat } from "../../http/json-schema.ts"
+import { idempotencyMarks } from "../idempotency-marks.ts"
 import { inUtc } from "../jobs/record.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
 import { definitionRules, type JobIdentity, jobSpecOf, type SubmissionContext, withHint } from "../jobs/submission.ts"
 import { OWNER, type Owner } from "../owner.ts"
-import { updateTimeOf } from "../update-time.ts"
+import { lastUpdateOf } from "../update-time.ts"
 import {
   type CronJobChange,
   CronJobChangeSchema,
@@ -28,7 +33,7 @@ import {
   type JobDefinition,
 } from "./schema.ts"
 
-/** REST's names of a CronJob's own fields, where they are others. */
+/** Names in REST of a CronJob's fields that have another name there. */
 export const CRON_JOB_FIELDS = { schedule: "cron_spec", jobDefinition: "job_definition", active: "is_active" } as const
 
 /** Checks the parsed body of POST /cronjobs. */
@@ -42,15 +47,15 @@ export function checkChange(value: unknown, context: SubmissionContext): Checked
 }
 
 function check<Body>(schema: TSchema, value: unknown, context: SubmissionContext): Checked<Body> {
-  const explain = (fault: Fault, body: unknown) => withHint(aboutName(fault), body)
+  const explain = (fault: FieldError, body: unknown) => withHint(aboutName(fault), body)
   const checks = { schema, rules: cronJobRules(), context, explain }
   return checked<Body, SubmissionContext>(withoutNulls(NULLS_OF_DEFINITION, value, "fields"), checks)
 }
 
-/** A definition's nulls are a submission's: of what it must not have, such as a name, it has none then. */
+/** Schema of the fields in which null means omitted: those of a submission, also fields that are not allowed here. */
 const NULLS_OF_DEFINITION = { properties: { job_definition: JobSubmissionSchema } }
 
-/** The rules of a cronjob's creation and change. @param clouds the clouds that a job may name, for the document */
+/** Returns the rules of a cronjob's creation and change. @param clouds the clouds that a job may name */
 export function cronJobRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
   return [SCHEDULE, NAMELESS, ...definitionRules(clouds).map(inDefinition), OWNER]
 }
@@ -58,13 +63,13 @@ export function cronJobRules(clouds: readonly string[] = []): Rule<SubmissionCon
 const SCHEDULE: Rule = {
   keywords: { "/properties/cron_spec": inFormat("cron") },
   faults: ({ cron_spec }) => {
-    // The schema refuses an empty one.
+    // The schema rejects an empty one.
     const fault = typeof cron_spec === "string" && cron_spec !== "" ? scheduleFault(cron_spec) : undefined
     return fault === undefined ? [] : [{ pointer: "/cron_spec", detail: `cron_spec ${fault}` }]
   },
 }
 
-/** Fields of a submission that a definition has not: null is allowed, as it means that they are left out. */
+/** Rule of the fields that a submission has and a definition doesn't. Null is allowed, because it means omitted. */
 const NAMELESS: Rule = {
   keywords: {
     "/properties/job_definition/properties": Object.fromEntries(
@@ -73,7 +78,7 @@ const NAMELESS: Rule = {
   },
 }
 
-/** A rule of a definition, as a rule of the cronjob that has the definition. */
+/** Converts a rule of a definition to a rule of the cronjob with the definition. */
 function inDefinition({ keywords = {}, faults, faultsNow }: Rule<SubmissionContext>): Rule<SubmissionContext> {
   const inside = (find: Rule<SubmissionContext>["faults"]) => (body: Unchecked, context: SubmissionContext) => {
     const definition = body["job_definition"]
@@ -90,31 +95,27 @@ function inDefinition({ keywords = {}, faults, faultsNow }: Rule<SubmissionConte
 
 const NAMES = ["/job_definition/name", "/job_definition/namePrefix"]
 
-/** To say more of a name than that it is no known field. */
-function aboutName(fault: Fault): Fault {
+/** Explains the fault of a name, which would only be an unknown field. */
+function aboutName(fault: FieldError): FieldError {
   if (!NAMES.includes(fault.pointer)) return fault
   const field = fault.pointer.slice("/job_definition/".length)
   const detail = `job_definition must not contain ${field}: each of its jobs is named <cronjob>-<UTC timestamp>`
   return { ...fault, detail }
 }
 
-/** The CronJob that a checked body asks for. */
+/** Returns the CronJob of a checked body. */
 export function cronJobOf(creation: CronJobCreation, identity: Omit<JobIdentity, "name">): CronJob {
   const { namespace, createdAt, idempotency } = identity
+  const { labels, annotations } = idempotencyMarks(idempotency)
   return {
     apiVersion: API_VERSION,
     kind: CRON_JOB.kind,
     metadata: {
-      // Every name that the contract allows has one, but for those like a UUID, which were refused.
+      // Every valid name has a metadata.name. Names like a UUID have none, but the schema has rejected them.
       name: toMetadataName(creation.name) ?? creation.name,
       namespace,
-      annotations: {
-        [ANNOTATIONS.createdAt]: createdAt,
-        ...(idempotency !== undefined && {
-          [ANNOTATIONS.idempotencyKey]: idempotency.key,
-          [ANNOTATIONS.requestHash]: idempotency.requestHash,
-        }),
-      },
+      labels,
+      annotations: { [ANNOTATIONS.createdAt]: createdAt, ...annotations },
     },
     spec: {
       schedule: creation.cron_spec,
@@ -124,7 +125,7 @@ export function cronJobOf(creation: CronJobCreation, identity: Omit<JobIdentity,
   }
 }
 
-/** The spec with a checked change made; undefined when the change asks for nothing. */
+/** Returns the spec after a checked change, or undefined if the change is empty. */
 export function changedSpec(spec: CronJobSpec, { cron_spec, job_definition, is_active }: CronJobChange) {
   if (cron_spec === undefined && job_definition === undefined && is_active === undefined) return undefined
   return {
@@ -135,11 +136,27 @@ export function changedSpec(spec: CronJobSpec, { cron_spec, job_definition, is_a
   } satisfies CronJobSpec
 }
 
-/** The CronJob with, or without, what cancels its jobs when it is deleted; undefined when it is so already. */
+/**
+ * Returns the faults for which a paused cronjob would create no jobs after the change. kubectl, or an earlier version,
+ * may have stored what is rejected now.
+ */
+export function faultsOfResumption(present: CronJobSpec, change: CronJobChange): FieldError[] {
+  const { cron_spec, job_definition, is_active } = change
+  if (is_active !== true || present.active !== false) return []
+  const schedule = cron_spec === undefined ? scheduleFault(present.schedule) : undefined
+  const faults = schedule === undefined ? [] : [`cron_spec ${schedule}: send a valid cron_spec with it`]
+  if (job_definition === undefined) {
+    const [fault] = faultsOf(JobSpecSchema, present.jobDefinition)
+    if (fault !== undefined) faults.push(`job_definition.${fault.detail}: send a valid job_definition with it`)
+  }
+  return faults.map((fault) => ({ pointer: "/is_active", detail: `is_active can't be true while ${fault}` }))
+}
+
+/** Returns the CronJob with or without the finalizer that cancels its jobs. Undefined if nothing has to change. */
 export function withCascade(cronJob: StoredCronJob, cascade: boolean): StoredCronJob | undefined {
   const { deletionTimestamp, finalizers = [] } = cronJob.metadata
   const isAsked = finalizers.includes(CANCEL_JOBS_FINALIZER)
-  // What is being deleted takes no finalizer any more.
+  // Kubernetes accepts no new finalizer on an object that is being deleted.
   if (isAsked === cascade || deletionTimestamp !== undefined) return undefined
   const others = finalizers.filter((finalizer) => finalizer !== CANCEL_JOBS_FINALIZER)
   const wanted = cascade ? [...others, CANCEL_JOBS_FINALIZER] : others
@@ -151,7 +168,7 @@ function definitionSpecOf({ cloud, ...definition }: JobDefinition): CronJobSpec[
   return spec
 }
 
-/** A CronJob as the REST API shows it: every field of the contract, in the contract's words. */
+/** Returns the record of a CronJob, with every field of the contract. */
 export function cronJobRecordOf(cronJob: StoredCronJob, owner: Owner): CronJobRecord {
   const { metadata, spec, status } = cronJob
   return {
@@ -162,13 +179,21 @@ export function cronJobRecordOf(cronJob: StoredCronJob, owner: Owner): CronJobRe
     cron_spec: spec.schedule,
     job_definition: definitionOf(spec.jobDefinition),
     is_active: spec.active ?? true,
+    ...conditionOf(cronJob),
     last_triggered_at: inUtc(status?.lastTriggeredTime),
-    created_at: metadata.creationTimestamp,
-    updated_at: updateTimeOf(cronJob) ?? metadata.creationTimestamp,
+    created_at: creationTimeOf(cronJob),
+    updated_at: lastUpdateOf(cronJob),
   }
 }
 
-/** The definition as it was given: what was left out stays out, but for the API server's own defaults. */
+/** Returns the cause of the Ready condition, unless the CronJob has changed since the controller looked at it. */
+function conditionOf({ metadata, status }: StoredCronJob): Pick<CronJobRecord, "reason" | "message"> {
+  const isCurrent = status?.observedGeneration === metadata.generation
+  const ready = isCurrent ? findCondition(status.conditions, CronJobCondition.Ready) : undefined
+  return { reason: ready?.reason ?? null, message: ready?.message ?? null }
+}
+
+/** Returns the definition as it was sent. Omitted fields stay omitted, unless the API server has set a default. */
 function definitionOf(spec: CronJobSpec["jobDefinition"]): CronJobRecord["job_definition"] {
   const { cloud = [], region = [], resources, ...same } = spec
   return {

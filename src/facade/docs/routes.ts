@@ -7,7 +7,7 @@ import { namesTag } from "../../http/entity-tags.ts"
 import { allowNoOther } from "../../http/mount.ts"
 import { packageFile } from "../../package.ts"
 
-/** `GET /docs`: the reference of the API for people. Swagger UI renders `openapi.json` in the browser. */
+/** Serves the API reference for people at `GET /docs`. Swagger UI renders `openapi.json` in the browser. */
 
 /** Source of each asset. `scripts/bundle.ts` copies them into the bundle. */
 const ASSETS: Readonly<Record<string, string>> = {
@@ -17,7 +17,7 @@ const ASSETS: Readonly<Record<string, string>> = {
   "swagger-ui-bundle.js": packageFile("node_modules", "swagger-ui-dist", "swagger-ui-bundle.js"),
 }
 
-/** Swagger UI's icons are images in its style sheet. Requests that a reader tries go to this host only. */
+/** Policy of the page. Swagger UI's icons are images in its style sheet. Readers can send requests to this host only. */
 const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -29,7 +29,7 @@ const CONTENT_SECURITY_POLICY = [
   "frame-ancestors 'none'",
 ].join("; ")
 
-/** Puts the page and its assets on a router, without authentication: they say nothing of any project. */
+/** Adds the page and its assets to a router, without authentication because they have no data of a project. */
 export function docsRoutes(router: Router): void {
   const page = fileHandler(packageFile("src", "facade", "docs", "page", "index.html"))
   const put = (path: string, handle: RequestHandler): void =>

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto"
 import type { CreationTimes } from "../../apis/creation-times.ts"
+import { quoted } from "../../apis/fault.ts"
 import type { JobPhase, StoredJob } from "../../apis/job.ts"
 import { type Precondition, requireVersion } from "../../http/entity-tags.ts"
 import { invalidRequest, nameConflict, notFound, Problem, unavailable } from "../../http/problem.ts"
@@ -8,36 +9,45 @@ import type { CallerClient } from "../../identity/principal.ts"
 import { isAlreadyExists, isConflict, isInvalid, isNotFound } from "../../kube/errors.ts"
 import type { Store } from "../../kube/store.ts"
 import { JOBS, JobTerm } from "../caches.ts"
+import { Changes } from "../changes.ts"
 import { Collection, faultsOfRefusal } from "../collection.ts"
-import { type Idempotency, replayed, requestHash, Turns, usedKey } from "../idempotency.ts"
+import { type Idempotency, KeyedMutex, replayed, requestHash, requireHeld, usedKey } from "../idempotency.ts"
 import { statusOf } from "./record.ts"
 import type { JobSubmission } from "./schema.ts"
 import { generatedName, jobOf } from "./submission.ts"
 
 export interface JobFilter {
   status?: JobPhase | undefined
-  /** All of them. */
+  /** Tags that a job must all have. */
   tags: string[]
-  /** All of them. */
+  /** Labels that a job must all have. */
   labels: { key: string; value: string }[]
 }
 
-/** How often a cancel is tried against a job that changes at the same time. */
+/** Attempts to cancel a job that changes at the same time. */
 const CANCEL_ATTEMPTS = 8
 
-/** Reads from the cache and changes the Jobs of one project on a caller's behalf. */
+/** Jobs of one project. Reads come from the cache, writes have the caller's rights. */
 export class Jobs {
   readonly #client: CallerClient
   readonly #collection: Collection<StoredJob>
 
   constructor(client: CallerClient, store: Store<StoredJob>, namespace: string) {
     this.#client = client
-    // Creation is the Submitter's, which makes up names; no turns are taken here.
-    const kind = { noun: "job", resource: JOBS, store, turns: new Turns() }
-    this.#collection = new Collection({ ...kind, namespace, reader: client, writer: client })
+    // The Submitter creates Jobs, because it generates names. This collection only reads, so its mutexes are not used.
+    const mutexes = { creations: new KeyedMutex(), changes: new Changes() }
+    this.#collection = new Collection({
+      noun: "job",
+      resource: JOBS,
+      store,
+      mutexes,
+      namespace,
+      reader: client,
+      writer: client,
+    })
   }
 
-  /** A page of the jobs that pass the filter, newest first, and how many there are. */
+  /** Returns a page of the jobs that match the filter, newest first, and their number. */
   list({ status, tags, labels }: JobFilter, page: Page): { jobs: StoredJob[]; total: number } {
     const terms = [
       ...(status === undefined ? [] : [JobTerm.status(status)]),
@@ -48,31 +58,30 @@ export class Jobs {
     return { jobs: objects, total }
   }
 
-  /** The job of this id or, when there is none, of this name. Throws Problem 404. */
+  /** Returns the job with this id or, if the text is no UUID, with this name. @throws Problem 404 */
   find(idOrName: string): Promise<StoredJob> {
     return this.#collection.find(idOrName)
   }
 
-  /** The job as the API server has it now. */
+  /** Reads the job with this metadata.name from the API server. */
   read(name: string): Promise<StoredJob | undefined> {
     return this.#collection.read(name)
   }
 
-  /** The job that a request with this Idempotency-Key made before. */
+  /** Returns the job that a request with this Idempotency-Key created before. */
   madeBy(idempotencyKey: string): Promise<StoredJob | undefined> {
     return this.#collection.madeBy(idempotencyKey)
   }
 
-  /** The job, when the cache shows it, or after a second. */
-  echoed(job: StoredJob): Promise<StoredJob> {
-    return this.#collection.echoed(job)
+  /** Waits until the cache shows the written job, at most a second. */
+  waitForCache(job: StoredJob): Promise<StoredJob> {
+    return this.#collection.waitForCache(job)
   }
 
   /**
-   * Cancels; a cancelled job stays so. The patch holds only for the very state in which the job was seen not to have
-   * ended, so that a job that has ended is never marked as cancelled. A name is that of the job which has it now; another
-   * one that gets it meanwhile is left alone.
-   * @throws Problem 404, 409 when it has ended, 412, 503
+   * Cancels a job. A cancelled job stays cancelled. The patch names the resourceVersion at which the job had not ended:
+   * a job that has ended is never cancelled. It also names the uid: a new job with the same name is never cancelled.
+   * @throws Problem 404, 409 if the job has ended, 412, 503
    */
   async cancel(idOrName: string, precondition?: Precondition): Promise<StoredJob> {
     let job = await this.#collection.present(idOrName)
@@ -83,15 +92,15 @@ export class Jobs {
       requireVersion("job", job, precondition)
       if (status === "cancelled") return job
       const cancelled = await this.#tryToCancel(job)
-      if (cancelled !== undefined) return this.echoed(cancelled)
+      if (cancelled !== undefined) return this.waitForCache(cancelled)
       const present = await this.read(name)
-      if (present?.metadata.uid !== uid) throw notFound(`The job ${JSON.stringify(idOrName)} has just been deleted.`)
+      if (present?.metadata.uid !== uid) throw notFound(`The job ${quoted(idOrName)} has just been deleted.`)
       job = present
     }
     throw unavailable(`The job ${name} is changed by many requests at once: try again.`)
   }
 
-  /** The cancelled job; undefined when it has changed since it was read. */
+  /** Returns the cancelled job, or undefined if the job has changed since it was read. */
   async #tryToCancel({ metadata }: StoredJob): Promise<StoredJob | undefined> {
     const { resourceVersion, uid } = metadata
     const merge = { metadata: { resourceVersion, uid }, spec: { cancelled: true } }
@@ -109,7 +118,7 @@ function alreadyEnded(name: string, status: JobPhase): Problem {
   return new Problem({ type: "already-ended", status: 409, detail })
 }
 
-/** How many made-up names may turn out to be taken. */
+/** Attempts to find a generated name that is not in use. */
 const NAME_ATTEMPTS = 5
 
 export interface SubmitterOptions {
@@ -117,13 +126,14 @@ export interface SubmitterOptions {
   jobs: Jobs
   namespace: string
   creationTimes: CreationTimes
-  /** Shared by all requests of the process, and with other replicas. */
-  turns: Turns
+  /** Mutex of all requests with an Idempotency-Key, also those of other replicas. */
+  creations: KeyedMutex
+  /** Throws the Problem for which the project takes no new job. Absent: it takes any. */
+  requireRoom?: () => void
 }
 
-/** Whether a Job is submitted only to see what would come of it. */
 export interface DryRun {
-  /** Default false. */
+  /** True to validate the Job and plan it without creating it. Default false. */
   dryRun?: boolean | undefined
 }
 
@@ -131,7 +141,7 @@ interface CreateOptions extends DryRun {
   idempotency?: Idempotency
 }
 
-/** Makes Jobs out of checked submissions, one per Idempotency-Key. */
+/** Creates Jobs from checked submissions, one per Idempotency-Key. */
 export class Submitter {
   readonly #options: SubmitterOptions
 
@@ -140,36 +150,41 @@ export class Submitter {
   }
 
   /**
-   * Creates the Job, or finds the one that the same request made before. In a dry run the API server judges the Job as
-   * if, and nothing is made: what is returned was never stored.
-   * @throws Problem 409 name taken, 422 key used for another body, 400 what the API server refuses
+   * Creates the Job, or returns the one that the same request created before. In a dry run the API server validates the
+   * Job and stores nothing.
+   * @throws Problem 409 name in use, 422 key used with another body, 400 rejected by the API server
    */
   async submit(submission: JobSubmission, idempotencyKey?: string, { dryRun }: DryRun = {}): Promise<StoredJob> {
-    const { namespace, turns } = this.#options
+    const { namespace, creations } = this.#options
     if (idempotencyKey === undefined) return this.#create(submission, { dryRun })
     const idempotency = { key: idempotencyKey, requestHash: requestHash(submission) }
     const known = (): Promise<StoredJob | undefined> => this.earlier(submission, idempotencyKey)
-    // In turn, because requests with one key and different names would not meet at the API server.
-    const make = async (): Promise<StoredJob> =>
-      (await known()) ?? (await this.#create(submission, { idempotency, dryRun }))
-    return turns.take(`${JOBS.plural}/${namespace}/${idempotencyKey}`, make, known)
+    // The API server only rejects equal names, so requests with one key and different names need a mutex.
+    const make = async (isHeld: () => boolean): Promise<StoredJob> => {
+      const earlier = await known()
+      if (earlier !== undefined) return earlier
+      requireHeld(isHeld)
+      return this.#create(submission, { idempotency, dryRun })
+    }
+    return creations.runExclusive(`${JOBS.plural}/${namespace}/${idempotencyKey}`, make, known)
   }
 
-  /** The Job that the same request made before. @throws Problem 422 key used for another body */
+  /** Returns the Job that the same request created before. @throws Problem 422 key used with another body */
   async earlier(submission: JobSubmission, idempotencyKey: string): Promise<StoredJob | undefined> {
     const earlier = await this.#options.jobs.madeBy(idempotencyKey)
     return earlier && replayed(earlier, { key: idempotencyKey, requestHash: requestHash(submission) })
   }
 
   async #create(submission: JobSubmission, { idempotency, dryRun = false }: CreateOptions): Promise<StoredJob> {
-    const { jobs, namespace, creationTimes } = this.#options
-    // Concurrent requests with one key, on whatever replicas, try the same names in the same order.
+    const { jobs, namespace, creationTimes, requireRoom } = this.#options
+    requireRoom?.()
+    // Concurrent requests with one key try the same names in the same order, also on different replicas.
     const seed = idempotency === undefined ? randomUUID() : `${namespace}/${idempotency.key}`
     for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
       const name = submission.name ?? generatedName(`${seed}/${attempt}`, submission.namePrefix)
       const job = jobOf(submission, { namespace, name, createdAt: creationTimes.next(), idempotency })
       const created = await this.#tryToCreate(job as StoredJob, dryRun)
-      if (created !== undefined) return dryRun ? created : jobs.echoed(created)
+      if (created !== undefined) return dryRun ? created : jobs.waitForCache(created)
       const existing = idempotency === undefined ? undefined : await jobs.read(name)
       if (idempotency !== undefined && usedKey(existing) === idempotency.key) return replayed(existing, idempotency)
       if (submission.name !== undefined) throw nameTaken(name)
@@ -177,7 +192,7 @@ export class Submitter {
     throw unavailable("Every generated name is in use: send the request again.")
   }
 
-  /** The Job as stored; undefined when its name is taken. */
+  /** Returns the stored Job, or undefined if its name is in use. */
   async #tryToCreate(job: StoredJob, dryRun: boolean): Promise<StoredJob | undefined> {
     try {
       return await this.#options.client.create(JOBS, job, { dryRun })
@@ -191,5 +206,5 @@ export class Submitter {
 }
 
 function nameTaken(name: string): Problem {
-  return nameConflict(`A job named ${JSON.stringify(name)} exists in this project: choose another name.`, name)
+  return nameConflict(`A job named ${quoted(name)} exists in this project: choose another name.`, name)
 }

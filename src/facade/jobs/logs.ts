@@ -5,21 +5,21 @@ import { isTerminal, type StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { unavailable } from "../../http/problem.ts"
-import type { Admitted } from "../../http/route.ts"
+import type { AuthenticatedRequest } from "../../http/route.ts"
 import { findOrCatchUp } from "../../identity/catch-up.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import type { Store } from "../../kube/store.ts"
 import type { JobRef, LogStore, ReadOptions } from "../../logs/store.ts"
 import { type Cache, JOBS } from "../caches.ts"
 
-/** Answers with the log of a job, as plain text. */
+/** Sends the log of a job as plain text. */
 export async function streamLog(
-  { req, res, isStillAdmitted }: Pick<Admitted<unknown>, "req" | "res" | "isStillAdmitted">,
+  { req, res, isStillAuthenticated }: Pick<AuthenticatedRequest<unknown>, "req" | "res" | "isStillAuthenticated">,
   job: StoredJob,
   { follow, tail }: { follow: boolean; tail: number | undefined },
   logStreams: LogStreams,
 ): Promise<void> {
-  // A proxy that collects an answer before it passes it on would make a follow a surprise.
+  // X-Accel-Buffering: a proxy that buffers the response would delay the lines of a followed log.
   res.set({ "Cache-Control": "no-store", "X-Accel-Buffering": "no" }).type("text/plain; charset=utf-8")
   if (req.method === "HEAD") {
     res.end()
@@ -28,10 +28,15 @@ export async function streamLog(
   const gone = new AbortController()
   res.once("close", () => gone.abort())
   if (follow) res.flushHeaders()
-  // A job may be silent for long; a client may not leave what is there unread for long.
+  // A followed job may be silent for long: the idle timeout only runs while the client reads too slowly.
   const idleMs = req.socket.timeout ?? 0
   if (follow) req.setTimeout(0)
-  for await (const piece of logStreams.open(job, { tail, follow, signal: gone.signal, mayGoOn: isStillAdmitted })) {
+  for await (const piece of logStreams.open(job, {
+    tail,
+    follow,
+    signal: gone.signal,
+    mayGoOn: isStillAuthenticated,
+  })) {
     if (gone.signal.aborted) return
     if (res.write(piece)) continue
     req.setTimeout(idleMs)
@@ -41,41 +46,39 @@ export async function streamLog(
   res.end()
 }
 
-/** Resolves when the client has read on, or is gone. */
+/** Waits until the client has read the sent data or has disconnected. */
 async function drained(res: Response, gone: AbortSignal): Promise<void> {
   await once(res, "drain", { signal: gone }).catch((error: unknown) => {
     if (!gone.aborted) throw error
   })
 }
 
-/**
- * A VM that was stopped may still send its last words until it is gone; a follower waits at most this long for them.
- */
-const LAST_WORDS_SECONDS = 30
+/** Longest time that a follower waits for the last lines of a VM that was stopped but not yet deleted. */
+const FINAL_LINES_SECONDS = 30
 
-/** How often a follower's credentials are looked at again. */
+/** Interval at which a follower's credentials are checked again. */
 const RECHECK_SECONDS = 1
 
 export interface LogStreamsOptions {
   logStore: LogStore
   store: Store<StoredJob>
-  /** With the index `jobUid`. */
+  /** Cache with the index `jobUid`. */
   launches: Store<StoredLaunch>
   clock: Clock
-  /** Aborted when the process ends: followers are let go, and may come again. */
+  /** Signal that aborts at shutdown, which ends the streams of followers. They may reconnect. */
   shutdown: AbortSignal
 }
 
 export interface LogRequest {
   tail?: number | undefined
   follow: boolean
-  /** Aborted when the client is gone. */
+  /** Signal that aborts when the client disconnects. */
   signal: AbortSignal
-  /** Whether the caller may still read; asked again and again while following. */
+  /** Returns true while the caller may read. A follow calls it every second. */
   mayGoOn: () => Promise<boolean>
 }
 
-/** Reads the logs of jobs, with their jobs' life in view. */
+/** Reads the logs of jobs, and ends a follow after its job has ended. */
 export class LogStreams {
   readonly #options: LogStreamsOptions
 
@@ -84,8 +87,8 @@ export class LogStreams {
   }
 
   /**
-   * The log; a follow ends when the job has ended and nothing more can come, or somebody's signal says so.
-   * @throws Problem 503 when the store can't give it
+   * Returns the log in pieces. A follow ends when the log of an ended job is complete, the caller loses access, or a
+   * signal aborts. @throws Problem 503 when the log store fails
    */
   async *open(job: StoredJob, { tail, follow, signal, mayGoOn }: LogRequest): AsyncGenerator<Uint8Array, void, void> {
     const ref: JobRef = { namespace: job.metadata.namespace ?? "", uid: job.metadata.uid }
@@ -96,7 +99,7 @@ export class LogStreams {
     const gone = AbortSignal.any([signal, this.#options.shutdown])
     gone.addEventListener("abort", end, { once: true })
     if (gone.aborted) end()
-    // Each ends the read when it has reason to; both end with it.
+    // Each watch can end the read, and the end of the read ends both watches.
     const watching = [this.#untilComplete(job, ended.signal), this.#untilRefused(mayGoOn, ended.signal)]
     for (const watch of watching) watch.then(end, end)
     try {
@@ -115,40 +118,40 @@ export class LogStreams {
     }
   }
 
-  /** Resolves when the job has ended and its log is complete, or when it was deleted. */
+  /** Waits until the job has ended and its log is complete, or until the job is deleted. */
   async #untilComplete({ metadata }: StoredJob, signal: AbortSignal): Promise<void> {
     const { store, launches } = this.#options
     const current = (): StoredJob | undefined => store.getByUid(metadata.uid)
-    // The cache may not have the job yet; only after that its absence says that it was deleted.
+    // Until the cache has reached this version, a missing job does not mean a deleted one.
     await store.waitUntil(() => store.reached(metadata.resourceVersion), signal)
     await store.waitUntil(() => hasEnded(current()), signal)
     await Promise.race([
       store.waitUntil(() => hasNoVm(current()), signal),
       launches.waitUntil(() => this.#hasAgentFinished(current()), signal),
-      this.#lastWordsTime(current(), signal),
+      this.#finalLinesTime(current(), signal),
     ])
   }
 
-  /** An agent that tells the end has sent its log before. Who else ends a job, its timeout too, leaves the agent more to say. */
+  /** An agent reports the end after it has sent the whole log. After a cancel or a timeout it may still send lines. */
   #hasAgentFinished(job: StoredJob | undefined): boolean {
     const launches = this.#options.launches.byIndex("jobUid", job?.metadata.uid ?? "")
     const current = launches.find(({ metadata }) => metadata.name === job?.status?.launches?.current)
     return current?.status?.agent?.finish !== undefined
   }
 
-  #lastWordsTime(job: StoredJob | undefined, signal: AbortSignal): Promise<void> {
+  #finalLinesTime(job: StoredJob | undefined, signal: AbortSignal): Promise<void> {
     const { clock } = this.#options
     const endedAt = job?.status?.completionTime ?? clock.now()
-    return this.#pause(LAST_WORDS_SECONDS - secondsBetween(endedAt, clock.now()), signal)
+    return this.#pause(FINAL_LINES_SECONDS - secondsBetween(endedAt, clock.now()), signal)
   }
 
-  /** Resolves when the caller's credentials are not good any more. */
+  /** Waits until the caller's credentials are no longer valid. */
   async #untilRefused(mayGoOn: () => Promise<boolean>, signal: AbortSignal): Promise<void> {
     do await this.#pause(RECHECK_SECONDS, signal)
     while (!signal.aborted && (await mayGoOn()))
   }
 
-  /** Resolves after a time, or when the signal is aborted. */
+  /** Waits for a time, or until the signal aborts. */
   async #pause(seconds: number, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -165,7 +168,7 @@ function hasEnded(job: StoredJob | undefined): boolean {
   return job === undefined || isTerminal(job.status?.phase)
 }
 
-/** Without one nobody writes any more. */
+/** True if no VM can write the log any more. */
 function hasNoVm(job: StoredJob | undefined): boolean {
   const { vm } = job?.status ?? {}
   return vm === undefined || vm.state === "nonassigned" || vm.state === "terminated"
@@ -178,16 +181,16 @@ export interface LogRetentionOptions {
   logger: Logger
 }
 
-/** Removes the logs of Jobs that are deleted, as they go. Returns how to end it. */
+/** Removes the log of each Job when the Job is deleted. Returns a function that stops this. */
 export function removeLogsOfDeletedJobs({ jobs, logStore, logger }: LogRetentionOptions): () => void {
   return jobs.onChange(({ old, current }) => {
-    // A Job made anew under the same name has another uid, and the old one's log goes.
+    // A new Job with the same name has another uid, so the old Job's log is removed too.
     if (old === undefined || old.metadata.uid === current?.metadata.uid) return
     remove(refOf(old), { logStore, logger })
   })
 }
 
-/** Removes the logs of Jobs that were deleted while no façade ran. Call it when the cache has synced. */
+/** Removes the logs of Jobs that were deleted while no façade ran. Call it after the cache has synced. */
 export async function removeOrphanedLogs({ client, jobs, logStore, logger }: LogRetentionOptions): Promise<void> {
   const cached = { client, resource: JOBS, store: jobs.store }
   for await (const ref of logStore.list()) {
@@ -196,9 +199,13 @@ export async function removeOrphanedLogs({ client, jobs, logStore, logger }: Log
   }
 }
 
-/** Not awaited: a failure is logged, and the next start of a façade finds what is left. */
+/** Starts to remove a log. A failure is logged, and the next start of a façade removes the log. */
 function remove(ref: JobRef, { logStore, logger }: Pick<LogRetentionOptions, "logStore" | "logger">): void {
-  logStore.remove(ref).catch((err: unknown) => logger.error({ err, job: ref }, "the log of a deleted job stays"))
+  logStore
+    .remove(ref)
+    .catch((err: unknown) =>
+      logger.error({ err, job: ref }, "cannot remove the log of a deleted job; retry at the next start"),
+    )
 }
 
 function refOf({ metadata }: StoredJob): JobRef {

@@ -1,4 +1,5 @@
 import Type, { type Static } from "typebox"
+import { creationTimeOf } from "../../apis/creation-times.ts"
 import {
   CREDENTIALS_STATES,
   isTerminal,
@@ -7,8 +8,8 @@ import {
   PROVISIONINGS,
   type StoredJob,
   StoredSecretKeySchema,
+  StoredVolumeSchema,
   VM_STATES,
-  VolumeSchema,
 } from "../../apis/job.ts"
 import { DEFAULT_RESOURCES, LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
@@ -20,22 +21,22 @@ import type { PageOf } from "../../http/json-schema.ts"
 import type { JobPlan } from "../../placement/place.ts"
 import type { RankedPlacement } from "../../router/route.ts"
 import type { Owner } from "../owner.ts"
-import { updateTimeOf } from "../update-time.ts"
+import { lastUpdateOf } from "../update-time.ts"
 
-/** A value that is null until it is known. */
+/** Schema of a value that is null until it is known. */
 export function nullable<T extends string | number>(type: "string" | "number" | "integer", description: string) {
   return Type.Unsafe<T | null>({ type: [type, "null"], description })
 }
 
-/** A map with whatever keys the job was given. */
+/** Schema of a map with any keys. */
 function RecordOf<Value>(value: object) {
   return Type.Unsafe<Record<string, Value>>({ type: "object", additionalProperties: value })
 }
 
 const VolumeRecordSchema = Type.Object({
   name: Type.String(),
-  bucket: VolumeSchema.properties.bucket,
-  mountPath: VolumeSchema.properties.mountPath,
+  bucket: StoredVolumeSchema.properties.bucket,
+  mountPath: StoredVolumeSchema.properties.mountPath,
   connection: nullable<string>("string", "Null: the project's first connection with access."),
   prefix: nullable<string>("string", "Null: the bucket's root."),
 })
@@ -51,7 +52,7 @@ export const GpuRecordSchema = Type.Unsafe<{ vram: string | null; count: number 
   },
 })
 
-/** A job as GET, cancel and lists give it: every field of the contract, then the extensions. */
+/** Job in the responses of GET, cancel and lists: every field of the contract, then the extensions. */
 export const JobRecordSchema = Type.Object({
   id: Type.String({ description: "UUID." }),
   organization_id: Type.String(),
@@ -66,7 +67,12 @@ export const JobRecordSchema = Type.Object({
   args: Type.Array(Type.String()),
   env: RecordOf<string>({ type: "string" }),
   volumes: Type.Array(VolumeRecordSchema),
-  resources: Type.Object({ cpu: Type.Number(), memory: Type.String(), gpu: GpuRecordSchema }),
+  resources: Type.Object({
+    cpu: Type.Number(),
+    memory: Type.String(),
+    gpu: GpuRecordSchema,
+    disk: nullable<string>("string", "Minimum size of the VM's disk. Null: depends on the cloud."),
+  }),
   cloud: Type.Array(Type.String()),
   region: Type.Array(Type.String()),
   labels: RecordOf<string>({ type: "string" }),
@@ -98,20 +104,20 @@ export const JobRecordSchema = Type.Object({
 })
 export type JobRecord = Static<typeof JobRecordSchema>
 
-/** What GET /jobs answers. */
+/** Response of GET /jobs. */
 export type JobList = PageOf<"jobs", JobRecord>
 
-/** What happens to a job that has such a plan. */
+/** Outcomes of a plan for its job. */
 export const PLAN_VERDICTS = ["placeable", "waits", "noOffer"] as const
 
-/** A machine that a job may get. */
+/** Machine that a job may get. */
 export const PlannedPlacementSchema = Type.Object({
   provider: Type.String(),
   region: Type.String(),
   zone: nullable<string>("string", "Null: any zone of the region."),
   instance_type: Type.String(),
   provisioning: StringEnum(OFFER_PROVISIONINGS),
-  connection: nullable<string>("string", "Connection that pays. Null: none is needed."),
+  connection: nullable<string>("string", "Connection whose account is billed. Null: no connection is needed."),
   hourly_price_usd: Type.Number(),
   price_date: nullable<string>("string", "Date of the price (YYYY-MM-DD). Null: the installation sets the price."),
   estimated_cost_usd: Type.Number({ description: "Total cost for the job's expected run time." }),
@@ -122,7 +128,7 @@ export const PlannedPlacementSchema = Type.Object({
   why: Type.String({ description: "The placement in one line, compared with the first." }),
 })
 
-/** What POST /jobs?dry_run=true answers. */
+/** Response of POST /jobs?dry_run=true. */
 export const JobPlanSchema = Type.Object(
   {
     dry_run: Type.Boolean({ description: "Always true: nothing was created." }),
@@ -136,17 +142,17 @@ export const JobPlanSchema = Type.Object(
     estimated_cost: nullable<number>("number", "Estimated cost of the first placement, USD."),
     placements: Type.Array(PlannedPlacementSchema, { description: "Candidates, best first." }),
   },
-  { description: "Expected course of a job if it were submitted now." },
+  { description: "Plan for the job, if it were submitted now." },
 )
 export type JobPlanRecord = Static<typeof JobPlanSchema>
 
-/** The contract's status: a cancel shows at once, before the controller has acted on it. */
+/** Returns the status of the contract: a cancel shows at once, before the controller acts on it. */
 export function statusOf({ spec, status }: StoredJob): JobPhase {
   const phase = status?.phase ?? "queued"
   return spec.cancelled && !isTerminal(phase) ? "cancelled" : phase
 }
 
-/** A Job as the REST API shows it: every field of the contract, in the contract's words. */
+/** Returns the record of a Job, with every field of the contract. */
 export function recordOf(job: StoredJob, owner: Owner): JobRecord {
   const { metadata, spec } = job
   return {
@@ -158,8 +164,8 @@ export function recordOf(job: StoredJob, owner: Owner): JobRecord {
     ...submittedFields(spec),
     ...progressFields(job),
     ...placementFields(job.status),
-    created_at: metadata.creationTimestamp,
-    updated_at: updateTimeOf(job) ?? metadata.creationTimestamp,
+    created_at: creationTimeOf(job),
+    updated_at: lastUpdateOf(job),
   }
 }
 
@@ -199,6 +205,7 @@ function resourcesOf(resources: StoredJob["spec"]["resources"]): JobRecord["reso
     cpu: parseCpu(resources?.cpu ?? DEFAULT_RESOURCES.cpu),
     memory: resources?.memory ?? DEFAULT_RESOURCES.memory,
     gpu: gpuOf(resources?.gpu),
+    disk: resources?.disk ?? null,
   }
 }
 
@@ -240,13 +247,13 @@ function placementFields(status: StoredJob["status"]) {
   } satisfies Partial<JobRecord>
 }
 
-/** Times with an offset become UTC; others stay as they are, with their fractions; null where there is none. */
+/** Converts a time with an offset to UTC, and keeps a time in UTC with its fraction. Returns null for no time. */
 export function inUtc(time: string | undefined): string | null {
   if (time === undefined) return null
   return time.endsWith("Z") ? time : new Date(time).toISOString()
 }
 
-/** A plan as the REST API shows it. */
+/** Returns the record of a plan. */
 export function planRecordOf(name: string, { verdict, reason, message, placements, ranking }: JobPlan): JobPlanRecord {
   return {
     dry_run: true,
@@ -259,14 +266,17 @@ export function planRecordOf(name: string, { verdict, reason, message, placement
   }
 }
 
-function placementOf({ offer, payer, totalUsd }: RankedPlacement, why: string): JobPlanRecord["placements"][number] {
+function placementOf(
+  { offer, launchAccount, totalUsd }: RankedPlacement,
+  why: string,
+): JobPlanRecord["placements"][number] {
   return {
     provider: offer.cloud,
     region: offer.region,
     zone: offer.zone ?? null,
     instance_type: offer.instanceType,
     provisioning: offer.provisioning,
-    connection: payer.connection === undefined ? null : fromMetadataName(payer.connection),
+    connection: launchAccount.connection === undefined ? null : fromMetadataName(launchAccount.connection),
     hourly_price_usd: offer.hourlyPriceUsd,
     price_date: offer.priceDate ?? null,
     estimated_cost_usd: totalUsd,
@@ -278,7 +288,7 @@ function placementOf({ offer, payer, totalUsd }: RankedPlacement, why: string): 
   }
 }
 
-/** In the shape of a job record's `resources.gpu`: `vram` over all cards. */
+/** Returns the GPUs in the form of a job record's `resources.gpu`, with the `vram` of all cards together. */
 function plannedGpuOf(gpu: Offer["gpu"]): JobPlanRecord["placements"][number]["gpu"] {
   return gpu === undefined ? null : { vram: gib(gpu.count * gpu.vramGib), count: gpu.count, model: gpu.model }
 }

@@ -1,7 +1,18 @@
+import { quoted } from "../../apis/fault.ts"
 import { JOB_PHASES, type StoredJob } from "../../apis/job.ts"
 import { BODY_LIMIT_BYTES } from "../../http/body.ts"
 import { named, pageOf } from "../../http/json-schema.ts"
-import { choice, flag, paging, type Query, type QueryParameter, repeated, wholeNumber } from "../../http/query.ts"
+import type { ConcurrencyLimit } from "../../http/limits.ts"
+import {
+  choice,
+  flag,
+  paging,
+  type Query,
+  type QueryParameter,
+  repeated,
+  wholeNumber,
+  withinBytes,
+} from "../../http/query.ts"
 import { type Answer, checkedBody, json, record, routesOf, text } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import type { Planner } from "../../placement/place.ts"
@@ -15,10 +26,12 @@ import { checkSubmission, type SubmissionContext, submissionRules } from "./subm
 export interface JobServices {
   jobsOf: (principal: Principal) => Jobs
   submitterOf: (principal: Principal) => Submitter
-  /** By the catalogue as it is now. */
+  /** Check against the current catalogue. */
   catalogueFaults: SubmissionContext["catalogueFaults"]
   plan: Planner
   logStreams: LogStreams
+  /** Limit of the followed logs of a principal. */
+  followers: ConcurrencyLimit
 }
 
 const CREATED = named("JobCreated", JobCreatedSchema, {
@@ -80,15 +93,16 @@ function submission(clouds: readonly string[]) {
   })
 }
 
-/** `key:value` or `key=value`, split at the first of the two signs. */
+/** Parameter of the form `key:value` or `key=value`, split at the first of the two signs. */
 const LABELS: QueryParameter<{ key: string; value: string }[]> = {
-  schema: { type: "array", items: { type: "string", pattern: "^[^:=]+[:=]" } },
-  description: "key:value or key=value.",
+  schema: { type: "array", items: { type: "string", pattern: "^([^:=]+[:=]|$)" } },
+  description: "key:value or key=value. Empty: any.",
   read: (query: Query, name) =>
     query.all(name).flatMap((label) => {
+      if (label === "") return []
       const separator = label.search(/[:=]/)
       if (separator > 0) return [{ key: label.slice(0, separator), value: label.slice(separator + 1) }]
-      query.fault(name, `must be key:value or key=value, not "${label}"`)
+      query.fault(name, `must be key:value or key=value, not ${quoted(label)}`)
       return []
     }),
 }
@@ -144,7 +158,11 @@ const OTHERS = [
       const { status, tag: tags, label: labels, ...page } = query
       const { jobs, total } = jobsOf(principal).list({ status, tags, labels }, page)
       const owner = ownerOf(principal.project)
-      return { body: { jobs: jobs.map((job) => recordOf(job, owner)), total, ...page } }
+      const shown = withinBytes(
+        jobs.map((job) => recordOf(job, owner)),
+        page,
+      )
+      return { body: { jobs: shown.records, total, ...shown.page } }
     },
   }),
   route("GET /jobs/{id}", {
@@ -175,14 +193,17 @@ const OTHERS = [
     role: "viewer",
     query: { follow: flag("true: follow the log until the job has ended.", false), tail: TAIL },
     responses: { 200: text("The log.") },
-    handle: async (call, { jobsOf, logStreams }) => {
-      const job = await jobsOf(call.principal).find(call.path.id)
+    handle: async (call, { jobsOf, logStreams, followers }) => {
+      const { principal, query, path, res } = call
+      const job = await jobsOf(principal).find(path.id)
+      const detail = "You follow too many logs at the same time: end one of the requests first."
+      if (query.follow) followers.hold(principal.id, res, { detail, retryAfterSeconds: 10 })
       await streamLog(call, job, call.query, logStreams)
     },
   }),
 ]
 
-/** The contract's operations of jobs. @param clouds the clouds that a job may name */
+/** Returns the operations of the contract on jobs. @param clouds the clouds that a job may name */
 export function jobRoutes(clouds: readonly string[]) {
   return [createJob(clouds), ...OTHERS]
 }

@@ -1,20 +1,20 @@
 import Type, { type Static } from "typebox"
-import { GpuSchema, JOB_NAME_PATTERN, JobSpecSchema, ResourcesSchema } from "../../apis/job.ts"
+import { GpuSchema, JOB_FIELDS_TOGETHER, JOB_NAME_PATTERN, JobSpecSchema, ResourcesSchema } from "../../apis/job.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { ALLOWED, StringEnum } from "../../apis/schema.ts"
 import { noUuid } from "../names.ts"
 
 /**
- * The REST API's shapes of a job, with the contract's property names to the letter. Leaf fields are those of the
- * Job kind itself, so that both entrances take the same values.
+ * Schemas of a job. The property names are exactly those of the contract. Leaf fields come from the Job kind itself, so
+ * that REST and Kubernetes accept the same values.
  */
 
 const spec = JobSpecSchema.properties
 
-/** Fields that a body has as the kind has them. A new field of the kind is one of them. */
+/** Fields that a body shares with the kind. A new field of the kind is one of them. */
 const { cancelled: _cancelled, resources: _resources, region: _region, ...same } = spec
 
-const NAME_RULE = "of a-z, 0-9 and -, and start and end with a letter or digit"
+const NAME_RULE = "of a-z, 0-9 and -, with a letter or digit at both ends"
 
 const SubmittedGpuSchema = Type.Unsafe<string | Static<typeof GpuSchema>>({
   ...GpuSchema,
@@ -30,7 +30,7 @@ const SubmittedRegionSchema = Type.Unsafe<string | string[]>({
   description: "A region or macro-region (us, eu, asia …), or several.",
 })
 
-/** What POST /jobs takes: the contract's fields, then the extensions that the design names. */
+/** Body of POST /jobs: the contract's fields, then the extensions that the design names. */
 export const JobSubmissionSchema = Type.Object(
   {
     name: Type.Optional(
@@ -48,8 +48,8 @@ export const JobSubmissionSchema = Type.Object(
         minLength: 1,
         maxLength: LIMITS.namePrefix,
         pattern: "^[a-z0-9][-a-z0-9]*$",
-        description: "Alternative to name: a dash and random characters are appended.",
-        [ALLOWED]: "of a-z, 0-9 and -, and start with a letter or digit",
+        description: "Alternative to name: Berth appends a dash and random characters.",
+        [ALLOWED]: "of a-z, 0-9 and -, with a letter or digit first",
       }),
     ),
     ...same,
@@ -65,6 +65,7 @@ export const JobSubmissionSchema = Type.Object(
           ),
           memory: ResourcesSchema.properties.memory,
           gpu: Type.Optional(SubmittedGpuSchema),
+          disk: ResourcesSchema.properties.disk,
         },
         { description: "Minimum resources of the VM." },
       ),
@@ -77,11 +78,11 @@ export const JobSubmissionSchema = Type.Object(
       Type.String({ maxLength: 64, description: "The project's organization; any other value is rejected." }),
     ),
   },
-  { description: "New job." },
+  { description: "New job.", ...JOB_FIELDS_TOGETHER },
 )
 export type JobSubmission = Static<typeof JobSubmissionSchema>
 
-/** What POST /jobs answers. */
+/** Response of POST /jobs. */
 export const JobCreatedSchema = Type.Object({
   job_id: Type.String(),
   name: Type.String(),

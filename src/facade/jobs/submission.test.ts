@@ -2,7 +2,7 @@ import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { SAMPLE_CATALOGUE } from "../../../test/facade/sample-catalogue.ts"
 import { JOB, type JobStatus, type StoredJob } from "../../apis/job.ts"
-import { ANNOTATIONS, GATEWAY_FIELD_MANAGER } from "../../apis/meta.ts"
+import { ANNOTATIONS, GATEWAY_FIELD_MANAGER, LABELS } from "../../apis/meta.ts"
 import { UUID } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
 import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
@@ -39,19 +39,22 @@ const gpu = fc.oneof(
   fc.record({ model, vram: size, count }),
 )
 
-/** Good submissions, in every combination of fields given and left out. */
+/** Valid submissions, with any of the optional fields. */
 const submissions: fc.Arbitrary<JobSubmission> = fc.record(
   {
-    image: fc.stringMatching(/^[a-z][a-z0-9./:-]{0,30}$/),
+    image: fc.stringMatching(/^([a-z]{1,9}[.:/])?[a-z0-9]{1,20}$/),
     command: fc.array(text, { maxLength: 3 }),
     args: fc.array(text, { maxLength: 3 }),
-    env: map(envName, text),
+    env: map(
+      envName.filter((name) => !name.startsWith("SECRET_")),
+      text,
+    ),
     volumes: map(
       fc.stringMatching(/^[a-z]{1,10}$/),
       fc.record(
         {
           bucket: fc.stringMatching(/^[a-z]{3,10}$/),
-          mountPath: fc.constant("/data"),
+          mountPath: fc.uuid().map((id) => `/data/${id}`),
           prefix: text,
           connection: envName,
         },
@@ -71,7 +74,7 @@ const submissions: fc.Arbitrary<JobSubmission> = fc.record(
     provisioning: fc.constantFrom("onDemand", "spot", "spotFirst"),
     maxHourlyPriceUsd: fc.double({ min: 0, max: 1000, noNaN: true }),
     secretEnv: map(
-      envName,
+      envName.map((name) => `SECRET_${name}`),
       fc.record({ secret: fc.stringMatching(/^[a-z0-9]{1,10}$/), key: fc.stringMatching(/^[-._a-zA-Z0-9]{1,10}$/) }),
     ),
     ttlSecondsAfterFinished: fc.integer({ min: 0, max: 1000 }),
@@ -80,7 +83,7 @@ const submissions: fc.Arbitrary<JobSubmission> = fc.record(
   { requiredKeys: ["image"] },
 )
 
-/** Fields whose values the record has as they were sent, under which name, and what it has where none was sent. */
+/** Fields whose values are the same in the record: name in the submission, name in the record, and default. */
 const SAME_FIELDS = [
   ["image", "image", undefined],
   ["namePrefix", "namePrefix", null],
@@ -112,8 +115,8 @@ function stored(submission: JobSubmission, status?: JobStatus): StoredJob {
   return { ...job, metadata, ...(status && { status }) }
 }
 
-describe("a good submission", () => {
-  it("is taken, and becomes a Job that the kind's own schema takes", () => {
+describe("a valid submission", () => {
+  it("is accepted, and becomes a Job that the kind's own schema accepts", () => {
     fc.assert(
       fc.property(submissions, (submission) => {
         expect(checkSubmission(submission, context)).toEqual({ submission })
@@ -122,7 +125,7 @@ describe("a good submission", () => {
     )
   })
 
-  it("comes back in the record, with defaults for what it left out", () => {
+  it("has its values in the record, with defaults for omitted fields", () => {
     fc.assert(
       fc.property(submissions, (submission) => {
         const record = recordOf(stored(submission), context)
@@ -143,7 +146,7 @@ describe("a good submission", () => {
     )
   })
 
-  it("means the same with null for every field that it leaves out", () => {
+  it("means the same with null for every omitted field", () => {
     const fields = Object.keys(JobSubmissionSchema.properties)
     fc.assert(
       fc.property(submissions, (submission) => {
@@ -153,7 +156,7 @@ describe("a good submission", () => {
     )
   })
 
-  it("has a hash that does not depend on the order of keys, and differs with the value", () => {
+  it("has a hash that depends on its values, not on the order of keys", () => {
     fc.assert(
       fc.property(submissions, (submission) => {
         const reversed = Object.fromEntries(Object.entries(submission).reverse())
@@ -164,7 +167,7 @@ describe("a good submission", () => {
   })
 })
 
-it("whatever is sent is either a submission or a list of faults, never an exception", () => {
+it("checks any body without an exception: the result is a submission or a list of faults", () => {
   const field = fc.oneof(fc.anything(), fc.jsonValue())
   const fields = fc.dictionary(fc.constantFrom(...Object.keys(JobSubmissionSchema.properties)), field)
   fc.assert(
@@ -178,7 +181,7 @@ it("whatever is sent is either a submission or a list of faults, never an except
 })
 
 describe("withoutNulls", () => {
-  it("keeps nulls in maps, in arrays and in fields that nobody knows", () => {
+  it("keeps nulls in maps, in arrays and in unknown fields", () => {
     const value = {
       image: null,
       env: { A: null },
@@ -208,7 +211,7 @@ describe("checkSubmission", () => {
     ["512MiB", "512Mi", "512M"],
     ["4gi", "4Gi", "4G"],
     ["64K", "64Ki", "64k"],
-  ])("hints for %s at %s or %s", (written, binary, decimal) => {
+  ])("suggests for %s to write %s or %s", (written, binary, decimal) => {
     for (const [body, pointer] of [
       [{ resources: { memory: written } }, "/resources/memory"],
       [{ resources: { gpu: written } }, "/resources/gpu"],
@@ -218,7 +221,12 @@ describe("checkSubmission", () => {
     }
   })
 
-  it("lists what there is for an unknown cloud or region, one by one", () => {
+  it("suggests no unit for a size of zero, which has a unit", () => {
+    const said = faults({ resources: { memory: "0Gi" } })["/resources/memory"]
+    expect(said).toMatch(/not "0Gi"; it must be more than 0$/)
+  })
+
+  it("lists the known values for each unknown cloud, region and GPU model", () => {
     expect(faults({ cloud: ["AWS", "gcp"], region: "mars", resources: { gpu: { model: "H1000" } } })).toEqual({
       "/cloud/0": 'cloud "AWS" is unknown (did you mean aws?); known clouds: aws, azure, gcp',
       "/region": expect.stringMatching(/^region "mars" is unknown.*; allowed: .*eu/),
@@ -226,7 +234,7 @@ describe("checkSubmission", () => {
     })
   })
 
-  it("leaves to the schema what is none of the catalogue's, and judges the rest", () => {
+  it("does not look up values that the schema rejects, and checks the others", () => {
     const odd = { cloud: ["", "ibm"], region: [7], resources: { gpu: { model: "" } } }
     for (const detail of Object.values(faults(odd))) expect(detail).not.toMatch(/is unknown/)
     expect(Object.keys(faults({ ...odd, region: "mars" }))).toEqual(
@@ -234,7 +242,7 @@ describe("checkSubmission", () => {
     )
   })
 
-  it("holds names of regions and models against no catalogue that is empty", () => {
+  it("does not check regions and models against an empty catalogue", () => {
     const body = { image: "a", cloud: ["ibm"], region: "mars", resources: { gpu: { model: "H1000" } } }
     const checked = checkSubmission(body, {
       ...context,
@@ -247,7 +255,7 @@ describe("checkSubmission", () => {
     expect(checkSubmission({ ...body, tags: [1] }, context)).not.toHaveProperty("once")
   })
 
-  it("takes owners that match the host's, and keeps them out of the Job", () => {
+  it("accepts owners that match the host's, and keeps them out of the Job", () => {
     expect(faults({ project_id: "p", organization_id: "o" })).toEqual({})
     const job = jobOf({ image: "a", project_id: "p" }, identity)
     expect(JSON.stringify(job)).not.toContain("project_id")
@@ -255,7 +263,7 @@ describe("checkSubmission", () => {
 })
 
 describe("statusOf", () => {
-  it("shows a cancel at once, but never over an end", () => {
+  it("shows a cancel at once, but keeps the status of a job that has ended", () => {
     const job = (phase: JobStatus["phase"], cancelled: boolean): StoredJob => {
       const made = stored({ image: "a" }, phase && { phase })
       return { ...made, spec: { ...made.spec, cancelled } }
@@ -270,7 +278,7 @@ describe("statusOf", () => {
 
 describe("generatedName", () => {
   const name = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/
-  it("is a job's name, the same for the same seed, and no UUID", () => {
+  it("is a valid job name, the same for the same seed, and no UUID", () => {
     fc.assert(
       fc.property(fc.string(), (seed) => {
         expect(generatedName(seed)).toMatch(/^[a-z]+-[a-z]+-\d+$/)
@@ -279,18 +287,20 @@ describe("generatedName", () => {
         expect(prefixed).toMatch(name)
         expect(prefixed).not.toMatch(UUID)
         expect(generatedName(seed, "train")).toMatch(/^train-[a-z0-9]{8}$/)
+        expect(generatedName(seed, "train-")).toMatch(/^train-[a-z0-9]{8}$/)
+        expect(generatedName(seed, "train--")).toMatch(/^train-[a-z0-9]{8}$/)
       }),
     )
   })
 
-  it("rarely repeats itself", () => {
+  it("rarely gives the same name for two seeds", () => {
     const made = new Set(Array.from({ length: 10_000 }, (_, seed) => generatedName(String(seed))))
     expect(made.size).toBeGreaterThan(9_990)
   })
 })
 
 describe("jobOf", () => {
-  it("has gpu in its object form only, a model alone as one card (contract, GPU object)", () => {
+  it("writes gpu as an object, with one card for a model alone (contract, GPU object)", () => {
     const gpuOf = (gpu: NonNullable<JobSubmission["resources"]>["gpu"]) =>
       jobOf({ image: "a", resources: { ...(gpu !== undefined && { gpu }) } }, identity).spec.resources?.gpu
     expect(gpuOf("24Gi")).toEqual({ vram: "24Gi" })
@@ -300,11 +310,11 @@ describe("jobOf", () => {
     expect(gpuOf(undefined)).toBeUndefined()
   })
 
-  it("mirrors the labels that Kubernetes takes, and writes what the façade must find again", () => {
+  it("mirrors the labels that Kubernetes accepts, and writes the annotations that the façade reads", () => {
     const labels = { team: "a", "kubernetes.io/x": "no", "two words": "no" }
     const idempotency = { key: "k", requestHash: "h" }
     const { metadata } = jobOf({ image: "a", labels, namePrefix: "p" }, { ...identity, idempotency })
-    expect(metadata.labels).toEqual({ team: "a" })
+    expect(metadata.labels).toEqual({ team: "a", [LABELS.idempotencyKey]: expect.stringMatching(/^[0-9a-f]{40}$/) })
     expect(metadata.annotations).toEqual({
       [ANNOTATIONS.createdAt]: identity.createdAt,
       [ANNOTATIONS.namePrefix]: "p",
@@ -326,7 +336,7 @@ describe("faultsOfRefusal", () => {
       }),
     )
 
-  it("points to the body's fields", () => {
+  it("has pointers to the body's fields", () => {
     expect(
       refused([
         { field: "spec.volumes[data].bucket", message: "m1" },
@@ -346,7 +356,7 @@ describe("faultsOfRefusal", () => {
     ])
   })
 
-  it("has the API server's words when it names no field, without our method and path", () => {
+  it("has the API server's message without method and path if the API server names no field", () => {
     expect(refused([])).toEqual([{ pointer: "", detail: "Job is invalid" }])
   })
 })
@@ -359,7 +369,7 @@ describe("the time of the last update", () => {
     { manager: "c" },
   ]
 
-  it("is the newest that is not an agent's, and outlives the stripping of managedFields", () => {
+  it("is the newest that is not an agent's, and is kept when managedFields is stripped", () => {
     const object = { metadata: { name: "x", managedFields } }
     expect(updateTimeOf(object)).toBe("2026-01-01T00:00:03Z")
     const kept = keepUpdateTime(object)

@@ -5,24 +5,25 @@ import { type Gpu, GpuSchema, JOB, type Job, type JobSpec, JobSpecSchema } from 
 import { mirroredLabels } from "../../apis/labels.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { formatCpu } from "../../apis/quantity.ts"
-import { type Fault, faultsOf } from "../../apis/validate.ts"
+import { type FieldError, faultsOf } from "../../apis/validate.ts"
 import { checked, type Refused, type Rule } from "../../http/checked.ts"
 import { type Additions, inFormat, type Json } from "../../http/json-schema.ts"
 import type { Catalogue } from "../../router/catalogue.ts"
 import { type CatalogueTerms, catalogueFaults } from "../../router/faults.ts"
+import { idempotencyMarks } from "../idempotency-marks.ts"
 import { OWNER, type Owner } from "../owner.ts"
 import { type JobSubmission, JobSubmissionSchema } from "./schema.ts"
 
-/** The facts that a submission is checked against, beside its schema. */
+/** Facts that a submission is checked against, in addition to its schema. */
 export interface SubmissionContext extends Owner {
-  /** Finds clouds, regions and GPU models that no cloud sells. */
+  /** Check for clouds, regions and GPU models that no cloud sells. */
   catalogueFaults: CatalogueCheck
 }
 
-/** A submission that may become a Job, or one that may not. */
+/** Submission that is valid, or its faults. */
 export type CheckedSubmission = { submission: JobSubmission } | Refused<JobSubmission>
 
-/** A value that is there and not null. */
+/** Keywords of an object that has these fields, none of them null. */
 function given(...fields: string[]): Json {
   const properties = Object.fromEntries(fields.map((field) => [field, { not: { type: "null" } }]))
   return { required: fields, properties }
@@ -45,7 +46,7 @@ const CPU: Rule = {
   },
 }
 
-/** The kind's rules for GPUs, in words that don't count null as a value. The validator sees no nulls. */
+/** Rules of the kind for GPUs, in keywords that don't count null as a value. The validator sees no nulls. */
 const GPU: Rule = {
   keywords: {
     "/properties/resources/properties/gpu/anyOf/1": {
@@ -57,8 +58,8 @@ const GPU: Rule = {
 }
 
 /**
- * Clouds, regions and GPU models must be those of the present catalogue.
- * @param keywords those of the cloud and the region, which a submission and a definition write differently
+ * Returns the rule that clouds, regions and GPU models must be in the current catalogue.
+ * @param keywords keywords of the cloud and the region, which a submission and a definition write differently
  */
 function ofCatalogue(keywords: Additions): Rule<Pick<SubmissionContext, "catalogueFaults">> {
   const model = { "/properties/resources/properties/gpu/anyOf/1/properties/model": inFormat("gpu-model") }
@@ -68,7 +69,7 @@ function ofCatalogue(keywords: Additions): Rule<Pick<SubmissionContext, "catalog
   }
 }
 
-/** The rules of a submission. @param clouds the clouds that a job may name, for the document */
+/** Returns the rules of a submission. @param clouds the clouds that a job may name, for the document */
 export function submissionRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
   const places = ofCatalogue({
     "/properties/cloud/items": { enum: clouds },
@@ -78,7 +79,7 @@ export function submissionRules(clouds: readonly string[] = []): Rule<Submission
   return [NAME_OR_PREFIX, CPU, GPU, OWNER, places]
 }
 
-/** The rules of a cronjob's definition. @param clouds as of a submission */
+/** Returns the rules of a cronjob's definition. @param clouds the clouds that a job may name, for the document */
 export function definitionRules(clouds: readonly string[] = []): Rule<SubmissionContext>[] {
   const places = ofCatalogue({ "/properties/cloud": { enum: clouds }, "/properties/region": inFormat("region") })
   return [CPU, GPU, places]
@@ -91,20 +92,23 @@ export function checkSubmission(body: unknown, context: SubmissionContext): Chec
   return "faults" in result ? result : { submission: result.body }
 }
 
-/** A size in a unit that people write and Kubernetes does not have. */
+/** Pattern of a size in a unit that people write and Kubernetes does not have. */
 const FOREIGN_SIZE = /^(\d+(?:\.\d+)?) ?([kKmMgGtT])i?[bB]?$/
 
-/** Where a submission, or a cronjob's definition, has sizes. */
+/** Pointers to the sizes of a submission or of a cronjob's definition. */
 const SIZE_POINTER = /^(\/job_definition)?\/resources\/(memory|gpu|gpu\/vram)$/
 
-/** Says what somebody who wrote `24GB` probably meant; `value` is the body. */
-export function withHint(fault: Fault, value: unknown): Fault {
+/** Adds the probable meaning of a size such as `24GB` to its fault. @param value the body */
+export function withHint(fault: FieldError, value: unknown): FieldError {
   if (!SIZE_POINTER.test(fault.pointer)) return fault
   const found = fault.pointer.split("/").slice(1).reduce<unknown>(memberOf, value)
   const [, number, letter] = (typeof found === "string" && FOREIGN_SIZE.exec(found)) || []
   if (number === undefined || letter === undefined) return fault
+  if (Number(number) === 0) return { ...fault, detail: `${fault.detail}; it must be more than 0` }
   const unit = letter.toUpperCase()
   const decimal = unit === "K" ? "k" : unit
+  // The text may have such a unit, and another fault.
+  if ([`${number}${unit}i`, `${number}${decimal}`].includes(String(found))) return fault
   return {
     ...fault,
     detail: `${fault.detail}; write ${number}${unit}i (powers of 1024) or ${number}${decimal} (of 1000)`,
@@ -115,7 +119,7 @@ function memberOf(value: unknown, key: string): unknown {
   return typeof value === "object" && value !== null ? (value as Record<string, unknown>)[key] : undefined
 }
 
-/** The spec of the Job that a checked submission asks for: shorthands expanded, nothing else added. */
+/** Returns the Job spec of a checked submission: shorthands are expanded, and nothing else is added. */
 export function jobSpecOf(submission: JobSubmission): JobSpec {
   const { name: _, namePrefix: __, project_id: ___, organization_id: ____, resources, region, ...same } = submission
   return {
@@ -137,19 +141,19 @@ function resourcesOf({
   }
 }
 
-/** The contract's rules: a size is a total of memory, and a model alone means one card. */
+/** Expands GPUs by the contract's rules: a size is the total memory, and a model alone means one card. */
 function gpuOf(gpu: string | Gpu): Gpu {
   if (typeof gpu === "string") return { vram: gpu }
   const isModelAlone = gpu.model !== undefined && gpu.count === undefined && gpu.vram === undefined
   return isModelAlone ? { ...gpu, count: 1 } : gpu
 }
 
-/** Finds what of a job nobody sells. */
-export type CatalogueCheck = (terms: CatalogueTerms) => Fault[]
+/** Finds clouds, regions and GPU models of a job that no cloud sells. */
+export type CatalogueCheck = (terms: CatalogueTerms) => FieldError[]
 
 /**
- * Checks against the present catalogue; against an empty one (no price list has been read) only the clouds' names.
- * @param clouds those that this installation can use
+ * Returns a check against the current catalogue. While the catalogue is empty (no price list has been read), only the
+ * names of clouds are checked. @param clouds the clouds that this installation can use
  */
 export function catalogueCheck(current: () => Catalogue, clouds: readonly string[]): CatalogueCheck {
   return ({ cloud, ...others }) => {
@@ -159,7 +163,7 @@ export function catalogueCheck(current: () => Catalogue, clouds: readonly string
   }
 }
 
-/** What of a body, of whatever shape, the catalogue can judge: what the schema refuses is not looked up. */
+/** Returns the fields of any body that can be looked up in the catalogue: those that the schema accepts. */
 export function termsOf({ cloud, region, resources }: Body): CatalogueTerms {
   const { cloud: clouds, region: regions } = JobSpecSchema.properties
   const model = memberOf(memberOf(resources, "gpu"), "model")
@@ -184,54 +188,52 @@ function isModel(value: unknown): value is string {
   return value !== undefined && faultsOf(GpuSchema.properties.model, value).length === 0
 }
 
-/** What makes a Job out of a submission, beside the submission. */
+/** Metadata of a Job to create. */
 export interface JobIdentity {
   namespace: string
   name: string
   /** RFC 3339 with microseconds. */
   createdAt: string
-  /** The request's Idempotency-Key and the hash of its body, where it has a key. */
+  /** Idempotency-Key of the request and the hash of its body. Undefined without a key. */
   idempotency?: { key: string; requestHash: string } | undefined
 }
 
-/** The Job that a checked submission asks for. */
+/** Returns the Job of a checked submission. */
 export function jobOf(submission: JobSubmission, identity: JobIdentity): Job {
   const { namespace, name, createdAt, idempotency } = identity
   const { labels, namePrefix } = submission
+  const marks = idempotencyMarks(idempotency)
   return {
     apiVersion: API_VERSION,
     kind: JOB.kind,
     metadata: {
       name,
       namespace,
-      labels: mirroredLabels(labels),
+      labels: { ...mirroredLabels(labels), ...marks.labels },
       annotations: {
         [ANNOTATIONS.createdAt]: createdAt,
         ...(namePrefix !== undefined && { [ANNOTATIONS.namePrefix]: namePrefix }),
-        ...(idempotency !== undefined && {
-          [ANNOTATIONS.idempotencyKey]: idempotency.key,
-          [ANNOTATIONS.requestHash]: idempotency.requestHash,
-        }),
+        ...marks.annotations,
       },
     },
     spec: jobSpecOf(submission),
   }
 }
 
-/** Characters of a name's random part: no vowels, so that no words come about. */
+/** Characters of a name's random part. Without vowels, it forms no words. */
 const SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 const SUFFIX_LENGTH = 8
 const NUMBERS = 10_000
 
 /**
- * A name made from a seed, the same for the same seed: `<prefix>-<random>` or `word-word-number`. Every word is a
- * DNS label, and the random part never has the 12 characters that would make it look like a UUID's end.
+ * Returns a name that depends on the seed only: `<prefix>-<random>` or `word-word-number`. Dashes at the end of the prefix don't count. Every word is a DNS label.
+ * The random part has fewer characters than a UUID's last part (12), so the name never looks like a UUID.
  */
 export function generatedName(seed: string, prefix?: string): string {
   const bytes = createHash("sha256").update(seed).digest()
   if (prefix !== undefined) {
     const suffix = Array.from(bytes.subarray(0, SUFFIX_LENGTH), (byte) => pick(SUFFIX_ALPHABET, byte))
-    return `${prefix}-${suffix.join("")}`
+    return `${prefix.replace(/-+$/, "")}-${suffix.join("")}`
   }
   const [adjective, noun, number] = [bytes.readUInt32BE(0), bytes.readUInt32BE(4), bytes.readUInt32BE(8)]
   return `${pick(adjectives, adjective)}-${pick(nouns, noun)}-${number % NUMBERS}`

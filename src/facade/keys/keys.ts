@@ -1,49 +1,62 @@
-import { isBound, isExpired, type Role, type StoredApiKey } from "../../apis/apikey.ts"
+import { setTimeout as delay } from "node:timers/promises"
+import { isBound, isExpired, type StoredApiKey } from "../../apis/apikey.ts"
 import type { Clock } from "../../apis/clock.ts"
 import type { CreationTimes } from "../../apis/creation-times.ts"
+import { quoted } from "../../apis/fault.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import type { Precondition } from "../../http/entity-tags.ts"
 import { notFound, Problem, unavailable } from "../../http/problem.ts"
 import type { Page } from "../../http/query.ts"
 import { makeApiKey } from "../../identity/apikeys.ts"
 import { API_KEYS } from "../../identity/authenticate.ts"
+import { machineUserName } from "../../identity/machine-users.ts"
 import type { CallerClient } from "../../identity/principal.ts"
+import { hasRightsOf } from "../../identity/rights.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import { ifFound, isConflict, isNotFound } from "../../kube/errors.ts"
 import type { Store } from "../../kube/store.ts"
-import { isGoing } from "../caches.ts"
-import { Collection, type Replay } from "../collection.ts"
-import type { Turns } from "../idempotency.ts"
+import { isBeingDeleted } from "../caches.ts"
+import { Collection, type Mutexes, type Replay } from "../collection.ts"
+import { requireRepetition } from "../repetition.ts"
 import { type Sorting, sorted } from "../sorting.ts"
-import { apiKeyOf, type WantedKey } from "./translate.ts"
+import type { KeyUpdate } from "./schema.ts"
+import { apiKeyOf, keyRecordOf, type WantedKey } from "./translate.ts"
 
 export interface KeysOptions {
-  /** With the indexes of CACHE_OPTIONS. */
+  /** Cache with the indexes of CACHE_OPTIONS. */
   store: Store<StoredApiKey>
   namespace: string
-  /** The façade's own: ApiKeys hold hashes, which Kubernetes' roles keep from viewers; REST shows none. */
+  /** Client with the façade's own rights: viewers can't read ApiKeys in Kubernetes, because these hold hashes. */
   reader: Pick<KubeClient, "get" | "list">
-  /** As the caller. */
+  /** Client with the caller's rights. */
   writer: CallerClient
+  /** Returns the client that calls as a machine user. */
+  asUser: (machineUser: string) => Pick<CallerClient, "create">
   creationTimes: CreationTimes
-  /** Shared by all requests of the process. */
-  turns: Turns
+  mutexes: Mutexes
+  /** Throws the Problem for which the project takes no new key. Absent: it takes any. */
+  requireRoom?: () => void
   clock: Clock
-  /** How long a key's machine user may take, seconds. Default 10. */
+  /** Longest time until a key's machine user is ready, seconds. Default 10. */
   patienceSeconds?: number
 }
 
-/** What GET /keys asks for. */
+/** Query of GET /keys. */
 interface KeyQuery extends Sorting, Page {
   name: string | undefined
 }
 
-/** How long the cache alone is waited for before the API server is asked. */
+/** Longest wait for the cache before the API server is read. */
 const LOOK_MS = 250
 
 const PATIENCE_SECONDS = 10
 
-/** The API keys of one project, read from the cache and changed on a caller's behalf. */
+/** Longest time until the API server's RBAC knows the bindings of a key that is bound, seconds. */
+const RIGHTS_SECONDS = 2
+/** Delay before the API server is asked again. */
+const RIGHTS_LOOK_MS = 50
+
+/** API keys of one project. Reads come from the cache, writes have the caller's rights. */
 export class Keys {
   readonly #options: KeysOptions
   readonly #collection: Collection<StoredApiKey>
@@ -53,11 +66,11 @@ export class Keys {
     this.#collection = new Collection({ noun: "key", resource: API_KEYS, fieldNames: FIELD_NAMES, ...options })
   }
 
-  /** A page of the keys, of those with this name where one is given, and how many there are. */
+  /** Returns a page of the keys, and their number. A name limits both to the keys with this name. */
   list({ name, limit, offset, ...sorting }: KeyQuery): { keys: StoredApiKey[]; total: number } {
     const keys = this.#collection
       .all()
-      .filter((key) => !isGoing(key) && (name === undefined || fromMetadataName(key.metadata.name) === name))
+      .filter((key) => !isBeingDeleted(key) && (name === undefined || fromMetadataName(key.metadata.name) === name))
     return { keys: sorted(keys, sorting).slice(offset, offset + limit), total: keys.length }
   }
 
@@ -67,10 +80,10 @@ export class Keys {
   }
 
   /**
-   * Makes a key; resolves when its machine user has its rights, so that it works from the answer on. The value is known
-   * to nobody but whoever gets this answer.
-   * @throws Problem 409 name taken or Idempotency-Key used, 503 when no machine user comes or nobody can tell: then nothing
-   * is left, or what is left is named
+   * Creates a key. Waits until its machine user has its rights, so that the key works when the caller gets it. Only
+   * this response has the value.
+   * @throws Problem 409 name in use or Idempotency-Key used; 503 if the machine user is not ready in time or its state
+   * is unknown. In this case the key is deleted, or the problem names it.
    */
   async create(wanted: WantedKey, idempotencyKey?: string): Promise<{ key: StoredApiKey; value: string }> {
     const { namespace, creationTimes } = this.#options
@@ -80,37 +93,48 @@ export class Keys {
     const replay = idempotencyKey === undefined ? undefined : replayOf(idempotencyKey)
     const created = await this.#collection.create(object as StoredApiKey, wanted.name, replay)
     const key = await this.#bound(created).catch((error: unknown) => this.#discard(created, error))
-    if (key !== undefined) return { key, value }
+    if (key !== undefined) {
+      await this.#inForce(key)
+      return { key, value }
+    }
     const detail = "The key was not created, because its machine user was not ready in time: try again."
     return this.#discard(created, unavailable(detail, 5))
   }
 
-  /** What a request with this key has made before is told nobody again. @throws Problem 409 when there is something */
+  /** Rejects a repeated request: the value of its key can't be shown again. @throws Problem 409 if it is repeated */
   async refuseReplay(idempotencyKey: string): Promise<undefined> {
     await this.#collection.earlier(replayOf(idempotencyKey))
   }
 
   /**
-   * Gives a key another role; undefined leaves it. Resolves when its rights are the new ones, or after a while: what
-   * REST allows is the new role's at once.
-   * @throws Problem 404, 412
+   * Changes a key's role, unless it is undefined or null. Waits until the machine user has the new rights, at most
+   * `patienceSeconds`. REST enforces the new role at once.
+   * @throws Problem 404, 412, 400 for a field that can't be changed
    */
-  async setRole(id: string, role: Role | undefined, precondition: Precondition): Promise<StoredApiKey> {
+  async update(id: string, update: KeyUpdate, precondition: Precondition): Promise<StoredApiKey> {
+    const role = update.role ?? undefined
     const change = (present: StoredApiKey): StoredApiKey | undefined => {
       const { spec } = there(present, id)
+      const { role: _, ...fixed } = keyRecordOf(present)
+      requireRepetition("key", update, fixed)
       return role === undefined || role === spec.role ? undefined : { ...present, spec: { ...spec, role } }
     }
     const changed = await this.#collection.change(id, change, precondition)
-    return (await this.#bound(changed)) ?? changed
+    const bound = await this.#bound(changed)
+    if (bound !== undefined) await this.#inForce(bound)
+    return bound ?? changed
   }
 
-  /** Deletes a key: it is refused from now on. Resolves when its machine user is gone, or after a while. */
+  /** Deletes a key. It is rejected from now on. Waits a second at most for its machine user. @throws Problem 404, 412 */
   async remove(id: string, precondition: Precondition): Promise<void> {
     there(await this.#collection.find(id), id)
     await this.#collection.remove(id, precondition)
   }
 
-  /** The key once its machine user has the rights of this version's role, or as expired; undefined after a while. */
+  /**
+   * Waits until the key is bound (its machine user has the rights of this version's role) or expired. Returns undefined
+   * after `patienceSeconds`.
+   */
   async #bound(key: StoredApiKey): Promise<StoredApiKey | undefined> {
     const { store, clock, patienceSeconds = PATIENCE_SECONDS } = this.#options
     const { uid, resourceVersion } = key.metadata
@@ -130,14 +154,27 @@ export class Keys {
     return undefined
   }
 
+  /**
+   * Waits until the API server gives the key's machine user the rights of its role, at most RIGHTS_SECONDS. RBAC reads
+   * the bindings from a cache. After an error or the time, the key is returned anyway: its rights come within moments.
+   */
+  async #inForce(key: StoredApiKey): Promise<void> {
+    const { asUser, namespace, clock } = this.#options
+    if (!isBound(key)) return
+    const user = asUser(machineUserName(key.metadata.uid))
+    const deadline = clock.monotonic() + RIGHTS_SECONDS
+    const ask = (): Promise<boolean> => hasRightsOf(key.spec.role, namespace, user).catch(() => true)
+    while (!(await ask()) && clock.monotonic() < deadline) await delay(RIGHTS_LOOK_MS)
+  }
+
   async #read({ metadata }: StoredApiKey): Promise<StoredApiKey | undefined> {
     const present = await ifFound(this.#options.reader.get(API_KEYS, metadata))
     return present?.metadata.uid === metadata.uid ? present : undefined
   }
 
   /**
-   * Takes a key back whose value nobody will ever be told.
-   * @throws the reason why; Problem 503 that names the key, when it is there still
+   * Deletes a key whose value is not returned to the caller.
+   * @throws `reason`, or Problem 503 that names the key if it can't be deleted
    */
   async #discard({ metadata }: StoredApiKey, reason: unknown): Promise<never> {
     try {
@@ -146,18 +183,18 @@ export class Keys {
       if (isNotFound(error) || isConflict(error)) throw reason
       const name = JSON.stringify(fromMetadataName(metadata.name))
       const detail = `The key ${name} (${metadata.uid}) was created, but its value is lost and it could not be deleted. Delete it and create another.`
-      throw unavailable(detail, 5, new AggregateError([reason, error], "a key was neither bound nor deleted"))
+      throw unavailable(detail, 5, new AggregateError([reason, error], "a key could be neither bound nor deleted"))
     }
     throw reason
   }
 }
 
-/** REST's names of an ApiKey's fields. */
+/** Names in REST of an ApiKey's fields that have another name there. */
 const FIELD_NAMES = { expiresAt: "expires_at" }
 
-/** A key that is being deleted is no key any more. */
+/** Returns the key if it is not being deleted. @throws Problem 404 */
 function there(key: StoredApiKey, id: string): StoredApiKey {
-  if (isGoing(key)) throw notFound(`No key has the id or name ${JSON.stringify(id)}.`)
+  if (isBeingDeleted(key)) throw notFound(`No key has the id or name ${quoted(id)}.`)
   return key
 }
 

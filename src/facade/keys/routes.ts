@@ -40,7 +40,7 @@ const UPDATE = bodyOf("KeyUpdate", KeyUpdateSchema, { what: "The update", exampl
 
 const route = routesOf<Principal, KeyServices>({ tag: "keys" })
 
-/** The contract's operations of API keys. */
+/** Operations of the contract on API keys. */
 export const keyRoutes = [
   route("POST /keys", {
     id: "createKey",
@@ -99,13 +99,13 @@ export const keyRoutes = [
     ifMatch: true,
     responses: { 200: record(KEY, "The changed key.") },
     handle: async ({ path, body, precondition, principal }, { keysOf }) => {
-      const key = await keysOf(principal).setRole(path.key_id, body.role ?? undefined, precondition)
+      const key = await keysOf(principal).update(path.key_id, body, precondition)
       return { of: key, body: keyRecordOf(key) }
     },
   }),
   route("DELETE /keys/{key_id}", {
     id: "deleteKey",
-    summary: "Delete a key. It is rejected from now on.",
+    summary: "Delete a key. Requests with it are rejected at once.",
     role: "admin",
     ifMatch: true,
     responses: { 204: noContent("Deleted.") },

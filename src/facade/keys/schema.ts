@@ -3,34 +3,23 @@ import { ROLES, type Role } from "../../apis/apikey.ts"
 import { StringEnum, Time } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { NameOf } from "../names.ts"
+import { Repeated } from "../repetition.ts"
 
-/** The REST API's shapes of an API key, with the contract's property names to the letter. */
+/** Schemas of an API key. The property names are exactly those of the contract. */
 
-/** When a key expires. */
+/** Time at which a key expires. */
 export const ExpirySchema = Type.Unsafe<string | null>({
   ...Time("Time at which the key expires, with any offset. Null: never."),
   type: ["string", "null"],
 })
 
-/** What POST /keys takes. */
+/** Body of POST /keys. */
 export const KeySubmissionSchema = Type.Object({
   name: NameOf("key"),
   role: StringEnum(ROLES, { description: "Role of the key." }),
   expires_at: Type.Optional(ExpirySchema),
 })
 export type KeySubmission = Static<typeof KeySubmissionSchema>
-
-/** What PATCH /keys/{id} takes. */
-export const KeyUpdateSchema = Type.Object({
-  role: Type.Optional(
-    Type.Unsafe<Role | null>({
-      type: ["string", "null"],
-      enum: [...ROLES, null],
-      description: "New role of the key. Null: unchanged.",
-    }),
-  ),
-})
-export type KeyUpdate = Static<typeof KeyUpdateSchema>
 
 const record = {
   id: Type.String({ description: "UUID." }),
@@ -44,20 +33,36 @@ const record = {
   }),
 }
 
-/** A key as GET and PATCH give it. */
+/** Body of PATCH /keys/{id}. */
+export const KeyUpdateSchema = Type.Object({
+  role: Type.Optional(
+    Type.Unsafe<Role | null>({
+      type: ["string", "null"],
+      enum: [...ROLES, null],
+      description: "New role of the key. Null: unchanged.",
+    }),
+  ),
+  id: Repeated(record.id),
+  name: Repeated(record.name),
+  created_at: Repeated(record.created_at),
+  expires_at: Repeated(record.expires_at),
+})
+export type KeyUpdate = Static<typeof KeyUpdateSchema>
+
+/** Key in the responses of GET and PATCH. */
 export const KeyRecordSchema = Type.Object(record)
 export type KeyRecord = Static<typeof KeyRecordSchema>
 
-/** What POST /keys answers: the only place where the value is ever shown. */
+/** Response of POST /keys, the only response with the value. */
 export const KeyCreatedSchema = Type.Object({
   ...record,
   value: Type.String({ description: "Value of the key. Only this response contains it." }),
 })
 export type KeyCreated = Static<typeof KeyCreatedSchema>
 
-/** A key in a list. */
+/** Key in a list. */
 export const KeyItemSchema = Type.Object({ id: record.id, name: record.name, created_at: record.created_at })
 export type KeyItem = Static<typeof KeyItemSchema>
 
-/** What GET /keys answers. */
+/** Response of GET /keys. */
 export type KeyList = PageOf<"keys", KeyItem>

@@ -17,17 +17,17 @@ const identity = {
   idempotencyKey: undefined,
 }
 
-/** As the API server would give it back. */
+/** Returns the object as the API server would return it. */
 function stored(object: ReturnType<typeof apiKeyOf>): StoredApiKey {
   const uid = "01234567-89ab-cdef-0123-456789abcdef"
   const given = { uid, resourceVersion: "1", generation: 1, creationTimestamp: "2026-01-01T00:00:00Z" }
   return { ...object, metadata: { ...object.metadata, ...given } }
 }
 
-/** Names of the contract; a UUID is none. */
+/** Valid names of the contract, which exclude UUIDs. */
 const names = fc.stringMatching(/^[a-zA-Z0-9][a-zA-Z0-9_-]{2,49}$/).filter((name) => name.length <= 50 && !isUuid(name))
 
-/** Times to come, written with any offset. */
+/** Times in the future, with any offset. */
 const expiries = fc
   .record({
     time: fc.date({ min: new Date(NOW.getTime() + 1), max: new Date("9998-12-31T00:00:00Z"), noInvalidDate: true }),
@@ -41,7 +41,7 @@ const expiries = fc
   })
 
 describe("a key", () => {
-  it("comes back from its ApiKey as it was submitted, with its expiry in UTC", () => {
+  it("has its values in the record, with its expiry in UTC", () => {
     const submissions = fc.record({ name: names, role: fc.constantFrom(...ROLES), expiry: fc.option(expiries) })
     fc.assert(
       fc.property(submissions, ({ name, role, expiry }) => {
@@ -62,7 +62,7 @@ describe("a key", () => {
     )
   })
 
-  it("that kubectl made is well formed in REST, whatever its name and expiry", () => {
+  it("from kubectl has a valid record for any name and expiry", () => {
     const metadataNames = fc.stringMatching(/^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$/)
     const texts = fc.oneof(
       expiries.map(({ text }) => text),
@@ -79,21 +79,21 @@ describe("a key", () => {
     )
   })
 
-  it("must expire in the future, by a moment at least", () => {
+  it("must expire at least a millisecond in the future", () => {
     const at = (expires_at: string) => checkKey({ name: "abc", role: "viewer", expires_at }, NOW)
     expect(at("2026-01-01T00:00:00.001Z")).toMatchObject({ wanted: { expiresAt: "2026-01-01T00:00:00.001Z" } })
     expect(at("2026-01-01T01:00:01+01:00")).toMatchObject({ wanted: { expiresAt: "2026-01-01T00:00:01Z" } })
     for (const late of ["2026-01-01T00:00:00Z", "2026-01-01T00:59:59+01:00"]) {
       expect(at(late)).toEqual({
         faults: [{ pointer: "/expires_at", detail: `expires_at must be in the future, not "${late}"` }],
-        // A moment ago it was in the future.
+        // The time was in the future before, so an earlier request may have been accepted.
         once: expect.objectContaining({ name: "abc" }),
       })
     }
     expect(checkKey({ name: "a", role: "viewer", expires_at: "2020-01-01T00:00:00Z" }, NOW)).not.toHaveProperty("once")
   })
 
-  it("refuses a name that looks like a UUID, and says why", () => {
+  it("rejects a name that looks like a UUID, with the reason", () => {
     expect(checkKey({ name: "0b7e4c1e-5d0b-4f0e-9a55-2f3c8c9b7d11", role: "viewer" }, NOW)).toEqual({
       faults: [
         { pointer: "/name", detail: "name must not look like a UUID: the API would confuse it with a key's id" },
@@ -101,14 +101,14 @@ describe("a key", () => {
     })
   })
 
-  it("tells all faults at once", () => {
+  it("is rejected with all faults at once", () => {
     const checked = checkKey({ name: "a", role: "owner", expires_at: "soon", extra: 1 }, NOW)
     const pointers = "faults" in checked ? checked.faults.map(({ pointer }) => pointer) : []
     expect([...new Set(pointers)].toSorted()).toEqual(["/expires_at", "/extra", "/name", "/role"])
   })
 })
 
-it("an update may say nothing, null, or a role", () => {
+it("accepts an update that is empty, null or a role", () => {
   const checkKeyUpdate = (body: unknown) => {
     const result = checked<KeyUpdate>(body, { schema: KeyUpdateSchema, rules: [], context: undefined })
     return "faults" in result ? result : { role: result.body.role ?? undefined }

@@ -1,11 +1,13 @@
 import { API_KEY, type Role, type StoredApiKey } from "../../apis/apikey.ts"
+import { creationTimeOf } from "../../apis/creation-times.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
 import { faultsOf } from "../../apis/validate.ts"
 import { checked, type Refused, type Rule, type Unchecked } from "../../http/checked.ts"
+import { idempotencyMarks } from "../idempotency-marks.ts"
 import { ExpirySchema, type KeyItem, type KeyRecord, type KeySubmission, KeySubmissionSchema } from "./schema.ts"
 
-/** A checked submission of a key: in the ApiKey's terms where they are others. */
+/** Checked submission of a key, with the ApiKey's names of fields. */
 export interface WantedKey {
   name: string
   metadataName: string
@@ -14,7 +16,7 @@ export interface WantedKey {
   expiresAt: string | undefined
 }
 
-/** Checks a parsed body of POST /keys: returns the wanted key, or all faults. */
+/** Checks a parsed body of POST /keys. Returns the wanted key, or all faults. */
 export function checkKey(body: unknown, now: Date): { wanted: WantedKey } | Refused<WantedKey> {
   const result = checked<KeySubmission, Date>(body, { schema: KeySubmissionSchema, rules: [EXPIRY], context: now })
   if (!("faults" in result)) return { wanted: wantedOf(result.body) }
@@ -41,13 +43,13 @@ const EXPIRY: Rule<Date> = {
   },
 }
 
-/** The expiry, where the schema takes it. */
+/** Returns the expiry if the schema accepts it. */
 function expiryIn({ expires_at }: Unchecked): string | undefined {
   const isTime = typeof expires_at === "string" && faultsOf(ExpirySchema, expires_at).length === 0
   return isTime ? expires_at : undefined
 }
 
-/** What makes an ApiKey out of what is wanted. */
+/** Metadata and secrets of an ApiKey to create. */
 export interface KeyIdentity {
   namespace: string
   keyId: string
@@ -57,50 +59,51 @@ export interface KeyIdentity {
   idempotencyKey: string | undefined
 }
 
-/** The ApiKey of a wanted key. */
+/** Returns the ApiKey of a wanted key. */
 export function apiKeyOf(
   wanted: WantedKey,
   identity: KeyIdentity,
 ): Pick<StoredApiKey, "apiVersion" | "kind" | "spec"> & {
-  metadata: { name: string; namespace: string; annotations: Record<string, string> }
+  metadata: { name: string; namespace: string; labels: Record<string, string>; annotations: Record<string, string> }
 } {
   const { namespace, keyId, tokenHash, createdAt, idempotencyKey } = identity
   const { metadataName, role, expiresAt } = wanted
+  const { labels, annotations } = idempotencyMarks(idempotencyKey === undefined ? undefined : { key: idempotencyKey })
   return {
     apiVersion: API_VERSION,
     kind: API_KEY.kind,
     metadata: {
       name: metadataName,
       namespace,
-      annotations: {
-        [ANNOTATIONS.createdAt]: createdAt,
-        ...(idempotencyKey !== undefined && { [ANNOTATIONS.idempotencyKey]: idempotencyKey }),
-      },
+      labels,
+      annotations: { [ANNOTATIONS.createdAt]: createdAt, ...annotations },
     },
     spec: { role, keyId, tokenHash, ...(expiresAt !== undefined && { expiresAt }) },
   }
 }
 
-/** A key as GET shows it; its value is known to nobody but its owner. */
-export function keyRecordOf({ metadata, spec }: StoredApiKey): KeyRecord {
+/** Returns the record of a key, without its value. */
+export function keyRecordOf(key: StoredApiKey): KeyRecord {
+  const { metadata, spec } = key
   return {
     id: metadata.uid,
     name: fromMetadataName(metadata.name),
     role: spec.role,
-    created_at: metadata.creationTimestamp,
+    created_at: creationTimeOf(key),
     expires_at: spec.expiresAt === undefined ? null : inUtc(spec.expiresAt),
   }
 }
 
-/** A key as lists show it. */
-export function keyItemOf({ metadata }: StoredApiKey): KeyItem {
-  return { id: metadata.uid, name: fromMetadataName(metadata.name), created_at: metadata.creationTimestamp }
+/** Returns the record of a key in a list. */
+export function keyItemOf(key: StoredApiKey): KeyItem {
+  const { uid, name } = key.metadata
+  return { id: uid, name: fromMetadataName(name), created_at: creationTimeOf(key) }
 }
 
-/** The same time in UTC, with its fraction only where it has one; a time in UTC stays as it is. */
+/** Converts a time to UTC, without a fraction of zero. A time in UTC is unchanged. */
 function inUtc(time: string): string {
   if (time.endsWith("Z")) return time
   const utc = new Date(time).toISOString().replace(/[.]000Z$/, "Z")
-  // Beyond the years that RFC 3339 can write in UTC: better with its offset than not at all.
+  // RFC 3339 has no form for years after 9999 or before 0. A time that UTC moves there keeps its offset.
   return /^[+-]/.test(utc) ? time : utc
 }

@@ -1,7 +1,7 @@
 import { fromMetadataName } from "../../apis/names.ts"
 import { listOf, named } from "../../http/json-schema.ts"
 import { filter } from "../../http/query.ts"
-import { type Admitted, json, routesOf } from "../../http/route.ts"
+import { type AuthenticatedRequest, json, routesOf } from "../../http/route.ts"
 import type { Principal } from "../../identity/principal.ts"
 import type { Connections } from "../connections/connections.ts"
 import {
@@ -47,10 +47,10 @@ const POOL = {
 
 const ITEM = named("DiscoveredItem", DiscoveredItemSchema)
 
-/** Header that names the connections whose part of the answer is missing or not whole. */
+/** Header that names the connections whose part of the response is missing or incomplete. */
 const PARTIAL_RESULT = "Berth-Partial-Result"
 
-/** Readers of HTTP give up at 8 to 16 KiB of headers. */
+/** Longest value of the header. HTTP clients and proxies reject 8 to 16 KiB of headers. */
 const MOST_CHARACTERS = 4096
 const MOST_MESSAGE = 200
 
@@ -65,7 +65,7 @@ const PARTIAL = {
 
 const route = routesOf<Principal, ResourceServices>({ tag: "resources" })
 
-/** An operation of discovery. */
+/** Operation of discovery. */
 interface Discovery {
   id: string
   summary: string
@@ -80,15 +80,15 @@ function discovery(path: string, { id, summary, sort, list, property, example }:
   const content = listOf(list, property, ITEM, { [property]: [example] })
   return route(`GET /resources/${path}`, {
     id,
-    summary: `${summary} Requests have a rate limit of their own.`,
+    summary: `${summary} These requests have a separate rate limit.`,
     role: "viewer",
-    query: { connection_id: filter("Id or name of the only connection to ask. Empty or null: all.") },
-    responses: { 200: json(content, "Resources that were found.", { headers: PARTIAL }) },
+    query: { connection_id: filter("Id or name of one connection. Empty or null: all connections.") },
+    responses: { 200: json(content, "Resources found.", { headers: PARTIAL }) },
     problems: [404],
     handle: async (call, { connectionsOf, discover }) => {
       const connections = connectionsOf(call.principal)
       const { connection_id: one } = call.query
-      // The contract has the filter be a string or null.
+      // In the contract, the filter is a string or null.
       const asked = one === undefined || one === "null" ? connections.all() : [await connections.find(one)]
       const discovered = await discover(sort, asked)
       reportFailures(call, discovered)
@@ -97,7 +97,7 @@ function discovery(path: string, { id, summary, sort, list, property, example }:
   })
 }
 
-/** The contract's operations of discovery. */
+/** Operations of the contract on discovered resources. */
 export const resourceRoutes = [
   discovery("storages", {
     id: "listStorages",
@@ -125,8 +125,8 @@ export const resourceRoutes = [
   }),
 ]
 
-/** A connection that failed takes nothing from the others; who asked is told which, and the log as well. */
-function reportFailures({ req, res }: Admitted<Principal>, { failures }: Discovered): void {
+/** Reports the failed connections in a header and in the log. The others' resources are returned all the same. */
+function reportFailures({ req, res }: AuthenticatedRequest<Principal>, { failures }: Discovered): void {
   if (failures.length === 0) return
   res.set(PARTIAL_RESULT, partialResult(failures))
   for (const { connection, reason, message } of failures) {
@@ -149,8 +149,8 @@ function itemOf({ connection, resource }: Discovered["found"][number]): Discover
 }
 
 /**
- * The header's value: a list of strings, the connections' names, with the parameters `reason` and `message` (RFC 9651). When
- * there are too many the messages go first, then the names: the log has all of them.
+ * Returns the header's value: a list of the connections' names as strings, with the parameters `reason` and `message`
+ * (RFC 9651). A value that is too long loses the messages first, then the last names. The log has all of them.
  */
 function partialResult(failures: readonly DiscoveryFailure[]): string {
   const whole = failures.map(
@@ -164,7 +164,7 @@ function withReason({ connection, reason }: DiscoveryFailure): string {
   return `${quoted(fromMetadataName(connection.metadata.name))};reason=${quoted(reason.slice(0, MOST_MESSAGE))}`
 }
 
-/** A string of RFC 9651: printable ASCII, with two signs escaped. */
+/** Returns a string of RFC 9651: printable ASCII, with two signs escaped. */
 function quoted(text: string): string {
   return `"${text.replace(/[^ -~]+/g, "?").replace(/["\\]/g, "\\$&")}"`
 }

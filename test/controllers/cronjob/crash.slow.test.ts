@@ -5,19 +5,19 @@ import { NotLeaderError } from "../../../src/controllers/fence.ts"
 import type { KubeClient } from "../../../src/kube/client.ts"
 import { eventually } from "../../cloud/eventually.ts"
 import { inParallel } from "../../in-parallel.ts"
-import { type CronStage, cronStages } from "./stage.ts"
+import { type CronHarness, cronHarnesses } from "./harness.ts"
 
-const newStage = cronStages()
+const newHarness = cronHarnesses()
 
-/** `before`: the call is never made. `after`: it is made, and its answer comes to nobody. */
+/** `before`: the call is never made. `after`: the call is made, and its response is lost. */
 type Moment = "before" | "after"
 
 const WRITES = ["create", "patch", "patchStatus", "replaceStatus", "delete"]
 
-/** Lets an operator make so many calls that change anything, and then no call at all: it has crashed. */
+/** Allows an operator a number of writes, and then no call at all: it has crashed. */
 class Crash {
   readonly client: KubeClient
-  /** What was called, in order. */
+  /** Names of the calls, in order. */
   readonly calls: string[] = []
   dead = false
   readonly #last: number
@@ -26,14 +26,14 @@ class Crash {
   constructor(client: KubeClient, last: number, moment: Moment) {
     this.#last = last
     this.#moment = moment
-    this.client = this.#mortal(client)
+    this.client = this.#crashingClient(client)
   }
 
   readonly fence = (): void => {
     if (this.dead) throw new NotLeaderError("crashed")
   }
 
-  #mortal(client: KubeClient): KubeClient {
+  #crashingClient(client: KubeClient): KubeClient {
     return new Proxy(client, {
       get: (target, property) => {
         const value: unknown = Reflect.get(target, property)
@@ -57,50 +57,50 @@ class Crash {
   }
 }
 
-/** What one replica sees of three ticks, the last of which comes after it crashed. */
+/** Three ticks of one replica. The last comes after its crash. */
 const TICKS = ["12:01:00", "12:02:00", "12:03:00"]
 const NEXT = "2026-05-01T12:04:00Z"
 const NAMES = TICKS.map((time) => `billing-20260501t${time.replaceAll(":", "")}z`)
 
-async function expectSettled(stage: CronStage, next: string): Promise<void> {
-  expect((await stage.cronJob("billing")).status?.nextTriggerTime).toBe(next)
+async function expectSettled(harness: CronHarness, next: string): Promise<void> {
+  expect((await harness.cronJob("billing")).status?.nextTriggerTime).toBe(next)
 }
 
 /**
- * Two replicas and three ticks: the first one leads until its n-th write, at which it crashes, and the other takes over.
- * Returns what the first one wrote.
+ * Runs two replicas over three ticks. The first one leads until it crashes at its n-th write; then the other takes
+ * over. Returns the first one's writes.
  */
-async function play(spec: Partial<CronJobSpec>, last: number, moment: Moment): Promise<string[]> {
-  const stage = await newStage()
-  await stage.create("billing", spec)
-  const crash = new Crash(stage.client, last, moment)
-  const first = stage.operator({ client: crash.client, fence: crash.fence })
+async function runWithCrash(spec: Partial<CronJobSpec>, last: number, moment: Moment): Promise<string[]> {
+  const harness = await newHarness()
+  await harness.create("billing", spec)
+  const crash = new Crash(harness.client, last, moment)
+  const first = harness.operator({ client: crash.client, fence: crash.fence })
   let isTakenOver = false
   const lead = async (settled: () => Promise<void>): Promise<void> => {
     await eventually(async () => {
       if (crash.dead && !isTakenOver) {
         isTakenOver = true
-        stage.operator()
+        harness.operator()
       }
       await settled()
     })
   }
-  await lead(() => expectSettled(stage, `2026-05-01T${TICKS[0]}Z`))
+  await lead(() => expectSettled(harness, `2026-05-01T${TICKS[0]}Z`))
   for (const [index, time] of TICKS.entries()) {
-    stage.clock.goTo(`2026-05-01T${time}.100Z`)
+    harness.clock.goTo(`2026-05-01T${time}.100Z`)
     const next = TICKS[index + 1]
     await lead(async () => {
-      await expectSettled(stage, next === undefined ? NEXT : `2026-05-01T${next}Z`)
-      expect(await stage.jobNames()).toHaveLength(index + 1)
+      await expectSettled(harness, next === undefined ? NEXT : `2026-05-01T${next}Z`)
+      expect(await harness.jobNames()).toHaveLength(index + 1)
     })
   }
   const about = `${moment} call ${last} (${crash.calls.at(-1)})`
-  const jobs = await stage.jobs()
+  const jobs = await harness.jobs()
   expect(
     jobs.map(({ metadata }) => metadata.name),
     about,
   ).toEqual(NAMES)
-  const { status } = await stage.cronJob("billing")
+  const { status } = await harness.cronJob("billing")
   expect(status?.lastTriggeredTime, about).toBe("2026-05-01T12:03:00Z")
   if (spec.concurrencyPolicy === "Replace") {
     expect(
@@ -109,11 +109,11 @@ async function play(spec: Partial<CronJobSpec>, last: number, moment: Moment): P
     ).toEqual([true, true, false])
   }
   await first.stop()
-  await stage.close()
+  await harness.close()
   return crash.calls
 }
 
-/** A client whose watches of one kind tell nothing from when it is frozen until it is thawed. */
+/** A client whose watches of some kinds deliver nothing from `freeze` to `thaw`. */
 class Frozen {
   readonly client: KubeClient
   /** Kinds that were read one by one, in order. */
@@ -155,97 +155,97 @@ class Frozen {
   }
 }
 
-/** A replica that waits for its turn with its caches full, until they are frozen. */
-async function standby(stage: CronStage, kinds: readonly string[]): Promise<{ frozen: Frozen; lead: () => void }> {
-  const frozen = new Frozen(stage.client, kinds)
+/** Starts a replica that waits to lead with full caches, which are then frozen. */
+async function standby(harness: CronHarness, kinds: readonly string[]): Promise<{ frozen: Frozen; lead: () => void }> {
+  const frozen = new Frozen(harness.client, kinds)
   const { promise, resolve } = Promise.withResolvers<void>()
-  await stage.operator({ client: frozen.client, leads: promise }).synced()
+  await harness.operator({ client: frozen.client, leads: promise }).synced()
   return { frozen, lead: resolve }
 }
 
-describe("a replica that takes over with late caches", () => {
-  test("does not fire again what was fired, though the Job is gone already", async () => {
-    const stage = await newStage()
-    const first = stage.operator()
-    await stage.create("billing")
-    await stage.waitsFor("billing", "2026-05-01T12:01:00Z")
-    const { frozen, lead } = await standby(stage, ["CronJob", "Job"])
+describe("a replica that takes over with stale caches", () => {
+  test("creates no second Job for a tick whose Job is already deleted", async () => {
+    const harness = await newHarness()
+    const first = harness.operator()
+    await harness.create("billing")
+    await harness.waitsFor("billing", "2026-05-01T12:01:00Z")
+    const { frozen, lead } = await standby(harness, ["CronJob", "Job"])
     frozen.freeze()
-    stage.clock.goTo("2026-05-01T12:01:00Z")
-    await stage.waitsFor("billing", "2026-05-01T12:02:00Z")
+    harness.clock.goTo("2026-05-01T12:01:00Z")
+    await harness.waitsFor("billing", "2026-05-01T12:02:00Z")
     await first.stop()
-    await stage.client.delete(JOBS, { namespace: stage.namespace, name: NAMES[0] ?? "" })
+    await harness.client.delete(JOBS, { namespace: harness.namespace, name: NAMES[0] ?? "" })
     lead()
-    // It wants to fire, and looks whether it may; and again.
+    // The replica wants to create the Job, and checks first; then again.
     await eventually(() => expect(frozen.reads.filter((kind) => kind === "CronJob").length).toBeGreaterThan(1))
-    expect(await stage.jobs()).toEqual([])
+    expect(await harness.jobs()).toEqual([])
     frozen.thaw()
-    stage.clock.goTo("2026-05-01T12:02:00Z")
-    await stage.waitsFor("billing", "2026-05-01T12:03:00Z")
-    expect(await stage.jobNames()).toEqual([NAMES[1]])
+    harness.clock.goTo("2026-05-01T12:02:00Z")
+    await harness.waitsFor("billing", "2026-05-01T12:03:00Z")
+    expect(await harness.jobNames()).toEqual([NAMES[1]])
   })
 
-  test("does not fire what was paused meanwhile", async () => {
-    const stage = await newStage()
-    const first = stage.operator()
-    await stage.create("billing")
-    await stage.waitsFor("billing", "2026-05-01T12:01:00Z")
-    const { frozen, lead } = await standby(stage, ["CronJob"])
+  test("creates no Job of a CronJob that was paused meanwhile", async () => {
+    const harness = await newHarness()
+    const first = harness.operator()
+    await harness.create("billing")
+    await harness.waitsFor("billing", "2026-05-01T12:01:00Z")
+    const { frozen, lead } = await standby(harness, ["CronJob"])
     frozen.freeze()
-    await stage.change("billing", { active: false })
+    await harness.change("billing", { active: false })
     await first.stop()
-    stage.clock.goTo("2026-05-01T12:01:00Z")
+    harness.clock.goTo("2026-05-01T12:01:00Z")
     lead()
     await eventually(() => expect(frozen.reads).toContain("CronJob"))
     frozen.thaw()
-    await stage.waitsFor("billing", undefined)
-    expect(await stage.jobs()).toEqual([])
+    await harness.waitsFor("billing", undefined)
+    expect(await harness.jobs()).toEqual([])
   })
 
-  test("Forbid: lets nothing run beside a Job that its cache does not know yet", async () => {
-    const stage = await newStage()
-    const first = stage.operator()
-    await stage.create("billing", { concurrencyPolicy: "Forbid" })
-    await stage.waitsFor("billing", "2026-05-01T12:01:00Z")
-    const { frozen, lead } = await standby(stage, ["Job"])
+  test("creates no Job with policy Forbid beside a running Job that its cache lacks", async () => {
+    const harness = await newHarness()
+    const first = harness.operator()
+    await harness.create("billing", { concurrencyPolicy: "Forbid" })
+    await harness.waitsFor("billing", "2026-05-01T12:01:00Z")
+    const { frozen, lead } = await standby(harness, ["Job"])
     frozen.freeze()
-    stage.clock.goTo("2026-05-01T12:01:00Z")
-    await stage.waitsFor("billing", "2026-05-01T12:02:00Z")
+    harness.clock.goTo("2026-05-01T12:01:00Z")
+    await harness.waitsFor("billing", "2026-05-01T12:02:00Z")
     await first.stop()
     lead()
-    stage.clock.goTo("2026-05-01T12:02:00Z")
-    await stage.waitsFor("billing", "2026-05-01T12:03:00Z")
-    expect(await stage.jobNames()).toEqual([NAMES[0]])
+    harness.clock.goTo("2026-05-01T12:02:00Z")
+    await harness.waitsFor("billing", "2026-05-01T12:03:00Z")
+    expect(await harness.jobNames()).toEqual([NAMES[0]])
     frozen.thaw()
   })
 })
 
-test("three replicas that all take themselves for the leader make one Job for each tick", async () => {
-  const stage = await newStage()
-  for (let replica = 0; replica < 3; replica++) stage.operator()
-  await stage.create("billing")
-  await stage.waitsFor("billing", "2026-05-01T12:01:00Z")
+test("creates one Job for each tick although three replicas believe that they lead", async () => {
+  const harness = await newHarness()
+  for (let replica = 0; replica < 3; replica++) harness.operator()
+  await harness.create("billing")
+  await harness.waitsFor("billing", "2026-05-01T12:01:00Z")
   for (const [index, time] of TICKS.entries()) {
-    stage.clock.goTo(`2026-05-01T${time}Z`)
-    await stage.waitsFor("billing", `2026-05-01T12:0${index + 2}:00Z`)
+    harness.clock.goTo(`2026-05-01T${time}Z`)
+    await harness.waitsFor("billing", `2026-05-01T12:0${index + 2}:00Z`)
   }
-  expect(await stage.jobNames()).toEqual(NAMES)
+  expect(await harness.jobNames()).toEqual(NAMES)
 })
 
-describe("a replica that crashes at any write of a tick, and one that takes over", () => {
+describe("a replica that takes over after a crash at any write of a tick", () => {
   test.each(["Allow", "Replace"] as const)(
-    "%s: exactly one Job for each tick",
+    "creates exactly one Job for each tick with policy %s",
     async (concurrencyPolicy) => {
-      const calls = await play({ concurrencyPolicy }, Number.POSITIVE_INFINITY, "before")
+      const calls = await runWithCrash({ concurrencyPolicy }, Number.POSITIVE_INFINITY, "before")
       const cancels = concurrencyPolicy === "Replace" ? 2 : 0
       expect(calls.filter((call) => call === "create Job")).toHaveLength(3)
       expect(calls.filter((call) => call === "replaceStatus CronJob")).toHaveLength(4)
       expect(calls).toHaveLength(7 + cancels)
       const moments: Moment[] = ["before", "after"]
-      const plays = calls.flatMap((_, index) =>
-        moments.map((moment) => () => play({ concurrencyPolicy }, index + 1, moment)),
+      const runs = calls.flatMap((_, index) =>
+        moments.map((moment) => () => runWithCrash({ concurrencyPolicy }, index + 1, moment)),
       )
-      await inParallel(plays, 6)
+      await inParallel(runs, 6)
     },
     900_000,
   )

@@ -3,10 +3,10 @@ import { afterAll, describe, expect, it } from "vitest"
 import { countTicks, latestTick, nextTick, SCHEDULE_ALIASES, scheduleFault } from "../../../src/apis/schedule.ts"
 import { dateOf, isTick, rulesOf, tickAfter } from "./oracle.ts"
 
-/** The same schedules each time; another number, others. */
+/** Seed of the schedules. Another seed gives others. */
 const SEED = 20_261_122
 
-/** Zones whose clocks jump by an hour, by half an hour, by a whole day, at midnight; in both hemispheres; and none. */
+/** Zones in both hemispheres. Their clocks jump by an hour, half an hour, a whole day, at midnight, or never. */
 const ZONES = [
   "UTC",
   "Europe/Berlin",
@@ -21,7 +21,7 @@ const ZONES = [
 const ownZone = process.env["TZ"]
 afterAll(() => inZone(ownZone))
 
-/** Node takes up a change of TZ at once. */
+/** Node.js applies a change of TZ at once. */
 function inZone(zone: string | undefined): void {
   if (zone === undefined) delete process.env["TZ"]
   else process.env["TZ"] = zone
@@ -60,7 +60,7 @@ const schedule = fc.oneof(
   { weight: 1, arbitrary: fc.constantFrom(...Object.keys(SCHEDULE_ALIASES)) },
 )
 
-/** Any minute of a century, and those at which something is special. */
+/** Any minute of a century, and minutes near special dates. */
 const minute = fc.oneof(
   fc.integer({ min: minuteOf("2020-01-01T00:00:00Z"), max: minuteOf("2119-12-31T00:00:00Z") }),
   fc
@@ -85,7 +85,7 @@ const minute = fc.oneof(
 )
 
 describe("the oracle", () => {
-  it("knows the calendar as JavaScript does, in UTC", () => {
+  it("knows the calendar like JavaScript does, in UTC", () => {
     for (let day = 0; day < 60_000; day += 17) {
       const date = new Date(day * 86_400_000)
       const expected = { year: date.getUTCFullYear(), month: date.getUTCMonth() + 1, day: date.getUTCDate() }
@@ -103,20 +103,20 @@ describe("the oracle", () => {
     ["0 0 */2 * MON", "2026-05-03T00:00:00Z", true],
     ["0 0 */1 * MON", "2026-05-03T00:00:00Z", false],
     ["0 0 * * 7", "2026-05-03T00:00:00Z", true],
-  ])("%s at %s: %s", (text, time, expected) => {
+  ])("decides that %s at %s is a tick: %s", (text, time, expected) => {
     expect(isTick(rulesOf(text), minuteOf(time))).toBe(expected)
   })
 })
 
 describe.each(ZONES)("in a process whose time zone is %s", (zone) => {
-  it("the next tick is the oracle's, from any minute of a century on", () => {
+  it("finds the oracle's next tick from any minute of a century", () => {
     inZone(zone)
     expect(Intl.DateTimeFormat().resolvedOptions().timeZone).toBe(zone)
     fc.assert(
       fc.property(schedule, minute, fc.integer({ min: 0, max: 59_999 }), (text, after, milliseconds) => {
         const expected = tickAfter(rulesOf(text), after)
         const found = nextTick(text, new Date(after * 60_000 + milliseconds))
-        // All fields are well-formed, so that dates which never come are the one thing to refuse.
+        // All fields are well-formed, so only dates that never come are rejected.
         expect(scheduleFault(text) === undefined).toBe(expected !== undefined)
         expect(found?.toISOString()).toBe(expected === undefined ? undefined : dateAt(expected).toISOString())
       }),
@@ -124,7 +124,7 @@ describe.each(ZONES)("in a process whose time zone is %s", (zone) => {
     )
   })
 
-  it("the latest tick of a span is the oracle's, and so is how many there are", () => {
+  it("finds the oracle's latest tick of a span, and the same number of ticks", () => {
     inZone(zone)
     const comes = schedule.filter((text) => scheduleFault(text) === undefined)
     fc.assert(
@@ -147,7 +147,7 @@ describe.each(ZONES)("in a process whose time zone is %s", (zone) => {
     ["0 0 29 2 *", 20],
     ["59 23 31 12 *", 5],
     ["30 2 * 3,10,11 SUN", 6],
-  ])("%s: every tick of %i years, none twice and none left out", (text, years) => {
+  ])("%s finds every tick of %i years, none twice and none missing", (text, years) => {
     inZone(zone)
     const rules = rulesOf(text)
     const end = minuteOf(`${2026 + years}-01-01T00:00:00Z`)

@@ -1,8 +1,8 @@
 /**
- * Cron by brute force, written apart from what it tests: every minute is asked whether it is a tick. The rules are those
- * of crontab(5) as Kubernetes' CronJob reads them: a day that is limited by both day of month and day of week is one that
- * either allows; a field with `*` in it, but for a step, limits nothing. The calendar is reckoned by hand as well, from
- * days since 1970, so that no time zone of the process can have a say.
+ * Cron by brute force, independent of the tested code: every minute is checked. The rules are those of crontab(5) as
+ * Kubernetes' CronJob reads them. If both day of month and day of week are limited, a day needs to match only one. A
+ * field with `*` limits nothing, except by a step. The calendar is calculated by hand as well, from days since
+ * 1970. So no time zone of the process has an effect.
  */
 
 const MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
@@ -33,7 +33,7 @@ export interface CronRules {
 
 const MINUTES_A_DAY = 1440
 
-/** The rules of a valid schedule. */
+/** Rules of a valid schedule. */
 export function rulesOf(schedule: string): CronRules {
   const [minute = "", hour = "", day = "", month = "", weekday = ""] = (ALIASES[schedule] ?? schedule).split(" ")
   const week = fieldOf(weekday, 0, 7, DAYS)
@@ -54,26 +54,28 @@ function fieldOf(text: string, least: number, most: number, names: readonly stri
     const place = names.indexOf(word.toLowerCase())
     return place === -1 ? Number(word) : place + least
   }
+  // A week ends with Saturday, although 7 is Sunday, too.
+  const end = names === DAYS ? 6 : most
   for (const item of text.split(",")) {
     const [range = "", step = "1"] = item.split("/")
     const [from = "", to] = range === "*" ? [String(least), String(most)] : range.split("-")
     const first = numberOf(from)
-    // "5/15" is "5-59/15"
-    const last = to !== undefined ? numberOf(to) : item.includes("/") ? most : first
+    // "5/15" is "5-59/15".
+    const last = to !== undefined ? numberOf(to) : item.includes("/") ? Math.max(first, end) : first
     for (let value = first; value <= last; value += Number(step)) values.add(value)
     if (range === "*" && Number(step) === 1) limits = false
   }
   return { values, limits }
 }
 
-/** Whether a minute (since 1970, UTC) is a tick. */
+/** True if a minute (since 1970, UTC) is a tick. */
 export function isTick(rules: CronRules, minute: number): boolean {
   if (!rules.minute.values.has(minute % 60)) return false
   if (!rules.hour.values.has(Math.floor(minute / 60) % 24)) return false
   return isDay(rules, Math.floor(minute / MINUTES_A_DAY))
 }
 
-/** The first tick after a minute, both since 1970; undefined when none comes in so many years. */
+/** Returns the first tick after a minute, both since 1970; undefined if none comes within so many years. */
 export function tickAfter(rules: CronRules, after: number, years = 9): number | undefined {
   for (let minute = after + 1; minute < after + years * 366 * MINUTES_A_DAY; minute++) {
     if (minute % MINUTES_A_DAY === 0 || minute === after + 1) minute = nextDayFrom(rules, minute, years)
@@ -82,7 +84,7 @@ export function tickAfter(rules: CronRules, after: number, years = 9): number | 
   return undefined
 }
 
-/** Days are asked for as a whole, as most minutes of years are on days that are none. */
+/** Checks whole days first, because most minutes are on days without a tick. */
 function nextDayFrom(rules: CronRules, minute: number, years: number): number {
   const today = Math.floor(minute / MINUTES_A_DAY)
   for (let day = today; day < today + years * 366; day++) {
@@ -101,7 +103,7 @@ function isDay(rules: CronRules, dayNumber: number): boolean {
   return byDay && byWeekday
 }
 
-/** Month and day of a number of days since 1970, counted year by year and month by month. */
+/** Returns month and day of a number of days since 1970, counted year by year and month by month. */
 export function dateOf(dayNumber: number): { year: number; month: number; day: number } {
   let year = 1970
   let left = dayNumber

@@ -1,14 +1,17 @@
-/** The configuration that a test hands to a program of its own: JSON, its one argument. */
+/** Returns the configuration that a test passes to a process of its own: JSON, its one argument. */
 export function configuration<Config>(): Config {
   return JSON.parse(process.argv[2] ?? "") as Config
 }
 
-/** Says that the program is up. */
+/** Prints the line that reports the program as ready. */
 export function ready(facts: object): void {
   process.stdout.write(`READY ${JSON.stringify(facts)}\n`)
 }
 
-/** Aborted by SIGTERM, and when the test process is gone, however it ended: it holds the other end of standard input. */
+/**
+ * Returns a signal that SIGTERM aborts. The end of the test process aborts it, too, because that process holds the
+ * other end of standard input.
+ */
 export function stopSignal(): AbortSignal {
   const stop = new AbortController()
   const abort = (): void => stop.abort()

@@ -5,12 +5,12 @@ import { connect } from "../../../src/connect.ts"
 import { createLogger } from "../../../src/telemetry/logger.ts"
 import { configuration, ready, stopSignal } from "./entry.ts"
 
-/** How a façade of these tests is started. */
+/** Configuration of a façade of these tests. */
 export interface FacadeConfig {
   kubeconfig: string
   systemNamespace: string
   watchNamespace: string
-  /** 0: any free one. */
+  /** Port, or 0 for any free one. */
   port: number
   project: string
   logs: { logsDir: string } | { logsBucket: string; logsEndpoint: string; logsRegion: string }

@@ -1,16 +1,16 @@
 import { compileCache } from "../../../dev/compile-cache.ts"
 import { systemClock } from "../../../src/apis/clock.ts"
 import { fixedOffers } from "../../../src/catalogue/offers.ts"
+import type { Cloud, Clouds } from "../../../src/cloud/cloud.ts"
 import { LocalCloud } from "../../../src/cloud/local/local.ts"
 import { LOCAL_REGION, localOffers } from "../../../src/cloud/local/offers.ts"
-import type { Cloud, Clouds } from "../../../src/cloud/provider.ts"
 import { connect } from "../../../src/connect.ts"
 import { startOperator } from "../../../src/operator.ts"
 import { createLogger } from "../../../src/telemetry/logger.ts"
 import { Life, Plan, type Point } from "../../faults/crash-gate.ts"
 import { configuration, ready, stopSignal } from "./entry.ts"
 
-/** How an operator of these tests is started. */
+/** Configuration of an operator of these tests. */
 export interface OperatorConfig {
   kubeconfig: string
   systemNamespace: string
@@ -20,24 +20,24 @@ export interface OperatorConfig {
   vmsDir: string
   agentCommand: string[]
   dockerSocket?: string
-  /** No offers: what is submitted stays queued. */
+  /** True for a catalogue without offers: jobs stay queued. */
   withoutOffers?: boolean
-  /** Launch calls never return: before the VM is made, or after. */
+  /** Makes launch calls hang forever: before the VM is created, or after. */
   hang?: "beforeLaunch" | "afterLaunch"
-  /** It kills itself with SIGKILL at this call: before it, or when it has had its effect. */
-  strike?: { point: Point; fault: "before" | "after" }
+  /** Call at which the operator kills itself with SIGKILL: before the call, or after its effect. */
+  inject?: { point: Point; fault: "before" | "after" }
 }
 
-/** Not so short that a machine which stands still for some seconds has another operator lead. */
+/** Long enough that a pause of some seconds doesn't change the leader. */
 const LEASE_TIMES = { leaseSeconds: 15, renewDeadlineSeconds: 10, retrySeconds: 0.5 }
 
 const config = configuration<OperatorConfig>()
 const stop = stopSignal()
 const logger = createLogger({ level: "trace", name: "operator" })
 const client = connect(config)
-const plan = new Plan(config.strike)
-const nobody = { onTerminate: () => undefined, onCloudChange: () => Promise.resolve() }
-const life = new Life(plan, nobody, () => process.kill(process.pid, "SIGKILL"))
+const plan = new Plan(config.inject)
+const noObserver = { onTerminate: () => undefined, onCloudChange: () => Promise.resolve() }
+const life = new Life(plan, noObserver, () => process.kill(process.pid, "SIGKILL"))
 const cloud = new LocalCloud({
   dataDir: config.vmsDir,
   agentCommand: config.agentCommand,
@@ -51,7 +51,7 @@ const { ended } = await startOperator(
   config,
   {
     client: life.client(client, { kinds: [], selector: "" }),
-    clouds: life.clouds(told(cloud)),
+    clouds: life.clouds(logged(cloud)),
     providers: {},
     architectures: [],
     offers: fixedOffers(config.withoutOffers === true ? [] : localOffers()),
@@ -68,15 +68,15 @@ process.stdout.write(`CALLS ${JSON.stringify(plan.points())}\n`)
 await cloud.close()
 await client.close()
 
-/** The local cloud, with each call that changes something told in the log before it is made. */
-function told(local: LocalCloud): Clouds {
+/** Wraps the local cloud and logs each call that changes something before the call. */
+function logged(local: LocalCloud): Clouds {
   const cloud: Cloud = {
     consistencySeconds: local.consistencySeconds,
     launch: async (spec, fence) => {
       logger.info({ launch: spec.name }, "calls launch")
       if (config.hang === undefined) return await local.launch(spec, fence)
       if (config.hang === "afterLaunch") await local.launch(spec)
-      // The answer never comes: for a kill at just that moment.
+      // Never answers: the test kills the operator at this moment.
       return await new Promise(() => undefined)
     },
     list: (scope) => local.list(scope),

@@ -1,5 +1,5 @@
-// Watches the ConfigMaps of a namespace by client-go's own reflector, and answers any request with JSON: what its store
-// holds, and how often it has listed and watched.
+// Watches the ConfigMaps of a namespace with client-go's own reflector. It answers any request with JSON: the content of
+// its store, and the number of its lists and watches.
 package main
 
 import (
@@ -22,8 +22,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Waits before it tries again are this many times shorter than the reflector's own: else most faults of a series would meet
-// one that waits, and be none.
+// Factor by which retries are faster than the reflector's default. Otherwise most faults of a series would hit a waiting
+// reflector and have no effect.
 const haste = 20
 
 type hurried struct{ clock.RealClock }
@@ -69,7 +69,7 @@ func main() {
 			return found, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			// A watch that begins with all objects is a list in another form.
+			// A watch that begins with all objects counts as a list.
 			if options.SendInitialEvents != nil {
 				lists.Add(1)
 			} else {

@@ -1,5 +1,6 @@
-// Reads questions, one JSON document a line, and answers each with one line of JSON, by Prometheus' own parser and engine:
-// which series a PromQL expression selects, and how many it results in where only the given series are there.
+// Reads questions, one JSON document a line, and answers each with one line of JSON from Prometheus' own parser and engine.
+// An answer has the series that a PromQL expression selects, and the number of resulting series. The given series are the
+// only input.
 package main
 
 import (
@@ -18,19 +19,19 @@ import (
 
 type question struct {
 	Expr string `json:"expr"`
-	// The state of the world; it is asked at the time of the last samples.
+	// Input of the evaluation, at the time of the last samples.
 	Series []series `json:"series"`
 }
 
 type series struct {
 	Labels map[string]string `json:"labels"`
-	// One a minute.
+	// One value a minute.
 	Values []float64 `json:"values"`
 }
 
 type answer struct {
 	Selectors []selector `json:"selectors"`
-	// How many series come out.
+	// Number of resulting series.
 	Results int    `json:"results"`
 	Error   string `json:"error,omitempty"`
 }
@@ -38,7 +39,7 @@ type answer struct {
 type selector struct {
 	Metric   string    `json:"metric"`
 	Matchers []matcher `json:"matchers"`
-	// Labels that an aggregation around it keeps.
+	// Labels that the surrounding aggregation keeps.
 	By []string `json:"by"`
 }
 
@@ -49,7 +50,7 @@ type matcher struct {
 	Value string `json:"value"`
 }
 
-// As Prometheus is without any feature flag.
+// Like Prometheus without feature flags.
 var prometheus = parser.NewParser(parser.Options{})
 
 func main() {
@@ -131,7 +132,7 @@ func evaluate(asked question) (int, error) {
 	return len(vector), err
 }
 
-// All series that there are.
+// Queryable with only the given series.
 type world []storage.Series
 
 func (w world) selected(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
@@ -153,7 +154,7 @@ func matchesAll(metric labels.Labels, matchers []*labels.Matcher) bool {
 	return true
 }
 
-// One after the other, without errors and warnings.
+// Iterates over the series without errors and warnings.
 type seriesSet struct {
 	storage.SeriesSet
 	current storage.Series

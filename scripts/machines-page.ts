@@ -1,0 +1,288 @@
+// Writes docs/machines.md: the first offer, the image and the request of each kind of machine, and the facts about all
+// families. Run `scripts/machines-page.ts`. test/cloud/requests.test.ts checks that the page is current.
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
+import type { JobSpec } from "../src/apis/job.ts"
+import { type Architecture, nvidiaGpusOf, type Offer } from "../src/apis/offer.ts"
+import { offersOf } from "../src/catalogue/file.ts"
+import { readPriceList } from "../src/catalogue/shipped.ts"
+import { runInstancesInput } from "../src/cloud/aws/request.ts"
+import { machineOf } from "../src/cloud/azure/machine.ts"
+import type { LaunchSpec } from "../src/cloud/cloud.ts"
+import { instanceOf } from "../src/cloud/gcp/machine.ts"
+import type { CloudMachines, Family } from "../src/machines/family.ts"
+import { familyOf, MACHINES } from "../src/machines/machines.ts"
+import { Catalogue } from "../src/router/catalogue.ts"
+import { requirementsOf } from "../src/router/requirements.ts"
+import { rankPlacements } from "../src/router/route.ts"
+
+export const PAGE = join(import.meta.dirname, "..", "docs", "machines.md")
+
+const CLOUDS = ["aws", "gcp", "azure"] as const
+export type CloudName = (typeof CLOUDS)[number]
+
+/** Requests that create a VM, by cloud. */
+type Requests = Record<CloudName, (spec: LaunchSpec) => object>
+
+const REQUESTS: Requests = {
+  aws: (spec) => runInstancesInput(spec, { SecurityGroupIds: ["sg-0123456789abcdef0"] }),
+  gcp: (spec) => instanceOf(spec, `${spec.offer.region}-a`, {}),
+  azure: (spec) => {
+    const network = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network"
+    const place = {
+      subnetId: `${network}/virtualNetworks/berth/subnets/berth`,
+      securityGroupId: `${network}/networkSecurityGroups/berth-no-inbound`,
+    }
+    return machineOf(spec, place, {})
+  },
+}
+
+/** Request that creates a VM of a family, at the family's first offer. */
+export interface GoldenRequest {
+  cloud: CloudName
+  /** Path of its golden file, from the repository's root. */
+  file: string
+  offer: Offer
+  /** Name of the machine image, which AWS' requests have as an id. */
+  image: string
+  request: object
+}
+
+/** Returns the request for an offer. The user data is that of no real VM. */
+export function requestFor(offer: Offer): object {
+  const cloud = CLOUDS.find((name) => name === offer.cloud)
+  if (cloud === undefined) throw new Error(`no requests for the cloud ${offer.cloud}`)
+  return REQUESTS[cloud]({
+    name: "5cbd7f6e-93a4-4b0c-8a55-1f0e3a8e0a10-1",
+    installation: "golden",
+    tags: { "berth.dev/project": "p-1", "berth.dev/job": "a-job" },
+    offer,
+    ...(cloud === "aws" && { imageId: "ami-0123456789abcdef0" }),
+    userData: "#cloud-config\n{}\n",
+    lifetimeSeconds: 3600,
+  })
+}
+
+const list = readPriceList()
+const catalogue = new Catalogue(offersOf(list))
+
+/** Returns the requests of all families that the shipped list has, and of one spot VM for each cloud. */
+export function goldenRequests(): GoldenRequest[] {
+  const first = new Map<string, Offer>()
+  for (const offer of catalogue.offers()) {
+    const key = goldenKey(offer)
+    const known = key === undefined ? undefined : first.get(key)
+    if (key === undefined || (known !== undefined && isBefore(known, offer))) continue
+    first.set(key, offer)
+  }
+  const found = [...first].sort(([a], [b]) => (a < b ? -1 : 1))
+  return found.map(([key, { priceDate: _, ...priced }]) => {
+    // The request has a digest of the offer. New prices must change no golden file.
+    const offer = { ...priced, hourlyPriceUsd: 1 }
+    const cloud = CLOUDS.find((name) => name === offer.cloud) as CloudName
+    return { cloud, file: `test/cloud/golden/${key}.json`, offer, image: imageOf(offer), request: requestFor(offer) }
+  })
+}
+
+function imageOf(offer: Offer): string {
+  const table = MACHINES[offer.cloud] as CloudMachines
+  return table.images[familyOf(table, offer)?.image ?? ""]?.name ?? ""
+}
+
+/** Returns the golden file of an offer: by family, or by cloud for spot VMs. Spot requests of a cloud's families differ in the same fields. */
+function goldenKey(offer: Offer): string | undefined {
+  const table = MACHINES[offer.cloud]
+  const family = table && familyOf(table, offer)
+  if (family === undefined) return undefined
+  if (offer.provisioning === "onDemand") return `${offer.cloud}/${slug(family.name)}`
+  return `${offer.cloud}/${offer.gpu === undefined ? "spot" : "spot-gpu"}`
+}
+
+/** Orders offers independent of prices, so that new prices change no golden file. */
+function isBefore(a: Offer, b: Offer): boolean {
+  const keys = [a, b].map(({ cpu, instanceType, region }) => [String(cpu).padStart(6), instanceType, region].join(" "))
+  return (keys[0] as string) <= (keys[1] as string)
+}
+
+function slug(name: string): string {
+  return name
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, "-")
+    .replaceAll(/^-|-$/g, "")
+}
+
+interface Column {
+  name: string
+  spec: Partial<Omit<JobSpec, "image">>
+  architecture?: Architecture
+  /** True for fractions of a GPU, which a job requests by memory, not by model. */
+  fraction?: true
+}
+
+const gpu = (model: string): Column["spec"] => ({ resources: { gpu: { model } } })
+
+const COLUMNS: readonly Column[] = [
+  { name: "CPU, amd64", spec: {}, architecture: "amd64" },
+  { name: "CPU, arm64", spec: {}, architecture: "arm64" },
+  { name: "T4", spec: gpu("T4") },
+  { name: "L4", spec: gpu("L4") },
+  { name: "A10", spec: gpu("A10") },
+  { name: "A10G", spec: gpu("A10G") },
+  { name: "A100", spec: gpu("A100") },
+  { name: "H100", spec: gpu("H100") },
+  { name: "fraction of a GPU", spec: { resources: { gpu: { vram: "1Gi" } } }, fraction: true },
+  { name: "CPU, spot", spec: { provisioning: "spot" } },
+]
+
+/** Returns the offer that Berth picks first on one cloud. */
+function firstOffer(cloud: CloudName, { spec, architecture, fraction }: Column): Offer | undefined {
+  const requirements = requirementsOf(
+    { image: "busybox", ...spec, cloud: [cloud] },
+    architecture === undefined ? [] : [architecture],
+  )
+  const context = { launchAccounts: [{ cloud }], cooldowns: [], room: {}, expectedSeconds: 3600, now: new Date(0) }
+  const ranked = rankPlacements(requirements, catalogue, { ...context, count: fraction ? 5000 : 1 })
+  return ranked.find(({ offer }) => !fraction || (nvidiaGpusOf(offer)?.count ?? 1) < 1)?.offer
+}
+
+const CHECKS: Record<CloudName, string> = {
+  aws: "EC2's service model",
+  gcp: "Compute Engine's API description",
+  azure: "the description in Azure's SDK",
+}
+
+function picksTable(): string {
+  const rows = COLUMNS.flatMap((column) => CLOUDS.map((cloud) => pickRow(cloud, column)))
+  const head = "| machine | cloud | first offer | image | boot disk | driver | request | checked by |"
+  return [head, "|---|---|---|---|---|---|---|---|", ...rows].join("\n")
+}
+
+function pickRow(cloud: CloudName, column: Column): string {
+  const offer = firstOffer(cloud, column)
+  const table = MACHINES[cloud]
+  const family = offer && table && familyOf(table, offer)
+  if (offer === undefined || table === undefined || family === undefined) {
+    return `| ${column.name} | ${cloud} | none | | | | | |`
+  }
+  const image = table.images[family.image]
+  const key = goldenKey({ ...offer, provisioning: column.spec.provisioning === "spot" ? "spot" : "onDemand" })
+  const cells = [
+    column.name,
+    cloud,
+    `\`${offer.instanceType}\` in ${offer.region}`,
+    `[\`${shortName(image?.name ?? "")}\`](${image?.source})`,
+    `${diskOf(offer)} GiB \`${family.diskType}\``,
+    image?.driver ?? "",
+    `[${key}](../test/cloud/golden/${key}.json)`,
+    CHECKS[cloud],
+  ]
+  return `| ${cells.join(" | ")} |`
+}
+
+/** Returns the size of the boot disk in the request, GiB. */
+function diskOf(offer: Offer): number {
+  const [, size] = /"(?:VolumeSize|diskSizeGb|diskSizeGB)":"?(\d+)/.exec(JSON.stringify(requestFor(offer))) ?? []
+  return Number(size)
+}
+
+function shortName(image: string): string {
+  return image.replace(/^projects\/.*\/family\//, "").replace(/^\/aws\/service\/ecs\/optimized-ami\//, "")
+}
+
+function familiesTable(cloud: CloudName, { families, images, quotaFamily }: CloudMachines): string {
+  const head = "| family | machine types | image | disk | driver | other needs | quota | source |"
+  const rows = families.map((family) => {
+    const { name, types, image, diskType, gpu: cards, source } = family
+    const example = list.machines.find(
+      (machine) => machine.cloud === cloud && familyOf(MACHINES[cloud] as CloudMachines, machine) === family,
+    )?.instanceType
+    const models =
+      cards === undefined ? "" : `${cards.models.join(", ")}: ${cards.module} module of ${images[image]?.driver}`
+    const quota = example === undefined ? "" : quotaFamily(example)
+    const cells = [
+      name,
+      code(types.source),
+      image,
+      code(diskType),
+      models,
+      othersOf(family),
+      quota,
+      `[page](${source})`,
+    ]
+    return `| ${cells.join(" | ")} |`
+  })
+  return [head, "|---|---|---|---|---|---|---|---|", ...rows].join("\n")
+}
+
+function othersOf({ diskController, security, pinned, architecture, gpu: cards }: Family): string {
+  return [
+    architecture === "arm64" && "Arm",
+    diskController !== undefined && `disk controller ${diskController}`,
+    security === "secureBoot" && "Secure Boot",
+    security === "unsigned" && "no Secure Boot",
+    pinned === true && "no live migration",
+    cards?.fraction === true && "fraction of a card",
+  ]
+    .filter((need) => need !== false)
+    .join(", ")
+}
+
+function imagesTable(): string {
+  const rows = CLOUDS.flatMap((cloud) =>
+    Object.entries(MACHINES[cloud]?.images ?? {}).map(
+      ([key, { name, leastDiskGib, driver = "", source }]) =>
+        `| ${cloud} | ${key} | ${code(name)} | ${leastDiskGib} GiB | ${driver} | [page](${source}) |`,
+    ),
+  )
+  return ["| cloud | key | image | its own disk | driver | source |", "|---|---|---|---|---|---|", ...rows].join("\n")
+}
+
+function code(text: string): string {
+  return `\`${text.replaceAll("|", "\\|")}\``
+}
+
+/** Returns the page. */
+export function machinesPage(): string {
+  const families = CLOUDS.map((cloud) => `### ${cloud}\n\n${familiesTable(cloud, MACHINES[cloud] as CloudMachines)}`)
+  return `<!-- Generated by scripts/machines-page.ts from src/machines and the shipped price list; do not edit -->
+
+# Machines
+
+This page shows what Berth asks of each cloud. [routing.md](routing.md#what-is-left-out) lists the machine types that
+Berth never uses, with the reason for each.
+
+## First offers
+
+The offer that a job gets first if it names only this, at the shipped prices. The request is a file in the
+repository. No request has run against the clouds themselves. A test compares each request with the provider's
+published description of its API: names and types of all fields, required fields, and allowed values.
+
+${picksTable()}
+
+**Fractions of a GPU.** Only AWS' image has the driver for them. Azure's \`NV*ads_A10_v5\` and Google's small G4 machines
+need a driver that no image of Berth has, so Berth never uses them. Whole A10 cards of Azure need the same driver.
+
+## What is on a VM
+
+- **Disk.** ${CLOUDS.map((cloud) => `${cloud}: ${MACHINES[cloud]?.diskGib.cpu} GiB, and ${MACHINES[cloud]?.diskGib.gpu} GiB with GPUs`).join("; ")}.
+  A disk is never smaller than its image. If the disk is full, the Job's message says so.
+- **Memory.** An offer fits by the memory that the cloud sells. The container gets that memory without 512 MiB for
+  system, engine and agent. On small machines the reserve is an eighth.
+- **Driver.** The image has it. A VM that finds no GPU reports that and powers off. Berth then tries the next machine.
+  The same holds if the engine can't give the GPU to the container.
+- **Other accelerators.** Machines with accelerators of other makers run jobs that ask for no GPU.
+
+## Images
+
+${imagesTable()}
+
+## Families
+
+Facts about the machine types, as the request builders use them. The first family that matches a machine type holds.
+The sources are the clouds' own pages and repositories.
+
+${families.join("\n\n")}
+`
+}
+
+if (import.meta.main) writeFileSync(PAGE, machinesPage())

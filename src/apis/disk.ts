@@ -1,0 +1,55 @@
+import Type, { type Static } from "typebox"
+import { ALLOWED, Int, PATTERN_AS_RULE, Text } from "./schema.ts"
+
+/**
+ * Largest disks from which a VM boots, GiB. The local cloud has none: its VMs share the host's disk. Sources:
+ * https://docs.aws.amazon.com/ebs/latest/userguide/ebs-volume-types.html (gp2 has the lower maximum, 16 TiB),
+ * https://cloud.google.com/compute/docs/disks (64 TiB), and
+ * https://learn.microsoft.com/azure/virtual-machines/managed-disks-overview (an OS disk has at most 4,095 GiB).
+ */
+const LARGEST_GIB: Readonly<Record<string, number>> = { aws: 16_384, gcp: 65_536, azure: 4095 }
+
+/** Returns the size of the largest disk from which a cloud's VM boots, GiB; infinite if the cloud sets no limit. */
+export function largestDiskGib(cloud: string): number {
+  return LARGEST_GIB[cloud] ?? Number.POSITIVE_INFINITY
+}
+
+/** Maximum sizes, and the patterns of whole Gi or Ti from 10Gi to them. 10Gi is the minimum on Google Cloud. */
+const SIZES = {
+  "4095Gi": "^((1[0-9]|[2-9][0-9]|[1-9][0-9]{2}|[1-3][0-9]{3}|40[0-8][0-9]|409[0-5])Gi|[1-3]Ti)$",
+  "16Ti":
+    "^((1[0-9]|[2-9][0-9]|[1-9][0-9]{2,3}|1[0-5][0-9]{3}|16[0-2][0-9]{2}|163[0-7][0-9]|1638[0-4])Gi|([1-9]|1[0-6])Ti)$",
+  "64Ti":
+    "^((1[0-9]|[2-9][0-9]|[1-9][0-9]{2,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-6])Gi|([1-9]|[1-5][0-9]|6[0-4])Ti)$",
+} as const
+export type MaximumSize = keyof typeof SIZES
+
+/** Returns the pattern of disk sizes up to a maximum, and a description of them. */
+export function diskSizes(maximum: MaximumSize): { pattern: string; allowed: string } {
+  return { pattern: SIZES[maximum], allowed: `a whole number of Gi or Ti from 10Gi to ${maximum}, such as 200Gi` }
+}
+
+/** Declares the size of a VM's disk as a Kubernetes quantity. */
+export function DiskSize(description: string, maximum: MaximumSize = "64Ti") {
+  const { pattern, allowed } = diskSizes(maximum)
+  return Type.String({
+    maxLength: 8,
+    pattern,
+    description,
+    [ALLOWED]: allowed,
+    [PATTERN_AS_RULE]: true,
+  })
+}
+
+/** Disk of a VM, as its Launch records it. Absent fields: the cloud's default. */
+export const VmDiskSchema = Type.Object(
+  {
+    sizeGib: Type.Optional(Int({ minimum: 1, maximum: 65_536, description: "Size that the connection sets, GiB." })),
+    requiredGib: Type.Optional(
+      Int({ minimum: 1, maximum: 65_536, description: "Minimum size that the job requires, GiB." }),
+    ),
+    type: Type.Optional(Text(64, "The cloud's name of the disk type.")),
+  },
+  { description: "Disk of the VM: the settings of the connection and the job when this Launch was created." },
+)
+export type VmDisk = Static<typeof VmDiskSchema>

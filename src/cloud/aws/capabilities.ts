@@ -1,0 +1,318 @@
+import {
+  CreateSecurityGroupCommand,
+  DescribeInstancesCommand,
+  DescribeSecurityGroupsCommand,
+  DescribeSpotPriceHistoryCommand,
+  DescribeSubnetsCommand,
+  DescribeVpcsCommand,
+  EC2Client,
+  RunInstancesCommand,
+} from "@aws-sdk/client-ec2"
+import { DescribeRepositoriesCommand, ECRClient } from "@aws-sdk/client-ecr"
+import { SSMClient } from "@aws-sdk/client-ssm"
+import type { Offer } from "../../apis/offer.ts"
+import type { Capabilities, Capability, CapabilityQuestion, DenialReason, DiscoveredResource } from "../account.ts"
+import { answered, describe, listable, noFindings, notListable, type Obstacle, verdictOf } from "../capabilities.ts"
+import { type CloudError, CredentialsError, RegionError } from "../errors.ts"
+import { cloudErrorOf } from "./errors.ts"
+import { imageOf, imageParameter } from "./images.ts"
+import type { NetworkChoice, NetworkSettings } from "./network.ts"
+import { runInstancesInput } from "./request.ts"
+import type { SdkConfig } from "./sdk.ts"
+import { TAGS, tagList } from "./tags.ts"
+
+export interface AwsChecks {
+  config: (region: string) => SdkConfig & { endpoint?: string }
+  networks: Readonly<Record<string, NetworkSettings>>
+  /** Region for calls that are not about one region. */
+  homeRegion: string
+  /** Regions that every account has enabled. */
+  defaultRegions: readonly string[]
+  /** Lists the account's buckets. */
+  storages: (signal: AbortSignal) => AsyncIterable<DiscoveredResource[]>
+}
+
+/** Maximum number of regions in use that one verification checks first. */
+const MOST_REGIONS = 5
+
+/**
+ * Machine types of the requests that are only checked. A policy may allow some types only: a standard, a compute and a
+ * GPU type stand for all. Each boots the image for amd64.
+ */
+const SAMPLE_TYPES = ["t3.micro", "c7i.large", "g4dn.xlarge"]
+
+/** EC2 answers a request with DryRun by this error if it would have succeeded. */
+const WOULD_SUCCEED = "DryRunOperation"
+const UNAUTHORIZED = /^(UnauthorizedOperation|AccessDenied(Exception)?|NotAuthorized)$/
+const ACCOUNT_DISABLED = /^(Blocked|AccountDisabled|PendingVerification)$/
+
+/** Checks the uses of an AWS account by calls that read, and by requests with DryRun, which create nothing. */
+export async function awsCapabilities(
+  checks: AwsChecks,
+  { regions }: CapabilityQuestion,
+  signal: AbortSignal,
+): Promise<Capabilities> {
+  const [vms, buckets, repositories, prices] = await Promise.all([
+    answered(vmsOf(checks, regions, signal)),
+    listable("buckets", checks.storages, signal),
+    answered(repositoriesOf(checks, signal)),
+    answered(pricesOf(checks, signal)),
+  ])
+  return { vms, buckets, repositories, prices }
+}
+
+interface RegionResult {
+  region: string
+  /** Obstacles and doubts; both are empty if VMs can start in the region. */
+  obstacles: Obstacle[]
+  doubts: string[]
+  notes: string[]
+}
+
+/**
+ * Returns the verdict on VMs. An organization may deny regions, and a default VPC may be missing in one. So an account
+ * counts as unable only if every default region of AWS has an obstacle.
+ */
+async function vmsOf(checks: AwsChecks, used: readonly string[], signal: AbortSignal): Promise<Capability> {
+  const first = used.length > 0 ? used.slice(-MOST_REGIONS) : [checks.homeRegion]
+  const results = await Promise.all(first.map((region) => checkRegion(region, checks, signal)))
+  if (results.every(({ obstacles }) => obstacles.length > 0)) {
+    const named = [...checks.defaultRegions, ...Object.keys(checks.networks)]
+    const others = [...new Set(named)].filter((region) => !first.includes(region))
+    results.push(...(await Promise.all(others.map((region) => checkRegion(region, checks, signal)))))
+  }
+  return verdictOf(merged(results), "VMs can start: EC2 accepted a request that only checks permissions")
+}
+
+function merged(results: readonly RegionResult[]) {
+  const findings = noFindings()
+  const able = results.find(({ obstacles, doubts }) => obstacles.length + doubts.length === 0)
+  const unable = results.filter(({ obstacles }) => obstacles.length > 0)
+  if (able !== undefined) {
+    findings.notes.push(...able.notes)
+    for (const { region, obstacles } of unable) findings.notes.push(`not in ${region}: ${obstacles[0]?.message}`)
+    return { ...findings, notes: findings.notes.slice(0, MOST_REGIONS) }
+  }
+  if (unable.length === results.length) {
+    const [{ obstacles = [] } = {}] = unable
+    const isEverywhere = `it is so in all ${unable.length} regions that were checked`
+    return { ...findings, obstacles: obstacles.slice(0, 3).map((each) => withNote(each, isEverywhere)) }
+  }
+  findings.doubts.push(...results.flatMap(({ doubts }) => doubts).slice(0, 3))
+  return findings
+}
+
+function withNote({ reason, message }: Obstacle, note: string): Obstacle {
+  return { reason, message: `${message} (${note})` }
+}
+
+async function checkRegion(region: string, checks: AwsChecks, signal: AbortSignal): Promise<RegionResult> {
+  const result: RegionResult = { region, obstacles: [], doubts: [], notes: [] }
+  const config = checks.config(region)
+  const ec2 = new EC2Client(config)
+  const ssm = new SSMClient(config)
+  try {
+    const probe = new Probe(ec2, region, signal)
+    await probe.reads("DescribeInstances", () =>
+      ec2.send(new DescribeInstancesCommand({ MaxResults: 5 }), { abortSignal: signal }),
+    )
+    const network = await networkOf(probe, checks.networks[region] ?? {})
+    const image = await probe.reads("GetParameter", () =>
+      imageOf(ssm, imageParameter(sampleOffer(region, "t3.micro", "onDemand")), signal),
+    )
+    if (network !== undefined && image !== undefined) await probe.launches(region, { network, image })
+    return { ...result, ...probe.result }
+  } catch (error) {
+    // An error of the network under the calls, or a region that does not answer.
+    return { ...result, doubts: [describe(error)] }
+  } finally {
+    ec2.destroy()
+    ssm.destroy()
+  }
+}
+
+/** Returns the network of the region's VMs, and records an obstacle if there is none. */
+async function networkOf(probe: Probe, settings: NetworkSettings): Promise<NetworkChoice | undefined> {
+  const { ec2, region, abort } = probe
+  const { subnetIds = [], securityGroupIds = [] } = settings
+  if (subnetIds.length > 0) {
+    const command = new DescribeSubnetsCommand({ SubnetIds: [...subnetIds] })
+    const answer = await probe.reads("DescribeSubnets", () => ec2.send(command, abort))
+    const [subnet] = answer?.Subnets ?? []
+    if (subnet?.SubnetId === undefined) return undefined
+    if (securityGroupIds.length > 0) return { SubnetId: subnet.SubnetId, SecurityGroupIds: [...securityGroupIds] }
+    await checkSecurityGroup(probe, subnet.VpcId ?? "")
+    return { SubnetId: subnet.SubnetId }
+  }
+  const command = new DescribeVpcsCommand({ Filters: [{ Name: "is-default", Values: ["true"] }] })
+  const answer = await probe.reads("DescribeVpcs", () => ec2.send(command, abort))
+  if (answer === undefined) return undefined
+  const vpc = answer.Vpcs?.[0]?.VpcId
+  if (vpc === undefined) {
+    const advice = `create one by \`aws ec2 create-default-vpc --region ${region}\`, or name subnets in BERTH_AWS_NETWORKS`
+    probe.found("NetworkMissing", `the account has no default VPC in ${region}: ${advice}`)
+    return undefined
+  }
+  if (securityGroupIds.length > 0) return { SecurityGroupIds: [...securityGroupIds] }
+  await checkSecurityGroup(probe, vpc)
+  return {}
+}
+
+/** Berth creates its security group once. If one exists, the permission to create it may be withdrawn. */
+async function checkSecurityGroup(probe: Probe, vpc: string): Promise<void> {
+  const { ec2, abort } = probe
+  const Filters = [
+    { Name: "vpc-id", Values: [vpc] },
+    { Name: "tag-key", Values: [TAGS.installation] },
+  ]
+  const command = new DescribeSecurityGroupsCommand({ Filters })
+  const answer = await probe.reads("DescribeSecurityGroups", () => ec2.send(command, abort))
+  if (answer === undefined || (answer.SecurityGroups ?? []).length > 0) return
+  const Tags = tagList({ [TAGS.installation]: CHECK })
+  const creation = new CreateSecurityGroupCommand({
+    DryRun: true,
+    GroupName: `berth-${CHECK}`,
+    Description: "VMs of Berth: no inbound rule",
+    VpcId: vpc,
+    TagSpecifications: [{ ResourceType: "security-group", Tags }],
+  })
+  await probe.dryRun("CreateSecurityGroup", () => ec2.send(creation, abort))
+}
+
+/** Value of the installation's tag in requests that are only checked. */
+const CHECK = "check"
+
+/** Makes the calls of one region, and records what stands in the way of VMs. */
+class Probe {
+  readonly result = { obstacles: [] as Obstacle[], doubts: [] as string[], notes: [] as string[] }
+  readonly ec2: EC2Client
+  readonly region: string
+  readonly abort: { abortSignal: AbortSignal }
+
+  constructor(ec2: EC2Client, region: string, signal: AbortSignal) {
+    this.ec2 = ec2
+    this.region = region
+    this.abort = { abortSignal: signal }
+  }
+
+  found(reason: DenialReason, message: string): void {
+    this.result.obstacles.push({ reason, message })
+  }
+
+  /** Returns the answer of a call that reads; undefined if it failed, which is recorded. */
+  async reads<T>(action: string, call: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await call()
+    } catch (error) {
+      this.#record(action, cloudErrorOf(error, { action, region: this.region, changes: false }))
+      return undefined
+    }
+  }
+
+  /** Records the outcome of a request with DryRun. */
+  async dryRun(action: string, call: () => Promise<unknown>): Promise<void> {
+    const error = await this.#dryRunError(action, call)
+    if (error !== undefined) this.#record(action, error)
+  }
+
+  /** Checks the request that creates a VM, on demand and spot. Any allowed machine type is enough. */
+  async launches(region: string, { network, image }: { network: NetworkChoice; image: string }): Promise<void> {
+    const run = (type: string, provisioning: Offer["provisioning"]) =>
+      this.#dryRunError("RunInstances", () => {
+        const input = runInstancesInput(sampleSpec(sampleOffer(region, type, provisioning), image), network)
+        const { ClientToken: _, ...request } = input
+        return this.ec2.send(new RunInstancesCommand({ ...request, DryRun: true }), this.abort)
+      })
+    let error: CloudError | undefined
+    for (const type of SAMPLE_TYPES) {
+      const outcome = await run(type, "onDemand")
+      error ??= outcome
+      if (outcome !== undefined) continue
+      const spot = await run(type, "spot")
+      if (spot !== undefined && isUnauthorized(spot)) this.result.notes.push(`spot VMs are denied: ${spot.message}`)
+      return
+    }
+    if (error !== undefined) this.#record("RunInstances", error)
+  }
+
+  /** Returns the error of a request with DryRun; undefined if EC2 would accept it. */
+  async #dryRunError(action: string, call: () => Promise<unknown>): Promise<CloudError | undefined> {
+    try {
+      await call()
+      return undefined
+    } catch (error) {
+      const explained = cloudErrorOf(error, { action, region: this.region, changes: false })
+      return explained.code === WOULD_SUCCEED ? undefined : explained
+    }
+  }
+
+  #record(action: string, error: CloudError): void {
+    if (isUnauthorized(error)) {
+      const advice = "add the action to the policy of the user, as docs/aws.md describes"
+      this.found("PermissionsMissing", `AWS denies ${action} in ${this.region}: ${advice}`)
+    } else if (ACCOUNT_DISABLED.test(error.code)) this.found("AccountDisabled", error.message)
+    else if (/NotFound$/.test(error.code) && action === "DescribeSubnets") this.found("NetworkMissing", error.message)
+    else if (error instanceof CredentialsError) {
+      this.found("ServiceDisabled", `the account can't use EC2 in ${this.region}: ${error.message}`)
+    } else this.result.doubts.push(error.message)
+  }
+}
+
+function isUnauthorized(error: CloudError): boolean {
+  return (error instanceof RegionError || error instanceof CredentialsError) && UNAUTHORIZED.test(error.code)
+}
+
+function sampleOffer(region: string, instanceType: string, provisioning: Offer["provisioning"]): Offer {
+  const size = { cpu: 2, memoryGib: 1, hourlyPriceUsd: 0, minimumBilledSeconds: 60 }
+  return { cloud: "aws", region, instanceType, architecture: "amd64", provisioning, ...size }
+}
+
+function sampleSpec(offer: Offer, imageId: string) {
+  const tags = { project: CHECK, job: CHECK }
+  return { name: CHECK, installation: CHECK, tags, offer, imageId, userData: "", lifetimeSeconds: 3600 }
+}
+
+async function repositoriesOf(checks: AwsChecks, signal: AbortSignal): Promise<Capability> {
+  const client = new ECRClient(checks.config(checks.homeRegion))
+  const call = { action: "DescribeRepositories", region: checks.homeRegion, changes: false }
+  try {
+    await client.send(new DescribeRepositoriesCommand({ maxResults: 1 }), { abortSignal: signal })
+    return { is: "granted", message: "the credentials can list image repositories" }
+  } catch (error) {
+    const explained = cloudErrorOf(error, call)
+    if (explained instanceof CredentialsError) return notListable("image repositories", explained.code)
+    throw explained
+  } finally {
+    client.destroy()
+  }
+}
+
+/** Checks both sources of prices: EC2's for spot, and the price list. */
+async function pricesOf(checks: AwsChecks, signal: AbortSignal): Promise<Capability> {
+  const findings = noFindings()
+  const missing = (action: string, error: CloudError): void => {
+    if (!(error instanceof CredentialsError)) throw error
+    const advice = "add the statement Prices of docs/aws.md. Until then Berth uses another connection or its own list"
+    findings.obstacles.push({ reason: "PermissionsMissing", message: `AWS denies ${action}: ${advice}` })
+  }
+  const config = checks.config(checks.homeRegion)
+  const ec2 = new EC2Client(config)
+  const { Pricing } = await import("@aws-sdk/client-pricing")
+  const pricing = new Pricing(config)
+  const call = (action: string) => ({ action, region: checks.homeRegion, changes: false })
+  try {
+    const spot = new DescribeSpotPriceHistoryCommand({ DryRun: true, MaxResults: 1 })
+    await ec2.send(spot, { abortSignal: signal }).catch((error: unknown) => {
+      const explained = cloudErrorOf(error, call("DescribeSpotPriceHistory"))
+      if (explained.code !== WOULD_SUCCEED) missing("ec2:DescribeSpotPriceHistory", explained)
+    })
+    const products = { ServiceCode: "AmazonEC2", FormatVersion: "aws_v1", MaxResults: 1 }
+    await pricing.getProducts(products, { abortSignal: signal }).catch((error: unknown) => {
+      missing("pricing:GetProducts", cloudErrorOf(error, call("GetProducts")))
+    })
+    return verdictOf(findings, "the credentials can read current prices")
+  } finally {
+    ec2.destroy()
+    pricing.destroy()
+  }
+}

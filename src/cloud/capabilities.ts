@@ -1,0 +1,77 @@
+import type { Capability, DenialReason, DiscoveredResource } from "./account.ts"
+import { CloudError, CredentialsError } from "./errors.ts"
+
+/** A proven obstacle to a use of an account. */
+export interface Obstacle {
+  reason: DenialReason
+  message: string
+}
+
+/** Results of several checks of one use. */
+export interface Findings {
+  obstacles: Obstacle[]
+  /** Checks without a clear answer. */
+  doubts: string[]
+  /** Facts beside the verdict, such as a quota of zero for GPUs. */
+  notes: string[]
+}
+
+export function noFindings(): Findings {
+  return { obstacles: [], doubts: [], notes: [] }
+}
+
+/** Merges findings into one verdict: an obstacle outweighs a doubt. Pure. */
+export function verdictOf({ obstacles, doubts, notes }: Findings, granted: string): Capability {
+  const [first, ...others] = obstacles
+  if (first !== undefined) {
+    return { is: "denied", reason: first.reason, message: [first, ...others].map(({ message }) => message).join("; ") }
+  }
+  if (doubts.length > 0) return { is: "unknown", message: [...doubts, ...notes].join("; ") }
+  return { is: "granted", message: [granted, ...notes].join("; ") }
+}
+
+/** Returns the verdict of a check. An error of the check is no verdict: the provider did not answer. */
+export async function answered(check: Promise<Capability>): Promise<Capability> {
+  try {
+    return await check
+  } catch (error) {
+    return { is: "unanswered", message: `the check failed: ${describe(error)}` }
+  }
+}
+
+/**
+ * Checks if a kind of resources can be listed, by its first page. A rejected list is unclear: rights on single
+ * resources are enough for a job that names one.
+ */
+export function listable(
+  things: string,
+  list: (signal: AbortSignal) => AsyncIterable<DiscoveredResource[]>,
+  signal: AbortSignal,
+): Promise<Capability> {
+  return answered(
+    firstPage(list, signal).then(
+      () => ({ is: "granted", message: `the credentials can list ${things}` }),
+      (error: unknown) => {
+        if (error instanceof CredentialsError) return notListable(things, describe(error))
+        throw error
+      },
+    ),
+  )
+}
+
+export function notListable(things: string, why: string): Capability {
+  return { is: "unknown", message: `the credentials can't list ${things}; a job may still name one (${why})` }
+}
+
+async function firstPage(
+  list: (signal: AbortSignal) => AsyncIterable<DiscoveredResource[]>,
+  signal: AbortSignal,
+): Promise<void> {
+  for await (const _ of list(signal)) return
+}
+
+/** Returns the provider's code and message of an error. */
+export function describe(error: unknown): string {
+  if (error instanceof CloudError && !error.message.includes(error.code)) return `${error.code}: ${error.message}`
+  return error instanceof Error ? error.message : String(error)
+}

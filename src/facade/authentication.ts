@@ -1,0 +1,154 @@
+import type { Request, RequestHandler } from "express"
+import { badRequest, forbidden, notFound, problemOf, unauthorized } from "../http/problem.ts"
+import type { ApiKeyAuthenticator } from "../identity/authenticate.ts"
+import type { ProjectMembers } from "../identity/memberships.ts"
+import type { TokenVerifier, User } from "../identity/oidc.ts"
+import type { Principal } from "../identity/principal.ts"
+import { hostLabel, type ProjectDirectory, scopeOf } from "../identity/projects.ts"
+
+/** Signed-in user, outside of any project. */
+export interface AuthenticatedUser {
+  /** Unique id that is safe to log, like that of a principal. */
+  id: string
+  user: User
+}
+
+/** Authenticates requests and stores the caller of each one. */
+abstract class Authenticator<Caller> {
+  readonly #callers = new WeakMap<Request, Caller>()
+
+  /** Handler that passes on requests with valid credentials. */
+  readonly authenticate: RequestHandler = async (req, _res, next) => {
+    this.#callers.set(req, await this.identify(req))
+    next()
+  }
+
+  /** Returns the caller of a request that has passed `authenticate`. */
+  readonly principalOf = (req: Request): Caller => {
+    const caller = this.#callers.get(req)
+    if (caller === undefined) throw new Error(`${req.method} ${req.path} is not behind authentication`)
+    return caller
+  }
+
+  /** Returns false if the credentials are no longer valid. Returns true if the check fails, for example with a 503. */
+  readonly isStillAuthenticated = async (req: Request): Promise<boolean> => {
+    try {
+      await this.identify(req)
+      return true
+    } catch (error) {
+      return ![401, 404].includes(problemOf(error).status)
+    }
+  }
+
+  /** Checks the credentials, before and during the response. */
+  protected abstract identify(req: Request): Promise<Caller>
+}
+
+export interface ProjectAuthenticatorOptions {
+  projects: ProjectDirectory
+  apiKeys: ApiKeyAuthenticator
+  /** Verifier of bearer tokens. Undefined: no user can sign in. */
+  tokens?: Pick<TokenVerifier, "verify"> | undefined
+  projectMembers: ProjectMembers
+  /** Returns true if the request's address has too many failures. Then only the caches are read, not the API server. */
+  isSuspect: (req: Request) => Promise<boolean>
+}
+
+/** Authenticates requests to a project. */
+export class ProjectAuthenticator extends Authenticator<Principal> {
+  readonly #options: ProjectAuthenticatorOptions
+
+  constructor(options: ProjectAuthenticatorOptions) {
+    super()
+    this.#options = options
+  }
+
+  /**
+   * @throws Problem 401 (the same for every kind of wrong key, token and host), 400 for two credentials, 404 for a user
+   * without a role in the project, whether or not the project exists, 503 while the project has no namespace
+   */
+  protected override async identify(req: Request): Promise<Principal> {
+    const credentials = credentialsOf(req)
+    const { projects, apiKeys, tokens, projectMembers, isSuspect } = this.#options
+    if (credentials.kind === "key") {
+      const lookup = { onlyCached: await isSuspect(req) }
+      const project = await projects.find(req.hostname, lookup)
+      const scope = project && scopeOf(project)
+      const principal = scope && (await apiKeys.authenticate(credentials.value, scope, lookup))
+      if (principal === undefined)
+        throw unauthorized("The API key is not valid for this host. Use a key of this project.")
+      return principal
+    }
+    const user = await userOf(credentials.value, tokens)
+    const project = await projects.find(req.hostname)
+    const principal = project && (await projectMembers.principal(user, project))
+    if (principal === undefined) throw notFound("You have no role in a project of this host.")
+    return principal
+  }
+}
+
+export interface AccountAuthenticatorOptions {
+  tokens?: Pick<TokenVerifier, "verify"> | undefined
+  /** Domain whose subdomains are hosts of projects. These hosts have no account scope. */
+  baseDomain: string
+}
+
+/** Authenticates requests to the account scope: users only, no API keys (contract, "Authentication", 7). */
+export class AccountAuthenticator extends Authenticator<AuthenticatedUser> {
+  readonly #options: AccountAuthenticatorOptions
+
+  constructor(options: AccountAuthenticatorOptions) {
+    super()
+    this.#options = options
+  }
+
+  /** @throws Problem 401, 403 for an API key, 400 for two credentials, 404 on a project's host */
+  protected override async identify(req: Request): Promise<AuthenticatedUser> {
+    const { tokens, baseDomain } = this.#options
+    if (hostLabel(req.hostname, baseDomain).kind !== "none") {
+      throw notFound("This path does not exist here: organizations are on the host without a project.")
+    }
+    const credentials = credentialsOf(req)
+    if (credentials.kind === "key") {
+      throw forbidden(
+        "API keys belong to a project and are not accepted here. Sign in and send your token as Authorization: Bearer.",
+      )
+    }
+    const user = await userOf(credentials.value, tokens)
+    return { id: `person/${user.userId}`, user }
+  }
+}
+
+interface Credentials {
+  kind: "key" | "token"
+  value: string
+}
+
+/**
+ * Returns the credentials of a request. With an API key, an Authorization of another scheme is ignored: proxies ask for
+ * Basic. @throws Problem 400, 401
+ */
+function credentialsOf(req: Request): Credentials {
+  const key = req.get("X-Service-Api-Key")
+  const authorization = req.get("Authorization")?.trim()
+  const isBearer = authorization !== undefined && /^Bearer( |$)/i.test(authorization)
+  if (key !== undefined) {
+    if (isBearer) throw badRequest("Send either X-Service-Api-Key or Authorization: Bearer, not both.")
+    return { kind: "key", value: key }
+  }
+  if (authorization === undefined) {
+    throw unauthorized("Send an API key as X-Service-Api-Key, or your token as Authorization: Bearer.")
+  }
+  const token = /^Bearer +(\S+)$/i.exec(authorization)?.[1]
+  if (token === undefined) throw unauthorized("Authorization must be of the form: Bearer <token>.")
+  return { kind: "token", value: token }
+}
+
+async function userOf(token: string, tokens: Pick<TokenVerifier, "verify"> | undefined): Promise<User> {
+  if (tokens === undefined) {
+    throw unauthorized("Sign-in is disabled because no issuer is configured. Send an API key as X-Service-Api-Key.")
+  }
+  const user = await tokens.verify(token)
+  if (user === undefined) throw unauthorized("The token is invalid or expired: sign in again.")
+  return user
+}

@@ -1,0 +1,199 @@
+import type { StoredApiKey } from "../apis/apikey.ts"
+import type { Clock } from "../apis/clock.ts"
+import type { StoredConnection } from "../apis/connection.ts"
+import type { StoredCronJob } from "../apis/cronjob.ts"
+import { isTerminal, type StoredJob } from "../apis/job.ts"
+import { type KubeObject, keyOf, LABELS, type Stored } from "../apis/meta.ts"
+import type { Reflector } from "../kube/reflector.ts"
+import type { Change } from "../kube/store.ts"
+
+/** Kinds of objects that a project has a maximum number of. */
+export type CountedKind = "cronJobs" | "apiKeys" | "connections"
+
+/** Caches whose objects count. */
+export interface CountedCaches {
+  jobs: Pick<Reflector<StoredJob>, "onChange">
+  cronJobs: Pick<Reflector<StoredCronJob>, "onChange">
+  apiKeys: Pick<Reflector<StoredApiKey>, "onChange">
+  connections: Pick<Reflector<StoredConnection>, "onChange">
+}
+
+/** Bytes of JSON. */
+export interface StoredBytes {
+  bytes: number
+  /** The part of ended jobs. */
+  endedBytes: number
+}
+
+/** Use of a project's limits. */
+export interface NamespaceUsage extends StoredBytes, Record<CountedKind, number> {
+  unfinishedJobs: number
+}
+
+type Kind = "jobs" | CountedKind
+
+/** An object that counts. */
+interface Counted {
+  kind: Kind
+  namespace: string
+  bytes: number
+  isEnded: boolean
+}
+
+/** Objects of one namespace. */
+interface Namespace {
+  usage: NamespaceUsage
+  /** Unfinished jobs by key, with the key of their order. */
+  unfinished: Map<string, { order: string; bytes: number }>
+  /** Creation times of the jobs of CronJobs within the last minute, milliseconds, in the order of arrival. */
+  runs: number[]
+}
+
+const RUN_WINDOW_MS = 60_000
+
+/** Seconds for which the order of an overfull project's jobs is kept: to sort it takes milliseconds. */
+const ORDER_SECONDS = 5
+
+/**
+ * Counts the objects of each project, from the caches of a process. Each change costs one JSON text of the object. A
+ * Job's status is part of its size.
+ */
+export class Usage {
+  readonly #clock: Clock
+  readonly #objects = new Map<string, Counted>()
+  readonly #namespaces = new Map<string, Namespace>()
+  readonly #total: StoredBytes = { bytes: 0, endedBytes: 0 }
+  readonly #orders = new Map<string, { at: number; allowed: ReadonlySet<string> }>()
+
+  constructor({ jobs, cronJobs, apiKeys, connections }: CountedCaches, clock: Clock) {
+    this.#clock = clock
+    jobs.onChange((change) => {
+      this.#change("jobs", change, isTerminal(change.current?.status?.phase))
+      this.#countRun(change)
+      this.#countUnfinished(change)
+    })
+    cronJobs.onChange((change) => this.#change("cronJobs", change))
+    apiKeys.onChange((change) => this.#change("apiKeys", change))
+    connections.onChange((change) => this.#change("connections", change))
+  }
+
+  /** Returns the use of a namespace's limits. */
+  of(namespace: string): Readonly<NamespaceUsage> {
+    return this.#namespaces.get(namespace)?.usage ?? NOTHING
+  }
+
+  /** Returns the bytes of all namespaces. */
+  all(): Readonly<StoredBytes> {
+    return this.#total
+  }
+
+  /** Returns the number of namespaces with unfinished jobs, at least 1. */
+  busyNamespaces(): number {
+    return Math.max(1, [...this.#namespaces.values()].filter(({ unfinished }) => unfinished.size > 0).length)
+  }
+
+  /** Returns the namespaces with objects, and the bytes of each. */
+  bytesByNamespace(): [namespace: string, bytes: Readonly<StoredBytes>][] {
+    return [...this.#namespaces].map(([namespace, { usage }]) => [namespace, usage])
+  }
+
+  /** Returns the bytes of an object; 0 for one that does not count. */
+  bytesOf(kind: Kind, object: Stored<KubeObject>): number {
+    return this.#objects.get(`${kind}/${keyOf(object)}`)?.bytes ?? 0
+  }
+
+  /** Returns the number of jobs that the CronJobs of a namespace created within the last minute. */
+  cronJobRuns(namespace: string): number {
+    const runs = this.#namespaces.get(namespace)?.runs ?? []
+    const from = this.#clock.now().getTime() - RUN_WINDOW_MS
+    while (runs[0] !== undefined && runs[0] < from) runs.shift()
+    return runs.length
+  }
+
+  /**
+   * Returns true if a job is among the oldest unfinished jobs of its namespace that fit under both limits. The answer may
+   * be some seconds old.
+   */
+  isAmongOldest(job: StoredJob, most: { jobs: number; bytes: number }): boolean {
+    const { namespace = "" } = job.metadata
+    const space = this.#namespaces.get(namespace)
+    if (space === undefined) return true
+    const { unfinishedJobs, bytes, endedBytes } = space.usage
+    if (unfinishedJobs <= most.jobs && bytes - endedBytes <= most.bytes) return true
+    const known = this.#orders.get(namespace)
+    const now = this.#clock.monotonic()
+    if (known !== undefined && now - known.at < ORDER_SECONDS) return known.allowed.has(keyOf(job))
+    const allowed = oldest(space, most)
+    this.#orders.set(namespace, { at: now, allowed })
+    return allowed.has(keyOf(job))
+  }
+
+  #change(kind: Kind, { key, current }: Change<Stored<KubeObject>>, isEnded = false): void {
+    const id = `${kind}/${key}`
+    const before = this.#objects.get(id)
+    if (before !== undefined) this.#add(before, -1)
+    this.#objects.delete(id)
+    if (current === undefined) return
+    const { namespace = "" } = current.metadata
+    const counted = { kind, namespace, bytes: Buffer.byteLength(JSON.stringify(current)), isEnded }
+    this.#objects.set(id, counted)
+    this.#add(counted, 1)
+  }
+
+  #add({ kind, namespace, bytes, isEnded }: Counted, sign: 1 | -1): void {
+    const { usage } = this.#namespace(namespace)
+    for (const sums of [usage, this.#total]) {
+      sums.bytes += sign * bytes
+      if (isEnded) sums.endedBytes += sign * bytes
+    }
+    if (kind !== "jobs") usage[kind] += sign
+    else if (!isEnded) usage.unfinishedJobs += sign
+  }
+
+  #countRun({ old, current }: Change<StoredJob>): void {
+    if (old !== undefined || current?.metadata.labels?.[LABELS.cronJobUid] === undefined) return
+    const { namespace = "", creationTimestamp } = current.metadata
+    const created = Date.parse(creationTimestamp)
+    if (created >= this.#clock.now().getTime() - RUN_WINDOW_MS) this.#namespace(namespace).runs.push(created)
+  }
+
+  #countUnfinished({ key, old, current }: Change<StoredJob>): void {
+    const { metadata, status } = current ?? old ?? {}
+    const { unfinished } = this.#namespace(metadata?.namespace ?? "")
+    if (current === undefined || metadata === undefined || isTerminal(status?.phase)) unfinished.delete(key)
+    else {
+      const bytes = this.#objects.get(`jobs/${key}`)?.bytes ?? 0
+      unfinished.set(key, { order: orderOf(metadata), bytes })
+    }
+  }
+
+  #namespace(name: string): Namespace {
+    const found = this.#namespaces.get(name)
+    if (found !== undefined) return found
+    const made = { usage: { ...NOTHING }, unfinished: new Map(), runs: [] }
+    this.#namespaces.set(name, made)
+    return made
+  }
+}
+
+/** Returns a key that sorts objects by their creation. Users cannot choose it. */
+export function orderOf({ creationTimestamp, uid }: Stored<KubeObject>["metadata"]): string {
+  return `${creationTimestamp} ${uid}`
+}
+
+const NOTHING: NamespaceUsage = { unfinishedJobs: 0, cronJobs: 0, apiKeys: 0, connections: 0, bytes: 0, endedBytes: 0 }
+
+/** Returns the keys of the oldest unfinished jobs that fit under the limits. Everything else of the namespace counts first. */
+function oldest({ usage, unfinished }: Namespace, most: { jobs: number; bytes: number }): ReadonlySet<string> {
+  const ordered = [...unfinished].sort(([, a], [, b]) => (a.order < b.order ? -1 : 1))
+  const ofJobs = ordered.reduce((sum, [, { bytes }]) => sum + bytes, 0)
+  let left = most.bytes - (usage.bytes - usage.endedBytes - ofJobs)
+  const allowed = new Set<string>()
+  for (const [key, { bytes }] of ordered.slice(0, most.jobs)) {
+    left -= bytes
+    // The oldest always has a place: else a project whose other objects fill it would never run a job again.
+    if (left < 0 && allowed.size > 0) break
+    allowed.add(key)
+  }
+  return allowed
+}

@@ -1,0 +1,138 @@
+import type { CloudMachines } from "./family.ts"
+
+const ECS = "/aws/service/ecs/optimized-ami/amazon-linux-2023"
+const ECS_IMAGES = "https://docs.aws.amazon.com/AmazonECS/latest/developerguide/retrieve-ecs-optimized_AMI.html"
+const TYPES = "https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-types.html"
+const PREVIOUS = "https://aws.amazon.com/ec2/previous-generation/"
+const PRICES = "https://aws.amazon.com/ec2/pricing/dedicated-instances/"
+/** At boot the image loads the open, the proprietary or the GRID module, by the PCI id of the card. */
+const KMOD = "https://github.com/aws/amazon-ecs-ami/blob/main/scripts/al2023/gpu/nvidia-kmod-load.sh"
+
+const x86 = { architecture: "amd64", image: "gpu", diskType: "gp3", source: KMOD } as const
+const open = (...models: string[]) => ({ models, module: "open" }) as const
+
+/** Machines of EC2, as of November 2026. */
+export const AWS = {
+  images: {
+    amd64: { name: `${ECS}/recommended`, leastDiskGib: 30, source: ECS_IMAGES },
+    arm64: { name: `${ECS}/arm64/recommended`, leastDiskGib: 30, source: ECS_IMAGES },
+    gpu: {
+      name: `${ECS}/gpu/recommended`,
+      leastDiskGib: 30,
+      driver: "in the image: branch 580, all three kernel modules",
+      source: "https://github.com/aws/amazon-ecs-ami/releases/tag/20261113",
+    },
+  },
+  families: [
+    { name: "G4dn", types: /^g4dn\./, ...x86, gpu: open("T4") },
+    { name: "G5", types: /^g5\./, ...x86, gpu: open("A10G") },
+    { name: "G6, Gr6", types: /^gr?6\./, ...x86, gpu: open("L4") },
+    {
+      name: "G6f, Gr6f",
+      types: /^gr?6f\./,
+      ...x86,
+      gpu: { models: ["L4"], module: "grid", fraction: true },
+    },
+    { name: "G6e", types: /^g6e\./, ...x86, gpu: open("L40S") },
+    { name: "G7", types: /^g7\./, ...x86, gpu: open("RTX-PRO-4500") },
+    { name: "G7e", types: /^g7e\./, ...x86, gpu: open("RTX-PRO-6000") },
+    {
+      name: "P3dn",
+      types: /^p3dn\./,
+      ...x86,
+      gpu: { models: ["V100-32GB"], module: "proprietary" },
+    },
+    { name: "P4d, P4de", types: /^p4de?\./, ...x86, gpu: open("A100", "A100-80GB") },
+    { name: "P5", types: /^p5\./, ...x86, gpu: open("H100") },
+    { name: "P5e, P5en", types: /^p5en?\./, ...x86, gpu: open("H200") },
+    { name: "P6-B200", types: /^p6-b200\./, ...x86, gpu: open("B200") },
+    { name: "P6-B300", types: /^p6-b300\./, ...x86, gpu: open("B300") },
+    {
+      name: "Graviton",
+      // A `g` after the generation means Graviton: c7g, m8gd, r8gb, im4gn, is4gen, x2gd, hpc7g.
+      types: /^(c|m|r|t|i|im|is|x|hpc)\d+g[a-z]*\./,
+      architecture: "arm64",
+      image: "arm64",
+      diskType: "gp3",
+      source: TYPES,
+    },
+    {
+      name: "x86",
+      types: /^(c|m|r|t|i|d|h|x|z|hpc)\d+[a-z]*(-flex)?\.|^u-\d+tb1\.|^u7i[a-z]*-\d+tb\./,
+      architecture: "amd64",
+      image: "amd64",
+      diskType: "gp3",
+      source: TYPES,
+    },
+    {
+      // Their accelerators need drivers that the image lacks. Jobs can ask for NVIDIA's only.
+      name: "accelerators of other makers",
+      types: /^(dl2q|f2|inf[12]|trn1n?|trn2|vt1)\./,
+      architecture: "amd64",
+      image: "amd64",
+      diskType: "gp3",
+      source: TYPES,
+    },
+  ],
+  exclusions: [
+    {
+      types: /^(cc2|cr1|dl1|f1|g2|g3|g3s|g4ad|hs1|p2|p3|u-(9|12|18|24)tb1)\.|^i3\.metal$/,
+      reason: "withdrawn: EC2 no longer describes the type (its own API, October 2026)",
+      source: PREVIOUS,
+    },
+    {
+      types: /^(c1|m1|m2|t1)\./,
+      reason: "boots paravirtual machine images only, and today's images are HVM (Amazon EC2 user guide)",
+      source: "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/virtualization_types.html",
+    },
+    {
+      types: /^a1\./,
+      reason: "Amazon Linux 2023, which machines boot, needs a Graviton2 or later (its user guide)",
+      source: "https://docs.aws.amazon.com/linux/al2023/ug/system-requirements.html",
+    },
+    {
+      types: /^g5g\./,
+      reason: "Arm with a GPU: the ECS-optimized GPU image, which such machines boot, is published for x86 only",
+      source: ECS_IMAGES,
+    },
+    {
+      types:
+        /^(c8a|c8gb|c8gn|c8i|c8ib|c8id|c8in|c9g|c9gd|i7i|i8g|i8ge|m8a|m8azn|m8gb|m8gn|m8i|m8ib|m8id|m8idb|m8idn|m8in|m9g|m9gd|r8a|r8gb|r8gn|r8i|r8ib|r8id|r8idb|r8idn|r8in|x8i)\.metal/,
+      regions: /^us-east-1$/,
+      reason: "only the price of Dedicated tenancy is known, which is another product",
+      source: PRICES,
+    },
+    {
+      types: /\.metal/,
+      regions: /^us-gov-/,
+      reason: "part of these prices are those of Dedicated tenancy, and no source shows which",
+      source: PRICES,
+    },
+  ],
+  diskGib: { cpu: 50, gpu: 100 },
+  quotaFamily: quotaOf,
+} as const satisfies CloudMachines
+
+/** Kinds of images. */
+export type AwsImage = keyof typeof AWS.images
+
+/**
+ * Names of the quotas that several families share, in vCPUs
+ * (https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html). On demand and spot have one each.
+ */
+const QUOTAS: readonly [family: RegExp, quota: string][] = [
+  [/^(g|gr|vt)\d/, "G and VT"],
+  [/^p\d/, "P"],
+  [/^(u-|u7)/, "High Memory"],
+  [/^hpc/, "HPC"],
+  [/^inf/, "Inf"],
+  [/^trn/, "Trn"],
+  [/^dl/, "DL"],
+  [/^f\d/, "F"],
+  [/^x\d/, "X"],
+  [/^[acdhimrtz]/, "Standard (A, C, D, H, I, M, R, T, Z)"],
+]
+
+function quotaOf(instanceType: string): string {
+  return QUOTAS.find(([family]) => family.test(instanceType))?.[1] ?? instanceType
+}

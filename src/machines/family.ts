@@ -1,0 +1,68 @@
+import type { Architecture, Offer } from "../apis/offer.ts"
+
+/** GPUs of a family, and the driver that its image has for them. */
+export interface FamilyGpu {
+  /** Models in the catalogue, such as T4. */
+  models: readonly string[]
+  /** Kind of NVIDIA's kernel module. GPUs before Turing need the proprietary one, and fractions the GRID one. */
+  module: "open" | "proprietary" | "grid"
+  /** True if the machines have a fraction of a card. */
+  fraction?: true
+}
+
+/** Facts about a family of machine types: what its launch request needs. The first matching family of a cloud holds. */
+export interface Family {
+  /** Name for people. */
+  name: string
+  /** Machine types of the family. Attached GPUs are part of the type: `n1-standard-4_1xnvidia-tesla-t4`. */
+  types: RegExp
+  architecture: Architecture
+  /** Key of the cloud's `images`. */
+  image: string
+  /** Type of the boot disk. */
+  diskType: string
+  /** Disk controller that the request must name; absent: the cloud's default. */
+  diskController?: "NVMe"
+  /** Security of the boot: `secureBoot`, `unsigned` for drivers without a signature, or absent: the cloud's default. */
+  security?: "secureBoot" | "unsigned"
+  /** True if the cloud can't move a running machine to another host. */
+  pinned?: true
+  gpu?: FamilyGpu
+  /** Address of the page with these facts. */
+  source: string
+}
+
+/** Machine image that VMs boot. */
+export interface Image {
+  /** Name in the launch request: a public parameter (AWS), an image family (Google Cloud) or a URN (Azure). */
+  name: string
+  /** Size of the image's own disk, GiB. No boot disk may be smaller. */
+  leastDiskGib: number
+  /** Source of NVIDIA's driver, if the image has one. */
+  driver?: string
+  source: string
+}
+
+/** Machine types that can't be launched. */
+export interface Exclusion {
+  types: RegExp
+  /** Regions that the rule applies to; absent: all. */
+  regions?: RegExp
+  /** Provisioning that the rule applies to; absent: both. */
+  provisioning?: Offer["provisioning"]
+  /** Reason, for people. */
+  reason: string
+  /** Address of the page that says so. */
+  source: string
+}
+
+/** Facts about the machines of one cloud. */
+export interface CloudMachines<ImageKey extends string = string> {
+  images: Readonly<Record<ImageKey, Image>>
+  families: readonly (Family & { image: ImageKey })[]
+  exclusions: readonly Exclusion[]
+  /** Least size of the boot disk, GiB, without and with GPUs. */
+  diskGib: { cpu: number; gpu: number }
+  /** Returns the name under which the cloud counts this type's quota. */
+  quotaFamily: (instanceType: string) => string
+}

@@ -1,0 +1,39 @@
+import { nvidiaGpusOf, type Offer } from "../apis/offer.ts"
+import { AWS } from "./aws.ts"
+import { AZURE } from "./azure.ts"
+import type { CloudMachines, Exclusion, Family } from "./family.ts"
+import { GCP } from "./gcp.ts"
+
+/** Facts about machines, by cloud. The local cloud needs none. */
+export const MACHINES: Readonly<Record<string, CloudMachines>> = { aws: AWS, gcp: GCP, azure: AZURE }
+
+/** Returns the family of a machine type; undefined if the tables have none. */
+export function familyOf<Images extends string>(
+  { families }: CloudMachines<Images>,
+  offer: Pick<Offer, "instanceType" | "architecture" | "gpu">,
+): (Family & { image: Images }) | undefined {
+  const family = families.find(({ types }) => types.test(offer.instanceType))
+  // An installation's own offer may describe a machine otherwise. Then the offer holds.
+  const hasGpus = nvidiaGpusOf(offer) !== undefined
+  const agrees = family?.architecture === offer.architecture && (family.gpu !== undefined) === hasGpus
+  return agrees ? family : undefined
+}
+
+/** Returns the rule by which a machine type can't be launched in a region with this provisioning. */
+export function exclusionOf(
+  cloud: string,
+  instanceType: string,
+  { region, provisioning }: Pick<Offer, "region" | "provisioning">,
+): Exclusion | undefined {
+  return MACHINES[cloud]?.exclusions.find(
+    (rule) =>
+      rule.types.test(instanceType) &&
+      (rule.regions?.test(region) ?? true) &&
+      (rule.provisioning ?? provisioning) === provisioning,
+  )
+}
+
+/** Returns the name of the quota that counts a machine type: the clouds let several families share one. */
+export function quotaFamilyOf(cloud: string, instanceType: string): string {
+  return MACHINES[cloud]?.quotaFamily(instanceType) ?? instanceType
+}

@@ -1,0 +1,196 @@
+import { setTimeout as delay } from "node:timers/promises"
+import { type SmokeChoice, type SmokeJob, type SmokeKind, smokeJobs } from "./jobs.ts"
+import {
+  highestCostUsd,
+  isPassed,
+  isVmGone,
+  reportOf,
+  type SmokePlan,
+  type SmokeRecord,
+  type SmokeResult,
+} from "./report.ts"
+
+export interface SmokeOptions extends SmokeChoice {
+  /** URL of the REST API, without `/1`. */
+  url: string
+  apiKey: string
+  kinds: readonly SmokeKind[]
+  /** Version of this program. */
+  version: string
+  /** Delay between two looks at a job, seconds. Default 5. */
+  intervalSeconds?: number
+}
+
+export interface SmokeConsole {
+  /** Shows progress. */
+  progress: (line: string) => void
+  /** Asks if the jobs may run. */
+  confirm: (question: string) => Promise<boolean>
+  /** Shows the report. */
+  report: (markdown: string) => void
+}
+
+/** Minutes that a job may wait and boot, besides its run. */
+const BOOT_MINUTES = 20
+
+/** Minutes until the VM of an ended job must be deleted. */
+const END_MINUTES = 15
+
+const LOG_LINES = 20
+
+const ENDED = ["succeeded", "failed", "cancelled"]
+
+/**
+ * Runs small jobs on a cloud by the REST API, as a user does. It says before what they may cost, and checks afterwards
+ * that no VM is left. An aborted signal cancels the jobs.
+ * @returns true if every job passed
+ */
+export async function runSmoke(options: SmokeOptions, console: SmokeConsole, signal: AbortSignal): Promise<boolean> {
+  const { cloud, version, minutes, kinds } = options
+  const api = new Api(options)
+  const connections = await connectionsOf(api, cloud)
+  for (const connection of connections) console.progress(`connection ${connection}`)
+  const planned = await Promise.all(smokeJobs(kinds, options).map((job) => plan(api, job)))
+  for (const { kind, plan } of planned) console.progress(`${kind}: ${plan.message}`)
+  const runnable = planned.filter(({ plan }) => plan.verdict === "placeable")
+  const cost = highestCostUsd(
+    runnable.map(({ plan }) => plan),
+    minutes + BOOT_MINUTES,
+  )
+  const question =
+    `${runnable.length} of ${planned.length} jobs can run. If each VM lives ${minutes + BOOT_MINUTES} minutes, the machines cost ` +
+    `$${cost.toFixed(2)}; disks, addresses and traffic are not included. Run them?`
+  if (runnable.length > 0 && !(await console.confirm(question))) return false
+  const results = await Promise.all(
+    planned.map((job) => (runnable.includes(job) ? run(api, job, { options, console, signal }) : { ...job })),
+  )
+  console.report(reportOf({ berth: version, cloud, connections, results }))
+  return results.every(isPassed)
+}
+
+type Planned = SmokeJob & { plan: SmokePlan }
+
+async function plan(api: Api, job: SmokeJob): Promise<Planned> {
+  const plan = await api.call<SmokePlan>("POST", "/jobs?dry_run=true", job.body)
+  return { ...job, plan }
+}
+
+interface Running {
+  options: SmokeOptions
+  console: SmokeConsole
+  signal: AbortSignal
+}
+
+/** Runs one job to its end, and waits until its VM is deleted. */
+async function run(api: Api, job: Planned, { options, console, signal }: Running): Promise<SmokeResult> {
+  const { cloud, minutes, intervalSeconds = 5 } = options
+  const { kind, plan, body } = job
+  const result: SmokeResult = { kind, plan }
+  try {
+    const { job_id: id } = await api.call<{ job_id: string }>("POST", "/jobs", {
+      ...body,
+      namePrefix: `smoke-${cloud}-${kind}`,
+    })
+    const look = async () => {
+      const record = await api.call<SmokeRecord>("GET", `/jobs/${id}`)
+      const said = `${kind}: ${record.status}, VM ${record.vm_status}${record.message === null ? "" : `: ${record.message}`}`
+      if (said !== shown) console.progress(said)
+      shown = said
+      result.record = record
+      return record
+    }
+    let shown = ""
+    const isEnded = await until(look, ({ status }) => ENDED.includes(status), {
+      minutes: minutes + BOOT_MINUTES,
+      intervalSeconds,
+      signal,
+    })
+    if (!isEnded) {
+      console.progress(
+        `${kind}: cancelled, because it did not end within ${minutes + BOOT_MINUTES} minutes or you stopped it`,
+      )
+      await api.call("POST", `/jobs/${id}/cancel`)
+    }
+    const never = new AbortController().signal
+    await until(look, (record) => ENDED.includes(record.status) && isVmGone(record), {
+      minutes: END_MINUTES,
+      intervalSeconds,
+      signal: never,
+    })
+    result.log = (await api.text(`/jobs/${id}/logs?tail=${LOG_LINES}`)).trimEnd()
+  } catch (error) {
+    result.problem = (error as Error).message
+  }
+  return result
+}
+
+/** Looks until a record meets the condition. Returns false if the time ran out or the signal was aborted first. */
+async function until(
+  look: () => Promise<SmokeRecord>,
+  isMet: (record: SmokeRecord) => boolean,
+  { minutes, intervalSeconds, signal }: { minutes: number; intervalSeconds: number; signal: AbortSignal },
+): Promise<boolean> {
+  const deadline = performance.now() + minutes * 60_000
+  while (!signal.aborted && performance.now() < deadline) {
+    if (isMet(await look())) return true
+    await delay(intervalSeconds * 1000, undefined, { signal }).catch(() => undefined)
+  }
+  return false
+}
+
+interface ConnectionFacts {
+  name: string
+  type: string
+  capabilities?: Record<string, { status: string; message?: string }>
+}
+
+/** Returns a line for each connection of the cloud. @throws Error if there is none */
+async function connectionsOf(api: Api, cloud: string): Promise<string[]> {
+  const { connections } = await api.call<{ connections: ConnectionFacts[] }>("GET", "/connections?limit=100")
+  const found = connections.filter(({ type }) => type === cloud)
+  if (found.length === 0 && cloud !== "local") {
+    throw new Error(
+      `the project has no connection of type ${cloud}: create one (docs/connections.md), then run this again`,
+    )
+  }
+  return found.map(({ name, capabilities = {} }) => {
+    const verdicts = Object.entries(capabilities).map(([use, { status, message = "" }]) =>
+      status === "True" ? `${use} True` : `${use} ${status} (${message})`,
+    )
+    return `${name}: ${verdicts.join(", ") || "not checked yet"}`
+  })
+}
+
+/** REST API of one project. */
+class Api {
+  readonly #url: string
+  readonly #apiKey: string
+
+  constructor({ url, apiKey }: Pick<SmokeOptions, "url" | "apiKey">) {
+    this.#url = url
+    this.#apiKey = apiKey
+  }
+
+  /** Makes a call and returns its JSON. @throws Error with the problem's own words */
+  async call<Answer>(method: string, path: string, body?: object): Promise<Answer> {
+    const text = await this.text(path, { method, ...(body !== undefined && { body: JSON.stringify(body) }) })
+    return (text === "" ? undefined : JSON.parse(text)) as Answer
+  }
+
+  async text(path: string, init: RequestInit = {}): Promise<string> {
+    const headers = { "X-Service-Api-Key": this.#apiKey, "Content-Type": "application/json" }
+    const answer = await fetch(`${this.#url}/1${path}`, { ...init, headers })
+    const text = await answer.text()
+    if (answer.ok) return text
+    throw new Error(`${init.method ?? "GET"} ${path.split("?")[0]}: ${answer.status} ${detailIn(text)}`)
+  }
+}
+
+function detailIn(text: string): string {
+  try {
+    const { detail, errors = [] } = JSON.parse(text) as { detail?: string; errors?: { detail: string }[] }
+    return [detail, ...errors.map((error) => error.detail)].join(" ")
+  } catch {
+    return text.slice(0, 200)
+  }
+}

@@ -1,0 +1,381 @@
+import { randomBytes } from "node:crypto"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { installBase } from "../../dev/base.ts"
+import type { StoredApiKey } from "../../src/apis/apikey.ts"
+import { findCondition } from "../../src/apis/conditions.ts"
+import type { StoredConnection } from "../../src/apis/connection.ts"
+import type { StoredCronJob } from "../../src/apis/cronjob.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
+import { API_VERSION, LABELS, type ObjectMeta } from "../../src/apis/meta.ts"
+import type { StoredOrganization } from "../../src/apis/organization.ts"
+import type { StoredProject } from "../../src/apis/project.ts"
+import { LAUNCHES } from "../../src/controllers/launch/options.ts"
+import { NETWORK_POLICIES, RESOURCE_QUOTAS } from "../../src/controllers/project/options.ts"
+import { CONNECTIONS, CRON_JOBS } from "../../src/facade/caches.ts"
+import { kubeLaunches } from "../../src/gateway/launches.ts"
+import { registered } from "../../src/gateway/report.ts"
+import { makeApiKey } from "../../src/identity/apikeys.ts"
+import { API_KEYS } from "../../src/identity/authenticate.ts"
+import { ensureInstallation } from "../../src/identity/installation.ts"
+import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
+import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
+import { RBAC_GROUP, ROLE_BINDINGS, type Subject } from "../../src/identity/role-bindings.ts"
+import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { NAMESPACES, SECRETS, type Secret } from "../../src/kube/core.ts"
+import { type ApiObject, type Resource, resourceOf } from "../../src/kube/resource.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { jobOf, launchOf, vmStatus } from "../controllers/builders.ts"
+import { startProjectControllers } from "../controllers/project-controllers.ts"
+import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
+
+/**
+ * Attacks with the tokens of Berth's own ServiceAccounts, which have the rights of manifests/base and no others. Each attack
+ * is a dry run. Admission validators it in the same way, and nothing changes for the other suites.
+ */
+
+const SUITE = `attacks-${randomBytes(4).toString("hex")}`
+const MINE = { "test/suite": SUITE }
+
+const admin = new KubeClient(kubeConfig())
+/** Has the roles of Berth's own namespace, without the operators of other suites. */
+const system = testNamespace("attacks-system")
+const tenant = testNamespace("attacks-tenant")
+let facade: KubeClient
+let operator: KubeClient
+
+beforeAll(async () => {
+  await installBase(admin, AbortSignal.timeout(120_000))
+  await makeSystemNamespace(admin, system)
+  facade = await clientOf("berth-facade")
+  operator = await clientOf("berth-operator")
+})
+afterAll(async () => {
+  await Promise.all([admin, facade, operator].map((client) => client?.close()))
+})
+
+/** Passes once the API server refuses with these words: it takes up roles and policies in its own time. */
+async function refused(attack: (options: { dryRun: true }) => Promise<unknown>, words: string): Promise<void> {
+  const refusal = { reason: "Forbidden", message: expect.stringContaining(words) }
+  await eventually(() => expect(attack({ dryRun: true })).rejects.toMatchObject(refusal))
+}
+
+/** Words of RBAC, where the account has no right at all. */
+const NO_RIGHT = "cannot"
+
+describe("the façade's account", () => {
+  let launch: StoredLaunch
+  const ref = () => ({ namespace: system, name: launch.metadata.name })
+  const keys = { signingKey: "{}", encryptionKey: "{}", version: "1", runtime: "docker" }
+  const agent = () => registered(keys as Parameters<typeof registered>[0], new Date())
+
+  beforeAll(async () => {
+    const { metadata, ...rest } = launchOf(jobOf({ metadata: { namespace: tenant } }))
+    await admin.create(LAUNCHES, { ...rest, metadata: { name: metadata.name, namespace: system } } as StoredLaunch)
+    launch = await admin.patchStatus(
+      LAUNCHES,
+      { namespace: system, name: metadata.name },
+      { merge: { status: vmStatus() } },
+    )
+  })
+
+  it.each<[string, object, string]>([
+    ["change the VM of a Launch", { vm: { state: "running", id: "i-of-somebody-else" } }, "not status.vm"],
+    ["hide the VM of a Launch", { vm: null }, "not status.vm"],
+    ["end the record of a VM that still runs", { phase: "terminated" }, "not status.phase"],
+    ["change what a VM has cost", { costUsd: 0 }, "not status.costUsd"],
+    [
+      "let a VM count as lost",
+      { loss: { reason: "VMLost", message: "no", time: "2026-01-01T00:00:00Z" } },
+      "status.loss",
+    ],
+    [
+      "keep everybody from an offer",
+      { refusal: { class: "Capacity", message: "no", time: "2026-01-01T00:00:00Z" } },
+      "status.refusal",
+    ],
+    ["hide a change among its own", { agent: agent(), conditions: [], imageId: "ami-1" }, "status.imageId"],
+  ])("cannot %s", async (_what, status, words) => {
+    await refused((options) => facade.patchStatus(LAUNCHES, ref(), { merge: { status } }, options), words)
+    const json = Object.entries(status).map(([field, value]: [string, unknown]) => {
+      const path = `/status/${field}`
+      return value === null ? ({ op: "remove", path } as const) : ({ op: "add", path, value } as const)
+    })
+    await refused((options) => facade.patchStatus(LAUNCHES, ref(), { json }, options), words)
+  })
+
+  it("cannot change the spec or the finalizers of a Launch", async () => {
+    const merge = { metadata: { finalizers: ["a/b"] }, spec: { ended: true } }
+    await refused((options) => facade.patch(LAUNCHES, ref(), { merge }, options), NO_RIGHT)
+    await facade.patchStatus(LAUNCHES, ref(), { merge: { ...merge, status: { agent: agent() } } })
+    const { spec, metadata } = await admin.get(LAUNCHES, ref())
+    expect({ spec, finalizers: metadata.finalizers }).toEqual({ spec: launch.spec, finalizers: undefined })
+  })
+
+  it("can write what an agent reports", async () => {
+    const { read, patchAgentStatus, patchBootFailure } = kubeLaunches(facade, { get: () => undefined }, system)
+    const current = async (): Promise<StoredLaunch> => (await read(launch.metadata.name)) ?? launch
+    const heard = { ...agent(), sequence: 7, startTime: "2026-05-01T12:00:00Z", lastExitCode: 3 }
+    await patchAgentStatus(await current(), heard)
+    const finish = { reason: "Succeeded", exitCode: 0, time: "2026-05-01T12:01:00Z" } as const
+    await patchAgentStatus(await current(), { ...heard, finish })
+    const failure = { reason: "GPUUnavailable", message: "none", time: "2026-05-01T12:00:00Z" } as const
+    await patchBootFailure(await current(), failure)
+    expect((await current()).status).toMatchObject({ ...vmStatus(), agent: { ...heard, finish }, bootFailure: failure })
+  })
+
+  it("cannot create a Secret, an ApiKey or a RoleBinding", async () => {
+    await refused((options) => facade.create(SECRETS, tokenSecret("mine", "berth-operator"), options), NO_RIGHT)
+    await refused((options) => facade.create(API_KEYS, apiKey("mine"), options), NO_RIGHT)
+    await refused((options) => facade.create(ROLE_BINDINGS, bindingOf({ subjects: [USER] }), options), NO_RIGHT)
+  })
+})
+
+/** A Secret that Kubernetes would fill with a token. */
+function tokenSecret(name: string, account: string): Secret {
+  const annotations = { "kubernetes.io/service-account.name": account }
+  return { metadata: { name, namespace: system, annotations }, type: "kubernetes.io/service-account-token" } as Secret
+}
+
+function apiKey(name: string): StoredApiKey {
+  const { keyId, tokenHash } = makeApiKey()
+  const spec = { role: "viewer", keyId, tokenHash }
+  return { apiVersion: API_VERSION, kind: "ApiKey", metadata: { name, namespace: tenant }, spec } as StoredApiKey
+}
+
+const USER: Subject = { kind: "User", apiGroup: RBAC_GROUP, name: "https://issuer.test#eve" }
+
+function bindingOf({ subjects, role = "berth-viewer", kind = "ClusterRole" }: BindingOptions) {
+  const labels = { [LABELS.projectUid]: "1" }
+  return {
+    metadata: { name: "up", namespace: tenant, labels },
+    roleRef: { apiGroup: RBAC_GROUP, kind, name: role },
+    subjects,
+  }
+}
+
+interface BindingOptions {
+  subjects: Subject[]
+  role?: string
+  kind?: string
+}
+
+describe("the operator's account", () => {
+  const quota = { spec: { hard: { pods: "0" } } }
+  const isolation = { spec: { podSelector: {}, policyTypes: ["Ingress", "Egress"] } }
+  const labels = { [LABELS.project]: "mine", [LABELS.projectUid]: "1" }
+  const named = (name: string, namespace: string): { metadata: ObjectMeta } => ({
+    metadata: { name, namespace, labels },
+  })
+
+  it.each(["kube-system", "berth-system", "default", "kube-public"])(
+    "cannot stop the pods of %s by a quota or a network policy",
+    async (namespace) => {
+      const object = named("berth-default", namespace)
+      const words = `only in namespaces made for a Project: ${namespace} has no label`
+      await refused((options) => operator.create(RESOURCE_QUOTAS, { ...object, ...quota } as ApiObject, options), words)
+      await refused(
+        (options) => operator.create(NETWORK_POLICIES, { ...object, ...isolation } as ApiObject, options),
+        words,
+      )
+      const mark = { merge: { metadata: { labels } } }
+      await refused((options) => operator.patch(NAMESPACES, { name: namespace }, mark, options), NO_RIGHT)
+    },
+  )
+
+  it("cannot create quotas and network policies of other names in a project's namespace", async () => {
+    const name = `${SUITE}-own`
+    await admin.create(NAMESPACES, { metadata: { name, labels } })
+    const create = (resource: Resource<ApiObject>, object: object) => (options: object) =>
+      operator.create(resource, { ...named("another", name), ...object } as ApiObject, options)
+    await refused(create(RESOURCE_QUOTAS, quota), "named berth-default")
+    await refused(create(NETWORK_POLICIES, isolation), "named berth-default")
+  })
+
+  it("cannot get a token of the façade or of another ServiceAccount", async () => {
+    for (const name of ["token", "berth-installation"]) {
+      const secret = tokenSecret(name, "berth-facade")
+      await refused((options) => operator.create(SECRETS, secret, options), "create no token of a ServiceAccount")
+    }
+    const token = { apiVersion: "authentication.k8s.io/v1", kind: "TokenRequest", spec: {} }
+    const facadeRef = { namespace: "berth-system", name: "berth-facade" }
+    const ask = () => operator.createSubresource(SERVICE_ACCOUNTS, facadeRef, token, { subresource: "token" })
+    await refused(ask, NO_RIGHT)
+  })
+
+  it("cannot create Secrets but the installation's own", async () => {
+    const secret = { metadata: { name: "another", namespace: system }, type: "Opaque" } as Secret
+    await refused(
+      (options) => operator.create(SECRETS, secret, options),
+      "only the Secrets berth-installation, berth-sealing-keys and",
+    )
+    const elsewhere = { metadata: { name: "berth-installation", namespace: tenant } } as Secret
+    await refused((options) => operator.create(SECRETS, elsewhere, options), NO_RIGHT)
+  })
+
+  it.each<[string, BindingOptions, string]>([
+    ["to itself", { subjects: [account("berth-operator", "berth-system")] }, "gives roles to machine users"],
+    ["to everybody", { subjects: [{ kind: "Group", name: "system:authenticated" }] }, "gives roles to machine users"],
+    ["to an account of Kubernetes", { subjects: [{ kind: "User", name: "kubernetes-admin" }] }, "gives roles to"],
+    ["to read Secrets, which it has itself", { subjects: [USER], role: "berth-operator-secrets" }, "gives the roles"],
+    ["that it has itself", { subjects: [USER], role: "berth-operator" }, "gives the roles"],
+    ["that it has not", { subjects: [USER], role: "cluster-admin" }, "gives the roles"],
+    ["of the namespace's own", { subjects: [USER], role: "berth-viewer", kind: "Role" }, "gives the roles"],
+  ])("cannot give a role %s", async (_whom, options, words) => {
+    const create = (dry: object) => operator.create(ROLE_BINDINGS, bindingOf(options), dry)
+    // RBAC's own check against escalation may come first.
+    await eventually(() =>
+      expect(create({ dryRun: true })).rejects.toMatchObject({
+        reason: expect.stringMatching(/Forbidden|NotFound/),
+        message: expect.stringMatching(new RegExp(`${words}|attempting to grant RBAC permissions|not found`)),
+      }),
+    )
+  })
+
+  it("cannot create or delete machine users, namespaces and RoleBindings of others", async () => {
+    const words = "touches only what was made for a Project or an ApiKey"
+    const users = { namespace: IDENTITIES_NAMESPACE, name: "berth-accounts" }
+    await refused((options) => operator.delete(SERVICE_ACCOUNTS, users, options), words)
+    const user = { metadata: { name: "mine", namespace: IDENTITIES_NAMESPACE } }
+    await refused((options) => operator.create(SERVICE_ACCOUNTS, user, options), words)
+    await refused((options) => operator.delete(NAMESPACES, { name: tenant }, options), words)
+    await refused((options) => operator.create(NAMESPACES, { metadata: { name: `${SUITE}-no` } }, options), words)
+    const binding = { ...bindingOf({ subjects: [USER] }), metadata: { name: "theirs", namespace: tenant } }
+    await admin.create(ROLE_BINDINGS, binding)
+    await refused((options) => operator.delete(ROLE_BINDINGS, binding.metadata, options), words)
+    await refused((options) => operator.replace(ROLE_BINDINGS, binding, options), words)
+  })
+
+  describe("of what others wrote", () => {
+    const eve = { userId: "https://issuer.test#eve", role: "admin" }
+    const written = { apiVersion: API_VERSION, metadata: { name: SUITE, labels: MINE } }
+    const inTenant = { apiVersion: API_VERSION, metadata: { name: "theirs", namespace: tenant } }
+
+    beforeAll(async () => {
+      await admin.create(ORGANIZATIONS, {
+        ...written,
+        kind: "Organization",
+        spec: { displayName: "A" },
+      } as unknown as StoredOrganization)
+      const project = { displayName: "A", organization: SUITE }
+      await admin.create(PROJECTS, { ...written, kind: "Project", spec: project } as unknown as StoredProject)
+      await admin.create(API_KEYS, apiKey("theirs"))
+      const schedule = { active: false, schedule: "0 0 1 1 *", jobDefinition: { image: "theirs" } }
+      await admin.create(CRON_JOBS, { ...inTenant, kind: "CronJob", spec: schedule } as StoredCronJob)
+      const connection = { type: "aws", sealedCredentials: "sealed" }
+      await admin.create(CONNECTIONS, { ...inTenant, kind: "Connection", spec: connection } as StoredConnection)
+    })
+
+    const patch = (resource: Resource<ApiObject>, merge: object, options: object = {}) => {
+      const ref = resource.namespaced ? { namespace: tenant, name: "theirs" } : { name: SUITE }
+      return operator.patch(resource, ref, { merge }, options)
+    }
+    const finalizer = { metadata: { finalizers: ["berth.dev/test"] } }
+
+    it.each<[string, Resource, object, string?]>([
+      ["add a member to a Project", PROJECTS, { members: [eve] }],
+      ["raise the spend caps of a Project", PROJECTS, { caps: { maxVms: 1000 } }],
+      ["add an owner to an Organization", ORGANIZATIONS, { members: [{ ...eve, role: "owner" }] }],
+      ["change the image of a CronJob", CRON_JOBS, { jobDefinition: { image: "eve" } }],
+      ["resume a CronJob", CRON_JOBS, { active: true }],
+      ["give an ApiKey another role", API_KEYS, { role: "admin" }, "may not give a key the role admin"],
+      [
+        "let a Connection use another Secret",
+        CONNECTIONS,
+        { sealedCredentials: null, credentialsSecretRef: { name: "eve" } },
+      ],
+    ])("cannot %s", async (_what, resource, spec, words = `changes no spec of ${resource.plural}`) => {
+      const any = resource as unknown as Resource<ApiObject>
+      await refused((options) => patch(any, { spec }, options), words)
+    })
+
+    it("can write finalizers, and seal credentials again", async () => {
+      for (const resource of [PROJECTS, ORGANIZATIONS, CRON_JOBS, API_KEYS, CONNECTIONS]) {
+        const any = resource as unknown as Resource<ApiObject>
+        await eventually(() => patch(any, finalizer))
+        await patch(any, { metadata: { finalizers: null } })
+      }
+      await patch(CONNECTIONS as unknown as Resource<ApiObject>, { spec: { sealedCredentials: "again" } })
+      const { spec } = await admin.get(CONNECTIONS, { namespace: tenant, name: "theirs" })
+      expect(spec.sealedCredentials).toBe("again")
+    })
+  })
+
+  it("can make a Project with its namespace, quota, network policy and rights, and delete it", async () => {
+    const name = `${SUITE}-made`
+    const labels = { "test/suite": name }
+    const tended = await startProjectControllers(`test/suite=${name}`)
+    try {
+      const object = { apiVersion: API_VERSION, metadata: { name, labels } }
+      await admin.create(ORGANIZATIONS, {
+        ...object,
+        kind: "Organization",
+        spec: { displayName: "A" },
+      } as unknown as StoredOrganization)
+      const spec = { displayName: "A", organization: name }
+      await admin.create(PROJECTS, { ...object, kind: "Project", spec } as unknown as StoredProject)
+      await eventually(async () => {
+        const { status } = await admin.get(PROJECTS, { name })
+        expect(findCondition(status?.conditions, "Ready")?.status).toBe("True")
+      })
+      await admin.get(RESOURCE_QUOTAS, { namespace: name, name: "berth-default" })
+      await admin.get(NETWORK_POLICIES, { namespace: name, name: "berth-default" })
+      await admin.delete(PROJECTS, { name })
+      await eventually(() => expect(admin.get(PROJECTS, { name })).rejects.toMatchObject({ reason: "NotFound" }))
+      await admin.delete(ORGANIZATIONS, { name })
+      await eventually(() => expect(admin.get(ORGANIZATIONS, { name })).rejects.toMatchObject({ reason: "NotFound" }))
+    } finally {
+      await tended.stop()
+    }
+  })
+
+  it("can create the installation's own Secrets", async () => {
+    await eventually(() => ensureInstallation(operator, system))
+    await ensureSealingKeys(operator, system)
+    const { type } = await admin.get(SECRETS, { namespace: system, name: "berth-sealing-keys" })
+    expect(type).toBe("berth.dev/sealing-keys")
+  })
+
+  it("and the façade's can read these without the right to read Secrets of projects", async () => {
+    await eventually(() => ensureInstallation(operator, system))
+    await ensureSealingKeys(operator, system)
+    await admin.create(SECRETS, { metadata: { name: "another", namespace: system } })
+    // Only the Role of Berth's own namespace, as with watchNamespace.
+    const as = { user: `${SUITE}-facade` }
+    const roleRef = { apiGroup: RBAC_GROUP, kind: "Role", name: "berth-facade" }
+    const subjects = [{ kind: "User", apiGroup: RBAC_GROUP, name: as.user }]
+    await admin.create(ROLE_BINDINGS, { metadata: { name: as.user, namespace: system }, roleRef, subjects })
+    for (const name of ["berth-installation", "berth-sealing-keys"]) {
+      await eventually(() => admin.get(SECRETS, { namespace: system, name }, { as }))
+    }
+    await refused(() => admin.get(SECRETS, { namespace: system, name: "another" }, { as }), NO_RIGHT)
+  })
+})
+
+function account(name: string, namespace: string): Subject {
+  return { kind: "ServiceAccount", name, namespace }
+}
+
+interface Policy extends ApiObject {
+  metadata: ObjectMeta
+  status?: { observedGeneration?: number; typeChecking?: { expressionWarnings?: object[] } }
+}
+
+describe("the admission policies of manifests/base", () => {
+  it("have no expression that Kubernetes warns of", async () => {
+    const policies = resourceOf<Policy>({
+      ...{ group: "admissionregistration.k8s.io", version: "v1" },
+      ...{ kind: "ValidatingAdmissionPolicy", plural: "validatingadmissionpolicies", namespaced: false },
+    })
+    const { items } = await admin.list(policies, { labelSelector: "app.kubernetes.io/part-of=berth" })
+    expect(items.length).toBeGreaterThanOrEqual(6)
+    for (const { metadata } of items) {
+      await eventually(async () => {
+        const { status } = await admin.get(policies, { name: metadata.name })
+        expect(status?.observedGeneration, metadata.name).toBeDefined()
+        expect(status?.typeChecking?.expressionWarnings ?? [], metadata.name).toEqual([])
+      })
+    }
+  })
+})

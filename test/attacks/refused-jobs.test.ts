@@ -1,0 +1,68 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { JOB } from "../../src/apis/job.ts"
+import { resourceOf } from "../../src/kube/resource.ts"
+import { items } from "../corpus/corpus.ts"
+import { type AnyObject, refusalOf } from "../corpus/server.ts"
+import { caller, jobsOf, problemIn, type Replica, startReplica, testWorld } from "../facade/harness.ts"
+
+const world = testWorld("attacks-refused")
+let replica: Replica
+const call = caller(() => replica, world)
+
+beforeAll(async () => {
+  replica = await startReplica()
+})
+afterAll(() => replica.close())
+
+const VOLUME = { bucket: "data", mountPath: "/data" }
+
+/** Jobs that would fail on every VM, with the place and the words of the refusal. */
+const HOPELESS: [string, Record<string, unknown>, string, RegExp][] = [
+  ["NUL in an argument", { args: ["a\u0000"] }, "/args/0", /without NUL/],
+  ["NUL in a variable", { env: { A: "\u0000" } }, "/env/A", /without NUL/],
+  ["an image in capitals", { image: "UPPER" }, "/image", /name in lower case/],
+  ["an image that is a URL", { image: "http://x/y" }, "/image", /image reference/],
+  ["an image whose digest is none", { image: "a@sha256:zz" }, "/image", /image reference/],
+  ["a mount on the root", { volumes: { a: { ...VOLUME, mountPath: "/" } } }, "/volumes/a/mountPath", /other than \//],
+  ["two mounts on one path", { volumes: { a: VOLUME, b: VOLUME } }, "/volumes/b/mountPath", /volumes.a and volumes.b/],
+  [
+    "a variable that is there twice",
+    { env: { A: "1" }, secretEnv: { A: { secret: "s", key: "k" } } },
+    "/secretEnv/A",
+    /env.A and secretEnv.A have the same name/,
+  ],
+  [
+    "arguments of 100 KB",
+    { args: items(100, "x".repeat(1000)) },
+    "/args",
+    /^args must have at most 16384 bytes in total, not 100000$/,
+  ],
+]
+
+describe("a job that would fail on every VM never gets a VM", () => {
+  it.each(HOPELESS)("the REST API rejects %s, and says where and why", async (_, fields, pointer, words) => {
+    const response = await call("/1/jobs", { body: { image: "alpine", ...fields } })
+    const { errors } = await problemIn(response)
+    expect(response.status).toBe(400)
+    expect(errors).toEqual([{ pointer, detail: expect.stringMatching(words) }])
+    const definition = { name: "nightly", cron_spec: "@daily", job_definition: { image: "alpine", ...fields } }
+    const inCronJob = await problemIn(await call("/1/cronjobs", { body: definition }))
+    expect(inCronJob.errors.map((fault) => fault.pointer)).toEqual([`/job_definition${pointer}`])
+    expect(await jobsOf(world)).toEqual([])
+  })
+
+  it.each(HOPELESS)("kubectl can't create %s", async (_, fields) => {
+    const object: AnyObject = {
+      metadata: { namespace: world.namespace, name: "probe" },
+      spec: { image: "alpine", ...fields },
+    }
+    expect(await refusalOf(world.client.create(resourceOf<AnyObject>(JOB), object))).toMatch(/is invalid/)
+  })
+
+  it("the REST API rejects half of a surrogate pair anywhere in a body, which Kubernetes would replace", async () => {
+    const response = await call("/1/jobs", { body: '{"image":"alpine","env":{"A":"\\ud83d"}}' })
+    const { errors } = await problemIn(response)
+    expect(response.status).toBe(400)
+    expect(errors).toEqual([{ pointer: "/env/A", detail: expect.stringMatching(/half of a surrogate pair/) }])
+  })
+})

@@ -1,0 +1,192 @@
+import {
+  DeleteSubnetCommand,
+  DeleteVpcCommand,
+  DescribeInstancesCommand,
+  DescribeSecurityGroupsCommand,
+  DescribeSubnetsCommand,
+  DescribeVpcsCommand,
+  EC2Client,
+} from "@aws-sdk/client-ec2"
+import { afterAll, afterEach, beforeAll, expect } from "vitest"
+import type { Capabilities } from "../../src/cloud/account.ts"
+import { awsAccounts } from "../../src/cloud/aws/account.ts"
+import { awsCapabilities } from "../../src/cloud/aws/capabilities.ts"
+import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
+import { unending } from "../providers/api-server.ts"
+import { type AwsFront, startAwsFront } from "../providers/aws-front.ts"
+
+const { describe, it } = needing(missingTool("moto"))
+
+const ROOT = { access_key_id: "AKIAOFATEST000000000", secret_access_key: "a-secret-of-a-test" }
+
+/** Actions of the policies of docs/aws.md that a check of VMs and prices needs. */
+const VM_ACTIONS = [
+  "ec2:CreateSecurityGroup",
+  "ec2:CreateTags",
+  "ec2:DescribeInstances",
+  "ec2:DescribeSecurityGroups",
+  "ec2:DescribeVpcs",
+  "ec2:RunInstances",
+  "ssm:GetParameter",
+]
+
+let moto: Moto
+let front: AwsFront
+
+beforeAll(async () => {
+  moto = await startMoto()
+  front = await startAwsFront(moto.url, 100)
+})
+afterEach(async () => {
+  await withoutAuthentication(1_000_000)
+  front.refused.clear()
+})
+afterAll(async () => {
+  await front.stop()
+  await moto.stop()
+})
+
+/** Lets moto check keys and policies after this number of calls (https://docs.getmoto.org/en/latest/docs/iam.html). */
+async function withoutAuthentication(calls: number): Promise<void> {
+  await fetch(`${moto.url}/moto-api/reset-auth`, { method: "POST", body: String(calls) })
+}
+
+async function iam(parameters: Record<string, string>): Promise<string> {
+  const authorization =
+    "AWS4-HMAC-SHA256 Credential=root/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=none"
+  const body = new URLSearchParams({ Version: "2010-05-08", ...parameters })
+  const answer = await fetch(moto.url, { method: "POST", headers: { authorization }, body })
+  const text = await answer.text()
+  expect(answer.ok, text).toBe(true)
+  return text
+}
+
+/** Returns the key of a new user whose policy allows these actions. */
+async function userWith(name: string, actions: readonly string[]): Promise<typeof ROOT> {
+  const document = { Version: "2012-10-17", Statement: [{ Effect: "Allow", Action: actions, Resource: "*" }] }
+  await iam({ Action: "CreateUser", UserName: name })
+  const PolicyDocument = JSON.stringify(document)
+  await iam({ Action: "PutUserPolicy", UserName: name, PolicyName: "berth", PolicyDocument })
+  const key = await iam({ Action: "CreateAccessKey", UserName: name })
+  const textIn = (tag: string) => new RegExp(`<${tag}>([^<]+)<`).exec(key)?.[1] ?? ""
+  return { access_key_id: textIn("AccessKeyId"), secret_access_key: textIn("SecretAccessKey") }
+}
+
+/** Checks by the account of a key. Policies count only at moto itself: the proxy changes headers that the key has signed. */
+async function check(endpoint: string, key: typeof ROOT, regions: readonly string[] = []): Promise<Capabilities> {
+  return (await awsAccounts({ endpoint })(key).capabilities?.({ regions }, unending())) ?? {}
+}
+
+/** Checks in a world of these regions only. */
+async function checkIn(
+  regions: readonly string[],
+  { key = ROOT, endpoint = front.url, networks = {}, used = [] }: Partial<World> = {},
+): Promise<Capabilities> {
+  const credentials = { accessKeyId: key.access_key_id, secretAccessKey: key.secret_access_key }
+  const checks = {
+    config: (region: string) => ({ region, endpoint, maxAttempts: 1, credentials }),
+    networks,
+    homeRegion: regions[0] ?? "",
+    defaultRegions: regions,
+    storages: async function* () {
+      yield []
+    },
+  }
+  return await awsCapabilities(checks, { regions: used }, unending())
+}
+
+interface World {
+  key: typeof ROOT
+  endpoint: string
+  networks: Record<string, { subnetIds: string[] }>
+  used: string[]
+}
+
+function ec2(region: string): EC2Client {
+  const credentials = { accessKeyId: ROOT.access_key_id, secretAccessKey: ROOT.secret_access_key }
+  return new EC2Client({ region, credentials, endpoint: moto.url })
+}
+
+async function deleteDefaultVpc(region: string): Promise<void> {
+  const client = ec2(region)
+  const { Subnets = [] } = await client.send(new DescribeSubnetsCommand())
+  for (const { SubnetId } of Subnets) await client.send(new DeleteSubnetCommand({ SubnetId }))
+  const { Vpcs = [] } = await client.send(new DescribeVpcsCommand())
+  for (const { VpcId } of Vpcs) await client.send(new DeleteVpcCommand({ VpcId }))
+}
+
+describe("capabilities of an AWS account", () => {
+  it("are True with the rights of docs/aws.md, and the check creates nothing", async () => {
+    const key = await userWith("able", [...VM_ACTIONS, "s3:ListAllMyBuckets", "ecr:DescribeRepositories"])
+    await withoutAuthentication(0)
+    const found = await check(moto.url, key, ["eu-central-1"])
+    expect(found).toMatchObject({
+      vms: { is: "granted" },
+      buckets: { is: "granted" },
+      repositories: { is: "granted" },
+    })
+    await withoutAuthentication(1_000_000)
+    const client = ec2("eu-central-1")
+    expect((await client.send(new DescribeInstancesCommand())).Reservations).toEqual([])
+    const { SecurityGroups = [] } = await client.send(new DescribeSecurityGroupsCommand())
+    expect(SecurityGroups.map(({ GroupName }) => GroupName)).toEqual(["default"])
+  })
+
+  it("name the action that the policy lacks", async () => {
+    for (const lacking of ["ec2:RunInstances", "ec2:DescribeVpcs", "ec2:CreateSecurityGroup"]) {
+      const rest = VM_ACTIONS.filter((action) => action !== lacking)
+      const key = await userWith(`no-${lacking.replace(":", "-")}`, rest)
+      await withoutAuthentication(0)
+      const { vms } = await checkIn(["us-east-1"], { key, endpoint: moto.url })
+      expect(vms, lacking).toMatchObject({ is: "denied", reason: "PermissionsMissing" })
+      expect(vms?.message).toContain(`AWS denies ${lacking.split(":")[1]} in us-east-1`)
+      await withoutAuthentication(1_000_000)
+    }
+    front.refused.set("ssm/us-east-1", { status: 400, code: "AccessDeniedException" })
+    expect((await checkIn(["us-east-1"])).vms?.message).toContain("AWS denies GetParameter")
+  })
+
+  it("count another region if the first denies everything", async () => {
+    front.refused.set("ec2/us-east-1", { status: 403, code: "UnauthorizedOperation" })
+    const { vms } = await checkIn(["us-east-1", "eu-west-1"])
+    expect(vms).toMatchObject({ is: "granted", message: expect.stringContaining("not in us-east-1") })
+  })
+
+  it("do not count a rejected list as a missing right on a bucket or image", async () => {
+    front.refused.set("s3/us-east-1", { status: 403, code: "AccessDenied" })
+    front.refused.set("ecr/us-east-1", { status: 400, code: "AccessDeniedException" })
+    const found = await check(front.url, ROOT)
+    expect(found).toMatchObject({ vms: { is: "granted" }, buckets: { is: "unknown" }, repositories: { is: "unknown" } })
+  })
+
+  it("name the rights for prices that are missing", async () => {
+    expect((await checkIn(["us-east-1"])).prices).toMatchObject({ is: "granted" })
+    front.refused.set("pricing/us-east-1", { status: 400, code: "AccessDeniedException" })
+    front.refused.set("ec2/us-east-1", { status: 403, code: "UnauthorizedOperation" })
+    const { prices } = await checkIn(["us-east-1"])
+    expect(prices).toMatchObject({ is: "denied", reason: "PermissionsMissing" })
+    expect(prices?.message).toMatch(/ec2:DescribeSpotPriceHistory.*pricing:GetProducts/)
+  })
+
+  it("are False without a default VPC in any region, and name the command that creates one", async () => {
+    const regions = ["eu-north-1", "eu-west-3"]
+    await deleteDefaultVpc("eu-north-1")
+    const one = await checkIn(regions)
+    expect(one.vms).toMatchObject({ is: "granted", message: expect.stringContaining("not in eu-north-1") })
+    await deleteDefaultVpc("eu-west-3")
+    const none = await checkIn(regions)
+    expect(none.vms).toMatchObject({ is: "denied", reason: "NetworkMissing" })
+    expect(none.vms?.message).toContain("aws ec2 create-default-vpc --region eu-north-1")
+    const networks = { "eu-west-3": { subnetIds: ["subnet-00000000"] } }
+    const named = await checkIn(regions, { networks, used: ["eu-west-3"] })
+    expect(named.vms?.message).toContain("subnet-00000000")
+  })
+
+  it("are unanswered or unknown while AWS does not answer", async () => {
+    front.refused.set("ec2/us-east-1", { status: 503, code: "Unavailable" })
+    front.refused.set("s3/us-east-1", { status: 503, code: "SlowDown" })
+    const found = await check(front.url, ROOT)
+    expect(found).toMatchObject({ vms: { is: "unknown" }, buckets: { is: "unanswered" } })
+  })
+})

@@ -1,0 +1,169 @@
+import { readFileSync } from "node:fs"
+import { join } from "node:path"
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import type { Capabilities } from "../../src/cloud/account.ts"
+import { azureAccounts } from "../../src/cloud/azure/account.ts"
+import { LAUNCH_ACTIONS } from "../../src/cloud/azure/permissions.ts"
+import { gcpAccounts } from "../../src/cloud/gcp/account.ts"
+import { ArmServer } from "./arm-server.ts"
+import { GceServer } from "./gce-server.ts"
+
+const never = (): AbortSignal => new AbortController().signal
+
+describe("capabilities of an Azure subscription", () => {
+  let arm: ArmServer
+
+  beforeEach(async () => {
+    arm = new ArmServer()
+    await arm.start()
+  })
+  afterEach(async () => {
+    expect(arm.violations).toEqual([])
+    await arm.close()
+  })
+
+  const check = async (regions: string[] = []): Promise<Capabilities> =>
+    (await azureAccounts({ send: arm.send })(arm.credentials).capabilities?.({ regions }, never())) ?? {}
+  const without = (...actions: string[]) => arm.actions.filter((action) => !actions.includes(action))
+
+  it("are True for VMs with the role of docs/azure.md, by calls that only read", async () => {
+    expect(await check(["westeurope"])).toMatchObject({
+      vms: { is: "granted" },
+      buckets: { is: "unknown" },
+      repositories: { is: "unknown" },
+      prices: { is: "granted" },
+    })
+    expect(arm.calls.filter((action) => !action.endsWith("/read"))).toEqual([])
+  })
+
+  it("name each action that VMs need and the role lacks", async () => {
+    for (const action of LAUNCH_ACTIONS) {
+      arm.actions = without(action)
+      const { vms } = await check()
+      expect(vms, action).toMatchObject({ is: "denied", reason: "PermissionsMissing" })
+      expect(vms?.message).toContain(`lacks the actions ${action}: add`)
+      arm.actions = [...arm.actions, action]
+    }
+  })
+
+  it("name a provider that is not registered, which also rejects a VM, and the command that registers it", async () => {
+    arm.unregistered.add("Microsoft.Network")
+    const { vms } = await check()
+    expect(vms).toMatchObject({ is: "denied", reason: "ServiceDisabled" })
+    expect(vms?.message).toContain("az provider register --namespace Microsoft.Network")
+  })
+
+  it("stay True for a role of a former version, which can't read providers and quotas", async () => {
+    arm.unregistered.add("Microsoft.Network")
+    arm.actions = without("Microsoft.Resources/subscriptions/providers/read", "Microsoft.Compute/locations/usages/read")
+    expect(await check(["westeurope"])).toMatchObject({ vms: { is: "granted" } })
+  })
+
+  it("are False for a disabled subscription", async () => {
+    arm.state = "Disabled"
+    expect(await check()).toMatchObject({ vms: { is: "denied", reason: "AccountDisabled" } })
+  })
+
+  it("mention a spot quota of zero in a region in use", async () => {
+    arm.quotas["lowPriorityCores"] = 0
+    const { vms } = await check(["westeurope"])
+    expect(vms).toMatchObject({ is: "granted", message: expect.stringContaining("spot vCPUs in westeurope is 0") })
+  })
+
+  it("are Unknown if the role may not read its permissions", async () => {
+    arm.actions = without("Microsoft.Authorization/permissions/read")
+    expect(await check()).toMatchObject({ vms: { is: "unknown" }, buckets: { is: "unknown" } })
+  })
+})
+
+describe("capabilities of a Google Cloud project", () => {
+  let gce: GceServer
+
+  beforeAll(async () => {
+    gce = new GceServer({ project: "yard-1", regions: { "europe-west1": ["europe-west1-b"] } })
+    await gce.start()
+  })
+  afterEach(() => {
+    expect(gce.violations).toEqual([])
+    gce.permissions = undefined
+    gce.disabled.clear()
+    gce.networks.add("default")
+    gce.firewalls.clear()
+    for (const quota of Object.keys(gce.quotas)) delete gce.quotas[quota]
+    gce.calls.length = 0
+  })
+  afterAll(() => gce.close())
+
+  const check = async (networks: Record<string, { network?: string }> = {}, regions: string[] = []) => {
+    const key = { gcp_project_id: "yard-1", keyfile_json: gce.keyfile }
+    return (await gcpAccounts({ send: gce.send, networks })(key).capabilities?.({ regions }, never())) ?? {}
+  }
+  const documented = (): string[] => {
+    const page = readFileSync(join(import.meta.dirname, "..", "..", "docs", "gcp.md"), "utf8")
+    return [...page.matchAll(/^ {2}- (compute[.a-zA-Z]+)$/gm)].map(([, permission = ""]) => permission)
+  }
+
+  it("are True for VMs with the role of docs/gcp.md, by calls that only read", async () => {
+    gce.permissions = new Set(documented())
+    expect(await check()).toMatchObject({
+      vms: { is: "granted", message: "the service account has all permissions that VMs need" },
+      buckets: { is: "unknown" },
+      repositories: { is: "unknown" },
+      prices: { is: "granted" },
+    })
+    expect(gce.calls.filter((call) => !call.endsWith(".Get"))).toEqual([])
+  })
+
+  it("name a permission that the role lacks", async () => {
+    gce.permissions = new Set(documented().filter((permission) => permission !== "compute.instances.setTags"))
+    const { vms } = await check()
+    expect(vms).toMatchObject({ is: "denied", reason: "PermissionsMissing" })
+    expect(vms?.message).toContain("lacks the permissions compute.instances.setTags: add")
+  })
+
+  it("need the permission to create the firewall rule only while the rule is missing", async () => {
+    gce.permissions = new Set(documented().filter((permission) => permission !== "compute.firewalls.create"))
+    expect((await check()).vms?.message).toContain("the firewall rule berth-no-inbound-default is missing")
+    gce.firewalls.set("berth-no-inbound-default", { name: "berth-no-inbound-default" })
+    expect(await check()).toMatchObject({ vms: { is: "granted" } })
+  })
+
+  it("are Unknown if only a subnetwork may grant its use", async () => {
+    gce.permissions = new Set(documented().filter((permission) => permission !== "compute.subnetworks.use"))
+    expect(await check()).toMatchObject({ vms: { is: "unknown" } })
+  })
+
+  it("are False without a network, and name the command that creates it", async () => {
+    gce.networks.delete("default")
+    const { vms } = await check()
+    expect(vms).toMatchObject({ is: "denied", reason: "NetworkMissing" })
+    expect(vms?.message).toContain("gcloud compute networks create default --subnet-mode auto --project yard-1")
+    gce.networks.add("yard")
+    const named = await check({ "europe-west1": { network: "yard" } }, ["europe-west1"])
+    expect(named).toMatchObject({ vms: { is: "granted" } })
+  })
+
+  it("name an API that is not enabled, and the command that enables it", async () => {
+    gce.disabled.add("compute.googleapis.com")
+    gce.disabled.add("cloudbilling.googleapis.com")
+    const { vms, prices } = await check()
+    expect(vms).toMatchObject({ is: "denied", reason: "ServiceDisabled" })
+    expect(vms?.message).toContain("gcloud services enable compute.googleapis.com --project yard-1")
+    expect(prices?.message).toContain("gcloud services enable cloudbilling.googleapis.com --project yard-1")
+    gce.disabled.clear()
+    gce.disabled.add("cloudresourcemanager.googleapis.com")
+    const unread = await check()
+    expect(unread).toMatchObject({ vms: { is: "unknown" }, buckets: { is: "unknown" } })
+    expect(unread.vms?.message).toContain("gcloud services enable cloudresourcemanager.googleapis.com")
+  })
+
+  it("mention a GPU quota of zero, and are False with a CPU quota of zero", async () => {
+    gce.quotas["GPUS_ALL_REGIONS"] = 0
+    expect((await check()).vms).toMatchObject({
+      is: "granted",
+      message: expect.stringContaining("GPUS_ALL_REGIONS is 0"),
+    })
+    gce.quotas["CPUS_ALL_REGIONS"] = 0
+    expect(await check()).toMatchObject({ vms: { is: "denied", reason: "QuotaMissing" } })
+  })
+})

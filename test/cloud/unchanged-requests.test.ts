@@ -1,0 +1,58 @@
+import { createHash } from "node:crypto"
+import { describe, expect, it } from "vitest"
+import type { Offer } from "../../src/apis/offer.ts"
+import { runInstancesInput } from "../../src/cloud/aws/request.ts"
+import { machineOf } from "../../src/cloud/azure/machine.ts"
+import type { LaunchSpec } from "../../src/cloud/cloud.ts"
+import { instanceOf } from "../../src/cloud/gcp/machine.ts"
+import { specDigest } from "../../src/cloud/spec-digest.ts"
+
+const OFFER: Offer = {
+  cloud: "aws",
+  region: "eu-central-1",
+  instanceType: "m7i.large",
+  architecture: "amd64",
+  provisioning: "onDemand",
+  cpu: 2,
+  memoryGib: 8,
+  hourlyPriceUsd: 0.12,
+  minimumBilledSeconds: 60,
+}
+
+function specFor(offer: Partial<Offer>, more: Partial<LaunchSpec> = {}): LaunchSpec {
+  return {
+    name: "9a1b-1",
+    installation: "i-earlier",
+    tags: { project: "team", job: "train" },
+    offer: { ...OFFER, ...offer },
+    userData: "#cloud-config\n",
+    lifetimeSeconds: 3600,
+    ...more,
+  }
+}
+
+const AWS = specFor({}, { imageId: "ami-0123456789abcdef0" })
+const GCP = specFor({ cloud: "gcp", region: "us-central1", instanceType: "e2-standard-2" })
+const AZURE = specFor({ cloud: "azure", region: "westeurope", instanceType: "Standard_D2s_v5" })
+const PLACE = { subnetId: "/subnets/berth", securityGroupId: "/groups/berth" }
+
+const hash = (request: unknown) => createHash("sha256").update(JSON.stringify(request)).digest("hex").slice(0, 16)
+
+describe("the request of a launch without settings of its connection", () => {
+  it("is the same to the last byte as in earlier versions", () => {
+    const fields = { SubnetId: "subnet-1", SecurityGroupIds: ["sg-1"] }
+    expect({
+      aws: hash(runInstancesInput(AWS, fields)),
+      gcp: hash(instanceOf(GCP, "us-central1-a", { network: "jobs", subnetwork: "jobs-us" })),
+      gcpByDefault: hash(instanceOf(GCP, "us-central1-a", {})),
+      azure: hash(machineOf(AZURE, PLACE, {})),
+      digest: specDigest(AWS).slice(0, 16),
+    }).toEqual({
+      aws: "bde508de3e459b8f",
+      gcp: "fa4dc79a3cd4ae8c",
+      gcpByDefault: "05feea161462ab29",
+      azure: "8a596d004ffda4bb",
+      digest: "7e4c9293da6923b1",
+    })
+  })
+})

@@ -1,0 +1,184 @@
+import { timestamp } from "../../../src/apis/clock.ts"
+import type { CronJobSpec, StoredCronJob } from "../../../src/apis/cronjob.ts"
+import type { JobPhase, JobStatus, StoredJob } from "../../../src/apis/job.ts"
+import { API_VERSION } from "../../../src/apis/meta.ts"
+import { createCronJobController } from "../../../src/controllers/cronjob/controller.ts"
+import { CRON_JOBS, cronJobIndexes, JOBS, keepChangeTime } from "../../../src/controllers/cronjob/options.ts"
+import { NotLeaderError } from "../../../src/controllers/fence.ts"
+import type { KubeClient } from "../../../src/kube/client.ts"
+import type { KubeEvent } from "../../../src/kube/core.ts"
+import { isNotFound } from "../../../src/kube/errors.ts"
+import { EventRecorder, events } from "../../../src/kube/events.ts"
+import { Reflector } from "../../../src/kube/reflector.ts"
+import type { ServerMeta } from "../../../src/kube/resource.ts"
+import { eventually } from "../../cloud/eventually.ts"
+import { harnessesOf, NamespaceHarness, quiet } from "../namespace-harness.ts"
+import { ShiftedClock } from "../shifted-clock.ts"
+
+/** A calendar that stands still until a test moves it; durations pass normally. */
+export class TestCalendar extends ShiftedClock {
+  #jumped = 0
+
+  override now(): Date {
+    return new Date(START.getTime() + (this.ahead + this.#jumped) * 1000)
+  }
+
+  /** Moves the calendar and no timer, like a suspended machine or an administrator does. */
+  jump(seconds: number): void {
+    this.#jumped += seconds
+  }
+
+  /** Moves to this time, on the first day of the tests or later. */
+  goTo(time: string): void {
+    this.advance((Date.parse(time) - this.now().getTime()) / 1000)
+  }
+}
+
+export const START = new Date("2026-05-01T12:00:30Z")
+
+/** A controller that runs in this process. */
+export interface Operator {
+  /** Resolves when its caches are filled. */
+  synced(): Promise<unknown>
+  stop(): Promise<void>
+}
+
+export interface OperatorOptions {
+  client?: KubeClient
+  fence?: () => void
+  /** Resolves when it leads; before, it only fills its caches. Default: at once. */
+  leads?: Promise<void>
+}
+
+/** One namespace of the shared API server with its own calendar, and operators on demand. */
+export class CronHarness extends NamespaceHarness<Operator> {
+  readonly clock = new TestCalendar()
+  /** Calendar time of each generation of a CronJob, by its name. */
+  readonly #times = new Map<string, Date>()
+
+  constructor(client: KubeClient) {
+    super(client, "cron")
+  }
+
+  operator({ client = this.client, fence = () => undefined, leads }: OperatorOptions = {}): Operator {
+    const { namespace, clock } = this
+    const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet })
+    const cronJobs = new Reflector<StoredCronJob>({
+      client,
+      resource: CRON_JOBS,
+      namespace,
+      logger: quiet,
+      transform: (cronJob) => keepChangeTime(this.#dated(cronJob)),
+    })
+    const jobs = new Reflector<StoredJob>({ client, resource: JOBS, namespace, indexes: cronJobIndexes, logger: quiet })
+    const options = { client, cronJobs, jobs, fence, clock, recorder, logger: quiet }
+    const controller = createCronJobController(options)
+    const ending = new AbortController()
+    const { signal } = ending
+    const lead = async (): Promise<void> => {
+      await leads
+      await controller.run(signal, { abort: signal }).catch((error: unknown) => {
+        if (!(error instanceof NotLeaderError)) throw error
+      })
+    }
+    const running = [cronJobs.run(signal), jobs.run(signal), lead()]
+    return this.started({
+      synced: () => Promise.all([cronJobs, jobs].map((cache) => cache.whenSynced(signal))),
+      stop: async () => {
+        ending.abort()
+        await Promise.all(running)
+        await recorder.flush()
+      },
+    })
+  }
+
+  /** Returns the CronJob like an API server with this harness' calendar would. */
+  #dated(cronJob: StoredCronJob): StoredCronJob {
+    const { name, generation } = cronJob.metadata
+    const made = this.#times.get(`${name}/1`)
+    if (made !== undefined) cronJob.metadata.creationTimestamp = timestamp(made)
+    const changed = this.#times.get(`${name}/${generation}`)
+    for (const entry of (cronJob.metadata as ServerMeta).managedFields ?? []) {
+      if (changed !== undefined) entry.time = timestamp(changed)
+    }
+    return cronJob
+  }
+
+  /** Before the write, because a watch may be faster than the response. */
+  #note(name: string, generation: number): void {
+    this.#times.set(`${name}/${generation}`, this.clock.now())
+  }
+
+  async create(name: string, spec: Partial<CronJobSpec> = {}, finalizers: string[] = []): Promise<StoredCronJob> {
+    this.#note(name, 1)
+    const cronJob = {
+      apiVersion: API_VERSION,
+      kind: "CronJob",
+      metadata: { name, namespace: this.namespace, finalizers },
+      spec: { schedule: "* * * * *", jobDefinition: { image: "busybox" }, ...spec },
+    }
+    return this.client.create(CRON_JOBS, cronJob as StoredCronJob)
+  }
+
+  async change(name: string, spec: { [Field in keyof CronJobSpec]?: unknown }): Promise<StoredCronJob> {
+    this.#note(name, (await this.cronJob(name)).metadata.generation + 1)
+    return this.client.patch(CRON_JOBS, { namespace: this.namespace, name }, { merge: { spec } })
+  }
+
+  cronJob(name: string): Promise<StoredCronJob> {
+    return this.client.get(CRON_JOBS, { namespace: this.namespace, name })
+  }
+
+  async jobs(): Promise<StoredJob[]> {
+    const { items } = await this.client.list(JOBS, { namespace: this.namespace })
+    return items.sort((a, b) => (a.metadata.name < b.metadata.name ? -1 : 1))
+  }
+
+  async jobNames(): Promise<string[]> {
+    return (await this.jobs()).map(({ metadata }) => metadata.name)
+  }
+
+  /** Writes a Job's status like the job controller does. */
+  async report(name: string, phase: JobPhase, status: Partial<JobStatus> = {}): Promise<void> {
+    const merge = { status: { phase, ...status } }
+    await this.client.patchStatus(JOBS, { namespace: this.namespace, name }, { merge })
+  }
+
+  async delete(name: string): Promise<void> {
+    await this.client.delete(CRON_JOBS, { namespace: this.namespace, name })
+  }
+
+  async isGone(name: string): Promise<boolean> {
+    try {
+      await this.cronJob(name)
+      return false
+    } catch (error) {
+      if (!isNotFound(error)) throw error
+      return true
+    }
+  }
+
+  /** Resolves when the controller has seen the present spec and written the next tick. */
+  async waitsFor(name: string, next: string | undefined): Promise<StoredCronJob> {
+    return eventually(async () => {
+      const cronJob = await this.cronJob(name)
+      const { metadata, status } = cronJob
+      if (status?.observedGeneration !== metadata.generation || status.nextTriggerTime !== next) {
+        throw new Error(`${name}: ${JSON.stringify({ ...status, generation: metadata.generation })}`)
+      }
+      return cronJob
+    })
+  }
+
+  async eventsOf(name: string): Promise<{ reason: string; message: string; count: number }[]> {
+    const { items } = await this.client.list<KubeEvent>(events, { namespace: this.namespace })
+    return items
+      .filter((event) => event.involvedObject.name === name && event.involvedObject.kind === "CronJob")
+      .map(({ reason, message, count }) => ({ reason, message, count }))
+  }
+}
+
+/** Returns a function that creates harnesses, and closes them after the suite. */
+export function cronHarnesses(): () => Promise<CronHarness> {
+  return harnessesOf((client) => new CronHarness(client))
+}

@@ -1,0 +1,304 @@
+import { cp, mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { afterAll, beforeAll, describe, expect, inject, test } from "vitest"
+import { installBase } from "../../dev/base.ts"
+import { type ControlPlane, startControlPlane } from "../../dev/controlplane/control-plane.ts"
+import { clusterOf, programCredentials } from "../../dev/program-credentials.ts"
+import { startFacade } from "../../src/api-server.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
+import { fixedOffers } from "../../src/catalogue/offers.ts"
+import { connect } from "../../src/connect.ts"
+import { INSTALLATION_CONFIG_MAP } from "../../src/controllers/installation/copy-guard.ts"
+import { ensureInstallation, readInstallation } from "../../src/identity/installation.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { CONFIG_MAPS, NAMESPACES, SECRETS } from "../../src/kube/core.ts"
+import { ifFound } from "../../src/kube/errors.ts"
+import { events } from "../../src/kube/events.ts"
+import { startOperator } from "../../src/operator.ts"
+import type { Running } from "../../src/program.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { confirmedProject } from "../confirmed-project.ts"
+import { AgentReports } from "../controllers/agent-reports.ts"
+import { OFFERS } from "../controllers/builders.ts"
+import { JOBS, LAUNCHES } from "../controllers/harness.ts"
+import { ShiftedClock } from "../controllers/shifted-clock.ts"
+import { SimCloud } from "../controllers/sim-cloud.ts"
+import { eventually } from "../kube/fixtures.ts"
+
+const SYSTEM = "berth-system"
+const PROJECT = "team"
+const DAY = 86_400
+const LEASE_TIMES = { leaseSeconds: 60, renewDeadlineSeconds: 40, retrySeconds: 1 }
+
+/** The only thing that the clusters share, besides the network. */
+const cloudClock = new ShiftedClock()
+const cloud = new SimCloud(cloudClock)
+
+/** A cluster with Berth in it, whose programs have the rights of their ServiceAccounts. */
+class Cluster {
+  readonly clock = new ShiftedClock()
+  readonly controlPlane: ControlPlane
+  readonly client: KubeClient
+  readonly lines: string[] = []
+  readonly reports: AgentReports
+  #facade: Running & { url: string; stop: () => Promise<void> } = undefined as never
+  #operator: Running & { stop: () => Promise<void> } = undefined as never
+
+  private constructor(controlPlane: ControlPlane) {
+    this.controlPlane = controlPlane
+    this.client = connect({ kubeconfig: controlPlane.kubeconfigPath })
+    this.reports = new AgentReports({ client: this.client, namespace: SYSTEM, clock: this.clock })
+  }
+
+  static async start(dataDir: string): Promise<Cluster> {
+    const binaries = inject("controlPlaneBinaries")
+    const cluster = new Cluster(await startControlPlane({ binaries, dataDir, durable: false }))
+    await installBase(cluster.client, AbortSignal.timeout(120_000))
+    return cluster
+  }
+
+  async startFacade(port = 0): Promise<string> {
+    const stop = new AbortController()
+    const where = { host: "127.0.0.1", port, baseDomain: "localhost", logsDir: join(this.controlPlane.dataDir, "logs") }
+    const market = { providers: {}, offers: fixedOffers(OFFERS), ownAccounts: [], architectures: [], clouds: ["sim"] }
+    const parts = { ...market, client: await this.#clientOf("berth-facade"), logger: this.#logger("facade") }
+    const running = await startFacade({ ...where, systemNamespace: SYSTEM }, parts, stop.signal)
+    this.#facade = { ...running, stop: () => ended(running, stop) }
+    return running.url
+  }
+
+  async startOperator(gatewayUrl: string): Promise<void> {
+    const stop = new AbortController()
+    const running = await startOperator(
+      { systemNamespace: SYSTEM, gatewayUrl, metricsPort: 0 },
+      {
+        ...{ client: await this.#clientOf("berth-operator"), clouds: cloud, providers: {}, clock: this.clock },
+        ...{ offers: fixedOffers(OFFERS), ownAccounts: [{ cloud: "sim", region: "here" }], architectures: [] },
+        ...{ observeSeconds: 0.1, copyCheckSeconds: 0.5, leaseTimes: LEASE_TIMES, logger: this.#logger("operator") },
+      },
+      stop.signal,
+    )
+    this.#operator = { ...running, stop: () => ended(running, stop) }
+  }
+
+  stopFacade(): Promise<void> {
+    return this.#facade.stop()
+  }
+
+  stopOperator(): Promise<void> {
+    return this.#operator.stop()
+  }
+
+  async stop(): Promise<void> {
+    await this.#operator?.stop()
+    await this.#facade?.stop()
+    await this.client.close()
+    await this.controlPlane.stop()
+  }
+
+  async submit(name: string): Promise<void> {
+    await this.client.create(JOBS, { metadata: { name, namespace: PROJECT }, spec: { image: "busybox" } } as StoredJob)
+  }
+
+  job(name: string): Promise<StoredJob> {
+    return this.client.get(JOBS, { namespace: PROJECT, name })
+  }
+
+  async launchOf(job: string): Promise<StoredLaunch | undefined> {
+    const { items } = await this.client.list(LAUNCHES, { namespace: SYSTEM })
+    return items.find(({ spec }) => spec.job.name === job)
+  }
+
+  /** Resolves with the VM of the job's first Launch. */
+  async vmOf(job: string): Promise<string> {
+    await eventually(`${job} has a VM`, async () => (await this.launchOf(job))?.status?.vm?.id !== undefined)
+    return (await this.launchOf(job))?.status?.vm?.id ?? ""
+  }
+
+  async cancel(name: string): Promise<void> {
+    await this.client.patch(JOBS, { namespace: PROJECT, name }, { merge: { spec: { cancelled: true } } })
+  }
+
+  async copyOf(): Promise<string | undefined> {
+    const ref = { namespace: SYSTEM, name: INSTALLATION_CONFIG_MAP }
+    return (await ifFound(this.client.get(CONFIG_MAPS, ref)))?.data?.["copyOf"]
+  }
+
+  /** Returns what /readyz and the metric of the copy say. */
+  async health(): Promise<[number, string | undefined]> {
+    const { metricsUrl } = this.#operator
+    const ready = await fetch(`${metricsUrl}/readyz`)
+    const metrics = await (await fetch(`${metricsUrl}/metrics`)).text()
+    return [ready.status, /^berth_cluster_is_copy.* (\d)$/m.exec(metrics)?.[1]]
+  }
+
+  /**
+   * Resolves after the operator has checked its gateways several times more. Its lease is renewed, and every controller
+   * that ran would have acted.
+   */
+  async checks(): Promise<void> {
+    const held = () => this.lines.filter((line) => line.includes("this cluster is a copy")).length
+    const before = held()
+    await eventually("three more checks", async () => held() >= before + 3)
+  }
+
+  #logger(name: string) {
+    return createLogger({ level: "info", name, destination: { write: (line) => void this.lines.push(line) } })
+  }
+
+  async #clientOf(name: string): Promise<KubeClient> {
+    const credentials = await programCredentials({
+      client: this.client,
+      cluster: clusterOf(this.controlPlane.kubeconfigPath),
+      serviceAccount: { namespace: SYSTEM, name },
+      onError: (error) => console.error(error),
+    })
+    credentials.stop()
+    return new KubeClient(credentials.kubeConfig)
+  }
+}
+
+async function ended(program: Running, stop: AbortController): Promise<void> {
+  stop.abort()
+  await program.ended
+}
+
+let folder: string
+let gatewayUrl: string
+let original: Cluster
+let copy: Cluster
+const vms = new Map<string, string>()
+
+function alive(): string[] {
+  return cloud.alive.map(({ id }) => id).sort()
+}
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "berth-copied-"))
+  const before = await Cluster.start(join(folder, "original"))
+  gatewayUrl = await before.startFacade()
+  await before.client.create(NAMESPACES, { metadata: { name: PROJECT } })
+  await confirmedProject(before.client, { name: PROJECT, organization: "o", namespace: PROJECT })
+  await before.startOperator(gatewayUrl)
+  for (const job of ["running", "cancelled", "booting"]) {
+    await before.submit(job)
+    vms.set(job, await before.vmOf(job))
+  }
+  for (const job of ["running", "cancelled"]) {
+    const launch = (await before.launchOf(job))?.metadata.name ?? ""
+    await before.reports.register(launch)
+    await before.reports.start(launch)
+  }
+  await before.stop()
+  await cp(join(folder, "original"), join(folder, "copy"), { recursive: true })
+  original = await Cluster.start(join(folder, "original"))
+  expect(await original.startFacade(Number(new URL(gatewayUrl).port))).toBe(gatewayUrl)
+  await original.startOperator(gatewayUrl)
+  await original.submit("later")
+  vms.set("later", await original.vmOf("later"))
+  copy = await Cluster.start(join(folder, "copy"))
+  // A VM's lifetime, its time to boot and the age of an orphan are over in the copy.
+  copy.clock.advance(DAY)
+})
+afterAll(async () => {
+  await copy?.stop()
+  await original?.stop()
+  await rm(folder, { recursive: true, force: true })
+})
+
+describe("a copy of a cluster, beside the original", () => {
+  test("neither launches VMs nor ends those of the original, and says what to do", async () => {
+    await copy.submit("copied")
+    await copy.cancel("cancelled")
+    await copy.startOperator(gatewayUrl)
+    await copy.checks()
+
+    expect(alive()).toEqual([...vms.values()].sort())
+    expect(await copy.launchOf("copied")).toBeUndefined()
+    expect(await copy.copyOf()).toBe(gatewayUrl)
+    expect(await copy.health()).toEqual([503, "1"])
+    expect(await original.health()).toEqual([200, "0"])
+    await eventually("an event", async () => {
+      const { items } = await copy.client.list(events, { namespace: SYSTEM })
+      return items.some(({ reason, message }) => reason === "CopiedCluster" && message.includes("delete the ConfigMap"))
+    })
+  })
+
+  test("does so with a gateway of its own, too", async () => {
+    await copy.stopOperator()
+    await copy.startOperator(await copy.startFacade())
+    await copy.checks()
+    expect(alive()).toEqual([...vms.values()].sort())
+    expect(await copy.launchOf("copied")).toBeUndefined()
+    await copy.stopFacade()
+  })
+
+  test("does so although the gateway of the original stops, and the copy's operator starts again", async () => {
+    await original.stopFacade()
+    await copy.stopOperator()
+    await copy.startOperator(gatewayUrl)
+    await copy.checks()
+    expect(alive()).toEqual([...vms.values()].sort())
+    expect(await copy.launchOf("copied")).toBeUndefined()
+    await original.startFacade(Number(new URL(gatewayUrl).port))
+  })
+
+  test("does so if only the Secret was copied, as by a GitOps tool", async () => {
+    const other = await Cluster.start(join(folder, "other"))
+    try {
+      const { data = {}, type = "" } = await original.client.get(SECRETS, {
+        namespace: SYSTEM,
+        name: "berth-installation",
+      })
+      await other.client.create(SECRETS, { metadata: { namespace: SYSTEM, name: "berth-installation" }, type, data })
+      await other.client.create(NAMESPACES, { metadata: { name: PROJECT } })
+      await confirmedProject(other.client, { name: PROJECT, organization: "o", namespace: PROJECT })
+      await other.submit("first")
+      other.clock.advance(DAY)
+      await other.startOperator(gatewayUrl)
+      await other.checks()
+      expect(alive()).toEqual([...vms.values()].sort())
+      expect(await other.launchOf("first")).toBeUndefined()
+    } finally {
+      await other.stop()
+    }
+  })
+})
+
+describe("the original", () => {
+  test("launches and ends VMs as before, and sweeps its orphans", async () => {
+    await original.submit("next")
+    vms.set("next", await original.vmOf("next"))
+    await original.cancel("cancelled")
+    await eventually("the VM of the cancelled job is ended", async () => !alive().includes(vms.get("cancelled") ?? ""))
+    vms.delete("cancelled")
+    const { id } = (await readInstallation(original.client, SYSTEM)) ?? { id: "" }
+    const orphan = cloud.plant(id, "0b7f-1", new Date(Date.now() - DAY * 1000).toISOString())
+    await eventually("the orphan is ended", async () => {
+      original.clock.advance(20)
+      return !alive().includes(orphan.id)
+    })
+    expect(alive()).toEqual([...vms.values()].sort())
+  })
+
+  test("gives its work to the copy when its gateway leads there", async () => {
+    await original.stopFacade()
+    await copy.startFacade(Number(new URL(gatewayUrl).port))
+    await copy.vmOf("copied")
+    expect(await copy.copyOf()).toBeUndefined()
+    await eventually("the original notices", async () => (await original.copyOf()) === gatewayUrl)
+    await original.checks()
+    expect(await copy.health()).toEqual([200, "0"])
+  })
+})
+
+test("a cluster of its own has a key of its own: its gateway proves nothing to others", async () => {
+  const key = (await ensureInstallation(original.client, "default")).bootstrapKey
+  const { askGateway } = await import("../../src/controllers/installation/ask.ts")
+  const { bootstrapKey } = (await readInstallation(copy.client, SYSTEM)) ?? { bootstrapKey: key }
+  const signal = AbortSignal.timeout(60_000)
+  expect(await askGateway(gatewayUrl, key, signal)).toBeUndefined()
+  expect(await askGateway(gatewayUrl, bootstrapKey, signal)).toMatch(/./)
+})

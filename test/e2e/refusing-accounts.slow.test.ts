@@ -1,0 +1,309 @@
+import { randomBytes } from "node:crypto"
+import { afterAll, afterEach, beforeAll, expect } from "vitest"
+import { installBase } from "../../dev/base.ts"
+import { systemClock } from "../../src/apis/clock.ts"
+import { findCondition } from "../../src/apis/conditions.ts"
+import type { ConnectionType, StoredConnection } from "../../src/apis/connection.ts"
+import type { CredentialFields } from "../../src/apis/credentials.ts"
+import type { JobSpec, StoredJob } from "../../src/apis/job.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
+import { offersOf } from "../../src/catalogue/file.ts"
+import { LiveCatalogue } from "../../src/catalogue/live.ts"
+import { readPriceList } from "../../src/catalogue/shipped.ts"
+import { awsAccounts } from "../../src/cloud/aws/account.ts"
+import { openAws } from "../../src/cloud/aws/aws.ts"
+import { openGcp } from "../../src/cloud/gcp/gcp.ts"
+import { cloudsOf, type Providers, type RegionOpener } from "../../src/cloud/provider.ts"
+import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
+import { ensureInstallation } from "../../src/identity/installation.ts"
+import { PROJECTS } from "../../src/identity/projects.ts"
+import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { NAMESPACES } from "../../src/kube/core.ts"
+import { startOperator } from "../../src/operator.ts"
+import { sealCredentials } from "../../src/sealing/credentials.ts"
+import { Sealer } from "../../src/sealing/envelope.ts"
+import { KeyringEncryption } from "../../src/sealing/keys.ts"
+import { createLogger } from "../../src/telemetry/logger.ts"
+import { removeDefaultVpc } from "../cloud/ec2-console.ts"
+import { type AwsRequest, Ec2Proxy } from "../cloud/ec2-proxy.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { GceServer } from "../cloud/gce-server.ts"
+import { confirmedProject } from "../confirmed-project.ts"
+import { kubeConfig, testNamespace } from "../control-plane.ts"
+import { JOBS, LAUNCHES } from "../controllers/harness.ts"
+import { clientOf, makeSystemNamespace } from "../facade/machine-users.ts"
+import { type Moto, startMoto } from "../moto.ts"
+import { missingTool, needing } from "../needing.ts"
+
+const { describe, it } = needing(missingTool("moto"))
+
+const GCP_PROJECT = "berth-test"
+
+const catalogue = offersOf(readPriceList())
+const regionsOf = (cloud: string) => catalogue.regions.filter((each) => each.cloud === cloud).map(({ name }) => name)
+const gce = new GceServer({
+  project: GCP_PROJECT,
+  regions: Object.fromEntries(regionsOf("gcp").map((region) => [region, [`${region}-a`, `${region}-b`]])),
+})
+const systemNamespace = testNamespace("refusing-system")
+const admin = new KubeClient(kubeConfig())
+const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, systemNamespace)))
+let moto: Moto
+let proxy: Ec2Proxy
+let client: KubeClient
+let endpointBefore: string | undefined
+
+beforeAll(async () => {
+  ;[moto] = await Promise.all([startMoto(), gce.start()])
+  proxy = await Ec2Proxy.start(moto)
+  // AWS' SDK reads this variable in this process, which runs the operator.
+  endpointBefore = process.env["AWS_ENDPOINT_URL"]
+  process.env["AWS_ENDPOINT_URL"] = proxy.url
+  await installBase(admin, AbortSignal.timeout(120_000))
+  await makeSystemNamespace(admin, systemNamespace)
+  await ensureInstallation(admin, systemNamespace)
+  client = await clientOf("berth-operator")
+  // The API server applies new rights after a delay.
+  await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
+})
+afterEach(() => {
+  expect([...gce.violations, ...proxy.breaches]).toEqual([])
+})
+afterAll(async () => {
+  await Promise.all(Tenant.all.map((tenant) => tenant.stop()))
+  if (endpointBefore === undefined) delete process.env["AWS_ENDPOINT_URL"]
+  else process.env["AWS_ENDPOINT_URL"] = endpointBefore
+  await Promise.all([client?.close(), admin.close(), gce.close(), proxy?.stop()])
+  await moto?.stop()
+})
+
+/** Returns the clouds with their own SDKs, each connected to its stand-in. */
+function providers(): Providers {
+  const gcp: RegionOpener = openGcp({ send: gce.send, consistencySeconds: 1 })
+  return {
+    aws: { account: awsAccounts(), region: openAws({ clock: systemClock }) },
+    gcp: { region: gcp, account: (fields) => ({ verify: () => gcp(fields, "us-central1").verify() }) },
+  }
+}
+
+/** A project with one connection, main, and an operator that serves it. */
+class Tenant {
+  static readonly all: Tenant[] = []
+  readonly namespace: string
+  readonly #project = `p-${randomBytes(4).toString("hex")}`
+  readonly #stop = new AbortController()
+  #ended: Promise<void> = Promise.resolve()
+
+  private constructor(name: string) {
+    this.namespace = testNamespace(name)
+    Tenant.all.push(this)
+  }
+
+  static async create(name: string, type: ConnectionType, fields: CredentialFields): Promise<Tenant> {
+    const tenant = new Tenant(name)
+    await admin.apply(NAMESPACES, { metadata: { name: tenant.namespace } })
+    await confirmedProject(admin, { name: tenant.#project, organization: "o", namespace: tenant.namespace })
+    const operator = await startOperator(
+      {
+        systemNamespace,
+        watchNamespace: tenant.namespace,
+        gatewayUrl: "https://gateway.test",
+        agentImage: "berth:test",
+      },
+      {
+        client,
+        clouds: cloudsOf({}),
+        providers: providers(),
+        offers: new LiveCatalogue(catalogue),
+        ownAccounts: [],
+        architectures: [],
+        observeSeconds: 0.5,
+        logger: createLogger({ level: "silent", name: "operator" }),
+      },
+      tenant.#stop.signal,
+    )
+    tenant.#ended = operator.ended
+    const spec = { type, sealedCredentials: await tenant.#seal(type, fields) }
+    await admin.create(CONNECTIONS, {
+      metadata: { name: "main", namespace: tenant.namespace },
+      spec,
+    } as StoredConnection)
+    await tenant.isReady()
+    return tenant
+  }
+
+  #seal(type: ConnectionType, fields: CredentialFields): Promise<string> {
+    return sealCredentials(sealer, { type, fields }, { project: this.#project, name: "main" })
+  }
+
+  async isReady(): Promise<void> {
+    await eventually(async () => expect(await this.condition("Ready")).toMatchObject({ status: "True" }))
+  }
+
+  async condition(type: string) {
+    const { status } = await admin.get(CONNECTIONS, { namespace: this.namespace, name: "main" })
+    return findCondition(status?.conditions, type)
+  }
+
+  async replaceKey(type: ConnectionType, fields: CredentialFields): Promise<void> {
+    const merge = { spec: { sealedCredentials: await this.#seal(type, fields) } }
+    await admin.patch(CONNECTIONS, { namespace: this.namespace, name: "main" }, { merge })
+  }
+
+  async submit(spec: Partial<JobSpec> = {}): Promise<void> {
+    const metadata = { name: "job", namespace: this.namespace }
+    await admin.create(JOBS, { metadata, spec: { image: "busybox", ...spec } } as StoredJob)
+  }
+
+  async job() {
+    return (await admin.get(JOBS, { namespace: this.namespace, name: "job" })).status
+  }
+
+  async launches(): Promise<StoredLaunch[]> {
+    const { items } = await admin.list(LAUNCHES, { namespace: systemNamespace })
+    return items.filter(({ spec }) => spec.job.namespace === this.namespace)
+  }
+
+  /** Resolves when the Job waits because everything that fits is in cooldown. */
+  async waits(reason = "NoCapacity"): Promise<string> {
+    return await eventually(async () => {
+      const status = await this.job()
+      expect(status, status?.message).toMatchObject({ phase: "queued", reason })
+      return status?.message ?? ""
+    }, 200)
+  }
+
+  /** Resolves when the Job has a VM. */
+  async hasVm(): Promise<StoredLaunch> {
+    return await eventually(async () => {
+      const made = (await this.launches()).find(({ status }) => status?.vm !== undefined)
+      if (made === undefined) throw new Error(`no VM: ${(await this.job())?.message}`)
+      return made
+    })
+  }
+
+  /** Ends the Job and its VMs, then the operator. */
+  async end(): Promise<void> {
+    await admin.delete(JOBS, { namespace: this.namespace, name: "job" }).catch(() => undefined)
+    await eventually(async () => {
+      const { items } = await admin.list(JOBS, { namespace: this.namespace })
+      expect(items).toEqual([])
+    })
+    await this.stop()
+    for (const { metadata } of await this.launches()) await admin.delete(LAUNCHES, metadata)
+    await admin.delete(PROJECTS, { name: this.#project })
+  }
+
+  /** Ends the operator only. */
+  async stop(): Promise<void> {
+    this.#stop.abort()
+    await this.#ended
+  }
+}
+
+const key = (id: string): CredentialFields => ({ access_key_id: id, secret_access_key: "secret" })
+const gcpKey = () => ({ gcp_project_id: GCP_PROJECT, keyfile_json: gce.keyfile })
+const T4 = { resources: { gpu: { vram: "16Gi" } } }
+const FREE_TYPES = ["t3.micro", "t3.small", "t4g.micro", "t4g.small", "c7i-flex.large", "m7i-flex.large"]
+
+describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
+  it("on AWS' Free plan gets a VM of a type that the plan has, and learns the cause otherwise", async () => {
+    const isPaid = ({ accessKeyId, parameters }: AwsRequest) =>
+      accessKeyId === "AKIAFREE" && !FREE_TYPES.includes(parameters.get("InstanceType") ?? "")
+    const message =
+      "The specified instance type is not eligible for Free Tier. For a list of Free Tier instance types, run 'describe-instance-types' with the filter 'free-tier-eligible=true'."
+    proxy.faults.push({
+      action: "RunInstances",
+      when: "before",
+      code: "InvalidParameterCombination",
+      message,
+      times: 999,
+      if: isPaid,
+    })
+    const tenant = await Tenant.create("free", "aws", key("AKIAFREE"))
+    await tenant.submit({ cloud: ["aws"] })
+    const { spec } = await tenant.hasVm()
+    expect(FREE_TYPES).toContain(spec.offer.instanceType)
+    expect(await tenant.launches()).toHaveLength(2)
+    expect(await tenant.condition("CoolingDown")).toMatchObject({
+      status: "True",
+      message: expect.stringMatching(
+        /^aws rejected 1 launch of connection main: .*not eligible for Free Tier.*; upgrade/,
+      ),
+    })
+    await tenant.end()
+  })
+
+  it("by an organization's policy against public addresses", async () => {
+    gce.constraints.add("compute.vmExternalIpAccess")
+    const tenant = await Tenant.create("policy", "gcp", gcpKey())
+    await tenant.submit({ cloud: ["gcp"] })
+    expect(await tenant.waits()).toMatch(
+      /gcp rejected 1 launch of connection main: .*constraints\/compute\.vmExternalIpAccess.*; next attempt at .*; have the organization's policy allow/,
+    )
+    expect(await tenant.launches()).toHaveLength(1)
+    gce.constraints.clear()
+    // Replaced credentials end the cooldown at once.
+    await tenant.replaceKey("gcp", gcpKey())
+    await tenant.hasVm()
+    await tenant.end()
+  })
+
+  it("by a role that lacks one permission", async () => {
+    const missing = "compute.subnetworks.useExternalIp"
+    gce.permissions = { has: (permission: string) => permission !== missing } as ReadonlySet<string>
+    const tenant = await Tenant.create("role", "gcp", gcpKey())
+    await tenant.submit({ cloud: ["gcp"] })
+    expect(await tenant.waits()).toMatch(/connection main: .*compute\.subnetworks\.useExternalIp.*; add the permission/)
+    expect(await tenant.launches()).toHaveLength(1)
+    gce.permissions = undefined
+    await tenant.end()
+  })
+
+  it("for want of a quota for GPUs, which leaves machines without GPUs", async () => {
+    gce.gpuQuota = 0
+    const tenant = await Tenant.create("quota", "gcp", gcpKey())
+    await tenant.submit({ cloud: ["gcp"], provisioning: "spotFirst", ...T4 })
+    expect(await tenant.waits()).toMatch(/for a quota: .*GPUS_ALL_REGIONS.*; request a higher quota/)
+    expect(await tenant.launches()).toHaveLength(1)
+    expect((await tenant.condition("CoolingDown"))?.message).toMatch(/launches no VM with GPUs with this connection/)
+    await admin.create(JOBS, {
+      metadata: { name: "small", namespace: tenant.namespace },
+      spec: { image: "busybox", cloud: ["gcp"] },
+    } as StoredJob)
+    expect((await tenant.hasVm()).spec.job.name).toBe("small")
+    gce.gpuQuota = Number.POSITIVE_INFINITY
+    await admin.delete(JOBS, { namespace: tenant.namespace, name: "small" })
+    await tenant.end()
+  })
+
+  it("by a dead key stops no other project with that account", async () => {
+    const red = await Tenant.create("red", "aws", key("AKIARED"))
+    proxy.refusedKeys.add("AKIARED")
+    await red.submit({ cloud: ["aws"] })
+    const [refused] = await eventually(async () => {
+      const launches = await red.launches()
+      expect(launches[0]?.status?.refusal?.class).toBe("Credentials")
+      return launches
+    })
+    await red.stop()
+
+    const blue = await Tenant.create("blue", "aws", key("AKIABLUE"))
+    await blue.submit({ cloud: ["aws"] })
+    const { spec } = await blue.hasVm()
+    expect(spec.account).toBe(refused?.spec.account)
+    expect(spec.number).toBe(1)
+    await blue.end()
+  })
+
+  // This test comes last: it removes networks that the others use.
+  it("without a default VPC in any region, which a check of the connection shows before any launch", async () => {
+    await Promise.all(regionsOf("aws").map((region) => removeDefaultVpc(moto, region)))
+    const tenant = await Tenant.create("novpc", "aws", key("AKIANOVPC"))
+    await tenant.submit({ cloud: ["aws"] })
+    expect(await tenant.waits("NoConnection")).toMatch(/no default VPC/)
+    expect(await tenant.launches()).toHaveLength(0)
+    await tenant.end()
+  })
+})

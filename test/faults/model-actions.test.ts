@@ -1,0 +1,176 @@
+import { beforeAll, describe, expect, test } from "vitest"
+import { JOB_FINALIZER, type StoredJob } from "../../src/apis/job.ts"
+import { LAUNCH_FINALIZER, type StoredLaunch } from "../../src/apis/launch.ts"
+import type { KubeObject } from "../../src/apis/meta.ts"
+import { adopt, createLaunch, deleteJob, endLaunch } from "../../src/controllers/job/actions.ts"
+import type { JobAction } from "../../src/controllers/job/decide.ts"
+import { type JobControllerOptions, jobWriter } from "../../src/controllers/job/options.ts"
+import { writeOwnStatus } from "../../src/controllers/launch/actions.ts"
+import { createdStatus } from "../../src/controllers/launch/create.ts"
+import type { OwnStatus } from "../../src/controllers/launch/decide.ts"
+import { type LaunchControllerOptions, launchWriter } from "../../src/controllers/launch/options.ts"
+import { dropFinalizer, remove, replaceStatus } from "../../src/controllers/writes.ts"
+import { ifFound } from "../../src/kube/errors.ts"
+import type { ReconcileContext } from "../../src/runtime/controller.ts"
+import { agentOf, jobOf, launchOf, time } from "../controllers/builders.ts"
+import { type ControllerHarness, controllerHarnesses, JOBS, LAUNCHES } from "../controllers/harness.ts"
+import { writeForJob, writeForLaunch } from "./model-operator.ts"
+import { JOB_VERSIONS, LAUNCH_VERSIONS, newLaunch, newWorld, type World } from "./model-state.ts"
+
+// The model writes objects by its own code, because it needs millions of writes. Here each of its writes is compared
+// with the action of the controller, on the API server.
+
+const open = controllerHarnesses()
+let harness: ControllerHarness
+beforeAll(async () => {
+  harness = await open()
+})
+
+const context = { wrote: () => undefined, deleted: () => undefined } as unknown as ReconcileContext
+const VM = {
+  id: "vm-1",
+  launch: "l",
+  createTime: time(5),
+  installation: "i",
+  region: "here",
+  state: "running",
+} as const
+const WORK = { decision: 0, step: 0, half: 0 }
+const CREATED = createdStatus(VM)
+const TERMINATED: OwnStatus = {
+  phase: "terminated",
+  message: "the VM was terminated",
+  vm: { ...CREATED.vm, state: "terminated", terminationTime: time(90) },
+  costUsd: 0.01,
+}
+
+function options() {
+  const { client, clock } = harness
+  const cache = { store: {} }
+  const shared = { client, clock, jobs: cache, launches: cache, fence: () => undefined }
+  return shared as unknown as JobControllerOptions & LaunchControllerOptions
+}
+
+/** Returns the parts of an object that the model has. The model leaves out a Launch's conditions, for people. */
+function partsOf(object: KubeObject<object, object> | undefined) {
+  if (object === undefined) return undefined
+  const { labels = {}, annotations = {}, finalizers = [], generation, deletionTimestamp } = object.metadata
+  const { conditions: _, ...status } = (object.status ?? {}) as Record<string, unknown>
+  const isDeleting = deletionTimestamp !== undefined
+  return { labels, annotations, finalizers, generation, isDeleting, spec: object.spec, status }
+}
+
+/** Stores an object in the harness's namespace, with its status. */
+async function stored<T extends StoredJob | StoredLaunch>(
+  resource: typeof JOBS | typeof LAUNCHES,
+  object: T,
+): Promise<T> {
+  const { client, namespace } = harness
+  const { name, labels, annotations, finalizers } = object.metadata
+  const metadata = { name: `${name}-${names++}`, namespace, labels, annotations, finalizers }
+  const made = await client.create(resource as typeof JOBS, { ...object, metadata } as unknown as StoredJob)
+  if (object.status === undefined) return made as T
+  const merge = { status: object.status }
+  return (await client.patchStatus(resource as typeof JOBS, made.metadata, { merge })) as T
+}
+let names = 1
+
+async function read<T extends StoredJob | StoredLaunch>(resource: typeof JOBS | typeof LAUNCHES, { metadata }: T) {
+  return await ifFound(harness.client.get(resource as typeof JOBS, metadata))
+}
+
+function worldWith(job: StoredJob, launch?: StoredLaunch): World {
+  const world = newWorld(job, 0)
+  return launch === undefined ? world : { ...world, launches: [newLaunch(LAUNCH_VERSIONS.of(launch))] }
+}
+
+describe("the model writes what the job controller writes", () => {
+  const ADOPTED = { finalizers: [JOB_FINALIZER] }
+  const cases: [JobAction["do"], object, (job: StoredJob) => [JobAction, () => Promise<unknown>]][] = [
+    [
+      "adopt",
+      { finalizers: [], annotations: {} },
+      (job) => [{ do: "adopt", labels: { a: "b" } }, () => adopt(job, { a: "b" }, options(), context)],
+    ],
+    [
+      "writeStatus",
+      ADOPTED,
+      (job) => {
+        const status = { phase: "queued" as const, observedGeneration: 1, message: "waiting" }
+        return [{ do: "writeStatus", status }, () => replaceStatus(job, status, jobWriter(options()), context)]
+      },
+    ],
+    ["deleteJob", ADOPTED, (job) => [{ do: "deleteJob" }, () => deleteJob(job, options(), context)]],
+    [
+      "dropFinalizer",
+      ADOPTED,
+      (job) => [{ do: "dropFinalizer" }, () => dropFinalizer(job, JOB_FINALIZER, jobWriter(options()), context)],
+    ],
+  ]
+  test.each(cases)("%s", async (name, metadata, of) => {
+    const status = { phase: "booting" as const, message: "before", retryCount: 1 }
+    const job = await stored(JOBS, jobOf({ metadata, status }))
+    // Only a Job that is being deleted loses its finalizer.
+    if (name === "dropFinalizer") await harness.delete(job.metadata.name)
+    const current = (await read(JOBS, job)) as StoredJob
+    const [action, act] = of(current)
+    const on = JOB_VERSIONS.of(current)
+    const { world, outcome } = writeForJob(worldWith(current), action, { ...WORK, on })
+    await act()
+    expect(outcome).toBe("done")
+    expect(partsOf(JOB_VERSIONS.get(world.job.object))).toEqual(partsOf(await read(JOBS, job)))
+  })
+
+  test("createLaunch", async () => {
+    const job = await stored(JOBS, jobOf())
+    const { name, finalizers = [] } = launchOf(jobOf()).metadata
+    const launch = { ...launchOf(jobOf()), metadata: { name, finalizers, namespace: harness.namespace } }
+    const on = JOB_VERSIONS.of(job)
+    const { world } = writeForJob(worldWith(job), { do: "createLaunch", launch }, { ...WORK, on, half: 1 })
+    const ledger = { forget: () => undefined } as never
+    expect(await createLaunch(job, launch, { options: options(), ledger, context })).toBe(true)
+    const made = LAUNCH_VERSIONS.get(world.launches[0]?.object ?? 0)
+    // The API server also sets the defaults of fields.
+    expect(partsOf(await read(LAUNCHES, launch as StoredLaunch))).toMatchObject(partsOf(made) ?? {})
+  })
+
+  test("endLaunch", async () => {
+    const job = jobOf()
+    const launch = await stored(LAUNCHES, launchOf(jobOf(), 1, { status: CREATED }))
+    const { world } = writeForJob(worldWith(job, launch), { do: "endLaunch", launch }, { ...WORK, on: 0 })
+    await endLaunch(launch, options(), context)
+    const ended = LAUNCH_VERSIONS.get(world.launches[0]?.object ?? 0)
+    expect(partsOf(ended)).toEqual(partsOf(await read(LAUNCHES, launch)))
+  })
+})
+
+describe("the model writes what the launch controller writes", () => {
+  const unanswered = { class: "Unavailable", message: "no answer", since: time(1) } as const
+  test.each<[string, object, OwnStatus]>([
+    ["the status of a new VM", { phase: "requested", unanswered }, CREATED],
+    ["the status of a deleted VM", { ...CREATED, agent: agentOf() }, TERMINATED],
+    ["a launch error", { phase: "requested" }, { unanswered }],
+  ])("%s", async (_, status, next) => {
+    const launch = await stored(LAUNCHES, launchOf(jobOf(), 1, { status }))
+    const on = LAUNCH_VERSIONS.of(launch)
+    const call = { do: "writeStatus", status: next } as const
+    const { world } = writeForLaunch(worldWith(jobOf(), launch), 1, { call, work: { ...WORK, on } })
+    await writeOwnStatus(launch, next, options(), context)
+    const written = LAUNCH_VERSIONS.get(world.launches[0]?.object ?? 0)
+    expect(partsOf(written)).toEqual(partsOf(await read(LAUNCHES, launch)))
+  })
+
+  test.each(["delete", "dropFinalizer"] as const)("%s", async (name) => {
+    const launch = await stored(LAUNCHES, launchOf(jobOf(), 1, { status: TERMINATED }))
+    if (name === "dropFinalizer") await harness.client.delete(LAUNCHES, launch.metadata)
+    const current = (await read(LAUNCHES, launch)) as unknown as StoredLaunch
+    const on = LAUNCH_VERSIONS.of(current)
+    const { world } = writeForLaunch(worldWith(jobOf(), current), 1, { call: { do: name }, work: { ...WORK, on } })
+    const writer = launchWriter(options())
+    await (name === "delete"
+      ? remove(current, writer, context)
+      : dropFinalizer(current, LAUNCH_FINALIZER, writer, context))
+    const written = LAUNCH_VERSIONS.get(world.launches[0]?.object ?? 0)
+    expect(partsOf(written)).toEqual(partsOf(await read(LAUNCHES, launch)))
+  })
+})
