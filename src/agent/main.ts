@@ -7,10 +7,11 @@ import { GatewayClient, GatewayError, RefusedError, retrySeconds } from "./gatew
 import { openBuckets, openOrder, parseUserData } from "./messages.ts"
 import { preemptionNotice } from "./preemption.ts"
 import { type BootConfig, type Buckets, HEARTBEAT_SECONDS, type RegisterResponse, type RunOrder } from "./protocol.ts"
-import { DEFAULT_SPOOL_BYTES, Reporter, Shipper, Spool } from "./report.ts"
+import { Reporter, Shipper } from "./report.ts"
 import { bounded, type LeaveCause, runToEnd, STOP_GRACE_SECONDS, type StopCause } from "./run.ts"
 import { detectRuntime } from "./runtimes/detect.ts"
 import { RunError, type Runtime } from "./runtimes/runtime.ts"
+import { DEFAULT_SPOOL_BYTES, Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
 import { keepAccess } from "./volumes/renewal.ts"
 
@@ -39,7 +40,7 @@ export interface AgentOptions {
   shutdownSeconds?: number
   /** Maximum time that the log may delay the finish, seconds. Default 60. */
   flushSeconds?: number
-  /** Bytes of output kept on the disk. Default 128 MiB. */
+  /** Maximum number of bytes of output on the disk. Default 128 MiB. */
   spoolBytes?: number
 }
 

@@ -5,8 +5,8 @@ import { LIMITS } from "../apis/limits.ts"
 import type { Logger } from "../apis/logger.ts"
 import type { Disk } from "./disk.ts"
 import type { RunOrder } from "./protocol.ts"
-import type { Spool } from "./report.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
+import type { Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
 
 /** Delay between SIGTERM and SIGKILL, seconds. */

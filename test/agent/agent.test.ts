@@ -14,6 +14,7 @@ import { AgentBusyError } from "../../src/agent/disk.ts"
 import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/main.ts"
 import { processIdentity } from "../../src/agent/processes.ts"
 import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
+import { gapLine } from "../../src/agent/spool.ts"
 import { type Clock, systemClock } from "../../src/apis/clock.ts"
 import type { Run } from "../../src/apis/job.ts"
 import type { Finish, Launch, StoredLaunch } from "../../src/apis/launch.ts"
@@ -314,11 +315,32 @@ function agentSuite(runtime: Kind): void {
     expect((await gateway.logOf(launch)).equals(original)).toBe(true)
   })
 
-  it("truncates output that is larger than its disk allows, and reports the truncation", async () => {
-    const { log, finish } = await runVm(runtime, shell("seq 1 100000"), { spoolBytes: 1000 })
+  it("keeps beginning and end of output that comes faster than the gateway takes it, and counts the rest", async () => {
+    const { log, finish } = await runVm(runtime, shell("seq 1 100000"), { spoolBytes: 64_000 })
     expect(finish?.reason).toBe("Succeeded")
-    expect(log.slice(0, 4)).toBe("1\n2\n")
-    expect(log.slice(1000)).toBe("\n--- log truncated: the VM keeps only the first 1000 bytes ---\n")
+    const all = Array.from({ length: 100_000 }, (_, index) => `${index + 1}\n`).join("")
+    expect(log.slice(0, 64_000)).toBe(all.slice(0, 64_000))
+    expect(log.slice(-1000)).toBe(all.slice(-1000))
+    const gap = /\n--- (\d+) bytes of the log are missing here: the VM had no room for them ---\n/g
+    const missing = [...log.matchAll(gap)].reduce((sum, [, bytes]) => sum + Number(bytes), 0)
+    expect(missing + log.replaceAll(gap, "").length).toBe(all.length)
+  })
+
+  it("continues a log of which the gateway has lost what the VM no longer holds", async () => {
+    const zeros = "head -c 300000 /dev/zero | tr '\\0' 0"
+    const launch = await world.launch(shell(`${zeros}; echo one; ${WAIT}; ${zeros}; echo two; ${WAIT}; echo done`))
+    const { exit, dataDir } = await start(launch, { runtime, spoolBytes: 400_000 })
+    await logShows(launch, "one")
+    await pass(launch, runtime, dataDir)
+    await logShows(launch, "two")
+    await gateway.logs.remove({ namespace: launch.spec.job.namespace, uid: launch.spec.job.uid })
+    await pass(launch, runtime, dataDir)
+    await exit
+    const all = ["one\n", "two\n"].map((end) => "0".repeat(300_000) + end).join("")
+    const [, lost] =
+      /^\n--- (\d+) bytes of the log are missing here/.exec((await gateway.logOf(launch)).toString()) ?? []
+    expect(Number(lost)).toBeGreaterThanOrEqual(200_000)
+    expect((await gateway.logOf(launch)).toString()).toBe(`${gapLine(Number(lost))}${all.slice(Number(lost))}done\n`)
   })
 
   it("continues during an outage of the façade and reports the result afterwards", async () => {
