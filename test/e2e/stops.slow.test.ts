@@ -4,12 +4,18 @@ import { createServer, type Server } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
+import { KubeConfig } from "@kubernetes/client-node"
 import { afterAll, beforeAll, describe, it } from "vitest"
+import { SYSTEM_NAMESPACE } from "../../dev/stack.ts"
+import { OPERATOR_LEASE } from "../../src/identity/installation.ts"
+import { KubeClient } from "../../src/kube/client.ts"
+import { type Lease, leases } from "../../src/kube/lease.ts"
 import { noDisk, smallDisk } from "../small-disk.ts"
 import type { Program } from "./program.ts"
 import {
   call,
   freePair,
+  killAll,
   measureStart,
   type StackUnderTest,
   sendSigterm,
@@ -99,6 +105,27 @@ describe("npm start", { timeout: 600_000, concurrent: true }, () => {
     expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
   })
 
+  it("continues after a SIGKILL of all its processes, without a wait for the dead operator's Lease", async ({
+    expect,
+  }) => {
+    const stack = await newStack("killed")
+    const { dataDir } = stack
+    const gate = join(folder, "killed-gate")
+    const killed = await up(stack)
+    await call(dataDir, "POST", "/jobs", shellJob("patient", `until [ -e ${gate} ]; do sleep 0.1; done; echo done`))
+    await untilStatus(dataDir, "patient", "running")
+    const before = await operatorLease(dataDir)
+    await killAll(stack)
+    await killed.ended
+    const program = await up(stack)
+    await writeFile(gate, "")
+    await untilStatus(dataDir, "patient", "succeeded")
+    // Another object: the former one had 15 seconds to expire.
+    expect((await operatorLease(dataDir)).metadata.uid).not.toBe(before.metadata.uid)
+    expect(await call(dataDir, "GET", "/jobs/patient/logs")).toMatch(/done\n$/)
+    expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
+  })
+
   it("keeps the result and the whole log of a job that ends in the second of a SIGTERM", async ({ expect }) => {
     const stack = await newStack("results")
     const { dataDir } = stack
@@ -147,6 +174,17 @@ describe.skipIf(noDisk !== "")(`npm start on a full disk${noDisk}`, { timeout: 6
     }
   })
 })
+
+async function operatorLease(dataDir: string): Promise<Lease> {
+  const config = new KubeConfig()
+  config.loadFromFile(join(dataDir, "control-plane", "kubeconfig"))
+  const client = new KubeClient(config)
+  try {
+    return await client.get(leases, { namespace: SYSTEM_NAMESPACE, name: OPERATOR_LEASE })
+  } finally {
+    await client.close()
+  }
+}
 
 async function listen(port: number): Promise<Server> {
   const server = createServer().listen(port, "127.0.0.1")

@@ -126,7 +126,7 @@ export async function stopAt(stack: StackUnderTest, milliseconds: number): Promi
   await delay(milliseconds)
   const remains = await sendSigterm(program, stack)
   // Leftovers must not disturb the next start.
-  for (const { pid } of remains.seconds === undefined ? await processesNaming(stack.dataDir) : []) kill(pid)
+  if (remains.seconds === undefined) await killAll(stack)
   await busy
   return { ...remains, output: program.output }
 }
@@ -139,6 +139,11 @@ async function keepBusy(program: Program, { dataDir, image }: StackUnderTest): P
   } catch {
     // The stack was stopped before or during the call.
   }
+}
+
+/** Sends SIGKILL to every process of the stack. */
+export async function killAll({ dataDir }: StackUnderTest): Promise<void> {
+  for (const { pid } of await processesNaming(dataDir)) kill(pid)
 }
 
 function kill(pid: number): void {
