@@ -326,13 +326,19 @@ describe("a person", () => {
       await answer(await as(mike, "/1/organizations"), 200)
       const known = { userId: userId(mike), email: `${mike}@example.com`, role: "member" }
       await eventually(async () => expect(await membersOf(olga, id)).toContainEqual(known))
-      const { resourceVersion } = (await stored(id)).metadata
+      // The controller's writes to the status don't change it.
+      const { generation = 0 } = (await stored(id)).metadata
       // Former tokens stay valid for a while.
       for (const email of [`${mike}@example.com`, "former@example.com"])
         await answer(await asWith({ sub: mike, email }, "/1/organizations"), 200)
       await answer(await as(mike, "/1/organizations", { elsewhere: true }), 200)
-      await new Promise((resolve) => setTimeout(resolve, 300))
-      expect((await stored(id)).metadata.resourceVersion).toBe(resourceVersion)
+      const sara = newPerson()
+      await answer(await setRole(olga, id, sara, "member"), 200)
+      for (const elsewhere of [false, true]) await answer(await as(sara, "/1/organizations", { elsewhere }), 200)
+      const next = { userId: userId(sara), email: `${sara}@example.com`, role: "member" }
+      await eventually(async () => expect(await membersOf(olga, id)).toContainEqual(next))
+      // One write for her role and one for her address, and none for his.
+      expect((await stored(id)).metadata.generation).toBe(generation + 2)
       expect(await membersOf(olga, id)).toContainEqual(known)
     })
 

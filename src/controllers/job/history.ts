@@ -1,4 +1,3 @@
-import { pause } from "../../apis/backoff.ts"
 import type { Clock } from "../../apis/clock.ts"
 import { isTerminal, type StoredJob } from "../../apis/job.ts"
 import type { Logger } from "../../apis/logger.ts"
@@ -6,7 +5,8 @@ import type { KubeClient } from "../../kube/client.ts"
 import { isConflict, isNotFound } from "../../kube/errors.ts"
 import type { Store } from "../../kube/store.ts"
 import { MIB, type Quota } from "../../limits/project-limits.ts"
-import { type Fence, NotLeaderError } from "../fence.ts"
+import type { Fence } from "../fence.ts"
+import { inRounds } from "../rounds.ts"
 import { JOBS } from "./options.ts"
 
 /** Limit that an ended job was deleted for. */
@@ -38,15 +38,13 @@ export class HistoryPruner {
   }
 
   /** Runs rounds until the signal is aborted. */
-  async run(signal: AbortSignal): Promise<void> {
+  run(signal: AbortSignal): Promise<void> {
     const { clock, logger, intervalSeconds = 5 } = this.#options
-    while (!signal.aborted) {
-      await this.round().catch((error: unknown) => {
-        if (error instanceof NotLeaderError) throw error
-        logger.warn({ err: error }, "ended jobs could not be deleted")
-      })
-      await pause(clock, intervalSeconds, signal).catch(() => undefined)
-    }
+    return inRounds(
+      () => this.round(),
+      { clock, logger, intervalSeconds, failure: "ended jobs could not be deleted" },
+      signal,
+    )
   }
 
   /** Runs one round. Returns the number of deleted jobs. */

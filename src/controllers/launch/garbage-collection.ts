@@ -1,4 +1,3 @@
-import { pause } from "../../apis/backoff.ts"
 import { type Clock, secondsBetween } from "../../apis/clock.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
@@ -7,6 +6,7 @@ import type { KubeClient } from "../../kube/client.ts"
 import { ifFound } from "../../kube/errors.ts"
 import type { Store } from "../../kube/store.ts"
 import { type Fence, NotLeaderError } from "../fence.ts"
+import { inRounds } from "../rounds.ts"
 import { accountOf } from "./create.ts"
 import { accountKey } from "./observe.ts"
 import { type GarbageCollectionSettings, LAUNCHES } from "./options.ts"
@@ -43,15 +43,13 @@ export class GarbageCollector {
   }
 
   /** Runs rounds until the signal is aborted. */
-  async run(signal: AbortSignal): Promise<void> {
+  run(signal: AbortSignal): Promise<void> {
     const { clock, logger, intervalSeconds = 300 } = this.#options
-    while (!signal.aborted) {
-      await this.round().catch((error: unknown) => {
-        if (error instanceof NotLeaderError) throw error
-        logger.warn({ err: error }, "garbage collection of VMs failed")
-      })
-      await pause(clock, intervalSeconds, signal).catch(() => undefined)
-    }
+    return inRounds(
+      () => this.round(),
+      { clock, logger, intervalSeconds, failure: "garbage collection of VMs failed" },
+      signal,
+    )
   }
 
   /** Runs one round over all accounts. Returns the VMs that it terminated. */
