@@ -90,7 +90,7 @@ function difference(totalUsd: number, bestUsd: number): string {
 
 /**
  * Explains why no offer matches: the requirements, the offers without one of them, and the number that each excludes.
- * `no offer has 4 × H100, ≥ 1 vCPU and ≥ 4 GiB on demand in eu; us has 12 from $9.8/h (…); …`
+ * `no offer has 4 × H100, ≥ 1 vCPU and ≥ 4 GiB on demand in eu; us has 12 offers from $9.8/h (…); …`
  */
 export function explainShortfall(shortfall: Shortfall, requirements: Requirements): string {
   const { alternatives, nearestMiss, excluded } = shortfall
@@ -129,7 +129,8 @@ function describeNeeds({ gpu, cpu, memoryGib, diskGib, ...rest }: Requirements):
 
 function counterOffer(alternative: Alternative, requirements: Requirements): string {
   const { criterion, offers, cheapest, where, most } = alternative
-  const from = `${number(offers)} from ${usd(cheapest.hourlyPriceUsd)}/h (${describeOffer(cheapest)})`
+  const from = `${number(offers)} ${offers === 1 ? "offer" : "offers"} from ${usd(cheapest.hourlyPriceUsd)}/h (${describeOffer(cheapest)})`
+  const there = offers === 1 ? "there is" : "there are"
   switch (criterion) {
     case "cloud":
       return `other clouds have ${from}`
@@ -138,11 +139,11 @@ function counterOffer(alternative: Alternative, requirements: Requirements): str
     case "architecture":
       return `other architectures have ${from}`
     case "provisioning":
-      return `${requirements.provisioning === "spot" ? "on demand" : "as spot"} there are ${from}`
+      return `${requirements.provisioning === "spot" ? "on demand" : "as spot"} ${there} ${from}`
     case "maxHourlyPriceUsd":
       return `the cheapest costs ${usd(cheapest.hourlyPriceUsd)}/h (${describeOffer(cheapest)})`
     case "gpu":
-      return `with other GPUs there are ${from}`
+      return `with other GPUs ${there} ${from}`
     default:
       return `there are at most ${round(most ?? 0)} ${UNITS[criterion]}, in ${from}`
   }

@@ -329,7 +329,7 @@ describe("a disk that a job requires", () => {
     const { shortfall } = route(requirements, offers, context({ launchAccounts: accounts }))
     if (shortfall === undefined) throw new Error("placed")
     expect(explainShortfall(shortfall, requirements)).toMatch(
-      /^no offer has .* ≥ 5120 GiB of disk .*there are at most 4095 GiB of disk, in 1 from .* disk ≥ 5120 GiB excludes 1/,
+      /^no offer has .* ≥ 5120 GiB of disk .*there are at most 4095 GiB of disk, in 1 offer from .* disk ≥ 5120 GiB excludes 1/,
     )
   })
 })
