@@ -195,6 +195,8 @@ export class ArmServer {
   readonly unregistered = new Set<string>()
   /** Limits of quotas by their names, in every region. */
   readonly quotas: Record<string, number> = { cores: 10, lowPriorityCores: 3 }
+  /** Sizes of the disks in images, GB, by their offers. */
+  readonly imageDisksGb: Record<string, number> = { "ubuntu-24_04-lts": 30, "ubuntu-hpc": 64 }
   /** SKU of an image that the region doesn't have. */
   missingImage: string | undefined
   pageSize = 1000
@@ -497,6 +499,17 @@ export class ArmServer {
     return { status: 200, body: { status: "Succeeded" } }
   }
 
+  #tooSmallDisk(body: Json): Answer | undefined {
+    const { storageProfile } = body["properties"] as {
+      storageProfile: { imageReference: { offer: string }; osDisk: { diskSizeGB: number } }
+    }
+    const least = this.imageDisksGb[storageProfile.imageReference.offer] ?? 0
+    const { diskSizeGB } = storageProfile.osDisk
+    if (diskSizeGB >= least) return undefined
+    const message = `The specified disk size ${diskSizeGB} GB is smaller than the size of the corresponding disk in the VM image: ${least} GB. This is not allowed. Please choose equal or greater size or do not specify an explicit size.`
+    return { refused: { status: 409, code: "OperationNotAllowed", message } }
+  }
+
   #putMachine(at: { id: string; group: string; name: string; ifNoneMatch: string | undefined }, body: Json): Answer {
     const { id, group, name, ifNoneMatch } = at
     if (!this.#groups.has(group)) return noGroup(group)
@@ -504,7 +517,7 @@ export class ArmServer {
       const message = `The platform image with SKU '${this.missingImage}' is not available.`
       return { refused: { status: 404, code: "PlatformImageNotFound", message } }
     }
-    const missing = this.#missingReference(body)
+    const missing = this.#missingReference(body) ?? this.#tooSmallDisk(body)
     if (missing !== undefined) return missing
     if (this.#machines.has(id.toLowerCase())) {
       const refused = { status: 412, code: "PreconditionFailed", message: "The resource exists." }

@@ -308,6 +308,15 @@ describe("aws", () => {
       return (await direct.send(new DescribeVolumesCommand({ Filters: [attached] }))).Volumes
     }
 
+    it("never has a smaller disk than its image, and EC2's words tell of one that is", async () => {
+      await cloud.launch(spec({ disk: { sizeGib: 10 } }))
+      proxy.imageDiskGb = 80
+      const refused = cloud.launch(spec())
+      await expect(refused).rejects.toBeInstanceOf(InvalidRequestError)
+      await expect(refused).rejects.toThrow("Volume of size 50GB is smaller than snapshot")
+      proxy.imageDiskGb = 30
+    })
+
     it("uses the connection's network, address and disk, and no setting of the installation", async () => {
       const { vpc, subnets } = await networkWith("a")
       const { subnets: others } = await networkWith("a")
