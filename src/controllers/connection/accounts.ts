@@ -2,7 +2,7 @@ import { findCondition } from "../../apis/conditions.ts"
 import { ConnectionCondition, type StoredConnection } from "../../apis/connection.ts"
 import type { VmDisk } from "../../apis/disk.ts"
 import type { Launch } from "../../apis/launch.ts"
-import { frozenSettings } from "../../apis/vm-settings.ts"
+import { frozenSettings, VM_SETTING_FIELDS, vmSettingsOf } from "../../apis/vm-settings.ts"
 import type { CloudAccount } from "../../cloud/cloud.ts"
 import { NAMESPACE_INDEX } from "../../identity/catch-up.ts"
 import type { Store } from "../../kube/store.ts"
@@ -66,6 +66,7 @@ function launchAccountOf(
     connection: metadata.name,
     account,
     ...(credentials !== undefined && { credentials }),
+    ...(VM_SETTING_FIELDS.some((field) => spec[field] !== undefined) && { settings: vmSettingsOf(spec) }),
     ...(regions !== undefined && { regions }),
   }
 }
