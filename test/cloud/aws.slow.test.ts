@@ -381,6 +381,27 @@ describe("aws", () => {
       expect(refusal).not.toBeInstanceOf(SubnetCapacityError)
     })
 
+    it("tries each subnet that the installation names, in all zones", async () => {
+      const { subnets } = await networkWith("a", "b")
+      cloud = open({ networks: { [REGION]: { subnetIds: subnets } } })
+      const asked = spec()
+      const full = {
+        action: "RunInstances",
+        when: "before",
+        code: "InsufficientInstanceCapacity",
+        status: 500,
+      } as const
+      proxy.faults.push(full, full)
+      await expect(cloud.launch(asked)).rejects.toBeInstanceOf(SubnetCapacityError)
+      const last = await cloud.launch({ ...asked, exhaustedSubnets: 1 }).catch((error: unknown) => error)
+      expect(last).toBeInstanceOf(CapacityError)
+      expect(last).not.toBeInstanceOf(SubnetCapacityError)
+      await cloud.launch({ ...asked, exhaustedSubnets: 1 })
+      const named = proxy.of("RunInstances").map(({ parameters }) => parameters.get("SubnetId"))
+      expect(new Set(named)).toEqual(new Set(subnets))
+      expect(named[1]).toBe(named[2])
+    })
+
     it("names the field and the remedy for a subnet that does not exist, or is in another network", async () => {
       const { subnets } = await networkWith("a")
       const { vpc } = await networkWith("a")
