@@ -1,6 +1,8 @@
 import { timestamp } from "../apis/clock.ts"
+import { containerMemoryGib } from "../apis/memory.ts"
 import { fromMetadataName } from "../apis/names.ts"
 import type { Offer } from "../apis/offer.ts"
+import type { Catalogue } from "./catalogue.ts"
 import type { CooldownTally } from "./cooldown.ts"
 import type { Criterion } from "./fit.ts"
 import type { Requirements } from "./requirements.ts"
@@ -108,6 +110,24 @@ export function explainShortfall(shortfall: Shortfall, requirements: Requirement
   return `${parts.join("; ")}. Of all offers ${each.join(", ")}`
 }
 
+/**
+ * Explains that a container gets less than its machine has, if that excludes machines: `machines with 16 GiB leave 15.5
+ * GiB for the container`. Undefined if it excludes none.
+ */
+export function explainMemory({ memoryGib, memoryOf, clouds }: Requirements, { table }: Catalogue): string | undefined {
+  if (memoryOf === "machine") return undefined
+  const excluded = table.machines.filter(
+    (machine) =>
+      machine.memoryGib >= memoryGib &&
+      containerMemoryGib(machine) < memoryGib &&
+      (clouds.length === 0 || clouds.includes(machine.cloud)),
+  )
+  const [first, ...others] = excluded
+  if (first === undefined) return undefined
+  const least = others.reduce((found, machine) => (machine.memoryGib < found.memoryGib ? machine : found), first)
+  return `machines with ${round(least.memoryGib)} GiB leave ${round(containerMemoryGib(least))} GiB for the container`
+}
+
 const MOST_ALTERNATIVES = 3
 
 function describeNeeds({ gpu, cpu, memoryGib, diskGib, ...rest }: Requirements): string {
@@ -153,7 +173,7 @@ const UNITS = {
   "gpu.count": "cards",
   "gpu.vram": "GiB of GPU memory",
   cpu: "vCPU",
-  memory: "GiB of memory",
+  memory: "GiB of memory for a container",
   disk: "GiB of disk",
 } as const
 

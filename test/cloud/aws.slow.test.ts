@@ -308,7 +308,7 @@ describe("aws", () => {
       return (await direct.send(new DescribeVolumesCommand({ Filters: [attached] }))).Volumes
     }
 
-    it("never has a smaller disk than its image, and EC2's words tell of one that is", async () => {
+    it("never has a smaller disk than its image, and EC2's words say so of one that is", async () => {
       await cloud.launch(spec({ disk: { sizeGib: 10 } }))
       proxy.imageDiskGb = 80
       const refused = cloud.launch(spec())

@@ -253,7 +253,7 @@ describe("azure", () => {
     expect(server.machines.boots).toEqual([])
   })
 
-  it("never has a smaller disk than its image, and Azure's words tell of one that is", async () => {
+  it("never has a smaller disk than its image, and Azure's words say so of one that is", async () => {
     const withGpu = { instanceType: "Standard_NC4as_T4_v3", gpu: { model: "T4", count: 1, vramGib: 16 } }
     for (const offer of [{}, withGpu]) await cloud.launch(spec(offer, { disk: { sizeGib: 10 } }))
     server.imageDisksGb["ubuntu-24_04-lts"] = 80

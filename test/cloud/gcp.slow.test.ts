@@ -191,7 +191,7 @@ describe("gcp", () => {
     await sparse.close()
   })
 
-  it("never has a smaller disk than its image, and Google's words tell of one that is", async () => {
+  it("never has a smaller disk than its image, and Google's words say so of one that is", async () => {
     const gpu = { model: "T4", count: 1, vramGib: 16 }
     const withGpu = { instanceType: "n1-standard-8_1xnvidia-tesla-t4", gpu }
     for (const offer of [{}, withGpu]) await cloud.launch(spec(offer, { disk: { sizeGib: 10 } }))

@@ -171,6 +171,12 @@ describe("the explanation of a missing placement", () => {
     expect(explain(spec)).toBe(message)
   })
 
+  test("counts the memory that a container gets", () => {
+    expect(explain({ resources: { memory: "8Gi" } }, catalogueOf([offer({})]))).toContain(
+      "no offer has ≥ 1 vCPU and ≥ 8 GiB on demand; there are at most 7.5 GiB of memory for a container, in 1 offer from",
+    )
+  })
+
   test("counts every offer of the largest size, at any price", () => {
     const same = catalogueOf([
       offer({}),
