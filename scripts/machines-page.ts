@@ -265,9 +265,10 @@ need a driver that no image of Berth has, so Berth never uses them. Whole A10 ca
 ## What is on a VM
 
 - **Disk.** ${CLOUDS.map((cloud) => `${cloud}: ${MACHINES[cloud]?.diskGib.cpu} GiB, and ${MACHINES[cloud]?.diskGib.gpu} GiB with GPUs`).join("; ")}.
-  A disk is never smaller than its image. If the disk is full, the Job's message says so.
-- **Memory.** An offer fits by the memory that the cloud sells. The container gets that memory without 512 MiB for
-  system, engine and agent. On small machines the reserve is an eighth.
+  A disk is never smaller than its machine image, nor than three times the compressed size of the job's image. If the disk is full, the Job's message says so.
+- **Memory.** The container gets the memory that the cloud sells without 512 MiB for system, engine and agent. On small
+  machines the reserve is an eighth. An offer fits if the container's part is enough
+  ([routing.md](routing.md#how-it-decides)).
 - **Driver.** The image has it. A VM that finds no GPU reports that and powers off. Berth then tries the next machine.
   The same holds if the engine can't give the GPU to the container.
 - **Other accelerators.** Machines with accelerators of other makers run jobs that ask for no GPU.

@@ -223,6 +223,9 @@ function connectedAccounts({ parts, caches, base: { logger }, sealer, identityIs
     logger,
   }
   const readImage = send && imageReader({ clock: systemClock, send })
+  const images =
+    readImage &&
+    new ImageFinder({ ...finding, registriesOf: registriesOf(providers), readImage, ...(settings && { settings }) })
   return {
     clouds: new ConnectionClouds({
       providers,
@@ -232,13 +235,11 @@ function connectedAccounts({ parts, caches, base: { logger }, sealer, identityIs
       ...sources,
     }),
     launchAccounts: launchAccountsOf({ ownAccounts, connections, types: typesWithVms(providers), sources }),
-    copyCredentials: credentialsCopier(connections, sources),
+    copyCredentials: credentialsCopier(connections, sources, images),
     inUse: () => [...ownAccounts, ...accountsInUse(connections, sources)],
     buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
     readImage,
-    images:
-      readImage &&
-      new ImageFinder({ ...finding, registriesOf: registriesOf(providers), readImage, ...(settings && { settings }) }),
+    images,
   }
 }
 

@@ -166,11 +166,13 @@ export interface PushedImage {
   tag: string
   platforms: readonly string[]
   user: { username: string; password: string }
+  /** Size of the only layer. Default: no layer. */
+  layerBytes?: number
 }
 
-/** Pushes an image without layers into a registry with tokens. Returns its digest. */
+/** Pushes an image into a registry with tokens. Returns its digest. */
 export async function putImage({ host, send }: TestRegistry, image: PushedImage): Promise<string> {
-  const { repository, tag, platforms, user } = image
+  const { repository, tag, platforms, user, layerBytes } = image
   const login = Buffer.from(`${user.username}:${user.password}`).toString("base64")
   const tokenUrl = `https://${host}/token?service=yard&scope=repository:${repository}:pull,push`
   const given = await send(tokenUrl, { headers: { authorization: `Basic ${login}` } })
@@ -181,23 +183,26 @@ export async function putImage({ host, send }: TestRegistry, image: PushedImage)
     if (!made.ok) throw new Error(`PUT ${path}: ${made.status} ${await made.text()}`)
     return digestOf(content)
   }
-  const manifests: object[] = []
-  for (const platform of platforms) {
-    const [os = "", architecture = ""] = platform.split("/")
-    const config = JSON.stringify({ os, architecture, rootfs: { type: "layers", diff_ids: [] } })
+  /** Pushes a blob, and returns its descriptor. */
+  const blob = async (mediaType: string, content: string): Promise<object> => {
     const begun = await send(`https://${host}/v2/${repository}/blobs/uploads/`, {
       method: "POST",
       headers: { authorization },
     })
     const { pathname, search } = new URL(begun.headers.get("location") ?? "", `https://${host}`)
-    const upload = `${pathname.replace(`/v2/${repository}/`, "")}${search}&digest=${digestOf(config)}`
-    await put(upload, "application/octet-stream", config)
-    const blob = {
-      mediaType: "application/vnd.oci.image.config.v1+json",
-      digest: digestOf(config),
-      size: config.length,
-    }
-    const manifest = JSON.stringify({ schemaVersion: 2, mediaType: MANIFEST, config: blob, layers: [] })
+    const digest = digestOf(content)
+    const upload = `${pathname.replace(`/v2/${repository}/`, "")}${search}&digest=${digest}`
+    await put(upload, "application/octet-stream", content)
+    return { mediaType, digest, size: content.length }
+  }
+  const layers =
+    layerBytes === undefined ? [] : [await blob("application/vnd.oci.image.layer.v1.tar", "0".repeat(layerBytes))]
+  const manifests: object[] = []
+  for (const platform of platforms) {
+    const [os = "", architecture = ""] = platform.split("/")
+    const config = JSON.stringify({ os, architecture, rootfs: { type: "layers", diff_ids: [] } })
+    const described = await blob("application/vnd.oci.image.config.v1+json", config)
+    const manifest = JSON.stringify({ schemaVersion: 2, mediaType: MANIFEST, config: described, layers })
     const reference = platforms.length === 1 ? tag : digestOf(manifest)
     const digest = await put(`manifests/${reference}`, MANIFEST, manifest)
     if (platforms.length === 1) return digest

@@ -46,7 +46,7 @@ export const VmDiskSchema = Type.Object(
   {
     sizeGib: Type.Optional(Int({ minimum: 1, maximum: 65_536, description: "Size that the connection sets, GiB." })),
     requiredGib: Type.Optional(
-      Int({ minimum: 1, maximum: 65_536, description: "Minimum size that the job requires, GiB." }),
+      Int({ minimum: 1, maximum: 65_536, description: "Minimum size that the job or its image requires, GiB." }),
     ),
     type: Type.Optional(Text(64, "The cloud's name of the disk type.")),
   },

@@ -1,3 +1,5 @@
+import type { Architecture } from "./offer.ts"
+
 /**
  * Grammar of an image reference (https://github.com/distribution/reference): `[host[:port]/]name[:tag][@digest]`. Every
  * part matches in one way only, so that a long text takes linear time.
@@ -18,6 +20,14 @@ export interface ImageName {
   repository: string
   /** Tag or digest. Default: `latest`. */
   reference: string
+}
+
+/** Facts about an image that a placement needs, from its manifest. */
+export interface ImageFacts {
+  /** CPU architectures that Berth supports. */
+  architectures: readonly Architecture[]
+  /** Compressed size of the layers, GiB. Absent if it is unknown. */
+  sizeGib?: number
 }
 
 /** Registry of image references without a host. */

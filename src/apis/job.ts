@@ -160,7 +160,11 @@ export type Gpu = Static<typeof GpuSchema>
 export const ResourcesSchema = Type.Object(
   {
     cpu: Type.Optional(CpuQuantity("Minimum number of vCPUs. Default: 1.")),
-    memory: Type.Optional(SizeQuantity("Minimum memory. Default: 4Gi.")),
+    memory: Type.Optional(
+      SizeQuantity(
+        "Minimum memory of the container. A VM keeps up to 0.5 GiB for itself. Default: a VM of 4Gi, whose container gets 3.5Gi.",
+      ),
+    ),
     gpu: Type.Optional(GpuSchema),
     disk: Type.Optional(DiskSize("Minimum size of the VM's disk. Default: depends on the cloud.")),
   },

@@ -128,6 +128,16 @@ export const vmSettingFields = settingsOf()
 const AnySettings = Type.Object(vmSettingFields)
 export type VmSettings = Static<typeof AnySettings>
 
+/** Returns the settings among the fields of a connection. */
+export function vmSettingsOf({ network, subnets, publicAddress, disk }: VmSettings): VmSettings {
+  return {
+    ...(network !== undefined && { network }),
+    ...(subnets !== undefined && { subnets }),
+    ...(publicAddress !== undefined && { publicAddress }),
+    ...(disk !== undefined && { disk }),
+  }
+}
+
 /** Settings of each type of connection that runs VMs. */
 const SETTINGS = {
   aws: Type.Object(settingsOf(FORMS.aws)),

@@ -299,8 +299,8 @@ describe("refreshed prices", () => {
     )
     expect(faults).toEqual([
       "2 prices refused (aws onDemand), less than a tenth of what is usual for the machine: m7i.large in us-east-1 at $0.00999, for example",
-      "1 prices refused (aws onDemand), more than ten times what is usual for the machine: c7g.xlarge in us-east-1 at $1.46",
-      "1 prices refused (aws onDemand), no price above 0: c7g.xlarge in us-west-2 at $0",
+      "1 price refused (aws onDemand), more than ten times what is usual for the machine: c7g.xlarge in us-east-1 at $1.46",
+      "1 price refused (aws onDemand), no price above 0: c7g.xlarge in us-west-2 at $0",
     ])
     expect(offersFor(live, "m7i.large")).toEqual(
       offersFor(new LiveCatalogue(table), "m7i.large").filter((o) => !o.includes("4294")),

@@ -173,12 +173,12 @@ class Refresh {
   faults(): FieldError[] {
     return [...this.#refused].map(([why, { count, example }]) => ({
       pointer: `/${PRICES_CONFIG_MAP}`,
-      detail: `${count} ${why}: ${example}${count > 1 ? ", for example" : ""}`,
+      detail: `${count} ${count === 1 ? "price" : "prices"} ${why}: ${example}${count > 1 ? ", for example" : ""}`,
     }))
   }
 
   #refuse(what: string, example: string, why: string): void {
-    const cause = `prices refused (${what}), ${why}`
+    const cause = `refused (${what}), ${why}`
     const known = this.#refused.get(cause)
     this.#refused.set(cause, { count: (known?.count ?? 0) + 1, example: known?.example ?? example })
   }

@@ -2,7 +2,7 @@ import type { Clock } from "../apis/clock.ts"
 import type { ConnectionType, StoredConnection } from "../apis/connection.ts"
 import { newestFirst } from "../apis/creation-times.ts"
 import type { CredentialFields } from "../apis/credentials.ts"
-import { type ImageName, parseImage } from "../apis/image.ts"
+import { type ImageFacts, type ImageName, parseImage } from "../apis/image.ts"
 import type { Logger } from "../apis/logger.ts"
 import { fromMetadataName } from "../apis/names.ts"
 import type { Architecture } from "../apis/offer.ts"
@@ -13,20 +13,17 @@ import { type Lookup, Lookups } from "./lookups.ts"
 import { within } from "./time-limit.ts"
 
 /** State of the lookup of an image's architectures. */
-export type ImageState =
-  | { state: "known"; architectures: readonly Architecture[] }
-  | { state: "looking" }
-  | { state: "unknown"; why: string }
+export type ImageState = ({ state: "known" } & ImageFacts) | { state: "looking" } | { state: "unknown"; why: string }
 
 /**
- * Reads the architectures of an image, with a login or anonymously. Undefined if the image does not exist, or the login
+ * Reads the manifest of an image, with a login or anonymously. Undefined if the image does not exist, or the login
  * has no access to it. Throws the errors of cloud/errors.ts.
  */
 export type ReadImage = (
   image: ImageName,
   login: RegistryLogin | undefined,
   signal: AbortSignal,
-) => Promise<readonly Architecture[] | undefined>
+) => Promise<ImageFacts | undefined>
 
 export interface ImageFinderOptions {
   /** Returns the connections of a namespace. */
@@ -123,17 +120,17 @@ export class ImageFinder {
     const refusals: string[] = []
     for (const connection of [...candidates, undefined]) {
       const found = await this.#read(name, connection)
-      if (typeof found !== "string") return { state: "known", architectures: found }
+      if (typeof found !== "string") return { state: "known", ...found }
       refusals.push(found)
     }
     return { state: "unknown", why: `registry ${name.registry}: ${refusals.join("; ")}` }
   }
 
   /**
-   * Returns the architectures, or the reason why this connection can't read them. Without a connection it reads
+   * Returns the facts, or the reason why this connection can't read them. Without a connection it reads
    * anonymously.
    */
-  async #read(name: ImageName, connection: StoredConnection | undefined): Promise<readonly Architecture[] | string> {
+  async #read(name: ImageName, connection: StoredConnection | undefined): Promise<ImageFacts | string> {
     const { clock, readImage } = this.#options
     const who = connection === undefined ? "" : `connection ${fromMetadataName(connection.metadata.name)}: `
     let credentials: CredentialFields = {}

@@ -3,6 +3,7 @@ import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../tes
 import type { LaunchSpec, LaunchStatus, REFUSALS, StoredLaunch } from "../apis/launch.ts"
 import { ANNOTATIONS } from "../apis/meta.ts"
 import { type Offer, offerKey } from "../apis/offer.ts"
+import type { VmSettings } from "../apis/vm-settings.ts"
 import { blocks, type Cooldown, type LaunchAccount } from "../router/cooldown.ts"
 import { CONNECTION_OFFERS, cooldownsOf, FAMILY_OFFERS, QUOTA_REGIONS, REGION_FAMILIES } from "./cooldowns.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
@@ -180,6 +181,31 @@ describe("the length of a cooldown", () => {
       expect(scopesAt([refused(0, { kind })], 1), kind).toHaveLength(1)
     }
     expect(scopesAt([refused(0, { kind: "Quota", credentials: "v1" })], 1)).toHaveLength(1)
+  })
+
+  test("ends at once when the settings of VMs change, if they may be the cause", () => {
+    const settings = { network: "vpc-1", subnets: { here: ["subnet-1"] }, disk: { size: "50Gi" } }
+    const frozen = {
+      network: { network: "vpc-1", subnets: ["subnet-1"], publicAddress: true },
+      disk: { sizeGib: 50, requiredGib: 80 },
+    }
+    const rests = (kind: RefusalClass, spec: Partial<LaunchSpec>, now: VmSettings | undefined) => {
+      const launchAccounts = [{ cloud: "sim", ...OWN, credentials: "v2", ...(now && { settings: now }) }]
+      return scopesAt([refused(0, { kind, spec })], 1, { ...team, launchAccounts }).length === 1
+    }
+    for (const kind of ["Account", "Region", "InvalidRequest"] as const) {
+      expect(rests(kind, frozen, settings), kind).toBe(true)
+      expect(rests(kind, {}, undefined), kind).toBe(true)
+      // The disk that a job requires is no setting of the connection.
+      expect(rests(kind, { disk: { requiredGib: 80 } }, undefined), kind).toBe(true)
+      expect(rests(kind, frozen, { ...settings, subnets: { here: ["subnet-2"] } }), kind).toBe(false)
+      expect(rests(kind, frozen, { ...settings, publicAddress: false }), kind).toBe(false)
+      expect(rests(kind, frozen, { ...settings, disk: { size: "60Gi" } }), kind).toBe(false)
+      expect(rests(kind, frozen, undefined), kind).toBe(false)
+      expect(rests(kind, {}, settings), kind).toBe(false)
+    }
+    for (const kind of ["Capacity", "Quota", "Credentials", "Unavailable"] as const)
+      expect(rests(kind, frozen, undefined), kind).toBe(true)
   })
 })
 

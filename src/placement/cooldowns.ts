@@ -1,7 +1,9 @@
+import { isDeepStrictEqual } from "node:util"
 import { cutTo } from "../apis/conditions.ts"
 import type { REFUSALS, StoredLaunch } from "../apis/launch.ts"
 import { ANNOTATIONS } from "../apis/meta.ts"
 import { offerKey } from "../apis/offer.ts"
+import { frozenSettings } from "../apis/vm-settings.ts"
 import { blocks, type Cooldown, isWhole, type LaunchAccount, type Scope } from "../router/cooldown.ts"
 import { familyOf } from "../router/families.ts"
 import { neverRegistered } from "./breaker.ts"
@@ -438,7 +440,7 @@ function rejection(
   viewer: Viewer,
 ): Claim[] {
   const isQuota = kind === "Quota"
-  const holder = isQuota ? accountHolder(launch, viewer) : connectionHolder(launch, viewer)
+  const holder = isQuota ? accountHolder(launch, viewer) : connectionHolder(launch, kind, viewer)
   if (holder === undefined) return []
   const scope = { ...holder, ...offersOf(launch, kind) }
   // The smallest size counts for all sizes.
@@ -470,16 +472,32 @@ function offersOf(launch: StoredLaunch, kind: Exclude<RefusalClass, "Capacity">)
 
 /**
  * Returns the holder of credentials, policies and settings: the connection. Undefined for another project's connection,
- * and for credentials that were replaced since.
+ * and for credentials or settings of VMs that were replaced since.
  */
-function connectionHolder(launch: StoredLaunch, { namespace, launchAccounts }: Viewer): Scope | undefined {
+function connectionHolder(
+  launch: StoredLaunch,
+  kind: RefusalClass,
+  { namespace, launchAccounts }: Viewer,
+): Scope | undefined {
   const { offer, connection, account, job } = launch.spec
   if (connection === undefined) return { cloud: offer.cloud, ...(account !== undefined && { account }) }
   if (job.namespace !== namespace) return undefined
   const used = launch.metadata.annotations?.[ANNOTATIONS.credentials]
   const current = launchAccounts.find((each) => each.cloud === offer.cloud && each.connection === connection)
   const isReplaced = used !== undefined && current?.credentials !== undefined && current.credentials !== used
-  return isReplaced ? undefined : { cloud: offer.cloud, connection }
+  if (isReplaced || (OF_SETTINGS.includes(kind) && current !== undefined && haveSettingsChanged(launch, current)))
+    return undefined
+  return { cloud: offer.cloud, connection }
+}
+
+/** Classes of rejections that the connection's network or disk may have caused. */
+const OF_SETTINGS: readonly RefusalClass[] = ["Account", "Region", "InvalidRequest"]
+
+/** Returns true if a VM in the region would get other settings of its connection now. */
+function haveSettingsChanged({ spec: { offer, network, disk } }: StoredLaunch, { settings }: LaunchAccount): boolean {
+  const { requiredGib: _, ...own } = disk ?? {}
+  const now = frozenSettings(settings ?? {}, offer)
+  return now === undefined || !isDeepStrictEqual([network, own], [now.network, now.disk ?? {}])
 }
 
 /** Returns the holder of quotas and VMs: the account, or the connection if its account is not known. */

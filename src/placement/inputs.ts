@@ -1,3 +1,5 @@
+import { largestDiskGib } from "../apis/disk.ts"
+import type { ImageFacts } from "../apis/image.ts"
 import { JobReason, type JobSpec, type StoredJob, type Volume } from "../apis/job.ts"
 import type { Launch } from "../apis/launch.ts"
 import type { Architecture } from "../apis/offer.ts"
@@ -120,9 +122,9 @@ function notReached({ name, volume: { bucket, connection } }: Looked, why: strin
   return `volume ${name}: bucket ${bucket}: ${who} (${why}); correct the bucket or give a connection access to it`
 }
 
-/** State of the lookup of an image's CPU architectures. */
+/** State of the lookup of an image. */
 export type ImageState =
-  | { state: "known"; architectures: readonly Architecture[] }
+  | ({ state: "known" } & ImageFacts)
   /** The registry is being asked. Check again shortly. */
   | { state: "looking" }
   | { state: "unknown"; why: string }
@@ -139,6 +141,17 @@ export interface Images {
 export function findImage({ metadata, spec, status }: StoredJob, images: Images): ImageState {
   if (status?.phase !== undefined && status.phase !== "queued") return { state: "looking" }
   return images.find(metadata.namespace ?? "", spec.image)
+}
+
+/**
+ * Size of an image's disk space relative to its compressed size: the download, about twice as much unpacked, and room.
+ */
+const DISK_PER_IMAGE = 3
+
+/** Returns the disk that an image needs on a cloud's VM, GiB; undefined if its size is unknown. Pure. */
+export function imageDiskGib(image: ImageState, cloud: string): number | undefined {
+  if (image.state !== "known" || image.sizeGib === undefined) return undefined
+  return Math.min(Math.ceil(image.sizeGib * DISK_PER_IMAGE), largestDiskGib(cloud))
 }
 
 /** CPU architectures on which a job can be placed. */

@@ -91,6 +91,10 @@ function bootFailed(launch: StoredLaunch): Outcome {
  */
 export function bootProgress({ spec, status }: StoredLaunch): string {
   if (status?.agent !== undefined) return "its agent was still preparing the container, for example pulling its image"
+  if (spec.network?.publicAddress === false) {
+    const advice = "give the subnet a NAT gateway or another way out, or set `publicAddress: true` in the connection"
+    return `its VM has no public address, because the connection says so, and never reached ${spec.gatewayUrl}: ${advice}`
+  }
   const checks = "the subnet's route to the internet, DNS, the firewall for outbound HTTPS, the gateway's certificate"
   return `its VM never reached ${spec.gatewayUrl}. Check ${checks}`
 }

@@ -29,6 +29,17 @@ describe("place", () => {
     })
   })
 
+  test("says that a container gets less than its machine has, if that excludes machines", () => {
+    expect(verdict({}, { resources: { memory: "8Gi" } })).toMatchObject({
+      placement: { offer: { instanceType: "medium" } },
+      why: expect.stringMatching(/; expected to cost .2.4; machines with 8 GiB leave 7.5 GiB for the container$/),
+    })
+    expect(verdict({}, { resources: { memory: "7.5Gi" } })).toMatchObject({
+      placement: { offer: { instanceType: "small" } },
+      why: expect.not.stringContaining("leave"),
+    })
+  })
+
   test.each<[string, Partial<Market>, object]>([
     [
       "a connection",

@@ -7,6 +7,7 @@ import {
   describeOffer,
   explainCauses,
   explainChoice,
+  explainMemory,
   explainRanking,
   explainShortfall,
   usd,
@@ -44,8 +45,9 @@ export function placeAmong(
   settings: JobSettings,
 ): { verdict: PlaceVerdict; placements: RankedPlacement<LaunchAccount>[] } {
   const { architectures, note, conflict } = platformOf(market.image, market.agentImage, settings.architectures)
-  const noted = (text: string) => (note === undefined ? text : `${text}; ${note}`)
   const requirements = requirementsOf(job.spec, architectures)
+  const notes = [note, explainMemory(requirements, market.offers)].filter((each) => each !== undefined)
+  const noted = (text: string) => [text, ...notes].join("; ")
   const context = contextOf(job, market, now, settings)
   const routing = route(requirements, market.offers, context)
   const { shortfall } = routing

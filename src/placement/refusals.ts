@@ -117,7 +117,7 @@ const REMEDIES: readonly (readonly [RegExp, string])[] = [
     /DefaultVpcDoesNotExist|no default VPC/i,
     "create a default VPC in a region (aws ec2 create-default-vpc), or set `region` of the job to one that has it",
   ],
-  [FREE_PLAN, "upgrade the account to AWS' paid plan, or request at most 2 vCPU and 8 GiB (m7i-flex.large)"],
+  [FREE_PLAN, "upgrade the account to AWS' paid plan, or request at most 2 vCPU and 7.5Gi (m7i-flex.large)"],
   [
     /constraints\/compute\.vmExternalIpAccess/,
     "have the organization's policy allow external addresses in this project",

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto"
-import type { ImageName } from "../apis/image.ts"
+import type { ImageFacts, ImageName } from "../apis/image.ts"
 import { ARCHITECTURES, type Architecture } from "../apis/offer.ts"
 import { InvalidRequestError, TransientError } from "../cloud/errors.ts"
 import type { Fetch } from "../cloud/guarded-fetch.ts"
@@ -18,9 +18,10 @@ import {
 /** Fields of manifests and configurations that are read (https://github.com/opencontainers/image-spec). */
 interface Content {
   /** Field of an index. */
-  manifests?: { platform?: Platform }[]
-  /** Field of one image's manifest. */
+  manifests?: { digest?: string; platform?: Platform }[]
+  /** Fields of one image's manifest. */
   config?: { digest?: string }
+  layers?: { size?: number }[]
 }
 
 interface Platform {
@@ -28,25 +29,25 @@ interface Platform {
   architecture?: string
 }
 
-/** Maximum number of digests whose architectures are kept in memory. */
+/** Maximum number of digests whose facts are kept in memory. */
 const MOST_KNOWN = 10_000
 
 /**
- * Returns a reader of images' architectures. It returns undefined if the image does not exist, or the login has no
+ * Returns a reader of images' architectures and sizes. It returns undefined if the image does not exist, or the login has no
  * access to it. The content of a digest never changes, so its manifest is read once.
  */
 export function imageReader(options: Omit<CallOptions, "signal">) {
-  const known = new Map<string, readonly Architecture[]>()
+  const known = new Map<string, ImageFacts>()
   return async (image: ImageName, login: RegistryLogin | undefined, signal: AbortSignal) => {
     const call = { ...options, signal }
     const proof = await signIn(image, login, call)
     const digest = await digestOf(image, proof, call)
     if (digest === undefined) return undefined
-    const architectures = known.get(digest) ?? (await architecturesOf(image, digest, { ...call, proof }))
+    const facts = known.get(digest) ?? (await factsOf(image, digest, { ...call, proof }))
     const [oldest] = known.keys()
     if (oldest !== undefined && known.size >= MOST_KNOWN) known.delete(oldest)
-    known.set(digest, architectures)
-    return architectures
+    known.set(digest, facts)
+    return facts
   }
 }
 
@@ -57,30 +58,45 @@ interface ReadOptions {
 }
 
 /**
- * Returns the architectures of the image with this digest that Berth supports. They are in its index, or in the
- * configuration of an image for one platform. @throws CloudError; InvalidRequestError also if the image supports none
+ * Returns the size of the image with this digest, and its architectures that Berth supports. They are in its index, or in
+ * the configuration of an image for one platform. @throws CloudError; InvalidRequestError also if the image supports none
  * of them
  */
-async function architecturesOf(
+async function factsOf(
   { registry, repository }: Pick<ImageName, "registry" | "repository">,
   digest: string,
   { proof, ...options }: ReadOptions & { proof: PullProof },
-): Promise<Architecture[]> {
+): Promise<ImageFacts> {
   const base = `https://${apiHost(registry)}/v2/${repository}`
   const accept = MANIFEST_TYPES.join(", ")
   const headers = proofHeaders(proof)
-  const manifest = (await contentOf(`${base}/manifests/${digest}`, { ...headers, accept }, digest, options)) as Content
+  const manifestOf = async (of: string) =>
+    (await contentOf(`${base}/manifests/${of}`, { ...headers, accept }, of, options)) as Content
+  const manifest = await manifestOf(digest)
   const platforms = manifest.manifests?.map(({ platform = {} }) => platform) ?? []
   const { digest: config } = manifest.config ?? {}
   if (config !== undefined) {
     platforms.push((await contentOf(`${base}/blobs/${config}`, headers, config, options)) as Platform)
   }
-  const found = ARCHITECTURES.filter((architecture) =>
-    platforms.some((platform) => platform.os === "linux" && platform.architecture === architecture),
-  )
-  if (found.length > 0) return found
+  const found = ARCHITECTURES.filter((architecture) => platforms.some((platform) => isFor(platform, architecture)))
+  if (found.length > 0) {
+    // Registries count each manifest that is read as a pull. So one architecture's stands for all.
+    const first = manifest.manifests?.find(({ platform = {} }) => isFor(platform, found[0]))?.digest
+    const size = sizeOf(first === undefined ? manifest : await manifestOf(first).catch(() => undefined))
+    return { architectures: found, ...(size !== undefined && { sizeGib: size }) }
+  }
   const names = platforms.map(({ os, architecture }) => `${os}/${architecture}`).filter((name) => !/unknown/.test(name))
   throw new InvalidRequestError("OtherPlatform", `it is for ${names.join(", ") || "an unknown platform"}`)
+}
+
+function isFor({ os, architecture }: Platform, wanted: Architecture | undefined): boolean {
+  return os === "linux" && architecture === wanted
+}
+
+/** Returns the compressed size of the layers, GiB; undefined if the manifest has none. */
+function sizeOf({ layers = [] }: Content = {}): number | undefined {
+  const bytes = layers.reduce((sum, { size }) => sum + (Number(size) || 0), 0)
+  return bytes > 0 ? bytes / 2 ** 30 : undefined
 }
 
 /**

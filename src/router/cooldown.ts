@@ -1,4 +1,5 @@
 import { type Offer, offerKey } from "../apis/offer.ts"
+import type { VmSettings } from "../apis/vm-settings.ts"
 import { familyOf, quotaOf } from "./families.ts"
 
 /** An account that can pay for a VM: a Ready connection of the job's project, or a cloud that needs none (no `connection`). */
@@ -9,6 +10,8 @@ export interface LaunchAccount {
   account?: string
   /** Version of the connection's verified credentials. It contains no part of them. */
   credentials?: string
+  /** The connection's settings of its VMs. */
+  settings?: VmSettings
   /** Only regions in which it may start VMs; absent: all. */
   regions?: readonly string[]
 }

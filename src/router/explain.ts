@@ -1,6 +1,8 @@
 import { timestamp } from "../apis/clock.ts"
+import { containerMemoryGib } from "../apis/memory.ts"
 import { fromMetadataName } from "../apis/names.ts"
 import type { Offer } from "../apis/offer.ts"
+import type { Catalogue } from "./catalogue.ts"
 import type { CooldownTally } from "./cooldown.ts"
 import type { Criterion } from "./fit.ts"
 import type { Requirements } from "./requirements.ts"
@@ -90,7 +92,7 @@ function difference(totalUsd: number, bestUsd: number): string {
 
 /**
  * Explains why no offer matches: the requirements, the offers without one of them, and the number that each excludes.
- * `no offer has 4 × H100, ≥ 1 vCPU and ≥ 4 GiB on demand in eu; us has 12 from $9.8/h (…); …`
+ * `no offer has 4 × H100, ≥ 1 vCPU and ≥ 4 GiB on demand in eu; us has 12 offers from $9.8/h (…); …`
  */
 export function explainShortfall(shortfall: Shortfall, requirements: Requirements): string {
   const { alternatives, nearestMiss, excluded } = shortfall
@@ -106,6 +108,24 @@ export function explainShortfall(shortfall: Shortfall, requirements: Requirement
     ([criterion, count]) => `${nameRequirement(criterion, requirements)} excludes ${number(count)}`,
   )
   return `${parts.join("; ")}. Of all offers ${each.join(", ")}`
+}
+
+/**
+ * Explains that a container gets less than its machine has, if that excludes machines: `machines with 16 GiB leave 15.5
+ * GiB for the container`. Undefined if it excludes none.
+ */
+export function explainMemory({ memoryGib, memoryOf, clouds }: Requirements, { table }: Catalogue): string | undefined {
+  if (memoryOf === "machine") return undefined
+  const excluded = table.machines.filter(
+    (machine) =>
+      machine.memoryGib >= memoryGib &&
+      containerMemoryGib(machine) < memoryGib &&
+      (clouds.length === 0 || clouds.includes(machine.cloud)),
+  )
+  const [first, ...others] = excluded
+  if (first === undefined) return undefined
+  const least = others.reduce((found, machine) => (machine.memoryGib < found.memoryGib ? machine : found), first)
+  return `machines with ${round(least.memoryGib)} GiB leave ${round(containerMemoryGib(least))} GiB for the container`
 }
 
 const MOST_ALTERNATIVES = 3
@@ -129,7 +149,8 @@ function describeNeeds({ gpu, cpu, memoryGib, diskGib, ...rest }: Requirements):
 
 function counterOffer(alternative: Alternative, requirements: Requirements): string {
   const { criterion, offers, cheapest, where, most } = alternative
-  const from = `${number(offers)} from ${usd(cheapest.hourlyPriceUsd)}/h (${describeOffer(cheapest)})`
+  const from = `${number(offers)} ${offers === 1 ? "offer" : "offers"} from ${usd(cheapest.hourlyPriceUsd)}/h (${describeOffer(cheapest)})`
+  const there = offers === 1 ? "there is" : "there are"
   switch (criterion) {
     case "cloud":
       return `other clouds have ${from}`
@@ -138,11 +159,11 @@ function counterOffer(alternative: Alternative, requirements: Requirements): str
     case "architecture":
       return `other architectures have ${from}`
     case "provisioning":
-      return `${requirements.provisioning === "spot" ? "on demand" : "as spot"} there are ${from}`
+      return `${requirements.provisioning === "spot" ? "on demand" : "as spot"} ${there} ${from}`
     case "maxHourlyPriceUsd":
       return `the cheapest costs ${usd(cheapest.hourlyPriceUsd)}/h (${describeOffer(cheapest)})`
     case "gpu":
-      return `with other GPUs there are ${from}`
+      return `with other GPUs ${there} ${from}`
     default:
       return `there are at most ${round(most ?? 0)} ${UNITS[criterion]}, in ${from}`
   }
@@ -152,7 +173,7 @@ const UNITS = {
   "gpu.count": "cards",
   "gpu.vram": "GiB of GPU memory",
   cpu: "vCPU",
-  memory: "GiB of memory",
+  memory: "GiB of memory for a container",
   disk: "GiB of disk",
 } as const
 

@@ -1,4 +1,5 @@
 import { largestDiskGib } from "../apis/disk.ts"
+import { containerMemoryGib } from "../apis/memory.ts"
 import type { Catalogue } from "./catalogue.ts"
 import { isModel, type ModelName, parseModel } from "./gpu-models.ts"
 import type { GpuRequirement, Requirements } from "./requirements.ts"
@@ -74,12 +75,14 @@ function isRegionAllowed({ name, groups, restricted }: Region, wanted: readonly 
   return restricted !== true && (wanted.length === 0 || groups.some((group) => wanted.includes(group)))
 }
 
-function unmetBySize(machine: Machine, { cpu, memoryGib, diskGib = 0, clouds, architectures }: Requirements): number {
+function unmetBySize(machine: Machine, requirements: Requirements): number {
+  const { cpu, memoryGib, memoryOf, diskGib = 0, clouds, architectures } = requirements
+  const hasGib = memoryOf === "machine" ? machine.memoryGib : containerMemoryGib(machine)
   return (
     (clouds.length === 0 || clouds.includes(machine.cloud) ? 0 : BIT.cloud) |
     (architectures.length === 0 || architectures.includes(machine.architecture) ? 0 : BIT.architecture) |
     (machine.cpu < cpu ? BIT.cpu : 0) |
-    (machine.memoryGib < memoryGib ? BIT.memory : 0) |
+    (hasGib < memoryGib ? BIT.memory : 0) |
     (largestDiskGib(machine.cloud) < diskGib ? BIT.disk : 0)
   )
 }

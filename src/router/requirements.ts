@@ -13,7 +13,10 @@ export interface GpuRequirement {
 /** Requirements of a job for its machine, in the units of offers. Empty lists mean any. */
 export interface Requirements {
   cpu: number
+  /** Memory of the container, or of the machine: see `memoryOf`. */
   memoryGib: number
+  /** `machine`: the cloud sells this memory, and the container gets a part. For jobs that name none. Default: container. */
+  memoryOf?: "container" | "machine"
   /** Absent: any size. */
   diskGib?: number
   gpu?: GpuRequirement
@@ -36,6 +39,7 @@ export function requirementsOf(spec: JobSpec, architectures: readonly Architectu
   return {
     cpu: parseCpu(cpu ?? DEFAULT_RESOURCES.cpu),
     memoryGib: gibOf(memory ?? DEFAULT_RESOURCES.memory),
+    ...(memory === undefined && { memoryOf: "machine" as const }),
     ...(disk !== undefined && { diskGib: gibOf(disk) }),
     ...(gpu !== undefined && { gpu: gpuRequirement(gpu) }),
     clouds: spec.cloud ?? [],

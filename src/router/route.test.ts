@@ -49,6 +49,7 @@ describe("requirements of a job", () => {
     expect(anyJob).toEqual({
       cpu: 1,
       memoryGib: 4,
+      memoryOf: "machine",
       clouds: [],
       regions: [],
       architectures: [],
@@ -82,6 +83,11 @@ describe("fits", () => {
     ["cpu is at least", { cpu: 2 }, {}, true],
     ["too little cpu", { cpu: 2.001 }, {}, false],
     ["too little memory", { memoryGib: 8.1 }, {}, false],
+    ["all memory that the system leaves", { memoryGib: 7.5, memoryOf: "container" }, {}, true],
+    ["memory that the system needs", { memoryGib: 7.6, memoryOf: "container" }, {}, false],
+    ["an eighth for the system of a small machine", { memoryGib: 1.75, memoryOf: "container" }, { memoryGib: 2 }, true],
+    ["more than that", { memoryGib: 1.76, memoryOf: "container" }, { memoryGib: 2 }, false],
+    ["a machine's memory, for a job that names none", {}, { memoryGib: 4 }, true],
     ["another cloud", { clouds: ["gcp"] }, {}, false],
     ["one of the clouds", { clouds: ["gcp", "aws"] }, {}, true],
     ["the region itself", { regions: ["eu-central-1"] }, {}, true],
@@ -329,7 +335,7 @@ describe("a disk that a job requires", () => {
     const { shortfall } = route(requirements, offers, context({ launchAccounts: accounts }))
     if (shortfall === undefined) throw new Error("placed")
     expect(explainShortfall(shortfall, requirements)).toMatch(
-      /^no offer has .* ≥ 5120 GiB of disk .*there are at most 4095 GiB of disk, in 1 from .* disk ≥ 5120 GiB excludes 1/,
+      /^no offer has .* ≥ 5120 GiB of disk .*there are at most 4095 GiB of disk, in 1 offer from .* disk ≥ 5120 GiB excludes 1/,
     )
   })
 })

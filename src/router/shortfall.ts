@@ -1,4 +1,5 @@
 import { largestDiskGib } from "../apis/disk.ts"
+import { containerMemoryGib } from "../apis/memory.ts"
 import type { Offer } from "../apis/offer.ts"
 import type { Catalogue } from "./catalogue.ts"
 import type { RouteContext } from "./context.ts"
@@ -144,7 +145,7 @@ function macroRegionAt(row: number, { table }: Catalogue): string | undefined {
 
 const SIZES: Partial<Record<Criterion, (machine: Machine) => number>> = {
   cpu: ({ cpu }) => cpu,
-  memory: ({ memoryGib }) => memoryGib,
+  memory: containerMemoryGib,
   disk: ({ cloud }) => largestDiskGib(cloud),
   "gpu.count": ({ gpu }) => gpu?.count ?? 0,
   "gpu.vram": ({ gpu }) => (gpu?.count ?? 0) * (gpu?.vramGib ?? 0),

@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest"
+import type { ImageFacts } from "../../src/apis/image.ts"
 import { ImageFinder } from "../../src/discovery/images.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -12,8 +13,8 @@ function harness(atOnce: number) {
     registriesOf: () => undefined,
     credentialsOf: () => Promise.reject(new Error("there are no connections")),
     readImage: ({ repository }) => {
-      const { promise, resolve } = Promise.withResolvers<readonly ["amd64"]>()
-      reads.push({ repository, end: () => resolve(["amd64"]) })
+      const { promise, resolve } = Promise.withResolvers<ImageFacts>()
+      reads.push({ repository, end: () => resolve({ architectures: ["amd64"] }) })
       return promise
     },
     clock: new ManualClock(),

@@ -189,12 +189,18 @@ export class ArmServer {
   actions: readonly string[] = documentedRoles().berth.Actions
   /** Actions that a policy of the subscription denies to every caller. */
   denied: RegExp | undefined
+  /** True if a policy of the subscription denies interfaces with public addresses. */
+  deniesPublicAddresses = false
+  /** vCPUs that each region's quota allows. */
+  regionalCores = Number.POSITIVE_INFINITY
   /** State of the subscription. */
   state = "Enabled"
   /** Resource providers that the subscription has not registered. */
   readonly unregistered = new Set<string>()
   /** Limits of quotas by their names, in every region. */
   readonly quotas: Record<string, number> = { cores: 10, lowPriorityCores: 3 }
+  /** Sizes of the disks in images, GB, by their offers. */
+  readonly imageDisksGb: Record<string, number> = { "ubuntu-24_04-lts": 30, "ubuntu-hpc": 64 }
   /** SKU of an image that the region doesn't have. */
   missingImage: string | undefined
   pageSize = 1000
@@ -497,6 +503,34 @@ export class ArmServer {
     return { status: 200, body: { status: "Succeeded" } }
   }
 
+  /** Returns Azure's answer about a used-up quota (https://learn.microsoft.com/azure/quotas/regional-quota-requests). */
+  #overQuota(body: Json): Answer | undefined {
+    const { hardwareProfile } = body["properties"] as { hardwareProfile: { vmSize: string } }
+    const cores = Number(/\d+/.exec(hardwareProfile.vmSize)?.[0] ?? 1)
+    if (cores <= this.regionalCores) return undefined
+    const message = `Operation could not be completed as it results in exceeding approved Total Regional Cores quota. Additional details - Deployment Model: Resource Manager, Location: ${body["location"]}, Current Limit: ${this.regionalCores}, Current Usage: 0, Additional Required: ${cores}, (Minimum) New Limit Required: ${cores}.`
+    return { refused: { status: 409, code: "OperationNotAllowed", message } }
+  }
+
+  /** Returns Azure's answer about a denied interface (https://learn.microsoft.com/azure/governance/policy/samples/built-in-policies). */
+  #forbidden(body: Json): Answer | undefined {
+    if (!this.deniesPublicAddresses || !JSON.stringify(body).includes('"publicIPAddressConfiguration"'))
+      return undefined
+    const message = `Resource was disallowed by policy. Policy identifiers: '[{"policyAssignment":{"name":"Network interfaces should not have public IPs"}}]'.`
+    return { refused: { status: 403, code: "RequestDisallowedByPolicy", message } }
+  }
+
+  #tooSmallDisk(body: Json): Answer | undefined {
+    const { storageProfile } = body["properties"] as {
+      storageProfile: { imageReference: { offer: string }; osDisk: { diskSizeGB: number } }
+    }
+    const least = this.imageDisksGb[storageProfile.imageReference.offer] ?? 0
+    const { diskSizeGB } = storageProfile.osDisk
+    if (diskSizeGB >= least) return undefined
+    const message = `The specified disk size ${diskSizeGB} GB is smaller than the size of the corresponding disk in the VM image: ${least} GB. This is not allowed. Please choose equal or greater size or do not specify an explicit size.`
+    return { refused: { status: 409, code: "OperationNotAllowed", message } }
+  }
+
   #putMachine(at: { id: string; group: string; name: string; ifNoneMatch: string | undefined }, body: Json): Answer {
     const { id, group, name, ifNoneMatch } = at
     if (!this.#groups.has(group)) return noGroup(group)
@@ -504,7 +538,8 @@ export class ArmServer {
       const message = `The platform image with SKU '${this.missingImage}' is not available.`
       return { refused: { status: 404, code: "PlatformImageNotFound", message } }
     }
-    const missing = this.#missingReference(body)
+    const missing =
+      this.#missingReference(body) ?? this.#tooSmallDisk(body) ?? this.#overQuota(body) ?? this.#forbidden(body)
     if (missing !== undefined) return missing
     if (this.#machines.has(id.toLowerCase())) {
       const refused = { status: 412, code: "PreconditionFailed", message: "The resource exists." }

@@ -41,6 +41,7 @@ beforeAll(async () => {
 afterEach(async () => {
   await withoutAuthentication(1_000_000)
   front.refused.clear()
+  front.quotas.clear()
 })
 afterAll(async () => {
   await front.stop()
@@ -151,6 +152,25 @@ describe("capabilities of an AWS account", () => {
     front.refused.set("ec2/us-east-1", { status: 403, code: "UnauthorizedOperation" })
     const { vms } = await checkIn(["us-east-1", "eu-west-1"])
     expect(vms).toMatchObject({ is: "granted", message: expect.stringContaining("not in us-east-1") })
+  })
+
+  it("mention quotas of zero in each region in use, and the command that requests more", async () => {
+    for (const code of ["L-1216C47A", "L-34B43A08"]) front.quotas.set(code, 5)
+    front.quotas.set("L-DB2E81BA", 0)
+    const { vms } = await checkIn(["us-east-1"], { used: ["us-east-1", "eu-west-1"] })
+    expect(vms?.is).toBe("granted")
+    expect(vms?.message).toMatch(/no VMs on demand with GPUs of the G families in us-east-1, because .* is 0/)
+    expect(vms?.message).toMatch(/`aws service-quotas request-.* --quota-code L-DB2E81BA --region eu-west-1 /)
+    expect(vms?.message).not.toContain("spot")
+  })
+
+  it("leave quotas unknown without the permission to read them, and while they are unknown to AWS", async () => {
+    const { vms } = await checkIn(["us-east-1"])
+    expect(vms).toEqual({ is: "granted", message: expect.not.stringContaining("quota") })
+    front.quotas.set("L-DB2E81BA", 0)
+    front.refused.set("servicequotas/us-east-1", { status: 400, code: "AccessDeniedException" })
+    expect((await checkIn(["us-east-1"])).vms).toEqual(vms)
+    expect(front.requests.filter((request) => request.includes("GetServiceQuota"))).not.toEqual([])
   })
 
   it("do not count a rejected list as a missing right on a bucket or image", async () => {

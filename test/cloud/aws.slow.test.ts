@@ -308,6 +308,15 @@ describe("aws", () => {
       return (await direct.send(new DescribeVolumesCommand({ Filters: [attached] }))).Volumes
     }
 
+    it("never has a smaller disk than its image, and EC2's words say so of one that is", async () => {
+      await cloud.launch(spec({ disk: { sizeGib: 10 } }))
+      proxy.imageDiskGb = 80
+      const refused = cloud.launch(spec())
+      await expect(refused).rejects.toBeInstanceOf(InvalidRequestError)
+      await expect(refused).rejects.toThrow("Volume of size 50GB is smaller than snapshot")
+      proxy.imageDiskGb = 30
+    })
+
     it("uses the connection's network, address and disk, and no setting of the installation", async () => {
       const { vpc, subnets } = await networkWith("a")
       const { subnets: others } = await networkWith("a")
@@ -370,6 +379,27 @@ describe("aws", () => {
       const refusal = await cloud.launch(last).catch((error: unknown) => error)
       expect(refusal).toBeInstanceOf(CapacityError)
       expect(refusal).not.toBeInstanceOf(SubnetCapacityError)
+    })
+
+    it("tries each subnet that the installation names, in all zones", async () => {
+      const { subnets } = await networkWith("a", "b")
+      cloud = open({ networks: { [REGION]: { subnetIds: subnets } } })
+      const asked = spec()
+      const full = {
+        action: "RunInstances",
+        when: "before",
+        code: "InsufficientInstanceCapacity",
+        status: 500,
+      } as const
+      proxy.faults.push(full, full)
+      await expect(cloud.launch(asked)).rejects.toBeInstanceOf(SubnetCapacityError)
+      const last = await cloud.launch({ ...asked, exhaustedSubnets: 1 }).catch((error: unknown) => error)
+      expect(last).toBeInstanceOf(CapacityError)
+      expect(last).not.toBeInstanceOf(SubnetCapacityError)
+      await cloud.launch({ ...asked, exhaustedSubnets: 1 })
+      const named = proxy.of("RunInstances").map(({ parameters }) => parameters.get("SubnetId"))
+      expect(new Set(named)).toEqual(new Set(subnets))
+      expect(named[1]).toBe(named[2])
     })
 
     it("names the field and the remedy for a subnet that does not exist, or is in another network", async () => {

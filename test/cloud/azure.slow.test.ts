@@ -253,6 +253,15 @@ describe("azure", () => {
     expect(server.machines.boots).toEqual([])
   })
 
+  it("never has a smaller disk than its image, and Azure's words say so of one that is", async () => {
+    const withGpu = { instanceType: "Standard_NC4as_T4_v3", gpu: { model: "T4", count: 1, vramGib: 16 } }
+    for (const offer of [{}, withGpu]) await cloud.launch(spec(offer, { disk: { sizeGib: 10 } }))
+    server.imageDisksGb["ubuntu-24_04-lts"] = 80
+    const refused = cloud.launch(spec())
+    await expect(refused).rejects.toBeInstanceOf(InvalidRequestError)
+    await expect(refused).rejects.toThrow("The specified disk size 64 GB is smaller")
+  })
+
   it("distinguishes missing permissions from exceeded quotas", async () => {
     server.failure = { code: "OperationNotAllowed", message: "this size can't have that disk" }
     await expect(cloud.launch(spec())).rejects.toBeInstanceOf(InvalidRequestError)

@@ -60,6 +60,8 @@ export class Ec2Proxy {
   readonly refusedKeys = new Set<string>()
   /** Seconds for which a new instance is in no list and unknown to other calls. */
   hideSeconds = 0
+  /** Size of the snapshot of every machine image, GB. */
+  imageDiskGb = 30
   /** Maximum number of reservations in a page, whatever the caller requested. */
   pageSize = 1000
   readonly #server: Server
@@ -166,6 +168,11 @@ export class Ec2Proxy {
   }
 
   async #runInstances(call: AwsRequest, asked: Asked): Promise<Answer> {
+    const disk = Number(call.parameters.get("BlockDeviceMapping.1.Ebs.VolumeSize") ?? this.imageDiskGb)
+    if (disk < this.imageDiskGb) {
+      const message = `Volume of size ${disk}GB is smaller than snapshot 'snap-0a1b2c3d4e5f60718', expect size >= ${this.imageDiskGb}GB`
+      return failure(call, { code: "InvalidBlockDeviceMapping", message: message.replace(">", "&gt;"), status: 400 })
+    }
     const token = call.parameters.get("ClientToken")
     if (token === null) {
       this.breaches.push("RunInstances without a ClientToken")

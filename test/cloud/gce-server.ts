@@ -137,6 +137,8 @@ export class GceServer {
   readonly disabled = new Set<string>()
   /** Networks of the project. */
   readonly networks = new Set(["default"])
+  /** Sizes of the disks in images, GB, by a part of their names. */
+  readonly imageDisksGb: Record<string, number> = { "cos-cloud": 10, "deeplearning-platform-release": 50 }
   /** Limits of the project's quotas. */
   readonly quotas: Record<string, number> = {}
   /** Maximum number of VMs in a page. */
@@ -379,6 +381,8 @@ export class GceServer {
     }
     const network = this.#networkRefusal(zone.slice(0, zone.lastIndexOf("-")), body)
     if (network !== undefined) return { refused: { status: 400, reason: "invalid", message: network } }
+    const disk = this.#diskRefusal(body)
+    if (disk !== undefined) return { refused: { status: 400, reason: "invalid", message: disk } }
     const seconds = Number(body.scheduling.maxRunDuration?.seconds ?? 30)
     if (seconds < 30 || seconds > 120 * 24 * 3600) {
       return { refused: { status: 400, reason: "invalid", message: "Invalid value for field 'maxRunDuration'" } }
@@ -393,6 +397,15 @@ export class GceServer {
     this.#instances.set(key, this.#made(zone, body))
     this.#later(() => this.#finishInsert(key, zone, operation))
     return operation
+  }
+
+  /** Returns Google's message for a boot disk that is smaller than its image. */
+  #diskRefusal(body: Instance): string | undefined {
+    const [{ initializeParams }] = body["disks"] as [{ initializeParams: { sourceImage: string; diskSizeGb: string } }]
+    const { sourceImage, diskSizeGb } = initializeParams
+    const [, least = 0] = Object.entries(this.imageDisksGb).find(([part]) => sourceImage.includes(part)) ?? []
+    if (Number(diskSizeGb) >= least) return undefined
+    return `Invalid value for field 'resource.disks[0].initializeParams.diskSizeGb': '${diskSizeGb}'. Requested disk size cannot be smaller than the image size (${least} GB)`
   }
 
   /** Returns Google's message for a VM that a constraint of the organization forbids. */

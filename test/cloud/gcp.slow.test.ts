@@ -191,6 +191,16 @@ describe("gcp", () => {
     await sparse.close()
   })
 
+  it("never has a smaller disk than its image, and Google's words say so of one that is", async () => {
+    const gpu = { model: "T4", count: 1, vramGib: 16 }
+    const withGpu = { instanceType: "n1-standard-8_1xnvidia-tesla-t4", gpu }
+    for (const offer of [{}, withGpu]) await cloud.launch(spec(offer, { disk: { sizeGib: 10 } }))
+    server.imageDisksGb["cos-cloud"] = 80
+    const refused = cloud.launch(spec())
+    await expect(refused).rejects.toBeInstanceOf(InvalidRequestError)
+    await expect(refused).rejects.toThrow("Requested disk size cannot be smaller than the image size (80 GB)")
+  })
+
   it("attaches GPUs as the catalogue names them, with an image that has their driver", async () => {
     const gpu = { model: "T4", count: 2, vramGib: 16 }
     const vm = await cloud.launch(spec({ instanceType: "n1-standard-8_2xnvidia-tesla-t4", gpu }))

@@ -53,6 +53,8 @@ registry.describe("a job", () => {
     const images = { both: ["linux/amd64", "linux/arm64"], intel: ["linux/amd64"], arm: ["linux/arm64"] }
     for (const [name, platforms] of Object.entries(images))
       await putImage(registry, { repository: `team/${name}`, tag: "1", platforms, user: PUSHER })
+    const large = { repository: "team/large", tag: "1", platforms: ["linux/amd64"], layerBytes: 2 ** 24 }
+    await putImage(registry, { ...large, user: PUSHER })
     // In the form that `docker build` and `docker push` produce.
     await putImage(registry, { repository: "public/agent", tag: "1", platforms: ["linux/amd64"], user: PUSHER })
     await installBase(admin, AbortSignal.timeout(120_000))
@@ -158,6 +160,16 @@ registry.describe("a job", () => {
       const { status } = await admin.get(JOBS, { namespace, name: image })
       expect(status).toMatchObject({ phase: "booting", placement: { offer: { instanceType } } })
       expect(status?.placement?.reason).toMatch(why)
+    })
+  })
+
+  it("gives a job's VM a disk of three times the image's size, in whole GiB", async () => {
+    const spec = { image: `${registry.host}/team/large:1` }
+    await admin.create(JOBS, { metadata: { name: "large", namespace }, spec } as StoredJob)
+    await eventually(async () => {
+      const { items } = await admin.list(LAUNCHES, { namespace: systemNamespace })
+      const launch = items.find((each) => each.spec.job.namespace === namespace && each.spec.job.name === "large")
+      expect(launch?.spec.disk).toEqual({ requiredGib: 1 })
     })
   })
 })

@@ -52,6 +52,10 @@ registry.describe("the architectures of an image", () => {
     ]
     for (const [repository, platforms] of images)
       await putImage(registry, { repository, tag: "1", platforms, user: PUSHER })
+    for (const platforms of [["linux/amd64"], ["linux/amd64", "linux/arm64"]]) {
+      const repository = `public/sized-${platforms.length}`
+      await putImage(registry, { repository, tag: "1", platforms, user: PUSHER, layerBytes: 3 * 2 ** 20 })
+    }
   })
   afterAll(() => registry.stop())
 
@@ -59,6 +63,20 @@ registry.describe("the architectures of an image", () => {
     const { found } = stage([], options())
     expect(await found(`${registry.host}/public/both:1`)).toEqual({ state: "known", architectures: ["amd64", "arm64"] })
     expect(await found(`${registry.host}/public/arm:1`)).toEqual({ state: "known", architectures: ["arm64"] })
+  })
+
+  it.each([
+    ["its only manifest", 1, []],
+    ["one manifest of its list", 2, ["arm64"]],
+  ])("reads an image's compressed size from %s", async (_, platforms, others) => {
+    const { found } = stage([], options())
+    registry.requests.length = 0
+    expect(await found(`${registry.host}/public/sized-${platforms}:1`)).toEqual({
+      state: "known",
+      architectures: ["amd64", ...others],
+      sizeGib: 3 / 1024,
+    })
+    expect(registry.requests.filter((line) => /^GET .*manifests/.test(line))).toHaveLength(platforms)
   })
 
   it("reads an image with a connection of the project that has access, and hides the image from other projects", async () => {
@@ -136,7 +154,7 @@ describe("a question about an image's architectures", () => {
     let isAway = true
     const readImage = async () => {
       if (isAway) throw new TransientError("NoAnswer", "the host could not be reached")
-      return ["arm64"] as const
+      return { architectures: ["arm64"] as const }
     }
     const { clock, found } = stage([], { readImage })
     expect(await found("acme/a")).toMatchObject({

@@ -12,6 +12,7 @@ import { LiveCatalogue } from "../../src/catalogue/live.ts"
 import { readPriceList } from "../../src/catalogue/shipped.ts"
 import { awsAccounts } from "../../src/cloud/aws/account.ts"
 import { openAws } from "../../src/cloud/aws/aws.ts"
+import { openAzure } from "../../src/cloud/azure/azure.ts"
 import { openGcp } from "../../src/cloud/gcp/gcp.ts"
 import { cloudsOf, type Providers, type RegionOpener } from "../../src/cloud/provider.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
@@ -25,6 +26,7 @@ import { sealCredentials } from "../../src/sealing/credentials.ts"
 import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
+import { ArmServer } from "../cloud/arm-server.ts"
 import { removeDefaultVpc } from "../cloud/ec2-console.ts"
 import { type AwsRequest, Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { eventually } from "../cloud/eventually.ts"
@@ -46,6 +48,7 @@ const gce = new GceServer({
   project: GCP_PROJECT,
   regions: Object.fromEntries(regionsOf("gcp").map((region) => [region, [`${region}-a`, `${region}-b`]])),
 })
+const arm = new ArmServer()
 const systemNamespace = testNamespace("refusing-system")
 const admin = new KubeClient(kubeConfig())
 const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(admin, systemNamespace)))
@@ -55,7 +58,7 @@ let client: KubeClient
 let endpointBefore: string | undefined
 
 beforeAll(async () => {
-  ;[moto] = await Promise.all([startMoto(), gce.start()])
+  ;[moto] = await Promise.all([startMoto(), gce.start(), arm.start()])
   proxy = await Ec2Proxy.start(moto)
   // AWS' SDK reads this variable in this process, which runs the operator.
   endpointBefore = process.env["AWS_ENDPOINT_URL"]
@@ -68,20 +71,22 @@ beforeAll(async () => {
   await eventually(() => client.list(LAUNCHES, { namespace: systemNamespace }))
 })
 afterEach(() => {
-  expect([...gce.violations, ...proxy.breaches]).toEqual([])
+  expect([...gce.violations, ...arm.violations, ...proxy.breaches]).toEqual([])
 })
 afterAll(async () => {
   await Promise.all(Tenant.all.map((tenant) => tenant.stop()))
   if (endpointBefore === undefined) delete process.env["AWS_ENDPOINT_URL"]
   else process.env["AWS_ENDPOINT_URL"] = endpointBefore
-  await Promise.all([client?.close(), admin.close(), gce.close(), proxy?.stop()])
+  await Promise.all([client?.close(), admin.close(), gce.close(), arm.close(), proxy?.stop()])
   await moto?.stop()
 })
 
 /** Returns the clouds with their own SDKs, each connected to its stand-in. */
 function providers(): Providers {
   const gcp: RegionOpener = openGcp({ send: gce.send, consistencySeconds: 1 })
+  const azure: RegionOpener = openAzure({ send: arm.send, lookSeconds: 0.1, consistencySeconds: 1 })
   return {
+    azure: { region: azure, account: (fields) => ({ verify: () => azure(fields, "westeurope").verify() }) },
     aws: { account: awsAccounts(), region: openAws({ clock: systemClock }) },
     gcp: { region: gcp, account: (fields) => ({ verify: () => gcp(fields, "us-central1").verify() }) },
   }
@@ -204,6 +209,8 @@ class Tenant {
 
 const key = (id: string): CredentialFields => ({ access_key_id: id, secret_access_key: "secret" })
 const gcpKey = () => ({ gcp_project_id: GCP_PROJECT, keyfile_json: gce.keyfile })
+/** Most launches that a job needs in an account that rejects all of them. */
+const MOST_LAUNCHES = 40
 const T4 = { resources: { gpu: { vram: "16Gi" } } }
 const FREE_TYPES = ["t3.micro", "t3.small", "t4g.micro", "t4g.small", "c7i-flex.large", "m7i-flex.large"]
 
@@ -295,6 +302,46 @@ describe("a project whose account rejects VMs", { timeout: 280_000 }, () => {
     expect(spec.account).toBe(refused?.spec.account)
     expect(spec.number).toBe(1)
     await blue.end()
+  })
+
+  it("by Azure's policy against public addresses, until new credentials come after an exemption", async () => {
+    arm.deniesPublicAddresses = true
+    const tenant = await Tenant.create("azurepolicy", "azure", arm.credentials)
+    await tenant.submit({ cloud: ["azure"] })
+    expect(await tenant.waits()).toMatch(
+      /azure rejected 1 launch of connection main: RequestDisallowedByPolicy: .*should not have public IPs.*; next attempt at .*; exempt Berth's resource groups/,
+    )
+    expect(await tenant.launches()).toHaveLength(1)
+    expect(await tenant.condition("CoolingDown")).toMatchObject({ status: "True" })
+    expect(await tenant.condition("Ready")).toMatchObject({ status: "True" })
+    arm.deniesPublicAddresses = false
+    await tenant.replaceKey("azure", arm.credentials)
+    await tenant.hasVm()
+    await tenant.end()
+  })
+
+  it("by an Azure role that lacks one action", async () => {
+    const tenant = await Tenant.create("azurerole", "azure", arm.credentials)
+    const { actions } = arm
+    const missing = "Microsoft.Network/virtualNetworks/subnets/join/action"
+    arm.actions = actions.filter((action) => action !== missing)
+    await tenant.submit({ cloud: ["azure"] })
+    expect(await tenant.waits()).toMatch(
+      /connection main: AuthorizationFailed: .*subnets\/join\/action.*; add the action/,
+    )
+    expect(await tenant.launches()).toHaveLength(1)
+    arm.actions = actions
+    await tenant.end()
+  })
+
+  it("for want of Azure's cores, which rests all regions after three", async () => {
+    arm.regionalCores = 0
+    const tenant = await Tenant.create("azurequota", "azure", arm.credentials)
+    await tenant.submit({ cloud: ["azure"] })
+    expect(await tenant.waits()).toMatch(/for a quota: .*Total Regional Cores quota.*; request a higher quota/)
+    expect((await tenant.launches()).length).toBeLessThanOrEqual(MOST_LAUNCHES)
+    arm.regionalCores = Number.POSITIVE_INFINITY
+    await tenant.end()
   })
 
   // This test comes last: it removes networks that the others use.

@@ -162,7 +162,7 @@ it("rejects and reports an impossible price, and asks each cloud once", async ()
     const [refused] = items.filter(({ reason }) => reason === "PricesRefused")
     expect(refused?.involvedObject).toMatchObject({ kind: "ConfigMap", name: PRICES_CONFIG_MAP })
     expect(refused?.message).toBe(
-      "1 prices refused (aws spot), less than a tenth of what is usual for the machine: m7i.large in eu-north-1 at $0.00001",
+      "1 price refused (aws spot), less than a tenth of what is usual for the machine: m7i.large in eu-north-1 at $0.00001",
     )
   })
   const actions = front.calls.map(({ action }) => action).sort()

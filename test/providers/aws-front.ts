@@ -14,12 +14,15 @@ export interface AwsFront {
   requests: string[]
   /** Errors for services whose requests are rejected, by `<service>/<region>`. */
   refused: Map<string, { status: number; code: string } | "hang">
+  /** Values of EC2's quotas, by their codes. Moto has none. */
+  quotas: Map<string, number>
   stop(): Promise<void>
 }
 
 export async function startAwsFront(motoUrl: string, pageSize: number): Promise<AwsFront> {
   const requests: string[] = []
   const refused: AwsFront["refused"] = new Map()
+  const quotas: AwsFront["quotas"] = new Map()
   const server = createServer(async (req, res) => {
     const body = await text(req)
     const scope = scopeOf(req)
@@ -34,6 +37,12 @@ export async function startAwsFront(motoUrl: string, pageSize: number): Promise<
       res.writeHead(200, { "content-type": "application/x-amz-json-1.1" }).end(NO_PRICES)
       return
     }
+    const quota = req.headers["x-amz-target"] === QUOTA ? quotas.get(quotaCode(body)) : undefined
+    if (quota !== undefined) {
+      const Quota = { ServiceCode: "ec2", QuotaCode: quotaCode(body), Value: quota }
+      res.writeHead(200, { "content-type": "application/x-amz-json-1.1" }).end(JSON.stringify({ Quota }))
+      return
+    }
     const answer = await forward(motoUrl, req, body)
     const paged = pageOf(answer, { req, body, pageSize })
     res.writeHead(answer.status, { "content-type": answer.type, ...answer.headers }).end(paged)
@@ -45,7 +54,15 @@ export async function startAwsFront(motoUrl: string, pageSize: number): Promise<
     server.close()
     await once(server, "close")
   }
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, requests, refused, stop }
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, requests, refused, quotas, stop }
+}
+
+/** https://docs.aws.amazon.com/servicequotas/2019-06-24/apireference/API_GetServiceQuota.html */
+const QUOTA = "ServiceQuotasV20190624.GetServiceQuota"
+
+function quotaCode(body: string): string {
+  const { ServiceCode, QuotaCode } = JSON.parse(body) as Record<string, string>
+  return ServiceCode === "ec2" ? (QuotaCode ?? "") : ""
 }
 
 /** The price list (https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_pricing_GetProducts.html), which moto lacks. */
@@ -65,7 +82,7 @@ function scopeOf(req: IncomingMessage): string {
 /** Each service has its own form of errors. */
 function refusalOf(scope: string, code: string): string {
   const said = `<Code>${code}</Code><Message>refused</Message>`
-  if (/^(ecr|pricing|ssm)[/]/.test(scope)) return JSON.stringify({ __type: code, message: "refused" })
+  if (/^(ecr|pricing|servicequotas|ssm)[/]/.test(scope)) return JSON.stringify({ __type: code, message: "refused" })
   if (scope.startsWith("ec2/")) return `<Response><Errors><Error>${said}</Error></Errors></Response>`
   return scope.startsWith("s3/") ? `<Error>${said}</Error>` : `<ErrorResponse><Error>${said}</Error></ErrorResponse>`
 }

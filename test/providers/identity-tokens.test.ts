@@ -151,6 +151,19 @@ aws.describe("AWS by a role", () => {
     expect(front.actions).toHaveLength(1)
   })
 
+  it("assumes the role once for concurrent calls, and again after a failure", async () => {
+    const roles = new AssumedRoles({ tokens: identity, endpoint: front.url })
+    const both = () => Promise.allSettled(["us-east-1", "eu-west-1"].map((region) => roles.keyOf(credentials, region)))
+    const credentials = { role_arn: ROLE, ...ACME }
+    const trust = front.roles.get(ROLE)
+    front.roles.delete(ROLE)
+    expect((await both()).map(({ status }) => status)).toEqual(["rejected", "rejected"])
+    expect(front.actions).toHaveLength(1)
+    if (trust !== undefined) front.roles.set(ROLE, trust)
+    expect((await both()).map(({ status }) => status)).toEqual(["fulfilled", "fulfilled"])
+    expect(front.actions).toHaveLength(2)
+  })
+
   it("issues keys for buckets by the role, with the session policy", async () => {
     const roles = new AssumedRoles({ tokens: identity, endpoint: front.url })
     const scope = { bucket: "data", prefix: "run", launch: "job-1", region: "us-east-1", lifetimeSeconds: 3600 }

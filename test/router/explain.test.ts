@@ -139,15 +139,15 @@ describe("the explanation of a missing placement", () => {
       "offers only in other regions, or with other GPUs",
       { region: ["eu"], resources: { gpu: { model: "H100", count: 4 } } },
       "no offer has 4 × H100, ≥ 1 vCPU and ≥ 4 GiB on demand in eu; " +
-        "us has 2 from $39.2/h (gcp a3-highgpu-4g in us-central1 (on demand, 104 vCPU, 936 GiB, 4 × H100, $39.2/h)); " +
-        "with other GPUs there are 1 from $4.6/h (aws g6.12xlarge in eu-west-1 (on demand, 48 vCPU, 192 GiB, 4 × L4, $4.6/h)). " +
+        "us has 2 offers from $39.2/h (gcp a3-highgpu-4g in us-central1 (on demand, 104 vCPU, 936 GiB, 4 × H100, $39.2/h)); " +
+        "with other GPUs there is 1 offer from $4.6/h (aws g6.12xlarge in eu-west-1 (on demand, 48 vCPU, 192 GiB, 4 × L4, $4.6/h)). " +
         "Of all offers gpu H100 excludes 5, gpu.count ≥ 4 excludes 4, region eu excludes 3, provisioning onDemand excludes 1",
     ],
     [
       "a size above the largest offer",
       { resources: { gpu: { vram: "1000Gi" } } },
       "no offer has ≥ 1000 GiB of GPU memory, ≥ 1 vCPU and ≥ 4 GiB on demand; " +
-        "there are at most 640 GiB of GPU memory, in 1 from $55.04/h " +
+        "there are at most 640 GiB of GPU memory, in 1 offer from $55.04/h " +
         "(aws p5.48xlarge in us-east-1 (on demand, 192 vCPU, 2048 GiB, 8 × H100, $55.04/h)). " +
         "Of all offers gpu.vram ≥ 1000 GiB excludes 7, gpu of NVIDIA excludes 4, provisioning onDemand excludes 1",
     ],
@@ -155,8 +155,8 @@ describe("the explanation of a missing placement", () => {
       "limits of price, cloud and provisioning",
       { cloud: ["aws"], resources: { cpu: 8 }, provisioning: "spot", maxHourlyPriceUsd: 1 },
       "no offer has ≥ 8 vCPU and ≥ 4 GiB spot of aws for at most $1/h; " +
-        "on demand there are 1 from $0.62/h (aws c7g.4xlarge in eu-west-1 (on demand, 16 vCPU, 32 GiB, $0.62/h)); " +
-        "there are at most 2 vCPU, in 1 from $0.04/h (aws m7i.large in eu-west-1 (spot, 2 vCPU, 8 GiB, $0.04/h)). " +
+        "on demand there is 1 offer from $0.62/h (aws c7g.4xlarge in eu-west-1 (on demand, 16 vCPU, 32 GiB, $0.62/h)); " +
+        "there are at most 2 vCPU, in 1 offer from $0.04/h (aws m7i.large in eu-west-1 (spot, 2 vCPU, 8 GiB, $0.04/h)). " +
         "Of all offers provisioning spot excludes 6, cpu ≥ 8 excludes 3, maxHourlyPriceUsd ≤ $1 excludes 3, cloud aws excludes 1",
     ],
     [
@@ -171,6 +171,12 @@ describe("the explanation of a missing placement", () => {
     expect(explain(spec)).toBe(message)
   })
 
+  test("counts the memory that a container gets", () => {
+    expect(explain({ resources: { memory: "8Gi" } }, catalogueOf([offer({})]))).toContain(
+      "no offer has ≥ 1 vCPU and ≥ 8 GiB on demand; there are at most 7.5 GiB of memory for a container, in 1 offer from",
+    )
+  })
+
   test("counts every offer of the largest size, at any price", () => {
     const same = catalogueOf([
       offer({}),
@@ -178,7 +184,7 @@ describe("the explanation of a missing placement", () => {
       offer({ instanceType: "tiny", cpu: 1 }),
     ])
     expect(explain({ resources: { cpu: 4 } }, same)).toContain(
-      "there are at most 2 vCPU, in 2 from $0.1/h (aws m7i.large in eu-west-1",
+      "there are at most 2 vCPU, in 2 offers from $0.1/h (aws m7i.large in eu-west-1",
     )
   })
 

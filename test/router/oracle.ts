@@ -79,7 +79,10 @@ function leastOf({ places, usd, minimumSeconds }: Sold, allowed: readonly boolea
 }
 
 function isMachine(offer: Offer, { cpu, memoryGib, gpu, clouds, architectures }: Question): boolean {
-  if (offer.cpu < cpu || offer.memoryGib < memoryGib) return false
+  if (offer.cpu < cpu) return false
+  // The system keeps half a GiB, or an eighth of a small machine.
+  const forContainer = offer.memoryGib < 4 ? (offer.memoryGib * 7) / 8 : offer.memoryGib - 0.5
+  if (forContainer < memoryGib) return false
   if (clouds.length > 0 && !clouds.includes(offer.cloud)) return false
   if (architectures.length > 0 && !architectures.includes(offer.architecture)) return false
   return gpu === undefined || hasCards(offer, gpu)

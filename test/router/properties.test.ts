@@ -65,7 +65,8 @@ const anyRequirements: fc.Arbitrary<Requirements> = fc
   .record(
     {
       cpu: fc.constantFrom(0.25, 1, 2, 4),
-      memoryGib: fc.constantFrom(0.5, 2, 4, 32),
+      memoryGib: fc.constantFrom(0.5, 1.75, 2, 3.5, 4, 32),
+      memoryOf: fc.constant("machine" as const),
       gpu: fc.constantFrom(
         { vramGib: 8 },
         { vramGib: 60 },
@@ -145,13 +146,17 @@ function naive(offers: readonly Offer[], wanted: Requirements, context: RouteCon
   return [...totals.spot, ...totals.onDemand].slice(0, context.count)
 }
 
+function memoryFor({ memoryOf }: Requirements, { memoryGib }: Offer): number {
+  return memoryOf === "machine" ? memoryGib : Math.max(memoryGib - 0.5, (memoryGib * 7) / 8)
+}
+
 function fits(offer: Offer, wanted: Requirements): boolean {
   const { gpu } = wanted
   const models: Record<string, string[]> = { a100: ["A100", "A100-80GB"], "A100-80GB": ["A100-80GB"] }
   const names = [offer.region, ...(REGIONS[offer.region] ?? [])]
   return [
     offer.cpu >= wanted.cpu,
-    offer.memoryGib >= wanted.memoryGib,
+    memoryFor(wanted, offer) >= wanted.memoryGib,
     wanted.clouds.length === 0 || wanted.clouds.includes(offer.cloud),
     wanted.regions.length === 0 || wanted.regions.some((name) => names.includes(name)),
     wanted.architectures.length === 0 || wanted.architectures.includes(offer.architecture),

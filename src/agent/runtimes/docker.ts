@@ -2,6 +2,7 @@ import Docker from "dockerode"
 import { backoffSeconds } from "../../apis/backoff.ts"
 import { systemClock, timestamp } from "../../apis/clock.ts"
 import type { Logger } from "../../apis/logger.ts"
+import { containerPart } from "../../apis/memory.ts"
 import { GROUP } from "../../apis/meta.ts"
 import { whyDiskFull } from "../disk-space.ts"
 import type { Buckets, RegistryAccess, RunOrder } from "../protocol.ts"
@@ -34,9 +35,7 @@ const SHARED_HOST_NETWORK = "berth-jobs"
 const PIDS_LIMIT = { vm: 32_768, sharedHost: 4096 }
 
 const MIB = 1024 * 1024
-
-/** Maximum memory that a VM keeps for its system, the engine and the agent, bytes. Small VMs keep an eighth. */
-const RESERVE_BYTES = 512 * MIB
+const GIB = 1024 * MIB
 
 /** Signal SIGKILL as an exit code. */
 const KILLED_EXIT_CODE = 137
@@ -214,7 +213,7 @@ export class DockerRuntime implements Runtime {
       return { Memory, MemorySwap: Memory, PidsLimit: PIDS_LIMIT.sharedHost, NetworkMode }
     }
     const { MemTotal } = (await within(CALL_SECONDS, this.#docker.info())) as { MemTotal: number }
-    const Memory = Math.floor(MemTotal - Math.min(RESERVE_BYTES, MemTotal / 8))
+    const Memory = Math.floor(containerPart(MemTotal / GIB) * GIB)
     return { Memory, MemorySwap: Memory, PidsLimit: PIDS_LIMIT.vm, NetworkMode: "bridge" }
   }
 

@@ -17,6 +17,7 @@ import { type CloudError, CredentialsError, RegionError } from "../errors.ts"
 import { cloudErrorOf } from "./errors.ts"
 import { imageOf, imageParameter } from "./images.ts"
 import type { NetworkChoice, NetworkSettings } from "./network.ts"
+import { zeroQuotas } from "./quotas.ts"
 import { runInstancesInput } from "./request.ts"
 import type { SdkConfig } from "./sdk.ts"
 import { TAGS, tagList } from "./tags.ts"
@@ -86,10 +87,10 @@ async function vmsOf(checks: AwsChecks, used: readonly string[], signal: AbortSi
 
 function merged(results: readonly RegionResult[]) {
   const findings = noFindings()
-  const able = results.find(({ obstacles, doubts }) => obstacles.length + doubts.length === 0)
+  const able = results.filter(({ obstacles, doubts }) => obstacles.length + doubts.length === 0)
   const unable = results.filter(({ obstacles }) => obstacles.length > 0)
-  if (able !== undefined) {
-    findings.notes.push(...able.notes)
+  if (able.length > 0) {
+    findings.notes.push(...able.flatMap(({ notes }) => notes))
     for (const { region, obstacles } of unable) findings.notes.push(`not in ${region}: ${obstacles[0]?.message}`)
     return { ...findings, notes: findings.notes.slice(0, MOST_REGIONS) }
   }
@@ -111,6 +112,8 @@ async function checkRegion(region: string, checks: AwsChecks, signal: AbortSigna
   const config = checks.config(region)
   const ec2 = new EC2Client(config)
   const ssm = new SSMClient(config)
+  // They are read meanwhile. An account without this permission can still start VMs.
+  const quotas = zeroQuotas(config, signal).catch((): string[] => [])
   try {
     const probe = new Probe(ec2, region, signal)
     await probe.reads("DescribeInstances", () =>
@@ -121,7 +124,7 @@ async function checkRegion(region: string, checks: AwsChecks, signal: AbortSigna
       imageOf(ssm, imageParameter(sampleOffer(region, "t3.micro", "onDemand")), signal),
     )
     if (network !== undefined && image !== undefined) await probe.launches(region, { network, image })
-    return { ...result, ...probe.result }
+    return { ...result, ...probe.result, notes: [...probe.result.notes, ...(await quotas)] }
   } catch (error) {
     // An error of the network under the calls, or a region that does not answer.
     return { ...result, doubts: [describe(error)] }

@@ -29,7 +29,7 @@ export type NetworkChoice = Pick<
 /** Network of one request. */
 export interface ChosenNetwork {
   fields: NetworkChoice
-  /** True if the connection names more subnets for this VM. */
+  /** True if more subnets are named for this VM. */
   hasOtherSubnets: boolean
 }
 
@@ -58,7 +58,7 @@ export class Network {
     const number = spec.exhaustedSubnets ?? 0
     const subnet = candidates[number]
     if (subnet === undefined && number > 0) {
-      throw new CapacityError("NoSubnet", `all ${candidates.length} subnets of the connection had no capacity`)
+      throw new CapacityError("NoSubnet", `none of the ${candidates.length} named subnets had capacity`)
     }
     const vpc = subnet?.VpcId ?? (await this.#inDefaultVpc())
     const groups = this.#settings.securityGroupIds ?? []
@@ -83,8 +83,7 @@ export class Network {
   /** Returns the subnets for this VM, in the order in which they are tried; none: the default VPC. */
   async #candidatesFor(spec: LaunchSpec): Promise<readonly Subnet[]> {
     if (spec.network?.subnets !== undefined) return await this.#namedSubnets(spec, spec.network.subnets)
-    const subnet = await this.#configuredSubnet(spec)
-    return subnet === undefined ? [] : [subnet]
+    return await this.#configuredSubnets(spec)
   }
 
   /** Returns the connection's subnets in the offer's zone, in the Launch's own order. It depends on nothing else. */
@@ -112,17 +111,17 @@ export class Network {
     throw new InvalidRequestError("NoSubnet", message)
   }
 
-  async #configuredSubnet({ name, offer }: LaunchSpec): Promise<Subnet | undefined> {
+  /** Returns the installation's subnets in the offer's zone, in the Launch's own order. */
+  async #configuredSubnets({ name, offer }: LaunchSpec): Promise<readonly Subnet[]> {
     const ids = this.#settings.subnetIds ?? []
-    if (ids.length === 0) return undefined
+    if (ids.length === 0) return []
     this.#subnets ??= kept(this.#describeSubnets(ids), () => {
       this.#subnets = undefined
     })
     const subnets = (await this.#subnets).filter(
       ({ AvailabilityZone: zone }) => offer.zone === undefined || zone === offer.zone,
     )
-    const chosen = subnets[choiceOf(name, subnets.length)]
-    if (chosen !== undefined) return chosen
+    if (subnets.length > 0) return rotated(subnets, choiceOf(name, subnets.length))
     const message = `none of the subnets ${ids.join(", ")} is in the zone ${offer.zone ?? "of any offer"}`
     throw new InvalidRequestError("NoSubnet", message)
   }

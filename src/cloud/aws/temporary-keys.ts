@@ -71,13 +71,14 @@ export class AssumedRoles {
   /** Returns a key with all rights of the role, from a cache. @throws CloudError */
   async keyOf(credentials: CredentialFields, region: string): Promise<AccessKey> {
     const cached = this.#keys.get(credentials, () => ({}))
-    const known = await cached.key?.catch(() => undefined)
+    const before = cached.key
+    const known = await before?.catch(() => undefined)
     if (known?.expiration !== undefined && known.expiration.getTime() - Date.now() > RENEWAL_SECONDS * 1000)
       return known
     const { identity_subject = "berth" } = credentials
-    const key = this.assume(credentials, { region, session: identity_subject })
-    cached.key = key
-    return await key
+    // A concurrent call may have replaced the key meanwhile.
+    if (cached.key === before) cached.key = this.assume(credentials, { region, session: identity_subject })
+    return await (cached.key as Promise<AccessKey>)
   }
 
   /** Assumes the role. @param policy reduces its rights further @throws CloudError */

@@ -4,6 +4,7 @@ import type { Launch } from "../../apis/launch.ts"
 import type { StoredProject } from "../../apis/project.ts"
 import type { Secret } from "../../kube/core.ts"
 import { IndexedStore } from "../../kube/store.ts"
+import type { ImageState } from "../../placement/inputs.ts"
 import { openCredentials, sealCredentials } from "../../sealing/credentials.ts"
 import { Sealer } from "../../sealing/envelope.ts"
 import { KeyringEncryption } from "../../sealing/keys.ts"
@@ -139,6 +140,25 @@ describe("the copy that a Launch carries", () => {
     expect((await openCredentials(sealer, { type: "aws", sealedCredentials }, context)).fields).toEqual(fields)
     const elsewhere = openCredentials(sealer, { type: "aws", sealedCredentials }, { ...context, project: "evil" })
     await expect(elsewhere).rejects.toMatchObject({ fault: "tampered" })
+  })
+
+  test.each<[string, ImageState | undefined, object | undefined, number | undefined]>([
+    ["three times the image's size", { state: "known", architectures: ["amd64"], sizeGib: 20.1 }, undefined, 61],
+    ["the job's disk if it is larger", { state: "known", architectures: [], sizeGib: 20 }, { requiredGib: 100 }, 100],
+    ["the largest disk of the cloud for a huge image", { state: "known", architectures: [], sizeGib: 1e9 }, {}, 16384],
+    ["the job's disk if the size is unknown", { state: "known", architectures: [] }, { requiredGib: 100 }, 100],
+    ["no disk if nothing is known", { state: "unknown", why: "no answer" }, undefined, undefined],
+    ["no disk if no registry is read", undefined, undefined, undefined],
+  ])("requires %s", async (_, image, disk, requiredGib) => {
+    const { connections, sources } = sourcesOf(connectionOf(bySeal, verified(`sealed/${credentialId}`)))
+    const never: ImageState = { state: "looking" }
+    const images = image && {
+      find: (namespace: string, name: string) => (`${namespace}/${name}` === "team/i" ? image : never),
+    }
+    const launch = launchOf("1234")
+    const spec = { ...launch.spec, run: { image: "i" }, ...(disk && { disk }) } as Launch["spec"]
+    const copy = await credentialsCopier(connections, sources, images)({ ...launch, spec })
+    expect(copy?.disk?.requiredGib).toBe(requiredGib)
   })
 
   test("is missing if the connection now opens another account or cloud, or is deleted", async () => {

@@ -1,9 +1,12 @@
 import { findCondition } from "../../apis/conditions.ts"
 import { ConnectionCondition, type StoredConnection } from "../../apis/connection.ts"
-import { frozenSettings } from "../../apis/vm-settings.ts"
+import type { VmDisk } from "../../apis/disk.ts"
+import type { Launch } from "../../apis/launch.ts"
+import { frozenSettings, VM_SETTING_FIELDS, vmSettingsOf } from "../../apis/vm-settings.ts"
 import type { CloudAccount } from "../../cloud/cloud.ts"
 import { NAMESPACE_INDEX } from "../../identity/catch-up.ts"
 import type { Store } from "../../kube/store.ts"
+import { type Images, imageDiskGib } from "../../placement/inputs.ts"
 import type { DeniedAccount, LaunchAccounts } from "../../placement/market.ts"
 import type { LaunchAccount } from "../../router/cooldown.ts"
 import { sealCredentials } from "../../sealing/credentials.ts"
@@ -63,6 +66,7 @@ function launchAccountOf(
     connection: metadata.name,
     account,
     ...(credentials !== undefined && { credentials }),
+    ...(VM_SETTING_FIELDS.some((field) => spec[field] !== undefined) && { settings: vmSettingsOf(spec) }),
     ...(regions !== undefined && { regions }),
   }
 }
@@ -70,13 +74,18 @@ function launchAccountOf(
 /**
  * Copies credentials and settings into Launches: the sealed text of a connection unchanged, or the current content of a
  * Secret, sealed. Both come from the same version of the connection. Copies only credentials that were verified for the Launch's account, because the VM must be terminated there.
+ * @param images knows the size of the job's image, which its disk must hold
  */
-export function credentialsCopier(connections: Store<StoredConnection>, sources: CredentialSources): CopyCredentials {
+export function credentialsCopier(
+  connections: Store<StoredConnection>,
+  sources: CredentialSources,
+  images?: Pick<Images, "find">,
+): CopyCredentials {
   return async ({ spec }) => {
     const connection = connections.get({ namespace: spec.job.namespace, name: spec.connection ?? "" })
     if (connection === undefined || !isVerified(connection, sources)) return undefined
     if (connection.status?.account !== spec.account || connection.spec.type !== spec.offer.cloud) return undefined
-    const settings = frozenSettings(connection.spec, spec.offer, spec.disk)
+    const settings = frozenSettings(connection.spec, spec.offer, requiredDisk(spec, images))
     if (settings === undefined) return undefined
     try {
       const { fields, project, version } = await credentialsOf(connection, sources)
@@ -90,6 +99,13 @@ export function credentialsCopier(connections: Store<StoredConnection>, sources:
       throw error
     }
   }
+}
+
+/** Returns the disk that a Launch's job requires: what the job says, and never less than its image needs. */
+function requiredDisk({ job, run, offer, disk }: Launch["spec"], images?: Pick<Images, "find">): VmDisk | undefined {
+  const needed = images && imageDiskGib(images.find(job.namespace, run.image), offer.cloud)
+  if (needed === undefined) return disk
+  return { ...disk, requiredGib: Math.max(disk?.requiredGib ?? 0, needed) }
 }
 
 /** Returns the regions in which verified connections may have VMs without a Launch. */

@@ -7,7 +7,7 @@ import {
 } from "../../apis/connection.ts"
 import type { CredentialFields } from "../../apis/credentials.ts"
 import type { Capabilities } from "../../cloud/account.ts"
-import { CloudError, CredentialsError, InvalidRequestError } from "../../cloud/errors.ts"
+import { AccountError, CloudError, CredentialsError, InvalidRequestError } from "../../cloud/errors.ts"
 import type { ReconcileContext } from "../../runtime/controller.ts"
 import { scrubbed, scrubbedError } from "../../sealing/scrub.ts"
 import { writeStatus } from "../writes.ts"
@@ -87,7 +87,8 @@ async function unlessAborted<T>(answer: Promise<T>, signal: AbortSignal): Promis
 function failureOf(error: unknown): Outcome {
   const { message } = error instanceof Error ? error : new Error(String(error))
   const text = cutTo(error instanceof CloudError ? `${error.code}: ${message}` : message, MESSAGE_CHARACTERS)
-  const isRejection = error instanceof CredentialsError || error instanceof InvalidRequestError
+  const isRejection =
+    error instanceof CredentialsError || error instanceof InvalidRequestError || error instanceof AccountError
   return { is: isRejection ? "refused" : "unreachable", message: text }
 }
 

@@ -3,6 +3,7 @@ import { type ConditionUpdate, condition, conditionOnceTrue, findCondition } fro
 import { ConnectionCondition, ConnectionReason, type StoredConnection } from "../../apis/connection.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import type { Condition } from "../../apis/schema.ts"
+import { vmSettingsOf } from "../../apis/vm-settings.ts"
 import { cooldownsOf, widestCooldown } from "../../placement/cooldowns.ts"
 import { JOB_DEFAULTS } from "../../placement/settings.ts"
 import type { Cooldown } from "../../router/cooldown.ts"
@@ -25,6 +26,7 @@ export function cooldownOf(
     connection: name,
     ...(account !== undefined && { account }),
     ...(credentials !== undefined && { credentials }),
+    settings: vmSettingsOf(spec),
   }
   return widestCooldown(cooldownsOf(launches, { namespace, launchAccounts: [own] }, now, JOB_DEFAULTS))
 }

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest"
-import { agentOf, at, jobOf, launchOf, time, vmStatus } from "../../../test/controllers/builders.ts"
+import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/controllers/builders.ts"
 import type { LaunchStatus, StoredLaunch } from "../../apis/launch.ts"
+import type { Offer } from "../../apis/offer.ts"
 import type { Vm } from "../../cloud/cloud.ts"
 import { abandonedStatus, decide, type LaunchDecision, type LaunchObservation } from "./decide.ts"
 import { jobStateOf } from "./gather.ts"
@@ -155,6 +156,36 @@ describe("the cost of a VM whose end was not observed", () => {
     expect(bill(vmStatus({ agent }), { instance: { is: "found", vm: listed } })).toMatchObject({
       vm: { terminationTime: time(900) },
     })
+  })
+
+  test("counts until the last sign of life of a VM that ended while no operator ran", () => {
+    const agent = agentOf({ lastHeartbeatTime: time(1000) })
+    expect(bill(vmStatus({ agent }))).toMatchObject({ vm: { terminationTime: time(1090) }, loss: { reason: "VMLost" } })
+    const lastSeen = at(2000)
+    expect(bill(vmStatus({ agent }), { instance: { is: "notFound", lastSeen } })).toMatchObject({
+      vm: { terminationTime: time(2015) },
+    })
+    // A wrong clock of the gateway counts no further than the longest life.
+    const ahead = agentOf({ lastHeartbeatTime: time(morning - 100) })
+    expect(bill(vmStatus({ agent: ahead }))).toMatchObject({ vm: { terminationTime: time(5 + 900 + 5400 + 300) } })
+  })
+
+  test("is 0 for a spot VM of AWS that AWS preempted in its first hour", () => {
+    const cost = (
+      cloud: string,
+      seconds: number,
+      changes: Partial<Vm> = {},
+      provisioning: Offer["provisioning"] = "spot",
+    ) => {
+      const launch = launchOf(job, 1, { spec: { offer: offerOf({ cloud, provisioning }) }, status: vmStatus() })
+      const ended = vm({ state: "terminated", terminationTime: time(seconds), preempted: true, ...changes })
+      return decideAt(seconds + 5, launch, { instance: { is: "found", vm: ended } }).status
+    }
+    expect(cost("aws", 3600)).toMatchObject({ costUsd: 0, loss: { reason: "Preempted" } })
+    expect(cost("aws", 3605)?.costUsd).toBeGreaterThan(0)
+    expect(cost("aws", 3600, { preempted: false })?.costUsd).toBeGreaterThan(0)
+    expect(cost("gcp", 3600)?.costUsd).toBeGreaterThan(0)
+    expect(cost("aws", 3600, {}, "onDemand")?.costUsd).toBeGreaterThan(0)
   })
 
   test("is the maximum if the cloud rejects the credentials, and the message says so", () => {

@@ -203,7 +203,9 @@ function decideVm(
   if (ended !== undefined && doubt > 0) return { actions: [], events: [], requeueAfter: doubt }
   if (ended !== undefined) {
     const { lastSeen } = instance.is === "notFound" ? instance : {}
-    const terminationTime = ended.terminationTime ?? latestEnd(launch, { lastSeen, now }, settings)
+    const terminationTime =
+      ended.terminationTime ??
+      (instance.is === "notFound" ? endOfMissing : latestEnd)(launch, { lastSeen, now }, settings)
     return closed(launch, { next, ended: { ...ended, terminationTime }, expected: end !== undefined, now })
   }
   next.vm = { ...next.vm, ...observedVm(launch, instance, end !== undefined) }
@@ -307,7 +309,9 @@ function closed(
   { next, ended, expected, now }: { next: OwnStatus; ended: EndedVm; expected: boolean; now: Date },
 ): LaunchDecision {
   const { preempted, terminationTime } = ended
-  const status: OwnStatus = { ...next, phase: "terminated", ...billedUntil(launch, terminationTime) }
+  const billed = billedUntil(launch, terminationTime)
+  const isFree = preempted === true && isFreeIfPreempted(launch, terminationTime)
+  const status: OwnStatus = { ...next, phase: "terminated", ...billed, ...(isFree && { costUsd: 0 }) }
   if (expected) {
     const message = next.loss?.message ?? "the VM was terminated"
     return { status: { ...status, message }, actions: [], events: [] }
@@ -433,6 +437,24 @@ function latestEnd(
 }
 
 /**
+ * Returns the end of a VM that the cloud no longer lists. A VM runs at least until its last sign of life: a heartbeat, or
+ * a list of this process. Without both, its latest possible end counts.
+ */
+function endOfMissing(
+  launch: StoredLaunch,
+  { lastSeen, now }: { lastSeen: Date | undefined; now: Date },
+  settings: LaunchSettings,
+): string {
+  const { finish, lastHeartbeatTime } = launch.status?.agent ?? {}
+  const latest = latestEnd(launch, { lastSeen, now }, settings)
+  if (finish !== undefined || lastHeartbeatTime === undefined) return latest
+  // After a restart this process has not seen the VM. The gateway counted its heartbeats all the time.
+  const beat = Date.parse(lastHeartbeatTime) + settings.recentHeartbeatSeconds * 1000
+  const seen = lastSeen === undefined ? 0 : lastSeen.getTime() + settings.settleSeconds * 1000
+  return timestamp(new Date(Math.min(Date.parse(latest), Math.max(beat, seen))))
+}
+
+/**
  * Returns milliseconds since 1970. The later of the VM's and the gateway's clock counts: a VM runs until the gateway has
  * accepted its finish.
  */
@@ -441,6 +463,19 @@ function endedItselfBy(launch: StoredLaunch, settings: LaunchSettings): number {
   if (finish === undefined) return Date.parse(createTimeOf(launch)) + longestLife(launch, settings) * 1000
   const lastMessage = Math.max(Date.parse(finish.time), Date.parse(lastHeartbeatTime ?? finish.time))
   return lastMessage + settings.powerOffSeconds * 1000
+}
+
+/**
+ * Time from the creation of a spot VM in which the cloud bills nothing if it preempts the VM, by cloud, seconds
+ * (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html).
+ */
+const FREE_IF_PREEMPTED_SECONDS: Readonly<Record<string, number>> = { aws: 3600 }
+
+/** Returns true if a preempted VM costs nothing. A VM that ended itself after a notice costs what others do. */
+function isFreeIfPreempted(launch: StoredLaunch, terminationTime: string): boolean {
+  const { cloud, provisioning } = launch.spec.offer
+  const lived = secondsBetween(createTimeOf(launch), terminationTime)
+  return provisioning === "spot" && lived < (FREE_IF_PREEMPTED_SECONDS[cloud] ?? 0)
 }
 
 /** Returns the ended VM and its cost. */
