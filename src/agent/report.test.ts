@@ -2,9 +2,11 @@ import { mkdtemp, readFile, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import fc from "fast-check"
-import { afterEach, beforeEach, describe, expect, it } from "vitest"
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest"
+import { ManualClock } from "../../test/kube/manual-clock.ts"
 import { noDisk, smallDisk } from "../../test/small-disk.ts"
-import { Spool } from "./report.ts"
+import type { GatewayClient } from "./gateway-client.ts"
+import { Shipper, Spool } from "./report.ts"
 
 let folder: string
 let appends = 0
@@ -118,4 +120,35 @@ describe("Spool", () => {
       }
     },
   )
+})
+
+describe("Shipper", () => {
+  it("sends the first output at once and collects what follows", async () => {
+    const clock = new ManualClock()
+    const pieces: string[] = []
+    const client = {
+      sendLog: (offset: number, data: Buffer) => {
+        pieces.push(data.toString())
+        return Promise.resolve({ length: offset + data.byteLength, full: false })
+      },
+    } as Pick<GatewayClient, "sendLog"> as GatewayClient
+    let wake = (): void => {}
+    await using spool = await Spool.open(join(folder, "output"), { limit: 1000, onAppend: () => wake() })
+    const logger = { info: () => {}, warn: () => {}, error: () => {}, debug: () => {} }
+    const shipper = new Shipper({ spool, client, clock, logger, onRefused: () => {} })
+    wake = () => shipper.wake()
+    const stop = new AbortController()
+    const shipping = shipper.run(stop.signal)
+    await spool.append(Buffer.from("one\n"))
+    await vi.waitUntil(() => pieces.length === 1)
+    await spool.append(Buffer.from("two\n"))
+    await spool.append(Buffer.from("three\n"))
+    await vi.waitUntil(() => {
+      clock.advance(1)
+      return pieces.length > 1
+    })
+    expect(pieces).toEqual(["one\n", "two\nthree\n"])
+    stop.abort()
+    await shipping
+  })
 })
