@@ -5,7 +5,6 @@ import { setTimeout as delay } from "node:timers/promises"
 import { freePort } from "../dev/controlplane/ports.ts"
 import { keptApiKey } from "../dev/environment.ts"
 import type { JobCreated } from "../src/facade/jobs/schema.ts"
-
 import { startProgram } from "./program.ts"
 import { type BenchContext, type Measured, spreadOf, within } from "./result.ts"
 

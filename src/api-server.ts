@@ -22,6 +22,7 @@ import { CACHE_OPTIONS } from "./facade/caches.ts"
 import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/jobs/logs.ts"
 import { AwaitedGateway } from "./gateway/awaited.ts"
 import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
+import type { ConnectionsReader } from "./gateway/candidates.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
 import { leaderReader } from "./gateway/owner.ts"
 import { connectedRegistries, type RegistryProvider } from "./gateway/registries.ts"
@@ -95,7 +96,7 @@ export async function startFacade(
     sealer,
     identityIssuer: parts.identity?.issuer,
   })
-  const gateway = agentGateway(options, parts, { launches, credentialsOf, logs: logStore })
+  const gateway = agentGateway(options, parts, { ...caches, launches, credentialsOf, logs: logStore })
   const metrics = createMetrics("facade")
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
@@ -154,7 +155,7 @@ export async function startFacade(
 function agentGateway(
   { systemNamespace }: Options,
   { client, providers, logger }: FacadeParts,
-  { launches, credentialsOf, logs }: Pick<PlannerSources, "launches" | "credentialsOf"> & { logs: LogStore },
+  { launches, connections, credentialsOf, logs }: GatewaySources,
 ): AwaitedGateway {
   return new AwaitedGateway({
     readInstallation: () => readInstallation(client, systemNamespace),
@@ -162,7 +163,7 @@ function agentGateway(
     readLeader: leaderReader(client, systemNamespace),
     launches: kubeLaunches(client, launches.store, systemNamespace),
     secretEnv: kubeSecretEnv(client),
-    ...openedByConnections(client, providers, credentialsOf),
+    ...openedByConnections(connectionsReader(client, connections), providers, credentialsOf),
     logs,
     clock: systemClock,
     logger,
@@ -212,13 +213,18 @@ function logStoreOf(options: Options, logger: Logger): LogStore {
 }
 
 /** Constructs what VMs get by the connections of their project: buckets, and images of private registries. */
-function openedByConnections(client: KubeClient, providers: Providers, credentials: ReadCredentials) {
-  // Read live: the job may have waited for a connection that was created a moment ago.
-  const connections = async (namespace: string) => (await client.list(CONNECTION_CACHE.resource, { namespace })).items
-  const live = { connections, credentials, clock: systemClock }
+function openedByConnections(connections: ConnectionsReader, providers: Providers, credentials: ReadCredentials) {
+  const base = { connections, credentials, clock: systemClock }
   return {
-    buckets: connectedBuckets({ ...live, providers: bucketProviders(providers) }),
-    registries: connectedRegistries({ ...live, providers: registryProviders(providers) }),
+    buckets: connectedBuckets({ ...base, providers: bucketProviders(providers) }),
+    registries: connectedRegistries({ ...base, providers: registryProviders(providers) }),
+  }
+}
+
+function connectionsReader(client: KubeClient, cache: GatewaySources["connections"]): ConnectionsReader {
+  return {
+    cached: (namespace) => (cache.synced ? cache.store.byIndex(NAMESPACE_INDEX, namespace) : undefined),
+    live: async (namespace) => (await client.list(CONNECTION_CACHE.resource, { namespace })).items,
   }
 }
 
@@ -280,6 +286,8 @@ function planner(
 type PlannerSources = Pick<ReturnType<typeof facadeCaches>, "jobs" | "launches" | "connections" | "projects"> & {
   credentialsOf: ReadCredentials
 }
+
+type GatewaySources = Pick<PlannerSources, "launches" | "connections" | "credentialsOf"> & { logs: LogStore }
 
 /** Removes the log of each deleted job, and at the start those of jobs deleted meanwhile. Returns how to end it. */
 function pruneLogs(retention: LogRetentionOptions & { jobs: Reflector<StoredJob> }, ending: AbortSignal): () => void {

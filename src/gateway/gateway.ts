@@ -38,7 +38,7 @@ import { LIMITS } from "../apis/limits.ts"
 import type { Logger } from "../apis/logger.ts"
 import { nvidiaGpusOf } from "../apis/offer.ts"
 import { badRequest, Problem, unavailable } from "../http/problem.ts"
-import { isConflict } from "../kube/errors.ts"
+import { isConflict, isNotFound } from "../kube/errors.ts"
 import type { LogStore } from "../logs/store.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
 import { Heartbeats } from "./heartbeats.ts"
@@ -133,13 +133,13 @@ export class Gateway {
    */
   async register(message: Message): Promise<RegisterResponse> {
     const request = await openRegistration(message)
-    const launch = await this.#bind(message.launch, request)
+    const { launch, isFirst } = await this.#bind(message.launch, request)
     const { run, offer, job } = launch.spec
     const { heartbeatSeconds = HEARTBEAT_SECONDS } = this.#options
     try {
       const secretEnv = await this.#options.secretEnv(job.namespace, run.secretEnv ?? {})
       const buckets = await this.#openBuckets(launch)
-      const registry = await this.#openRegistry(launch)
+      const registry = await this.#openRegistry(launch, isFirst)
       const gpus = Math.ceil(nvidiaGpusOf(offer)?.count ?? 0)
       const order: RunOrder = {
         run,
@@ -204,8 +204,8 @@ export class Gateway {
     }
   }
 
-  #openRegistry({ metadata, spec: { run, job } }: StoredLaunch): Promise<RegistryAccess> | undefined {
-    return this.#options.registries?.({ namespace: job.namespace, launch: metadata.name, image: run.image })
+  #openRegistry({ metadata, spec: { run, job } }: StoredLaunch, isFirst: boolean): Promise<RegistryAccess> | undefined {
+    return this.#options.registries?.({ namespace: job.namespace, launch: metadata.name, image: run.image, isFirst })
   }
 
   async appendLogs(message: Message): Promise<LogsResponse> {
@@ -222,17 +222,22 @@ export class Gateway {
     }
   }
 
-  async #bind(name: string, request: RegisterRequest): Promise<StoredLaunch> {
-    for (let tries = 0; tries < WRITE_TRIES; tries++) {
-      const launch = await this.#liveLaunch(name)
+  /**
+   * Binds the Launch to the keys. The first attempt uses the cached Launch if it has no agent: the resourceVersion of the
+   * write proves that the Launch has not changed. All other answers need the live Launch.
+   */
+  async #bind(name: string, request: RegisterRequest): Promise<{ launch: StoredLaunch; isFirst: boolean }> {
+    let known = this.#cachedUnbound(name)
+    for (let tries = 0; tries < WRITE_TRIES; tries++, known = undefined) {
+      const launch = known ?? (await this.#liveLaunch(name))
       if (!isCurrent(launch)) throw refusal("launch-not-current", "The Launch has ended: power off.")
       const agent = launch.status?.agent
       const now = this.#options.clock.now()
-      if (agent !== undefined && holds(agent, request)) return launch
+      if (agent !== undefined && holds(agent, request)) return { launch, isFirst: false }
       const next = agent === undefined ? registered(request, now) : { ...agent, conflictTime: timestamp(now) }
       const written = agent?.conflictTime === undefined ? await this.#write(launch, next) : launch
       if (written === undefined) continue
-      if (agent === undefined) return written
+      if (agent === undefined) return { launch: written, isFirst: true }
       throw refusal("launch-key-conflict", "Another key pair has registered for this Launch: power off.")
     }
     throw changesTooFast()
@@ -270,12 +275,12 @@ export class Gateway {
     throw changesTooFast()
   }
 
-  /** Returns undefined if the Launch has changed in the meantime. */
+  /** Returns undefined if the Launch has changed or was deleted in the meantime. */
   async #write(launch: StoredLaunch, agent: AgentStatus): Promise<StoredLaunch | undefined> {
     try {
       return await this.#options.launches.patchAgentStatus(launch, agent)
     } catch (error) {
-      if (isConflict(error)) return undefined
+      if (isConflict(error) || isNotFound(error)) return undefined
       throw error
     }
   }
@@ -290,6 +295,12 @@ export class Gateway {
   #cachedBound(name: string): StoredLaunch | undefined {
     const cached = this.#options.launches.get(name)
     return cached?.status?.agent === undefined ? undefined : cached
+  }
+
+  /** Returns the cached Launch if an agent may register for it and none has. */
+  #cachedUnbound(name: string): StoredLaunch | undefined {
+    const cached = this.#options.launches.get(name)
+    return cached !== undefined && cached.status?.agent === undefined && isCurrent(cached) ? cached : undefined
   }
 
   /** Returns the content that the agent of the Launch has signed. The cheap checks come first. */

@@ -207,6 +207,42 @@ describe("gateway: register", () => {
     expect(await world.agentOf(ended)).toBeUndefined()
   })
 
+  it("registers by the cached Launch without a read, and reads the Launch if the cache is stale", async () => {
+    const stale = new Map<string, StoredLaunch>()
+    let reads = 0
+    const cached = await startGateway(world, {
+      launches: (all) => ({
+        ...all,
+        get: (name) => stale.get(name),
+        read: (name) => {
+          reads++
+          return all.read(name)
+        },
+      }),
+    })
+    const create = async () => {
+      const launch = await world.launch({})
+      stale.set(launch.metadata.name, launch)
+      return { launch, agent: await agentFor(launch) }
+    }
+    try {
+      const fresh = await create()
+      expect((await fresh.agent.register(undefined, cached)).status).toBe(200)
+      expect(reads).toBe(0)
+      const second = await agentFor(fresh.launch)
+      expect((await second.register(undefined, cached)).status).toBe(409)
+      const ended = await create()
+      await world.end(ended.launch)
+      expect((await ended.agent.register(undefined, cached)).status).toBe(410)
+      expect(await world.agentOf(ended.launch)).toBeUndefined()
+      const deleted = await create()
+      await world.client.delete(LAUNCHES, { namespace: world.namespace, name: deleted.launch.metadata.name })
+      expect((await deleted.agent.register(undefined, cached)).status).toBe(404)
+    } finally {
+      await cached.close()
+    }
+  })
+
   it("resolves secretEnv from Secrets of type berth.dev/env and encrypts the values", async () => {
     await makeSecret("env-ok", "berth.dev/env", { token: "s3cret-ü" })
     const launch = await world.launch({ secretEnv: { TOKEN: { secret: "env-ok", key: "token" } } })
