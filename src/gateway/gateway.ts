@@ -41,11 +41,12 @@ import { badRequest, Problem, unavailable } from "../http/problem.ts"
 import { isConflict, isNotFound } from "../kube/errors.ts"
 import type { LogStore } from "../logs/store.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
-import { Heartbeats } from "./heartbeats.ts"
+import type { HeartbeatWriter } from "./heartbeats.ts"
+import { LaunchHeartbeats } from "./launch-heartbeats.ts"
 import type { Launches } from "./launches.ts"
 import { MessageLimits } from "./limits.ts"
 import type { PullCredentials } from "./registries.ts"
-import { desiredOf, isCurrent, isNews, registered, takeReport } from "./report.ts"
+import { desiredOf, isAhead, isCurrent, isHeartbeat, isNews, registered, takeReport } from "./report.ts"
 import { type SecretEnv, SecretMissingError } from "./secrets.ts"
 
 /** Maximum number of attempts to write a Launch. Each attempt reads the Launch and decides again. */
@@ -59,6 +60,8 @@ export interface GatewayOptions {
   /** Finds the credentials to pull images with. Absent: images are pulled anonymously. */
   registries?: PullCredentials
   logs: LogStore
+  /** Writes heartbeats into Leases. Absent: each is written into its Launch. */
+  heartbeats?: Pick<HeartbeatWriter, "beat" | "mustWriteLaunches">
   /** Key that bootstrap tokens are derived from, at least 32 bytes. The launch controller has the same key. */
   bootstrapKey: Uint8Array
   clock: Clock
@@ -103,13 +106,13 @@ interface Opened<Content> extends BoundLaunch {
  */
 export class Gateway {
   readonly #options: GatewayOptions
-  readonly #heartbeats: Heartbeats
+  readonly #launchHeartbeats: LaunchHeartbeats
   readonly #limits: MessageLimits
 
   constructor(options: GatewayOptions) {
     this.#options = options
     this.#limits = new MessageLimits(options.clock)
-    this.#heartbeats = new Heartbeats(options.logger)
+    this.#launchHeartbeats = new LaunchHeartbeats(options.logger)
   }
 
   /**
@@ -167,15 +170,19 @@ export class Gateway {
     return { desired: desiredOf(launch) }
   }
 
-  /** Returns the Launch with the contents of the report. A mere heartbeat is queued, and written soon. */
+  /** Returns the Launch with the contents of the report. A mere heartbeat is written soon, with those of other VMs. */
   async #take({ launch, agent }: BoundLaunch, report: ReportRequest): Promise<StoredLaunch> {
     const now = this.#options.clock.now()
     const next = takeReport(agent, report, now)
-    if (next === undefined) return launch
-    if (isNews(agent, next)) return await this.#update(launch, (current, at) => takeReport(current, report, at))
+    if (next !== undefined && isNews(agent, next))
+      return await this.#update(launch, (current, at) => takeReport(current, report, at))
     const { name } = launch.metadata
+    const { heartbeats } = this.#options
+    if (isHeartbeat(agent, report)) heartbeats?.beat(name, report.sequence)
+    const isShared = heartbeats?.mustWriteLaunches === false && !isAhead(agent, now)
+    if (next === undefined || isShared) return launch
     const latest = (): StoredLaunch => this.#cachedBound(name) ?? launch
-    this.#heartbeats.add(name, () => this.#update(latest(), (current) => takeReport(current, report, now)))
+    this.#launchHeartbeats.add(name, () => this.#update(latest(), (current) => takeReport(current, report, now)))
     return launch
   }
 

@@ -416,6 +416,54 @@ describe("gateway: reports", () => {
     }
   })
 
+  it("writes heartbeats into shared Leases, and into Launches too if the operator reads only those", async () => {
+    const beats: [string, number][] = []
+    let mustWriteLaunches = false
+    let ahead = 0
+    const shared = await startGateway(world, {
+      parts: {
+        clock: { ...systemClock, now: () => new Date(Date.now() + ahead * 1000) },
+        heartbeats: {
+          beat: (launch, sequence) => beats.push([launch, sequence]),
+          get mustWriteLaunches() {
+            return mustWriteLaunches
+          },
+        },
+      },
+    })
+    try {
+      const launch = await world.launch({})
+      const { name } = launch.metadata
+      const agent = await agentFor(launch)
+      await agent.register(undefined, shared)
+      const versionOf = async () => (await world.read(launch)).metadata.resourceVersion
+      const registered = await versionOf()
+      ahead = 3600
+      await agent.report({ sequence: 1 }, shared)
+      await agent.report({ sequence: 2 }, shared)
+      expect(beats).toEqual([
+        [name, 1],
+        [name, 2],
+      ])
+      expect(await versionOf()).toBe(registered)
+      await agent.report({ sequence: 3, startTime: "2026-01-01T00:00:00Z" }, shared)
+      expect((await world.agentOf(launch))?.sequence).toBe(3)
+      await agent.report({ sequence: 3 }, shared)
+      expect(beats.length).toBe(2)
+      // The clock is set back: the time in the Launch would hide all others.
+      ahead = 0
+      await agent.report({ sequence: 4 }, shared)
+      await expect.poll(async () => (await world.agentOf(launch))?.sequence, PATIENCE).toBe(4)
+      ahead = 3600
+      mustWriteLaunches = true
+      await agent.report({ sequence: 5 }, shared)
+      await expect.poll(async () => (await world.agentOf(launch))?.sequence, PATIENCE).toBe(5)
+      expect(beats.map(([, sequence]) => sequence)).toEqual([1, 2, 4, 5])
+    } finally {
+      await shared.close()
+    }
+  })
+
   it("ignores reports that are late, duplicated or replayed", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
