@@ -5,8 +5,9 @@ import fc from "fast-check"
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest"
 import { ManualClock } from "../../test/kube/manual-clock.ts"
 import { noDisk, smallDisk } from "../../test/small-disk.ts"
+import { Disk, makeDataDir } from "./disk.ts"
 import type { GatewayClient } from "./gateway-client.ts"
-import { Shipper, Spool } from "./report.ts"
+import { Reporter, Shipper, Spool } from "./report.ts"
 
 let folder: string
 let appends = 0
@@ -120,6 +121,35 @@ describe("Spool", () => {
       }
     },
   )
+})
+
+describe("Reporter", () => {
+  it("reports at the interval that the gateway tells, and keeps it if a gateway tells none", async () => {
+    const clock = new ManualClock()
+    const answers = [{ heartbeatSeconds: 60 }, {}, { heartbeatSeconds: 20 }, {}]
+    const times: number[] = []
+    const client = {
+      report: () => {
+        times.push(clock.monotonic())
+        return Promise.resolve({ desired: "run" as const, ...answers[times.length - 1] })
+      },
+    } as Pick<GatewayClient, "report"> as GatewayClient
+    const logger = { info: () => {}, warn: () => {}, error: () => {}, debug: () => {} }
+    makeDataDir(join(folder, "disk"))
+    const disk = await Disk.open(join(folder, "disk"), "2026-01-01T00:00:00Z", () => {})
+    const on = { onRefused: () => {}, onStop: () => {}, beforeFinish: () => Promise.resolve() }
+    const reporter = new Reporter({ disk, client, clock, logger, ...on }, 15)
+    const stop = new AbortController()
+    const reporting = reporter.run(stop.signal)
+    const toldFour = () => {
+      if (clock.timers > 0) clock.advance(1)
+      return times.length === 4
+    }
+    await vi.waitUntil(toldFour, { timeout: 30_000, interval: 1 })
+    expect(times.map((time, index) => time - (times[index - 1] ?? time))).toEqual([0, 60, 60, 20])
+    stop.abort()
+    await reporting
+  })
 })
 
 describe("Shipper", () => {

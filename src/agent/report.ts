@@ -70,7 +70,8 @@ export class Reporter {
     disk.update({ sequence: disk.state.sequence + 1 })
     const report = this.#compose()
     try {
-      const { desired } = await client.report(report)
+      const { desired, heartbeatSeconds } = await client.report(report)
+      this.heartbeatSeconds = heartbeatSeconds ?? this.heartbeatSeconds
       if (report.finish !== undefined) disk.update({ finishStored: true })
       if (desired === "stop") onStop()
       return undefined

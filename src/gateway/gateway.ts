@@ -12,7 +12,6 @@ import {
 } from "../agent/messages.ts"
 import {
   type Buckets,
-  HEARTBEAT_SECONDS,
   LARGE_LOG_CHUNK_BYTES,
   LOG_CHUNK_BYTES,
   type LogsRequest,
@@ -46,7 +45,7 @@ import { LaunchHeartbeats } from "./launch-heartbeats.ts"
 import type { Launches } from "./launches.ts"
 import { MessageLimits } from "./limits.ts"
 import type { PullCredentials } from "./registries.ts"
-import { desiredOf, isAhead, isCurrent, isHeartbeat, isNews, registered, takeReport } from "./report.ts"
+import { desiredOf, heartbeatSecondsFor, isAhead, isCurrent, isHeartbeat, isNews, registered, takeReport } from "./report.ts"
 import { type SecretEnv, SecretMissingError } from "./secrets.ts"
 
 /** Maximum number of attempts to write a Launch. Each attempt reads the Launch and decides again. */
@@ -61,12 +60,12 @@ export interface GatewayOptions {
   registries?: PullCredentials
   logs: LogStore
   /** Writes heartbeats into Leases. Absent: each is written into its Launch. */
-  heartbeats?: Pick<HeartbeatWriter, "beat" | "mustWriteLaunches">
+  heartbeats?: Pick<HeartbeatWriter, "beat" | "mustWriteLaunches" | "size">
   /** Key that bootstrap tokens are derived from, at least 32 bytes. The launch controller has the same key. */
   bootstrapKey: Uint8Array
   clock: Clock
   logger: Logger
-  /** Whole seconds between two reports of an agent. Default 15. */
+  /** Whole seconds between two reports of an agent. Default: by the number of VMs that report here, 15 to 60. */
   heartbeatSeconds?: number
 }
 
@@ -138,7 +137,6 @@ export class Gateway {
     const request = await openRegistration(message)
     const { launch, isFirst } = await this.#bind(message.launch, request)
     const { run, offer, job } = launch.spec
-    const { heartbeatSeconds = HEARTBEAT_SECONDS } = this.#options
     try {
       const secretEnv = await this.#options.secretEnv(job.namespace, run.secretEnv ?? {})
       const buckets = await this.#openBuckets(launch)
@@ -153,7 +151,7 @@ export class Gateway {
         // A VM of the local cloud is a process on a host that it shares with all others.
         ...(offer.cloud === "local" && { sharedHost: { memoryMib: Math.max(1, Math.floor(offer.memoryGib * 1024)) } }),
       }
-      return { order: await sealOrder(order, request.encryptionKey), heartbeatSeconds }
+      return { order: await sealOrder(order, request.encryptionKey), heartbeatSeconds: this.#heartbeatSeconds }
     } catch (error) {
       const reason = finishReasonOf(error)
       if (!(error instanceof Error) || reason === undefined) throw error
@@ -167,7 +165,11 @@ export class Gateway {
     const { content: report, ...found } = await this.#open("report", message, ReportRequestSchema)
     const launch = await this.#take(found, report)
     if (report.finish !== undefined && launch.status?.agent?.finish !== undefined) this.#logFinish(launch, report)
-    return { desired: desiredOf(launch) }
+    return { desired: desiredOf(launch), heartbeatSeconds: this.#heartbeatSeconds }
+  }
+
+  get #heartbeatSeconds(): number {
+    return this.#options.heartbeatSeconds ?? heartbeatSecondsFor(this.#options.heartbeats?.size ?? 0)
   }
 
   /** Returns the Launch with the contents of the report. A mere heartbeat is written soon, with those of other VMs. */

@@ -1,4 +1,4 @@
-import type { RegisterRequest, ReportRequest } from "../agent/protocol.ts"
+import { HEARTBEAT_SECONDS, type RegisterRequest, type ReportRequest } from "../agent/protocol.ts"
 import { secondsBetween, timestamp } from "../apis/clock.ts"
 import { type AgentStatus, type Finish, isOver, type StoredLaunch } from "../apis/launch.ts"
 
@@ -7,6 +7,17 @@ import { type AgentStatus, type Finish, isOver, type StoredLaunch } from "../api
  * of Launches.
  */
 export const HEARTBEAT_WRITE_SECONDS = 60
+
+/** Reports a second that a replica asks for, at most, before it asks VMs to report less often. */
+const REPORTS_PER_SECOND = 100
+
+/** Longest interval of reports. A longer one would let a live VM look as if it were gone (recentHeartbeatSeconds). */
+const LONGEST_HEARTBEAT_SECONDS = 60
+
+/** Returns the seconds between two reports of a VM, by the number of VMs that report to this replica. */
+export function heartbeatSecondsFor(vms: number): number {
+  return Math.min(LONGEST_HEARTBEAT_SECONDS, Math.max(HEARTBEAT_SECONDS, Math.ceil(vms / REPORTS_PER_SECOND)))
+}
 
 /** Returns true if this Launch may begin or continue its run. Then it is not ended, finished, failed or deleted. */
 export function isCurrent(launch: StoredLaunch): boolean {
