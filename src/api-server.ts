@@ -29,6 +29,7 @@ import { HeartbeatWriter } from "./gateway/heartbeats.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
 import { leaderReader, leaderReadsHeartbeats } from "./gateway/owner.ts"
 import { connectedRegistries, type RegistryProvider } from "./gateway/registries.ts"
+import { REPORT_ROUTE, withReports } from "./gateway/reports.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { createHttpServer } from "./http/server.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
@@ -51,6 +52,7 @@ import { imageReader } from "./registries/manifests.ts"
 import { publicFetch } from "./registries/public-fetch.ts"
 import { pullAccess } from "./registries/pulls.ts"
 import { Health } from "./telemetry/health.ts"
+import { answerObserver } from "./telemetry/http.ts"
 import { measureCaches, measureClient } from "./telemetry/kube.ts"
 import type { Logger } from "./telemetry/logger.ts"
 import { createMetrics } from "./telemetry/metrics.ts"
@@ -134,11 +136,12 @@ export async function startFacade(
     clock: systemClock,
     shutdown: stop,
   })
+  const onAnswer = answerObserver(metrics, { method: "POST", route: REPORT_ROUTE, status: "200" })
   measureClient(metrics, client, ending.signal)
   const internal = [launches, heartbeats]
   measureCaches(metrics, [...Object.values(caches), ...internal])
   const operations = await serveOperations(options, health, metrics)
-  const server = await listening(createHttpServer(app), options)
+  const server = await listening(createHttpServer(withReports(app, { gateway: () => gateway.current, onAnswer })), options)
   const watches = catalogueWatches(offers, { client, systemNamespace, logger })
   const reflectors = [...Object.values(caches), ...internal, ...Object.values(watches ?? {})].map((reflector) =>
     reflector.run(ending.signal),

@@ -120,14 +120,24 @@ export class Gateway {
    * @throws Problem 401, 429
    */
   async admit(kind: AdmittedKind, launch: string, { token, isSuspect }: Sender): Promise<boolean> {
-    if (token !== undefined && verifyBootstrapToken(this.#options.bootstrapKey, launch, token)) {
-      await this.#limits.chargeLaunch(launch, kind)
+    if (this.isFromVm(launch, token)) {
+      await this.charge(launch, kind)
       return true
     }
     if (kind === "register" || kind === "boot-failure")
       throw refusal("agent-not-authentic", "The bootstrap token is not this Launch's.")
     if (this.#cachedBound(launch) === undefined) this.#limits.chargeStranger("read", isSuspect)
     return false
+  }
+
+  /** Returns true if the token is the Launch's. */
+  isFromVm(launch: string, token: string | undefined): boolean {
+    return token !== undefined && verifyBootstrapToken(this.#options.bootstrapKey, launch, token)
+  }
+
+  /** Charges a Launch for a message of its VM. @throws Problem 429 */
+  charge(launch: string, kind: AdmittedKind): Promise<void> {
+    return this.#limits.chargeLaunch(launch, kind)
   }
 
   /**

@@ -465,6 +465,43 @@ describe("gateway: reports", () => {
     }
   })
 
+  it("answers a VM's report with and without Express in the same way", async () => {
+    const plain = await startGateway(world, { before: (_req, _res, next) => next() })
+    try {
+      const launch = await world.launch({})
+      const { name } = launch.metadata
+      const agent = await agentFor(launch)
+      await agent.register()
+      const token = bootstrapToken(BOOTSTRAP_KEY, name)
+      const other = await agentFor(await world.launch({}))
+      const bodies = {
+        valid: await agent.sign("report", { sequence: 5, attempt: 1, retryCount: 0 }),
+        unsigned: "x.y.z",
+        invalid: await agent.sign("report", { sequence: 0, attempt: 1, retryCount: 0 }),
+        foreign: await other.sign("report", { sequence: 5, attempt: 1, retryCount: 0 }),
+        large: "x".repeat(40_000),
+        empty: "",
+      }
+      const headersOf = ({ headers }: Answer) =>
+        ["content-type", "cache-control", "www-authenticate", "retry-after"].map((header) => headers.get(header))
+      const answersAt = async (at: TestGateway) => {
+        const answers: unknown[] = []
+        for (const body of Object.values(bodies)) {
+          const answer = await send(urlOf("report", name, at), { token, body })
+          const { instance: _, ...shown } = answer.body
+          expect(answer.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/)
+          answers.push([answer.status, headersOf(answer), shown])
+        }
+        return answers
+      }
+      const answers = await answersAt(gateway)
+      expect(answers).toEqual(await answersAt(plain))
+      expect(answers.map((answer) => (answer as number[])[0])).toEqual([200, 400, 400, 401, 413, 400])
+    } finally {
+      await plain.close()
+    }
+  })
+
   it("ignores reports that are late, duplicated or replayed", async () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
