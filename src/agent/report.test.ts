@@ -124,7 +124,7 @@ describe("Spool", () => {
 })
 
 describe("Reporter", () => {
-  it("reports at the interval that the gateway tells, and keeps it if a gateway tells none", async () => {
+  it("reports at the interval in the answers, and keeps it if an answer has none", async () => {
     const clock = new ManualClock()
     const answers = [{ heartbeatSeconds: 60 }, {}, { heartbeatSeconds: 20 }, {}]
     const times: number[] = []

@@ -11,7 +11,7 @@ export const HEARTBEAT_WRITE_SECONDS = 60
 /** Reports a second that a replica asks for, at most, before it asks VMs to report less often. */
 const REPORTS_PER_SECOND = 100
 
-/** Longest interval of reports. A longer one would let a live VM look as if it were gone (recentHeartbeatSeconds). */
+/** Longest interval of reports. A heartbeat that outweighs a list may be no older (recentHeartbeatSeconds). */
 const LONGEST_HEARTBEAT_SECONDS = 60
 
 /** Returns the seconds between two reports of a VM, by the number of VMs that report to this replica. */

@@ -26,8 +26,8 @@ export interface ReportListenerOptions {
 }
 
 /**
- * Answers the reports of VMs without Express, whose middleware costs more than the report itself. Everything else goes to
- * the app: other requests, reports without the Launch's token or of an unusual form, and every error.
+ * Answers the reports of VMs without Express, whose middleware costs more than the report itself. The app answers
+ * everything else: other requests, reports without the Launch's token or of an unusual form, and every error.
  */
 export function withReports(app: RequestListener, { gateway, onAnswer }: ReportListenerOptions): RequestListener {
   return (req, res) => {
