@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto"
 import { once } from "node:events"
-import type { Server } from "node:http"
+import type { RequestListener, Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { hostname } from "node:os"
 import { systemClock } from "./apis/clock.ts"
@@ -55,7 +55,7 @@ import { Health } from "./telemetry/health.ts"
 import { answerObserver } from "./telemetry/http.ts"
 import { measureCaches, measureClient } from "./telemetry/kube.ts"
 import type { Logger } from "./telemetry/logger.ts"
-import { createMetrics } from "./telemetry/metrics.ts"
+import { createMetrics, type Registry } from "./telemetry/metrics.ts"
 
 /** Parts that differ between an installation, the stack on one machine, and tests. */
 export interface FacadeParts {
@@ -136,12 +136,11 @@ export async function startFacade(
     clock: systemClock,
     shutdown: stop,
   })
-  const onAnswer = answerObserver(metrics, { method: "POST", route: REPORT_ROUTE, status: "200" })
   measureClient(metrics, client, ending.signal)
   const internal = [launches, heartbeats]
   measureCaches(metrics, [...Object.values(caches), ...internal])
   const operations = await serveOperations(options, health, metrics)
-  const server = await listening(createHttpServer(withReports(app, { gateway: () => gateway.current, onAnswer })), options)
+  const server = await listening(serverOf(app, gateway, metrics), options)
   const watches = catalogueWatches(offers, { client, systemNamespace, logger })
   const reflectors = [...Object.values(caches), ...internal, ...Object.values(watches ?? {})].map((reflector) =>
     reflector.run(ending.signal),
@@ -333,6 +332,12 @@ function pruneLogs(retention: LogRetentionOptions & { jobs: Reflector<StoredJob>
     .then(() => removeOrphanedLogs(retention))
     .catch((err: unknown) => ending.aborted || logger.warn({ err }, "logs of deleted jobs could not be listed"))
   return removeLogsOfDeletedJobs(retention)
+}
+
+/** Constructs the server. Reports of VMs don't pass the app. */
+function serverOf(app: RequestListener, gateway: AwaitedGateway, metrics: Registry): Server {
+  const onAnswer = answerObserver(metrics, { method: "POST", route: REPORT_ROUTE, status: "200" })
+  return createHttpServer(withReports(app, { gateway: () => gateway.current, onAnswer }))
 }
 
 async function listening(server: Server, { port, host }: Pick<Options, "port" | "host">): Promise<Server> {

@@ -45,7 +45,16 @@ import { LaunchHeartbeats } from "./launch-heartbeats.ts"
 import type { Launches } from "./launches.ts"
 import { MessageLimits } from "./limits.ts"
 import type { PullCredentials } from "./registries.ts"
-import { desiredOf, heartbeatSecondsFor, isAhead, isCurrent, isHeartbeat, isNews, registered, takeReport } from "./report.ts"
+import {
+  desiredOf,
+  heartbeatSecondsFor,
+  isAhead,
+  isCurrent,
+  isHeartbeat,
+  isNews,
+  registered,
+  takeReport,
+} from "./report.ts"
 import { type SecretEnv, SecretMissingError } from "./secrets.ts"
 
 /** Maximum number of attempts to write a Launch. Each attempt reads the Launch and decides again. */

@@ -53,10 +53,16 @@ export function gatewayRouter(
     }
   }
   const take = (kind: MessageKind, limit: BodyLimit, act: (message: Message) => Promise<object>) => {
-    router.post(`/launches/:launch/${kind}`, answerFault, admit(kind), jwsBody(limit), async (req: Request, res: Response) => {
-      const sender = { isFromVm: isFromVm(res), isSuspect: await failures.areTooMany(req) }
-      answer(res, await act({ launch: launchOf(req), jws: typeof req.body === "string" ? req.body : "", ...sender }))
-    })
+    router.post(
+      `/launches/:launch/${kind}`,
+      answerFault,
+      admit(kind),
+      jwsBody(limit),
+      async (req: Request, res: Response) => {
+        const sender = { isFromVm: isFromVm(res), isSuspect: await failures.areTooMany(req) }
+        answer(res, await act({ launch: launchOf(req), jws: typeof req.body === "string" ? req.body : "", ...sender }))
+      },
+    )
   }
   take("register", MESSAGE_LIMIT, (message) => gateway.register(message))
   take("report", MESSAGE_LIMIT, (message) => gateway.report(message))

@@ -357,7 +357,10 @@ describe("gateway: reports", () => {
     ]
     for (const [index, [seconds, report, written]] of steps.entries()) {
       at(seconds)
-      expect((await agent.report({ sequence: index + 1, ...report })).body).toEqual({ desired: "run", heartbeatSeconds: 1 })
+      expect((await agent.report({ sequence: index + 1, ...report })).body).toEqual({
+        desired: "run",
+        heartbeatSeconds: 1,
+      })
       // A heartbeat is written after its agent has been answered.
       if (written) await expect.poll(version, PATIENCE).not.toBe(last)
       else expect(await version(), `step ${index}`).toBe(last)
@@ -597,7 +600,10 @@ describe("gateway: reports", () => {
     const stopped = { ...finish, reason: "Stopped" as const }
     const told = async () => (await agent.report({ sequence: 2 })).body
     await expect.poll(told, PATIENCE).toEqual({ desired: "stop", heartbeatSeconds: 1 })
-    expect((await agent.report({ sequence: 3, finish: stopped })).body).toEqual({ desired: "stop", heartbeatSeconds: 1 })
+    expect((await agent.report({ sequence: 3, finish: stopped })).body).toEqual({
+      desired: "stop",
+      heartbeatSeconds: 1,
+    })
     expect((await world.agentOf(launch))?.finish?.reason).toBe("Stopped")
     await setStatus(launch, { phase: "terminated" })
     await expect.poll(async () => (await agent.report({ sequence: 4 })).status, PATIENCE).toBe(410)
@@ -740,7 +746,10 @@ describe("gateway: limits", () => {
       expect([former.status, typeOf(former), former.headers.get("retry-after")]).toEqual([429, "rate-limited", "1"])
       const config = bootConfig({ ...launch, spec: { ...launch.spec, gatewayUrl: flooded.url } }, BOOTSTRAP_KEY)
       const client = new GatewayClient(config, agent.keys)
-      expect(await client.report({ sequence: 3, attempt: 1, retryCount: 1 })).toEqual({ desired: "run", heartbeatSeconds: 1 })
+      expect(await client.report({ sequence: 3, attempt: 1, retryCount: 1 })).toEqual({
+        desired: "run",
+        heartbeatSeconds: 1,
+      })
       expect(await client.sendLog(0, Buffer.from("hello"))).toMatchObject({ length: 5, full: false })
       await client.volumes()
       await client.close()
