@@ -7,7 +7,7 @@ import { load } from "js-yaml"
 import { GatewayClient, GatewayError, RefusedError, retrySeconds } from "../src/agent/gateway-client.ts"
 import { AGENT_VERSION } from "../src/agent/main.ts"
 import { type AgentKeys, generateAgentKeys, openOrder, parseUserData } from "../src/agent/messages.ts"
-import { type BootConfig, HEARTBEAT_SECONDS, type ReportRequest } from "../src/agent/protocol.ts"
+import { type BootConfig, HEARTBEAT_SECONDS, type ReportRequest, type ReportResponse } from "../src/agent/protocol.ts"
 import { waitUnlessAborted } from "../src/agent/timers.ts"
 import { systemClock, timestamp } from "../src/apis/clock.ts"
 import type { Run } from "../src/apis/job.ts"
@@ -191,9 +191,9 @@ class SimulatedAgent {
   /** Reports at intervals until the container must stop, or the VM must end. */
   async beat(startTime: string, intervalSeconds: number, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const desired = await this.#report({ startTime }, signal)
-      if (desired === "stop") return await this.#finish(startTime, "Stopped", signal)
-      await waitUnlessAborted(systemClock, intervalSeconds, signal)
+      const answer = await this.#report({ startTime }, signal)
+      if (answer?.desired === "stop") return await this.#finish(startTime, "Stopped", signal)
+      await waitUnlessAborted(systemClock, answer?.heartbeatSeconds ?? intervalSeconds, signal)
     }
     await this.#client.close()
   }
@@ -204,13 +204,13 @@ class SimulatedAgent {
     await this.#client.close()
   }
 
-  async #report(news: Partial<ReportRequest>, signal: AbortSignal): Promise<"run" | "stop" | undefined> {
+  async #report(news: Partial<ReportRequest>, signal: AbortSignal): Promise<ReportResponse | undefined> {
     const answer = await this.#persist(() => {
       this.#counts.sent++
       return this.#client.report({ sequence: ++this.#sequence, attempt: 1, retryCount: 0, ...news })
     }, signal)
     if (answer !== undefined) this.#counts.answered++
-    return answer?.desired
+    return answer
   }
 
   /** Retries until there is an answer; undefined if the gateway rejects this agent or the VM must end. */

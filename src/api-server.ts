@@ -1,6 +1,8 @@
+import { randomUUID } from "node:crypto"
 import { once } from "node:events"
-import type { Server } from "node:http"
+import type { RequestListener, Server } from "node:http"
 import type { AddressInfo } from "node:net"
+import { hostname } from "node:os"
 import { systemClock } from "./apis/clock.ts"
 import type { StoredJob } from "./apis/job.ts"
 import type { Architecture } from "./apis/offer.ts"
@@ -22,18 +24,23 @@ import { CACHE_OPTIONS } from "./facade/caches.ts"
 import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/jobs/logs.ts"
 import { AwaitedGateway } from "./gateway/awaited.ts"
 import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
+import type { ConnectionsReader } from "./gateway/candidates.ts"
+import { HeartbeatWriter } from "./gateway/heartbeats.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
-import { leaderReader } from "./gateway/owner.ts"
+import { leaderReader, leaderReadsHeartbeats } from "./gateway/owner.ts"
 import { connectedRegistries, type RegistryProvider } from "./gateway/registries.ts"
+import { REPORT_ROUTE, withReports } from "./gateway/reports.ts"
 import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { createHttpServer } from "./http/server.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import type { IdentityIssuer } from "./identity/identity-tokens.ts"
 import { readInstallation } from "./identity/installation.ts"
+import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
 import { TokenVerifier } from "./identity/oidc.ts"
 import { spendCapsIn, tenantsIn } from "./identity/projects.ts"
 import { storedKeysSealer } from "./identity/sealing-keys.ts"
 import type { KubeClient } from "./kube/client.ts"
+import { HEARTBEATS_CACHE, SharedHeartbeats } from "./kube/heartbeats.ts"
 import { Reflector } from "./kube/reflector.ts"
 import { FileLogStore } from "./logs/file-store.ts"
 import { S3LogStore, s3Client } from "./logs/s3-store.ts"
@@ -45,9 +52,10 @@ import { imageReader } from "./registries/manifests.ts"
 import { publicFetch } from "./registries/public-fetch.ts"
 import { pullAccess } from "./registries/pulls.ts"
 import { Health } from "./telemetry/health.ts"
+import { answerObserver } from "./telemetry/http.ts"
 import { measureCaches, measureClient } from "./telemetry/kube.ts"
 import type { Logger } from "./telemetry/logger.ts"
-import { createMetrics } from "./telemetry/metrics.ts"
+import { createMetrics, type Registry } from "./telemetry/metrics.ts"
 
 /** Parts that differ between an installation, the stack on one machine, and tests. */
 export interface FacadeParts {
@@ -87,7 +95,8 @@ export async function startFacade(
   const { systemNamespace, issuer } = options
   const { client, clouds, providers, offers, logger } = parts
   const ending = new AbortController()
-  const { launches, ...caches } = facadeCaches({ client, logger }, options)
+  const { launches, heartbeats, ...caches } = facadeCaches({ client, logger }, options)
+  const heartbeatTimes = new SharedHeartbeats(heartbeats, systemClock)
   const logStore = logStoreOf(options, logger)
   const sealer = storedKeysSealer(client, systemNamespace)
   const credentialsOf = liveCredentials(client, {
@@ -95,7 +104,8 @@ export async function startFacade(
     sealer,
     identityIssuer: parts.identity?.issuer,
   })
-  const gateway = agentGateway(options, parts, { launches, credentialsOf, logs: logStore })
+  const writer = heartbeatWriter(options, parts, { launches, heartbeats, heartbeatTimes })
+  const gateway = agentGateway(options, parts, { ...caches, launches, credentialsOf, logs: logStore, writer })
   const metrics = createMetrics("facade")
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
@@ -110,6 +120,7 @@ export async function startFacade(
     client,
     caches,
     launches: launches.store,
+    heartbeatTimes,
     logStore,
     sealer,
     gateway: gateway.handle,
@@ -126,35 +137,55 @@ export async function startFacade(
     shutdown: stop,
   })
   measureClient(metrics, client, ending.signal)
-  measureCaches(metrics, [...Object.values(caches), launches])
+  const internal = [launches, heartbeats]
+  measureCaches(metrics, [...Object.values(caches), ...internal])
   const operations = await serveOperations(options, health, metrics)
-  const server = createHttpServer(app)
-  server.listen(options.port, options.host)
-  await once(server, "listening")
+  const server = await listening(serverOf(app, gateway, metrics), options)
   const watches = catalogueWatches(offers, { client, systemNamespace, logger })
-  const reflectors = [...Object.values(caches), launches, ...Object.values(watches ?? {})].map((reflector) =>
+  const reflectors = [...Object.values(caches), ...internal, ...Object.values(watches ?? {})].map((reflector) =>
     reflector.run(ending.signal),
   )
-  const opening = gateway.run(ending.signal)
+  const loops = [gateway.run(ending.signal), writer.run(ending.signal), ...reflectors]
   const endRetention = pruneLogs({ client, jobs: caches.jobs, logStore, logger }, ending.signal)
   const ended = stopped(stop).then(async () => {
     health.drain()
     endRetention()
     await closed(server)
     ending.abort()
-    await Promise.all([opening, ...reflectors])
+    await Promise.all(loops)
     await operations?.close()
   })
-  const { address, port } = server.address() as AddressInfo
-  const url = `http://${urlHost(address)}:${port}`
-  return { url, metricsUrl: operations?.url, ended }
+  return { url: urlOf(server), metricsUrl: operations?.url, ended }
+}
+
+/** Constructs the writer of the heartbeats that this replica hears. */
+function heartbeatWriter(
+  { systemNamespace }: Options,
+  { client, logger }: FacadeParts,
+  { launches, heartbeats, heartbeatTimes: times }: HeartbeatSources,
+): HeartbeatWriter {
+  return new HeartbeatWriter({
+    client,
+    namespace: IDENTITIES_NAMESPACE,
+    written: heartbeats.store,
+    times,
+    launches: { get: (name) => launches.store.get({ namespace: systemNamespace, name }) },
+    isRead: () => leaderReadsHeartbeats(client, systemNamespace),
+    holder: `${hostname()}-${randomUUID()}`,
+    clock: systemClock,
+    logger,
+  })
+}
+
+type HeartbeatSources = Pick<ReturnType<typeof facadeCaches>, "launches" | "heartbeats"> & {
+  heartbeatTimes: SharedHeartbeats
 }
 
 /** Constructs the gateway that agents talk to. It answers 503 until there is an installation. */
 function agentGateway(
   { systemNamespace }: Options,
   { client, providers, logger }: FacadeParts,
-  { launches, credentialsOf, logs }: Pick<PlannerSources, "launches" | "credentialsOf"> & { logs: LogStore },
+  { launches, connections, credentialsOf, logs, writer }: GatewaySources,
 ): AwaitedGateway {
   return new AwaitedGateway({
     readInstallation: () => readInstallation(client, systemNamespace),
@@ -162,8 +193,9 @@ function agentGateway(
     readLeader: leaderReader(client, systemNamespace),
     launches: kubeLaunches(client, launches.store, systemNamespace),
     secretEnv: kubeSecretEnv(client),
-    ...openedByConnections(client, providers, credentialsOf),
+    ...openedByConnections(connectionsReader(client, connections), providers, credentialsOf),
     logs,
+    heartbeats: writer,
     clock: systemClock,
     logger,
   })
@@ -183,6 +215,7 @@ function facadeCaches(
     projects: new Reflector({ ...base, ...CACHE_OPTIONS.projects }),
     organizations: new Reflector({ ...base, ...CACHE_OPTIONS.organizations }),
     launches: new Reflector({ ...base, ...launches }),
+    heartbeats: new Reflector({ ...base, ...HEARTBEATS_CACHE, namespace: IDENTITIES_NAMESPACE }),
   }
 }
 
@@ -212,13 +245,18 @@ function logStoreOf(options: Options, logger: Logger): LogStore {
 }
 
 /** Constructs what VMs get by the connections of their project: buckets, and images of private registries. */
-function openedByConnections(client: KubeClient, providers: Providers, credentials: ReadCredentials) {
-  // Read live: the job may have waited for a connection that was created a moment ago.
-  const connections = async (namespace: string) => (await client.list(CONNECTION_CACHE.resource, { namespace })).items
-  const live = { connections, credentials, clock: systemClock }
+function openedByConnections(connections: ConnectionsReader, providers: Providers, credentials: ReadCredentials) {
+  const base = { connections, credentials, clock: systemClock }
   return {
-    buckets: connectedBuckets({ ...live, providers: bucketProviders(providers) }),
-    registries: connectedRegistries({ ...live, providers: registryProviders(providers) }),
+    buckets: connectedBuckets({ ...base, providers: bucketProviders(providers) }),
+    registries: connectedRegistries({ ...base, providers: registryProviders(providers) }),
+  }
+}
+
+function connectionsReader(client: KubeClient, cache: GatewaySources["connections"]): ConnectionsReader {
+  return {
+    cached: (namespace) => (cache.synced ? cache.store.byIndex(NAMESPACE_INDEX, namespace) : undefined),
+    live: async (namespace) => (await client.list(CONNECTION_CACHE.resource, { namespace })).items,
   }
 }
 
@@ -281,6 +319,11 @@ type PlannerSources = Pick<ReturnType<typeof facadeCaches>, "jobs" | "launches" 
   credentialsOf: ReadCredentials
 }
 
+type GatewaySources = Pick<PlannerSources, "launches" | "connections" | "credentialsOf"> & {
+  logs: LogStore
+  writer: HeartbeatWriter
+}
+
 /** Removes the log of each deleted job, and at the start those of jobs deleted meanwhile. Returns how to end it. */
 function pruneLogs(retention: LogRetentionOptions & { jobs: Reflector<StoredJob> }, ending: AbortSignal): () => void {
   const { jobs, logger } = retention
@@ -289,6 +332,23 @@ function pruneLogs(retention: LogRetentionOptions & { jobs: Reflector<StoredJob>
     .then(() => removeOrphanedLogs(retention))
     .catch((err: unknown) => ending.aborted || logger.warn({ err }, "logs of deleted jobs could not be listed"))
   return removeLogsOfDeletedJobs(retention)
+}
+
+/** Constructs the server. Reports of VMs don't pass the app. */
+function serverOf(app: RequestListener, gateway: AwaitedGateway, metrics: Registry): Server {
+  const onAnswer = answerObserver(metrics, { method: "POST", route: REPORT_ROUTE, status: "200" })
+  return createHttpServer(withReports(app, { gateway: () => gateway.current, onAnswer }))
+}
+
+async function listening(server: Server, { port, host }: Pick<Options, "port" | "host">): Promise<Server> {
+  server.listen(port, host)
+  await once(server, "listening")
+  return server
+}
+
+function urlOf(server: Server): string {
+  const { address, port } = server.address() as AddressInfo
+  return `http://${urlHost(address)}:${port}`
 }
 
 async function stopped(stop: AbortSignal): Promise<void> {

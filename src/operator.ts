@@ -3,7 +3,8 @@ import { hostname } from "node:os"
 import { userDataOf } from "./agent/cloud-init.ts"
 import { type Clock, systemClock } from "./apis/clock.ts"
 import { JOB, type StoredJob } from "./apis/job.ts"
-import { isOver, type StoredLaunch } from "./apis/launch.ts"
+import { type HeartbeatTimes, isOver, type StoredLaunch } from "./apis/launch.ts"
+import { ANNOTATIONS } from "./apis/meta.ts"
 import type { Architecture } from "./apis/offer.ts"
 import { LiveCatalogue } from "./catalogue/live.ts"
 import type { Offers } from "./catalogue/offers.ts"
@@ -41,6 +42,7 @@ import { ORGANIZATIONS, PROJECT_OF_NAMESPACE, PROJECTS, spendCapsIn, tenantsIn }
 import { ensureSealingKeys, SEALING_KEYS_CACHE, storedKeysSealer } from "./identity/sealing-keys.ts"
 import type { KubeClient } from "./kube/client.ts"
 import { EventRecorder } from "./kube/events.ts"
+import { HEARTBEATS_CACHE, SharedHeartbeats } from "./kube/heartbeats.ts"
 import { LeaderElector, type LeaderElectorOptions } from "./kube/lease.ts"
 import { Reflector } from "./kube/reflector.ts"
 import { resourceOf } from "./kube/resource.ts"
@@ -109,14 +111,23 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
   if (parts.identity !== undefined) await ensureIdentityKeys(client, systemNamespace)
   const identity = `${hostname()}-${randomUUID()}`
   const lease = { namespace: systemNamespace, name: OPERATOR_LEASE }
-  const elector = new LeaderElector({ client, lease, identity, clock, logger, ...leaseTimes })
+  const elector = new LeaderElector({
+    client,
+    lease,
+    identity,
+    annotation: ANNOTATIONS.readsHeartbeats,
+    clock,
+    logger,
+    ...leaseTimes,
+  })
   const recorder = new EventRecorder({ client, component: "berth-operator", instance: identity, clock, logger })
   const caches = operatorCaches({ client, logger }, options)
+  const heartbeatTimes = new SharedHeartbeats(caches.heartbeats, clock)
   const watches = catalogueWatches(parts.offers, { client, systemNamespace, recorder, logger })
   const sealer = storedKeysSealer(client, systemNamespace)
   const fence = fenceOf(elector)
   const quota = { limits: { ...PROJECT_LIMITS, ...options.projectLimits }, usage: new Usage(caches, clock) }
-  const base = { client, clock, recorder, logger }
+  const base = { client, clock, recorder, heartbeatTimes, logger }
   const identityIssuer = parts.identity?.issuer
   const installed: Installed = { options, parts, installation, caches, base, sealer, identityIssuer, fence, quota }
   const guard = copyGuard(installed, elector)
@@ -161,7 +172,13 @@ interface Installed {
   parts: OperatorParts
   installation: Installation
   caches: ReturnType<typeof operatorCaches>
-  base: { client: KubeClient; clock: Clock; recorder: EventRecorder; logger: Logger }
+  base: {
+    client: KubeClient
+    clock: Clock
+    recorder: EventRecorder
+    heartbeatTimes: HeartbeatTimes
+    logger: Logger
+  }
   sealer: Sealer
   identityIssuer: string | undefined
   fence: Fence
@@ -207,6 +224,7 @@ function operatorCaches(
     apiKeys: new Reflector({ ...base, resource: API_KEYS, namespace }),
     users: new Reflector({ ...base, ...MACHINE_USER_CACHE }),
     bindings: new Reflector({ ...base, ...BINDING_CACHE, namespace }),
+    heartbeats: new Reflector({ ...base, ...HEARTBEATS_CACHE, namespace: IDENTITIES_NAMESPACE }),
   }
 }
 

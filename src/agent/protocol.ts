@@ -59,7 +59,7 @@ export const REFUSALS = {
 } as const
 export type Refusal = keyof typeof REFUSALS
 
-/** Seconds between two reports of a healthy VM. */
+/** Seconds between two reports of a healthy VM, until the gateway says otherwise. */
 export const HEARTBEAT_SECONDS = 15
 
 /**
@@ -184,7 +184,11 @@ export const ReportRequestSchema = Type.Object({
 export type ReportRequest = Static<typeof ReportRequestSchema>
 
 /** `stop`: SIGTERM, 10 seconds, SIGKILL, a last report, power off. */
-export const ReportResponseSchema = Type.Object({ desired: StringEnum(["run", "stop"]) })
+export const ReportResponseSchema = Type.Object({
+  desired: StringEnum(["run", "stop"]),
+  /** Seconds until the next report. Gateways of former versions omit it: the interval stays as it is. */
+  heartbeatSeconds: Type.Optional(Int({ minimum: 1 })),
+})
 export type ReportResponse = Static<typeof ReportResponseSchema>
 
 export const LogsRequestSchema = Type.Object({

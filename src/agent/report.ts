@@ -70,7 +70,8 @@ export class Reporter {
     disk.update({ sequence: disk.state.sequence + 1 })
     const report = this.#compose()
     try {
-      const { desired } = await client.report(report)
+      const { desired, heartbeatSeconds } = await client.report(report)
+      this.heartbeatSeconds = heartbeatSeconds ?? this.heartbeatSeconds
       if (report.finish !== undefined) disk.update({ finishStored: true })
       if (desired === "stop") onStop()
       return undefined
@@ -95,7 +96,7 @@ export class Reporter {
   }
 }
 
-/** Delay before new output is sent, seconds. It prevents a request for each line. */
+/** Delay before new output is sent, seconds. It prevents a request for each line. The first output is sent at once. */
 const COLLECT_SECONDS = 0.5
 
 /** Number of answers without progress after which sending the log counts as failed. */
@@ -141,7 +142,7 @@ export class Shipper {
       if (await this.drain()) {
         tries = 0
         await this.#signal.wait(clock, Number.POSITIVE_INFINITY, signal)
-        await new AsyncSignal().wait(clock, COLLECT_SECONDS, signal)
+        if (this.#stored > 0) await new AsyncSignal().wait(clock, COLLECT_SECONDS, signal)
       } else {
         await new AsyncSignal().wait(clock, backoffSeconds(tries++ + 1, RETRY_SECONDS), signal)
       }

@@ -508,7 +508,7 @@ export const JobStatusSchema = Type.Object(
     ),
     startTime: Type.Optional(Time("Time of the container's first start.")),
     completionTime: Type.Optional(Time("Time at which the job ended.")),
-    lastHeartbeatTime: Type.Optional(Time("Time of the VM's last heartbeat.")),
+    lastHeartbeatTime: Type.Optional(Time("Time of the last heartbeat of an ended job's VM. Absent while it runs.")),
   },
   { description: "Observed state. Only Berth's job controller writes it." },
 )

@@ -1,4 +1,5 @@
 import Type, { type Static } from "typebox"
+import { timestamp } from "./clock.ts"
 import { VmDiskSchema } from "./disk.ts"
 import { RunSchema, VM_STATES } from "./job.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
@@ -27,6 +28,23 @@ export const LaunchCondition = { Ready: "Ready", Reconciling: "Reconciling", Sta
 /** Returns true if the Launch has no VM that runs or is billed. */
 export function isOver(launch: { status?: { phase?: LaunchPhase } }): boolean {
   return launch.status?.phase === "terminated" || launch.status?.phase === "refused"
+}
+
+/** Heartbeats that are not in the Launches, by the Launch's name. */
+export interface HeartbeatTimes {
+  /** Returns the time of the last heartbeat; undefined if none is known. */
+  get(launch: string): Date | undefined
+}
+
+/** Returns the Launch with its agent's last heartbeat: that of its status, or the later one of `heartbeats`. */
+export function withHeartbeat(launch: StoredLaunch, heartbeats: HeartbeatTimes | undefined): StoredLaunch {
+  const { status } = launch
+  const heard = status?.agent && heartbeats?.get(launch.metadata.name)
+  if (heard === undefined) return launch
+  const lastHeartbeatTime = timestamp(heard)
+  const known = status?.agent?.lastHeartbeatTime
+  if (known !== undefined && Date.parse(known) >= Date.parse(lastHeartbeatTime)) return launch
+  return { ...launch, status: { ...status, agent: { ...status?.agent, lastHeartbeatTime } as AgentStatus } }
 }
 
 /** Classes of a cloud's rejection, named like the cloud errors. */
@@ -172,7 +190,9 @@ export const AgentStatusSchema = Type.Object({
   sequence: Int({ description: "Sequence number of the last accepted report. Older reports are dropped." }),
   retryCount: Int({ description: "Number of container restarts." }),
   startTime: Type.Optional(Time("Time of the container's first start.")),
-  lastHeartbeatTime: Type.Optional(Time("Time of the agent's last heartbeat, updated at most once a minute.")),
+  lastHeartbeatTime: Type.Optional(
+    Time("Time of the last report that changed this status. Later heartbeats are in Leases of berth-identities."),
+  ),
   preemptionNotice: Type.Optional(Time("Time of the cloud's preemption notice.")),
   lastExitCode: Type.Optional(Type.Integer({ description: "Exit code of the last failed attempt." })),
   finish: Type.Optional(FinishSchema),
@@ -277,7 +297,6 @@ export const LAUNCH = defineKind({
     { name: "Cloud", type: "string", jsonPath: ".spec.offer.cloud" },
     { name: "Type", type: "string", jsonPath: ".spec.offer.instanceType" },
     { name: "VM", type: "string", jsonPath: ".status.vm.id" },
-    { name: "Heartbeat", type: "date", jsonPath: ".status.agent.lastHeartbeatTime" },
     AGE_COLUMN,
   ],
   selectableFields: [".status.phase", ".spec.job.uid", ".spec.job.namespace"],

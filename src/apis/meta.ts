@@ -53,6 +53,8 @@ export const LABELS = {
   apiKeyUid: `${GROUP}/apikey-uid`,
   /** Hash of the Idempotency-Key of the request that created the object. */
   idempotencyKey: `${GROUP}/idempotency-key`,
+  /** Marks the Leases that hold the heartbeats of VMs. */
+  heartbeats: `${GROUP}/heartbeats`,
 } as const
 
 export const ANNOTATIONS = {
@@ -75,6 +77,10 @@ export const ANNOTATIONS = {
   credentials: `${GROUP}/credentials-version`,
   /** Permission for a Project of this name to adopt the Namespace. */
   adopt: `${GROUP}/adopt-by-project`,
+  /** Heartbeats of VMs, on a Lease: `name:seconds` for each Launch (kube/heartbeats.ts). */
+  heartbeats: `${GROUP}/heartbeats`,
+  /** Holder of the operators' Lease that reads these Leases. Absent, or another than the holder: it reads Launches only. */
+  readsHeartbeats: `${GROUP}/reads-heartbeats`,
 } as const
 
 /** Field manager of the gateway's writes. A heartbeat does not count as an update by a user. */

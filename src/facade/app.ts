@@ -4,7 +4,7 @@ import type { Clock } from "../apis/clock.ts"
 import { CreationTimes } from "../apis/creation-times.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
 import { quoted } from "../apis/fault.ts"
-import type { StoredLaunch } from "../apis/launch.ts"
+import type { HeartbeatTimes, StoredLaunch } from "../apis/launch.ts"
 import { bodyReader } from "../http/body.ts"
 import { ConcurrencyLimit, FailureLimit, PrincipalLimit } from "../http/limits.ts"
 import { type Guard, mount } from "../http/mount.ts"
@@ -51,9 +51,10 @@ import { docsRoutes } from "./docs/routes.ts"
 import { openApiRoute } from "./document.ts"
 import { LeaseMutex } from "./idempotency.ts"
 import { identityRouter } from "./identity-documents.ts"
+import { lastHeartbeatIn } from "./jobs/heartbeat.ts"
 import { Jobs, Submitter } from "./jobs/jobs.ts"
 import { LogStreams } from "./jobs/logs.ts"
-import { jobRoutes } from "./jobs/routes.ts"
+import { type JobServices, jobRoutes } from "./jobs/routes.ts"
 import { catalogueCheck } from "./jobs/submission.ts"
 import { Keys } from "./keys/keys.ts"
 import { keyRoutes } from "./keys/routes.ts"
@@ -87,6 +88,8 @@ export interface FacadeDependencies {
   caches: Caches
   /** Cached, with the index `jobUid`. */
   launches: Store<StoredLaunch>
+  /** Heartbeats that are not in the Launches. */
+  heartbeatTimes?: HeartbeatTimes | undefined
   logStore: LogStore
   /** Seals the credentials of connections. */
   sealer: Sealer
@@ -150,7 +153,7 @@ function unsynced(caches: Caches): string | undefined {
 
 /** Returns the operations of a project, below /1. */
 function projectRouter(dependencies: FacadeDependencies): Router {
-  const { client, caches, launches, settings, clock, logStore, plan, shutdown } = dependencies
+  const { client, caches, settings, clock } = dependencies
   const router = Router()
   const guard = projectGuard(dependencies)
   const callerClient = impersonating(client)
@@ -169,11 +172,8 @@ function projectRouter(dependencies: FacadeDependencies): Router {
     const requireRoom = admission(namespace, () => limitForJob(quota, namespace))
     return new Submitter({ client: caller, jobs: jobsOf(principal), namespace, creationTimes, creations, requireRoom })
   }
-  const catalogueFaults = catalogueCheck(dependencies.catalogue, settings.clouds)
-  const logStreams = new LogStreams({ logStore, store: caches.jobs.store, launches, clock, shutdown })
-  const followers = new ConcurrencyLimit(settings.followersPerPrincipal ?? DEFAULT_FOLLOWERS)
-  const jobServices = { jobsOf, submitterOf, catalogueFaults, plan, logStreams, followers }
-  mount(router, jobRoutes(settings.clouds), guard, jobServices)
+  const ofJobs = jobParts(dependencies)
+  mount(router, jobRoutes(settings.clouds), guard, { ...ofJobs, jobsOf, submitterOf })
   const collectionOf = (principal: Principal, kind: CountedKind) => ({
     requireRoom: admission(principal.project.namespace, () => limitForObject(quota, principal.project.namespace, kind)),
     namespace: principal.project.namespace,
@@ -201,7 +201,7 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   const keysOf = (principal: Principal): Keys =>
     new Keys({ ...collectionOf(principal, "apiKeys"), ...ofKeys, creationTimes, clock })
   mount(router, keyRoutes, guard, { keysOf, clock })
-  mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, catalogueFaults })
+  mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, ...ofJobs })
   mount(router, connectionRoutes, guard, { connectionsOf })
   const discoveries = new PrincipalLimit({
     name: "discovery",
@@ -217,6 +217,18 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   openApiRoute(router, settings.clouds)
   docsRoutes(router)
   return router
+}
+
+/** Returns what the operations of jobs need for any caller. */
+function jobParts(dependencies: FacadeDependencies): Omit<JobServices, "jobsOf" | "submitterOf"> {
+  const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown } = dependencies
+  return {
+    plan,
+    catalogueFaults: catalogueCheck(catalogue, settings.clouds),
+    logStreams: new LogStreams({ logStore, store: caches.jobs.store, launches, clock, shutdown }),
+    followers: new ConcurrencyLimit(settings.followersPerPrincipal ?? DEFAULT_FOLLOWERS),
+    lastHeartbeatOf: (job) => lastHeartbeatIn(job, launches, heartbeatTimes),
+  }
 }
 
 /** Returns the lookups of a user's roles in projects and organizations. */

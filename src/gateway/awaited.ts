@@ -3,7 +3,7 @@ import type { Clock } from "../apis/clock.ts"
 import { unavailable } from "../http/problem.ts"
 import type { Installation } from "../identity/installation.ts"
 import type { Logger } from "../telemetry/logger.ts"
-import type { GatewayOptions } from "./gateway.ts"
+import { Gateway, type GatewayOptions } from "./gateway.ts"
 import type { ReadLeader } from "./owner.ts"
 import { gatewayRouter } from "./router.ts"
 
@@ -23,7 +23,7 @@ export interface AwaitedGatewayOptions extends Omit<GatewayOptions, "bootstrapKe
 /** Gateway for agents, in a program that may start before the operator has ever run. */
 export class AwaitedGateway {
   readonly #options: AwaitedGatewayOptions
-  #router: RequestHandler | undefined
+  #open: { router: RequestHandler; gateway: Gateway } | undefined
   #fault = "the Secret berth-installation has not been read yet"
 
   constructor(options: AwaitedGatewayOptions) {
@@ -35,27 +35,34 @@ export class AwaitedGateway {
    * until the Launches are cached, because all agents reconnect at once after a restart.
    */
   readonly handle: RequestHandler = (req, res, next) => {
-    if (this.#router === undefined) next(unavailable("The gateway waits for the operator's first start.", LOOK_SECONDS))
+    if (this.#open === undefined) next(unavailable("The gateway waits for the operator's first start.", LOOK_SECONDS))
     else if (!this.#options.isSynced()) next(unavailable("The gateway has not read its Launches yet.", LOOK_SECONDS))
-    else this.#router(req, res, next)
+    else this.#open.router(req, res, next)
+  }
+
+  /** Returns the gateway once it can take messages. */
+  get current(): Gateway | undefined {
+    return this.#options.isSynced() ? this.#open?.gateway : undefined
   }
 
   /** Returns the reason why agents get 503; undefined once the installation is read. */
   fault(): string | undefined {
-    return this.#router === undefined ? this.#fault : undefined
+    return this.#open === undefined ? this.#fault : undefined
   }
 
   /** Reads the installation until it exists, or the signal is aborted. */
   async run(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted && !(await this.#open())) await this.#pause(signal)
+    while (!signal.aborted && !(await this.#tryToOpen())) await this.#pause(signal)
   }
 
-  async #open(): Promise<boolean> {
+  async #tryToOpen(): Promise<boolean> {
     const { readInstallation, isSynced: _, logger, ...options } = this.#options
     try {
       const installation = await readInstallation()
       if (installation !== undefined) {
-        this.#router = gatewayRouter({ ...options, logger, bootstrapKey: installation.bootstrapKey })
+        const opened = { ...options, logger, bootstrapKey: installation.bootstrapKey }
+        const gateway = new Gateway(opened)
+        this.#open = { router: gatewayRouter(opened, gateway), gateway }
         return true
       }
       this.#blame("the operator has not created the Secret berth-installation yet: it does so at its first start")

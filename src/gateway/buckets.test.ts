@@ -23,7 +23,10 @@ const connection = (name: string): StoredConnection => ({
 async function toldOf(name: string): Promise<Error> {
   const quoting = Object.assign(new Error(`the signature by ${SECRET} does not match`), { name })
   const open = connectedBuckets({
-    connections: () => Promise.resolve([connection(toMetadataName("My_Store") ?? "")]),
+    connections: {
+      cached: () => undefined,
+      live: () => Promise.resolve([connection(toMetadataName("My_Store") ?? "")]),
+    },
     credentials: () => Promise.resolve({ secret_access_key: SECRET }),
     providers: { aws: { find: () => Promise.reject(quoting), access: () => Promise.reject(quoting) } },
   })
@@ -46,4 +49,22 @@ test("a provider's temporary error, which is logged, is redacted as well", async
   const failure = await toldOf("TransientError")
   expect(failure.name).toBe("TransientError")
   expect(`${failure.message} ${failure.stack}`).not.toContain(SECRET.slice(0, 12))
+})
+
+test("a connection that the cache does not have yet opens a bucket", async () => {
+  const created: StoredConnection[] = []
+  const open = connectedBuckets({
+    connections: { cached: () => [], live: () => Promise.resolve(created) },
+    credentials: () => Promise.resolve({}),
+    providers: { aws: { find: async () => ({}), access: async () => ({ path: "b", remote: { type: "s3" } }) } },
+  })
+  const request = {
+    namespace: "team",
+    launch: "l-1",
+    lifetimeSeconds: 60,
+    volumes: { data: { bucket: "b", mountPath: "/d" } },
+  }
+  await expect(open(request)).rejects.toThrow(BucketAccessError)
+  created.push(connection("new"))
+  expect(await open(request)).toEqual({ data: { path: "b", remote: { type: "s3" } } })
 })

@@ -4,7 +4,7 @@ import type { CredentialFields } from "../apis/credentials.ts"
 import type { Volume } from "../apis/job.ts"
 import { fromMetadataName } from "../apis/names.ts"
 import { scrubbed, scrubbedError } from "../sealing/scrub.ts"
-import { byAge, isTemporary } from "./candidates.ts"
+import { byAge, type ConnectionsReader, isTemporary } from "./candidates.ts"
 
 /** Request for access to a run's buckets. */
 export interface BucketsRequest {
@@ -49,8 +49,7 @@ export interface BucketProvider {
 }
 
 export interface BucketCredentialsOptions {
-  /** Returns the connections of a namespace. */
-  connections: (namespace: string) => Promise<readonly StoredConnection[]>
+  connections: ConnectionsReader
   /** Returns a connection's credentials, decrypted. */
   credentials: (connection: StoredConnection) => Promise<CredentialFields>
   /** Providers by type of connection. Other types have no buckets. */
@@ -60,19 +59,39 @@ export interface BucketCredentialsOptions {
 /** Timeout for all calls to providers for one run, seconds. */
 const CALL_SECONDS = 20
 
-/** Opens buckets with the project's connections: the one that a volume names, or else the oldest with access. */
+/**
+ * Opens buckets with the project's connections: the one that a volume names, or else the oldest with access. If the cached
+ * connections don't open them, the connections are read live: one may have been created a moment ago.
+ */
 export function connectedBuckets(options: BucketCredentialsOptions): BucketCredentials {
-  return async ({ namespace, launch, lifetimeSeconds, volumes }) => {
-    const signal = AbortSignal.timeout(CALL_SECONDS * 1000)
-    const connections = byAge(await options.connections(namespace)).filter(({ spec }) => spec.type in options.providers)
-    const opened = Object.entries(volumes).map(async ([name, volume]): Promise<[string, BucketAccess]> => {
-      const prefix = (volume.prefix ?? "").replace(/^\/+|\/+$/g, "")
-      const scope = { bucket: volume.bucket, prefix, launch, lifetimeSeconds }
-      const candidates = connections.filter(({ metadata }) => (volume.connection ?? metadata.name) === metadata.name)
-      return [name, await firstAccess(name, { ...options, candidates, scope, named: volume.connection }, signal)]
-    })
-    return Object.fromEntries(await Promise.all(opened))
+  return async (request) => {
+    const { cached, live } = options.connections
+    const known = cached(request.namespace)
+    if (known !== undefined) {
+      try {
+        return await openAll(request, known, options)
+      } catch (error) {
+        if (!(error instanceof BucketAccessError)) throw error
+      }
+    }
+    return await openAll(request, await live(request.namespace), options)
   }
+}
+
+async function openAll(
+  { launch, lifetimeSeconds, volumes }: BucketsRequest,
+  all: readonly StoredConnection[],
+  options: BucketCredentialsOptions,
+): Promise<Buckets> {
+  const signal = AbortSignal.timeout(CALL_SECONDS * 1000)
+  const connections = byAge(all).filter(({ spec }) => spec.type in options.providers)
+  const opened = Object.entries(volumes).map(async ([name, volume]): Promise<[string, BucketAccess]> => {
+    const prefix = (volume.prefix ?? "").replace(/^\/+|\/+$/g, "")
+    const scope = { bucket: volume.bucket, prefix, launch, lifetimeSeconds }
+    const candidates = connections.filter(({ metadata }) => (volume.connection ?? metadata.name) === metadata.name)
+    return [name, await firstAccess(name, { ...options, candidates, scope, named: volume.connection }, signal)]
+  })
+  return Object.fromEntries(await Promise.all(opened))
 }
 
 interface Search extends BucketCredentialsOptions {

@@ -1,5 +1,12 @@
 import type { StoredConnection } from "../apis/connection.ts"
 
+/** Reads the connections of a namespace. */
+export interface ConnectionsReader {
+  /** Returns the cached connections; undefined while the cache is not filled. */
+  cached(namespace: string): readonly StoredConnection[] | undefined
+  live(namespace: string): Promise<readonly StoredConnection[]>
+}
+
 /** Sorts connections by age, the oldest first. Those of the same second are sorted by name. */
 export function byAge(connections: readonly StoredConnection[]): StoredConnection[] {
   const key = ({ metadata }: StoredConnection) => `${metadata.creationTimestamp} ${metadata.name}`

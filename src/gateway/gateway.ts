@@ -12,7 +12,6 @@ import {
 } from "../agent/messages.ts"
 import {
   type Buckets,
-  HEARTBEAT_SECONDS,
   LARGE_LOG_CHUNK_BYTES,
   LOG_CHUNK_BYTES,
   type LogsRequest,
@@ -38,14 +37,24 @@ import { LIMITS } from "../apis/limits.ts"
 import type { Logger } from "../apis/logger.ts"
 import { nvidiaGpusOf } from "../apis/offer.ts"
 import { badRequest, Problem, unavailable } from "../http/problem.ts"
-import { isConflict } from "../kube/errors.ts"
+import { isConflict, isNotFound } from "../kube/errors.ts"
 import type { LogStore } from "../logs/store.ts"
 import { BucketAccessError, type BucketCredentials } from "./buckets.ts"
-import { Heartbeats } from "./heartbeats.ts"
+import type { HeartbeatWriter } from "./heartbeats.ts"
+import { LaunchHeartbeats } from "./launch-heartbeats.ts"
 import type { Launches } from "./launches.ts"
 import { MessageLimits } from "./limits.ts"
 import type { PullCredentials } from "./registries.ts"
-import { desiredOf, isCurrent, isNews, registered, takeReport } from "./report.ts"
+import {
+  desiredOf,
+  heartbeatSecondsFor,
+  isAhead,
+  isCurrent,
+  isHeartbeat,
+  isNews,
+  registered,
+  takeReport,
+} from "./report.ts"
 import { type SecretEnv, SecretMissingError } from "./secrets.ts"
 
 /** Maximum number of attempts to write a Launch. Each attempt reads the Launch and decides again. */
@@ -59,11 +68,13 @@ export interface GatewayOptions {
   /** Finds the credentials to pull images with. Absent: images are pulled anonymously. */
   registries?: PullCredentials
   logs: LogStore
+  /** Writes heartbeats into Leases. Absent: each is written into its Launch. */
+  heartbeats?: Pick<HeartbeatWriter, "beat" | "mustWriteLaunches" | "size">
   /** Key that bootstrap tokens are derived from, at least 32 bytes. The launch controller has the same key. */
   bootstrapKey: Uint8Array
   clock: Clock
   logger: Logger
-  /** Whole seconds between two reports of an agent. Default 15. */
+  /** Whole seconds between two reports of an agent. Default: by the number of VMs that report here, 15 to 60. */
   heartbeatSeconds?: number
 }
 
@@ -103,13 +114,13 @@ interface Opened<Content> extends BoundLaunch {
  */
 export class Gateway {
   readonly #options: GatewayOptions
-  readonly #heartbeats: Heartbeats
+  readonly #launchHeartbeats: LaunchHeartbeats
   readonly #limits: MessageLimits
 
   constructor(options: GatewayOptions) {
     this.#options = options
     this.#limits = new MessageLimits(options.clock)
-    this.#heartbeats = new Heartbeats(options.logger)
+    this.#launchHeartbeats = new LaunchHeartbeats(options.logger)
   }
 
   /**
@@ -118,8 +129,8 @@ export class Gateway {
    * @throws Problem 401, 429
    */
   async admit(kind: AdmittedKind, launch: string, { token, isSuspect }: Sender): Promise<boolean> {
-    if (token !== undefined && verifyBootstrapToken(this.#options.bootstrapKey, launch, token)) {
-      await this.#limits.chargeLaunch(launch, kind)
+    if (this.isFromVm(launch, token)) {
+      await this.charge(launch, kind)
       return true
     }
     if (kind === "register" || kind === "boot-failure")
@@ -128,18 +139,27 @@ export class Gateway {
     return false
   }
 
+  /** Returns true if the token is the Launch's. */
+  isFromVm(launch: string, token: string | undefined): boolean {
+    return token !== undefined && verifyBootstrapToken(this.#options.bootstrapKey, launch, token)
+  }
+
+  /** Charges a Launch for a message of its VM. @throws Problem 429 */
+  charge(launch: string, kind: AdmittedKind): Promise<void> {
+    return this.#limits.chargeLaunch(launch, kind)
+  }
+
   /**
    * Binds the Launch to the agent's keys, or finds that it is bound to them, and returns the run. Call `admit` first.
    */
   async register(message: Message): Promise<RegisterResponse> {
     const request = await openRegistration(message)
-    const launch = await this.#bind(message.launch, request)
+    const { launch, isFirst } = await this.#bind(message.launch, request)
     const { run, offer, job } = launch.spec
-    const { heartbeatSeconds = HEARTBEAT_SECONDS } = this.#options
     try {
       const secretEnv = await this.#options.secretEnv(job.namespace, run.secretEnv ?? {})
       const buckets = await this.#openBuckets(launch)
-      const registry = await this.#openRegistry(launch)
+      const registry = await this.#openRegistry(launch, isFirst)
       const gpus = Math.ceil(nvidiaGpusOf(offer)?.count ?? 0)
       const order: RunOrder = {
         run,
@@ -150,7 +170,7 @@ export class Gateway {
         // A VM of the local cloud is a process on a host that it shares with all others.
         ...(offer.cloud === "local" && { sharedHost: { memoryMib: Math.max(1, Math.floor(offer.memoryGib * 1024)) } }),
       }
-      return { order: await sealOrder(order, request.encryptionKey), heartbeatSeconds }
+      return { order: await sealOrder(order, request.encryptionKey), heartbeatSeconds: this.#heartbeatSeconds }
     } catch (error) {
       const reason = finishReasonOf(error)
       if (!(error instanceof Error) || reason === undefined) throw error
@@ -164,18 +184,26 @@ export class Gateway {
     const { content: report, ...found } = await this.#open("report", message, ReportRequestSchema)
     const launch = await this.#take(found, report)
     if (report.finish !== undefined && launch.status?.agent?.finish !== undefined) this.#logFinish(launch, report)
-    return { desired: desiredOf(launch) }
+    return { desired: desiredOf(launch), heartbeatSeconds: this.#heartbeatSeconds }
   }
 
-  /** Returns the Launch with the contents of the report. A mere heartbeat is queued, and written soon. */
+  get #heartbeatSeconds(): number {
+    return this.#options.heartbeatSeconds ?? heartbeatSecondsFor(this.#options.heartbeats?.size ?? 0)
+  }
+
+  /** Returns the Launch with the contents of the report. A mere heartbeat is written soon, with those of other VMs. */
   async #take({ launch, agent }: BoundLaunch, report: ReportRequest): Promise<StoredLaunch> {
     const now = this.#options.clock.now()
     const next = takeReport(agent, report, now)
-    if (next === undefined) return launch
-    if (isNews(agent, next)) return await this.#update(launch, (current, at) => takeReport(current, report, at))
+    if (next !== undefined && isNews(agent, next))
+      return await this.#update(launch, (current, at) => takeReport(current, report, at))
     const { name } = launch.metadata
+    const { heartbeats } = this.#options
+    if (isHeartbeat(agent, report)) heartbeats?.beat(name, report.sequence)
+    const isShared = heartbeats?.mustWriteLaunches === false && !isAhead(agent, now)
+    if (next === undefined || isShared) return launch
     const latest = (): StoredLaunch => this.#cachedBound(name) ?? launch
-    this.#heartbeats.add(name, () => this.#update(latest(), (current) => takeReport(current, report, now)))
+    this.#launchHeartbeats.add(name, () => this.#update(latest(), (current) => takeReport(current, report, now)))
     return launch
   }
 
@@ -204,8 +232,8 @@ export class Gateway {
     }
   }
 
-  #openRegistry({ metadata, spec: { run, job } }: StoredLaunch): Promise<RegistryAccess> | undefined {
-    return this.#options.registries?.({ namespace: job.namespace, launch: metadata.name, image: run.image })
+  #openRegistry({ metadata, spec: { run, job } }: StoredLaunch, isFirst: boolean): Promise<RegistryAccess> | undefined {
+    return this.#options.registries?.({ namespace: job.namespace, launch: metadata.name, image: run.image, isFirst })
   }
 
   async appendLogs(message: Message): Promise<LogsResponse> {
@@ -222,17 +250,22 @@ export class Gateway {
     }
   }
 
-  async #bind(name: string, request: RegisterRequest): Promise<StoredLaunch> {
-    for (let tries = 0; tries < WRITE_TRIES; tries++) {
-      const launch = await this.#liveLaunch(name)
+  /**
+   * Binds the Launch to the keys. The first attempt uses the cached Launch if it has no agent: the resourceVersion of the
+   * write proves that the Launch has not changed. All other answers need the live Launch.
+   */
+  async #bind(name: string, request: RegisterRequest): Promise<{ launch: StoredLaunch; isFirst: boolean }> {
+    let known = this.#cachedUnbound(name)
+    for (let tries = 0; tries < WRITE_TRIES; tries++, known = undefined) {
+      const launch = known ?? (await this.#liveLaunch(name))
       if (!isCurrent(launch)) throw refusal("launch-not-current", "The Launch has ended: power off.")
       const agent = launch.status?.agent
       const now = this.#options.clock.now()
-      if (agent !== undefined && holds(agent, request)) return launch
+      if (agent !== undefined && holds(agent, request)) return { launch, isFirst: false }
       const next = agent === undefined ? registered(request, now) : { ...agent, conflictTime: timestamp(now) }
       const written = agent?.conflictTime === undefined ? await this.#write(launch, next) : launch
       if (written === undefined) continue
-      if (agent === undefined) return written
+      if (agent === undefined) return { launch: written, isFirst: true }
       throw refusal("launch-key-conflict", "Another key pair has registered for this Launch: power off.")
     }
     throw changesTooFast()
@@ -270,12 +303,12 @@ export class Gateway {
     throw changesTooFast()
   }
 
-  /** Returns undefined if the Launch has changed in the meantime. */
+  /** Returns undefined if the Launch has changed or was deleted in the meantime. */
   async #write(launch: StoredLaunch, agent: AgentStatus): Promise<StoredLaunch | undefined> {
     try {
       return await this.#options.launches.patchAgentStatus(launch, agent)
     } catch (error) {
-      if (isConflict(error)) return undefined
+      if (isConflict(error) || isNotFound(error)) return undefined
       throw error
     }
   }
@@ -290,6 +323,12 @@ export class Gateway {
   #cachedBound(name: string): StoredLaunch | undefined {
     const cached = this.#options.launches.get(name)
     return cached?.status?.agent === undefined ? undefined : cached
+  }
+
+  /** Returns the cached Launch if an agent may register for it and none has. */
+  #cachedUnbound(name: string): StoredLaunch | undefined {
+    const cached = this.#options.launches.get(name)
+    return cached !== undefined && cached.status?.agent === undefined && isCurrent(cached) ? cached : undefined
   }
 
   /** Returns the content that the agent of the Launch has signed. The cheap checks come first. */

@@ -5,7 +5,7 @@ import type { CredentialFields } from "../apis/credentials.ts"
 import { type ImageName, parseImage } from "../apis/image.ts"
 import { fromMetadataName } from "../apis/names.ts"
 import { scrubbed } from "../sealing/scrub.ts"
-import { byAge, isTemporary } from "./candidates.ts"
+import { byAge, type ConnectionsReader, isTemporary } from "./candidates.ts"
 
 /** Request for the credentials to pull a run's image. */
 export interface PullRequest {
@@ -14,6 +14,8 @@ export interface PullRequest {
   /** Name of the Launch, for the providers' own records. */
   launch: string
   image: string
+  /** True for the first request of a Launch, which cached connections may answer. */
+  isFirst: boolean
 }
 
 /**
@@ -38,8 +40,7 @@ export interface RegistryProvider {
 }
 
 export interface PullCredentialsOptions {
-  /** Returns the connections of a namespace. */
-  connections: (namespace: string) => Promise<readonly StoredConnection[]>
+  connections: ConnectionsReader
   /** Returns a connection's credentials, decrypted. */
   credentials: (connection: StoredConnection) => Promise<CredentialFields>
   /** Providers by type of connection. Other types have no registries. */
@@ -50,25 +51,41 @@ export interface PullCredentialsOptions {
 /** Timeout for all calls to providers for one image, seconds. */
 const CALL_SECONDS = 20
 
-/** Opens images with the project's connections: the oldest one whose account may pull. */
+/**
+ * Opens images with the project's connections: the oldest one whose account may pull. The cache may lack a connection
+ * that was created a moment ago. So if no cached one may pull, the answer expires at once: an agent whose pull is
+ * rejected asks again, and the connections are read live.
+ */
 export function connectedRegistries(options: PullCredentialsOptions): PullCredentials {
-  return async ({ namespace, launch, image }) => {
+  return async ({ namespace, launch, image, isFirst }) => {
     const scope = { ...parseImage(image), launch }
     const { registry } = scope
     const signal = AbortSignal.timeout(CALL_SECONDS * 1000)
     const refusals: Refusal[] = []
-    for (const connection of byAge(await options.connections(namespace))) {
-      const provider = options.providers[connection.spec.type]
-      if (provider === undefined || !provider.serves(registry)) continue
+    const cached = isFirst ? options.connections.cached(namespace) : undefined
+    const connections = cached ?? (await options.connections.live(namespace))
+    for (const { connection, provider } of servedBy(registry, connections, options.providers)) {
       const opened = await accessBy(connection, { ...options, provider, scope }, signal)
       if (!("why" in opened)) return { registry, ...opened }
       refusals.push(opened)
     }
     const whys = refusals.map(({ why }) => why).join("; ") || "no connection of the project is for it"
     const answer = { registry, why: `registry ${registry}: ${whys}` }
-    const isFinal = refusals.every((refusal) => refusal.isFinal)
+    const isFinal = cached === undefined && refusals.every((refusal) => refusal.isFinal)
     return isFinal ? answer : { ...answer, expiration: timestamp(options.clock.now()) }
   }
+}
+
+/** Returns the connections for the registry with their providers, the oldest first. */
+function servedBy(
+  registry: string,
+  connections: readonly StoredConnection[],
+  providers: PullCredentialsOptions["providers"],
+) {
+  return byAge(connections).flatMap((connection) => {
+    const provider = providers[connection.spec.type]
+    return provider?.serves(registry) ? [{ connection, provider }] : []
+  })
 }
 
 type Access = NonNullable<Awaited<ReturnType<RegistryProvider["access"]>>>

@@ -2,7 +2,7 @@ import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import type { ReportRequest } from "../agent/protocol.ts"
 import type { AgentStatus } from "../apis/launch.ts"
-import { takeReport } from "./report.ts"
+import { heartbeatSecondsFor, takeReport } from "./report.ts"
 
 const now = new Date("2026-01-01T00:00:30Z")
 const bound: AgentStatus = {
@@ -94,4 +94,9 @@ describe("takeReport", () => {
     expect(at("2026-01-01T00:01:00Z")).toBe("2026-01-01T00:01:00Z")
     expect(at("2025-12-31T23:00:00Z")).toBe("2025-12-31T23:00:00Z")
   })
+})
+
+it("asks VMs for a report every 15 s, and less often when there are many", () => {
+  const intervals = [0, 1, 1500, 1501, 3000, 6000, 100_000].map(heartbeatSecondsFor)
+  expect(intervals).toEqual([15, 15, 15, 16, 30, 60, 60])
 })

@@ -1,11 +1,23 @@
-import type { RegisterRequest, ReportRequest } from "../agent/protocol.ts"
+import { HEARTBEAT_SECONDS, type RegisterRequest, type ReportRequest } from "../agent/protocol.ts"
 import { secondsBetween, timestamp } from "../apis/clock.ts"
 import { type AgentStatus, type Finish, isOver, type StoredLaunch } from "../apis/launch.ts"
 
 /**
- * Minimum delay between two writes of a healthy VM's heartbeat, because every write reaches every watcher of Launches.
+ * Minimum delay between two writes of a healthy VM's heartbeat into its Launch, because every write reaches every watcher
+ * of Launches.
  */
 export const HEARTBEAT_WRITE_SECONDS = 60
+
+/** Reports a second that a replica asks for, at most, before it asks VMs to report less often. */
+const REPORTS_PER_SECOND = 100
+
+/** Longest interval of reports. A heartbeat that outweighs a list may be no older (recentHeartbeatSeconds). */
+const LONGEST_HEARTBEAT_SECONDS = 60
+
+/** Returns the seconds between two reports of a VM, by the number of VMs that report to this replica. */
+export function heartbeatSecondsFor(vms: number): number {
+  return Math.min(LONGEST_HEARTBEAT_SECONDS, Math.max(HEARTBEAT_SECONDS, Math.ceil(vms / REPORTS_PER_SECOND)))
+}
 
 /** Returns true if this Launch may begin or continue its run. Then it is not ended, finished, failed or deleted. */
 export function isCurrent(launch: StoredLaunch): boolean {
@@ -82,6 +94,16 @@ function believed(time: string, { registrationTime }: AgentStatus, now: Date): s
   if (Number.isNaN(at) || at > now.getTime()) return timestamp(now)
   // Engines report up to nine digits of a second. All times of a status have none.
   return at < Date.parse(registrationTime) ? registrationTime : timestamp(new Date(at))
+}
+
+/** Returns true if the report is newer than the last one, and the agent has not finished. */
+export function isHeartbeat(agent: AgentStatus, report: ReportRequest): boolean {
+  return agent.finish === undefined && report.sequence > agent.sequence
+}
+
+/** Returns true if the written heartbeat is from before the clock was set back. */
+export function isAhead({ lastHeartbeatTime }: AgentStatus, now: Date): boolean {
+  return lastHeartbeatTime !== undefined && secondsBetween(now, lastHeartbeatTime) >= HEARTBEAT_WRITE_SECONDS
 }
 
 /** Returns true if more than the heartbeat has changed. */

@@ -11,10 +11,9 @@ import { notFound, Problem } from "../http/problem.ts"
 import { OWNER_PATH } from "../identity/gateway-owner.ts"
 import { bootFailureHandlers } from "./boot-failure.ts"
 import { type AdmittedKind, Gateway, type GatewayOptions, type Message } from "./gateway.ts"
+import { bearerTokenIn, LAUNCH_NAME, MESSAGE_BYTES } from "./messages.ts"
 import { ownerHandler, type ReadLeader } from "./owner.ts"
-
-/** Largest body of a registration or report, bytes. It has only keys and a finish message. */
-const MESSAGE_BYTES = 32 * 1024
+import { reportFault } from "./reports.ts"
 
 /** Largest body of each kind, bytes. Senders without the Launch's token may be anybody, and send smaller ones. */
 interface BodyLimit {
@@ -33,14 +32,14 @@ function logsBody(pieceBytes: number): number {
 /** Answers to forged or invalid messages, and the maximum of them per address and minute. */
 const FAILURES = { statuses: [400, 401, 404, 413, 415], perMinute: 300, failures: "unauthenticated messages" }
 
-const LAUNCH_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/
-
 /**
  * Returns the agents' API, to be mounted at GATEWAY_PATH. It passes errors to the app as Problems, so `problemHandler`
  * must follow it. Limits count per replica.
  */
-export function gatewayRouter(options: GatewayOptions & { readLeader: ReadLeader }): Router {
-  const gateway = new Gateway(options)
+export function gatewayRouter(
+  options: GatewayOptions & { readLeader: ReadLeader },
+  gateway = new Gateway(options),
+): Router {
   const failures = new FailureLimit(FAILURES)
   const router = express.Router()
   router.param("launch", (_req, _res, next, name: string) => {
@@ -54,10 +53,16 @@ export function gatewayRouter(options: GatewayOptions & { readLeader: ReadLeader
     }
   }
   const take = (kind: MessageKind, limit: BodyLimit, act: (message: Message) => Promise<object>) => {
-    router.post(`/launches/:launch/${kind}`, admit(kind), jwsBody(limit), async (req: Request, res: Response) => {
-      const sender = { isFromVm: isFromVm(res), isSuspect: await failures.areTooMany(req) }
-      answer(res, await act({ launch: launchOf(req), jws: typeof req.body === "string" ? req.body : "", ...sender }))
-    })
+    router.post(
+      `/launches/:launch/${kind}`,
+      answerFault,
+      admit(kind),
+      jwsBody(limit),
+      async (req: Request, res: Response) => {
+        const sender = { isFromVm: isFromVm(res), isSuspect: await failures.areTooMany(req) }
+        answer(res, await act({ launch: launchOf(req), jws: typeof req.body === "string" ? req.body : "", ...sender }))
+      },
+    )
   }
   take("register", MESSAGE_LIMIT, (message) => gateway.register(message))
   take("report", MESSAGE_LIMIT, (message) => gateway.report(message))
@@ -73,6 +78,14 @@ export function gatewayRouter(options: GatewayOptions & { readLeader: ReadLeader
   }
   router.use(countFailure)
   return router
+}
+
+/** Answers the error of a report that was read without Express (reports.ts). Its sender has sent the Launch's token. */
+const answerFault: RequestHandler = (req, res, next) => {
+  const fault = reportFault(req)
+  if (fault === undefined) return next()
+  noteFromVm(res, true)
+  next(fault.error)
 }
 
 /** Notes that the sender has sent the Launch's token. Then neither its address nor the failures of others count. */
@@ -105,5 +118,5 @@ function launchOf(req: Request): string {
 }
 
 function bearerToken(req: Request): string | undefined {
-  return /^Bearer ([\w-]+)$/.exec(req.get("Authorization") ?? "")?.[1]
+  return bearerTokenIn(req.get("Authorization"))
 }

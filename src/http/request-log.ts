@@ -1,10 +1,17 @@
 import { randomUUID } from "node:crypto"
+import type { IncomingMessage } from "node:http"
 import type { RequestHandler } from "express"
 import { pinoHttp } from "pino-http"
 import type { Logger } from "../telemetry/logger.ts"
 
 /** Pattern of the request ids that a caller may choose. Other ids are replaced. */
 const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/
+
+/** Returns the id of a request: the caller's X-Request-Id if it is valid, or a new one. */
+export function requestIdOf({ headers }: Pick<IncomingMessage, "headers">): string {
+  const given = headers["x-request-id"]
+  return typeof given === "string" && REQUEST_ID.test(given) ? given : randomUUID()
+}
 
 /** Paths that machines request every few seconds, which are not logged. */
 const QUIET = ["/livez", "/readyz", "/healthz", "/metrics", "/agent/"]
@@ -17,8 +24,7 @@ export function requestLog(logger: Logger): RequestHandler {
   return pinoHttp({
     logger,
     genReqId: (req, res) => {
-      const given = req.headers["x-request-id"]
-      const id = typeof given === "string" && REQUEST_ID.test(given) ? given : randomUUID()
+      const id = requestIdOf(req)
       res.setHeader("X-Request-Id", id)
       return id
     },

@@ -33,6 +33,8 @@ export interface LeaderElectorOptions {
   lease: { namespace: string; name: string }
   /** Name that is unique to this process, e.g. host name and a random suffix. */
   identity: string
+  /** Annotation that the holder sets to its identity, to show what it supports. */
+  annotation?: string
   logger: Logger
   clock?: Clock
   /** Time without renewal after which others take the lease. Default 15. */
@@ -191,7 +193,7 @@ export class LeaderElector {
     if (found !== undefined && !mine) this.#observe(found)
     if (found !== undefined && !this.#isFree()) return false
     const sent = { monotonic: this.#clock.monotonic(), wall: this.#clock.now().getTime() }
-    const object = { metadata: { ...lease, ...found?.metadata }, spec: this.#claim(found) }
+    const object = { metadata: { ...lease, ...found?.metadata, ...this.#annotated(found) }, spec: this.#claim(found) }
     const written =
       found === undefined ? await client.create(leases, object, call) : await client.replace(leases, object, call)
     this.#observe(written)
@@ -212,6 +214,11 @@ export class LeaderElector {
     if (!spec?.holderIdentity || spec.holderIdentity === this.identity) return true
     const expiresAt = this.#observedAt + (spec.leaseDurationSeconds ?? this.#leaseSeconds)
     return this.#clock.monotonic() >= expiresAt
+  }
+
+  #annotated(found: Lease | undefined): Pick<Lease["metadata"], "annotations"> {
+    const { annotation, identity } = this.#options
+    return annotation === undefined ? {} : { annotations: { ...found?.metadata.annotations, [annotation]: identity } }
   }
 
   #claim(found: Lease | undefined): LeaseSpec {

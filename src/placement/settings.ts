@@ -30,8 +30,6 @@ export interface JobSettings {
   ttlSeconds: number
   /** Architectures that images are assumed to support; empty: any. */
   architectures: readonly Architecture[]
-  /** Minimum time between two status writes that only update a heartbeat. */
-  heartbeatSeconds: number
   /** Minimum duration of a VM state before it is written on its own. */
   settleSeconds: number
   /** Delay between two checks for something that emits no event. */
@@ -57,7 +55,6 @@ export const JOB_DEFAULTS: JobSettings = {
   caps: {},
   ttlSeconds: 30 * 24 * 3600,
   architectures: [],
-  heartbeatSeconds: 60,
   settleSeconds: 3,
   capRetrySeconds: 15,
   connectionRetrySeconds: 300,

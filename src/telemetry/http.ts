@@ -8,13 +8,26 @@ export function noteRoute(res: Response, route: string): void {
 
 const AUTH_FAILURES: Readonly<Record<number, string>> = { 401: "unauthenticated", 403: "forbidden" }
 
+const DURATION = "http_request_duration_seconds"
+
+/** Returns the observer of answers that do not pass `measureRequests`, which must have been called before. */
+export function answerObserver(
+  registry: Registry,
+  labels: { method: string; route: string; status: string },
+): (seconds: number) => void {
+  const duration = registry.getSingleMetric(DURATION)
+  if (!(duration instanceof Histogram)) throw new Error(`the registry has no histogram ${DURATION}`)
+  const answers = duration.labels(labels)
+  return (seconds) => answers.observe(seconds)
+}
+
 /**
  * Measures the duration of answers by method, route and status, and counts rejected requests. The route is the pattern,
  * so that there are few labels.
  */
 export function measureRequests(registry: Registry): RequestHandler {
   const duration = new Histogram({
-    name: "http_request_duration_seconds",
+    name: DURATION,
     help: "Time from a request's arrival until its answer was sent.",
     labelNames: ["method", "route", "status"],
     buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],

@@ -207,6 +207,42 @@ describe("gateway: register", () => {
     expect(await world.agentOf(ended)).toBeUndefined()
   })
 
+  it("registers by the cached Launch without a read, and reads the Launch if the cache is stale", async () => {
+    const stale = new Map<string, StoredLaunch>()
+    let reads = 0
+    const cached = await startGateway(world, {
+      launches: (all) => ({
+        ...all,
+        get: (name) => stale.get(name),
+        read: (name) => {
+          reads++
+          return all.read(name)
+        },
+      }),
+    })
+    const create = async () => {
+      const launch = await world.launch({})
+      stale.set(launch.metadata.name, launch)
+      return { launch, agent: await agentFor(launch) }
+    }
+    try {
+      const fresh = await create()
+      expect((await fresh.agent.register(undefined, cached)).status).toBe(200)
+      expect(reads).toBe(0)
+      const second = await agentFor(fresh.launch)
+      expect((await second.register(undefined, cached)).status).toBe(409)
+      const ended = await create()
+      await world.end(ended.launch)
+      expect((await ended.agent.register(undefined, cached)).status).toBe(410)
+      expect(await world.agentOf(ended.launch)).toBeUndefined()
+      const deleted = await create()
+      await world.client.delete(LAUNCHES, { namespace: world.namespace, name: deleted.launch.metadata.name })
+      expect((await deleted.agent.register(undefined, cached)).status).toBe(404)
+    } finally {
+      await cached.close()
+    }
+  })
+
   it("resolves secretEnv from Secrets of type berth.dev/env and encrypts the values", async () => {
     await makeSecret("env-ok", "berth.dev/env", { token: "s3cret-ü" })
     const launch = await world.launch({ secretEnv: { TOKEN: { secret: "env-ok", key: "token" } } })
@@ -321,7 +357,10 @@ describe("gateway: reports", () => {
     ]
     for (const [index, [seconds, report, written]] of steps.entries()) {
       at(seconds)
-      expect((await agent.report({ sequence: index + 1, ...report })).body).toEqual({ desired: "run" })
+      expect((await agent.report({ sequence: index + 1, ...report })).body).toEqual({
+        desired: "run",
+        heartbeatSeconds: 1,
+      })
       // A heartbeat is written after its agent has been answered.
       if (written) await expect.poll(version, PATIENCE).not.toBe(last)
       else expect(await version(), `step ${index}`).toBe(last)
@@ -377,6 +416,92 @@ describe("gateway: reports", () => {
     } finally {
       free()
       await slow.close()
+    }
+  })
+
+  it("writes heartbeats into shared Leases, and into Launches too if the operator reads only those", async () => {
+    const beats: [string, number][] = []
+    let mustWriteLaunches = false
+    let ahead = 0
+    const shared = await startGateway(world, {
+      parts: {
+        clock: { ...systemClock, now: () => new Date(Date.now() + ahead * 1000) },
+        heartbeats: {
+          beat: (launch, sequence) => beats.push([launch, sequence]),
+          get mustWriteLaunches() {
+            return mustWriteLaunches
+          },
+          size: 1,
+        },
+      },
+    })
+    try {
+      const launch = await world.launch({})
+      const { name } = launch.metadata
+      const agent = await agentFor(launch)
+      await agent.register(undefined, shared)
+      const versionOf = async () => (await world.read(launch)).metadata.resourceVersion
+      const registered = await versionOf()
+      ahead = 3600
+      await agent.report({ sequence: 1 }, shared)
+      await agent.report({ sequence: 2 }, shared)
+      expect(beats).toEqual([
+        [name, 1],
+        [name, 2],
+      ])
+      expect(await versionOf()).toBe(registered)
+      await agent.report({ sequence: 3, startTime: "2026-01-01T00:00:00Z" }, shared)
+      expect((await world.agentOf(launch))?.sequence).toBe(3)
+      await agent.report({ sequence: 3 }, shared)
+      expect(beats.length).toBe(2)
+      // The clock is set back: the time in the Launch would hide all others.
+      ahead = 0
+      await agent.report({ sequence: 4 }, shared)
+      await expect.poll(async () => (await world.agentOf(launch))?.sequence, PATIENCE).toBe(4)
+      ahead = 3600
+      mustWriteLaunches = true
+      await agent.report({ sequence: 5 }, shared)
+      await expect.poll(async () => (await world.agentOf(launch))?.sequence, PATIENCE).toBe(5)
+      expect(beats.map(([, sequence]) => sequence)).toEqual([1, 2, 4, 5])
+    } finally {
+      await shared.close()
+    }
+  })
+
+  it("answers a VM's report with and without Express in the same way", async () => {
+    const plain = await startGateway(world, { before: (_req, _res, next) => next() })
+    try {
+      const launch = await world.launch({})
+      const { name } = launch.metadata
+      const agent = await agentFor(launch)
+      await agent.register()
+      const token = bootstrapToken(BOOTSTRAP_KEY, name)
+      const other = await agentFor(await world.launch({}))
+      const bodies = {
+        valid: await agent.sign("report", { sequence: 5, attempt: 1, retryCount: 0 }),
+        unsigned: "x.y.z",
+        invalid: await agent.sign("report", { sequence: 0, attempt: 1, retryCount: 0 }),
+        foreign: await other.sign("report", { sequence: 5, attempt: 1, retryCount: 0 }),
+        large: "x".repeat(40_000),
+        empty: "",
+      }
+      const headersOf = ({ headers }: Answer) =>
+        ["content-type", "cache-control", "www-authenticate", "retry-after"].map((header) => headers.get(header))
+      const answersAt = async (at: TestGateway) => {
+        const answers: unknown[] = []
+        for (const body of Object.values(bodies)) {
+          const answer = await send(urlOf("report", name, at), { token, body })
+          const { instance: _, ...shown } = answer.body
+          expect(answer.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/)
+          answers.push([answer.status, headersOf(answer), shown])
+        }
+        return answers
+      }
+      const answers = await answersAt(gateway)
+      expect(answers).toEqual(await answersAt(plain))
+      expect(answers.map((answer) => (answer as number[])[0])).toEqual([200, 400, 400, 401, 413, 400])
+    } finally {
+      await plain.close()
     }
   })
 
@@ -470,12 +595,15 @@ describe("gateway: reports", () => {
     const launch = await world.launch({})
     const agent = await agentFor(launch)
     expect((await agent.register()).status).toBe(200)
-    expect((await agent.report({ sequence: 1 })).body).toEqual({ desired: "run" })
+    expect((await agent.report({ sequence: 1 })).body).toEqual({ desired: "run", heartbeatSeconds: 1 })
     await world.end(launch)
     const stopped = { ...finish, reason: "Stopped" as const }
     const told = async () => (await agent.report({ sequence: 2 })).body
-    await expect.poll(told, PATIENCE).toEqual({ desired: "stop" })
-    expect((await agent.report({ sequence: 3, finish: stopped })).body).toEqual({ desired: "stop" })
+    await expect.poll(told, PATIENCE).toEqual({ desired: "stop", heartbeatSeconds: 1 })
+    expect((await agent.report({ sequence: 3, finish: stopped })).body).toEqual({
+      desired: "stop",
+      heartbeatSeconds: 1,
+    })
     expect((await world.agentOf(launch))?.finish?.reason).toBe("Stopped")
     await setStatus(launch, { phase: "terminated" })
     await expect.poll(async () => (await agent.report({ sequence: 4 })).status, PATIENCE).toBe(410)
@@ -618,7 +746,10 @@ describe("gateway: limits", () => {
       expect([former.status, typeOf(former), former.headers.get("retry-after")]).toEqual([429, "rate-limited", "1"])
       const config = bootConfig({ ...launch, spec: { ...launch.spec, gatewayUrl: flooded.url } }, BOOTSTRAP_KEY)
       const client = new GatewayClient(config, agent.keys)
-      expect(await client.report({ sequence: 3, attempt: 1, retryCount: 1 })).toEqual({ desired: "run" })
+      expect(await client.report({ sequence: 3, attempt: 1, retryCount: 1 })).toEqual({
+        desired: "run",
+        heartbeatSeconds: 1,
+      })
       expect(await client.sendLog(0, Buffer.from("hello"))).toMatchObject({ length: 5, full: false })
       await client.volumes()
       await client.close()

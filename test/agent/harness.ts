@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { once } from "node:events"
 import { mkdtemp, rm } from "node:fs/promises"
-import { createServer, type Server } from "node:http"
+import { createServer, type RequestListener, type Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -15,8 +15,9 @@ import { systemClock } from "../../src/apis/clock.ts"
 import type { Run } from "../../src/apis/job.ts"
 import { type AgentStatus, LAUNCH, type Launch, launchName, type StoredLaunch } from "../../src/apis/launch.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
-import type { GatewayOptions } from "../../src/gateway/gateway.ts"
+import { Gateway, type GatewayOptions } from "../../src/gateway/gateway.ts"
 import { kubeLaunches, type Launches } from "../../src/gateway/launches.ts"
+import { withReports } from "../../src/gateway/reports.ts"
 import { gatewayRouter } from "../../src/gateway/router.ts"
 import { kubeSecretEnv } from "../../src/gateway/secrets.ts"
 import { problemHandler } from "../../src/http/problem.ts"
@@ -140,28 +141,30 @@ export async function startGateway(world: World, options: TestGatewayOptions = {
   const answered: TestGateway["answered"] = []
   const app = express()
   app.use(requestLog(logger))
-  app.use((req, res, next) => {
-    res.on("finish", () => answered.push({ kind: req.path.split("/").at(-1) ?? "", status: res.statusCode }))
-    next()
-  })
   if (options.before !== undefined) app.use(options.before)
-  app.use(
-    GATEWAY_PATH,
-    gatewayRouter({
-      launches: (options.launches ?? ((all) => all))(kubeLaunches(client, reflector.store, world.namespace)),
-      secretEnv: kubeSecretEnv(client),
-      logs,
-      readLeader: async () => "",
-      bootstrapKey: BOOTSTRAP_KEY,
-      clock: systemClock,
-      logger,
-      heartbeatSeconds: 1,
-      ...options.parts,
-    }),
-  )
+  const parts = {
+    launches: (options.launches ?? ((all) => all))(kubeLaunches(client, reflector.store, world.namespace)),
+    secretEnv: kubeSecretEnv(client),
+    logs,
+    readLeader: async () => "",
+    bootstrapKey: BOOTSTRAP_KEY,
+    clock: systemClock,
+    logger,
+    heartbeatSeconds: 1,
+    ...options.parts,
+  }
+  const gateway = new Gateway(parts)
+  app.use(GATEWAY_PATH, gatewayRouter(parts, gateway))
   app.use(problemHandler)
+  // Middleware before the gateway must see all messages.
+  const handle = options.before === undefined ? withReports(app, { gateway: () => gateway }) : app
+  const listener: RequestListener = (req, res) => {
+    const [path = ""] = (req.url ?? "").split("?")
+    res.on("finish", () => answered.push({ kind: path.split("/").at(-1) ?? "", status: res.statusCode }))
+    handle(req, res)
+  }
   const host = options.host ?? "127.0.0.1"
-  let server = await listen(app, { port: 0, host })
+  let server = await listen(listener, { port: 0, host })
   const { port } = server.address() as AddressInfo
   const url = `http://${host}:${port}`
   const stop = async (): Promise<void> => {
@@ -175,7 +178,7 @@ export async function startGateway(world: World, options: TestGatewayOptions = {
     answered,
     stop,
     restart: async () => {
-      server = await listen(app, { port, host })
+      server = await listen(listener, { port, host })
     },
     userData: ({ metadata, spec }) =>
       renderUserData(bootConfig({ metadata, spec: { ...spec, gatewayUrl: url } }, BOOTSTRAP_KEY)),
@@ -194,8 +197,8 @@ export async function startGateway(world: World, options: TestGatewayOptions = {
   }
 }
 
-async function listen(app: express.Express, at: { port: number; host: string }): Promise<Server> {
-  const server = createServer(app).listen(at)
+async function listen(listener: RequestListener, at: { port: number; host: string }): Promise<Server> {
+  const server = createServer(listener).listen(at)
   await once(server, "listening")
   return server
 }

@@ -42,6 +42,8 @@ containers.describe("private images", () => {
   let gateway: TestGateway
   /** The project's connections, oldest first, as `<type> <user> <password>`. */
   let connections: string[] = []
+  /** Connections in the cache; undefined: it is not filled. */
+  let cached: string[] | undefined
   /** Registry access that the gateway returned, in order. */
   const given: RegistryAccess[] = []
   let change: (access: RegistryAccess) => RegistryAccess = (access) => access
@@ -72,6 +74,7 @@ containers.describe("private images", () => {
   beforeEach(async () => {
     given.length = 0
     connections = []
+    cached = undefined
     change = (access) => access
     for (const { host } of [tokens, passwords]) await forget(host)
   })
@@ -97,7 +100,7 @@ containers.describe("private images", () => {
       },
     })
     return connectedRegistries({
-      connections: async () => connections.map(connection),
+      connections: { cached: () => cached?.map(connection), live: async () => connections.map(connection) },
       credentials: async ({ metadata }) => fieldsOf(connections[Number(metadata.uid)] ?? ""),
       providers: {
         dockerhub: at(tokens, dockerHubRegistry, "docker.io"),
@@ -138,6 +141,17 @@ containers.describe("private images", () => {
     })
     return { finish, log: (await gateway.logOf(launch)).toString() }
   }
+
+  it("a connection that the cache does not have yet opens the image at the second registration", async () => {
+    connections = [`dockerhub team ${PAT}`]
+    cached = []
+    const { finish } = await run(`${tokens.host}/team/app:1`)
+    expect(finish).toMatchObject({ reason: "Succeeded" })
+    expect(given).toEqual([
+      { registry: tokens.host, why: expect.any(String), expiration: expect.any(String) },
+      { registry: tokens.host, token: expect.stringMatching(/^ey/), expiration: expect.any(String) },
+    ])
+  })
 
   it("private images are pulled by the connection whose account has access, with a token for this one image", async () => {
     connections = ["dockerhub others dckr_pat_of-others", `dockerhub team ${PAT}`]

@@ -38,7 +38,7 @@ volumes.describe("buckets", () => {
   beforeAll(async () => {
     vms = await volumeVms(world)
     const open = connectedBuckets({
-      connections: async () => [connectionOf(connection.type)],
+      connections: { cached: () => [connectionOf(connection.type)], live: async () => [] },
       credentials: async () => connection.fields,
       providers,
     })

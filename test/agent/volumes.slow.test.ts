@@ -53,10 +53,10 @@ volumes.describe("volumes", () => {
 
   function bucketsOfMoto() {
     const open = connectedBuckets({
-      connections: async () => [
-        connection("newer", "2026-01-02T00:00:00Z"),
-        connection("older", "2026-01-01T00:00:00Z"),
-      ],
+      connections: {
+        cached: () => undefined,
+        live: async () => [connection("newer", "2026-01-02T00:00:00Z"), connection("older", "2026-01-01T00:00:00Z")],
+      },
       credentials: async ({ metadata }) => ({ access_key_id: metadata.name, secret_access_key: "secret" }),
       providers: {
         aws: {

@@ -16,13 +16,14 @@ import { kubeLaunches } from "../../src/gateway/launches.ts"
 import { registered } from "../../src/gateway/report.ts"
 import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
-import { ensureInstallation } from "../../src/identity/installation.ts"
+import { ensureInstallation, OPERATOR_LEASE } from "../../src/identity/installation.ts"
 import { IDENTITIES_NAMESPACE, SERVICE_ACCOUNTS } from "../../src/identity/machine-users.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
 import { RBAC_GROUP, ROLE_BINDINGS, type Subject } from "../../src/identity/role-bindings.ts"
 import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { NAMESPACES, SECRETS, type Secret } from "../../src/kube/core.ts"
+import { type Lease, leases } from "../../src/kube/lease.ts"
 import { type ApiObject, type Resource, resourceOf } from "../../src/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
@@ -123,6 +124,20 @@ describe("the façade's account", () => {
     const failure = { reason: "GPUUnavailable", message: "none", time: "2026-05-01T12:00:00Z" } as const
     await patchBootFailure(await current(), failure)
     expect((await current()).status).toMatchObject({ ...vmStatus(), agent: { ...heard, finish }, bootFailure: failure })
+  })
+
+  it("writes heartbeats where it can't reach the operators' Lease", async () => {
+    const lease = (namespace: string, name: string) => ({ metadata: { namespace, name }, spec: {} }) as Lease
+    const dryRun = { dryRun: true } as const
+    const written = await facade.create(leases, lease(IDENTITIES_NAMESPACE, `heartbeats-${SUITE}`), dryRun)
+    expect(written.metadata.namespace).toBe(IDENTITIES_NAMESPACE)
+    const merge = { spec: { holderIdentity: "mine" } }
+    const elected = { namespace: "berth-system", name: OPERATOR_LEASE }
+    await refused((options) => facade.patch(leases, elected, { merge }, options), NO_RIGHT)
+    await refused((options) => facade.create(leases, lease("berth-system", "mine"), options), NO_RIGHT)
+    const foreign = { namespace: IDENTITIES_NAMESPACE, name: `heartbeats-${SUITE}` }
+    await refused((options) => operator.patch(leases, foreign, { merge }, options), NO_RIGHT)
+    await refused((options) => operator.create(leases, lease(IDENTITIES_NAMESPACE, "mine"), options), NO_RIGHT)
   })
 
   it("cannot create a Secret, an ApiKey or a RoleBinding", async () => {

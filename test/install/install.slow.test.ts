@@ -36,6 +36,7 @@ const RARELY_USED = {
   "berth:berth-operator: get secrets berth-identity-keys in berth":
     "only an installation with an identity issuer has these keys",
   "berth:berth-facade: get secrets berth-identity-keys in berth": "the same",
+  "berth:berth-facade: get launches.berth.dev in berth": "a registration reads the Launch only if the cache is stale",
   "berth:berth-facade: get leases.coordination.k8s.io in berth-identities":
     "of two requests with one Idempotency-Key the later one looks how long it has been waiting for another replica",
   "berth:berth-facade: patch leases.coordination.k8s.io in berth-identities":

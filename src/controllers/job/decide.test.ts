@@ -435,14 +435,27 @@ describe("running", () => {
     expect(decide(fresh, observed, at(seconds), JOB_DEFAULTS).status.phase).toBe(phase)
   })
 
-  test("heartbeats are written once a minute", () => {
+  test("heartbeats of a running job are not written, and that of a former version is removed", () => {
     const beat = (seconds: number) =>
       launchOf(job, 1, {
         status: vmStatus({ agent: agentOf({ startTime: time(30), lastHeartbeatTime: time(seconds) }) }),
       })
-    const first = jobOf({ ...job, status: decideAt(40, job, [beat(40)]).status })
-    expect(acts(decideAt(95, first, [beat(95)]))).toEqual([])
-    expect(acts(decideAt(100, first, [beat(100)]))).toEqual(["writeStatus"])
+    const { status } = decideAt(40, job, [beat(40)])
+    expect(status.lastHeartbeatTime).toBeUndefined()
+    expect(acts(decideAt(4000, jobOf({ ...job, status }), [beat(4000)]))).toEqual([])
+    const former = jobOf({ ...job, status: { ...status, lastHeartbeatTime: time(30) } })
+    const next = decideAt(100, former, [beat(100)])
+    expect(acts(next)).toEqual(["writeStatus"])
+    expect(next.status.lastHeartbeatTime).toBeUndefined()
+  })
+
+  test("an ended job keeps the last heartbeat of its VM", () => {
+    const finish = { reason: "Succeeded" as const, exitCode: 0, time: time(90) }
+    const agent = agentOf({ startTime: time(30), lastHeartbeatTime: time(91), finish })
+    const { status } = decideAt(95, job, [launchOf(job, 1, { status: vmStatus({ agent }) })])
+    expect(status).toMatchObject({ phase: "succeeded", lastHeartbeatTime: time(91) })
+    const later = decideAt(99, jobOf({ ...job, status }), [])
+    expect(later.status.lastHeartbeatTime).toBe(time(91))
   })
 
   const loss = (number: number) =>

@@ -1,6 +1,6 @@
 import { secondsBetween } from "../../apis/clock.ts"
 import { isTerminal, type StoredJob } from "../../apis/job.ts"
-import { isOver, type StoredLaunch } from "../../apis/launch.ts"
+import { isOver, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
 import { keyOf, LABELS } from "../../apis/meta.ts"
 import { endingIn } from "../../identity/projects.ts"
 import { isNotFound } from "../../kube/errors.ts"
@@ -34,7 +34,7 @@ export async function gather(
   const overLimit = options.quota && limitForPlacement(options.quota, job)
   const { tenancy } = options
   const ending = tenancy && endingIn(tenancy.projects.store, tenancy.organizations.store)(namespace)
-  const launches = await launchesOf(job, options)
+  const launches = (await launchesOf(job, options)).map((launch) => withHeartbeat(launch, options.heartbeatTimes))
   const base = {
     ...(ending !== undefined && { ending }),
     ...timesOf(job, launches, { runTimes, bootTimes }),

@@ -1,7 +1,7 @@
 import type { Clock } from "../../apis/clock.ts"
 import type { StoredConnection } from "../../apis/connection.ts"
 import { JOB, type StoredJob } from "../../apis/job.ts"
-import { LAUNCH, type Launch, type StoredLaunch } from "../../apis/launch.ts"
+import { type HeartbeatTimes, LAUNCH, type Launch, type StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import type { StoredOrganization } from "../../apis/organization.ts"
 import type { SpendCaps, StoredProject } from "../../apis/project.ts"
@@ -64,6 +64,8 @@ export interface JobControllerOptions {
   /** Caches. The Launches have the indexes `launchIndexes` of the launch controller. */
   jobs: Reflector<StoredJob>
   launches: Reflector<StoredLaunch>
+  /** Heartbeats that are not in the Launches. */
+  heartbeatTimes?: HeartbeatTimes
   /**
    * Connections, if the installation has them. One that becomes able to pay requeues the waiting jobs of its namespace.
    */

@@ -95,7 +95,9 @@ function story(
     exitCode: agent?.finish?.exitCode ?? agent?.lastExitCode ?? before.exitCode,
     startTime,
     completionTime: isTerminal(verdict.phase) ? endTime(verdict.finishTime, startTime, now) : undefined,
-    lastHeartbeatTime: agent?.lastHeartbeatTime ?? agent?.registrationTime ?? before.lastHeartbeatTime,
+    lastHeartbeatTime: isTerminal(verdict.phase)
+      ? (agent?.lastHeartbeatTime ?? agent?.registrationTime ?? before.lastHeartbeatTime)
+      : undefined,
   }
 }
 
@@ -225,8 +227,7 @@ function endTime(finishTime: string | undefined, startTime: string | undefined, 
 
 /**
  * Returns the delay before the status is written: 0 now, a number of seconds, or undefined for no write.
- * A state of the VM is written after it has lasted, a mere heartbeat once in a while. Both are also written with any
- * other change.
+ * A state of the VM is written after it has lasted, or with any other change.
  */
 export function writeAfter(
   before: JobStatus | undefined,
@@ -241,9 +242,8 @@ export function writeAfter(
     const left = since === undefined ? 0 : settings.settleSeconds - secondsBetween(since, now)
     return Math.min(Math.max(0, left), settings.settleSeconds)
   }
-  if (next.lastHeartbeatTime === undefined) return undefined
-  if (before.lastHeartbeatTime === undefined) return 0
-  return secondsBetween(before.lastHeartbeatTime, next.lastHeartbeatTime) >= settings.heartbeatSeconds ? 0 : undefined
+  // Former versions wrote the heartbeats of running jobs. A stale one would look like a VM that is silent.
+  return before.lastHeartbeatTime !== undefined && next.lastHeartbeatTime === undefined ? 0 : undefined
 }
 
 /** Conditions that only describe the VM's progress. */

@@ -1,5 +1,5 @@
 import type { StoredJob } from "../../apis/job.ts"
-import { isOver, LAUNCH_FINALIZER, type StoredLaunch } from "../../apis/launch.ts"
+import { isOver, LAUNCH_FINALIZER, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
 import type { Change, IndexFunction } from "../../kube/store.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
@@ -39,6 +39,7 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
   const observer = new VmObserver({
     clouds,
     launches: launches.store,
+    heartbeatTimes: options.heartbeatTimes,
     installation,
     clock,
     logger,
@@ -111,7 +112,8 @@ class LaunchReconciler {
 
   async reconcile(key: string, context: ReconcileContext): Promise<ReconcileResult> {
     const { calls, ages, settings } = this.#parts
-    const launch = this.#options.launches.store.getByKey(key)
+    const cached = this.#options.launches.store.getByKey(key)
+    const launch = cached && withHeartbeat(cached, this.#options.heartbeatTimes)
     const name = key.slice(key.indexOf("/") + 1)
     if (launch === undefined || isOver(launch)) ages.forget(name)
     if (launch === undefined) {

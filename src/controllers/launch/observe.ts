@@ -1,6 +1,6 @@
 import { pause } from "../../apis/backoff.ts"
 import { type Clock, secondsBetween } from "../../apis/clock.ts"
-import { isOver, type StoredLaunch } from "../../apis/launch.ts"
+import { type HeartbeatTimes, isOver, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import { keyOf } from "../../apis/meta.ts"
 import type { CloudAccount, Clouds, Vm } from "../../cloud/cloud.ts"
@@ -13,6 +13,8 @@ import { HEARTBEAT_DEFAULTS, type HeartbeatSettings } from "./options.ts"
 export interface VmObserverOptions {
   clouds: Clouds
   launches: Store<StoredLaunch>
+  /** Heartbeats that are not in the Launches. */
+  heartbeatTimes?: HeartbeatTimes | undefined
   /** Id of this installation: only its VMs are listed. */
   installation: string
   clock: Clock
@@ -104,7 +106,8 @@ export class VmObserver {
     this.#tracked.set(name, { since: this.#options.clock.monotonic(), view: { is: "unknown" } })
   }
 
-  #checkHeartbeats(launches: readonly StoredLaunch[]): void {
+  #checkHeartbeats(cached: readonly StoredLaunch[]): void {
+    const launches = cached.map((launch) => withHeartbeat(launch, this.#options.heartbeatTimes))
     const settings = this.#options.heartbeats ?? HEARTBEAT_DEFAULTS
     const now = this.#options.clock.now()
     this.#receiving = receivingSince(this.#receiving, launches, now, settings)

@@ -1,6 +1,6 @@
 import type { Clock } from "../../apis/clock.ts"
 import type { StoredJob } from "../../apis/job.ts"
-import { LAUNCH, type StoredLaunch } from "../../apis/launch.ts"
+import { type HeartbeatTimes, LAUNCH, type StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import type { SpendCaps } from "../../apis/project.ts"
 import type { CloudAccount, Clouds } from "../../cloud/cloud.ts"
@@ -26,8 +26,8 @@ export interface LaunchSettings {
   /** Time that a VM has to end itself after its lifetime, before the controller terminates it. */
   lifetimeSlackSeconds: number
   /**
-   * Age up to which a heartbeat outweighs a list without the VM. Must exceed the interval at which the gateway writes
-   * heartbeats.
+   * Age up to which a heartbeat outweighs a list without the VM. Must exceed the age that a written heartbeat of a
+   * healthy VM can reach (gateway/heartbeats.ts).
    */
   recentHeartbeatSeconds: number
   /**
@@ -81,6 +81,8 @@ export interface LaunchControllerOptions {
   /** Cache of the Launches in `systemNamespace`, with the indexes `launchIndexes`. */
   launches: Reflector<StoredLaunch>
   jobs: Reflector<StoredJob>
+  /** Heartbeats that are not in the Launches. */
+  heartbeatTimes?: HeartbeatTimes
   /** Namespace of all Launches. */
   systemNamespace: string
   /** Id of this Berth installation. */

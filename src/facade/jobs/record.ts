@@ -152,8 +152,11 @@ export function statusOf({ spec, status }: StoredJob): JobPhase {
   return spec.cancelled && !isTerminal(phase) ? "cancelled" : phase
 }
 
-/** Returns the record of a Job, with every field of the contract. */
-export function recordOf(job: StoredJob, owner: Owner): JobRecord {
+/**
+ * Returns the record of a Job, with every field of the contract.
+ * @param lastHeartbeatTime of its VMs, which the Job does not have while it runs
+ */
+export function recordOf(job: StoredJob, owner: Owner, lastHeartbeatTime?: string): JobRecord {
   const { metadata, spec } = job
   return {
     id: metadata.uid,
@@ -162,7 +165,7 @@ export function recordOf(job: StoredJob, owner: Owner): JobRecord {
     name: metadata.name,
     namePrefix: metadata.annotations?.[ANNOTATIONS.namePrefix] ?? null,
     ...submittedFields(spec),
-    ...progressFields(job),
+    ...progressFields(job, lastHeartbeatTime),
     ...placementFields(job.status),
     created_at: creationTimeOf(job),
     updated_at: lastUpdateOf(job),
@@ -216,14 +219,14 @@ function gpuOf(gpu: NonNullable<StoredJob["spec"]["resources"]>["gpu"]): JobReco
   return { vram, count: gpu.count ?? least, model }
 }
 
-function progressFields(job: StoredJob) {
+function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
   const { status } = job
   return {
     status: statusOf(job),
     credentials_status: status?.credentials ?? "empty",
     vm_status: status?.vm?.state ?? "nonassigned",
     retry_count: status?.retryCount ?? 0,
-    last_heartbeat_at: inUtc(status?.lastHeartbeatTime),
+    last_heartbeat_at: inUtc(lastHeartbeatTime ?? status?.lastHeartbeatTime),
     started_at: inUtc(status?.startTime),
     ended_at: inUtc(status?.completionTime),
     error_message: status?.phase === "failed" ? (status.message ?? null) : null,

@@ -25,6 +25,8 @@ import { checkSubmission, type SubmissionContext, submissionRules } from "./subm
 
 export interface JobServices {
   jobsOf: (principal: Principal) => Jobs
+  /** Returns the last heartbeat of a job's VMs, if their records still exist. */
+  lastHeartbeatOf: (job: StoredJob) => string | undefined
   submitterOf: (principal: Principal) => Submitter
   /** Check against the current catalogue. */
   catalogueFaults: SubmissionContext["catalogueFaults"]
@@ -154,15 +156,15 @@ const OTHERS = [
     role: "viewer",
     query: { status: choice(JOB_PHASES), tag: repeated(), label: LABELS, ...paging() },
     responses: { 200: json(LIST, "A page of jobs.") },
-    handle: ({ query, principal }, { jobsOf }) => {
+    handle: ({ query, principal }, { jobsOf, lastHeartbeatOf }) => {
       const { status, tag: tags, label: labels, ...page } = query
       const { jobs, total } = jobsOf(principal).list({ status, tags, labels }, page)
       const owner = ownerOf(principal.project)
-      const shown = withinBytes(
-        jobs.map((job) => recordOf(job, owner)),
+      const fitting = withinBytes(
+        jobs.map((job) => recordOf(job, owner, lastHeartbeatOf(job))),
         page,
       )
-      return { body: { jobs: shown.records, total, ...shown.page } }
+      return { body: { jobs: fitting.records, total, ...fitting.page } }
     },
   }),
   route("GET /jobs/{id}", {
@@ -170,9 +172,9 @@ const OTHERS = [
     summary: "Get a job.",
     role: "viewer",
     responses: { 200: record(JOB, "The job.") },
-    handle: async ({ path, principal }, { jobsOf }) => {
+    handle: async ({ path, principal }, { jobsOf, lastHeartbeatOf }) => {
       const job = await jobsOf(principal).find(path.id)
-      return { of: job, body: recordOf(job, ownerOf(principal.project)) }
+      return shown(job, principal, lastHeartbeatOf(job))
     },
   }),
   route("POST /jobs/{id}/cancel", {
@@ -182,9 +184,9 @@ const OTHERS = [
     ifMatch: true,
     responses: { 200: record(JOB, "The cancelled job.") },
     problems: [409],
-    handle: async ({ path, precondition, principal }, { jobsOf }) => {
+    handle: async ({ path, precondition, principal }, { jobsOf, lastHeartbeatOf }) => {
       const job = await jobsOf(principal).cancel(path.id, precondition)
-      return { of: job, body: recordOf(job, ownerOf(principal.project)) }
+      return shown(job, principal, lastHeartbeatOf(job))
     },
   }),
   route("GET /jobs/{id}/logs", {
@@ -216,4 +218,10 @@ async function planOf({ metadata, spec }: StoredJob, principal: Principal, plan:
 function createdAnswer({ metadata }: StoredJob): Answer<JobCreated> {
   const { uid, name } = metadata
   return { status: 201, body: { job_id: uid, name, status: "queued" }, location: `/jobs/${uid}` }
+}
+
+/** Returns the answer with a job's record. A heartbeat is no new version of the Job, and has a part of the entity tag. */
+function shown(job: StoredJob, { project }: Principal, lastHeartbeat: string | undefined) {
+  const body = recordOf(job, ownerOf(project), lastHeartbeat)
+  return { of: job, body, ...(lastHeartbeat !== undefined && { view: lastHeartbeat }) }
 }
