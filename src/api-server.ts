@@ -29,7 +29,7 @@ import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { createHttpServer } from "./http/server.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import type { IdentityIssuer } from "./identity/identity-tokens.ts"
-import { readInstallation } from "./identity/installation.ts"
+import { type Installation, readInstallation } from "./identity/installation.ts"
 import { TokenVerifier } from "./identity/oidc.ts"
 import { spendCapsIn, tenantsIn } from "./identity/projects.ts"
 import { storedKeysSealer } from "./identity/sealing-keys.ts"
@@ -90,12 +90,9 @@ export async function startFacade(
   const { launches, ...caches } = facadeCaches({ client, logger }, options)
   const logStore = logStoreOf(options, logger)
   const sealer = storedKeysSealer(client, systemNamespace)
-  const credentialsOf = liveCredentials(client, {
-    projects: caches.projects,
-    sealer,
-    identityIssuer: parts.identity?.issuer,
-  })
-  const gateway = agentGateway(options, parts, { launches, credentialsOf, logs: logStore })
+  const identityIssuer = parts.identity?.issuer
+  const credentialsOf = liveCredentials(client, { projects: caches.projects, sealer, identityIssuer })
+  const { gateway, installation } = agentGateway(options, parts, { launches, credentialsOf, logs: logStore })
   const metrics = createMetrics("facade")
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
@@ -118,6 +115,7 @@ export async function startFacade(
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock: systemClock }),
     identity: parts.identity,
     catalogue: () => offers.current(),
+    installation,
     plan: planner(options, parts, { ...caches, launches, credentialsOf }),
     discover: (sort, connections) => discoverer.discover(sort, connections),
     settings: { ...options, clouds },
@@ -150,14 +148,21 @@ export async function startFacade(
   return { url, metricsUrl: operations?.url, ended }
 }
 
-/** Constructs the gateway that agents talk to. It answers 503 until there is an installation. */
+/**
+ * Constructs the gateway that agents talk to. It answers 503 until there is an installation, whose id is returned by
+ * `installation` from then on.
+ */
 function agentGateway(
   { systemNamespace }: Options,
   { client, providers, logger }: FacadeParts,
   { launches, credentialsOf, logs }: Pick<PlannerSources, "launches" | "credentialsOf"> & { logs: LogStore },
-): AwaitedGateway {
-  return new AwaitedGateway({
-    readInstallation: () => readInstallation(client, systemNamespace),
+): { gateway: AwaitedGateway; installation: () => string | undefined } {
+  let installation: Installation | undefined
+  const gateway = new AwaitedGateway({
+    readInstallation: async () => {
+      installation = await readInstallation(client, systemNamespace)
+      return installation
+    },
     isSynced: () => launches.synced,
     readLeader: leaderReader(client, systemNamespace),
     launches: kubeLaunches(client, launches.store, systemNamespace),
@@ -167,6 +172,7 @@ function agentGateway(
     clock: systemClock,
     logger,
   })
+  return { gateway, installation: () => installation?.id }
 }
 
 /** Constructs the façade's caches. */

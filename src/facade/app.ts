@@ -103,6 +103,8 @@ export interface FacadeDependencies {
   catalogue: () => Catalogue
   /** Planner of dry runs. */
   plan: Planner
+  /** Returns the id of this installation of Berth; undefined while it is not known. */
+  installation: () => string | undefined
   /** Lists the resources in the accounts of connections. */
   discover: Discoverer
   settings: FacadeSettings
@@ -150,7 +152,7 @@ function unsynced(caches: Caches): string | undefined {
 
 /** Returns the operations of a project, below /1. */
 function projectRouter(dependencies: FacadeDependencies): Router {
-  const { client, caches, launches, settings, clock, logStore, plan, shutdown } = dependencies
+  const { client, caches, launches, settings, clock, logStore, plan, shutdown, installation } = dependencies
   const router = Router()
   const guard = projectGuard(dependencies)
   const callerClient = impersonating(client)
@@ -165,9 +167,9 @@ function projectRouter(dependencies: FacadeDependencies): Router {
     requireRoom(ending(namespace), limit())
   const submitterOf = (principal: Principal): Submitter => {
     const { namespace } = principal.project
-    const caller = callerClient(principal)
     const requireRoom = admission(namespace, () => limitForJob(quota, namespace))
-    return new Submitter({ client: caller, jobs: jobsOf(principal), namespace, creationTimes, creations, requireRoom })
+    const own = { client: callerClient(principal), jobs: jobsOf(principal), namespace, requireRoom }
+    return new Submitter({ ...own, creationTimes, installation, creations })
   }
   const catalogueFaults = catalogueCheck(dependencies.catalogue, settings.clouds)
   const logStreams = new LogStreams({ logStore, store: caches.jobs.store, launches, clock, shutdown })

@@ -32,6 +32,8 @@ export interface JobSettings {
   architectures: readonly Architecture[]
   /** Minimum time between two status writes that only update a heartbeat. */
   heartbeatSeconds: number
+  /** Time in which the cloud may answer before a job is written as booting without a VM. */
+  answerSeconds: number
   /** Minimum duration of a VM state before it is written on its own. */
   settleSeconds: number
   /** Delay between two checks for something that emits no event. */
@@ -58,6 +60,7 @@ export const JOB_DEFAULTS: JobSettings = {
   ttlSeconds: 30 * 24 * 3600,
   architectures: [],
   heartbeatSeconds: 60,
+  answerSeconds: 2,
   settleSeconds: 3,
   capRetrySeconds: 15,
   connectionRetrySeconds: 300,

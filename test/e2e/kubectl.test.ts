@@ -64,12 +64,13 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
       expect(eventsIn(await inProject(["describe", "bj", "hello"]))).toEqual([
         [
           "Placed",
-          expect.stringMatching(/^launch 1: local local-1 in local \(.*\$0\.02\/h\): cheapest of 4 matching offers/),
+          expect.stringMatching(
+            new RegExp(
+              `^VM ${launch}, launch 1: local local-1 in local \\(.*\\$0\\.02/h\\): cheapest of 4 matching offers`,
+            ),
+          ),
         ],
-        ["Booting", `VM ${launch} is created`],
-        ["Started", `the container runs on ${launch}`],
         ["Succeeded", expect.stringMatching(/exit code 0/)],
-        ["VMTerminated", expect.stringMatching(/is deleted; the job cost \$0\.000\d+/)],
       ])
     })
     expect(await berth.log("hello")).toBe([1, 2, 3].map((n) => `Ahoy from a berth (${n} of 3)\n`).join(""))

@@ -27,6 +27,7 @@ import {
   jobsOf,
   problemIn,
   type Replica,
+  removeJob,
   shippedOffers,
   testWorld,
 } from "./harness.ts"
@@ -92,7 +93,7 @@ afterAll(async () => {
 
 /** Deletes all jobs; resolves when the operator has removed their finalizers. */
 async function clear(): Promise<void> {
-  for (const { metadata } of await jobsOf(world)) await world.client.delete(JOBS, metadata)
+  for (const { metadata } of await jobsOf(world)) await removeJob(world, metadata)
   await eventually(async () => expect(await jobsOf(world)).toEqual([]))
 }
 

@@ -16,6 +16,7 @@ import type { JobSpec, JobStatus, StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { offerKey } from "../../apis/offer.ts"
+import { submissionId } from "../../apis/origin.ts"
 import { fixedOffers } from "../../catalogue/offers.ts"
 import { IndexedStore } from "../../kube/store.ts"
 import { type BucketState, type Buckets, findVolumes } from "../../placement/inputs.ts"
@@ -44,6 +45,8 @@ function truth(status: JobStatus): Record<string, string> {
   return Object.fromEntries((status.conditions ?? []).map(({ type, status: value }) => [type, value]))
 }
 
+const UNANSWERED = { class: "Unavailable", message: "out of order", since: time(0) } as const
+
 const booting: JobStatus = { phase: "booting", reason: "Booting", message: "m" }
 
 describe("a new job", () => {
@@ -54,7 +57,7 @@ describe("a new job", () => {
 
   test("is adopted before its Launch is created, and its first status satisfies kstatus", () => {
     const decision = decideAt(0, fresh)
-    expect(acts(decision)).toEqual(["adopt", "createLaunch", "writeStatus"])
+    expect(acts(decision)).toEqual(["adopt", "createLaunch"])
     expect(decision.actions[0]).toEqual({ do: "adopt", labels: { team: "a" } })
     expect(decision.status).toMatchObject({
       observedGeneration: 1,
@@ -71,8 +74,39 @@ describe("a new job", () => {
       Started: "False",
     })
     expect(decision.status.conditions?.every((condition) => condition.observedGeneration === 1)).toBe(true)
-    expect(decision.events.map(({ reason }) => reason)).toEqual(["Placed"])
-    expect(decision.events[0]?.message).toContain("$0.6/h")
+    expect(decision.events).toEqual([])
+  })
+
+  describe("with a Launch", () => {
+    const queued = jobOf()
+    const requested = launchOf(queued, 1, { status: { phase: "requested" } })
+
+    test("is written once, with its VM, if the cloud answers soon", () => {
+      expect(decideAt(0, queued).requeueAfter).toBe(2)
+      const waiting = decideAt(1, queued, [requested])
+      expect([acts(waiting), waiting.events, waiting.requeueAfter]).toEqual([[], [], 1])
+      const answered = decideAt(1, queued, [launchOf(queued, 1, { status: vmStatus() })])
+      expect(acts(answered)).toEqual(["writeStatus"])
+      expect(answered.status).toMatchObject({ phase: "booting", vm: { id: "vm-1" }, launches: { count: 1, billed: 1 } })
+      expect(answered.events).toEqual([
+        { type: "Normal", reason: "Placed", message: expect.stringMatching(/^VM vm-1, launch 1: /) },
+      ])
+    })
+
+    test.each([
+      ["the cloud does not answer soon", 2, requested],
+      ["the cloud does not say if there is a VM", 1, launchOf(queued, 1, { status: { unanswered: UNANSWERED } })],
+      ["the clock was wrong", -10, requested],
+    ])("is written without a VM if %s, and its VM later", (_, seconds, launch) => {
+      const written = decideAt(seconds, queued, [launch])
+      expect(acts(written)).toEqual(["writeStatus"])
+      expect(written.status).toMatchObject({ phase: "booting", vm: { state: "provisioning" }, launches: { count: 1 } })
+      expect(written.events).toEqual([])
+      const later = decideAt(20, jobOf({ ...queued, status: written.status }), [
+        launchOf(queued, 1, { status: vmStatus() }),
+      ])
+      expect(later.events.map(({ reason }) => reason)).toEqual(["Placed"])
+    })
   })
 
   test("fails if no offer in any catalogue fits, and explains which request excludes which offers", () => {
@@ -180,6 +214,38 @@ describe("a new job", () => {
     expect(decision.status).toMatchObject({ phase: "queued", reason: "Held" })
     expect(truth(decision.status)).toMatchObject({ Stalled: "True", Reconciling: "False" })
   })
+
+  describe("of the REST API", () => {
+    const submission = submissionId(INSTALLATION.id)
+    const annotations = { [ANNOTATIONS.submission]: submission, [ANNOTATIONS.createdAt]: at(0).toISOString() }
+
+    test("needs no adoption, and its Launch has its submission", () => {
+      const decision = decideAt(0, jobOf({ metadata: { annotations } }))
+      expect(decision.actions).toMatchObject([
+        { do: "createLaunch", launch: { metadata: { annotations: { [ANNOTATIONS.submission]: submission } } } },
+      ])
+    })
+
+    test.each([
+      ["lost its finalizer", { finalizers: [], annotations }],
+      ["lost its submission", { annotations: { [ANNOTATIONS.createdAt]: at(0).toISOString() } }],
+    ])("is adopted if it %s", (_, metadata) => {
+      expect(acts(decideAt(0, jobOf({ metadata })))).toEqual(["adopt", "createLaunch"])
+    })
+
+    test.each([
+      ["was created long before", { creationTimestamp: time(3600), annotations }],
+      [
+        "belongs to another installation",
+        { annotations: { ...annotations, [ANNOTATIONS.submission]: submissionId("another") } },
+      ],
+    ])("is a copy if its original %s", (_, metadata) => {
+      const decision = decideAt(3600, jobOf({ metadata }))
+      expect(acts(decision)).toEqual(["writeStatus"])
+      expect(decision.status).toMatchObject({ phase: "queued", reason: "Held" })
+      expect(decision.status.message).toContain("remove its annotation berth.dev/submission")
+    })
+  })
 })
 
 describe("booting", () => {
@@ -195,7 +261,7 @@ describe("booting", () => {
       credentials: "delivered",
     })
     expect(truth(status)).toMatchObject({ Started: "True", VMReady: "True", Ready: "True", Reconciling: "False" })
-    expect(events.map(({ reason }) => reason)).toEqual(["Booting", "Started"])
+    expect(events.map(({ reason }) => reason)).toEqual(["Placed"])
   })
 
   test("the boot deadline ends the Launch; the next one waits until its VM is deleted", () => {
@@ -324,7 +390,7 @@ describe("booting", () => {
       placement: { offer: { instanceType: "medium" } },
       refusedOffers: [{ reason: "Unavailable", message: "launch 1: the region is out of order" }],
     })
-    expect(next.events.map(({ reason }) => reason)).toEqual(["OfferRefused", "Placed"])
+    expect(next.events.map(({ reason }) => reason)).toEqual(["OfferRefused"])
   })
 
   test("a VM discovered after its Launch ended does not report a boot that took too long", () => {
@@ -344,7 +410,8 @@ describe("booting", () => {
       launches: { count: 2, current: `${job.metadata.uid}-2` },
       refusedOffers: [{ reason: "Capacity", message: "launch 1: none left" }],
     })
-    expect(decision.events.map(({ reason }) => reason)).toEqual(["OfferRefused", "Placed"])
+    expect(decision.events.map(({ reason }) => reason)).toEqual(["OfferRefused"])
+    expect(acts(decision)).toEqual(["createLaunch", "writeStatus"])
   })
 
   test("fails after 5 billed boots", () => {
@@ -576,7 +643,7 @@ describe("after its end", () => {
       credentials: "revoked",
       cost: { actualUsd: 0.011 },
     })
-    expect(decision.events.map(({ reason }) => reason)).toEqual(["VMTerminated"])
+    expect(decision.events).toEqual([])
   })
 
   test("a Launch that appears late is ended", () => {
