@@ -92,7 +92,7 @@ function kstatus(status: JobStatus, before: readonly Condition[] | undefined): C
 
 /**
  * Returns the events between the last written status and the next one. Each event is emitted once, because each status
- * is written once. A VM and the job's end have an event each, and so does everything that goes wrong. The conditions
+ * is written once. A VM and the end of the job have an event each, and every failure has one. The conditions
  * and the cost say the rest. Pure.
  */
 export function eventsOf(job: StoredJob, next: JobStatus): EventNote[] {
