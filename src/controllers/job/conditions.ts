@@ -3,6 +3,7 @@ import {
   type ConditionUpdate,
   condition,
   conditionOnceTrue,
+  findCondition,
   setConditions,
 } from "../../apis/conditions.ts"
 import { isTerminal, JobCondition, JobReason, type JobStatus, type StoredJob } from "../../apis/job.ts"
@@ -25,7 +26,15 @@ export function conditionsOf(
 ): Condition[] {
   const before = job.status?.conditions
   const updates = [...progress(status, launch, before), ...ends(status, before), ...kstatus(status, before)]
-  return setConditions(before, updates, job.metadata.generation, now)
+  // An earlier version wrote other messages. They are no reason to write all ended jobs again.
+  const written = isTerminal(job.status?.phase) ? updates.map((update) => withMessageOf(update, before)) : updates
+  return setConditions(before, written, job.metadata.generation, now)
+}
+
+function withMessageOf(update: ConditionUpdate, before: readonly Condition[] | undefined): ConditionUpdate {
+  const known = findCondition(before, update.type)
+  const isSame = known?.status === update.status && known.reason === update.reason
+  return isSame ? { ...update, message: known.message } : update
 }
 
 /** Returns the cause of a status as reason and message of a condition. */
@@ -40,17 +49,19 @@ function progress(
 ): ConditionUpdate[] {
   const { placement } = status
   const cause = causeOf(status)
-  const placed = placement === undefined ? cause : { reason: JobReason.Placed, message: placement.reason }
+  // The explanations of the choice and of the phase are in the status already, and the latter also in Ready.
+  const reasonAlone = { ...cause, message: "" }
+  const placed = placement === undefined ? cause : { reason: JobReason.Placed, message: "" }
   const updates: ConditionUpdate[] = [condition(JobCondition.Placed, placement !== undefined, placed)]
   if (launch === undefined && isTerminal(status.phase)) return [...updates, ...kept(before)]
   const agent = launch?.status?.agent
   const registered = agent !== undefined
   const vm = registered
     ? { reason: "Registered", message: `agent ${agent.version ?? ""} (${agent.runtime ?? ""})` }
-    : cause
+    : reasonAlone
   updates.push(condition(JobCondition.VMReady, registered, vm))
   const started = agent?.startTime !== undefined
-  const start = started ? { reason: JobReason.Started, message: "the container has started" } : cause
+  const start = started ? { reason: JobReason.Started, message: "the container has started" } : reasonAlone
   updates.push(condition(JobCondition.Started, started, start))
   const message = "the command runs directly on the host, without its image: no Docker engine was found"
   return [
@@ -83,10 +94,12 @@ function kstatus(status: JobStatus, before: readonly Condition[] | undefined): C
   const cause = causeOf(status)
   const isReady = phase === "running" || phase === "succeeded"
   const isStalled = phase === "failed" || phase === "cancelled" || reason === JobReason.Held
+  const isReconciling = !isReady && !isStalled
+  const causeIf = (isTrue: boolean) => (isTrue ? cause : { ...cause, message: "" })
   return [
     condition(JobCondition.Ready, isReady, cause),
-    condition(JobCondition.Reconciling, !isReady && !isStalled, cause),
-    ...conditionOnceTrue(JobCondition.Stalled, isStalled, cause, before),
+    condition(JobCondition.Reconciling, isReconciling, causeIf(isReconciling)),
+    ...conditionOnceTrue(JobCondition.Stalled, isStalled, causeIf(isStalled), before),
   ]
 }
 

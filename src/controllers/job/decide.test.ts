@@ -358,7 +358,9 @@ describe("booting", () => {
     const launch = launchOf(job, 1, { ...why, status: { phase: "requested", unanswered } })
     const waiting = decideAt(999, job, [launch])
     expect(waiting.status.message).toBe("launch 1: no VM yet: the region is out of order")
-    expect(findCondition(waiting.status.conditions, "VMReady")?.message).toContain("out of order")
+    const messages = ["Ready", "Reconciling"].map((type) => findCondition(waiting.status.conditions, type)?.message)
+    expect(messages).toEqual([waiting.status.message, waiting.status.message])
+    expect(waiting.status.message).toContain("out of order")
     expect(waiting.requeueAfter).toBe(2)
     const answered = launchOf(job, 1, { ...why, status: vmStatus() })
     expect(decideAt(200, jobOf({ ...job, status: waiting.status }), [answered]).status.message).toBe(
@@ -658,6 +660,40 @@ describe("after its end", () => {
   })
 })
 
+describe("conditions", () => {
+  const why = "cheapest of 3"
+  const running = (): [StoredJob, StoredLaunch] => {
+    const placement = { offer: offerOf(), reason: why }
+    const status = { ...booting, placement, launches: { count: 1 } }
+    const job = jobOf({ status })
+    const current = { ...status, launches: { count: 1, current: `${job.metadata.uid}-1` } }
+    const agent = agentOf({ startTime: time(30) })
+    return [jobOf({ ...job, status: current }), launchOf(job, 1, { status: vmStatus({ agent }) })]
+  }
+
+  test("do not repeat the explanation of the choice, and only kstatus' conditions repeat that of the phase", () => {
+    const created = decideAt(0, jobOf()).status
+    const reason = created.placement?.reason ?? "?"
+    const saying = created.conditions?.filter(({ message }) => message.includes(reason)).map(({ type }) => type)
+    expect(saying).toEqual(["Ready", "Reconciling"])
+    const [job, launch] = running()
+    expect(JSON.stringify(decideAt(31, job, [launch]).status.conditions)).not.toContain(why)
+  })
+
+  test("of an ended job of an earlier version stay, so that it is not written again", () => {
+    const [job, launch] = running()
+    const vm = { state: "terminated" as const, id: "vm-1", terminationTime: time(70) }
+    const finish = { reason: "Succeeded" as const, time: time(60) }
+    const over = vmStatus({ phase: "terminated", vm, costUsd: 0.01, agent: agentOf({ startTime: time(30), finish }) })
+    const gone = launchOf(job, 1, { metadata: launch.metadata, status: over })
+    const { status } = decideAt(71, job, [gone])
+    const settled = decideAt(71, jobOf({ ...job, status }), [gone]).status
+    const conditions = settled.conditions?.map((condition) => ({ ...condition, message: condition.message || why }))
+    expect(conditions).not.toEqual(settled.conditions)
+    expect(acts(decideAt(80, jobOf({ ...job, status: { ...settled, ...(conditions && { conditions }) } })))).toEqual([])
+  })
+})
+
 describe("deleted", () => {
   const metadata = { deletionTimestamp: time(50) }
 
@@ -761,7 +797,8 @@ describe("a job with volumes", () => {
       const plan = jobPlanner({ ...sources, clock, buckets: bucketsWith(states) })
       const { reason, message, placements } = await plan("team", job.spec)
       const { status } = decideWith(job, states, market)
-      expect(findCondition(status.conditions, "Placed")).toMatchObject({ reason, message })
+      const placed = findCondition(status.conditions, "Placed")
+      expect([placed?.reason, status.placement?.reason ?? placed?.message]).toEqual([reason, message])
       expect(placements[0]?.offer).toEqual(status.placement?.offer)
     }
   })
