@@ -233,6 +233,14 @@ describe("a new job", () => {
       expect(acts(decideAt(0, jobOf({ metadata })))).toEqual(["adopt", "createLaunch"])
     })
 
+    test("stays a copy after its original is deleted, until a user removes its submission", () => {
+      const status: JobStatus = { phase: "queued", reason: "Held" }
+      const held = decideAt(0, jobOf({ metadata: { annotations, finalizers: [] }, status }))
+      expect([held.status.reason, acts(held)]).toEqual(["Held", ["writeStatus"]])
+      const freed = { annotations: { [ANNOTATIONS.createdAt]: at(0).toISOString() } }
+      expect(acts(decideAt(0, jobOf({ metadata: freed, status })))).toEqual(["adopt", "createLaunch"])
+    })
+
     test.each([
       ["was created long before", { creationTimestamp: time(3600), annotations }],
       [

@@ -3,7 +3,7 @@ import { isTerminal, JOB_FINALIZER, JobReason, type JobStatus, type StoredJob } 
 import { mirroredLabels } from "../../apis/labels.ts"
 import { type Finish, isOver, type Launch, type StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
-import { type Origin, originOf } from "../../apis/origin.ts"
+import { copyOf, type Origin, originOf } from "../../apis/origin.ts"
 import type { EventNote } from "../../kube/events.ts"
 import type { ImageState } from "../../placement/inputs.ts"
 import { reasonToWait, type VolumesVerdict } from "../../placement/inputs.ts"
@@ -128,8 +128,11 @@ function decideStep(job: StoredJob, observed: JobObservation, now: Date, setting
   return decideQueued(job, observed, now, settings)
 }
 
-function originIn(job: StoredJob, { origin, installation }: JobObservation): Origin {
-  return origin ?? originOf(job, installation.id)
+/** Returns the origin of a Job. A copy stays one after its original and the records of its VMs are deleted. */
+function originIn(job: StoredJob, observed: JobObservation): Origin {
+  const origin = observed.origin ?? originOf(job, observed.installation.id)
+  const wasHeld = job.status?.reason === JobReason.Held && origin.is === "recorded" && origin.submission !== undefined
+  return wasHeld ? copyOf("a Job that is deleted", ANNOTATIONS.submission) : origin
 }
 
 function held({ of, annotation }: Origin & { is: "copy" }): Step {

@@ -225,8 +225,8 @@ function endTime(finishTime: string | undefined, startTime: string | undefined, 
 
 /**
  * Returns the delay before the status is written: 0 now, a number of seconds, or undefined for no write.
- * A new Launch is written with its VM, or when the cloud has not answered soon. A state of the VM is written after it has lasted, a mere heartbeat once in a while. Both are also written with any
- * other change.
+ * A new Launch is written with its VM, or when the cloud has not answered soon. A state of the VM is written after it has
+ * lasted, a mere heartbeat once in a while. Both are also written with any other change.
  */
 export function writeAfter(
   before: JobStatus | undefined,
