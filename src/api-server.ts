@@ -34,7 +34,7 @@ import { kubeSecretEnv } from "./gateway/secrets.ts"
 import { createHttpServer } from "./http/server.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
 import type { IdentityIssuer } from "./identity/identity-tokens.ts"
-import { readInstallation } from "./identity/installation.ts"
+import { type Installation, readInstallation } from "./identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "./identity/machine-users.ts"
 import { TokenVerifier } from "./identity/oidc.ts"
 import { spendCapsIn, tenantsIn } from "./identity/projects.ts"
@@ -99,13 +99,11 @@ export async function startFacade(
   const heartbeatTimes = new SharedHeartbeats(heartbeats, systemClock)
   const logStore = logStoreOf(options, logger)
   const sealer = storedKeysSealer(client, systemNamespace)
-  const credentialsOf = liveCredentials(client, {
-    projects: caches.projects,
-    sealer,
-    identityIssuer: parts.identity?.issuer,
-  })
+  const identityIssuer = parts.identity?.issuer
+  const credentialsOf = liveCredentials(client, { projects: caches.projects, sealer, identityIssuer })
   const writer = heartbeatWriter(options, parts, { launches, heartbeats, heartbeatTimes })
-  const gateway = agentGateway(options, parts, { ...caches, launches, credentialsOf, logs: logStore, writer })
+  const ofGateway = { ...caches, launches, credentialsOf, logs: logStore, writer }
+  const { gateway, installation } = agentGateway(options, parts, ofGateway)
   const metrics = createMetrics("facade")
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
@@ -129,6 +127,7 @@ export async function startFacade(
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock: systemClock }),
     identity: parts.identity,
     catalogue: () => offers.current(),
+    installation,
     plan: planner(options, parts, { ...caches, launches, credentialsOf }),
     discover: (sort, connections) => discoverer.discover(sort, connections),
     settings: { ...options, clouds },
@@ -181,14 +180,21 @@ type HeartbeatSources = Pick<ReturnType<typeof facadeCaches>, "launches" | "hear
   heartbeatTimes: SharedHeartbeats
 }
 
-/** Constructs the gateway that agents talk to. It answers 503 until there is an installation. */
+/**
+ * Constructs the gateway that agents talk to. It answers 503 until there is an installation, whose id is returned by
+ * `installation` from then on.
+ */
 function agentGateway(
   { systemNamespace }: Options,
   { client, providers, logger }: FacadeParts,
   { launches, connections, credentialsOf, logs, writer }: GatewaySources,
-): AwaitedGateway {
-  return new AwaitedGateway({
-    readInstallation: () => readInstallation(client, systemNamespace),
+): { gateway: AwaitedGateway; installation: () => string | undefined } {
+  let installation: Installation | undefined
+  const gateway = new AwaitedGateway({
+    readInstallation: async () => {
+      installation = await readInstallation(client, systemNamespace)
+      return installation
+    },
     isSynced: () => launches.synced,
     readLeader: leaderReader(client, systemNamespace),
     launches: kubeLaunches(client, launches.store, systemNamespace),
@@ -199,6 +205,7 @@ function agentGateway(
     clock: systemClock,
     logger,
   })
+  return { gateway, installation: () => installation?.id }
 }
 
 /** Constructs the façade's caches. */

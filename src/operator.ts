@@ -27,11 +27,13 @@ import { type Fence, fenceOf } from "./controllers/fence.ts"
 import { CopyGuard } from "./controllers/installation/copy-guard.ts"
 import { createJobController } from "./controllers/job/controller.ts"
 import { HistoryPruner } from "./controllers/job/history.ts"
+import { jobIndexes } from "./controllers/job/options.ts"
 import { createLaunchController, launchIndexes } from "./controllers/launch/controller.ts"
 import { LAUNCHES } from "./controllers/launch/options.ts"
 import { createOrganizationController } from "./controllers/organization/controller.ts"
 import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/options.ts"
+import { VmImages } from "./controllers/vm-images.ts"
 import { BucketFinder } from "./discovery/buckets.ts"
 import { agentImagePlatforms, ImageFinder, type ImageSettings } from "./discovery/images.ts"
 import { NAMESPACE_INDEX } from "./identity/catch-up.ts"
@@ -208,7 +210,7 @@ function operatorCaches(
   base: { client: KubeClient; logger: Logger },
   { systemNamespace, watchNamespace: namespace }: Pick<KubeOptions, "systemNamespace" | "watchNamespace">,
 ) {
-  const jobs = { resource: resourceOf<StoredJob>(JOB), namespace, indexes: cronJobIndexes }
+  const jobs = { resource: resourceOf<StoredJob>(JOB), namespace, indexes: { ...cronJobIndexes, ...jobIndexes } }
   const launches = { resource: LAUNCHES, namespace: systemNamespace, indexes: launchIndexes }
   return {
     jobs: new Reflector<StoredJob>({ ...base, ...jobs }),
@@ -254,6 +256,7 @@ function connectedAccounts({ parts, caches, base: { logger }, sealer, identityIs
     }),
     launchAccounts: launchAccountsOf({ ownAccounts, connections, types: typesWithVms(providers), sources }),
     copyCredentials: credentialsCopier(connections, sources, images),
+    vmImages: new VmImages(systemClock),
     inUse: () => [...ownAccounts, ...accountsInUse(connections, sources)],
     buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),
     readImage,
@@ -269,7 +272,7 @@ function jobController(
 ): Controller {
   const { systemNamespace, gatewayUrl, agentImage } = options
   const { offers, architectures, launchesPerMinute } = parts
-  const { images, readImage, buckets, launchAccounts, copyCredentials } = accounts
+  const { images, readImage, buckets, launchAccounts, copyCredentials, vmImages } = accounts
   return createJobController({
     ...base,
     jobs: caches.jobs,
@@ -283,6 +286,7 @@ function jobController(
     offers,
     launchAccounts,
     copyCredentials,
+    vmImage: (launch) => vmImages.find(launch),
     buckets,
     ...(images && { images }),
     ...agentImagePlatforms({
@@ -309,6 +313,7 @@ function launchController({ options, parts, installation, caches, base, fence }:
     systemNamespace: options.systemNamespace,
     installation: installation.id,
     clouds: accounts.clouds,
+    vmImages: accounts.vmImages,
     userData: (launch) => userDataOf(launch, installation.bootstrapKey),
     garbageCollection: { accounts: accounts.inUse },
     ...(observeSeconds && { observeSeconds }),

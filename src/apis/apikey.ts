@@ -32,7 +32,7 @@ export const ApiKeySpecSchema = Type.Object(
     }),
     expiresAt: Type.Optional(Time("Time at which the key expires. Default: never.")),
   },
-  { "x-kubernetes-validations": immutable(["keyId", "tokenHash"]) },
+  { "x-kubernetes-validations": [immutable(["keyId", "tokenHash"])] },
 )
 export type ApiKeySpec = Static<typeof ApiKeySpecSchema>
 

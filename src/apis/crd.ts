@@ -88,6 +88,21 @@ function versionOf(kind: KindDefinition): CustomResourceVersion {
   }
 }
 
+function partOf(kind: KindDefinition, part: "spec" | "status"): StructuralSchema {
+  const schema = structuralSchema(kind[part], `${kind.kind}.${part}`)
+  return kind.owned?.includes(part) ? withAtomicFields(schema) : schema
+}
+
+/** Makes the objects and maps in the fields of an object atomic. Lists are atomic, unless they have keys. */
+function withAtomicFields({ properties = {}, ...object }: StructuralSchema): StructuralSchema {
+  const atomic = (field: StructuralSchema) =>
+    field.type === "object" ? { ...field, "x-kubernetes-map-type": "atomic" } : field
+  return {
+    ...object,
+    properties: Object.fromEntries(Object.entries(properties).map(([name, field]) => [name, atomic(field)])),
+  }
+}
+
 function rootSchema(kind: KindDefinition): StructuralSchema {
   return {
     description: kind.description,
@@ -97,8 +112,8 @@ function rootSchema(kind: KindDefinition): StructuralSchema {
       apiVersion: { type: "string", description: "Version of the object's schema." },
       kind: { type: "string", description: "Kind of the object." },
       metadata: { type: "object" },
-      spec: structuralSchema(kind.spec, `${kind.kind}.spec`),
-      status: { ...structuralSchema(kind.status, `${kind.kind}.status`), default: UNSEEN },
+      spec: partOf(kind, "spec"),
+      status: { ...partOf(kind, "status"), default: UNSEEN },
     },
     ...(kind.rules && { "x-kubernetes-validations": kind.rules }),
   }

@@ -406,7 +406,7 @@ export const JobSpecSchema = Type.Object(
     description: "Container to run, and requirements for its VM.",
     ...JOB_FIELDS_TOGETHER,
     "x-kubernetes-validations": [
-      ...immutable(IMMUTABLE_FIELDS),
+      immutable(IMMUTABLE_FIELDS),
       {
         rule: "!(has(oldSelf.cancelled) && oldSelf.cancelled) || (has(self.cancelled) && self.cancelled)",
         message: "cancelled cannot be set back to false: create a new job",
@@ -529,6 +529,7 @@ export const JOB = defineKind({
   description: "A container that Berth runs to completion on the cheapest cloud VM that meets its requirements.",
   spec: JobSpecSchema,
   status: JobStatusSchema,
+  owned: ["status"],
   rules: [
     ...nameRules(LIMITS.jobName),
     {

@@ -18,6 +18,11 @@ export interface KindDefinition<Spec extends TObject = TObject, Status extends T
   description: string
   spec: Spec
   status: Status
+  /**
+   * Parts that only Berth writes. Each of their fields has one owner, so managedFields names the field and not
+   * everything in it, which makes each write cheaper.
+   */
+  owned?: readonly ("spec" | "status")[]
   /** Rules on the whole object; they see `self.metadata.name`, `self.spec` and `self.status`. */
   rules?: CelRule[]
   printerColumns: PrinterColumn[]

@@ -142,7 +142,7 @@ export const LaunchSpecSchema = Type.Object(
     description:
       "Specification of one VM, immutable. It is complete, so the VM can be terminated after its Job, Connection and namespace are deleted.",
     "x-kubernetes-validations": [
-      ...immutable([
+      immutable([
         "job",
         "number",
         "installation",
@@ -290,6 +290,7 @@ export const LAUNCH = defineKind({
   description: "A VM that Berth requested from a cloud. Berth writes it; tenants do not.",
   spec: LaunchSpecSchema,
   status: LaunchStatusSchema,
+  owned: ["spec", "status"],
   printerColumns: [
     { name: "Phase", type: "string", jsonPath: ".status.phase" },
     { name: "Job", type: "string", jsonPath: ".spec.job.name" },

@@ -60,6 +60,8 @@ export const LABELS = {
 export const ANNOTATIONS = {
   /** Uid of the object that its finalizer was written for. It distinguishes a restored copy from the original. */
   recordedUid: `${GROUP}/recorded-uid`,
+  /** Id of the request to the REST API that created the Job. It distinguishes a copy from the original. */
+  submission: `${GROUP}/submission`,
   /** Creation time, RFC 3339 with microseconds. The REST API writes it because creationTimestamp has only seconds. */
   createdAt: `${GROUP}/created-at`,
   /** Id of the user who created an Organization over REST. */

@@ -60,7 +60,7 @@ export const ProjectSpecSchema = Type.Object(
   },
   {
     description: "Owner, members and spend caps of the project.",
-    "x-kubernetes-validations": immutable(["organization", "namespace"]),
+    "x-kubernetes-validations": [immutable(["organization", "namespace"])],
   },
 )
 export type ProjectSpec = Static<typeof ProjectSpecSchema>

@@ -11,6 +11,8 @@ import { DNS_SUBDOMAIN_PATTERN, LONGEST_METADATA_NAME } from "./names.ts"
 export interface CelRule {
   rule: string
   message: string
+  /** Expression for the message, if it depends on the object. `message` replaces it if the expression fails. */
+  messageExpression?: string
   fieldPath?: string
   /** `oldSelf` is an optional, so that a transition rule holds for a new object too. */
   optionalOldSelf?: true
@@ -192,19 +194,23 @@ export const ConditionList = Type.Array(ConditionSchema, {
 })
 
 /**
- * Returns rules that make fields of an object immutable. The rules are on the object and compare `has()` too. A rule on
- * the field itself could be bypassed: remove the field, then add it again.
+ * Returns the rule that makes fields of an object immutable. It is on the object and compares `has()` too. A rule on the
+ * field itself could be bypassed: remove the field, then add it again. The API server evaluates every rule at each write
+ * of a status too, so this is one rule, which ends at once if nothing has changed. Its message names the changed fields.
  */
-export function immutable(fields: readonly string[]): CelRule[] {
-  return fields.map((field) => {
+export function immutable(fields: readonly string[]): CelRule {
+  const isSame = (field: string) => {
     const now = `self.${celName(field)}`
     const before = `oldSelf.${celName(field)}`
-    return {
-      rule: `has(${now}) == has(${before}) && (!has(${now}) || ${now} == ${before})`,
-      message: `${field} is immutable: delete the object and create it again with the other value`,
-      fieldPath: `.${field}`,
-    }
-  })
+    return `has(${now}) == has(${before}) && (!has(${now}) || ${now} == ${before})`
+  }
+  const named = fields.map((field) => `(${isSame(field)} ? '' : '${field} is immutable; ')`)
+  const advice = "delete the object and create it again with the other value"
+  return {
+    rule: `self == oldSelf || (${fields.map(isSame).join(" && ")})`,
+    message: `these fields are immutable: ${fields.join(", ")}; ${advice}`,
+    messageExpression: `${named.join(" + ")} + '${advice}'`,
+  }
 }
 
 /**

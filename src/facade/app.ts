@@ -106,6 +106,8 @@ export interface FacadeDependencies {
   catalogue: () => Catalogue
   /** Planner of dry runs. */
   plan: Planner
+  /** Returns the id of this installation of Berth; undefined while it is not known. */
+  installation: () => string | undefined
   /** Lists the resources in the accounts of connections. */
   discover: Discoverer
   settings: FacadeSettings
@@ -153,7 +155,7 @@ function unsynced(caches: Caches): string | undefined {
 
 /** Returns the operations of a project, below /1. */
 function projectRouter(dependencies: FacadeDependencies): Router {
-  const { client, caches, settings, clock } = dependencies
+  const { client, caches, settings, clock, installation } = dependencies
   const router = Router()
   const guard = projectGuard(dependencies)
   const callerClient = impersonating(client)
@@ -168,9 +170,9 @@ function projectRouter(dependencies: FacadeDependencies): Router {
     requireRoom(ending(namespace), limit())
   const submitterOf = (principal: Principal): Submitter => {
     const { namespace } = principal.project
-    const caller = callerClient(principal)
     const requireRoom = admission(namespace, () => limitForJob(quota, namespace))
-    return new Submitter({ client: caller, jobs: jobsOf(principal), namespace, creationTimes, creations, requireRoom })
+    const own = { client: callerClient(principal), jobs: jobsOf(principal), namespace, requireRoom }
+    return new Submitter({ ...own, creationTimes, installation, creations })
   }
   const ofJobs = jobParts(dependencies)
   mount(router, jobRoutes(settings.clouds), guard, { ...ofJobs, jobsOf, submitterOf })

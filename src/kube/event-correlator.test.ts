@@ -74,3 +74,15 @@ test("limits the events of one object, and not those of others", () => {
   clock.advance(2)
   expect(correlator.correlate(event(clock, "again"))).toBeDefined()
 })
+
+test("combines the Warnings of an object with too many events, and drops none", () => {
+  const clock = new ManualClock()
+  const correlator = new EventCorrelator(clock)
+  const warning = (message: string): KubeEvent => ({ ...event(clock, message), type: "Warning" })
+  for (let n = 0; n < 25; n++) correlator.correlate(event(clock, "again"))
+  const combined = ["no capacity", "no quota"].map((message) => correlator.correlate(warning(message)))
+  expect(combined).toMatchObject([
+    { repeats: false, event: { count: 1, message: "(combined from similar events): no capacity" } },
+    { repeats: true, event: { count: 2, message: "(combined from similar events): no quota" } },
+  ])
+})

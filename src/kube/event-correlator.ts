@@ -18,8 +18,8 @@ const SIMILAR_WINDOW_SECONDS = 600
 const TABLE_SIZE = 4096
 
 /**
- * Decides to create an event, to add it to the count of an earlier one, or to drop it. It drops events of an object
- * that has emitted too many. Pure except for the clock and its own tables.
+ * Decides to create an event, to add it to the count of an earlier one, or to drop it. Of an object that has emitted too
+ * many, it drops Normal events and combines Warnings. Pure except for the clock and its own tables.
  */
 export class EventCorrelator {
   readonly #clock: Clock
@@ -34,9 +34,10 @@ export class EventCorrelator {
   /** Returns undefined if the event must not be written. */
   correlate(event: KubeEvent): Correlated | undefined {
     const object = `${event.involvedObject.kind}/${event.involvedObject.namespace}/${event.involvedObject.name}/${event.involvedObject.uid}`
-    if (!this.#takeToken(object)) return undefined
+    const isGranted = this.#takeToken(object)
+    if (!isGranted && event.type === "Normal") return undefined
     const kind = `${object}/${event.type}/${event.reason}`
-    const combined = this.#tooManySimilar(kind, event.message)
+    const combined = this.#tooManySimilar(kind, event.message) || !isGranted
     const key = combined ? kind : `${kind}/${event.message}`
     const message = combined ? `(combined from similar events): ${event.message}` : event.message
     const earlier = this.#written.get(key)

@@ -4,7 +4,7 @@ import { type Clock, systemClock, timestamp } from "../apis/clock.ts"
 import type { Logger } from "../apis/logger.ts"
 import type { KubeClient } from "./client.ts"
 import type { EventType, KubeEvent } from "./core.ts"
-import { isAlreadyExists, isNotFound, isUnavailable } from "./errors.ts"
+import { isAlreadyExists, isNotFound, isServerError, isUnavailable } from "./errors.ts"
 import { type Correlated, EventCorrelator } from "./event-correlator.ts"
 import { type ApiObject, resourceOf } from "./resource.ts"
 
@@ -31,27 +31,36 @@ export interface EventRecorderOptions {
   instance: string
   logger: Logger
   clock?: Clock
-  /** Maximum number of events that wait to be written. More are dropped, and their number is logged. Default 1000. */
+  /**
+   * Maximum number of Normal events that wait to be written. More are dropped, and their number is logged. Default 1000.
+   */
   queueSize?: number
 }
 
 /** Maximum length of a message: the limit of events.k8s.io/v1, which shares the storage. Longer ones are cut. */
 const MAX_MESSAGE_LENGTH = 1024
+/** Attempts to write a Normal event. A Warning is written as soon as the API server answers again. */
 const MAX_ATTEMPTS = 5
+/** Events that are written at the same time, each about another object. */
+const WRITERS = 4
 /** Namespace of events about cluster-scoped objects, as with kubectl and client-go. */
 const CLUSTER_SCOPED_NAMESPACE = "default"
 
 /**
- * Records events about objects. `record` never waits and never throws. Events are written in the background, and
- * repetitions as a count. Failures are logged.
+ * Records events about objects. `record` never waits and never throws. Events are written in the background, those of
+ * one object in their order, and repetitions as a count. Failures are logged. Only Normal events are dropped when there
+ * are too many.
  */
 export class EventRecorder {
   readonly #options: EventRecorderOptions
   readonly #clock: Clock
   readonly #correlator: EventCorrelator
   readonly #queue: Correlated[] = []
+  /** Objects about which an event is being written. */
+  readonly #busy = new Set<string>()
   readonly #stopped = new AbortController()
-  #writing: Promise<void> | undefined
+  #writers = 0
+  #idle = Promise.withResolvers<void>()
   #dropped = 0
   #count = 0
 
@@ -63,38 +72,60 @@ export class EventRecorder {
 
   /** Queues an event about this object. */
   record(object: ApiObject, note: EventNote): void {
-    if (this.#queue.length >= (this.#options.queueSize ?? 1000)) {
+    if (note.type === "Normal" && this.#queue.length >= (this.#options.queueSize ?? 1000)) {
       this.#dropped++
       return
     }
     const correlated = this.#correlator.correlate(this.#eventOf(object, note))
     if (correlated === undefined) return
-    this.#queue.push(correlated)
-    this.#writing ??= this.#writeAll().finally(() => {
-      this.#writing = undefined
-    })
+    this.#enqueue(correlated)
+    if (this.#writers < WRITERS) void this.#writeAll()
+  }
+
+  /** Adds an event to the queue, or its count to the same event that still waits there. */
+  #enqueue(next: Correlated): void {
+    const { name } = next.event.metadata
+    const waiting = next.repeats ? this.#queue.findIndex(({ event }) => event.metadata.name === name) : -1
+    const earlier = this.#queue[waiting]
+    if (earlier === undefined) this.#queue.push(next)
+    else this.#queue[waiting] = { event: next.event, repeats: earlier.repeats }
   }
 
   /** Waits at most `seconds` until all queued events are written. The rest is dropped and logged. */
   async flush(seconds = 5): Promise<void> {
     const cancel = this.#clock.setTimer(seconds, () => this.#stopped.abort())
     // Events that are recorded while the last one is written need another round.
-    while (this.#writing !== undefined) await this.#writing
+    while (this.#writers > 0) await this.#idle.promise
     cancel()
   }
 
+  /** Writes events until none waits, except those of objects about which another writer writes one. */
   async #writeAll(): Promise<void> {
-    for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift()) {
-      if (this.#stopped.signal.aborted) this.#dropped += this.#queue.splice(0).length
+    this.#writers++
+    for (let next = this.#next(); next !== undefined; next = this.#next()) {
+      const object = objectOf(next)
+      this.#busy.add(object)
       try {
         await this.#write(next)
       } catch (error) {
         this.#options.logger.warn({ err: error, reason: next.event.reason }, "an event was not recorded")
       }
+      this.#busy.delete(object)
     }
+    this.#writers--
+    if (this.#writers > 0) return
     if (this.#dropped > 0)
       this.#options.logger.warn({ dropped: this.#dropped }, "events were dropped: too many, or too late")
     this.#dropped = 0
+    this.#idle.resolve()
+    this.#idle = Promise.withResolvers()
+  }
+
+  /** Removes the first event whose object has no earlier one under way. */
+  #next(): Correlated | undefined {
+    if (this.#stopped.signal.aborted) this.#dropped += this.#queue.splice(0).length
+    const first = this.#queue.findIndex((waiting) => !this.#busy.has(objectOf(waiting)))
+    return first === -1 ? undefined : this.#queue.splice(first, 1)[0]
   }
 
   /**
@@ -107,7 +138,9 @@ export class EventRecorder {
         return await this.#createOrUpdate(next, signal)
       } catch (error) {
         if (isAlreadyExists(error)) return
-        if (!isUnavailable(error) || attempt >= MAX_ATTEMPTS) throw error
+        const isWarning = next.event.type === "Warning"
+        const mayRetry = isWarning ? isUnavailable(error) || isServerError(error) : isUnavailable(error)
+        if (!mayRetry || (!isWarning && attempt >= MAX_ATTEMPTS)) throw error
         await pause(this.#clock, backoffSeconds(attempt, { baseSeconds: 0.5, capSeconds: 10 }), signal)
       }
     }
@@ -148,6 +181,10 @@ export class EventRecorder {
       lastTimestamp: now,
     }
   }
+}
+
+function objectOf({ event: { involvedObject } }: Correlated): string {
+  return `${involvedObject.kind}/${involvedObject.namespace}/${involvedObject.name}`
 }
 
 /**

@@ -30,6 +30,8 @@ export interface JobSettings {
   ttlSeconds: number
   /** Architectures that images are assumed to support; empty: any. */
   architectures: readonly Architecture[]
+  /** Time in which the cloud may answer before a job is written as booting without a VM. */
+  answerSeconds: number
   /** Minimum duration of a VM state before it is written on its own. */
   settleSeconds: number
   /** Delay between two checks for something that emits no event. */
@@ -55,6 +57,7 @@ export const JOB_DEFAULTS: JobSettings = {
   caps: {},
   ttlSeconds: 30 * 24 * 3600,
   architectures: [],
+  answerSeconds: 2,
   settleSeconds: 3,
   capRetrySeconds: 15,
   connectionRetrySeconds: 300,

@@ -1,6 +1,7 @@
 import { type Clock, timestamp } from "../../src/apis/clock.ts"
 import { JOB, type JobSpec, type StoredJob } from "../../src/apis/job.ts"
 import { type AgentStatus, type FinishReason, isOver, LAUNCH, type StoredLaunch } from "../../src/apis/launch.ts"
+import type { ObjectMeta } from "../../src/apis/meta.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import type { SpendCaps } from "../../src/apis/project.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
@@ -8,6 +9,7 @@ import type { CloudAccount, Clouds } from "../../src/cloud/cloud.ts"
 import { NotLeaderError } from "../../src/controllers/fence.ts"
 import { createJobController } from "../../src/controllers/job/controller.ts"
 import { HistoryPruner } from "../../src/controllers/job/history.ts"
+import { jobIndexes } from "../../src/controllers/job/options.ts"
 import { createLaunchController, type LaunchControl, launchIndexes } from "../../src/controllers/launch/controller.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
 import type { KubeEvent } from "../../src/kube/core.ts"
@@ -94,7 +96,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     }
     const { namespace, clock } = this
     const recorder = new EventRecorder({ client, component: "test", instance: "test", logger: quiet, clock })
-    const jobs = new Reflector<StoredJob>({ client, resource: JOBS, namespace, logger: quiet })
+    const jobs = new Reflector<StoredJob>({ client, resource: JOBS, namespace, indexes: jobIndexes, logger: quiet })
     const launches = new Reflector<StoredLaunch>({
       client,
       resource: LAUNCHES,
@@ -166,8 +168,8 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     return launch
   }
 
-  async submit(name: string, spec: Partial<JobSpec> = {}): Promise<StoredJob> {
-    const job = { metadata: { name, namespace: this.namespace }, spec: { image: "busybox", ...spec } }
+  async submit(name: string, spec: Partial<JobSpec> = {}, metadata: Partial<ObjectMeta> = {}): Promise<StoredJob> {
+    const job = { metadata: { name, namespace: this.namespace, ...metadata }, spec: { image: "busybox", ...spec } }
     return this.client.create(JOBS, job as unknown as StoredJob)
   }
 

@@ -16,8 +16,9 @@ const SEED = 20_261_122
 
 /** Allowed moves between phases in the design's table. The first status may skip phases that took no time. */
 const MOVES: Record<string, readonly JobPhase[]> = {
-  none: ["queued", "booting", "failed", "cancelled"],
-  queued: ["booting", "failed", "cancelled"],
+  // The VM's agent may be faster than the controller that writes `booting`.
+  none: ["queued", "booting", "running", "succeeded", "failed", "cancelled"],
+  queued: ["booting", "running", "succeeded", "failed", "cancelled"],
   booting: ["running", "queued", "succeeded", "failed", "cancelled"],
   running: ["queued", "booting", "succeeded", "failed", "cancelled"],
 }

@@ -86,9 +86,9 @@ describe.each(FROZEN.map(([corpus, others]) => [corpus.kind.kind, corpus, others
 
     test("has a new value in this test for every frozen field", () => {
       const rules = schema["x-kubernetes-validations"] ?? []
-      const frozen = rules
-        .filter((rule) => rule.message.includes("is immutable"))
-        .map((rule) => rule.fieldPath?.slice(1))
+      const frozen = rules.flatMap(({ messageExpression = "" }) =>
+        [...messageExpression.matchAll(/'(\w+) is immutable; '/g)].map(([, field]) => field),
+      )
       expect(Object.keys(others).sort()).toEqual(frozen.sort())
     })
 
@@ -144,6 +144,19 @@ describe("a field that may change only in one direction, or never", () => {
     expect(await patch({ type: "gcp" })).toContain("type is immutable")
     expect(await patch({ credentialsSecretRef: null, sealedCredentials: "AAAA" })).toBeUndefined()
     expect(await patch({ sealedCredentials: null })).toContain("exactly one of")
+  })
+
+  test("names all changed fields that are immutable, and no value", async () => {
+    const resource = resourceOf<AnyObject>(JOB)
+    const ref = { namespace, name: "named" }
+    await client.create(resource, object(JOBS.kind, { metadata: ref, spec: { ...JOBS.base, env: { A: "secret-1" } } }))
+    const refusal = await refusalOf(
+      client.patch(resource, ref, {
+        merge: { spec: { image: "secret-2", env: { A: "secret-3" }, ttlSecondsAfterFinished: 1 } },
+      }),
+    )
+    expect(refusal).toMatch(/image is immutable; env is immutable; delete the object and create it again/)
+    expect(refusal).not.toMatch(/secret-|ttlSeconds/)
   })
 
   test("allows to cancel a Job of the largest size, which has about 64 KiB: the rules are cheap enough", async () => {

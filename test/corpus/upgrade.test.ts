@@ -9,7 +9,7 @@ import { JOB, JOB_FINALIZER } from "../../src/apis/job.ts"
 import { LAUNCH } from "../../src/apis/launch.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { ifFound } from "../../src/kube/errors.ts"
-import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
+import { type ApiObject, resourceOf, type ServerMeta } from "../../src/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { LAUNCHES } from "./launch.ts"
@@ -41,12 +41,13 @@ beforeAll(async () => {
   const kubeConfig = new KubeConfig()
   kubeConfig.loadFromFile(controlPlane.kubeconfigPath)
   client = new KubeClient(kubeConfig)
-  for (const crd of crdObjects()) await client.apply(CRDS, withoutSecretPatterns(crd), INSTALLER)
+  for (const crd of crdObjects()) await client.apply(CRDS, formerKind(crd), INSTALLER)
   await installed(formerKinds)
   for (const name of ["run", "cancel", "delete"]) await client.create(RESOURCES.job, object("job", name, RUN))
   await client.create(RESOURCES.cronJob, object("cronJob", "tick", { schedule: "@hourly", jobDefinition: RUN }))
   const secretRef = { type: "aws", credentialsSecretRef: { name: "Aws/1" } }
   await client.create(RESOURCES.connection, object("connection", "aws", secretRef))
+  await writeTogether(client, 1)
   await installKinds(client, AbortSignal.timeout(60_000))
   await installed(presentKinds)
 })
@@ -55,15 +56,59 @@ afterAll(async () => {
   await controlPlane?.stop()
 })
 
-/** The former kinds, before names of Secrets and their keys had a pattern. */
-function withoutSecretPatterns(crd: ReturnType<typeof crdObjects>[number]) {
-  const json = JSON.stringify(crd, (_key, value: unknown) => {
+/** Returns a former kind: before names of Secrets and their keys had a pattern, and before fields of Berth were atomic. */
+function formerKind(crd: ReturnType<typeof crdObjects>[number]) {
+  const json = JSON.stringify(crd, (key, value: unknown) => {
+    if (key === "x-kubernetes-map-type") return undefined
     const isSecret = typeof value === "object" && value !== null && "pattern" in value && "description" in value
     if (!isSecret || !/^(Name of the|Key in the) Secret/.test(String(value.description))) return value
     const { pattern: _, ...rest } = value
     return rest
   })
   return JSON.parse(json) as typeof crd
+}
+
+const OWNED = { namespace, name: "owned" }
+
+/**
+ * Writes a Job and its Launch like everyone who writes them: two tools by server-side apply, which agree on a part of the
+ * spec and have a condition each, and Berth's controllers. @param round another one changes the values
+ */
+async function writeTogether(by: KubeClient, round: number): Promise<void> {
+  const { job, launch } = RESOURCES
+  const resources = { cpu: 1 }
+  const [gitOps, policy] = [{ fieldManager: "gitops" }, { fieldManager: "policy" }]
+  const labels = { team: `team-${round}` }
+  const spec = { image: "alpine", env: { A: "1", B: "2" }, resources }
+  await by.apply(job, { metadata: { ...OWNED, labels }, spec }, gitOps)
+  const annotations = { audited: `round-${round}` }
+  const part = { env: { A: "1" }, resources, ttlSecondsAfterFinished: round }
+  await by.apply(job, { metadata: { ...OWNED, annotations }, spec: part }, policy)
+  const { status: before, ...stored } = await by.get(job, OWNED)
+  const conditions = ((before?.["conditions"] ?? []) as { type: string }[]).filter(({ type }) => type !== "Placed")
+  const placement = {
+    offer: { ...(LAUNCHES.base["offer"] as object), hourlyPriceUsd: round },
+    reason: `round ${round}`,
+  }
+  // The next round has no address: a PUT removes it.
+  const vm = { state: "booting", id: "vm-1", ...(round === 1 && { ipAddress: "192.0.2.1" }) }
+  const status = { phase: "booting", placement, vm, conditions: [...conditions, condition("Placed", round)] }
+  await by.replaceStatus(job, { ...stored, status }, { fieldManager: "berth-job-controller" })
+  for (const tool of [gitOps, policy]) {
+    const told = { status: { conditions: [condition(tool.fieldManager, round)] } }
+    await by.applyStatus(job, { metadata: OWNED, ...told }, tool)
+  }
+  const running = { phase: "created", vm: { state: "booting", id: `vm-${round}` } }
+  const agent = { ...{ signingKey: "{}", encryptionKey: "{}", registrationTime: TIME }, sequence: round, retryCount: 0 }
+  if (round === 1) await by.create(launch, { metadata: OWNED, spec: LAUNCHES.base } as AnyObject)
+  await by.patchStatus(launch, OWNED, { merge: { status: running } }, { fieldManager: "berth-launch-controller" })
+  await by.patchStatus(launch, OWNED, { merge: { status: { agent } } }, { fieldManager: "berth-gateway" })
+}
+
+const TIME = "2026-01-01T00:00:00Z"
+
+function condition(type: string, round: number) {
+  return { type, status: "True", lastTransitionTime: TIME, reason: "Told", message: `round ${round}` }
 }
 
 function object(kind: keyof typeof RESOURCES, name: string, spec: Record<string, unknown>): AnyObject {
@@ -89,6 +134,33 @@ async function presentKinds(): Promise<boolean> {
 async function installed(serves: () => Promise<boolean>): Promise<void> {
   await eventually(async () => expect(await serves().catch(() => false)).toBe(true))
 }
+
+describe("an object that several write", () => {
+  it("accepts the writes of all of them as before, by server-side apply and otherwise", async () => {
+    for (const round of [2, 3]) await writeTogether(client, round)
+    const { metadata, spec, status } = await client.get(RESOURCES.job, OWNED)
+    expect(metadata).toMatchObject({ labels: { team: "team-3" }, annotations: { audited: "round-3" } })
+    expect(spec).toMatchObject({ env: { A: "1", B: "2" }, ttlSecondsAfterFinished: 3 })
+    expect(status).toMatchObject({ placement: { reason: "round 3", offer: { hourlyPriceUsd: 3 } } })
+    expect(status?.["vm"]).toEqual({ state: "booting", id: "vm-1" })
+    const conditions = status?.["conditions"] as ReturnType<typeof condition>[]
+    expect(conditions.map(({ type, message }) => `${type}: ${message}`).toSorted()).toEqual([
+      "Placed: round 3",
+      "gitops: round 3",
+      "policy: round 3",
+    ])
+    const launch = await client.get(RESOURCES.launch, OWNED)
+    expect(launch.status).toMatchObject({ vm: { id: "vm-3" }, agent: { sequence: 3, registrationTime: TIME } })
+  })
+
+  it("names each field of the status once in managedFields, and each condition", async () => {
+    const { metadata } = await client.get(RESOURCES.job, OWNED)
+    const entry = (metadata as ServerMeta).managedFields?.find(({ manager }) => manager === "berth-job-controller")
+    const { "f:status": fields } = (entry?.fieldsV1 ?? {}) as { "f:status"?: Record<string, object> }
+    expect([fields?.["f:placement"], fields?.["f:vm"]]).toEqual([{}, {}])
+    expect(Object.keys(fields?.["f:conditions"] ?? {})).toContain('k:{"type":"Placed"}')
+  })
+})
 
 describe("a stored object that the present rules refuse", () => {
   it("allows writes of a Job's status, and of its run into a Launch, for a stored invalid Job", async () => {

@@ -64,12 +64,13 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
       expect(eventsIn(await inProject(["describe", "bj", "hello"]))).toEqual([
         [
           "Placed",
-          expect.stringMatching(/^launch 1: local local-1 in local \(.*\$0\.02\/h\): cheapest of 4 matching offers/),
+          expect.stringMatching(
+            new RegExp(
+              `^VM ${launch}, launch 1: local local-1 in local \\(.*\\$0\\.02/h\\): cheapest of 4 matching offers`,
+            ),
+          ),
         ],
-        ["Booting", `VM ${launch} is created`],
-        ["Started", `the container runs on ${launch}`],
         ["Succeeded", expect.stringMatching(/exit code 0/)],
-        ["VMTerminated", expect.stringMatching(/is deleted; the job cost \$0\.000\d+/)],
       ])
     })
     expect(await berth.log("hello")).toBe([1, 2, 3].map((n) => `Ahoy from a berth (${n} of 3)\n`).join(""))
@@ -125,7 +126,7 @@ describe("a user of kubectl", { timeout: 200_000 }, () => {
 
   it("rejects a change of an immutable field and an invalid name by kubectl", async () => {
     const changed = jobManifest("failing", "exit 0")
-    await expect(inProject(["apply", "-f", "-"], changed)).rejects.toThrow(/spec\.args.*immutable|immutable.*args/s)
+    await expect(inProject(["apply", "-f", "-"], changed)).rejects.toThrow(/spec: .*args is immutable/)
     await expect(inProject(["apply", "-f", "-"], jobManifest("Not_a_name", "true"))).rejects.toThrow(/metadata\.name/)
   })
 })

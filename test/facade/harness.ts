@@ -62,6 +62,9 @@ export const BASE_DOMAIN = "berth.test"
 /** Namespace of Berth's own Secrets in manifests/base. */
 export const SYSTEM_NAMESPACE = "berth-system"
 
+/** Id of the installation that the replicas belong to. */
+export const INSTALLATION_ID = "5d3c5a0e-3f36-4a3a-9d3c-0c6d0c8f2f10"
+
 /** Timeout of what a suite needs before it starts, so that no suite waits for ever. */
 export const PATIENCE_MS = 120_000
 
@@ -148,6 +151,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     gateway,
     health: new Health(),
     metrics,
+    installation: () => INSTALLATION_ID,
     tokens: options.tokens,
     identity: options.identity,
     catalogue: () => market.offers.current(),
@@ -364,4 +368,11 @@ export async function applyJob(
 /** Writes a Job's status like the job controller does. */
 export function setStatus(world: World, name: string, status: JobStatus): Promise<StoredJob> {
   return world.client.patchStatus(JOBS, { namespace: world.namespace, name }, { merge: { status } })
+}
+
+/** Deletes a Job without its finalizer, which no operator removes here. */
+export async function removeJob({ client }: Pick<World, "client">, job: ObjectRef): Promise<void> {
+  const withoutFinalizers = { merge: { metadata: { finalizers: null } } }
+  await ifFound(client.patch(JOBS, job, withoutFinalizers))
+  await ifFound(client.delete(JOBS, job))
 }

@@ -1,6 +1,5 @@
 import { connect } from "node:net"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import { JOBS } from "../../src/facade/caches.ts"
 import type { KeyCreated } from "../../src/facade/keys/schema.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
@@ -17,6 +16,7 @@ import {
   makeProject,
   problemIn,
   type Replica,
+  removeJob,
   startReplica,
   testWorld,
 } from "./harness.ts"
@@ -30,7 +30,7 @@ beforeAll(async () => {
 })
 afterAll(() => replica.close())
 beforeEach(async () => {
-  for (const { metadata } of await jobsOf(world)) await world.client.delete(JOBS, metadata)
+  for (const { metadata } of await jobsOf(world)) await removeJob(world, metadata)
 })
 
 describe("invalid bodies: a clear problem, and no object", () => {
@@ -552,7 +552,7 @@ describe("a rule that only the API server checks", () => {
       const attempt = async (): Promise<string> => {
         const response = await call("/1/jobs", { body: { name: "latest", image: "a:latest" } })
         const text = await response.text()
-        if (response.status === 201) await world.client.delete(JOBS, { namespace: world.namespace, name: "latest" })
+        if (response.status === 201) await removeJob(world, { namespace: world.namespace, name: "latest" })
         return `${response.status} ${text}`
       }
       await eventually(async () => expect(await attempt()).toMatch(/^400 .*pin the image/))

@@ -10,10 +10,12 @@ import {
   applyJob,
   caller,
   created,
+  INSTALLATION_ID,
   jobsOf,
   problemIn,
   type Replica,
   recordIn,
+  removeJob,
   setStatus,
   startReplica,
   testWorld,
@@ -28,7 +30,7 @@ beforeAll(async () => {
 })
 afterAll(() => replica.close())
 beforeEach(async () => {
-  for (const { metadata } of await jobsOf(world)) await world.client.delete(JOBS, metadata)
+  for (const { metadata } of await jobsOf(world)) await removeJob(world, metadata)
 })
 
 async function list(query = ""): Promise<JobList> {
@@ -67,6 +69,8 @@ describe("POST /1/jobs", () => {
     expect(others).toEqual([])
     expect(job?.metadata).toMatchObject({ uid: job_id, name: "first" })
     expect(job?.metadata.annotations?.[ANNOTATIONS.createdAt]).toMatch(/^\d{4}-.*\.\d{6}Z$/)
+    expect(job?.metadata.annotations?.[ANNOTATIONS.submission]).toMatch(new RegExp(`^${INSTALLATION_ID}/`))
+    expect(job?.metadata.finalizers).toEqual(["berth.dev/job"])
     expect(job?.spec).toMatchObject({ image: "alpine:3.20" })
   })
 

@@ -16,6 +16,7 @@ import {
   makeKey,
   problemIn,
   type Replica,
+  removeJob,
   SYSTEM_NAMESPACE,
   setStatus,
   startReplica,
@@ -172,7 +173,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     const log = reader(await call(`/1/jobs/${name}/logs?follow=true`))
     await write("some\n")
     await log.until("some\n")
-    await world.client.delete(JOBS, { namespace: world.namespace, name })
+    await removeJob(world, { namespace: world.namespace, name })
     await log.toTheEnd()
     await eventually(async () => expect(await kept(ref)).toBe(false))
   })

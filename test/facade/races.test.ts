@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from "node:crypto"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import { systemClock } from "../../src/apis/clock.ts"
+import { type Clock, systemClock } from "../../src/apis/clock.ts"
 import { CreationTimes } from "../../src/apis/creation-times.ts"
 import type { StoredJob } from "../../src/apis/job.ts"
 import { CACHE_OPTIONS, JOBS } from "../../src/facade/caches.ts"
@@ -21,6 +21,7 @@ import {
   jobsOf,
   plainClient,
   type Replica,
+  removeJob,
   setStatus,
   startReplica,
   testWorld,
@@ -31,7 +32,7 @@ import { clientOf } from "./machine-users.ts"
 const world = testWorld("facade-races")
 
 beforeEach(async () => {
-  for (const { metadata } of await jobsOf(world)) await world.client.delete(JOBS, metadata)
+  for (const { metadata } of await jobsOf(world)) await removeJob(world, metadata)
 })
 
 function cacheOf(jobs: StoredJob[]): IndexedStore<StoredJob> {
@@ -132,9 +133,25 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
       jobs,
       namespace: world.namespace,
       creationTimes,
+      installation: () => undefined,
       creations: new KeyedMutex(),
     })
   }
+
+  it("leaves a job to the operator's adoption if the replica's clock is wrong", async () => {
+    const anHourAgo = { ...systemClock, now: () => new Date(Date.now() - 3_600_000) }
+    const submitted = async (clock: Clock) => {
+      const { client, namespace } = world
+      const jobs = new Jobs(client, cacheOf([]), namespace)
+      const creationTimes = new CreationTimes(clock)
+      const own = { client, jobs, namespace, creationTimes, creations: new KeyedMutex(), installation: () => "i" }
+      return (await new Submitter(own).submit({ image: "a" })).metadata
+    }
+    expect((await submitted(systemClock)).annotations?.["berth.dev/submission"]).toMatch(/^i\//)
+    const { annotations, finalizers } = await submitted(anHourAgo)
+    expect(Object.keys(annotations ?? {})).toEqual(["berth.dev/created-at"])
+    expect(finalizers).toEqual(["berth.dev/job"])
+  })
 
   it.each([{ image: "a" }, { image: "a", namePrefix: "p" }, { image: "a", name: "n" }])(
     "creates one job from %j on two replicas in a row",
@@ -298,7 +315,7 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
   it("returns 422 for another body with the same Idempotency-Key, and takes another name if its own is taken", async () => {
     const first = await replica().submit({ image: "a" }, "key")
     await expect(replica().submit({ image: "b" }, "key")).rejects.toMatchObject({ status: 422 })
-    await world.client.delete(JOBS, first.metadata)
+    await removeJob(world, first.metadata)
     await applyJob(world, first.metadata.name)
     const second = await replica().submit({ image: "a" }, "key")
     const third = await replica().submit({ image: "a" }, "key")

@@ -57,7 +57,7 @@ const GRACE_SECONDS = 60
 /** Seconds in which garbage collection runs twice and a VM reaches the minimum age. */
 const SWEEP_SECONDS = 900
 /** Reasons of events that an operator emits only if it reconciles in time. */
-const PASSING: readonly string[] = ["Job Placed", "Job Booting"]
+const PASSING: readonly string[] = ["Job Placed"]
 /** Milliseconds without a change after which only the clock can cause the next one. */
 const QUIET_MS = 40
 

@@ -96,6 +96,7 @@ const failover: Scenario = {
 /** Scenarios that need a cloud. */
 export const JOB_SCENARIOS: Readonly<Record<string, Scenario>> = {
   success: jobScenario(succeed),
+  "success over REST": { ...jobScenario(succeed), begin: (world) => world.post("job") },
   retry: jobScenario(retry, undefined, { maxRetries: 1 }),
   cancel: jobScenario(idle, cancel),
   delete: jobScenario(idle, remove),

@@ -1,3 +1,4 @@
+import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { LABELS } from "../../src/apis/meta.ts"
 import { API_KEYS } from "../../src/controllers/apikey/options.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
@@ -82,7 +83,7 @@ export async function snapshotOf(world: World): Promise<Snapshot> {
     listed(world, CONNECTIONS, namespace),
     listed(world, SECRETS, namespace),
     listed(world, ROLE_BINDINGS, namespace),
-    listed(world, LAUNCHES, systemNamespace),
+    listed(world, LAUNCHES, systemNamespace, withImageInStatus),
     listed(world, SECRETS, systemNamespace),
     machineUsers(world),
   ])
@@ -93,9 +94,20 @@ export async function snapshotOf(world: World): Promise<Snapshot> {
 
 type Entry = [key: string, object: unknown]
 
-async function listed<T extends ApiObject>(world: World, resource: Resource<T>, namespace: string): Promise<Entry[]> {
+async function listed<T extends ApiObject>(
+  world: World,
+  resource: Resource<T>,
+  namespace: string,
+  comparable: (object: T) => T = (object) => object,
+): Promise<Entry[]> {
   const { items } = await world.client.list(resource, { namespace })
-  return items.map((object) => entryOf(resource.kind, object))
+  return items.map((object) => entryOf(resource.kind, comparable(object)))
+}
+
+/** Returns a Launch with its image in the status. An operator that knows the image before writes it into the spec. */
+function withImageInStatus(launch: StoredLaunch): StoredLaunch {
+  const { imageId, ...spec } = launch.spec
+  return imageId === undefined ? launch : { ...launch, spec, status: { ...launch.status, imageId } }
 }
 
 function entryOf(kind: string, object: ApiObject): Entry {

@@ -2,7 +2,8 @@ import { randomBytes } from "node:crypto"
 import type { StoredJob } from "../../src/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
-import { ensureInstallation } from "../../src/identity/installation.ts"
+import { jobOf } from "../../src/facade/jobs/submission.ts"
+import { ensureInstallation, readInstallation } from "../../src/identity/installation.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { ensureSealingKeys } from "../../src/identity/sealing-keys.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
@@ -21,6 +22,9 @@ import type { Violation } from "./tally.ts"
 
 /** Times of the lease in seconds: long enough for a loaded machine, and shorter than all other delays of jobs. */
 const LEASE_TIMES = { leaseSeconds: 60, renewDeadlineSeconds: 40, retrySeconds: 5 }
+
+/** Random part of a submission. It is constant, because runs are compared. Every world is an installation of its own. */
+const SUBMISSION = "A".repeat(22)
 
 /** Label that separates the cluster-wide objects of worlds. */
 const LABEL = "test.berth.dev/world"
@@ -134,6 +138,14 @@ export class World implements Observer {
   async submit(name: string, spec: Partial<StoredJob["spec"]> = {}): Promise<void> {
     const job = { metadata: { name, namespace: this.namespace }, spec: { image: "busybox", ...spec } }
     await this.client.create(JOBS, job as StoredJob)
+  }
+
+  /** Creates a Job like the REST API. */
+  async post(name: string): Promise<void> {
+    const installation = (await readInstallation(this.client, this.systemNamespace))?.id ?? ""
+    const createdAt = this.clock.now().toISOString()
+    const identity = { name, namespace: this.namespace, createdAt, submission: `${installation}/${SUBMISSION}` }
+    await this.client.create(JOBS, jobOf({ image: "busybox" }, identity) as StoredJob)
   }
 
   job(name = "job"): Promise<StoredJob | undefined> {

@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, expect, test } from "vitest"
 import type { Logger } from "../../src/apis/logger.ts"
 import { KubeClient } from "../../src/kube/client.ts"
-import { CONFIG_MAPS, type ConfigMap } from "../../src/kube/core.ts"
-import { EventRecorder, events } from "../../src/kube/events.ts"
+import { CONFIG_MAPS, type ConfigMap, type KubeEvent } from "../../src/kube/core.ts"
+import { KubeError } from "../../src/kube/errors.ts"
+import { EventRecorder, type EventRecorderOptions, events } from "../../src/kube/events.ts"
 import { kubeConfig, kubectl, testNamespace } from "../control-plane.ts"
 import { ChaosProxy, status } from "./chaos-proxy.ts"
 import { silentLogger } from "./fixtures.ts"
+import { ManualClock } from "./manual-clock.ts"
 
 const namespace = testNamespace("events")
 let proxy: ChaosProxy
@@ -16,7 +18,11 @@ beforeAll(async () => {
 })
 afterAll(() => proxy.close())
 
-function recorder(through = client, logger: Logger = silentLogger, queueSize = 1000): EventRecorder {
+function recorder(
+  through: EventRecorderOptions["client"] = client,
+  logger: Logger = silentLogger,
+  queueSize = 1000,
+): EventRecorder {
   return new EventRecorder({ client: through, component: "berth-test", instance: "berth-test-1", logger, queueSize })
 }
 
@@ -44,6 +50,78 @@ test("shows an object's events in kubectl describe, with a count for repeated on
   const described = await kubectl(["describe", "configmap", "story", "-n", namespace])
   expect(described).toMatch(/Normal\s+Placed\s+\S+\s+berth-test\s+on t4g.nano in us-east-1/)
   expect(described).toMatch(/Warning\s+OfferRefused\s+\S+ \(x4 over \S+\)\s+berth-test\s+no capacity/)
+})
+
+/** Returns a client whose writes of events wait until they are released, and the events that it has been asked to write. */
+function heldClient() {
+  const asked: string[] = []
+  const held: (() => void)[] = []
+  const hold = async (reason: string) => {
+    asked.push(reason)
+    await new Promise<void>((resolve) => held.push(resolve))
+  }
+  const create = async (_: unknown, event: KubeEvent) => {
+    await hold(`${event.involvedObject.name} ${event.reason} ${event.count}`)
+    return event
+  }
+  const patch = async (_: unknown, __: unknown, { merge }: { merge: { count: number } }) => {
+    await hold(`count ${merge.count}`)
+    return {}
+  }
+  const release = async () => {
+    for (const answer of held.splice(0)) answer()
+    // A writer takes its next event within a few turns of the queue of promises.
+    for (let turn = 0; turn < 20; turn++) await Promise.resolve()
+  }
+  const client = { create, patch } as unknown as EventRecorderOptions["client"]
+  return { client, asked, release, waiting: () => held.length }
+}
+
+function about(name: string) {
+  return { apiVersion: "v1", kind: "ConfigMap", metadata: { namespace, name, uid: name } }
+}
+
+test("writes events of four objects at once, those of one object in their order, and repetitions as one count", async () => {
+  const { client, asked, release, waiting } = heldClient()
+  const events = recorder(client)
+  for (const reason of ["A", "B", "B", "B"]) events.record(about("x"), { type: "Normal", reason, message: "m" })
+  for (const name of ["y", "z", "u", "v"]) events.record(about(name), { type: "Normal", reason: "A", message: "m" })
+  expect(asked).toEqual(["x A 1", "y A 1", "z A 1", "u A 1"])
+  while (waiting() > 0) await release()
+  expect(asked.slice(4).toSorted()).toEqual(["v A 1", "x B 3"])
+  await events.flush(60)
+})
+
+test("drops no Warning, however many events wait", async () => {
+  const { client, asked, release, waiting } = heldClient()
+  const events = recorder(client, silentLogger, 2)
+  for (let n = 0; n < 10; n++) {
+    events.record(about(`o-${n}`), { type: "Normal", reason: "N", message: "m" })
+    events.record(about(`o-${n}`), { type: "Warning", reason: "W", message: "m" })
+  }
+  while (waiting() > 0) await release()
+  await events.flush(60)
+  expect(asked.filter((reason) => reason.includes(" W "))).toHaveLength(10)
+  expect(asked.filter((reason) => reason.includes(" N ")).length).toBeLessThan(10)
+})
+
+test("writes a Warning when the API server answers again, also after many attempts", async () => {
+  const clock = new ManualClock()
+  let attempts = 0
+  const create = async (_: unknown, event: KubeEvent) => {
+    attempts++
+    if (attempts <= 20) throw new KubeError({ code: 503, reason: "ServiceUnavailable", message: "down" })
+    return event
+  }
+  const client = { create } as unknown as EventRecorderOptions["client"]
+  const events = new EventRecorder({ client, component: "t", instance: "t", logger: silentLogger, clock })
+  events.record(about("late"), { type: "Warning", reason: "VMLost", message: "m" })
+  while (attempts <= 20) {
+    await new Promise(setImmediate)
+    clock.advance(20)
+  }
+  await events.flush(60)
+  expect(attempts).toBe(21)
 })
 
 test("writes events of an object without a namespace to default", async () => {

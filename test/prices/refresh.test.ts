@@ -2,7 +2,6 @@ import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, expect, vi } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import { systemClock } from "../../src/apis/clock.ts"
-import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { StoredJob } from "../../src/apis/job.ts"
 import { LiveCatalogue } from "../../src/catalogue/live.ts"
@@ -153,7 +152,7 @@ it("moves a job to another machine after a price change, and shows the price's d
     return job
   })
   expect(status?.placement?.offer).toMatchObject({ hourlyPriceUsd: 0.0931, priceDate: today })
-  expect(findCondition(status?.conditions, "Placed")?.message).toContain(`; price of ${today}`)
+  expect(status?.placement?.reason).toContain(`; price of ${today}`)
 })
 
 it("rejects and reports an impossible price, and asks each cloud once", async () => {

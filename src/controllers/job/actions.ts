@@ -18,7 +18,8 @@ export async function adopt(
     metadata: {
       resourceVersion,
       finalizers: [...finalizers.filter((finalizer) => finalizer !== JOB_FINALIZER), JOB_FINALIZER],
-      annotations: { [ANNOTATIONS.recordedUid]: uid },
+      // One record is enough. A copy of this Job is recognized by the uid.
+      annotations: { [ANNOTATIONS.recordedUid]: uid, [ANNOTATIONS.submission]: null },
       labels,
     },
   }
@@ -40,7 +41,7 @@ export async function createLaunch(
   { options, ledger, context }: { options: JobControllerOptions; ledger: LaunchLedger; context: ReconcileContext },
 ): Promise<boolean> {
   try {
-    const complete = (await isCurrent(job, options)) ? await withCredentials(launch, options) : undefined
+    const complete = (await isCurrent(job, options)) ? await withConnection(launch, options) : undefined
     if (complete === undefined) {
       ledger.forget(launch)
       return false
@@ -65,9 +66,15 @@ export async function createLaunch(
   return false
 }
 
-/** Returns the Launch with its credentials, or undefined if its connection can no longer pay. */
+/** Returns the Launch with its credentials and image, or undefined if its connection can no longer pay. */
+async function withConnection(launch: Launch, options: JobControllerOptions): Promise<Launch | undefined> {
+  const complete = launch.spec.connection === undefined ? launch : await withCredentials(launch, options)
+  if (complete === undefined) return undefined
+  const imageId = options.vmImage?.(complete)
+  return imageId === undefined ? complete : { ...complete, spec: { ...complete.spec, imageId } }
+}
+
 async function withCredentials(launch: Launch, { copyCredentials }: JobControllerOptions): Promise<Launch | undefined> {
-  if (launch.spec.connection === undefined) return launch
   const copy = await copyCredentials?.(launch)
   if (copy === undefined) return undefined
   const { version, ...sealed } = copy

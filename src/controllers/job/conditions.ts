@@ -3,13 +3,13 @@ import {
   type ConditionUpdate,
   condition,
   conditionOnceTrue,
+  findCondition,
   setConditions,
 } from "../../apis/conditions.ts"
 import { isTerminal, JobCondition, JobReason, type JobStatus, type StoredJob } from "../../apis/job.ts"
 import { REFUSALS, type StoredLaunch } from "../../apis/launch.ts"
 import type { Condition } from "../../apis/schema.ts"
 import type { EventNote } from "../../kube/events.ts"
-import { usd } from "../../router/explain.ts"
 import { refusalKey } from "./launches.ts"
 
 /**
@@ -26,7 +26,15 @@ export function conditionsOf(
 ): Condition[] {
   const before = job.status?.conditions
   const updates = [...progress(status, launch, before), ...ends(status, before), ...kstatus(status, before)]
-  return setConditions(before, updates, job.metadata.generation, now)
+  // An earlier version wrote other messages. They are no reason to write all ended jobs again.
+  const written = isTerminal(job.status?.phase) ? updates.map((update) => withMessageOf(update, before)) : updates
+  return setConditions(before, written, job.metadata.generation, now)
+}
+
+function withMessageOf(update: ConditionUpdate, before: readonly Condition[] | undefined): ConditionUpdate {
+  const known = findCondition(before, update.type)
+  const isSame = known?.status === update.status && known.reason === update.reason
+  return isSame ? { ...update, message: known.message } : update
 }
 
 /** Returns the cause of a status as reason and message of a condition. */
@@ -41,17 +49,19 @@ function progress(
 ): ConditionUpdate[] {
   const { placement } = status
   const cause = causeOf(status)
-  const placed = placement === undefined ? cause : { reason: JobReason.Placed, message: placement.reason }
+  // The explanations of the choice and of the phase are in the status already, and the latter also in Ready.
+  const reasonAlone = { ...cause, message: "" }
+  const placed = placement === undefined ? cause : { reason: JobReason.Placed, message: "" }
   const updates: ConditionUpdate[] = [condition(JobCondition.Placed, placement !== undefined, placed)]
   if (launch === undefined && isTerminal(status.phase)) return [...updates, ...kept(before)]
   const agent = launch?.status?.agent
   const registered = agent !== undefined
   const vm = registered
     ? { reason: "Registered", message: `agent ${agent.version ?? ""} (${agent.runtime ?? ""})` }
-    : cause
+    : reasonAlone
   updates.push(condition(JobCondition.VMReady, registered, vm))
   const started = agent?.startTime !== undefined
-  const start = started ? { reason: JobReason.Started, message: "the container has started" } : cause
+  const start = started ? { reason: JobReason.Started, message: "the container has started" } : reasonAlone
   updates.push(condition(JobCondition.Started, started, start))
   const message = "the command runs directly on the host, without its image: no Docker engine was found"
   return [
@@ -84,28 +94,27 @@ function kstatus(status: JobStatus, before: readonly Condition[] | undefined): C
   const cause = causeOf(status)
   const isReady = phase === "running" || phase === "succeeded"
   const isStalled = phase === "failed" || phase === "cancelled" || reason === JobReason.Held
+  const isReconciling = !isReady && !isStalled
+  const causeIf = (isTrue: boolean) => (isTrue ? cause : { ...cause, message: "" })
   return [
     condition(JobCondition.Ready, isReady, cause),
-    condition(JobCondition.Reconciling, !isReady && !isStalled, cause),
-    ...conditionOnceTrue(JobCondition.Stalled, isStalled, cause, before),
+    condition(JobCondition.Reconciling, isReconciling, causeIf(isReconciling)),
+    ...conditionOnceTrue(JobCondition.Stalled, isStalled, causeIf(isStalled), before),
   ]
 }
 
-/** Reason of the event for a deleted VM. The message has the cost. */
-export const VM_TERMINATED = "VMTerminated"
-
 /**
  * Returns the events between the last written status and the next one. Each event is emitted once, because each status
- * is written once. Pure.
+ * is written once. A VM and the end of the job have an event each, and every failure has one. The conditions
+ * and the cost say the rest. Pure.
  */
-export function eventsOf(job: StoredJob, next: JobStatus, number?: number): EventNote[] {
+export function eventsOf(job: StoredJob, next: JobStatus): EventNote[] {
   const before = job.status ?? {}
   return [
     ...refusals(before, next),
     ...waiting(before, next),
-    ...placed(next, number),
-    ...machine(before, next),
-    ...container(before, next),
+    ...placed(before, next),
+    ...restarts(before, next),
     ...ended(before, next),
   ]
 }
@@ -141,42 +150,24 @@ const HAS_EVENT: readonly string[] = [
 
 function waiting(before: JobStatus, next: JobStatus): EventNote[] {
   const { reason = "", message = "" } = next
-  if (next.phase !== "queued" || before.reason === reason || HAS_EVENT.includes(reason)) return []
-  return [reason === JobReason.Queued ? normal(reason, message) : warning(reason, message)]
+  const isExpected = reason === JobReason.Queued || HAS_EVENT.includes(reason)
+  if (next.phase !== "queued" || before.reason === reason || isExpected) return []
+  return [warning(reason, message)]
 }
 
-function placed(next: JobStatus, number: number | undefined): EventNote[] {
-  if (number === undefined) return []
-  return [normal(JobReason.Placed, `launch ${number}: ${next.placement?.reason ?? ""}`)]
+function placed(before: JobStatus, { phase, vm, placement, launches }: JobStatus): EventNote[] {
+  if (vm?.id === undefined || vm.id === before.vm?.id || isTerminal(phase)) return []
+  return [normal(JobReason.Placed, `VM ${vm.id}, launch ${launches?.count}: ${placement?.reason ?? ""}`)]
 }
 
-function machine(before: JobStatus, next: JobStatus): EventNote[] {
-  const { vm } = next
-  if (vm?.id === undefined || vm.id === before.vm?.id || isTerminal(next.phase)) return []
-  return [normal(JobReason.Booting, `VM ${vm.id} is created`)]
+function restarts(before: JobStatus, { retryCount = 0, exitCode }: JobStatus): EventNote[] {
+  if (retryCount <= (before.retryCount ?? 0)) return []
+  const code = exitCode === undefined ? "" : ` after exit code ${exitCode}`
+  return [warning(JobReason.ContainerRestarted, `retry ${retryCount}${code}`)]
 }
 
-function container(before: JobStatus, next: JobStatus): EventNote[] {
-  const notes: EventNote[] = []
-  if (next.phase === "running" && before.phase !== "running") notes.push(normal(JobReason.Started, next.message ?? ""))
-  const retries = next.retryCount ?? 0
-  if (retries > (before.retryCount ?? 0)) {
-    const code = next.exitCode === undefined ? "" : ` after exit code ${next.exitCode}`
-    notes.push(warning(JobReason.ContainerRestarted, `retry ${retries}${code}`))
-  }
-  return notes
-}
-
-function ended(before: JobStatus, next: JobStatus): EventNote[] {
-  const notes: EventNote[] = []
-  const { phase, reason = "", message = "" } = next
-  if (isTerminal(phase) && !isTerminal(before.phase)) {
-    const isGood = phase === "succeeded" || phase === "cancelled"
-    notes.push(isGood ? normal(reason, message) : warning(reason, message))
-  }
-  const actualUsd = next.cost?.actualUsd
-  if (actualUsd !== undefined && before.cost?.actualUsd === undefined && next.vm?.id !== undefined) {
-    notes.push(normal(VM_TERMINATED, `VM ${next.vm.id} is deleted; the job cost ${usd(actualUsd)}`))
-  }
-  return notes
+function ended(before: JobStatus, { phase, reason = "", message = "" }: JobStatus): EventNote[] {
+  if (!isTerminal(phase) || isTerminal(before.phase)) return []
+  const isGood = phase === "succeeded" || phase === "cancelled"
+  return [isGood ? normal(reason, message) : warning(reason, message)]
 }

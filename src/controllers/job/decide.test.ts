@@ -16,6 +16,7 @@ import type { JobSpec, JobStatus, StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { offerKey } from "../../apis/offer.ts"
+import { submissionId } from "../../apis/origin.ts"
 import { fixedOffers } from "../../catalogue/offers.ts"
 import { IndexedStore } from "../../kube/store.ts"
 import { type BucketState, type Buckets, findVolumes } from "../../placement/inputs.ts"
@@ -44,6 +45,8 @@ function truth(status: JobStatus): Record<string, string> {
   return Object.fromEntries((status.conditions ?? []).map(({ type, status: value }) => [type, value]))
 }
 
+const UNANSWERED = { class: "Unavailable", message: "out of order", since: time(0) } as const
+
 const booting: JobStatus = { phase: "booting", reason: "Booting", message: "m" }
 
 describe("a new job", () => {
@@ -54,7 +57,7 @@ describe("a new job", () => {
 
   test("is adopted before its Launch is created, and its first status satisfies kstatus", () => {
     const decision = decideAt(0, fresh)
-    expect(acts(decision)).toEqual(["adopt", "createLaunch", "writeStatus"])
+    expect(acts(decision)).toEqual(["adopt", "createLaunch"])
     expect(decision.actions[0]).toEqual({ do: "adopt", labels: { team: "a" } })
     expect(decision.status).toMatchObject({
       observedGeneration: 1,
@@ -71,8 +74,39 @@ describe("a new job", () => {
       Started: "False",
     })
     expect(decision.status.conditions?.every((condition) => condition.observedGeneration === 1)).toBe(true)
-    expect(decision.events.map(({ reason }) => reason)).toEqual(["Placed"])
-    expect(decision.events[0]?.message).toContain("$0.6/h")
+    expect(decision.events).toEqual([])
+  })
+
+  describe("with a Launch", () => {
+    const queued = jobOf()
+    const requested = launchOf(queued, 1, { status: { phase: "requested" } })
+
+    test("is written once, with its VM, if the cloud answers soon", () => {
+      expect(decideAt(0, queued).requeueAfter).toBe(2)
+      const waiting = decideAt(1, queued, [requested])
+      expect([acts(waiting), waiting.events, waiting.requeueAfter]).toEqual([[], [], 1])
+      const answered = decideAt(1, queued, [launchOf(queued, 1, { status: vmStatus() })])
+      expect(acts(answered)).toEqual(["writeStatus"])
+      expect(answered.status).toMatchObject({ phase: "booting", vm: { id: "vm-1" }, launches: { count: 1, billed: 1 } })
+      expect(answered.events).toEqual([
+        { type: "Normal", reason: "Placed", message: expect.stringMatching(/^VM vm-1, launch 1: /) },
+      ])
+    })
+
+    test.each([
+      ["the cloud does not answer soon", 2, requested],
+      ["the cloud does not say if there is a VM", 1, launchOf(queued, 1, { status: { unanswered: UNANSWERED } })],
+      ["the clock was wrong", -10, requested],
+    ])("is written without a VM if %s, and its VM later", (_, seconds, launch) => {
+      const written = decideAt(seconds, queued, [launch])
+      expect(acts(written)).toEqual(["writeStatus"])
+      expect(written.status).toMatchObject({ phase: "booting", vm: { state: "provisioning" }, launches: { count: 1 } })
+      expect(written.events).toEqual([])
+      const later = decideAt(20, jobOf({ ...queued, status: written.status }), [
+        launchOf(queued, 1, { status: vmStatus() }),
+      ])
+      expect(later.events.map(({ reason }) => reason)).toEqual(["Placed"])
+    })
   })
 
   test("fails if no offer in any catalogue fits, and explains which request excludes which offers", () => {
@@ -180,6 +214,46 @@ describe("a new job", () => {
     expect(decision.status).toMatchObject({ phase: "queued", reason: "Held" })
     expect(truth(decision.status)).toMatchObject({ Stalled: "True", Reconciling: "False" })
   })
+
+  describe("of the REST API", () => {
+    const submission = submissionId(INSTALLATION.id)
+    const annotations = { [ANNOTATIONS.submission]: submission, [ANNOTATIONS.createdAt]: at(0).toISOString() }
+
+    test("needs no adoption, and its Launch has its submission", () => {
+      const decision = decideAt(0, jobOf({ metadata: { annotations } }))
+      expect(decision.actions).toMatchObject([
+        { do: "createLaunch", launch: { metadata: { annotations: { [ANNOTATIONS.submission]: submission } } } },
+      ])
+    })
+
+    test.each([
+      ["lost its finalizer", { finalizers: [], annotations }],
+      ["lost its submission", { annotations: { [ANNOTATIONS.createdAt]: at(0).toISOString() } }],
+    ])("is adopted if it %s", (_, metadata) => {
+      expect(acts(decideAt(0, jobOf({ metadata })))).toEqual(["adopt", "createLaunch"])
+    })
+
+    test("stays a copy after its original is deleted, until a user removes its submission", () => {
+      const status: JobStatus = { phase: "queued", reason: "Held" }
+      const held = decideAt(0, jobOf({ metadata: { annotations, finalizers: [] }, status }))
+      expect([held.status.reason, acts(held)]).toEqual(["Held", ["writeStatus"]])
+      const freed = { annotations: { [ANNOTATIONS.createdAt]: at(0).toISOString() } }
+      expect(acts(decideAt(0, jobOf({ metadata: freed, status })))).toEqual(["adopt", "createLaunch"])
+    })
+
+    test.each([
+      ["was created long before", { creationTimestamp: time(3600), annotations }],
+      [
+        "belongs to another installation",
+        { annotations: { ...annotations, [ANNOTATIONS.submission]: submissionId("another") } },
+      ],
+    ])("is a copy if its original %s", (_, metadata) => {
+      const decision = decideAt(3600, jobOf({ metadata }))
+      expect(acts(decision)).toEqual(["writeStatus"])
+      expect(decision.status).toMatchObject({ phase: "queued", reason: "Held" })
+      expect(decision.status.message).toContain("remove its annotation berth.dev/submission")
+    })
+  })
 })
 
 describe("booting", () => {
@@ -195,7 +269,7 @@ describe("booting", () => {
       credentials: "delivered",
     })
     expect(truth(status)).toMatchObject({ Started: "True", VMReady: "True", Ready: "True", Reconciling: "False" })
-    expect(events.map(({ reason }) => reason)).toEqual(["Booting", "Started"])
+    expect(events.map(({ reason }) => reason)).toEqual(["Placed"])
   })
 
   test("the boot deadline ends the Launch; the next one waits until its VM is deleted", () => {
@@ -292,7 +366,9 @@ describe("booting", () => {
     const launch = launchOf(job, 1, { ...why, status: { phase: "requested", unanswered } })
     const waiting = decideAt(999, job, [launch])
     expect(waiting.status.message).toBe("launch 1: no VM yet: the region is out of order")
-    expect(findCondition(waiting.status.conditions, "VMReady")?.message).toContain("out of order")
+    const messages = ["Ready", "Reconciling"].map((type) => findCondition(waiting.status.conditions, type)?.message)
+    expect(messages).toEqual([waiting.status.message, waiting.status.message])
+    expect(waiting.status.message).toContain("out of order")
     expect(waiting.requeueAfter).toBe(2)
     const answered = launchOf(job, 1, { ...why, status: vmStatus() })
     expect(decideAt(200, jobOf({ ...job, status: waiting.status }), [answered]).status.message).toBe(
@@ -324,7 +400,7 @@ describe("booting", () => {
       placement: { offer: { instanceType: "medium" } },
       refusedOffers: [{ reason: "Unavailable", message: "launch 1: the region is out of order" }],
     })
-    expect(next.events.map(({ reason }) => reason)).toEqual(["OfferRefused", "Placed"])
+    expect(next.events.map(({ reason }) => reason)).toEqual(["OfferRefused"])
   })
 
   test("a VM discovered after its Launch ended does not report a boot that took too long", () => {
@@ -344,7 +420,8 @@ describe("booting", () => {
       launches: { count: 2, current: `${job.metadata.uid}-2` },
       refusedOffers: [{ reason: "Capacity", message: "launch 1: none left" }],
     })
-    expect(decision.events.map(({ reason }) => reason)).toEqual(["OfferRefused", "Placed"])
+    expect(decision.events.map(({ reason }) => reason)).toEqual(["OfferRefused"])
+    expect(acts(decision)).toEqual(["createLaunch", "writeStatus"])
   })
 
   test("fails after 5 billed boots", () => {
@@ -589,7 +666,7 @@ describe("after its end", () => {
       credentials: "revoked",
       cost: { actualUsd: 0.011 },
     })
-    expect(decision.events.map(({ reason }) => reason)).toEqual(["VMTerminated"])
+    expect(decision.events).toEqual([])
   })
 
   test("a Launch that appears late is ended", () => {
@@ -601,6 +678,40 @@ describe("after its end", () => {
     const job = jobOf({ spec: { ttlSecondsAfterFinished: 100 }, status: { ...ended, cost: { actualUsd: 0 } } })
     expect(decideAt(100, job).requeueAfter).toBe(60)
     expect(acts(decideAt(160, job))).toContain("deleteJob")
+  })
+})
+
+describe("conditions", () => {
+  const why = "cheapest of 3"
+  const running = (): [StoredJob, StoredLaunch] => {
+    const placement = { offer: offerOf(), reason: why }
+    const status = { ...booting, placement, launches: { count: 1 } }
+    const job = jobOf({ status })
+    const current = { ...status, launches: { count: 1, current: `${job.metadata.uid}-1` } }
+    const agent = agentOf({ startTime: time(30) })
+    return [jobOf({ ...job, status: current }), launchOf(job, 1, { status: vmStatus({ agent }) })]
+  }
+
+  test("do not repeat the explanation of the choice, and only kstatus' conditions repeat that of the phase", () => {
+    const created = decideAt(0, jobOf()).status
+    const reason = created.placement?.reason ?? "?"
+    const saying = created.conditions?.filter(({ message }) => message.includes(reason)).map(({ type }) => type)
+    expect(saying).toEqual(["Ready", "Reconciling"])
+    const [job, launch] = running()
+    expect(JSON.stringify(decideAt(31, job, [launch]).status.conditions)).not.toContain(why)
+  })
+
+  test("of an ended job of an earlier version stay, so that it is not written again", () => {
+    const [job, launch] = running()
+    const vm = { state: "terminated" as const, id: "vm-1", terminationTime: time(70) }
+    const finish = { reason: "Succeeded" as const, time: time(60) }
+    const over = vmStatus({ phase: "terminated", vm, costUsd: 0.01, agent: agentOf({ startTime: time(30), finish }) })
+    const gone = launchOf(job, 1, { metadata: launch.metadata, status: over })
+    const { status } = decideAt(71, job, [gone])
+    const settled = decideAt(71, jobOf({ ...job, status }), [gone]).status
+    const conditions = settled.conditions?.map((condition) => ({ ...condition, message: condition.message || why }))
+    expect(conditions).not.toEqual(settled.conditions)
+    expect(acts(decideAt(80, jobOf({ ...job, status: { ...settled, ...(conditions && { conditions }) } })))).toEqual([])
   })
 })
 
@@ -707,7 +818,8 @@ describe("a job with volumes", () => {
       const plan = jobPlanner({ ...sources, clock, buckets: bucketsWith(states) })
       const { reason, message, placements } = await plan("team", job.spec)
       const { status } = decideWith(job, states, market)
-      expect(findCondition(status.conditions, "Placed")).toMatchObject({ reason, message })
+      const placed = findCondition(status.conditions, "Placed")
+      expect([placed?.reason, status.placement?.reason ?? placed?.message]).toEqual([reason, message])
       expect(placements[0]?.offer).toEqual(status.placement?.offer)
     }
   })

@@ -3,6 +3,7 @@ import { isTerminal, JOB_FINALIZER, JobReason, type JobStatus, type StoredJob } 
 import { mirroredLabels } from "../../apis/labels.ts"
 import { type Finish, isOver, type Launch, type StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
+import { copyOf, type Origin, originOf } from "../../apis/origin.ts"
 import type { EventNote } from "../../kube/events.ts"
 import type { ImageState } from "../../placement/inputs.ts"
 import { reasonToWait, type VolumesVerdict } from "../../placement/inputs.ts"
@@ -26,6 +27,8 @@ export interface JobObservation {
   /** Known architectures of the job's image. Absent if no lookup runs. */
   image?: ImageState
   installation: InstallationFacts
+  /** Origin of the job. Absent: it is read from the Job alone. */
+  origin?: Origin
   /** Deletion of the project for which its queued jobs are cancelled. Absent: there is none. */
   ending?: string
   /** Limit of the project that keeps the job waiting. Absent: none does. */
@@ -73,7 +76,8 @@ export function decide(job: StoredJob, observed: JobObservation, now: Date, sett
   if (isTerminal(job.status?.phase)) return decideEnded(job, observed, now, settings)
   const step = decideStep(job, observed, now, settings)
   const status = nextStatus(job, { launches: observed.launches, verdict: step.verdict, now, settings })
-  return toDecision(job, step, { status, launches: observed.launches, now, settings })
+  const origin = originIn(job, observed)
+  return toDecision(job, step, { status, origin, launches: observed.launches, now, settings })
 }
 
 /** Ends the VMs, then drops the finalizer when no VM is left. */
@@ -115,7 +119,8 @@ function decideStep(job: StoredJob, observed: JobObservation, now: Date, setting
       end: observed.launches,
     }
   }
-  if (isCopy(job)) return held(job)
+  const origin = originIn(job, observed)
+  if (origin.is === "copy") return held(origin)
   const launch = newest(observed.launches)
   const outcome = launch === undefined ? undefined : outcomeOf(launch)
   if (launch !== undefined && outcome?.kind === "finished") return concluded(outcome.finish, observed.launches)
@@ -123,20 +128,17 @@ function decideStep(job: StoredJob, observed: JobObservation, now: Date, setting
   return decideQueued(job, observed, now, settings)
 }
 
-/**
- * Returns true if the Job is a copy of a Job that already ran. A backup tool may have restored it, or a user applied an
- * export.
- */
-function isCopy(job: StoredJob): boolean {
-  const recorded = job.metadata.annotations?.[ANNOTATIONS.recordedUid]
-  return recorded !== undefined && recorded !== job.metadata.uid
+/** Returns the origin of a Job. A copy stays one after its original and the records of its VMs are deleted. */
+function originIn(job: StoredJob, observed: JobObservation): Origin {
+  const origin = observed.origin ?? originOf(job, observed.installation.id)
+  const wasHeld = job.status?.reason === JobReason.Held && origin.is === "recorded" && origin.submission !== undefined
+  return wasHeld ? copyOf("a Job that is deleted", ANNOTATIONS.submission) : origin
 }
 
-function held(job: StoredJob): Step {
-  const recorded = job.metadata.annotations?.[ANNOTATIONS.recordedUid]
+function held({ of, annotation }: Origin & { is: "copy" }): Step {
   const message =
-    `this Job is a copy of the Job with the uid ${recorded}, which already ran, so Berth does not run it. ` +
-    `To run it, remove its annotation ${ANNOTATIONS.recordedUid}`
+    `this Job is a copy of ${of}, which already ran, so Berth does not run it. ` +
+    `To run it, remove its annotation ${annotation}`
   return { verdict: { phase: "queued", reason: JobReason.Held, message } }
 }
 
@@ -333,11 +335,11 @@ function withoutBuckets(
 function toDecision(
   job: StoredJob,
   step: Step,
-  context: { status: JobStatus; launches: readonly StoredLaunch[]; now: Date; settings: JobSettings },
+  context: { status: JobStatus; origin: Origin; launches: readonly StoredLaunch[]; now: Date; settings: JobSettings },
 ): JobDecision {
   const { status, launches } = context
   const actions: JobAction[] = []
-  if (needsAdoption(job)) actions.push({ do: "adopt", labels: mirroredLabels(job.spec.labels) })
+  if (needsAdoption(job, context.origin)) actions.push({ do: "adopt", labels: mirroredLabels(job.spec.labels) })
   if (step.create !== undefined) actions.push({ do: "createLaunch", launch: step.create })
   const after = writeAfter(job.status, status, launches, context)
   const write: JobAction[] = after === 0 ? [{ do: "writeStatus", status }] : []
@@ -347,13 +349,12 @@ function toDecision(
   else actions.push(...end, ...write)
   const waits = [step.requeueAfter, after === 0 ? undefined : after].filter((seconds) => seconds !== undefined)
   if (waits.length > 0) waits.push(LONGEST_WAIT_SECONDS)
-  const events = after === 0 ? eventsOf(job, status, step.create?.spec.number) : []
+  const events = after === 0 ? eventsOf(job, status) : []
   return { status, actions, events, ...(waits.length > 0 && { requeueAfter: Math.min(...waits) }) }
 }
 
 /** Returns true if the Job has no finalizer yet. A copy is not adopted: its annotation identifies it as a copy. */
-function needsAdoption(job: StoredJob): boolean {
-  if (isCopy(job)) return false
-  const isRecorded = job.metadata.annotations?.[ANNOTATIONS.recordedUid] === job.metadata.uid
-  return !isRecorded || !job.metadata.finalizers?.includes(JOB_FINALIZER)
+function needsAdoption({ metadata }: StoredJob, origin: Origin): boolean {
+  if (origin.is === "copy") return false
+  return origin.is === "unrecorded" || !metadata.finalizers?.includes(JOB_FINALIZER)
 }

@@ -1,7 +1,8 @@
 import { secondsBetween } from "../../apis/clock.ts"
 import { isTerminal, type StoredJob } from "../../apis/job.ts"
 import { isOver, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
-import { keyOf, LABELS } from "../../apis/meta.ts"
+import { ANNOTATIONS, keyOf, LABELS } from "../../apis/meta.ts"
+import { copyOf, type Origin, originOf } from "../../apis/origin.ts"
 import { endingIn } from "../../identity/projects.ts"
 import { isNotFound } from "../../kube/errors.ts"
 import { limitForPlacement } from "../../limits/project-limits.ts"
@@ -35,7 +36,9 @@ export async function gather(
   const { tenancy } = options
   const ending = tenancy && endingIn(tenancy.projects.store, tenancy.organizations.store)(namespace)
   const launches = (await launchesOf(job, options)).map((launch) => withHeartbeat(launch, options.heartbeatTimes))
+  const origin = launches.length === 0 ? originAmong(job, options) : originOf(job, options.installation.id)
   const base = {
+    origin,
     ...(ending !== undefined && { ending }),
     ...timesOf(job, launches, { runTimes, bootTimes }),
     launches,
@@ -51,6 +54,24 @@ export async function gather(
     ...(image !== undefined && { image }),
     ...base,
   }
+}
+
+/**
+ * Returns the origin of a Job that has no Launch. A young copy has the submission of another Job, which is older or
+ * already has a Launch.
+ */
+function originAmong(job: StoredJob, { jobs, launches, installation }: JobControllerOptions): Origin {
+  const origin = originOf(job, installation.id)
+  if (origin.is !== "recorded" || origin.submission === undefined) return origin
+  const { uid, creationTimestamp } = job.metadata
+  const launch = launches.store.byIndex("submission", origin.submission).find(({ spec }) => spec.job.uid !== uid)
+  const earlier = ({ metadata }: StoredJob) =>
+    metadata.creationTimestamp === creationTimestamp
+      ? metadata.uid < uid
+      : metadata.creationTimestamp < creationTimestamp
+  const original =
+    launch?.spec.job.uid ?? jobs.store.byIndex("submission", origin.submission).find(earlier)?.metadata.uid
+  return original === undefined ? origin : copyOf(`the Job with the uid ${original}`, ANNOTATIONS.submission)
 }
 
 /**

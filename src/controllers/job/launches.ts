@@ -36,6 +36,7 @@ export function launchObject(
   const { number, placement, why, timeoutSeconds, volumes } = inputs
   const { namespace = "", name, uid } = job.metadata
   const { connection, account } = placement.launchAccount
+  const submission = job.metadata.annotations?.[ANNOTATIONS.submission]
   const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * (job.spec.maxRetries ?? 0)
   return {
     apiVersion: API_VERSION,
@@ -45,7 +46,10 @@ export function launchObject(
       namespace: installation.systemNamespace,
       labels: { [LABELS.jobUid]: uid, [LABELS.jobNamespace]: namespace },
       // The next status of the Job shows it. After a crash the Launch is the only source.
-      annotations: { [ANNOTATIONS.placementReason]: cutTo(why, LIMITS.message) },
+      annotations: {
+        [ANNOTATIONS.placementReason]: cutTo(why, LIMITS.message),
+        ...(submission !== undefined && { [ANNOTATIONS.submission]: submission }),
+      },
       finalizers: [LAUNCH_FINALIZER],
     },
     spec: {

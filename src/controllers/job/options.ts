@@ -4,6 +4,7 @@ import { JOB, type StoredJob } from "../../apis/job.ts"
 import { type HeartbeatTimes, LAUNCH, type Launch, type StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
 import type { StoredOrganization } from "../../apis/organization.ts"
+import { submissionsOf } from "../../apis/origin.ts"
 import type { SpendCaps, StoredProject } from "../../apis/project.ts"
 import type { FrozenSettings } from "../../apis/vm-settings.ts"
 import type { Offers } from "../../catalogue/offers.ts"
@@ -11,6 +12,7 @@ import type { KubeClient } from "../../kube/client.ts"
 import type { EventRecorder } from "../../kube/events.ts"
 import type { Reflector } from "../../kube/reflector.ts"
 import { resourceOf } from "../../kube/resource.ts"
+import type { IndexFunction } from "../../kube/store.ts"
 import type { Quota } from "../../limits/project-limits.ts"
 import type { Tenants } from "../../placement/breaker.ts"
 import type { Buckets, ImageState, Images } from "../../placement/inputs.ts"
@@ -22,6 +24,9 @@ import type { Patcher, StatusReplacer } from "../writes.ts"
 /** Kinds of Jobs and Launches for the client. */
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
+
+/** Indexes that the cache of Jobs must have. */
+export const jobIndexes: Record<"submission", IndexFunction<StoredJob>> = { submission: submissionsOf }
 
 /** Field manager of the job controller. */
 export const FIELD_MANAGER = "berth-job-controller"
@@ -61,7 +66,7 @@ export function jobWriter({ client, jobs }: JobControllerOptions): Patcher<Store
 /** Dependencies of the job controller. `operator.ts` constructs them. */
 export interface JobControllerOptions {
   client: Pick<KubeClient, "get" | "list" | "create" | "patch" | "replaceStatus" | "delete">
-  /** Caches. The Launches have the indexes `launchIndexes` of the launch controller. */
+  /** Caches with the indexes `jobIndexes`, and `launchIndexes` of the launch controller. */
   jobs: Reflector<StoredJob>
   launches: Reflector<StoredLaunch>
   /** Heartbeats that are not in the Launches. */
@@ -72,6 +77,8 @@ export interface JobControllerOptions {
   connections?: Reflector<StoredConnection>
   /** Copies credentials. Present with connections. */
   copyCredentials?: CopyCredentials
+  /** Returns the VM image of a Launch if it is known. Absent: the launch controller asks for every Launch's image. */
+  vmImage?: (launch: Launch) => string | undefined
   /** Search for buckets. Present with connections; without it volumes stay unchanged. */
   buckets?: Buckets
   /** Lookup of images. Absent if registries are not read: then the settings decide. */

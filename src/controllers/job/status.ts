@@ -227,7 +227,8 @@ function endTime(finishTime: string | undefined, startTime: string | undefined, 
 
 /**
  * Returns the delay before the status is written: 0 now, a number of seconds, or undefined for no write.
- * A state of the VM is written after it has lasted, or with any other change.
+ * A new Launch is written with its VM, or when the cloud has not answered soon. A state of the VM is written after it has
+ * lasted. Both are also written with any other change.
  */
 export function writeAfter(
   before: JobStatus | undefined,
@@ -235,7 +236,10 @@ export function writeAfter(
   launches: readonly StoredLaunch[],
   { now, settings }: { now: Date; settings: JobSettings },
 ): number | undefined {
-  if (before === undefined || !isDeepStrictEqual(significant(before), significant(next))) return 0
+  if (!isDeepStrictEqual(significant(before ?? {}), significant(next))) {
+    return awaitsAnswer(before ?? {}, next) ? answerTime(next, launches, { now, settings }) : 0
+  }
+  if (before === undefined) return 0
   if (!isDeepStrictEqual(passing(before), passing(next))) {
     const launch = launches.find(({ metadata }) => metadata.name === next.launches?.current)
     const since = launch?.status?.agent?.registrationTime ?? launch?.status?.vm?.createTime
@@ -244,6 +248,30 @@ export function writeAfter(
   }
   // Former versions wrote the heartbeats of running jobs. A stale one would look like a VM that is silent.
   return before.lastHeartbeatTime !== undefined && next.lastHeartbeatTime === undefined ? 0 : undefined
+}
+
+/**
+ * Returns true if the status says only what the new Launch says too. The cloud usually answers soon, and then one write
+ * has the VM's id. Until then the Launch is the record of the decision.
+ */
+function awaitsAnswer(before: JobStatus, next: JobStatus): boolean {
+  if (next.phase !== "booting" || before.phase === "booting" || next.vm?.id !== undefined) return false
+  const others = ({ launches, refusedOffers, volumes }: JobStatus) => [launches?.lost ?? 0, refusedOffers, volumes]
+  return isDeepStrictEqual(others(before), others(next))
+}
+
+/** Returns the remaining seconds in which the cloud may answer. The API server's clock dates the Launch. */
+function answerTime(
+  next: JobStatus,
+  launches: readonly StoredLaunch[],
+  { now, settings }: { now: Date; settings: JobSettings },
+): number {
+  const { answerSeconds } = settings
+  const launch = launches.find(({ metadata }) => metadata.name === next.launches?.current)
+  if (launch === undefined) return answerSeconds
+  const age = secondsBetween(launch.metadata.creationTimestamp, now)
+  const isWrong = age < -answerSeconds || launch.status?.unanswered !== undefined
+  return isWrong ? 0 : Math.min(answerSeconds, Math.max(0, answerSeconds - age))
 }
 
 /** Conditions that only describe the VM's progress. */

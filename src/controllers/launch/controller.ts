@@ -1,6 +1,7 @@
 import type { StoredJob } from "../../apis/job.ts"
 import { isOver, LAUNCH_FINALIZER, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
+import { submissionsOf } from "../../apis/origin.ts"
 import type { Change, IndexFunction } from "../../kube/store.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
 import { ElapsedTimes } from "../elapsed.ts"
@@ -20,9 +21,10 @@ import {
 } from "./options.ts"
 
 /** Indexes that the reflector of Launches must have. */
-export const launchIndexes: Record<"jobUid" | "namespace", IndexFunction<StoredLaunch>> = {
+export const launchIndexes: Record<"jobUid" | "namespace" | "submission", IndexFunction<StoredLaunch>> = {
   jobUid: (launch) => [launch.spec.job.uid],
   namespace: (launch) => [launch.spec.job.namespace],
+  submission: submissionsOf,
 }
 
 /** Everything that a manager runs for Launches. */

@@ -63,11 +63,14 @@ async function statusAfterCall(
   try {
     const cloud = await options.clouds.open(accountOf(launch))
     const image = await missingImage(launch, cloud)
-    return image === undefined ? createdStatus(await call(launch, cloud, context)) : imageStatus(image)
+    if (image === undefined) return createdStatus(await call(launch, cloud, context))
+    options.vmImages?.add(launch, image)
+    return imageStatus(image)
   } catch (error) {
     if (error instanceof SubnetCapacityError) return nextSubnetStatus(launch, error)
     const refusal = refusalOf(error)
     if (refusal === undefined) throw error
+    if (refusal.class === "InvalidRequest") options.vmImages?.remove(launch)
     if (!(error instanceof CredentialsError && wasInFlight)) return refusedStatus(refusal, options.clock.now())
     // Any other refusal of the identical call proves that there is no VM. This one leaves the outcome open.
     const status = abandonedStatus(launch, options.clock.now(), settings)

@@ -9,6 +9,7 @@ import type { EventRecorder } from "../../kube/events.ts"
 import type { Reflector } from "../../kube/reflector.ts"
 import { resourceOf } from "../../kube/resource.ts"
 import type { Fence } from "../fence.ts"
+import type { VmImages } from "../vm-images.ts"
 import type { Writer } from "../writes.ts"
 
 /** API resource of Launches. */
@@ -93,6 +94,8 @@ export interface LaunchControllerOptions {
    * bytes.
    */
   userData: (launch: StoredLaunch) => string
+  /** Images for the next Launches. Absent: every Launch asks for its own. */
+  vmImages?: VmImages
   fence: Fence
   clock: Clock
   recorder: Pick<EventRecorder, "record">

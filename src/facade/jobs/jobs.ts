@@ -2,6 +2,8 @@ import { randomUUID } from "node:crypto"
 import type { CreationTimes } from "../../apis/creation-times.ts"
 import { quoted } from "../../apis/fault.ts"
 import type { JobPhase, StoredJob } from "../../apis/job.ts"
+import { ANNOTATIONS } from "../../apis/meta.ts"
+import { isSubmissionTimely, submissionId } from "../../apis/origin.ts"
 import { type Precondition, requireVersion } from "../../http/entity-tags.ts"
 import { invalidRequest, nameConflict, notFound, Problem, unavailable } from "../../http/problem.ts"
 import type { Page } from "../../http/query.ts"
@@ -126,6 +128,8 @@ export interface SubmitterOptions {
   jobs: Jobs
   namespace: string
   creationTimes: CreationTimes
+  /** Returns the id of this installation; undefined while it is not known. */
+  installation: () => string | undefined
   /** Mutex of all requests with an Idempotency-Key, also those of other replicas. */
   creations: KeyedMutex
   /** Throws the Problem for which the project takes no new job. Absent: it takes any. */
@@ -182,14 +186,30 @@ export class Submitter {
     const seed = idempotency === undefined ? randomUUID() : `${namespace}/${idempotency.key}`
     for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
       const name = submission.name ?? generatedName(`${seed}/${attempt}`, submission.namePrefix)
-      const job = jobOf(submission, { namespace, name, createdAt: creationTimes.next(), idempotency })
-      const created = await this.#tryToCreate(job as StoredJob, dryRun)
-      if (created !== undefined) return dryRun ? created : jobs.waitForCache(created)
+      const identity = { namespace, name, createdAt: creationTimes.next(), submission: this.#submission(), idempotency }
+      const created = await this.#tryToCreate(jobOf(submission, identity) as StoredJob, dryRun)
+      if (created !== undefined) return dryRun ? created : jobs.waitForCache(await this.#withTimelySubmission(created))
       const existing = idempotency === undefined ? undefined : await jobs.read(name)
       if (idempotency !== undefined && usedKey(existing) === idempotency.key) return replayed(existing, idempotency)
       if (submission.name !== undefined) throw nameTaken(name)
     }
     throw unavailable("Every generated name is in use: send the request again.")
+  }
+
+  #submission(): string | undefined {
+    const installation = this.#options.installation()
+    return installation && submissionId(installation)
+  }
+
+  /**
+   * Removes the submission's id if this replica's clock is wrong. The operator would take the Job for a copy. Without
+   * the id, it adopts the Job.
+   */
+  async #withTimelySubmission(job: StoredJob): Promise<StoredJob> {
+    const { uid, annotations } = job.metadata
+    if (annotations?.[ANNOTATIONS.submission] === undefined || isSubmissionTimely(job)) return job
+    const merge = { metadata: { uid, annotations: { [ANNOTATIONS.submission]: null } } }
+    return await this.#options.client.patch(JOBS, job.metadata, { merge })
   }
 
   /** Returns the stored Job, or undefined if its name is in use. */

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto"
 import { adjectives, nouns } from "human-id"
 import type { TSchema } from "typebox"
-import { type Gpu, GpuSchema, JOB, type Job, type JobSpec, JobSpecSchema } from "../../apis/job.ts"
+import { type Gpu, GpuSchema, JOB, JOB_FINALIZER, type Job, type JobSpec, JobSpecSchema } from "../../apis/job.ts"
 import { mirroredLabels } from "../../apis/labels.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { formatCpu } from "../../apis/quantity.ts"
@@ -194,11 +194,13 @@ export interface JobIdentity {
   name: string
   /** RFC 3339 with microseconds. */
   createdAt: string
+  /** Value of ANNOTATIONS.submission. Undefined: the operator adopts the Job. */
+  submission?: string | undefined
   /** Idempotency-Key of the request and the hash of its body. Undefined without a key. */
   idempotency?: { key: string; requestHash: string } | undefined
 }
 
-/** Returns the Job of a checked submission. */
+/** Returns the Job of a checked submission. With its submission's id, it needs no adoption by the operator. */
 export function jobOf(submission: JobSubmission, identity: JobIdentity): Job {
   const { namespace, name, createdAt, idempotency } = identity
   const { labels, namePrefix } = submission
@@ -210,8 +212,10 @@ export function jobOf(submission: JobSubmission, identity: JobIdentity): Job {
       name,
       namespace,
       labels: { ...mirroredLabels(labels), ...marks.labels },
+      ...(identity.submission !== undefined && { finalizers: [JOB_FINALIZER] }),
       annotations: {
         [ANNOTATIONS.createdAt]: createdAt,
+        ...(identity.submission !== undefined && { [ANNOTATIONS.submission]: identity.submission }),
         ...(namePrefix !== undefined && { [ANNOTATIONS.namePrefix]: namePrefix }),
         ...marks.annotations,
       },
