@@ -5,7 +5,7 @@ import Type, { type Static, type TSchema } from "typebox"
 import { ROLES, type Role } from "./apis/apikey.ts"
 import { LIMITS } from "./apis/limits.ts"
 import { toMetadataName } from "./apis/names.ts"
-import { faultsOf } from "./apis/validate.ts"
+import { errorsOf } from "./apis/validate.ts"
 import type { TrustedIssuer } from "./identity/oidc.ts"
 import { type ProjectLimits, ProjectLimitsSchema } from "./limits/project-limits.ts"
 import { SMOKE_KINDS, type SmokeKind } from "./smoke/jobs.ts"
@@ -580,20 +580,20 @@ function networks<T extends TSchema>(
   { isRegion, example }: { isRegion: RegExp; example: string },
 ): Static<T> {
   const value = jsonOf(text)
-  const faults = faultsOf(schema, value)
-  for (const region of faults.length === 0 ? Object.keys(value as object) : []) {
+  const errors = errorsOf(schema, value)
+  for (const region of errors.length === 0 ? Object.keys(value as object) : []) {
     if (!isRegion.test(region))
-      faults.push({ pointer: `/${region}`, detail: `not a region of this cloud, such as ${example}` })
+      errors.push({ pointer: `/${region}`, detail: `not a region of this cloud, such as ${example}` })
   }
-  if (faults.length === 0) return value as Static<T>
-  throw new InvalidArgumentError(faults.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
+  if (errors.length === 0) return value as Static<T>
+  throw new InvalidArgumentError(errors.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
 }
 
 function projectLimits(text: string): Partial<ProjectLimits> {
   const value = jsonOf(text)
-  const faults = faultsOf(Type.Partial(ProjectLimitsSchema), value)
-  if (faults.length === 0) return value as Partial<ProjectLimits>
-  throw new InvalidArgumentError(faults.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
+  const errors = errorsOf(Type.Partial(ProjectLimitsSchema), value)
+  if (errors.length === 0) return value as Partial<ProjectLimits>
+  throw new InvalidArgumentError(errors.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; "))
 }
 
 function jsonOf(text: string): unknown {

@@ -231,7 +231,7 @@ export function parseUserData(userData: string): BootConfig {
 }
 
 /** Maximum number of errors that one message names. */
-const FAULTS_NAMED = 5
+const ERRORS_NAMED = 5
 
 /**
  * Returns the value if it matches the schema.
@@ -239,8 +239,8 @@ const FAULTS_NAMED = 5
  */
 export function check<T extends TSchema>(schema: T, value: unknown, what: string): Static<T> {
   if (Value.Check(schema, value)) return value
-  const faults = Value.Errors(schema, value).map(
+  const errors = Value.Errors(schema, value).map(
     ({ instancePath, message }) => `${instancePath === "" ? "it" : instancePath} ${message}`,
   )
-  throw new TypeError(`${what} is invalid: ${faults.slice(0, FAULTS_NAMED).join("; ")}`)
+  throw new TypeError(`${what} is invalid: ${errors.slice(0, ERRORS_NAMED).join("; ")}`)
 }

@@ -1,9 +1,9 @@
 import Type, { type Static, type TObject, type TSchema } from "typebox"
 import type { ConnectionType } from "./connection.ts"
-import type { FieldError } from "./fault.ts"
+import type { FieldError } from "./field-error.ts"
 import { LIMITS } from "./limits.ts"
 import { ALLOWED, SENSITIVE } from "./schema.ts"
-import { faultsOf } from "./validate.ts"
+import { errorsOf } from "./validate.ts"
 
 /**
  * Credentials of each type of connection. Fields have the names of the contract (aws, gcp) or of the provider. They are
@@ -145,9 +145,9 @@ export function isWholeForm(type: ConnectionType, fields: CredentialFields): boo
   return formsOf(type).some(({ properties }) => Object.keys(properties).every((field) => Object.hasOwn(fields, field)))
 }
 
-/** Returns every fault: missing, unknown and malformed fields, and a wrong content of a key file. */
-export function credentialFaults(type: ConnectionType, fields: Readonly<Record<string, unknown>>): FieldError[] {
-  return [...faultsOf(formOf(type, fields), fields), ...keyfileFaults(fields["keyfile_json"])]
+/** Returns every error: missing, unknown and malformed fields, and a wrong content of a key file. */
+export function credentialErrors(type: ConnectionType, fields: Readonly<Record<string, unknown>>): FieldError[] {
+  return [...errorsOf(formOf(type, fields), fields), ...keyfileErrors(fields["keyfile_json"])]
 }
 
 /** Returns the form that the fields are meant to have. */
@@ -191,8 +191,8 @@ export function audienceOf(type: ConnectionType, fields: CredentialFields): stri
   return type === "aws" ? "sts.amazonaws.com" : "api://AzureADTokenExchange"
 }
 
-/** Returns the faults of credentials that this installation can't use, because it issues no identity tokens. */
-export function identityTokenFaults(type: ConnectionType, fields: CredentialFields): FieldError[] {
+/** Returns the errors of credentials that this installation can't use, because it issues no identity tokens. */
+export function identityTokenErrors(type: ConnectionType, fields: CredentialFields): FieldError[] {
   if (!needsIdentityToken(type, fields)) return []
   const secret = { aws: "access_key_id", gcp: "keyfile_json", azure: "client_secret" }[type as "aws" | "gcp" | "azure"]
   const why = "this installation has no --identity-issuer, so it can't sign in without a secret"
@@ -208,11 +208,11 @@ const KEYFILE_NEEDS = ["project_id", "private_key", "client_email"]
 const OTHER_FILES = ["external_account", "authorized_user", "impersonated_service_account", "gdch_service_account"]
 
 /**
- * Returns the faults of a key file. The messages contain none of its content.
+ * Returns the errors of a key file. The messages contain none of its content.
  * Only service account keys with Google's own addresses are accepted. Other files could make Berth read files and call
  * hosts that their author chooses.
  */
-export function keyfileFaults(content: unknown): FieldError[] {
+export function keyfileErrors(content: unknown): FieldError[] {
   if (typeof content !== "string" || content === "" || content.length > LIMITS.keyfile) return []
   const details = keyfileDetails(content)
   return details.map((detail) => ({ pointer: "/keyfile_json", detail: `keyfile_json ${detail}` }))

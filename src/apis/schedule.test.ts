@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
-import { nextTick, SCHEDULE_ALIASES, SCHEDULE_PATTERN, scheduleFault } from "./schedule.ts"
+import { nextTick, SCHEDULE_ALIASES, SCHEDULE_PATTERN, scheduleError } from "./schedule.ts"
 
 describe("a schedule", () => {
   it.each([
@@ -24,7 +24,7 @@ describe("a schedule", () => {
     "  0\t3  * * *  ",
     ...Object.keys(SCHEDULE_ALIASES),
   ])("may be %j", (schedule) => {
-    expect(scheduleFault(schedule)).toBeUndefined()
+    expect(scheduleError(schedule)).toBeUndefined()
   })
 
   it.each<[string, RegExp]>([
@@ -76,8 +76,8 @@ describe("a schedule", () => {
     ["0 3 * * *\n0 4 * * *", /one line/],
     ["0 3 * * ＊", /ASCII/],
     ["0\u00a03 * * *", /ASCII/],
-  ])("may not be %j", (schedule, fault) => {
-    expect(scheduleFault(schedule)).toMatch(fault)
+  ])("may not be %j", (schedule, error) => {
+    expect(scheduleError(schedule)).toMatch(error)
   })
 
   it("is refused for its dates exactly when no day of 28 years has one of them", () => {
@@ -87,13 +87,13 @@ describe("a schedule", () => {
     fc.assert(
       fc.property(fc.uniqueArray(day, { minLength: 1, maxLength: 2 }), months, weekday, (days, months, weekdays) => {
         const comes = weekdays !== "*" || days.some((dom) => months.some((month) => hasDate(month, dom)))
-        const fault = scheduleFault(`0 0 ${days.join(",")} ${months.join(",")} ${weekdays}`)
-        expect(fault === undefined).toBe(comes)
+        const error = scheduleError(`0 0 ${days.join(",")} ${months.join(",")} ${weekdays}`)
+        expect(error === undefined).toBe(comes)
       }),
     )
   })
 
-  it("has the form of the kind's pattern if it has no fault, so that kubectl accepts it too", () => {
+  it("has the form of the kind's pattern if it has no error, so that kubectl accepts it too", () => {
     const pattern = new RegExp(SCHEDULE_PATTERN, "u")
     const value = fc.oneof(
       fc.integer({ min: 0, max: 60 }).map(String),
@@ -109,10 +109,10 @@ describe("a schedule", () => {
     let valid = 0
     fc.assert(
       fc.property(fc.oneof(fields, fc.constantFrom(...Object.keys(SCHEDULE_ALIASES))), (schedule) => {
-        const fault = scheduleFault(schedule)
-        if (fault === undefined) valid++
-        if (fault === undefined || /never occurs/.test(fault)) expect(schedule).toMatch(pattern)
-        else if (!/runs backwards/.test(fault)) expect(schedule).not.toMatch(pattern)
+        const error = scheduleError(schedule)
+        if (error === undefined) valid++
+        if (error === undefined || /never occurs/.test(error)) expect(schedule).toMatch(pattern)
+        else if (!/runs backwards/.test(error)) expect(schedule).not.toMatch(pattern)
       }),
       { numRuns: 2000 },
     )
@@ -171,7 +171,7 @@ describe("a schedule", () => {
     )
     const noise = fc.array(part, { maxLength: 4 }).map((parts) => parts.join(""))
     const answered = (schedule: string): void => {
-      expect(["string", "undefined"]).toContain(typeof scheduleFault(schedule))
+      expect(["string", "undefined"]).toContain(typeof scheduleError(schedule))
     }
     fc.assert(fc.property(fc.array(noise, { maxLength: 7 }), (fields) => answered(fields.join(" "))))
     fc.assert(fc.property(fc.string({ unit: "binary" }), answered))

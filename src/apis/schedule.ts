@@ -38,7 +38,7 @@ const FIELDS: readonly Field[] = [
 const VALUES = ["[0-5]?[0-9]", "[01]?[0-9]|2[0-3]", "0?[1-9]|[12][0-9]|3[01]", "0?[1-9]|1[0-2]", "0?[0-7]"]
 
 /**
- * Pattern of the form of a schedule. It accepts every schedule without a fault. Of the others it accepts ranges that run
+ * Pattern of the form of a schedule. It accepts every schedule without a error. Of the others it accepts ranges that run
  * backwards and dates that never occur, which a regular expression can't find.
  */
 export const SCHEDULE_PATTERN = schedulePattern()
@@ -63,21 +63,21 @@ export const SHAPE = 'five fields (minute, hour, day of month, month, day of wee
 const SOME_TIME = new Date("2000-01-01T00:00:00Z")
 
 /**
- * Returns the fault of a schedule as the end of a sentence that begins with the field's name, or undefined.
+ * Returns the error of a schedule as the end of a sentence that begins with the field's name, or undefined.
  * A schedule is standard cron: five fields of numbers, names, ranges, steps and lists, or an alias. cron-parser also
  * accepts the empty text, four fields, seconds, and syntax of Jenkins or Quartz, so this check comes first.
  */
-export function scheduleFault(schedule: string): string | undefined {
+export function scheduleError(schedule: string): string | undefined {
   const text = schedule.trim()
   if (/[^\x20-\x7e\t]/.test(text)) return `must be ${SHAPE}, in plain ASCII and on one line`
   if (text.startsWith("@")) return Object.hasOwn(SCHEDULE_ALIASES, text) ? undefined : unknownAlias(text)
   if (/^(CRON_)?TZ=/i.test(text)) return "must not name a time zone: schedules are in UTC"
   const fields = text.split(/[ \t]+/).filter((field) => field !== "")
   if (fields.length !== FIELDS.length) return wrongCount(fields.length)
-  const fault = FIELDS.map((field, index) => fieldFault(field, fields[index] ?? "")).find(
+  const error = FIELDS.map((field, index) => fieldError(field, fields[index] ?? "")).find(
     (found) => found !== undefined,
   )
-  if (fault !== undefined) return fault
+  if (error !== undefined) return error
   return nextTick(schedule, SOME_TIME) === undefined
     ? `${shown(text)} names a date that never occurs, such as 31 February`
     : undefined
@@ -86,13 +86,13 @@ export function scheduleFault(schedule: string): string | undefined {
 /**
  * Returns the first tick after a time, in UTC, or undefined if the schedule has none.
  * As in every cron, a day matches if day of month or day of week matches, when both are limited. As in Kubernetes, a
- * step is a limit and `*` in a list is not. Needs a schedule in which `scheduleFault` finds no other fault.
+ * step is a limit and `*` in a list is not. Needs a schedule in which `scheduleError` finds no other error.
  */
 export function nextTick(schedule: string, after: Date): Date | undefined {
   try {
     return expressionOf(schedule, after).next().toDate()
   } catch {
-    // All fields are within their bounds, so the only remaining fault is a date that no calendar has.
+    // All fields are within their bounds, so the only remaining error is a date that no calendar has.
     return undefined
   }
 }
@@ -172,15 +172,15 @@ function wrongCount(count: number): string {
   return `must have ${SHAPE}, or be an alias such as @hourly; it has ${count === 0 ? "none" : count}${hint}`
 }
 
-function fieldFault(field: Field, text: string): string | undefined {
+function fieldError(field: Field, text: string): string | undefined {
   for (const item of text.split(",")) {
-    const fault = itemFault(field, item)
-    if (fault !== undefined) return `has ${shown(item)} as ${field.name}: ${fault}`
+    const error = itemError(field, item)
+    if (error !== undefined) return `has ${shown(item)} as ${field.name}: ${error}`
   }
   return undefined
 }
 
-function itemFault(field: Field, item: string): string | undefined {
+function itemError(field: Field, item: string): string | undefined {
   const [base = "", step, ...moreSteps] = item.split("/")
   if (/^H\b/i.test(base)) return "H is Jenkins syntax, write a number"
   if (/^\?$|^L|[LW#]/i.test(base) && !isName(field, base))

@@ -4,21 +4,21 @@ import { CRON_JOB } from "./cronjob.ts"
 import { JOB, JobSpecSchema } from "./job.ts"
 import { LIMITS } from "./limits.ts"
 import { API_VERSION } from "./meta.ts"
-import { faultsOf, faultsOfObject } from "./validate.ts"
+import { errorsOf, errorsOfObject } from "./validate.ts"
 
 const SECRET = "hunter2"
 
-function faultsOfSpec(spec: Record<string, unknown>) {
-  return faultsOf(JobSpecSchema, { image: "alpine", ...spec })
+function errorsOfSpec(spec: Record<string, unknown>) {
+  return errorsOf(JobSpecSchema, { image: "alpine", ...spec })
 }
 
-describe("faultsOf", () => {
+describe("errorsOf", () => {
   test("finds nothing wrong with what is right", () => {
-    expect(faultsOfSpec({ env: { A: "1" }, resources: { cpu: "500m", gpu: { model: "A100" } } })).toEqual([])
+    expect(errorsOfSpec({ env: { A: "1" }, resources: { cpu: "500m", gpu: { model: "A100" } } })).toEqual([])
   })
 
-  test("reports all faults, each with its pointer", () => {
-    expect(faultsOf(JobSpecSchema, { maxRetries: -1, tags: [""], volumes: { "a/b~": { bucket: "b" } } })).toEqual(
+  test("reports all errors, each with its pointer", () => {
+    expect(errorsOf(JobSpecSchema, { maxRetries: -1, tags: [""], volumes: { "a/b~": { bucket: "b" } } })).toEqual(
       expect.arrayContaining([
         { pointer: "/image", detail: "image is required" },
         { pointer: "/maxRetries", detail: "maxRetries must be at least 0, not -1" },
@@ -84,66 +84,66 @@ describe("faultsOf", () => {
     [{ tags: Array(65).fill("t") }, "/tags", "tags must have at most 64 items, not 65"],
     [{ image: "🚢".repeat(513) }, "/image", "image must have at most 512 characters, not 513"],
   ])("%j", (spec, pointer, detail) => {
-    expect(faultsOfSpec(spec)).toContainEqual({ pointer, detail })
+    expect(errorsOfSpec(spec)).toContainEqual({ pointer, detail })
   })
 
-  test("reports one fault of a value of the wrong type, not its bounds too", () => {
-    expect(faultsOfSpec({ resources: { cpu: 0.5 }, env: { "": 1 } })).toHaveLength(3)
+  test("reports one error of a value of the wrong type, not its bounds too", () => {
+    expect(errorsOfSpec({ resources: { cpu: 0.5 }, env: { "": 1 } })).toHaveLength(3)
   })
 
-  test.each(["image", "resources.memory"])("reports one fault of an empty text: %s", (field) => {
-    expect(faultsOfSpec(field === "image" ? { image: "" } : { resources: { memory: "" } })).toHaveLength(1)
+  test.each(["image", "resources.memory"])("reports one error of an empty text: %s", (field) => {
+    expect(errorsOfSpec(field === "image" ? { image: "" } : { resources: { memory: "" } })).toHaveLength(1)
   })
 
-  test("finds the faults of long texts in time that grows with their length", () => {
+  test("finds the errors of long texts in time that grows with their length", () => {
     const long = "a".repeat(200_000)
     const texts = [`${long}!`, `${"a-".repeat(100_000)}!`, `${"a.".repeat(100_000)}!`, `${"a/".repeat(100_000)}!`]
-    for (const image of texts) expect(faultsOfSpec({ image })).not.toEqual([])
+    for (const image of texts) expect(errorsOfSpec({ image })).not.toEqual([])
     const mountPath = `${"/a".repeat(100_000)}/..`
-    expect(faultsOfSpec({ volumes: { a: { bucket: "b", mountPath } } })).not.toEqual([])
+    expect(errorsOfSpec({ volumes: { a: { bucket: "b", mountPath } } })).not.toEqual([])
   })
 
   test("shows no value that may be secret", () => {
     const long = SECRET.repeat(LIMITS.envValue)
     const specs = [{ env: { A: long } }, { args: [long] }, { command: [{ a: SECRET }] }, { env: { A: { a: SECRET } } }]
     for (const spec of specs) {
-      const faults = faultsOfSpec(spec)
-      expect(faults).not.toEqual([])
-      expect(JSON.stringify(faults)).not.toContain(SECRET)
+      const errors = errorsOfSpec(spec)
+      expect(errors).not.toEqual([])
+      expect(JSON.stringify(errors)).not.toContain(SECRET)
     }
     const key = Type.Object({ key: Type.String({ pattern: "^a", "x-berth-sensitive": true }) })
-    expect(faultsOf(key, { key: SECRET })).toEqual([{ pointer: "/key", detail: "key must be what ^a matches" }])
+    expect(errorsOf(key, { key: SECRET })).toEqual([{ pointer: "/key", detail: "key must be what ^a matches" }])
   })
 
   test("speaks of the value where the whole is wrong", () => {
-    expect(faultsOf(JobSpecSchema, [])).toEqual([{ pointer: "", detail: "the value must be an object, not a list" }])
-    expect(faultsOf(JobSpecSchema, null)).toEqual([{ pointer: "", detail: "the value must be an object, not null" }])
+    expect(errorsOf(JobSpecSchema, [])).toEqual([{ pointer: "", detail: "the value must be an object, not a list" }])
+    expect(errorsOf(JobSpecSchema, null)).toEqual([{ pointer: "", detail: "the value must be an object, not null" }])
   })
 
   test("takes unions of types, of which each has its own keywords", () => {
     const Body = Type.Object({
       gpu: Type.Unsafe({ type: ["string", "object"], pattern: "Gi$", properties: { vram: { type: "string" } } }),
     })
-    expect(faultsOf(Body, { gpu: "24Gi" })).toEqual([])
-    expect(faultsOf(Body, { gpu: { vram: "24Gi" } })).toEqual([])
-    expect(faultsOf(Body, { gpu: { vran: "24Gi" } })).toHaveLength(1)
-    expect(faultsOf(Body, { gpu: 24 })).toEqual([
+    expect(errorsOf(Body, { gpu: "24Gi" })).toEqual([])
+    expect(errorsOf(Body, { gpu: { vram: "24Gi" } })).toEqual([])
+    expect(errorsOf(Body, { gpu: { vran: "24Gi" } })).toHaveLength(1)
+    expect(errorsOf(Body, { gpu: 24 })).toEqual([
       { pointer: "/gpu", detail: "gpu must be a string or an object, not a number" },
     ])
   })
 
   test("leaves open what the schema leaves open", () => {
     const Open = Type.Object({ a: Type.String() }, { additionalProperties: true })
-    expect(faultsOf(Open, { a: "a", b: "b" })).toEqual([])
+    expect(errorsOf(Open, { a: "a", b: "b" })).toEqual([])
   })
 
   test("stops at twenty", () => {
-    expect(faultsOfSpec(Object.fromEntries(Array.from({ length: 60 }, (_, i) => [`unknown${i}`, 1])))).toHaveLength(20)
+    expect(errorsOfSpec(Object.fromEntries(Array.from({ length: 60 }, (_, i) => [`unknown${i}`, 1])))).toHaveLength(20)
   })
 
-  test("counts the items of a list before it looks at them, and still finds the faults elsewhere", () => {
+  test("counts the items of a list before it looks at them, and still finds the errors elsewhere", () => {
     const wrong = Array(80_000).fill(1)
-    expect(faultsOfSpec({ command: wrong, cloud: wrong, maxRetries: -1 })).toEqual([
+    expect(errorsOfSpec({ command: wrong, cloud: wrong, maxRetries: -1 })).toEqual([
       { pointer: "/command", detail: "command must have at most 256 items, not 80000" },
       { pointer: "/cloud", detail: "cloud must have at most 8 items, not 80000" },
       { pointer: "/maxRetries", detail: "maxRetries must be at least 0, not -1" },
@@ -153,28 +153,28 @@ describe("faultsOf", () => {
   test("counts the entries of a map before it looks at them", () => {
     const env = Object.fromEntries(Array.from({ length: 30_000 }, (_, i) => [`=${i}`, 1]))
     const volumes = { data: { bucket: "b", mountPath: "/data", ...env } }
-    const faults = faultsOfSpec({ env, volumes })
-    expect(faults).toHaveLength(20)
-    expect(faults[0]).toEqual({ pointer: "/env", detail: "env must have at most 256 entries, not 30000" })
-    expect(faults.slice(1).every(({ pointer }) => pointer.startsWith("/volumes/data/="))).toBe(true)
+    const errors = errorsOfSpec({ env, volumes })
+    expect(errors).toHaveLength(20)
+    expect(errors[0]).toEqual({ pointer: "/env", detail: "env must have at most 256 entries, not 30000" })
+    expect(errors.slice(1).every(({ pointer }) => pointer.startsWith("/volumes/data/="))).toBe(true)
   })
 
   test("repeats at most 80 characters of a name", () => {
-    const [fault] = faultsOfSpec({ ["k".repeat(100_000)]: 1 })
-    expect(fault?.pointer).toBe("")
-    expect(fault?.detail).toContain(`["${"k".repeat(80)}…"] is an unknown field`)
-    expect(fault?.detail.length).toBeLessThan(400)
+    const [error] = errorsOfSpec({ ["k".repeat(100_000)]: 1 })
+    expect(error?.pointer).toBe("")
+    expect(error?.detail).toContain(`["${"k".repeat(80)}…"] is an unknown field`)
+    expect(error?.detail.length).toBeLessThan(400)
   })
 })
 
-describe("faultsOfObject", () => {
+describe("errorsOfObject", () => {
   const object = { apiVersion: API_VERSION, kind: "Job", metadata: { name: "a" }, spec: { image: "alpine" } }
 
   test("judges the whole object, and leaves metadata to Kubernetes", () => {
-    expect(faultsOfObject(JOB, { ...object, metadata: { name: "a", anything: 1 } })).toEqual([])
-    expect(faultsOfObject(CRON_JOB, object).map((fault) => fault.pointer)).toEqual(
+    expect(errorsOfObject(JOB, { ...object, metadata: { name: "a", anything: 1 } })).toEqual([])
+    expect(errorsOfObject(CRON_JOB, object).map((error) => error.pointer)).toEqual(
       expect.arrayContaining(["/kind", "/spec/schedule", "/spec/image"]),
     )
-    expect(faultsOfObject(JOB, { ...object, spec: null })).toEqual([{ pointer: "/spec", detail: "spec is required" }])
+    expect(errorsOfObject(JOB, { ...object, spec: null })).toEqual([{ pointer: "/spec", detail: "spec is required" }])
   })
 })

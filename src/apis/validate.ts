@@ -1,6 +1,6 @@
 import { Ajv2020, type ErrorObject, type ValidateFunction } from "ajv/dist/2020.js"
 import type { TSchema } from "typebox"
-import { type FieldError, faultOf, MOST_FAULTS } from "./fault.ts"
+import { errorOf, type FieldError, MOST_ERRORS } from "./field-error.ts"
 import type { KindDefinition } from "./kind.ts"
 import { API_VERSION } from "./meta.ts"
 import { withoutNulls } from "./nulls.ts"
@@ -8,7 +8,7 @@ import { ALLOWED, DISJOINT_KEYS, DISTINCT_PATHS, FORBIDDEN, PATTERN_AS_RULE, SEN
 import { cutToSize } from "./size.ts"
 import { bytesIn, commonKey, samePaths } from "./totals.ts"
 
-export type { FieldError } from "./fault.ts"
+export type { FieldError } from "./field-error.ts"
 
 type Json = Record<string, unknown>
 
@@ -66,25 +66,25 @@ const compiled = new WeakMap<object, ValidateFunction>()
 const objectSchemas = new WeakMap<KindDefinition, TSchema>()
 
 /**
- * Returns the faults of a value, at most MOST_FAULTS. Lists and maps that are too long are not looked into. Objects are closed at every level: an unknown field is a fault.
- * Write unions as `type: ["string", "object"]`, not as anyOf, whose faults are hard to understand.
+ * Returns the errors of a value, at most MOST_ERRORS. Lists and maps that are too long are not looked into. Objects are closed at every level: an unknown field is a error.
+ * Write unions as `type: ["string", "object"]`, not as anyOf, whose errors are hard to understand.
  */
-export function faultsOf(schema: TSchema, value: unknown): FieldError[] {
+export function errorsOf(schema: TSchema, value: unknown): FieldError[] {
   const validate = compiled.get(schema) ?? compile(schema)
-  const { faults, rest } = cutToSize(schema, value)
-  if (validate(rest)) return faults
-  const others = reportable(validate.errors ?? []).slice(0, MOST_FAULTS - faults.length)
-  return [...faults, ...others.map(faultOf)]
+  const { errors, rest } = cutToSize(schema, value)
+  if (validate(rest)) return errors
+  const others = reportable(validate.errors ?? []).slice(0, MOST_ERRORS - errors.length)
+  return [...errors, ...others.map(errorOf)]
 }
 
 /**
- * Returns the faults that the API server would find in an object of a kind, as far as a schema describes them. Only the
+ * Returns the errors that the API server would find in an object of a kind, as far as a schema describes them. Only the
  * API server checks CEL rules without a JSON Schema keyword: names, immutability, a Connection's single source.
  */
-export function faultsOfObject(kind: KindDefinition, object: unknown): FieldError[] {
+export function errorsOfObject(kind: KindDefinition, object: unknown): FieldError[] {
   const schema = objectSchemas.get(kind) ?? objectSchemaOf(kind)
   objectSchemas.set(kind, schema)
-  return faultsOf(schema, withoutNulls(schema, object, "fieldsAndMaps"))
+  return errorsOf(schema, withoutNulls(schema, object, "fieldsAndMaps"))
 }
 
 function compile(schema: TSchema): ValidateFunction {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest"
-import { frozenSettings, vmSettingFaults } from "./vm-settings.ts"
+import { frozenSettings, vmSettingErrors } from "./vm-settings.ts"
 
-describe("faults of a connection's settings", () => {
+describe("errors of a connection's settings", () => {
   it.each<[string, object, string, string]>([
     ["aws", { network: "jobs" }, "/network", "network must be the id of a VPC, such as vpc-0a1b2c3d"],
     ["aws", { network: "vpc-0a1b2c3d" }, "/network", "network requires subnets"],
@@ -27,7 +27,7 @@ describe("faults of a connection's settings", () => {
     ["azure", { network: "../a", subnets: { westeurope: ["a"] } }, "/network", "RESOURCE-GROUP/NETWORK"],
     ["github", { publicAddress: false }, "/publicAddress", "only connections of type aws, gcp, azure have it"],
   ])("of type %s: %j", (type, settings, pointer, words) => {
-    expect(vmSettingFaults(type, { ...settings })).toEqual([
+    expect(vmSettingErrors(type, { ...settings })).toEqual([
       expect.objectContaining({ pointer, detail: expect.stringContaining(words) }),
     ])
   })

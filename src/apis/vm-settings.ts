@@ -1,11 +1,11 @@
 import Type, { type Static, type TSchema } from "typebox"
 import { DiskSize, diskSizes, type MaximumSize, type VmDisk } from "./disk.ts"
-import type { FieldError } from "./fault.ts"
+import type { FieldError } from "./field-error.ts"
 import { LIMITS } from "./limits.ts"
 import type { Offer } from "./offer.ts"
 import { gibOf } from "./quantity.ts"
 import { ALLOWED, type CelRule, MapOf, Text } from "./schema.ts"
-import { faultsOf } from "./validate.ts"
+import { errorsOf } from "./validate.ts"
 
 /** Settings of a connection for its VMs: network, address and disk. Their words are the same for each cloud. */
 
@@ -257,16 +257,16 @@ export const vmSettingRules: readonly CelRule[] = [
   })),
 ]
 
-/** Returns every fault of the settings of a connection. The API server finds the same ones by CEL. */
-export function vmSettingFaults(type: string, settings: Readonly<Record<string, unknown>>): FieldError[] {
+/** Returns every error of the settings of a connection. The API server finds the same ones by CEL. */
+export function vmSettingErrors(type: string, settings: Readonly<Record<string, unknown>>): FieldError[] {
   if (!isVmType(type)) {
     return Object.keys(settings).map((field) => ({
       pointer: `/${field}`,
       detail: `${field} is a setting of VMs: only connections of type ${VM_TYPES.join(", ")} have it`,
     }))
   }
-  const faults = faultsOf(SETTINGS[type], settings)
-  if (faults.length > 0) return faults
+  const errors = errorsOf(SETTINGS[type], settings)
+  if (errors.length > 0) return errors
   const broken = RULES.filter(({ types, isMet }) => types.includes(type) && !isMet(settings))
   return broken.map(({ field, message }) => ({ pointer: `/${field}`, detail: message }))
 }

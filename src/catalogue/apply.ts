@@ -7,7 +7,7 @@ import type { Discount, Exclusion, Numbered, Overlay, OwnOffer } from "./overlay
 /** A table with an overlay applied, and the rules that have no effect or are invalid. */
 export interface Applied {
   table: OfferTable
-  faults: FieldError[]
+  errors: FieldError[]
 }
 
 /** Rows that are processed between two steps. */
@@ -18,8 +18,8 @@ const STEP = 2 ** 14
  * other. Own offers keep their price and replace the list's for the same machine.
  */
 export function* applyInSteps(list: OfferTable, overlay: Overlay): Generator<undefined, Applied> {
-  const faults: FieldError[] = []
-  const { table: grown, added } = withOwn(list, overlay.offers, faults)
+  const errors: FieldError[] = []
+  const { table: grown, added } = withOwn(list, overlay.offers, errors)
   const exclusions = overlay.exclusions.map((numbered) => new Matcher(numbered, grown))
   const discounts = overlay.discounts.map((numbered) => new Matcher(numbered, grown))
   const replaced = new Set(added.map((row) => keyAt(grown, row)))
@@ -39,8 +39,8 @@ export function* applyInSteps(list: OfferTable, overlay: Overlay): Generator<und
     }
     if (!isExcluded) kept[count++] = row
   }
-  faults.push(...idle("exclusions", exclusions), ...idle("discounts", discounts))
-  return { table: picked({ ...grown, hourlyPriceUsd: prices }, kept.subarray(0, count)), faults }
+  errors.push(...idle("exclusions", exclusions), ...idle("discounts", discounts))
+  return { table: picked({ ...grown, hourlyPriceUsd: prices }, kept.subarray(0, count)), errors }
 }
 
 function discounted(usd: number, discount: Discount | undefined): number {
@@ -119,14 +119,14 @@ function globOf(pattern: string | undefined): Glob {
 }
 
 /** Returns the list followed by the own offers, and the rows of those offers. */
-function withOwn(list: OfferTable, offers: readonly Numbered<OwnOffer>[], faults: FieldError[]) {
+function withOwn(list: OfferTable, offers: readonly Numbered<OwnOffer>[], errors: FieldError[]) {
   const machines = [...list.machines]
   const regions = [...list.regions]
   const places = [...list.places]
   const usable = offers.flatMap(({ rule: offer, index }) => {
     const machine = machineFor(offer, machines)
     if (typeof machine !== "string") return [{ offer, machine }]
-    faults.push({ pointer: `/offers/${index}`, detail: `offers[${index}]: ${machine}` })
+    errors.push({ pointer: `/offers/${index}`, detail: `offers[${index}]: ${machine}` })
     return []
   })
   const size = list.machine.length

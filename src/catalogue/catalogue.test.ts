@@ -152,8 +152,8 @@ const table = offersOf({ ...LIST, suspects: [] })
 describe("an overlay", () => {
   async function changed(data: Record<string, string>) {
     const live = new LiveCatalogue(table)
-    const faults = await live.change(data)
-    return { live, faults: faults.map(({ pointer, detail }) => `${pointer}: ${detail}`) }
+    const errors = await live.change(data)
+    return { live, errors: errors.map(({ pointer, detail }) => `${pointer}: ${detail}`) }
   }
   const best = (live: LiveCatalogue, changes = {}) => {
     const [placement] = route({ ...job, ...changes }, live.current(), CONTEXT).placements
@@ -161,25 +161,25 @@ describe("an overlay", () => {
   }
 
   test("without rules leaves the list unchanged", async () => {
-    const { live, faults } = await changed({})
-    expect(faults).toEqual([])
+    const { live, errors } = await changed({})
+    expect(errors).toEqual([])
     expect(best(live)).toEqual(["m7i.large", "us-east-1", 0.1])
   })
 
   test("multiplies discounts, by group of regions, family and provisioning", async () => {
     const discounts = "- {region: eu, factor: 0.8}\n- {family: c7*, factor: 0.5}\n- {provisioning: spot, factor: 2}\n"
-    const { live, faults } = await changed({ discounts })
-    expect(faults).toEqual([])
+    const { live, errors } = await changed({ discounts })
+    expect(errors).toEqual([])
     expect(best(live)).toEqual(["c7g.xlarge", "eu-west-1", 0.06])
     expect(best(live, { regions: ["us"] })).toEqual(["c7g.xlarge", "us-east-1", 0.07])
     expect(best(live, { provisioning: "spot", regions: ["us-east-1"] })).toEqual(["c7g.xlarge", "us-east-1", 0.07])
   })
 
   test("removes excluded offers", async () => {
-    const { live, faults } = await changed({
+    const { live, errors } = await changed({
       exclusions: "- {region: us-*}\n- {instanceType: c7g.xlarge, cloud: aws}\n",
     })
-    expect(faults).toEqual([])
+    expect(errors).toEqual([])
     expect(best(live)).toEqual(["m7i.large", "eu-west-1", 0.11])
     expect(best(live, { regions: ["us"] })).toBeUndefined()
   })
@@ -189,8 +189,8 @@ describe("an overlay", () => {
       "- {cloud: aws, region: us-west-2, instanceType: m7i.large, hourlyPriceUsd: 0.02}",
       "- {cloud: aws, region: attic, zone: attic-1, instanceType: old.box, architecture: amd64, cpu: 96, memoryGib: 512, hourlyPriceUsd: 0}",
     ].join("\n")
-    const { live, faults } = await changed({ offers, discounts: "- {factor: 0.5}" })
-    expect(faults).toEqual([])
+    const { live, errors } = await changed({ offers, discounts: "- {factor: 0.5}" })
+    expect(errors).toEqual([])
     expect(best(live, { cpu: 2, regions: ["us-west-2"] })).toEqual(["m7i.large", "us-west-2", 0.02])
     expect(best(live, { cpu: 96 })).toEqual(["old.box", "attic", 0])
     const there = [...live.current().offers()].filter((o) => o.region === "us-west-2" && o.provisioning === "onDemand")
@@ -198,13 +198,13 @@ describe("an overlay", () => {
   })
 
   test("reports invalid rules and applies the valid ones", async () => {
-    const { live, faults } = await changed({
+    const { live, errors } = await changed({
       exclusions: "- {region: us-east-1}\n- {}\n- {colour: red}\n- {family: m9}\n",
       discounts: "factor: 2",
       offers: "- {cloud: aws, region: eu-west-1, instanceType: mine, hourlyPriceUsd: 0.01}\n- {cloud: aws",
       prices: "",
     })
-    expect(faults).toEqual([
+    expect(errors).toEqual([
       "/prices: unknown key prices: the known keys are offers, discounts, exclusions",
       expect.stringMatching(/^\/offers: offers is not valid YAML \(line \d+, column \d+\): /),
       '/discounts: discounts must be a list in YAML: begin each item with "- "',
@@ -216,7 +216,7 @@ describe("an overlay", () => {
     const unknown = await changed({
       offers: "- {cloud: aws, region: eu-west-1, instanceType: mine, hourlyPriceUsd: 0.01}",
     })
-    expect(unknown.faults).toEqual([
+    expect(unknown.errors).toEqual([
       "/offers/0: offers[0]: aws mine is not in the price list: architecture, cpu and memoryGib are needed",
     ])
   })
@@ -259,16 +259,16 @@ describe("refreshed prices", () => {
       .sort()
   async function refreshed(...prices: RegionPrices[]) {
     const live = new LiveCatalogue(offersOf({ ...LIST, suspects: suspectsOf(LIST) }))
-    return { live, faults: (await live.refresh(prices)).map(({ detail }) => detail) }
+    return { live, errors: (await live.refresh(prices)).map(({ detail }) => detail) }
   }
 
   test("replace the list's prices and days, and add missing prices", async () => {
-    const { live, faults } = await refreshed(
+    const { live, errors } = await refreshed(
       quoted("us-west-2", "onDemand", { "m7i.large": 0.09, "c7g.xlarge": 0.13, "m99.large": 1 }),
       quoted("eu-west-1", "spot", { "c7g.xlarge": 0.065 }),
       quoted("mars-1", "onDemand", { "m7i.large": 0.1 }),
     )
-    expect(faults).toEqual([])
+    expect(errors).toEqual([])
     expect(offersFor(live, "m7i.large")).toEqual([
       "eu-west-1 onDemand: 0.11 of 2026-01-01",
       "eu-west-1 spot: 0.05 of 2026-01-01",
@@ -292,12 +292,12 @@ describe("refreshed prices", () => {
     expect(offersFor(live, "m7i.large")).toContain("us-east-1 onDemand: 0.1 of 2026-01-01")
   })
 
-  test("are rejected if implausible, with one fault per cause, and the list's prices stay", async () => {
-    const { live, faults } = await refreshed(
+  test("are rejected if implausible, with one error per cause, and the list's prices stay", async () => {
+    const { live, errors } = await refreshed(
       quoted("us-east-1", "onDemand", { "m7i.large": 0.00999, "c7g.xlarge": 1.46 }),
       quoted("us-west-2", "onDemand", { "m7i.large": 0.000_01, "c7g.xlarge": 0 }),
     )
-    expect(faults).toEqual([
+    expect(errors).toEqual([
       "2 prices refused (aws onDemand), less than a tenth of what is usual for the machine: m7i.large in us-east-1 at $0.00999, for example",
       "1 price refused (aws onDemand), more than ten times what is usual for the machine: c7g.xlarge in us-east-1 at $1.46",
       "1 price refused (aws onDemand), no price above 0: c7g.xlarge in us-west-2 at $0",
@@ -308,11 +308,11 @@ describe("refreshed prices", () => {
   })
 
   test("of spot above on demand are skipped, whichever of the two is newer", async () => {
-    const { live, faults } = await refreshed(
+    const { live, errors } = await refreshed(
       quoted("eu-west-1", "spot", { "m7i.large": 0.12 }),
       quoted("us-east-1", "onDemand", { "m7i.large": 0.039 }),
     )
-    expect(faults).toEqual([expect.stringMatching(/^2 prices refused \(aws spot\), spot costs more than on demand: /)])
+    expect(errors).toEqual([expect.stringMatching(/^2 prices refused \(aws spot\), spot costs more than on demand: /)])
     expect(offersFor(live, "m7i.large")).toEqual([
       "eu-west-1 onDemand: 0.11 of 2026-01-01",
       "us-east-1 onDemand: 0.039 of 2026-03-01",

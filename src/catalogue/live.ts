@@ -39,35 +39,35 @@ export class LiveCatalogue implements Offers {
   }
 
   /**
-   * Takes a ConfigMap's data; undefined if there is none. Resolves when routing uses it, with the faults of the data.
-   * The rules without faults are applied.
+   * Takes a ConfigMap's data; undefined if there is none. Resolves when routing uses it, with the errors of the data.
+   * The rules without errors are applied.
    */
   change(data: Readonly<Record<string, string>> | undefined): Promise<FieldError[]> {
     return this.#inTurn(async () => {
-      const { overlay, faults } = parseOverlay(data)
+      const { overlay, errors } = parseOverlay(data)
       this.#overlay = overlay
-      return [...faults, ...(await this.#rebuild())]
+      return [...errors, ...(await this.#rebuild())]
     })
   }
 
   /**
-   * Takes prices that are newer than the price list. Resolves when routing uses them, with the faults of rejected
+   * Takes prices that are newer than the price list. Resolves when routing uses them, with the errors of rejected
    * prices.
    */
   refresh(prices: readonly RegionPrices[]): Promise<FieldError[]> {
     return this.#inTurn(async () => {
-      const { table, faults } = await runInSteps(refreshInSteps(this.#list, prices))
+      const { table, errors } = await runInSteps(refreshInSteps(this.#list, prices))
       this.#refreshed = table
       await this.#rebuild()
-      return faults
+      return errors
     })
   }
 
-  /** Rebuilds the catalogue. Returns the faults of rules without effect. */
+  /** Rebuilds the catalogue. Returns the errors of rules without effect. */
   async #rebuild(): Promise<FieldError[]> {
-    const { table, faults } = await runInSteps(applyInSteps(this.#refreshed, this.#overlay))
+    const { table, errors } = await runInSteps(applyInSteps(this.#refreshed, this.#overlay))
     this.#current = new Catalogue(table)
-    return faults
+    return errors
   }
 
   #inTurn<T>(change: () => Promise<T>): Promise<T> {

@@ -3,7 +3,7 @@ import Type, { type Static, type TSchema } from "typebox"
 import { LIMITS } from "../apis/limits.ts"
 import { ARCHITECTURES, OFFER_PROVISIONINGS, OfferSchema } from "../apis/offer.ts"
 import { ALLOWED, Int, StringEnum, Text } from "../apis/schema.ts"
-import { type FieldError, faultsOf } from "../apis/validate.ts"
+import { errorsOf, type FieldError } from "../apis/validate.ts"
 
 const PATTERN = { minLength: 1, [ALLOWED]: "a name, or a pattern with * for any letters" }
 
@@ -66,42 +66,42 @@ const KEYS: readonly (keyof Overlay)[] = ["offers", "discounts", "exclusions"]
  * Reads an overlay from a ConfigMap's data: the keys `offers`, `discounts` and `exclusions`, each a list in YAML. An
  * invalid rule is skipped and reported, and the others apply: a mistake elsewhere must not disable an exclusion.
  */
-export function parseOverlay(data: Readonly<Record<string, string>> = {}): { overlay: Overlay; faults: FieldError[] } {
-  const faults: FieldError[] = []
+export function parseOverlay(data: Readonly<Record<string, string>> = {}): { overlay: Overlay; errors: FieldError[] } {
+  const errors: FieldError[] = []
   for (const key of Object.keys(data).filter((name) => !(KEYS as readonly string[]).includes(name))) {
-    faults.push({
+    errors.push({
       pointer: `/${key}`,
       detail: `unknown key ${key}: the known keys are ${KEYS.join(", ")}`,
     })
   }
   const overlay = {
-    offers: rulesOf<OwnOffer>("offers", data["offers"], OwnOfferSchema, faults),
-    discounts: rulesOf<Discount>("discounts", data["discounts"], DiscountSchema, faults),
-    exclusions: rulesOf<Exclusion>("exclusions", data["exclusions"], ExclusionSchema, faults),
+    offers: rulesOf<OwnOffer>("offers", data["offers"], OwnOfferSchema, errors),
+    discounts: rulesOf<Discount>("discounts", data["discounts"], DiscountSchema, errors),
+    exclusions: rulesOf<Exclusion>("exclusions", data["exclusions"], ExclusionSchema, errors),
   }
-  return { overlay, faults }
+  return { overlay, errors }
 }
 
-function rulesOf<T>(key: string, text: string | undefined, schema: TSchema, faults: FieldError[]): Numbered<T>[] {
-  return listOf(key, text, faults).flatMap((item, index) => {
-    const found = faultsOf(schema, item)
+function rulesOf<T>(key: string, text: string | undefined, schema: TSchema, errors: FieldError[]): Numbered<T>[] {
+  return listOf(key, text, errors).flatMap((item, index) => {
+    const found = errorsOf(schema, item)
     for (const { pointer, detail } of found) {
-      faults.push({ pointer: `/${key}/${index}${pointer}`, detail: `${key}[${index}]: ${detail}` })
+      errors.push({ pointer: `/${key}/${index}${pointer}`, detail: `${key}[${index}]: ${detail}` })
     }
     return found.length === 0 ? [{ index, rule: item as T }] : []
   })
 }
 
-function listOf(key: string, text: string | undefined, faults: FieldError[]): unknown[] {
+function listOf(key: string, text: string | undefined, errors: FieldError[]): unknown[] {
   if (text === undefined || text.trim() === "") return []
   try {
     const value = load(text)
     if (Array.isArray(value)) return value
-    faults.push({ pointer: `/${key}`, detail: `${key} must be a list in YAML: begin each item with "- "` })
+    errors.push({ pointer: `/${key}`, detail: `${key} must be a list in YAML: begin each item with "- "` })
   } catch (error) {
     if (!(error instanceof YAMLException)) throw error
     const place = error.mark === undefined ? "" : ` (line ${error.mark.line + 1}, column ${error.mark.column + 1})`
-    faults.push({ pointer: `/${key}`, detail: `${key} is not valid YAML${place}: ${error.reason}` })
+    errors.push({ pointer: `/${key}`, detail: `${key} is not valid YAML${place}: ${error.reason}` })
   }
   return []
 }

@@ -20,7 +20,7 @@ const STEP = 2 ** 14
  * are ignored.
  */
 export function* refreshInSteps(list: OfferTable, refreshed: readonly RegionPrices[]): Generator<undefined, Applied> {
-  if (refreshed.length === 0) return { table: list, faults: [] }
+  if (refreshed.length === 0) return { table: list, errors: [] }
   const refresh = new Refresh(list)
   yield* refresh.readList()
   for (const region of refreshed) {
@@ -28,7 +28,7 @@ export function* refreshInSteps(list: OfferTable, refreshed: readonly RegionPric
     yield
   }
   const table = yield* refresh.table()
-  return { table, faults: refresh.faults() }
+  return { table, errors: refresh.errors() }
 }
 
 type Way = RegionPrices["provisioning"]
@@ -170,7 +170,7 @@ class Refresh {
   }
 
   /** Returns the rejected prices, each cause once. */
-  faults(): FieldError[] {
+  errors(): FieldError[] {
     return [...this.#refused].map(([why, { count, example }]) => ({
       pointer: `/${PRICES_CONFIG_MAP}`,
       detail: `${count} ${count === 1 ? "price" : "prices"} ${why}: ${example}${count > 1 ? ", for example" : ""}`,

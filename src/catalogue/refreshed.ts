@@ -4,7 +4,7 @@ import Type, { type Static } from "typebox"
 import { LIMITS } from "../apis/limits.ts"
 import { OFFER_PROVISIONINGS } from "../apis/offer.ts"
 import { Int, StringEnum, Text } from "../apis/schema.ts"
-import { faultsOf } from "../apis/validate.ts"
+import { errorsOf } from "../apis/validate.ts"
 
 /** ConfigMap in the system namespace with refreshed prices. */
 export const PRICES_CONFIG_MAP = "berth-prices"
@@ -67,7 +67,7 @@ async function fileIn(bytes: Uint8Array): Promise<Static<typeof FileSchema>> {
     .catch((cause: unknown) => {
       throw new RangeError("not a price list that Berth wrote", { cause })
     })
-  const [fault] = faultsOf(FileSchema, file)
-  if (fault !== undefined) throw new RangeError(`not a price list: ${fault.pointer}: ${fault.detail}`)
+  const [error] = errorsOf(FileSchema, file)
+  if (error !== undefined) throw new RangeError(`not a price list: ${error.pointer}: ${error.detail}`)
   return file
 }

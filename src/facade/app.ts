@@ -3,7 +3,7 @@ import helmet from "helmet"
 import type { Clock } from "../apis/clock.ts"
 import { CreationTimes } from "../apis/creation-times.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
-import { quoted } from "../apis/fault.ts"
+import { quoted } from "../apis/field-error.ts"
 import type { HeartbeatTimes, StoredLaunch } from "../apis/launch.ts"
 import { bodyReader } from "../http/body.ts"
 import { ConcurrencyLimit, FailureLimit, PrincipalLimit } from "../http/limits.ts"
@@ -226,7 +226,7 @@ function jobParts(dependencies: FacadeDependencies): Omit<JobServices, "jobsOf" 
   const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown } = dependencies
   return {
     plan,
-    catalogueFaults: catalogueCheck(catalogue, settings.clouds),
+    catalogueErrors: catalogueCheck(catalogue, settings.clouds),
     logStreams: new LogStreams({ logStore, store: caches.jobs.store, launches, clock, shutdown }),
     followers: new ConcurrencyLimit(settings.followersPerPrincipal ?? DEFAULT_FOLLOWERS),
     lastHeartbeatOf: (job) => lastHeartbeatIn(job, launches, heartbeatTimes),

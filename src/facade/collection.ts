@@ -1,4 +1,4 @@
-import { escapePointer, quoted } from "../apis/fault.ts"
+import { escapePointer, quoted } from "../apis/field-error.ts"
 import type { KubeObject, Stored } from "../apis/meta.ts"
 import { isUuid, toMetadataName } from "../apis/names.ts"
 import type { FieldError } from "../apis/validate.ts"
@@ -250,7 +250,7 @@ export class Collection<T extends Stored<KubeObject>> {
 
   #refused(error: KubeError): Error {
     const { noun, fieldNames } = this.#options
-    return invalidRequest(faultsOfRefusal(error, fieldNames), `The ${noun}`)
+    return invalidRequest(errorsOfRefusal(error, fieldNames), `The ${noun}`)
   }
 
   #findOrCatchUp<Found>(find: () => Found | undefined): Promise<Found | undefined> {
@@ -268,11 +268,11 @@ export class Collection<T extends Stored<KubeObject>> {
 }
 
 /**
- * Returns the faults that the API server found in an object, with pointers into the body. The field
+ * Returns the errors that the API server found in an object, with pointers into the body. The field
  * `spec.volumes[data].bucket` becomes `/volumes/data/bucket`, and `metadata.name` becomes `/name`. `fieldNames` has the
  * names in REST of the spec's fields that have another name there.
  */
-export function faultsOfRefusal(error: KubeError, fieldNames: Readonly<Record<string, string>> = {}): FieldError[] {
+export function errorsOfRefusal(error: KubeError, fieldNames: Readonly<Record<string, string>> = {}): FieldError[] {
   // A cause without a field only says that CEL rules were not checked, because of the other causes.
   const causes = (error.details?.causes ?? []).filter(({ field }) => field !== "<nil>")
   if (causes.length === 0) return [{ pointer: "", detail: messageOf(error) }]

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto"
 import { setTimeout as delay } from "node:timers/promises"
 import type { Clock } from "../apis/clock.ts"
-import { quoted } from "../apis/fault.ts"
+import { quoted } from "../apis/field-error.ts"
 import { ANNOTATIONS, type KubeObject } from "../apis/meta.ts"
 import { Problem, unavailable } from "../http/problem.ts"
 import { IDENTITIES_NAMESPACE } from "../identity/machine-users.ts"

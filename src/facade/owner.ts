@@ -20,13 +20,13 @@ export const OWNER: Rule<Owner> = {
     "/properties/project_id": inFormat("project-id"),
     "/properties/organization_id": inFormat("organization-id"),
   },
-  faults: ({ project_id, organization_id }, { projectId, organizationId }) => [
-    ...ownerFaults("project_id", project_id, projectId),
-    ...ownerFaults("organization_id", organization_id, organizationId),
+  errors: ({ project_id, organization_id }, { projectId, organizationId }) => [
+    ...ownerErrors("project_id", project_id, projectId),
+    ...ownerErrors("organization_id", organization_id, organizationId),
   ],
 }
 
-function ownerFaults(field: string, given: unknown, own: string): FieldError[] {
+function ownerErrors(field: string, given: unknown, own: string): FieldError[] {
   if (typeof given !== "string" || given === own) return []
   const detail = `${field} must be omitted or "${own}", as in the request's host`
   return [{ pointer: `/${field}`, detail }]

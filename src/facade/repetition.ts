@@ -1,5 +1,5 @@
 import Type, { type TSchema } from "typebox"
-import { type FieldError, quoted } from "../apis/fault.ts"
+import { type FieldError, quoted } from "../apis/field-error.ts"
 import { invalidRequest } from "../http/problem.ts"
 
 /** Schema of a record's field that a PATCH may repeat, so that a client can send back the record that it got. */
@@ -18,8 +18,8 @@ export function Ignored() {
   return Type.Optional(Type.Unsafe<unknown>({ type: ["string", "null"], description: "Ignored." }))
 }
 
-/** Returns a fault for each of these fields that the body would change. */
-export function repetitionFaults(noun: string, body: object, present: Readonly<Record<string, unknown>>): FieldError[] {
+/** Returns a error for each of these fields that the body would change. */
+export function repetitionErrors(noun: string, body: object, present: Readonly<Record<string, unknown>>): FieldError[] {
   const given = body as Readonly<Record<string, unknown>>
   return Object.entries(present).flatMap(([field, value]) => {
     if (given[field] === undefined || given[field] === value) return []
@@ -31,6 +31,6 @@ export function repetitionFaults(noun: string, body: object, present: Readonly<R
 
 /** @throws Problem 400 if the body would change one of these fields */
 export function requireRepetition(noun: string, body: object, present: Readonly<Record<string, unknown>>): void {
-  const faults = repetitionFaults(noun, body, present)
-  if (faults.length > 0) throw invalidRequest(faults, "The change")
+  const errors = repetitionErrors(noun, body, present)
+  if (errors.length > 0) throw invalidRequest(errors, "The change")
 }

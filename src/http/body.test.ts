@@ -7,8 +7,8 @@ import { parseYaml } from "./yaml.ts"
 
 const DEPTH = 32
 
-/** Returns the messages of the problem: its detail, then the detail of each fault. */
-function faultsIn(parse: () => unknown): string[] {
+/** Returns the messages of the problem: its detail, then the detail of each error. */
+function errorsIn(parse: () => unknown): string[] {
   try {
     parse()
   } catch (error) {
@@ -58,7 +58,7 @@ describe("parseJson", () => {
           }
           if (isJson && !/"(\w)".*"\1"/s.test(text)) expect(parseJson(text, DEPTH)).toEqual(JSON.parse(text))
           else if (!isJson)
-            expect(faultsIn(() => parseJson(text, DEPTH))[0]).toMatch(/line \d+, column \d+: expected .+ but found/)
+            expect(errorsIn(() => parseJson(text, DEPTH))[0]).toMatch(/line \d+, column \d+: expected .+ but found/)
         },
       ),
       { numRuns: 2000 },
@@ -75,11 +75,11 @@ describe("parseJson", () => {
     ["{} {}", 'line 1, column 4: expected the end, but found "{"'],
     ["nul", 'line 1, column 1: expected a value, but found "n"'],
   ])("rejects %j with the position and the expected token", (text, expected) => {
-    expect(faultsIn(() => parseJson(text, DEPTH))[0]).toContain(expected)
+    expect(errorsIn(() => parseJson(text, DEPTH))[0]).toContain(expected)
   })
 
   it("names all duplicate keys of an object, also when they are escaped differently", () => {
-    expect(faultsIn(() => parseJson('{"a":{"b":1,"\\u0062":2},"b":1,"a":2}', DEPTH)).slice(1)).toEqual([
+    expect(errorsIn(() => parseJson('{"a":{"b":1,"\\u0062":2},"b":1,"a":2}', DEPTH)).slice(1)).toEqual([
       'line 1, column 13: duplicate key "\\u0062"',
       'line 1, column 31: duplicate key "a"',
     ])
@@ -88,7 +88,7 @@ describe("parseJson", () => {
   it("rejects more than 2,000 keys, in one object or in many", () => {
     const one = Object.fromEntries(Array.from({ length: 2000 }, (_, i) => [`k${i}`, 1]))
     expect(parseJson(JSON.stringify(one), DEPTH)).toEqual(one)
-    expect(faultsIn(() => parseJson(JSON.stringify([one, { a: 1 }]), DEPTH))[0]).toMatch(
+    expect(errorsIn(() => parseJson(JSON.stringify([one, { a: 1 }]), DEPTH))[0]).toMatch(
       /more than 2000 keys \(line 1, column \d+/,
     )
   })
@@ -97,25 +97,25 @@ describe("parseJson", () => {
     const list = Array(4999).fill(0)
     expect(parseJson(JSON.stringify(list), DEPTH)).toEqual(list)
     for (const one of ["0", '"a"', "null", "[", "{"]) {
-      const [fault] = faultsIn(() => parseJson(`[${"0,".repeat(4999)}${one} no JSON`, DEPTH))
-      expect(fault).toBe("The body has more than 5000 values (line 1, column 10000): send fewer.")
+      const [error] = errorsIn(() => parseJson(`[${"0,".repeat(4999)}${one} no JSON`, DEPTH))
+      expect(error).toBe("The body has more than 5000 values (line 1, column 10000): send fewer.")
     }
   })
 
   it("repeats at most 80 characters of a duplicate key", () => {
     const key = "k".repeat(1000)
-    expect(faultsIn(() => parseJson(`{"${key}":1,"${key}":2}`, DEPTH))[1]).toMatch(/duplicate key "k{79}…$/)
+    expect(errorsIn(() => parseJson(`{"${key}":1,"${key}":2}`, DEPTH))[1]).toMatch(/duplicate key "k{79}…$/)
   })
 
   it("rejects nesting over the limit, at any depth", () => {
     expect(parseJson("[".repeat(DEPTH) + "]".repeat(DEPTH), DEPTH)).toBeDefined()
-    expect(faultsIn(() => parseJson("[".repeat(DEPTH + 1) + "]".repeat(DEPTH + 1), DEPTH))[0]).toMatch(/deeper than 32/)
-    expect(faultsIn(() => parseJson("[".repeat(250_000), DEPTH))[0]).toMatch(/deeper/)
+    expect(errorsIn(() => parseJson("[".repeat(DEPTH + 1) + "]".repeat(DEPTH + 1), DEPTH))[0]).toMatch(/deeper than 32/)
+    expect(errorsIn(() => parseJson("[".repeat(250_000), DEPTH))[0]).toMatch(/deeper/)
   })
 
-  it("takes time in proportion to the text, with any number of faults", () => {
+  it("takes time in proportion to the text, with any number of errors", () => {
     const text = `{${Array.from({ length: 2000 }, () => '"a":1').join(",")}}`
-    expect(faultsIn(() => parseJson(text, DEPTH))).toHaveLength(21)
+    expect(errorsIn(() => parseJson(text, DEPTH))).toHaveLength(21)
     expect(parseJson(`"${"\\n".repeat(130_000)}"`, DEPTH)).toHaveLength(130_000)
   })
 })
@@ -173,7 +173,7 @@ describe("parseYaml", () => {
     ["# nothing", "the body must have one document, not 0"],
   ])("rejects %j", (text, expected) => {
     expect(
-      faultsIn(() => parseYaml(text, DEPTH))
+      errorsIn(() => parseYaml(text, DEPTH))
         .slice(1)
         .join("\n"),
     ).toContain(expected)
@@ -188,7 +188,7 @@ describe("parseYaml", () => {
     ["- 1\n".repeat(8001), /8001 line ends and characters/],
     ["a: 'b", /line 1/],
   ])("rejects %j with the position", (text, expected) => {
-    expect(faultsIn(() => parseYaml(text, DEPTH))[0]).toMatch(expected)
+    expect(errorsIn(() => parseYaml(text, DEPTH))[0]).toMatch(expected)
   })
 
   it("accepts quoted strings that look like another type", () => {
@@ -202,7 +202,7 @@ describe("parseYaml", () => {
     expect(Object.keys(value)).toEqual(["__proto__"])
   })
 
-  it("takes time in proportion to the text, with any number of faults", () => {
-    expect(faultsIn(() => parseYaml("- *a\n".repeat(8000), DEPTH))).toHaveLength(21)
+  it("takes time in proportion to the text, with any number of errors", () => {
+    expect(errorsIn(() => parseYaml("- *a\n".repeat(8000), DEPTH))).toHaveLength(21)
   })
 })

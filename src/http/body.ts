@@ -1,5 +1,5 @@
 import type { Request, RequestHandler } from "express"
-import { quoted, shownText } from "../apis/fault.ts"
+import { quoted, shownText } from "../apis/field-error.ts"
 import { parseJson } from "./json.ts"
 import { ConcurrencyLimit, Turns } from "./limits.ts"
 import { badRequest, Problem } from "./problem.ts"

@@ -1,4 +1,4 @@
-import { MOST_FAULTS, shownText } from "../apis/fault.ts"
+import { MOST_ERRORS, shownText } from "../apis/field-error.ts"
 import { badRequest, invalidRequest } from "./problem.ts"
 
 /** Texts that JSON.parse accepts as a string, with its quotes. */
@@ -63,11 +63,11 @@ class Scanner {
     if (this.#expected !== ", or end" || this.#open.length > 0) throw this.#broken()
     if (this.#duplicates.length === 0) return
     const positions = new Positions(this.#text)
-    const faults = this.#duplicates.map(({ offset, source }) => ({
+    const errors = this.#duplicates.map(({ offset, source }) => ({
       pointer: "",
       detail: `${positions.at(offset)}: duplicate key ${shownText(source)}`,
     }))
-    throw invalidRequest(faults, "The body")
+    throw invalidRequest(errors, "The body")
   }
 
   #skipSpaces(): void {
@@ -105,7 +105,7 @@ class Scanner {
     const source = this.#text.slice(this.#offset, this.#endOf(STRING))
     const key = source.includes("\\") ? (JSON.parse(source) as string) : source.slice(1, -1)
     const keys = this.#open.at(-1)?.keys
-    if (keys?.has(key) && this.#duplicates.length < MOST_FAULTS) this.#duplicates.push({ offset: this.#offset, source })
+    if (keys?.has(key) && this.#duplicates.length < MOST_ERRORS) this.#duplicates.push({ offset: this.#offset, source })
     keys?.add(key)
     this.#offset += source.length
     this.#expected = ":"

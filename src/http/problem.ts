@@ -1,6 +1,6 @@
 import { STATUS_CODES } from "node:http"
 import type { ErrorRequestHandler, Request } from "express"
-import { type FieldError, MOST_FAULTS, quoted, shownText } from "../apis/fault.ts"
+import { type FieldError, MOST_ERRORS, quoted, shownText } from "../apis/field-error.ts"
 import { CacheBehind } from "../identity/catch-up.ts"
 import { IssuerUnavailable } from "../identity/oidc.ts"
 import { NotBoundYet } from "../identity/principal.ts"
@@ -23,7 +23,7 @@ export interface ProblemDocument {
   detail: string
   /** Id of the request, as in the X-Request-Id header and the log. */
   instance: string
-  /** All faults, each with the JSON pointer (RFC 6901) of the field in the body, or "" without a field. */
+  /** All errors, each with the JSON pointer (RFC 6901) of the field in the body, or "" without a field. */
   errors: FieldError[]
 }
 
@@ -64,14 +64,14 @@ export class Problem extends Error {
   }
 }
 
-/** Returns the problem 400 with the first MOST_FAULTS faults. */
+/** Returns the problem 400 with the first MOST_ERRORS errors. */
 export function invalidRequest(errors: readonly FieldError[], what = "The request"): Problem {
   const count = errors.length === 1 ? "one error" : `${errors.length} errors`
   const detail =
-    errors.length < MOST_FAULTS
+    errors.length < MOST_ERRORS
       ? `${what} has ${count}: see errors.`
-      : `${what} has at least ${MOST_FAULTS} errors: the first are in errors.`
-  return new Problem({ type: "invalid-request", status: 400, detail, errors: errors.slice(0, MOST_FAULTS) })
+      : `${what} has at least ${MOST_ERRORS} errors: the first are in errors.`
+  return new Problem({ type: "invalid-request", status: 400, detail, errors: errors.slice(0, MOST_ERRORS) })
 }
 
 /** Returns the problem 400 about the request as a whole. */

@@ -1,5 +1,5 @@
 import type { Request } from "express"
-import { type FieldError, quoted, shownText } from "../apis/fault.ts"
+import { type FieldError, quoted, shownText } from "../apis/field-error.ts"
 import type { Json } from "./json-schema.ts"
 import { invalidRequest } from "./problem.ts"
 
@@ -63,7 +63,7 @@ export function flag<const Default extends boolean | undefined = undefined>(
   const read = (query: Query, name: string): boolean | Default => {
     const text = query.one(name)
     if (text === undefined) return byDefault as Default
-    if (text !== "true" && text !== "false") query.fault(name, `must be true or false, not ${quoted(text)}`)
+    if (text !== "true" && text !== "false") query.error(name, `must be true or false, not ${quoted(text)}`)
     return text === "true"
   }
   return { schema: { type: "boolean", ...(byDefault !== undefined && { default: byDefault }) }, description, read }
@@ -79,7 +79,7 @@ export function choice<const Word extends string, const Default extends Word | u
     const chosen = words.find((word) => word === text)
     const isNone = text === undefined || (text === "" && byDefault === undefined)
     if (!isNone && chosen === undefined) {
-      query.fault(name, `must be one of ${words.join(", ")}, not ${quoted(text)}`)
+      query.error(name, `must be one of ${words.join(", ")}, not ${quoted(text)}`)
     }
     return chosen ?? (byDefault as Default)
   }
@@ -90,7 +90,7 @@ export function choice<const Word extends string, const Default extends Word | u
   return { schema, read, ...(byDefault === undefined && { description: "Empty: any." }) }
 }
 
-/** Declares a whole number from `minimum` to `maximum`. A number out of range is a fault, and is not clamped. */
+/** Declares a whole number from `minimum` to `maximum`. A number out of range is a error, and is not clamped. */
 export function wholeNumber<const Default extends number | undefined = undefined>(
   { minimum, maximum }: { minimum: number; maximum: number },
   { description, byDefault }: { description?: string; byDefault?: Default } = {},
@@ -100,7 +100,7 @@ export function wholeNumber<const Default extends number | undefined = undefined
     if (text === undefined) return byDefault as Default
     const value = Number(text)
     if (/^\d+$/.test(text) && value >= minimum && value <= maximum) return value
-    query.fault(name, `must be a whole number from ${minimum} to ${maximum}, not ${quoted(text)}`)
+    query.error(name, `must be a whole number from ${minimum} to ${maximum}, not ${quoted(text)}`)
     return byDefault as Default
   }
   const schema = { type: "integer", minimum, maximum, ...(byDefault !== undefined && { default: byDefault }) }
@@ -123,24 +123,24 @@ export function paging({ defaultLimit, maxLimit }: PageSizes = PAGE) {
   }
 }
 
-/** Query string of a request. An unknown parameter is a fault, because a mistyped filter must not list everything. */
+/** Query string of a request. An unknown parameter is a error, because a mistyped filter must not list everything. */
 export class Query {
   readonly #parameters: URLSearchParams
-  readonly #faults: FieldError[] = []
+  readonly #errors: FieldError[] = []
 
   constructor(req: Request) {
     const start = req.originalUrl.indexOf("?")
     this.#parameters = new URLSearchParams(start === -1 ? "" : req.originalUrl.slice(start + 1))
   }
 
-  /** Returns the values of declared parameters. @throws Problem 400 with all faults */
+  /** Returns the values of declared parameters. @throws Problem 400 with all errors */
   values<Q extends QueryParameters>(parameters: Q): QueryValues<Q> {
     const values = Object.entries(parameters).map(([name, { read }]) => [name, read(this, name)])
     const known = Object.keys(parameters)
     for (const name of new Set(this.#parameters.keys())) {
-      if (!known.includes(name)) this.fault(name, `is unknown; known parameters: ${known.join(", ")}`)
+      if (!known.includes(name)) this.error(name, `is unknown; known parameters: ${known.join(", ")}`)
     }
-    if (this.#faults.length > 0) throw invalidRequest(this.#faults, "The query")
+    if (this.#errors.length > 0) throw invalidRequest(this.#errors, "The query")
     return Object.fromEntries(values) as QueryValues<Q>
   }
 
@@ -149,15 +149,15 @@ export class Query {
     return this.#parameters.getAll(name)
   }
 
-  /** Returns the value of a parameter. A repeated one is a fault. */
+  /** Returns the value of a parameter. A repeated one is a error. */
   one(name: string): string | undefined {
     const values = this.all(name)
-    if (values.length > 1) this.fault(name, `must be given once, not ${values.length} times`)
+    if (values.length > 1) this.error(name, `must be given once, not ${values.length} times`)
     return values[0]
   }
 
-  /** Adds a fault of a parameter. Parameters have no JSON pointer, so the detail names them. */
-  fault(name: string, detail: string): void {
-    this.#faults.push({ pointer: "", detail: `query parameter "${shownText(name)}" ${detail}` })
+  /** Adds a error of a parameter. Parameters have no JSON pointer, so the detail names them. */
+  error(name: string, detail: string): void {
+    this.#errors.push({ pointer: "", detail: `query parameter "${shownText(name)}" ${detail}` })
   }
 }

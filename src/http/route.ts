@@ -2,7 +2,7 @@ import type { Request, Response } from "express"
 import type { Static, TSchema } from "typebox"
 import type { Role } from "../apis/apikey.ts"
 import type { KubeObject, Stored } from "../apis/meta.ts"
-import { faultsOf } from "../apis/validate.ts"
+import { errorsOf } from "../apis/validate.ts"
 import { parseBody } from "./body.ts"
 import { type Checked, checked, type Rule } from "./checked.ts"
 import { namesTag, type Precondition, preconditionOf } from "./entity-tags.ts"
@@ -251,26 +251,26 @@ async function run<Caller, Services, Path extends string, Q extends QueryParamet
     precondition: ifMatch ? preconditionOf(req) : undefined,
   }
   const body = taken === undefined ? { body: undefined as Body } : taken.check(parseBody(req), { principal, services })
-  if (!("faults" in body)) {
+  if (!("errors" in body)) {
     send(request, (await declaration.handle({ ...call, ...body }, services)) || undefined, declaration.responses)
     return
   }
-  const { faults, once } = body
+  const { errors, once } = body
   const isRepeated = once !== undefined && call.idempotencyKey !== undefined
   const answer = isRepeated ? await declaration.replay?.({ ...call, body: once }, services) : undefined
-  if (!answer) throw invalidRequest(faults, taken?.what)
+  if (!answer) throw invalidRequest(errors, taken?.what)
   send(request, answer, declaration.responses)
 }
 
 /** @throws Problem 400 */
 function pathOf(req: Request, path: string, declared: Readonly<Record<string, PathParameter | undefined>> = {}) {
   const values = pathNames(path).map((name): [string, string] => [name, String(req.params[name])])
-  const faults = values.flatMap(([name, value]) => {
+  const errors = values.flatMap(([name, value]) => {
     const schema = declared[name]?.schema
     if (schema === undefined) return []
-    return faultsOf(schema, value).map(({ detail }) => ({ pointer: "", detail: `${name}: ${detail}` }))
+    return errorsOf(schema, value).map(({ detail }) => ({ pointer: "", detail: `${name}: ${detail}` }))
   })
-  if (faults.length > 0) throw invalidRequest(faults, "The path")
+  if (errors.length > 0) throw invalidRequest(errors, "The path")
   return Object.fromEntries(values)
 }
 

@@ -1,11 +1,11 @@
-import { escapePointer } from "../apis/fault.ts"
+import { escapePointer } from "../apis/field-error.ts"
 import type { FieldError } from "../apis/validate.ts"
 import { invalidRequest } from "./problem.ts"
 
 /** Escapes of JSON and YAML for one half of a surrogate pair. Other texts come from UTF-8, which has no such halves. */
 const ESCAPED_SURROGATE = /\\(?:u|U0000)[dD][89a-fA-F]/
 
-const MOST_FAULTS = 20
+const MOST_ERRORS = 20
 
 /**
  * Rejects texts with half of a surrogate pair, such as "\\ud83d". They are no Unicode, and Kubernetes would store another
@@ -15,11 +15,11 @@ const MOST_FAULTS = 20
  */
 export function requireUnicode(text: string, value: unknown): void {
   if (!ESCAPED_SURROGATE.test(text)) return
-  const faults = [...faultsIn(value, "")]
-  if (faults.length > 0) throw invalidRequest(faults.slice(0, MOST_FAULTS), "The body")
+  const errors = [...errorsIn(value, "")]
+  if (errors.length > 0) throw invalidRequest(errors.slice(0, MOST_ERRORS), "The body")
 }
 
-function* faultsIn(value: unknown, pointer: string): Generator<FieldError> {
+function* errorsIn(value: unknown, pointer: string): Generator<FieldError> {
   if (typeof value === "string" && !value.isWellFormed()) {
     yield {
       pointer,
@@ -30,6 +30,6 @@ function* faultsIn(value: unknown, pointer: string): Generator<FieldError> {
   for (const [key, item] of Object.entries(value)) {
     const inside = `${pointer}/${escapePointer(key.toWellFormed())}`
     if (!key.isWellFormed()) yield { pointer: inside, detail: `the key ${inside} has half of a surrogate pair` }
-    yield* faultsIn(item, inside)
+    yield* errorsIn(item, inside)
   }
 }

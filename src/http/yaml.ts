@@ -9,7 +9,7 @@ import {
   type ScalarEvent,
   YAMLException,
 } from "js-yaml"
-import { type FieldError, MOST_FAULTS, shownText } from "../apis/fault.ts"
+import { type FieldError, MOST_ERRORS, shownText } from "../apis/field-error.ts"
 import { Positions } from "./json.ts"
 import { badRequest, invalidRequest } from "./problem.ts"
 
@@ -40,8 +40,8 @@ export function parseYaml(text: string, maxDepth: number): unknown {
   }
   try {
     const events = parseEvents(text, { maxDepth })
-    const faults = faultsOf(events, text)
-    if (faults.length > 0) throw invalidRequest(faults, "The body")
+    const errors = errorsOf(events, text)
+    if (errors.length > 0) throw invalidRequest(errors, "The body")
     return constructFromEvents(events, { source: text, schema: CORE_SCHEMA })[0]
   } catch (error) {
     if (!(error instanceof YAMLException)) throw error
@@ -56,24 +56,24 @@ interface Open {
   atKey: boolean
 }
 
-function faultsOf(events: readonly Event[], text: string): FieldError[] {
-  const faults = events.flatMap(directiveFaults)
+function errorsOf(events: readonly Event[], text: string): FieldError[] {
+  const errors = events.flatMap(directiveErrors)
   const positions = new Positions(text)
   const open: Open[] = []
   for (const event of events) {
-    if (faults.length < MOST_FAULTS)
-      faults.push(...eventFaults(event, { text, positions }, open.at(-1)?.atKey ?? false))
+    if (errors.length < MOST_ERRORS)
+      errors.push(...eventErrors(event, { text, positions }, open.at(-1)?.atKey ?? false))
     if (event.type === EVENT_ID.POP) open.pop()
     if (opens(event)) open.push({ mapping: event.type === EVENT_ID.MAPPING, atKey: event.type === EVENT_ID.MAPPING })
     else turn(open.at(-1))
   }
   const documents = events.filter(({ type }) => type === EVENT_ID.DOCUMENT).length
-  if (documents !== 1) faults.push({ pointer: "", detail: `the body must have one document, not ${documents}` })
-  return faults
+  if (documents !== 1) errors.push({ pointer: "", detail: `the body must have one document, not ${documents}` })
+  return errors
 }
 
 /** Finds the directive of YAML 1.1, in which `yes` and `12:30` are no strings. */
-function directiveFaults(event: Event): FieldError[] {
+function directiveErrors(event: Event): FieldError[] {
   const directives = event.type === EVENT_ID.DOCUMENT ? event.directives : []
   return directives.flatMap((directive) => {
     if (directive.kind !== "yaml" || directive.version === "1.2") return []
@@ -97,26 +97,26 @@ interface Source {
   positions: Positions
 }
 
-function eventFaults(event: Event, { text, positions }: Source, isKey: boolean): FieldError[] {
+function eventErrors(event: Event, { text, positions }: Source, isKey: boolean): FieldError[] {
   if (event.type === EVENT_ID.DOCUMENT || event.type === EVENT_ID.POP) return []
-  const faults: FieldError[] = []
-  const fault = (offset: number, detail: string): void => {
-    faults.push({ pointer: "", detail: `${positions.at(offset)}: ${detail}` })
+  const errors: FieldError[] = []
+  const error = (offset: number, detail: string): void => {
+    errors.push({ pointer: "", detail: `${positions.at(offset)}: ${detail}` })
   }
   if (event.type === EVENT_ID.ALIAS) {
-    fault(event.anchorStart - 1, "aliases are not supported: write out the value")
-    return faults
+    error(event.anchorStart - 1, "aliases are not supported: write out the value")
+    return errors
   }
-  if (event.anchorStart >= 0) fault(event.anchorStart - 1, "anchors are not supported: write out the value")
-  if (event.tagStart >= 0) fault(event.tagStart, "tags are not supported: remove it")
+  if (event.anchorStart >= 0) error(event.anchorStart - 1, "anchors are not supported: write out the value")
+  if (event.tagStart >= 0) error(event.tagStart, "tags are not supported: remove it")
   if (event.type === EVENT_ID.SCALAR && event.style === SCALAR_STYLE.PLAIN) {
-    const detail = plainScalarFault(event, text, isKey)
-    if (detail !== undefined) fault(event.valueStart, detail)
+    const detail = plainScalarError(event, text, isKey)
+    if (detail !== undefined) error(event.valueStart, detail)
   }
-  return faults
+  return errors
 }
 
-function plainScalarFault(event: ScalarEvent, text: string, isKey: boolean): string | undefined {
+function plainScalarError(event: ScalarEvent, text: string, isKey: boolean): string | undefined {
   const value = getScalarValue(text, event)
   if (isKey && value === "<<") return "merge keys are not supported: write out the fields"
   if (isKey && NO_STRING.test(value)) return `a key must be a string: quote it (${shownText(`"${value}"`)})`

@@ -3,7 +3,7 @@ import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { ApiKeySpecSchema, type Role } from "../apis/apikey.ts"
 import type { StoredProject } from "../apis/project.ts"
-import { faultsOf } from "../apis/validate.ts"
+import { errorsOf } from "../apis/validate.ts"
 import { hashOf, keyIdOf, makeApiKey, matchesHash } from "./apikeys.ts"
 import { projectRoles, roleInOrganization, roleInProject } from "./members.ts"
 import { hostLabel, scopeOf } from "./projects.ts"
@@ -14,7 +14,7 @@ describe("API keys", () => {
     expect(value).toMatch(/^berth_[a-z0-9]{12}_[A-Za-z0-9_-]{43}$/)
     expect(keyIdOf(value)).toBe(keyId)
     expect(tokenHash).toBe(createHash("sha256").update(value).digest("hex"))
-    expect(faultsOf(ApiKeySpecSchema, { role: "admin", keyId, tokenHash })).toEqual([])
+    expect(errorsOf(ApiKeySpecSchema, { role: "admin", keyId, tokenHash })).toEqual([])
     expect(makeApiKey().value).not.toBe(value)
   })
 

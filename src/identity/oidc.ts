@@ -125,7 +125,7 @@ function namesIn(claim: unknown): string[] {
   return names.filter((name) => typeof name === "string").filter((name) => name !== "")
 }
 
-const ISSUERS_FAULTS: readonly string[] = [
+const ISSUERS_ERRORS: readonly string[] = [
   errors.JOSEError.code,
   errors.JWKSTimeout.code,
   errors.JWKSInvalid.code,
@@ -134,7 +134,7 @@ const ISSUERS_FAULTS: readonly string[] = [
 
 /** Returns true if the token is invalid, and false if the issuer's keys could not be read. */
 function isRefusal(error: unknown): boolean {
-  return error instanceof errors.JOSEError && !ISSUERS_FAULTS.includes(error.code)
+  return error instanceof errors.JOSEError && !ISSUERS_ERRORS.includes(error.code)
 }
 
 /**

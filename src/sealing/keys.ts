@@ -16,7 +16,7 @@ export interface WrappedKey {
 }
 
 /** Reason why a sealed text can't be opened. */
-export type SealingFault =
+export type SealingErrorReason =
   | "malformed"
   /** Sealed by a newer release. */
   | "unknownVersion"
@@ -28,11 +28,11 @@ export type SealingFault =
 /** A sealed text can't be opened. The message contains neither a key nor any of the content. */
 export class SealingError extends Error {
   override readonly name = "SealingError"
-  readonly fault: SealingFault
+  readonly reason: SealingErrorReason
 
-  constructor(fault: SealingFault, message: string) {
+  constructor(reason: SealingErrorReason, message: string) {
     super(message)
-    this.fault = fault
+    this.reason = reason
   }
 }
 

@@ -37,8 +37,8 @@ describe("a sealed secret", () => {
     ["project and name exchanged", { project: HERE.name, name: HERE.project }],
   ])("does not open for %s", async (_what, elsewhere) => {
     const sealed = await sealer.seal("secret", HERE)
-    await expect(sealer.open(sealed, elsewhere)).rejects.toMatchObject({ name: "SealingError", fault: "tampered" })
-    await expect(sealer.reseal(sealed, elsewhere)).rejects.toMatchObject({ fault: "tampered" })
+    await expect(sealer.open(sealed, elsewhere)).rejects.toMatchObject({ name: "SealingError", reason: "tampered" })
+    await expect(sealer.reseal(sealed, elsewhere)).rejects.toMatchObject({ reason: "tampered" })
   })
 
   it.each(["/", ".", ",", '","', "\0", " "])(
@@ -46,7 +46,7 @@ describe("a sealed secret", () => {
     async (sign) => {
       const sealed = await sealer.seal("secret", { project: `a${sign}b`, name: "c" })
       await expect(sealer.open(sealed, { project: "a", name: `b${sign}c` })).rejects.toMatchObject({
-        fault: "tampered",
+        reason: "tampered",
       })
     },
   )
@@ -68,7 +68,7 @@ describe("a sealed secret", () => {
     const [mine, other] = [await sealer.seal("mine", HERE), await sealer.seal("other", HERE)].map((s) => s.split("."))
     for (const part of [2, 3, 4]) {
       const mixed = mine?.with(part, other?.[part] ?? "").join(".") ?? ""
-      await expect(sealer.open(mixed, HERE)).rejects.toMatchObject({ fault: "tampered" })
+      await expect(sealer.open(mixed, HERE)).rejects.toMatchObject({ reason: "tampered" })
     }
   })
 
@@ -85,8 +85,8 @@ describe("a sealed secret", () => {
     ["berth2.k1.c.AA.AA", "unknownVersion"],
     ["berth2:anything", "malformed"],
     ["berth1.k2.c.AA.AA", "unknownKey"],
-  ])("%j is %s", async (sealed, fault) => {
-    await expect(sealer.open(sealed, HERE)).rejects.toMatchObject({ name: "SealingError", fault })
+  ])("%j is %s", async (sealed, reason) => {
+    await expect(sealer.open(sealed, HERE)).rejects.toMatchObject({ name: "SealingError", reason })
   })
 
   it("has its own data key, which any key keeper can wrap: a key management service, too", async () => {
@@ -118,7 +118,7 @@ describe("a sealed secret", () => {
     const error: unknown = await sealerOf(ring("k1"))
       .open(sealed, HERE)
       .catch((reason: unknown) => reason)
-    expect(error).toMatchObject({ fault: "tampered" })
+    expect(error).toMatchObject({ reason: "tampered" })
     expect(String(error)).not.toContain("marker")
   })
 })
@@ -137,7 +137,7 @@ describe("rotation", () => {
     const restarted = new Sealer(new KeyringEncryption(() => Promise.resolve(keyring)))
     expect(await restarted.open(resealed, HERE)).toBe("secret")
     await expect(restarted.open(sealed, HERE)).rejects.toMatchObject({
-      fault: "unknownKey",
+      reason: "unknownKey",
       message: expect.stringContaining('"old"'),
     })
   })
@@ -156,6 +156,6 @@ describe("rotation", () => {
 
   it("can't be created under a primary key that is missing", async () => {
     const sealer = sealerOf({ primary: "gone", keys: new Map() })
-    await expect(sealer.seal("secret", HERE)).rejects.toMatchObject({ fault: "unknownKey" })
+    await expect(sealer.seal("secret", HERE)).rejects.toMatchObject({ reason: "unknownKey" })
   })
 })

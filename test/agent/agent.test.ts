@@ -21,13 +21,13 @@ import type { Finish, Launch, StoredLaunch } from "../../src/apis/launch.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"
 import { noDisk, smallDisk } from "../small-disk.ts"
-import { LAUNCHES, startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
+import { LAUNCHES, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { BUSYBOX, buildImages, containersOf, docker, missingForContainers, type TestImages } from "./images.ts"
 
 const missing = await missingForContainers()
 const containers = needing(missing)
 
-const world = testWorld("agent")
+const fixture = testFixture("agent")
 const disks: string[] = []
 const agents: ChildProcess[] = []
 let gateway: TestGateway
@@ -36,7 +36,7 @@ let intercept: RequestHandler | undefined
 let images: TestImages | undefined
 
 beforeAll(async () => {
-  gateway = await startGateway(world, {
+  gateway = await startGateway(fixture, {
     before: (req, res, next) => (intercept === undefined ? next() : intercept(req, res, next)),
   })
   if (missing === undefined) images = await buildImages()
@@ -190,11 +190,11 @@ async function runVm(
   options: Partial<AgentOptions> & { spec?: Partial<Launch["spec"]> } = {},
 ): Promise<{ launch: StoredLaunch; exit: AgentExit; log: string; finish: Finish | undefined }> {
   const { spec, ...rest } = options
-  const launch = await world.launch(run, spec)
+  const launch = await fixture.launch(run, spec)
   const exit = await (await start(launch, { runtime, ...rest })).exit
   const log = (await gateway.logOf(launch)).toString()
   expect(await containersOfIfAny(launch)).toEqual([])
-  return { launch, exit, log, finish: (await world.agentOf(launch))?.finish }
+  return { launch, exit, log, finish: (await fixture.agentOf(launch))?.finish }
 }
 
 /** Returns the result that an agent has left on its disk. */
@@ -214,7 +214,7 @@ function agentSuite(runtime: Kind): void {
   it("runs a container to its end, and reports its log and result", async () => {
     // The two pipes keep their order only if one is read before the other is written.
     const script = `printf first; ${WAIT}; echo to-stderr >&2; ${WAIT}; echo $GREETING; printf 'last byte'`
-    const launch = await world.launch(shell(script, { env: { GREETING: "grüß dich" } }))
+    const launch = await fixture.launch(shell(script, { env: { GREETING: "grüß dich" } }))
     const vm = await start(launch, { runtime })
     for (const piece of ["first", "to-stderr\n"]) {
       await logShows(launch, piece)
@@ -223,7 +223,7 @@ function agentSuite(runtime: Kind): void {
     const exit = await vm.exit
     expect(exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded", exitCode: 0 } })
     expect((await gateway.logOf(launch)).toString()).toBe("firstto-stderr\ngrüß dich\nlast byte")
-    const status = await world.agentOf(launch)
+    const status = await fixture.agentOf(launch)
     expect(status).toMatchObject({ runtime, retryCount: 0, finish: exit.finish })
     expect(Date.parse(status?.startTime ?? "")).toBeLessThanOrEqual(Date.parse(exit.finish?.time ?? "") + 1000)
     expect(status?.lastExitCode).toBeUndefined()
@@ -246,7 +246,7 @@ function agentSuite(runtime: Kind): void {
     const { log, finish, launch } = await runVm(runtime, shell("echo try; exit 7", { maxRetries: 2 }))
     expect(finish).toMatchObject({ reason: "ContainerFailed", exitCode: 7, message: "exit code 7" })
     expect(log).toBe("try\n--- attempt 2 ---\ntry\n--- attempt 3 ---\ntry\n")
-    expect(await world.agentOf(launch)).toMatchObject({ retryCount: 2, lastExitCode: 7 })
+    expect(await fixture.agentOf(launch)).toMatchObject({ retryCount: 2, lastExitCode: 7 })
   })
 
   it("reports a command that can't be started", async () => {
@@ -265,17 +265,19 @@ function agentSuite(runtime: Kind): void {
   it("counts the timeout over all attempts", async () => {
     const { finish, launch } = await runVm(runtime, shell("exit 1", { timeoutSeconds: 8, maxRetries: 100 }))
     expect(finish?.reason).toBe("DeadlineExceeded")
-    expect((await world.agentOf(launch))?.retryCount).toBeGreaterThan(0)
+    expect((await fixture.agentOf(launch))?.retryCount).toBeGreaterThan(0)
   })
 
   it("stops the container after the Launch has ended, and sends its last output", async () => {
-    const launch = await world.launch(shell("trap 'echo bye; exit 0' TERM; echo began; while true; do sleep 0.1; done"))
+    const launch = await fixture.launch(
+      shell("trap 'echo bye; exit 0' TERM; echo began; while true; do sleep 0.1; done"),
+    )
     const { exit } = await start(launch, { runtime })
     await logShows(launch, "began")
-    await world.end(launch)
+    await fixture.end(launch)
     expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Stopped", exitCode: 0 } })
     expect((await gateway.logOf(launch)).toString()).toBe("began\nbye\n")
-    expect((await world.agentOf(launch))?.finish?.reason).toBe("Stopped")
+    expect((await fixture.agentOf(launch))?.finish?.reason).toBe("Stopped")
     expect(await containersOfIfAny(launch)).toEqual([])
   })
 
@@ -307,7 +309,7 @@ function agentSuite(runtime: Kind): void {
   })
 
   it("delivers binary output to the byte", async () => {
-    const launch = await world.launch(
+    const launch = await fixture.launch(
       shell(`cat ${runtime === "docker" ? BUSYBOX : process.execPath} | head -c 2000000`),
     )
     await (await start(launch, { runtime })).exit
@@ -328,7 +330,7 @@ function agentSuite(runtime: Kind): void {
 
   it("continues a log of which the gateway has lost what the VM no longer holds", async () => {
     const zeros = "head -c 300000 /dev/zero | tr '\\0' 0"
-    const launch = await world.launch(shell(`${zeros}; echo one; ${WAIT}; ${zeros}; echo two; ${WAIT}; echo done`))
+    const launch = await fixture.launch(shell(`${zeros}; echo one; ${WAIT}; ${zeros}; echo two; ${WAIT}; echo done`))
     const { exit, dataDir } = await start(launch, { runtime, spoolBytes: 400_000 })
     await logShows(launch, "one")
     await pass(launch, runtime, dataDir)
@@ -344,22 +346,22 @@ function agentSuite(runtime: Kind): void {
   })
 
   it("continues during an outage of the façade and reports the result afterwards", async () => {
-    const launch = await world.launch(shell(`echo began; ${WAIT}; echo done`))
+    const launch = await fixture.launch(shell(`echo began; ${WAIT}; echo done`))
     const { exit, dataDir } = await start(launch, { runtime })
     await logShows(launch, "began")
     await gateway.stop()
     await pass(launch, runtime, dataDir)
     await eventually("the container ends", async () => (await finishOnDisk(dataDir)) !== undefined)
     expect(await containersOfIfAny(launch)).toEqual([])
-    expect((await world.agentOf(launch))?.finish).toBeUndefined()
+    expect((await fixture.agentOf(launch))?.finish).toBeUndefined()
     await gateway.restart()
     expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
-    expect((await world.agentOf(launch))?.finish?.reason).toBe("Succeeded")
+    expect((await fixture.agentOf(launch))?.finish?.reason).toBe("Succeeded")
   })
 
   it("waits for a gateway that is not up yet", async () => {
-    const launch = await world.launch(shell("echo done"))
+    const launch = await fixture.launch(shell("echo done"))
     await gateway.stop()
     const { exit, dataDir } = await start(launch, { runtime })
     await eventually("the agent has made its disk", () => existsSync(join(dataDir, "state.json")))
@@ -368,14 +370,16 @@ function agentSuite(runtime: Kind): void {
   })
 
   it("kills the container when the gateway rejects the agent during the run", async () => {
-    const launch = await world.launch(shell("trap 'echo bye; exit 0' TERM; echo began; while true; do sleep 0.1; done"))
+    const launch = await fixture.launch(
+      shell("trap 'echo bye; exit 0' TERM; echo began; while true; do sleep 0.1; done"),
+    )
     const { exit } = await start(launch, { runtime })
     await logShows(launch, "began")
     const { name, namespace = "" } = launch.metadata
-    await world.client.patchStatus(LAUNCHES, { namespace, name }, { merge: { status: { phase: "terminated" } } })
+    await fixture.client.patchStatus(LAUNCHES, { namespace, name }, { merge: { status: { phase: "terminated" } } })
     expect((await exit).cause).toBe("refused")
     expect(await containersOfIfAny(launch)).toEqual([])
-    expect((await world.agentOf(launch))?.finish).toBeUndefined()
+    expect((await fixture.agentOf(launch))?.finish).toBeUndefined()
   })
 
   it("reports the finish although the gateway never accepts the log", async () => {
@@ -389,7 +393,7 @@ function agentSuite(runtime: Kind): void {
   })
 
   it("ignores errors that a proxy sends", async () => {
-    const launch = await world.launch(shell("echo began; sleep 4; echo done"))
+    const launch = await fixture.launch(shell("echo began; sleep 4; echo done"))
     const { exit } = await start(launch, { runtime })
     await logShows(launch, "began")
     const statuses = [401, 403, 404, 409, 410, 422, 502]
@@ -402,14 +406,14 @@ function agentSuite(runtime: Kind): void {
   })
 
   it("powers off without a container when its registration is rejected", async () => {
-    const launch = await world.launch(shell("echo never"))
+    const launch = await fixture.launch(shell("echo never"))
     // Replaces the whole token: a part of it may already have this character in its place.
     const wrong = (token: string): string => "x".repeat(token.length)
     const userData = gateway.userData(launch).replace(/(?<="bootstrapToken": ")[^"]+/, wrong)
     expect(userData).toContain("xxxxxxxx")
     const { exit } = await start(launch, { runtime, userData })
     expect((await exit).cause).toBe("refused")
-    expect(await world.agentOf(launch)).toBeUndefined()
+    expect(await fixture.agentOf(launch)).toBeUndefined()
   })
 
   it("powers off without a container when a secret is missing", async () => {
@@ -430,17 +434,19 @@ function agentSuite(runtime: Kind): void {
   })
 
   it("stops the container and reports it when its VM is shut down", async () => {
-    const launch = await world.launch(shell("trap 'echo bye; exit 3' TERM; echo began; while true; do sleep 0.1; done"))
+    const launch = await fixture.launch(
+      shell("trap 'echo bye; exit 3' TERM; echo began; while true; do sleep 0.1; done"),
+    )
     const { exit, shutDown } = await start(launch, { runtime })
     await logShows(launch, "began")
     shutDown()
     expect((await exit).finish).toMatchObject({ reason: "Stopped", exitCode: 3, message: "the VM was shut down" })
-    expect((await world.agentOf(launch))?.finish?.message).toBe("the VM was shut down")
+    expect((await fixture.agentOf(launch))?.finish?.message).toBe("the VM was shut down")
     expect((await gateway.logOf(launch)).toString()).toBe("began\nbye\n")
   })
 
   it("reports the result of a container that ended just before the shutdown of its VM", async () => {
-    const launch = await world.launch(shell("echo began; sleep 1; echo done"))
+    const launch = await fixture.launch(shell("echo began; sleep 1; echo done"))
     const { exit, shutDown } = await start(launch, { runtime })
     await logShows(launch, "began")
     // Blocks this process, so that it doesn't notice the container's end.
@@ -451,7 +457,7 @@ function agentSuite(runtime: Kind): void {
   })
 
   it("ends everything at the end of its lifetime, without a gateway", async () => {
-    const launch = await world.launch(shell("trap '' TERM; echo began; while true; do sleep 0.1; done"))
+    const launch = await fixture.launch(shell("trap '' TERM; echo began; while true; do sleep 0.1; done"))
     const { clock, expire } = lifetimeClock()
     const { exit } = await start(launch, { runtime, clock, stopGraceSeconds: 1 })
     await logShows(launch, "began")
@@ -466,7 +472,7 @@ function agentSuite(runtime: Kind): void {
   })
 
   it("ends a VM that never reaches the gateway, long before the end of its lifetime", async () => {
-    const launch = await world.launch(shell("echo never"))
+    const launch = await fixture.launch(shell("echo never"))
     const { clock, advance } = lifetimeClock()
     await gateway.stop()
     const later = setInterval(() => advance(1801), 100)
@@ -481,7 +487,7 @@ function agentSuite(runtime: Kind): void {
   })
 
   it("runs one container when several agents start on one disk", async () => {
-    const launch = await world.launch(shell(`echo began; ${WAIT}; echo done`))
+    const launch = await fixture.launch(shell(`echo began; ${WAIT}; echo done`))
     const first = await start(launch, { runtime })
     await logShows(launch, "began")
     for (let more = 0; more < 3; more++) {
@@ -493,19 +499,19 @@ function agentSuite(runtime: Kind): void {
   })
 
   it("powers off a second VM of the same Launch, and the first continues", async () => {
-    const launch = await world.launch(shell(`echo began; ${WAIT}; echo done`))
+    const launch = await fixture.launch(shell(`echo began; ${WAIT}; echo done`))
     const first = await start(launch, { runtime })
     await logShows(launch, "began")
     const second = await start(launch, { runtime })
     expect((await second.exit).cause).toBe("refused")
-    expect((await world.agentOf(launch))?.conflictTime).toBeDefined()
+    expect((await fixture.agentOf(launch))?.conflictTime).toBeDefined()
     await pass(launch, runtime, first.dataDir)
     expect(await first.exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
     expect((await gateway.logOf(launch)).toString()).toBe("began\ndone\n")
   })
 
   it("reports once a result that an earlier agent has left on the disk", async () => {
-    const launch = await world.launch(shell(`echo began; ${WAIT}; echo done`))
+    const launch = await fixture.launch(shell(`echo began; ${WAIT}; echo done`))
     const dataDir = await newDisk()
     const first = await startProcess(launch, runtime, dataDir)
     await logShows(launch, "began")
@@ -549,7 +555,7 @@ describe("an agent whose machine is at fault", () => {
   containers.it.skipIf(noDisk !== "")(`says that the disk is full${noDisk}`, async () => {
     const disk = await smallDisk(16)
     try {
-      const launch = await world.launch(shell(`echo began; ${WAIT}; exit 3`))
+      const launch = await fixture.launch(shell(`echo began; ${WAIT}; exit 3`))
       const { exit } = await start(launch, { runtime: "docker", dataDir: disk.path })
       await logShows(launch, "began")
       await disk.fill()
@@ -568,7 +574,7 @@ describe("an agent that is killed", () => {
     // The first part is long enough for several agents to start and end in it. It ends after the last one started.
     const said = (from: number, to: number): string => `for i in $(seq ${from} ${to}); do echo line $i; sleep 0.1; done`
     const script = `${said(1, 40)}; ${WAIT}; ${said(41, 60)}; printf end`
-    const launch = await world.launch(shell(script))
+    const launch = await fixture.launch(shell(script))
     const dataDir = await newDisk()
     for (const line of ["line 5\n", "line 20\n"]) {
       const agent = await startProcess(launch, "docker", dataDir)
@@ -576,20 +582,20 @@ describe("an agent that is killed", () => {
       await kill(agent)
       expect((await containersOf(launch)).map(({ State }) => State)).toEqual(["running"])
     }
-    const before = await world.agentOf(launch)
+    const before = await fixture.agentOf(launch)
     const { exit } = await start(launch, { runtime: "docker", dataDir })
     await logShows(launch, "line 40\n")
     await pass(launch, "docker", dataDir)
     expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Succeeded" } })
     const lines = Array.from({ length: 60 }, (_, index) => `line ${index + 1}\n`).join("")
     expect((await gateway.logOf(launch)).toString()).toBe(`${lines}end`)
-    const after = await world.agentOf(launch)
+    const after = await fixture.agentOf(launch)
     expect(after).toMatchObject({ retryCount: 0, startTime: before?.startTime, signingKey: before?.signingKey })
     expect(await containersOf(launch)).toEqual([])
   })
 
   containers.it("catches up with a container that ends in the middle of a lot of output", async () => {
-    const launch = await world.launch(shell("echo began; sleep 3; seq 1 100000; printf end"))
+    const launch = await fixture.launch(shell("echo began; sleep 3; seq 1 100000; printf end"))
     const dataDir = await newDisk()
     const agent = await startProcess(launch, "docker", dataDir)
     await logShows(launch, "began")
@@ -601,7 +607,7 @@ describe("an agent that is killed", () => {
   })
 
   containers.it("reports a container that ended while no agent was there", async () => {
-    const launch = await world.launch(shell(`echo began; ${WAIT}; printf unseen; exit 5`))
+    const launch = await fixture.launch(shell(`echo began; ${WAIT}; printf unseen; exit 5`))
     const dataDir = await newDisk()
     const agent = await startProcess(launch, "docker", dataDir)
     await logShows(launch, "began")
@@ -614,7 +620,7 @@ describe("an agent that is killed", () => {
   })
 
   containers.it("counts a container that a user removed as a failed attempt", async () => {
-    const launch = await world.launch(shell("echo began; sleep 60"))
+    const launch = await fixture.launch(shell("echo began; sleep 60"))
     const { exit } = await start(launch, { runtime: "docker" })
     await logShows(launch, "began")
     for (const { Id } of await containersOf(launch)) await docker.getContainer(Id).remove({ force: true })
@@ -624,7 +630,7 @@ describe("an agent that is killed", () => {
 
   it("ends its process, which no agent can adopt, and starts it again if a retry is left", async () => {
     const script = "if [ -e again ]; then exit 0; fi; touch again; sleep 300 & echo $! $$; wait"
-    const launch = await world.launch(shell(script, { maxRetries: 1 }))
+    const launch = await fixture.launch(shell(script, { maxRetries: 1 }))
     const dataDir = await newDisk()
     const agent = await startProcess(launch, "process", dataDir)
     await logShows(launch, "\n")
@@ -634,7 +640,7 @@ describe("an agent that is killed", () => {
     const { exit } = await start(launch, { runtime: "process", dataDir })
     expect((await exit).finish?.reason).toBe("Succeeded")
     expect(processes.map(processIdentity)).toEqual([undefined, undefined])
-    expect(await world.agentOf(launch)).toMatchObject({ retryCount: 1, lastExitCode: 137 })
+    expect(await fixture.agentOf(launch)).toMatchObject({ retryCount: 1, lastExitCode: 137 })
   })
 })
 
@@ -655,7 +661,7 @@ containers.describe("the docker runtime", () => {
   it("loses no output when all connections to the engine break", async () => {
     const engine = await breakableEngine()
     try {
-      const launch = await world.launch(shell("echo began; sleep 2; seq 1 1000; printf end"))
+      const launch = await fixture.launch(shell("echo began; sleep 2; seq 1 1000; printf end"))
       const { exit } = await start(launch, { runtime: "docker", dockerSocket: engine.socket })
       await logShows(launch, "began")
       engine.breakAll()
@@ -692,7 +698,7 @@ containers.describe("the docker runtime", () => {
   })
 
   it("reports a disk that is too small for an image, without another pull", async () => {
-    const launch = await world.launch({ image: "registry.example/large:1" })
+    const launch = await fixture.launch({ image: "registry.example/large:1" })
     const engine = await engineOnFullDisk()
     try {
       const { exit } = await start(launch, { runtime: "docker", dockerSocket: engine.socket })
@@ -708,7 +714,7 @@ containers.describe("the docker runtime", () => {
   })
 
   it("runs the container without privileges, without new ones, and with its Launch as a label", async () => {
-    const launch = await world.launch(shell(`echo began; ${WAIT}`))
+    const launch = await fixture.launch(shell(`echo began; ${WAIT}`))
     const { exit, dataDir } = await start(launch, { runtime: "docker" })
     await logShows(launch, "began")
     const [found] = await containersOf(launch)
@@ -725,8 +731,8 @@ containers.describe("the docker runtime", () => {
   })
 
   it("gives the container of a VM its memory without a reserve for the system", async () => {
-    const offer = { ...(await world.launch({})).spec.offer, cloud: "aws" }
-    const launch = await world.launch(shell(`echo began; ${WAIT}`), { offer })
+    const offer = { ...(await fixture.launch({})).spec.offer, cloud: "aws" }
+    const launch = await fixture.launch(shell(`echo began; ${WAIT}`), { offer })
     const { exit, dataDir } = await start(launch, { runtime: "docker" })
     await logShows(launch, "began")
     const [found] = await containersOf(launch)
@@ -739,7 +745,7 @@ containers.describe("the docker runtime", () => {
   })
 
   it("lets no job use more memory than its machine has, and reports OOMKilled", async () => {
-    const { offer } = (await world.launch({})).spec
+    const { offer } = (await fixture.launch({})).spec
     const spec = { offer: { ...offer, memoryGib: 1 / 32 } }
     const { finish } = await runVm("docker", shell("exec /bin/busybox dd if=/dev/zero of=/dev/null bs=200M count=1"), {
       spec,
@@ -751,7 +757,7 @@ containers.describe("the docker runtime", () => {
   })
 
   it("lets no job on a shared host reach the port of another job", async () => {
-    const server = await world.launch(shell("echo began; exec /bin/busybox nc -l -p 8000 -e /bin/echo reached"))
+    const server = await fixture.launch(shell("echo began; exec /bin/busybox nc -l -p 8000 -e /bin/echo reached"))
     const { exit, shutDown } = await start(server, { runtime: "docker" })
     await logShows(server, "began")
     const [found] = await containersOf(server)

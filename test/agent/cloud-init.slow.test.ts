@@ -22,7 +22,7 @@ import { JOB_DEFAULTS } from "../../src/placement/settings.ts"
 import { INSTALLATION, jobOf } from "../controllers/builders.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { needing } from "../needing.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testWorld } from "./harness.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture } from "./harness.ts"
 import {
   type BootOptions,
   bootVm,
@@ -132,14 +132,14 @@ esac`
 const engines = needing(hasCloudInit ? await missingForVms() : "cloud-init is missing (Debian's package cloud-init)")
 
 engines.describe("a VM that boots with it", () => {
-  const world = testWorld("cloud-init")
+  const fixture = testFixture("cloud-init")
   let gateway: TestGateway
   let host: VmHost
   const vms: Vm[] = []
 
   beforeAll(async () => {
     host = await prepareVms()
-    gateway = await startGateway(world, { host: host.address })
+    gateway = await startGateway(fixture, { host: host.address })
   }, 300_000)
   afterAll(async () => {
     await removeVms(vms)
@@ -188,10 +188,10 @@ engines.describe("a VM that boots with it", () => {
   it.each(isNightly ? CLOUDS : ["gcp"])(
     "reports a missing engine to its job and powers off: a GPU job on %s",
     async (cloud) => {
-      const launch = await world.launch({ image: "none" }, { offer: offerOn(cloud) })
+      const launch = await fixture.launch({ image: "none" }, { offer: offerOn(cloud) })
       const vm = await bootOn(launch, { engine: false })
       await eventually("the VM is off", async () => !(await vm.isOn()), 120)
-      const told = await world.read(launch)
+      const told = await fixture.read(launch)
       expect(told.status?.agent).toBeUndefined()
       expect(jobMessage(told)).toEqual({
         phase: "queued",
@@ -207,10 +207,10 @@ engines.describe("a VM that boots with it", () => {
   it.each(isNightly ? CLOUDS : ["azure"])(
     "reports a missing GPU to its job and powers off: a GPU job on %s",
     async (cloud) => {
-      const launch = await world.launch({ image: "none" }, { offer: offerOn(cloud) })
+      const launch = await fixture.launch({ image: "none" }, { offer: offerOn(cloud) })
       const vm = await bootOn(launch, { programs: { "usr/bin/nvidia-smi": "echo No devices were found" } })
       await eventually("the VM is off", async () => !(await vm.isOn()), 120)
-      expect(jobMessage(await world.read(launch))).toMatchObject({
+      expect(jobMessage(await fixture.read(launch))).toMatchObject({
         reason: "BootFailed",
         message: expect.stringMatching(/\(GPUUnavailable\): .*No devices were found/),
       })
@@ -219,10 +219,10 @@ engines.describe("a VM that boots with it", () => {
   )
 
   it("reports an agent image of another architecture to its job and powers off", async () => {
-    const launch = await world.launch({ image: "none" }, { offer: withoutGpu(offerOn("aws")) })
+    const launch = await fixture.launch({ image: "none" }, { offer: withoutGpu(offerOn("aws")) })
     const vm = await bootOn(launch, { programs: { "usr/bin/docker": FOREIGN_IMAGE } })
     await eventually("the VM is off", async () => !(await vm.isOn()), 120)
-    expect(jobMessage(await world.read(launch))).toMatchObject({
+    expect(jobMessage(await fixture.read(launch))).toMatchObject({
       reason: "BootFailed",
       message: expect.stringMatching(/\(AgentUnavailable\): .* machine: exec .*node: exec format error/),
     })
@@ -233,15 +233,15 @@ engines.describe("a VM that boots with it", () => {
   it.each(isNightly ? [FOREIGN, FULL] : [FULL])(
     "reports a final error of a pull to its job and powers off: %s",
     async (error, reason) => {
-      const launch = await world.launch({ image: "none" }, { offer: withoutGpu(offerOn("aws")) })
+      const launch = await fixture.launch({ image: "none" }, { offer: withoutGpu(offerOn("aws")) })
       const docker = `case $1 in pull|image) echo "Error response from daemon: ${error}" >&2; exit 1;; esac`
       const vm = await bootOn(launch, { programs: { "usr/bin/docker": docker } })
       await eventually("the VM is off", async () => !(await vm.isOn()), 120)
-      expect(jobMessage(await world.read(launch))).toMatchObject({
+      expect(jobMessage(await fixture.read(launch))).toMatchObject({
         reason: "BootFailed",
         message: expect.stringContaining(`(${reason})`),
       })
-      expect(jobMessage(await world.read(launch))).toMatchObject({ message: expect.stringContaining(error) })
+      expect(jobMessage(await fixture.read(launch))).toMatchObject({ message: expect.stringContaining(error) })
     },
     300_000,
   )
@@ -256,7 +256,7 @@ case "$*" in *install*) ;; *) exit 0;; esac
 ${PUT_ENGINE_BACK}`,
     }
     // With a GPU in the offer the agent would request one for the container. This machine has none.
-    const launch = await world.launch({ image: host.agentImage, command: [NODE, "-e", "console.log('ran')"] })
+    const launch = await fixture.launch({ image: host.agentImage, command: [NODE, "-e", "console.log('ran')"] })
     const config = bootConfig(
       { metadata: launch.metadata, spec: { ...launch.spec, gatewayUrl: gateway.url } },
       BOOTSTRAP_KEY,
@@ -265,7 +265,7 @@ ${PUT_ENGINE_BACK}`,
     const vm = await bootVm(renderCloudInit(config, options), { engine: false, programs })
     vms.push(vm)
     await eventually("the VM is off", async () => !(await vm.isOn()), 180)
-    const { status } = await world.read(launch)
+    const { status } = await fixture.read(launch)
     expect(status?.bootFailure).toBeUndefined()
     expect(status?.agent?.finish).toMatchObject({ reason: "Succeeded" })
     const asked = (await vm.file("/var/lib/berth/asked"))?.trim().split("\n") ?? []
@@ -277,17 +277,17 @@ ${PUT_ENGINE_BACK}`,
     const script = `for (const url of ["http://169.254.169.254", "${gateway.url}/nothing"])
       await fetch(url).then((answer) => console.log(answer.status), (error) => console.log(error.cause.code))`
     const run = { image: host.agentImage, command: [NODE, "--input-type=module", "-e", script] }
-    const launch = await world.launch(run)
+    const launch = await fixture.launch(run)
     const vm = await boot(launch, host.agentImage)
     expect(await vm.metadata()).toBe("metadata")
     await eventually("the VM is off", async () => !(await vm.isOn()), 120)
-    expect((await world.agentOf(launch))?.finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
+    expect((await fixture.agentOf(launch))?.finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
     expect((await gateway.logOf(launch)).toString()).toBe("ECONNREFUSED\n404\n")
     expect(await vm.cloudInitErrors()).toEqual([])
   }, 300_000)
 
   it("powers off at the end of its lifetime, without an agent and after a reboot", async () => {
-    const launch = await world.launch({ image: "none" }, { lifetimeSeconds: 30 })
+    const launch = await fixture.launch({ image: "none" }, { lifetimeSeconds: 30 })
     const vm = await boot(launch, "registry.invalid/none")
     await eventually("the deadline is kept", async () => (await vm.file("/var/lib/berth/deadline")) !== undefined)
     const deadline = Number(await vm.file("/var/lib/berth/deadline"))
@@ -295,6 +295,6 @@ ${PUT_ENGINE_BACK}`,
     await eventually("the VM is off", async () => !(await vm.isOn()), 120)
     expect(Number(await vm.file("/var/lib/berth/deadline"))).toBe(deadline)
     expect(Date.now() / 1000).toBeGreaterThanOrEqual(deadline)
-    expect((await world.agentOf(launch))?.registrationTime).toBeUndefined()
+    expect((await fixture.agentOf(launch))?.registrationTime).toBeUndefined()
   }, 300_000)
 })

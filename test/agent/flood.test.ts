@@ -18,7 +18,7 @@ import { GATEWAY_PATH, JWS_CONTENT_TYPE, JWS_TYPES, type MessageKind } from "../
 import { timestamp } from "../../src/apis/clock.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import type { Logger } from "../../src/apis/logger.ts"
-import { BOOTSTRAP_KEY, startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
+import { BOOTSTRAP_KEY, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 
 /** Duration of the flood: five minutes in the nightly run, else a few seconds. */
 const SECONDS = process.env["BERTH_NIGHTLY"] ? 300 : 6
@@ -37,12 +37,12 @@ const FORMER_VMS = 5
 /** Number of times that such an agent repeats a message after a 429. */
 const FORMER_TRIES = 20
 
-const world = testWorld("flood")
+const fixture = testFixture("flood")
 let gateway: TestGateway
 let dataDir: string
 
 beforeAll(async () => {
-  gateway = await startGateway(world)
+  gateway = await startGateway(fixture)
   dataDir = await mkdtemp(join(tmpdir(), "berth-flood-"))
 })
 afterAll(async () => {
@@ -204,8 +204,8 @@ it("a flood without credentials costs no VM a heartbeat or a line of its log, ev
 }, async () => {
   const written = SECONDS * 10
   const script = `until [ -e go ]; do sleep 0.1; done; i=0; while [ $i -lt ${written} ]; do i=$((i+1)); echo tick $i; sleep 0.1; done`
-  const launch = await world.launch({ image: "none", command: ["sh", "-c", script] })
-  const others = await Promise.all(Array.from({ length: VMS + FORMER_VMS }, () => world.launch({})))
+  const launch = await fixture.launch({ image: "none", command: ["sh", "-c", script] })
+  const others = await Promise.all(Array.from({ length: VMS + FORMER_VMS }, () => fixture.launch({})))
   const vms = await Promise.all(others.map((each, index) => (index < VMS ? presentVm(each) : formerVm(each))))
   const refused: string[] = []
   const warnings: string[] = []
@@ -218,7 +218,7 @@ it("a flood without credentials costs no VM a heartbeat or a line of its log, ev
     runtime: "process",
     logger: watchedLogger(warnings),
   })
-  await expect.poll(async () => (await world.agentOf(launch))?.startTime).toBeDefined()
+  await expect.poll(async () => (await fixture.agentOf(launch))?.startTime).toBeDefined()
   await flood.send(HEAD_START)
   await writeFile(join(dataDir, "work", "go"), "")
   const flooding = flood.run()
@@ -237,7 +237,7 @@ it("a flood without credentials costs no VM a heartbeat or a line of its log, ev
   expect((await gateway.logOf(launch)).toString()).toBe(lines("tick", written))
   for (const status of flood.statuses.keys()) expect([400, 401, 429]).toContain(status)
   for (const [index, each] of vms.entries()) {
-    expect((await world.agentOf(each.launch))?.finish?.reason).toBe("Succeeded")
+    expect((await fixture.agentOf(each.launch))?.finish?.reason).toBe("Succeeded")
     expect((await gateway.logOf(each.launch)).toString()).toBe(lines("line", ((answers[index] ?? 0) - 1) / 2))
     await each.close()
   }

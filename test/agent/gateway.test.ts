@@ -22,9 +22,9 @@ import { kubeLaunches } from "../../src/gateway/launches.ts"
 import { kubeSecretEnv } from "../../src/gateway/secrets.ts"
 import { SECRETS } from "../../src/kube/core.ts"
 import { kubeConfig } from "../control-plane.ts"
-import { BOOTSTRAP_KEY, LAUNCHES, startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
+import { BOOTSTRAP_KEY, LAUNCHES, startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 
-const world = testWorld("gateway")
+const fixture = testFixture("gateway")
 let gateway: TestGateway
 /** Another replica. The two share only the API server. */
 let other: TestGateway
@@ -38,8 +38,8 @@ const PATIENCE = { timeout: 60_000 }
 const clock: Clock = { ...systemClock, now: () => now }
 
 beforeAll(async () => {
-  gateway = await startGateway(world, { parts: { clock } })
-  other = await startGateway(world, { parts: { clock } })
+  gateway = await startGateway(fixture, { parts: { clock } })
+  other = await startGateway(fixture, { parts: { clock } })
 })
 afterAll(() => Promise.all([gateway.close(), other.close()]))
 
@@ -98,7 +98,7 @@ function typeOf(answer: Answer): string {
 
 describe("gateway: register", () => {
   it("binds the Launch to the agent's keys and encrypts the order for this agent", async () => {
-    const launch = await world.launch({ image: "busybox", env: { A: "1" }, maxRetries: 2 })
+    const launch = await fixture.launch({ image: "busybox", env: { A: "1" }, maxRetries: 2 })
     const agent = await agentFor(launch)
     const answer = await agent.register()
     expect(answer.status).toBe(200)
@@ -113,41 +113,41 @@ describe("gateway: register", () => {
       gpus: 0,
     })
     await expect(openOrder(jwe, (await generateAgentKeys()).encryption)).rejects.toThrow()
-    const status = await world.agentOf(launch)
+    const status = await fixture.agentOf(launch)
     expect(status?.signingKey).toBe(publicKey(agent.keys.signing, "Ed25519"))
     expect(status).toMatchObject({ runtime: "docker", version: "test", sequence: 0, retryCount: 0 })
   })
 
   it("answers the same key again on any replica, and changes nothing", async () => {
-    const launch = await world.launch({ image: "busybox" })
+    const launch = await fixture.launch({ image: "busybox" })
     const agent = await agentFor(launch)
     expect((await agent.register()).status).toBe(200)
-    const before = await world.read(launch)
+    const before = await fixture.read(launch)
     const again = await agent.register(undefined, other)
     expect(again.status).toBe(200)
     expect((await openOrder(String(again.body["order"]), agent.keys.encryption)).run.image).toBe("busybox")
-    expect((await world.read(launch)).metadata.resourceVersion).toBe(before.metadata.resourceVersion)
+    expect((await fixture.read(launch)).metadata.resourceVersion).toBe(before.metadata.resourceVersion)
   })
 
   it("rejects an encryption key that nothing can be encrypted to, and binds no key", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     const x = Buffer.alloc(32).toString("base64url")
     const zero = await agentFor(launch, { ...agent.keys, encryption: { ...agent.keys.encryption, x } })
     const answer = await zero.register()
     expect([answer.status, typeOf(answer)]).toEqual([400, "invalid-request"])
-    expect(await world.agentOf(launch)).toBeUndefined()
+    expect(await fixture.agentOf(launch)).toBeUndefined()
     expect((await agent.register()).status).toBe(200)
   })
 
   it("rejects a second key pair and records the time of the conflict", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
     const thief = await agentFor(launch)
     const answer = await thief.register(undefined, other)
     expect([answer.status, typeOf(answer)]).toEqual([409, "launch-key-conflict"])
-    const status = await world.agentOf(launch)
+    const status = await fixture.agentOf(launch)
     expect(status?.signingKey).toBe(publicKey(agent.keys.signing, "Ed25519"))
     expect(Date.parse(status?.conflictTime ?? "")).toBe(START.getTime())
     // The same signing key with another encryption key is another key pair: its holder could read the secrets.
@@ -156,20 +156,20 @@ describe("gateway: register", () => {
   })
 
   it("accepts exactly one of six keys that register at once on two replicas", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agents = await Promise.all(Array.from({ length: 6 }, () => agentFor(launch)))
     const answers = await Promise.all(
       agents.map((agent, index) => agent.register(undefined, index % 2 === 0 ? gateway : other)),
     )
     const winners = agents.filter((_, index) => answers[index]?.status === 200)
     expect(winners.length).toBe(1)
-    const status = await world.agentOf(launch)
+    const status = await fixture.agentOf(launch)
     expect(winners.map(({ keys }) => publicKey(keys.signing, "Ed25519"))).toEqual([status?.signingKey])
     expect(answers.filter(({ status }) => status !== 200).map(({ status }) => status)).toEqual(Array(5).fill(409))
   })
 
   it("rejects a wrong or missing token and does not reveal which Launches exist", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     const unknown = await agentFor({ ...launch, metadata: { ...launch.metadata, name: "unknown-1" } })
     const answers = [
@@ -183,15 +183,15 @@ describe("gateway: register", () => {
       expect(answer.headers.get("www-authenticate")).toBe("Bearer")
       expect(answer.body["detail"]).toBe(answers[0]?.body["detail"])
     }
-    expect(await world.agentOf(launch)).toBeUndefined()
+    expect(await fixture.agentOf(launch)).toBeUndefined()
   })
 
   it("rejects a registration for a Launch that is not current or does not exist", async () => {
-    const ended = await world.launch({})
-    await world.end(ended)
-    const over = await world.launch({})
+    const ended = await fixture.launch({})
+    await fixture.end(ended)
+    const over = await fixture.launch({})
     await setStatus(over, { phase: "terminated" })
-    const finished = await world.launch({})
+    const finished = await fixture.launch({})
     const agent = await agentFor(finished)
     await agent.register()
     await agent.report({ finish })
@@ -204,13 +204,13 @@ describe("gateway: register", () => {
     }
     const nowhere = await (await agentFor({ ...ended, metadata: { ...ended.metadata, name: "nowhere-1" } })).register()
     expect([nowhere.status, typeOf(nowhere)]).toEqual([404, "unknown-launch"])
-    expect(await world.agentOf(ended)).toBeUndefined()
+    expect(await fixture.agentOf(ended)).toBeUndefined()
   })
 
   it("registers by the cached Launch without a read, and reads the Launch if the cache is stale", async () => {
     const stale = new Map<string, StoredLaunch>()
     let reads = 0
-    const cached = await startGateway(world, {
+    const cached = await startGateway(fixture, {
       launches: (all) => ({
         ...all,
         get: (name) => stale.get(name),
@@ -221,7 +221,7 @@ describe("gateway: register", () => {
       }),
     })
     const create = async () => {
-      const launch = await world.launch({})
+      const launch = await fixture.launch({})
       stale.set(launch.metadata.name, launch)
       return { launch, agent: await agentFor(launch) }
     }
@@ -232,11 +232,11 @@ describe("gateway: register", () => {
       const second = await agentFor(fresh.launch)
       expect((await second.register(undefined, cached)).status).toBe(409)
       const ended = await create()
-      await world.end(ended.launch)
+      await fixture.end(ended.launch)
       expect((await ended.agent.register(undefined, cached)).status).toBe(410)
-      expect(await world.agentOf(ended.launch)).toBeUndefined()
+      expect(await fixture.agentOf(ended.launch)).toBeUndefined()
       const deleted = await create()
-      await world.client.delete(LAUNCHES, { namespace: world.namespace, name: deleted.launch.metadata.name })
+      await fixture.client.delete(LAUNCHES, { namespace: fixture.namespace, name: deleted.launch.metadata.name })
       expect((await deleted.agent.register(undefined, cached)).status).toBe(404)
     } finally {
       await cached.close()
@@ -245,7 +245,7 @@ describe("gateway: register", () => {
 
   it("resolves secretEnv from Secrets of type berth.dev/env and encrypts the values", async () => {
     await makeSecret("env-ok", "berth.dev/env", { token: "s3cret-ü" })
-    const launch = await world.launch({ secretEnv: { TOKEN: { secret: "env-ok", key: "token" } } })
+    const launch = await fixture.launch({ secretEnv: { TOKEN: { secret: "env-ok", key: "token" } } })
     const agent = await agentFor(launch)
     const answer = await agent.register()
     const order = await openOrder(String(answer.body["order"]), agent.keys.encryption)
@@ -263,13 +263,13 @@ describe("gateway: register", () => {
       ["binary", "nul", /can't be a variable/],
       ["binary", "constructor", /has no key constructor/],
       ["binary", "__proto__", /has no key __proto__/],
-      [`../../${world.namespace}/secrets/env-ok`, "token", /can't exist: Kubernetes allows no such name/],
+      [`../../${fixture.namespace}/secrets/env-ok`, "token", /can't exist: Kubernetes allows no such name/],
       ["..", "token", /can't exist/],
     ] as const) {
-      const launch = await world.launch({ secretEnv: { TOKEN: { secret, key } } })
+      const launch = await fixture.launch({ secretEnv: { TOKEN: { secret, key } } })
       const answer = await (await agentFor(launch)).register()
       expect([answer.status, typeOf(answer)]).toEqual([422, "nothing-to-run"])
-      const status = await world.agentOf(launch)
+      const status = await fixture.agentOf(launch)
       expect(status?.finish?.reason).toBe("SecretMissing")
       expect(status?.finish?.message).toMatch(why)
       expect(JSON.stringify([answer.body, status])).not.toContain("internal-password")
@@ -279,7 +279,7 @@ describe("gateway: register", () => {
 
 describe("gateway: messages", () => {
   it("rejects messages that are not signed with EdDSA, by the Launch's key, for their own type", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
     const stranger = await agentFor(launch)
@@ -310,13 +310,13 @@ describe("gateway: messages", () => {
       ["not a jws", 400],
     ]
     for (const [jws, status] of wrong) expect((await reply(jws)).status, jws.slice(0, 60)).toBe(status)
-    expect(await world.agentOf(launch)).toMatchObject({ sequence: 0, retryCount: 0 })
+    expect(await fixture.agentOf(launch)).toMatchObject({ sequence: 0, retryCount: 0 })
     expect((await reply(signed)).status).toBe(200)
-    expect(await world.agentOf(launch)).toMatchObject({ sequence: 7, retryCount: 3, finish })
+    expect(await fixture.agentOf(launch)).toMatchObject({ sequence: 7, retryCount: 3, finish })
   })
 
   it("rejects messages of a wrong media type or size before it parses them", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const url = urlOf("report", launch.metadata.name)
     expect((await send(url, { body: "{}", type: "application/json" })).status).toBe(415)
     expect((await send(url, { body: "x".repeat(33 * 1024) })).status).toBe(413)
@@ -326,7 +326,7 @@ describe("gateway: messages", () => {
   })
 
   it("rejects messages of a Launch without a registered agent", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const answer = await (await agentFor(launch)).report({})
     expect([answer.status, typeOf(answer)]).toEqual([401, "agent-not-authentic"])
   })
@@ -334,12 +334,12 @@ describe("gateway: messages", () => {
 
 describe("gateway: reports", () => {
   it("writes changed reports at once, and heartbeats once a minute", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     const at = (seconds: number): void => {
       now = new Date(START.getTime() + seconds * 1000)
     }
-    const version = async (): Promise<string> => (await world.read(launch)).metadata.resourceVersion
+    const version = async (): Promise<string> => (await fixture.read(launch)).metadata.resourceVersion
     at(0)
     await agent.register()
     let last = await version()
@@ -367,7 +367,7 @@ describe("gateway: reports", () => {
       last = await version()
     }
     now = START
-    expect(await world.agentOf(launch)).toMatchObject({
+    expect(await fixture.agentOf(launch)).toMatchObject({
       sequence: 9,
       startTime: "2026-01-01T00:00:00Z",
       retryCount: 1,
@@ -380,16 +380,16 @@ describe("gateway: reports", () => {
   it("answers reports at once, writes heartbeats a few at a time in order, and writes changed reports before them", async () => {
     const agents = await Promise.all(
       Array.from({ length: 30 }, async () => {
-        const launch = await world.launch({})
+        const launch = await fixture.launch({})
         const agent = await agentFor(launch)
         await agent.register()
-        return { launch, agent, before: (await world.agentOf(launch))?.lastHeartbeatTime }
+        return { launch, agent, before: (await fixture.agentOf(launch))?.lastHeartbeatTime }
       }),
     )
     const { promise: isFree, resolve: free } = Promise.withResolvers<void>()
     const begun: string[] = []
     const late: Clock = { ...systemClock, now: () => new Date(Date.now() + 3_600_000) }
-    const slow = await startGateway(world, {
+    const slow = await startGateway(fixture, {
       parts: { clock: late },
       launches: (all) => ({
         ...all,
@@ -407,10 +407,10 @@ describe("gateway: reports", () => {
       const last = agents.find(({ launch }) => !begun.includes(launch.metadata.name))
       const news = { sequence: 2, startTime: "2026-01-01T00:00:00Z" }
       expect((await last?.agent.report(news, slow))?.status).toBe(200)
-      expect(last && (await world.agentOf(last.launch))?.startTime).toBe(news.startTime)
+      expect(last && (await fixture.agentOf(last.launch))?.startTime).toBe(news.startTime)
       free()
       for (const { launch, before } of agents) {
-        const heard = async (): Promise<unknown> => (await world.agentOf(launch))?.lastHeartbeatTime
+        const heard = async (): Promise<unknown> => (await fixture.agentOf(launch))?.lastHeartbeatTime
         await expect.poll(heard, PATIENCE).not.toBe(before)
       }
     } finally {
@@ -423,7 +423,7 @@ describe("gateway: reports", () => {
     const beats: [string, number][] = []
     let mustWriteLaunches = false
     let ahead = 0
-    const shared = await startGateway(world, {
+    const shared = await startGateway(fixture, {
       parts: {
         clock: { ...systemClock, now: () => new Date(Date.now() + ahead * 1000) },
         heartbeats: {
@@ -436,11 +436,11 @@ describe("gateway: reports", () => {
       },
     })
     try {
-      const launch = await world.launch({})
+      const launch = await fixture.launch({})
       const { name } = launch.metadata
       const agent = await agentFor(launch)
       await agent.register(undefined, shared)
-      const versionOf = async () => (await world.read(launch)).metadata.resourceVersion
+      const versionOf = async () => (await fixture.read(launch)).metadata.resourceVersion
       const registered = await versionOf()
       ahead = 3600
       await agent.report({ sequence: 1 }, shared)
@@ -451,17 +451,17 @@ describe("gateway: reports", () => {
       ])
       expect(await versionOf()).toBe(registered)
       await agent.report({ sequence: 3, startTime: "2026-01-01T00:00:00Z" }, shared)
-      expect((await world.agentOf(launch))?.sequence).toBe(3)
+      expect((await fixture.agentOf(launch))?.sequence).toBe(3)
       await agent.report({ sequence: 3 }, shared)
       expect(beats.length).toBe(2)
       // The clock is set back: the time in the Launch would hide all others.
       ahead = 0
       await agent.report({ sequence: 4 }, shared)
-      await expect.poll(async () => (await world.agentOf(launch))?.sequence, PATIENCE).toBe(4)
+      await expect.poll(async () => (await fixture.agentOf(launch))?.sequence, PATIENCE).toBe(4)
       ahead = 3600
       mustWriteLaunches = true
       await agent.report({ sequence: 5 }, shared)
-      await expect.poll(async () => (await world.agentOf(launch))?.sequence, PATIENCE).toBe(5)
+      await expect.poll(async () => (await fixture.agentOf(launch))?.sequence, PATIENCE).toBe(5)
       expect(beats.map(([, sequence]) => sequence)).toEqual([1, 2, 4, 5])
     } finally {
       await shared.close()
@@ -469,14 +469,14 @@ describe("gateway: reports", () => {
   })
 
   it("answers a VM's report with and without Express in the same way", async () => {
-    const plain = await startGateway(world, { before: (_req, _res, next) => next() })
+    const plain = await startGateway(fixture, { before: (_req, _res, next) => next() })
     try {
-      const launch = await world.launch({})
+      const launch = await fixture.launch({})
       const { name } = launch.metadata
       const agent = await agentFor(launch)
       await agent.register()
       const token = bootstrapToken(BOOTSTRAP_KEY, name)
-      const other = await agentFor(await world.launch({}))
+      const other = await agentFor(await fixture.launch({}))
       const bodies = {
         valid: await agent.sign("report", { sequence: 5, attempt: 1, retryCount: 0 }),
         unsigned: "x.y.z",
@@ -506,7 +506,7 @@ describe("gateway: reports", () => {
   })
 
   it("ignores reports that are late, duplicated or replayed", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
     const old = await agent.sign("report", { sequence: 3, attempt: 1, retryCount: 0 })
@@ -514,19 +514,19 @@ describe("gateway: reports", () => {
     await send(url, { body: old })
     await agent.report({ sequence: 4, attempt: 2, retryCount: 1, lastExitCode: 1 })
     await agent.report({ sequence: 5, attempt: 2, retryCount: 1, lastExitCode: 1, finish })
-    const before = await world.read(launch)
+    const before = await fixture.read(launch)
     for (const at of [gateway, other]) {
       expect((await send(urlOf("report", launch.metadata.name, at), { body: old })).status).toBe(200)
       expect((await agent.report({ sequence: 6, attempt: 2, retryCount: 1 }, at)).status).toBe(200)
       const second = { ...finish, reason: "ContainerFailed" as const, exitCode: 1 }
       expect((await agent.report({ sequence: 7, finish: second }, at)).status).toBe(200)
     }
-    expect(await world.read(launch)).toEqual(before)
+    expect(await fixture.read(launch)).toEqual(before)
     expect(before.status?.agent?.finish).toEqual(finish)
   })
 
   it("corrects times in reports that are before the registration or in the future", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
     const times = { startTime: "0000-01-01T00:00:00Z", preemptionNotice: "2026-01-01T23:59:60Z" }
@@ -535,11 +535,11 @@ describe("gateway: reports", () => {
     expect((await agent.report({ sequence: 2, ...times, finish: far })).status).toBe(200)
     const at = "2026-01-01T00:00:00Z"
     const stored = { startTime: at, preemptionNotice: at, finish: { reason: "Preempted", time: at } }
-    expect(await world.agentOf(launch)).toMatchObject(stored)
+    expect(await fixture.agentOf(launch)).toMatchObject(stored)
   })
 
   it("rejects reports with invalid numbers", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
     const wrong: object[] = [1e300, -1e300, 2 ** 31, 1.5, "3", null].flatMap((lastExitCode) => [
@@ -554,20 +554,20 @@ describe("gateway: reports", () => {
       expect([answer.status, typeOf(answer)], JSON.stringify(report)).toEqual([400, "invalid-request"])
     }
     for (const offset of [1e300, -1, 0.5]) expect((await agent.logs(offset, "x")).status).toBe(400)
-    expect(await world.agentOf(launch)).toMatchObject({ sequence: 0, retryCount: 0 })
+    expect(await fixture.agentOf(launch)).toMatchObject({ sequence: 0, retryCount: 0 })
   })
 
   it("records a finish although a later report arrived first", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
     await agent.report({ sequence: 9, retryCount: 1, lastExitCode: 2 })
     await agent.report({ sequence: 8, retryCount: 0, finish })
-    expect(await world.agentOf(launch)).toMatchObject({ sequence: 9, retryCount: 1, finish })
+    expect(await fixture.agentOf(launch)).toMatchObject({ sequence: 9, retryCount: 1, finish })
   })
 
   it("takes reports on every replica at once, with one finish for all", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
     const answers = await Promise.all(
@@ -584,19 +584,19 @@ describe("gateway: reports", () => {
     )
     // A 503 is fine where the Launch changed meanwhile: the agent sends the report again.
     for (const { status } of answers) expect([200, 503]).toContain(status)
-    const stored = (await world.agentOf(launch))?.finish
+    const stored = (await fixture.agentOf(launch))?.finish
     expect(stored?.reason).toBe("Succeeded")
     const again = await agent.report({ sequence: 99, finish: { ...finish, exitCode: 98 } })
     expect(again.status).toBe(200)
-    expect((await world.agentOf(launch))?.finish).toEqual(stored)
+    expect((await fixture.agentOf(launch))?.finish).toEqual(stored)
   })
 
   it("orders a stop after the Launch has ended and still takes reports, then rejects them once the Launch is over", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     expect((await agent.register()).status).toBe(200)
     expect((await agent.report({ sequence: 1 })).body).toEqual({ desired: "run", heartbeatSeconds: 1 })
-    await world.end(launch)
+    await fixture.end(launch)
     const stopped = { ...finish, reason: "Stopped" as const }
     const told = async () => (await agent.report({ sequence: 2 })).body
     await expect.poll(told, PATIENCE).toEqual({ desired: "stop", heartbeatSeconds: 1 })
@@ -604,19 +604,19 @@ describe("gateway: reports", () => {
       desired: "stop",
       heartbeatSeconds: 1,
     })
-    expect((await world.agentOf(launch))?.finish?.reason).toBe("Stopped")
+    expect((await fixture.agentOf(launch))?.finish?.reason).toBe("Stopped")
     await setStatus(launch, { phase: "terminated" })
     await expect.poll(async () => (await agent.report({ sequence: 4 })).status, PATIENCE).toBe(410)
   })
 
   it("answers reports with 503 and Retry-After during an outage of the API server, and takes them afterwards", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
     // No process listens on the discard port.
     const nowhere = kubeConfig()
     nowhere.clusters = nowhere.clusters.map((cluster) => ({ ...cluster, server: "https://127.0.0.1:9" }))
-    const cutOff = await startGateway(world, { kubeConfig: nowhere })
+    const cutOff = await startGateway(fixture, { kubeConfig: nowhere })
     try {
       for (const answer of [await agent.report({ finish }, cutOff), await agent.register(undefined, cutOff)]) {
         expect([answer.status, typeOf(answer)]).toEqual([503, "unavailable"])
@@ -625,15 +625,15 @@ describe("gateway: reports", () => {
     } finally {
       await cutOff.close()
     }
-    expect((await world.agentOf(launch))?.finish).toBeUndefined()
+    expect((await fixture.agentOf(launch))?.finish).toBeUndefined()
     expect((await agent.report({ finish })).status).toBe(200)
-    expect((await world.agentOf(launch))?.finish).toEqual(finish)
+    expect((await fixture.agentOf(launch))?.finish).toEqual(finish)
   })
 })
 
 describe("gateway: logs", () => {
   it("stores logs once, by offset, under the Job of the Launch", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
     expect((await agent.logs(0, "hello ")).body).toEqual({ length: 6, full: false, pieceBytes: 65_536 })
@@ -644,7 +644,7 @@ describe("gateway: logs", () => {
   })
 
   it("rejects logs that are too large, not base64, or from another agent", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
     expect((await agent.logs(0, Buffer.alloc(65_536, "x"))).body).toEqual({
@@ -660,7 +660,7 @@ describe("gateway: logs", () => {
   })
 
   it("takes larger pieces from an agent that sends its token, and says how large", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     await agent.register()
     const token = bootstrapToken(BOOTSTRAP_KEY, launch.metadata.name)
@@ -684,13 +684,13 @@ describe("a façade that has just started", () => {
       readInstallation: async () => ({ id: "installation", bootstrapKey: BOOTSTRAP_KEY }),
       isSynced: () => isSynced,
       readLeader: async () => "",
-      launches: kubeLaunches(world.client, { get: () => undefined }, world.namespace),
-      ...{ secretEnv: kubeSecretEnv(world.client), logs: gateway.logs, clock, logger: testLogger() },
+      launches: kubeLaunches(fixture.client, { get: () => undefined }, fixture.namespace),
+      ...{ secretEnv: kubeSecretEnv(fixture.client), logs: gateway.logs, clock, logger: testLogger() },
     })
     await awaited.run(new AbortController().signal)
-    const started = await startGateway(world, { before: express.Router().use(GATEWAY_PATH, awaited.handle) })
+    const started = await startGateway(fixture, { before: express.Router().use(GATEWAY_PATH, awaited.handle) })
     try {
-      const agent = await agentFor(await world.launch({}))
+      const agent = await agentFor(await fixture.launch({}))
       const early = await agent.register(undefined, started)
       expect([early.status, early.headers.get("retry-after")]).toEqual([503, "2"])
       isSynced = true
@@ -703,9 +703,9 @@ describe("a façade that has just started", () => {
 
 describe("gateway: limits", () => {
   it("answers 429 with Retry-After to an address that keeps guessing tokens", async () => {
-    const guessed = await startGateway(world)
+    const guessed = await startGateway(fixture)
     try {
-      const launch = await world.launch({})
+      const launch = await fixture.launch({})
       const agent = await agentFor(launch)
       expect((await agent.register(undefined, guessed)).status).toBe(200)
       const url = urlOf("report", "guess-1", guessed)
@@ -720,7 +720,7 @@ describe("gateway: limits", () => {
       expect(Number(last.headers.get("retry-after"))).toBeGreaterThan(0)
       // All VMs of a network may share the address.
       await expect.poll(async () => (await agent.report({ sequence: 1 }, guessed)).status, PATIENCE).toBe(200)
-      const another = await agentFor(await world.launch({}))
+      const another = await agentFor(await fixture.launch({}))
       expect((await another.register(undefined, guessed)).status).toBe(200)
       expect((await another.register("wrong", guessed)).status).toBe(429)
     } finally {
@@ -730,9 +730,9 @@ describe("gateway: limits", () => {
 
   it("accepts a VM's token after forgeries from its address have used up the budget of unknown senders", async () => {
     // The budget does not refill while this clock stands still.
-    const flooded = await startGateway(world, { parts: { clock: { ...clock, monotonic: () => 0 } } })
+    const flooded = await startGateway(fixture, { parts: { clock: { ...clock, monotonic: () => 0 } } })
     try {
-      const launch = await world.launch({})
+      const launch = await fixture.launch({})
       const { name } = launch.metadata
       const [agent, stranger] = await Promise.all([agentFor(launch), agentFor(launch)])
       expect((await agent.register(undefined, flooded)).status).toBe(200)
@@ -753,8 +753,8 @@ describe("gateway: limits", () => {
       expect(await client.sendLog(0, Buffer.from("hello"))).toMatchObject({ length: 5, full: false })
       await client.volumes()
       await client.close()
-      expect(await world.agentOf(launch)).toMatchObject({ sequence: 3, retryCount: 1 })
-      expect((await world.agentOf(launch))?.finish).toBeUndefined()
+      expect(await fixture.agentOf(launch)).toMatchObject({ sequence: 3, retryCount: 1 })
+      expect((await fixture.agentOf(launch))?.finish).toBeUndefined()
       // The answer that ends an agent also reaches it.
       const missing = urlOf("report", "missing-1", flooded)
       const last = await send(missing, { token: bootstrapToken(BOOTSTRAP_KEY, "missing-1"), body: forged })
@@ -765,7 +765,7 @@ describe("gateway: limits", () => {
   })
 
   it("limits a Launch's reports and its log separately", async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     const agent = await agentFor(launch)
     const token = bootstrapToken(BOOTSTRAP_KEY, launch.metadata.name)
     await agent.register()
@@ -781,7 +781,7 @@ describe("gateway: limits", () => {
   })
 
   it("accepts a valid message while 400 requests of the same address are pending", async () => {
-    const agent = await agentFor(await world.launch({}))
+    const agent = await agentFor(await fixture.launch({}))
     await agent.register()
     const headers = { "Content-Type": "application/jose", "Content-Length": 9, Expect: "100-continue" }
     const url = urlOf("report", "slow", gateway)
@@ -795,21 +795,21 @@ describe("gateway: limits", () => {
 
 async function setStatus(launch: StoredLaunch, status: object): Promise<void> {
   const { name } = launch.metadata
-  await world.client.patchStatus(LAUNCHES, { namespace: world.namespace, name }, { merge: { status } })
+  await fixture.client.patchStatus(LAUNCHES, { namespace: fixture.namespace, name }, { merge: { status } })
 }
 
 async function makeSecret(name: string, type: string, values: Record<string, string>): Promise<void> {
   const data = Object.fromEntries(
     Object.entries(values).map(([key, value]) => [key, Buffer.from(value).toString("base64")]),
   )
-  await world.client.create(SECRETS, { metadata: { name, namespace: world.namespace }, type, data } as never)
+  await fixture.client.create(SECRETS, { metadata: { name, namespace: fixture.namespace }, type, data } as never)
 }
 
 describe("gateway: boot failures of a VM that can't run an agent", () => {
   // Uses a gateway of its own: on the others this address has already used up its budget for wrong messages.
   let fresh: TestGateway
   beforeAll(async () => {
-    fresh = await startGateway(world, { parts: { clock } })
+    fresh = await startGateway(fixture, { parts: { clock } })
   })
   afterAll(() => fresh.close())
   const failure = { reason: "EngineUnavailable", message: "no Docker engine answered" }
@@ -822,30 +822,30 @@ describe("gateway: boot failures of a VM that can't run an agent", () => {
   const tokenOf = ({ metadata }: StoredLaunch) => bootstrapToken(BOOTSTRAP_KEY, metadata.name)
 
   it("stores the first boot failure and rejects later registrations", PATIENCE, async () => {
-    const launch = await world.launch({})
+    const launch = await fixture.launch({})
     expect((await tell(launch)).status).toBe(200)
     expect((await tell(launch, { body: { ...failure, message: "another" }, at: other })).status).toBe(200)
-    expect((await world.read(launch)).status?.bootFailure).toMatchObject(failure)
+    expect((await fixture.read(launch)).status?.bootFailure).toMatchObject(failure)
     expect(await (await agentFor(launch)).register(undefined, fresh)).toMatchObject({
       status: 410,
       body: { type: expect.any(String) },
     })
-    expect(await world.agentOf(launch)).toBeUndefined()
+    expect(await fixture.agentOf(launch)).toBeUndefined()
   })
 
   it(
     "accepts a boot failure by the token of its own Launch only, until an agent has registered",
     PATIENCE,
     async () => {
-      const [launch, another] = [await world.launch({}), await world.launch({})]
+      const [launch, another] = [await fixture.launch({}), await fixture.launch({})]
       expect((await tell(launch, { token: tokenOf(another) })).status).toBe(401)
       expect((await tell(launch, { body: { reason: "Bored", message: "" } })).status).toBe(400)
       expect((await tell(launch, { body: { ...failure, message: "x".repeat(5000) } })).status).toBe(413)
       await (await agentFor(launch)).register(undefined, fresh)
       expect((await tell(launch)).status).toBe(409)
-      await world.end(another)
+      await fixture.end(another)
       expect((await tell(another)).status).toBe(410)
-      for (const each of [launch, another]) expect((await world.read(each)).status?.bootFailure).toBeUndefined()
+      for (const each of [launch, another]) expect((await fixture.read(each)).status?.bootFailure).toBeUndefined()
     },
   )
 })

@@ -35,7 +35,7 @@ export const LAUNCHES = resourceOf<StoredLaunch>(LAUNCH)
 export const BOOTSTRAP_KEY = new Uint8Array(32).fill(5)
 
 /** Namespace with the kinds installed, its client, and functions that create Launches in it. */
-export interface World {
+export interface Fixture {
   namespace: string
   client: KubeClient
   launch: (run: Partial<Run>, spec?: Partial<Launch["spec"]>) => Promise<StoredLaunch>
@@ -44,8 +44,8 @@ export interface World {
   end: (launch: StoredLaunch) => Promise<void>
 }
 
-/** Returns a world of its own. Call it where `beforeAll` may be called. */
-export function testWorld(prefix: string): World {
+/** Returns a fixture of its own. Call it where `beforeAll` may be called. */
+export function testFixture(prefix: string): Fixture {
   const namespace = testNamespace(prefix)
   const client = new KubeClient(kubeConfig())
   beforeAll(() => installKinds(client, AbortSignal.timeout(60_000)))
@@ -129,10 +129,10 @@ export interface TestGatewayOptions {
   host?: string
 }
 
-export async function startGateway(world: World, options: TestGatewayOptions = {}): Promise<TestGateway> {
+export async function startGateway(fixture: Fixture, options: TestGatewayOptions = {}): Promise<TestGateway> {
   const logger = testLogger()
   const client = new KubeClient(options.kubeConfig ?? kubeConfig())
-  const reflector = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace: world.namespace, logger })
+  const reflector = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace: fixture.namespace, logger })
   const running = new AbortController()
   const loop = reflector.run(running.signal)
   if (options.kubeConfig === undefined) await reflector.whenSynced(AbortSignal.timeout(60_000))
@@ -143,7 +143,7 @@ export async function startGateway(world: World, options: TestGatewayOptions = {
   app.use(requestLog(logger))
   if (options.before !== undefined) app.use(options.before)
   const parts = {
-    launches: (options.launches ?? ((all) => all))(kubeLaunches(client, reflector.store, world.namespace)),
+    launches: (options.launches ?? ((all) => all))(kubeLaunches(client, reflector.store, fixture.namespace)),
     secretEnv: kubeSecretEnv(client),
     logs,
     readLeader: async () => "",

@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { runAgent } from "../../src/agent/main.ts"
 import type { SpotCloud } from "../../src/agent/protocol.ts"
 import { eventually } from "../kube/fixtures.ts"
-import { startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
+import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 
 /** Status and body of an answer. */
 type Answer = [status: number, body: string]
@@ -77,12 +77,12 @@ class MetadataService {
   }
 }
 
-const world = testWorld("preemption")
+const fixture = testFixture("preemption")
 const disks: string[] = []
 let gateway: TestGateway
 
 beforeAll(async () => {
-  gateway = await startGateway(world)
+  gateway = await startGateway(fixture)
 })
 afterAll(async () => {
   await gateway.close()
@@ -93,7 +93,7 @@ async function spotVm(cloud: SpotCloud, metadataUrl: string) {
   const dataDir = await mkdtemp(join(tmpdir(), "berth-preemption-"))
   disks.push(dataDir)
   const script = "trap 'echo got SIGTERM; exit 5' TERM; echo ready; while true; do sleep 0.1; done"
-  const found = await world.launch({ image: "none", command: ["sh", "-c", script] })
+  const found = await fixture.launch({ image: "none", command: ["sh", "-c", script] })
   const offer = { ...found.spec.offer, cloud, provisioning: "spot" as const }
   const launch = { ...found, spec: { ...found.spec, offer } }
   const options = { dataDir, metadataUrl, userData: gateway.userData(launch), runtime: "process" as const }
@@ -110,11 +110,11 @@ describe.each<SpotCloud>(["aws", "gcp", "azure"])("a spot VM of %s that is taken
     try {
       service.failing = true
       service.forgetTokens()
-      await eventually("it still runs", async () => (await world.agentOf(launch))?.startTime !== undefined)
+      await eventually("it still runs", async () => (await fixture.agentOf(launch))?.startTime !== undefined)
       service.failing = false
       service.preempted = true
       expect((await exit).finish).toMatchObject({ reason: "Preempted", exitCode: 5 })
-      const agent = await world.agentOf(launch)
+      const agent = await fixture.agentOf(launch)
       expect(agent?.finish?.reason).toBe("Preempted")
       expect(Date.parse(agent?.preemptionNotice ?? "")).toBeGreaterThan(Date.parse(agent?.startTime ?? "") - 1000)
       expect((await gateway.logOf(launch)).toString()).toBe("ready\ngot SIGTERM\n")
@@ -127,7 +127,7 @@ describe.each<SpotCloud>(["aws", "gcp", "azure"])("a spot VM of %s that is taken
 
 describe("an on-demand VM", () => {
   it("gets no spotCloud in its user data, so its agent asks no metadata service for preemptions", async () => {
-    const launch = await world.launch({ image: "none", command: ["true"] })
+    const launch = await fixture.launch({ image: "none", command: ["true"] })
     const aws = { ...launch, spec: { ...launch.spec, offer: { ...launch.spec.offer, cloud: "aws" } } }
     expect(JSON.parse(gateway.userData(aws))).not.toHaveProperty("spotCloud")
   })

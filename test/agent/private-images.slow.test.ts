@@ -14,7 +14,7 @@ import { pullAccess } from "../../src/registries/pulls.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
 import { missingForRegistry, startPasswordRegistry, startTokenRegistry, type TestRegistry } from "../registry.ts"
-import { startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
+import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 import { buildImages, docker, followProgress, missingForContainers, type TestImages } from "./images.ts"
 
 const containers = needing((await missingForContainers()) ?? missingForRegistry() ?? missingTool("moto"))
@@ -33,7 +33,7 @@ const users = {
 }
 
 containers.describe("private images", () => {
-  const world = testWorld("private-images")
+  const fixture = testFixture("private-images")
   const disks: string[] = []
   let images: TestImages
   let tokens: TestRegistry
@@ -63,7 +63,7 @@ containers.describe("private images", () => {
       given.push(access)
       return access
     }
-    gateway = await startGateway(world, { parts: { registries } })
+    gateway = await startGateway(fixture, { parts: { registries } })
   })
   afterAll(async () => {
     await gateway.close()
@@ -132,7 +132,7 @@ containers.describe("private images", () => {
   async function run(image: string) {
     const dataDir = await mkdtemp(join(tmpdir(), "berth-agent-"))
     disks.push(dataDir)
-    const launch = await world.launch({ image })
+    const launch = await fixture.launch({ image })
     const { finish } = await runAgent({
       userData: gateway.userData(launch),
       runtime: "docker",

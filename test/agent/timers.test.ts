@@ -5,14 +5,14 @@ import { afterAll, beforeAll, expect, it } from "vitest"
 import { runAgent } from "../../src/agent/main.ts"
 import { type Clock, systemClock } from "../../src/apis/clock.ts"
 import { eventually } from "../kube/fixtures.ts"
-import { startGateway, type TestGateway, testLogger, testWorld } from "./harness.ts"
+import { startGateway, type TestGateway, testFixture, testLogger } from "./harness.ts"
 
-const world = testWorld("agent-timers")
+const fixture = testFixture("agent-timers")
 let gateway: TestGateway
 let dataDir: string
 
 beforeAll(async () => {
-  gateway = await startGateway(world)
+  gateway = await startGateway(fixture)
   dataDir = await mkdtemp(join(tmpdir(), "berth-agent-"))
 })
 afterAll(async () => {
@@ -40,12 +40,12 @@ function watchedClock(): { clock: Clock; pending: Set<number> } {
 }
 
 it("leaves no timer pending after the VM's shutdown begins: a pending timer would keep the process and the VM alive", async () => {
-  const launch = await world.launch({ command: ["sleep", "600"] })
+  const launch = await fixture.launch({ command: ["sleep", "600"] })
   const { clock, pending } = watchedClock()
   const power = new AbortController()
   const userData = gateway.userData(launch)
   const exit = runAgent({ userData, dataDir, runtime: "process", clock, logger: testLogger(), signal: power.signal })
-  await eventually("the container started", async () => (await world.agentOf(launch))?.startTime !== undefined)
+  await eventually("the container started", async () => (await fixture.agentOf(launch))?.startTime !== undefined)
   power.abort()
   expect(await exit).toMatchObject({ cause: "finished", finish: { reason: "Stopped" } })
   expect([...pending]).toEqual([])

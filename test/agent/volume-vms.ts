@@ -10,7 +10,7 @@ import { type AgentExit, type AgentOptions, runAgent } from "../../src/agent/mai
 import type { Volume } from "../../src/apis/job.ts"
 import type { StoredLaunch } from "../../src/apis/launch.ts"
 import { eventually } from "../kube/fixtures.ts"
-import { type TestGateway, testLogger, type World } from "./harness.ts"
+import { type Fixture, type TestGateway, testLogger } from "./harness.ts"
 import { buildImage, buildImages, docker, librariesOf, missingForContainers } from "./images.ts"
 
 /** Programs of Debian's packages rclone and fuse3, busybox and the FUSE device. */
@@ -60,7 +60,7 @@ export async function engineVolumes(): Promise<Disposable> {
 }
 
 /** Returns VMs that hold the engine's volumes until they are removed. */
-export async function volumeVms(world: World): Promise<VolumeVms> {
+export async function volumeVms(fixture: Fixture): Promise<VolumeVms> {
   const volumes = await engineVolumes()
   const image = `berth-test/rclone:${process.pid}`
   const disks: string[] = []
@@ -72,7 +72,7 @@ export async function volumeVms(world: World): Promise<VolumeVms> {
       await removeDrivers(launches)
       const dataDir = await sharedDisk()
       disks.push(dataDir)
-      const launch = await world.launch({ image: images.tools, command: ["sh", "-c", script], volumes })
+      const launch = await fixture.launch({ image: images.tools, command: ["sh", "-c", script], volumes })
       launches.push(launch.metadata.name)
       const userData = JSON.stringify({ ...(JSON.parse(gateway.userData(launch)) as object), image })
       const logger = testLogger()

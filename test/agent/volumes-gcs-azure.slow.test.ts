@@ -19,7 +19,7 @@ import { eventually } from "../kube/fixtures.ts"
 import { missingTool, needing } from "../needing.ts"
 import { type ApiServer, type Operation, redirectTo, startApiServer } from "../providers/api-server.ts"
 import type { TiedProcess } from "../tied-process.ts"
-import { startGateway, type TestGateway, testWorld } from "./harness.ts"
+import { startGateway, type TestGateway, testFixture } from "./harness.ts"
 import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
 const volumes = needing(await missingForVolumes())
@@ -27,7 +27,7 @@ const storageServer = needing(missingTool("fake-gcs-server"))
 
 /** Runs the real rclone through connections and a project's buckets, as jobs mount them. */
 volumes.describe("buckets", () => {
-  const world = testWorld("volumes-gcs-azure")
+  const fixture = testFixture("volumes-gcs-azure")
   let gateway: TestGateway
   let vms: VolumeVms
   let connection: { type: ConnectionType; fields: Record<string, string> }
@@ -36,7 +36,7 @@ volumes.describe("buckets", () => {
   let change: (access: BucketAccess) => BucketAccess = (access) => access
 
   beforeAll(async () => {
-    vms = await volumeVms(world)
+    vms = await volumeVms(fixture)
     const open = connectedBuckets({
       connections: { cached: () => [connectionOf(connection.type)], live: async () => [] },
       credentials: async () => connection.fields,
@@ -47,7 +47,7 @@ volumes.describe("buckets", () => {
       given.push(...opened.map(([, access]) => access))
       return Object.fromEntries(opened)
     }
-    gateway = await startGateway(world, { parts: { buckets } })
+    gateway = await startGateway(fixture, { parts: { buckets } })
   }, VOLUMES_WAIT_MS)
   afterAll(async () => {
     await gateway.close()
@@ -147,7 +147,7 @@ volumes.describe("buckets", () => {
       const uses = () =>
         front.requests.filter(({ method }) => method === "POST").map(({ headers }) => headers.authorization)
       await eventually("rclone uses another token", () => new Set(uses()).size > 1, 90)
-      await world.end(launch)
+      await fixture.end(launch)
       expect((await exit).finish?.reason).toBe("Stopped")
       expect(await download("ticks/1")).toBe("tick\n")
     })

@@ -21,7 +21,7 @@ import { connectedBuckets } from "../../src/gateway/buckets.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
-import { startGateway, type TestGateway, testWorld } from "./harness.ts"
+import { startGateway, type TestGateway, testFixture } from "./harness.ts"
 import { missingForVolumes, VOLUMES_WAIT_MS, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
 const volumes = needing((await missingForVolumes()) ?? missingTool("moto"))
@@ -30,7 +30,7 @@ const volumes = needing((await missingForVolumes()) ?? missingTool("moto"))
 const DRIVER_SOCKET = "/run/docker/plugins/berth-rclone.sock"
 
 volumes.describe("volumes", () => {
-  const world = testWorld("volumes")
+  const fixture = testFixture("volumes")
   let moto: Moto
   let gateway: TestGateway
   let vms: VolumeVms
@@ -40,10 +40,10 @@ volumes.describe("volumes", () => {
 
   beforeAll(async () => {
     moto = await startMoto()
-    vms = await volumeVms(world)
+    vms = await volumeVms(fixture)
     const credentials = { accessKeyId: "key", secretAccessKey: "secret" }
     s3 = new S3Client({ endpoint: moto.url, region: "us-east-1", forcePathStyle: true, credentials })
-    gateway = await startGateway(world, { parts: { buckets: bucketsOfMoto() } })
+    gateway = await startGateway(fixture, { parts: { buckets: bucketsOfMoto() } })
   }, VOLUMES_WAIT_MS)
   afterAll(async () => {
     await gateway.close()
@@ -111,7 +111,7 @@ volumes.describe("volumes", () => {
       "echo part > /out/part; trap 'echo last > /out/last; exit 3' TERM; echo ready; while true; do sleep 0.1; done"
     const { launch, exit } = await launchVm(script, { out: { bucket: "cancelled", mountPath: "/out" } })
     await eventually("it runs", async () => (await gateway.logOf(launch)).includes("ready"))
-    await world.end(launch)
+    await fixture.end(launch)
     expect((await exit).finish).toMatchObject({ reason: "Stopped", exitCode: 3 })
     expect(await objectsOf("cancelled")).toEqual({ part: "part\n", last: "last\n" })
     await vms.expectNothingLeft(launch)
@@ -149,7 +149,7 @@ volumes.describe("volumes", () => {
   it("volumes fail the job before its start when no connection has access to the bucket", async () => {
     const { launch, exit } = await launchVm("true", { b: { bucket: "nowhere", mountPath: "/b" } })
     expect((await exit).cause).toBe("refused")
-    const finish = (await world.agentOf(launch))?.finish
+    const finish = (await fixture.agentOf(launch))?.finish
     expect(finish?.reason).toBe("VolumeMountFailed")
     expect(finish?.message).toMatch(/bucket nowhere: no connection.*older has no access; newer has no access/)
   })
@@ -182,7 +182,7 @@ volumes.describe("volumes", () => {
       const options = { stopGraceSeconds: 1 }
       const { launch, exit } = await launchVm(script, { b: { bucket: "renewed", mountPath: "/b" } }, options)
       await eventually("rclone uses another key", () => proxy.keys.size > 1, 90)
-      await world.end(launch)
+      await fixture.end(launch)
       expect((await exit).finish?.reason).toBe("Stopped")
       expect((await objectsOf("renewed"))["1"]).toBe("tick\n")
     } finally {

@@ -9,13 +9,13 @@ import {
   problemIn,
   type Replica,
   startReplica,
-  testWorld,
+  testFixture,
 } from "../facade/harness.ts"
 
 /** Attacks by the holder of one key with large and odd bodies. The façade has one thread for all tenants. */
-const world = testWorld("attacks-bodies")
+const fixture = testFixture("attacks-bodies")
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 
 beforeAll(async () => {
   replica = await startReplica()
@@ -67,7 +67,7 @@ describe("a hostile body", () => {
   })
 
   it("creates nothing", async () => {
-    expect(await jobsOf(world)).toEqual([])
+    expect(await jobsOf(fixture)).toEqual([])
   })
 })
 
@@ -106,7 +106,7 @@ describe("many large bodies", () => {
   function startPost(key: string): Socket {
     const socket = connect(replica.port, "127.0.0.1").on("error", () => undefined)
     open.push(socket)
-    const head = ["POST /1/jobs HTTP/1.1", `Host: ${world.project}.${BASE_DOMAIN}`, `X-Service-Api-Key: ${key}`]
+    const head = ["POST /1/jobs HTTP/1.1", `Host: ${fixture.project}.${BASE_DOMAIN}`, `X-Service-Api-Key: ${key}`]
     socket.write(`${[...head, "Content-Type: application/json", "Content-Length: 20000"].join("\r\n")}\r\n\r\n{`)
     return socket
   }
@@ -114,29 +114,29 @@ describe("many large bodies", () => {
   const large = { image: "a", args: ["x".repeat(16_000), "x".repeat(2000), 1] }
 
   it("of one key at the same time are rejected with 429 and Retry-After; other keys and small bodies are not", async () => {
-    for (let post = 0; post < 4; post++) startPost(world.keys.developer)
+    for (let post = 0; post < 4; post++) startPost(fixture.keys.developer)
     const rejected = await eventually(async () => {
       // The request below may have taken the place of one of the four.
-      startPost(world.keys.developer)
-      const response = await call("/1/jobs", { key: world.keys.developer, body: large })
+      startPost(fixture.keys.developer)
+      const response = await call("/1/jobs", { key: fixture.keys.developer, body: large })
       expect(response.status).toBe(429)
       return response
     })
     expect(rejected.headers.get("retry-after")).toBe("1")
     expect((await problemIn(rejected)).detail).toContain("4 requests with bodies over 16384 bytes")
-    expect((await call("/1/jobs", { key: world.keys.admin, body: large })).status).toBe(400)
-    expect((await call("/1/jobs", { key: world.keys.developer, body: { image: 1 } })).status).toBe(400)
+    expect((await call("/1/jobs", { key: fixture.keys.admin, body: large })).status).toBe(400)
+    expect((await call("/1/jobs", { key: fixture.keys.developer, body: { image: 1 } })).status).toBe(400)
     expect((await call("/livez", { key: "" })).status).toBe(200)
     for (const socket of open) socket.destroy()
     await eventually(async () => {
-      expect((await call("/1/jobs", { key: world.keys.developer, body: large })).status).toBe(400)
+      expect((await call("/1/jobs", { key: fixture.keys.developer, body: large })).status).toBe(400)
     })
   })
 
   it("count as one request for each 16 KiB in the limit of requests", async () => {
     const limited = await startReplica({ settings: { requestsPerMinute: 10 } })
     try {
-      const callLimited = caller(() => limited, world)
+      const callLimited = caller(() => limited, fixture)
       const body = JSON.stringify({ image: 1, args: ["x".repeat(120_000)] })
       expect((await callLimited("/1/jobs", { body })).status).toBe(400)
       const refused = await callLimited("/1/jobs", { body })
@@ -144,7 +144,7 @@ describe("many large bodies", () => {
       expect(Number(refused.headers.get("retry-after"))).toBeGreaterThan(0)
       expect(refused.headers.get("ratelimit-policy")).toContain("q=10; w=60")
       expect((await problemIn(refused)).detail).toContain("each 16384 bytes of a body count as one more")
-      expect((await callLimited("/1/jobs", { key: world.keys.viewer })).status).toBe(200)
+      expect((await callLimited("/1/jobs", { key: fixture.keys.viewer })).status).toBe(200)
     } finally {
       await limited.close()
     }

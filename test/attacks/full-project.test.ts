@@ -2,11 +2,11 @@ import { describe, expect, it } from "vitest"
 import { eventually } from "../cloud/eventually.ts"
 import { controllerHarnesses, JOBS } from "../controllers/harness.ts"
 
-const newStage = controllerHarnesses()
+const newHarness = controllerHarnesses()
 
 describe("jobs applied with kubectl beyond the limits of a project", () => {
   it("wait with ProjectLimit, the newest first, and start when older jobs have ended", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     await harness.submit("first")
     await harness.submit("second")
     // Kubernetes' times have whole seconds, and equal times are ordered by uid.
@@ -27,7 +27,7 @@ describe("jobs applied with kubectl beyond the limits of a project", () => {
   })
 
   it("delete the oldest ended jobs of a full project, and no other job", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     const fill = { env: { FILL: "x".repeat(10_000) }, args: ["x".repeat(10_000)] }
     const names = Array.from({ length: 60 }, (_, i) => `ended-${String(i).padStart(2, "0")}`)
     for (const name of names) await harness.submit(name, { ...fill, cancelled: true })

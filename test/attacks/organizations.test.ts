@@ -7,13 +7,13 @@ import type { OrganizationRecord } from "../../src/facade/accounts/schema.ts"
 import { TokenVerifier } from "../../src/identity/oidc.ts"
 import { ORGANIZATIONS } from "../../src/identity/projects.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { BASE_DOMAIN, caller, problemIn, type Replica, startReplica, testWorld } from "../facade/harness.ts"
+import { BASE_DOMAIN, caller, problemIn, type Replica, startReplica, testFixture } from "../facade/harness.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 
-const world = testWorld("attack-organizations")
+const fixture = testFixture("attack-organizations")
 let issuer: Issuer
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 
 beforeAll(async () => {
   issuer = await startIssuer()
@@ -70,7 +70,7 @@ describe("no person can use up another person's organizations", () => {
     for (const name of ids) {
       const members = ["founder", "guest"].map((sub) => ({ userId: userId(sub), role: "owner" }))
       const merge = { metadata: { annotations: { [ANNOTATIONS.createdBy]: null } }, spec: { members } }
-      await world.client.patch<StoredOrganization>(ORGANIZATIONS, { name }, { merge })
+      await fixture.client.patch<StoredOrganization>(ORGANIZATIONS, { name }, { merge })
     }
     await eventually(async () => {
       const response = await as("guest", "/1/organizations")

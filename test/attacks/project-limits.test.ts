@@ -3,11 +3,11 @@ import type { StoredJob } from "../../src/apis/job.ts"
 import { CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { caller, problemIn, type Replica, startReplica, testWorld } from "../facade/harness.ts"
+import { caller, problemIn, type Replica, startReplica, testFixture } from "../facade/harness.ts"
 
-const world = testWorld("attack-limits")
+const fixture = testFixture("attack-limits")
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 
 const LIMITS = { unfinishedJobs: 2, cronJobs: 1, apiKeys: 4, connections: 1, projectMib: 1 }
 
@@ -23,19 +23,19 @@ const CONNECTION = { type: "aws", access_key_id: "AKIAIOSFODNN7EXAMPLE", secret_
 /** Creates jobs like kubectl does. */
 async function apply(count: number, name: string, spec: object): Promise<void> {
   for (let i = 0; i < count; i++) {
-    const metadata = { name: `${name}-${i}`, namespace: world.namespace }
+    const metadata = { name: `${name}-${i}`, namespace: fixture.namespace }
     const job = { apiVersion: "berth.dev/v1alpha1", kind: "Job", metadata, spec }
-    await world.client.create(JOBS, job as unknown as StoredJob)
+    await fixture.client.create(JOBS, job as unknown as StoredJob)
   }
 }
 
 /** Ends a job like the operator does. */
 async function end({ metadata }: StoredJob): Promise<void> {
-  await world.client.patchStatus(JOBS, metadata, { merge: { status: { phase: "succeeded" } } })
+  await fixture.client.patchStatus(JOBS, metadata, { merge: { status: { phase: "succeeded" } } })
 }
 
 async function jobs(): Promise<StoredJob[]> {
-  return (await world.client.list(JOBS, { namespace: world.namespace })).items
+  return (await fixture.client.list(JOBS, { namespace: fixture.namespace })).items
 }
 
 describe("a developer key cannot fill the cluster", () => {
@@ -120,12 +120,12 @@ describe("a developer key cannot fill the cluster", () => {
 describe("a project that is being deleted takes nothing new", () => {
   it("answers 409 to each creation, and still cancels and deletes", async () => {
     const before = await jobs()
-    await world.client.patch(
+    await fixture.client.patch(
       PROJECTS,
-      { name: world.project },
+      { name: fixture.project },
       { merge: { metadata: { finalizers: ["test.dev/hold"] } } },
     )
-    await world.client.delete(PROJECTS, { name: world.project })
+    await fixture.client.delete(PROJECTS, { name: fixture.project })
     try {
       for (const [path, body] of [
         ["/1/jobs", { image: "a" }],
@@ -136,14 +136,14 @@ describe("a project that is being deleted takes nothing new", () => {
         await eventually(async () => {
           const problem = await problemIn(await post(path, body))
           expect(problem).toMatchObject({ status: 409, type: "https://berth.dev/problems/being-deleted" })
-          expect(problem.detail).toBe(`The project ${world.project} is being deleted. New objects are rejected.`)
+          expect(problem.detail).toBe(`The project ${fixture.project} is being deleted. New objects are rejected.`)
         })
       }
       expect((await jobs()).length).toBe(before.length)
       expect((await call("/1/cronjobs/first", { method: "DELETE" })).status).toBe(204)
-      expect((await world.client.list(CRON_JOBS, { namespace: world.namespace })).items).toEqual([])
+      expect((await fixture.client.list(CRON_JOBS, { namespace: fixture.namespace })).items).toEqual([])
     } finally {
-      await world.client.patch(PROJECTS, { name: world.project }, { merge: { metadata: { finalizers: null } } })
+      await fixture.client.patch(PROJECTS, { name: fixture.project }, { merge: { metadata: { finalizers: null } } })
     }
   })
 })

@@ -3,11 +3,11 @@ import { JOB } from "../../src/apis/job.ts"
 import { resourceOf } from "../../src/kube/resource.ts"
 import { items } from "../corpus/corpus.ts"
 import { type AnyObject, refusalOf } from "../corpus/server.ts"
-import { caller, jobsOf, problemIn, type Replica, startReplica, testWorld } from "../facade/harness.ts"
+import { caller, jobsOf, problemIn, type Replica, startReplica, testFixture } from "../facade/harness.ts"
 
-const world = testWorld("attacks-refused")
+const fixture = testFixture("attacks-refused")
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 
 beforeAll(async () => {
   replica = await startReplica()
@@ -48,15 +48,15 @@ describe("a job that would fail on every VM never gets a VM", () => {
     const definition = { name: "nightly", cron_spec: "@daily", job_definition: { image: "alpine", ...fields } }
     const inCronJob = await problemIn(await call("/1/cronjobs", { body: definition }))
     expect(inCronJob.errors.map((fault) => fault.pointer)).toEqual([`/job_definition${pointer}`])
-    expect(await jobsOf(world)).toEqual([])
+    expect(await jobsOf(fixture)).toEqual([])
   })
 
   it.each(HOPELESS)("kubectl can't create %s", async (_, fields) => {
     const object: AnyObject = {
-      metadata: { namespace: world.namespace, name: "probe" },
+      metadata: { namespace: fixture.namespace, name: "probe" },
       spec: { image: "alpine", ...fields },
     }
-    expect(await refusalOf(world.client.create(resourceOf<AnyObject>(JOB), object))).toMatch(/is invalid/)
+    expect(await refusalOf(fixture.client.create(resourceOf<AnyObject>(JOB), object))).toMatch(/is invalid/)
   })
 
   it("the REST API rejects half of a surrogate pair anywhere in a body, which Kubernetes would replace", async () => {

@@ -9,12 +9,12 @@ import { CronJobReason, type StoredCronJob } from "../../src/apis/cronjob.ts"
 import { JOB, JOB_FINALIZER, type StoredJob } from "../../src/apis/job.ts"
 import { LAUNCH } from "../../src/apis/launch.ts"
 import { ORGANIZATION } from "../../src/apis/organization.ts"
-import { faultsOfObject } from "../../src/apis/validate.ts"
+import { errorsOfObject } from "../../src/apis/validate.ts"
 import { decide } from "../../src/controllers/cronjob/decide.ts"
 import { CACHE_OPTIONS, CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
 import { Changes } from "../../src/facade/changes.ts"
 import { Collection } from "../../src/facade/collection.ts"
-import { changedSpec, cronJobRecordOf, faultsOfResumption } from "../../src/facade/cronjobs/translate.ts"
+import { changedSpec, cronJobRecordOf, errorsOfResumption } from "../../src/facade/cronjobs/translate.ts"
 import { KeyedMutex } from "../../src/facade/idempotency.ts"
 import { Jobs } from "../../src/facade/jobs/jobs.ts"
 import { recordOf } from "../../src/facade/jobs/record.ts"
@@ -158,7 +158,7 @@ describe("after an upgrade", () => {
   it.each(NAMES)("a new object like it is rejected, by the API server and by the validator: %s", async (name) => {
     expect(await isRefused(name)).toBe(true)
     const { apiVersion, kind, metadata, spec } = await client.get(JOBS, { namespace, name })
-    expect(faultsOfObject(JOB, { apiVersion, kind, metadata, spec })).not.toEqual([])
+    expect(errorsOfObject(JOB, { apiVersion, kind, metadata, spec })).not.toEqual([])
   })
 
   it.each(NAMES)("a stored Job still runs: its status, metadata and Launch are written: %s", async (name) => {
@@ -200,7 +200,7 @@ describe("after an upgrade", () => {
         })
       const paused = await change({ is_active: false })
       expect(cronJobRecordOf(paused, owner).is_active).toBe(false)
-      expect(faultsOfResumption(paused.spec, { is_active: true })).toEqual([
+      expect(errorsOfResumption(paused.spec, { is_active: true })).toEqual([
         { pointer: "/is_active", detail: expect.stringContaining("send a valid") },
       ])
       const mended = await change({ job_definition: { image: "alpine" }, cron_spec: "@daily", is_active: true })

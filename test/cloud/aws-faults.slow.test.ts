@@ -56,7 +56,7 @@ const FAULTS: Ec2Fault[] = ACTIONS.flatMap((action): Ec2Fault[] => [
   { action, when: "lost" },
 ])
 
-const newStage = controllerHarnesses()
+const newHarness = controllerHarnesses()
 let moto: Moto
 let proxy: Ec2Proxy
 let console_: Ec2Console
@@ -154,7 +154,7 @@ function nameOf({ action, when, code = "no answer" }: Ec2Fault): string {
 }
 
 async function playWith(fault: Ec2Fault): Promise<void> {
-  const harness = await newStage()
+  const harness = await newHarness()
   const about = nameOf(fault)
   proxy.faults.push({ ...fault, if: ({ accessKeyId }) => accessKeyId === harness.namespace })
   const scenario = new Scenario(harness)
@@ -198,7 +198,7 @@ describe("a job on EC2", () => {
   )
 
   test("buys a spot-first job on demand when there is no spot capacity, cheapest first, and lists both attempts", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     const isSpot = ({ accessKeyId, parameters }: AwsRequest): boolean =>
       accessKeyId === harness.namespace && parameters.get("InstanceMarketOptions.MarketType") === "spot"
     proxy.faults.push({
@@ -230,7 +230,7 @@ describe("a job on EC2", () => {
   })
 
   test("moves to another region when the account has not enabled the first, which then has a cooldown", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     const code = "OptInRequired"
     const isClosed = ({ accessKeyId, region }: AwsRequest): boolean =>
       accessKeyId === harness.namespace && region === REGION
@@ -262,7 +262,7 @@ describe("a job on EC2", () => {
 
 describe("garbage collection on EC2", () => {
   test("deletes orphans and second VMs of a Launch, and keeps young VMs and those of other installations", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     const scenario = new Scenario(harness, { youngSeconds: 60 })
     await harness.submit("job")
     const live = await eventually(() => harness.liveLaunch())

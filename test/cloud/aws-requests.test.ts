@@ -37,7 +37,7 @@ describe("the launch request", () => {
     async ({ request }) => {
       const body = await bodyOf(request as RunInstancesCommandInput)
       expect(body.get("InstanceType")).toBe((request as RunInstancesCommandInput).InstanceType)
-      expect(schema.faultsOf(body)).toEqual([])
+      expect(schema.errorsOf(body)).toEqual([])
     },
   )
 })

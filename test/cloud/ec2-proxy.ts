@@ -154,7 +154,7 @@ export class Ec2Proxy {
 
   async #ec2(call: AwsRequest, asked: Asked): Promise<Answer> {
     const { action, parameters } = call
-    const wrong = this.#schema.faultsOf(parameters)
+    const wrong = this.#schema.errorsOf(parameters)
     if (wrong.length > 0) {
       this.breaches.push(...wrong)
       return failure(call, { code: "InvalidParameter", status: 400 })

@@ -40,7 +40,7 @@ export class Ec2Schema {
   }
 
   /** Returns all violations of a request. */
-  faultsOf(parameters: URLSearchParams): string[] {
+  errorsOf(parameters: URLSearchParams): string[] {
     const action = parameters.get("Action") ?? ""
     const operation = this.#model.operations[action]
     if (operation === undefined) return [`no such action: ${action}`]

@@ -90,7 +90,7 @@ export function requestFaults(matched: Matched, query: URLSearchParams, body: un
     if (name !== "$alt" && name !== "alt" && fields[name] === undefined) faults.push(`unknown parameter ${name}`)
   }
   const bodyType = matched.bodyField === undefined ? undefined : fields[matched.bodyField]?.type
-  if (bodyType !== undefined) faults.push(...faultsOf(body, bodyType, ""))
+  if (bodyType !== undefined) faults.push(...errorsOf(body, bodyType, ""))
   for (const [name, { options }] of Object.entries(fields)) {
     if (options?.["(google.api.field_behavior)"] !== "REQUIRED" || name === matched.bodyField) continue
     if (matched.path[name] === undefined && !query.has(name)) faults.push(`missing parameter ${name}`)
@@ -100,13 +100,13 @@ export function requestFaults(matched: Matched, query: URLSearchParams, body: un
 
 /** Returns the parts of an answer that the API doesn't describe. */
 export function answerFaults(matched: Matched, answer: unknown): string[] {
-  return faultsOf(answer, matched.responseType, "")
+  return errorsOf(answer, matched.responseType, "")
 }
 
 const STRINGS = ["string", "int64", "uint64"]
 const NUMBERS = ["int32", "uint32", "double", "float"]
 
-function faultsOf(value: unknown, typeName: string, at: string, scope: readonly Type[] = []): string[] {
+function errorsOf(value: unknown, typeName: string, at: string, scope: readonly Type[] = []): string[] {
   return scalarFaults(value, typeName, at) ?? messageFaults(value, typeName, at, scope)
 }
 
@@ -138,16 +138,16 @@ function fieldFaults(
   if (field === undefined) return [`${at}: unknown field`]
   const inner = [...scope, type]
   if (field.keyType !== undefined) {
-    return Object.entries(value as object).flatMap(([key, each]) => faultsOf(each, field.type, `${at}/${key}`, inner))
+    return Object.entries(value as object).flatMap(([key, each]) => errorsOf(each, field.type, `${at}/${key}`, inner))
   }
   if (field.rule === "repeated") {
     if (!Array.isArray(value)) return [`${at}: must be an array`]
-    return value.flatMap((each, index) => faultsOf(each, field.type, `${at}/${index}`, inner))
+    return value.flatMap((each, index) => errorsOf(each, field.type, `${at}/${index}`, inner))
   }
   // Fields with a fixed choice of strings have an enum of their name beside them.
   const choice = type.nested?.[name.charAt(0).toUpperCase() + name.slice(1)]?.values
   const unknown = field.type === "string" && choice !== undefined && choice[String(value)] === undefined
   return unknown
     ? [`${at}: "${value}" is none of ${Object.keys(choice).join(", ")}`]
-    : faultsOf(value, field.type, at, inner)
+    : errorsOf(value, field.type, at, inner)
 }

@@ -38,8 +38,8 @@ interface Exchange {
   reset: () => void
 }
 
-/** Facts of the world that the server needs. */
-export interface GceWorld {
+/** Facts of the project that the server needs. */
+export interface GceProject {
   project: string
   /** Zones of each region. */
   regions: Record<string, string[]>
@@ -150,7 +150,7 @@ export class GceServer {
   /** Milliseconds that the operation of a firewall rule takes. */
   firewallMs = 0
   readonly keyfile: string
-  readonly #world: GceWorld
+  readonly #project: GceProject
   readonly #instances = new Map<string, Instance>()
   readonly #operations = new Map<string, Operation>()
   readonly #byRequestId = new Map<string, string>()
@@ -161,9 +161,9 @@ export class GceServer {
   #ids = 1000n
   #aheadMs = 0
 
-  constructor(world: GceWorld) {
-    this.#world = world
-    this.keyfile = keyfile(world.project, KEY.privateKey)
+  constructor(project: GceProject) {
+    this.#project = project
+    this.keyfile = keyfile(project.project, KEY.privateKey)
     this.#server = createServer((request, response) => void this.#answer(request, response))
   }
 
@@ -246,7 +246,7 @@ export class GceServer {
       return
     }
     if (this.disabled.has(host ?? "")) {
-      send(403, disabledAnswer(host ?? "", this.#world.project))
+      send(403, disabledAnswer(host ?? "", this.#project.project))
       return
     }
     const token = /^Bearer (.+)$/.exec(request.headers.authorization ?? "")?.[1] ?? ""
@@ -273,7 +273,7 @@ export class GceServer {
    */
   #testPermissions(request: IncomingMessage, path: string, text: string, send: Exchange["send"]): void {
     const { permissions } = JSON.parse(text || "{}") as { permissions?: string[] }
-    const isKnown = request.method === "POST" && path === `v1/projects/${this.#world.project}:testIamPermissions`
+    const isKnown = request.method === "POST" && path === `v1/projects/${this.#project.project}:testIamPermissions`
     if (!isKnown || !Array.isArray(permissions) || permissions.length > 100) {
       this.violations.push(`no such request: ${request.method} ${path} ${text}`)
       send(400, { error: { code: 400, message: "Invalid request", status: "INVALID_ARGUMENT" } })
@@ -308,7 +308,7 @@ export class GceServer {
     const key = createPublicKey(KEY.publicKey)
     if (!verify("RSA-SHA256", signed, key, Buffer.from(signature, "base64url"))) return undefined
     const { aud, iss } = JSON.parse(Buffer.from(claims, "base64url").toString()) as { aud?: string; iss?: string }
-    if (aud !== "https://oauth2.googleapis.com/token" || iss !== `berth@${this.#world.project}.iam`) return undefined
+    if (aud !== "https://oauth2.googleapis.com/token" || iss !== `berth@${this.#project.project}.iam`) return undefined
     if (form.get("grant_type") !== "urn:ietf:params:oauth:grant-type:jwt-bearer") return undefined
     const token = randomUUID()
     this.#tokens.add(token)
@@ -328,7 +328,7 @@ export class GceServer {
     if (missing !== undefined) {
       return { status: 403, reason: "forbidden", message: `Required '${missing}' permission for 'projects/p'` }
     }
-    if (matched.path["project"] === this.#world.project) return undefined
+    if (matched.path["project"] === this.#project.project) return undefined
     return {
       status: 404,
       reason: "notFound",
@@ -361,7 +361,7 @@ export class GceServer {
       case "Networks.Get":
         return this.networks.has(network) ? { kind: "compute#network", name: network } : notFound(`networks/${network}`)
       default:
-        return { kind: "compute#project", name: this.#world.project, id: "1", quotas: this.#quotas() }
+        return { kind: "compute#project", name: this.#project.project, id: "1", quotas: this.#quotas() }
     }
   }
 
@@ -374,8 +374,8 @@ export class GceServer {
     if (repeated !== undefined) return repeated
     const key = `${zone}/${body.name}`
     const machineType = String(body["machineType"]).split("/").at(-1) ?? ""
-    if (!Object.values(this.#world.regions).some((zones) => zones.includes(zone))) return notFound(`zones/${zone}`)
-    if (this.#world.machineTypes?.[zone]?.includes(machineType) === false) {
+    if (!Object.values(this.#project.regions).some((zones) => zones.includes(zone))) return notFound(`zones/${zone}`)
+    if (this.#project.machineTypes?.[zone]?.includes(machineType) === false) {
       const message = `Invalid value for field 'resource.machineType': The machine type '${machineType}' does not exist in zone`
       return { refused: { status: 400, reason: "invalid", message } }
     }
@@ -413,7 +413,7 @@ export class GceServer {
     const interfaces = body["networkInterfaces"] as { accessConfigs?: unknown[] }[]
     const isPublic = interfaces.some(({ accessConfigs = [] }) => accessConfigs.length > 0)
     if (!isPublic || !this.constraints.has("compute.vmExternalIpAccess")) return undefined
-    const target = `projects/${this.#world.project}/zones/${zone}/instances/${body.name}`
+    const target = `projects/${this.#project.project}/zones/${zone}/instances/${body.name}`
     return `Constraint constraints/compute.vmExternalIpAccess violated for project 123456789. Add instance ${target} to the constraint to use external IP with it.`
   }
 
@@ -430,7 +430,7 @@ export class GceServer {
    * and /175).
    */
   #networkRefusal(region: string, body: Instance): string | undefined {
-    const { networks } = this.#world
+    const { networks } = this.#project
     if (networks === undefined) return undefined
     const [first] = body["networkInterfaces"] as { network: string; subnetwork?: string }[]
     const field = "Invalid value for field 'resource.networkInterfaces[0]"
@@ -448,7 +448,7 @@ export class GceServer {
   }
 
   #made(zone: string, body: Instance): Instance {
-    const base = `https://www.googleapis.com/compute/v1/projects/${this.#world.project}`
+    const base = `https://www.googleapis.com/compute/v1/projects/${this.#project.project}`
     const interfaces = (body["networkInterfaces"] as Json[]).map((each) => ({
       ...each,
       name: "nic0",
@@ -510,7 +510,7 @@ export class GceServer {
   }
 
   #operation(operationType: string, zone: string | undefined, target: string, status: string): Operation {
-    const base = `https://www.googleapis.com/compute/v1/projects/${this.#world.project}`
+    const base = `https://www.googleapis.com/compute/v1/projects/${this.#project.project}`
     const name = `operation-${this.#ids++}`
     const operation: Operation = {
       kind: "compute#operation",
@@ -548,7 +548,7 @@ export class GceServer {
     const size = Math.min(this.pageSize, Number(query.get("maxResults") ?? 500))
     const page = visible.slice(from, from + size)
     const items: Record<string, Json> = {}
-    for (const zone of Object.values(this.#world.regions).flat()) {
+    for (const zone of Object.values(this.#project.regions).flat()) {
       const instances = page.filter(([key]) => key.startsWith(`${zone}/`)).map(([, instance]) => instance)
       const empty = { warning: { code: "NO_RESULTS_ON_PAGE", message: `no results for zones/${zone} on this page` } }
       items[`zones/${zone}`] = instances.length > 0 ? { instances } : empty
@@ -568,17 +568,20 @@ export class GceServer {
   }
 
   #region(name: string): Json {
-    const zones = this.#world.regions[name]
+    const zones = this.#project.regions[name]
     if (zones === undefined) return notFound(`regions/${name}`)
-    const base = `https://www.googleapis.com/compute/v1/projects/${this.#world.project}/zones`
+    const base = `https://www.googleapis.com/compute/v1/projects/${this.#project.project}/zones`
     return { kind: "compute#region", name, status: "UP", zones: zones.map((zone) => `${base}/${zone}`) }
   }
 
   #insertFirewall(body: Json): Json {
     const name = String(body["name"])
     const network = String(body["network"])
-    if (this.#world.networks !== undefined && !Object.hasOwn(this.#world.networks, network.split("/").at(-1) ?? "")) {
-      return notFound(`projects/${this.#world.project}/${network}`)
+    if (
+      this.#project.networks !== undefined &&
+      !Object.hasOwn(this.#project.networks, network.split("/").at(-1) ?? "")
+    ) {
+      return notFound(`projects/${this.#project.project}/${network}`)
     }
     if (this.firewalls.has(name)) {
       return { refused: { status: 409, reason: "alreadyExists", message: `The resource '${name}' already exists` } }

@@ -439,7 +439,7 @@ describe("dangerous credentials", () => {
     ],
     ["half a key", "aws", { access_key_id: "AKIA" }, "secret_access_key is required"],
   ])(
-    "rejects credentials with %s by the name of the fault, without a request to the provider",
+    "rejects credentials with %s by the name of the error, without a request to the provider",
     async (_what, type, fields, expected) => {
       const reported = await attempt("attack", type, fields)
       expect(reported).toContain(expected)

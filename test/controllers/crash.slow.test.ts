@@ -8,7 +8,7 @@ import { eventually } from "../cloud/eventually.ts"
 import { inParallel } from "../in-parallel.ts"
 import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "./harness.ts"
 
-const newStage = controllerHarnesses()
+const newHarness = controllerHarnesses()
 
 /** `before`: the call is never made. `after`: the call is made, and its response is lost. */
 type Moment = "before" | "after"
@@ -140,7 +140,7 @@ async function isSettled(harness: ControllerHarness): Promise<boolean> {
  * Runs the scenario with an operator that crashes at its n-th write, and a second one. Returns the first one's calls.
  */
 async function runWithCrash(scenario: Scenario, last: number, moment: Moment): Promise<string[]> {
-  const harness = await newStage()
+  const harness = await newHarness()
   scenario.prepare?.(harness)
   await harness.submit("job")
   const crash = new Crash(harness, last, moment)

@@ -31,7 +31,7 @@ interface Snapshot {
 }
 
 /** A model of API server, cloud and agent for both pure decisions. Only their commands change it. */
-class World {
+class Fixture {
   seconds = 0
   job: StoredJob | undefined = jobOf({
     metadata: { finalizers: [], annotations: {} },
@@ -233,43 +233,43 @@ class World {
   }
 }
 
-type Command = (world: World) => void
+type Command = (fixture: Fixture) => void
 
 const reconcile = fc.constantFrom<Command>(
-  (world) => world.reconcileJob(0),
-  (world) => world.reconcileLaunches(),
-  (world) => {
-    world.reconcileLaunches()
-    world.reconcileJob(0)
+  (fixture) => fixture.reconcileJob(0),
+  (fixture) => fixture.reconcileLaunches(),
+  (fixture) => {
+    fixture.reconcileLaunches()
+    fixture.reconcileJob(0)
   },
 )
 
 const agent = fc
   .constantFrom<FinishReason>("Succeeded", "ContainerFailed", "ContainerFailed", "Stopped", "Preempted", "AgentFailed")
-  .map((reason) => (world: World) => world.agentSteps(reason))
+  .map((reason) => (fixture: Fixture) => fixture.agentSteps(reason))
 
 const trouble = fc.oneof(
   fc.constantFrom<Command>(
-    (world) => world.vmDies(false),
-    (world) => world.vmDies(true),
-    (world) => {
-      if (world.job === undefined || world.job.spec.cancelled === true) return
-      world.job.spec.cancelled = true
-      world.job.metadata.generation++
-      if (!isTerminal(world.job.status?.phase)) world.wasCancelledIn = world.job.status?.phase ?? "none"
-      world.touch()
+    (fixture) => fixture.vmDies(false),
+    (fixture) => fixture.vmDies(true),
+    (fixture) => {
+      if (fixture.job === undefined || fixture.job.spec.cancelled === true) return
+      fixture.job.spec.cancelled = true
+      fixture.job.metadata.generation++
+      if (!isTerminal(fixture.job.status?.phase)) fixture.wasCancelledIn = fixture.job.status?.phase ?? "none"
+      fixture.touch()
     },
-    (world) => {
-      if (world.job?.metadata.finalizers?.length) world.job.metadata.deletionTimestamp ??= time(world.seconds)
-      world.touch()
+    (fixture) => {
+      if (fixture.job?.metadata.finalizers?.length) fixture.job.metadata.deletionTimestamp ??= time(fixture.seconds)
+      fixture.touch()
     },
   ),
-  fc.integer({ min: 1, max: 5 }).map((age) => (world: World) => world.reconcileJob(age)),
-  fc.constantFrom<CloudMood>("fine", "full", "answerLost", "transient").map((mood) => (world: World) => {
-    world.mood = mood
+  fc.integer({ min: 1, max: 5 }).map((age) => (fixture: Fixture) => fixture.reconcileJob(age)),
+  fc.constantFrom<CloudMood>("fine", "full", "answerLost", "transient").map((mood) => (fixture: Fixture) => {
+    fixture.mood = mood
   }),
-  fc.constantFrom(1, 30, 400, 900).map((seconds) => (world: World) => {
-    world.seconds += seconds
+  fc.constantFrom(1, 30, 400, 900).map((seconds) => (fixture: Fixture) => {
+    fixture.seconds += seconds
   }),
 )
 
@@ -280,26 +280,26 @@ const command: fc.Arbitrary<Command> = fc.oneof(
 )
 
 /** Runs the commands. The status of an ended job never changes again. */
-function disturb(world: World, commands: readonly ((world: World) => void)[]): void {
+function disturb(fixture: Fixture, commands: readonly ((fixture: Fixture) => void)[]): void {
   for (const act of commands) {
-    const ended = isTerminal(world.job?.status?.phase) ? world.job?.status?.phase : undefined
-    const before = world.copy()
-    act(world)
-    world.past = [...world.past.slice(-5), before]
-    world.check()
-    if (ended !== undefined && world.job !== undefined) expect(world.job.status?.phase).toBe(ended)
+    const ended = isTerminal(fixture.job?.status?.phase) ? fixture.job?.status?.phase : undefined
+    const before = fixture.copy()
+    act(fixture)
+    fixture.past = [...fixture.past.slice(-5), before]
+    fixture.check()
+    if (ended !== undefined && fixture.job !== undefined) expect(fixture.job.status?.phase).toBe(ended)
   }
 }
 
 /** Removes all faults until nothing changes any more. */
-function settle(world: World): void {
-  world.mood = "fine"
-  for (let round = 0; round < 300 && !isSettled(world); round++) {
-    world.reconcileJob(0)
-    world.reconcileLaunches()
-    world.agentSteps("Succeeded")
-    world.seconds += 60
-    world.check()
+function settle(fixture: Fixture): void {
+  fixture.mood = "fine"
+  for (let round = 0; round < 300 && !isSettled(fixture); round++) {
+    fixture.reconcileJob(0)
+    fixture.reconcileLaunches()
+    fixture.agentSteps("Succeeded")
+    fixture.seconds += 60
+    fixture.check()
   }
 }
 
@@ -307,13 +307,13 @@ describe("a job with any events in any order, and caches of any age", () => {
   test("keeps at most one live Launch, follows the phase table, never changes an end, and leaves no VM", () => {
     fc.assert(
       fc.property(fc.array(command, { minLength: 5, maxLength: 60, size: "max" }), (commands) => {
-        const world = new World()
-        disturb(world, commands)
-        settle(world)
-        expect(isSettled(world)).toBe(true)
-        expect([...world.vms.values()].every((vm) => vm.state === "terminated")).toBe(true)
-        const paid = world.launches.reduce((total, launch) => total + (launch.status?.costUsd ?? 0), 0)
-        if (world.job !== undefined) expect(world.job.status?.cost?.actualUsd).toBeCloseTo(paid, 6)
+        const fixture = new Fixture()
+        disturb(fixture, commands)
+        settle(fixture)
+        expect(isSettled(fixture)).toBe(true)
+        expect([...fixture.vms.values()].every((vm) => vm.state === "terminated")).toBe(true)
+        const paid = fixture.launches.reduce((total, launch) => total + (launch.status?.costUsd ?? 0), 0)
+        if (fixture.job !== undefined) expect(fixture.job.status?.cost?.actualUsd).toBeCloseTo(paid, 6)
       }),
       { numRuns: 500, seed: SEED },
     )
@@ -321,7 +321,7 @@ describe("a job with any events in any order, and caches of any age", () => {
 })
 
 /** True if the job has ended with its final cost, or is deleted. */
-function isSettled({ job, launches }: World): boolean {
+function isSettled({ job, launches }: Fixture): boolean {
   if (!launches.every(isOver)) return false
   return job === undefined || (isTerminal(job.status?.phase) && job.status?.cost?.actualUsd !== undefined)
 }

@@ -10,7 +10,7 @@ import { kubectl } from "../control-plane.ts"
 import { inParallel } from "../in-parallel.ts"
 import { type ControllerHarness, controllerHarnesses } from "./harness.ts"
 
-const newStage = controllerHarnesses()
+const newHarness = controllerHarnesses()
 
 /** Waits for the job's phase, and returns the job. */
 function inPhase(harness: ControllerHarness, name: string, phase: JobPhase) {
@@ -56,7 +56,7 @@ function expectOneVmPerLaunch(harness: ControllerHarness): void {
 
 describe("a job's life", () => {
   test("runs a job to success with phases, times, cost, credentials and events of each step", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator()
     await harness.submit("hello", { labels: { team: "a" } })
     const launch = await liveLaunch(harness)
@@ -87,7 +87,7 @@ describe("a job's life", () => {
   })
 
   test("counts retries in the VM, and fails the job after the last one", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator()
     await harness.submit("flaky", { maxRetries: 1 })
     const launch = await started(harness)
@@ -104,7 +104,7 @@ describe("a job's life", () => {
   })
 
   test("fails a job at a timeout that the agent does not enforce", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator()
     await harness.submit("slow", { timeoutSeconds: 60 })
     await started(harness)
@@ -115,7 +115,7 @@ describe("a job's life", () => {
   })
 
   test("fails no job for its deadlines when the clock is set two hours ahead", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator()
     await harness.submit("booting", { timeoutSeconds: 60 })
     const launch = await liveLaunch(harness)
@@ -134,7 +134,7 @@ describe("a job's life", () => {
   })
 
   test("launches the next VM on another offer after the boot deadline, and ignores a late start of the first", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator()
     await harness.submit("sleepy")
     const first = await liveLaunch(harness)
@@ -154,7 +154,7 @@ describe("a job's life", () => {
   })
 
   test("replaces a lost VM, and fails the job after the third loss", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator()
     await harness.submit("unlucky")
     const seen: string[] = []
@@ -171,7 +171,7 @@ describe("a job's life", () => {
   })
 
   test("tries the next offer at once without capacity, then pauses, then tries the first again", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.cloud.faults.push({ fault: "capacity" }, { fault: "capacity" }, { fault: "capacity" })
     harness.operator()
     await harness.submit("crowded")
@@ -192,7 +192,7 @@ describe("a job's life", () => {
   })
 
   test("launches a VM although a former version stored preemptions with future times", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator()
     await harness.submit("poisoner")
     const seen: string[] = []
@@ -208,7 +208,7 @@ describe("a job's life", () => {
   })
 
   test("reports a cloud that is out of order, and tries another place after the length of a boot", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.cloud.outage = new TransientError("SimDown", "the region is out of order")
     harness.operator()
     await harness.submit("stranded")
@@ -233,7 +233,7 @@ describe("a job's life", () => {
   })
 
   test("deletes records of rejected Launches while the job still waits", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.cloud.faults.push({ fault: "capacity" })
     let isPaid = true
     harness.operator({ launchAccounts: () => (isPaid ? [{ cloud: "sim" }] : []) })
@@ -252,7 +252,7 @@ describe("a job's life", () => {
   })
 
   test("reports a missing response, settles nothing from it, and terminates the VM of the lost response", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     // Immediately: the next call comes soon, and would be answered.
     const outage = new TransientError("SimDown", "the region is out of order")
     harness.cloud.faults.push({ fault: "answerLost", outage })
@@ -277,7 +277,7 @@ describe("a job's life", () => {
   })
 
   test("settles a lost response by repeating the same call, with one VM", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.cloud.faults.push({ fault: "answerLost" }, { fault: "transient" })
     harness.cloud.consistencySeconds = 5
     harness.operator()
@@ -294,7 +294,7 @@ describe("a job's life", () => {
   })
 
   test("holds a copy of a Job that has run", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator()
     const metadata = { name: "copy", namespace: harness.namespace, annotations: { "berth.dev/recorded-uid": "old" } }
     await kubectl(
@@ -307,7 +307,7 @@ describe("a job's life", () => {
   })
 
   test("holds young copies of a job of the REST API, also when the original is deleted", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator()
     const createdAt = harness.clock.now().toISOString()
     const annotations = {
@@ -333,7 +333,7 @@ describe("a job's life", () => {
   })
 
   test("deletes a finished Job after its TTL, and the record of its Launch after an hour", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator()
     await harness.submit("brief", { ttlSecondsAfterFinished: 100 })
     await harness.finish(await started(harness), "Succeeded")
@@ -375,7 +375,7 @@ const PHASES: [string, (harness: ControllerHarness) => Promise<unknown>][] = [
 
 describe("cancel and delete", () => {
   test.each(PHASES)("cancels a job while %s", async (phase, reach) => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator(phase === "queued" ? { launchAccounts: () => [] } : {})
     await harness.submit("victim")
     await reach(harness)
@@ -388,7 +388,7 @@ describe("cancel and delete", () => {
   })
 
   test.each(PHASES)("terminates the VM before the deletion of a job while %s", async (phase, reach) => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator(phase === "queued" ? { launchAccounts: () => [] } : {})
     await harness.submit("victim")
     await reach(harness)
@@ -398,7 +398,7 @@ describe("cancel and delete", () => {
   })
 
   test("stops a running job before a hundred earlier jobs have a VM", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     const before = harness.operator()
     await harness.submit("zz-runs")
     const launch = await started(harness)
@@ -414,7 +414,7 @@ describe("cancel and delete", () => {
   })
 
   test("deletes the VM of a Job that was deleted without its finalizer", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator()
     await harness.submit("victim")
     await started(harness)
@@ -444,7 +444,7 @@ async function phases(harness: ControllerHarness, names: readonly string[]): Pro
 
 describe("an operator", () => {
   test("holds launches back at the caps, also for jobs created at the same moment", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator({ caps: { maxVms: 2 } })
     const names = ["a", "b", "c", "d", "e"]
     await Promise.all(names.map((name) => harness.submit(name)))
@@ -469,7 +469,7 @@ describe("an operator", () => {
   })
 
   test("pauses launching after boots that never register; one probe boots, and its registration ends the pause", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator({ settings: { breakerBoots: 2, cooldownSeconds: 1, maxCooldownSeconds: 1 } })
     await harness.submit("one")
     const first = await liveLaunch(harness)
@@ -496,7 +496,7 @@ describe("an operator", () => {
   })
 
   test("terminates a VM without a Launch in the second round of garbage collection, and no other VM", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     const { launchControl } = harness.operator()
     await harness.submit("rightful")
     await started(harness)
@@ -515,7 +515,7 @@ describe("an operator", () => {
   })
 
   test("gives up a silent agent while another agent reports", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     const operator = harness.operator()
     await harness.submit("silent")
     const silent = await started(harness)

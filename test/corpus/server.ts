@@ -2,7 +2,7 @@ import { beforeAll } from "vitest"
 import { installKinds } from "../../dev/install.ts"
 import type { KindDefinition } from "../../src/apis/kind.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
-import { faultsOfObject } from "../../src/apis/validate.ts"
+import { errorsOfObject } from "../../src/apis/validate.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { KubeError } from "../../src/kube/errors.ts"
 import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
@@ -61,7 +61,7 @@ export function validators(prefix: string): Validators {
         }),
       ),
     validator(kind, parts) {
-      const faults = faultsOfObject(kind, object(kind, parts))
+      const faults = errorsOfObject(kind, object(kind, parts))
       return faults.length === 0 ? undefined : faults.map((fault) => fault.detail).join("; ")
     },
   }

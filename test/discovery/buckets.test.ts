@@ -10,7 +10,7 @@ import { connection, never } from "./accounts.ts"
 type Reach = (bucket: string) => Promise<ReachedBucket | undefined>
 
 /** A finder over connections in the order of their creation, with the access of each. */
-function stage(reaches: Record<string, Reach>, changes: Partial<BucketFinderOptions> = {}) {
+function harness(reaches: Record<string, Reach>, changes: Partial<BucketFinderOptions> = {}) {
   const clock = new ManualClock()
   const asked: string[] = []
   const made = Object.keys(reaches).map((name, index) =>
@@ -47,7 +47,7 @@ const no: Reach = async () => undefined
 
 describe("the connection of a bucket", () => {
   it('finds a bucket by the oldest connection with access, and returns "looking" until then', async () => {
-    const { finder, answered, asked } = stage({ oldest: no, older: yes("eu-west-1"), newer: yes("us-east-1") })
+    const { finder, answered, asked } = harness({ oldest: no, older: yes("eu-west-1"), newer: yes("us-east-1") })
     expect(finder.find("yard", "cargo")).toEqual({ state: "looking" })
     expect(await answered()).toEqual({ state: "reached", connection: "older", type: "aws", region: "eu-west-1" })
     expect(asked).toEqual(["oldest/cargo", "older/cargo", "newer/cargo"])
@@ -56,7 +56,7 @@ describe("the connection of a bucket", () => {
   })
 
   it("decides on a bucket's connection only after older connections have answered or timed out", async () => {
-    const { finder, clock, answered, asked } = stage({ slow: never, healthy: yes() })
+    const { finder, clock, answered, asked } = harness({ slow: never, healthy: yes() })
     expect(finder.find("yard", "cargo").state).toBe("looking")
     await eventually(() => expect(asked).toHaveLength(2))
     await new Promise(setImmediate)
@@ -66,9 +66,9 @@ describe("the connection of a bucket", () => {
   })
 
   it("resolves whenFound after the decision on a bucket's connection", async () => {
-    const { finder } = stage({ oldest: no, older: yes("eu-west-1"), slow: never })
+    const { finder } = harness({ oldest: no, older: yes("eu-west-1"), slow: never })
     expect(await finder.whenFound("yard", "cargo")).toMatchObject({ state: "reached", connection: "older" })
-    const late = stage({ slow: never, healthy: yes() })
+    const late = harness({ slow: never, healthy: yes() })
     const waiting = late.finder.whenFound("yard", "cargo")
     await eventually(() => expect(late.asked).toHaveLength(2))
     late.clock.advance(15)
@@ -76,7 +76,7 @@ describe("the connection of a bucket", () => {
   })
 
   it('resolves whenFound with "looking" while too many requests wait', async () => {
-    const { finder, clock, asked } = stage({ mine: never }, { settings: { atOnce: 1 } })
+    const { finder, clock, asked } = harness({ mine: never }, { settings: { atOnce: 1 } })
     for (const bucket of ["a", "b"]) finder.find("yard", bucket)
     const waiting = finder.whenFound("yard", "cargo")
     clock.advance(15)
@@ -86,7 +86,7 @@ describe("the connection of a bucket", () => {
   })
 
   it("asks only the connection that a volume names, by the object's name or by its name in REST", async () => {
-    const { answered, asked } = stage({ first: yes(), second: yes("x") })
+    const { answered, asked } = harness({ first: yes(), second: yes("x") })
     expect(await answered("cargo", "second")).toMatchObject({ connection: "second" })
     expect(asked).toEqual(["second/cargo"])
     expect(await answered("cargo", "third")).toEqual({
@@ -97,22 +97,22 @@ describe("the connection of a bucket", () => {
 
   it("finds no connection if all fail, with a reason of each and without credentials", async () => {
     const failing: Reach = () => Promise.reject(new TransientError("Busy", "come back with a-secret-token"))
-    const { answered } = stage({ denied: no, failing, faulty: () => Promise.reject(new TypeError("x")) })
+    const { answered } = harness({ denied: no, failing, faulty: () => Promise.reject(new TypeError("x")) })
     expect(await answered()).toEqual({
       state: "notReached",
       why:
         "denied: no such bucket, or no access to it; failing: come back with [redacted]; " +
         "faulty: internal error in Berth; its log has details",
     })
-    expect(stage({}).finder.find("yard", "cargo")).toEqual({
+    expect(harness({}).finder.find("yard", "cargo")).toEqual({
       state: "notReached",
       why: "the project has no connection to storage",
     })
-    expect(stage({ mine: yes() }).finder.find("another", "cargo").state).toBe("notReached")
+    expect(harness({ mine: yes() }).finder.find("another", "cargo").state).toBe("notReached")
   })
 
   it("asks for a bucket again after a while, sooner if it was not found, and at once after a change of the connection", async () => {
-    const { answered, clock, asked, made } = stage({ mine: async (bucket) => (bucket === "cargo" ? {} : undefined) })
+    const { answered, clock, asked, made } = harness({ mine: async (bucket) => (bucket === "cargo" ? {} : undefined) })
     await answered("cargo")
     await answered("nothing")
     expect(asked).toHaveLength(2)
@@ -131,7 +131,7 @@ describe("the connection of a bucket", () => {
 
   it("is looked up with a limited number of concurrent requests of a project: a quarter of all", async () => {
     const open: (() => void)[] = []
-    const { finder, asked } = stage(
+    const { finder, asked } = harness(
       { mine: () => new Promise((resolve) => open.push(() => resolve({}))) },
       { settings: { atOnce: 8 } },
     )
@@ -142,7 +142,7 @@ describe("the connection of a bucket", () => {
   })
 
   it("asks no registry for a bucket", async () => {
-    const { finder } = stage({}, { connections: () => [connection("hub", { type: "dockerhub" })] })
+    const { finder } = harness({}, { connections: () => [connection("hub", { type: "dockerhub" })] })
     expect(finder.find("yard", "cargo")).toEqual({
       state: "notReached",
       why: "the project has no connection to storage",

@@ -10,7 +10,7 @@ import { accountWith, connection, never } from "./accounts.ts"
 
 const SECRET = "a-secret-that-nobody-may-see"
 
-function stage(accounts: Record<string, ExternalAccount>, changes: Partial<DiscovererOptions> = {}) {
+function harness(accounts: Record<string, ExternalAccount>, changes: Partial<DiscovererOptions> = {}) {
   const clock = new ManualClock()
   const lines: string[] = []
   const asked: string[] = []
@@ -34,7 +34,11 @@ const namesIn = ({ found }: Awaited<ReturnType<Discoverer["discover"]>>) =>
 describe("a discovery", () => {
   it("returns the healthy part of a discovery when one connection fails and one hangs", async () => {
     const broken = accountWith(["kept"], new CredentialsError("AccessDenied", `no: ${SECRET}`), ["unseen"])
-    const { discoverer, clock } = stage({ broken, slow: accountWith(["first"], never()), healthy: accountWith(["a"]) })
+    const { discoverer, clock } = harness({
+      broken,
+      slow: accountWith(["first"], never()),
+      healthy: accountWith(["a"]),
+    })
     const ended = vi.fn()
     const answer = discoverer.discover("storages", [connection("broken"), connection("slow"), connection("healthy")])
     void answer.then(ended)
@@ -64,7 +68,7 @@ describe("a discovery", () => {
         await never()
       },
     }
-    const { discoverer, clock } = stage({ slow }, {})
+    const { discoverer, clock } = harness({ slow }, {})
     const answer = discoverer.discover("storages", [connection("slow")])
     await eventually(() => expect(signals).toHaveLength(1))
     expect(signals[0]?.aborted).toBe(false)
@@ -72,7 +76,7 @@ describe("a discovery", () => {
     expect((await answer).failures).toMatchObject([{ reason: "TimedOut" }])
     expect(signals[0]?.aborted).toBe(true)
 
-    const locked = stage({}, { credentialsOf: never })
+    const locked = harness({}, { credentialsOf: never })
     const second = locked.discoverer.discover("storages", [connection("slow")])
     await eventually(() => expect(locked.clock.timers).toBe(1))
     locked.clock.advance(15)
@@ -80,7 +84,7 @@ describe("a discovery", () => {
   })
 
   it("returns resources in a stable order: connections by creation time, resources by name", async () => {
-    const { discoverer } = stage({
+    const { discoverer } = harness({
       old: accountWith(["z"], ["b", "a"]),
       twin: accountWith(["c"]),
       young: accountWith(["d"]),
@@ -96,7 +100,7 @@ describe("a discovery", () => {
   })
 
   it("caches a complete discovery for a while, and only for the same version of the connection", async () => {
-    const { discoverer, clock, asked } = stage({ mine: accountWith(["a"]) })
+    const { discoverer, clock, asked } = harness({ mine: accountWith(["a"]) })
     const twice = await Promise.all([1, 2].map(() => discoverer.discover("storages", [connection("mine")])))
     expect(twice.map(namesIn)).toEqual([["mine/a"], ["mine/a"]])
     expect(asked).toHaveLength(1)
@@ -113,28 +117,28 @@ describe("a discovery", () => {
   })
 
   it("caches no failed discovery", async () => {
-    const { discoverer, asked } = stage({ mine: accountWith(["a"], new TransientError("Busy", "later")) })
+    const { discoverer, asked } = harness({ mine: accountWith(["a"], new TransientError("Busy", "later")) })
     for (const _ of [1, 2])
       expect((await discoverer.discover("storages", [connection("mine")])).failures).toHaveLength(1)
     expect(asked).toHaveLength(2)
   })
 
   it("skips resources that a provider lacks, and unknown connection types", async () => {
-    const { discoverer } = stage({ mine: accountWith(["a"]) })
+    const { discoverer } = harness({ mine: accountWith(["a"]) })
     expect(await discoverer.discover("repositories", [connection("mine")])).toEqual({ found: [], failures: [] })
     expect(await discoverer.discover("storages", [connection("unknown")])).toEqual({ found: [], failures: [] })
   })
 
   it("returns a limited number of resources", async () => {
     const many = Array.from({ length: 30 }, (_, index) => [`b${index}-1`, `b${index}-2`])
-    const { discoverer } = stage({ mine: accountWith(...many) }, { settings: { mostResources: 5 } })
+    const { discoverer } = harness({ mine: accountWith(...many) }, { settings: { mostResources: 5 } })
     const { found, failures } = await discoverer.discover("storages", [connection("mine")])
     expect(found).toHaveLength(5)
     expect(failures).toMatchObject([{ reason: "TooMany", message: "only the first 5 are shown" }])
   })
 
   it("reports a bug of Berth only in the log, and credentials nowhere", async () => {
-    const { discoverer, logged } = stage({ mine: accountWith(new TypeError(`x is no function of ${SECRET}`)) })
+    const { discoverer, logged } = harness({ mine: accountWith(new TypeError(`x is no function of ${SECRET}`)) })
     const { failures } = await discoverer.discover("storages", [connection("mine")])
     expect(failures).toMatchObject([{ reason: "InternalError", message: expect.not.stringContaining("function") }])
     expect(logged()).toContain("x is no function of [redacted]")

@@ -18,7 +18,7 @@ const PUSHER = { username: "pusher", password: "of-a-test" }
 const SECRET = "dckr_pat_of-the-team"
 
 /** A finder over connections with these names, the oldest first. Each signs in with its name and a password. */
-function stage(names: readonly string[], options: Partial<ImageFinderOptions>, password = SECRET) {
+function harness(names: readonly string[], options: Partial<ImageFinderOptions>, password = SECRET) {
   const clock = new ManualClock()
   const made = names.map((name, index) =>
     connection(name, { type: "dockerhub", created: `2026-01-0${index + 1}T00:00:00Z` }),
@@ -60,7 +60,7 @@ registry.describe("the architectures of an image", () => {
   afterAll(() => registry.stop())
 
   it("reads an image's architectures from its list of manifests, or from the configuration of its only manifest", async () => {
-    const { found } = stage([], options())
+    const { found } = harness([], options())
     expect(await found(`${registry.host}/public/both:1`)).toEqual({ state: "known", architectures: ["amd64", "arm64"] })
     expect(await found(`${registry.host}/public/arm:1`)).toEqual({ state: "known", architectures: ["arm64"] })
   })
@@ -69,7 +69,7 @@ registry.describe("the architectures of an image", () => {
     ["its only manifest", 1, []],
     ["one manifest of its list", 2, ["arm64"]],
   ])("reads an image's compressed size from %s", async (_, platforms, others) => {
-    const { found } = stage([], options())
+    const { found } = harness([], options())
     registry.requests.length = 0
     expect(await found(`${registry.host}/public/sized-${platforms}:1`)).toEqual({
       state: "known",
@@ -82,8 +82,8 @@ registry.describe("the architectures of an image", () => {
   it("reads an image with a connection of the project that has access, and hides the image from other projects", async () => {
     const image = `${registry.host}/team/app:1`
     const known = { state: "known", architectures: ["amd64"] }
-    expect(await stage(["others", "team"], options()).found(image)).toEqual(known)
-    const { found, finder } = stage(["team"], options(), "dckr_pat_revoked-since")
+    expect(await harness(["others", "team"], options()).found(image)).toEqual(known)
+    const { found, finder } = harness(["team"], options(), "dckr_pat_revoked-since")
     const unknown = await found(image)
     expect(unknown).toMatchObject({
       state: "unknown",
@@ -94,7 +94,7 @@ registry.describe("the architectures of an image", () => {
   })
 
   it("reports unknown architectures, with a reason, for a missing image and for one of other machines", async () => {
-    const { found } = stage([], options())
+    const { found } = harness([], options())
     expect(await found(`${registry.host}/public/nothing:1`)).toEqual({
       state: "unknown",
       why: `registry ${registry.host}: no such image, or no access to it`,
@@ -105,7 +105,7 @@ registry.describe("the architectures of an image", () => {
   })
 
   it("reads an image once for each digest, and checks again when a tag may have moved", async () => {
-    const { clock, finder, found } = stage([], options())
+    const { clock, finder, found } = harness([], options())
     const image = `${registry.host}/public/moving:1`
     const push = (platforms: string[]) =>
       putImage(registry, { repository: "public/moving", tag: "1", platforms, user: PUSHER })
@@ -127,7 +127,7 @@ registry.describe("the architectures of an image", () => {
   })
 
   it("reads no image from addresses outside the public internet", async () => {
-    const { found } = stage([], { readImage: imageReader({ clock: systemClock, send: publicFetch() }) })
+    const { found } = harness([], { readImage: imageReader({ clock: systemClock, send: publicFetch() }) })
     registry.requests.length = 0
     for (const host of [registry.host, "10.0.0.1", "169.254.169.254", "localhost:5000"])
       expect(await found(`${host}/public/arm:1`)).toMatchObject({ why: expect.stringMatching(/no public address/) })
@@ -142,7 +142,7 @@ describe("a question about an image's architectures", () => {
       asked.push(image.repository)
       return never()
     }
-    const { clock, finder } = stage([], { readImage, settings: { atOnce: 1 } })
+    const { clock, finder } = harness([], { readImage, settings: { atOnce: 1 } })
     for (const image of ["acme/a", "acme/b"]) expect(finder.find("yard", image)).toEqual({ state: "looking" })
     await eventually(() => expect(asked).toEqual(["acme/a"]))
     clock.advance(10)
@@ -156,7 +156,7 @@ describe("a question about an image's architectures", () => {
       if (isAway) throw new TransientError("NoAnswer", "the host could not be reached")
       return { architectures: ["arm64"] as const }
     }
-    const { clock, found } = stage([], { readImage })
+    const { clock, found } = harness([], { readImage })
     expect(await found("acme/a")).toMatchObject({
       state: "unknown",
       why: expect.stringContaining("could not be reached"),

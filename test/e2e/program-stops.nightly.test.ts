@@ -8,7 +8,7 @@ import { installBase } from "../../dev/base.ts"
 import { makeDataDir } from "../../src/agent/disk.ts"
 import { ensureInstallation } from "../../src/identity/installation.ts"
 import { leases } from "../../src/kube/lease.ts"
-import { startGateway, type TestGateway, testWorld } from "../agent/harness.ts"
+import { startGateway, type TestGateway, testFixture } from "../agent/harness.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
 import { eventually } from "../kube/fixtures.ts"
 import { Program } from "./program.ts"
@@ -31,16 +31,16 @@ const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const isNightly = process.env["BERTH_NIGHTLY"] === "1"
 const why = isNightly ? "" : " (skipped: it takes 10 minutes; BERTH_NIGHTLY=1 runs it)"
 
-const world = testWorld("program-stops")
+const fixture = testFixture("program-stops")
 const systemNamespace = testNamespace("program-stops-system")
 let folder: string
 let gateway: TestGateway
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "berth-program-stops-"))
-  await installBase(world.client, AbortSignal.timeout(100_000))
-  await ensureInstallation(world.client, systemNamespace)
-  gateway = await startGateway(world)
+  await installBase(fixture.client, AbortSignal.timeout(100_000))
+  await ensureInstallation(fixture.client, systemNamespace)
+  gateway = await startGateway(fixture)
 })
 afterAll(async () => {
   await gateway.close()
@@ -57,7 +57,14 @@ interface Start {
 }
 
 function kubeOptions(): string[] {
-  return ["--kubeconfig", kubeconfigPath(), "--system-namespace", systemNamespace, "--watch-namespace", world.namespace]
+  return [
+    "--kubeconfig",
+    kubeconfigPath(),
+    "--system-namespace",
+    systemNamespace,
+    "--watch-namespace",
+    fixture.namespace,
+  ]
 }
 
 function startOperator(): Start {
@@ -75,7 +82,7 @@ function startOperator(): Start {
   const program = new Program("operator", args)
   const holder = async (): Promise<string[]> => {
     const lease = { namespace: systemNamespace, name: "berth-operator" }
-    const { spec } = await world.client.get(leases, lease)
+    const { spec } = await fixture.client.get(leases, lease)
     return spec?.holderIdentity ? [`the lease is held by ${spec.holderIdentity}`] : []
   }
   // No operator has created the Lease before the first one leads.
@@ -92,13 +99,13 @@ function startFacade(): Start {
 /** Starts an agent whose container ignores SIGTERM. */
 async function startAgent(): Promise<Start> {
   const dataDir = join(folder, randomUUID())
-  const launch = await world.launch({ command: ["sh", "-c"], args: ["trap '' TERM; while :; do sleep 0.1; done"] })
+  const launch = await fixture.launch({ command: ["sh", "-c"], args: ["trap '' TERM; while :; do sleep 0.1; done"] })
   makeDataDir(dataDir)
   await writeFile(join(dataDir, "user-data.json"), gateway.userData(launch))
   const limits = ["--shutdown-seconds", String(AGENT_SECONDS)]
   const program = new Program("agent", [MAIN, "agent", "--data-dir", dataDir, "--runtime", "process", ...limits])
   const ready = () =>
-    eventually("the container runs", async () => (await world.agentOf(launch))?.startTime !== undefined, 100)
+    eventually("the container runs", async () => (await fixture.agentOf(launch))?.startTime !== undefined, 100)
   return { program, ready, left: async () => (await processesNaming(dataDir)).map(({ text }) => text.slice(0, 200)) }
 }
 

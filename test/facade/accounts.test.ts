@@ -36,11 +36,11 @@ import {
   problemIn,
   type Replica,
   startReplica,
-  testWorld,
+  testFixture,
 } from "./harness.ts"
 import { type KeyController, startKeyController } from "./machine-users.ts"
 
-const world = testWorld("facade-accounts")
+const fixture = testFixture("facade-accounts")
 let replica: Replica
 let other: Replica
 let issuer: Issuer
@@ -67,8 +67,8 @@ afterAll(async () => {
   await Promise.all(keyControllers.map((keys) => keys.stop()))
 })
 
-const here = caller(() => replica, world)
-const there = caller(() => other, world)
+const here = caller(() => replica, fixture)
+const there = caller(() => other, fixture)
 
 /** Request of a person: to the account scope by default, or to the named project. */
 interface PersonCall extends Omit<Call, "key" | "host"> {
@@ -106,7 +106,7 @@ async function newProject(owner: string, organization: string): Promise<ProjectR
   const response = await as(owner, `/1/organizations/${organization}/projects`, { body: { name: "Trains" } })
   const project = await answer<ProjectRecord>(response, 201)
   await eventually(async () => {
-    const { status } = await world.client.get(PROJECTS, { name: project.id })
+    const { status } = await fixture.client.get(PROJECTS, { name: project.id })
     expect(status?.namespace, JSON.stringify(status)).toBe(project.id)
   })
   return project
@@ -212,7 +212,7 @@ describe("a person", () => {
     await answer(await setRole(olga, id, otto, "owner"), 200)
     await answer(await setRole(otto, id, olga, "member"), 200)
     expect(await answer(await send(), 201)).toMatchObject({ id, role: "member" })
-    const change = (merge: object) => world.client.patch(ORGANIZATIONS, { name: id }, { merge })
+    const change = (merge: object) => fixture.client.patch(ORGANIZATIONS, { name: id }, { merge })
     await change({ spec: { members: [{ userId: userId(otto), role: "owner" }] } })
     expect((await problemIn(await send())).detail).toMatch(/You no longer have access to the organization/)
     await change({ metadata: { annotations: { [ANNOTATIONS.idempotencyKey]: "another" } } })
@@ -245,7 +245,7 @@ describe("a person", () => {
       ),
     )
     expect(added.map(({ status }) => status)).toEqual(people.map(() => 200))
-    const { spec } = await world.client.get(ORGANIZATIONS, { name: id })
+    const { spec } = await fixture.client.get(ORGANIZATIONS, { name: id })
     expect(spec.members?.map((member) => member.userId).toSorted()).toEqual([olga, ...people].map(userId).toSorted())
   })
 
@@ -312,7 +312,7 @@ describe("a person", () => {
   describe("the email address of an invited member", () => {
     const membersOf = async (by: string, id: string): Promise<MemberRecord[]> =>
       (await answer<{ members: MemberRecord[] }>(await as(by, `/1/organizations/${id}/members`), 200)).members
-    const stored = (id: string) => world.client.get(ORGANIZATIONS, { name: id })
+    const stored = (id: string) => fixture.client.get(ORGANIZATIONS, { name: id })
     const asWith = async (claims: object, path: string) => {
       const headers = { Authorization: `Bearer ${await issuer.token({ ...claims })}` }
       return here(path, { key: "", host: BASE_DOMAIN, headers })
@@ -348,9 +348,9 @@ describe("a person", () => {
       await answer(await setRole(olga, id, mike, "admin"), 200)
       const organizations = new IndexedStore(CACHE_OPTIONS.organizations.indexes)
       const clock = new ManualClock()
-      const memberships = new Memberships({ client: world.client, organizations, clock })
+      const memberships = new Memberships({ client: fixture.client, organizations, clock })
       const logger = createLogger({ level: "silent", name: "test" })
-      const emails = new MemberEmails({ client: world.client, memberships, organizations, clock, logger })
+      const emails = new MemberEmails({ client: fixture.client, memberships, organizations, clock, logger })
       const noted = async (email: string): Promise<unknown> => {
         const present = await stored(id)
         organizations.put(present)
@@ -383,7 +383,7 @@ describe("a person", () => {
     await answer(await setRole(olga, id, mike, "admin"), 200)
     const submit = (elsewhere: boolean) => as(mike, "/1/jobs", { project: project.id, elsewhere, body: { image: "a" } })
     await answer(await submit(true), 201)
-    await world.client.patch(
+    await fixture.client.patch(
       ORGANIZATIONS,
       { name: id },
       { merge: { spec: { members: [{ userId: userId(olga), role: "owner" }] } } },
@@ -399,12 +399,12 @@ describe("with a cache that doesn't change", () => {
   const member = { ...user, role: "owner" } as const
 
   /** Returns accounts whose cache shows so many organizations of the user, and so many projects in the first. */
-  function accountsWith(count: { organizations: number; projects: number }, client: CallerClient = world.client) {
+  function accountsWith(count: { organizations: number; projects: number }, client: CallerClient = fixture.client) {
     const organizations = new IndexedStore(CACHE_OPTIONS.organizations.indexes)
     const projects = new IndexedStore(CACHE_OPTIONS.projects.indexes)
     const accounts = new Accounts({
       ...{ client, organizations, projects, creationTimes: new CreationTimes(systemClock) },
-      memberships: new Memberships({ client: world.client, organizations, clock: systemClock }),
+      memberships: new Memberships({ client: fixture.client, organizations, clock: systemClock }),
     })
     const put = <T extends StoredOrganization | StoredProject>(store: IndexedStore<T>, name: string, spec: T["spec"]) =>
       store.put({ metadata: { name, uid: name, resourceVersion: "1" }, spec } as T)
@@ -440,7 +440,7 @@ describe("with a cache that doesn't change", () => {
     const inOrganization = (key: string) => accounts.createProject(id, user, { name: "Trains" }, key)
     const making = inOrganization("k")
     const project = await eventually(async () => {
-      const { items } = await world.client.list(PROJECTS)
+      const { items } = await fixture.client.list(PROJECTS)
       const found = items.find(({ spec }) => spec.organization === id)
       if (found === undefined) throw new Error("not there yet")
       return found
@@ -457,7 +457,7 @@ describe("with a cache that doesn't change", () => {
   })
 
   it("generates another organization id when the first is taken", async () => {
-    const { client } = world
+    const { client } = fixture
     const taken: string[] = []
     const faster: CallerClient["create"] = async (resource, object, options) => {
       if (taken.length === 0) {
@@ -477,18 +477,18 @@ describe("with a cache that doesn't change", () => {
 
 describe("tenants", () => {
   it("accepts tokens on the account scope, and rejects every API key there", async () => {
-    for (const key of [world.keys.admin, "berth_nonsense"]) {
+    for (const key of [fixture.keys.admin, "berth_nonsense"]) {
       const response = await here("/1/organizations", { key, host: BASE_DOMAIN })
       expect(await problemIn(response)).toMatchObject({ status: 403, detail: expect.stringContaining("API keys") })
     }
     expect((await here("/1/organizations", { key: "", host: BASE_DOMAIN })).status).toBe(401)
     const both = {
-      key: world.keys.admin,
+      key: fixture.keys.admin,
       host: BASE_DOMAIN,
       headers: { Authorization: `Bearer ${await issuer.token()}` },
     }
     expect((await here("/1/organizations", both)).status).toBe(400)
-    expect((await as(newPerson(), "/1/organizations", { project: world.project })).status).toBe(404)
+    expect((await as(newPerson(), "/1/organizations", { project: fixture.project })).status).toBe(404)
   })
 })
 
@@ -526,8 +526,8 @@ describe("a token", () => {
     }
     return [
       await call("/1/organizations", BASE_DOMAIN),
-      await call("/1/jobs", `${world.project}.${BASE_DOMAIN}`),
-      await call("/1/resources/storages", `${world.project}.${BASE_DOMAIN}`),
+      await call("/1/jobs", `${fixture.project}.${BASE_DOMAIN}`),
+      await call("/1/resources/storages", `${fixture.project}.${BASE_DOMAIN}`),
     ]
   }
 

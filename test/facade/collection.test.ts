@@ -7,18 +7,18 @@ import { KeyedMutex } from "../../src/facade/idempotency.ts"
 import { idempotencyMarks } from "../../src/facade/idempotency-marks.ts"
 import type { CallerClient } from "../../src/identity/principal.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
-import { plainClient, testWorld } from "./harness.ts"
+import { plainClient, testFixture } from "./harness.ts"
 
 /** Tests of cases that are rare in real traffic. The cache changes only when a test changes it. */
-const world = testWorld("facade-collection")
+const fixture = testFixture("facade-collection")
 
 afterEach(async () => {
-  const { items } = await world.client.list(CRON_JOBS, { namespace: world.namespace })
-  for (const { metadata } of items) await world.client.delete(CRON_JOBS, metadata)
+  const { items } = await fixture.client.list(CRON_JOBS, { namespace: fixture.namespace })
+  for (const { metadata } of items) await fixture.client.delete(CRON_JOBS, metadata)
 })
 
 function cronJob(name: string): StoredCronJob {
-  const metadata = { name, namespace: world.namespace }
+  const metadata = { name, namespace: fixture.namespace }
   return { metadata, spec: { schedule: "@daily", jobDefinition: { image: "a" } } } as StoredCronJob
 }
 
@@ -30,7 +30,7 @@ function keyed(name: string, { hasLabel }: { hasLabel: boolean }): StoredCronJob
 }
 
 function make(name: string): Promise<StoredCronJob> {
-  return world.client.create(CRON_JOBS, cronJob(name))
+  return fixture.client.create(CRON_JOBS, cronJob(name))
 }
 
 /**
@@ -38,7 +38,7 @@ function make(name: string): Promise<StoredCronJob> {
  * already.
  */
 function afterEachWrite(happens: (written: StoredCronJob) => void): CallerClient {
-  const { client } = world
+  const { client } = fixture
   const notifying = <T>(written: T): T => {
     setImmediate(() => happens(written as StoredCronJob))
     return written
@@ -52,20 +52,20 @@ function afterEachWrite(happens: (written: StoredCronJob) => void): CallerClient
 }
 
 function withCache(...objects: StoredCronJob[]) {
-  return withCacheFor(world.client, ...objects)
+  return withCacheFor(fixture.client, ...objects)
 }
 
 function withCacheFor(writer: CallerClient, ...objects: StoredCronJob[]) {
   const store = new IndexedStore(CACHE_OPTIONS.cronJobs.indexes)
   for (const object of objects) store.put(object)
-  const { client, namespace } = world
+  const { client, namespace } = fixture
   const mutexes = { creations: new KeyedMutex(), changes: new Changes() }
   const kind = { noun: "cronjob", resource: CRON_JOBS, store, mutexes }
   return { store, collection: new Collection({ ...kind, namespace, reader: client, writer }) }
 }
 
 async function stored(name: string): Promise<StoredCronJob> {
-  return world.client.get(CRON_JOBS, { namespace: world.namespace, name })
+  return fixture.client.get(CRON_JOBS, { namespace: fixture.namespace, name })
 }
 
 describe("a response to a write", () => {
@@ -90,7 +90,7 @@ describe("a response to a write", () => {
     let lost = false
     const writer = afterEachWrite(() => {
       lost = true
-      store.remove(`${world.namespace}/going`)
+      store.remove(`${fixture.namespace}/going`)
       store.advance("1")
     })
     const { store, collection } = withCacheFor(writer, await make("going"))
@@ -121,8 +121,8 @@ describe("a stale cache", () => {
 
   it("finds what another replica made with an Idempotency-Key, also with as many objects as the API server", async () => {
     const gone = await make("gone")
-    await world.client.delete(CRON_JOBS, gone.metadata)
-    const { metadata } = await world.client.create(CRON_JOBS, keyed("made", { hasLabel: true }))
+    await fixture.client.delete(CRON_JOBS, gone.metadata)
+    const { metadata } = await fixture.client.create(CRON_JOBS, keyed("made", { hasLabel: true }))
     // The cache has neither seen the deletion nor the creation.
     const { collection } = withCache(gone)
     const again = collection.create(cronJob("second"), "second", { key: "a key", accept: (earlier) => earlier })
@@ -131,7 +131,7 @@ describe("a stale cache", () => {
   })
 
   it("waits for what a replica of the former version made with an Idempotency-Key, without the label", async () => {
-    const { metadata } = await world.client.create(CRON_JOBS, keyed("made", { hasLabel: false }))
+    const { metadata } = await fixture.client.create(CRON_JOBS, keyed("made", { hasLabel: false }))
     const { store, collection } = withCache()
     const again = collection.create(cronJob("second"), "second", { key: "a key", accept: (earlier) => earlier })
     store.put(await stored("made"))
@@ -142,7 +142,7 @@ describe("a stale cache", () => {
 
   it("returns 404 for a change or deletion by id when another object has the name now", async () => {
     const old = await make("reused")
-    await world.client.delete(CRON_JOBS, old.metadata)
+    await fixture.client.delete(CRON_JOBS, old.metadata)
     const { metadata } = await make("reused")
     const { collection } = withCache(old)
     await expect(collection.change(old.metadata.uid, (present) => present)).rejects.toMatchObject({ status: 404 })
@@ -168,7 +168,7 @@ it("returns 503 for a change that conflicts again and again, and writes nothing 
   let count = 0
   const race = async (present: StoredCronJob): Promise<StoredCronJob> => {
     const merge = { metadata: { annotations: { "example.com/count": String(++count) } } }
-    await world.client.patch(CRON_JOBS, present.metadata, { merge })
+    await fixture.client.patch(CRON_JOBS, present.metadata, { merge })
     return { ...present, spec: { ...present.spec, active: false } }
   }
   await expect(collection.change("restless", race)).rejects.toMatchObject({ status: 503 })

@@ -3,7 +3,7 @@ import { systemClock } from "../../src/apis/clock.ts"
 import type { ConnectionSpec, ConnectionType, StoredConnection } from "../../src/apis/connection.ts"
 import { LIMITS } from "../../src/apis/limits.ts"
 import { fromMetadataName, toMetadataName } from "../../src/apis/names.ts"
-import { faultsOf } from "../../src/apis/validate.ts"
+import { errorsOf } from "../../src/apis/validate.ts"
 import { CONNECTIONS } from "../../src/facade/caches.ts"
 import {
   type ConnectionList,
@@ -17,20 +17,20 @@ import { openCredentials, sealCredentials } from "../../src/sealing/credentials.
 import { Sealer } from "../../src/sealing/envelope.ts"
 import { KeyringEncryption } from "../../src/sealing/keys.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { type Call, caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testWorld } from "./harness.ts"
+import { type Call, caller, problemIn, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
 
 /** Tests of each rule in the API's document (the "contract"): "Connections", "Connection record" and "Limits". */
-const world = testWorld("facade-connections")
+const fixture = testFixture("facade-connections")
 let replica: Replica
-const call = caller(() => replica, world)
-const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(world.client, SYSTEM_NAMESPACE)))
+const call = caller(() => replica, fixture)
+const sealer = new Sealer(new KeyringEncryption(() => ensureSealingKeys(fixture.client, SYSTEM_NAMESPACE)))
 
 beforeAll(async () => {
   replica = await startReplica()
 })
 afterAll(() => replica.close())
 beforeEach(async () => {
-  for (const { metadata } of await stored()) await world.client.delete(CONNECTIONS, metadata)
+  for (const { metadata } of await stored()) await fixture.client.delete(CONNECTIONS, metadata)
 })
 
 const UUID = "123e4567-e89b-12d3-a456-426614174000"
@@ -75,29 +75,32 @@ const SECRETS = ["secret_access_key", "keyfile_json", "client_secret", "token"]
 const aws = (name = "my-aws"): Record<string, unknown> => ({ name, type: "aws", ...KINDS.aws })
 
 async function stored(): Promise<StoredConnection[]> {
-  return (await world.client.list(CONNECTIONS, { namespace: world.namespace })).items
+  return (await fixture.client.list(CONNECTIONS, { namespace: fixture.namespace })).items
 }
 
 /** Creates a Connection like kubectl does. */
 function apply(name: string, spec: ConnectionSpec): Promise<StoredConnection> {
-  return world.client.create(CONNECTIONS, { metadata: { name, namespace: world.namespace }, spec } as StoredConnection)
+  return fixture.client.create(CONNECTIONS, {
+    metadata: { name, namespace: fixture.namespace },
+    spec,
+  } as StoredConnection)
 }
 
 async function record(path: string, options: Call = {}, status = 200): Promise<ConnectionRecord> {
   const response = await call(path, options)
   if (response.status !== status) throw new Error(`${response.status}: ${await response.text()}`)
   const found = (await response.json()) as ConnectionRecord
-  expect(faultsOf(ConnectionRecordSchema, found)).toEqual([])
+  expect(errorsOf(ConnectionRecordSchema, found)).toEqual([])
   return found
 }
 
 const create = (body: object = aws()): Promise<ConnectionRecord> => record("/1/connections", { body }, 201)
-const get = (name: string, key = world.keys.admin): Promise<ConnectionRecord> =>
+const get = (name: string, key = fixture.keys.admin): Promise<ConnectionRecord> =>
   record(`/1/connections/${name}`, { key })
 const patch = (name: string, body: object): Promise<ConnectionRecord> =>
   record(`/1/connections/${name}`, { method: "PATCH", body })
 
-async function list(query = "", key = world.keys.admin): Promise<ConnectionList> {
+async function list(query = "", key = fixture.keys.admin): Promise<ConnectionList> {
   const response = await call(`/1/connections${query}`, { key })
   expect(response.status).toBe(200)
   return (await response.json()) as ConnectionList
@@ -107,7 +110,7 @@ async function said(path: string, options: Call, status: number): Promise<string
   const response = await call(path, options)
   const problem = await problemIn(response)
   expect(response.status, problem.detail).toBe(status)
-  const text = [problem.detail, ...problem.errors.map((fault) => `${fault.pointer} ${fault.detail}`)].join("\n")
+  const text = [problem.detail, ...problem.errors.map((error) => `${error.pointer} ${error.detail}`)].join("\n")
   expect(text).not.toContain(CANARY)
   return text
 }
@@ -132,7 +135,7 @@ describe("settings of VMs (extension)", () => {
     expect(await get("my-aws")).toMatchObject({ ...settings, ...KINDS.aws })
     expect((await list()).connections).toMatchObject([settings])
     for (const field of Object.keys(settings))
-      expect(await get("my-aws", world.keys.developer)).not.toHaveProperty(field)
+      expect(await get("my-aws", fixture.keys.developer)).not.toHaveProperty(field)
     expect((await stored())[0]?.spec).toMatchObject(settings)
   })
 
@@ -196,7 +199,7 @@ describe("POST /1/connections", () => {
       expect(await get(`my-${type}`)).toEqual({ ...contract, ...made, ...KINDS[type] })
       const nothing = Object.fromEntries(Object.keys(KINDS[type]).map((field) => [field, null]))
       for (const role of ["viewer", "developer"] as const)
-        expect(await get(`my-${type}`, world.keys[role])).toEqual({ ...contract, ...made, ...nothing })
+        expect(await get(`my-${type}`, fixture.keys[role])).toEqual({ ...contract, ...made, ...nothing })
     },
   )
 
@@ -207,9 +210,9 @@ describe("POST /1/connections", () => {
     for (const { metadata, spec } of objects) {
       const sealed = { type: spec.type, sealedCredentials: spec.sealedCredentials ?? "" }
       const open = (project: string, name: string) => openCredentials(sealer, sealed, { project, name })
-      expect((await open(world.project, metadata.name)).fields).toEqual(KINDS[spec.type])
-      await expect(open("another", metadata.name)).rejects.toMatchObject({ fault: "tampered" })
-      await expect(open(world.project, "another")).rejects.toMatchObject({ fault: "tampered" })
+      expect((await open(fixture.project, metadata.name)).fields).toEqual(KINDS[spec.type])
+      await expect(open("another", metadata.name)).rejects.toMatchObject({ reason: "tampered" })
+      await expect(open(fixture.project, "another")).rejects.toMatchObject({ reason: "tampered" })
     }
     const raw = JSON.stringify(objects)
     for (const value of Object.values(KINDS).flatMap((fields) => Object.values(fields)))
@@ -367,8 +370,8 @@ describe("GET /1/connections", () => {
     expect(connections.map(({ name }) => name)).toEqual(["Three", "two", "one"])
     expect(connections.map(({ secret_access_key }) => secret_access_key)).toEqual([null, null, null])
     expect(connections[0]).toEqual({ ...(await get("Three")), secret_access_key: null })
-    const forViewer = await list("", world.keys.viewer)
-    expect(forViewer.connections[0]).toEqual(await get("Three", world.keys.viewer))
+    const forViewer = await list("", fixture.keys.viewer)
+    expect(forViewer.connections[0]).toEqual(await get("Three", fixture.keys.viewer))
     expect(await list("?limit=1&offset=1")).toMatchObject({ connections: [{ name: "two" }], total: 3, limit: 1 })
   })
 
@@ -389,7 +392,7 @@ describe("GET /1/connections", () => {
 
   it("returns the plain array with view=summary (contract: both forms)", async () => {
     const { id, name, type, created_at } = await create()
-    const response = await call("/1/connections?view=summary&name=my-aws", { key: world.keys.viewer })
+    const response = await call("/1/connections?view=summary&name=my-aws", { key: fixture.keys.viewer })
     expect(await response.json()).toEqual([{ id, name, type, created_at }])
   })
 
@@ -407,7 +410,7 @@ describe("GET /1/connections/{name}", () => {
     const path = "/1/connections/my-aws"
     const clear = await call(path)
     expect(clear.headers.get("cache-control")).toBe("no-store")
-    const closed = await call(path, { key: world.keys.viewer })
+    const closed = await call(path, { key: fixture.keys.viewer })
     expect(closed.headers.get("cache-control")).toBe("private, no-cache")
     const tags = [clear, closed].map((response) => response.headers.get("etag") ?? "")
     expect(new Set(tags).size).toBe(2)
@@ -423,7 +426,7 @@ describe("GET /1/connections/{name}", () => {
 
   it("shows the type of a connection with a Secret's credentials, redacted for every role", async () => {
     await apply("by-kubectl", { type: "gcp", credentialsSecretRef: { name: "gcp-key" } })
-    for (const key of Object.values(world.keys))
+    for (const key of Object.values(fixture.keys))
       expect(await get("by-kubectl", key)).toMatchObject({ type: "gcp", gcp_project_id: null, keyfile_json: null })
     const listed = { connections: [{ name: "by-kubectl", type: "gcp" }] }
     await eventually(async () => expect(await list()).toMatchObject(listed))
@@ -438,21 +441,21 @@ describe("GET /1/connections/{name}", () => {
       /key "gone" is not/,
     ],
     ["of a later version", (sealed) => sealed.replace("berth1", "berth2"), /berth2/],
-    ["copied from another connection", () => sealedFor(world.project, "another", "aws"), /changed, or sealed/],
+    ["copied from another connection", () => sealedFor(fixture.project, "another", "aws"), /changed, or sealed/],
     ["copied from another project", () => sealedFor("another", "my-aws", "aws"), /changed, or sealed/],
-    ["of another type", () => sealedFor(world.project, "my-aws", "github"), /type github, not aws/],
+    ["of another type", () => sealedFor(fixture.project, "my-aws", "github"), /type github, not aws/],
   ])(
     "rejects credentials that are %s with a reason; the list and a PATCH of all fields still work",
     async (_what, tamper, expected) => {
       await create()
       const [before] = await stored()
       const sealedCredentials = await tamper(before?.spec.sealedCredentials ?? "")
-      const ref = { namespace: world.namespace, name: "my-aws" }
-      const tampered = await world.client.patch(CONNECTIONS, ref, { merge: { spec: { sealedCredentials } } })
+      const ref = { namespace: fixture.namespace, name: "my-aws" }
+      const tampered = await fixture.client.patch(CONNECTIONS, ref, { merge: { spec: { sealedCredentials } } })
       await eventually(async () => expect((await call("/1/connections/my-aws")).status).toBe(409))
       expect(await said("/1/connections/my-aws", {}, 409)).toMatch(expected)
       expect(await list()).toMatchObject({ connections: [{ name: "my-aws", access_key_id: null }], total: 1 })
-      await get("my-aws", world.keys.viewer)
+      await get("my-aws", fixture.keys.viewer)
       await said("/1/connections/my-aws", { method: "PATCH", body: { access_key_id: "new" } }, 409)
       expect((await stored())[0]?.metadata.resourceVersion).toBe(tampered.metadata.resourceVersion)
       await patch("my-aws", { access_key_id: "new", secret_access_key: "new" })
@@ -489,7 +492,7 @@ describe("PATCH /1/connections/{name}", () => {
   it.each(TYPES)("changes nothing when the record of a %s connection is sent back, redacted or not", async (type) => {
     const made = await create({ name: "same", type, ...KINDS[type] })
     const before = await stored()
-    const views = [made, await get("same"), await get("same", world.keys.viewer), (await list()).connections[0]]
+    const views = [made, await get("same"), await get("same", fixture.keys.viewer), (await list()).connections[0]]
     for (const view of views) expect(await patch("same", view ?? {})).toEqual(made)
     await patch("same", {})
     expect(await stored()).toEqual(before)
@@ -560,7 +563,7 @@ it.each<["viewer" | "developer" | "admin", number[]]>([
   ["admin", [200, 200, 201, 200, 204]],
 ])("allows the role %s what the contract allows for connections", async (role, expected) => {
   await create()
-  const key = world.keys[role]
+  const key = fixture.keys[role]
   const statuses = []
   statuses.push((await call("/1/connections", { key })).status)
   statuses.push((await call("/1/connections/my-aws", { key })).status)
@@ -577,21 +580,21 @@ describe("a secret that every request above has used", () => {
     expect(replica.logged()).toContain("/1/connections")
     expect(replica.logged()).not.toContain(CANARY)
     const events = resourceOf({ group: "", version: "v1", kind: "Event", plural: "events", namespaced: true })
-    const { items } = await world.client.list(events, { namespace: world.namespace })
+    const { items } = await fixture.client.list(events, { namespace: fixture.namespace })
     expect(JSON.stringify(items)).not.toContain(CANARY)
     expect(await replica.measured()).not.toContain(CANARY)
   })
 })
 
 it("returns 503 and creates no connection while there are no sealing keys", async () => {
-  const early = await startReplica({ sealingNamespace: world.namespace })
+  const early = await startReplica({ sealingNamespace: fixture.namespace })
   try {
-    const callEarly = caller(() => early, world)
+    const callEarly = caller(() => early, fixture)
     const response = await callEarly("/1/connections", { body: aws() })
     expect((await problemIn(response)).status).toBe(503)
     expect(response.headers.get("retry-after")).toBe("5")
     expect(await stored()).toEqual([])
-    await ensureSealingKeys(world.client, world.namespace)
+    await ensureSealingKeys(fixture.client, fixture.namespace)
     expect((await callEarly("/1/connections", { body: aws() })).status).toBe(201)
   } finally {
     await early.close()
@@ -600,10 +603,10 @@ it("returns 503 and creates no connection while there are no sealing keys", asyn
 
 describe("connections without a secret, in an installation with an identity issuer", () => {
   let issuing: Replica
-  const send = caller(() => issuing, world)
+  const send = caller(() => issuing, fixture)
 
   beforeAll(async () => {
-    const client = world.client
+    const client = fixture.client
     const issuer = "https://berth.example"
     const identity = new IdentityIssuer({ client, systemNamespace: SYSTEM_NAMESPACE, issuer, clock: systemClock })
     await ensureIdentityKeys(client, SYSTEM_NAMESPACE)

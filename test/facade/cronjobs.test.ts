@@ -2,28 +2,28 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import { CANCEL_JOBS_FINALIZER, type CronJobSpec, type StoredCronJob } from "../../src/apis/cronjob.ts"
 import { ANNOTATIONS, API_VERSION } from "../../src/apis/meta.ts"
 import { SCHEDULE_ALIASES } from "../../src/apis/schedule.ts"
-import { faultsOf } from "../../src/apis/validate.ts"
+import { errorsOf } from "../../src/apis/validate.ts"
 import { CRON_JOBS } from "../../src/facade/caches.ts"
 import { type CronJobList, type CronJobRecord, CronJobRecordSchema } from "../../src/facade/cronjobs/schema.ts"
 import { requestHash } from "../../src/facade/idempotency.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { type Call, caller, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
+import { type Call, caller, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
 
 /** Tests of each rule in the API's document (the "contract"): "Cronjobs", "Cronjob record" and "Limits". */
-const world = testWorld("facade-cronjobs")
+const fixture = testFixture("facade-cronjobs")
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 
 beforeAll(async () => {
   replica = await startReplica()
 })
 afterAll(() => replica.close())
 beforeEach(async () => {
-  for (const { metadata } of await stored()) await world.client.delete(CRON_JOBS, metadata)
+  for (const { metadata } of await stored()) await fixture.client.delete(CRON_JOBS, metadata)
 })
 
 async function stored(): Promise<StoredCronJob[]> {
-  return (await world.client.list(CRON_JOBS, { namespace: world.namespace })).items
+  return (await fixture.client.list(CRON_JOBS, { namespace: fixture.namespace })).items
 }
 
 /** Creates a CronJob like kubectl does. */
@@ -32,9 +32,9 @@ function apply(
   spec: Partial<CronJobSpec> = {},
   annotations: Record<string, string> = {},
 ): Promise<StoredCronJob> {
-  const metadata = { name, namespace: world.namespace, annotations }
+  const metadata = { name, namespace: fixture.namespace, annotations }
   const whole = { schedule: "0 3 * * *", jobDefinition: { image: "alpine" }, ...spec }
-  return world.client.create(CRON_JOBS, {
+  return fixture.client.create(CRON_JOBS, {
     apiVersion: API_VERSION,
     kind: "CronJob",
     metadata,
@@ -64,7 +64,7 @@ async function said(path: string, options: Call, status: number): Promise<string
   const response = await call(path, options)
   const { detail, errors } = await problemIn(response)
   expect(response.status, detail).toBe(status)
-  return [detail, ...errors.map((fault) => `${fault.pointer} ${fault.detail}`)].join("\n")
+  return [detail, ...errors.map((error) => `${error.pointer} ${error.detail}`)].join("\n")
 }
 
 describe("POST /1/cronjobs", () => {
@@ -75,8 +75,8 @@ describe("POST /1/cronjobs", () => {
     expect(response.headers.get("location")).toBe(`/1/cronjobs/${made.id}`)
     expect(made).toEqual({
       id: expect.stringMatching(/^[0-9a-f-]{36}$/),
-      organization_id: world.organization,
-      project_id: world.project,
+      organization_id: fixture.organization,
+      project_id: fixture.project,
       name: "nightly",
       cron_spec: "0 3 * * *",
       job_definition: { image: "alpine", maxRetries: 0, provisioning: "onDemand" },
@@ -151,7 +151,7 @@ describe("POST /1/cronjobs", () => {
   )
 
   it("accepts null for optional fields, and the caller's own project and organization", async () => {
-    const owners = { project_id: world.project, organization_id: world.organization }
+    const owners = { project_id: fixture.project, organization_id: fixture.organization }
     const made = await create({
       ...LEAST,
       ...owners,
@@ -230,7 +230,7 @@ describe("POST /1/cronjobs", () => {
     expect(await stored()).toEqual([])
   })
 
-  it("lists every fault of a cronjob in one problem", async () => {
+  it("lists every error of a cronjob in one problem", async () => {
     const body = { name: "A", cron_spec: "* * *", job_definition: { name: "x", cloud: "ibm" }, is_active: 1 }
     const { errors } = await problemIn(await call("/1/cronjobs", { body }))
     expect(errors.map(({ pointer }) => pointer).toSorted()).toEqual([
@@ -318,13 +318,13 @@ describe("GET /1/cronjobs", () => {
   it("lists no cronjob of another project", async () => {
     const metadata = { name: "elsewhere", namespace: "default" }
     const spec = { schedule: "0 3 * * *", jobDefinition: { image: "a" } }
-    const { metadata: made } = await world.client.create(CRON_JOBS, { metadata, spec } as StoredCronJob)
+    const { metadata: made } = await fixture.client.create(CRON_JOBS, { metadata, spec } as StoredCronJob)
     try {
       await eventually(async () => expect(await list()).toMatchObject({ cronjobs: [], total: 0 }))
       for (const path of ["elsewhere", made.uid]) await said(`/1/cronjobs/${path}`, {}, 404)
       await said("/1/cronjobs/elsewhere", { method: "DELETE" }, 404)
     } finally {
-      await world.client.delete(CRON_JOBS, metadata)
+      await fixture.client.delete(CRON_JOBS, metadata)
     }
   })
 })
@@ -360,7 +360,7 @@ describe("GET /1/cronjobs/{name}", () => {
       jobDefinition: { image: "a", cloud: ["aws", "gcp"], region: [], resources: { cpu: 2, gpu: { vram: "24Gi" } } },
     })
     const shown = await record("/1/cronjobs/wild")
-    expect(faultsOf(CronJobRecordSchema, shown)).toEqual([])
+    expect(errorsOf(CronJobRecordSchema, shown)).toEqual([])
     expect(shown).toMatchObject({
       cron_spec: "0 0 30 2 *",
       is_active: false,
@@ -372,7 +372,11 @@ describe("GET /1/cronjobs/{name}", () => {
   it("shows the time of the last trigger in UTC", async () => {
     await create()
     const status = { lastTriggeredTime: "2026-01-31T12:00:00+02:00" }
-    await world.client.patchStatus(CRON_JOBS, { namespace: world.namespace, name: "nightly" }, { merge: { status } })
+    await fixture.client.patchStatus(
+      CRON_JOBS,
+      { namespace: fixture.namespace, name: "nightly" },
+      { merge: { status } },
+    )
     await eventually(async () =>
       expect((await record("/1/cronjobs/nightly")).last_triggered_at).toBe("2026-01-31T10:00:00.000Z"),
     )
@@ -395,7 +399,7 @@ describe("PATCH /1/cronjobs/{name}", () => {
     const message = 'schedule "0 0 30 2 *" names a date that never occurs, such as 31 February'
     const lastTransitionTime = "2026-01-01T00:00:00Z"
     const ready = { type: "Ready", status: "False", reason: "InvalidSchedule", message, lastTransitionTime }
-    await world.client.patchStatus(CRON_JOBS, cronJob.metadata, {
+    await fixture.client.patchStatus(CRON_JOBS, cronJob.metadata, {
       merge: { status: { observedGeneration: 1, conditions: [ready] } },
     })
     const shown = () => record("/1/cronjobs/never")
@@ -432,7 +436,7 @@ describe("PATCH /1/cronjobs/{name}", () => {
     await create()
     const before = (await stored())[0]?.metadata.resourceVersion
     await patch("nightly", {})
-    await patch("nightly", { is_active: null, project_id: world.project })
+    await patch("nightly", { is_active: null, project_id: fixture.project })
     expect((await stored())[0]?.metadata.resourceVersion).toBe(before)
   })
 
@@ -541,18 +545,18 @@ describe("DELETE /1/cronjobs/{name}", () => {
     expect(taken).not.toContain("PATCH")
     // A second deletion, while the first is pending.
     expect((await remove("?cascade=true")).status).toBe(204)
-    await world.client.patch(
+    await fixture.client.patch(
       CRON_JOBS,
-      { ...LEAST, namespace: world.namespace },
+      { ...LEAST, namespace: fixture.namespace },
       { merge: { metadata: { finalizers: [] } } },
     )
     await said("/1/cronjobs/nightly", { method: "DELETE" }, 404)
   })
 
   it("keeps the manifest's choice about jobs unless cascade changes it, and respects If-Match", async () => {
-    const metadata = { name: "nightly", namespace: world.namespace, finalizers: [CANCEL_JOBS_FINALIZER] }
+    const metadata = { name: "nightly", namespace: fixture.namespace, finalizers: [CANCEL_JOBS_FINALIZER] }
     const spec = { schedule: "0 3 * * *", jobDefinition: { image: "alpine" } }
-    const kept = await world.client.create(CRON_JOBS, {
+    const kept = await fixture.client.create(CRON_JOBS, {
       apiVersion: API_VERSION,
       kind: "CronJob",
       metadata,
@@ -575,7 +579,7 @@ describe("roles (contract, Cronjobs: admin, developer; viewer or higher)", () =>
     ["admin", [200, 200, 201, 200, 204]],
   ])("allows the role %s what the contract allows for cronjobs", async (role, expected) => {
     await create()
-    const key = world.keys[role]
+    const key = fixture.keys[role]
     const statuses = []
     statuses.push((await call("/1/cronjobs", { key })).status)
     statuses.push((await call("/1/cronjobs/nightly", { key })).status)

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs"
 import { type Browser, chromium, type Page } from "playwright-core"
 import { afterAll, beforeAll, expect } from "vitest"
 import { needing } from "../needing.ts"
-import { type Replica, startReplica, testWorld } from "./harness.ts"
+import { type Replica, startReplica, testFixture } from "./harness.ts"
 
 const BROWSERS = ["chromium", "chromium-browser", "google-chrome"].map((name) => `/usr/bin/${name}`)
 const executablePath = BROWSERS.find((path) => existsSync(path))
@@ -17,7 +17,7 @@ interface Document {
 const browserNeeded = needing(executablePath === undefined ? `none of ${BROWSERS.join(", ")} is installed` : undefined)
 
 browserNeeded.describe("the page /1/docs in a browser", () => {
-  const world = testWorld("facade-docs")
+  const fixture = testFixture("facade-docs")
   let replica: Replica
   let browser: Browser
   let operations: string[]
@@ -26,7 +26,7 @@ browserNeeded.describe("the page /1/docs in a browser", () => {
   beforeAll(async () => {
     // Browsers resolve hosts below localhost to this machine, and trust them without HTTPS.
     replica = await startReplica({ settings: { baseDomain: "localhost" } })
-    origin = `http://${world.project}.localhost:${replica.port}`
+    origin = `http://${fixture.project}.localhost:${replica.port}`
     browser = await chromium.launch({ executablePath: executablePath ?? "", args: BROWSER_OPTIONS })
     const { paths } = (await (await fetch(`http://127.0.0.1:${replica.port}/1/openapi.json`)).json()) as Document
     operations = Object.entries(paths).flatMap(([path, methods]) =>
@@ -87,7 +87,7 @@ browserNeeded.describe("the page /1/docs in a browser", () => {
     const { page, faults } = await openPage()
     await page.locator("button.authorize").first().click()
     const dialog = page.locator(".auth-container").first()
-    await dialog.locator("input").fill(world.keys.viewer)
+    await dialog.locator("input").fill(fixture.keys.viewer)
     await dialog.locator("button.authorize").click()
     await page.locator(".close-modal").click()
     const operation = page.locator("#operations-jobs-listJobs")

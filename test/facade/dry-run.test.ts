@@ -7,7 +7,7 @@ import { systemClock } from "../../src/apis/clock.ts"
 import { findCondition } from "../../src/apis/conditions.ts"
 import { JobReason, type StoredJob } from "../../src/apis/job.ts"
 import type { SpendCaps } from "../../src/apis/project.ts"
-import { faultsOf } from "../../src/apis/validate.ts"
+import { errorsOf } from "../../src/apis/validate.ts"
 import { LAUNCHES } from "../../src/controllers/launch/options.ts"
 import { CONNECTIONS, CRON_JOBS, JOBS } from "../../src/facade/caches.ts"
 import { type JobPlanRecord, JobPlanSchema } from "../../src/facade/jobs/record.ts"
@@ -29,7 +29,7 @@ import {
   type Replica,
   removeJob,
   shippedOffers,
-  testWorld,
+  testFixture,
 } from "./harness.ts"
 import { clientOf, makeSystemNamespace } from "./machine-users.ts"
 
@@ -37,16 +37,16 @@ import { clientOf, makeSystemNamespace } from "./machine-users.ts"
  * A whole installation. `operator.ts` and `api-server.ts` construct operator and façade, with the rights of
  * manifests/base.
  */
-const world = testWorld("facade-dry-run")
+const fixture = testFixture("facade-dry-run")
 const systemNamespace = testNamespace("facade-dry-run-system")
 const cloud = new SimCloud(systemClock)
 const stop = new AbortController()
 const closing: (() => Promise<unknown>)[] = []
 let port = 0
-const call = caller(() => ({ port }) as Replica, world)
+const call = caller(() => ({ port }) as Replica, fixture)
 
 beforeAll(async () => {
-  const { namespace } = world
+  const { namespace } = fixture
   const logger = createLogger({ level: "silent", name: "dry-run" })
   const folder = await mkdtemp(join(tmpdir(), "berth-dry-run-"))
   const programs: [KubeClient, KubeClient] = [await clientOf("berth-operator"), await clientOf("berth-facade")]
@@ -58,7 +58,7 @@ beforeAll(async () => {
   const providers = { aws: { account: () => ({ ...accountWith(), bucket: async (name: string) => BUCKETS[name] }) } }
   const market = { offers: shippedOffers(), providers, ownAccounts, architectures: [], logger }
   const where = { systemNamespace, watchNamespace: namespace }
-  await makeSystemNamespace(world.client, systemNamespace)
+  await makeSystemNamespace(fixture.client, systemNamespace)
   // The API server applies new rights after a delay.
   for (const program of programs) await eventually(() => program.list(LAUNCHES, { namespace: systemNamespace }))
   const operator = await startOperator(
@@ -93,15 +93,15 @@ afterAll(async () => {
 
 /** Deletes all jobs; resolves when the operator has removed their finalizers. */
 async function clear(): Promise<void> {
-  for (const { metadata } of await jobsOf(world)) await removeJob(world, metadata)
-  await eventually(async () => expect(await jobsOf(world)).toEqual([]))
+  for (const { metadata } of await jobsOf(fixture)) await removeJob(fixture, metadata)
+  await eventually(async () => expect(await jobsOf(fixture)).toEqual([]))
 }
 
 async function planned(body: object | string, more: Call = {}): Promise<JobPlanRecord> {
   const response = await call("/1/jobs?dry_run=true", { body, ...more })
   const plan = (await response.json()) as JobPlanRecord
   expect([response.status, plan]).toEqual([200, expect.objectContaining({ dry_run: true })])
-  expect(faultsOf(JobPlanSchema, plan)).toEqual([])
+  expect(errorsOf(JobPlanSchema, plan)).toEqual([])
   return plan
 }
 
@@ -109,7 +109,7 @@ async function planned(body: object | string, more: Call = {}): Promise<JobPlanR
 async function decided(body: object): Promise<StoredJob> {
   const { name } = await created(await call("/1/jobs", { body }))
   return eventually(async () => {
-    const job = await world.client.get(JOBS, { namespace: world.namespace, name })
+    const job = await fixture.client.get(JOBS, { namespace: fixture.namespace, name })
     const placed = findCondition(job.status?.conditions, "Placed")
     expect(placed).toBeDefined()
     // The reason is Queued while the operator still asks accounts.
@@ -120,10 +120,10 @@ async function decided(body: object): Promise<StoredJob> {
 
 /** Sets the project's caps; resolves when the operator applies them. */
 async function setCaps(caps: SpendCaps | null): Promise<void> {
-  const ref = { name: world.project }
-  const { metadata } = await world.client.patch(PROJECTS, ref, { merge: { spec: { caps } } })
+  const ref = { name: fixture.project }
+  const { metadata } = await fixture.client.patch(PROJECTS, ref, { merge: { spec: { caps } } })
   await eventually(async () => {
-    const { status } = await world.client.get(PROJECTS, ref)
+    const { status } = await fixture.client.get(PROJECTS, ref)
     expect(status?.observedGeneration).toBeGreaterThanOrEqual(metadata.generation)
   })
 }
@@ -152,7 +152,7 @@ function expectSame(plan: JobPlanRecord, { status }: StoredJob): void {
 
 /** Returns everything that a submission could create, with its version. */
 async function traces(): Promise<string[]> {
-  const { client, namespace } = world
+  const { client, namespace } = fixture
   const found = [
     ...(await client.list(JOBS, { namespace })).items,
     ...(await client.list(CRON_JOBS, { namespace })).items,
@@ -186,7 +186,7 @@ describe("a dry run predicts the operator's decision", () => {
     expect((await call("/1/connections", { body: connection })).status).toBe(201)
     // The operator knows the connection, so it doesn't report that the project has none.
     await eventually(async () => {
-      const [made] = (await world.client.list(CONNECTIONS, { namespace: world.namespace })).items
+      const [made] = (await fixture.client.list(CONNECTIONS, { namespace: fixture.namespace })).items
       expect(findCondition(made?.status?.conditions, "Ready")).toMatchObject({ status: "True" })
     })
     const withBucket = (bucket: string) => ({ image: "a", volumes: { data: { bucket, mountPath: "/data" } } })
@@ -205,7 +205,7 @@ describe("a dry run predicts the operator's decision", () => {
     cloud.faults.push({ fault: "capacity", instanceType: refusing?.instance_type ?? "" })
     const { name } = await created(await call("/1/jobs", { body: GPU_JOB }))
     await eventually(async () => {
-      const { status } = await world.client.get(JOBS, { namespace: world.namespace, name })
+      const { status } = await fixture.client.get(JOBS, { namespace: fixture.namespace, name })
       expect(status?.launches?.count).toBe(2)
     })
     const placeOf = (placement = refusing) => [placement?.provider, placement?.region, placement?.instance_type]
@@ -291,15 +291,15 @@ describe("a dry run rejects what a submission rejects", () => {
   })
 
   it("returns 403 for a viewer's dry run", async () => {
-    const viewers = await call("/1/jobs?dry_run=true", { body: { image: "a" }, key: world.keys.viewer })
+    const viewers = await call("/1/jobs?dry_run=true", { body: { image: "a" }, key: fixture.keys.viewer })
     expect(await problemIn(viewers)).toMatchObject({ status: 403, detail: expect.stringContaining("developer") })
-    await planned({ image: "a" }, { key: world.keys.developer })
+    await planned({ image: "a" }, { key: fixture.keys.developer })
   })
 
   it.each(["", "yes", "1", "True", "true&dry_run=true"])("rejects dry_run=%s with 400", async (value) => {
     const { status, errors } = await problemIn(await call(`/1/jobs?dry_run=${value}`, { body: { image: "a" } }))
     expect([status, errors]).toEqual([400, [{ pointer: "", detail: expect.stringContaining('"dry_run"') }]])
-    expect(await jobsOf(world)).toEqual([])
+    expect(await jobsOf(fixture)).toEqual([])
   })
 })
 
@@ -313,7 +313,7 @@ describe("a dry run creates nothing", () => {
     await planned("image: a", { type: "application/yaml" })
     expect(await traces()).toEqual(before)
     await created(await call("/1/jobs?dry_run=false", { body }))
-    expect((await jobsOf(world)).map(({ metadata }) => metadata.name)).toEqual(["free"])
+    expect((await jobsOf(fixture)).map(({ metadata }) => metadata.name)).toEqual(["free"])
   })
 
   it("leaves an Idempotency-Key unused, and returns the job of a used one", async () => {
@@ -329,9 +329,9 @@ describe("a dry run creates nothing", () => {
     const manifest = (spec: object): string =>
       JSON.stringify({ apiVersion: "berth.dev/v1alpha1", kind: "Job", metadata: { name: "dry" }, spec })
     const apply = (spec: object): Promise<string> =>
-      kubectl(["apply", "--dry-run=server", "-n", world.namespace, "-f", "-"], manifest(spec))
+      kubectl(["apply", "--dry-run=server", "-n", fixture.namespace, "-f", "-"], manifest(spec))
     expect(await apply({ image: "a" })).toBe("job.berth.dev/dry created (server dry run)\n")
     await expect(apply({ image: "a", resources: { gpu: { count: 2 } } })).rejects.toThrow(/gpu.*model/)
-    expect(await jobsOf(world)).toEqual([])
+    expect(await jobsOf(fixture)).toEqual([])
   })
 })

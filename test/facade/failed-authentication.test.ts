@@ -6,12 +6,12 @@ import { makeApiKey } from "../../src/identity/apikeys.ts"
 import { ApiKeyAuthenticator } from "../../src/identity/authenticate.ts"
 import { IndexedStore } from "../../src/kube/store.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { caller, makeKey, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
+import { caller, makeKey, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
 
 /** Failed authentications are limited by client address. One client's failures never lock out another client. */
-const world = testWorld("facade-failures")
+const fixture = testFixture("facade-failures")
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 
 afterEach(() => replica.close())
 
@@ -54,10 +54,10 @@ describe("failed authentications", () => {
     await start({ trustProxy: "loopback" })
     for (let failure = 0; failure < 5; failure++) await statusFrom("192.0.2.1", guess())
     const answers = await Promise.all(
-      [world.keys.viewer, guess(), world.keys.admin, guess()].map((key) => statusFrom("192.0.2.1", key)),
+      [fixture.keys.viewer, guess(), fixture.keys.admin, guess()].map((key) => statusFrom("192.0.2.1", key)),
     )
     expect(answers).toEqual([200, 429, 200, 429])
-    const made = await makeKey(world.client, world.namespace, "viewer")
+    const made = await makeKey(fixture.client, fixture.namespace, "viewer")
     await eventually(async () => expect(await statusFrom("192.0.2.1", made)).toBe(200))
   })
 
@@ -65,7 +65,7 @@ describe("failed authentications", () => {
     await start({})
     for (const host of [1, 2, 3]) expect(await statusFrom(`192.0.2.${host}`, guess())).toBe(401)
     expect(await statusFrom("192.0.2.4", guess())).toBe(429)
-    expect(await statusFrom("192.0.2.4", world.keys.viewer)).toBe(200)
+    expect(await statusFrom("192.0.2.4", fixture.keys.viewer)).toBe(200)
   })
 
   it("allows unlimited failed authentications if failuresPerMinute is 0", async () => {
@@ -85,7 +85,7 @@ it("sends no request to the API server for a key outside the cache with onlyCach
     store: new IndexedStore(CACHE_OPTIONS.apiKeys.indexes),
     clock: systemClock,
   })
-  const project = { id: world.project, organizationId: world.organization, namespace: world.namespace }
+  const project = { id: fixture.project, organizationId: fixture.organization, namespace: fixture.namespace }
   expect(await authenticator.authenticate(guess(), project, { onlyCached: true })).toBeUndefined()
   await expect(authenticator.authenticate(guess(), project)).rejects.toThrow("the API server was asked")
 })

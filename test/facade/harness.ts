@@ -209,7 +209,7 @@ export function plainClient(client: KubeClient): CallerClient {
 }
 
 /** A project with a namespace of its own and a key of each role. */
-export interface World {
+export interface Fixture {
   readonly client: KubeClient
   readonly namespace: string
   /** Name of the project, and of its organization. */
@@ -222,27 +222,27 @@ export interface World {
  * Creates a project, and what every installation has, before a suite, and removes the project after it. An ApiKey
  * controller serves its keys meanwhile.
  */
-export function testWorld(prefix: string): World {
+export function testFixture(prefix: string): Fixture {
   const namespace = testNamespace(prefix)
   const project = `p-${randomBytes(4).toString("hex")}`
   const keys = { admin: "", developer: "", viewer: "" }
-  const world = { client: new KubeClient(kubeConfig()), namespace, project, organization: `org-of-${project}`, keys }
+  const fixture = { client: new KubeClient(kubeConfig()), namespace, project, organization: `org-of-${project}`, keys }
   let keyController: KeyController
   beforeAll(async () => {
-    await installBase(world.client, AbortSignal.timeout(PATIENCE_MS))
-    await ensureSealingKeys(world.client, SYSTEM_NAMESPACE)
-    await makeProject(world.client, project, namespace)
+    await installBase(fixture.client, AbortSignal.timeout(PATIENCE_MS))
+    await ensureSealingKeys(fixture.client, SYSTEM_NAMESPACE)
+    await makeProject(fixture.client, project, namespace)
     keyController = await startKeyController(namespace)
     tendedNamespaces.add(namespace)
     for (const role of ["admin", "developer", "viewer"] as const)
-      keys[role] = await makeKey(world.client, namespace, role)
+      keys[role] = await makeKey(fixture.client, namespace, role)
   })
   afterAll(async () => {
-    await ifFound(world.client.delete(PROJECTS, { name: project }))
+    await ifFound(fixture.client.delete(PROJECTS, { name: project }))
     await keyController.stop()
-    await world.client.close()
+    await fixture.client.close()
   })
-  return world
+  return fixture
 }
 
 export function makeProject(client: KubeClient, name: string, namespace: string): Promise<void> {
@@ -269,7 +269,7 @@ export async function makeKey(
   return value
 }
 
-/** Namespaces of worlds, in which a controller gives keys their machine users. */
+/** Namespaces of fixtures, in which a controller gives keys their machine users. */
 const tendedNamespaces = new Set<string>()
 
 /** Resolves when the ApiKey controller has handled a key's present state. */
@@ -300,10 +300,10 @@ export interface Call {
   redirect?: "manual"
 }
 
-/** Calls a replica like a client of the world's project does. */
-export function caller(replica: () => Replica, world: World) {
+/** Calls a replica like a client of the fixture's project does. */
+export function caller(replica: () => Replica, fixture: Fixture) {
   return (path: string, call: Call = {}): Promise<Response> => {
-    const { key = world.keys.admin, body, type, headers, host = `${world.project}.${BASE_DOMAIN}` } = call
+    const { key = fixture.keys.admin, body, type, headers, host = `${fixture.project}.${BASE_DOMAIN}` } = call
     const init: RequestInit = { dispatcher: loopback, method: call.method ?? (body === undefined ? "GET" : "POST") }
     const isSentAsIs = body === undefined || typeof body === "string" || body instanceof Uint8Array
     const text = isSentAsIs ? body : JSON.stringify(body)
@@ -345,13 +345,13 @@ export async function recordIn(response: Response): Promise<JobRecord> {
 }
 
 /** Returns the jobs that the API server has. */
-export async function jobsOf(world: World): Promise<StoredJob[]> {
-  return (await world.client.list(JOBS, { namespace: world.namespace })).items
+export async function jobsOf(fixture: Fixture): Promise<StoredJob[]> {
+  return (await fixture.client.list(JOBS, { namespace: fixture.namespace })).items
 }
 
 /** Creates a Job like kubectl does. */
 export async function applyJob(
-  world: World,
+  fixture: Fixture,
   name: string,
   spec: Partial<Job["spec"]> = {},
   annotations: Record<string, string> = {},
@@ -359,19 +359,19 @@ export async function applyJob(
   const job: Job = {
     apiVersion: API_VERSION,
     kind: "Job",
-    metadata: { name, namespace: world.namespace, annotations },
+    metadata: { name, namespace: fixture.namespace, annotations },
     spec: { image: "alpine", ...spec },
   }
-  return world.client.create(JOBS, job as StoredJob)
+  return fixture.client.create(JOBS, job as StoredJob)
 }
 
 /** Writes a Job's status like the job controller does. */
-export function setStatus(world: World, name: string, status: JobStatus): Promise<StoredJob> {
-  return world.client.patchStatus(JOBS, { namespace: world.namespace, name }, { merge: { status } })
+export function setStatus(fixture: Fixture, name: string, status: JobStatus): Promise<StoredJob> {
+  return fixture.client.patchStatus(JOBS, { namespace: fixture.namespace, name }, { merge: { status } })
 }
 
 /** Deletes a Job without its finalizer, which no operator removes here. */
-export async function removeJob({ client }: Pick<World, "client">, job: ObjectRef): Promise<void> {
+export async function removeJob({ client }: Pick<Fixture, "client">, job: ObjectRef): Promise<void> {
   const withoutFinalizers = { merge: { metadata: { finalizers: null } } }
   await ifFound(client.patch(JOBS, job, withoutFinalizers))
   await ifFound(client.delete(JOBS, job))

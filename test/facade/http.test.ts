@@ -18,19 +18,19 @@ import {
   type Replica,
   removeJob,
   startReplica,
-  testWorld,
+  testFixture,
 } from "./harness.ts"
 
-const world = testWorld("facade-http")
+const fixture = testFixture("facade-http")
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 
 beforeAll(async () => {
   replica = await startReplica()
 })
 afterAll(() => replica.close())
 beforeEach(async () => {
-  for (const { metadata } of await jobsOf(world)) await removeJob(world, metadata)
+  for (const { metadata } of await jobsOf(fixture)) await removeJob(fixture, metadata)
 })
 
 describe("invalid bodies: a clear problem, and no object", () => {
@@ -64,14 +64,14 @@ describe("invalid bodies: a clear problem, and no object", () => {
     const response = await call("/1/jobs", { body, type, method: "POST" })
     expect(response.status).toBe(status)
     const { detail, errors } = await problemIn(response)
-    expect([detail, ...errors.map((fault) => fault.detail)].join("\n")).toMatch(said)
-    expect(await jobsOf(world)).toEqual([])
+    expect([detail, ...errors.map((error) => error.detail)].join("\n")).toMatch(said)
+    expect(await jobsOf(fixture)).toEqual([])
   })
 
   it("rejects a compressed body with 415", async () => {
     const response = await call("/1/jobs", { body: { image: "a" }, headers: { "Content-Encoding": "gzip" } })
     expect(response.status).toBe(415)
-    expect(await jobsOf(world)).toEqual([])
+    expect(await jobsOf(fixture)).toEqual([])
   })
 
   it("lists several faults of a YAML body at once", async () => {
@@ -86,7 +86,7 @@ describe("invalid bodies: a clear problem, and no object", () => {
     await created(await call("/1/jobs", { body: bodyOf(limit) }))
     const response = await call("/1/jobs", { body: bodyOf(limit + 1) })
     expect(response.status).toBe(413)
-    expect(await jobsOf(world)).toHaveLength(1)
+    expect(await jobsOf(fixture)).toHaveLength(1)
   })
 
   it("rejects a body of 5 MB with 413 and creates no job", async () => {
@@ -94,7 +94,7 @@ describe("invalid bodies: a clear problem, and no object", () => {
     const response = await call("/1/jobs", { body })
     expect(response.status).toBe(413)
     expect((await problemIn(response)).detail).toContain("131072 bytes")
-    expect(await jobsOf(world)).toEqual([])
+    expect(await jobsOf(fixture)).toEqual([])
   })
 
   it("answers 413 before the end of a large body, and then closes the connection", async () => {
@@ -110,9 +110,9 @@ describe("invalid bodies: a clear problem, and no object", () => {
 function rawPost(body: Uint8Array, headers: string[]): Promise<string> {
   const head = [
     "POST /1/jobs HTTP/1.1",
-    `Host: ${world.project}.${BASE_DOMAIN}`,
+    `Host: ${fixture.project}.${BASE_DOMAIN}`,
     "Content-Type: application/json",
-    `X-Service-Api-Key: ${world.keys.admin}`,
+    `X-Service-Api-Key: ${fixture.keys.admin}`,
     "X-Request-Id: raw",
     ...headers,
   ]
@@ -136,7 +136,7 @@ function raw(head: readonly string[], body: Uint8Array | string): Promise<string
 
 describe("authentication", () => {
   it("accepts the API key in a header name of any case (contract, Authentication 1)", async () => {
-    const headers = { "x-SERVICE-api-KEY": world.keys.viewer }
+    const headers = { "x-SERVICE-api-KEY": fixture.keys.viewer }
     expect((await call("/1/jobs", { key: "", headers })).status).toBe(200)
   })
 
@@ -144,7 +144,7 @@ describe("authentication", () => {
     ["no key", () => ""],
     ["a malformed key", () => "hunter2"],
     ["an unknown key", () => `berth_abcdefgh1234_${"A".repeat(43)}`],
-    ["a known key id with another secret", () => `${world.keys.admin.slice(0, -43)}${"A".repeat(43)}`],
+    ["a known key id with another secret", () => `${fixture.keys.admin.slice(0, -43)}${"A".repeat(43)}`],
   ])("returns 401 with WWW-Authenticate for %s", async (_what, key) => {
     const response = await call("/1/jobs", { key: key() })
     expect(response.status).toBe(401)
@@ -153,8 +153,8 @@ describe("authentication", () => {
   })
 
   it("returns the same 401 for a key of another project, an unknown project and a host without a project", async () => {
-    const other = `p-${world.namespace.slice(-8)}-o`
-    await makeProject(world.client, other, "default")
+    const other = `p-${fixture.namespace.slice(-8)}-o`
+    await makeProject(fixture.client, other, "default")
     try {
       const details: string[] = []
       const hosts = [
@@ -171,7 +171,7 @@ describe("authentication", () => {
       }
       expect(new Set(details).size).toBe(1)
     } finally {
-      await world.client.delete(
+      await fixture.client.delete(
         { ...API_KEYS, plural: "projects", kind: "Project", namespaced: false },
         { name: other },
       )
@@ -179,9 +179,9 @@ describe("authentication", () => {
   })
 
   it("serves the default project on hosts without a project label", async () => {
-    const local = await startReplica({ settings: { defaultProject: world.project } })
+    const local = await startReplica({ settings: { defaultProject: fixture.project } })
     try {
-      const callLocal = caller(() => local, world)
+      const callLocal = caller(() => local, fixture)
       for (const host of ["localhost", "127.0.0.1", BASE_DOMAIN]) {
         expect((await callLocal("/1/jobs", { host })).status).toBe(200)
       }
@@ -192,7 +192,7 @@ describe("authentication", () => {
   })
 
   it("accepts a project's host in any case and with a final dot", async () => {
-    for (const host of [`${world.project.toUpperCase()}.Berth.TEST`, `${world.project}.${BASE_DOMAIN}.`]) {
+    for (const host of [`${fixture.project.toUpperCase()}.Berth.TEST`, `${fixture.project}.${BASE_DOMAIN}.`]) {
       expect((await call("/1/jobs", { host })).status).toBe(200)
     }
   })
@@ -212,36 +212,36 @@ describe("authentication", () => {
   it("rejects an expired key", async () => {
     const soon = new Date(Date.now() + 86_400_000).toISOString()
     const past = new Date(Date.now() - 1000).toISOString()
-    const good = await makeKey(world.client, world.namespace, "viewer", { expiresAt: soon })
-    const expired = await makeKey(world.client, world.namespace, "viewer", { expiresAt: past })
+    const good = await makeKey(fixture.client, fixture.namespace, "viewer", { expiresAt: soon })
+    const expired = await makeKey(fixture.client, fixture.namespace, "viewer", { expiresAt: past })
     expect((await call("/1/jobs", { key: good })).status).toBe(200)
     expect((await call("/1/jobs", { key: expired })).status).toBe(401)
   })
 
   it("accepts a key immediately after its creation", async () => {
     for (let round = 0; round < 5; round++) {
-      const key = await makeKey(world.client, world.namespace, "viewer")
+      const key = await makeKey(fixture.client, fixture.namespace, "viewer")
       expect((await call("/1/jobs", { key })).status).toBe(200)
     }
   })
 
   it("rejects a revoked key at once with a healthy watch, and accepts the next key of the same name", async () => {
-    const key = await makeKey(world.client, world.namespace, "viewer", { name: "short-lived" })
+    const key = await makeKey(fixture.client, fixture.namespace, "viewer", { name: "short-lived" })
     expect((await call("/1/jobs", { key })).status).toBe(200)
-    const ref = { namespace: world.namespace, name: "short-lived" }
-    await deleteKey(world.client, ref)
+    const ref = { namespace: fixture.namespace, name: "short-lived" }
+    await deleteKey(fixture.client, ref)
     await eventually(() => expect(replica.apiKeys.store.get(ref)).toBeUndefined())
     expect((await call("/1/jobs", { key })).status).toBe(401)
-    const next = await makeKey(world.client, world.namespace, "viewer", { name: "short-lived" })
+    const next = await makeKey(fixture.client, fixture.namespace, "viewer", { name: "short-lived" })
     expect((await call("/1/jobs", { key: next })).status).toBe(200)
     expect((await call("/1/jobs", { key })).status).toBe(401)
   })
 
   it("applies a change of a key's role", async () => {
-    const key = await makeKey(world.client, world.namespace, "viewer", { name: "promoted" })
+    const key = await makeKey(fixture.client, fixture.namespace, "viewer", { name: "promoted" })
     expect((await call("/1/jobs", { key, body: { image: "a" } })).status).toBe(403)
     const merge = { spec: { role: "developer" } }
-    await world.client.patch(API_KEYS, { namespace: world.namespace, name: "promoted" }, { merge })
+    await fixture.client.patch(API_KEYS, { namespace: fixture.namespace, name: "promoted" }, { merge })
     await eventually(async () => expect((await call("/1/jobs", { key, body: { image: "a" } })).status).toBe(201))
   })
 })
@@ -251,13 +251,13 @@ describe("with a broken connection to the API server", () => {
     const proxy = await ChaosProxy.start(kubeConfig())
     const cut = await startReplica({ kubeConfig: proxy.kubeConfig() })
     try {
-      const callCut = caller(() => cut, world)
-      const key = await makeKey(world.client, world.namespace, "viewer", { name: "stalled" })
+      const callCut = caller(() => cut, fixture)
+      const key = await makeKey(fixture.client, fixture.namespace, "viewer", { name: "stalled" })
       expect((await callCut("/1/jobs", { key })).status).toBe(200)
       await stallWatches(proxy)
-      await world.client.delete(API_KEYS, { namespace: world.namespace, name: "stalled" })
+      await fixture.client.delete(API_KEYS, { namespace: fixture.namespace, name: "stalled" })
       await eventually(async () => expect((await callCut("/1/jobs", { key })).status).toBe(401))
-      expect(cut.apiKeys.store.get({ namespace: world.namespace, name: "stalled" })).toBeDefined()
+      expect(cut.apiKeys.store.get({ namespace: fixture.namespace, name: "stalled" })).toBeDefined()
     } finally {
       await cut.close()
       await proxy.close()
@@ -268,7 +268,7 @@ describe("with a broken connection to the API server", () => {
     const proxy = await ChaosProxy.start(kubeConfig())
     const deaf = await startReplica({ kubeConfig: proxy.kubeConfig() })
     try {
-      const callDeaf = caller(() => deaf, world)
+      const callDeaf = caller(() => deaf, fixture)
       const made = await call("/1/keys", { body: { name: "two-replicas", role: "developer" } })
       const { id, value: key } = (await made.json()) as KeyCreated
       const submitted = async (): Promise<number> => (await callDeaf("/1/jobs", { key, body: { image: "a" } })).status
@@ -289,7 +289,7 @@ describe("with a broken connection to the API server", () => {
     const proxy = await ChaosProxy.start(kubeConfig())
     const cut = await startReplica({ kubeConfig: proxy.kubeConfig() })
     try {
-      const callCut = caller(() => cut, world)
+      const callCut = caller(() => cut, fixture)
       await stallWatches(proxy)
       const { job_id, name } = await created(await call("/1/jobs", { body: { image: "a" } }))
       const response = await callCut(`/1/jobs/${job_id}`)
@@ -310,7 +310,7 @@ describe("with a broken connection to the API server", () => {
     const proxy = await ChaosProxy.start(kubeConfig())
     const cut = await startReplica({ kubeConfig: proxy.kubeConfig() })
     try {
-      const submit = () => caller(() => cut, world)("/1/jobs", { body: { image: "a" }, headers })
+      const submit = () => caller(() => cut, fixture)("/1/jobs", { body: { image: "a" }, headers })
       proxy.inject("list", { code: 500, body: status(500, "InternalError") })
       const response = await submit()
       expect(response.status).toBe(503)
@@ -328,7 +328,7 @@ describe("with a broken connection to the API server", () => {
     const cut = await startReplica({ kubeConfig: proxy.kubeConfig() })
     await proxy.close()
     try {
-      const callCut = caller(() => cut, world)
+      const callCut = caller(() => cut, fixture)
       for (const path of ["/1/jobs", "/1/jobs/x"]) {
         const response = await callCut(path)
         expect(response.status).toBe(503)
@@ -360,7 +360,7 @@ describe("roles (contract, Endpoints)", () => {
     ["admin", "POST", "/1/jobs", 201],
   ] as const)("gives a %s who calls %s %s the status %i", async (role, method, path, status) => {
     const body = method === "POST" && path === "/1/jobs" ? { image: "a" } : undefined
-    const response = await call(path, { key: world.keys[role], method, body })
+    const response = await call(path, { key: fixture.keys[role], method, body })
     expect(response.status).toBe(status)
   })
 })
@@ -414,7 +414,7 @@ describe("HTTP", () => {
       const head = [
         `GET ${path} HTTP/${version}`,
         ...hosts,
-        `X-Service-Api-Key: ${world.keys.admin}`,
+        `X-Service-Api-Key: ${fixture.keys.admin}`,
         "Connection: close",
       ]
       const answer = await raw(head, "")
@@ -427,8 +427,8 @@ describe("HTTP", () => {
   it("accepts HTTP/1.0 with a Host, and serves its health without a Host", async () => {
     const health = await raw(["GET /livez HTTP/1.0"], "")
     expect(health).toMatch(/^HTTP\/1\.1 200 /)
-    const host = `Host: ${world.project}.${BASE_DOMAIN}`
-    const listed = await raw(["GET /1/jobs HTTP/1.0", host, `X-Service-Api-Key: ${world.keys.admin}`], "")
+    const host = `Host: ${fixture.project}.${BASE_DOMAIN}`
+    const listed = await raw(["GET /1/jobs HTTP/1.0", host, `X-Service-Api-Key: ${fixture.keys.admin}`], "")
     expect(listed).toMatch(/^HTTP\/1\.1 200 /)
   })
 
@@ -459,10 +459,10 @@ describe("HTTP", () => {
     await created(await call("/1/jobs", { body: { image: "a", env: { PASSWORD: secret } } }))
     await call("/1/jobs", { body: { image: 1, env: { PASSWORD: secret } } })
     await call("/1/jobs", { body: `{"image": "a", "env": {"P": "${secret}"` })
-    await call("/1/jobs", { key: `${world.keys.admin}x` })
+    await call("/1/jobs", { key: `${fixture.keys.admin}x` })
     await call("/1/jobs", { key: "", headers: { Authorization: "Bearer tok3n-of-a-person" } })
     expect(replica.logged()).toContain('"url":"/1/jobs"')
-    for (const value of [...Object.values(world.keys), secret, "tok3n-of-a-person"]) {
+    for (const value of [...Object.values(fixture.keys), secret, "tok3n-of-a-person"]) {
       expect(replica.logged()).not.toContain(value)
     }
   })
@@ -470,7 +470,7 @@ describe("HTTP", () => {
   it("limits requests per principal, not per address, and announces the limit (draft 8)", async () => {
     const limited = await startReplica({ settings: { requestsPerMinute: 3 } })
     try {
-      const callLimited = caller(() => limited, world)
+      const callLimited = caller(() => limited, fixture)
       const answers = []
       for (let count = 0; count < 4; count++) answers.push(await callLimited("/1/jobs"))
       expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 429])
@@ -479,7 +479,7 @@ describe("HTTP", () => {
       expect(first?.headers.get("ratelimit")).toContain("r=2")
       expect(Number(last?.headers.get("retry-after"))).toBeGreaterThan(0)
       expect(last && (await problemIn(last)).type).toMatch(/rate-limited$/)
-      expect((await callLimited("/1/jobs", { key: world.keys.viewer })).status).toBe(200)
+      expect((await callLimited("/1/jobs", { key: fixture.keys.viewer })).status).toBe(200)
     } finally {
       await limited.close()
     }
@@ -533,9 +533,9 @@ describe("a rule that only the API server checks", () => {
   })
 
   it("returns a 400 with the API server's message, and creates no object", async () => {
-    const name = `no-latest-${world.namespace}`
+    const name = `no-latest-${fixture.namespace}`
     const rule = { apiGroups: ["berth.dev"], apiVersions: ["*"], operations: ["CREATE"], resources: ["jobs"] }
-    await world.client.create(policies, {
+    await fixture.client.create(policies, {
       metadata: { name },
       spec: {
         matchConstraints: { resourceRules: [rule] },
@@ -544,22 +544,22 @@ describe("a rule that only the API server checks", () => {
         ],
       },
     })
-    const matchResources = { namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": world.namespace } } }
+    const matchResources = { namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": fixture.namespace } } }
     const spec = { policyName: name, validationActions: ["Deny"], matchResources }
-    await world.client.create(bindings, { metadata: { name }, spec })
+    await fixture.client.create(bindings, { metadata: { name }, spec })
     try {
       // The API server applies policies a moment after their creation.
       const attempt = async (): Promise<string> => {
         const response = await call("/1/jobs", { body: { name: "latest", image: "a:latest" } })
         const text = await response.text()
-        if (response.status === 201) await removeJob(world, { namespace: world.namespace, name: "latest" })
+        if (response.status === 201) await removeJob(fixture, { namespace: fixture.namespace, name: "latest" })
         return `${response.status} ${text}`
       }
       await eventually(async () => expect(await attempt()).toMatch(/^400 .*pin the image/))
-      expect(await jobsOf(world)).toEqual([])
+      expect(await jobsOf(fixture)).toEqual([])
     } finally {
-      await world.client.delete(bindings, { name })
-      await world.client.delete(policies, { name })
+      await fixture.client.delete(bindings, { name })
+      await fixture.client.delete(policies, { name })
     }
   })
 })

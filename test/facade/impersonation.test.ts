@@ -17,10 +17,10 @@ import { SECRETS } from "../../src/kube/core.ts"
 import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubectl } from "../control-plane.ts"
-import { applyJob, makeKey, testWorld } from "./harness.ts"
+import { applyJob, makeKey, testFixture } from "./harness.ts"
 import { clientOf } from "./machine-users.ts"
 
-const world = testWorld("facade-trust")
+const fixture = testFixture("facade-trust")
 let facade: KubeClient
 let operator: KubeClient
 
@@ -51,11 +51,11 @@ const roleRef = (name: string) => ({ apiGroup: rbac.group, kind: "ClusterRole", 
 const forbidden = { reason: "Forbidden" }
 
 async function machineUserOf(name: string, role: Role): Promise<string> {
-  await makeKey(world.client, world.namespace, role, { name })
-  const { metadata } = await world.client.get(API_KEYS, { namespace: world.namespace, name })
+  await makeKey(fixture.client, fixture.namespace, role, { name })
+  const { metadata } = await fixture.client.get(API_KEYS, { namespace: fixture.namespace, name })
   const user = machineUserName(metadata.uid)
   // The API server applies new rights after a delay.
-  await eventually(() => world.client.list(JOBS, { namespace: world.namespace, as: asMachineUser(user) }))
+  await eventually(() => fixture.client.list(JOBS, { namespace: fixture.namespace, as: asMachineUser(user) }))
   return user
 }
 
@@ -69,11 +69,11 @@ describe("a façade with the rights of manifests/base", () => {
     ["the controller manager", { user: "system:kube-controller-manager" }],
     ["a controller's ServiceAccount", { user: "system:serviceaccount:kube-system:clusterrole-aggregation-controller" }],
     ["the operator", { user: "system:serviceaccount:berth-system:berth-operator" }],
-    ["a ServiceAccount of the tenant", { user: `system:serviceaccount:${world.namespace}:default` }],
+    ["a ServiceAccount of the tenant", { user: `system:serviceaccount:${fixture.namespace}:default` }],
     ["a name that begins like a machine user's", { user: "system:serviceaccount:berth-identities:a:b" }],
     ["an anonymous caller", { user: "system:anonymous", groups: ["system:unauthenticated"] }],
   ])("forbids the façade to act as %s", async (_what, as) => {
-    await expect(facade.list(JOBS, { namespace: world.namespace, as })).rejects.toMatchObject({
+    await expect(facade.list(JOBS, { namespace: fixture.namespace, as })).rejects.toMatchObject({
       ...forbidden,
       message: expect.stringMatching(/cannot impersonate|not allowed to impersonate|impersonat/),
     })
@@ -83,7 +83,7 @@ describe("a façade with the rights of manifests/base", () => {
     const me = { kind: "ServiceAccount", name: "berth-facade", namespace: "berth-system" }
     const admin = { metadata: { name: "gotcha" }, roleRef: roleRef("cluster-admin"), subjects: [me] }
     await expect(facade.create(CLUSTER_ROLE_BINDINGS, admin)).rejects.toMatchObject(forbidden)
-    const local = { ...admin, metadata: { name: "gotcha", namespace: world.namespace } }
+    const local = { ...admin, metadata: { name: "gotcha", namespace: fixture.namespace } }
     await expect(facade.create(ROLE_BINDINGS, local)).rejects.toMatchObject(forbidden)
     const identities = { ...admin, metadata: { name: "gotcha", namespace: IDENTITIES_NAMESPACE } }
     await expect(facade.create(ROLE_BINDINGS, identities)).rejects.toMatchObject(forbidden)
@@ -96,9 +96,9 @@ describe("a façade with the rights of manifests/base", () => {
   })
 
   it("forbids the façade to write objects as itself", async () => {
-    const job = await applyJob(world, "not-mine")
+    const job = await applyJob(fixture, "not-mine")
     await expect(
-      facade.create(JOBS, { ...job, metadata: { name: "mine", namespace: world.namespace } } as StoredJob),
+      facade.create(JOBS, { ...job, metadata: { name: "mine", namespace: fixture.namespace } } as StoredJob),
     ).rejects.toMatchObject(forbidden)
     const merge = { spec: { cancelled: true } }
     await expect(facade.patch(JOBS, job.metadata, { merge })).rejects.toMatchObject(forbidden)
@@ -113,22 +113,22 @@ describe("a façade with the rights of manifests/base", () => {
     for (const namespace of ["default", "berth-system", IDENTITIES_NAMESPACE]) {
       await expect(facade.list(JOBS, { namespace, as })).rejects.toMatchObject(forbidden)
     }
-    await expect(facade.list(SECRETS, { namespace: world.namespace, as })).rejects.toMatchObject(forbidden)
-    await expect(facade.get(NAMESPACES, { name: world.namespace }, { as })).rejects.toMatchObject(forbidden)
+    await expect(facade.list(SECRETS, { namespace: fixture.namespace, as })).rejects.toMatchObject(forbidden)
+    await expect(facade.get(NAMESPACES, { name: fixture.namespace }, { as })).rejects.toMatchObject(forbidden)
     await expect(
-      facade.patchStatus(JOBS, { namespace: world.namespace, name: "reached" }, { merge: { status: {} } }, { as }),
+      facade.patchStatus(JOBS, { namespace: fixture.namespace, name: "reached" }, { merge: { status: {} } }, { as }),
     ).rejects.toMatchObject(forbidden)
   })
 })
 
 function jobNamed(name: string): StoredJob {
-  const { namespace } = world
+  const { namespace } = fixture
   return { apiVersion: API_VERSION, kind: "Job", metadata: { name, namespace }, spec: { image: "a" } } as StoredJob
 }
 
 function apiKey(name: string, role: Role): StoredApiKey {
   const { keyId, tokenHash } = makeApiKey()
-  const metadata = { name, namespace: world.namespace }
+  const metadata = { name, namespace: fixture.namespace }
   return { apiVersion: API_VERSION, kind: API_KEY.kind, metadata, spec: { role, keyId, tokenHash } } as StoredApiKey
 }
 
@@ -137,7 +137,7 @@ describe("RBAC for the caller", () => {
     kind: "apiKey",
     id: "apiKey/test",
     role,
-    project: { id: world.project, organizationId: world.organization, namespace: world.namespace },
+    project: { id: fixture.project, organizationId: fixture.organization, namespace: fixture.namespace },
     machineUser,
     isBound: true,
   })
@@ -145,12 +145,12 @@ describe("RBAC for the caller", () => {
   it("denies a viewer a write even if the façade omits its own check (contract, Jobs: roles)", async () => {
     // The façade takes the viewer for an admin.
     const viewer = impersonating(facade)(principal("admin", await machineUserOf("peeper", "viewer")))
-    expect((await viewer.list(JOBS, { namespace: world.namespace })).items).toBeDefined()
+    expect((await viewer.list(JOBS, { namespace: fixture.namespace })).items).toBeDefined()
     await expect(viewer.create(JOBS, jobNamed("by-viewer"))).rejects.toMatchObject(forbidden)
     for (const resource of [API_KEYS, CONNECTIONS]) {
       const { group, version, kind, plural, namespaced } = resource
       const any = resourceOf({ group, version, kind, plural, namespaced })
-      await expect(viewer.list(any, { namespace: world.namespace })).rejects.toMatchObject(forbidden)
+      await expect(viewer.list(any, { namespace: fixture.namespace })).rejects.toMatchObject(forbidden)
     }
   })
 
@@ -162,11 +162,11 @@ describe("RBAC for the caller", () => {
 
   it("distinguishes a caller whose rights are pending from a forbidden caller", async () => {
     const pending = { ...principal("admin", machineUserName("pending")), isBound: false }
-    await expect(impersonating(facade)(pending).list(JOBS, { namespace: world.namespace })).rejects.toMatchObject({
+    await expect(impersonating(facade)(pending).list(JOBS, { namespace: fixture.namespace })).rejects.toMatchObject({
       name: "NotBoundYet",
     })
     const known = { ...pending, isBound: true }
-    await expect(impersonating(facade)(known).list(JOBS, { namespace: world.namespace })).rejects.toMatchObject(
+    await expect(impersonating(facade)(known).list(JOBS, { namespace: fixture.namespace })).rejects.toMatchObject(
       forbidden,
     )
   })
@@ -177,18 +177,18 @@ describe("a tenant with Kubernetes' role edit in its namespace", () => {
 
   beforeAll(async () => {
     const subjects = [{ kind: "User", apiGroup: rbac.group, name: tenant.user }]
-    const metadata = { name: "tenant-edit", namespace: world.namespace }
-    await world.client.create(ROLE_BINDINGS, { metadata, roleRef: roleRef("edit"), subjects })
-    await eventually(() => world.client.list(JOBS, { namespace: world.namespace, as: tenant }))
+    const metadata = { name: "tenant-edit", namespace: fixture.namespace }
+    await fixture.client.create(ROLE_BINDINGS, { metadata, roleRef: roleRef("edit"), subjects })
+    await eventually(() => fixture.client.list(JOBS, { namespace: fixture.namespace, as: tenant }))
   })
 
   const canI = (...question: string[]): Promise<string> =>
     kubectl(["auth", "can-i", ...question, `--as=${tenant.user}`]).catch((error: { stdout: string }) => error.stdout)
 
   it("allows a tenant to impersonate ServiceAccounts of its own namespace, which have no more rights", async () => {
-    expect((await canI("impersonate", "serviceaccounts", "-n", world.namespace)).trim()).toBe("yes")
+    expect((await canI("impersonate", "serviceaccounts", "-n", fixture.namespace)).trim()).toBe("yes")
     expect((await canI("impersonate", "serviceaccounts", "-n", IDENTITIES_NAMESPACE)).trim()).toBe("no")
-    const bindings = await kubectl(["get", "rolebindings", "-n", world.namespace, "-o", "json"])
+    const bindings = await kubectl(["get", "rolebindings", "-n", fixture.namespace, "-o", "json"])
     const { items } = JSON.parse(bindings) as { items: { subjects?: { kind: string; namespace?: string }[] }[] }
     const local = items.flatMap(({ subjects = [] }) => subjects).filter(({ kind }) => kind === "ServiceAccount")
     expect(local.length).toBeGreaterThan(0)
@@ -197,13 +197,17 @@ describe("a tenant with Kubernetes' role edit in its namespace", () => {
 
   it("forbids a tenant to read or write keys, create machine users, or bind them", async () => {
     const as = tenant
-    await expect(world.client.list(API_KEYS, { namespace: world.namespace, as })).rejects.toMatchObject(forbidden)
-    await expect(world.client.create(API_KEYS, apiKey("forged", "viewer"), { as })).rejects.toMatchObject(forbidden)
+    await expect(fixture.client.list(API_KEYS, { namespace: fixture.namespace, as })).rejects.toMatchObject(forbidden)
+    await expect(fixture.client.create(API_KEYS, apiKey("forged", "viewer"), { as })).rejects.toMatchObject(forbidden)
     const metadata = { name: "apikey-forged", namespace: IDENTITIES_NAMESPACE }
-    await expect(world.client.create(SERVICE_ACCOUNTS, { metadata }, { as })).rejects.toMatchObject(forbidden)
+    await expect(fixture.client.create(SERVICE_ACCOUNTS, { metadata }, { as })).rejects.toMatchObject(forbidden)
     const subjects = [{ kind: "User", apiGroup: rbac.group, name: tenant.user }]
-    const binding = { metadata: { name: "up", namespace: world.namespace }, roleRef: roleRef("berth-admin"), subjects }
-    await expect(world.client.create(ROLE_BINDINGS, binding, { as })).rejects.toMatchObject(forbidden)
+    const binding = {
+      metadata: { name: "up", namespace: fixture.namespace },
+      roleRef: roleRef("berth-admin"),
+      subjects,
+    }
+    await expect(fixture.client.create(ROLE_BINDINGS, binding, { as })).rejects.toMatchObject(forbidden)
   })
 })
 
@@ -218,18 +222,18 @@ describe("the admission policy on ApiKeys (design, section 9: no escalation thro
 
   /** Creates a custom role that may write ApiKeys, and grant only the role viewer. */
   beforeAll(async () => {
-    const metadata = { name: "key-author", namespace: world.namespace }
+    const metadata = { name: "key-author", namespace: fixture.namespace }
     const keys = { apiGroups: ["berth.dev"], resources: ["apikeys"] }
     const rules = [
       { ...keys, verbs: ["get", "list", "create", "update", "patch", "delete"] },
       { ...keys, verbs: ["grant-viewer"] },
     ]
-    await world.client.create(ROLES_KIND, { metadata, rules })
+    await fixture.client.create(ROLES_KIND, { metadata, rules })
     const subjects = [{ kind: "User", apiGroup: rbac.group, name: author.user }]
     const role = { apiGroup: rbac.group, kind: "Role", name: "key-author" }
-    await world.client.create(ROLE_BINDINGS, { metadata, roleRef: role, subjects })
+    await fixture.client.create(ROLE_BINDINGS, { metadata, roleRef: role, subjects })
     // The API server applies rights and a new policy after a delay: at first it rejects everything.
-    const attempt = (role: Role) => world.client.create(API_KEYS, apiKey("probe", role), { as: author, dryRun: true })
+    const attempt = (role: Role) => fixture.client.create(API_KEYS, apiKey("probe", role), { as: author, dryRun: true })
     await eventually(() => attempt("viewer"))
     await eventually(() =>
       expect(attempt("admin")).rejects.toMatchObject({ ...forbidden, message: expect.stringContaining("grant-admin") }),
@@ -238,9 +242,9 @@ describe("the admission policy on ApiKeys (design, section 9: no escalation thro
 
   it("rejects a role that the author may not grant, and names the required verb", async () => {
     const as = author
-    await world.client.create(API_KEYS, apiKey("granted", "viewer"), { as })
+    await fixture.client.create(API_KEYS, apiKey("granted", "viewer"), { as })
     for (const role of ["developer", "admin"] as const) {
-      await expect(world.client.create(API_KEYS, apiKey(`no-${role}`, role), { as })).rejects.toMatchObject({
+      await expect(fixture.client.create(API_KEYS, apiKey(`no-${role}`, role), { as })).rejects.toMatchObject({
         ...forbidden,
         message: expect.stringContaining(`this needs the verb grant-${role} on apikeys.berth.dev`),
       })
@@ -249,21 +253,21 @@ describe("the admission policy on ApiKeys (design, section 9: no escalation thro
 
   it("rejects a higher role or a later expiry for an existing key, but allows new labels and deletion", async () => {
     const as = author
-    const mine = { namespace: world.namespace, name: "climbs" }
-    await world.client.create(API_KEYS, apiKey("climbs", "viewer"), { as })
+    const mine = { namespace: fixture.namespace, name: "climbs" }
+    await fixture.client.create(API_KEYS, apiKey("climbs", "viewer"), { as })
     await expect(
-      world.client.patch(API_KEYS, mine, { merge: { spec: { role: "admin" } } }, { as }),
+      fixture.client.patch(API_KEYS, mine, { merge: { spec: { role: "admin" } } }, { as }),
     ).rejects.toMatchObject(forbidden)
-    await world.client.patch(API_KEYS, mine, { merge: { spec: { expiresAt: "2099-01-01T00:00:00Z" } } }, { as })
-    const others = { namespace: world.namespace, name: "others" }
-    await makeKey(world.client, world.namespace, "admin", { name: "others", expiresAt: "2020-01-01T00:00:00Z" })
+    await fixture.client.patch(API_KEYS, mine, { merge: { spec: { expiresAt: "2099-01-01T00:00:00Z" } } }, { as })
+    const others = { namespace: fixture.namespace, name: "others" }
+    await makeKey(fixture.client, fixture.namespace, "admin", { name: "others", expiresAt: "2020-01-01T00:00:00Z" })
     const revive = { merge: { spec: { expiresAt: "2099-01-01T00:00:00Z" } } }
-    await expect(world.client.patch(API_KEYS, others, revive, { as })).rejects.toMatchObject(forbidden)
+    await expect(fixture.client.patch(API_KEYS, others, revive, { as })).rejects.toMatchObject(forbidden)
     await expect(
-      world.client.patch(API_KEYS, others, { merge: { spec: { expiresAt: null } } }, { as }),
+      fixture.client.patch(API_KEYS, others, { merge: { spec: { expiresAt: null } } }, { as }),
     ).rejects.toMatchObject(forbidden)
-    await world.client.patch(API_KEYS, others, { merge: { metadata: { labels: { a: "b" } } } }, { as })
-    await world.client.delete(API_KEYS, others, { as })
+    await fixture.client.patch(API_KEYS, others, { merge: { metadata: { labels: { a: "b" } } } }, { as })
+    await fixture.client.delete(API_KEYS, others, { as })
   })
 
   it("allows an admin's machine user to grant every role through the façade", async () => {
@@ -272,8 +276,8 @@ describe("the admission policy on ApiKeys (design, section 9: no escalation thro
   })
 
   it("forbids the operator to grant any role, though it may write finalizers and status", async () => {
-    const ref = { namespace: world.namespace, name: "tended" }
-    await makeKey(world.client, world.namespace, "viewer", { name: "tended" })
+    const ref = { namespace: fixture.namespace, name: "tended" }
+    await makeKey(fixture.client, fixture.namespace, "viewer", { name: "tended" })
     await operator.patch(API_KEYS, ref, { merge: { metadata: { annotations: { a: "b" } } } })
     const merge = { spec: { role: "admin" } }
     await expect(operator.patch(API_KEYS, ref, { merge })).rejects.toMatchObject(forbidden)
@@ -283,7 +287,7 @@ describe("the admission policy on ApiKeys (design, section 9: no escalation thro
   it("allows the operator to bind only the three roles", async () => {
     const subjects = [{ kind: "ServiceAccount", name: "berth-operator", namespace: "berth-system" }]
     for (const name of ["cluster-admin", "admin", "edit", "view"]) {
-      const binding = { metadata: { name: "up", namespace: world.namespace }, roleRef: roleRef(name), subjects }
+      const binding = { metadata: { name: "up", namespace: fixture.namespace }, roleRef: roleRef(name), subjects }
       await expect(operator.create(ROLE_BINDINGS, binding)).rejects.toMatchObject(forbidden)
     }
   })

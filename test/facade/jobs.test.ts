@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import { ANNOTATIONS } from "../../src/apis/meta.ts"
-import { faultsOf } from "../../src/apis/validate.ts"
+import { errorsOf } from "../../src/apis/validate.ts"
 import { JOBS } from "../../src/facade/caches.ts"
 import { requestHash } from "../../src/facade/idempotency.ts"
 import { type JobList, JobRecordSchema } from "../../src/facade/jobs/record.ts"
@@ -18,19 +18,19 @@ import {
   removeJob,
   setStatus,
   startReplica,
-  testWorld,
+  testFixture,
 } from "./harness.ts"
 
-const world = testWorld("facade-jobs")
+const fixture = testFixture("facade-jobs")
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 
 beforeAll(async () => {
   replica = await startReplica()
 })
 afterAll(() => replica.close())
 beforeEach(async () => {
-  for (const { metadata } of await jobsOf(world)) await removeJob(world, metadata)
+  for (const { metadata } of await jobsOf(fixture)) await removeJob(fixture, metadata)
 })
 
 async function list(query = ""): Promise<JobList> {
@@ -54,7 +54,7 @@ describe("GET /1/jobs/{id}", () => {
       const response = await call(path, { method, headers })
       expect([response.status, await response.text(), response.headers.get("etag")]).toEqual([304, "", etag])
     }
-    await setStatus(world, "tagged", { phase: "running" })
+    await setStatus(fixture, "tagged", { phase: "running" })
     await eventually(async () => expect((await call(path, { headers })).status).toBe(200))
   })
 })
@@ -65,7 +65,7 @@ describe("POST /1/jobs", () => {
     const { job_id } = await created(response.clone())
     expect(await response.json()).toEqual({ job_id, name: "first", status: "queued" })
     expect(response.headers.get("location")).toBe(`/1/jobs/${job_id}`)
-    const [job, ...others] = await jobsOf(world)
+    const [job, ...others] = await jobsOf(fixture)
     expect(others).toEqual([])
     expect(job?.metadata).toMatchObject({ uid: job_id, name: "first" })
     expect(job?.metadata.annotations?.[ANNOTATIONS.createdAt]).toMatch(/^\d{4}-.*\.\d{6}Z$/)
@@ -94,16 +94,16 @@ provisioning: spotFirst
 maxHourlyPriceUsd: 1.5
 secretEnv: {TOKEN: {secret: s, key: k}}
 ttlSecondsAfterFinished: 10
-project_id: ${world.project}
-organization_id: ${world.organization}
+project_id: ${fixture.project}
+organization_id: ${fixture.organization}
 `
     const { job_id, name } = await created(await call("/1/jobs", { body, type: "application/yaml" }))
     expect(name).toMatch(/^train-[a-z0-9]{8}$/)
     const record = await recordIn(await call(`/1/jobs/${job_id}`))
     expect(record).toEqual({
       id: job_id,
-      organization_id: world.organization,
-      project_id: world.project,
+      organization_id: fixture.organization,
+      project_id: fixture.project,
       name,
       namePrefix: "train",
       status: "queued",
@@ -144,8 +144,8 @@ organization_id: ${world.organization}
       secretEnv: { TOKEN: { secret: "s", key: "k" } },
       ttlSecondsAfterFinished: 10,
     })
-    expect(faultsOf(JobRecordSchema, record)).toEqual([])
-    const [job] = await jobsOf(world)
+    expect(errorsOf(JobRecordSchema, record)).toEqual([])
+    const [job] = await jobsOf(fixture)
     expect(job?.metadata.labels).toEqual({ team: "a" })
   })
 
@@ -168,10 +168,10 @@ organization_id: ${world.organization}
     const response = await call("/1/jobs", { body: { name: "taken", image: "b" } })
     expect(response.status).toBe(409)
     expect(await problemIn(response)).toMatchObject({ errors: [{ pointer: "/name" }] })
-    expect((await jobsOf(world)).map(({ spec }) => spec.image)).toEqual(["a"])
+    expect((await jobsOf(fixture)).map(({ spec }) => spec.image)).toEqual(["a"])
   })
 
-  it("lists every fault of a job with its pointer, and creates no job (design, section 8)", async () => {
+  it("lists every error of a job with its pointer, and creates no job (design, section 8)", async () => {
     const body = {
       namePrefix: "x",
       name: "Bad_Name",
@@ -213,7 +213,7 @@ organization_id: ${world.organization}
     expect(details.get("/env/A")).toMatch(/quotes/)
     expect(details.get("/cloud/1")).toMatch(/aws, gcp, azure/)
     expect(details.get("/max_retries")).toMatch(/maxRetries\?/)
-    expect(await jobsOf(world)).toEqual([])
+    expect(await jobsOf(fixture)).toEqual([])
   })
 
   it.each([
@@ -237,8 +237,8 @@ organization_id: ${world.organization}
     const response = await call("/1/jobs", { body })
     expect(response.status).toBe(400)
     const { errors } = await problemIn(response)
-    expect(new Set(errors.map((fault) => fault.pointer))).toEqual(new Set([pointer]))
-    expect(await jobsOf(world)).toEqual([])
+    expect(new Set(errors.map((error) => error.pointer))).toEqual(new Set([pointer]))
+    expect(await jobsOf(fixture)).toEqual([])
   })
 
   it.each([
@@ -281,7 +281,7 @@ describe("Idempotency-Key (design, section 8)", () => {
     expect([first.status, second.status]).toEqual([201, 201])
     expect(second.headers.get("location")).toBe(first.headers.get("location"))
     expect(await second.json()).toEqual(await first.json())
-    expect(await jobsOf(world)).toHaveLength(1)
+    expect(await jobsOf(fixture)).toHaveLength(1)
   })
 
   it("returns the same job for a repeated Idempotency-Key after the catalogue has lost its region", async () => {
@@ -292,7 +292,7 @@ describe("Idempotency-Key (design, section 8)", () => {
       [ANNOTATIONS.idempotencyKey]: headers["Idempotency-Key"],
       [ANNOTATIONS.requestHash]: requestHash(body),
     }
-    const job = await applyJob(world, "earlier", { region: ["mars"] }, annotations)
+    const job = await applyJob(fixture, "earlier", { region: ["mars"] }, annotations)
     expect((await created(await call("/1/jobs", { body, headers }))).job_id).toBe(job.metadata.uid)
     expect((await call("/1/jobs", { body: { ...body, tags: ["x"] }, headers })).status).toBe(422)
     expect((await call("/1/jobs", { body: { ...body, tags: [""] }, headers })).status).toBe(400)
@@ -306,20 +306,20 @@ describe("Idempotency-Key (design, section 8)", () => {
       expect(response.status).toBe(422)
       await problemIn(response)
     }
-    expect((await jobsOf(world)).map(({ metadata }) => metadata.name)).toEqual(["one"])
+    expect((await jobsOf(fixture)).map(({ metadata }) => metadata.name)).toEqual(["one"])
   })
 
   it("creates one job for concurrent duplicates with one Idempotency-Key on two replicas", async () => {
     const other = await startReplica()
     try {
-      const callOther = caller(() => other, world)
+      const callOther = caller(() => other, fixture)
       const headers = { "Idempotency-Key": randomUUID() }
       const calls = Array.from({ length: 10 }, (_, index) =>
         (index % 2 ? call : callOther)("/1/jobs", { body, headers }),
       )
       const ids = await Promise.all(calls.map(async (each) => (await created(await each)).job_id))
       expect(new Set(ids).size).toBe(1)
-      expect(await jobsOf(world)).toHaveLength(1)
+      expect(await jobsOf(fixture)).toHaveLength(1)
     } finally {
       await other.close()
     }
@@ -330,7 +330,7 @@ describe("Idempotency-Key (design, section 8)", () => {
     const calls = ["x", "y", "z"].map((name) => call("/1/jobs", { body: { ...body, name }, headers }))
     const statuses = (await Promise.all(calls)).map(({ status }) => status)
     expect(statuses.sort()).toEqual([201, 422, 422])
-    expect(await jobsOf(world)).toHaveLength(1)
+    expect(await jobsOf(fixture)).toHaveLength(1)
   })
 
   it("returns 409 for a taken name without an Idempotency-Key", async () => {
@@ -342,7 +342,7 @@ describe("Idempotency-Key (design, section 8)", () => {
   it.each(["", "x".repeat(256)])("rejects the invalid Idempotency-Key %j", async (key) => {
     const response = await call("/1/jobs", { body, headers: { "Idempotency-Key": key } })
     expect(response.status).toBe(400)
-    expect(await jobsOf(world)).toEqual([])
+    expect(await jobsOf(fixture)).toEqual([])
   })
 })
 
@@ -361,7 +361,7 @@ describe("GET /1/jobs", () => {
     await make("one", { tags: ["x", "y"], labels: { team: "a", url: "http://h" } })
     await make("two", { tags: ["x"], labels: { team: "a" } })
     await make("three", { labels: { team: "b", empty: "" } })
-    await setStatus(world, "two", { phase: "running" })
+    await setStatus(fixture, "two", { phase: "running" })
     await eventually(async () => expect(await names("?status=running")).toEqual(["two"]))
     expect(await names("?tag=x")).toEqual(["two", "one"])
     expect(await names("?tag=x&tag=y")).toEqual(["one"])
@@ -378,7 +378,7 @@ describe("GET /1/jobs", () => {
   })
 
   it("lists a job that kubectl created, in its place between the others", async () => {
-    await applyJob(world, "by-kubectl", { labels: { team: "k" } })
+    await applyJob(fixture, "by-kubectl", { labels: { team: "k" } })
     await eventually(async () => expect(await names("?label=team:k")).toEqual(["by-kubectl"]))
   })
 
@@ -420,7 +420,7 @@ describe("GET /1/jobs/{id|name}", () => {
   it("finds a job by id and by name at once, on every replica", async () => {
     const other = await startReplica()
     try {
-      const callOther = caller(() => other, world)
+      const callOther = caller(() => other, fixture)
       for (let round = 0; round < 5; round++) {
         const { job_id, name } = await created(await call("/1/jobs", { body: { image: "i" } }))
         const found = await Promise.all([
@@ -438,7 +438,7 @@ describe("GET /1/jobs/{id|name}", () => {
   it("shows the status that the controller writes", async () => {
     const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
     const time = "2026-01-02T03:04:05Z"
-    await setStatus(world, name, {
+    await setStatus(fixture, name, {
       phase: "failed",
       reason: "ContainerFailed",
       message: "exit code 3",
@@ -493,7 +493,7 @@ describe("GET /1/jobs/{id|name}", () => {
     const before = await recordIn(await call(`/1/jobs/${name}`))
     // These times are in whole seconds, so only a time after the job's creation is proof.
     const newest = await eventually(async () => {
-      const { metadata } = await setStatus(world, name, { phase: "queued", message: String(performance.now()) })
+      const { metadata } = await setStatus(fixture, name, { phase: "queued", message: String(performance.now()) })
       const { managedFields = [] } = metadata as { managedFields?: { time: string }[] }
       const times = managedFields.map(({ time }) => time).sort()
       expect(Date.parse(times.at(-1) ?? "")).toBeGreaterThan(Date.parse(before.updated_at))
@@ -517,7 +517,7 @@ describe("GET /1/jobs/{id|name}", () => {
   )
 
   it("returns 404 for a job id of another project", async () => {
-    const elsewhere = await world.client.create(JOBS, {
+    const elsewhere = await fixture.client.create(JOBS, {
       apiVersion: "berth.dev/v1alpha1",
       kind: "Job",
       metadata: { name: "foreign", namespace: "default" },
@@ -528,7 +528,7 @@ describe("GET /1/jobs/{id|name}", () => {
       expect((await call("/1/jobs/foreign")).status).toBe(404)
       expect((await call(`/1/jobs/${elsewhere.metadata.uid}/cancel`, { method: "POST" })).status).toBe(404)
     } finally {
-      await world.client.delete(JOBS, { namespace: "default", name: "foreign" })
+      await fixture.client.delete(JOBS, { namespace: "default", name: "foreign" })
     }
   })
 })
@@ -540,13 +540,13 @@ describe("POST /1/jobs/{id|name}/cancel", () => {
     "cancels a %s job; records and filters show it at once",
     async (phase) => {
       const { job_id, name } = await created(await call("/1/jobs", { body: { image: "i" } }))
-      await setStatus(world, name, { phase })
+      await setStatus(fixture, name, { phase })
       const record = await recordIn(await cancel(phase === "queued" ? name : job_id))
       expect(record).toMatchObject({ id: job_id, status: "cancelled" })
       expect(await names("?status=cancelled")).toEqual([name])
       expect(await names(`?status=${phase}`)).toEqual([])
       expect((await recordIn(await call(`/1/jobs/${name}`))).status).toBe("cancelled")
-      expect((await jobsOf(world))[0]?.spec.cancelled).toBe(true)
+      expect((await jobsOf(fixture))[0]?.spec.cancelled).toBe(true)
     },
   )
 
@@ -554,7 +554,7 @@ describe("POST /1/jobs/{id|name}/cancel", () => {
     const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
     expect((await cancel(name)).status).toBe(200)
     expect((await cancel(name)).status).toBe(200)
-    await setStatus(world, name, { phase: "cancelled" })
+    await setStatus(fixture, name, { phase: "cancelled" })
     expect((await recordIn(await cancel(name))).status).toBe("cancelled")
   })
 
@@ -562,12 +562,12 @@ describe("POST /1/jobs/{id|name}/cancel", () => {
     "returns 409 for the cancel of a %s job and changes nothing",
     async (phase) => {
       const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
-      await setStatus(world, name, { phase })
+      await setStatus(fixture, name, { phase })
       // The handler reads live, so the result must not depend on the cache.
       const response = await cancel(name)
       expect(response.status).toBe(409)
       await problemIn(response)
-      const [job] = await jobsOf(world)
+      const [job] = await jobsOf(fixture)
       expect(job?.spec.cancelled).not.toBe(true)
       expect(job?.status?.phase).toBe(phase)
     },
@@ -576,14 +576,14 @@ describe("POST /1/jobs/{id|name}/cancel", () => {
   it("cancels a job only at the version of If-Match", async () => {
     const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
     const old = (await call(`/1/jobs/${name}`)).headers.get("etag") ?? ""
-    await setStatus(world, name, { phase: "running" })
+    await setStatus(fixture, name, { phase: "running" })
     const cancelAt = (tag: string) =>
       call(`/1/jobs/${name}/cancel`, { method: "POST", headers: { "If-Match": tag } }).then(({ status }) => status)
     expect(await cancelAt(old)).toBe(412)
-    expect((await jobsOf(world))[0]?.spec.cancelled ?? false).toBe(false)
-    const present = await world.client.get(JOBS, { namespace: world.namespace, name })
+    expect((await jobsOf(fixture))[0]?.spec.cancelled ?? false).toBe(false)
+    const present = await fixture.client.get(JOBS, { namespace: fixture.namespace, name })
     expect(await cancelAt(`W/"${present.metadata.resourceVersion}"`)).toBe(200)
-    await setStatus(world, name, { phase: "succeeded" })
+    await setStatus(fixture, name, { phase: "succeeded" })
     // The check that a job can be cancelled comes first (RFC 9110, 13.2.1).
     expect(await cancelAt(old)).toBe(409)
   })
@@ -591,8 +591,8 @@ describe("POST /1/jobs/{id|name}/cancel", () => {
   it("never cancels a job that ends at the same moment", async () => {
     for (let round = 0; round < 10; round++) {
       const { name } = await created(await call("/1/jobs", { body: { image: "i" } }))
-      const [response] = await Promise.all([cancel(name), setStatus(world, name, { phase: "succeeded" })])
-      const job = await world.client.get(JOBS, { namespace: world.namespace, name })
+      const [response] = await Promise.all([cancel(name), setStatus(fixture, name, { phase: "succeeded" })])
+      const job = await fixture.client.get(JOBS, { namespace: fixture.namespace, name })
       expect(response.status).toBe(job.spec.cancelled ? 200 : 409)
     }
   })
@@ -602,14 +602,14 @@ describe("POST /1/jobs/{id|name}/cancel", () => {
     let cancelled = false
     const churn = async (): Promise<void> => {
       for (let count = 0; !cancelled; count++)
-        await setStatus(world, name, { phase: "running", message: String(count) })
+        await setStatus(fixture, name, { phase: "running", message: String(count) })
     }
     const churning = churn()
     const response = await cancel(name)
     cancelled = true
     await churning
     expect([200, 503]).toContain(response.status)
-    expect((await jobsOf(world))[0]?.spec.cancelled ?? false).toBe(response.status === 200)
+    expect((await jobsOf(fixture))[0]?.spec.cancelled ?? false).toBe(response.status === 200)
   })
 
   it("returns 404 for the cancel of an unknown job", async () => {

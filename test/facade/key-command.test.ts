@@ -5,16 +5,16 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { kubectl } from "../control-plane.ts"
-import { caller, type Replica, startReplica, tendedTo, testWorld } from "./harness.ts"
+import { caller, type Replica, startReplica, tendedTo, testFixture } from "./harness.ts"
 
 const run = promisify(execFile)
 const ROOT = join(import.meta.dirname, "..", "..")
 
-const world = testWorld("facade-key-command")
+const fixture = testFixture("facade-key-command")
 let replica: Replica
 /** Folder in which the command runs. */
 let folder: string
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "berth-key-"))
@@ -43,8 +43,8 @@ describe("berth key", () => {
     )
     const value = /^berth_\S+$/m.exec(stderr)?.[0] ?? ""
     expect(stdout).not.toContain(value.slice(-43))
-    await kubectl(["apply", "--server-side", "-n", world.namespace, "-f", "-"], stdout)
-    await tendedTo(world.client, { namespace: world.namespace, name: "my-ci.ut" })
+    await kubectl(["apply", "--server-side", "-n", fixture.namespace, "-f", "-"], stdout)
+    await tendedTo(fixture.client, { namespace: fixture.namespace, name: "my-ci.ut" })
     expect((await call("/1/jobs", { key: value, body: { image: "a" } })).status).toBe(201)
     const { keys } = (await (await call("/1/keys?name=My_CI")).json()) as { keys: { id: string }[] }
     expect(await (await call(`/1/keys/${keys[0]?.id}`)).json()).toMatchObject({

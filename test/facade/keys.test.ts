@@ -29,14 +29,14 @@ import {
   problemIn,
   type Replica,
   startReplica,
-  testWorld,
+  testFixture,
 } from "./harness.ts"
 
-const world = testWorld("facade-keys")
+const fixture = testFixture("facade-keys")
 let replica: Replica
 let second: Replica
-const call = caller(() => replica, world)
-const callSecond = caller(() => second, world)
+const call = caller(() => replica, fixture)
+const callSecond = caller(() => second, fixture)
 
 beforeAll(async () => {
   replica = await startReplica()
@@ -46,11 +46,11 @@ afterAll(async () => {
   await replica.close()
   await second.close()
 })
-/** Returns all keys except those of the test world. */
+/** Returns all keys except those of the test fixture. */
 beforeEach(async () => {
-  const { items } = await world.client.list(API_KEYS, { namespace: world.namespace })
+  const { items } = await fixture.client.list(API_KEYS, { namespace: fixture.namespace })
   const made = items.filter(({ metadata }) => !metadata.name.startsWith("key-"))
-  await Promise.all(made.map(({ metadata }) => deleteKey(world.client, metadata)))
+  await Promise.all(made.map(({ metadata }) => deleteKey(fixture.client, metadata)))
 })
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
@@ -69,7 +69,7 @@ async function listed(query = ""): Promise<KeyList> {
 }
 
 const stored = async (id: string) => {
-  const { items } = await world.client.list(API_KEYS, { namespace: world.namespace })
+  const { items } = await fixture.client.list(API_KEYS, { namespace: fixture.namespace })
   return items.find(({ metadata }) => metadata.uid === id)
 }
 
@@ -106,9 +106,9 @@ describe("POST /1/keys", () => {
     for (const role of ROLES) {
       const { id, value } = await made({ name: `as-${role}`, role })
       const user = `apikey-${id}`
-      await world.client.get(SERVICE_ACCOUNTS, { namespace: IDENTITIES_NAMESPACE, name: user })
-      const binding = { namespace: world.namespace, name: `berth-${user}-${role}` }
-      expect((await world.client.get(ROLE_BINDINGS, binding)).roleRef.name).toBe(`berth-${role}`)
+      await fixture.client.get(SERVICE_ACCOUNTS, { namespace: IDENTITIES_NAMESPACE, name: user })
+      const binding = { namespace: fixture.namespace, name: `berth-${user}-${role}` }
+      expect((await fixture.client.get(ROLE_BINDINGS, binding)).roleRef.name).toBe(`berth-${role}`)
       const expected = role === "viewer" ? 403 : 201
       expect((await callSecond("/1/jobs", { key: value, body: { image: "a" } })).status).toBe(expected)
     }
@@ -204,7 +204,7 @@ describe("POST /1/keys", () => {
 })
 
 describe("the rights of a new key", () => {
-  const { client } = world
+  const { client } = fixture
   const wanted = { name: "New", metadataName: "new.u1", role: "developer", expiresAt: undefined } as const
 
   /** Returns keys whose API server denies each right at first, so many times. */
@@ -218,7 +218,7 @@ describe("the rights of a new key", () => {
         return { ...object, status: { allowed: false } }
       },
     })
-    const { namespace } = world
+    const { namespace } = fixture
     const store = replica.apiKeys.store
     const creationTimes = new CreationTimes(systemClock)
     const options = {
@@ -235,7 +235,7 @@ describe("the rights of a new key", () => {
   it("are in force at the API server when POST /1/keys answers", async () => {
     const { keys, asked } = keysWith(3)
     const { key } = await keys.create(wanted)
-    const right = { namespace: world.namespace, group: "berth.dev", resource: "jobs", verb: "create" }
+    const right = { namespace: fixture.namespace, group: "berth.dev", resource: "jobs", verb: "create" }
     const ask = { user: `apikey-${key.metadata.uid}`, spec: { resourceAttributes: right } }
     expect(asked).toMatchObject([ask, ask, ask, { ...ask, isAllowed: true }])
     await keys.update(key.metadata.uid, { role: "admin" }, undefined)
@@ -251,7 +251,7 @@ describe("the rights of a new key", () => {
   it.each(ROLES)("are asked for by a right that the role %s has and no lower role", async (role) => {
     const { id } = await made({ name: `as-${role}`, role })
     const user = impersonatingUser(client, `apikey-${id}`)
-    const has = await Promise.all(ROLES.map(async (one) => hasRightsOf(one, world.namespace, user)))
+    const has = await Promise.all(ROLES.map(async (one) => hasRightsOf(one, fixture.namespace, user)))
     expect(has).toEqual(ROLES.map((one) => roleAllows(role, one)))
   })
 })
@@ -259,7 +259,7 @@ describe("the rights of a new key", () => {
 describe("without an operator", () => {
   const orphaned = testNamespace("facade-keys-orphaned")
 
-  const { client } = world
+  const { client } = fixture
   const wanted = { name: "Abandoned", metadataName: "abandoned.u1", role: "viewer", expiresAt: undefined } as const
   const away = new KubeError({ code: 0, reason: CLIENT_REASONS.network, message: "GET /: no response" })
 
@@ -304,9 +304,9 @@ describe("without an operator", () => {
 
   it("allows a key from kubectl to read, and returns 503 with Retry-After for writes until its rights exist", async () => {
     const project = `p-${randomBytes(4).toString("hex")}`
-    await makeProject(world.client, project, orphaned)
+    await makeProject(fixture.client, project, orphaned)
     try {
-      const key = await makeKey(world.client, orphaned, "developer", { name: "early" })
+      const key = await makeKey(fixture.client, orphaned, "developer", { name: "early" })
       const host = `${project}.${BASE_DOMAIN}`
       expect((await call("/1/jobs", { key, host })).status).toBe(200)
       const response = await call("/1/jobs", { key, host, body: { image: "a" } })
@@ -314,7 +314,7 @@ describe("without an operator", () => {
       expect(response.headers.get("retry-after")).toBe("1")
       expect((await problemIn(response)).detail).toMatch(/permissions here are being set up/)
     } finally {
-      await world.client.delete(PROJECTS, { name: project })
+      await fixture.client.delete(PROJECTS, { name: project })
     }
   })
 })
@@ -362,7 +362,10 @@ describe("GET /1/keys", () => {
   )
 
   it("lists keys that kubectl created, well formed", async () => {
-    await makeKey(world.client, world.namespace, "viewer", { name: "my.key", expiresAt: "2099-01-01T01:00:00+01:00" })
+    await makeKey(fixture.client, fixture.namespace, "viewer", {
+      name: "my.key",
+      expiresAt: "2099-01-01T01:00:00+01:00",
+    })
     const key = (await listed("?name=my.key")).keys[0]
     expect(await (await call(`/1/keys/${key?.id}`)).json()).toMatchObject({
       name: "my.key",
@@ -397,7 +400,7 @@ describe("GET, PATCH and DELETE /1/keys/{id}", () => {
     expect(await statusOf(value, "POST", { image: "a" })).toBe(201)
     await call(`/1/keys/${id}`, { method: "PATCH", body: { role: "viewer" } })
     expect(await statusOf(value, "POST", { image: "a" })).toBe(403)
-    const bindings = (await world.client.list(ROLE_BINDINGS, { namespace: world.namespace })).items
+    const bindings = (await fixture.client.list(ROLE_BINDINGS, { namespace: fixture.namespace })).items
     expect(bindings.filter(({ metadata }) => metadata.name.includes(id)).map(({ roleRef }) => roleRef.name)).toEqual([
       "berth-viewer",
     ])
@@ -431,7 +434,7 @@ describe("GET, PATCH and DELETE /1/keys/{id}", () => {
   )
 
   it("answers PATCH of an expired key without waiting for rights", async () => {
-    await makeKey(world.client, world.namespace, "viewer", { name: "expired", expiresAt: "2020-01-01T00:00:00Z" })
+    await makeKey(fixture.client, fixture.namespace, "viewer", { name: "expired", expiresAt: "2020-01-01T00:00:00Z" })
     const id = (await listed("?name=expired")).keys[0]?.id
     // Half of the time that the façade would wait.
     const signal = AbortSignal.timeout(5000)
@@ -455,8 +458,8 @@ describe("GET, PATCH and DELETE /1/keys/{id}", () => {
     expect((await call(`/1/keys/${id}`, { method: "DELETE" })).status).toBe(404)
     await eventually(async () => expect((await listed("?name=doomed")).total).toBe(0))
     const user = { namespace: IDENTITIES_NAMESPACE, name: `apikey-${id}` }
-    await expect(world.client.get(SERVICE_ACCOUNTS, user)).rejects.toMatchObject({ code: 404 })
-    const bindings = (await world.client.list(ROLE_BINDINGS, { namespace: world.namespace })).items
+    await expect(fixture.client.get(SERVICE_ACCOUNTS, user)).rejects.toMatchObject({ code: 404 })
+    const bindings = (await fixture.client.list(ROLE_BINDINGS, { namespace: fixture.namespace })).items
     expect(bindings.filter(({ metadata }) => metadata.name.includes(id))).toEqual([])
     // The name is free again.
     await made({ name: "doomed", role: "viewer" })
@@ -484,11 +487,11 @@ describe("GET, PATCH and DELETE /1/keys/{id}", () => {
 
 describe("a key that is being deleted", () => {
   it("rejects and no longer lists a deleted key, although a finalizer still holds its object", async () => {
-    const value = await makeKey(world.client, world.namespace, "admin", { name: "held" })
-    const ref = { namespace: world.namespace, name: "held" }
-    const { metadata } = await world.client.get(API_KEYS, ref)
+    const value = await makeKey(fixture.client, fixture.namespace, "admin", { name: "held" })
+    const ref = { namespace: fixture.namespace, name: "held" }
+    const { metadata } = await fixture.client.get(API_KEYS, ref)
     const hold = { metadata: { finalizers: [...(metadata.finalizers ?? []), "example.com/hold"] } }
-    await world.client.patch(API_KEYS, ref, { merge: hold })
+    await fixture.client.patch(API_KEYS, ref, { merge: hold })
     expect(await statusOf(value)).toBe(200)
     expect((await call(`/1/keys/${metadata.uid}`, { method: "DELETE" })).status).toBe(204)
     try {
@@ -497,9 +500,9 @@ describe("a key that is being deleted", () => {
       expect((await listed("?name=held")).total).toBe(0)
       expect((await call("/1/keys", { body: { name: "held", role: "viewer" } })).status).toBe(409)
       const user = { namespace: IDENTITIES_NAMESPACE, name: `apikey-${metadata.uid}` }
-      await eventually(() => expect(world.client.get(SERVICE_ACCOUNTS, user)).rejects.toMatchObject({ code: 404 }))
+      await eventually(() => expect(fixture.client.get(SERVICE_ACCOUNTS, user)).rejects.toMatchObject({ code: 404 }))
     } finally {
-      await world.client.patch(API_KEYS, ref, { merge: { metadata: { finalizers: null } } })
+      await fixture.client.patch(API_KEYS, ref, { merge: { metadata: { finalizers: null } } })
     }
   })
 })

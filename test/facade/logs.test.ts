@@ -20,12 +20,12 @@ import {
   SYSTEM_NAMESPACE,
   setStatus,
   startReplica,
-  testWorld,
+  testFixture,
 } from "./harness.ts"
 
-const world = testWorld("facade-logs")
+const fixture = testFixture("facade-logs")
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 
 beforeAll(async () => {
   replica = await startReplica()
@@ -40,7 +40,7 @@ async function job(): Promise<{
   set: (status: JobStatus) => Promise<void>
 }> {
   const { job_id, name } = await created(await call("/1/jobs", { body: { image: "a" } }))
-  const ref = { namespace: world.namespace, uid: job_id }
+  const ref = { namespace: fixture.namespace, uid: job_id }
   let length = 0
   return {
     name,
@@ -48,7 +48,7 @@ async function job(): Promise<{
     write: async (text) => {
       length = (await replica.logStore.append({ job: ref, launch: 1 }, length, Buffer.from(text))).length
     },
-    set: async (status) => void (await setStatus(world, name, status)),
+    set: async (status) => void (await setStatus(fixture, name, status)),
   }
 }
 
@@ -78,19 +78,19 @@ const completionTime = "2126-01-01T00:00:00Z"
 
 /** Creates the Launch of a job; returns its name, and a function that writes the agent's last report. */
 async function launch(job: string): Promise<{ name: string; finish: (reason: Finish["reason"]) => Promise<void> }> {
-  const { spec, metadata } = launchOf(await world.client.get(JOBS, { namespace: world.namespace, name: job }))
+  const { spec, metadata } = launchOf(await fixture.client.get(JOBS, { namespace: fixture.namespace, name: job }))
   const ref = { namespace: SYSTEM_NAMESPACE, name: launchName(spec.job.uid, 1) }
-  await world.client.create(LAUNCHES, { kind: "Launch", metadata: ref, spec } as StoredLaunch)
+  await fixture.client.create(LAUNCHES, { kind: "Launch", metadata: ref, spec } as StoredLaunch)
   launched.push(ref)
   const finish = async (reason: Finish["reason"]): Promise<void> => {
     const agent = agentOf({ finish: { reason, time: metadata.creationTimestamp } })
-    await world.client.patchStatus(LAUNCHES, ref, { merge: { status: { agent } } })
+    await fixture.client.patchStatus(LAUNCHES, ref, { merge: { status: { agent } } })
   }
   return { name: ref.name, finish }
 }
 
 const launched: { namespace: string; name: string }[] = []
-afterAll(() => Promise.all(launched.map((ref) => world.client.delete(LAUNCHES, ref))))
+afterAll(() => Promise.all(launched.map((ref) => fixture.client.delete(LAUNCHES, ref))))
 
 describe("GET /1/jobs/{id|name}/logs", () => {
   it("returns the log as plain text, empty if there is none, and its last lines with tail", async () => {
@@ -99,7 +99,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     expect([empty.status, await empty.text()]).toEqual([200, ""])
     expect(empty.headers.get("content-type")).toBe("text/plain; charset=utf-8")
     await write("one\ntwo\nthree\n")
-    expect(await (await call(`/1/jobs/${ref.uid}/logs`, { key: world.keys.viewer })).text()).toBe("one\ntwo\nthree\n")
+    expect(await (await call(`/1/jobs/${ref.uid}/logs`, { key: fixture.keys.viewer })).text()).toBe("one\ntwo\nthree\n")
     expect(await (await call(`/1/jobs/${name}/logs?tail=2`)).text()).toBe("two\nthree\n")
     expect(await (await call(`/1/jobs/${name}/logs?tail=0`)).text()).toBe("")
     expect(await (await call(`/1/jobs/${name}/logs?follow=false&tail=1`)).text()).toBe("three\n")
@@ -173,7 +173,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     const log = reader(await call(`/1/jobs/${name}/logs?follow=true`))
     await write("some\n")
     await log.until("some\n")
-    await removeJob(world, { namespace: world.namespace, name })
+    await removeJob(fixture, { namespace: fixture.namespace, name })
     await log.toTheEnd()
     await eventually(async () => expect(await kept(ref)).toBe(false))
   })
@@ -195,11 +195,11 @@ describe("GET /1/jobs/{id|name}/logs", () => {
 
   it("ends a follow soon after its key's revocation", async () => {
     const { name, write } = await job()
-    const key = await makeKey(world.client, world.namespace, "viewer", { name: "follower" })
+    const key = await makeKey(fixture.client, fixture.namespace, "viewer", { name: "follower" })
     const log = reader(await call(`/1/jobs/${name}/logs?follow=true`, { key }))
     await write("seen\n")
     await log.until("seen\n")
-    await world.client.delete(API_KEYS, { namespace: world.namespace, name: "follower" })
+    await fixture.client.delete(API_KEYS, { namespace: fixture.namespace, name: "follower" })
     expect(await log.toTheEnd()).toBe("seen\n")
   })
 
@@ -222,7 +222,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     const broken = await startReplica({ logStore: new FileLogStore("/dev/null") })
     try {
       const { name } = await job()
-      const response = await caller(() => broken, world)(`/1/jobs/${name}/logs`)
+      const response = await caller(() => broken, fixture)(`/1/jobs/${name}/logs`)
       expect([response.status, response.headers.get("retry-after")]).toEqual([503, "10"])
       expect((await problemIn(response)).detail).toMatch(/log store/)
     } finally {
@@ -234,7 +234,7 @@ describe("GET /1/jobs/{id|name}/logs", () => {
     const ending = await startReplica()
     try {
       const { name } = await job()
-      const log = reader(await caller(() => ending, world)(`/1/jobs/${name}/logs?follow=true`))
+      const log = reader(await caller(() => ending, fixture)(`/1/jobs/${name}/logs?follow=true`))
       ending.shutdown.abort()
       expect(await log.toTheEnd()).toBe("")
     } finally {
@@ -247,10 +247,10 @@ describe("logs of deleted jobs", () => {
   it("deletes logs at startup whose jobs were deleted while no façade ran, and keeps the others", async () => {
     const { ref, write } = await job()
     await write("kept\n")
-    const orphan = { namespace: world.namespace, uid: "7d4c0f4e-6c1a-4df0-9f43-2f1a3d1c9b52" }
+    const orphan = { namespace: fixture.namespace, uid: "7d4c0f4e-6c1a-4df0-9f43-2f1a3d1c9b52" }
     await replica.logStore.append({ job: orphan, launch: 1 }, 0, Buffer.from("orphaned\n"))
     await removeOrphanedLogs({
-      client: world.client,
+      client: fixture.client,
       jobs: replica.jobs,
       logStore: replica.logStore,
       logger: silentLogger,
@@ -268,7 +268,7 @@ async function kept(ref: JobRef): Promise<boolean> {
 it("limits the logs that a principal follows at the same time, and no other reads", async () => {
   const limited = await startReplica({ settings: { followersPerPrincipal: 2 } })
   try {
-    const callLimited = caller(() => limited, world)
+    const callLimited = caller(() => limited, fixture)
     const { job_id } = await created(await callLimited("/1/jobs", { body: { image: "a" } }))
     const path = `/1/jobs/${job_id}/logs`
     const aborts = [new AbortController(), new AbortController()]
@@ -279,8 +279,12 @@ it("limits the logs that a principal follows at the same time, and no other read
     expect((await problemIn(refused)).detail).toContain("You follow too many logs")
     expect((await callLimited(path)).status).toBe(200)
     expect(
-      (await callLimited(`${path}?follow=true&tail=0`, { key: world.keys.viewer, signal: AbortSignal.timeout(60_000) }))
-        .status,
+      (
+        await callLimited(`${path}?follow=true&tail=0`, {
+          key: fixture.keys.viewer,
+          signal: AbortSignal.timeout(60_000),
+        })
+      ).status,
     ).toBe(200)
     aborts[0]?.abort()
     await eventually(async () => {

@@ -1,10 +1,10 @@
 import { Ajv2020 } from "ajv/dist/2020.js"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
-import { caller, type Replica, startReplica, testWorld } from "./harness.ts"
+import { caller, type Replica, startReplica, testFixture } from "./harness.ts"
 
-const world = testWorld("facade-openapi")
+const fixture = testFixture("facade-openapi")
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 
 interface Operation {
   operationId: string

@@ -24,15 +24,15 @@ import {
   removeJob,
   setStatus,
   startReplica,
-  testWorld,
+  testFixture,
 } from "./harness.ts"
 import { clientOf } from "./machine-users.ts"
 
 /** Races that are rare in real traffic. Each test stops the code at the critical moment. */
-const world = testWorld("facade-races")
+const fixture = testFixture("facade-races")
 
 beforeEach(async () => {
-  for (const { metadata } of await jobsOf(world)) await removeJob(world, metadata)
+  for (const { metadata } of await jobsOf(fixture)) await removeJob(fixture, metadata)
 })
 
 function cacheOf(jobs: StoredJob[]): IndexedStore<StoredJob> {
@@ -43,7 +43,7 @@ function cacheOf(jobs: StoredJob[]): IndexedStore<StoredJob> {
 
 /** Returns the real client. It awaits `happens` after each read of a job. */
 function afterEachRead(happens: (read: number) => Promise<unknown>): CallerClient {
-  const { client } = world
+  const { client } = fixture
   let reads = 0
   return {
     ...plainClient(client),
@@ -57,45 +57,45 @@ function afterEachRead(happens: (read: number) => Promise<unknown>): CallerClien
 
 describe("cancel", () => {
   it("does not cancel a job that ended between the read and the patch", async () => {
-    const job = await applyJob(world, "ends")
-    const ends = afterEachRead(() => setStatus(world, "ends", { phase: "succeeded" }))
-    const jobs = new Jobs(ends, cacheOf([job]), world.namespace)
+    const job = await applyJob(fixture, "ends")
+    const ends = afterEachRead(() => setStatus(fixture, "ends", { phase: "succeeded" }))
+    const jobs = new Jobs(ends, cacheOf([job]), fixture.namespace)
     await expect(jobs.cancel("ends")).rejects.toMatchObject({ status: 409 })
-    expect((await jobsOf(world))[0]?.spec.cancelled ?? false).toBe(false)
+    expect((await jobsOf(fixture))[0]?.spec.cancelled ?? false).toBe(false)
   })
 
   it("cancels a job that changed but did not end, and returns 503 if it changes again and again", async () => {
-    const job = await applyJob(world, "restless")
-    const change = (read: number) => setStatus(world, "restless", { phase: "running", message: `change ${read}` })
-    const often = new Jobs(afterEachRead(change), cacheOf([job]), world.namespace)
+    const job = await applyJob(fixture, "restless")
+    const change = (read: number) => setStatus(fixture, "restless", { phase: "running", message: `change ${read}` })
+    const often = new Jobs(afterEachRead(change), cacheOf([job]), fixture.namespace)
     await expect(often.cancel("restless")).rejects.toMatchObject({ status: 503 })
     const twice = afterEachRead(async (read) => void (read < 3 && (await change(read))))
-    expect((await new Jobs(twice, cacheOf([job]), world.namespace).cancel("restless")).spec.cancelled).toBe(true)
+    expect((await new Jobs(twice, cacheOf([job]), fixture.namespace).cancel("restless")).spec.cancelled).toBe(true)
   })
 
   it("does not cancel another job that has the name now", async () => {
-    const job = await applyJob(world, "reused")
+    const job = await applyJob(fixture, "reused")
     const reuse = async (): Promise<void> => {
-      await world.client.delete(JOBS, job.metadata)
-      await applyJob(world, "reused")
+      await fixture.client.delete(JOBS, job.metadata)
+      await applyJob(fixture, "reused")
     }
     const reused = afterEachRead(async (read) => void (read === 1 && (await reuse())))
-    const jobs = new Jobs(reused, cacheOf([job]), world.namespace)
+    const jobs = new Jobs(reused, cacheOf([job]), fixture.namespace)
     await expect(jobs.cancel("reused")).rejects.toMatchObject({ status: 404 })
     await expect(jobs.cancel(job.metadata.uid)).rejects.toMatchObject({ status: 404 })
-    expect((await jobsOf(world))[0]?.spec.cancelled ?? false).toBe(false)
+    expect((await jobsOf(fixture))[0]?.spec.cancelled ?? false).toBe(false)
   })
 
   it("cancels the job that has the name now, whatever the cache shows", async () => {
-    const job = await applyJob(world, "again")
-    await world.client.delete(JOBS, job.metadata)
-    const { metadata } = await applyJob(world, "again")
-    const cancelled = await new Jobs(world.client, cacheOf([job]), world.namespace).cancel("again")
+    const job = await applyJob(fixture, "again")
+    await fixture.client.delete(JOBS, job.metadata)
+    const { metadata } = await applyJob(fixture, "again")
+    const cancelled = await new Jobs(fixture.client, cacheOf([job]), fixture.namespace).cancel("again")
     expect([cancelled.metadata.uid, cancelled.spec.cancelled]).toEqual([metadata.uid, true])
   })
 
   it("waits until the cache shows the cancelled job, so that the next list has it", async () => {
-    const job = await applyJob(world, "echoed")
+    const job = await applyJob(fixture, "echoed")
     const store = cacheOf([job])
     let shown = false
     const show = (cancelled: StoredJob): void => {
@@ -104,19 +104,19 @@ describe("cancel", () => {
       store.advance(cancelled.metadata.resourceVersion)
     }
     const patch: CallerClient["patch"] = async (resource, ref, change, options) => {
-      const cancelled = await world.client.patch(resource, ref, change, options)
+      const cancelled = await fixture.client.patch(resource, ref, change, options)
       // In the next turn, when the caller waits for the cache already.
       setImmediate(() => show(cancelled as unknown as StoredJob))
       return cancelled
     }
-    await new Jobs({ ...plainClient(world.client), patch }, store, world.namespace).cancel("echoed")
+    await new Jobs({ ...plainClient(fixture.client), patch }, store, fixture.namespace).cancel("echoed")
     expect(shown).toBe(true)
-    expect((await jobsOf(world))[0]?.spec.cancelled).toBe(true)
+    expect((await jobsOf(fixture))[0]?.spec.cancelled).toBe(true)
   })
 
   it("cancels a job although the watch is broken", async () => {
-    const job = await applyJob(world, "deaf")
-    const jobs = new Jobs(world.client, cacheOf([job]), world.namespace)
+    const job = await applyJob(fixture, "deaf")
+    const jobs = new Jobs(fixture.client, cacheOf([job]), fixture.namespace)
     expect((await jobs.cancel("deaf")).spec.cancelled).toBe(true)
   })
 })
@@ -126,12 +126,12 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
   function replica(): Submitter {
     const store = cacheOf([])
     store.advance(String(Number.MAX_SAFE_INTEGER))
-    const jobs = new Jobs(world.client, store, world.namespace)
+    const jobs = new Jobs(fixture.client, store, fixture.namespace)
     const creationTimes = new CreationTimes(systemClock)
     return new Submitter({
-      client: world.client,
+      client: fixture.client,
       jobs,
-      namespace: world.namespace,
+      namespace: fixture.namespace,
       creationTimes,
       installation: () => undefined,
       creations: new KeyedMutex(),
@@ -141,7 +141,7 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
   it("leaves a job to the operator's adoption if the replica's clock is wrong", async () => {
     const anHourAgo = { ...systemClock, now: () => new Date(Date.now() - 3_600_000) }
     const submitted = async (clock: Clock) => {
-      const { client, namespace } = world
+      const { client, namespace } = fixture
       const jobs = new Jobs(client, cacheOf([]), namespace)
       const creationTimes = new CreationTimes(clock)
       const own = { client, jobs, namespace, creationTimes, creations: new KeyedMutex(), installation: () => "i" }
@@ -159,7 +159,7 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
       const first = await replica().submit(body, "key")
       const second = await replica().submit(body, "key")
       expect(second.metadata.uid).toBe(first.metadata.uid)
-      expect(await jobsOf(world)).toHaveLength(1)
+      expect(await jobsOf(fixture)).toHaveLength(1)
     },
   )
 
@@ -173,7 +173,7 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
         )
         expect(new Set([first?.metadata.uid, second?.metadata.uid, third?.metadata.uid]).size).toBe(1)
       }
-      expect(await jobsOf(world)).toHaveLength(10)
+      expect(await jobsOf(fixture)).toHaveLength(10)
     },
   )
 
@@ -182,7 +182,7 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
     let callers: Caller[]
     beforeAll(async () => {
       replicas = await Promise.all([startReplica(), startReplica()])
-      callers = replicas.map((one) => caller(() => one, world))
+      callers = replicas.map((one) => caller(() => one, fixture))
     })
     afterAll(() => Promise.all(replicas.map((one) => one.close())))
 
@@ -194,7 +194,7 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
         )
         expect(answers[0]).toEqual(answers[1])
       }
-      expect(await jobsOf(world)).toHaveLength(10)
+      expect(await jobsOf(fixture)).toHaveLength(10)
     })
 
     it.each<[string, (name: string) => object]>([
@@ -315,8 +315,8 @@ describe("one Idempotency-Key on two concurrent replicas", () => {
   it("returns 422 for another body with the same Idempotency-Key, and takes another name if its own is taken", async () => {
     const first = await replica().submit({ image: "a" }, "key")
     await expect(replica().submit({ image: "b" }, "key")).rejects.toMatchObject({ status: 422 })
-    await removeJob(world, first.metadata)
-    await applyJob(world, first.metadata.name)
+    await removeJob(fixture, first.metadata)
+    await applyJob(fixture, first.metadata.name)
     const second = await replica().submit({ image: "a" }, "key")
     const third = await replica().submit({ image: "a" }, "key")
     expect(second.metadata.name).not.toBe(first.metadata.name)

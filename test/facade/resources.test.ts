@@ -19,13 +19,13 @@ import { accountWith, bucket, never } from "../discovery/accounts.ts"
 import { ManualClock } from "../kube/manual-clock.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
-import { caller, makeKey, PATIENCE_MS, type Replica, SYSTEM_NAMESPACE, startReplica, testWorld } from "./harness.ts"
+import { caller, makeKey, PATIENCE_MS, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "./harness.ts"
 import { clientOf } from "./machine-users.ts"
 
 const { describe, it } = needing(missingTool("moto"))
 
 const MARKER = "canary-7f3a"
-const world = testWorld("resources")
+const fixture = testFixture("resources")
 
 /** Resolves when the slow account has returned its first page and gets the request for the next. */
 const hangs = Promise.withResolvers<void>()
@@ -54,7 +54,7 @@ const ACCOUNTS: Record<string, ExternalAccount> = {
 
 let moto: Moto
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 const stop = new AbortController()
 /** Clock of the time limits and of the cached discoveries; it moves only when a test moves it. */
 const clock = new ManualClock()
@@ -82,13 +82,13 @@ afterAll(async () => {
 })
 
 const get = (path: string, role: "viewer" | "developer" | "admin" = "admin") =>
-  call(`/1/resources/${path}`, { key: world.keys[role] })
+  call(`/1/resources/${path}`, { key: fixture.keys[role] })
 
 async function connect(name: string, access_key_id: string): Promise<StoredConnection> {
   const body = { name, type: "aws", access_key_id, secret_access_key: MARKER }
   const made = await call("/1/connections", { body })
   expect(made.status).toBe(201)
-  return await world.client.get(CONNECTIONS, { namespace: world.namespace, name })
+  return await fixture.client.get(CONNECTIONS, { namespace: fixture.namespace, name })
 }
 
 /**
@@ -135,7 +135,7 @@ describe("discovery over REST", () => {
   })
 
   it("finds repositories and pools under the contract's names, of one connection on request", async () => {
-    const healthy = await world.client.get(CONNECTIONS, { namespace: world.namespace, name: "healthy" })
+    const healthy = await fixture.client.get(CONNECTIONS, { namespace: fixture.namespace, name: "healthy" })
     const repositories = await get(`repositories?connection_id=${healthy.metadata.uid}`)
     const found = { connection_id: healthy.metadata.uid, connection_type: "aws" }
     const app = {
@@ -165,15 +165,18 @@ describe("discovery over REST", () => {
   })
 
   it("reads a connection's Secret only if it has the right type, and never returns its values", async () => {
-    const { namespace } = world
+    const { namespace } = fixture
     const stringData = { access_key_id: "AKIAHEALTHY", secret_access_key: MARKER }
     for (const [name, type] of [
       ["keys", "berth.dev/connection"],
       ["other", "Opaque"],
     ] as const) {
-      await world.client.create(SECRETS, { metadata: { namespace, name }, type, stringData } as never)
+      await fixture.client.create(SECRETS, { metadata: { namespace, name }, type, stringData } as never)
       const spec = { type: "aws" as const, credentialsSecretRef: { name } }
-      await world.client.create(CONNECTIONS, { metadata: { namespace, name: `by-${name}` }, spec } as StoredConnection)
+      await fixture.client.create(CONNECTIONS, {
+        metadata: { namespace, name: `by-${name}` },
+        spec,
+      } as StoredConnection)
     }
     await shown("by-keys", "by-other")
     const response = await get("storages?connection_id=by-keys", "developer")
@@ -209,7 +212,7 @@ describe("discovery over REST", () => {
       '"by-other";reason="SecretNotFound"',
       '"slow";reason="TimedOut"',
     ])
-    await world.client.delete(CONNECTIONS, { namespace: world.namespace, name: "slow" })
+    await fixture.client.delete(CONNECTIONS, { namespace: fixture.namespace, name: "slow" })
   })
 
   it("discovers AWS buckets with the credentials that REST sealed", async () => {
@@ -226,7 +229,7 @@ describe("discovery over REST", () => {
 
   it("has a rate limit of its own for discovery", async () => {
     // A key of its own: the minute of another key's limit may end during the test.
-    const key = await makeKey(world.client, world.namespace, "viewer")
+    const key = await makeKey(fixture.client, fixture.namespace, "viewer")
     const ask = () => call("/1/resources/storages?connection_id=unknown", { key })
     const statuses: number[] = []
     for (let n = 0; n < 21; n++) statuses.push((await ask()).status)

@@ -6,19 +6,28 @@ import { JOBS } from "../../src/facade/caches.ts"
 import { API_KEYS } from "../../src/identity/authenticate.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { testNamespace } from "../control-plane.ts"
-import { caller, deleteKey, makeKey, makeProject, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
+import {
+  caller,
+  deleteKey,
+  makeKey,
+  makeProject,
+  problemIn,
+  type Replica,
+  startReplica,
+  testFixture,
+} from "./harness.ts"
 
-const world = testWorld("facade-roles")
+const fixture = testFixture("facade-roles")
 const elsewhere = testNamespace("facade-roles-else")
 const otherProject = `p-${randomBytes(4).toString("hex")}`
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 /** Keys that give no access here. */
 const bad = { none: "", malformed: "hunter2", expired: "", revoked: "", otherProjects: "" }
 
 beforeAll(async () => {
   replica = await startReplica()
-  const { client, namespace } = world
+  const { client, namespace } = fixture
   await makeProject(client, otherProject, elsewhere)
   bad.otherProjects = await makeKey(client, elsewhere, "admin")
   bad.expired = await makeKey(client, namespace, "admin", { expiresAt: "2020-01-01T00:00:00Z" })
@@ -26,7 +35,7 @@ beforeAll(async () => {
   await deleteKey(client, { namespace, name: "revoked" })
 })
 afterAll(async () => {
-  await world.client.delete(PROJECTS, { name: otherProject })
+  await fixture.client.delete(PROJECTS, { name: otherProject })
   await replica.close()
 })
 
@@ -173,7 +182,7 @@ describe.each(Object.entries(TABLE))("%s", (endpoint, { statuses, request }) => 
   it.each(ROLES.map((role, i): [Role, number] => [role, statuses[i] ?? 0]))(
     "gives a %s the status %i",
     async (role, status) => {
-      const response = await send(world.keys[role])
+      const response = await send(fixture.keys[role])
       expect(response.status).toBe(status)
       if (status === 403)
         expect((await problemIn(response)).detail).toMatch(/^This request needs the role \w+ or higher/)
@@ -186,20 +195,20 @@ it("returns the same 401 for a key of another project, whether this project exis
     const { instance: _, ...problem } = await problemIn(await call("/1/jobs", { key: bad.otherProjects, host }))
     return problem
   }
-  const here = await said(`${world.project}.berth.test`)
+  const here = await said(`${fixture.project}.berth.test`)
   expect(here.status).toBe(401)
   expect(await said("nowhere.berth.test")).toEqual(here)
 })
 
 it("changes nothing for rejected requests to keys", async () => {
-  const { client, namespace } = world
+  const { client, namespace } = fixture
   const state = async () => [
     (await client.list(JOBS, { namespace })).items.length,
     (await client.list(API_KEYS, { namespace })).items.length,
   ]
   const { id } = await key()
   const before = await state()
-  for (const by of [...Object.values(bad), world.keys.viewer, world.keys.developer]) {
+  for (const by of [...Object.values(bad), fixture.keys.viewer, fixture.keys.developer]) {
     await call("/1/keys", { key: by, body: { name: unique(), role: "admin" } })
     await call(`/1/keys/${id}`, { key: by, method: "DELETE" })
     await call(`/1/keys/${id}`, { key: by, method: "PATCH", body: { role: "admin" } })

@@ -4,19 +4,19 @@ import { text } from "node:stream/consumers"
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest"
 import type { LogRef } from "../../src/logs/store.ts"
 import { eventually } from "../cloud/eventually.ts"
-import { applyJob, BASE_DOMAIN, caller, jobsOf, type Replica, startReplica, testWorld } from "./harness.ts"
+import { applyJob, BASE_DOMAIN, caller, jobsOf, type Replica, startReplica, testFixture } from "./harness.ts"
 
 /** Slow and broken clients: half-sent bodies and slow clients time out, and create no object. */
-const world = testWorld("facade-slow")
+const fixture = testFixture("facade-slow")
 let replica: Replica
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 const open: Socket[] = []
 
 /** Limits that are short, because tests wait for them. A pause of the machine must not exceed them. */
 const LIMITS = { headersSeconds: 1.5, requestSeconds: 2.5, idleSeconds: 4, checkSeconds: 0.1, headers: 20 }
 
 beforeAll(async () => {
-  replica = await startReplica({ limits: LIMITS, settings: { defaultProject: world.project } })
+  replica = await startReplica({ limits: LIMITS, settings: { defaultProject: fixture.project } })
 })
 afterEach(() => {
   for (const socket of open.splice(0)) socket.destroy()
@@ -34,8 +34,8 @@ function sent(...lines: string[]): Socket {
 
 const head = (method: string, path: string): string[] => [
   `${method} ${path} HTTP/1.1`,
-  `Host: ${world.project}.${BASE_DOMAIN}`,
-  `X-Service-Api-Key: ${world.keys.admin}`,
+  `Host: ${fixture.project}.${BASE_DOMAIN}`,
+  `X-Service-Api-Key: ${fixture.keys.admin}`,
 ]
 
 /** Returns the server's response until it closes: a whole problem document, on a connection that is not used again. */
@@ -51,7 +51,7 @@ async function refusal(socket: Socket): Promise<{ status: number; problem: Recor
   return { status: Number(status), problem }
 }
 
-/** Returns log lines that report a fault of the façade itself. */
+/** Returns log lines that report an error of the façade itself. */
 function ownFaults(): string[] {
   return replica
     .logged()
@@ -76,7 +76,7 @@ describe("half-sent requests", () => {
     const chunk = framing.startsWith("Transfer") ? `13\r\n{"image": "alpine"}` : `{"image": "alpine"}`
     const socket = sent(...head("POST", "/1/jobs"), "Content-Type: application/json", framing, "", chunk)
     expect(await refusal(socket)).toMatchObject({ status: 408 })
-    expect(await jobsOf(world)).toEqual([])
+    expect(await jobsOf(fixture)).toEqual([])
     expect(ownFaults()).toEqual([])
   })
 
@@ -86,17 +86,17 @@ describe("half-sent requests", () => {
     const drops = setInterval(() => dripping.write(" "), 50)
     expect(await refusal(dripping)).toMatchObject({ status: 408 })
     clearInterval(drops)
-    expect(await jobsOf(world)).toEqual([])
+    expect(await jobsOf(fixture)).toEqual([])
   })
 
-  it("creates no job from a truncated body, and logs no fault of its own", async () => {
+  it("creates no job from a truncated body, and logs no error of its own", async () => {
     const lines = ["Content-Type: application/json", "Content-Length: 1000", "X-Request-Id: broke-off", "", ""]
     const socket = sent(...head("POST", "/1/jobs"), ...lines, `{"image": "alpine"}`)
     // The server asks for more when it has the start of the body. It has read everything then.
     await eventually(() => expect(socket.writableLength).toBe(0))
     socket.destroy()
     await eventually(() => expect(replica.logged()).toContain("broke-off"))
-    expect(await jobsOf(world)).toEqual([])
+    expect(await jobsOf(fixture)).toEqual([])
     expect(ownFaults()).toEqual([])
   })
 })
@@ -141,8 +141,8 @@ describe("clients that don't read", () => {
 
   // Without the façade, so that only the tests' connections are open.
   async function logOf(name: string): Promise<LogRef> {
-    const { metadata } = await applyJob(world, name)
-    return { job: { namespace: world.namespace, uid: metadata.uid }, launch: 1 }
+    const { metadata } = await applyJob(fixture, name)
+    return { job: { namespace: fixture.namespace, uid: metadata.uid }, launch: 1 }
   }
 
   it.each(["true", "false"])(

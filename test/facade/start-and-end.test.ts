@@ -14,10 +14,10 @@ import type { Running } from "../../src/program.ts"
 import { createLogger } from "../../src/telemetry/logger.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
-import { jobsOf, shippedOffers, testWorld } from "./harness.ts"
+import { jobsOf, shippedOffers, testFixture } from "./harness.ts"
 
 /** Start of the program before an operator exists, and its end during requests. */
-const world = testWorld("facade-start")
+const fixture = testFixture("facade-start")
 const systemNamespace = testNamespace("facade-system")
 let folder: string
 let client: KubeClient
@@ -32,7 +32,7 @@ afterAll(async () => {
 })
 
 function start(stop: AbortSignal): Promise<Running & { url: string }> {
-  const options = { host: "127.0.0.1", port: 0, baseDomain: "berth.test", defaultProject: world.project }
+  const options = { host: "127.0.0.1", port: 0, baseDomain: "berth.test", defaultProject: fixture.project }
   const market = { offers: shippedOffers(), ownAccounts: [], architectures: [], providers: {} }
   return startFacade(
     { ...options, systemNamespace, logsDir: folder },
@@ -89,12 +89,12 @@ describe("a façade that is stopped", () => {
     socket.write(body)
     expect(await text(socket)).toMatch(/^HTTP\/1.1 201 Created\r\n[\s\S]*Connection: close/i)
     await ended
-    expect((await jobsOf(world)).map(({ metadata }) => metadata.name)).toEqual(["under-way"])
+    expect((await jobsOf(fixture)).map(({ metadata }) => metadata.name)).toEqual(["under-way"])
   })
 })
 
 function key(): Record<string, string> {
-  return { "X-Service-Api-Key": world.keys.admin }
+  return { "X-Service-Api-Key": fixture.keys.admin }
 }
 
 /** Resolves with a connection when it is open. */

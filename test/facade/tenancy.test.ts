@@ -14,7 +14,7 @@ import type { ApiObject, Resource } from "../../src/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type ProjectControllers, startProjectControllers } from "../controllers/project-controllers.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
-import { BASE_DOMAIN, caller, problemIn, type Replica, startReplica, testWorld } from "./harness.ts"
+import { BASE_DOMAIN, caller, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
 import {
   addressOf,
   bearer,
@@ -33,7 +33,7 @@ import {
  * tenant must not read, write, count or guess another tenant's objects. Responses for them equal those for missing
  * objects.
  */
-const world = testWorld("facade-tenancy")
+const fixture = testFixture("facade-tenancy")
 const ENDPOINTS = withHeads(endpointsOf(openApiDocument(["aws", "gcp", "azure"]) as never))
 const OF_PROJECTS = ENDPOINTS.filter(({ isAccounts }) => !isAccounts)
 const WITH_IDS = ENDPOINTS.filter(({ path }) => path.includes("{"))
@@ -49,7 +49,7 @@ const discovered = new Set<string | undefined>()
 /** Name that only objects of the other tenant have. */
 const ONLY_THEIRS = "only-theirs"
 
-const call = caller(() => replica, world)
+const call = caller(() => replica, fixture)
 
 beforeAll(async () => {
   issuer = await startIssuer()
@@ -63,7 +63,7 @@ beforeAll(async () => {
     },
     settings: { requestsPerMinute: 0, discoveriesPerMinute: 0, clouds: ["aws", "gcp", "azure"] },
   })
-  const options = { call, client: world.client, issuer, endpoints: ENDPOINTS }
+  const options = { call, client: fixture.client, issuer, endpoints: ENDPOINTS }
   const run = randomBytes(4).toString("hex")
   ours = await makeTenant({ ...options, name: `ours-${run}` })
   theirs = await makeTenant({ ...options, name: `theirs-${run}` })
@@ -175,11 +175,11 @@ const KINDS = { jobs: JOBS, cronjobs: CRON_JOBS, keys: API_KEYS, connections: CO
 
 async function stateOf({ project, organization }: Tenant): Promise<unknown> {
   const lists = await Promise.all(
-    Object.values(KINDS).map((resource) => world.client.list(resource, { namespace: project })),
+    Object.values(KINDS).map((resource) => fixture.client.list(resource, { namespace: project })),
   )
   const objects = lists.flatMap(({ items }) => items.map(({ metadata: { uid }, spec }) => ({ uid, spec })))
-  const { spec: owners } = await world.client.get(ORGANIZATIONS, { name: organization })
-  const projects = (await world.client.list(PROJECTS)).items.filter(({ spec }) => spec.organization === organization)
+  const { spec: owners } = await fixture.client.get(ORGANIZATIONS, { name: organization })
+  const projects = (await fixture.client.list(PROJECTS)).items.filter(({ spec }) => spec.organization === organization)
   return { objects, owners, projects: projects.map(({ spec }) => spec) }
 }
 
@@ -252,7 +252,7 @@ describe("an object of another tenant", () => {
 
   it("counts no objects of another tenant in lists", async () => {
     for (const [collection, resource] of Object.entries(KINDS)) {
-      const { items } = await world.client.list(resource, { namespace: ours.project })
+      const { items } = await fixture.client.list(resource, { namespace: ours.project })
       const own = items.map(({ metadata }) => metadata.uid).sort()
       for (const [who, by] of callersOf(ours)) {
         const response = await call(`/1/${collection}`, { key: "", ...by, host: hostOf(ours.project) })
@@ -296,7 +296,7 @@ describe("a Project that requests another tenant's namespace", () => {
   const name = `evil-${randomBytes(4).toString("hex")}`
 
   it("returns 503 to the admin of a Project with another tenant's namespace, and 401 for that namespace's keys", async () => {
-    await world.client.create(PROJECTS, {
+    await fixture.client.create(PROJECTS, {
       ...{ apiVersion: API_VERSION, kind: "Project", metadata: { name } },
       spec: { displayName: "Evil", organization: ours.organization, namespace: theirs.project },
     } as StoredProject)
@@ -314,12 +314,12 @@ describe("a Project that requests another tenant's namespace", () => {
     }
     await look(["1", "60"])
     await eventually(async () => {
-      const { status } = await world.client.get(PROJECTS, { name })
+      const { status } = await fixture.client.get(PROJECTS, { name })
       expect(findCondition(status?.conditions, "Ready")).toMatchObject({ status: "False", reason: "NamespaceTaken" })
     })
     await look(["60"])
     expect(discovered).toEqual(new Set())
-    await world.client.delete(PROJECTS, { name })
+    await fixture.client.delete(PROJECTS, { name })
   })
 })
 
@@ -362,7 +362,7 @@ describe("tokens", () => {
     const submit = () =>
       call("/1/jobs", { key: "", ...bearer(ours.people.inGroup), host: hostOf(ours.project), body: { image: "a" } })
     expect((await submit()).status).toBe(201)
-    await world.client.patch(ORGANIZATIONS, { name: ours.organization }, { merge: { spec: { groups: [] } } })
+    await fixture.client.patch(ORGANIZATIONS, { name: ours.organization }, { merge: { spec: { groups: [] } } })
     await eventually(async () => expect((await problemIn(await submit())).status).toBe(404))
   })
 })

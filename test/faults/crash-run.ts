@@ -2,18 +2,18 @@ import { setTimeout as sleep } from "node:timers/promises"
 import { isDeepStrictEqual } from "node:util"
 import type { KubeClient } from "../../src/kube/client.ts"
 import type { OpenCloudFixture } from "./crash-clouds.ts"
+import { Fixture, type Operator } from "./crash-fixture.ts"
 import { type Fault, nameOf, Plan, type Point } from "./crash-gate.ts"
 import { reasonsOf, type Snapshot, snapshotOf } from "./crash-snapshot.ts"
-import { type Operator, World } from "./crash-world.ts"
 import type { Violation } from "./tally.ts"
 
 /** Scenario that ends correctly despite any fault of the operator. */
 export interface Scenario {
   /** Creates the objects that exist before the first operator starts. */
-  begin(world: World): Promise<void>
-  /** Acts for users, agents and clouds: each call looks at the world and takes the next step. */
-  go(world: World): Promise<void>
-  isOver(world: World): Promise<boolean>
+  begin(fixture: Fixture): Promise<void>
+  /** Acts for users, agents and clouds: each call looks at the objects and takes the next step. */
+  go(fixture: Fixture): Promise<void>
+  isOver(fixture: Fixture): Promise<boolean>
   /** Reasons of events, beside PASSING, that depend on the moment of a reconcile. */
   passing?: readonly string[]
 }
@@ -52,7 +52,7 @@ export interface ScenarioRun {
 
 /** Seconds of real time after which a run counts as stuck. The machine may be slow. */
 const PATIENCE_SECONDS = 300
-/** Seconds by the world's clock after its end in which everything must be deleted. */
+/** Seconds by the fixture's clock after its end in which everything must be deleted. */
 const GRACE_SECONDS = 60
 /** Seconds in which garbage collection runs twice and a VM reaches the minimum age. */
 const SWEEP_SECONDS = 900
@@ -63,22 +63,22 @@ const QUIET_MS = 40
 
 /** Runs a scenario without a fault. @throws Error if it does not end, or has a violation */
 export async function runBaseline(scenarioRun: ScenarioRun): Promise<BaselineRun> {
-  const world = await World.open(scenarioRun.client, scenarioRun.open)
-  const run = new Run(scenarioRun, world, new Plan())
+  const fixture = await Fixture.open(scenarioRun.client, scenarioRun.open)
+  const run = new Run(scenarioRun, fixture, new Plan())
   try {
     await run.begin()
-    if (!(await run.untilOver())) throw new Error(`${scenarioRun.title} is stuck\n${await situation(world)}`)
+    if (!(await run.untilOver())) throw new Error(`${scenarioRun.title} is stuck\n${await situation(fixture)}`)
     await run.pass(GRACE_SECONDS)
-    const end = await snapshotOf(world)
+    const end = await snapshotOf(fixture)
     const points = run.plan.points()
     await run.stop()
-    const violations = world.fixture.violations()
-    if (world.violations.length > 0 || end.vms.length > 0 || violations.length > 0) {
-      throw new Error(`${scenarioRun.title}: ${JSON.stringify([world.violations, end.vms, violations])}`)
+    const violations = fixture.fixture.violations()
+    if (fixture.violations.length > 0 || end.vms.length > 0 || violations.length > 0) {
+      throw new Error(`${scenarioRun.title}: ${JSON.stringify([fixture.violations, end.vms, violations])}`)
     }
-    return { end, reasons: await reasonsOf(world), points }
+    return { end, reasons: await reasonsOf(fixture), points }
   } finally {
-    await world.close()
+    await fixture.close()
   }
 }
 
@@ -88,8 +88,8 @@ export async function inject(
   { end, reasons }: BaselineRun,
   { point, fault }: InjectedFault,
 ): Promise<Outcome> {
-  const world = await World.open(scenarioRun.client, scenarioRun.open)
-  const run = new Run(scenarioRun, world, new Plan({ point, fault }))
+  const fixture = await Fixture.open(scenarioRun.client, scenarioRun.open)
+  const run = new Run(scenarioRun, fixture, new Plan({ point, fault }))
   const found: { violation: Violation; what: string }[] = []
   try {
     await run.begin()
@@ -99,15 +99,15 @@ export async function inject(
     } else found.push({ violation: "stuck", what: "it does not come to its end" })
     const isLeft = found.length > 0 && found.every(({ violation }) => violation === "leaks")
     if (isLeft) await run.pass(SWEEP_SECONDS)
-    const isSwept = isLeft && (await world.alive()).length === 0
+    const isSwept = isLeft && (await fixture.alive()).length === 0
     await run.stop()
     const passing = [...PASSING, ...(scenarioRun.scenario.passing ?? [])]
-    const said = [...(await reasonsOf(world))].filter((reason) => !reasons.has(reason) && !passing.includes(reason))
+    const said = [...(await reasonsOf(fixture))].filter((reason) => !reasons.has(reason) && !passing.includes(reason))
     if (said.length > 0) found.push({ violation: "lost", what: `an event says otherwise: ${said.join(", ")}` })
-    found.push(...world.violations)
-    for (const what of world.fixture.violations()) found.push({ violation: "lost", what })
+    found.push(...fixture.violations)
+    for (const what of fixture.fixture.violations()) found.push({ violation: "lost", what })
     const title = `${scenarioRun.title}: ${fault} ${nameOf(point)}`
-    const told = found.length === 0 ? "" : `\n${await situation(world)}\n`
+    const told = found.length === 0 ? "" : `\n${await situation(fixture)}\n`
     const report = `${title}: ${found.map(({ violation, what }) => `${violation}: ${what}`).join("; ")}${told}`
     return {
       injected: run.plan.injected,
@@ -116,7 +116,7 @@ export async function inject(
       report,
     }
   } finally {
-    await world.close()
+    await fixture.close()
   }
 }
 
@@ -124,46 +124,46 @@ export async function inject(
 class Run {
   readonly plan: Plan
   readonly #scenarioRun: ScenarioRun
-  readonly #world: World
+  readonly #fixture: Fixture
   readonly #operators: Operator[] = []
 
-  constructor(scenarioRun: ScenarioRun, world: World, plan: Plan) {
+  constructor(scenarioRun: ScenarioRun, fixture: Fixture, plan: Plan) {
     this.#scenarioRun = scenarioRun
-    this.#world = world
+    this.#fixture = fixture
     this.plan = plan
   }
 
   async begin(): Promise<void> {
-    await this.#scenarioRun.scenario.begin(this.#world)
+    await this.#scenarioRun.scenario.begin(this.#fixture)
     await this.#start(this.plan)
   }
 
   async #start(plan: Plan): Promise<void> {
-    this.#operators.push(await this.#world.startOperator(plan))
+    this.#operators.push(await this.#fixture.startOperator(plan))
   }
 
   /** Returns true if the scenario has ended. */
   async untilOver(): Promise<boolean> {
     const { scenario } = this.#scenarioRun
     return await this.#until(async () => {
-      await scenario.go(this.#world)
-      return await scenario.isOver(this.#world)
+      await scenario.go(this.#fixture)
+      return await scenario.isOver(this.#fixture)
     })
   }
 
-  /** Lets this many seconds pass by the world's clock. */
+  /** Lets this many seconds pass by the fixture's clock. */
   async pass(seconds: number): Promise<void> {
-    const end = this.#world.clock.ahead + seconds
-    await this.#until(() => Promise.resolve(this.#world.clock.ahead >= end))
+    const end = this.#fixture.clock.ahead + seconds
+    await this.#until(() => Promise.resolve(this.#fixture.clock.ahead >= end))
   }
 
   /** Returns the differences from the expected end that remain after the grace period. */
   async differences(end: Snapshot): Promise<{ violation: Violation; what: string }[]> {
-    const until = this.#world.clock.ahead + GRACE_SECONDS
+    const until = this.#fixture.clock.ahead + GRACE_SECONDS
     let found: { violation: Violation; what: string }[] = []
     await this.#until(async () => {
-      found = compare(end, await snapshotOf(this.#world))
-      return found.length === 0 || this.#world.clock.ahead >= until
+      found = compare(end, await snapshotOf(this.#fixture))
+      return found.length === 0 || this.#fixture.clock.ahead >= until
     })
     return found
   }
@@ -181,7 +181,7 @@ class Run {
       const last = this.#operators.at(-1)
       if (last === undefined || last.life.quietMs < QUIET_MS) continue
       // An operator that waits for a dead one's lease has no other timer.
-      this.#world.clock.advance(last.life.leads ? 4 : 20)
+      this.#fixture.clock.advance(last.life.leads ? 4 : 20)
     }
     return false
   }
@@ -235,7 +235,7 @@ function difference(expected: unknown, found: unknown, path = ""): string {
   return key === undefined ? `${path}: no difference` : difference(a[key], b[key], `${path}.${key}`)
 }
 
-async function situation(world: World): Promise<string> {
-  const { objects, vms } = await snapshotOf(world)
-  return [JSON.stringify({ objects, vms }), ...world.lines.slice(-30)].join("\n")
+async function situation(fixture: Fixture): Promise<string> {
+  const { objects, vms } = await snapshotOf(fixture)
+  return [JSON.stringify({ objects, vms }), ...fixture.lines.slice(-30)].join("\n")
 }

@@ -10,9 +10,9 @@ import { SECRETS } from "../../src/kube/core.ts"
 import { events } from "../../src/kube/events.ts"
 import type { ApiObject, Resource } from "../../src/kube/resource.ts"
 import { JOBS, LAUNCHES } from "../controllers/harness.ts"
-import type { World } from "./crash-world.ts"
+import type { Fixture } from "./crash-fixture.ts"
 
-/** Content of a world without the values that differ from run to run: ids, times, versions. */
+/** Content of a fixture without the values that differ from run to run: ids, times, versions. */
 export interface Snapshot {
   /** Objects by kind and name. */
   objects: Record<string, unknown>
@@ -26,7 +26,7 @@ export interface Snapshot {
 const CHANCE = new Set([
   // Some clouds report it late, and for a deleted VM it is not requested.
   "ipAddress",
-  // A minute soon after the start of the world.
+  // A minute soon after the start of the fixture.
   "schedule",
   "observedSchedule",
   // The rest of a job's timeout.
@@ -73,34 +73,34 @@ function sorted(values: unknown[]): unknown[] {
     .map(([, value]) => value)
 }
 
-/** Returns the current content of a world. */
-export async function snapshotOf(world: World): Promise<Snapshot> {
-  const { namespace, systemNamespace } = world
+/** Returns the current content of a fixture. */
+export async function snapshotOf(fixture: Fixture): Promise<Snapshot> {
+  const { namespace, systemNamespace } = fixture
   const here = await Promise.all([
-    listed(world, JOBS, namespace),
-    listed(world, CRON_JOBS, namespace),
-    listed(world, API_KEYS, namespace),
-    listed(world, CONNECTIONS, namespace),
-    listed(world, SECRETS, namespace),
-    listed(world, ROLE_BINDINGS, namespace),
-    listed(world, LAUNCHES, systemNamespace, withImageInStatus),
-    listed(world, SECRETS, systemNamespace),
-    machineUsers(world),
+    listed(fixture, JOBS, namespace),
+    listed(fixture, CRON_JOBS, namespace),
+    listed(fixture, API_KEYS, namespace),
+    listed(fixture, CONNECTIONS, namespace),
+    listed(fixture, SECRETS, namespace),
+    listed(fixture, ROLE_BINDINGS, namespace),
+    listed(fixture, LAUNCHES, systemNamespace, withImageInStatus),
+    listed(fixture, SECRETS, systemNamespace),
+    machineUsers(fixture),
   ])
   const objects = Object.fromEntries(here.flat().sort(([a], [b]) => (a < b ? -1 : 1)))
-  const vms = (await world.alive()).map((name) => String(normalized(name)))
-  return { objects, vms, starts: world.started.length }
+  const vms = (await fixture.alive()).map((name) => String(normalized(name)))
+  return { objects, vms, starts: fixture.started.length }
 }
 
 type Entry = [key: string, object: unknown]
 
 async function listed<T extends ApiObject>(
-  world: World,
+  fixture: Fixture,
   resource: Resource<T>,
   namespace: string,
   comparable: (object: T) => T = (object) => object,
 ): Promise<Entry[]> {
-  const { items } = await world.client.list(resource, { namespace })
+  const { items } = await fixture.client.list(resource, { namespace })
   return items.map((object) => entryOf(resource.kind, comparable(object)))
 }
 
@@ -115,8 +115,8 @@ function entryOf(kind: string, object: ApiObject): Entry {
   return [key, normalized(object)]
 }
 
-/** Returns the machine users of the world's keys. */
-async function machineUsers({ client, namespace }: World): Promise<Entry[]> {
+/** Returns the machine users of the fixture's keys. */
+async function machineUsers({ client, namespace }: Fixture): Promise<Entry[]> {
   const { items } = await client.list(SERVICE_ACCOUNTS, {
     namespace: IDENTITIES_NAMESPACE,
     labelSelector: LABELS.apiKeyUid,
@@ -128,7 +128,7 @@ async function machineUsers({ client, namespace }: World): Promise<Entry[]> {
 }
 
 /** Returns the kinds of objects and reasons of all events, without repetition. */
-export async function reasonsOf({ client, namespace, systemNamespace }: World): Promise<Set<string>> {
+export async function reasonsOf({ client, namespace, systemNamespace }: Fixture): Promise<Set<string>> {
   const lists = [namespace, systemNamespace].map((each) => client.list<KubeEvent>(events, { namespace: each }))
   const all = (await Promise.all(lists)).flatMap(({ items }) => items)
   return new Set(all.map(({ involvedObject, reason }) => `${involvedObject.kind} ${reason}`))

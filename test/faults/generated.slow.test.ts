@@ -17,8 +17,8 @@ import { type ApiObject, resourceOf } from "../../src/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { sharedClient } from "../controllers/namespace-harness.ts"
 import { openSim } from "./crash-clouds.ts"
+import { Fixture } from "./crash-fixture.ts"
 import { Plan } from "./crash-gate.ts"
-import { World } from "./crash-world.ts"
 import { EVERYTHING, SEED } from "./effort.ts"
 import { valuesOf } from "./generated-values.ts"
 import { Tally, type Violation } from "./tally.ts"
@@ -40,7 +40,7 @@ interface Tended extends ApiObject {
 
 interface Subject {
   kind: KindDefinition
-  spec: (world: World) => Record<string, unknown>
+  spec: (fixture: Fixture) => Record<string, unknown>
 }
 
 const SUBJECTS: Record<string, Subject> = {
@@ -79,8 +79,8 @@ function changesOf({ spec: { properties } }: KindDefinition): fc.Arbitrary<Recor
 const KEPT_AS_FALSE: readonly string[] = [ApiKeyCondition.Stalled, ApiKeyCondition.Expired]
 
 /** Returns an object's state without times: it is equal after the spec is restored. */
-async function outcomeOf(world: World, found: Tended): Promise<unknown> {
-  const { items } = await client.list(ROLE_BINDINGS, { namespace: world.namespace })
+async function outcomeOf(fixture: Fixture, found: Tended): Promise<unknown> {
+  const { items } = await client.list(ROLE_BINDINGS, { namespace: fixture.namespace })
   const bindings = items.map(({ metadata, roleRef, subjects }) => ({ name: metadata.name, roleRef, subjects }))
   bindings.sort((a, b) => (a.name < b.name ? -1 : 1))
   const conditions = (found.status?.conditions ?? [])
@@ -103,17 +103,17 @@ describe("random changes of specs at random times", () => {
   test.each(Object.entries(SUBJECTS))(
     "%s settles after each change, and returns to its first state when the spec is restored",
     async (name, subject) => {
-      const world = await World.open(client, openSim)
+      const fixture = await Fixture.open(client, openSim)
       // An operator of one namespace handles only the organization of that namespace's project.
-      await world.addProject(subject.kind === ORGANIZATION ? world.namespace : undefined)
+      await fixture.addProject(subject.kind === ORGANIZATION ? fixture.namespace : undefined)
       const key = Buffer.from("AKIAEXAMPLE").toString("base64")
-      const secret = Buffer.from(`secret-${world.id}`).toString("base64")
-      world.provider.issue("account", `secret-${world.id}`)
+      const secret = Buffer.from(`secret-${fixture.id}`).toString("base64")
+      fixture.provider.issue("account", `secret-${fixture.id}`)
       const data = { accessKeyId: key, secretAccessKey: secret }
-      const metadata = { name: "subject", namespace: world.namespace }
+      const metadata = { name: "subject", namespace: fixture.namespace }
       await client.create(SECRETS, { metadata, type: "berth.dev/connection", data })
-      const operator = await world.startOperator(new Plan())
-      const violations = await runChanges(world, subject, name).finally(() => world.close())
+      const operator = await fixture.startOperator(new Plan())
+      const violations = await runChanges(fixture, subject, name).finally(() => fixture.close())
       expect(violations, `seed ${SEED}`).toEqual([])
       expect(operator.life.dead).toBe(false)
     },
@@ -121,22 +121,22 @@ describe("random changes of specs at random times", () => {
   )
 })
 
-async function runChanges(world: World, subject: Subject, name: string): Promise<Violation[]> {
+async function runChanges(fixture: Fixture, subject: Subject, name: string): Promise<Violation[]> {
   const resource = resourceOf<Tended>(subject.kind)
-  const ref = resource.namespaced ? { namespace: world.namespace, name: "subject" } : { name: world.namespace }
+  const ref = resource.namespaced ? { namespace: fixture.namespace, name: "subject" } : { name: fixture.namespace }
   if (subject.kind !== PROJECT) {
-    const metadata = { ...ref, labels: { "test.berth.dev/world": world.id } }
-    await client.create(resource, { metadata, spec: subject.spec(world) } as Tended)
+    const metadata = { ...ref, labels: { "test.berth.dev/fixture": fixture.id } }
+    await client.create(resource, { metadata, spec: subject.spec(fixture) } as Tended)
   }
   const settled = () =>
     eventually(async () => {
-      await world.agents(() => Promise.resolve())
+      await fixture.agents(() => Promise.resolve())
       const found = await client.get(resource, ref)
       expectSettled(found)
       return found
     }, 180)
   const first = await settled()
-  const before = await outcomeOf(world, first)
+  const before = await outcomeOf(fixture, first)
   let refused = 0
   for (const [spec, gap] of fc.sample(fc.tuple(changesOf(subject.kind), fc.nat(GAP_MS)), {
     seed: SEED,
@@ -150,7 +150,7 @@ async function runChanges(world: World, subject: Subject, name: string): Promise
     () => true,
   )
   const violations: Violation[] = isStuck ? ["stuck"] : []
-  if (!(await isSetBack(world, { first, before, resource, ref }))) violations.push("lost")
+  if (!(await isSetBack(fixture, { first, before, resource, ref }))) violations.push("lost")
   if (!resource.namespaced) await ifFound(client.delete(resource, ref))
   tally.count({ faults: `${name}: changes, ${refused} of them refused` }, violations, CHANGES)
   return violations
@@ -182,7 +182,7 @@ interface Original {
  * Restores the spec and returns true if it is restored. Irreversible changes such as a cancellation remain, which is
  * fine.
  */
-async function isSetBack(world: World, { first, before, resource, ref }: Original): Promise<boolean> {
+async function isSetBack(fixture: Fixture, { first, before, resource, ref }: Original): Promise<boolean> {
   const changed = await ifFound(client.get(resource, ref))
   if (changed === undefined) return false
   const gone = Object.keys(changed.spec).filter((field) => !(field in first.spec))
@@ -191,7 +191,7 @@ async function isSetBack(world: World, { first, before, resource, ref }: Origina
   return eventually(async () => {
     const found = await client.get(resource, ref)
     expectSettled(found)
-    expect(await outcomeOf(world, found)).toEqual(before)
+    expect(await outcomeOf(fixture, found)).toEqual(before)
   }, 180).then(
     () => true,
     () => false,

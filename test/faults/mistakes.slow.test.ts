@@ -14,7 +14,7 @@ import {
 } from "../controllers/harness.ts"
 import { Tally } from "./tally.ts"
 
-const newStage = controllerHarnesses()
+const newHarness = controllerHarnesses()
 const tally = new Tally("mistakes", "What could be taken for the end of a VM, or for an unwanted VM")
 afterAll(() => tally.close())
 
@@ -22,7 +22,7 @@ afterAll(() => tally.close())
 async function running(
   clients?: (harness: ControllerHarness) => Partial<OperatorClients>,
 ): Promise<{ harness: ControllerHarness; operator: Operator; ids: string[] }> {
-  const harness = await newStage()
+  const harness = await newHarness()
   const own: OperatorClients = { client: harness.client, clouds: harness.cloud, fence: () => undefined }
   const operator = harness.operator({ clients: { ...own, ...clients?.(harness) } })
   for (const name of ["a", "b", "c"]) await harness.submit(name)

@@ -103,7 +103,7 @@ class Search<S> {
       const visit = this.#visits[index] as Visit<S>
       const state = visit.state as S
       visit.state = undefined
-      const fault = this.#faultOf(state) ?? this.#fairFault(state)
+      const fault = this.#errorOf(state) ?? this.#fairFault(state)
       if (fault !== undefined) return this.#result({ fault: fault.what, trace: [...this.#trace(index), ...fault.way] })
       for (const { name, next } of this.#model.steps(state)) {
         this.#steps++
@@ -145,7 +145,7 @@ class Search<S> {
     this.#visits.push({ state, ...visit })
   }
 
-  #faultOf(state: S): { what: string; way: string[] } | undefined {
+  #errorOf(state: S): { what: string; way: string[] } | undefined {
     const what = this.#model.fault(state)
     return what === undefined ? undefined : { what, way: [] }
   }

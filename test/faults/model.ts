@@ -46,7 +46,7 @@ export function jobModel({ faults, ticks, containers, people = true }: ModelOpti
         ...faultSteps(world),
         ...(world.tick < ticks ? [tickStep(world)] : []),
       ].map(({ name, next }) => ({ name, next: idled(next) })),
-    fault: (world, before) => faultOf(world) ?? (before && faultOfStep(before, world)),
+    fault: (world, before) => errorOf(world) ?? (before && faultOfStep(before, world)),
     calm: (world) => ({ ...world, faults: 0 }),
     fairStep: (world) => fairStep(world, containers),
     endFault,
@@ -99,7 +99,7 @@ function endFault(world: World, end: World, waits: number): string | undefined {
   return undefined
 }
 
-function faultOf(world: World): string | undefined {
+function errorOf(world: World): string | undefined {
   const running = world.launches.filter(({ vm }) => isAlive(vm) && vm.container === "running")
   if (running.length > 1) return "two VMs run the container"
   const launches = world.launches.map((launch) => ({ vm: launch.vm, object: launchOf(launch) }))

@@ -22,7 +22,7 @@ import { Tally, type Violation } from "./tally.ts"
 
 const tally = new Tally("pressure", "Pressure: each line counts jobs")
 afterAll(() => tally.close())
-const newStage = controllerHarnesses()
+const newHarness = controllerHarnesses()
 
 /** Number of queued jobs during restarts of the API server. */
 const QUEUED = EVERYTHING ? 10_000 : 40
@@ -188,7 +188,7 @@ describe("a clock that jumps", () => {
     ["three hours ahead", 3 * 3600],
     ["three hours back", -3 * 3600],
   ])("%s: running jobs run to their end", async (what, jump) => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.operator()
     const names = ["a", "b", "c"]
     for (const name of names) await harness.submit(name)

@@ -10,7 +10,7 @@ import { EVERYTHING, SEED } from "./effort.ts"
 import { Tally, type Violation } from "./tally.ts"
 import { type DelayCounts, withDelayedWatches } from "./views.ts"
 
-const newStage = controllerHarnesses()
+const newHarness = controllerHarnesses()
 const tally = new Tally("views", "Late, merged and time-travelled views, and people who change their minds")
 afterAll(() => tally.close())
 
@@ -48,7 +48,7 @@ function drawnBy(seed: number): () => number {
 
 /** Runs one race to its end and returns its violations. */
 async function runRace({ seed, cancelAfter, deleteAfter, ...delays }: Race, counts: DelayCounts): Promise<Violation[]> {
-  const harness = await newStage()
+  const harness = await newHarness()
   const client = withDelayedWatches(harness.client, { ...delays, random: drawnBy(seed) }, counts)
   harness.operator({ clients: { client, clouds: harness.cloud, fence: () => undefined } })
   await harness.submit("job")
@@ -105,7 +105,7 @@ describe("a job that is created, cancelled and deleted while the operator's cach
 
 describe("a rejection whose status write seemed to fail, while the cache is stale", () => {
   test("creates no VM for a terminated Launch after a lost answer to its status write", async () => {
-    const harness = await newStage()
+    const harness = await newHarness()
     harness.cloud.faults.push({ fault: "capacity" })
     const late = withDelayedWatches(
       harness.client,

@@ -8,7 +8,7 @@ import { load } from "js-yaml"
 import { GenericContainer, Wait } from "testcontainers"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { AGENT_DATA_DIR, renderCloudInit } from "../../src/agent/cloud-init.ts"
-import { startGateway, type TestGateway, testWorld } from "../agent/harness.ts"
+import { startGateway, type TestGateway, testFixture } from "../agent/harness.ts"
 import { buildImages, containersOf, docker, type TestImages } from "../agent/images.ts"
 import { engineVolumes, VOLUMES_WAIT_MS } from "../agent/volume-vms.ts"
 import { kubeconfigPath } from "../control-plane.ts"
@@ -33,7 +33,7 @@ process.env["TESTCONTAINERS_RYUK_DISABLED"] = "true"
 
 image.describe("Berth's image", () => {
   const image = `berth-test/image:${randomBytes(4).toString("hex")}`
-  const world = testWorld("image")
+  const fixture = testFixture("image")
   let gateway: TestGateway
   let images: TestImages
   let folder: string
@@ -47,7 +47,7 @@ image.describe("Berth's image", () => {
     images = await buildImages()
     // A bucket in rclone's memory.
     const memory = { remote: { type: "memory" }, path: "bucket/results" }
-    gateway = await startGateway(world, { parts: { buckets: async () => ({ out: memory }) } })
+    gateway = await startGateway(fixture, { parts: { buckets: async () => ({ out: memory }) } })
   }, 600_000)
   afterAll(async () => {
     await gateway?.close()
@@ -112,7 +112,7 @@ image.describe("Berth's image", () => {
   }, async () => {
     using _volumes = await engineVolumes()
     const script = "echo ahoy > /out/greeting; cat /out/greeting"
-    const launch = await world.launch({
+    const launch = await fixture.launch({
       image: images.tools,
       command: ["sh", "-c", script],
       volumes: { out: { bucket: "bucket", mountPath: "/out", prefix: "results" } },
@@ -120,7 +120,7 @@ image.describe("Berth's image", () => {
     const userData = { ...(JSON.parse(gateway.userData(launch)) as object), image }
     await writeFile(join(folder, "user-data.json"), JSON.stringify(userData), { mode: 0o600 })
     await promisify(execFile)("sh", ["-c", startOfAgent(image, folder, `berth-agent-${launch.metadata.name}`)])
-    expect((await world.agentOf(launch))?.finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
+    expect((await fixture.agentOf(launch))?.finish).toMatchObject({ reason: "Succeeded", exitCode: 0 })
     expect((await gateway.logOf(launch)).toString()).toBe("ahoy\n")
     expect(await containersOf(launch)).toEqual([])
   })

@@ -116,7 +116,7 @@ export class AwsPricesFront {
       NextToken?: string
     }
     const faults =
-      action === "pricing:GetProducts" ? faultsIn(asked, "GetProductsRequest", this.#model) : [`no ${action}`]
+      action === "pricing:GetProducts" ? errorsIn(asked, "GetProductsRequest", this.#model) : [`no ${action}`]
     if (region !== "us-east-1") faults.push(`the Price List is not in ${region}`)
     this.breaches.push(...faults)
     const refused = faults.length > 0 ? "InvalidParameterException" : "AccessDeniedException"
@@ -148,7 +148,7 @@ export class AwsPricesFront {
 
   #spotPage(all: readonly ZonePrice[], body: string, response: ServerResponse): void {
     const parameters = new URLSearchParams(body)
-    this.breaches.push(...this.#ec2Schema.faultsOf(parameters))
+    this.breaches.push(...this.#ec2Schema.errorsOf(parameters))
     const time = parameters.get("StartTime") ?? ""
     const from = Number(parameters.get("NextToken") ?? 0)
     const items = all.slice(from, from + this.pageSize).map(({ instanceType, zone, usd }) => {
@@ -215,7 +215,7 @@ async function pricingModel(): Promise<Model> {
 }
 
 /** Returns the faults of a value of AWS' JSON protocol. */
-function faultsIn(value: unknown, name: string, model: Model, path = name): string[] {
+function errorsIn(value: unknown, name: string, model: Model, path = name): string[] {
   const shape = model[name]
   if (shape === undefined) throw new Error(`the model has no shape ${name}`)
   if (shape.type === "structure") {
@@ -224,13 +224,13 @@ function faultsIn(value: unknown, name: string, model: Model, path = name): stri
     for (const [field, part] of Object.entries(fields)) {
       const member = shape.members?.[field]
       if (member === undefined) faults.push(`${path} has no ${field}`)
-      else faults.push(...faultsIn(part, member.shape, model, `${path}.${field}`))
+      else faults.push(...errorsIn(part, member.shape, model, `${path}.${field}`))
     }
     return faults
   }
   if (shape.type === "list")
     return (value as unknown[]).flatMap((part, index) =>
-      faultsIn(part, shape.member?.shape ?? "", model, `${path}[${index}]`),
+      errorsIn(part, shape.member?.shape ?? "", model, `${path}[${index}]`),
     )
   const { enum: values, min = Number.NEGATIVE_INFINITY, max = Number.POSITIVE_INFINITY } = shape
   const size = typeof value === "string" ? value.length : Number(value)

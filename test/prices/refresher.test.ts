@@ -38,7 +38,7 @@ const quoted = (region: string, usd: number): QuotedPrices => {
 }
 
 /** Returns a refresher over the real API server, with clouds whose answers the test controls. */
-class World {
+class Fixture {
   readonly clock = new ShiftedClock()
   readonly notes: EventNote[] = []
   /** Keys with which a cloud was asked. */
@@ -137,9 +137,9 @@ class World {
   }
 }
 
-let its: World
+let its: Fixture
 beforeEach(() => {
-  its = new World(namespaces.pop() ?? "")
+  its = new Fixture(namespaces.pop() ?? "")
   its.answer = async function* () {
     yield quoted("us-east-1", 0.11)
     yield quoted("eu-west-1", 0.12)

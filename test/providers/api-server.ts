@@ -104,7 +104,7 @@ async function answerTo(
   for (const operation of operations) {
     const match = operation.path.exec(path)
     if (operation.method !== method || operation.host !== host || match === null) continue
-    const wrong = faultsOf(request, operation)
+    const wrong = errorsOf(request, operation)
     if (wrong.length > 0) return [{ status: 400, json: { message: wrong.join("; ") } }, ...wrong]
     const overriding = [...overrides].find(([source]) => new RegExp(source).test(path))?.[1]
     return [await (overriding ?? operation.answer)(request, match)]
@@ -113,7 +113,7 @@ async function answerTo(
   return [{ status: 404, json: { message: unknown } }, unknown]
 }
 
-function faultsOf(request: ApiRequest, { query = {}, headers = {}, body }: Operation): string[] {
+function errorsOf(request: ApiRequest, { query = {}, headers = {}, body }: Operation): string[] {
   const known = new Map(Object.entries(query).map(([key, pattern]) => [key.replace(/^[?]/, ""), pattern]))
   const wrong = [...new Set(request.query.keys())]
     .filter((name) => !known.get(name)?.test(request.query.get(name) ?? ""))

@@ -1,17 +1,17 @@
 import { describe, expect, test } from "vitest"
 import { JOB } from "../../src/apis/job.ts"
-import { faultsOf } from "../../src/apis/validate.ts"
+import { errorsOf } from "../../src/apis/validate.ts"
 import { offersOf } from "../../src/catalogue/file.ts"
 import { readPriceList } from "../../src/catalogue/shipped.ts"
 import { Catalogue } from "../../src/router/catalogue.ts"
-import { catalogueFaults, modelNames, regionNames } from "../../src/router/faults.ts"
+import { catalogueErrors, modelNames, regionNames } from "../../src/router/catalogue-errors.ts"
 
 const catalogue = new Catalogue(offersOf(readPriceList()))
 
 /** Returns the faults that the schema and the catalogue find, asked like the REST API and the router ask. */
 function faults(spec: object): string[] {
-  const ofSchema = faultsOf(JOB.spec, { image: "busybox", ...spec })
-  return [...ofSchema, ...(ofSchema.length > 0 ? [] : catalogueFaults(spec, catalogue))].map(
+  const ofSchema = errorsOf(JOB.spec, { image: "busybox", ...spec })
+  return [...ofSchema, ...(ofSchema.length > 0 ? [] : catalogueErrors(spec, catalogue))].map(
     ({ pointer, detail }) => `${pointer}: ${detail}`,
   )
 }
@@ -84,7 +84,7 @@ describe("faults of a request name the field, the value and the allowed values",
   })
 
   test("points to a single cloud or region without an index", () => {
-    const found = catalogueFaults({ cloud: "amazon", region: "mars" }, catalogue)
+    const found = catalogueErrors({ cloud: "amazon", region: "mars" }, catalogue)
     expect(found.map(({ pointer }) => pointer)).toEqual(["/cloud", "/region"])
   })
 

@@ -14,7 +14,7 @@ import { IdentityIssuer } from "../../src/identity/identity-tokens.ts"
 import { TokenVerifier } from "../../src/identity/oidc.ts"
 import { ifFound } from "../../src/kube/errors.ts"
 import { type ProjectControllers, startProjectControllers } from "../controllers/project-controllers.ts"
-import { BASE_DOMAIN, caller, type Replica, SYSTEM_NAMESPACE, startReplica, testWorld } from "../facade/harness.ts"
+import { BASE_DOMAIN, caller, type Replica, SYSTEM_NAMESPACE, startReplica, testFixture } from "../facade/harness.ts"
 import { type Credentials, endpointsOf, makeTenant } from "../facade/tenants.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import { pythonEnvironment } from "../python-environment.ts"
@@ -37,8 +37,8 @@ const DEADLINE = 3_600_000
 
 const TAGS = ["jobs", "cronjobs", "keys", "connections", "resources", "accounts"]
 
-const world = testWorld("schemathesis-credentials")
-const call = caller(() => replica, world)
+const fixture = testFixture("schemathesis-credentials")
+const call = caller(() => replica, fixture)
 let replica: Replica
 let controllers: ProjectControllers
 let issuer: Issuer
@@ -57,7 +57,7 @@ beforeAll(async () => {
   const issuing = { systemNamespace: SYSTEM_NAMESPACE, issuer: "https://berth.example", clock: systemClock }
   replica = await startReplica({
     // Without an issuer, connections need a secret, which no schema can say.
-    identity: new IdentityIssuer({ ...issuing, client: world.client }),
+    identity: new IdentityIssuer({ ...issuing, client: fixture.client }),
     tokens: new TokenVerifier({ issuers: [{ issuer: issuer.url, audience: AUDIENCE }], clock: systemClock }),
     settings: { requestsPerMinute: 0, discoveriesPerMinute: 0, clouds: ["aws", "gcp", "azure"] },
   })
@@ -77,7 +77,7 @@ async function tenant() {
   const endpoints = endpointsOf(openApiDocument(["aws", "gcp", "azure"]) as never)
   const made = await makeTenant({
     call,
-    client: world.client,
+    client: fixture.client,
     issuer,
     endpoints,
     name: `run-${randomBytes(4).toString("hex")}`,
@@ -93,7 +93,7 @@ async function endJobs(): Promise<void> {
   while (!stop.signal.aborted) {
     for (const { metadata, status } of replica.jobs.store.list()) {
       if (isTerminal(status?.phase) || !projects.has(metadata.namespace ?? "")) continue
-      await ifFound(world.client.patchStatus(JOBS, metadata, { merge: { status: { phase: "succeeded" } } }))
+      await ifFound(fixture.client.patchStatus(JOBS, metadata, { merge: { status: { phase: "succeeded" } } }))
     }
     await delay(200)
   }

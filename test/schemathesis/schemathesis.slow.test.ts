@@ -15,7 +15,7 @@ import { IdentityIssuer } from "../../src/identity/identity-tokens.ts"
 import { TokenVerifier } from "../../src/identity/oidc.ts"
 import { ORGANIZATIONS, PROJECTS } from "../../src/identity/projects.ts"
 import { ifFound } from "../../src/kube/errors.ts"
-import { makeKey, type Replica, SYSTEM_NAMESPACE, setStatus, startReplica, testWorld } from "../facade/harness.ts"
+import { makeKey, type Replica, SYSTEM_NAMESPACE, setStatus, startReplica, testFixture } from "../facade/harness.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
 import { pythonEnvironment } from "../python-environment.ts"
 
@@ -32,7 +32,7 @@ const KEY_NAME = "schemathesis"
 /** Timeout of the whole run in milliseconds, far above its normal duration. */
 const DEADLINE = 3_600_000
 
-const world = testWorld("schemathesis")
+const fixture = testFixture("schemathesis")
 let replica: Replica
 let programs: string
 let key: string
@@ -52,17 +52,17 @@ beforeAll(async () => {
   const issuing = { systemNamespace: SYSTEM_NAMESPACE, issuer: "https://berth.example", clock: systemClock }
   replica = await startReplica({
     // Without an issuer, connections need a secret, which no schema can say.
-    identity: new IdentityIssuer({ ...issuing, client: world.client }),
+    identity: new IdentityIssuer({ ...issuing, client: fixture.client }),
     tokens: new TokenVerifier({ issuers: [{ issuer: issuer.url, audience: AUDIENCE }], clock: systemClock }),
     settings: {
-      defaultProject: world.project,
+      defaultProject: fixture.project,
       requestsPerMinute: 0,
       discoveriesPerMinute: 0,
       clouds: ["aws", "gcp", "azure"],
     },
   })
-  key = await makeKey(world.client, world.namespace, "admin", { name: KEY_NAME })
-  keyId = (await world.client.get(API_KEYS, { namespace: world.namespace, name: KEY_NAME })).metadata.uid
+  key = await makeKey(fixture.client, fixture.namespace, "admin", { name: KEY_NAME })
+  keyId = (await fixture.client.get(API_KEYS, { namespace: fixture.namespace, name: KEY_NAME })).metadata.uid
   ending = Promise.all([endJobs(), maintainAccounts()])
 }, 600_000)
 afterAll(async () => {
@@ -76,9 +76,9 @@ afterAll(async () => {
 /** Ends jobs like a controller does, because some requests wait for a job's end. Runs until the tests are over. */
 async function endJobs(): Promise<void> {
   while (!stop.signal.aborted) {
-    const jobs = replica.jobs.store.list().filter(({ metadata }) => metadata.namespace === world.namespace)
+    const jobs = replica.jobs.store.list().filter(({ metadata }) => metadata.namespace === fixture.namespace)
     for (const { metadata } of jobs.filter(({ status }) => !isTerminal(status?.phase)))
-      await setStatus(world, metadata.name, { phase: "succeeded" })
+      await setStatus(fixture, metadata.name, { phase: "succeeded" })
     await delay(200)
   }
 }
@@ -88,7 +88,7 @@ const ORGANIZATIONS_KEPT = 30
 
 /** Writes the namespaces of projects without creating them, and deletes old organizations; in the end all of them. */
 async function maintainAccounts(): Promise<void> {
-  const { client } = world
+  const { client } = fixture
   const madeBy = async (): Promise<StoredOrganization[]> =>
     (await client.list(ORGANIZATIONS)).items
       .filter(({ spec }) => spec.members?.some(({ userId }) => userId.startsWith(`${issuer.url}#`)))
@@ -167,8 +167,8 @@ async function schemathesis(args: readonly string[]): Promise<{ code: number | n
       BERTH_TOKEN: token,
       BERTH_KEY_ID: keyId,
       BERTH_KEY_NAME: KEY_NAME,
-      BERTH_PROJECT: world.project,
-      BERTH_ORGANIZATION: world.organization,
+      BERTH_PROJECT: fixture.project,
+      BERTH_ORGANIZATION: fixture.organization,
     },
   })
   let said = ""

@@ -17,11 +17,11 @@ import { eventually } from "../cloud/eventually.ts"
 import { kubeconfigPath, testNamespace } from "../control-plane.ts"
 import { agentOf, OFFERS } from "../controllers/builders.ts"
 import { SimCloud } from "../controllers/sim-cloud.ts"
-import { applyJob, testWorld } from "../facade/harness.ts"
+import { applyJob, testFixture } from "../facade/harness.ts"
 import { missingTool, needing } from "../needing.ts"
 import { askPromql } from "./promql.ts"
 
-const world = testWorld("metrics")
+const fixture = testFixture("metrics")
 const systemNamespace = testNamespace("metrics-system")
 const cloud = new SimCloud(systemClock)
 const stop = new AbortController()
@@ -39,7 +39,7 @@ beforeAll(async () => {
     architectures: [],
     providers: {},
   }
-  const kube = { systemNamespace, watchNamespace: world.namespace, metricsPort: 0 }
+  const kube = { systemNamespace, watchNamespace: fixture.namespace, metricsPort: 0 }
   const client = () => {
     const made = connect({ kubeconfig: kubeconfigPath() })
     clients.push(made)
@@ -51,7 +51,7 @@ beforeAll(async () => {
     stop.signal,
   )
   facade = await startFacade(
-    { ...kube, host: "127.0.0.1", port: 0, baseDomain: "localhost", defaultProject: world.project, logsDir: folder },
+    { ...kube, host: "127.0.0.1", port: 0, baseDomain: "localhost", defaultProject: fixture.project, logsDir: folder },
     { client: client(), clouds: ["sim"], logger, ...market },
     stop.signal,
   )
@@ -100,7 +100,7 @@ function exposes(program: Running, expected: Record<string, number>): Promise<vo
 }
 
 function launchesOf(job: string): Promise<StoredLaunch[]> {
-  return world.client
+  return fixture.client
     .list(LAUNCHES, { namespace: systemNamespace })
     .then(({ items }) => items.filter(({ spec }) => spec.job.name === job))
 }
@@ -110,7 +110,7 @@ describe("an operator", () => {
     await exposes(operator, { 'leader_election_master_status{name="berth-operator"}': 1 })
     await exposes(operator, { 'berth_jobs{phase="queued"}': 0, 'berth_jobs{phase="booting"}': 0 })
     cloud.faults.push({ fault: "capacity", instanceType: "small" })
-    await applyJob(world, "measured")
+    await applyJob(fixture, "measured")
     // The small machine is rejected, so the job gets the medium one at twice the price.
     await exposes(operator, {
       'berth_jobs{phase="booting"}': 1,
@@ -128,7 +128,7 @@ describe("an operator", () => {
       return live
     })
     const agent = agentOf({ registrationTime: new Date().toISOString() })
-    await world.client.patchStatus(LAUNCHES, launch?.metadata ?? { name: "" }, { merge: { status: { agent } } })
+    await fixture.client.patchStatus(LAUNCHES, launch?.metadata ?? { name: "" }, { merge: { status: { agent } } })
     await exposes(operator, {
       'berth_launches_total{cloud="sim",outcome="registered",reason=""}': 1,
       'berth_vm_boot_seconds_count{cloud="sim"}': 1,
@@ -138,7 +138,7 @@ describe("an operator", () => {
   })
 
   it("exposes work of its controllers, caches and API server requests", async () => {
-    await applyJob(world, "worked-on", { cancelled: true })
+    await applyJob(fixture, "worked-on", { cancelled: true })
     await exposes(operator, { 'berth_jobs{phase="cancelled"}': 1 })
     // Work that started before this job may still be pending.
     const names = [
@@ -162,7 +162,7 @@ describe("an operator", () => {
     expect(samples.get('reflector_silence_seconds{resource="jobs"}')).toBeLessThan(120)
     // No label contains a user's data: there may be any number of values.
     const labels = [...samples.keys()].join()
-    for (const name of ["measured", world.namespace, world.project]) expect(labels).not.toContain(name)
+    for (const name of ["measured", fixture.namespace, fixture.project]) expect(labels).not.toContain(name)
   })
 
   it("returns 200 on /livez and /readyz of the metrics port", async () => {
@@ -176,7 +176,7 @@ describe("an operator", () => {
 
 describe("a façade", () => {
   it("counts requests by route and rejections, on the metrics port alone and without a secret", async () => {
-    const { admin, viewer } = world.keys
+    const { admin, viewer } = fixture.keys
     const call = (path: string, key: string, method = "GET") =>
       fetch(`${facade.url}${path}`, { method, headers: { "X-Service-Api-Key": key } })
     await eventually(async () => expect((await call("/1/jobs", admin)).status).toBe(200))
@@ -196,7 +196,7 @@ describe("a façade", () => {
     ).toBeGreaterThan(0)
     expect(samples.get('reflector_silence_seconds{resource="apikeys"}')).toBeLessThan(120)
     const labels = [...samples.keys()].join()
-    for (const secret of [admin, viewer, world.project, "none"]) expect(labels).not.toContain(secret)
+    for (const secret of [admin, viewer, fixture.project, "none"]) expect(labels).not.toContain(secret)
     expect((await fetch(`${facade.url}/metrics`)).status).toBe(404)
     for (const path of ["/livez", "/readyz"]) expect((await fetch(facade.metricsUrl + path)).status).toBe(200)
   })

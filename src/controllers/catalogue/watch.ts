@@ -12,7 +12,7 @@ export interface CatalogueWatchOptions {
   client: KubeClient
   systemNamespace: string
   catalogue: LiveCatalogue
-  /** Emits events about faults. Absent if another program emits them. */
+  /** Emits events about errors. Absent if another program emits them. */
   recorder?: Pick<EventRecorder, "record">
   logger: Logger
 }
@@ -34,7 +34,7 @@ export function catalogueWatches(
 }
 
 /**
- * Keeps the catalogue equal to the ConfigMap of the system namespace while the returned reflector runs. Faults in it
+ * Keeps the catalogue equal to the ConfigMap of the system namespace while the returned reflector runs. Errors in it
  * are logged and emitted as an event of the ConfigMap.
  */
 export function watchCatalogue(options: CatalogueWatchOptions): Reflector<ConfigMap> {
@@ -43,7 +43,7 @@ export function watchCatalogue(options: CatalogueWatchOptions): Reflector<Config
   reflector.onChange(({ current }) => {
     catalogue
       .change(current?.data)
-      .then((faults) => report(current, faults, options))
+      .then((errors) => report(current, errors, options))
       .catch((err: unknown) =>
         logger.error({ err }, "the ConfigMap of the catalogue could not be applied; the catalogue stays unchanged"),
       )
@@ -61,14 +61,14 @@ export function watchPrices(options: CatalogueWatchOptions): Reflector<ConfigMap
   let last: Promise<void> = Promise.resolve()
   const apply = async (current: ConfigMap | undefined): Promise<void> => {
     const prices = await pricesIn(current, logger)
-    const faults = await catalogue.refresh(prices)
+    const errors = await catalogue.refresh(prices)
     logger.info(
       { regions: prices.length, offers: catalogue.current().size },
       "the prices of the catalogue have changed",
     )
-    for (const { pointer, detail } of faults) logger.warn({ pointer }, detail)
-    if (current === undefined || faults.length === 0) return
-    const message = faults.map(({ detail }) => detail).join("; ")
+    for (const { pointer, detail } of errors) logger.warn({ pointer }, detail)
+    if (current === undefined || errors.length === 0) return
+    const message = errors.map(({ detail }) => detail).join("; ")
     recorder?.record(namedKind(current), { type: "Warning", reason: "PricesRefused", message })
   }
   reflector.onChange(({ current }) => {
@@ -110,12 +110,12 @@ function namedKind(configMap: ConfigMap): ConfigMap {
 
 function report(
   configMap: ConfigMap | undefined,
-  faults: readonly FieldError[],
+  errors: readonly FieldError[],
   { catalogue, recorder, logger }: Pick<CatalogueWatchOptions, "catalogue" | "recorder" | "logger">,
 ): void {
-  logger.info({ offers: catalogue.current().size, faults: faults.length }, "the catalogue has changed")
-  for (const { pointer, detail } of faults) logger.warn({ pointer }, `ConfigMap ${CATALOGUE_CONFIG_MAP}: ${detail}`)
-  if (configMap === undefined || faults.length === 0) return
-  const message = `these rules are skipped or have no effect: ${faults.map(({ detail }) => detail).join("; ")}`
+  logger.info({ offers: catalogue.current().size, errors: errors.length }, "the catalogue has changed")
+  for (const { pointer, detail } of errors) logger.warn({ pointer }, `ConfigMap ${CATALOGUE_CONFIG_MAP}: ${detail}`)
+  if (configMap === undefined || errors.length === 0) return
+  const message = `these rules are skipped or have no effect: ${errors.map(({ detail }) => detail).join("; ")}`
   recorder?.record(namedKind(configMap), { type: "Warning", reason: "InvalidRule", message })
 }

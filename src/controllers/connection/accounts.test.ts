@@ -139,7 +139,7 @@ describe("the copy that a Launch carries", () => {
     expect(sealedCredentials).not.toContain("secret")
     expect((await openCredentials(sealer, { type: "aws", sealedCredentials }, context)).fields).toEqual(fields)
     const elsewhere = openCredentials(sealer, { type: "aws", sealedCredentials }, { ...context, project: "evil" })
-    await expect(elsewhere).rejects.toMatchObject({ fault: "tampered" })
+    await expect(elsewhere).rejects.toMatchObject({ reason: "tampered" })
   })
 
   test.each<[string, ImageState | undefined, object | undefined, number | undefined]>([

@@ -109,7 +109,7 @@ export class ConnectionClouds implements Clouds {
     } catch (error) {
       if (!(error instanceof SealingError)) throw error
       const message = `the copy of connection ${connection}'s credentials can't be opened: ${error.message}`
-      throw new CredentialsError(error.fault, message)
+      throw new CredentialsError(error.reason, message)
     }
   }
 

@@ -4,9 +4,9 @@ import { type CloudIdentity, ConnectionReason, type StoredConnection } from "../
 import {
   audienceOf,
   type CredentialFields,
-  credentialFaults,
+  credentialErrors,
   type Federation,
-  identityTokenFaults,
+  identityTokenErrors,
   isFederated,
 } from "../../apis/credentials.ts"
 import { isMetadataName } from "../../apis/names.ts"
@@ -20,7 +20,7 @@ import { ifFound, KubeError } from "../../kube/errors.ts"
 import { IndexedStore } from "../../kube/store.ts"
 import { openCredentials } from "../../sealing/credentials.ts"
 import { credentialIdOf } from "../../sealing/envelope.ts"
-import { SealingError, type SealingFault } from "../../sealing/keys.ts"
+import { SealingError, type SealingErrorReason } from "../../sealing/keys.ts"
 import { CREDENTIALS_SECRET_TYPE, type CredentialSources } from "./options.ts"
 
 /** A connection's credentials, in clear. */
@@ -64,15 +64,15 @@ export async function credentialsOf(
   if (version === undefined) throw secretMissing(connection)
   const fields = await fieldsOf(connection, project, sources)
   const { type } = connection.spec
-  const faults = credentialFaults(type, fields)
-  if (faults.length === 0 && sources.identityIssuer === undefined) faults.push(...identityTokenFaults(type, fields))
-  if (faults.length === 0) {
+  const errors = credentialErrors(type, fields)
+  if (errors.length === 0 && sources.identityIssuer === undefined) errors.push(...identityTokenErrors(type, fields))
+  if (errors.length === 0) {
     if (!isFederated(type, fields)) return { fields, version, project }
     const federation = federationOf(found, connection.metadata.name)
     const identity = identityOf(federation, audienceOf(type, fields), sources.identityIssuer)
     return { fields: { ...fields, ...federation }, version, project, identity }
   }
-  throw new CredentialsUnusable(ConnectionReason.InvalidCredentials, faults.map(({ detail }) => detail).join("; "))
+  throw new CredentialsUnusable(ConnectionReason.InvalidCredentials, errors.map(({ detail }) => detail).join("; "))
 }
 
 function identityOf(
@@ -116,16 +116,16 @@ async function fieldsOf(
   }
 }
 
-const REASON_OF_FAULT: Record<SealingFault, ConnectionReason> = {
+const CONDITION_REASONS: Record<SealingErrorReason, ConnectionReason> = {
   malformed: ConnectionReason.InvalidCredentials,
   unknownVersion: ConnectionReason.InvalidCredentials,
   unknownKey: ConnectionReason.UnknownKey,
   tampered: ConnectionReason.Tampered,
 }
 
-function unusable({ fault, message }: SealingError): CredentialsUnusable {
+function unusable({ reason, message }: SealingError): CredentialsUnusable {
   const advice = "send the credentials again"
-  return new CredentialsUnusable(REASON_OF_FAULT[fault], `sealedCredentials can't be opened: ${message}; ${advice}`)
+  return new CredentialsUnusable(CONDITION_REASONS[reason], `sealedCredentials can't be opened: ${message}; ${advice}`)
 }
 
 /** Returns the version of a connection's current credentials. Undefined if the Secret that it names is missing. */

@@ -2,8 +2,8 @@ import { isDeepStrictEqual } from "node:util"
 import { secondsBetween, timestamp } from "../../apis/clock.ts"
 import { CANCEL_JOBS_FINALIZER, CronJobReason, type CronJobStatus, type StoredCronJob } from "../../apis/cronjob.ts"
 import { isTerminal, JOB, type StoredJob } from "../../apis/job.ts"
-import { scheduleFault } from "../../apis/schedule.ts"
-import { faultsOfObject } from "../../apis/validate.ts"
+import { scheduleError } from "../../apis/schedule.ts"
+import { errorsOfObject } from "../../apis/validate.ts"
 import type { EventNote } from "../../kube/events.ts"
 import type { Decision } from "../../runtime/reconcile-object.ts"
 import { jobOf, latestMade, surplusJobs } from "./jobs.ts"
@@ -59,11 +59,11 @@ function decideDeletion({ metadata }: StoredCronJob, { jobs }: CronJobObservatio
 /** Returns why the schedule is not in force; undefined if it is. */
 function notInForce(cronJob: StoredCronJob): Cause | undefined {
   const { spec } = cronJob
-  const fault = scheduleFault(spec.schedule)
-  if (fault !== undefined) return { reason: CronJobReason.InvalidSchedule, message: `schedule ${fault}` }
-  const faults = faultsOfObject(JOB, jobOf(cronJob, PROBE))
-  if (faults.length > 0) {
-    const message = faults.map(({ detail }) => detail.replaceAll(/\bspec\./g, "jobDefinition.")).join("; ")
+  const error = scheduleError(spec.schedule)
+  if (error !== undefined) return { reason: CronJobReason.InvalidSchedule, message: `schedule ${error}` }
+  const errors = errorsOfObject(JOB, jobOf(cronJob, PROBE))
+  if (errors.length > 0) {
+    const message = errors.map(({ detail }) => detail.replaceAll(/\bspec\./g, "jobDefinition.")).join("; ")
     return { reason: CronJobReason.InvalidDefinition, message }
   }
   if (spec.active === false) return { reason: CronJobReason.Paused, message: "active is false: the schedule is paused" }

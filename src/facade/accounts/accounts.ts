@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto"
 import { type CreationTimes, newestFirst } from "../../apis/creation-times.ts"
-import { quoted } from "../../apis/fault.ts"
+import { quoted } from "../../apis/field-error.ts"
 import { makeId } from "../../apis/ids.ts"
 import type { KubeObject, Stored } from "../../apis/meta.ts"
 import type { OrganizationRole, StoredOrganization } from "../../apis/organization.ts"
@@ -18,7 +18,7 @@ import type { Resource } from "../../kube/resource.ts"
 import type { Store } from "../../kube/store.ts"
 import { PROJECTS_OF_ORGANIZATION, requireSynced, waitWithTimeout } from "../caches.ts"
 import { Changes } from "../changes.ts"
-import { faultsOfRefusal } from "../collection.ts"
+import { errorsOfRefusal } from "../collection.ts"
 import { type Idempotency, keyReused, replayed, requestHash } from "../idempotency.ts"
 import { requireRepetition } from "../repetition.ts"
 import type { MemberRole, OrganizationCreation, OrganizationUpdate, ProjectCreation, ProjectUpdate } from "./schema.ts"
@@ -231,7 +231,7 @@ export class Accounts {
         const object = objectOf({ id, idempotency, createdAt: creationTimes.next() })
         return await this.#waitForCache(await client.create(resource, object), store)
       } catch (error) {
-        if (isInvalid(error)) throw invalidRequest(faultsOfRefusal(error, { displayName: "name" }))
+        if (isInvalid(error)) throw invalidRequest(errorsOfRefusal(error, { displayName: "name" }))
         // Another request with the key was faster, or the generated id is in use.
         if (!isAlreadyExists(error)) throw error
       }
@@ -311,7 +311,7 @@ async function replaced<T extends Stored<KubeObject>>(
     return await client.replace(resource, object)
   } catch (error) {
     if (isConflict(error) || isNotFound(error)) return undefined
-    if (isInvalid(error)) throw invalidRequest(faultsOfRefusal(error), "The change")
+    if (isInvalid(error)) throw invalidRequest(errorsOfRefusal(error), "The change")
     throw error
   }
 }

@@ -2,8 +2,8 @@ import type { StoredConnection } from "../../apis/connection.ts"
 import type { CreationTimes } from "../../apis/creation-times.ts"
 import {
   type CredentialFields,
-  credentialFaults,
-  identityTokenFaults,
+  credentialErrors,
+  identityTokenErrors,
   isFederated,
   isWholeForm,
 } from "../../apis/credentials.ts"
@@ -21,7 +21,7 @@ import {
   type ConnectionCreation,
   changedSettings,
   connectionOf,
-  faultsForConnection,
+  errorsForConnection,
 } from "./translate.ts"
 
 export interface ConnectionsOptions {
@@ -85,8 +85,8 @@ export class Connections {
   }
 
   async #changed(present: StoredConnection, change: ConnectionChange): Promise<StoredConnection | undefined> {
-    const faults = faultsForConnection(present, change)
-    if (faults.length > 0) throw invalidRequest(faults, "The change")
+    const errors = errorsForConnection(present, change)
+    if (errors.length > 0) throw invalidRequest(errors, "The change")
     const settings = changedSettings(present, change.settings)
     const { type, credentialsSecretRef, sealedCredentials: sealed } = present.spec
     const source = credentialsSecretRef === undefined ? { sealedCredentials: sealed } : { credentialsSecretRef }
@@ -98,7 +98,7 @@ export class Connections {
     const known = await this.#openUnless(isWhole, present)
     const merged = { ...known?.fields, ...change.fields }
     // All fields of another form replace the present form.
-    const fields = isWhole && credentialFaults(type, merged).length > 0 ? change.fields : merged
+    const fields = isWhole && credentialErrors(type, merged).length > 0 ? change.fields : merged
     if (isFederated(type, fields))
       this.#requireUsable({ type, fields }, ", together with the connection's other fields")
     if (known !== undefined && requestHash(fields) === requestHash(known.fields)) return unchanged
@@ -108,10 +108,10 @@ export class Connections {
 
   /** @throws Problem 400 */
   #requireUsable({ type, fields }: Pick<ConnectionCreation, "type" | "fields">, where = ""): void {
-    const faults = credentialFaults(type, fields)
-    if (!this.#options.issuesTokens) faults.push(...identityTokenFaults(type, fields))
-    if (faults.length === 0) return
-    const explained = faults.map(({ pointer, detail }) => ({ pointer, detail: `${detail}${where}` }))
+    const errors = credentialErrors(type, fields)
+    if (!this.#options.issuesTokens) errors.push(...identityTokenErrors(type, fields))
+    if (errors.length === 0) return
+    const explained = errors.map(({ pointer, detail }) => ({ pointer, detail: `${detail}${where}` }))
     throw invalidRequest(explained, "The connection")
   }
 

@@ -3,14 +3,14 @@ import { describe, expect, it } from "vitest"
 import { CONNECTION, CONNECTION_TYPES, type ConnectionType, type StoredConnection } from "../../apis/connection.ts"
 import { credentialFieldsOf, formsOf, SECRET_FIELDS } from "../../apis/credentials.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
-import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
+import { errorsOf, errorsOfObject } from "../../apis/validate.ts"
 import { ConnectionRecordSchema } from "./schema.ts"
 import {
   checkConnection,
   checkConnectionChange,
   connectionOf,
   connectionRecordOf,
-  faultsForConnection,
+  errorsForConnection,
   restrictedRecordOf,
   withoutSecrets,
 } from "./translate.ts"
@@ -56,11 +56,11 @@ describe("a connection", () => {
           body: { name, type, fields },
         })
         const connection = stored(type, toMetadataName(name) ?? "")
-        expect(faultsOfObject(CONNECTION, connection)).toEqual([])
+        expect(errorsOfObject(CONNECTION, connection)).toEqual([])
         expect(fromMetadataName(connection.metadata.name)).toBe(name)
         for (const visible of [{}, fields, withoutSecrets(fields)]) {
           const record = connectionRecordOf(connection, visible)
-          expect(faultsOf(ConnectionRecordSchema, record)).toEqual([])
+          expect(errorsOf(ConnectionRecordSchema, record)).toEqual([])
           expect(record).toMatchObject({ id: "u", name, type, ...visible })
         }
         for (const field of SECRET_FIELDS) expect(withoutSecrets(fields)[field]).toBeUndefined()
@@ -78,7 +78,7 @@ describe("a connection", () => {
   it("of gcp is rejected with the fields of two forms", () => {
     const mixture = Object.assign({}, ...formsOf("gcp").map((form) => fieldsOf("gcp", [form])))
     const checked = checkConnection({ name: "abc", type: "gcp", ...mixture }, owner)
-    expect(checked).toEqual({ faults: [{ pointer: "/keyfile_json", detail: expect.stringContaining("unknown") }] })
+    expect(checked).toEqual({ errors: [{ pointer: "/keyfile_json", detail: expect.stringContaining("unknown") }] })
   })
 
   it("is rejected with each missing field and each field of another type", () => {
@@ -91,10 +91,10 @@ describe("a connection", () => {
         const foreign = credentialFieldsOf(other).filter((field) => !own.includes(field))
         const wrong = Object.fromEntries(foreign.map((field) => [field, marker]))
         const checked = checkConnection({ name: "abc", type, ...rest, ...wrong }, owner)
-        const faults = "faults" in checked ? checked.faults : []
-        const pointers = faults.map(({ pointer }) => pointer)
+        const errors = "errors" in checked ? checked.errors : []
+        const pointers = errors.map(({ pointer }) => pointer)
         expect(pointers).toEqual(expect.arrayContaining([`/${left}`, ...foreign.map((field) => `/${field}`)]))
-        expect(JSON.stringify(faults)).not.toContain(marker)
+        expect(JSON.stringify(errors)).not.toContain(marker)
       }),
     )
   })
@@ -104,9 +104,9 @@ describe("a connection", () => {
       fc.property(types, names, (type, name) => {
         const connection = stored(type, toMetadataName(name) ?? "")
         const checked = checkConnectionChange(connectionRecordOf(connection), owner)
-        if ("faults" in checked) throw new Error(JSON.stringify(checked.faults))
+        if ("errors" in checked) throw new Error(JSON.stringify(checked.errors))
         expect(checked.body.fields).toEqual({})
-        expect(faultsForConnection(connection, checked.body)).toEqual([])
+        expect(errorsForConnection(connection, checked.body)).toEqual([])
       }),
     )
   })
@@ -119,7 +119,7 @@ describe("a connection", () => {
     const restricted = restrictedRecordOf(connection)
     expect(restricted.capabilities).toEqual({ vms: { status: "False", reason: "NetworkMissing" } })
     for (const each of [record, restricted]) {
-      expect(faultsOf(ConnectionRecordSchema, each)).toEqual([])
+      expect(errorsOf(ConnectionRecordSchema, each)).toEqual([])
       expect(checkConnectionChange(each, owner)).toMatchObject({ body: { fields: {} } })
     }
   })
@@ -132,10 +132,10 @@ describe("a connection", () => {
       fc.property(body, types, (given, type) => {
         const object = typeof given === "object" && given !== null ? given : {}
         const creations = [checkConnection(given, owner), checkConnection({ name: "abc", ...object, type }, owner)]
-        const faults = creations.flatMap((checked) => ("faults" in checked ? checked.faults : []))
+        const errors = creations.flatMap((checked) => ("errors" in checked ? checked.errors : []))
         const change = checkConnectionChange(given, owner)
-        faults.push(...("faults" in change ? change.faults : faultsForConnection(stored(type, "abc"), change.body)))
-        const said = faults.filter(({ pointer }) => !["/name", "/type", "/id", "/created_at"].includes(pointer))
+        errors.push(...("errors" in change ? change.errors : errorsForConnection(stored(type, "abc"), change.body)))
+        const said = errors.filter(({ pointer }) => !["/name", "/type", "/id", "/created_at"].includes(pointer))
         expect(JSON.stringify(said.map(({ detail }) => detail))).not.toContain(marker)
       }),
     )

@@ -10,18 +10,18 @@ import { creationTimeOf } from "../../apis/creation-times.ts"
 import {
   CREDENTIALS,
   type CredentialFields,
-  credentialFaults,
+  credentialErrors,
   credentialFieldsOf,
   SECRET_FIELDS,
 } from "../../apis/credentials.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
-import { type FieldError, faultsOf } from "../../apis/validate.ts"
-import { VM_SETTING_FIELDS, type VmSettings, vmSettingFaults } from "../../apis/vm-settings.ts"
+import { errorsOf, type FieldError } from "../../apis/validate.ts"
+import { VM_SETTING_FIELDS, type VmSettings, vmSettingErrors } from "../../apis/vm-settings.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import { OWNER, type Owner } from "../owner.ts"
-import { repetitionFaults } from "../repetition.ts"
+import { repetitionErrors } from "../repetition.ts"
 import {
   CONTRACT_CREDENTIALS,
   ConnectionChangeSchema,
@@ -65,18 +65,18 @@ const NOT_CREDENTIALS = [
 type Body = Readonly<Record<string, unknown>>
 
 /** Checks the parsed body of POST /connections. */
-export function checkConnection(value: unknown, owner: Owner): { body: ConnectionCreation } | { faults: FieldError[] } {
+export function checkConnection(value: unknown, owner: Owner): { body: ConnectionCreation } | { errors: FieldError[] } {
   const body = withoutNulls(ConnectionCreationSchema, value, "fields")
-  const faults = faultsOf(ConnectionCreationSchema, body)
-  if (typeof body !== "object" || body === null) return { faults }
+  const errors = errorsOf(ConnectionCreationSchema, body)
+  if (typeof body !== "object" || body === null) return { errors }
   const { name, type, ...rest } = body as Body
-  faults.push(...(OWNER.faults?.(rest, owner) ?? []))
+  errors.push(...(OWNER.errors?.(rest, owner) ?? []))
   const fields = credentialsIn(rest)
   const settings = settingsIn(rest)
   if (isConnectionType(type)) {
-    faults.push(...newFaults(faults, [...faultsOfCredentials(type, fields), ...vmSettingFaults(type, settings)]))
+    errors.push(...newErrors(errors, [...errorsOfCredentials(type, fields), ...vmSettingErrors(type, settings)]))
   }
-  if (faults.length > 0) return { faults }
+  if (errors.length > 0) return { errors }
   const isSet = Object.keys(settings).length > 0
   return { body: { name, type, fields, ...(isSet && { settings }) } as ConnectionCreation }
 }
@@ -85,32 +85,32 @@ export function checkConnection(value: unknown, owner: Owner): { body: Connectio
 export function checkConnectionChange(
   value: unknown,
   owner: Owner,
-): { body: ConnectionChange } | { faults: FieldError[] } {
+): { body: ConnectionChange } | { errors: FieldError[] } {
   const body = withoutNulls(ConnectionChangeSchema, value, "fields")
-  const faults = faultsOf(ConnectionChangeSchema, body)
-  if (typeof body !== "object" || body === null) return { faults }
-  faults.push(...(OWNER.faults?.(body as Body, owner) ?? []))
-  if (faults.length > 0) return { faults }
+  const errors = errorsOf(ConnectionChangeSchema, body)
+  if (typeof body !== "object" || body === null) return { errors }
+  errors.push(...(OWNER.errors?.(body as Body, owner) ?? []))
+  if (errors.length > 0) return { errors }
   // Null means a redacted credential, but a setting to remove.
   const removed = Object.entries(settingsIn(value as Body)).filter(([, setting]) => setting === null)
   const settings = { ...settingsIn(body as Body), ...Object.fromEntries(removed) } as SettingsChange
   return { body: { fields: credentialsIn(body as Body) as CredentialFields, settings, repeated: body } }
 }
 
-/** Returns the faults of a change that depend on the connection. */
-export function faultsForConnection(
+/** Returns the errors of a change that depend on the connection. */
+export function errorsForConnection(
   connection: StoredConnection,
   { fields, settings, repeated }: ConnectionChange,
 ): FieldError[] {
   const { id, name, type, created_at } = connectionSummaryOf(connection)
-  const unlike = repetitionFaults("connection", repeated, { id, name, type, created_at })
-  // A change may omit fields, so only the faults of its own fields count.
-  const credentials = faultsOfCredentials(type, fields).filter(({ pointer }) => Object.hasOwn(fields, pointer.slice(1)))
+  const unlike = repetitionErrors("connection", repeated, { id, name, type, created_at })
+  // A change may omit fields, so only the errors of its own fields count.
+  const credentials = errorsOfCredentials(type, fields).filter(({ pointer }) => Object.hasOwn(fields, pointer.slice(1)))
   const isUnchanged = Object.keys(settings).length === 0
   return [
     ...unlike,
     ...credentials,
-    ...(isUnchanged ? [] : vmSettingFaults(type, changedSettings(connection, settings))),
+    ...(isUnchanged ? [] : vmSettingErrors(type, changedSettings(connection, settings))),
   ]
 }
 
@@ -136,15 +136,15 @@ function credentialsIn(body: Body): Body {
   return Object.fromEntries(Object.entries(body).filter(([field]) => !others.includes(field)))
 }
 
-/** Returns the faults of credential fields, also of those of another type. */
-function faultsOfCredentials(type: ConnectionType, fields: Body): FieldError[] {
+/** Returns the errors of credential fields, also of those of another type. */
+function errorsOfCredentials(type: ConnectionType, fields: Body): FieldError[] {
   const own = credentialFieldsOf(type)
   const foreign = Object.keys(fields).filter((field) => !own.includes(field) && isCredential(field))
   const kind = `type ${type}, which has the fields ${own.join(", ")}`
   const known = Object.fromEntries(Object.entries(fields).filter(([field]) => own.includes(field)))
   return [
     ...foreign.map((field) => ({ pointer: `/${field}`, detail: `${field} is not a field of a connection of ${kind}` })),
-    ...credentialFaults(type, known).map((fault) => withType(fault, kind)),
+    ...credentialErrors(type, known).map((error) => withType(error, kind)),
   ]
 }
 
@@ -153,15 +153,15 @@ function isCredential(field: string): boolean {
   return Object.hasOwn(ConnectionCreationSchema.properties, field)
 }
 
-function withType(fault: FieldError, kind: string): FieldError {
-  return fault.detail.endsWith(" is required")
-    ? { ...fault, detail: `${fault.detail} for a connection of ${kind}` }
-    : fault
+function withType(error: FieldError, kind: string): FieldError {
+  return error.detail.endsWith(" is required")
+    ? { ...error, detail: `${error.detail} for a connection of ${kind}` }
+    : error
 }
 
-/** Returns the faults that are not known yet. */
-function newFaults(known: readonly FieldError[], faults: readonly FieldError[]): FieldError[] {
-  return faults.filter(({ pointer, detail }) => !known.some((one) => one.pointer === pointer && one.detail === detail))
+/** Returns the errors that are not known yet. */
+function newErrors(known: readonly FieldError[], errors: readonly FieldError[]): FieldError[] {
+  return errors.filter(({ pointer, detail }) => !known.some((one) => one.pointer === pointer && one.detail === detail))
 }
 
 /** Metadata of a Connection to create. */

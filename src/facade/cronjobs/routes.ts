@@ -1,6 +1,6 @@
 import type { CreationTimes } from "../../apis/creation-times.ts"
 import type { StoredCronJob } from "../../apis/cronjob.ts"
-import { quoted } from "../../apis/fault.ts"
+import { quoted } from "../../apis/field-error.ts"
 import { named, pageOf } from "../../http/json-schema.ts"
 import { invalidRequest, notFound } from "../../http/problem.ts"
 import { flag, paging, withinBytes } from "../../http/query.ts"
@@ -26,7 +26,7 @@ import {
   cronJobOf,
   cronJobRecordOf,
   cronJobRules,
-  faultsOfResumption,
+  errorsOfResumption,
   withCascade,
 } from "./translate.ts"
 
@@ -34,7 +34,7 @@ export interface CronJobServices {
   cronJobsOf: (principal: Principal) => Collection<StoredCronJob>
   creationTimes: CreationTimes
   /** Check against the current catalogue. */
-  catalogueFaults: SubmissionContext["catalogueFaults"]
+  catalogueErrors: SubmissionContext["catalogueErrors"]
 }
 
 const CREATION = {
@@ -74,8 +74,8 @@ const change = (clouds: readonly string[]) =>
     check: (value, { principal, services }) => checkChange(value, contextOf(principal, services)),
   })
 
-function contextOf({ project }: Principal, { catalogueFaults }: CronJobServices): SubmissionContext {
-  return { ...ownerOf(project), catalogueFaults }
+function contextOf({ project }: Principal, { catalogueErrors }: CronJobServices): SubmissionContext {
+  return { ...ownerOf(project), catalogueErrors }
 }
 
 const route = routesOf<Principal, CronJobServices>({ tag: "cronjobs" })
@@ -123,8 +123,8 @@ const changeCronJob = (clouds: readonly string[]) =>
         there(present, path.name)
         const { id, name, created_at } = cronJobRecordOf(present, ownerOf(principal.project))
         requireRepetition("cronjob", body, { id, name, created_at })
-        const faults = faultsOfResumption(present.spec, body)
-        if (faults.length > 0) throw invalidRequest(faults, "The change")
+        const errors = errorsOfResumption(present.spec, body)
+        if (errors.length > 0) throw invalidRequest(errors, "The change")
         const spec = changedSpec(present.spec, body)
         return spec && { ...present, spec }
       }

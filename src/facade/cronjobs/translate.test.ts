@@ -4,15 +4,15 @@ import { SAMPLE_CATALOGUE } from "../../../test/facade/sample-catalogue.ts"
 import { CRON_JOB, type CronJobSpec, type StoredCronJob } from "../../apis/cronjob.ts"
 import { API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
-import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
+import { errorsOf, errorsOfObject } from "../../apis/validate.ts"
 import { errorFromAnswer } from "../../kube/errors.ts"
-import { faultsOfRefusal } from "../collection.ts"
+import { errorsOfRefusal } from "../collection.ts"
 import { catalogueCheck } from "../jobs/submission.ts"
 import { type CronJobCreation, CronJobRecordSchema, type JobDefinition } from "./schema.ts"
 import { CRON_JOB_FIELDS, changedSpec, checkChange, checkCreation, cronJobOf, cronJobRecordOf } from "./translate.ts"
 
-const catalogueFaults = catalogueCheck(() => SAMPLE_CATALOGUE, SAMPLE_CATALOGUE.clouds)
-const context = { projectId: "p", organizationId: "o", catalogueFaults }
+const catalogueErrors = catalogueCheck(() => SAMPLE_CATALOGUE, SAMPLE_CATALOGUE.clouds)
+const context = { projectId: "p", organizationId: "o", catalogueErrors }
 const identity = { namespace: "ns", createdAt: "2026-01-02T03:04:05.000006Z" }
 
 const text = fc.string({ maxLength: 20 })
@@ -75,7 +75,7 @@ describe("a cronjob", () => {
       fc.property(creations, (creation) => {
         expect(checkCreation(creation, context)).toEqual({ body: creation })
         const cronJob = cronJobOf(creation, identity)
-        expect(faultsOfObject(CRON_JOB, cronJob)).toEqual([])
+        expect(errorsOfObject(CRON_JOB, cronJob)).toEqual([])
         const record = cronJobRecordOf(stored(cronJob.metadata.name, cronJob.spec), context)
         const { name, cron_spec, job_definition, is_active = true } = creation
         expect(record).toMatchObject({ name, cron_spec, is_active, project_id: "p", organization_id: "o" })
@@ -109,7 +109,7 @@ describe("a cronjob", () => {
     fc.assert(
       fc.property(specs, (spec) => {
         const record = cronJobRecordOf(stored("abc-x.x0", spec), context)
-        expect(faultsOf(CronJobRecordSchema, JSON.parse(JSON.stringify(record)))).toEqual([])
+        expect(errorsOf(CronJobRecordSchema, JSON.parse(JSON.stringify(record)))).toEqual([])
         expect(record.name).toBe("abc-")
         const { cloud } = record.job_definition
         expect([cloud ?? []].flat()).toEqual(spec.jobDefinition.cloud ?? [])
@@ -132,7 +132,7 @@ describe("a change", () => {
     fc.assert(
       fc.property(creations, change, (creation, body) => {
         const checked = checkChange(body, context)
-        if ("faults" in checked) throw new Error(JSON.stringify(checked.faults))
+        if ("errors" in checked) throw new Error(JSON.stringify(checked.errors))
         const before = { ...cronJobOf(creation, identity).spec, concurrencyPolicy: "Forbid" as const }
         const after = changedSpec(before, checked.body) ?? before
         const record = cronJobRecordOf(stored("name", after), context)
@@ -151,9 +151,9 @@ describe("a change", () => {
         const checked = checkChange(value, context)
         if ("body" in checked) expect(object).toBe(true)
         expect(checkCreation({ name: "abc", cron_spec: value, job_definition: value }, context)).toHaveProperty(
-          "faults",
+          "errors",
         )
-        expect(checkCreation(object ? { ...value, x: 1 } : value, context)).toHaveProperty("faults")
+        expect(checkCreation(object ? { ...value, x: 1 } : value, context)).toHaveProperty("errors")
       }),
     )
   })
@@ -167,7 +167,7 @@ it("maps the fields in an error of the API server to the names of REST", () => {
     details: { causes: fields.map((field) => ({ field, message: "bad" })) },
   }
   const error = errorFromAnswer({ method: "POST", path: "/x", code: 422, body, retryAfter: undefined })
-  expect(faultsOfRefusal(error, CRON_JOB_FIELDS).map(({ pointer }) => pointer)).toEqual([
+  expect(errorsOfRefusal(error, CRON_JOB_FIELDS).map(({ pointer }) => pointer)).toEqual([
     "/cron_spec",
     "/job_definition/env/a~1b",
     "/is_active",

@@ -14,8 +14,8 @@ import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
 import { parseCpu } from "../../apis/quantity.ts"
-import { scheduleFault } from "../../apis/schedule.ts"
-import { type FieldError, faultsOf } from "../../apis/validate.ts"
+import { scheduleError } from "../../apis/schedule.ts"
+import { errorsOf, type FieldError } from "../../apis/validate.ts"
 import { type Checked, checked, type Rule, type Unchecked } from "../../http/checked.ts"
 import { inFormat } from "../../http/json-schema.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
@@ -47,7 +47,7 @@ export function checkChange(value: unknown, context: SubmissionContext): Checked
 }
 
 function check<Body>(schema: TSchema, value: unknown, context: SubmissionContext): Checked<Body> {
-  const explain = (fault: FieldError, body: unknown) => withHint(aboutName(fault), body)
+  const explain = (error: FieldError, body: unknown) => withHint(aboutName(error), body)
   const checks = { schema, rules: cronJobRules(), context, explain }
   return checked<Body, SubmissionContext>(withoutNulls(NULLS_OF_DEFINITION, value, "fields"), checks)
 }
@@ -62,10 +62,10 @@ export function cronJobRules(clouds: readonly string[] = []): Rule<SubmissionCon
 
 const SCHEDULE: Rule = {
   keywords: { "/properties/cron_spec": inFormat("cron") },
-  faults: ({ cron_spec }) => {
+  errors: ({ cron_spec }) => {
     // The schema rejects an empty one.
-    const fault = typeof cron_spec === "string" && cron_spec !== "" ? scheduleFault(cron_spec) : undefined
-    return fault === undefined ? [] : [{ pointer: "/cron_spec", detail: `cron_spec ${fault}` }]
+    const error = typeof cron_spec === "string" && cron_spec !== "" ? scheduleError(cron_spec) : undefined
+    return error === undefined ? [] : [{ pointer: "/cron_spec", detail: `cron_spec ${error}` }]
   },
 }
 
@@ -79,8 +79,8 @@ const NAMELESS: Rule = {
 }
 
 /** Converts a rule of a definition to a rule of the cronjob with the definition. */
-function inDefinition({ keywords = {}, faults, faultsNow }: Rule<SubmissionContext>): Rule<SubmissionContext> {
-  const inside = (find: Rule<SubmissionContext>["faults"]) => (body: Unchecked, context: SubmissionContext) => {
+function inDefinition({ keywords = {}, errors, errorsNow }: Rule<SubmissionContext>): Rule<SubmissionContext> {
+  const inside = (find: Rule<SubmissionContext>["errors"]) => (body: Unchecked, context: SubmissionContext) => {
     const definition = body["job_definition"]
     if (typeof definition !== "object" || definition === null) return []
     const found = find?.(definition as Unchecked, context) ?? []
@@ -90,17 +90,17 @@ function inDefinition({ keywords = {}, faults, faultsNow }: Rule<SubmissionConte
     }))
   }
   const entries = Object.entries(keywords).map(([pointer, added]) => [`/properties/job_definition${pointer}`, added])
-  return { keywords: Object.fromEntries(entries), faults: inside(faults), faultsNow: inside(faultsNow) }
+  return { keywords: Object.fromEntries(entries), errors: inside(errors), errorsNow: inside(errorsNow) }
 }
 
 const NAMES = ["/job_definition/name", "/job_definition/namePrefix"]
 
-/** Explains the fault of a name, which would only be an unknown field. */
-function aboutName(fault: FieldError): FieldError {
-  if (!NAMES.includes(fault.pointer)) return fault
-  const field = fault.pointer.slice("/job_definition/".length)
+/** Explains the error of a name, which would only be an unknown field. */
+function aboutName(error: FieldError): FieldError {
+  if (!NAMES.includes(error.pointer)) return error
+  const field = error.pointer.slice("/job_definition/".length)
   const detail = `job_definition must not contain ${field}: each of its jobs is named <cronjob>-<UTC timestamp>`
-  return { ...fault, detail }
+  return { ...error, detail }
 }
 
 /** Returns the CronJob of a checked body. */
@@ -137,19 +137,19 @@ export function changedSpec(spec: CronJobSpec, { cron_spec, job_definition, is_a
 }
 
 /**
- * Returns the faults for which a paused cronjob would create no jobs after the change. kubectl, or an earlier version,
+ * Returns the errors for which a paused cronjob would create no jobs after the change. kubectl, or an earlier version,
  * may have stored what is rejected now.
  */
-export function faultsOfResumption(present: CronJobSpec, change: CronJobChange): FieldError[] {
+export function errorsOfResumption(present: CronJobSpec, change: CronJobChange): FieldError[] {
   const { cron_spec, job_definition, is_active } = change
   if (is_active !== true || present.active !== false) return []
-  const schedule = cron_spec === undefined ? scheduleFault(present.schedule) : undefined
-  const faults = schedule === undefined ? [] : [`cron_spec ${schedule}: send a valid cron_spec with it`]
+  const schedule = cron_spec === undefined ? scheduleError(present.schedule) : undefined
+  const errors = schedule === undefined ? [] : [`cron_spec ${schedule}: send a valid cron_spec with it`]
   if (job_definition === undefined) {
-    const [fault] = faultsOf(JobSpecSchema, present.jobDefinition)
-    if (fault !== undefined) faults.push(`job_definition.${fault.detail}: send a valid job_definition with it`)
+    const [error] = errorsOf(JobSpecSchema, present.jobDefinition)
+    if (error !== undefined) errors.push(`job_definition.${error.detail}: send a valid job_definition with it`)
   }
-  return faults.map((fault) => ({ pointer: "/is_active", detail: `is_active can't be true while ${fault}` }))
+  return errors.map((error) => ({ pointer: "/is_active", detail: `is_active can't be true while ${error}` }))
 }
 
 /** Returns the CronJob with or without the finalizer that cancels its jobs. Undefined if nothing has to change. */

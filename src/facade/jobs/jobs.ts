@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto"
 import type { CreationTimes } from "../../apis/creation-times.ts"
-import { quoted } from "../../apis/fault.ts"
+import { quoted } from "../../apis/field-error.ts"
 import type { JobPhase, StoredJob } from "../../apis/job.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { isSubmissionTimely, submissionId } from "../../apis/origin.ts"
@@ -12,7 +12,7 @@ import { isAlreadyExists, isConflict, isInvalid, isNotFound } from "../../kube/e
 import type { Store } from "../../kube/store.ts"
 import { JOBS, JobTerm } from "../caches.ts"
 import { Changes } from "../changes.ts"
-import { Collection, faultsOfRefusal } from "../collection.ts"
+import { Collection, errorsOfRefusal } from "../collection.ts"
 import { type Idempotency, KeyedMutex, replayed, requestHash, requireHeld, usedKey } from "../idempotency.ts"
 import { statusOf } from "./record.ts"
 import type { JobSubmission } from "./schema.ts"
@@ -218,7 +218,7 @@ export class Submitter {
       return await this.#options.client.create(JOBS, job, { dryRun })
     } catch (error) {
       if (isAlreadyExists(error)) return undefined
-      if (isInvalid(error)) throw invalidRequest(faultsOfRefusal(error), "The job")
+      if (isInvalid(error)) throw invalidRequest(errorsOfRefusal(error), "The job")
       if (isNotFound(error)) throw unavailable("The project is not ready for jobs yet: try again.", 5, error)
       throw error
     }

@@ -1,4 +1,4 @@
-import { quoted } from "../../apis/fault.ts"
+import { quoted } from "../../apis/field-error.ts"
 import { JOB_PHASES, type StoredJob } from "../../apis/job.ts"
 import { BODY_LIMIT_BYTES } from "../../http/body.ts"
 import { named, pageOf } from "../../http/json-schema.ts"
@@ -29,7 +29,7 @@ export interface JobServices {
   lastHeartbeatOf: (job: StoredJob) => string | undefined
   submitterOf: (principal: Principal) => Submitter
   /** Check against the current catalogue. */
-  catalogueFaults: SubmissionContext["catalogueFaults"]
+  catalogueErrors: SubmissionContext["catalogueErrors"]
   plan: Planner
   logStreams: LogStreams
   /** Limit of the followed logs of a principal. */
@@ -88,9 +88,9 @@ function submission(clouds: readonly string[]) {
     },
     rules: submissionRules(clouds),
     check: (value, { principal, services }) => {
-      const { catalogueFaults } = services
-      const checked = checkSubmission(value, { ...ownerOf(principal.project), catalogueFaults })
-      return "faults" in checked ? checked : { body: checked.submission }
+      const { catalogueErrors } = services
+      const checked = checkSubmission(value, { ...ownerOf(principal.project), catalogueErrors })
+      return "errors" in checked ? checked : { body: checked.submission }
     },
   })
 }
@@ -104,7 +104,7 @@ const LABELS: QueryParameter<{ key: string; value: string }[]> = {
       if (label === "") return []
       const separator = label.search(/[:=]/)
       if (separator > 0) return [{ key: label.slice(0, separator), value: label.slice(separator + 1) }]
-      query.fault(name, `must be key:value or key=value, not ${quoted(label)}`)
+      query.error(name, `must be key:value or key=value, not ${quoted(label)}`)
       return []
     }),
 }

@@ -5,10 +5,10 @@ import { JOB, type JobStatus, type StoredJob } from "../../apis/job.ts"
 import { ANNOTATIONS, GATEWAY_FIELD_MANAGER, LABELS } from "../../apis/meta.ts"
 import { UUID } from "../../apis/names.ts"
 import { withoutNulls } from "../../apis/nulls.ts"
-import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
+import { errorsOf, errorsOfObject } from "../../apis/validate.ts"
 import { errorFromAnswer } from "../../kube/errors.ts"
 import { catalogueOf } from "../../router/catalogue.ts"
-import { faultsOfRefusal } from "../collection.ts"
+import { errorsOfRefusal } from "../collection.ts"
 import { requestHash } from "../idempotency.ts"
 import { keepUpdateTime, updateTimeOf } from "../update-time.ts"
 import { JobRecordSchema, recordOf, statusOf } from "./record.ts"
@@ -18,7 +18,7 @@ import { catalogueCheck, checkSubmission, generatedName, jobOf } from "./submiss
 const context = {
   projectId: "p",
   organizationId: "o",
-  catalogueFaults: catalogueCheck(() => SAMPLE_CATALOGUE, SAMPLE_CATALOGUE.clouds),
+  catalogueErrors: catalogueCheck(() => SAMPLE_CATALOGUE, SAMPLE_CATALOGUE.clouds),
 }
 
 const text = fc.string({ maxLength: 30 })
@@ -120,7 +120,7 @@ describe("a valid submission", () => {
     fc.assert(
       fc.property(submissions, (submission) => {
         expect(checkSubmission(submission, context)).toEqual({ submission })
-        expect(faultsOfObject(JOB, jobOf(submission, identity))).toEqual([])
+        expect(errorsOfObject(JOB, jobOf(submission, identity))).toEqual([])
       }),
     )
   })
@@ -129,7 +129,7 @@ describe("a valid submission", () => {
     fc.assert(
       fc.property(submissions, (submission) => {
         const record = recordOf(stored(submission), context)
-        expect(faultsOf(JobRecordSchema, record)).toEqual([])
+        expect(errorsOf(JobRecordSchema, record)).toEqual([])
         for (const [field, recordField, otherwise] of SAME_FIELDS) {
           expect(record[recordField], field).toEqual(submission[field] ?? otherwise)
         }
@@ -167,14 +167,14 @@ describe("a valid submission", () => {
   })
 })
 
-it("checks any body without an exception: the result is a submission or a list of faults", () => {
+it("checks any body without an exception: the result is a submission or a list of errors", () => {
   const field = fc.oneof(fc.anything(), fc.jsonValue())
   const fields = fc.dictionary(fc.constantFrom(...Object.keys(JobSubmissionSchema.properties)), field)
   fc.assert(
     fc.property(fc.oneof(fc.jsonValue(), fields), (body) => {
       const checked = checkSubmission(body, context)
-      if ("submission" in checked) expect(faultsOfObject(JOB, jobOf(checked.submission, identity))).toEqual([])
-      else expect(checked.faults.length).toBeGreaterThan(0)
+      if ("submission" in checked) expect(errorsOfObject(JOB, jobOf(checked.submission, identity))).toEqual([])
+      else expect(checked.errors.length).toBeGreaterThan(0)
     }),
     { numRuns: 1000 },
   )
@@ -199,9 +199,9 @@ describe("withoutNulls", () => {
 })
 
 describe("checkSubmission", () => {
-  const faults = (body: object): Record<string, string> => {
+  const errors = (body: object): Record<string, string> => {
     const checked = checkSubmission({ image: "a", ...body }, context)
-    return "faults" in checked ? Object.fromEntries(checked.faults.map(({ pointer, detail }) => [pointer, detail])) : {}
+    return "errors" in checked ? Object.fromEntries(checked.errors.map(({ pointer, detail }) => [pointer, detail])) : {}
   }
 
   it.each([
@@ -217,17 +217,17 @@ describe("checkSubmission", () => {
       [{ resources: { gpu: written } }, "/resources/gpu"],
       [{ resources: { gpu: { vram: written } } }, "/resources/gpu/vram"],
     ] as const) {
-      expect(faults(body)[pointer]).toMatch(new RegExp(`write ${binary} .* or ${decimal} `))
+      expect(errors(body)[pointer]).toMatch(new RegExp(`write ${binary} .* or ${decimal} `))
     }
   })
 
   it("suggests no unit for a size of zero, which has a unit", () => {
-    const said = faults({ resources: { memory: "0Gi" } })["/resources/memory"]
+    const said = errors({ resources: { memory: "0Gi" } })["/resources/memory"]
     expect(said).toMatch(/not "0Gi"; it must be more than 0$/)
   })
 
   it("lists the known values for each unknown cloud, region and GPU model", () => {
-    expect(faults({ cloud: ["AWS", "gcp"], region: "mars", resources: { gpu: { model: "H1000" } } })).toEqual({
+    expect(errors({ cloud: ["AWS", "gcp"], region: "mars", resources: { gpu: { model: "H1000" } } })).toEqual({
       "/cloud/0": 'cloud "AWS" is unknown (did you mean aws?); known clouds: aws, azure, gcp',
       "/region": expect.stringMatching(/^region "mars" is unknown.*; allowed: .*eu/),
       "/resources/gpu/model": expect.stringMatching(/^resources.gpu.model "H1000" is unknown.*; known models: .*A100/),
@@ -236,8 +236,8 @@ describe("checkSubmission", () => {
 
   it("does not look up values that the schema rejects, and checks the others", () => {
     const odd = { cloud: ["", "ibm"], region: [7], resources: { gpu: { model: "" } } }
-    for (const detail of Object.values(faults(odd))) expect(detail).not.toMatch(/is unknown/)
-    expect(Object.keys(faults({ ...odd, region: "mars" }))).toEqual(
+    for (const detail of Object.values(errors(odd))) expect(detail).not.toMatch(/is unknown/)
+    expect(Object.keys(errors({ ...odd, region: "mars" }))).toEqual(
       expect.arrayContaining(["/cloud/0", "/region", "/resources/gpu/model"]),
     )
   })
@@ -246,17 +246,17 @@ describe("checkSubmission", () => {
     const body = { image: "a", cloud: ["ibm"], region: "mars", resources: { gpu: { model: "H1000" } } }
     const checked = checkSubmission(body, {
       ...context,
-      catalogueFaults: catalogueCheck(() => catalogueOf([]), ["aws"]),
+      catalogueErrors: catalogueCheck(() => catalogueOf([]), ["aws"]),
     })
     expect(checked).toEqual({
-      faults: [{ pointer: "/cloud/0", detail: 'cloud "ibm" is unknown; known clouds: aws' }],
+      errors: [{ pointer: "/cloud/0", detail: 'cloud "ibm" is unknown; known clouds: aws' }],
       once: body,
     })
     expect(checkSubmission({ ...body, tags: [1] }, context)).not.toHaveProperty("once")
   })
 
   it("accepts owners that match the host's, and keeps them out of the Job", () => {
-    expect(faults({ project_id: "p", organization_id: "o" })).toEqual({})
+    expect(errors({ project_id: "p", organization_id: "o" })).toEqual({})
     const job = jobOf({ image: "a", project_id: "p" }, identity)
     expect(JSON.stringify(job)).not.toContain("project_id")
   })
@@ -324,9 +324,9 @@ describe("jobOf", () => {
   })
 })
 
-describe("faultsOfRefusal", () => {
+describe("errorsOfRefusal", () => {
   const refused = (causes: object[]) =>
-    faultsOfRefusal(
+    errorsOfRefusal(
       errorFromAnswer({
         method: "POST",
         path: "/apis/x",

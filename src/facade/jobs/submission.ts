@@ -5,11 +5,11 @@ import { type Gpu, GpuSchema, JOB, JOB_FINALIZER, type Job, type JobSpec, JobSpe
 import { mirroredLabels } from "../../apis/labels.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { formatCpu } from "../../apis/quantity.ts"
-import { type FieldError, faultsOf } from "../../apis/validate.ts"
+import { errorsOf, type FieldError } from "../../apis/validate.ts"
 import { checked, type Refused, type Rule } from "../../http/checked.ts"
 import { type Additions, inFormat, type Json } from "../../http/json-schema.ts"
 import type { Catalogue } from "../../router/catalogue.ts"
-import { type CatalogueTerms, catalogueFaults } from "../../router/faults.ts"
+import { type CatalogueTerms, catalogueErrors } from "../../router/catalogue-errors.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import { OWNER, type Owner } from "../owner.ts"
 import { type JobSubmission, JobSubmissionSchema } from "./schema.ts"
@@ -17,10 +17,10 @@ import { type JobSubmission, JobSubmissionSchema } from "./schema.ts"
 /** Facts that a submission is checked against, in addition to its schema. */
 export interface SubmissionContext extends Owner {
   /** Check for clouds, regions and GPU models that no cloud sells. */
-  catalogueFaults: CatalogueCheck
+  catalogueErrors: CatalogueCheck
 }
 
-/** Submission that is valid, or its faults. */
+/** Submission that is valid, or its errors. */
 export type CheckedSubmission = { submission: JobSubmission } | Refused<JobSubmission>
 
 /** Keywords of an object that has these fields, none of them null. */
@@ -31,7 +31,7 @@ function given(...fields: string[]): Json {
 
 const NAME_OR_PREFIX: Rule = {
   keywords: { "": { not: given("name", "namePrefix") } },
-  faults: ({ name, namePrefix }) => {
+  errors: ({ name, namePrefix }) => {
     if (name === undefined || namePrefix === undefined) return []
     return [{ pointer: "/namePrefix", detail: "name and namePrefix exclude each other: send one of them or neither" }]
   },
@@ -39,7 +39,7 @@ const NAME_OR_PREFIX: Rule = {
 
 const CPU: Rule = {
   keywords: { "/properties/resources/properties/cpu": { multipleOf: 0.001 } },
-  faults: ({ resources }) => {
+  errors: ({ resources }) => {
     const cpu = (resources as { cpu?: unknown } | null | undefined)?.cpu
     if (typeof cpu !== "number" || Math.abs(cpu * 1000 - Math.round(cpu * 1000)) < 1e-6) return []
     return [{ pointer: "/resources/cpu", detail: `resources.cpu must have at most three decimals, not ${cpu}` }]
@@ -61,11 +61,11 @@ const GPU: Rule = {
  * Returns the rule that clouds, regions and GPU models must be in the current catalogue.
  * @param keywords keywords of the cloud and the region, which a submission and a definition write differently
  */
-function ofCatalogue(keywords: Additions): Rule<Pick<SubmissionContext, "catalogueFaults">> {
+function ofCatalogue(keywords: Additions): Rule<Pick<SubmissionContext, "catalogueErrors">> {
   const model = { "/properties/resources/properties/gpu/anyOf/1/properties/model": inFormat("gpu-model") }
   return {
     keywords: { ...keywords, ...model },
-    faultsNow: (body, { catalogueFaults }) => catalogueFaults(termsOf(body)),
+    errorsNow: (body, { catalogueErrors }) => catalogueErrors(termsOf(body)),
   }
 }
 
@@ -89,7 +89,7 @@ export function definitionRules(clouds: readonly string[] = []): Rule<Submission
 export function checkSubmission(body: unknown, context: SubmissionContext): CheckedSubmission {
   const checks = { schema: JobSubmissionSchema, rules: submissionRules(), context, explain: withHint }
   const result = checked<JobSubmission, SubmissionContext>(body, checks)
-  return "faults" in result ? result : { submission: result.body }
+  return "errors" in result ? result : { submission: result.body }
 }
 
 /** Pattern of a size in a unit that people write and Kubernetes does not have. */
@@ -98,20 +98,20 @@ const FOREIGN_SIZE = /^(\d+(?:\.\d+)?) ?([kKmMgGtT])i?[bB]?$/
 /** Pointers to the sizes of a submission or of a cronjob's definition. */
 const SIZE_POINTER = /^(\/job_definition)?\/resources\/(memory|gpu|gpu\/vram)$/
 
-/** Adds the probable meaning of a size such as `24GB` to its fault. @param value the body */
-export function withHint(fault: FieldError, value: unknown): FieldError {
-  if (!SIZE_POINTER.test(fault.pointer)) return fault
-  const found = fault.pointer.split("/").slice(1).reduce<unknown>(memberOf, value)
+/** Adds the probable meaning of a size such as `24GB` to its error. @param value the body */
+export function withHint(error: FieldError, value: unknown): FieldError {
+  if (!SIZE_POINTER.test(error.pointer)) return error
+  const found = error.pointer.split("/").slice(1).reduce<unknown>(memberOf, value)
   const [, number, letter] = (typeof found === "string" && FOREIGN_SIZE.exec(found)) || []
-  if (number === undefined || letter === undefined) return fault
-  if (Number(number) === 0) return { ...fault, detail: `${fault.detail}; it must be more than 0` }
+  if (number === undefined || letter === undefined) return error
+  if (Number(number) === 0) return { ...error, detail: `${error.detail}; it must be more than 0` }
   const unit = letter.toUpperCase()
   const decimal = unit === "K" ? "k" : unit
-  // The text may have such a unit, and another fault.
-  if ([`${number}${unit}i`, `${number}${decimal}`].includes(String(found))) return fault
+  // The text may have such a unit, and another error.
+  if ([`${number}${unit}i`, `${number}${decimal}`].includes(String(found))) return error
   return {
-    ...fault,
-    detail: `${fault.detail}; write ${number}${unit}i (powers of 1024) or ${number}${decimal} (of 1000)`,
+    ...error,
+    detail: `${error.detail}; write ${number}${unit}i (powers of 1024) or ${number}${decimal} (of 1000)`,
   }
 }
 
@@ -159,7 +159,7 @@ export function catalogueCheck(current: () => Catalogue, clouds: readonly string
   return ({ cloud, ...others }) => {
     const catalogue = current()
     const terms = { ...(cloud !== undefined && { cloud }), ...(catalogue.size > 0 && others) }
-    return catalogueFaults(terms, catalogue, clouds)
+    return catalogueErrors(terms, catalogue, clouds)
   }
 }
 
@@ -181,11 +181,11 @@ interface Body {
 }
 
 function isOneOrSeveral(several: TSchema, value: unknown): value is string | string[] {
-  return value !== undefined && faultsOf(several, typeof value === "string" ? [value] : value).length === 0
+  return value !== undefined && errorsOf(several, typeof value === "string" ? [value] : value).length === 0
 }
 
 function isModel(value: unknown): value is string {
-  return value !== undefined && faultsOf(GpuSchema.properties.model, value).length === 0
+  return value !== undefined && errorsOf(GpuSchema.properties.model, value).length === 0
 }
 
 /** Metadata of a Job to create. */

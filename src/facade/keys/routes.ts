@@ -33,7 +33,7 @@ const SUBMISSION = checkedBody<WantedKey, Principal, KeyServices>("KeySubmission
   example: { name: "build", role: "developer", expires_at: "2031-01-31T12:00:00+01:00" },
   check: (value, { services }) => {
     const checked = checkKey(value, services.clock.now())
-    return "faults" in checked ? checked : { body: checked.wanted }
+    return "errors" in checked ? checked : { body: checked.wanted }
   },
 })
 const UPDATE = bodyOf("KeyUpdate", KeyUpdateSchema, { what: "The update", example: { role: "developer" } })

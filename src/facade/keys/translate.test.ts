@@ -2,7 +2,7 @@ import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { API_KEY, ApiKeySpecSchema, ROLES, type StoredApiKey } from "../../apis/apikey.ts"
 import { isUuid } from "../../apis/names.ts"
-import { faultsOf, faultsOfObject } from "../../apis/validate.ts"
+import { errorsOf, errorsOfObject } from "../../apis/validate.ts"
 import { checked } from "../../http/checked.ts"
 import { KeyItemSchema, KeyRecordSchema, type KeyUpdate, KeyUpdateSchema } from "./schema.ts"
 import { apiKeyOf, checkKey, keyItemOf, keyRecordOf } from "./translate.ts"
@@ -46,12 +46,12 @@ describe("a key", () => {
     fc.assert(
       fc.property(submissions, ({ name, role, expiry }) => {
         const checked = checkKey({ name, role, expires_at: expiry?.text ?? null }, NOW)
-        if ("faults" in checked) throw new Error(JSON.stringify(checked.faults))
+        if ("errors" in checked) throw new Error(JSON.stringify(checked.errors))
         const object = apiKeyOf(checked.wanted, identity)
-        expect(faultsOfObject(API_KEY, object)).toEqual([])
+        expect(errorsOfObject(API_KEY, object)).toEqual([])
         expect(object.metadata.name.length).toBeLessThanOrEqual(63)
         const record = keyRecordOf(stored(object))
-        expect(faultsOf(KeyRecordSchema, record)).toEqual([])
+        expect(errorsOf(KeyRecordSchema, record)).toEqual([])
         expect(record).toMatchObject({ name, role })
         expect(record.expires_at === null ? undefined : new Date(record.expires_at).getTime()).toBe(
           expiry?.time.getTime(),
@@ -72,9 +72,9 @@ describe("a key", () => {
       fc.property(metadataNames, fc.option(texts, { nil: undefined }), (name, expiresAt) => {
         const wanted = { name, metadataName: name, role: "viewer", expiresAt } as const
         const key = stored(apiKeyOf(wanted, identity))
-        expect(faultsOf(ApiKeySpecSchema, key.spec)).toEqual([])
-        expect(faultsOf(KeyRecordSchema, keyRecordOf(key))).toEqual([])
-        expect(faultsOf(KeyItemSchema, keyItemOf(key))).toEqual([])
+        expect(errorsOf(ApiKeySpecSchema, key.spec)).toEqual([])
+        expect(errorsOf(KeyRecordSchema, keyRecordOf(key))).toEqual([])
+        expect(errorsOf(KeyItemSchema, keyItemOf(key))).toEqual([])
       }),
     )
   })
@@ -85,7 +85,7 @@ describe("a key", () => {
     expect(at("2026-01-01T01:00:01+01:00")).toMatchObject({ wanted: { expiresAt: "2026-01-01T00:00:01Z" } })
     for (const late of ["2026-01-01T00:00:00Z", "2026-01-01T00:59:59+01:00"]) {
       expect(at(late)).toEqual({
-        faults: [{ pointer: "/expires_at", detail: `expires_at must be in the future, not "${late}"` }],
+        errors: [{ pointer: "/expires_at", detail: `expires_at must be in the future, not "${late}"` }],
         // The time was in the future before, so an earlier request may have been accepted.
         once: expect.objectContaining({ name: "abc" }),
       })
@@ -95,15 +95,15 @@ describe("a key", () => {
 
   it("rejects a name that looks like a UUID, with the reason", () => {
     expect(checkKey({ name: "0b7e4c1e-5d0b-4f0e-9a55-2f3c8c9b7d11", role: "viewer" }, NOW)).toEqual({
-      faults: [
+      errors: [
         { pointer: "/name", detail: "name must not look like a UUID: the API would confuse it with a key's id" },
       ],
     })
   })
 
-  it("is rejected with all faults at once", () => {
+  it("is rejected with all errors at once", () => {
     const checked = checkKey({ name: "a", role: "owner", expires_at: "soon", extra: 1 }, NOW)
-    const pointers = "faults" in checked ? checked.faults.map(({ pointer }) => pointer) : []
+    const pointers = "errors" in checked ? checked.errors.map(({ pointer }) => pointer) : []
     expect([...new Set(pointers)].toSorted()).toEqual(["/expires_at", "/extra", "/name", "/role"])
   })
 })
@@ -111,11 +111,11 @@ describe("a key", () => {
 it("accepts an update that is empty, null or a role", () => {
   const checkKeyUpdate = (body: unknown) => {
     const result = checked<KeyUpdate>(body, { schema: KeyUpdateSchema, rules: [], context: undefined })
-    return "faults" in result ? result : { role: result.body.role ?? undefined }
+    return "errors" in result ? result : { role: result.body.role ?? undefined }
   }
   expect(checkKeyUpdate({})).toEqual({ role: undefined })
   expect(checkKeyUpdate({ role: null })).toEqual({ role: undefined })
   expect(checkKeyUpdate({ role: "admin" })).toEqual({ role: "admin" })
-  expect(checkKeyUpdate({ role: "owner" })).toMatchObject({ faults: [{ pointer: "/role" }] })
-  expect(checkKeyUpdate(null)).toMatchObject({ faults: [{ pointer: "" }] })
+  expect(checkKeyUpdate({ role: "owner" })).toMatchObject({ errors: [{ pointer: "/role" }] })
+  expect(checkKeyUpdate(null)).toMatchObject({ errors: [{ pointer: "" }] })
 })

@@ -2,7 +2,7 @@ import { API_KEY, type Role, type StoredApiKey } from "../../apis/apikey.ts"
 import { creationTimeOf } from "../../apis/creation-times.ts"
 import { ANNOTATIONS, API_VERSION } from "../../apis/meta.ts"
 import { fromMetadataName, toMetadataName } from "../../apis/names.ts"
-import { faultsOf } from "../../apis/validate.ts"
+import { errorsOf } from "../../apis/validate.ts"
 import { checked, type Refused, type Rule, type Unchecked } from "../../http/checked.ts"
 import { idempotencyMarks } from "../idempotency-marks.ts"
 import { ExpirySchema, type KeyItem, type KeyRecord, type KeySubmission, KeySubmissionSchema } from "./schema.ts"
@@ -16,12 +16,12 @@ export interface WantedKey {
   expiresAt: string | undefined
 }
 
-/** Checks a parsed body of POST /keys. Returns the wanted key, or all faults. */
+/** Checks a parsed body of POST /keys. Returns the wanted key, or all errors. */
 export function checkKey(body: unknown, now: Date): { wanted: WantedKey } | Refused<WantedKey> {
   const result = checked<KeySubmission, Date>(body, { schema: KeySubmissionSchema, rules: [EXPIRY], context: now })
-  if (!("faults" in result)) return { wanted: wantedOf(result.body) }
-  const { faults, once } = result
-  return { faults, ...(once !== undefined && { once: wantedOf(once) }) }
+  if (!("errors" in result)) return { wanted: wantedOf(result.body) }
+  const { errors, once } = result
+  return { errors, ...(once !== undefined && { once: wantedOf(once) }) }
 }
 
 function wantedOf({ name, role, expires_at }: KeySubmission): WantedKey {
@@ -31,12 +31,12 @@ function wantedOf({ name, role, expires_at }: KeySubmission): WantedKey {
 }
 
 const EXPIRY: Rule<Date> = {
-  faults: (body) => {
+  errors: (body) => {
     const time = expiryIn(body)
     if (time === undefined || new Date(time).getUTCFullYear() <= 9999) return []
     return [{ pointer: "/expires_at", detail: "expires_at must be before the year 10000: leave it out for never" }]
   },
-  faultsNow: (body, now) => {
+  errorsNow: (body, now) => {
     const time = expiryIn(body)
     if (time === undefined || new Date(time).getTime() > now.getTime()) return []
     return [{ pointer: "/expires_at", detail: `expires_at must be in the future, not ${JSON.stringify(time)}` }]
@@ -45,7 +45,7 @@ const EXPIRY: Rule<Date> = {
 
 /** Returns the expiry if the schema accepts it. */
 function expiryIn({ expires_at }: Unchecked): string | undefined {
-  const isTime = typeof expires_at === "string" && faultsOf(ExpirySchema, expires_at).length === 0
+  const isTime = typeof expires_at === "string" && errorsOf(ExpirySchema, expires_at).length === 0
   return isTime ? expires_at : undefined
 }
 

@@ -1,6 +1,6 @@
 import fc from "fast-check"
 import { afterAll, describe, expect, it } from "vitest"
-import { countTicks, latestTick, nextTick, SCHEDULE_ALIASES, scheduleFault } from "../../../src/apis/schedule.ts"
+import { countTicks, latestTick, nextTick, SCHEDULE_ALIASES, scheduleError } from "../../../src/apis/schedule.ts"
 import { dateOf, isTick, rulesOf, tickAfter } from "./oracle.ts"
 
 /** Seed of the schedules. Another seed gives others. */
@@ -117,7 +117,7 @@ describe.each(ZONES)("in a process whose time zone is %s", (zone) => {
         const expected = tickAfter(rulesOf(text), after)
         const found = nextTick(text, new Date(after * 60_000 + milliseconds))
         // All fields are well-formed, so only dates that never come are rejected.
-        expect(scheduleFault(text) === undefined).toBe(expected !== undefined)
+        expect(scheduleError(text) === undefined).toBe(expected !== undefined)
         expect(found?.toISOString()).toBe(expected === undefined ? undefined : dateAt(expected).toISOString())
       }),
       { numRuns: 150, seed: SEED },
@@ -126,7 +126,7 @@ describe.each(ZONES)("in a process whose time zone is %s", (zone) => {
 
   it("finds the oracle's latest tick of a span, and the same number of ticks", () => {
     inZone(zone)
-    const comes = schedule.filter((text) => scheduleFault(text) === undefined)
+    const comes = schedule.filter((text) => scheduleError(text) === undefined)
     fc.assert(
       fc.property(comes, minute, fc.integer({ min: 0, max: 5000 }), (text, after, length) => {
         const rules = rulesOf(text)

@@ -23,14 +23,14 @@ import type { Violation } from "./tally.ts"
 /** Times of the lease in seconds: long enough for a loaded machine, and shorter than all other delays of jobs. */
 const LEASE_TIMES = { leaseSeconds: 60, renewDeadlineSeconds: 40, retrySeconds: 5 }
 
-/** Random part of a submission. It is constant, because runs are compared. Every world is an installation of its own. */
+/** Random part of a submission. It is constant, because runs are compared. Every fixture is an installation of its own. */
 const SUBMISSION = "A".repeat(22)
 
-/** Label that separates the cluster-wide objects of worlds. */
-const LABEL = "test.berth.dev/world"
+/** Label that separates the cluster-wide objects of fixtures. */
+const LABEL = "test.berth.dev/fixture"
 
 /** Next action of an agent while its container runs. */
-export type Work = (launch: StoredLaunch, world: World) => Promise<void>
+export type Work = (launch: StoredLaunch, fixture: Fixture) => Promise<void>
 
 /** Operator that runs in this process. */
 export interface Operator {
@@ -42,7 +42,7 @@ export interface Operator {
 }
 
 /** Installation beside others on one API server, with its own namespaces, cloud and clock. */
-export class World implements Observer {
+export class Fixture implements Observer {
   readonly id = randomBytes(4).toString("hex")
   /** Namespace of its Jobs; also the name of its Project, if it has one. */
   readonly namespace = `crash-${this.id}`
@@ -73,13 +73,14 @@ export class World implements Observer {
     this.provider = new SimProvider(clock)
   }
 
-  static async open(client: KubeClient, open: OpenCloudFixture): Promise<World> {
+  static async open(client: KubeClient, open: OpenCloudFixture): Promise<Fixture> {
     const clock = new ShiftedClock()
-    const world = new World(client, clock, await open(clock))
-    for (const name of [world.namespace, world.systemNamespace]) await client.create(NAMESPACES, { metadata: { name } })
-    world.#installation = (await ensureInstallation(client, world.systemNamespace)).id
-    await ensureSealingKeys(client, world.systemNamespace)
-    return world
+    const fixture = new Fixture(client, clock, await open(clock))
+    for (const name of [fixture.namespace, fixture.systemNamespace])
+      await client.create(NAMESPACES, { metadata: { name } })
+    fixture.#installation = (await ensureInstallation(client, fixture.systemNamespace)).id
+    await ensureSealingKeys(client, fixture.systemNamespace)
+    return fixture
   }
 
   /** Makes a project of its namespace, for scenarios that need one. */

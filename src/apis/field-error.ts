@@ -12,8 +12,8 @@ export interface FieldError {
 
 type Json = Record<string, unknown>
 
-/** Largest number of faults in an answer. More don't help the user. */
-export const MOST_FAULTS = 20
+/** Largest number of errors in an answer. More don't help the user. */
+export const MOST_ERRORS = 20
 
 /** Largest number of characters of a user's text in a message. */
 const LONGEST_SHOWN = 80
@@ -37,7 +37,7 @@ const MOST_FIELDS_SHOWN = 24
 const SHORTEST_PART = 4
 
 /** Returns the sentence for one error of ajv. Ajv must run with `verbose`. */
-export function faultOf(error: ErrorObject): FieldError {
+export function errorOf(error: ErrorObject): FieldError {
   const { instancePath: place, keyword } = error
   const params = error.params as Json
   const child = params["missingProperty"] ?? params["additionalProperty"] ?? params["propertyName"]
@@ -63,8 +63,8 @@ export function escapePointer(name: string): string {
   return name.replaceAll("~", "~0").replaceAll("/", "~1")
 }
 
-/** Returns the fault of a list or map that has too many items. @param allowed such as `at most 8 items, not 9` */
-export function tooManyFault(place: string, allowed: string): FieldError {
+/** Returns the error of a list or map that has too many items. @param allowed such as `at most 8 items, not 9` */
+export function tooManyError(place: string, allowed: string): FieldError {
   return { pointer: shortPointer(place), detail: `${fieldOf(place)} must have ${allowed}` }
 }
 

@@ -1,4 +1,4 @@
-import { type FieldError as Fault, nearest } from "../apis/fault.ts"
+import { type FieldError, nearest } from "../apis/field-error.ts"
 import type { Catalogue } from "./catalogue.ts"
 import { isModel, isNvidia, parseModel } from "./gpu-models.ts"
 
@@ -16,30 +16,30 @@ const MOST_REGIONS_SHOWN = 64
 const MOST_SUGGESTIONS = 4
 
 /**
- * Returns faults of the names in a job: clouds, regions and GPU models that do not exist, and regions outside its
+ * Returns errors of the names in a job: clouds, regions and GPU models that do not exist, and regions outside its
  * clouds.
- * Each fault names the field, the value and what is allowed. The schema checks sizes and shapes.
+ * Each error names the field, the value and what is allowed. The schema checks sizes and shapes.
  * @param clouds clouds of this installation; default: clouds of the catalogue
  */
-export function catalogueFaults(
+export function catalogueErrors(
   { cloud, region, resources }: CatalogueTerms,
   catalogue: Catalogue,
   clouds: readonly string[] = catalogue.clouds,
-): Fault[] {
+): FieldError[] {
   const wanted = items("cloud", cloud)
-  const cloudFaults = wanted.flatMap(({ pointer, value }) => cloudFault(pointer, value, clouds))
-  const usable = cloudFaults.length > 0 || wanted.length === 0 ? clouds : wanted.map(({ value }) => value)
+  const cloudErrors = wanted.flatMap(({ pointer, value }) => cloudError(pointer, value, clouds))
+  const usable = cloudErrors.length > 0 || wanted.length === 0 ? clouds : wanted.map(({ value }) => value)
   const places = {
     catalogue,
     clouds: usable,
     groups: groupsOf(catalogue, usable),
     regions: regionsOf(catalogue, usable),
   }
-  const regionFaults = items("region", region)
+  const regionErrors = items("region", region)
     .filter(({ value }) => !places.groups.includes(value) && !places.regions.includes(value))
-    .map((item, index) => regionFault(item, places, index < MOST_SUGGESTIONS))
+    .map((item, index) => regionError(item, places, index < MOST_SUGGESTIONS))
   const model = resources?.gpu?.model
-  return [...cloudFaults, ...regionFaults, ...(model === undefined ? [] : modelFault(model, catalogue))]
+  return [...cloudErrors, ...regionErrors, ...(model === undefined ? [] : modelError(model, catalogue))]
 }
 
 /** Returns the names that a job may give as a region, groups first. */
@@ -59,7 +59,7 @@ function items(field: string, value: string | readonly string[] | undefined) {
   return value.map((item, index) => ({ pointer: `/${field}/${index}`, value: item }))
 }
 
-function cloudFault(pointer: string, value: string, clouds: readonly string[]): Fault[] {
+function cloudError(pointer: string, value: string, clouds: readonly string[]): FieldError[] {
   if (clouds.includes(value)) return []
   return [
     { pointer, detail: `cloud ${quoted(value)} is unknown${meant(value, clouds)}; known clouds: ${clouds.join(", ")}` },
@@ -74,11 +74,11 @@ interface Places {
   regions: readonly string[]
 }
 
-function regionFault(
+function regionError(
   { pointer, value }: { pointer: string; value: string },
   { catalogue, clouds, groups, regions }: Places,
   suggests: boolean,
-): Fault {
+): FieldError {
   const owners = catalogue.table.regions.filter(({ name }) => name === value).map(({ cloud }) => cloud)
   const allowed =
     regions.length <= MOST_REGIONS_SHOWN
@@ -91,7 +91,7 @@ function regionFault(
   return { pointer, detail: `${what}; allowed: ${allowed}` }
 }
 
-function modelFault(model: string, catalogue: Catalogue): Fault[] {
+function modelError(model: string, catalogue: Catalogue): FieldError[] {
   const wanted = parseModel(model)
   const isOffered = catalogue.table.machines.some(
     ({ gpu }) =>
