@@ -100,7 +100,7 @@ export class Spool {
       const excess = this.#waiting.byteLength - tail
       if (excess > 0) {
         this.#lost += excess
-        // A copy, because the rest of the piece shall be freed.
+        // A copy, because the rest of the piece must be freed.
         this.#waiting = Buffer.from(this.#waiting.subarray(excess))
       }
       this.#options.onAppend()
