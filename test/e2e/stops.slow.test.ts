@@ -10,6 +10,7 @@ import { SYSTEM_NAMESPACE } from "../../dev/stack.ts"
 import { OPERATOR_LEASE } from "../../src/identity/installation.ts"
 import { KubeClient } from "../../src/kube/client.ts"
 import { type Lease, leases } from "../../src/kube/lease.ts"
+import { eventually } from "../cloud/eventually.ts"
 import { noDisk, smallDisk } from "../small-disk.ts"
 import type { Program } from "./program.ts"
 import {
@@ -93,12 +94,18 @@ describe("npm start", { timeout: 600_000, concurrent: true }, () => {
       "/jobs",
       shellJob("patient", `echo begun; until [ -e ${gate} ]; do sleep 0.1; done; echo done`),
     )
-    for (let stops = 0; stops < 3; stops++) {
+    // Until the operator has looked at the VM, the status is still that of the run before the stop.
+    const begun = async (runs: number): Promise<void> => {
+      const log = () => call(dataDir, "GET", "/jobs/patient/logs")
+      await eventually(async () => expect((await log()).match(/begun/g)).toHaveLength(runs))
       await untilStatus(dataDir, "patient", "running")
+    }
+    for (let stops = 0; stops < 3; stops++) {
+      await begun(stops + 1)
       expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
       program = await up(stack)
     }
-    await untilStatus(dataDir, "patient", "running")
+    await begun(4)
     await writeFile(gate, "")
     await untilStatus(dataDir, "patient", "succeeded")
     expect((await call(dataDir, "GET", "/jobs/patient/logs")).match(/begun/g)).toHaveLength(4)

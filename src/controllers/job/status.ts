@@ -252,10 +252,12 @@ export function writeAfter(
 
 /**
  * Returns true if the status says only what the new Launch says too. The cloud usually answers soon, and then one write
- * has the VM's id. Until then the Launch is the record of the decision.
+ * has the VM's id. Until then the Launch is the record of the decision. A job whose former VM has ended is written at
+ * once: it must not look as if it still ran.
  */
 function awaitsAnswer(before: JobStatus, next: JobStatus): boolean {
-  if (next.phase !== "booting" || before.phase === "booting" || next.vm?.id !== undefined) return false
+  const { phase = "queued" } = before
+  if (phase !== "queued" || next.phase !== "booting" || next.vm?.id !== undefined) return false
   const others = ({ launches, refusedOffers, volumes }: JobStatus) => [launches?.lost ?? 0, refusedOffers, volumes]
   return isDeepStrictEqual(others(before), others(next))
 }
