@@ -586,6 +586,8 @@ describe("running", () => {
     const decision = decideAt(70, job, [off(1), off(2), off(3), off(4)])
     expect(decision.status).toMatchObject({ phase: "booting", launches: { count: 5, lost: 0 } })
     expect(decision.status.refusedOffers).toBeUndefined()
+    // Without waiting for the cloud's answer: the job no longer runs.
+    expect(acts(decision)).toContain("writeStatus")
   })
 
   test("a result that was delivered during a planned power-off counts", () => {

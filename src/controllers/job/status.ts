@@ -253,7 +253,7 @@ export function writeAfter(
 /**
  * Returns true if the status says only what the new Launch says too. The cloud usually answers soon, and then one write
  * has the VM's id. Until then the Launch is the record of the decision. A job whose former VM has ended is written at
- * once: it must not look as if it still ran.
+ * once: it must not be shown as running.
  */
 function awaitsAnswer(before: JobStatus, next: JobStatus): boolean {
   const { phase = "queued" } = before
