@@ -38,6 +38,20 @@ describe("place", () => {
       placement: { offer: { instanceType: "small" } },
       why: expect.not.stringContaining("leave"),
     })
+    // Only machines that the project can use: local ones leave all.
+    const local = appraise(
+      {
+        ...facts,
+        offers: catalogueOf([...OFFERS, offerOf({ cloud: "local" })]),
+        launchAccounts: [{ cloud: "local", connection: "main" }],
+      },
+      at(0),
+      JOB_DEFAULTS,
+    )
+    expect(verdict(local, { resources: { memory: "8Gi" } })).toMatchObject({
+      placement: { offer: { cloud: "local" } },
+      why: expect.not.stringContaining("leave"),
+    })
   })
 
   test.each<[string, Partial<Market>, object]>([

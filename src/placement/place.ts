@@ -46,7 +46,8 @@ export function placeAmong(
 ): { verdict: PlaceVerdict; placements: RankedPlacement<LaunchAccount>[] } {
   const { architectures, note, conflict } = platformOf(market.image, market.agentImage, settings.architectures)
   const requirements = requirementsOf(job.spec, architectures)
-  const notes = [note, explainMemory(requirements, market.offers)].filter((each) => each !== undefined)
+  const clouds = cloudsOf(requirements, market)
+  const notes = [note, explainMemory({ ...requirements, clouds }, market.offers)].filter((each) => each !== undefined)
   const noted = (text: string) => [text, ...notes].join("; ")
   const context = contextOf(job, market, now, settings)
   const routing = route(requirements, market.offers, context)
@@ -71,7 +72,7 @@ export function placeAmong(
   if (blocked !== undefined) return judged(blocked)
   const [best] = open
   if (best === undefined) return judged(noCapacity(shortfall?.cooldowns, now))
-  const why = `${explainChoice({ ...routing, ...unpaused }, cloudsOf(requirements, market))}; expected to cost ${usd(best.totalUsd)}`
+  const why = `${explainChoice({ ...routing, ...unpaused }, clouds)}; expected to cost ${usd(best.totalUsd)}`
   return judged({ kind: "placed", placement: best, why: noted(`${describeOffer(best.offer)}: ${why}`) })
 }
 
