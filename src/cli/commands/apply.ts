@@ -1,0 +1,149 @@
+import { type Command, Option } from "commander"
+import { type BerthClient, fetched, type JobPlan, type JobSubmission, type Schemas } from "../../client/client.ts"
+import { ApiError } from "../../client/errors.ts"
+import { readJob } from "../../client/jobs.ts"
+import { type Call, type Commands, repeated } from "../command.ts"
+import { type ConnectionCreation, type Document, differences, documentsOf, sourcesAt } from "../documents.ts"
+import { EXIT, Failure, failureOf, usageError } from "../exit.ts"
+import { exitOfPlan, planText } from "../plan.ts"
+
+/** Effect on the object of a document. */
+type Outcome = "created" | "configured" | "unchanged"
+
+/** `apply`: makes the objects of files exist. */
+export function addApplyCommand(commands: Commands, program: Command): void {
+  commands.add<{ file: string[]; dryRun?: boolean }>(program, {
+    usage: "apply",
+    summary: "Create or change jobs, cronjobs and connections from files.",
+    more:
+      "Documents are bodies of the REST API or Kubernetes objects, in YAML or JSON. A job can't be changed: one that\n" +
+      "differs ends with exit code 5. The rest is applied nevertheless.",
+    examples: [
+      ["berth apply -f job.yaml", "one file"],
+      ["berth apply -f manifests/", "each file of a folder"],
+      ["cat job.yaml | berth apply -f - --dry-run", "only the plan"],
+    ],
+    options: [
+      new Option("-f, --file <file>", "file or folder; - is standard input; may be repeated")
+        .argParser(repeated)
+        .makeOptionMandatory(),
+      new Option("--dry-run", "show the plans of jobs, and create or change nothing"),
+    ],
+    run: async (call) => {
+      const sources = []
+      for (const file of call.options.file)
+        sources.push(
+          ...(file === "-"
+            ? [{ name: "standard input", text: await call.terminal.input("documents") }]
+            : sourcesAt(file)),
+        )
+      // All are read before the first is applied: an error in the last file changes nothing.
+      const documents = sources.flatMap(documentsOf)
+      const client = call.client()
+      if (call.options.dryRun === true) return dryRun(call, client, documents)
+      let code = 0
+      for (const document of documents) code = (await applied(call, client, document)) || code
+      return code
+    },
+  })
+}
+
+async function applied(call: Call<unknown>, client: BerthClient, document: Document): Promise<number> {
+  const label = `${document.kind}/${document.body.name ?? "?"}`
+  try {
+    const { name, outcome } = await apply(client, document)
+    await call.terminal.line(call.format === "name" ? name : `${document.kind}/${name} ${outcome}`)
+    return 0
+  } catch (error) {
+    if (!(error instanceof ApiError || error instanceof Failure)) throw error
+    const failure = failureOf(error)
+    call.terminal.warn(`${label}: ${failure.message}`)
+    return failure.code
+  }
+}
+
+function apply(client: BerthClient, document: Document): Promise<{ name: string; outcome: Outcome }> {
+  if (document.kind === "job") return applyJob(client, document.body)
+  return document.kind === "cronjob" ? applyCronJob(client, document.body) : applyConnection(client, document.body)
+}
+
+async function applyJob(client: BerthClient, body: JobSubmission) {
+  try {
+    const created = (await fetched(client.api.POST("/jobs", { body }))) as { name: string }
+    return { name: created.name, outcome: "created" as const }
+  } catch (error) {
+    if (!isTaken(error) || body.name == null) throw error
+    const fields = differences(body, await readJob(client, body.name))
+    if (fields.length === 0) return { name: body.name, outcome: "unchanged" as const }
+    throw new Failure(
+      EXIT.conflict,
+      `the job exists with other values of ${fields.join(", ")}, and a job can't be changed. Use another name, or berth rerun ${body.name}.`,
+    )
+  }
+}
+
+async function applyCronJob(client: BerthClient, body: Schemas["CronJobCreation"]) {
+  const { name } = body
+  try {
+    await fetched(client.api.POST("/cronjobs", { body: body as never }))
+    return { name, outcome: "created" as const }
+  } catch (error) {
+    if (!isTaken(error)) throw error
+  }
+  const { name: _name, project_id: _project, organization_id: _organization, ...change } = body
+  const path = { params: { path: { name } } }
+  const before = await fetched(client.api.GET("/cronjobs/{name}", path))
+  const after = await fetched(client.api.PATCH("/cronjobs/{name}", { ...path, body: change as never }))
+  return { name, outcome: outcomeOf(before, after) }
+}
+
+async function applyConnection(client: BerthClient, body: ConnectionCreation) {
+  const { name } = body
+  try {
+    await fetched(client.api.POST("/connections", { body: body as never }))
+    return { name, outcome: "created" as const }
+  } catch (error) {
+    if (!isTaken(error)) throw error
+  }
+  const { name: _name, project_id: _project, organization_id: _organization, ...change } = body
+  const path = { params: { path: { name } } }
+  const before = await fetched(client.api.GET("/connections/{name}", path))
+  const after = await fetched(client.api.PATCH("/connections/{name}", { ...path, body: change as never }))
+  return { name, outcome: outcomeOf(before, after) }
+}
+
+/** Compares two records of an object, but not the fields that the server sets. */
+function outcomeOf(before: object, after: object): Outcome {
+  const set = (record: object) => {
+    const {
+      updated_at: _updated,
+      last_triggered_at: _triggered,
+      capabilities: _capabilities,
+      identity: _identity,
+      ...rest
+    } = record as Record<string, unknown>
+    return JSON.stringify(rest)
+  }
+  return set(before) === set(after) ? "unchanged" : "configured"
+}
+
+function isTaken(error: unknown): boolean {
+  return error instanceof ApiError && error.status === 409 && error.type === "name-taken"
+}
+
+async function dryRun(call: Call<unknown>, client: BerthClient, documents: readonly Document[]): Promise<number> {
+  const plans: JobPlan[] = []
+  for (const { kind, body } of documents) {
+    if (kind !== "job") {
+      call.terminal.progress(`${kind}/${body.name}: only jobs have a plan.`)
+      continue
+    }
+    const query = { dry_run: true }
+    const plan = (await fetched(client.api.POST("/jobs", { params: { query }, body }))) as JobPlan
+    plans.push(plan)
+    if (!call.isForProgram) await call.terminal.line(`job/${plan.name}:\n${planText(plan, body, call.terminal)}`)
+  }
+  if (plans.length === 0 && documents.length === 0) throw usageError("There is no document.")
+  if (call.isForProgram) await call.printValue(plans)
+  return Math.max(0, ...plans.map(exitOfPlan))
+}

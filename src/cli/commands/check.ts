@@ -1,0 +1,142 @@
+import type { Command } from "commander"
+import { fetched, type Schemas } from "../../client/client.ts"
+import type { Call, Commands } from "../command.ts"
+import { EXIT, failureOf } from "../exit.ts"
+import { greetingOf } from "../installation.ts"
+import { durationText } from "../table.ts"
+import { shown } from "../terminal.ts"
+import { connectionsOf } from "./connection.ts"
+
+/** Result of one check. `bad` makes the command fail. */
+interface Finding {
+  check: string
+  state: "good" | "warning" | "bad"
+  text: string
+}
+
+/** Difference of the clocks that lets tokens fail, seconds. */
+const CLOCK_LIMIT_SECONDS = 30
+/** A credential that ends within this time is reported, seconds. */
+const ENDS_SOON_SECONDS = 7 * 86_400
+
+/** `check`: finds out why nothing works. */
+export function addCheckCommand(commands: Commands, program: Command): void {
+  commands.add(program, {
+    usage: "check",
+    summary: "Check the address, the credential, the connections and recent failures.",
+    more: "Exit code 1: something is bad, and its line says what to do.",
+    examples: [["berth check", "when something does not work"]],
+    run: async (call) => {
+      const findings: Finding[] = []
+      for await (const finding of findingsOf(call)) {
+        findings.push(finding)
+        if (!call.isForProgram) await call.terminal.line(lineOf(call, finding))
+      }
+      if (call.isForProgram) await call.printValue(findings)
+      return findings.some(({ state }) => state === "bad") ? EXIT.failed : 0
+    },
+  })
+}
+
+const MARKS = { good: ["✓", "green"], warning: ["!", "yellow"], bad: ["✗", "red"] } as const
+
+function lineOf({ terminal }: Call<unknown>, { check, state, text }: Finding): string {
+  const [mark, style] = MARKS[state]
+  return `${terminal.styled(style, mark)} ${check.padEnd(11)} ${shown(text)}`
+}
+
+async function* findingsOf(call: Call<unknown>): AsyncGenerator<Finding> {
+  const chosen = call.chosen()
+  const { url } = chosen.context
+  yield { check: "context", state: "good", text: `${chosen.name ?? "BERTH_URL"}: ${url}` }
+  try {
+    const { installation, date } = await greetingOf(url, call.signal)
+    const version = installation === undefined ? "an older Berth" : `Berth ${installation.version}`
+    yield {
+      check: "address",
+      state: "good",
+      text: `${version} answers${url.startsWith("https:") ? " by TLS" : ", without TLS"}`,
+    }
+    yield clockFinding(date)
+  } catch (error) {
+    yield {
+      check: "address",
+      state: "bad",
+      text: `${failureOf(error).message.split(". ")[0]}. For a private CA, set NODE_EXTRA_CA_CERTS.`,
+    }
+    return
+  }
+  try {
+    const caller = await fetched(call.client(chosen).api.GET("/whoami"))
+    yield* callerFindings(caller)
+  } catch (error) {
+    yield { check: "credential", state: "bad", text: failureOf(error).message }
+    return
+  }
+  yield* connectionFindings(call)
+  yield await queueFinding(call)
+}
+
+function clockFinding(date: Date | undefined): Finding {
+  if (date === undefined) return { check: "clock", state: "warning", text: "The API sends no time to compare with." }
+  const seconds = (Date.now() - date.getTime()) / 1000
+  const isBad = Math.abs(seconds) > CLOCK_LIMIT_SECONDS
+  const text = isBad
+    ? `This machine's clock is ${durationText(Math.abs(seconds))} ${seconds > 0 ? "ahead" : "behind"}: set it, or sign-ins fail.`
+    : "The clocks agree."
+  return { check: "clock", state: isBad ? "bad" : "good", text }
+}
+
+function* callerFindings({
+  kind,
+  name,
+  id,
+  role,
+  project_id,
+  expires_at,
+  limits,
+}: Schemas["WhoAmI"]): Generator<Finding> {
+  const who = `${kind} ${name ?? id} (${id})`
+  yield { check: "credential", state: "good", text: `${who}, ${role} of the project ${project_id}` }
+  if (role === "viewer") yield { check: "role", state: "warning", text: "A viewer can't submit or cancel jobs." }
+  if (expires_at !== null) {
+    const seconds = (Date.parse(expires_at) - Date.now()) / 1000
+    const state = kind === "key" && seconds < ENDS_SOON_SECONDS ? "warning" : "good"
+    yield { check: "expiry", state, text: `The credential ends at ${expires_at}, in ${durationText(seconds)}.` }
+  }
+  yield {
+    check: "limits",
+    state: "good",
+    text: `${limits.unfinished_jobs} unfinished jobs, ${limits.requests_per_minute} requests a minute`,
+  }
+}
+
+async function* connectionFindings(call: Call<unknown>): AsyncGenerator<Finding> {
+  const connections = await connectionsOf(call)
+  const check = "connections"
+  if (connections.length === 0)
+    yield { check, state: "warning", text: "There is none: jobs for a cloud wait. berth connection add" }
+  for (const { name, type, capabilities } of connections) {
+    const vms = capabilities?.vms
+    if (vms === undefined || vms.status === "Unknown")
+      yield { check, state: "warning", text: `${name} (${type}) is not checked for VMs.` }
+    else if (vms.status === "True") yield { check, state: "good", text: `${name} (${type}) can start VMs.` }
+    else yield { check, state: "bad", text: `${name} (${type}) can't start VMs: ${vms.message ?? vms.reason}` }
+  }
+}
+
+/** Returns the state of the newest jobs that wait or have failed. */
+async function queueFinding(call: Call<unknown>): Promise<Finding> {
+  const { api } = call.client()
+  const list = (status: "queued" | "failed") => fetched(api.GET("/jobs", { params: { query: { status, limit: 1 } } }))
+  const [queued, failed] = await Promise.all([list("queued"), list("failed")])
+  const [waiting] = queued.jobs
+  const [last] = failed.jobs
+  const parts = [
+    waiting === undefined
+      ? "no job waits"
+      : `${queued.total} wait; ${waiting.name}: ${waiting.message ?? waiting.reason ?? "no reason yet"}`,
+    last === undefined ? "none failed" : `the last that failed: ${last.name} (${last.reason})`,
+  ]
+  return { check: "jobs", state: waiting?.message == null ? "good" : "warning", text: parts.join("; ") }
+}

@@ -1,0 +1,188 @@
+import { readFileSync } from "node:fs"
+import { type Command, Option } from "commander"
+import { allItems, fetched, type Schemas } from "../../client/client.ts"
+import type { Call, Commands } from "../command.ts"
+import { usageError } from "../exit.ts"
+import { ageOf } from "../table.ts"
+import { confirmed } from "./cron.ts"
+
+type Connection = Schemas["ConnectionRecord"]
+
+/** Field of a connection that holds a secret, for each type that can have one. */
+const SECRETS: Record<string, { field: string; name: string }> = {
+  aws: { field: "secret_access_key", name: "Secret access key" },
+  gcp: { field: "keyfile_json", name: "Key file" },
+  azure: { field: "client_secret", name: "Client secret" },
+  cloudflare: { field: "secret_access_key", name: "Secret access key" },
+  dockerhub: { field: "token", name: "Access token" },
+  github: { field: "token", name: "Token" },
+}
+
+/** Flags of fields that are no secrets, by the field. */
+const PLAIN: Record<string, [flag: string, text: string]> = {
+  access_key_id: ["--access-key-id <id>", "id of the access key (aws, cloudflare)"],
+  role_arn: ["--role-arn <arn>", "role that Berth assumes (aws); alone, no secret is needed"],
+  gcp_project_id: ["--gcp-project <id>", "project at Google Cloud (gcp)"],
+  workload_identity_provider: ["--workload-identity-provider <name>", "provider for sign-in without a key file (gcp)"],
+  service_account: ["--service-account <email>", "service account for sign-in without a key file (gcp)"],
+  tenant_id: ["--tenant-id <id>", "tenant (azure)"],
+  client_id: ["--client-id <id>", "application (azure)"],
+  subscription_id: ["--subscription-id <id>", "subscription (azure)"],
+  account_id: ["--account-id <id>", "account (cloudflare)"],
+  username: ["--username <name>", "user (dockerhub, github)"],
+}
+
+/** Fields with which a connection needs no secret. */
+const WITHOUT_SECRET = ["role_arn", "workload_identity_provider"]
+
+type Flags = Record<string, string | undefined>
+
+/** `connection`: credentials for clouds and registries. Secrets come from a question, standard input or a file. */
+export function addConnectionCommands(commands: Commands, program: Command): void {
+  const group = commands.group(program, "connection", "List, add and rotate connections to clouds and registries.")
+  addList(commands, group)
+  commands.add<Flags & { fromFile?: string; withoutSecret?: boolean }>(group, {
+    usage: "add <type> <name>",
+    summary: "Add a connection of type aws, gcp, azure, cloudflare, dockerhub or github.",
+    more: "The secret is asked for, or comes from standard input or --from-file. It is never a flag.",
+    examples: [
+      ["berth connection add aws main --access-key-id AKIA…", "asks for the secret access key"],
+      ["berth connection add gcp main --gcp-project acme --from-file key.json", "with a key file"],
+      ["berth connection add aws main --role-arn arn:aws:iam::…:role/berth", "without a secret"],
+    ],
+    options: [
+      ...Object.values(PLAIN).map(([flag, text]) => new Option(flag, text)),
+      secretOption(),
+      withoutSecretOption(),
+    ],
+    run: async (call) => {
+      const [type = "", name = ""] = call.args
+      const fields = fieldsOf(call.options)
+      const isWithout = call.options.withoutSecret === true || WITHOUT_SECRET.some((field) => field in fields)
+      const secret = isWithout ? {} : await secretOf(call, type)
+      const body = { type, name, ...fields, ...secret }
+      const connection = await fetched(call.client().api.POST("/connections", { body: body as never }))
+      return added(call, connection)
+    },
+  })
+  addRotate(commands, group)
+  commands.add<{ yes?: boolean }>(group, {
+    usage: "rm <name>",
+    summary: "Delete a connection. Berth still terminates the VMs that use it.",
+    examples: [["berth connection rm main", "asks first; --yes does not"]],
+    options: [new Option("-y, --yes", "do not ask")],
+    run: async (call) => {
+      const [name = ""] = call.args
+      await confirmed(call, `Delete the connection ${name}?`)
+      await call.client().api.DELETE("/connections/{name}", { params: { path: { name } } })
+      call.terminal.progress(`The connection ${name} is deleted.`)
+      return 0
+    },
+  })
+}
+
+function secretOption(): Option {
+  return new Option("--from-file <file>", "file with the secret; - is standard input")
+}
+
+function withoutSecretOption(): Option {
+  return new Option("--without-secret", "add it without a secret, for sign-in by identity tokens")
+}
+
+function addList(commands: Commands, group: Command): void {
+  commands.add(group, {
+    usage: "ls",
+    summary: "List the connections, and the uses that their accounts allow.",
+    examples: [["berth connection ls", "never shows secrets"]],
+    run: async (call) => {
+      const rows = await connectionsOf(call)
+      const now = new Date()
+      await call.print(
+        rows,
+        [
+          { title: "NAME", cell: ({ name }) => name },
+          { title: "TYPE", cell: ({ type }) => type },
+          { title: "VMS", cell: ({ capabilities }) => stateOf(capabilities?.vms) },
+          { title: "BUCKETS", cell: ({ capabilities }) => stateOf(capabilities?.buckets) },
+          { title: "IMAGES", cell: ({ capabilities }) => stateOf(capabilities?.repositories) },
+          { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
+        ],
+        ({ name }) => name,
+      )
+      if (rows.length === 0) call.terminal.progress("No connections: berth connection add creates one.")
+      return 0
+    },
+  })
+}
+
+/** Returns the connections of the project, without secrets. */
+export async function connectionsOf(call: Call<unknown>): Promise<Connection[]> {
+  const client = call.client()
+  type Page = Extract<Schemas["ConnectionList"], { total: number }>
+  const read = async (query: { offset: number; limit: number }) =>
+    (await fetched(client.api.GET("/connections", { params: { query } }))) as Page
+  return allItems(read, (page) => page.connections)
+}
+
+type Capability = NonNullable<NonNullable<Connection["capabilities"]>["vms"]>
+
+/** Returns a capability in one word; the reason if there is a problem. */
+export function stateOf(capability: Capability | undefined): string {
+  if (capability === undefined) return ""
+  return capability.status === "True" ? "yes" : capability.reason
+}
+
+function addRotate(commands: Commands, group: Command): void {
+  commands.add<Flags & { fromFile?: string }>(group, {
+    usage: "rotate <name>",
+    summary: "Replace the secret of a connection.",
+    examples: [["berth connection rotate main --access-key-id AKIA…", "a new key, and its secret"]],
+    options: [...Object.values(PLAIN).map(([flag, text]) => new Option(flag, text)), secretOption()],
+    run: async (call) => {
+      const path = { params: { path: { name: call.args[0] ?? "" } } }
+      const client = call.client()
+      const { type } = await fetched(client.api.GET("/connections/{name}", path))
+      const body = { ...fieldsOf(call.options), ...(await secretOf(call, type)) }
+      return added(call, await fetched(client.api.PATCH("/connections/{name}", { ...path, body: body as never })))
+    },
+  })
+}
+
+/** Reports a stored connection without its secret. */
+async function added(call: Call<unknown>, { name, type }: Pick<Connection, "name" | "type">): Promise<number> {
+  await call.terminal.line(name)
+  call.terminal.progress(`The connection ${name} (${type}) is stored. berth connection ls shows if its account works.`)
+  return 0
+}
+
+/** Returns the fields of the flags. */
+function fieldsOf(flags: Flags): Flags {
+  const entries = Object.entries(PLAIN).map(([field, [flag]]): [string, string | undefined] => [
+    field,
+    flags[new Option(flag).attributeName()],
+  ])
+  return Object.fromEntries(entries.filter(([, value]) => value !== undefined))
+}
+
+async function secretOf(call: Call<{ fromFile?: string }>, type: string): Promise<Flags> {
+  const secret = SECRETS[type]
+  if (secret === undefined)
+    throw usageError(`${type} is no type of connection: use ${Object.keys(SECRETS).join(", ")}.`)
+  const { fromFile } = call.options
+  const text = fromFile === undefined ? await asked(call, secret.name) : await inFile(call, fromFile)
+  if (text.trim() === "") throw usageError(`The ${secret.name.toLowerCase()} is empty.`)
+  return { [secret.field]: text.trim() }
+}
+
+function asked({ terminal }: Call<unknown>, name: string): Promise<string> {
+  return terminal.secret(name, "give --from-file FILE, or --from-file - for standard input")
+}
+
+async function inFile({ terminal }: Call<unknown>, file: string): Promise<string> {
+  if (file === "-") return terminal.input("the secret")
+  try {
+    return readFileSync(file, "utf8")
+  } catch (error) {
+    throw usageError(`${file} can't be read: ${(error as Error).message}`)
+  }
+}

@@ -1,0 +1,97 @@
+import { type Command, Option } from "commander"
+import { allItems, fetched, type Schemas } from "../../client/client.ts"
+import type { Call, Commands } from "../command.ts"
+import { EXIT, Failure } from "../exit.ts"
+import { secondsOf } from "../submission.ts"
+import { ageOf } from "../table.ts"
+import { confirmed } from "./cron.ts"
+
+const ROLES = ["viewer", "developer", "admin"] as const
+type Role = (typeof ROLES)[number]
+
+/** `key`: API keys of the project. */
+export function addKeyCommands(commands: Commands, program: Command): void {
+  const group = commands.group(program, "key", "List, create and delete the API keys of a project.")
+  addList(commands, group)
+  commands.add<{ role: Role; expires?: string }>(group, {
+    usage: "create <name>",
+    summary: "Create a key, and print its value. It is shown only once.",
+    examples: [
+      ["berth key create ci --role developer --expires 90d > ci.key", "the value alone is on standard output"],
+    ],
+    options: [
+      new Option("--role <role>", "role of the key").choices(ROLES).default("developer"),
+      new Option("--expires <duration>", "time until the key expires, such as 90d; default: never"),
+    ],
+    run: async (call) => {
+      const { role, expires } = call.options
+      const until = expires === undefined ? undefined : new Date(Date.now() + secondsOf("--expires", expires) * 1000)
+      const body = { name: call.args[0] ?? "", role, ...(until !== undefined && { expires_at: until.toISOString() }) }
+      const key = (await fetched(call.client().api.POST("/keys", { body }))) as Schemas["KeyCreated"]
+      if (call.isForProgram) await call.printValue(key)
+      else await call.terminal.line(key.value)
+      call.terminal.progress(`The key ${key.name} (${role}) is created. Its value is not shown again.`)
+      return 0
+    },
+  })
+  commands.add<{ role: Role }>(group, {
+    usage: "set-role <name>",
+    summary: "Change the role of a key.",
+    examples: [["berth key set-role ci --role viewer", "takes effect at once"]],
+    options: [new Option("--role <role>", "new role").choices(ROLES).makeOptionMandatory()],
+    run: async (call) => {
+      const key_id = await idOf(call)
+      await call
+        .client()
+        .api.PATCH("/keys/{key_id}", { params: { path: { key_id } }, body: { role: call.options.role } })
+      call.terminal.progress(`The key ${call.args[0]} has the role ${call.options.role}.`)
+      return 0
+    },
+  })
+  commands.add<{ yes?: boolean }>(group, {
+    usage: "rm <name>",
+    summary: "Delete a key. Requests with it are rejected at once.",
+    examples: [["berth key rm ci", "asks first; --yes does not"]],
+    options: [new Option("-y, --yes", "do not ask")],
+    run: async (call) => {
+      const key_id = await idOf(call)
+      await confirmed(call, `Delete the key ${call.args[0]}? Programs that use it stop working.`)
+      await call.client().api.DELETE("/keys/{key_id}", { params: { path: { key_id } } })
+      call.terminal.progress(`The key ${call.args[0]} is deleted.`)
+      return 0
+    },
+  })
+}
+
+function addList(commands: Commands, group: Command): void {
+  commands.add(group, {
+    usage: "ls",
+    summary: "List the keys, without their values.",
+    examples: [["berth key ls -o wide", "with their ids"]],
+    run: async (call) => {
+      const client = call.client()
+      const read = (query: { offset: number; limit: number }) => fetched(client.api.GET("/keys", { params: { query } }))
+      const rows = await allItems(read, (page) => page.keys)
+      const now = new Date()
+      await call.print(
+        rows,
+        [
+          { title: "NAME", cell: ({ name }) => name },
+          { title: "AGE", cell: ({ created_at }) => ageOf(created_at, now), alignsRight: true },
+          { title: "ID", cell: ({ id }) => id, isWide: true },
+        ],
+        ({ name }) => name,
+      )
+      return 0
+    },
+  })
+}
+
+/** Returns the id of the key that the first argument names. @throws Failure if there is none */
+async function idOf(call: Call<unknown>): Promise<string> {
+  const [name = ""] = call.args
+  const { keys } = await fetched(call.client().api.GET("/keys", { params: { query: { name } } }))
+  const [key] = keys
+  if (key === undefined) throw new Failure(EXIT.notFound, `There is no key ${name}: berth key ls`)
+  return key.id
+}

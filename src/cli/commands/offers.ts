@@ -1,0 +1,85 @@
+import { type Command, Option } from "commander"
+import { fetched, type Schemas } from "../../client/client.ts"
+import { type Commands, repeated } from "../command.ts"
+import { EXIT, usageError } from "../exit.ts"
+import { gibText } from "../table.ts"
+
+type OfferList = Schemas["OfferList"]
+
+interface OfferFlags {
+  gpu?: string
+  cpu?: string
+  memory?: string
+  disk?: string
+  region?: string[]
+  cloud?: string[]
+  spot?: boolean
+  limit: string
+}
+
+/** `offers`: prices of machines, without a job and without a connection. */
+export function addOffersCommand(commands: Commands, program: Command): void {
+  commands.add<OfferFlags>(program, {
+    usage: "offers",
+    summary: "List the cheapest machines, without a job and without a connection.",
+    more: "Exit code 3: nothing fits.",
+    examples: [
+      ["berth offers --gpu L4 --region eu", "the cheapest machines with an L4 in Europe"],
+      ["berth offers --cpu 16 --memory 64Gi --spot", "spot machines"],
+    ],
+    options: [
+      new Option("--gpu <gpu>", "model (L4), model and number (L4:2), or GPU memory (24Gi)"),
+      new Option("--cpu <number>", "minimum number of vCPUs; default: 1"),
+      new Option("--memory <size>", "minimum memory, such as 16Gi"),
+      new Option("--disk <size>", "minimum disk, such as 100Gi"),
+      new Option("--region <region>", "region, or us, eu, asia …; may be repeated").argParser(repeated),
+      new Option("--cloud <cloud>", "aws, gcp or azure; may be repeated").argParser(repeated),
+      new Option("--spot", "spot machines"),
+      new Option("--limit <number>", "largest number of offers, up to 200").default("20"),
+    ],
+    run: async (call) => {
+      const { offers, total, message } = await fetched(
+        call.client().api.GET("/offers", { params: { query: queryOf(call.options) } }),
+      )
+      await call.print(offers, COLUMNS, ({ provider, instance_type }) => `${provider}/${instance_type}`)
+      if (offers.length < total) call.terminal.progress(`${offers.length} of ${total} offers; --limit shows more.`)
+      if (message !== null) call.terminal.warn(message)
+      return total === 0 ? EXIT.nothingFits : 0
+    },
+  })
+}
+
+const COLUMNS = [
+  { title: "CLOUD", cell: ({ provider }: Offer) => provider },
+  { title: "MACHINE", cell: ({ instance_type }: Offer) => instance_type },
+  { title: "REGION", cell: ({ region }: Offer) => region },
+  { title: "vCPU", cell: ({ cpu }: Offer) => String(cpu), alignsRight: true },
+  { title: "MEM", cell: ({ memory }: Offer) => gibText(memory), alignsRight: true },
+  { title: "GPU", cell: ({ gpu }: Offer) => (gpu === null ? "" : `${gpu.count}×${gpu.model}`) },
+  { title: "USD/H", cell: ({ total_usd_per_hour }: Offer) => total_usd_per_hour.toFixed(4), alignsRight: true },
+  { title: "BUY", cell: ({ provisioning }: Offer) => (provisioning === "spot" ? "spot" : "on demand"), isWide: true },
+  { title: "ARCH", cell: ({ architecture }: Offer) => architecture, isWide: true },
+  { title: "PRICED", cell: ({ price_date }: Offer) => price_date ?? "", isWide: true },
+]
+
+type Offer = OfferList["offers"][number]
+
+function queryOf({ cpu, spot, limit, cloud, ...rest }: OfferFlags) {
+  const { gpu, memory, disk, region } = rest
+  return {
+    ...(gpu !== undefined && { gpu }),
+    ...(memory !== undefined && { memory }),
+    ...(disk !== undefined && { disk }),
+    ...(region !== undefined && { region }),
+    ...(cpu !== undefined && { cpu: numberOf("--cpu", cpu) }),
+    ...(cloud !== undefined && { cloud: cloud as ("aws" | "gcp" | "azure")[] }),
+    ...(spot === true && { provisioning: "spot" as const }),
+    limit: numberOf("--limit", limit),
+  }
+}
+
+function numberOf(flag: string, text: string): number {
+  const number = Number(text)
+  if (text.trim() === "" || Number.isNaN(number)) throw usageError(`${flag} ${text} is no number.`)
+  return number
+}

@@ -1,0 +1,289 @@
+import { readFileSync } from "node:fs"
+import { type Command, Option } from "commander"
+import { type BerthClient, fetched, type JobPlan, type JobRecord, type JobSubmission } from "../../client/client.ts"
+import { isEnded, readJob, watchJobs } from "../../client/jobs.ts"
+import { logOf } from "../../client/logs.ts"
+import { type Call, type Commands, repeated } from "../command.ts"
+import { documentsOf, sourcesAt } from "../documents.ts"
+import { EXIT, exitOfJob, Failure, failureOf, usageError } from "../exit.ts"
+import { exitOfPlan, planText } from "../plan.ts"
+import { type JobFlags, linesOfEnvironment, submissionLike, submissionOf, withSetting } from "../submission.ts"
+import { durationText, usdText } from "../table.ts"
+import { shown } from "../terminal.ts"
+
+interface FileFlags extends JobFlags {
+  file?: string
+  envFile?: string[]
+}
+
+interface RunFlags extends FileFlags {
+  detach?: boolean
+  yes?: boolean
+  dryRun?: boolean
+}
+
+/** `run`, `plan`, `attach` and `rerun`: commands that submit a job, or end with one. */
+export function addRunCommands(commands: Commands, program: Command): void {
+  addRun(commands, program)
+  commands.add<FileFlags>(program, {
+    usage: "plan [args...]",
+    summary: "Show the machines that a job would get, and their prices.",
+    more: "Creates nothing. Exit code 3: nothing fits. 4: the job would wait.",
+    examples: [
+      ["berth plan --image alpine:3.22 --gpu L4", "prices of machines with an L4"],
+      ["berth plan -f job.yaml", "the plan of a file"],
+    ],
+    options: [fileOption(), ...jobOptions()],
+    run: async (call) => {
+      const job = await jobFrom(call)
+      const plan = await planFor(call.client(), job)
+      if (call.isForProgram) await call.printValue(plan)
+      else await call.terminal.line(planText(plan, job, call.terminal, call.format === "wide"))
+      return exitOfPlan(plan)
+    },
+  })
+  commands.add(program, {
+    usage: "attach <job>",
+    summary: "Follow a job's log, and end with its exit code.",
+    more: "Ctrl-C detaches: the job runs on.",
+    usageExit: EXIT.berth,
+    examples: [["berth attach train", "the log from its beginning, then the container's exit code"]],
+    run: (call) => attachedTo(call, () => attach(call, call.client(), call.args[0] ?? "")),
+  })
+  addRerun(commands, program)
+}
+
+function addRun(commands: Commands, program: Command): void {
+  commands.add<RunFlags>(program, {
+    usage: "run [args...]",
+    summary: "Submit a job, follow its log, and end with its exit code.",
+    more:
+      "Shows the plan and its price first, and asks. The arguments after -- are those of the container.\n" +
+      "Exit code: the container's own; 124 after the timeout; 125 if no container ended; 130 after Ctrl-C.",
+    usageExit: EXIT.berth,
+    examples: [
+      ["berth run --image python:3.13 -- python -c 'print(6 * 7)'", "run a container"],
+      ["berth run --image ghcr.io/acme/train:3 --gpu L4 --spot -- --epochs 10", "on a spot machine with a GPU"],
+      ["berth run -f job.yaml --yes --detach", "submit a file, without a question"],
+    ],
+    options: [
+      fileOption(),
+      ...jobOptions(),
+      new Option("-d, --detach", "only submit the job, and print its name"),
+      yesOption(),
+      new Option("--dry-run", "only show the plan, as berth plan does"),
+    ],
+    run: (call) =>
+      call.options.detach === true || call.options.dryRun === true ? run(call) : attachedTo(call, () => run(call)),
+  })
+}
+
+function addRerun(commands: Commands, program: Command): void {
+  commands.add<{ set?: string[]; name?: string; yes?: boolean; detach?: boolean }>(program, {
+    usage: "rerun <job>",
+    summary: "Submit a new job like an earlier one.",
+    usageExit: EXIT.berth,
+    examples: [
+      ["berth rerun train", "the same job again, under a new name"],
+      ["berth rerun train --set resources.gpu=H100 --name train-2", "with another GPU, under this name"],
+    ],
+    options: [
+      new Option("--set <field=value>", "change a field of the body; may be repeated").argParser(repeated),
+      new Option("--name <name>", "name of the new job; default: generated from the earlier one"),
+      new Option("-d, --detach", "only submit the job, and print its name"),
+      yesOption(),
+    ],
+    run: (call) => {
+      const again = async () => {
+        const client = call.client()
+        const like = submissionLike(await readJob(client, call.args[0] ?? ""))
+        const { namePrefix, ...unnamed } = like
+        const { name, set = [] } = call.options
+        const job = set.reduce(
+          withSetting,
+          name === undefined ? { ...unnamed, ...(namePrefix != null && { namePrefix }) } : { ...unnamed, name },
+        )
+        return submitAndAttach(call, client, job)
+      }
+      return call.options.detach === true ? again() : attachedTo(call, again)
+    },
+  })
+}
+
+function yesOption(): Option {
+  return new Option("-y, --yes", "answer every question with yes")
+}
+
+function fileOption(): Option {
+  return new Option(
+    "-f, --file <file>",
+    "job as YAML or JSON: a body of the REST API or a Kubernetes object; - is standard input",
+  )
+}
+
+/** Flags that describe a job, in the words of docker run. */
+function jobOptions(): Option[] {
+  const many = (flags: string, text: string) => new Option(flags, `${text}; may be repeated`).argParser(repeated)
+  const group = "Job options:"
+  return [
+    new Option("--image <image>", "container image"),
+    new Option("--name <name>", "name of the job; default: generated"),
+    new Option("--prefix <prefix>", "prefix of a generated name"),
+    new Option("--entrypoint <program>", "program to start, instead of the image's entrypoint"),
+    new Option("--cpu <number>", "minimum number of vCPUs; default: 1"),
+    new Option("--memory <size>", "minimum memory of the container, such as 16Gi"),
+    new Option("--disk <size>", "minimum disk of the machine, such as 100Gi"),
+    new Option("--gpu <gpu>", "model (L4), model and number (L4:2), or GPU memory (24Gi)"),
+    many("--region <region>", "region, or us, eu, asia …"),
+    many("--cloud <cloud>", "aws, gcp or azure"),
+    new Option("--spot", "only spot machines"),
+    new Option("--spot-first", "spot machines if there are any, else on demand"),
+    new Option("--max-price <usd>", "maximum price of the machine, USD per hour"),
+    new Option("--timeout <duration>", "maximum run time, such as 90s, 2h or 1d"),
+    new Option("--retries <number>", "number of times to start a failed container again"),
+    many("-e, --env <name=value>", "environment variable; a name alone takes the value of this shell"),
+    many("--env-file <file>", "file with a NAME=VALUE in each line"),
+    many("--secret <name=secret:key>", "environment variable from a key of a Secret in the project"),
+    many("--volume <bucket:path>", "bucket to mount: BUCKET[/PREFIX]:/PATH[@CONNECTION]"),
+    many("-l, --label <name=value>", "label"),
+    many("--tag <tag>", "tag"),
+  ].map((option) => option.helpGroup(group))
+}
+
+/** Returns the job that the flags and the file describe. */
+async function jobFrom(call: Call<FileFlags>): Promise<JobSubmission> {
+  const { file, envFile = [], ...flags } = call.options
+  const environmentLines = envFile.flatMap((path) => {
+    try {
+      return linesOfEnvironment(readFileSync(path, "utf8"))
+    } catch (error) {
+      throw usageError(`--env-file ${path} can't be read: ${(error as Error).message}`)
+    }
+  })
+  const base = file === undefined ? undefined : await jobInFile(call, file)
+  return submissionOf({ flags, args: call.args, base, environmentLines, environment: call.environment })
+}
+
+async function jobInFile(call: Call<unknown>, file: string): Promise<JobSubmission> {
+  const sources =
+    file === "-" ? [{ name: "standard input", text: await call.terminal.input("a job") }] : sourcesAt(file)
+  const documents = sources.flatMap(documentsOf)
+  const [first] = documents
+  if (documents.length !== 1 || first?.kind !== "job")
+    throw usageError(`${file} must have exactly one job. berth apply takes several documents.`)
+  return first.body
+}
+
+function planFor(client: BerthClient, body: JobSubmission): Promise<JobPlan> {
+  return fetched(client.api.POST("/jobs", { params: { query: { dry_run: true } }, body })) as Promise<JobPlan>
+}
+
+async function run(call: Call<RunFlags>): Promise<number> {
+  const job = await jobFrom(call)
+  const client = call.client()
+  if (call.options.dryRun !== true) return submitAndAttach(call, client, job)
+  const plan = await planFor(client, job)
+  if (call.isForProgram) await call.printValue(plan)
+  else await call.terminal.line(planText(plan, job, call.terminal, call.format === "wide"))
+  return exitOfPlan(plan)
+}
+
+/** Shows the plan, asks, submits, and follows the job unless it is detached. */
+async function submitAndAttach(
+  call: Call<{ yes?: boolean; detach?: boolean }>,
+  client: BerthClient,
+  job: JobSubmission,
+): Promise<number> {
+  const { terminal } = call
+  const { yes, detach } = call.options
+  const plan = await planFor(client, job)
+  if (plan.verdict === "noOffer") {
+    terminal.warn(planText(plan, job, terminal))
+    throw new Failure(EXIT.nothingFits, "Nothing was submitted. `berth offers` lists the machines that there are.")
+  }
+  terminal.progress(planText(plan, job, terminal))
+  if (yes !== true) {
+    const question = plan.verdict === "waits" ? "  Submit, and wait?" : "  Submit?"
+    if (!(await terminal.confirm(question, "--yes"))) throw new Failure(EXIT.failed, "Nothing was submitted.")
+  }
+  const created = await fetched(client.api.POST("/jobs", { body: job }))
+  const { name } = created as { name: string }
+  if (detach !== true) return attach(call, client, name)
+  terminal.progress(`Submitted ${name}. Follow it: berth attach ${name}`)
+  if (call.isForProgram) await call.printValue(await readJob(client, name))
+  else await terminal.line(name)
+  return 0
+}
+
+/** Runs a command whose exit code is a container's: its own failures are all 125, and Ctrl-C is 130. */
+async function attachedTo(call: Call<unknown>, attached: () => Promise<number>): Promise<number> {
+  try {
+    return await attached()
+  } catch (error) {
+    if (call.signal.aborted) throw error
+    const failure = failureOf(error)
+    throw new Failure(failure.code === EXIT.interrupted ? EXIT.interrupted : EXIT.berth, failure.message)
+  }
+}
+
+/** Follows a job to its end. Its log is the output; with --json the record is, and the log is on standard error. */
+async function attach(call: Call<unknown>, client: BerthClient, id: string): Promise<number> {
+  const { terminal, signal } = call
+  const job = await readJob(client, id)
+  const progress = reportProgress(call, client, job)
+  try {
+    const onReconnect = () => terminal.progress("The log's connection was cut: reconnecting.")
+    for await (const piece of logOf(client, job.id, { follow: true, signal, onReconnect })) {
+      if (call.isForProgram) await terminal.log(piece)
+      else await terminal.write(piece)
+    }
+    const ended = await progress
+    terminal.progress(endText(ended, (text) => terminal.noted(ended.status === "succeeded" ? "green" : "red", text)))
+    if (call.isForProgram) await call.printValue(ended)
+    return exitOfJob(ended)
+  } catch (error) {
+    await progress.catch(() => undefined)
+    if (signal.aborted)
+      terminal.warn(
+        `\nDetached: ${job.name} runs on. berth attach ${job.name} follows it; berth cancel ${job.name} ends it.`,
+      )
+    else if (!isEnded(job)) terminal.warn(`${job.name} was submitted and may still run: berth show ${job.name}`)
+    throw error
+  }
+}
+
+/** Reports each new status until the job has ended, and returns its record. */
+async function reportProgress(call: Call<unknown>, client: BerthClient, job: JobRecord): Promise<JobRecord> {
+  let last = job
+  let said = ""
+  for await (const record of watchJobs(client, [job.id], call.signal)) {
+    last = record
+    const text = stepText(record)
+    if (text === said || isEnded(record)) continue
+    said = text
+    call.terminal.progress(call.terminal.noted("dim", text))
+  }
+  return last
+}
+
+function stepText(job: JobRecord): string {
+  const machine = `${job.selected_provider} ${job.selected_instance_type} in ${job.selected_region}`
+  if (job.status === "booting") return `${job.name}: booting ${machine}`
+  if (job.status === "running") return `${job.name}: running on ${machine}`
+  return `${job.name}: ${job.status}${job.message === null ? "" : `: ${shown(job.message)}`}`
+}
+
+/** Returns how a job has ended, in one line. */
+export function endText(job: JobRecord, styled: (text: string) => string): string {
+  const ran =
+    job.started_at === null || job.ended_at === null
+      ? undefined
+      : (Date.parse(job.ended_at) - Date.parse(job.started_at)) / 1000
+  const parts = [
+    `${job.name}: ${styled(job.status)}`,
+    ...(job.status === "succeeded" || job.message === null ? [] : [shown(job.message)]),
+    ...(ran === undefined ? [] : [`ran for ${durationText(ran)}`]),
+    ...(job.actual_cost === null ? [] : [`cost ${usdText(job.actual_cost)}`]),
+  ]
+  return parts.join(", ")
+}

@@ -1,0 +1,85 @@
+import { expect, test } from "vitest"
+import type { JobRecord } from "../client/client.ts"
+import { differences, documentsOf } from "./documents.ts"
+
+const inFile = (text: string) => documentsOf({ name: "job.yaml", text })
+
+test("bodies of the REST API and objects of Kubernetes become the same body", () => {
+  const body = { name: "train", image: "a", resources: { cpu: 0.5, memory: "1Gi" }, region: ["eu"] }
+  expect(inFile(JSON.stringify(body))).toEqual([{ kind: "job", body }])
+  expect(
+    inFile(`
+apiVersion: berth.dev/v1alpha1
+kind: Job
+metadata: { name: train, namespace: any }
+spec: { image: a, resources: { cpu: 500m, memory: 1Gi }, region: [eu] }`),
+  ).toEqual([{ kind: "job", body }])
+})
+
+test("a file may have several documents", () => {
+  const documents = inFile(`
+name: nightly
+cron_spec: "0 3 * * *"
+job_definition: { image: a }
+---
+name: aws
+type: aws
+role_arn: arn:aws:iam::123456789012:role/berth
+---
+apiVersion: berth.dev/v1alpha1
+kind: CronJob
+metadata: { name: hourly }
+spec: { schedule: "0 * * * *", jobDefinition: { image: b } }
+---
+`)
+  expect(documents.map(({ kind, body }) => [kind, body.name])).toEqual([
+    ["cronjob", "nightly"],
+    ["connection", "aws"],
+    ["cronjob", "hourly"],
+  ])
+  expect(documents[2]?.body).toMatchObject({ cron_spec: "0 * * * *", is_active: true, job_definition: { image: "b" } })
+})
+
+test.each([
+  ["", "has no document"],
+  ["a: [", "is no YAML"],
+  ["just text", "must be an object"],
+  ["name: x", "is no job (with image)"],
+  ["apiVersion: v1\nkind: Secret", "is a Secret of v1: use kubectl"],
+  ["apiVersion: berth.dev/v1alpha1\nkind: Project", "is a Project: use kubectl"],
+  [
+    "apiVersion: berth.dev/v1alpha1\nkind: CronJob\nmetadata: {name: a}\nspec: {schedule: '* * * * *', concurrencyPolicy: Forbid, jobDefinition: {image: a}}",
+    "sets concurrencyPolicy, which only kubectl can set",
+  ],
+])("%j is rejected: %s", (text, message) => {
+  expect(() => inFile(text)).toThrow(message)
+})
+
+test("a job is unchanged if the record has all that the body sets", () => {
+  const record = {
+    image: "a",
+    command: ["run"],
+    env: { A: "1" },
+    region: ["eu"],
+    labels: {},
+    max_retries: 2,
+    resources: { cpu: 2, memory: "4Gi", disk: null, gpu: { model: "L4", count: 1, vram: null } },
+    volumes: [{ name: "data", bucket: "b", mountPath: "/data", connection: null, prefix: null }],
+  } as unknown as JobRecord
+  const body = {
+    name: "train",
+    image: "a",
+    command: ["run"],
+    env: { A: "1" },
+    region: "eu",
+    maxRetries: 2,
+    resources: { cpu: 2, gpu: { model: "L4" } },
+    volumes: { data: { bucket: "b", mountPath: "/data" } },
+  }
+  expect(differences(body, record)).toEqual([])
+  expect(differences({ ...body, image: "b", maxRetries: 1 }, record)).toEqual(["image", "maxRetries"])
+  expect(differences({ ...body, command: ["run", "fast"] }, record)).toEqual(["command"])
+  expect(differences({ ...body, env: {} }, record)).toEqual(["env"])
+  expect(differences({ ...body, labels: { a: "b" } }, record)).toEqual(["labels"])
+  expect(differences({ ...body, resources: { gpu: { model: "H100" } } }, record)).toEqual(["resources"])
+})

@@ -1,0 +1,72 @@
+import type { JobRecord } from "../client/client.ts"
+import { ApiError, Unreachable } from "../client/errors.ts"
+
+/** Exit codes of the command. docs/cli.md describes them. */
+export const EXIT = {
+  failed: 1,
+  usage: 2,
+  nothingFits: 3,
+  wouldWait: 4,
+  conflict: 5,
+  forbidden: 6,
+  notFound: 7,
+  /** EX_TEMPFAIL of sysexits.h. */
+  tryAgain: 75,
+  timeout: 124,
+  /** No container ended: Docker's code for its own faults. */
+  berth: 125,
+  interrupted: 130,
+  /** The reader of the output has closed it, as with SIGPIPE. */
+  brokenPipe: 141,
+} as const
+
+/** Failure with an exit code, and a message for a person. */
+export class Failure extends Error {
+  override readonly name = "Failure"
+  readonly code: number
+
+  constructor(code: number, message: string) {
+    super(message)
+    this.code = code
+  }
+}
+
+export function usageError(message: string): Failure {
+  return new Failure(EXIT.usage, message)
+}
+
+/** Returns the failure that the user sees for an error. */
+export function failureOf(error: unknown): Failure {
+  if (error instanceof Failure) return error
+  if (error instanceof ApiError) return failureOfApi(error)
+  if (error instanceof Unreachable)
+    return new Failure(EXIT.tryAgain, `${error.message}. \`berth check\` finds the cause.`)
+  return new Failure(EXIT.failed, error instanceof Error ? error.message : String(error))
+}
+
+function failureOfApi(error: ApiError): Failure {
+  const fields = error.errors.map(({ pointer, detail }) => `\n  ${pointer === "" ? "" : `${pointer}: `}${detail}`)
+  const wait = error.retryAfterSeconds === undefined ? "" : ` Try again in ${Math.ceil(error.retryAfterSeconds)} s.`
+  const request = error.status >= 500 && error.requestId !== undefined ? ` Request ${error.requestId}.` : ""
+  const hint = error.status === 401 ? " Sign in again with `berth login`." : ""
+  return new Failure(exitOfStatus(error.status), `${error.message}${hint}${wait}${request}${fields.join("")}`)
+}
+
+/** Returns the exit code of a response's status. */
+export function exitOfStatus(status: number): number {
+  if (status === 400 || status === 413 || status === 415 || status === 422) return EXIT.usage
+  if (status === 401 || status === 403) return EXIT.forbidden
+  if (status === 404) return EXIT.notFound
+  if (status === 409 || status === 412) return EXIT.conflict
+  return status === 429 || status >= 502 ? EXIT.tryAgain : EXIT.failed
+}
+
+/** Reasons of jobs that Berth ended at a limit of theirs. */
+const LIMIT_REASONS = ["DeadlineExceeded", "BudgetExceeded"]
+
+/** Returns the exit code for the end of a job: its container's own, or the reason why there is none. */
+export function exitOfJob({ status, reason, exit_code }: Pick<JobRecord, "status" | "reason" | "exit_code">): number {
+  if (status === "succeeded") return exit_code ?? 0
+  if (status === "failed" && LIMIT_REASONS.includes(reason ?? "")) return EXIT.timeout
+  return status === "failed" && reason === "ContainerFailed" ? (exit_code ?? EXIT.berth) : EXIT.berth
+}

@@ -1,0 +1,146 @@
+import { Command } from "commander"
+import { type Credential, fetched } from "../client/client.ts"
+import { Commands, type Process } from "./command.ts"
+import { addAccountCommands } from "./commands/accounts.ts"
+import { addApplyCommand } from "./commands/apply.ts"
+import { addCheckCommand } from "./commands/check.ts"
+import { addCompletionCommands } from "./commands/completion.ts"
+import { addConnectionCommands } from "./commands/connection.ts"
+import { addContextCommands } from "./commands/contexts.ts"
+import { addCronCommands } from "./commands/cron.ts"
+import { addDiscoverCommands } from "./commands/discover.ts"
+import { addJobCommands } from "./commands/jobs.ts"
+import { addKeyCommands } from "./commands/keys.ts"
+import { addLoginCommand } from "./commands/login.ts"
+import { addOffersCommand } from "./commands/offers.ts"
+import { addRunCommands } from "./commands/run.ts"
+import { type Chosen, ConfigFile, type Environment, type SignIn } from "./context.ts"
+import { EXIT, Failure, failureOf } from "./exit.ts"
+import { renewed } from "./sign-in.ts"
+import { type Streams, Terminal } from "./terminal.ts"
+
+export interface Invocation {
+  argv: readonly string[]
+  environment: Environment
+  streams: Streams
+  signal: AbortSignal
+  version: string
+}
+
+/** Runs one command. Returns the exit code. All failures are reported on standard error. */
+export async function runCommand({ argv, environment, streams, signal, version }: Invocation): Promise<number> {
+  const hasColor = !environment["NO_COLOR"] && environment["TERM"] !== "dumb" && !argv.includes("--no-color")
+  const terminal = new Terminal(streams, hasColor, signal)
+  const config = new ConfigFile(environment)
+  const process: Process = {
+    environment,
+    config,
+    terminal,
+    signal,
+    version,
+    credentialOf: new Credentials(config, signal).of,
+  }
+  const commands = new Commands(process)
+  try {
+    await programOf(commands, version, streams).parseAsync(argv, { from: "user" })
+    return commands.exitCode
+  } catch (error) {
+    if (signal.aborted) return EXIT.interrupted
+    const failure = failureOf(error)
+    if (failure.message !== "") terminal.warn(`${terminal.noted("red", "berth:")} ${failure.message}`)
+    return failure.code
+  }
+}
+
+/** Credentials of contexts. A token that ends is renewed, and the new one is kept. */
+class Credentials {
+  readonly #config: ConfigFile
+  readonly #signal: AbortSignal
+  /** Renewal that is under way. Issuers revoke all tokens if a refresh token is used twice. */
+  #renewal: Promise<SignIn> | undefined
+
+  constructor(config: ConfigFile, signal: AbortSignal) {
+    this.#config = config
+    this.#signal = signal
+  }
+
+  readonly of = async (chosen: Chosen): Promise<Credential | undefined> => {
+    const { key, signIn } = chosen.context
+    if (key !== undefined) return { key }
+    if (signIn === undefined) return undefined
+    this.#renewal ??= this.#renewed(chosen, signIn).finally(() => {
+      this.#renewal = undefined
+    })
+    return { token: (await this.#renewal).accessToken }
+  }
+
+  async #renewed({ name, context }: Chosen, signIn: SignIn): Promise<SignIn> {
+    const stored = () => (name === undefined ? undefined : this.#config.read().contexts[name]?.signIn)
+    const next = await renewed(signIn, new Date(), this.#signal).catch((error: unknown) => {
+      // Another process may have renewed it at the same time.
+      const others = stored()
+      if (others === undefined || others.accessToken === signIn.accessToken) throw error
+      return others
+    })
+    if (next === signIn) return signIn
+    context.signIn = next
+    if (name !== undefined)
+      this.#config.change(({ contexts, ...rest }) => {
+        const now = contexts[name]
+        return { ...rest, contexts: now === undefined ? contexts : { ...contexts, [name]: { ...now, signIn: next } } }
+      })
+    return next
+  }
+}
+
+/** Returns the command line of `berth`. */
+function programOf(commands: Commands, version: string, { stdout, stderr }: Streams): Command {
+  const program = new Command("berth")
+    // Commands take this over, so it comes before them.
+    .configureOutput({ writeOut: (text) => void stdout.write(text), writeErr: (text) => void stderr.write(text) })
+    .description("Runs container jobs on the cheapest cloud VM that fits.")
+    .version(version, "-V, --version")
+    .enablePositionalOptions()
+    .showSuggestionAfterError()
+    .exitOverride((error) => {
+      throw new Failure(error.exitCode === 0 ? 0 : EXIT.usage, "")
+    })
+    .configureHelp({ showGlobalOptions: false })
+    .addHelpText("after", FIRST_COMMANDS)
+  addRunCommands(commands, program)
+  addJobCommands(commands, program)
+  addApplyCommand(commands, program)
+  addOffersCommand(commands, program)
+  addLoginCommand(commands, program)
+  addContextCommands(commands, program)
+  addCronCommands(commands, program)
+  addConnectionCommands(commands, program)
+  addKeyCommands(commands, program)
+  addDiscoverCommands(commands, program)
+  addAccountCommands(commands, program)
+  addCheckCommand(commands, program)
+  addCompletionCommands(commands, program)
+  commands.add(program, {
+    usage: "version",
+    summary: "Print the version of this command, and of the Berth that it uses.",
+    examples: [["berth version --json", "for programs"]],
+    run: async (call) => {
+      const api = await fetched(call.client().api.GET("/whoami")).then(
+        (caller) => caller.version,
+        () => null,
+      )
+      if (call.isForProgram) await call.printValue({ client: version, api })
+      else await call.terminal.line(`berth ${version}${api === null ? "" : `, API ${api}`}`)
+      return 0
+    },
+  })
+  return program
+}
+
+const FIRST_COMMANDS = `
+Examples:
+  berth login https://berth.example.com                    sign in
+  berth run --image alpine:3.22 -- echo Ahoy               plan, price, log, exit code
+  berth ps -w                                              the jobs that have not ended, live
+
+berth COMMAND --help has the flags and examples of a command. docs/cli.md describes exit codes and contexts.`

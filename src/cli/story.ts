@@ -1,0 +1,101 @@
+import { type BerthClient, fetched, type JobRecord, type Schemas } from "../client/client.ts"
+import { type Column, durationText, tableOf, usdText } from "./table.ts"
+import { shown, type Terminal } from "./terminal.ts"
+
+type Timeline = Schemas["Timeline"]
+type Launch = Schemas["LaunchList"]["launches"][number]
+
+/** Returns the story of a job as text: what it is, what happened when, on which VMs, and what it cost. */
+export async function storyOf(client: BerthClient, job: JobRecord, terminal: Terminal): Promise<string> {
+  const path = { params: { path: { id: job.id } } }
+  const [timeline, launches] = await Promise.all([
+    fetched(client.api.GET("/jobs/{id}/timeline", path)),
+    fetched(client.api.GET("/jobs/{id}/launches", path)),
+  ])
+  const parts = [
+    [heading(job, terminal), ...facts(job)].join("\n"),
+    section("What happened (UTC)", stepsOf(timeline, terminal), terminal),
+    section("VMs", launches.launches.length === 0 ? "" : tableOf(launches.launches, VM_COLUMNS), terminal),
+  ]
+  return parts.filter((part) => part !== "").join("\n\n")
+}
+
+function section(title: string, text: string, terminal: Terminal): string {
+  return text === "" ? "" : `${terminal.styled("bold", title)}\n${text.replace(/^/gm, "  ")}`
+}
+
+function heading(job: JobRecord, terminal: Terminal): string {
+  const style = job.status === "failed" ? "red" : job.status === "succeeded" ? "green" : "cyan"
+  const code = job.exit_code === null ? "" : `, exit code ${job.exit_code}`
+  return `${terminal.styled("bold", job.name)}  ${terminal.styled(style, job.status)}${code}`
+}
+
+/** Returns the lines `name: value` of the record. */
+function facts(job: JobRecord): string[] {
+  const rows: [string, string | null][] = [
+    ["Message", job.message],
+    ["Image", job.image],
+    ["Command", [...job.command, ...job.args].join(" ")],
+    ["Needs", needsOf(job)],
+    ["Machine", machineOf(job)],
+    ["Why", job.placement_reason],
+    ["Cost", job.actual_cost === null ? estimate(job) : usdText(job.actual_cost)],
+    ["Retries", job.max_retries === 0 ? null : `${job.retry_count} of ${job.max_retries}`],
+    [
+      "Labels",
+      Object.entries(job.labels)
+        .map(([name, value]) => `${name}=${value}`)
+        .join(", "),
+    ],
+    ["Tags", job.tags.join(", ")],
+    ["Id", job.id],
+  ]
+  return rows.flatMap(([name, value]) =>
+    value === null || value === "" ? [] : [`  ${`${name}:`.padEnd(9)} ${shown(value)}`],
+  )
+}
+
+function needsOf({ resources: { cpu, memory, gpu } }: JobRecord): string {
+  const cards = gpu === null ? "" : `, GPU ${[gpu.count, gpu.model, gpu.vram].filter((one) => one !== null).join(" ")}`
+  return `${cpu} vCPU, ${memory}${cards}`
+}
+
+function machineOf({
+  selected_provider,
+  selected_instance_type,
+  selected_region,
+  hourly_price_usd,
+}: JobRecord): string {
+  if (selected_provider === null) return ""
+  const price = hourly_price_usd === null ? "" : `, ${usdText(hourly_price_usd)}/h`
+  return `${selected_provider} ${selected_instance_type} in ${selected_region}${price}`
+}
+
+function estimate({ estimated_cost }: JobRecord): string | null {
+  return estimated_cost === null ? null : `about ${usdText(estimated_cost)} expected`
+}
+
+/** Entries about trouble. */
+const TROUBLE: readonly string[] = ["Waiting", "Refused", "Unanswered", "BootFailed", "PreemptionNotice", "Lost"]
+
+/** Returns the entries of the timeline, each with its time and the time since the one before. */
+function stepsOf({ timeline, message }: Timeline, terminal: Terminal): string {
+  const lines = timeline.map(({ at, type, message: text }, index) => {
+    const before = timeline[index - 1]
+    const since = before === undefined ? "" : `+${durationText((Date.parse(at) - Date.parse(before.at)) / 1000)}`
+    const entry = shown(text)
+    return `${at.slice(0, 19)}Z  ${since.padStart(7)}  ${TROUBLE.includes(type) ? terminal.styled("yellow", entry) : entry}`
+  })
+  return [...lines, ...(message === null ? [] : [shown(message)])].join("\n")
+}
+
+const VM_COLUMNS: Column<Launch>[] = [
+  { title: "#", cell: ({ number }) => String(number), alignsRight: true },
+  { title: "MACHINE", cell: ({ provider, instance_type }) => `${provider}/${instance_type}` },
+  { title: "REGION", cell: ({ region }) => region },
+  { title: "BUY", cell: ({ provisioning }) => (provisioning === "spot" ? "spot" : "on demand") },
+  { title: "$/H", cell: ({ hourly_price_usd }) => String(hourly_price_usd), alignsRight: true },
+  { title: "COST", cell: ({ cost_usd }) => (cost_usd === null ? "" : usdText(cost_usd)), alignsRight: true },
+  { title: "STATE", cell: ({ phase }) => phase },
+  { title: "WHY", cell: ({ refusal, boot_failure, loss }) => (refusal ?? boot_failure ?? loss)?.reason ?? "" },
+]

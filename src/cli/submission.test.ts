@@ -1,0 +1,101 @@
+import { expect, test } from "vitest"
+import { type JobFlags, secondsOf, submissionOf, withSetting } from "./submission.ts"
+
+const environment = { TOKEN: "from the shell" }
+
+function jobOf(flags: JobFlags, args: string[] = [], base?: Parameters<typeof submissionOf>[0]["base"]) {
+  return submissionOf({ flags, args, base, environment })
+}
+
+test("flags become the fields of the body", () => {
+  const flags = {
+    image: "train:3",
+    entrypoint: "python",
+    cpu: "4",
+    memory: "16Gi",
+    gpu: "L4:2",
+    region: ["eu"],
+    cloud: ["gcp"],
+    spotFirst: true,
+    maxPrice: "1.5",
+    timeout: "1h30m",
+    retries: "2",
+    env: ["SEED=7", "EMPTY=", "EQUALS=a=b", "TOKEN"],
+    secret: ["HUB=hub:token"],
+    volume: ["data:/data", "models/run 1:/out@aws"],
+    label: ["team=vision"],
+    tag: ["nightly"],
+  }
+  expect(jobOf(flags, ["train.py", "--epochs", "10"])).toEqual({
+    image: "train:3",
+    command: ["python"],
+    args: ["train.py", "--epochs", "10"],
+    env: { SEED: "7", EMPTY: "", EQUALS: "a=b", TOKEN: "from the shell" },
+    secretEnv: { HUB: { secret: "hub", key: "token" } },
+    volumes: {
+      "volume-1": { bucket: "data", mountPath: "/data" },
+      "volume-2": { bucket: "models", prefix: "run 1", mountPath: "/out", connection: "aws" },
+    },
+    resources: { cpu: 4, memory: "16Gi", gpu: { model: "L4", count: 2 } },
+    region: ["eu"],
+    cloud: ["gcp"],
+    provisioning: "spotFirst",
+    maxHourlyPriceUsd: 1.5,
+    timeoutSeconds: 5400,
+    maxRetries: 2,
+    labels: { team: "vision" },
+    tags: ["nightly"],
+  })
+})
+
+test("a flag replaces the field of a file, and keeps the others", () => {
+  const base = { name: "train", image: "train:3", env: { A: "1", B: "1" }, resources: { cpu: 2, memory: "8Gi" } }
+  expect(jobOf({ env: ["B=2"], gpu: "24Gi" }, [], base)).toEqual({
+    name: "train",
+    image: "train:3",
+    env: { A: "1", B: "2" },
+    resources: { cpu: 2, memory: "8Gi", gpu: "24Gi" },
+  })
+  expect(jobOf({ prefix: "sweep" }, [], base)).not.toHaveProperty("name")
+})
+
+test.each<[JobFlags, string]>([
+  [{}, "A job needs an image"],
+  [{ image: "a", gpu: "2" }, "--gpu 2 is no GPU"],
+  [{ image: "a", gpu: "L4:0" }, "--gpu L4:0 is no GPU"],
+  [{ image: "a", env: ["MISSING"] }, "--env MISSING has no value"],
+  [{ image: "a", label: ["TOKEN"] }, "--label TOKEN has no value"],
+  [{ image: "a", timeout: "2" }, "--timeout 2 is no duration"],
+  [{ image: "a", retries: "two" }, "--retries two is no number"],
+  [{ image: "a", volume: ["data"] }, "--volume data is no volume"],
+  [{ image: "a", spot: true, spotFirst: true }, "exclude each other"],
+])("%j is rejected: %s", (flags, message) => {
+  expect(() => jobOf(flags)).toThrow(message)
+})
+
+test("a value in place of a Secret is rejected, and not repeated", () => {
+  const error = (() => {
+    try {
+      return jobOf({ image: "a", secret: ["HUB=hunter2"] })
+    } catch (thrown) {
+      return String(thrown)
+    }
+  })()
+  expect(error).toContain("--secret HUB=… must name a Secret")
+  expect(error).not.toContain("hunter2")
+})
+
+test("--set changes one field, also inside of another", () => {
+  const job = { image: "a", resources: { cpu: 2 } }
+  expect(withSetting(job, "resources.gpu=H100:8")).toEqual({
+    image: "a",
+    resources: { cpu: 2, gpu: { model: "H100", count: 8 } },
+  })
+  expect(withSetting(job, "maxRetries=3")).toEqual({ ...job, maxRetries: 3 })
+  expect(withSetting(job, "env.A.B=x")).toEqual({ ...job, env: { "A.B": "x" } })
+  expect(() => withSetting(job, "image")).toThrow("FIELD=VALUE")
+})
+
+test("a duration has units", () => {
+  expect(secondsOf("--timeout", "1d2h3m4s")).toBe(86_400 + 7200 + 180 + 4)
+})

@@ -1,0 +1,224 @@
+import { LIMITS } from "../apis/limits.ts"
+import type { JobRecord, JobSubmission } from "../client/client.ts"
+import type { Environment } from "./context.ts"
+import { usageError } from "./exit.ts"
+
+/** Flags of `berth run` and `berth plan` that describe the job. */
+export interface JobFlags {
+  image?: string
+  name?: string
+  prefix?: string
+  entrypoint?: string
+  cpu?: string
+  memory?: string
+  disk?: string
+  gpu?: string
+  region?: string[]
+  cloud?: string[]
+  spot?: boolean
+  spotFirst?: boolean
+  maxPrice?: string
+  timeout?: string
+  retries?: string
+  env?: string[]
+  secret?: string[]
+  volume?: string[]
+  label?: string[]
+  tag?: string[]
+}
+
+/** Input of a job: its flags, and what they refer to. */
+export interface JobInput {
+  flags: JobFlags
+  /** Arguments after `--`. */
+  args: readonly string[]
+  /** Job that the flags change, from `-f`. */
+  base?: JobSubmission | undefined
+  /** Lines of the files of `--env-file`. */
+  environmentLines?: readonly string[]
+  environment: Environment
+}
+
+/** Returns the body of POST /jobs. Each flag replaces the field of the file. @throws Failure that names the flag */
+export function submissionOf({ flags, args, base, environmentLines = [], environment }: JobInput): JobSubmission {
+  const image = flags.image ?? base?.image
+  if (image === undefined) throw usageError("A job needs an image: give --image IMAGE, or -f FILE.")
+  const env = {
+    ...base?.env,
+    ...pairs(environmentLines, environment, "--env-file"),
+    ...pairs(flags.env, environment, "--env"),
+  }
+  const secretEnv = { ...base?.secretEnv, ...mapped(flags.secret, secretOf) }
+  const volumes = { ...base?.volumes, ...volumesOf(flags.volume) }
+  const labels = { ...base?.labels, ...pairs(flags.label, {}, "--label") }
+  const tags = [...(base?.tags ?? []), ...(flags.tag ?? [])]
+  const resources = { ...base?.resources, ...resourcesOf(flags) }
+  const { name: _name, namePrefix: _prefix, ...rest } = base ?? {}
+  return {
+    ...(flags.name === undefined && flags.prefix === undefined ? base : rest),
+    ...defined({ name: flags.name, namePrefix: flags.prefix }),
+    image,
+    ...(flags.entrypoint !== undefined && { command: [flags.entrypoint] }),
+    ...(args.length > 0 && { args: [...args] }),
+    ...filled({ env, secretEnv, volumes, labels, resources }),
+    ...(tags.length > 0 && { tags }),
+    ...(flags.region !== undefined && { region: flags.region }),
+    ...(flags.cloud !== undefined && { cloud: flags.cloud as NonNullable<JobSubmission["cloud"]> }),
+    ...provisioningOf(flags),
+    ...defined({
+      maxHourlyPriceUsd: numberOf("--max-price", flags.maxPrice),
+      timeoutSeconds: flags.timeout === undefined ? undefined : secondsOf("--timeout", flags.timeout),
+      maxRetries: numberOf("--retries", flags.retries),
+    }),
+  }
+}
+
+function resourcesOf({ cpu, memory, disk, gpu }: JobFlags): NonNullable<JobSubmission["resources"]> {
+  return {
+    ...defined({ cpu: numberOf("--cpu", cpu), memory, disk }),
+    ...(gpu !== undefined && { gpu: gpuOf(gpu) }),
+  }
+}
+
+type Gpu = NonNullable<NonNullable<JobSubmission["resources"]>["gpu"]>
+
+/** Returns the GPU of `24Gi` (memory in total), `L4` or `L4:2` (model and number of cards). */
+export function gpuOf(text: string): Gpu {
+  if (/^[0-9.]+([KMGT]i|[kMGT])$/.test(text)) return text
+  const [, model = "", count = "1"] = /^([A-Za-z][^:]*)(?::([1-9][0-9]*))?$/.exec(text) ?? []
+  if (model === "")
+    throw usageError(`--gpu ${text} is no GPU: write a model (L4), model and number (L4:2) or memory (24Gi).`)
+  return { model, count: Number(count) } as Gpu
+}
+
+function provisioningOf({ spot, spotFirst }: JobFlags): Pick<JobSubmission, "provisioning"> {
+  if (spot === true && spotFirst === true) throw usageError("--spot and --spot-first exclude each other: give one.")
+  if (spotFirst === true) return { provisioning: "spotFirst" }
+  return spot === true ? { provisioning: "spot" } : {}
+}
+
+/** Returns the map of texts such as `K=V`. A name alone takes its value from the environment, as Docker does. */
+function pairs(texts: readonly string[] = [], environment: Environment, flag: string): Record<string, string> {
+  return mapped(texts, (text) => {
+    const at = text.indexOf("=")
+    if (at > 0) return [text.slice(0, at), text.slice(at + 1)]
+    const value = at < 0 && flag !== "--label" ? environment[text] : undefined
+    if (value === undefined) throw usageError(`${flag} ${text} has no value: write NAME=VALUE.`)
+    return [text, value]
+  })
+}
+
+/** Returns the lines of an env file without comments and empty lines. */
+export function linesOfEnvironment(text: string): string[] {
+  return text.split(/\r?\n/).filter((line) => line.trim() !== "" && !line.startsWith("#"))
+}
+
+function secretOf(text: string): [string, { secret: string; key: string }] {
+  const [, name, secret, key] = /^([^=]+)=([^:]+):(.+)$/.exec(text) ?? []
+  if (name === undefined || secret === undefined || key === undefined)
+    throw usageError(
+      `--secret ${/^[^=]*/.exec(text)?.[0]}=… must name a Secret and its key, as in HUB_TOKEN=hub:token. The value itself stays in the Secret.`,
+    )
+  return [name, { secret, key }]
+}
+
+function volumesOf(texts: readonly string[] = []): NonNullable<JobSubmission["volumes"]> {
+  return Object.fromEntries(
+    texts.map((text, index) => {
+      const [, bucket, prefix, mountPath, connection] = /^([^/:@]+)(?:\/([^:]*))?:(\/[^@]*)(?:@(.+))?$/.exec(text) ?? []
+      if (bucket === undefined || mountPath === undefined)
+        throw usageError(`--volume ${text} is no volume: write BUCKET[/PREFIX]:/PATH[@CONNECTION].`)
+      return [`volume-${index + 1}`, { bucket, mountPath, ...defined({ prefix, connection }) }]
+    }),
+  )
+}
+
+const SECONDS = { s: 1, m: 60, h: 3600, d: 86_400 }
+
+/** Returns the seconds of a duration such as `90s`, `2h` or `1h30m`. @throws Failure that names the flag */
+export function secondsOf(flag: string, text: string): number {
+  if (!/^(\d+[smhd])+$/.test(text)) throw usageError(`${flag} ${text} is no duration: write 90s, 30m, 2h, 1d or 1h30m.`)
+  return [...text.matchAll(/(\d+)([smhd])/g)].reduce(
+    (sum, [, count, unit]) => sum + Number(count) * SECONDS[unit as keyof typeof SECONDS],
+    0,
+  )
+}
+
+function numberOf(flag: string, text: string | undefined): number | undefined {
+  if (text === undefined) return undefined
+  const number = Number(text)
+  if (text.trim() === "" || Number.isNaN(number)) throw usageError(`${flag} ${text} is no number.`)
+  return number
+}
+
+function mapped<Value>(
+  texts: readonly string[] = [],
+  entryOf: (text: string) => [string, Value],
+): Record<string, Value> {
+  return Object.fromEntries(texts.map(entryOf))
+}
+
+function defined<T extends Record<string, unknown>>(fields: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never
+}
+
+/** Returns the maps that have an entry. */
+function filled<T extends Record<string, object>>(fields: T): Partial<T> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => Object.keys(value).length > 0)) as Partial<T>
+}
+
+/** Returns the submission of a job like the one of a record, with another name. */
+export function submissionLike(record: JobRecord): JobSubmission {
+  const { cpu, memory, gpu, disk } = record.resources
+  return {
+    namePrefix: (record.namePrefix ?? record.name).slice(0, 40),
+    image: record.image,
+    command: record.command,
+    args: record.args,
+    ...filled({ env: record.env, secretEnv: record.secretEnv, labels: record.labels }),
+    ...(record.volumes.length > 0 && {
+      volumes: Object.fromEntries(
+        record.volumes.map(({ name, ...volume }) => [name, present(volume) as { bucket: string; mountPath: string }]),
+      ),
+    }),
+    resources: { cpu, memory, ...present({ disk }), ...(gpu !== null && { gpu: present(gpu) as Gpu }) },
+    cloud: record.cloud as NonNullable<JobSubmission["cloud"]>,
+    region: record.region,
+    provisioning: record.provisioning,
+    maxRetries: record.max_retries,
+    // The record of a job without a timeout has the longest one.
+    ...(record.timeout_seconds < LIMITS.timeoutSeconds && { timeoutSeconds: record.timeout_seconds }),
+    tags: record.tags,
+    ...present({
+      maxHourlyPriceUsd: record.maxHourlyPriceUsd,
+      ttlSecondsAfterFinished: record.ttlSecondsAfterFinished,
+    }),
+  }
+}
+
+/** Returns the fields that are not null. */
+function present<T extends Record<string, unknown>>(fields: T): { [K in keyof T]?: NonNullable<T[K]> } {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null)) as never
+}
+
+/** Returns the submission with one field changed. @param setting such as `resources.gpu=L4` @throws Failure */
+export function withSetting(job: JobSubmission, setting: string): JobSubmission {
+  const [, path, text] = /^([A-Za-z_]+(?:\.[^=]+)?)=(.*)$/s.exec(setting) ?? []
+  if (path === undefined || text === undefined)
+    throw usageError(`--set ${setting} must be FIELD=VALUE, as in resources.gpu=L4.`)
+  const [field = "", ...rest] = path.split(".")
+  const key = rest.join(".")
+  const isText = field === "env" || field === "labels"
+  const value = path === "resources.gpu" ? gpuOf(text) : isText ? text : settingOf(text)
+  if (key === "") return { ...job, [field]: value }
+  return { ...job, [field]: { ...(job as unknown as Record<string, object>)[field], [key]: value } }
+}
+
+/** Returns the value of a text: JSON where it is JSON, such as a number or a list, else the text itself. */
+function settingOf(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}

@@ -1,0 +1,44 @@
+import { expect, test } from "vitest"
+import { durationText, tableOf, usdText } from "./table.ts"
+
+test("a table has no lines, and aligns numbers to the right", () => {
+  const columns = [
+    { title: "NAME", cell: ([name]: [string, string]) => name },
+    { title: "COST", cell: ([, cost]: [string, string]) => cost, alignsRight: true },
+    { title: "MORE", cell: () => "wide", isWide: true },
+  ]
+  const rows: [string, string][] = [
+    ["a", "$1"],
+    ["longer", "$10.50"],
+  ]
+  expect(tableOf(rows, columns)).toBe("NAME      COST\na           $1\nlonger  $10.50")
+  expect(tableOf(rows.slice(0, 1), columns, true)).toBe("NAME  COST  MORE\na       $1  wide")
+})
+
+test("control characters of others are made visible", () => {
+  const table = tableOf(["\u001b[2Jevil\u202e\nname"], [{ title: "NAME", cell: (text: string) => text }])
+  expect(table).toBe("NAME\n\\u001b[2Jevil\\u202e name")
+})
+
+test.each([
+  [0, "0s"],
+  [59.9, "59s"],
+  [60, "1m"],
+  [61, "1m1s"],
+  [7500, "2h5m"],
+  [86_400, "1d"],
+  [90_061, "1d1h"],
+])("%d s are %s", (seconds, text) => {
+  expect(durationText(seconds)).toBe(text)
+})
+
+test.each([
+  [0, "$0"],
+  [0.000333, "$0.000333"],
+  [0.02, "$0.02"],
+  [0.7548, "$0.755"],
+  [12.345, "$12.35"],
+  [1.5, "$1.50"],
+])("%d USD are %s", (usd, text) => {
+  expect(usdText(usd)).toBe(text)
+})

@@ -1,0 +1,54 @@
+import { retryAfterSeconds } from "./retry.ts"
+import type { components } from "./schema.d.ts"
+
+type ProblemDocument = components["schemas"]["Problem"]
+
+/** Response of the API that is no success. */
+export class ApiError extends Error {
+  override readonly name = "ApiError"
+  readonly status: number
+  /** Last part of the problem's type, such as `name-taken`; empty if the response is no problem document. */
+  readonly type: string
+  readonly errors: ProblemDocument["errors"]
+  /** Id of the request in the API's log. */
+  readonly requestId: string | undefined
+  readonly retryAfterSeconds: number | undefined
+
+  constructor(response: Response, problem: Partial<ProblemDocument>) {
+    super(problem.detail ?? `${response.url} answered ${response.status} ${response.statusText}`.trim())
+    this.status = response.status
+    this.type = problem.type?.split("/").at(-1) ?? ""
+    this.errors = problem.errors ?? []
+    this.requestId = problem.instance
+    this.retryAfterSeconds = retryAfterSeconds(response.headers.get("retry-after"), new Date())
+  }
+}
+
+/** Failure to get any response. */
+export class Unreachable extends Error {
+  override readonly name = "Unreachable"
+}
+
+/** Returns the error of a response. Reads its body. A body that is no problem document counts as empty. */
+export async function errorOf(response: Response): Promise<ApiError> {
+  const isProblem = response.headers.get("content-type")?.startsWith("application/problem+json") ?? false
+  const text = await response.text().catch(() => "")
+  return new ApiError(response, isProblem ? problemIn(text) : {})
+}
+
+function problemIn(text: string): Partial<ProblemDocument> {
+  try {
+    return JSON.parse(text) as ProblemDocument
+  } catch {
+    return {}
+  }
+}
+
+/** Returns the cause in one line, such as `connect ECONNREFUSED 127.0.0.1:8080`. fetch hides it two levels deep. */
+export function causeOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  if (error instanceof AggregateError && error.errors.length > 0) return causeOf(error.errors[0])
+  if (error.cause !== undefined) return causeOf(error.cause)
+  const code = "code" in error && typeof error.code === "string" ? error.code : undefined
+  return error.message || code || error.name
+}

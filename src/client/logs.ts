@@ -1,0 +1,115 @@
+import { setTimeout as delay } from "node:timers/promises"
+import type { BerthClient } from "./client.ts"
+import { isEnded, readJob } from "./jobs.ts"
+
+export interface LogOptions {
+  /** Follows the log until the job has ended. */
+  follow: boolean
+  /** Number of last lines; undefined: all. */
+  tail?: number | undefined
+  signal?: AbortSignal
+  /** Called when a stream was cut and is opened again. */
+  onReconnect?: () => void
+}
+
+/** Bytes that are kept to find the place in the log again. */
+const OVERLAP_BYTES = 4096
+/** Delay before a stream that gave nothing is opened again, seconds. */
+const RECONNECT_SECONDS = 1
+
+/**
+ * Returns a job's log in pieces. A follow that was cut, by a proxy or a restart of the API, continues with the next byte.
+ * It ends when the job has ended. @throws ApiError, such as 401 after the credential has expired
+ */
+export async function* logOf(
+  client: BerthClient,
+  id: string,
+  { follow, tail, signal, onReconnect }: LogOptions,
+): AsyncGenerator<Uint8Array, void, void> {
+  const options = { follow, ...(signal !== undefined && { signal }) }
+  if (!follow) return yield* withoutCut(client, id, { ...options, tail })
+  // Position in the whole log; undefined as long as only the last lines are known.
+  let position = tail === undefined ? 0 : undefined
+  let last = new Uint8Array()
+  for (let isFirst = true; ; isFirst = false) {
+    if (!isFirst) position ??= await positionAfter(client, id, last, signal)
+    const from = position
+    let isFruitful = false
+    const isWhole = yield* followed(
+      client,
+      id,
+      { ...options, tail: isFirst ? tail : undefined },
+      from ?? 0,
+      (piece) => {
+        if (position !== undefined) position += piece.length
+        last = lastBytes(last, piece)
+        isFruitful = true
+      },
+    )
+    signal?.throwIfAborted()
+    // A follow also ends when the API stops. Then the job runs on.
+    if (isWhole && isEnded(await readJob(client, id, signal))) return
+    onReconnect?.()
+    if (!isFruitful) await delay(RECONNECT_SECONDS * 1000, undefined, options)
+  }
+}
+
+type ReadOptions = Pick<LogOptions, "follow" | "tail" | "signal">
+
+/** Yields the bytes after `skip`. Returns true if the stream ended by itself, false if it was cut. */
+async function* followed(
+  client: BerthClient,
+  id: string,
+  options: ReadOptions,
+  skip: number,
+  note: (piece: Uint8Array) => void,
+): AsyncGenerator<Uint8Array, boolean, void> {
+  const body = await open(client, id, options)
+  let rest = skip
+  try {
+    for await (const piece of body) {
+      const fresh = piece.subarray(Math.min(rest, piece.length))
+      rest -= piece.length - fresh.length
+      if (fresh.length === 0) continue
+      note(fresh)
+      yield fresh
+    }
+    return true
+  } catch {
+    // fetch gives no reason for a cut. Its repetition shows if the API still answers.
+    options.signal?.throwIfAborted()
+    return false
+  }
+}
+
+async function* withoutCut(client: BerthClient, id: string, options: ReadOptions): AsyncGenerator<Uint8Array> {
+  yield* await open(client, id, options)
+}
+
+async function open(client: BerthClient, id: string, { follow, tail, signal }: ReadOptions) {
+  const { data, response } = await client.api.GET("/jobs/{id}/logs", {
+    params: { path: { id }, query: { ...(follow && { follow }), ...(tail !== undefined && { tail }) } },
+    parseAs: "stream",
+    ...(signal !== undefined && { signal }),
+  })
+  const body = (data ?? response.body) as ReadableStream<Uint8Array> | null
+  return body ?? new ReadableStream<Uint8Array>({ start: (controller) => controller.close() })
+}
+
+/** Returns the position after the last occurrence of these bytes in the log; 0 if they are not in it. */
+async function positionAfter(client: BerthClient, id: string, last: Uint8Array, signal: AbortSignal | undefined) {
+  const pieces: Uint8Array[] = []
+  const note = (piece: Uint8Array) => void pieces.push(piece)
+  let whole = followed(client, id, { follow: false, ...(signal && { signal }) }, 0, note)
+  for (let next = await whole.next(); !(next.done && next.value); next = await whole.next()) {
+    if (!next.done) continue
+    pieces.length = 0
+    whole = followed(client, id, { follow: false, ...(signal && { signal }) }, 0, note)
+  }
+  const at = Buffer.concat(pieces).lastIndexOf(last)
+  return at < 0 ? 0 : at + last.length
+}
+
+function lastBytes(before: Uint8Array, piece: Uint8Array): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(Buffer.concat([before, piece]).subarray(-OVERLAP_BYTES))
+}

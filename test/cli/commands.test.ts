@@ -1,0 +1,366 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import type { JobStatus } from "../../src/apis/job.ts"
+import {
+  caller,
+  created,
+  deleteKey,
+  jobsOf,
+  makeKey,
+  type Replica,
+  setStatus,
+  startReplica,
+  testFixture,
+} from "../facade/harness.ts"
+import { run, start } from "./command.ts"
+import { type FaultyProxy, startFaultyProxy } from "./faulty-proxy.ts"
+
+/** The commands against a real façade, behind a proxy that can fail. No operator runs: the tests write statuses. */
+const fixture = testFixture("cli-commands")
+let replica: Replica
+let proxy: FaultyProxy
+let folder: string
+const call = caller(() => replica, fixture)
+
+beforeAll(async () => {
+  replica = await startReplica({ settings: { defaultProject: fixture.project } })
+  proxy = await startFaultyProxy(() => replica.port)
+  folder = await mkdtemp(join(tmpdir(), "berth-cli-files-"))
+})
+afterAll(async () => {
+  await proxy.close()
+  await replica.close()
+  await rm(folder, { recursive: true })
+})
+
+const environment = (key = fixture.keys.developer) => ({ BERTH_URL: proxy.url, BERTH_API_KEY: key })
+const berth = (...argv: string[]) => run(argv, environment())
+const berthWith = (input: string, ...argv: string[]) => run(argv, environment(), input)
+
+const ended: JobStatus = { phase: "succeeded", exitCode: 0, completionTime: "2026-01-01T00:00:00Z" }
+
+async function makeJob(body: object = {}): Promise<{ id: string; name: string }> {
+  const { job_id, name } = await created(await call("/1/jobs", { body: { image: "a", ...body } }))
+  return { id: job_id, name }
+}
+
+async function writeLog(id: string, text: string): Promise<void> {
+  await replica.logStore.append({ job: { namespace: fixture.namespace, uid: id }, launch: 1 }, 0, Buffer.from(text))
+}
+
+describe("run and plan", () => {
+  it("plan shows what a job waits for, and ends with 4", async () => {
+    const { code, out } = await berth("plan", "--image", "a", "--gpu", "H100")
+    expect([code, out]).toEqual([4, expect.stringContaining("Would wait (NoConnection)")])
+  })
+
+  it("plan ends with 3 if nothing fits, and run submits nothing then", async () => {
+    const before = (await jobsOf(fixture)).length
+    expect((await berth("plan", "--image", "a", "--cpu", "9000")).code).toBe(3)
+    expect((await berth("run", "--image", "a", "--cpu", "9000", "--detach", "--yes")).code).toBe(3)
+    expect(await jobsOf(fixture)).toHaveLength(before)
+  })
+
+  it("run doesn't ask without a terminal: it names the flag, and submits nothing", async () => {
+    const before = (await jobsOf(fixture)).length
+    const { code, out, err } = await berth("run", "--image", "a", "--detach")
+    expect([code, out]).toEqual([2, ""])
+    expect(err).toContain("There is no terminal to ask: give --yes.")
+    expect(await jobsOf(fixture)).toHaveLength(before)
+  })
+
+  it("run --detach prints only the name, and plan and progress go to standard error", async () => {
+    const { code, out, err } = await berth(
+      "run",
+      "--image",
+      "a:1",
+      "--name",
+      "detached",
+      "-d",
+      "-y",
+      "--",
+      "one",
+      "two",
+    )
+    expect([code, out]).toEqual([0, "detached\n"])
+    expect(err).toContain("Would wait")
+    const [job] = (await jobsOf(fixture)).filter(({ metadata }) => metadata.name === "detached")
+    expect(job?.spec).toMatchObject({ image: "a:1", args: ["one", "two"] })
+  })
+
+  it("run with a lost response creates one job", async () => {
+    proxy.next("POST /1/jobs ", "lose the response")
+    proxy.next(
+      "POST /1/jobs",
+      { status: 503, headers: { "retry-after": "0" } },
+      "lose the response",
+      "lose the response",
+    )
+    const { code } = await berth("run", "--image", "a", "--tag", "once", "-d", "-y")
+    expect(code).toBe(0)
+    expect((await jobsOf(fixture)).filter(({ spec }) => spec.tags?.includes("once"))).toHaveLength(1)
+  })
+
+  it.each<[string, JobStatus, number]>([
+    ["0", ended, 0],
+    ["7", { ...ended, phase: "failed", reason: "ContainerFailed", exitCode: 7 }, 7],
+    ["137", { ...ended, phase: "failed", reason: "ContainerFailed", exitCode: 137 }, 137],
+    ["124", { ...ended, phase: "failed", reason: "DeadlineExceeded", exitCode: 143 }, 124],
+    ["125", { ...ended, phase: "failed", reason: "VMLost" }, 125],
+  ])("attach ends with %s", async (_, status, code) => {
+    const { id, name } = await makeJob()
+    await writeLog(id, "the log\n")
+    await setStatus(fixture, name, status)
+    expect(await berth("attach", name)).toMatchObject({ code, out: "the log\n" })
+  })
+
+  it("attach --json prints the record on standard output, and the log on standard error", async () => {
+    const { id, name } = await makeJob()
+    await writeLog(id, "the log\n")
+    await setStatus(fixture, name, { ...ended, phase: "failed", reason: "DeadlineExceeded", exitCode: 124 })
+    const { out, err, code } = await berth("attach", name, "--json")
+    expect(code).toBe(124)
+    expect(JSON.parse(out)).toMatchObject({ name, reason: "DeadlineExceeded", exit_code: 124 })
+    expect(err).toContain("the log\n")
+  })
+
+  it("Ctrl-C detaches: code 130, and the job runs on", async () => {
+    const { id, name } = await makeJob()
+    await writeLog(id, "first\n")
+    const attached = start(["attach", name], environment())
+    await attached.printed("first\n")
+    attached.interrupt()
+    const { code, err } = await attached.ended
+    expect([code, err]).toEqual([130, expect.stringContaining(`Detached: ${name} runs on.`)])
+    expect((await jobsOf(fixture)).find(({ metadata }) => metadata.name === name)?.spec.cancelled).not.toBe(true)
+  })
+
+  it("attached commands end with 125 for faults of their own", async () => {
+    expect((await berth("attach", "unknown")).code).toBe(125)
+    expect((await berth("run", "--image", "a")).code).toBe(125)
+    expect((await berth("run", "--no-such-flag")).code).toBe(125)
+    expect((await berth("run", "--image", "a", "--cpu", "9000", "--yes")).code).toBe(125)
+  })
+
+  it("rerun submits the job of a record with changes", async () => {
+    const body = {
+      name: "first",
+      image: "a:2",
+      command: ["x"],
+      args: ["y"],
+      env: { A: "1" },
+      maxRetries: 1,
+      labels: { l: "1" },
+    }
+    await makeJob({ ...body, resources: { cpu: 2, memory: "8Gi", gpu: "24Gi" } })
+    const { code } = await berth(
+      "rerun",
+      "first",
+      "--name",
+      "second",
+      "--set",
+      "resources.gpu=L4",
+      "--set",
+      "env.A=2",
+      "-d",
+      "-y",
+    )
+    expect(code).toBe(0)
+    const [second] = (await jobsOf(fixture)).filter(({ metadata }) => metadata.name === "second")
+    const resources = { cpu: "2", memory: "8Gi", gpu: { model: "L4", count: 1 } }
+    expect(second?.spec).toMatchObject({
+      image: "a:2",
+      command: ["x"],
+      args: ["y"],
+      env: { A: "2" },
+      maxRetries: 1,
+      resources,
+    })
+    expect(second?.spec.timeoutSeconds).toBeUndefined()
+  })
+})
+
+describe("ps, show, logs, wait and cancel", () => {
+  it("ps shows unfinished jobs, -a all, -q names, --json the records of the API", async () => {
+    const done = await makeJob({ name: "ps-done", tags: ["ps"] })
+    await setStatus(fixture, done.name, {
+      ...ended,
+      phase: "failed",
+      reason: "ContainerFailed",
+      exitCode: 3,
+      cost: { actualUsd: 0.25 },
+    })
+    await makeJob({ name: "ps-waits", tags: ["ps"] })
+    await setStatus(fixture, "ps-waits", { phase: "queued", reason: "NoConnection" })
+    const shown = async (...argv: string[]) =>
+      (await berth("ps", "--tag", "ps", ...argv)).out.replace(/ +\d+s$/gm, " AGE")
+    expect(await shown()).toBe(
+      "NAME      STATUS  WHY           MACHINE  $/H  COST  AGE\nps-waits  queued  NoConnection AGE\n",
+    )
+    expect(await shown("-a")).toBe(
+      "NAME      STATUS  WHY           MACHINE  $/H   COST  AGE\nps-waits  queued  NoConnection AGE\nps-done   failed  exit code 3                 $0.25 AGE\n",
+    )
+    expect(await shown("-aq")).toBe("ps-waits\nps-done\n")
+    const { jobs } = (await (await call("/1/jobs?tag=ps")).json()) as { jobs: object[] }
+    expect(JSON.parse((await berth("ps", "-a", "--tag", "ps", "--json")).out)).toEqual(jobs)
+    expect((await berth("ps", "-a", "--tag", "ps", "--limit", "1")).err).toContain("1 of 2 jobs; --limit 0 shows all.")
+  })
+
+  it("show prints the story, without control characters of others", async () => {
+    const { name } = await makeJob({ labels: { evil: "\u001b[2J" } })
+    const { code, out } = await berth("show", name)
+    expect([code, out]).toEqual([0, expect.stringContaining(`${name}  queued`)])
+    expect(out).toContain("evil=\\u001b[2J")
+    expect(out).not.toContain("\u001b")
+  })
+
+  it("a followed log that is cut continues with the next byte", async () => {
+    const { id, name } = await makeJob()
+    const lines = Array.from({ length: 2000 }, (_, line) => `line ${line}\n`).join("")
+    await writeLog(id, lines)
+    await setStatus(fixture, name, ended)
+    proxy.next(`/jobs/${name}/logs`, { cutAfter: 100 }, { cutAfter: 5000 }, { cutAfter: 0 })
+    const { code, out, err } = await berth("logs", name, "-f")
+    expect(code).toBe(0)
+    expect(out).toBe(lines)
+    expect(err).toContain("The log's connection was cut")
+    proxy.next(`/jobs/${name}/logs?follow=true&tail=1000`, { cutAfter: 100 })
+    expect((await berth("logs", name, "-f", "--tail", "1000")).out).toBe(lines.slice(lines.indexOf("line 1000\n")))
+  })
+
+  it("a key that is deleted while a log is followed ends it with 6", async () => {
+    const { id, name } = await makeJob()
+    await writeLog(id, "first\n")
+    const key = await makeKey(fixture.client, fixture.namespace, "viewer", { name: "short-lived" })
+    const following = start(["logs", name, "-f"], environment(key))
+    await following.printed("first\n")
+    await deleteKey(fixture.client, { namespace: fixture.namespace, name: "short-lived" })
+    const { code, err } = await following.ended
+    expect([code, err]).toEqual([6, expect.stringContaining("berth login")])
+  })
+
+  it("wait ends with 0 when all are as wanted, 1 if one isn't, 124 when the time is over", async () => {
+    const [good, bad, late] = await Promise.all([makeJob(), makeJob(), makeJob()])
+    await setStatus(fixture, good.name, ended)
+    await setStatus(fixture, bad.name, { ...ended, phase: "failed", reason: "ContainerFailed", exitCode: 1 })
+    expect(await berth("wait", good.name, bad.name)).toMatchObject({
+      code: 0,
+      out: `${good.name} succeeded\n${bad.name} failed\n`,
+    })
+    expect((await berth("wait", good.name, bad.name, "--for", "succeeded")).code).toBe(1)
+    expect((await berth("wait", late.name, "--timeout", "1s")).code).toBe(124)
+    proxy.next("GET /1/events", { cutAfter: 0 })
+    const waiting = start(["wait", late.name, late.id], environment())
+    await setStatus(fixture, late.name, ended)
+    expect(await waiting.ended).toMatchObject({ code: 0, out: `${late.name} succeeded\n` })
+  })
+
+  it("cancel by label counts and needs --yes; by name it doesn't ask", async () => {
+    const names = await Promise.all([1, 2, 3].map(async () => (await makeJob({ labels: { sweep: "7" } })).name))
+    const cancelled = async () =>
+      (await jobsOf(fixture)).filter(({ metadata, spec }) => names.includes(metadata.name) && spec.cancelled).length
+    const refused = await berth("cancel", "--label", "sweep=7")
+    expect([refused.code, refused.err]).toEqual([2, expect.stringContaining("Cancel 3 jobs? There is no terminal")])
+    expect(await cancelled()).toBe(0)
+    expect((await berth("cancel", names[0] ?? "")).out).toBe(`${names[0]} cancelled\n`)
+    expect((await berth("cancel", "--label", "sweep=7", "--yes")).code).toBe(0)
+    expect(await cancelled()).toBe(3)
+    expect((await berth("cancel", "--label", "sweep=8", "--yes")).code).toBe(7)
+    expect((await berth("cancel")).code).toBe(2)
+  })
+})
+
+describe("offers", () => {
+  it("lists prices without a connection, and ends with 3 if nothing fits", async () => {
+    const { code, out } = await berth("offers", "--gpu", "L4", "--region", "eu", "--limit", "3")
+    expect(code).toBe(0)
+    expect(out).toMatch(/^CLOUD +MACHINE +REGION +vCPU +MEM +GPU +USD\/H\n(.* 1×L4 .*\n){3}$/)
+    expect((await berth("offers", "--cpu", "9000")).code).toBe(3)
+  })
+})
+
+describe("apply", () => {
+  it("creates, then finds nothing to change; a job that differs is a conflict", async () => {
+    const file = join(folder, "objects.yaml")
+    const job = (image: string) => `
+apiVersion: berth.dev/v1alpha1
+kind: Job
+metadata: { name: applied }
+spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu] }`
+    const cron = (image: string) =>
+      `---\nname: applied-cron\ncron_spec: "0 3 * * *"\njob_definition: { image: ${image} }\n`
+    const apply = async (text: string) => {
+      await writeFile(file, text)
+      return berth("apply", "-f", file)
+    }
+    expect(await apply(`${job("a")}\n${cron("a")}`)).toMatchObject({
+      code: 0,
+      out: "job/applied created\ncronjob/applied-cron created\n",
+    })
+    expect((await apply(`${job("a")}\n${cron("a")}`)).out).toBe(
+      "job/applied unchanged\ncronjob/applied-cron unchanged\n",
+    )
+    const { code, out, err } = await apply(`${job("b")}\n${cron("b")}`)
+    expect([code, out]).toEqual([5, "cronjob/applied-cron configured\n"])
+    expect(err).toContain("job/applied: the job exists with other values of image")
+    expect(err).toContain("berth rerun applied")
+  })
+
+  it("an error in one document changes nothing", async () => {
+    const { code, err } = await berthWith("name: never\nimage: a\n---\nneither: that\n", "apply", "-f", "-")
+    expect([code, err]).toEqual([2, expect.stringContaining("standard input, document 2 is no job")])
+    expect((await berth("show", "never")).code).toBe(7)
+  })
+
+  it("the API's errors name each field", async () => {
+    const { code, err } = await berthWith("image: ''\nmaxRetries: -1\n", "apply", "-f", "-")
+    expect(code).toBe(2)
+    expect(err).toMatch(/\/image: .*\n {2}\/maxRetries: /)
+  })
+})
+
+describe("failures of the API", () => {
+  it.each([429, 503])("%d is waited out, for as long as Retry-After says", async (status) => {
+    proxy.next("GET /1/jobs", { status, headers: { "retry-after": "1" } })
+    const before = proxy.requests.length
+    const { code, err } = await berth("ps", "--status", "running")
+    expect([code, err]).toEqual([0, expect.stringContaining(`the API answered ${status}; trying again in 1 s`)])
+    expect(proxy.requests.length - before).toBe(2)
+  })
+
+  it("a wait that is too long ends with 75, and says when to try again", async () => {
+    proxy.next("GET /1/jobs", { status: 429, headers: { "retry-after": "3600" } })
+    expect(await berth("ps", "--status", "running")).toMatchObject({
+      code: 75,
+      err: expect.stringContaining("Try again in 3600 s."),
+    })
+  })
+
+  it("each command line, credential and name that is wrong has its exit code", async () => {
+    expect((await berth("no-such-command")).code).toBe(2)
+    expect((await berth("ps", "--no-such-flag")).code).toBe(2)
+    expect((await run(["ps"], environment("wrong"))).code).toBe(6)
+    expect((await run(["cancel", "any"], environment(fixture.keys.viewer))).code).toBe(6)
+    expect((await berth("show", "unknown")).code).toBe(7)
+    expect((await run(["ps"], { BERTH_URL: "http://127.0.0.1:1", BERTH_API_KEY: "k" })).code).toBe(75)
+    expect((await run(["ps"], {})).code).toBe(2)
+  })
+
+  it("no command prints the key", async () => {
+    const { developer } = fixture.keys
+    const ended = await Promise.all([
+      berth("ps", "-v"),
+      berth("context", "show", "--json"),
+      berth("show", "unknown", "-v"),
+    ])
+    for (const { out, err } of ended) expect(out + err).not.toContain(developer)
+  })
+
+  it("every request has an Idempotency-Key if it is a POST", () => {
+    const posts = proxy.requests.filter((line) => line.startsWith("POST"))
+    expect(posts.length).toBeGreaterThan(10)
+    expect(proxy.keys).toHaveLength(posts.length)
+  })
+})
