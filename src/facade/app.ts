@@ -5,9 +5,10 @@ import { CreationTimes } from "../apis/creation-times.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
 import { quoted } from "../apis/field-error.ts"
 import type { HeartbeatTimes, StoredLaunch } from "../apis/launch.ts"
+import { isUuid } from "../apis/names.ts"
 import { bodyReader } from "../http/body.ts"
 import { ConcurrencyLimit, FailureLimit, PrincipalLimit } from "../http/limits.ts"
-import { type Guard, mount } from "../http/mount.ts"
+import { API_ROOT, type Guard, mount } from "../http/mount.ts"
 import { badRequest, beingDeleted, notFound, problemHandler, projectLimit } from "../http/problem.ts"
 import { requestLog } from "../http/request-log.ts"
 import { ApiKeyAuthenticator } from "../identity/authenticate.ts"
@@ -39,6 +40,7 @@ import type { Registry } from "../telemetry/metrics.ts"
 import { operationsRouter } from "../telemetry/operations.ts"
 import { Accounts } from "./accounts/accounts.ts"
 import { accountRoutes } from "./accounts/routes.ts"
+import { PROJECT_PATH, ProjectAddresses } from "./addresses.ts"
 import { AccountAuthenticator, ProjectAuthenticator } from "./authentication.ts"
 import { type Caches, CONNECTIONS, CRON_JOBS } from "./caches.ts"
 import { Changes } from "./changes.ts"
@@ -49,21 +51,33 @@ import { cronJobRoutes } from "./cronjobs/routes.ts"
 import { CRON_JOB_FIELDS } from "./cronjobs/translate.ts"
 import { docsRoutes } from "./docs/routes.ts"
 import { openApiRoute } from "./document.ts"
+import { ChangeFeed } from "./events/feed.ts"
+import { type EventServices, eventRoutes } from "./events/routes.ts"
+import { sourcesOf } from "./events/sources.ts"
 import { LeaseMutex } from "./idempotency.ts"
 import { identityRouter } from "./identity-documents.ts"
+import { type InstallationFacts, installationRouter, type SignIn } from "./installation-document.ts"
 import { lastHeartbeatIn } from "./jobs/heartbeat.ts"
 import { Jobs, Submitter } from "./jobs/jobs.ts"
 import { LogStreams } from "./jobs/logs.ts"
-import { type JobServices, jobRoutes } from "./jobs/routes.ts"
+import { type JobServices, jobRoutes, MOST_CANCELLATIONS } from "./jobs/routes.ts"
 import { catalogueCheck } from "./jobs/submission.ts"
 import { Keys } from "./keys/keys.ts"
 import { keyRoutes } from "./keys/routes.ts"
+import { offerRoutes } from "./offers/routes.ts"
 import { resourceRoutes } from "./resources/routes.ts"
 import type { Discoverer } from "./resources/schema.ts"
+import { type CallerLimits, whoAmIRoutes } from "./whoami/routes.ts"
 
 export interface FacadeSettings {
   /** Domain below which each project has a host name of one label. */
   baseDomain: string
+  /** False: no host names a project, and projects are only at `/projects/{project}/1`. Default true. */
+  projectHosts?: boolean | undefined
+  /** Version of Berth that clients see. */
+  version: string
+  /** Sign-in of command lines. Undefined: no user can sign in. */
+  signIn?: SignIn | undefined
   /** Project of hosts without a project label, such as localhost or an IP. Undefined: they have no project. */
   defaultProject?: string | undefined
   /** Clouds that a job may name: aws, gcp and azure, and local in development. */
@@ -72,7 +86,7 @@ export interface FacadeSettings {
   requestsPerMinute?: number | undefined
   /** Limit of discoveries per principal and replica, separate from the one of requests. Default 30; 0: no limit. */
   discoveriesPerMinute?: number | undefined
-  /** Largest number of logs that a principal follows at the same time, per replica. Default 50. */
+  /** Largest number of logs, and of streams of events, that a principal follows at the same time, per replica. Default 50. */
   followersPerPrincipal?: number | undefined
   /** Limits of what projects may store. Default: PROJECT_LIMITS. */
   projectLimits?: Partial<ProjectLimits> | undefined
@@ -135,14 +149,18 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   app.use(operationsRouter(health))
   app.use(requireHost)
   app.use("/agent/v1", gateway)
+  app.use(installationRouter(installationFacts(settings)))
   if (dependencies.identity !== undefined) app.use("/.well-known", identityRouter(dependencies.identity))
   const noting = { ...dependencies, tokens: notingEmails(dependencies) }
-  app.use("/1", projectRouter(noting))
-  app.use("/1", accountRouter(noting))
+  const addresses = new ProjectAddresses(hostDomain(settings))
+  const ofProjects = projectRouter(noting, addresses)
+  app.use(PROJECT_PATH, addresses.notePath, ofProjects)
+  app.use(API_ROOT, ofProjects)
+  app.use(API_ROOT, accountRouter(noting, addresses))
   // For a person who opens the address in a browser.
   app.get("/", (req, res, next) => (req.accepts(["json", "html"]) === "html" ? res.redirect("/1/docs") : next()))
   app.use((req) => {
-    throw notFound(`The path ${quoted(req.path)} does not exist; the API is under /1.`)
+    throw notFound(`The path ${quoted(req.path)} does not exist; the API is under /1 and /projects/{project}/1.`)
   })
   app.use(problemHandler)
   return app
@@ -153,18 +171,19 @@ function unsynced(caches: Caches): string | undefined {
   return missing.length === 0 ? undefined : `not read yet: ${missing.map(([name]) => name).join(", ")}`
 }
 
-/** Returns the operations of a project, below /1. */
-function projectRouter(dependencies: FacadeDependencies): Router {
+/** Returns the operations of a project. */
+function projectRouter(dependencies: FacadeDependencies, addresses: ProjectAddresses): Router {
   const { client, caches, settings, clock, installation } = dependencies
   const router = Router()
-  const guard = projectGuard(dependencies)
+  const guard = projectGuard(dependencies, addresses)
   const callerClient = impersonating(client)
   const jobsOf = (principal: Principal): Jobs =>
     new Jobs(callerClient(principal), caches.jobs.store, principal.project.namespace)
   const creationTimes = new CreationTimes(clock)
   const creations = new LeaseMutex({ client, clock, logger: dependencies.logger })
   const mutexes = { creations, changes: new Changes() }
-  const quota = { limits: { ...PROJECT_LIMITS, ...settings.projectLimits }, usage: new Usage(caches, clock) }
+  const limits = callerLimits(settings)
+  const quota = { limits: limits.project, usage: new Usage(caches, clock) }
   const ending = endingIn(caches.projects.store, caches.organizations.store)
   const admission = (namespace: string, limit: () => LimitReached | undefined) => () =>
     requireRoom(ending(namespace), limit())
@@ -175,7 +194,6 @@ function projectRouter(dependencies: FacadeDependencies): Router {
     return new Submitter({ ...own, creationTimes, installation, creations })
   }
   const ofJobs = jobParts(dependencies)
-  mount(router, jobRoutes(settings.clouds), guard, { ...ofJobs, jobsOf, submitterOf })
   const collectionOf = (principal: Principal, kind: CountedKind) => ({
     requireRoom: admission(principal.project.namespace, () => limitForObject(quota, principal.project.namespace, kind)),
     namespace: principal.project.namespace,
@@ -191,6 +209,10 @@ function projectRouter(dependencies: FacadeDependencies): Router {
       store: caches.cronJobs.store,
       fieldNames: CRON_JOB_FIELDS,
     })
+  const cronJobIdOf = async (principal: Principal, idOrName: string): Promise<string> =>
+    isUuid(idOrName) ? idOrName.toLowerCase() : (await cronJobsOf(principal).find(idOrName)).metadata.uid
+  mount(router, jobRoutes(settings.clouds), guard, { ...ofJobs, jobsOf, cronJobIdOf, submitterOf })
+  mount(router, eventRoutes, guard, eventParts(dependencies, ofJobs))
   const issuesTokens = dependencies.identity !== undefined
   const ofConnections = { sealer: dependencies.sealer, creationTimes, issuesTokens }
   const connectionsOf = (principal: Principal): Connections => {
@@ -205,31 +227,66 @@ function projectRouter(dependencies: FacadeDependencies): Router {
   mount(router, keyRoutes, guard, { keysOf, clock })
   mount(router, cronJobRoutes(settings.clouds), guard, { cronJobsOf, creationTimes, ...ofJobs })
   mount(router, connectionRoutes, guard, { connectionsOf })
-  const discoveries = new PrincipalLimit({
-    name: "discovery",
-    requestsPerMinute: settings.discoveriesPerMinute ?? DEFAULT_DISCOVERIES_PER_MINUTE,
-    principalOf: guard.principalOf,
-  })
-  mount(
-    router,
-    resourceRoutes,
-    { ...guard, limit: discoveries.countRequest },
-    { connectionsOf, discover: dependencies.discover },
-  )
-  openApiRoute(router, settings.clouds)
+  const { catalogue } = dependencies
+  const ofOffers = { catalogue, catalogueErrors: ofJobs.catalogueErrors, now: () => clock.now() }
+  mount(router, offerRoutes(settings.clouds), guard, ofOffers)
+  mount(router, whoAmIRoutes, guard, { limits, version: settings.version })
+  mount(router, resourceRoutes, discoveryGuard(guard, limits), { connectionsOf, discover: dependencies.discover })
+  openApiRoute(router, settings, addresses)
   docsRoutes(router)
   return router
 }
 
+/** Returns the guard of discoveries, which have a limit of their own. */
+function discoveryGuard(guard: Guard<Principal>, { discoveriesPerMinute }: CallerLimits): Guard<Principal> {
+  const { principalOf } = guard
+  const limit = new PrincipalLimit({ name: "discovery", requestsPerMinute: discoveriesPerMinute, principalOf })
+  return { ...guard, limit: limit.countRequest }
+}
+
+/** Returns the domain whose subdomains name projects; undefined if no host names a project. */
+function hostDomain({ baseDomain, projectHosts = true }: FacadeSettings): string | undefined {
+  return projectHosts ? baseDomain : undefined
+}
+
+function installationFacts(settings: FacadeSettings): InstallationFacts {
+  const { version, signIn, defaultProject } = settings
+  return { version, signIn, baseDomain: hostDomain(settings), defaultProject }
+}
+
+function callerLimits(settings: FacadeSettings): CallerLimits {
+  return {
+    requestsPerMinute: settings.requestsPerMinute ?? DEFAULT_REQUESTS_PER_MINUTE,
+    discoveriesPerMinute: settings.discoveriesPerMinute ?? DEFAULT_DISCOVERIES_PER_MINUTE,
+    followersPerPrincipal: settings.followersPerPrincipal ?? DEFAULT_FOLLOWERS,
+    project: { ...PROJECT_LIMITS, ...settings.projectLimits },
+  }
+}
+
 /** Returns what the operations of jobs need for any caller. */
-function jobParts(dependencies: FacadeDependencies): Omit<JobServices, "jobsOf" | "submitterOf"> {
+function jobParts(dependencies: FacadeDependencies): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "submitterOf"> {
   const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown } = dependencies
   return {
     plan,
     catalogueErrors: catalogueCheck(catalogue, settings.clouds),
     logStreams: new LogStreams({ logStore, store: caches.jobs.store, launches, clock, shutdown }),
     followers: new ConcurrencyLimit(settings.followersPerPrincipal ?? DEFAULT_FOLLOWERS),
+    launchesOf: ({ metadata: { uid, namespace } }) =>
+      launches.byIndex("jobUid", uid).filter(({ spec }) => spec.job.namespace === namespace),
+    cancellations: new ConcurrencyLimit(MOST_CANCELLATIONS),
+    clock,
     lastHeartbeatOf: (job) => lastHeartbeatIn(job, launches, heartbeatTimes),
+  }
+}
+
+function eventParts(
+  { client, caches, clock, settings, shutdown }: FacadeDependencies,
+  { lastHeartbeatOf }: Pick<JobServices, "lastHeartbeatOf">,
+): EventServices {
+  const feed = new ChangeFeed({ sources: sourcesOf({ client, caches, lastHeartbeatOf }), clock })
+  return {
+    eventStreams: { feed, clock, shutdown },
+    eventClients: new ConcurrencyLimit(settings.followersPerPrincipal ?? DEFAULT_FOLLOWERS),
   }
 }
 
@@ -264,16 +321,17 @@ function sentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`
 }
 
-function projectGuard(dependencies: FacadeDependencies): Guard<Principal> {
+function projectGuard(dependencies: FacadeDependencies, { labelOf }: ProjectAddresses): Guard<Principal> {
   const { client, caches, settings, clock, tokens } = dependencies
-  const { baseDomain, defaultProject } = settings
+  const { defaultProject } = settings
   const failures = new FailureLimit({
     perMinute: settings.failuresPerMinute ?? DEFAULT_FAILURES_PER_MINUTE,
     statuses: [401],
     failures: "requests without valid credentials",
   })
   const authenticator = new ProjectAuthenticator({
-    projects: new ProjectDirectory({ client, store: caches.projects.store, baseDomain, defaultProject }),
+    projects: new ProjectDirectory({ client, store: caches.projects.store, defaultProject }),
+    labelOf,
     apiKeys: new ApiKeyAuthenticator({ client, store: caches.apiKeys.store, clock }),
     tokens,
     projectMembers: membershipsOf(dependencies).projectMembers,
@@ -296,10 +354,10 @@ function limited<Caller extends { id: string }>(
 }
 
 /** Returns the operations of organizations, members and projects, for signed-in users. */
-function accountRouter(dependencies: FacadeDependencies): Router {
+function accountRouter(dependencies: FacadeDependencies, { ofHost }: ProjectAddresses): Router {
   const { client, caches, settings, clock, tokens } = dependencies
   const router = Router()
-  const guard = limited(new AccountAuthenticator({ tokens, baseDomain: settings.baseDomain }), "accounts", settings)
+  const guard = limited(new AccountAuthenticator({ tokens, labelOf: ofHost }), "accounts", settings)
   const accounts = new Accounts({
     client: impersonatingUser(client, ACCOUNTS_USER),
     memberships: membershipsOf(dependencies).memberships,

@@ -4,7 +4,7 @@ import type { ApiKeyAuthenticator } from "../identity/authenticate.ts"
 import type { ProjectMembers } from "../identity/memberships.ts"
 import type { TokenVerifier, User } from "../identity/oidc.ts"
 import type { Principal } from "../identity/principal.ts"
-import { hostLabel, type ProjectDirectory, scopeOf } from "../identity/projects.ts"
+import { type ProjectDirectory, type ProjectLabel, scopeOf } from "../identity/projects.ts"
 
 /** Signed-in user, outside of any project. */
 export interface AuthenticatedUser {
@@ -46,6 +46,8 @@ abstract class Authenticator<Caller> {
 
 export interface ProjectAuthenticatorOptions {
   projects: ProjectDirectory
+  /** Returns the project that the request's address names. */
+  labelOf: (req: Request) => ProjectLabel
   apiKeys: ApiKeyAuthenticator
   /** Verifier of bearer tokens. Undefined: no user can sign in. */
   tokens?: Pick<TokenVerifier, "verify"> | undefined
@@ -69,28 +71,28 @@ export class ProjectAuthenticator extends Authenticator<Principal> {
    */
   protected override async identify(req: Request): Promise<Principal> {
     const credentials = credentialsOf(req)
-    const { projects, apiKeys, tokens, projectMembers, isSuspect } = this.#options
+    const { projects, labelOf, apiKeys, tokens, projectMembers, isSuspect } = this.#options
     if (credentials.kind === "key") {
       const lookup = { onlyCached: await isSuspect(req) }
-      const project = await projects.find(req.hostname, lookup)
+      const project = await projects.find(labelOf(req), lookup)
       const scope = project && scopeOf(project)
       const principal = scope && (await apiKeys.authenticate(credentials.value, scope, lookup))
       if (principal === undefined)
-        throw unauthorized("The API key is not valid for this host. Use a key of this project.")
+        throw unauthorized("The API key is not valid for this project. Use a key of this project.")
       return principal
     }
     const user = await userOf(credentials.value, tokens)
-    const project = await projects.find(req.hostname)
+    const project = await projects.find(labelOf(req))
     const principal = project && (await projectMembers.principal(user, project))
-    if (principal === undefined) throw notFound("You have no role in a project of this host.")
+    if (principal === undefined) throw notFound("You have no role in a project of this address.")
     return principal
   }
 }
 
 export interface AccountAuthenticatorOptions {
   tokens?: Pick<TokenVerifier, "verify"> | undefined
-  /** Domain whose subdomains are hosts of projects. These hosts have no account scope. */
-  baseDomain: string
+  /** Returns the project that the request's host names. The hosts of projects have no account scope. */
+  labelOf: (req: Request) => ProjectLabel
 }
 
 /** Authenticates requests to the account scope: users only, no API keys (contract, "Authentication", 7). */
@@ -104,8 +106,8 @@ export class AccountAuthenticator extends Authenticator<AuthenticatedUser> {
 
   /** @throws Problem 401, 403 for an API key, 400 for two credentials, 404 on a project's host */
   protected override async identify(req: Request): Promise<AuthenticatedUser> {
-    const { tokens, baseDomain } = this.#options
-    if (hostLabel(req.hostname, baseDomain).kind !== "none") {
+    const { tokens, labelOf } = this.#options
+    if (labelOf(req).kind !== "none") {
       throw notFound("This path does not exist here: organizations are on the host without a project.")
     }
     const credentials = credentialsOf(req)

@@ -2,8 +2,8 @@ import type { StoredApiKey } from "../apis/apikey.ts"
 import { CONNECTION, type StoredConnection } from "../apis/connection.ts"
 import { creationKey } from "../apis/creation-times.ts"
 import { CRON_JOB, type StoredCronJob } from "../apis/cronjob.ts"
-import { JOB, type JobPhase, type StoredJob } from "../apis/job.ts"
-import { ANNOTATIONS, type KubeObject, type Stored } from "../apis/meta.ts"
+import { isTerminal, JOB, type JobPhase, type StoredJob } from "../apis/job.ts"
+import { ANNOTATIONS, type KubeObject, LABELS, type Stored } from "../apis/meta.ts"
 import type { StoredOrganization } from "../apis/organization.ts"
 import type { StoredProject } from "../apis/project.ts"
 import { unavailable } from "../http/problem.ts"
@@ -14,9 +14,9 @@ import { ORGANIZATIONS, PROJECT_OF_NAMESPACE, PROJECTS } from "../identity/proje
 import type { PageIndexDefinition } from "../kube/page-index.ts"
 import type { Reflector, ReflectorOptions } from "../kube/reflector.ts"
 import { type ApiObject, resourceOf } from "../kube/resource.ts"
-import type { IndexFunction, Store } from "../kube/store.ts"
+import type { IndexFunction, Packing, Store } from "../kube/store.ts"
 import { statusOf } from "./jobs/record.ts"
-import { keepUpdateTime } from "./update-time.ts"
+import { keepUpdateTime, textWithUpdateTime, withUpdateTime } from "./update-time.ts"
 
 export const JOBS = resourceOf<StoredJob>(JOB)
 export const CRON_JOBS = resourceOf<StoredCronJob>(CRON_JOB)
@@ -67,12 +67,16 @@ export const JobTerm = {
   status: (status: JobPhase) => `status\0${status}`,
   tag: (tag: string) => `tag\0${tag}`,
   label: (key: string, value: string) => `label\0${key}\0${value}`,
+  /** @param uid of the CronJob that created the job */
+  cronJob: (uid: string) => `cronjob\0${uid}`,
 } as const
 
 function termsOfJob(job: StoredJob): string[] {
   const { tags = [], labels = {} } = job.spec
   const ofLabels = Object.entries(labels).map(([key, value]) => JobTerm.label(key, value))
-  return [JobTerm.status(statusOf(job)), ...tags.map(JobTerm.tag), ...ofLabels]
+  const cronJob = job.metadata.labels?.[LABELS.cronJobUid]
+  const ofCronJob = cronJob === undefined ? [] : [JobTerm.cronJob(cronJob)]
+  return [JobTerm.status(statusOf(job)), ...tags.map(JobTerm.tag), ...ofLabels, ...ofCronJob]
 }
 
 /** Defines pages of a project's objects, newest first. */
@@ -89,7 +93,17 @@ export function isBeingDeleted({ metadata }: ApiObject): boolean {
   return metadata.deletionTimestamp !== undefined
 }
 
-type CacheOptions<T extends ApiObject> = Pick<ReflectorOptions<T>, "resource" | "indexes" | "pages" | "transform">
+/** Packs ended jobs: most jobs have ended, and few of them are read. */
+const ENDED_JOBS: Packing<StoredJob> = {
+  isPacked: ({ status }) => isTerminal(status?.phase),
+  textOf: textWithUpdateTime,
+  objectOf: withUpdateTime,
+}
+
+type CacheOptions<T extends ApiObject> = Pick<
+  ReflectorOptions<T>,
+  "resource" | "indexes" | "pages" | "packing" | "transform"
+>
 
 /** Options that the reflectors of the façade's caches need. */
 export const CACHE_OPTIONS: {
@@ -100,7 +114,13 @@ export const CACHE_OPTIONS: {
   projects: CacheOptions<StoredProject>
   organizations: CacheOptions<StoredOrganization>
 } = {
-  jobs: { resource: JOBS, indexes: OBJECT_INDEXES, pages: newestOfProject(termsOfJob), transform: keepUpdateTime },
+  jobs: {
+    resource: JOBS,
+    indexes: OBJECT_INDEXES,
+    pages: newestOfProject(termsOfJob),
+    packing: ENDED_JOBS,
+    transform: keepUpdateTime,
+  },
   cronJobs: {
     resource: CRON_JOBS,
     indexes: OBJECT_INDEXES,

@@ -1,5 +1,5 @@
 import { escapePointer, quoted } from "../apis/field-error.ts"
-import type { KubeObject, Stored } from "../apis/meta.ts"
+import { type KubeObject, keyOf, type Stored } from "../apis/meta.ts"
 import { isUuid, toMetadataName } from "../apis/names.ts"
 import type { FieldError } from "../apis/validate.ts"
 import { notAtVersion, type Precondition, requireVersion } from "../http/entity-tags.ts"
@@ -9,7 +9,7 @@ import { findOrCatchUp, NAMESPACE_INDEX } from "../identity/catch-up.ts"
 import type { CallerClient } from "../identity/principal.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { ifFound, isAlreadyExists, isConflict, isInvalid, isNotFound, type KubeError } from "../kube/errors.ts"
-import type { PageOf } from "../kube/page-index.ts"
+import type { PageOf, PageQuery } from "../kube/page-index.ts"
 import type { Resource } from "../kube/resource.ts"
 import type { Store } from "../kube/store.ts"
 import { IDEMPOTENCY_KEY_INDEX, inNamespace, isBeingDeleted, requireSynced, waitWithTimeout } from "./caches.ts"
@@ -18,7 +18,7 @@ import { type KeyedMutex, requireHeld, usedKey } from "./idempotency.ts"
 import { idempotencySelector } from "./idempotency-marks.ts"
 
 /** Longest time that the response to a write waits for the cache to show it. The limit is for a broken watch. */
-const CACHE_WAIT_MS = 1000
+const CACHE_WAIT_MS = 5000
 
 /** Parts that all requests share. */
 export interface Mutexes {
@@ -45,6 +45,14 @@ export interface CollectionOptions<T extends Stored<KubeObject>> {
   fieldNames?: Readonly<Record<string, string>>
 }
 
+/** Filter of a page. */
+export interface PageFilter extends Pick<PageQuery, "from" | "before"> {
+  /** See `CACHE_OPTIONS`. */
+  terms?: readonly string[]
+  /** Start of metadata.name. */
+  namePrefix?: string | undefined
+}
+
 /** Request to create an object that may be sent again. */
 export interface Replay<T> {
   key: string
@@ -65,12 +73,11 @@ export class Collection<T extends Stored<KubeObject>> {
     return requireSynced(this.#options.store).byIndex(NAMESPACE_INDEX, this.#options.namespace)
   }
 
-  /**
-   * Returns a page of the objects that have all of these terms (see `CACHE_OPTIONS`), newest first, and their number.
-   * @throws Problem 503 before the cache is filled
-   */
-  page({ limit, offset }: Page, terms: readonly string[] = []): PageOf<T> {
-    return requireSynced(this.#options.store).page({ scope: this.#options.namespace, terms, offset, limit })
+  /** Returns a page of the objects that match, newest first, and their number. @throws Problem 503 before the cache is filled */
+  page(page: Page, { terms = [], namePrefix = "", ...range }: PageFilter = {}): PageOf<T> {
+    const { store, namespace: scope } = this.#options
+    const keyPrefix = namePrefix === "" ? undefined : `${scope}/${namePrefix}`
+    return requireSynced(store).page({ scope, terms, keyPrefix, ...range, ...page })
   }
 
   /** Returns the object with this id or, if the text is no UUID, with this name. @throws Problem 404 */
@@ -226,7 +233,8 @@ export class Collection<T extends Stored<KubeObject>> {
       if (isConflict(error)) throw precondition === undefined ? this.#unknown(idOrName) : notAtVersion(noun)
       throw error
     }
-    await waitWithTimeout(CACHE_WAIT_MS, (signal) => store.waitUntil(() => store.getByUid(uid) === undefined, signal))
+    const isGone = (): boolean => store.getByUid(uid) === undefined
+    await waitWithTimeout(CACHE_WAIT_MS, (signal) => store.waitUntil(isGone, signal, { key: keyOf({ metadata }) }))
   }
 
   /** Reads an object from the API server, by id or name. @throws Problem 404 */

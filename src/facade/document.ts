@@ -1,18 +1,23 @@
-import type { Router } from "express"
+import type { Request, Router } from "express"
 import type { Json } from "../http/json-schema.ts"
 import { jsonText } from "../http/json-text.ts"
-import { allowNoOther } from "../http/mount.ts"
+import { API_ROOT, allowNoOther, routeAt } from "../http/mount.ts"
 import { described, sharedParts } from "../http/openapi.ts"
+import { notFound } from "../http/problem.ts"
 import { accountRoutes } from "./accounts/routes.ts"
+import type { ProjectAddresses } from "./addresses.ts"
 import { connectionRoutes } from "./connections/routes.ts"
 import { cronJobRoutes } from "./cronjobs/routes.ts"
+import { eventRoutes } from "./events/routes.ts"
 import { jobRoutes } from "./jobs/routes.ts"
 import { keyRoutes } from "./keys/routes.ts"
+import { offerRoutes } from "./offers/routes.ts"
 import { resourceRoutes } from "./resources/routes.ts"
+import { whoAmIRoutes } from "./whoami/routes.ts"
 
 const DESCRIPTION = `Runs declarative container jobs on the cheapest cloud VM that meets their requirements.
 
-A project is the first label of the host: \`https://<project>.<domain>/1\`. Every request needs an API key of that project in the header X-Service-Api-Key, or the bearer token of a signed-in user. Both have a role: viewer, developer or admin. Organizations, their members and projects (tag accounts) are for signed-in users only, on the host without a project.
+A project is the first label of the host: \`https://<project>.<domain>/1\`. On every host without a project, \`https://<host>/projects/<project>/1\` has the same operations. Every request needs an API key of that project in the header X-Service-Api-Key, or the bearer token of a signed-in user. Both have a role: viewer, developer or admin. Organizations, their members and projects (tag accounts) are for signed-in users only, on the host without a project.
 
 In the body of a POST, null means omitted; in the body of a PATCH, it means unchanged. Unknown fields and parameters are rejected. A record always has all its fields.
 
@@ -21,6 +26,14 @@ A list is returned in pages of \`limit\` objects, from \`offset\` on, with the t
 A POST with an Idempotency-Key may be repeated: it creates one object, and every repetition returns that object. The ETag of a record works with If-None-Match. It also works with If-Match, where concurrent changes are possible.
 
 Errors are problem details (RFC 9457). A 400 lists every invalid field. Each error contains the request's id.`
+
+/** Servers of the operations. A tool that reads only one takes the first. */
+const HOST_FORM = { url: API_ROOT, description: "The host names the project." }
+const PATH_FORM = {
+  url: "/projects/{project}/1",
+  description: "The path names the project, on any host without one.",
+  variables: { project: { default: "default", description: "Id of the project." } },
+}
 
 const PROBLEM: Json = {
   type: "object",
@@ -60,19 +73,22 @@ const PROBLEM: Json = {
  * Returns the OpenAPI 3.1 document of the API, from the declarations of its routes.
  * @param clouds the clouds that a job may name
  */
-export function openApiDocument(clouds: readonly string[]): Json {
+export function openApiDocument(clouds: readonly string[], { projectHosts = true } = {}): Json {
   const { paths, schemas } = described([
     ...jobRoutes(clouds),
     ...cronJobRoutes(clouds),
+    ...eventRoutes,
     ...keyRoutes,
     ...connectionRoutes,
     ...resourceRoutes,
+    ...offerRoutes(clouds),
+    ...whoAmIRoutes,
     ...accountRoutes,
   ])
   return {
     openapi: "3.1.0",
     info: { title: "Berth", version: "1", description: DESCRIPTION },
-    servers: [{ url: "/1" }],
+    servers: projectHosts ? [HOST_FORM, PATH_FORM] : [PATH_FORM],
     security: [{ apiKey: [] }, { bearer: [] }],
     paths,
     components: {
@@ -87,12 +103,22 @@ export function openApiDocument(clouds: readonly string[]): Json {
 }
 
 /**
- * Adds `GET /openapi.json` to a router, without authentication because the document has no data of a project.
- * @param clouds the clouds that a job may name
+ * Adds `GET /openapi.json` to a router, without authentication because the document has no data of a project. Below a
+ * project's path, the document's server is that path.
  */
-export function openApiRoute(router: Router, clouds: readonly string[]): void {
-  const json = jsonText(openApiDocument(clouds))
-  const path: string = "/openapi.json"
-  const route = router.route(path).get((_req, res) => void res.type("application/json").send(json))
+export function openApiRoute(
+  router: Router,
+  { clouds, projectHosts }: { clouds: readonly string[]; projectHosts?: boolean | undefined },
+  { labelOf }: Pick<ProjectAddresses, "labelOf">,
+): void {
+  const document = openApiDocument(clouds, { projectHosts })
+  const json = jsonText(document)
+  const textFor = (req: Request): string => {
+    if (req.baseUrl === API_ROOT) return json
+    if (labelOf(req).kind !== "project") throw notFound("The path names no project.")
+    return jsonText({ ...document, servers: [{ url: req.baseUrl }] })
+  }
+  const route = routeAt(router, "/openapi.json")
+  route.get((req, res) => void res.type("application/json").send(textFor(req)))
   allowNoOther(route, ["GET", "HEAD"])
 }

@@ -14,7 +14,7 @@ export function ownerOf({ id, organizationId }: ProjectScope): Owner {
   return { projectId: id, organizationId }
 }
 
-/** Rule of the owner's fields: a body may only repeat the owner of the host. */
+/** Rule of the owner's fields: a body may only repeat the owner that the address names. */
 export const OWNER: Rule<Owner> = {
   keywords: {
     "/properties/project_id": inFormat("project-id"),
@@ -28,6 +28,6 @@ export const OWNER: Rule<Owner> = {
 
 function ownerErrors(field: string, given: unknown, own: string): FieldError[] {
   if (typeof given !== "string" || given === own) return []
-  const detail = `${field} must be omitted or "${own}", as in the request's host`
+  const detail = `${field} must be omitted or "${own}", as in the request's address`
   return [{ pointer: `/${field}`, detail }]
 }

@@ -17,6 +17,17 @@ export function keepUpdateTime<T extends { metadata: ObjectMeta }>(object: T): T
   return Object.assign(object, { [UPDATED_AT]: time })
 }
 
+/** Returns the text of an object, with the time of its last update, for `withUpdateTime`. */
+export function textWithUpdateTime(object: { metadata: ObjectMeta }): string {
+  return `${(object as Remembering)[UPDATED_AT] ?? ""}\n${JSON.stringify(object)}`
+}
+
+/** Returns the object of a text of `textWithUpdateTime`. */
+export function withUpdateTime<T extends { metadata: ObjectMeta }>(text: string): T {
+  const end = text.indexOf("\n")
+  return Object.assign(JSON.parse(text.slice(end + 1)) as T, { [UPDATED_AT]: text.slice(0, end) || undefined })
+}
+
 /** Returns the time of the last change for a record. managedFields has whole seconds, so creation may look later. */
 export function lastUpdateOf(object: Pick<Stored<KubeObject>, "metadata">): string {
   const created = creationTimeOf(object)

@@ -195,7 +195,9 @@ describe("a dry run predicts the operator's decision", () => {
     expect(near.placements[0]?.region).not.toBe(anywhere.placements[0]?.region)
     expectSame(near, await decided(withBucket("near-dublin")))
     const lost = await planned(withBucket("nowhere"))
-    expect(lost).toMatchObject({ verdict: "waits", reason: "BucketNotReached", placements: [] })
+    expect(lost).toMatchObject({ verdict: "waits", reason: "BucketNotReached" })
+    // Without the bucket's place, the traffic is not in the price.
+    expect(lost.placements).toEqual(anywhere.placements)
     expect(lost.message).toContain("My_Buckets: no such bucket, or no access to it")
     expectSame(lost, await decided(withBucket("nowhere")))
   })
@@ -238,6 +240,7 @@ describe("a dry run predicts the operator's decision", () => {
         return plan
       })
       expect(plan.message).toBe("the project's cap of 1 VMs is reached")
+      expect(plan.placements[0]?.estimated_cost_usd).toBe(plan.estimated_cost)
       expectSame(plan, await decided({ image: "a" }))
     } finally {
       await setCaps(null)

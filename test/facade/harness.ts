@@ -74,7 +74,12 @@ const loopback = new Agent({
 })
 
 /** Settings without a limit of failed authentications, because tests exceed any limit. */
-const SETTINGS = { baseDomain: BASE_DOMAIN, clouds: ["aws", "gcp", "azure", "local"], failuresPerMinute: 0 }
+const SETTINGS = {
+  baseDomain: BASE_DOMAIN,
+  version: "1.2.3",
+  clouds: ["aws", "gcp", "azure", "local"],
+  failuresPerMinute: 0,
+}
 
 /** One façade replica that listens, with real parts behind it. */
 export interface Replica {
@@ -155,7 +160,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     tokens: options.tokens,
     identity: options.identity,
     catalogue: () => market.offers.current(),
-    plan: jobPlanner({ ...market, jobs, launches, clock: systemClock }),
+    plan: jobPlanner({ ...market, jobs, launches, statements: { store: { byIndex: () => [] } }, clock: systemClock }),
     discover: options.discover ?? (async () => ({ found: [], failures: [] })),
     settings: { ...SETTINGS, ...options.settings },
     logger,
@@ -300,8 +305,19 @@ export interface Call {
   redirect?: "manual"
 }
 
+/** Form of a project's address: its own host, or a path on the host without a project. */
+export const ADDRESS_FORMS = ["host", "path"] as const
+export type AddressForm = (typeof ADDRESS_FORMS)[number]
+
+/** Returns host and path of a request in the form of address. */
+function addressed(form: AddressForm, host: string, path: string): { host: string; path: string } {
+  const suffix = `.${BASE_DOMAIN}`
+  if (form === "host" || !host.endsWith(suffix)) return { host, path }
+  return { host: BASE_DOMAIN, path: `/projects/${host.slice(0, -suffix.length)}${path}` }
+}
+
 /** Calls a replica like a client of the fixture's project does. */
-export function caller(replica: () => Replica, fixture: Fixture) {
+export function caller(replica: () => Replica, fixture: Fixture, form: () => AddressForm = () => "host") {
   return (path: string, call: Call = {}): Promise<Response> => {
     const { key = fixture.keys.admin, body, type, headers, host = `${fixture.project}.${BASE_DOMAIN}` } = call
     const init: RequestInit = { dispatcher: loopback, method: call.method ?? (body === undefined ? "GET" : "POST") }
@@ -315,7 +331,8 @@ export function caller(replica: () => Replica, fixture: Fixture) {
     if (text !== undefined) init.body = text
     if (call.signal !== undefined) init.signal = call.signal
     if (call.redirect !== undefined) init.redirect = call.redirect
-    return fetch(`http://${host}:${replica().port}${path}`, init)
+    const to = addressed(form(), host, path)
+    return fetch(`http://${to.host}:${replica().port}${to.path}`, init)
   }
 }
 

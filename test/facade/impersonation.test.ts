@@ -136,6 +136,7 @@ describe("RBAC for the caller", () => {
   const principal = (role: Role, machineUser: string): Principal => ({
     kind: "apiKey",
     id: "apiKey/test",
+    publicId: "test",
     role,
     project: { id: fixture.project, organizationId: fixture.organization, namespace: fixture.namespace },
     machineUser,

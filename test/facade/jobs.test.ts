@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
-import { ANNOTATIONS } from "../../src/apis/meta.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
+import { ANNOTATIONS, LABELS } from "../../src/apis/meta.ts"
 import { errorsOf } from "../../src/apis/validate.ts"
 import { JOBS } from "../../src/facade/caches.ts"
 import { requestHash } from "../../src/facade/idempotency.ts"
@@ -127,8 +128,12 @@ organization_id: ${fixture.organization}
       placement_reason: null,
       vm_instance_id: null,
       ip_address: null,
+      hourly_price_usd: null,
       estimated_cost: null,
       actual_cost: null,
+      max_cost_usd: null,
+      accrued_cost: null,
+      cost_breakdown: null,
       created_at: record.created_at,
       updated_at: record.created_at,
       last_heartbeat_at: null,
@@ -377,6 +382,44 @@ describe("GET /1/jobs", () => {
     expect(await names("?status=failed")).toEqual([])
   })
 
+  it("filters jobs by the start of their names and the time of their creation, page by page", async () => {
+    for (const name of ["train-1", "eval-1", "train-2", "train-3", "trail"])
+      await created(await call("/1/jobs", { body: { name, image: "i" } }))
+    expect(await names("?name_prefix=train-")).toEqual(["train-3", "train-2", "train-1"])
+    expect(await list("?name_prefix=train-&limit=2&offset=2")).toMatchObject({ total: 3, jobs: [{ name: "train-1" }] })
+    expect(await names("?name_prefix=Train")).toEqual([])
+    const { jobs } = await list()
+    const [trail = "", , second = ""] = jobs.map(({ created_at }) => created_at)
+    expect(await names(`?created_after=${second}`)).toEqual(["trail", "train-3", "train-2"])
+    expect(await names(`?created_before=${second}`)).toEqual(["eval-1", "train-1"])
+    expect(await names(`?created_after=${second}&created_before=${trail}`)).toEqual(["train-3", "train-2"])
+    const zoned = `${new Date(Date.parse(second) + 7_200_000).toISOString().slice(0, 19)}${second.slice(19, 26)}%2B02:00`
+    expect(await names(`?created_after=${zoned}&name_prefix=train-`)).toEqual(["train-3", "train-2"])
+    // A nanosecond later than the second one.
+    expect(await list(`?created_after=${second.slice(0, 26)}001Z&limit=1&offset=1`)).toMatchObject({
+      total: 2,
+      jobs: [{ name: "train-3" }],
+    })
+    expect(await names("?name_prefix=&created_after=&created_before=&cronjob=")).toEqual(await names())
+  })
+
+  it("filters jobs by the cronjob that created them, by its id or name", async () => {
+    const definition = { image: "i" }
+    const body = { name: "nightly-", cron_spec: "0 3 * * *", job_definition: definition, is_active: false }
+    const cronJob = (await (await call("/1/cronjobs", { body })).json()) as { id: string }
+    for (const name of ["of-cronjob", "other"]) {
+      const labels = name === "other" ? {} : { [LABELS.cronJobUid]: cronJob.id }
+      const metadata = { namespace: fixture.namespace, name, labels }
+      await fixture.client.create(JOBS, { metadata, spec: definition } as StoredJob)
+    }
+    await eventually(async () => expect(await names()).toHaveLength(2))
+    for (const cronjob of [cronJob.id, cronJob.id.toUpperCase(), "nightly-"])
+      expect(await names(`?cronjob=${cronjob}`)).toEqual(["of-cronjob"])
+    expect((await call("/1/jobs?cronjob=unknown")).status).toBe(404)
+    await call("/1/cronjobs/nightly-?cascade=false", { method: "DELETE" })
+    expect(await names(`?cronjob=${cronJob.id}`)).toEqual(["of-cronjob"])
+  })
+
   it("lists a job that kubectl created, in its place between the others", async () => {
     await applyJob(fixture, "by-kubectl", { labels: { team: "k" } })
     await eventually(async () => expect(await names("?label=team:k")).toEqual(["by-kubectl"]))
@@ -397,6 +440,11 @@ describe("GET /1/jobs", () => {
     "status=done",
     "label=team",
     "label=:x",
+    "created_after=2026-01-31",
+    "created_after=2026-01-31T12:00:00",
+    "created_before=2026-02-30T12:00:00Z",
+    "created_before=2026-01-31T12:00:00+02:00",
+    "name_prefix=a&name_prefix=b",
     "page=2",
   ])("rejects a list of jobs with ?%s with 400, and never clamps a value", async (query) => {
     const response = await call(`/1/jobs?${query}`)

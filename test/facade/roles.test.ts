@@ -7,6 +7,7 @@ import { API_KEYS } from "../../src/identity/authenticate.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
 import { testNamespace } from "../control-plane.ts"
 import {
+  ADDRESS_FORMS,
   caller,
   deleteKey,
   makeKey,
@@ -70,6 +71,7 @@ const TABLE: Readonly<Record<string, Row>> = {
     statuses: [200, 200, 200],
     request: async () => ({ path: `/jobs/${(await job()).id}/logs` }),
   },
+  "GET /events": { statuses: [200, 200, 200], request: () => ({ path: "/events" }) },
   "POST /jobs/:id/cancel": {
     statuses: [403, 200, 200],
     request: async () => ({ path: `/jobs/${(await job()).name}/cancel` }),
@@ -116,6 +118,20 @@ const TABLE: Readonly<Record<string, Row>> = {
     statuses: [403, 403, 204],
     request: async () => ({ path: `/connections/${(await connection()).name}` }),
   },
+  "POST /jobs/cancellations": {
+    statuses: [403, 200, 200],
+    request: async () => ({ path: "/jobs/cancellations", body: { names: [(await job()).name] } }),
+  },
+  "GET /jobs/:id/launches": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/jobs/${(await job()).id}/launches` }),
+  },
+  "GET /jobs/:id/timeline": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/jobs/${(await job()).id}/timeline` }),
+  },
+  "GET /offers": { statuses: [200, 200, 200], request: () => ({ path: "/offers?gpu=L4" }) },
+  "GET /whoami": { statuses: [200, 200, 200], request: () => ({ path: "/whoami" }) },
   "GET /resources/storages": { statuses: [200, 200, 200], request: () => ({ path: "/resources/storages" }) },
   "GET /resources/repositories": { statuses: [200, 200, 200], request: () => ({ path: "/resources/repositories" }) },
   "GET /resources/virtual-machine-pools": {
@@ -165,11 +181,20 @@ it("has every endpoint in the OpenAPI document", async () => {
   expect(documented.filter((endpoint) => !PUBLIC.includes(endpoint)).toSorted()).toEqual(Object.keys(TABLE).toSorted())
 })
 
-describe.each(Object.entries(TABLE))("%s", (endpoint, { statuses, request }) => {
+const ROWS = ADDRESS_FORMS.flatMap((form) =>
+  Object.entries(TABLE).map(([endpoint, row]) => ({ ...row, endpoint, form })),
+)
+
+describe.each(ROWS)("$endpoint, addressed by $form", ({ endpoint, statuses, request, form }) => {
   const [method = ""] = endpoint.split(" ")
+  const callInForm = caller(
+    () => replica,
+    fixture,
+    () => form,
+  )
   const send = async (by: string) => {
     const { path, body } = await request()
-    return call(`/1${path}`, { method, key: by, ...(body && { body }) })
+    return callInForm(`/1${path}`, { method, key: by, ...(body && { body }) })
   }
 
   it.each(Object.keys(bad) as (keyof typeof bad)[])("returns 401 for a key that is: %s", async (kind) => {

@@ -14,7 +14,16 @@ import type { ApiObject, Resource } from "../../src/kube/resource.ts"
 import { eventually } from "../cloud/eventually.ts"
 import { type ProjectControllers, startProjectControllers } from "../controllers/project-controllers.ts"
 import { AUDIENCE, type Issuer, startIssuer } from "../oidc.ts"
-import { BASE_DOMAIN, caller, problemIn, type Replica, startReplica, testFixture } from "./harness.ts"
+import {
+  ADDRESS_FORMS,
+  type AddressForm,
+  BASE_DOMAIN,
+  caller,
+  problemIn,
+  type Replica,
+  startReplica,
+  testFixture,
+} from "./harness.ts"
 import {
   addressOf,
   bearer,
@@ -25,6 +34,7 @@ import {
   type PersonRole,
   ROLE_OF,
   type Tenant,
+  textOf,
   unusedIdLike,
 } from "./tenants.ts"
 
@@ -49,7 +59,13 @@ const discovered = new Set<string | undefined>()
 /** Name that only objects of the other tenant have. */
 const ONLY_THEIRS = "only-theirs"
 
-const call = caller(() => replica, fixture)
+/** Form of the addresses that the requests use. */
+let form: AddressForm = "host"
+const call = caller(
+  () => replica,
+  fixture,
+  () => form,
+)
 
 beforeAll(async () => {
   issuer = await startIssuer()
@@ -82,8 +98,7 @@ afterAll(async () => {
 
 /** Creates one object of every kind in a tenant's project, under a unique name. */
 async function makeNamed({ people, project }: Tenant, name: string): Promise<void> {
-  for (const { method, path, example } of OF_PROJECTS) {
-    if (method !== "POST" || example === undefined) continue
+  for (const { path, example } of OF_PROJECTS.filter(({ creates }) => creates)) {
     const { namePrefix: _, ...body }: Record<string, unknown> = { ...example, name }
     const response = await call(`/1${path}`, { key: "", ...bearer(people.owner), host: hostOf(project), body })
     expect(response.status, await response.clone().text()).toBe(201)
@@ -117,7 +132,7 @@ interface Visible {
 const OWN_HEADERS = ["date", "x-request-id", "content-length", "keep-alive"]
 
 async function visibleIn(response: Response, ids: readonly string[]): Promise<Visible> {
-  const text = await response.text()
+  const text = await textOf(response)
   const own = [response.headers.get("x-request-id") ?? "", ...ids]
   const body = own.filter((id) => id !== "").reduce((rest, id) => rest.replaceAll(id, "ID"), text)
   const headers = [...response.headers].filter(([name]) => !OWN_HEADERS.includes(name))
@@ -183,9 +198,10 @@ async function stateOf({ project, organization }: Tenant): Promise<unknown> {
   return { objects, owners, projects: projects.map(({ spec }) => spec) }
 }
 
-describe("an object of another tenant", () => {
+describe.each(ADDRESS_FORMS)("an object of another tenant, addressed by %s", (addressForm) => {
   let before: unknown
   beforeAll(async () => {
+    form = addressForm
     before = await stateOf(theirs)
   })
 
@@ -293,6 +309,10 @@ describe("an object of another tenant", () => {
 })
 
 describe("a Project that requests another tenant's namespace", () => {
+  beforeAll(() => {
+    form = "host"
+  })
+
   const name = `evil-${randomBytes(4).toString("hex")}`
 
   it("returns 503 to the admin of a Project with another tenant's namespace, and 401 for that namespace's keys", async () => {
@@ -323,7 +343,11 @@ describe("a Project that requests another tenant's namespace", () => {
   })
 })
 
-describe("the caller's own project", () => {
+describe.each(ADDRESS_FORMS)("the caller's own project, addressed by %s", (addressForm) => {
+  beforeAll(() => {
+    form = addressForm
+  })
+
   it.each(OF_PROJECTS.map((endpoint) => [titleOf(endpoint), endpoint] as const))(
     "gives a person the same statuses as a key of that role: %s",
     async (_title, endpoint) => {
@@ -339,6 +363,10 @@ describe("the caller's own project", () => {
 })
 
 describe("the caller's own organization", () => {
+  beforeAll(() => {
+    form = "host"
+  })
+
   const OF_ORGANIZATIONS = ENDPOINTS.filter(({ isAccounts, path }) => isAccounts && path.includes("{"))
   const OTHERS: PersonRole[] = ["projectAdmin", "projectDeveloper", "projectViewer"]
 

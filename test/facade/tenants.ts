@@ -20,6 +20,8 @@ export interface Endpoint {
   isAccounts: boolean
   /** Example of a valid body in the document. */
   example?: Record<string, unknown> | undefined
+  /** True if the operation creates an object. */
+  creates: boolean
   /** Names of the query parameters. */
   query: string[]
 }
@@ -27,17 +29,19 @@ export interface Endpoint {
 interface Operation {
   tags: string[]
   parameters?: { name: string; in: string }[]
+  responses: Record<string, unknown>
   requestBody?: { content: Record<string, { example?: Record<string, unknown> }> }
 }
 
 /** Returns every operation of the document. */
 export function endpointsOf(document: { paths: Record<string, Record<string, Operation>> }): Endpoint[] {
   return Object.entries(document.paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, { tags, parameters = [], requestBody }]) => ({
+    Object.entries(methods).map(([method, { tags, parameters = [], requestBody, responses }]) => ({
       method: method.toUpperCase(),
       path,
       isAccounts: tags.includes("accounts"),
       example: requestBody?.content["application/json"]?.example,
+      creates: method === "post" && "201" in responses,
       query: parameters.filter((parameter) => parameter.in === "query").map(({ name }) => name),
     })),
   )
@@ -103,8 +107,7 @@ export async function makeTenant(options: TenantOptions): Promise<Tenant> {
     const response = await call(`/1${path}`, { key: "", headers, host, body: endpoint.example })
     made[lastOf(path)] = await madeIn(response)
   }
-  // A POST without a body acts on an existing object.
-  const makers = endpoints.filter(({ method, example }) => method === "POST" && example !== undefined)
+  const makers = endpoints.filter(({ creates }) => creates)
   for (const endpoint of makers.filter(({ isAccounts }) => isAccounts)) await make(endpoint, BASE_DOMAIN)
   const organization = made["organizations"]?.id ?? ""
   const project = made["projects"]?.id ?? ""
@@ -155,7 +158,7 @@ async function addPeople(
 }
 
 async function madeIn(response: Response): Promise<Made> {
-  const text = await response.text()
+  const text = await textOf(response)
   expect(response.status, text).toBe(201)
   const { id, job_id, name } = JSON.parse(text) as { id?: string; job_id?: string; name?: string }
   const made = id ?? job_id
@@ -186,4 +189,13 @@ export function addressOf({ path }: Endpoint, idOf: (collection: string) => stri
     return `${collection}/${encodeURIComponent(id)}`
   })
   return `/1${filled}`
+}
+
+/** Returns the text of a response; of a stream of events, which does not end, the first piece. */
+export async function textOf(response: Response): Promise<string> {
+  if (!response.headers.get("content-type")?.startsWith("text/event-stream")) return response.text()
+  const pieces = response.body?.getReader()
+  const first = await pieces?.read()
+  await pieces?.cancel()
+  return new TextDecoder().decode(first?.value as Uint8Array | undefined)
 }

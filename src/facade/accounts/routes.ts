@@ -1,5 +1,6 @@
 import { UserIdSchema } from "../../apis/organization.ts"
 import { listOf, named } from "../../http/json-schema.ts"
+import { API_ROOT } from "../../http/mount.ts"
 import { ACCOUNT_PAGE, paging } from "../../http/query.ts"
 import { bodyOf, json, record, routesOf } from "../../http/route.ts"
 import type { AuthenticatedUser } from "../authentication.ts"
@@ -40,7 +41,11 @@ const ID = { description: "Id." }
 const OF_ORGANIZATION = { org_id: "$response.body#/id" }
 
 /** Route for signed-in users only, on the host without a project. Their roles are those in the organization. */
-const route = routesOf<AuthenticatedUser, AccountServices>({ tag: "accounts", security: [{ bearer: [] }] })
+const route = routesOf<AuthenticatedUser, AccountServices>({
+  tag: "accounts",
+  servers: [{ url: API_ROOT }],
+  security: [{ bearer: [] }],
+})
 
 const organizationRoutes = [
   route("GET /organizations", {

@@ -1,7 +1,7 @@
-import Type, { type Static } from "typebox"
+import Type, { type Static, type TSchema } from "typebox"
 import { LONGEST_SCHEDULE } from "../../apis/cronjob.ts"
 import { JOB_FIELDS_TOGETHER, JobSpecSchema, RunSchema } from "../../apis/job.ts"
-import { ALLOWED } from "../../apis/schema.ts"
+import { ALLOWED, COMPONENT } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { nullable } from "../jobs/record.ts"
 import { JobSubmissionSchema } from "../jobs/schema.ts"
@@ -33,7 +33,11 @@ export const JobDefinitionSchema = Type.Object(
       Type.String({ ...regions.items, description: "Region or macro-region in which the jobs may run. Default: any." }),
     ),
   },
-  { description: "Definition of the jobs. Each job is named <cronjob>-<UTC timestamp>.", ...JOB_FIELDS_TOGETHER },
+  {
+    description: "Definition of the jobs. Each job is named <cronjob>-<UTC timestamp>.",
+    [COMPONENT]: "JobDefinition",
+    ...JOB_FIELDS_TOGETHER,
+  },
 )
 export type JobDefinition = Static<typeof JobDefinitionSchema>
 
@@ -96,6 +100,12 @@ function oneOrSeveral(description: string) {
   )
 }
 
+/** Returns a schema of requests for responses. Its components have other names, because their fields are never null. */
+function inResponse<Schema extends TSchema>(schema: Schema): Schema {
+  const rename = (key: string, value: unknown): unknown => (key === COMPONENT ? `${String(value)}Output` : value)
+  return JSON.parse(JSON.stringify(schema), rename) as Schema
+}
+
 /** Record of a cronjob: every field of the contract. */
 export const CronJobRecordSchema = Type.Object({
   id: Type.String({ description: "UUID." }),
@@ -103,13 +113,18 @@ export const CronJobRecordSchema = Type.Object({
   project_id: Type.String(),
   name: Type.String(),
   cron_spec: Type.String({ description: "Cron expression, in UTC." }),
-  job_definition: Type.Object({
-    ...JobDefinitionSchema.properties,
-    cloud: oneOrSeveral("A list if the definition has several, for example from kubectl."),
-    region: oneOrSeveral("A list if the definition has several, for example from kubectl."),
-    // Earlier versions accepted more.
-    ...RunSchema.properties,
-  }),
+  job_definition: inResponse(
+    Type.Object(
+      {
+        ...JobDefinitionSchema.properties,
+        cloud: oneOrSeveral("A list if the definition has several, for example from kubectl."),
+        region: oneOrSeveral("A list if the definition has several, for example from kubectl."),
+        // Earlier versions accepted more.
+        ...RunSchema.properties,
+      },
+      { [COMPONENT]: "JobDefinition" },
+    ),
+  ),
   is_active: Type.Boolean(),
   reason: nullable<string>("string", "Reason why the cronjob creates jobs or does not, one word. Null: not known yet."),
   message: nullable<string>("string", "Explanation of the reason for people."),

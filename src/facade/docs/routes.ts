@@ -4,7 +4,7 @@ import { promisify } from "node:util"
 import { gzip } from "node:zlib"
 import type { RequestHandler, Router } from "express"
 import { namesTag } from "../../http/entity-tags.ts"
-import { allowNoOther } from "../../http/mount.ts"
+import { allowNoOther, routeAt } from "../../http/mount.ts"
 import { packageFile } from "../../package.ts"
 
 /** Serves the API reference for people at `GET /docs`. Swagger UI renders `openapi.json` in the browser. */
@@ -33,7 +33,7 @@ const CONTENT_SECURITY_POLICY = [
 export function docsRoutes(router: Router): void {
   const page = fileHandler(packageFile("src", "facade", "docs", "page", "index.html"))
   const put = (path: string, handle: RequestHandler): void =>
-    allowNoOther(router.route(path).get(handle), ["GET", "HEAD"])
+    allowNoOther(routeAt(router, path).get(handle), ["GET", "HEAD"])
   put("/docs", (req, res, next) => {
     res.set("Content-Security-Policy", CONTENT_SECURITY_POLICY)
     return page(req, res, next)

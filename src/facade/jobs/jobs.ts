@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto"
-import type { CreationTimes } from "../../apis/creation-times.ts"
+import { type CreationTimes, creationBound } from "../../apis/creation-times.ts"
 import { quoted } from "../../apis/field-error.ts"
 import type { JobPhase, StoredJob } from "../../apis/job.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
@@ -24,6 +24,13 @@ export interface JobFilter {
   tags: string[]
   /** Labels that a job must all have. */
   labels: { key: string; value: string }[]
+  namePrefix?: string | undefined
+  /** The job was created at this time or later, RFC 3339. */
+  createdAfter?: string | undefined
+  /** The job was created earlier, RFC 3339. */
+  createdBefore?: string | undefined
+  /** Uid of the CronJob that created the job. */
+  cronJob?: string | undefined
 }
 
 /** Attempts to cancel a job that changes at the same time. */
@@ -50,14 +57,25 @@ export class Jobs {
   }
 
   /** Returns a page of the jobs that match the filter, newest first, and their number. */
-  list({ status, tags, labels }: JobFilter, page: Page): { jobs: StoredJob[]; total: number } {
-    const terms = [
-      ...(status === undefined ? [] : [JobTerm.status(status)]),
-      ...tags.map(JobTerm.tag),
-      ...labels.map(({ key, value }) => JobTerm.label(key, value)),
-    ]
-    const { objects, total } = this.#collection.page(page, terms)
+  list(filter: JobFilter, page: Page): { jobs: StoredJob[]; total: number } {
+    const { status, tags, labels, namePrefix, createdAfter, createdBefore, cronJob } = filter
+    const { objects, total } = this.#collection.page(page, {
+      terms: [
+        ...(status === undefined ? [] : [JobTerm.status(status)]),
+        ...tags.map(JobTerm.tag),
+        ...labels.map(({ key, value }) => JobTerm.label(key, value)),
+        ...(cronJob === undefined ? [] : [JobTerm.cronJob(cronJob)]),
+      ],
+      namePrefix,
+      from: createdAfter && creationBound(createdAfter),
+      before: createdBefore && creationBound(createdBefore),
+    })
     return { jobs: objects, total }
+  }
+
+  /** Returns all jobs that match the filter. */
+  all(filter: JobFilter): StoredJob[] {
+    return this.list(filter, { offset: 0, limit: Number.MAX_SAFE_INTEGER }).jobs
   }
 
   /** Returns the job with this id or, if the text is no UUID, with this name. @throws Problem 404 */
@@ -86,20 +104,35 @@ export class Jobs {
    * @throws Problem 404, 409 if the job has ended, 412, 503
    */
   async cancel(idOrName: string, precondition?: Precondition): Promise<StoredJob> {
-    let job = await this.#collection.present(idOrName)
+    const present = await this.#collection.present(idOrName)
+    const cancelled = await this.cancelFound(present, precondition)
+    return cancelled === present ? present : this.waitForCache(cancelled)
+  }
+
+  /**
+   * Cancels a job as `cancel` does. Its state may be stale: the patch fails then, and the job is read again. Does not wait
+   * for the cache. @throws Problem 404, 409, 412, 503
+   */
+  async cancelFound(found: StoredJob, precondition?: Precondition): Promise<StoredJob> {
+    let job = found
     const { name, uid } = job.metadata
     for (let attempt = 0; attempt < CANCEL_ATTEMPTS; attempt++) {
-      const status = statusOf(job)
-      if (status === "succeeded" || status === "failed") throw alreadyEnded(name, status)
+      this.requireUnfinished(job)
       requireVersion("job", job, precondition)
-      if (status === "cancelled") return job
+      if (statusOf(job) === "cancelled") return job
       const cancelled = await this.#tryToCancel(job)
-      if (cancelled !== undefined) return this.waitForCache(cancelled)
+      if (cancelled !== undefined) return cancelled
       const present = await this.read(name)
-      if (present?.metadata.uid !== uid) throw notFound(`The job ${quoted(idOrName)} has just been deleted.`)
+      if (present?.metadata.uid !== uid) throw notFound(`The job ${quoted(name)} has just been deleted.`)
       job = present
     }
     throw unavailable(`The job ${name} is changed by many requests at once: try again.`)
+  }
+
+  /** @throws Problem 409 if the job has ended; a cancelled job has not */
+  requireUnfinished(job: StoredJob): void {
+    const status = statusOf(job)
+    if (status === "succeeded" || status === "failed") throw alreadyEnded(job.metadata.name, status)
   }
 
   /** Returns the cancelled job, or undefined if the job has changed since it was read. */

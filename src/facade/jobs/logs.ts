@@ -4,6 +4,7 @@ import { type Clock, secondsBetween } from "../../apis/clock.ts"
 import { isTerminal, type StoredJob } from "../../apis/job.ts"
 import type { StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
+import { keyOf } from "../../apis/meta.ts"
 import { unavailable } from "../../http/problem.ts"
 import type { AuthenticatedRequest } from "../../http/route.ts"
 import { findOrCatchUp } from "../../identity/catch-up.ts"
@@ -11,6 +12,7 @@ import type { KubeClient } from "../../kube/client.ts"
 import type { Store } from "../../kube/store.ts"
 import type { JobRef, LogStore, ReadOptions } from "../../logs/store.ts"
 import { type Cache, JOBS } from "../caches.ts"
+import { timeOrAbort, untilRefused } from "../long-responses.ts"
 
 /** Sends the log of a job as plain text. */
 export async function streamLog(
@@ -56,9 +58,6 @@ async function drained(res: Response, gone: AbortSignal): Promise<void> {
 /** Longest time that a follower waits for the last lines of a VM that was stopped but not yet deleted. */
 const FINAL_LINES_SECONDS = 30
 
-/** Interval at which a follower's credentials are checked again. */
-const RECHECK_SECONDS = 1
-
 export interface LogStreamsOptions {
   logStore: LogStore
   store: Store<StoredJob>
@@ -100,7 +99,7 @@ export class LogStreams {
     gone.addEventListener("abort", end, { once: true })
     if (gone.aborted) end()
     // Each watch can end the read, and the end of the read ends both watches.
-    const watching = [this.#untilComplete(job, ended.signal), this.#untilRefused(mayGoOn, ended.signal)]
+    const watching = [this.#untilComplete(job, ended.signal), untilRefused(mayGoOn, this.#options.clock, ended.signal)]
     for (const watch of watching) watch.then(end, end)
     try {
       yield* this.#read(ref, { ...lines, follow: ended.signal })
@@ -123,11 +122,13 @@ export class LogStreams {
     const { store, launches } = this.#options
     const current = (): StoredJob | undefined => store.getByUid(metadata.uid)
     // Until the cache has reached this version, a missing job does not mean a deleted one.
-    await store.waitUntil(() => store.reached(metadata.resourceVersion), signal)
-    await store.waitUntil(() => hasEnded(current()), signal)
+    await store.waitFor(metadata.resourceVersion, signal)
+    const job = { key: keyOf({ metadata }) }
+    await store.waitUntil(() => hasEnded(current()), signal, job)
+    const itsLaunches = { index: "jobUid", value: metadata.uid }
     await Promise.race([
-      store.waitUntil(() => hasNoVm(current()), signal),
-      launches.waitUntil(() => this.#hasAgentFinished(current()), signal),
+      store.waitUntil(() => hasNoVm(current()), signal, job),
+      launches.waitUntil(() => this.#hasAgentFinished(current()), signal, itsLaunches),
       this.#finalLinesTime(current(), signal),
     ])
   }
@@ -142,25 +143,7 @@ export class LogStreams {
   #finalLinesTime(job: StoredJob | undefined, signal: AbortSignal): Promise<void> {
     const { clock } = this.#options
     const endedAt = job?.status?.completionTime ?? clock.now()
-    return this.#pause(FINAL_LINES_SECONDS - secondsBetween(endedAt, clock.now()), signal)
-  }
-
-  /** Waits until the caller's credentials are no longer valid. */
-  async #untilRefused(mayGoOn: () => Promise<boolean>, signal: AbortSignal): Promise<void> {
-    do await this.#pause(RECHECK_SECONDS, signal)
-    while (!signal.aborted && (await mayGoOn()))
-  }
-
-  /** Waits for a time, or until the signal aborts. */
-  async #pause(seconds: number, signal: AbortSignal): Promise<void> {
-    if (signal.aborted) return
-    const { promise, resolve } = Promise.withResolvers<void>()
-    const cancel = this.#options.clock.setTimer(seconds, resolve)
-    const stop = (): void => resolve()
-    signal.addEventListener("abort", stop, { once: true })
-    await promise
-    cancel()
-    signal.removeEventListener("abort", stop)
+    return timeOrAbort(FINAL_LINES_SECONDS - secondsBetween(endedAt, clock.now()), clock, signal)
   }
 }
 

@@ -16,12 +16,13 @@ import { ANNOTATIONS } from "../../apis/meta.ts"
 import { fromMetadataName } from "../../apis/names.ts"
 import { ARCHITECTURES, OFFER_PROVISIONINGS, type Offer } from "../../apis/offer.ts"
 import { parseCpu } from "../../apis/quantity.ts"
-import { StringEnum } from "../../apis/schema.ts"
+import { COMPONENT, StringEnum } from "../../apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import type { JobPlan } from "../../placement/place.ts"
 import type { RankedPlacement } from "../../router/route.ts"
 import type { Owner } from "../owner.ts"
 import { lastUpdateOf } from "../update-time.ts"
+import { breakdownOf, CostBreakdownSchema, costFields, PlannedCostSchema } from "./cost.ts"
 
 /** Schema of a value that is null until it is known. */
 export function nullable<T extends string | number>(type: "string" | "number" | "integer", description: string) {
@@ -33,22 +34,38 @@ function RecordOf<Value>(value: object) {
   return Type.Unsafe<Record<string, Value>>({ type: "object", additionalProperties: value })
 }
 
-const VolumeRecordSchema = Type.Object({
-  name: Type.String(),
-  bucket: StoredVolumeSchema.properties.bucket,
-  mountPath: StoredVolumeSchema.properties.mountPath,
-  connection: nullable<string>("string", "Null: the project's first connection with access."),
-  prefix: nullable<string>("string", "Null: the bucket's root."),
-})
+const VolumeRecordSchema = Type.Object(
+  {
+    name: Type.String(),
+    bucket: StoredVolumeSchema.properties.bucket,
+    mountPath: StoredVolumeSchema.properties.mountPath,
+    connection: nullable<string>("string", "Null: the project's first connection with access."),
+    prefix: nullable<string>("string", "Null: the bucket's root."),
+  },
+  { [COMPONENT]: "VolumeRecord" },
+)
 
 /** GPUs in a record; null: none. */
 export const GpuRecordSchema = Type.Unsafe<{ vram: string | null; count: number | null; model: string | null } | null>({
+  [COMPONENT]: "GpuRecord",
   type: ["object", "null"],
   required: ["vram", "count", "model"],
   properties: {
     vram: nullable<string>("string", "Minimum GPU memory in total."),
     count: nullable<number>("integer", "Minimum number of cards."),
     model: nullable<string>("string", "GPU model."),
+  },
+})
+
+/** GPUs of a machine; null: none. */
+const OfferGpuSchema = Type.Unsafe<{ vram: string; count: number; model: string } | null>({
+  [COMPONENT]: "OfferGpu",
+  type: ["object", "null"],
+  required: ["vram", "count", "model"],
+  properties: {
+    vram: Type.String({ description: "GPU memory in total." }),
+    count: Type.Number({ description: "Number of cards. Less than 1: a part of a card." }),
+    model: Type.String({ description: "GPU model." }),
   },
 })
 
@@ -67,12 +84,15 @@ export const JobRecordSchema = Type.Object({
   args: Type.Array(Type.String()),
   env: RecordOf<string>({ type: "string" }),
   volumes: Type.Array(VolumeRecordSchema),
-  resources: Type.Object({
-    cpu: Type.Number(),
-    memory: Type.String(),
-    gpu: GpuRecordSchema,
-    disk: nullable<string>("string", "Minimum size of the VM's disk. Null: depends on the cloud."),
-  }),
+  resources: Type.Object(
+    {
+      cpu: Type.Number(),
+      memory: Type.String(),
+      gpu: GpuRecordSchema,
+      disk: nullable<string>("string", "Minimum size of the VM's disk. Null: depends on the cloud."),
+    },
+    { [COMPONENT]: "ResourcesRecord" },
+  ),
   cloud: Type.Array(Type.String()),
   region: Type.Array(Type.String()),
   labels: RecordOf<string>({ type: "string" }),
@@ -85,8 +105,13 @@ export const JobRecordSchema = Type.Object({
   placement_reason: nullable<string>("string", "Explanation of the choice, with the cost of the next offer."),
   vm_instance_id: nullable<string>("string", "Id of the VM in the cloud."),
   ip_address: nullable<string>("string", "Public IP address of the VM."),
-  estimated_cost: nullable<number>("number", "Estimated cost, USD."),
+  estimated_cost: nullable<number>("number", "Expected cost of the VM at placement, USD."),
   actual_cost: nullable<number>("number", "Actual cost, USD."),
+  accrued_cost: nullable<number>(
+    "number",
+    "Cost so far, USD. A running VM counts until its last heartbeat. Null: no VM was chosen.",
+  ),
+  cost_breakdown: CostBreakdownSchema,
   created_at: Type.String(),
   updated_at: Type.String(),
   last_heartbeat_at: nullable<string>("string", "Time of the VM's last heartbeat."),
@@ -97,8 +122,10 @@ export const JobRecordSchema = Type.Object({
   reason: nullable<string>("string", "Reason for the status, one word."),
   message: nullable<string>("string", "Explanation of the status for people."),
   exit_code: nullable<number>("integer", "Exit code of the container's last run."),
+  hourly_price_usd: nullable<number>("number", "Price of the selected machine, USD per hour."),
   provisioning: StringEnum(PROVISIONINGS),
   maxHourlyPriceUsd: nullable<number>("number", "Maximum price, USD per hour."),
+  max_cost_usd: nullable<number>("number", "Maximum cost of all VMs of the job, USD. Null: no limit."),
   secretEnv: RecordOf<Static<typeof StoredSecretKeySchema>>(StoredSecretKeySchema),
   ttlSecondsAfterFinished: nullable<number>("integer", "Null: the default of the installation."),
 })
@@ -111,22 +138,29 @@ export type JobList = PageOf<"jobs", JobRecord>
 export const PLAN_VERDICTS = ["placeable", "waits", "noOffer"] as const
 
 /** Machine that a job may get. */
-export const PlannedPlacementSchema = Type.Object({
-  provider: Type.String(),
-  region: Type.String(),
-  zone: nullable<string>("string", "Null: any zone of the region."),
-  instance_type: Type.String(),
-  provisioning: StringEnum(OFFER_PROVISIONINGS),
-  connection: nullable<string>("string", "Connection whose account is billed. Null: no connection is needed."),
-  hourly_price_usd: Type.Number(),
-  price_date: nullable<string>("string", "Date of the price (YYYY-MM-DD). Null: the installation sets the price."),
-  estimated_cost_usd: Type.Number({ description: "Total cost for the job's expected run time." }),
-  cpu: Type.Number({ description: "Number of vCPUs." }),
-  memory: Type.String({ description: "Memory of the machine, such as 16Gi." }),
-  architecture: StringEnum(ARCHITECTURES),
-  gpu: GpuRecordSchema,
-  why: Type.String({ description: "The placement in one line, compared with the first." }),
-})
+export const PlannedPlacementSchema = Type.Object(
+  {
+    provider: Type.String(),
+    region: Type.String(),
+    zone: nullable<string>("string", "Null: any zone of the region."),
+    instance_type: Type.String(),
+    provisioning: StringEnum(OFFER_PROVISIONINGS),
+    connection: nullable<string>(
+      "string",
+      "Connection whose account is billed. Null: no connection is needed, or with the reason NoConnection the project must add one.",
+    ),
+    hourly_price_usd: Type.Number({ description: "Price of the machine, USD per hour." }),
+    price_date: nullable<string>("string", "Date of the price (YYYY-MM-DD). Null: the installation sets the price."),
+    estimated_cost_usd: Type.Number({ description: "Total cost for the job's expected run time." }),
+    cost_breakdown: PlannedCostSchema,
+    cpu: Type.Number({ description: "Number of vCPUs." }),
+    memory: Type.String({ description: "Memory of the machine, such as 16Gi." }),
+    architecture: StringEnum(ARCHITECTURES),
+    gpu: OfferGpuSchema,
+    why: Type.String({ description: "The placement in one line, compared with the first." }),
+  },
+  { [COMPONENT]: "PlannedPlacement" },
+)
 
 /** Response of POST /jobs?dry_run=true. */
 export const JobPlanSchema = Type.Object(
@@ -140,11 +174,18 @@ export const JobPlanSchema = Type.Object(
     reason: Type.String({ description: "Reason of the job's condition Placed, one word." }),
     message: Type.String({ description: "Message of the job's condition Placed." }),
     estimated_cost: nullable<number>("number", "Estimated cost of the first placement, USD."),
-    placements: Type.Array(PlannedPlacementSchema, { description: "Candidates, best first." }),
+    placements: Type.Array(PlannedPlacementSchema, {
+      description:
+        "Candidates, best first. With the verdict waits: the machines that the job gets when the reason ends, without " +
+        "caps and cooldowns.",
+    }),
   },
   { description: "Plan for the job, if it were submitted now." },
 )
 export type JobPlanRecord = Static<typeof JobPlanSchema>
+
+/** Statuses of jobs that have not ended. */
+export const UNFINISHED = ["queued", "booting", "running"] as const
 
 /** Returns the status of the contract: a cancel shows at once, before the controller acts on it. */
 export function statusOf({ spec, status }: StoredJob): JobPhase {
@@ -167,6 +208,7 @@ export function recordOf(job: StoredJob, owner: Owner, lastHeartbeatTime?: strin
     ...submittedFields(spec),
     ...progressFields(job, lastHeartbeatTime),
     ...placementFields(job.status),
+    ...costFields(job.status, lastHeartbeatTime ?? job.status?.lastHeartbeatTime),
     created_at: creationTimeOf(job),
     updated_at: lastUpdateOf(job),
   }
@@ -188,6 +230,7 @@ function submittedFields(spec: StoredJob["spec"]) {
     timeout_seconds: spec.timeoutSeconds ?? LIMITS.timeoutSeconds,
     provisioning: spec.provisioning ?? "onDemand",
     maxHourlyPriceUsd: spec.maxHourlyPriceUsd ?? null,
+    max_cost_usd: spec.maxCostUsd ?? null,
     secretEnv: spec.secretEnv ?? {},
     ttlSecondsAfterFinished: spec.ttlSecondsAfterFinished ?? null,
   } satisfies Partial<JobRecord>
@@ -243,10 +286,9 @@ function placementFields(status: StoredJob["status"]) {
     selected_region: offer?.region ?? null,
     selected_instance_type: offer?.instanceType ?? null,
     placement_reason: status?.placement?.reason ?? null,
+    hourly_price_usd: offer?.hourlyPriceUsd ?? null,
     vm_instance_id: status?.vm?.id ?? null,
     ip_address: status?.vm?.ipAddress ?? null,
-    estimated_cost: status?.cost?.estimatedUsd ?? null,
-    actual_cost: status?.cost?.actualUsd ?? null,
   } satisfies Partial<JobRecord>
 }
 
@@ -270,24 +312,32 @@ export function planRecordOf(name: string, { verdict, reason, message, placement
 }
 
 function placementOf(
-  { offer, launchAccount, totalUsd }: RankedPlacement,
+  { offer, launchAccount, prices, cost, trafficUsd, totalUsd }: RankedPlacement,
   why: string,
 ): JobPlanRecord["placements"][number] {
+  return {
+    ...machineOf(offer),
+    connection: launchAccount.connection === undefined ? null : fromMetadataName(launchAccount.connection),
+    estimated_cost_usd: totalUsd,
+    cost_breakdown: { ...breakdownOf(prices, cost), total_usd: totalUsd, traffic_usd: trafficUsd },
+    why,
+  }
+}
+
+/** Returns the fields of an offer: the machine, its place and its price. */
+export function machineOf(offer: Offer) {
   return {
     provider: offer.cloud,
     region: offer.region,
     zone: offer.zone ?? null,
     instance_type: offer.instanceType,
     provisioning: offer.provisioning,
-    connection: launchAccount.connection === undefined ? null : fromMetadataName(launchAccount.connection),
     hourly_price_usd: offer.hourlyPriceUsd,
     price_date: offer.priceDate ?? null,
-    estimated_cost_usd: totalUsd,
     cpu: offer.cpu,
     memory: gib(offer.memoryGib),
     architecture: offer.architecture,
     gpu: plannedGpuOf(offer.gpu),
-    why,
   }
 }
 

@@ -1,15 +1,19 @@
+import type { Clock } from "../../apis/clock.ts"
 import { quoted } from "../../apis/field-error.ts"
 import { JOB_PHASES, type StoredJob } from "../../apis/job.ts"
+import type { StoredLaunch } from "../../apis/launch.ts"
 import { BODY_LIMIT_BYTES } from "../../http/body.ts"
 import { named, pageOf } from "../../http/json-schema.ts"
 import type { ConcurrencyLimit } from "../../http/limits.ts"
 import {
   choice,
+  filter,
   flag,
   paging,
   type Query,
   type QueryParameter,
   repeated,
+  time,
   wholeNumber,
   withinBytes,
 } from "../../http/query.ts"
@@ -17,7 +21,17 @@ import { type Answer, checkedBody, json, record, routesOf, text } from "../../ht
 import type { Principal } from "../../identity/principal.ts"
 import type { Planner } from "../../placement/place.ts"
 import { ownerOf } from "../owner.ts"
+import {
+  cancelJobs,
+  checkCancellation,
+  type JobCancellation,
+  JobCancellationSchema,
+  type JobCancellations,
+  JobCancellationsSchema,
+  NAMES_OR_FILTER,
+} from "./cancellations.ts"
 import type { Jobs, Submitter } from "./jobs.ts"
+import { LaunchListSchema, launchListOf, TimelineSchema, timelineOf } from "./launches.ts"
 import { type LogStreams, streamLog } from "./logs.ts"
 import { type JobPlanRecord, JobPlanSchema, JobRecordSchema, planRecordOf, recordOf } from "./record.ts"
 import { type JobCreated, JobCreatedSchema, type JobSubmission, JobSubmissionSchema } from "./schema.ts"
@@ -25,8 +39,12 @@ import { checkSubmission, type SubmissionContext, submissionRules } from "./subm
 
 export interface JobServices {
   jobsOf: (principal: Principal) => Jobs
+  /** Returns the uid of a cronjob with this id or name. An id may be of a deleted one. @throws Problem 404 */
+  cronJobIdOf: (principal: Principal, idOrName: string) => Promise<string>
   /** Returns the last heartbeat of a job's VMs, if their records still exist. */
   lastHeartbeatOf: (job: StoredJob) => string | undefined
+  /** Returns the Launches of a job that still exist. */
+  launchesOf: (job: StoredJob) => StoredLaunch[]
   submitterOf: (principal: Principal) => Submitter
   /** Check against the current catalogue. */
   catalogueErrors: SubmissionContext["catalogueErrors"]
@@ -34,6 +52,9 @@ export interface JobServices {
   logStreams: LogStreams
   /** Limit of the followed logs of a principal. */
   followers: ConcurrencyLimit
+  /** Limit of the bulk cancellations of a principal. */
+  cancellations: ConcurrencyLimit
+  clock: Clock
 }
 
 const CREATED = named("JobCreated", JobCreatedSchema, {
@@ -48,8 +69,9 @@ const PLAN = named("JobPlan", JobPlanSchema, {
   reason: "Placed",
   message:
     "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): cheapest of 12 " +
-    "matching offers on gcp, out of 164,214 in the catalogue; no other is available now; price of 2026-10-01; expected to cost $0.7787",
-  estimated_cost: 0.7787,
+    "matching offers on gcp, out of 164,214 in the catalogue; no other is available now; price of 2026-10-01; " +
+    "with disk and address $0.8138/h; expected to cost $0.8138",
+  estimated_cost: 0.813837,
   placements: [
     {
       provider: "gcp",
@@ -60,12 +82,23 @@ const PLAN = named("JobPlan", JobPlanSchema, {
       connection: null,
       hourly_price_usd: 0.7787,
       price_date: "2026-10-01",
-      estimated_cost_usd: 0.7787,
+      estimated_cost_usd: 0.813837,
+      cost_breakdown: {
+        machine_usd_per_hour: 0.7787,
+        disk_usd_per_hour: 0.030137,
+        address_usd_per_hour: 0.005,
+        total_usd_per_hour: 0.813837,
+        machine_usd: 0.7787,
+        disk_usd: 0.030137,
+        address_usd: 0.005,
+        total_usd: 0.813837,
+        traffic_usd: 0,
+      },
       cpu: 4,
       memory: "16Gi",
       architecture: "amd64",
       gpu: { vram: "24Gi", count: 1, model: "L4" },
-      why: "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.7787 in total",
+      why: "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total",
     },
   ],
 } satisfies JobPlanRecord)
@@ -116,6 +149,47 @@ const TAIL = wholeNumber(
 
 const route = routesOf<Principal, JobServices>({ tag: "jobs" })
 
+/** Bulk cancellations of one caller at the same time. */
+export const MOST_CANCELLATIONS = 4
+
+const cancelMany = route("POST /jobs/cancellations", {
+  id: "cancelJobs",
+  summary: "Cancel many jobs: by names, or by a filter.",
+  role: "developer",
+  query: { dry_run: flag("true: only count the jobs; cancel none.", false) },
+  body: checkedBody<JobCancellation, Principal, JobServices>("JobCancellation", JobCancellationSchema, {
+    what: "The cancellation",
+    example: { labels: { experiment: "lr-sweep" } },
+    rules: [NAMES_OR_FILTER],
+    check: checkCancellation,
+  }),
+  responses: {
+    200: json(
+      named("JobCancellations", JobCancellationsSchema, {
+        dry_run: false,
+        matched: 120,
+        cancelled: 119,
+        remaining: 0,
+        failed: [
+          {
+            name: "train-4kzrd9wb",
+            status: 409,
+            detail: "The job train-4kzrd9wb has already succeeded: it cannot be cancelled.",
+          },
+        ],
+      } satisfies JobCancellations),
+      "The number of jobs, and those that could not be cancelled.",
+    ),
+  },
+  handle: async ({ body, query, principal, res, isStillAuthenticated }, { jobsOf, cancellations, clock }) => {
+    const detail = `You run ${MOST_CANCELLATIONS} bulk cancellations at the same time: wait until one of them has ended.`
+    cancellations.hold(principal.id, res, { detail, retryAfterSeconds: 5 })
+    const isClosed = () => res.closed
+    const options = { jobs: jobsOf(principal), clock, dryRun: query.dry_run, isClosed, isStillAuthenticated }
+    return { body: await cancelJobs(body, options) }
+  },
+})
+
 const createJob = (clouds: readonly string[]) =>
   route("POST /jobs", {
     id: "createJob",
@@ -150,15 +224,37 @@ const createJob = (clouds: readonly string[]) =>
   })
 
 const OTHERS = [
+  // Before /jobs/{id}, whose pattern it matches.
+  cancelMany,
   route("GET /jobs", {
     id: "listJobs",
     summary: "List jobs, newest first.",
     role: "viewer",
-    query: { status: choice(JOB_PHASES), tag: repeated(), label: LABELS, ...paging() },
+    query: {
+      status: choice(JOB_PHASES),
+      tag: repeated(),
+      label: LABELS,
+      name_prefix: filter("Start of the name. Empty: any."),
+      created_after: time("Jobs created at this time or later."),
+      created_before: time("Jobs created before this time."),
+      cronjob: filter("Id or name of the cronjob that created the jobs. Empty: any."),
+      ...paging(),
+    },
     responses: { 200: json(LIST, "A page of jobs.") },
-    handle: ({ query, principal }, { jobsOf, lastHeartbeatOf }) => {
-      const { status, tag: tags, label: labels, ...page } = query
-      const { jobs, total } = jobsOf(principal).list({ status, tags, labels }, page)
+    problems: [404],
+    handle: async ({ query, principal }, { jobsOf, cronJobIdOf, lastHeartbeatOf }) => {
+      const { limit, offset, cronjob } = query
+      const page = { limit, offset }
+      const wanted = {
+        status: query.status,
+        tags: query.tag,
+        labels: query.label,
+        namePrefix: query.name_prefix,
+        createdAfter: query.created_after,
+        createdBefore: query.created_before,
+        cronJob: cronjob && (await cronJobIdOf(principal, cronjob)),
+      }
+      const { jobs, total } = jobsOf(principal).list(wanted, page)
       const owner = ownerOf(principal.project)
       const fitting = withinBytes(
         jobs.map((job) => recordOf(job, owner, lastHeartbeatOf(job))),
@@ -187,6 +283,26 @@ const OTHERS = [
     handle: async ({ path, precondition, principal }, { jobsOf, lastHeartbeatOf }) => {
       const job = await jobsOf(principal).cancel(path.id, precondition)
       return shown(job, principal, lastHeartbeatOf(job))
+    },
+  }),
+  route("GET /jobs/{id}/launches", {
+    id: "listJobLaunches",
+    summary: "List the job's VMs: offer, times, cost, rejection and loss.",
+    role: "viewer",
+    responses: { 200: json(named("LaunchList", LaunchListSchema), "The job's VMs.") },
+    handle: async ({ path, principal }, { jobsOf, launchesOf }) => {
+      const job = await jobsOf(principal).find(path.id)
+      return { body: launchListOf(job, launchesOf(job)) }
+    },
+  }),
+  route("GET /jobs/{id}/timeline", {
+    id: "getJobTimeline",
+    summary: "Get the job's story: what happened, when, and why.",
+    role: "viewer",
+    responses: { 200: json(named("Timeline", TimelineSchema), "The story.") },
+    handle: async ({ path, principal }, { jobsOf, launchesOf }) => {
+      const job = await jobsOf(principal).find(path.id)
+      return { body: timelineOf(job, launchesOf(job)) }
     },
   }),
   route("GET /jobs/{id}/logs", {

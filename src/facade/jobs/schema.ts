@@ -1,7 +1,7 @@
 import Type, { type Static } from "typebox"
 import { GpuSchema, JOB_FIELDS_TOGETHER, JOB_NAME_PATTERN, JobSpecSchema, ResourcesSchema } from "../../apis/job.ts"
 import { LIMITS } from "../../apis/limits.ts"
-import { ALLOWED, StringEnum } from "../../apis/schema.ts"
+import { ALLOWED, COMPONENT, StringEnum } from "../../apis/schema.ts"
 import { noUuid } from "../names.ts"
 
 /**
@@ -67,12 +67,12 @@ export const JobSubmissionSchema = Type.Object(
           gpu: Type.Optional(SubmittedGpuSchema),
           disk: ResourcesSchema.properties.disk,
         },
-        { description: "Minimum resources of the VM." },
+        { description: "Minimum resources of the VM.", [COMPONENT]: "Resources" },
       ),
     ),
     region: Type.Optional(SubmittedRegionSchema),
     project_id: Type.Optional(
-      Type.String({ maxLength: 64, description: "The host's project; any other value is rejected." }),
+      Type.String({ maxLength: 64, description: "The request's project; any other value is rejected." }),
     ),
     organization_id: Type.Optional(
       Type.String({ maxLength: 64, description: "The project's organization; any other value is rejected." }),

@@ -73,6 +73,7 @@ const submissions: fc.Arbitrary<JobSubmission> = fc.record(
     timeoutSeconds: fc.integer({ min: 1, max: 1000 }),
     provisioning: fc.constantFrom("onDemand", "spot", "spotFirst"),
     maxHourlyPriceUsd: fc.double({ min: 0, max: 1000, noNaN: true }),
+    maxCostUsd: fc.double({ min: 0, max: 1000, noNaN: true }),
     secretEnv: map(
       envName.map((name) => `SECRET_${name}`),
       fc.record({ secret: fc.stringMatching(/^[a-z0-9]{1,10}$/), key: fc.stringMatching(/^[-._a-zA-Z0-9]{1,10}$/) }),
@@ -97,6 +98,7 @@ const SAME_FIELDS = [
   ["timeoutSeconds", "timeout_seconds", 2_592_000],
   ["provisioning", "provisioning", "onDemand"],
   ["maxHourlyPriceUsd", "maxHourlyPriceUsd", null],
+  ["maxCostUsd", "max_cost_usd", null],
   ["secretEnv", "secretEnv", {}],
   ["ttlSecondsAfterFinished", "ttlSecondsAfterFinished", null],
 ] as const

@@ -1,4 +1,4 @@
-// Runs in the browser, on the page /1/docs.
+// Runs in the browser, on the page /1/docs, and on /projects/{project}/1/docs.
 
 const dark = matchMedia("(prefers-color-scheme: dark)")
 const applyColorScheme = () => document.documentElement.classList.toggle("dark-mode", dark.matches)
@@ -7,7 +7,8 @@ dark.addEventListener("change", applyColorScheme)
 
 SwaggerUIBundle({
   dom_id: "#reference",
-  url: "/1/openapi.json",
+  // The document next to the page: its server is the project of the page's address.
+  url: location.pathname.replace(/\/docs\/?$/i, "/openapi.json"),
   deepLinking: true,
   // Shows x-required-role.
   showExtensions: true,

@@ -1,0 +1,47 @@
+import { Router } from "express"
+import { allowNoOther } from "../http/mount.ts"
+import { PROJECT_PATH } from "./addresses.ts"
+
+const DOCUMENT_PATH: string = "/.well-known/berth"
+
+/** Seconds for which clients may cache the document. */
+const MAX_AGE_SECONDS = 300
+
+/** Issuer at which people sign in, and the client of command lines there. */
+export interface SignIn {
+  issuer: string
+  audience: string
+  clientId: string
+}
+
+export interface InstallationFacts {
+  version: string
+  /** Undefined: no user can sign in. */
+  signIn?: SignIn | undefined
+  /** Undefined if no host names a project. */
+  baseDomain?: string | undefined
+  defaultProject?: string | undefined
+}
+
+/**
+ * Serves `/.well-known/berth`, which shows clients how to sign in and how to address projects. It is public, and contains
+ * no secret.
+ */
+export function installationRouter({ version, signIn, baseDomain, defaultProject }: InstallationFacts): Router {
+  const document = {
+    version,
+    issuer: signIn?.issuer ?? null,
+    client_id: signIn?.clientId ?? null,
+    audience: signIn?.audience ?? null,
+    project_host: baseDomain === undefined ? null : `{project}.${baseDomain}`,
+    project_path: PROJECT_PATH.replace(":project", "{project}"),
+    default_project: defaultProject ?? null,
+  }
+  const router = Router()
+  const route = router.route(DOCUMENT_PATH)
+  route.get((_req, res) => {
+    res.set("Cache-Control", `public, max-age=${MAX_AGE_SECONDS}`).json(document)
+  })
+  allowNoOther(route, ["GET", "HEAD"])
+  return router
+}

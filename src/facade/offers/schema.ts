@@ -1,0 +1,26 @@
+import Type, { type Static } from "typebox"
+import { COMPONENT } from "../../apis/schema.ts"
+import { nullable, PlannedPlacementSchema } from "../jobs/record.ts"
+
+const { connection, estimated_cost_usd, cost_breakdown, why, ...machineFields } = PlannedPlacementSchema.properties
+
+/** Machine type in a region, at a price: the fields of a planned placement that need no job and no account. */
+export const OfferRecordSchema = Type.Object(
+  {
+    ...machineFields,
+    total_usd_per_hour: Type.Number({
+      description: "Price of a VM with its machine, the default disk and a public IPv4 address, USD per hour.",
+    }),
+  },
+  { [COMPONENT]: "Offer" },
+)
+export type OfferRecord = Static<typeof OfferRecordSchema>
+
+/** Response of GET /offers. */
+export const OfferListSchema = Type.Object({
+  offers: Type.Array(OfferRecordSchema),
+  total: Type.Integer({ description: "Number of offers that match." }),
+  limit: Type.Integer(),
+  message: nullable<string>("string", "Explanation if no offer matches, with the nearest one."),
+})
+export type OfferList = Static<typeof OfferListSchema>
