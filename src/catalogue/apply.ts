@@ -2,6 +2,7 @@ import { roundUsd } from "../apis/money.ts"
 import type { FieldError } from "../apis/validate.ts"
 import { familyOf } from "../router/families.ts"
 import { emptyTable, type Machine, OFFER_COLUMNS, type OfferTable, type Place, type Region } from "../router/table.ts"
+import { type Glob, globOf } from "./glob.ts"
 import type { Discount, Exclusion, Numbered, Overlay, OwnOffer } from "./overlay.ts"
 
 /** A table with an overlay applied, and the rules that have no effect or are invalid. */
@@ -107,15 +108,6 @@ class Matcher {
     this.isUsed = true
     return true
   }
-}
-
-type Glob = (name: string) => boolean
-
-function globOf(pattern: string | undefined): Glob {
-  if (pattern === undefined) return () => true
-  const parts = pattern.split("*").map((part) => part.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&"))
-  const expression = new RegExp(`^${parts.join(".*")}$`)
-  return (name) => expression.test(name)
 }
 
 /** Returns the list followed by the own offers, and the rows of those offers. */

@@ -205,7 +205,7 @@ describe("an overlay", () => {
       prices: "",
     })
     expect(errors).toEqual([
-      "/prices: unknown key prices: the known keys are offers, discounts, exclusions",
+      "/prices: unknown key prices: the known keys are offers, discounts, exclusions, disks, addresses",
       expect.stringMatching(/^\/offers: offers is not valid YAML \(line \d+, column \d+\): /),
       '/discounts: discounts must be a list in YAML: begin each item with "- "',
       "/exclusions/1: exclusions[1]: the value must not be empty",

@@ -5,10 +5,11 @@ import type { OfferTable } from "../router/table.ts"
 import { applyInSteps } from "./apply.ts"
 import type { Offers } from "./offers.ts"
 import { type Overlay, parseOverlay } from "./overlay.ts"
+import { idlePartRules, partPrices } from "./parts.ts"
 import { refreshInSteps } from "./refresh.ts"
 import type { RegionPrices } from "./refreshed.ts"
 
-/** ConfigMap in the system namespace with own offers, discounts and exclusions. */
+/** ConfigMap in the system namespace with own offers, discounts, exclusions, and prices of disks and addresses. */
 export const CATALOGUE_CONFIG_MAP = "berth-catalogue"
 
 /**
@@ -26,7 +27,7 @@ export class LiveCatalogue implements Offers {
   constructor(list: OfferTable) {
     this.#list = list
     this.#refreshed = list
-    this.#current = new Catalogue(list)
+    this.#current = new Catalogue(list, partPrices())
   }
 
   current(): Catalogue {
@@ -66,8 +67,12 @@ export class LiveCatalogue implements Offers {
   /** Rebuilds the catalogue. Returns the errors of rules without effect. */
   async #rebuild(): Promise<FieldError[]> {
     const { table, errors } = await runInSteps(applyInSteps(this.#refreshed, this.#overlay))
-    this.#current = new Catalogue(table)
-    return errors
+    this.#current = new Catalogue(table, partPrices(this.#overlay))
+    const idle = idlePartRules(this.#overlay, table.regions).map(({ key, index }) => ({
+      pointer: `/${key}/${index}`,
+      detail: `${key}[${index}] matches no region: check its names`,
+    }))
+    return [...errors, ...idle]
   }
 
   #inTurn<T>(change: () => Promise<T>): Promise<T> {

@@ -42,10 +42,28 @@ const OwnOfferSchema = Type.Object({
   minimumBilledSeconds: Type.Optional(Int({ description: "Shortest billed time, seconds; default 60." })),
 })
 
+const { cloud: ofCloud, region: inRegion } = SELECTOR
+const DiskRuleSchema = Type.Object({
+  cloud: ofCloud,
+  region: inRegion,
+  type: Type.Optional(Text(64, "The cloud's name of the disk type, such as gp3.", PATTERN)),
+  gibMonthUsd: Type.Number({ minimum: 0, description: "Price of a GiB, USD a month." }),
+})
+const AddressRuleSchema = Type.Object({
+  cloud: ofCloud,
+  region: inRegion,
+  hourlyPriceUsd: Type.Number({ minimum: 0, description: "Price of a public IPv4 address, USD per hour." }),
+})
+
 export type Discount = Static<typeof DiscountSchema>
 export type Exclusion = Static<typeof ExclusionSchema>
 /** Machine at an own price: a reserved one, or a type of the price list at another price. */
 export type OwnOffer = Static<typeof OwnOfferSchema>
+
+/** Own price of disks. */
+export type DiskRule = Static<typeof DiskRuleSchema>
+/** Own price of public addresses. */
+export type AddressRule = Static<typeof AddressRuleSchema>
 
 /** A rule and its position in its list, from 0. */
 export interface Numbered<T> {
@@ -58,13 +76,15 @@ export interface Overlay {
   offers: readonly Numbered<OwnOffer>[]
   discounts: readonly Numbered<Discount>[]
   exclusions: readonly Numbered<Exclusion>[]
+  disks: readonly Numbered<DiskRule>[]
+  addresses: readonly Numbered<AddressRule>[]
 }
 
-const KEYS: readonly (keyof Overlay)[] = ["offers", "discounts", "exclusions"]
+const KEYS: readonly (keyof Overlay)[] = ["offers", "discounts", "exclusions", "disks", "addresses"]
 
 /**
- * Reads an overlay from a ConfigMap's data: the keys `offers`, `discounts` and `exclusions`, each a list in YAML. An
- * invalid rule is skipped and reported, and the others apply: a mistake elsewhere must not disable an exclusion.
+ * Reads an overlay from a ConfigMap's data: the keys `offers`, `discounts`, `exclusions`, `disks` and
+ * `addresses`, each a list in YAML. An invalid rule is skipped and reported, and the others apply: a mistake elsewhere must not disable an exclusion.
  */
 export function parseOverlay(data: Readonly<Record<string, string>> = {}): { overlay: Overlay; errors: FieldError[] } {
   const errors: FieldError[] = []
@@ -78,6 +98,8 @@ export function parseOverlay(data: Readonly<Record<string, string>> = {}): { ove
     offers: rulesOf<OwnOffer>("offers", data["offers"], OwnOfferSchema, errors),
     discounts: rulesOf<Discount>("discounts", data["discounts"], DiscountSchema, errors),
     exclusions: rulesOf<Exclusion>("exclusions", data["exclusions"], ExclusionSchema, errors),
+    disks: rulesOf<DiskRule>("disks", data["disks"], DiskRuleSchema, errors),
+    addresses: rulesOf<AddressRule>("addresses", data["addresses"], AddressRuleSchema, errors),
   }
   return { overlay, errors }
 }

@@ -1,17 +1,62 @@
-import type { VmDisk } from "../apis/disk.ts"
+import type { BootDisk } from "../apis/disk.ts"
+import { nvidiaGpusOf, type Offer } from "../apis/offer.ts"
+import { AWS } from "./aws.ts"
+import { AZURE } from "./azure.ts"
+import { GCP } from "./gcp.ts"
+import { familyOf } from "./machines.ts"
 
-/** Sizes of a kind of machine that its boot disk depends on, GiB. */
-export interface DiskNeeds {
-  /** Default size. */
-  least: number
-  /** Size of the machine image's own disk. */
-  image: number
+type SoldMachine = Pick<Offer, "instanceType" | "architecture" | "gpu">
+
+/** Boot disks by cloud. The local cloud has none: its VMs share the host's disk. */
+const BOOT_DISKS = { aws: awsBootDisk, gcp: gcpBootDisk, azure: azureBootDisk }
+
+/** Returns the boot disk of a machine type; undefined if the cloud's VMs have none. Pure. */
+export function bootDiskOf({ cloud, ...machine }: SoldMachine & Pick<Offer, "cloud">): BootDisk | undefined {
+  return Object.hasOwn(BOOT_DISKS, cloud) ? BOOT_DISKS[cloud as keyof typeof BOOT_DISKS](machine) : undefined
+}
+
+export function awsBootDisk(machine: SoldMachine): BootDisk {
+  const hasGpus = nvidiaGpusOf(machine) !== undefined
+  const image = familyOf(AWS, machine)?.image ?? (hasGpus ? "gpu" : machine.architecture)
+  return {
+    leastGib: hasGpus ? AWS.diskGib.gpu : AWS.diskGib.cpu,
+    imageGib: AWS.images[image].leastDiskGib,
+    types: ["gp3", "gp2"],
+  }
+}
+
+/** Machine series with Persistent Disk, but without `pd-ssd` (Compute Engine's page on machine families). */
+const BALANCED_ONLY = /^h3-/
+
+export function gcpBootDisk(machine: SoldMachine): BootDisk {
+  const family = familyOf(GCP, machine)
+  const image = family?.image ?? (nvidiaGpusOf(machine) === undefined ? machine.architecture : "gpu")
+  const type = family?.diskType ?? "pd-balanced"
+  const isFixed = type === "hyperdisk-balanced" || BALANCED_ONLY.test(machine.instanceType)
+  return {
+    leastGib: image === "gpu" ? GCP.diskGib.gpu : GCP.diskGib.cpu,
+    imageGib: GCP.images[image].leastDiskGib,
+    types: isFixed ? [type] : [type, "pd-ssd"],
+  }
 }
 
 /**
- * Returns the size of a VM's boot disk, GiB. A size that the connection sets replaces the default. No disk is smaller
- * than the job requires, or than the machine image: the clouds reject that. Pure.
+ * Sizes that support Premium SSDs have an `s` after the number of vCPUs, or `S` before it in old names
+ * (https://learn.microsoft.com/azure/virtual-machines/vm-naming-conventions).
  */
-export function diskGiB({ least, image }: DiskNeeds, { sizeGib, requiredGib = 0 }: VmDisk = {}): number {
-  return Math.max(sizeGib ?? least, requiredGib, image)
+const PREMIUM = /^Standard_([A-Z]+S\d|[A-Z]+\d+(-\d+)?[a-z]*s[a-z]*(_|$))/
+
+export function azureBootDisk(machine: SoldMachine): BootDisk {
+  const family = familyOf(AZURE, machine)
+  const hasGpus = nvidiaGpusOf(machine) !== undefined
+  const image = family?.image ?? (hasGpus ? "gpu" : machine.architecture)
+  // Only the images with NVIDIA's driver need a disk of this size.
+  const isGpuImage = image === "gpu" || image === "gpuV100"
+  return {
+    leastGib: isGpuImage ? AZURE.diskGib.gpu : AZURE.diskGib.cpu,
+    imageGib: AZURE.images[image].leastDiskGib,
+    types: PREMIUM.test(machine.instanceType)
+      ? ["StandardSSD_LRS", "Standard_LRS", "Premium_LRS"]
+      : ["StandardSSD_LRS", "Standard_LRS"],
+  }
 }

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest"
-import { diskGiB } from "./disk.ts"
+import { orderedDisk } from "../apis/disk.ts"
+import { bootDiskOf } from "./disk.ts"
 import type { CloudMachines } from "./family.ts"
 import { exclusionOf, familyOf, MACHINES, quotaFamilyOf } from "./machines.ts"
 
@@ -62,15 +63,35 @@ describe("exclusions", () => {
 })
 
 describe("the boot disk", () => {
+  const cpu = { leastGib: 50, imageGib: 30 }
+  const gpu = { leastGib: 200, imageGib: 64 }
   test.each([
-    ["the default of the machine", { least: 200, image: 64 }, {}, 200],
-    ["the image's size, if it is larger", { least: 50, image: 64 }, {}, 64],
-    ["the size of the connection, also below the default", { least: 200, image: 64 }, { sizeGib: 100 }, 100],
-    ["never less than the image", { least: 200, image: 64 }, { sizeGib: 20 }, 64],
-    ["at least the size that the job requires", { least: 64, image: 30 }, { sizeGib: 40, requiredGib: 300 }, 300],
-    ["at least the default, if the job requires less", { least: 50, image: 30 }, { requiredGib: 10 }, 50],
-  ])("has %s", (_, needs, disk, size) => {
-    expect(diskGiB(needs, disk)).toBe(size)
+    ["the default of the machine", gpu, {}, 200],
+    ["the image's size, if it is larger", { leastGib: 50, imageGib: 64 }, {}, 64],
+    ["the size of the connection, also below the default", gpu, { sizeGib: 100 }, 100],
+    ["never less than the image", gpu, { sizeGib: 20 }, 64],
+    ["at least the size that the job requires", cpu, { sizeGib: 40, requiredGib: 300 }, 300],
+    ["at least the default, if the job requires less", cpu, { requiredGib: 10 }, 50],
+  ])("has %s", (_, sizes, disk, size) => {
+    expect(orderedDisk({ ...sizes, types: ["gp3"] }, disk).sizeGib).toBe(size)
+  })
+
+  test.each([
+    ["aws", "m7g.large", "gp2", "gp2"],
+    ["gcp", "e2-standard-2", "pd-ssd", "pd-ssd"],
+    ["gcp", "n4-standard-2", "pd-ssd", "hyperdisk-balanced"],
+    ["gcp", "h3-standard-88", "pd-ssd", "pd-balanced"],
+    ["azure", "Standard_D4s_v3", "Premium_LRS", "Premium_LRS"],
+    ["azure", "Standard_D4_v3", "Premium_LRS", "StandardSSD_LRS"],
+    ["azure", "Standard_D4_v3", "Standard_LRS", "Standard_LRS"],
+  ])("of %s %s with the type %s has the type %s", (cloud, instanceType, type, expected) => {
+    const architecture = instanceType === "m7g.large" ? "arm64" : "amd64"
+    const boot = bootDiskOf({ cloud, instanceType, architecture })
+    expect(boot && orderedDisk(boot, { type }).type).toBe(expected)
+  })
+
+  test("of a local VM is the host's", () => {
+    expect(bootDiskOf({ cloud: "local", instanceType: "local-2", architecture: "amd64" })).toBeUndefined()
   })
 })
 

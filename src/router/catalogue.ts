@@ -1,6 +1,19 @@
+import { type BootDisk, type OrderedDisk, orderedDisk, type VmDisk } from "../apis/disk.ts"
+import { roundUsd } from "../apis/money.ts"
 import type { Offer } from "../apis/offer.ts"
+import type { HourlyPrices } from "../apis/price.ts"
 import { isNvidia, parseModel } from "./gpu-models.ts"
-import { type GroupsOf, type Machine, type OfferTable, type Place, type Region, tableOf } from "./table.ts"
+import type { PartPrices } from "./parts.ts"
+import {
+  type GroupsOf,
+  type Machine,
+  machineOf,
+  Numbering,
+  type OfferTable,
+  type Place,
+  type Region,
+  tableOf,
+} from "./table.ts"
 
 /**
  * The offers that jobs are routed by: a table, and what follows from its machines and regions. Offers are numbered by
@@ -16,12 +29,21 @@ export class Catalogue {
   readonly modelBases: readonly (string | undefined)[]
   /** First row of each run of offers of one machine that are bought alike; the last element is the number of rows. */
   readonly runs: Uint32Array
+  /** Disks from which machines boot, each once, with their cloud. */
+  readonly diskClasses: readonly DiskClass[]
+  /** By machine: index into the disk classes. */
+  readonly diskClass: Uint16Array
+  readonly #parts: PartPrices | undefined
+  readonly #diskUsd = new Map<string, Float64Array>()
+  readonly #addressUsd: Float64Array
   /** By machine and by place: the position in the order by size, then by name. */
   readonly #machineRanks: Uint32Array
   readonly #placeRanks: Uint32Array
 
-  constructor(table: OfferTable) {
+  /** @param parts prices of disks and addresses; absent: they cost nothing, as in the local cloud */
+  constructor(table: OfferTable, parts?: PartPrices) {
     const { machines, regions, places } = table
+    const classes = diskClassesOf(machines, parts)
     this.table = table
     this.clouds = [...new Set(regions.map(({ cloud }) => cloud))].sort()
     this.groups = [...new Set(regions.flatMap((region) => region.groups))].sort()
@@ -29,6 +51,10 @@ export class Catalogue {
       gpu !== undefined && isNvidia(gpu.model) ? parseModel(gpu.model).base : undefined,
     )
     this.runs = runsOf(table)
+    this.diskClasses = classes.items
+    this.diskClass = classes.byMachine
+    this.#parts = parts
+    this.#addressUsd = this.#byPlace((region) => parts?.addressUsd(region) ?? 0)
     this.#machineRanks = ranksOf(machines, compareMachines)
     this.#placeRanks = ranksOf(places, (a, b) => comparePlaces(a, b, regions))
   }
@@ -65,6 +91,43 @@ export class Catalogue {
     }
   }
 
+  /** Returns the prices of a disk by place, USD per hour. Places of other clouds have 0. */
+  diskUsdByPlace(cloud: string, disk: OrderedDisk): Float64Array {
+    const key = `${cloud} ${disk.type} ${disk.sizeGib}`
+    const known = this.#diskUsd.get(key)
+    if (known !== undefined) return known
+    const prices = this.#byPlace((region) => (region.cloud === cloud ? (this.#parts?.diskUsd(region, disk) ?? 0) : 0))
+    // Jobs choose sizes, so there may be many.
+    if (this.#diskUsd.size >= MOST_DISKS) this.#diskUsd.clear()
+    this.#diskUsd.set(key, prices)
+    return prices
+  }
+
+  /** Prices of a public IPv4 address by place, USD per hour. */
+  get addressUsdByPlace(): Float64Array {
+    return this.#addressUsd
+  }
+
+  /** Returns the prices of a VM on an offer, which may be of an earlier catalogue. */
+  pricesOf(offer: Offer, { disk, publicAddress }: { disk?: VmDisk | undefined; publicAddress: boolean }): HourlyPrices {
+    const parts = this.#parts
+    const { cloud, region: name, hourlyPriceUsd: machineUsd } = offer
+    const known = this.table.regions.find((region) => region.cloud === cloud && region.name === name)
+    const region = known ?? { cloud, name, groups: [] }
+    const boot = parts?.bootDiskOf(machineOf(offer))
+    return {
+      machineUsd,
+      diskUsd: parts !== undefined && boot !== undefined ? roundUsd(parts.diskUsd(region, orderedDisk(boot, disk))) : 0,
+      addressUsd: parts !== undefined && publicAddress ? roundUsd(parts.addressUsd(region)) : 0,
+    }
+  }
+
+  #byPlace(priceOf: (region: Region) => number): Float64Array {
+    const { regions, places } = this.table
+    const byRegion = regions.map((region) => roundUsd(priceOf(region)))
+    return Float64Array.from(places, ({ region }) => byRegion[region] ?? 0)
+  }
+
   /** Yields every offer, in the order of the rows. */
   *offers(): Generator<Offer> {
     for (let row = 0; row < this.size; row++) yield this.offerAt(row)
@@ -87,9 +150,29 @@ export class Catalogue {
   }
 }
 
+/** Boot disk of some machines of a cloud. */
+export interface DiskClass {
+  cloud: string
+  /** Absent: the cloud's VMs have none. */
+  boot?: BootDisk
+}
+
+/** Number of disks whose prices a catalogue remembers. */
+const MOST_DISKS = 1000
+
+function diskClassesOf(machines: readonly Machine[], parts: PartPrices | undefined) {
+  const classes = new Numbering<DiskClass>()
+  const byMachine = Uint16Array.from(machines, (machine) => {
+    const { cloud } = machine
+    const boot = parts?.bootDiskOf(machine)
+    return classes.of(JSON.stringify([cloud, boot]), () => ({ cloud, ...(boot !== undefined && { boot }) }))
+  })
+  return { items: classes.items, byMachine }
+}
+
 /** The catalogue of offers that are given one by one. */
-export function catalogueOf(offers: readonly Offer[], groupsOf?: GroupsOf): Catalogue {
-  return new Catalogue(tableOf(offers, groupsOf))
+export function catalogueOf(offers: readonly Offer[], groupsOf?: GroupsOf, parts?: PartPrices): Catalogue {
+  return new Catalogue(tableOf(offers, groupsOf), parts)
 }
 
 /** A price list has such offers together; later offers, at the end of the table, may be runs of a single row. */

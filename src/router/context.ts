@@ -12,6 +12,8 @@ export interface RouteContext<P extends LaunchAccount = LaunchAccount> extends C
   launchAccounts: readonly P[]
   cooldowns: readonly Cooldown[]
   room: Room
+  /** Limit of the job's own cost. An offer fits if `leastSeconds` on it cost no more. */
+  budget?: { leftUsd: number; leastSeconds: number } | undefined
   now: Date
   /** Number of placements to return; default 5. */
   count?: number

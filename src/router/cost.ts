@@ -1,6 +1,10 @@
-import { billedUsd, roundUsd } from "../apis/money.ts"
-import type { Catalogue } from "./catalogue.ts"
+import { orderedDisk } from "../apis/disk.ts"
+import { roundUsd } from "../apis/money.ts"
+import { type CostParts, costOf, type HourlyPrices, sumOfParts } from "../apis/price.ts"
+import type { Catalogue, DiskClass } from "./catalogue.ts"
+import type { LaunchAccount } from "./cooldown.ts"
 import { type BucketPlace, egressUsd } from "./egress.ts"
+import { shapeKey, shapeOf, type VmShape } from "./parts.ts"
 
 /** Inputs of a job's cost besides the offer. */
 export interface CostTerms {
@@ -8,33 +12,132 @@ export interface CostTerms {
   expectedSeconds: number
   /** Buckets of the job's volumes whose place is known. */
   buckets?: readonly BucketPlace[]
+  /** Accounts whose settings the disk and the address depend on. */
+  launchAccounts: readonly LaunchAccount[]
+  /** Returns the disk that the job and its image require on a cloud's VM, GiB; undefined: the default is enough. */
+  requiredGib?: (cloud: string) => number | undefined
+}
+
+/** Expected cost of one job on one offer. */
+export interface OfferCost {
+  prices: HourlyPrices
+  cost: CostParts
+  /** Reading the buckets once, US dollars. */
+  trafficUsd: number
+  /** US dollars. */
+  totalUsd: number
+}
+
+const NO_ACCOUNT: readonly VmShape[] = [shapeOf()]
+
+/** A VM that accounts of a cloud start on the machines of one disk class, with the price of its disk by place. */
+export interface PricedShape {
+  shape: VmShape
+  /** US dollars an hour. */
+  diskUsd: Float64Array
+}
+
+/** VMs of one disk class, and the least that one adds to the machine's own cost by place, US dollars. */
+export interface ClassCosts {
+  shapes: readonly PricedShape[]
+  /** Disk, address and traffic. */
+  atLeastUsd: Float64Array
 }
 
 /**
  * Expected total costs of one job on each offer of a catalogue. A total is never less than `hours` times the price plus
- * `placeUsd`, except for its rounding.
+ * `atLeastUsd` of its machine's disk class and place, except for its rounding.
  */
 export class Costs {
   /** Expected use of the VM. */
   readonly hours: number
-  /** By place, US dollars: what is added to the VM's own cost there, which is reading the buckets once. */
-  readonly placeUsd: Float64Array
   readonly #catalogue: Catalogue
-  readonly #expectedSeconds: number
+  readonly #terms: CostTerms
+  /** By cloud: the different VMs that its accounts start. */
+  readonly #shapes: ReadonlyMap<string, readonly VmShape[]>
+  /** By place, US dollars: reading the buckets once. */
+  readonly #trafficUsd: Float64Array
+  /** By disk class, once it is needed. */
+  readonly #classes: (ClassCosts | undefined)[] = []
 
-  constructor(catalogue: Catalogue, { expectedSeconds, buckets = [] }: CostTerms) {
+  constructor(catalogue: Catalogue, terms: CostTerms) {
+    const { expectedSeconds, buckets = [], launchAccounts } = terms
     this.hours = Math.max(0, expectedSeconds) / 3600
-    this.placeUsd = egressByPlace(catalogue, buckets)
     this.#catalogue = catalogue
-    this.#expectedSeconds = expectedSeconds
+    this.#terms = terms
+    this.#shapes = shapesOf(launchAccounts)
+    this.#trafficUsd = egressByPlace(catalogue, buckets)
   }
 
-  /** Returns the total of a row's offer, US dollars: the VM for the time that is billed, and the traffic. */
-  totalUsd(row: number): number {
-    const { hourlyPriceUsd, minimumBilledSeconds, place } = this.#catalogue.table
-    const vmUsd = billedUsd(hourlyPriceUsd[row] as number, this.#expectedSeconds, minimumBilledSeconds[row] as number)
-    return roundUsd(vmUsd + (this.placeUsd[place[row] as number] as number))
+  /** Returns the costs that depend on the disk of a machine. */
+  ofMachine(machine: number): ClassCosts {
+    const number = this.#catalogue.diskClass[machine] as number
+    const known = this.#classes[number]
+    if (known !== undefined) return known
+    const made = this.#ofClass(this.#catalogue.diskClasses[number] as DiskClass)
+    this.#classes[number] = made
+    return made
   }
+
+  /** Returns the cost of a row's offer with such a VM. */
+  of(row: number, { shape, diskUsd }: PricedShape): OfferCost {
+    const { hourlyPriceUsd, minimumBilledSeconds, place } = this.#catalogue.table
+    const at = place[row] as number
+    const prices = {
+      machineUsd: hourlyPriceUsd[row] as number,
+      diskUsd: diskUsd[at] as number,
+      addressUsd: shape.publicAddress ? (this.#catalogue.addressUsdByPlace[at] as number) : 0,
+    }
+    const billed = {
+      seconds: this.#terms.expectedSeconds,
+      minimumBilledSeconds: minimumBilledSeconds[row] as number,
+    }
+    const cost = costOf(prices, billed)
+    const trafficUsd = this.#trafficUsd[at] as number
+    return { prices, cost, trafficUsd, totalUsd: roundUsd(sumOfParts(cost) + trafficUsd) }
+  }
+
+  #ofClass(diskClass: DiskClass): ClassCosts {
+    const shapes = (this.#shapes.get(diskClass.cloud) ?? NO_ACCOUNT).map((shape) => ({
+      shape,
+      diskUsd: this.#diskUsd(diskClass, shape),
+    }))
+    const atLeastUsd = this.#trafficUsd.slice()
+    for (let place = 0; place < atLeastUsd.length; place++) {
+      const addressUsd = this.#catalogue.addressUsdByPlace[place] as number
+      let least = Number.POSITIVE_INFINITY
+      for (const { shape, diskUsd } of shapes) {
+        least = Math.min(least, (diskUsd[place] as number) + (shape.publicAddress ? addressUsd : 0))
+      }
+      atLeastUsd[place] = (atLeastUsd[place] as number) + this.hours * least
+    }
+    return { shapes, atLeastUsd }
+  }
+
+  /** Returns the prices of the disk by place, US dollars an hour; zeros if the cloud's VMs have none. */
+  #diskUsd({ cloud, boot }: DiskClass, { diskGib: sizeGib, diskType: type }: VmShape): Float64Array {
+    if (boot === undefined) return new Float64Array(this.#trafficUsd.length)
+    const requiredGib = this.#terms.requiredGib?.(cloud)
+    const disk = orderedDisk(boot, {
+      ...(requiredGib !== undefined && { requiredGib }),
+      ...(sizeGib !== undefined && { sizeGib }),
+      ...(type !== undefined && { type }),
+    })
+    return this.#catalogue.diskUsdByPlace(cloud, disk)
+  }
+}
+
+function shapesOf(launchAccounts: readonly LaunchAccount[]): Map<string, VmShape[]> {
+  const byCloud = new Map<string, Map<string, VmShape>>()
+  for (const { cloud, settings } of launchAccounts) {
+    const shape = shapeOf(settings)
+    const shapes = byCloud.get(cloud) ?? new Map<string, VmShape>()
+    byCloud.set(cloud, shapes.set(shapeKey(shape), shape))
+  }
+  // Sorted, so that equal costs always have the same order.
+  const sorted = (shapes: Map<string, VmShape>) =>
+    [...shapes].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, shape]) => shape)
+  return new Map([...byCloud].map(([cloud, shapes]) => [cloud, sorted(shapes)]))
 }
 
 function egressByPlace({ table: { regions, places } }: Catalogue, buckets: readonly BucketPlace[]): Float64Array {

@@ -10,6 +10,8 @@ import {
   type LaunchAccount,
   serves,
 } from "./cooldown.ts"
+import type { OfferCost } from "./cost.ts"
+import { shapeKey, shapeOf, type VmShape } from "./parts.ts"
 import type { Requirements } from "./requirements.ts"
 import { scan } from "./scan.ts"
 import { type Shortfall, surveyShortfall } from "./shortfall.ts"
@@ -17,12 +19,13 @@ import { type Shortfall, surveyShortfall } from "./shortfall.ts"
 export type { Room, RouteContext } from "./context.ts"
 export type { Cooldown, CooldownTally, LaunchAccount } from "./cooldown.ts"
 
-/** An offer that can be taken now, with its account and its expected total cost. */
-export interface RankedPlacement<P extends LaunchAccount = LaunchAccount> {
+/**
+ * An offer that can be taken now, with its account and its expected cost in US dollars: machine, disk and address for the
+ * expected or the shortest billed time, and the traffic from buckets.
+ */
+export interface RankedPlacement<P extends LaunchAccount = LaunchAccount> extends OfferCost {
   offer: Offer
   launchAccount: P
-  /** US dollars: the VM for the expected or the shortest billed time, and the traffic from buckets. */
-  totalUsd: number
 }
 
 export interface Routing<P extends LaunchAccount = LaunchAccount> {
@@ -78,13 +81,13 @@ export function rank<P extends LaunchAccount>(
     maxHourlyUsd: room.hourlyUsd ?? Number.POSITIVE_INFINITY,
     maxTotalUsd: room.monthlyUsd ?? Number.POSITIVE_INFINITY,
     count,
-    isAvailable: (row) => launchAccounts.available(row).length > 0,
+    isAvailable: (row, shape) => launchAccounts.available(row, shape).length > 0,
   })
-  const placements = best.flatMap(({ row, totalUsd }) => {
+  const placements = best.flatMap(({ row, shape, ...cost }) => {
     const offer = catalogue.offerAt(row)
     return launchAccounts
-      .available(row)
-      .map((launchAccount): RankedPlacement<P> => ({ offer, launchAccount, totalUsd }))
+      .available(row, shape)
+      .map((launchAccount): RankedPlacement<P> => ({ offer, launchAccount, ...cost }))
   })
   const tally = placements.length === 0 ? undefined : launchAccounts.tally(passedOver)
   return { placements: placements.slice(0, count), fitting, ...(tally && { passedOver: tally }) }
@@ -95,7 +98,7 @@ class LaunchAccounts<P extends LaunchAccount> {
   readonly clouds: ReadonlySet<string>
   readonly #catalogue: Catalogue
   readonly #all: ReadonlyMap<string, readonly P[]>
-  /** Without accounts whose whole cloud is in cooldown. */
+  /** By cloud and shape of their VMs, without accounts whose whole cloud is in cooldown. */
   readonly #usable: ReadonlyMap<string, readonly P[]>
   readonly #cooldowns: ActiveCooldowns
 
@@ -108,13 +111,14 @@ class LaunchAccounts<P extends LaunchAccount> {
     this.#catalogue = catalogue
     this.#cooldowns = active
     this.#all = Map.groupBy(launchAccounts, ({ cloud }) => cloud)
-    this.#usable = Map.groupBy(usable, ({ cloud }) => cloud)
+    this.#usable = Map.groupBy(usable, ({ cloud, settings }) => `${cloud} ${shapeKey(shapeOf(settings))}`)
   }
 
-  /** Returns who may ask for a row's offer now, by the names of their connections. */
-  available(row: number): readonly P[] {
+  /** Returns the accounts that can take a row's offer now and start VMs of this shape, by the names of their connections. */
+  available(row: number, shape: VmShape): readonly P[] {
     const { machines, machine } = this.#catalogue.table
-    const launchAccounts = this.#usable.get(machines[machine[row] ?? -1]?.cloud ?? "") ?? []
+    const key = shapeKey(shape)
+    const launchAccounts = this.#usable.get(`${machines[machine[row] ?? -1]?.cloud} ${key}`) ?? []
     const isAnyRestricted = launchAccounts.some(({ regions }) => regions !== undefined)
     if (launchAccounts.length === 0 || (!isAnyRestricted && this.#cooldowns.all.length === 0)) return launchAccounts
     const offer = this.#catalogue.offerAt(row)

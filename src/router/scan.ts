@@ -1,27 +1,33 @@
+import { costOf, type HourlyPrices, sumOfParts } from "../apis/price.ts"
 import type { Catalogue } from "./catalogue.ts"
-import { Costs, type CostTerms } from "./cost.ts"
+import type { RouteContext } from "./context.ts"
+import { Costs, type CostTerms, type OfferCost, type PricedShape } from "./cost.ts"
 import { unmetOf } from "./fit.ts"
+import type { VmShape } from "./parts.ts"
 import type { Requirements } from "./requirements.ts"
 
-/** An offer that was found. */
-export interface Found {
+/** An offer that was found, with the VM that one or more accounts would start on it. */
+export interface Found extends OfferCost {
   row: number
-  /** Expected total cost, US dollars. */
-  totalUsd: number
+  shape: VmShape
 }
 
 /** Terms of a scan besides the job's requirements. */
 export interface ScanTerms extends CostTerms {
   /** Clouds that an account can pay for. */
   clouds: ReadonlySet<string>
-  /** US dollars an hour. */
+  /** For machine, disk and address, US dollars an hour. */
   maxHourlyUsd: number
   /** US dollars. */
   maxTotalUsd: number
+  budget?: Budget | undefined
   /** Number of offers to return. */
   count: number
-  /** Returns whether an offer can be taken now. The scan asks only about offers that would be among the best. */
-  isAvailable(row: number): boolean
+  /**
+   * Returns true if an account that starts VMs of this shape can take the offer now. The scan asks only about offers that
+   * would be among the best.
+   */
+  isAvailable(row: number, shape: VmShape): boolean
 }
 
 export interface Scanned {
@@ -33,6 +39,19 @@ export interface Scanned {
   passedOver: number[]
 }
 
+/** Limit of a job's own cost, US dollars, and the shortest time for which it must be enough. */
+export type Budget = NonNullable<RouteContext["budget"]>
+
+/** Returns the cost of the shortest time on a row's offer, US dollars. */
+export function leastUsd(
+  { table }: Catalogue,
+  row: number,
+  { prices, budget: { leastSeconds: seconds } }: { prices: HourlyPrices; budget: Budget },
+): number {
+  const minimumBilledSeconds = table.minimumBilledSeconds[row] as number
+  return sumOfParts(costOf(prices, { seconds, minimumBilledSeconds }))
+}
+
 /**
  * Looks at every offer once and keeps the cheapest. A job's total depends on its time and its data, so no order of the
  * offers that is prepared beforehand holds for it.
@@ -41,7 +60,7 @@ export function scan(requirements: Requirements, catalogue: Catalogue, terms: Sc
   const { runs, table } = catalogue
   const { machines, machine, place, spot, hourlyPriceUsd } = table
   const costs = new Costs(catalogue, terms)
-  const { hours, placeUsd } = costs
+  const { hours } = costs
   const { byMachine, byPlace, bySpot, maxHourlyPriceUsd } = unmetOf(requirements, catalogue)
   const isUsable = machines.map(({ cloud }, index) => byMachine[index] === 0 && terms.clouds.has(cloud))
   const onDemandOffers = new Cheapest(catalogue, costs, terms)
@@ -52,14 +71,15 @@ export function scan(requirements: Requirements, catalogue: Catalogue, terms: Sc
     const end = runs[run + 1] as number
     if (!isUsable[machine[first] as number] || bySpot[spot[first] as number] !== 0) continue
     const cheapest = spot[first] === 1 ? spotOffers : onDemandOffers
+    const { atLeastUsd, shapes } = costs.ofMachine(machine[first] as number)
     let { boundUsd } = cheapest
     for (let row = first; row < end; row++) {
       const at = place[row] as number
       const price = hourlyPriceUsd[row] as number
       if (byPlace[at] !== 0 || price > maxHourlyPriceUsd) continue
       fitting++
-      const leastUsd = price * hours + (placeUsd[at] as number)
-      if (leastUsd <= boundUsd) boundUsd = cheapest.add(row)
+      const leastUsd = price * hours + (atLeastUsd[at] as number)
+      if (leastUsd <= boundUsd) boundUsd = cheapest.add(row, shapes)
     }
   }
   const best = [...spotOffers.found, ...onDemandOffers.found].slice(0, terms.count)
@@ -72,7 +92,7 @@ function passedOverBy(spot: Cheapest, onDemand: Cheapest): number[] {
 }
 
 /** Rounding makes a total less than its summands by less than this, US dollars. */
-const ROUNDING_USD = 2e-6
+const ROUNDING_USD = 4e-6
 
 /** The cheapest offers so far that are available and under the cap, sorted. `Catalogue.compare` decides ties. */
 class Cheapest {
@@ -92,23 +112,32 @@ class Cheapest {
   }
 
   /** Adds an offer, unless it is unavailable or over a cap, or others are cheaper. Returns the new bound. */
-  add(row: number): number {
-    const { found } = this
-    const { count, maxHourlyUsd, maxTotalUsd, isAvailable } = this.#terms
-    const totalUsd = this.#costs.totalUsd(row)
-    const isUnderCaps = totalUsd <= maxTotalUsd && (this.#catalogue.table.hourlyPriceUsd[row] as number) <= maxHourlyUsd
-    let at = found.length
-    while (at > 0 && this.#isBefore(row, totalUsd, found[at - 1] as Found)) at--
-    if (at === count || !isUnderCaps) return this.boundUsd
-    if (!isAvailable(row)) {
-      if (at === 0) this.#unavailable.push({ row, totalUsd })
-      return this.boundUsd
-    }
-    found.splice(at, 0, { row, totalUsd })
-    if (found.length > count) found.pop()
-    const last = found[count - 1]
+  add(row: number, shapes: readonly PricedShape[]): number {
+    for (const priced of shapes) this.#addVm(row, priced.shape, this.#costs.of(row, priced))
+    const last = this.found[this.#terms.count - 1]
     if (last !== undefined) this.boundUsd = last.totalUsd + ROUNDING_USD
     return this.boundUsd
+  }
+
+  #addVm(row: number, shape: VmShape, cost: OfferCost): void {
+    const { found } = this
+    const { count, maxHourlyUsd, maxTotalUsd, isAvailable } = this.#terms
+    const { totalUsd, prices } = cost
+    let at = found.length
+    while (at > 0 && this.#isBefore(row, totalUsd, found[at - 1] as Found)) at--
+    if (at === count || !this.#isInBudget(row, prices) || totalUsd > maxTotalUsd || sumOfParts(prices) > maxHourlyUsd)
+      return
+    if (isAvailable(row, shape)) {
+      found.splice(at, 0, { row, shape, ...cost })
+      if (found.length > count) found.pop()
+    } else if (at === 0) {
+      this.#unavailable.push({ row, shape, ...cost })
+    }
+  }
+
+  #isInBudget(row: number, prices: HourlyPrices): boolean {
+    const { budget } = this.#terms
+    return budget === undefined || leastUsd(this.#catalogue, row, { prices, budget }) <= budget.leftUsd
   }
 
   /** Returns the unavailable rows that precede all that were found. */
@@ -117,7 +146,7 @@ class Cheapest {
     const before = this.#unavailable.filter(
       ({ row, totalUsd }) => first === undefined || this.#isBefore(row, totalUsd, first),
     )
-    return before.map(({ row }) => row)
+    return [...new Set(before.map(({ row }) => row))]
   }
 
   #isBefore(row: number, totalUsd: number, other: Found): boolean {

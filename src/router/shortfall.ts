@@ -1,12 +1,14 @@
 import { largestDiskGib } from "../apis/disk.ts"
 import { containerMemoryGib } from "../apis/memory.ts"
 import type { Offer } from "../apis/offer.ts"
+import { sumOfParts } from "../apis/price.ts"
 import type { Catalogue } from "./catalogue.ts"
 import type { RouteContext } from "./context.ts"
 import { ActiveCooldowns, CooldownCounter, type CooldownTally, type LaunchAccount, serves } from "./cooldown.ts"
-import { Costs } from "./cost.ts"
+import { Costs, type OfferCost } from "./cost.ts"
 import { BIT, CRITERIA, type Criterion, unmetByRow } from "./fit.ts"
 import type { Requirements } from "./requirements.ts"
+import { leastUsd } from "./scan.ts"
 import type { Machine } from "./table.ts"
 
 /** Offers for a job that gives up one requirement and keeps all others. */
@@ -40,8 +42,10 @@ export interface Shortfall {
   unconnected: readonly string[]
   /** Fitting, payable offers that are unavailable now. */
   cooldowns: CooldownTally
-  /** Fitting, payable, available offers that exceed a cap, and the price of the cheapest. */
+  /** Fitting, payable, available offers that exceed a cap, and the price of the cheapest with disk and address. */
   overCaps: { offers: number; cheapestHourlyUsd?: number }
+  /** Fitting, payable, available offers whose shortest time costs more than is left of the job's budget. */
+  overBudget: { offers: number; cheapestUsd?: number }
 }
 
 /** Counts why no offer can be taken. Looks at every offer: some milliseconds for a hundred thousand. */
@@ -169,23 +173,19 @@ function criteriaIn(mask: number): Criterion[] {
 
 /** Counts what keeps the offers that fit from being taken. */
 function obstaclesOf(catalogue: Catalogue, unmet: Uint16Array, context: RouteContext) {
-  const { machines, machine, hourlyPriceUsd } = catalogue.table
-  const { room, now } = context
+  const { machines, machine } = catalogue.table
   const unconnected = new Set<string>()
   const cooldowns = new CooldownCounter()
-  const overCaps: Shortfall["overCaps"] = { offers: 0 }
-  const costs = new Costs(catalogue, context)
-  const active = new ActiveCooldowns(context.cooldowns, now)
+  const limits = new OverLimits(catalogue, context)
+  const active = new ActiveCooldowns(context.cooldowns, context.now)
   const launchAccountsOf = machines.map((sold) => context.launchAccounts.filter(({ cloud }) => cloud === sold.cloud))
   const check = (row: number, launchAccounts: readonly LaunchAccount[]): void => {
     const obstacle = active.all.length === 0 ? undefined : active.obstacle(catalogue.offerAt(row), launchAccounts)
-    const price = hourlyPriceUsd[row] as number
     if (obstacle !== undefined) {
       cooldowns.add(obstacle)
-    } else if (price > (room.hourlyUsd ?? Infinity) || costs.totalUsd(row) > (room.monthlyUsd ?? Infinity)) {
-      overCaps.offers++
-      overCaps.cheapestHourlyUsd = Math.min(overCaps.cheapestHourlyUsd ?? Infinity, price)
+      return
     }
+    limits.check(row)
   }
   for (let row = 0; row < unmet.length; row++) {
     if (unmet[row] !== 0) continue
@@ -198,5 +198,39 @@ function obstaclesOf(catalogue: Catalogue, unmet: Uint16Array, context: RouteCon
     if (launchAccounts.length > 0) check(row, launchAccounts)
     else unconnected.add(machines[number]?.cloud ?? "")
   }
-  return { unconnected: [...unconnected].sort(), cooldowns: cooldowns.tally(), overCaps }
+  return { unconnected: [...unconnected].sort(), cooldowns: cooldowns.tally(), ...limits.found }
+}
+
+/** Counts offers that exceed the job's budget or a cap. */
+class OverLimits {
+  readonly found: Pick<Shortfall, "overCaps" | "overBudget"> = { overCaps: { offers: 0 }, overBudget: { offers: 0 } }
+  readonly #catalogue: Catalogue
+  readonly #context: RouteContext
+  readonly #costs: Costs
+
+  constructor(catalogue: Catalogue, context: RouteContext) {
+    this.#catalogue = catalogue
+    this.#context = context
+    this.#costs = new Costs(catalogue, context)
+  }
+
+  check(row: number): void {
+    const { room, budget } = this.#context
+    if (room.hourlyUsd === undefined && room.monthlyUsd === undefined && budget === undefined) return
+    const { overCaps, overBudget } = this.found
+    const { shapes } = this.#costs.ofMachine(this.#catalogue.table.machine[row] as number)
+    const costs = shapes.map((shape) => this.#costs.of(row, shape))
+    const least = (usdOf: (cost: OfferCost) => number) => Math.min(...costs.map(usdOf))
+    const usd = budget === undefined ? 0 : least(({ prices }) => leastUsd(this.#catalogue, row, { prices, budget }))
+    if (usd > (budget?.leftUsd ?? 0)) {
+      overBudget.offers++
+      overBudget.cheapestUsd = Math.min(overBudget.cheapestUsd ?? Infinity, usd)
+      return
+    }
+    const hourlyUsd = least(({ prices }) => sumOfParts(prices))
+    const isUnderCaps = hourlyUsd <= (room.hourlyUsd ?? Infinity)
+    if (isUnderCaps && least(({ totalUsd }) => totalUsd) <= (room.monthlyUsd ?? Infinity)) return
+    overCaps.offers++
+    overCaps.cheapestHourlyUsd = Math.min(overCaps.cheapestHourlyUsd ?? Infinity, hourlyUsd)
+  }
 }

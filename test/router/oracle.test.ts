@@ -1,15 +1,28 @@
 import { beforeAll, describe, expect, test } from "vitest"
 import type { Offer } from "../../src/apis/offer.ts"
+import type { VmSettings } from "../../src/apis/vm-settings.ts"
 import { offersOf } from "../../src/catalogue/file.ts"
+import { partPrices } from "../../src/catalogue/parts.ts"
 import { readPriceList } from "../../src/catalogue/shipped.ts"
 import { Catalogue } from "../../src/router/catalogue.ts"
 import type { Requirements } from "../../src/router/requirements.ts"
 import { rankPlacements } from "../../src/router/route.ts"
 import { Oracle, type Question } from "./oracle.ts"
+import { priceOfParts } from "./oracle-parts.ts"
 
 /** Number of questions. The brute force is slow: set BERTH_ORACLE_QUESTIONS=100000 for a longer run. */
 const QUESTIONS = Number(process.env["BERTH_ORACLE_QUESTIONS"] ?? "3000")
 const SEED = 20_261_121
+
+/** Prices an hour are rounded to a millionth of a dollar, and so are the costs of three parts. */
+const ROUNDED = 2e-6
+
+/** Settings of connections besides one without any. */
+const SETTINGS: Readonly<Record<string, readonly VmSettings[]>> = {
+  aws: [{ disk: { type: "gp2", size: "30Gi" } }, { publicAddress: false, disk: { size: "2Ti" } }],
+  gcp: [{ disk: { type: "pd-ssd", size: "20Gi" } }],
+  azure: [{ disk: { type: "Premium_LRS" } }, { disk: { type: "Standard_LRS", size: "100Gi" } }],
+}
 
 /** Names that people write, and their meaning in the catalogue. */
 const MODELS: [written: string, models: string[], oneCardGib?: number][] = [
@@ -55,7 +68,7 @@ describe("a brute force over the whole catalogue", () => {
   let groups: Map<string, Set<string>>
   beforeAll(() => {
     const list = readPriceList()
-    catalogue = new Catalogue(offersOf(list))
+    catalogue = new Catalogue(offersOf(list), partPrices())
     offers = [...catalogue.offers()]
     groups = new Map()
     for (const { cloud, name, groups: its, restricted } of list.regions) {
@@ -65,19 +78,26 @@ describe("a brute force over the whole catalogue", () => {
   })
 
   test(`finds the same price as the router for ${QUESTIONS} questions`, { timeout: 300_000 }, () => {
-    const oracle = new Oracle(offers)
+    const oracle = new Oracle(offers, priceOfParts(SETTINGS))
     const random = randomFrom(SEED)
     const names = [...groups.keys()]
-    const launchAccounts = ["aws", "gcp", "azure"].map((cloud) => ({ cloud }))
+    const launchAccounts = ["aws", "gcp", "azure"].flatMap((cloud) => [
+      { cloud },
+      ...(SETTINGS[cloud] ?? []).map((settings, index) => ({ cloud, connection: `${cloud}-${index}`, settings })),
+    ])
     const now = new Date("2026-11-01T00:00:00Z")
     const found = { placed: 0, none: 0 }
     for (let n = 0; n < QUESTIONS; n++) {
       const { requirements, question } = ask(random, names, groups)
       const expected = oracle.cheapest(question)
-      const context = { launchAccounts, cooldowns: [], room: {}, expectedSeconds: question.seconds, now, count: 1 }
+      const required = { requiredGib: () => question.diskGib, expectedSeconds: question.seconds }
+      const context = { launchAccounts, cooldowns: [], room: {}, now, count: 1, ...required }
       const actual = rankPlacements(requirements, catalogue, context)[0]?.totalUsd
       found[expected === undefined ? "none" : "placed"]++
-      const isSame = expected === undefined ? actual === undefined : Math.abs((actual ?? -1) - expected) <= 1e-6
+      const isSame =
+        expected === undefined
+          ? actual === undefined
+          : Math.abs((actual ?? -1) - expected) <= ROUNDED * (1 + question.seconds / 3600)
       if (!isSame) expect({ requirements, total: actual }).toEqual({ requirements, total: expected })
     }
     // Questions without an answer prove little: most must have a placement, and some must not.
@@ -107,7 +127,8 @@ function ask(random: () => number, names: readonly string[], groups: ReadonlyMap
   const places =
     regions.length === 0 ? {} : { places: new Set(regions.flatMap((name) => [...(groups.get(name) ?? [])])) }
   const seconds = pick([10, 60, 600, 3600, 3600, 86_400])
-  const question: Question = { ...common, ...cap, ...places, seconds, ...(gpu && { gpu: gpu.asked }) }
+  const diskGib = chance(0.5) ? 0 : pick([20, 60, 130, 500, 3000])
+  const question: Question = { ...common, ...cap, ...places, seconds, diskGib, ...(gpu && { gpu: gpu.asked }) }
   return { requirements, question }
 }
 

@@ -14,12 +14,20 @@ export interface Question {
   provisioning: Provisioning
   maxHourlyPriceUsd?: number
   seconds: number
+  /** Disk that the job requires. */
+  diskGib: number
 }
+
+/** Price of a VM's disk and address on an offer, US dollars an hour. */
+export type PriceOfParts = (offer: Offer, diskGib: number) => number
 
 /** One machine with all its prices, column by column. */
 interface Sold {
   offer: Offer
   places: number[]
+  offers: Offer[]
+  /** By disk: the prices of disk and address, once they are asked for. */
+  parts: Map<number, number[]>
   usd: number[]
   minimumSeconds: number[]
 }
@@ -30,20 +38,30 @@ interface Sold {
  */
 export class Oracle {
   readonly #places: string[] = []
+  readonly #priceOfParts: PriceOfParts
   readonly #sold: { onDemand: Sold[]; spot: Sold[] }
 
-  constructor(offers: Iterable<Offer>) {
+  constructor(offers: Iterable<Offer>, priceOfParts: PriceOfParts) {
+    this.#priceOfParts = priceOfParts
     const byMachine = { onDemand: new Map<string, Sold>(), spot: new Map<string, Sold>() }
     const numbers = new Map<string, number>()
     for (const offer of offers) {
       const known = byMachine[offer.provisioning]
       const key = `${offer.cloud}/${offer.instanceType}`
-      const sold = known.get(key) ?? { offer, places: [], usd: [], minimumSeconds: [] }
+      const sold: Sold = known.get(key) ?? {
+        offer,
+        places: [],
+        offers: [],
+        parts: new Map(),
+        usd: [],
+        minimumSeconds: [],
+      }
       known.set(key, sold)
       const place = `${offer.cloud}/${offer.region}`
       const number = numbers.get(place) ?? this.#places.push(place) - 1
       numbers.set(place, number)
       sold.places.push(number)
+      sold.offers.push(offer)
       sold.usd.push(offer.hourlyPriceUsd)
       sold.minimumSeconds.push(offer.minimumBilledSeconds)
     }
@@ -58,7 +76,8 @@ export class Oracle {
     for (const way of ways) {
       let least = Number.POSITIVE_INFINITY
       for (const sold of this.#sold[way]) {
-        if (isMachine(sold.offer, question)) least = Math.min(least, leastOf(sold, allowed, question))
+        if (isMachine(sold.offer, question))
+          least = Math.min(least, leastOf(sold, allowed, { question, priceOfParts: this.#priceOfParts }))
       }
       if (least < Number.POSITIVE_INFINITY) return least
     }
@@ -66,13 +85,20 @@ export class Oracle {
   }
 }
 
-function leastOf({ places, usd, minimumSeconds }: Sold, allowed: readonly boolean[], question: Question): number {
+function leastOf(
+  { places, offers, parts, usd, minimumSeconds }: Sold,
+  allowed: readonly boolean[],
+  { question, priceOfParts }: { question: Question; priceOfParts: PriceOfParts },
+): number {
   const { seconds, maxHourlyPriceUsd = Number.POSITIVE_INFINITY } = question
+  const { diskGib } = question
+  const ofParts = parts.get(diskGib) ?? offers.map((offer) => priceOfParts(offer, diskGib))
+  parts.set(diskGib, ofParts)
   let least = Number.POSITIVE_INFINITY
   for (let i = 0; i < usd.length; i++) {
     const hourly = usd[i] as number
     if (!allowed[places[i] as number] || hourly > maxHourlyPriceUsd) continue
-    const total = (hourly * Math.max(seconds, minimumSeconds[i] as number)) / 3600
+    const total = ((hourly + (ofParts[i] as number)) * Math.max(seconds, minimumSeconds[i] as number)) / 3600
     if (total < least) least = total
   }
   return least

@@ -107,6 +107,7 @@ const anyContext: fc.Arbitrary<RouteContext> = fc.record({
   ]),
   cooldowns: fc.array(anyCooldown, { maxLength: 2 }),
   room: fc.constantFrom({}, {}, {}, { hourlyUsd: 0.02 }, { monthlyUsd: 0.03 }),
+  budget: fc.constantFrom(undefined, undefined, { leftUsd: 0.01, leastSeconds: 420 }),
   expectedSeconds: fc.constantFrom(10, 600, 7200),
   now: fc.constant(NOW),
   buckets: fc.array(fc.record({ cloud, region, gib: fc.constantFrom(0.01, 0.2, 5) }), { maxLength: 2 }),
@@ -116,7 +117,7 @@ const anyContext: fc.Arbitrary<RouteContext> = fc.record({
 /** Ranks by hand: every offer with every account, one check after the other. Uses models as these offers name them. */
 function naive(offers: readonly Offer[], wanted: Requirements, context: RouteContext): number[] {
   const totals = { spot: [] as number[], onDemand: [] as number[] }
-  for (const offer of offers.filter((each) => fits(each, wanted))) {
+  for (const offer of offers.filter((each) => fits(each, wanted) && isInBudget(each, context))) {
     const { expectedSeconds, room, buckets = [] } = context
     const place = (cloudName: string, name: string) => ({
       cloud: cloudName,
@@ -144,6 +145,11 @@ function naive(offers: readonly Offer[], wanted: Requirements, context: RouteCon
   }
   for (const each of Object.values(totals)) each.sort((a, b) => a - b)
   return [...totals.spot, ...totals.onDemand].slice(0, context.count)
+}
+
+function isInBudget({ hourlyPriceUsd, minimumBilledSeconds }: Offer, { budget }: RouteContext): boolean {
+  const { leftUsd, leastSeconds } = budget ?? { leftUsd: 1e9, leastSeconds: 0 }
+  return billedUsd(hourlyPriceUsd, leastSeconds, minimumBilledSeconds) <= leftUsd
 }
 
 function memoryFor({ memoryOf }: Requirements, { memoryGib }: Offer): number {
@@ -211,7 +217,8 @@ describe("for any offers, requirements, accounts, cooldowns, caps and buckets", 
           (offer) => !context.launchAccounts.some((launchAccount) => launchAccount.cloud === offer.cloud),
         )
         expect(shortfall.fitting).toBe(fitting.length)
-        expect(shortfall.cooldowns.offers + shortfall.overCaps.offers).toBe(fitting.length - unpaid.length)
+        const { cooldowns, overCaps, overBudget } = shortfall
+        expect(cooldowns.offers + overCaps.offers + overBudget.offers).toBe(fitting.length - unpaid.length)
         expect(shortfall.unconnected).toEqual([...new Set(unpaid.map((offer) => offer.cloud))].sort())
       }),
       { numRuns: 500, seed: SEED },

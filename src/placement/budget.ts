@@ -1,0 +1,67 @@
+import type { StoredJob } from "../apis/job.ts"
+import type { StoredLaunch } from "../apis/launch.ts"
+import { type HourlyPrices, sumOfParts } from "../apis/price.ts"
+
+/**
+ * Time that a VM is billed before its own timers start, and for which `budgetSeconds` of its Launch leaves room,
+ * seconds. A machine boots in one or two minutes.
+ */
+export const BOOT_RESERVE_SECONDS = 180
+
+/** Time from the end of the container until the cloud no longer bills the VM, seconds: flush, report, power-off. */
+export const END_RESERVE_SECONDS = 180
+
+/** Part of the end in which the agent ends the VM. Then the VM's own timer powers it off, seconds. */
+const LEAVE_SECONDS = 90
+
+/** Shortest time for a container that is worth a VM, seconds. */
+const SHORTEST_RUN_SECONDS = 60
+
+/** Amount that a job may still spend. */
+export interface Budget {
+  leftUsd: number
+  /** Shortest time for which a VM must be paid, seconds. */
+  leastSeconds: number
+}
+
+/** Returns what a job may still spend after its ended VMs; undefined if it has no limit. Pure. */
+export function budgetOf(
+  { spec, status }: Pick<StoredJob, "spec" | "status">,
+  launches: readonly StoredLaunch[],
+): Budget | undefined {
+  const { maxCostUsd } = spec
+  if (maxCostUsd === undefined) return undefined
+  const ended = launches.reduce((total, launch) => total + (launch.status?.costUsd ?? 0), 0)
+  const { spent } = status?.cost ?? {}
+  // Records of Launches are deleted after a time.
+  const spentUsd = Math.max(ended, spent === undefined ? 0 : sumOfParts(spent))
+  return {
+    leftUsd: Math.max(0, maxCostUsd - spentUsd),
+    leastSeconds: BOOT_RESERVE_SECONDS + SHORTEST_RUN_SECONDS + END_RESERVE_SECONDS,
+  }
+}
+
+/** Deadlines of a VM. */
+export interface Deadlines {
+  bootDeadlineSeconds: number
+  lifetimeSeconds: number
+  /** Seconds after boot at which the agent ends the container. Absent: the budget lasts longer than the VM may live. */
+  budgetSeconds?: number
+}
+
+/** Returns the deadlines at which a VM of these prices still costs no more than the budget. Pure. */
+export function withinBudget(
+  deadlines: Deadlines,
+  { leftUsd }: Pick<Budget, "leftUsd">,
+  prices: HourlyPrices,
+): Deadlines {
+  const hourlyUsd = sumOfParts(prices)
+  const billedSeconds = hourlyUsd === 0 ? Number.POSITIVE_INFINITY : Math.floor((leftUsd * 3600) / hourlyUsd)
+  const budgetSeconds = billedSeconds - BOOT_RESERVE_SECONDS - END_RESERVE_SECONDS
+  if (budgetSeconds >= deadlines.lifetimeSeconds) return deadlines
+  return {
+    bootDeadlineSeconds: Math.min(deadlines.bootDeadlineSeconds, Math.max(1, billedSeconds - END_RESERVE_SECONDS)),
+    lifetimeSeconds: Math.min(deadlines.lifetimeSeconds, budgetSeconds + LEAVE_SECONDS),
+    budgetSeconds,
+  }
+}

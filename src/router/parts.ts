@@ -1,0 +1,35 @@
+import type { BootDisk, OrderedDisk } from "../apis/disk.ts"
+import { gibOf } from "../apis/quantity.ts"
+import type { VmSettings } from "../apis/vm-settings.ts"
+import type { Machine, Region } from "./table.ts"
+
+/** Prices of what a VM needs besides its machine. */
+export interface PartPrices {
+  /** Returns the boot disk of a machine; undefined if the cloud's VMs have none. */
+  bootDiskOf(machine: Machine): BootDisk | undefined
+  /** Returns the price of a disk, USD per hour. */
+  diskUsd(region: Region, disk: OrderedDisk): number
+  /** Returns the price of a public IPv4 address, USD per hour. */
+  addressUsd(region: Region): number
+}
+
+/** Settings of a connection that the price of its VMs depends on. */
+export interface VmShape {
+  diskGib?: number
+  diskType?: string
+  publicAddress: boolean
+}
+
+/** Returns the shape of the VMs that a connection with these settings starts. */
+export function shapeOf({ disk, publicAddress = true }: VmSettings = {}): VmShape {
+  return {
+    ...(disk?.size !== undefined && { diskGib: gibOf(disk.size) }),
+    ...(disk?.type !== undefined && { diskType: disk.type }),
+    publicAddress,
+  }
+}
+
+/** Returns the identity of a shape. */
+export function shapeKey({ diskGib, diskType, publicAddress }: VmShape): string {
+  return `${diskGib ?? ""} ${diskType ?? ""} ${publicAddress}`
+}

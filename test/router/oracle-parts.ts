@@ -1,0 +1,62 @@
+import type { Offer } from "../../src/apis/offer.ts"
+import type { VmSettings } from "../../src/apis/vm-settings.ts"
+import { ADDRESS_USD, DISK_PRICES } from "../../src/catalogue/disk-prices.ts"
+import { runInstancesInput } from "../../src/cloud/aws/request.ts"
+import { machineOf } from "../../src/cloud/azure/machine.ts"
+import type { LaunchSpec } from "../../src/cloud/cloud.ts"
+import { instanceOf } from "../../src/cloud/gcp/machine.ts"
+import type { PriceOfParts } from "./oracle.ts"
+
+/**
+ * Returns the price of disk and address with the cheapest of a cloud's connections, and with one without settings. The
+ * disk is the one in the request that creates the VM.
+ */
+export function priceOfParts(settings: Readonly<Record<string, readonly VmSettings[]>>): PriceOfParts {
+  const known = new Map<string, { type: string; gib: number }[]>()
+  return (offer, diskGib) => {
+    const all = [{}, ...(settings[offer.cloud] ?? [])]
+    const key = `${offer.cloud}/${offer.instanceType}/${diskGib}`
+    const disks = known.get(key) ?? all.map((each) => orderedFor(offer, each, diskGib))
+    known.set(key, disks)
+    const prices = disks.map(({ type, gib }, index) => {
+      const address = all[index]?.publicAddress === false ? 0 : (ADDRESS_USD[offer.cloud] ?? 0)
+      return monthlyUsd(offer, type, gib) / 730 + address
+    })
+    return Math.min(...prices)
+  }
+}
+
+function orderedFor(offer: Offer, { disk }: VmSettings, requiredGib: number): { type: string; gib: number } {
+  const sizes: Readonly<Record<string, number>> = { "20Gi": 20, "30Gi": 30, "100Gi": 100, "2Ti": 2048 }
+  const spec: LaunchSpec = {
+    name: "9a1b-1",
+    installation: "i",
+    tags: {},
+    offer,
+    userData: "#cloud-config\n",
+    lifetimeSeconds: 3600,
+    disk: {
+      requiredGib,
+      ...(disk?.size !== undefined && { sizeGib: sizes[disk.size] ?? 0 }),
+      ...(disk?.type !== undefined && { type: disk.type }),
+    },
+  }
+  if (offer.cloud === "aws") {
+    const [mapping] = runInstancesInput({ ...spec, imageId: "ami-1" }, {}).BlockDeviceMappings ?? []
+    return { type: mapping?.Ebs?.VolumeType ?? "", gib: mapping?.Ebs?.VolumeSize ?? 0 }
+  }
+  if (offer.cloud === "gcp") {
+    const { diskType, diskSizeGb } = instanceOf(spec, `${offer.region}-a`, {}).disks?.[0]?.initializeParams ?? {}
+    return { type: diskType?.split("/").at(-1) ?? "", gib: Number(diskSizeGb) }
+  }
+  const { osDisk } = machineOf(spec, { subnetId: "s", securityGroupId: "g" }, {}).storageProfile ?? {}
+  return { type: osDisk?.managedDisk?.storageAccountType ?? "", gib: osDisk?.diskSizeGB ?? 0 }
+}
+
+function monthlyUsd({ cloud, region }: Offer, type: string, gib: number): number {
+  const price = DISK_PRICES[cloud]?.[type]
+  if (price === undefined) throw new Error(`no price of ${cloud} ${type}`)
+  if (price.sizes !== undefined) return price.sizes.filter(([size]) => size >= gib)[0]?.[1] ?? Number.NaN
+  const [gibUsd] = price.byPrice.filter(([, regions]) => ` ${regions} `.includes(` ${region} `))[0] ?? []
+  return gib * (gibUsd ?? price.otherUsd ?? Number.NaN)
+}
