@@ -1,4 +1,5 @@
-import { availableParallelism } from "node:os"
+import { availableParallelism, tmpdir } from "node:os"
+import { join } from "node:path"
 import { defineConfig, type ViteUserConfig } from "vitest/config"
 
 type Options = NonNullable<ViteUserConfig["test"]>
@@ -19,7 +20,7 @@ const PURE = [
 ]
 
 /** Suites of other tiers that have a form of some minutes, too. */
-const LONGER = ["test/agent/flood.test.ts", "test/agent/cloud-init.slow.test.ts"]
+const LONGER = ["test/agent/flood.test.ts", "test/agent/cloud-init.slow.test.ts", "test/e2e/stops.slow.test.ts"]
 
 /** The tiers; CONTRIBUTING.md says which npm script runs which. */
 const tiers: readonly Options[] = [
@@ -38,6 +39,9 @@ const tiers: readonly Options[] = [
   { name: "faults", include: ["test/faults/*.test.ts"], globalSetup },
 ]
 
+/** `npm start` writes a context of `berth`: not into that of the person who runs the tests. */
+const ENVIRONMENT = { XDG_CONFIG_HOME: join(tmpdir(), "berth-tests-config") }
+
 const common: Options = {
   pool: "forks",
   // Node.js runs TypeScript as it is: without vite between, a worker is ready in half the time.
@@ -54,7 +58,7 @@ const common: Options = {
 
 export default defineConfig({
   test: {
-    projects: tiers.map((tier) => ({ test: { ...common, ...tier } })),
+    projects: tiers.map((tier) => ({ test: { ...common, ...tier, env: { ...ENVIRONMENT, ...tier.env } } })),
     teardownTimeout: 30_000,
     reporters: [
       "default",

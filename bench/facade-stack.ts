@@ -42,8 +42,13 @@ export interface BenchProject {
 export interface FacadeStack {
   /** The API server's administrator. */
   client: KubeClient
+  /** URL of the façade, without `/1`. */
+  url: string
   /** Connections to the façade. */
   facade: Pool
+  facadeUrl: string
+  /** Process of the façade. */
+  facadePid: number
   controlPlane: ControlPlane
   makeProject(name: string): Promise<BenchProject>
   stop(): Promise<void>
@@ -73,7 +78,10 @@ export async function startFacadeStack(
   const facade = new Pool(program.url, { connections })
   return {
     client,
+    url: program.url,
     facade,
+    facadeUrl: program.url,
+    facadePid: program.pid,
     controlPlane,
     makeProject: (name) => makeProject(client, name),
     stop: async () => {
@@ -126,7 +134,8 @@ async function startFacade(
   return { ...program, url }
 }
 
-async function makeProject(client: KubeClient, name: string): Promise<BenchProject> {
+/** Creates a project with an admin's key. A controller of keys must run. */
+export async function makeProject(client: KubeClient, name: string): Promise<BenchProject> {
   await client.create(NAMESPACES, { metadata: { name } })
   await client.apply(PROJECTS, { metadata: { name }, spec: { displayName: name, organization: name, namespace: name } })
   await client.applyStatus(PROJECTS, { metadata: { name }, status: { namespace: name } })

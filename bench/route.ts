@@ -3,6 +3,7 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import { cacheDirectory } from "../dev/controlplane/programs.ts"
 import { offersOf } from "../src/catalogue/file.ts"
+import { partPrices } from "../src/catalogue/parts.ts"
 import { readPriceList } from "../src/catalogue/shipped.ts"
 import { Catalogue } from "../src/router/catalogue.ts"
 import { type Requirements, requirementsOf } from "../src/router/requirements.ts"
@@ -70,7 +71,7 @@ export async function run({ report, cacheHome }: BenchContext): Promise<BenchRes
     if (prices.length > 0) spread["price of SkyPilot's pick, times ours"] = spreadOf(prices.map(timesOurs))
   }
   try {
-    const real = new Catalogue(offersOf(readPriceList()))
+    const real = new Catalogue(offersOf(readPriceList()), partPrices())
     await measureOver("the real catalogue", real, skypilot === undefined ? everywhere : [...everywhere, skypilot])
     for (const size of [100_000, 1_000_000]) {
       await measureOver(`${size.toLocaleString("en")} offers`, new Catalogue(syntheticTable(size)), everywhere)
@@ -140,7 +141,8 @@ function judge(
   { question, usd }: PeerAnswer,
   { catalogue, theirs }: { catalogue: Catalogue; theirs: PeerMeasured },
 ): void {
-  const ours = route(question, catalogue, CONTEXT).placements[0]?.offer.hourlyPriceUsd
+  // Peers know the price of the machine only.
+  const ours = route(question, new Catalogue(catalogue.table), CONTEXT).placements[0]?.offer.hourlyPriceUsd
   if (ours === undefined) throw new Error(`Berth finds nothing for ${JSON.stringify(question)}`)
   const mayBeDearer = name !== GPUHUNT.name
   if (usd === null && mayBeDearer) theirs.unanswered++

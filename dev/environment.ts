@@ -1,6 +1,10 @@
 import { readFile, rm, writeFile } from "node:fs/promises"
+import { join } from "node:path"
 
-/** Shell variables to reach a stack: `. .berth/env`. */
+/** The command `berth` of this repository. */
+const COMMAND = join(import.meta.dirname, "..", "scripts", "berth.mjs")
+
+/** Shell variables to reach a stack, and the command `berth`: `. .berth/env`. */
 export interface StackEnvironment {
   url: string
   apiKey: string
@@ -19,7 +23,8 @@ export async function writeEnvironment(
 ): Promise<void> {
   const variables = { BERTH_URL: url, BERTH_API_KEY: apiKey, KUBECONFIG: kubeconfig, BERTH_OIDC_ISSUER: issuer }
   const assignments = Object.entries(variables).map(([name, value]) => `${name}=${shellWord(value)}`)
-  const text = [...assignments, `export ${Object.keys(variables).join(" ")}`, ""].join("\n")
+  const command = `berth() { ${shellWord(COMMAND)} "$@"; }`
+  const text = [...assignments, `export ${Object.keys(variables).join(" ")}`, command, ""].join("\n")
   await rm(file, { force: true })
   await writeFile(file, text, { mode: 0o600 })
 }

@@ -17,6 +17,8 @@ const RESOURCE = "urn:berth"
 const SCOPE = "openid email"
 const TOKEN_SECONDS = 3600
 const SIGN_IN_SECONDS = 600
+/** Time for which a command line may renew its tokens. */
+const RENEWAL_SECONDS = 86_400
 
 /** Path of the name page; the id of the sign-in follows. */
 const SIGN_IN_PATH = "/sign-in/"
@@ -157,10 +159,11 @@ const CONFIGURATION = {
       client_id: CLIENT_ID,
       token_endpoint_auth_method: "none",
       application_type: "native",
-      grant_types: ["urn:ietf:params:oauth:grant-type:device_code"],
-      response_types: [],
+      grant_types: ["urn:ietf:params:oauth:grant-type:device_code", "authorization_code", "refresh_token"],
+      response_types: ["code"],
       id_token_signed_response_alg: "ES256",
-      redirect_uris: [],
+      // For a native client, any port of the loopback address is allowed (RFC 8252).
+      redirect_uris: ["http://127.0.0.1/callback"],
     },
   ],
   features: {
@@ -176,15 +179,17 @@ const CONFIGURATION = {
   }),
   claims: { openid: ["sub"], email: ["email"] },
   clientBasedCORS: () => false,
+  issueRefreshToken: () => true,
   loadExistingGrant: grantAll,
   renderError: (ctx: OidcContext, out: { error: string; error_description?: string }) =>
     render(ctx, faultPage(out.error_description ?? out.error)),
   ttl: {
     AccessToken: TOKEN_SECONDS,
     DeviceCode: SIGN_IN_SECONDS,
-    Grant: TOKEN_SECONDS,
+    Grant: RENEWAL_SECONDS,
     IdToken: TOKEN_SECONDS,
     Interaction: SIGN_IN_SECONDS,
+    RefreshToken: RENEWAL_SECONDS,
     Session: TOKEN_SECONDS,
   },
 }

@@ -1,3 +1,4 @@
+import { homedir } from "node:os"
 import { join, resolve } from "node:path"
 import { Command, Option } from "commander"
 import {
@@ -27,6 +28,8 @@ export interface LocalOptions {
 
 export interface ServeOptions extends LocalOptions {
   port: number
+  /** Folder of configurations, in which the command `berth` has its own. */
+  configHome: string
 }
 
 /** Command and options of the command line. */
@@ -57,6 +60,12 @@ function serveCommand(choose: Choose): Command {
   return withLocalOptions(new Command("serve"), ".berth")
     .description("Run everything on this machine until Ctrl-C: control plane, operator, façade, local cloud.")
     .addOption(portOption("port of the REST API; the local issuer, for sign-in, takes the port after it"))
+    .addOption(
+      new Option("--config-home <path>", "folder of configurations; its berth/config.json gets the context `local`")
+        .env("XDG_CONFIG_HOME")
+        .default(join(homedir(), ".config"))
+        .argParser(absolute),
+    )
     .action((options: ServeOptions) => choose({ command: "serve", options }))
 }
 

@@ -1,9 +1,10 @@
 import { once } from "node:events"
+import { ConfigFile } from "../src/cli/context.ts"
 import { Terminal } from "./bootstrap/terminal.mjs"
 import type { ServeOptions } from "./options.ts"
 import { requireFreePorts } from "./own-ports.ts"
 import { prepare } from "./prepare.ts"
-import { startStack } from "./stack.ts"
+import { type Stack, startStack } from "./stack.ts"
 
 /**
  * Runs a stack until the signal, and keeps its data for the next start. Returns the exit code. If ports are not free,
@@ -16,7 +17,7 @@ export async function runServe(options: ServeOptions, signal: AbortSignal): Prom
   const prepared = await prepare(options, terminal, signal)
   const stack = await startStack({ ...options, ...prepared, durable: true, report, signal })
   try {
-    report(whatToTry(stack.url, stack.environmentFile))
+    report(whatToTry(stack.url, stack.environmentFile, keepContext(options.configHome, stack)))
     await Promise.race([stopped(signal), stack.failed])
     return 0
   } finally {
@@ -30,11 +31,37 @@ async function stopped(signal: AbortSignal): Promise<void> {
   if (!signal.aborted) await once(signal, "abort")
 }
 
-function whatToTry(url: string, environmentFile: string): string {
+/** Name of the context of a stack on this machine. */
+const CONTEXT = "local"
+
+/**
+ * Writes the context of the command `berth`, as kind does with kubectl's. Another current context stays. Returns the
+ * name of the current one.
+ */
+function keepContext(configHome: string, { url, apiKey }: Pick<Stack, "url" | "apiKey">): string {
+  let current = CONTEXT
+  new ConfigFile({ XDG_CONFIG_HOME: configHome }).change((before) => {
+    current = before.current ?? CONTEXT
+    return { current, contexts: { ...before.contexts, [CONTEXT]: { url, key: apiKey } } }
+  })
+  return current
+}
+
+function whatToTry(url: string, environmentFile: string, currentContext: string): string {
+  const context =
+    currentContext === CONTEXT
+      ? `npx berth uses the context ${CONTEXT}, which is the current one.`
+      : `npx berth context use ${CONTEXT} (the current context is ${currentContext}).`
   return `
 Berth is up at ${url} (Ctrl-C ends it). In another terminal:
 
   . ${environmentFile}
+  berth run --image busybox:1.36 --entrypoint echo -- Ahoy
+  berth ps -a
+  berth check
+
+or with kubectl:
+
   kubectl apply -f manifests/samples/hello.yaml
   kubectl get bj --watch
   kubectl describe bj hello
@@ -45,6 +72,8 @@ or over REST:
     --data-binary @manifests/samples/rest/submit.yaml "$BERTH_URL/1/jobs"
   curl -H "X-Service-Api-Key: $BERTH_API_KEY" "$BERTH_URL/1/jobs/submitted"
   curl -H "X-Service-Api-Key: $BERTH_API_KEY" "$BERTH_URL/1/jobs/submitted/logs?follow=true"
+
+without these variables: ${context}
 
 as a person (any name will do here), who may have organizations and projects of their own:
 

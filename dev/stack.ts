@@ -25,7 +25,7 @@ import { type ControlPlane, startControlPlane } from "./controlplane/control-pla
 import type { Binaries, Report } from "./controlplane/programs.ts"
 import { keptApiKey, writeEnvironment } from "./environment.ts"
 import { DEFAULT_NAME, installApiKey, installDefaults, untilProject } from "./install.ts"
-import { type DevelopmentIssuer, startIssuer } from "./issuer.ts"
+import { CLIENT_ID, type DevelopmentIssuer, startIssuer } from "./issuer.ts"
 import type { LocalOptions } from "./options.ts"
 import { issuerPort } from "./own-ports.ts"
 import { Parts } from "./parts.ts"
@@ -175,6 +175,7 @@ async function startBerth(
         defaultProject: DEFAULT_NAME,
         logsDir: join(dataDir, "logs"),
         issuer,
+        oidcClientId: CLIENT_ID,
       },
       { client: asFacade, clouds: ["aws", "gcp", "azure", "local"], ...market, logger: loggerOf("facade") },
       stop,

@@ -16,6 +16,9 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
   client: () => import("../bench/client.ts"),
   route: () => import("../bench/route.ts"),
   facade: () => import("../bench/facade.ts"),
+  cli: () => import("../bench/cli.ts"),
+  ended: () => import("../bench/ended-jobs.ts"),
+  clients: () => import("../bench/event-clients.ts"),
   hostile: () => import("../bench/hostile.ts"),
   cron: () => import("../bench/cron.ts"),
   aws: () => import("../bench/aws.ts"),
@@ -30,6 +33,8 @@ const BENCHES: Record<string, () => Promise<{ run(context: BenchContext): Promis
  */
 const SHORTENED: Record<string, string[]> = {
   facade: ["--sizes", "1000,16000"],
+  cli: ["--sizes", "10000"],
+  ended: ["--sizes", "1000,10000"],
   aws: ["--sizes", "150"],
   cron: ["--sizes", "1500"],
   throughput: ["--sizes", "1000"],

@@ -7,7 +7,7 @@ import { type BuildOptions, build, type Metafile } from "esbuild"
 /**
  * Builds `dist/`: the program as one file that needs nothing of node_modules, and the agent as another file. Next to
  * them are the files that they read, at the same paths as in the repository (`src/package.ts`). Run it by `npm run
- * build`, or `scripts/bundle.ts --out FOLDER`. `--sbom FILE` also writes the list of the bundled packages (SPDX, JSON),
+ * build`, or `scripts/bundle.ts --out FOLDER`. `--cli FOLDER` also writes the package of the command for people. `--sbom FILE` also writes the list of the bundled packages (SPDX, JSON),
  * which no scanner can read from a single file.
  */
 
@@ -15,6 +15,9 @@ const ROOT = dirname(import.meta.dirname)
 const PROGRAM = "berth.mjs"
 const AGENT = "agent.mjs"
 const LICENCES = "THIRD-PARTY-LICENCES.txt"
+
+/** The command `berth` for people, as a package of npm without dependencies. */
+const CLI = { name: "@berth-dev/cli", file: "berth.mjs", node: "22.12" }
 
 /** Files of its own package that the program reads at run time. */
 const READ_FILES = ["src/catalogue/data", "src/facade/docs/page", "LICENSE"]
@@ -56,6 +59,7 @@ interface Manifest {
   licenses?: { type: string }[]
   description?: string
   engines?: object
+  repository?: unknown
 }
 
 /** Options that bundle a program into one file. */
@@ -103,6 +107,38 @@ export async function bundle(folder: string): Promise<Bundled> {
   await writeFile(join(folder, LICENCES), await licencesOf(folders))
   const packages = await Promise.all(folders.map((path) => manifestOf(join(ROOT, path))))
   return { inputs, packages: new Set(packages.map(packageId)) }
+}
+
+/**
+ * Writes the package of the command `berth` for people into a folder, and replaces the folder's content. `npm pack`
+ * makes the tarball of it. @throws Error for a licence that is not in the allowed list
+ */
+export async function bundleCli(folder: string): Promise<void> {
+  await rm(folder, { recursive: true, force: true })
+  await mkdir(folder, { recursive: true })
+  const { metafile } = await build({
+    ...ONE_FILE,
+    entryPoints: ["src/cli/main.ts"],
+    target: `node${CLI.node}`,
+    outfile: join(folder, CLI.file),
+    metafile: true,
+  })
+  const { version, license, repository } = await manifestOf(ROOT)
+  const manifest = {
+    name: CLI.name,
+    version,
+    description: "Runs container jobs on the cheapest cloud VM that fits: the command line of Berth.",
+    license,
+    ...(repository !== undefined && { repository }),
+    type: "module",
+    bin: { berth: CLI.file },
+    files: [CLI.file, LICENCES],
+    engines: { node: `>=${CLI.node}` },
+  }
+  await writeFile(join(folder, "package.json"), `${JSON.stringify(manifest, undefined, 2)}\n`)
+  await writeFile(join(folder, LICENCES), await licencesOf(packageFolders(bundledInputs(metafile))))
+  await cp(join(ROOT, "LICENSE"), join(folder, "LICENSE"))
+  await cp(join(ROOT, "docs", "cli.md"), join(folder, "README.md"))
 }
 
 function packageId({ name, version }: Pick<Manifest, "name" | "version">): string {
@@ -171,9 +207,14 @@ export async function sbomOf(packages: ReadonlySet<string>): Promise<Sbom> {
 
 if (import.meta.main) {
   const { values } = parseArgs({
-    options: { out: { type: "string", default: join(ROOT, "dist") }, sbom: { type: "string" } },
+    options: {
+      out: { type: "string", default: join(ROOT, "dist") },
+      cli: { type: "string" },
+      sbom: { type: "string" },
+    },
   })
   const { packages } = await bundle(values.out)
+  if (values.cli !== undefined) await bundleCli(values.cli)
   if (values.sbom !== undefined)
     await writeFile(values.sbom, `${JSON.stringify(await sbomOf(packages), undefined, 2)}\n`)
 }

@@ -3,7 +3,9 @@
 import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import type { JobSpec } from "../src/apis/job.ts"
+import { sumOfParts } from "../src/apis/price.ts"
 import { offersOf } from "../src/catalogue/file.ts"
+import { partPrices } from "../src/catalogue/parts.ts"
 import { readPriceList } from "../src/catalogue/shipped.ts"
 import { MACHINES } from "../src/machines/machines.ts"
 import { Catalogue } from "../src/router/catalogue.ts"
@@ -31,7 +33,7 @@ const JOBS: readonly [name: string, spec: Omit<JobSpec, "image">][] = [
 /** Returns the generated parts of the page, by the name of their marker. */
 export function generatedParts(): Record<string, string> {
   const list = readPriceList()
-  const catalogue = new Catalogue(offersOf(list))
+  const catalogue = new Catalogue(offersOf(list), partPrices())
   return {
     jobs: jobsTable(catalogue),
     sources: [
@@ -67,18 +69,23 @@ function jobsTable(catalogue: Catalogue): string {
         now: new Date(0),
         count: 2,
       })
-      if (best === undefined) return `| ${name} | ${region} | nothing fits | | | |`
+      if (best === undefined) return `| ${name} | ${region} | nothing fits | | | | |`
       const { cloud, instanceType, region: where, cpu, memoryGib, gpu, hourlyPriceUsd } = best.offer
+      const totalUsd = sumOfParts(best.prices)
       const cards = gpu === undefined ? "" : `, ${gpu.count} × ${gpu.model}`
       const size = `${cpu} vCPU, ${memoryGib} GiB${cards}`
       const second =
         next === undefined
           ? ""
-          : `${next.offer.cloud} \`${next.offer.instanceType}\` in ${next.offer.region}, ${next.offer.hourlyPriceUsd}`
-      return `| ${name} | ${region} | ${cloud} \`${instanceType}\` in ${where} | ${size} | ${hourlyPriceUsd} | ${second} |`
+          : `${next.offer.cloud} \`${next.offer.instanceType}\` in ${next.offer.region}, ${sumOfParts(next.prices)}`
+      return `| ${name} | ${region} | ${cloud} \`${instanceType}\` in ${where} | ${size} | ${hourlyPriceUsd} | ${totalUsd} | ${second} |`
     }),
   )
-  return ["| job | region | Berth picks | size | USD/h | next best |", "|---|---|---|---|---|---|", ...rows].join("\n")
+  return [
+    "| job | region | Berth picks | size | machine, USD/h | with disk and address | next best |",
+    "|---|---|---|---|---|---|---|",
+    ...rows,
+  ].join("\n")
 }
 
 function code(pattern: RegExp): string {

@@ -16,10 +16,11 @@ import { liveCredentials, type ReadCredentials } from "./controllers/connection/
 import { CONNECTION_CACHE } from "./controllers/connection/options.ts"
 import { launchIndexes } from "./controllers/launch/controller.ts"
 import { LAUNCHES } from "./controllers/launch/options.ts"
+import { STATEMENT_INDEXES, STATEMENTS } from "./controllers/statement/options.ts"
 import { BucketFinder } from "./discovery/buckets.ts"
 import { Discoverer } from "./discovery/discoverer.ts"
 import { agentImagePlatforms, ImageFinder } from "./discovery/images.ts"
-import { createFacade } from "./facade/app.ts"
+import { createFacade, type FacadeSettings } from "./facade/app.ts"
 import { CACHE_OPTIONS } from "./facade/caches.ts"
 import { type LogRetentionOptions, removeLogsOfDeletedJobs, removeOrphanedLogs } from "./facade/jobs/logs.ts"
 import { AwaitedGateway } from "./gateway/awaited.ts"
@@ -46,6 +47,7 @@ import { FileLogStore } from "./logs/file-store.ts"
 import { S3LogStore, s3Client } from "./logs/s3-store.ts"
 import type { JobRef, LogStore } from "./logs/store.ts"
 import type { FacadeOptions, KubeOptions } from "./options.ts"
+import { packageVersion } from "./package.ts"
 import { jobPlanner, type Planner } from "./placement/place.ts"
 import { type Running, serveOperations } from "./program.ts"
 import { imageReader } from "./registries/manifests.ts"
@@ -95,7 +97,7 @@ export async function startFacade(
   const { systemNamespace, issuer } = options
   const { client, clouds, providers, offers, logger } = parts
   const ending = new AbortController()
-  const { launches, heartbeats, ...caches } = facadeCaches({ client, logger }, options)
+  const { launches, statements, heartbeats, ...caches } = facadeCaches({ client, logger }, options)
   const heartbeatTimes = new SharedHeartbeats(heartbeats, systemClock)
   const logStore = logStoreOf(options, logger)
   const sealer = storedKeysSealer(client, systemNamespace)
@@ -128,15 +130,15 @@ export async function startFacade(
     identity: parts.identity,
     catalogue: () => offers.current(),
     installation,
-    plan: planner(options, parts, { ...caches, launches, credentialsOf }),
+    plan: planner(options, parts, { ...caches, launches, statements, credentialsOf }),
     discover: (sort, connections) => discoverer.discover(sort, connections),
-    settings: { ...options, clouds },
+    settings: { ...options, clouds, version: packageVersion(), signIn: signInOf(options) },
     logger,
     clock: systemClock,
     shutdown: stop,
   })
   measureClient(metrics, client, ending.signal)
-  const internal = [launches, heartbeats]
+  const internal = [launches, statements, heartbeats]
   measureCaches(metrics, [...Object.values(caches), ...internal])
   const operations = await serveOperations(options, health, metrics)
   const server = await listening(serverOf(app, gateway, metrics), options)
@@ -155,6 +157,11 @@ export async function startFacade(
     await operations?.close()
   })
   return { url: urlOf(server), metricsUrl: operations?.url, ended }
+}
+
+function signInOf({ issuer, oidcClientId: clientId }: Options): FacadeSettings["signIn"] {
+  if (issuer === undefined || clientId === undefined) return undefined
+  return { issuer: issuer.issuer, audience: issuer.audience, clientId }
 }
 
 /** Constructs the writer of the heartbeats that this replica hears. */
@@ -222,6 +229,12 @@ function facadeCaches(
     projects: new Reflector({ ...base, ...CACHE_OPTIONS.projects }),
     organizations: new Reflector({ ...base, ...CACHE_OPTIONS.organizations }),
     launches: new Reflector({ ...base, ...launches }),
+    statements: new Reflector({
+      ...base,
+      resource: STATEMENTS,
+      namespace: systemNamespace,
+      indexes: STATEMENT_INDEXES,
+    }),
     heartbeats: new Reflector({ ...base, ...HEARTBEATS_CACHE, namespace: IDENTITIES_NAMESPACE }),
   }
 }
@@ -294,7 +307,7 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
 function planner(
   { agentImage }: Options,
   { offers, providers, ownAccounts, architectures, askRegistries: send, logger }: FacadeParts,
-  { jobs, launches, connections, projects, credentialsOf }: PlannerSources,
+  { jobs, launches, statements, connections, projects, credentialsOf }: PlannerSources,
 ): Planner {
   const { store } = connections
   const finding = {
@@ -311,6 +324,7 @@ function planner(
       launchAccounts: launchAccountsOf({ ownAccounts, connections: store, types: typesWithVms(providers) }),
       jobs,
       launches,
+      statements,
       caps: spendCapsIn(projects.store),
       tenants: tenantsIn(projects.store),
       clock: systemClock,
@@ -322,7 +336,10 @@ function planner(
   )
 }
 
-type PlannerSources = Pick<ReturnType<typeof facadeCaches>, "jobs" | "launches" | "connections" | "projects"> & {
+type PlannerSources = Pick<
+  ReturnType<typeof facadeCaches>,
+  "jobs" | "launches" | "statements" | "connections" | "projects"
+> & {
   credentialsOf: ReadCredentials
 }
 

@@ -19,12 +19,12 @@ import {
   readInvocation,
   type SmokeCommandOptions,
 } from "./options.ts"
-import { packageFile } from "./package.ts"
+import { packageVersion } from "./package.ts"
 import { runProcess } from "./process.ts"
 import { publicFetch } from "./registries/public-fetch.ts"
 import { createLogger } from "./telemetry/logger.ts"
 
-const invocation = await readInvocation(process.argv, await version())
+const invocation = await readInvocation(process.argv, packageVersion())
 const { command } = invocation
 await runProcess({ command, hasOwnLimits: ["agent", "smoke"].includes(command) }, (stopSignal) =>
   run(invocation, stopSignal),
@@ -146,7 +146,7 @@ async function runSmokeTest(
   const { runSmoke } = await import("./smoke/smoke.ts")
   const { createInterface } = await import("node:readline/promises")
   const isPassed = await runSmoke(
-    { ...options, kinds, version: await version() },
+    { ...options, kinds, version: packageVersion() },
     {
       progress: (line) => void process.stderr.write(`${line}\n`),
       report: (markdown) => void process.stdout.write(markdown),
@@ -170,9 +170,4 @@ async function rotateKey(options: RotateOptions): Promise<number> {
   const { before, now } = await rotateSealingKey(client, options.systemNamespace).finally(() => client.close())
   process.stdout.write(`New credentials are encrypted with the key ${now}. It replaces ${before}.\n`)
   return 0
-}
-
-async function version(): Promise<string> {
-  const { version } = JSON.parse(await readFile(packageFile("package.json"), "utf8")) as { version: string }
-  return version
 }

@@ -33,6 +33,8 @@ import { LAUNCHES } from "./controllers/launch/options.ts"
 import { createOrganizationController } from "./controllers/organization/controller.ts"
 import { createProjectController } from "./controllers/project/controller.ts"
 import { MEMBER_BINDING_CACHE, NAMESPACE_CACHE } from "./controllers/project/options.ts"
+import { createStatementController } from "./controllers/statement/controller.ts"
+import { STATEMENT_INDEXES, STATEMENTS } from "./controllers/statement/options.ts"
 import { VmImages } from "./controllers/vm-images.ts"
 import { BucketFinder } from "./discovery/buckets.ts"
 import { agentImagePlatforms, ImageFinder, type ImageSettings } from "./discovery/images.ts"
@@ -144,6 +146,7 @@ export async function startOperator(options: Options, parts: OperatorParts, stop
     controllers: [
       jobController(installed, accounts),
       launchControl.controller,
+      statementController(installed),
       cronJobController(installed),
       ...tenancyControllers(installed),
       ...connectionControllers(installed),
@@ -216,6 +219,12 @@ function operatorCaches(
     jobs: new Reflector<StoredJob>({ ...base, ...jobs }),
     cronJobs: new Reflector({ ...base, ...CRON_JOB_CACHE, namespace }),
     launches: new Reflector<StoredLaunch>({ ...base, ...launches }),
+    statements: new Reflector({
+      ...base,
+      resource: STATEMENTS,
+      namespace: systemNamespace,
+      indexes: STATEMENT_INDEXES,
+    }),
     projects: new Reflector({ ...base, resource: PROJECTS, indexes: PROJECT_OF_NAMESPACE }),
     organizations: new Reflector({ ...base, resource: ORGANIZATIONS }),
     namespaces: new Reflector({ ...base, ...NAMESPACE_CACHE }),
@@ -277,6 +286,7 @@ function jobController(
     ...base,
     jobs: caches.jobs,
     launches: caches.launches,
+    statements: caches.statements,
     connections: caches.connections,
     caps: spendCapsIn(caches.projects.store),
     tenants: tenantsIn(caches.projects.store),
@@ -308,7 +318,7 @@ function launchController({ options, parts, installation, caches, base, fence }:
     ...base,
     jobs: caches.jobs,
     launches: caches.launches,
-    caps: spendCapsIn(caches.projects.store),
+    statements: caches.statements,
     fence,
     systemNamespace: options.systemNamespace,
     installation: installation.id,
@@ -318,6 +328,12 @@ function launchController({ options, parts, installation, caches, base, fence }:
     garbageCollection: { accounts: accounts.inUse },
     ...(observeSeconds && { observeSeconds }),
   })
+}
+
+function statementController({ options, caches, base, fence }: Installed): Controller {
+  const { statements, launches, jobs } = caches
+  const { systemNamespace } = options
+  return createStatementController({ ...base, statements, launches, jobs, systemNamespace, fence })
 }
 
 function cronJobController({ caches, base, fence, quota }: Installed): Controller {

@@ -79,6 +79,8 @@ export interface FacadeOptions extends KubeOptions {
   port: number
   /** Parent domain: each subdomain is a project. */
   baseDomain: string
+  /** False: no host names a project. */
+  projectHosts?: boolean
   /** Project of hosts without a project label, such as localhost. */
   defaultProject?: string
   /** Folder for logs, with one replica only. */
@@ -100,6 +102,8 @@ export interface FacadeOptions extends KubeOptions {
   trustProxy?: string | number
   /** Issuer of the tokens with which users sign in; absent: sign-in is disabled. */
   issuer?: TrustedIssuer
+  /** OAuth client id with which command lines sign in. */
+  oidcClientId?: string
 }
 
 export interface AgentOptions {
@@ -189,6 +193,9 @@ export async function readInvocation(argv: string[], version: string): Promise<I
   return invocation
 }
 
+/** Default OAuth client id of command lines. */
+const CLI_CLIENT_ID = "berth-cli"
+
 type Choose = (invocation: Invocation) => void
 
 function operatorCommand(choose: Choose): Command {
@@ -248,6 +255,14 @@ function facadeCommand(choose: Choose): Command {
         .default("localhost"),
     )
     .addOption(
+      new Option(
+        "--project-hosts <boolean>",
+        "false: no host names a project; projects are only at /projects/<project>/1 (default: true)",
+      )
+        .env("BERTH_PROJECT_HOSTS")
+        .argParser(trueOrFalse),
+    )
+    .addOption(
       new Option("--agent-image <image>", "agent image of the operator, for dry runs").env("BERTH_AGENT_IMAGE"),
     )
     .addOption(
@@ -261,6 +276,11 @@ function facadeCommand(choose: Choose): Command {
       new Option("--oidc-groups-claim <name>", "claim with the user's groups")
         .env("BERTH_OIDC_GROUPS_CLAIM")
         .default("groups"),
+    )
+    .addOption(
+      new Option("--oidc-client-id <id>", "OAuth client id with which command lines sign in")
+        .env("BERTH_OIDC_CLIENT_ID")
+        .default(CLI_CLIENT_ID),
     )
     .action((_, command: Command) => choose({ command: "facade", options: facadeOptions(command) }))
 }
@@ -377,7 +397,7 @@ function loginCommand(choose: Choose): Command {
         "Authorization: Bearer, is printed to standard output.",
     )
     .addOption(new Option("--issuer <url>", "where").env("BERTH_OIDC_ISSUER").makeOptionMandatory().argParser(httpUrl))
-    .addOption(new Option("--client-id <id>", "OAuth client id").env("BERTH_OIDC_CLIENT_ID").default("berth-cli"))
+    .addOption(new Option("--client-id <id>", "OAuth client id").env("BERTH_OIDC_CLIENT_ID").default(CLI_CLIENT_ID))
     .addOption(new Option("--resource <uri>", "resource that the token is for, if the issuer requires it (RFC 8707)"))
     .action((options: LoginOptions) => choose({ command: "login", options }))
 }
@@ -561,6 +581,11 @@ function socketPath(text: string): string {
   const path = text.replace(/^unix:\/\//, "")
   if (path.startsWith("/")) return path
   throw new InvalidArgumentError(`"${text}" is not a local socket: give its path, such as /var/run/docker.sock.`)
+}
+
+function trueOrFalse(text: string): boolean {
+  if (text === "true" || text === "false") return text === "true"
+  throw new InvalidArgumentError(`"${text}" is not true or false.`)
 }
 
 function httpUrl(text: string): string {

@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs"
 import { findPackageJSON } from "node:module"
 import { dirname, join } from "node:path"
 
@@ -8,4 +9,10 @@ const MANIFEST = findPackageJSON(import.meta.url)
 export function packageFile(...path: string[]): string {
   if (MANIFEST === undefined) throw new Error(`${import.meta.url} has no package.json beside it: copy all of dist/`)
   return join(dirname(MANIFEST), ...path)
+}
+
+/** Returns the version of the package. */
+export function packageVersion(): string {
+  const { version } = JSON.parse(readFileSync(packageFile("package.json"), "utf8")) as { version: string }
+  return version
 }

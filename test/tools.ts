@@ -2,6 +2,7 @@ import { join } from "node:path"
 import { helmProgram } from "./chart/helm.ts"
 import { KUBECONFORM } from "./chart/kubeconform.ts"
 import { othersKinds } from "./chart/others-kinds.ts"
+import { openApiTypeScript } from "./clients/openapi-typescript.ts"
 import { FAKE_GCS } from "./fake-gcs.ts"
 import { type GoProgram, goProgram } from "./go-program.ts"
 import { KSTATUS } from "./kstatus/kstatus.ts"
@@ -24,6 +25,11 @@ export function schemathesisPrograms(): Promise<string> {
   return pythonEnvironment("schemathesis", join(import.meta.dirname, "schemathesis", "requirements.txt"))
 }
 
+/** Folder with the programs of https://github.com/openapi-generators/openapi-python-client */
+export function openApiPythonClient(): Promise<string> {
+  return pythonEnvironment("openapi-python-client", join(import.meta.dirname, "clients", "requirements.txt"))
+}
+
 /**
  * Programs that suites need and most machines lack. `prepare` installs or builds each once into the cache directory. A
  * second call returns at once. It rejects with an Error that names what the machine lacks.
@@ -31,6 +37,8 @@ export function schemathesisPrograms(): Promise<string> {
 export const TOOLS = {
   moto: { prepare: motoEnvironment },
   schemathesis: { prepare: schemathesisPrograms },
+  "openapi-python-client": { prepare: openApiPythonClient },
+  "openapi-typescript": { prepare: openApiTypeScript },
   helm: { prepare: helmProgram },
   kubeconform: { prepare: () => goProgram(KUBECONFORM) },
   "the CRDs of other projects": { prepare: othersKinds },

@@ -65,8 +65,7 @@ export async function runAgent(options: AgentOptions): Promise<AgentExit> {
   const clock = options.clock ?? systemClock
   // The lifetime's timer starts before any step that can hang.
   const leave = new AbortController()
-  const expire = (): void => leave.abort("expired" satisfies LeaveCause)
-  const cancelLifetime = timer(clock, config.lifetimeSeconds, expire)
+  const cancelTimers = endTimers(config, { clock, leave, age: 0 })
   const done = new AbortController()
   const shutDown = (): void => leave.abort("shutdown" satisfies LeaveCause)
   options.signal?.addEventListener("abort", shutDown, { once: true })
@@ -78,9 +77,18 @@ export async function runAgent(options: AgentOptions): Promise<AgentExit> {
     return await Promise.race([runOnDisk({ ...options, config, clock, leave }), hardEnd])
   } finally {
     done.abort()
-    cancelLifetime()
+    cancelTimers()
     options.signal?.removeEventListener("abort", shutDown)
   }
+}
+
+/** Arms the timers that end a VM of this age. Returns how to cancel them. */
+function endTimers(
+  { lifetimeSeconds, budgetSeconds = Number.POSITIVE_INFINITY }: BootConfig,
+  { clock, leave, age }: { clock: Clock; leave: AbortController; age: number },
+): () => void {
+  const cause: LeaveCause = budgetSeconds < lifetimeSeconds ? "budget" : "expired"
+  return timer(clock, Math.min(lifetimeSeconds, budgetSeconds) - age, () => leave.abort(cause))
 }
 
 function hardEndSeconds(cause: LeaveCause, { stopGraceSeconds = STOP_GRACE_SECONDS, shutdownSeconds }: AgentOptions) {
@@ -108,14 +116,14 @@ async function runOnDisk(context: SessionContext): Promise<AgentExit> {
   })
   // The lifetime is the VM's, not this agent's. An earlier agent may have used a part of it.
   const age = Math.max(0, secondsBetween(disk.state.bootTime, clock.now()))
-  const cancelLifetime = timer(clock, config.lifetimeSeconds - age, () => leave.abort("expired" satisfies LeaveCause))
+  const cancelTimers = endTimers(config, { clock, leave, age })
   try {
     if (!disk.state.finishStored) await new Session(context, disk).run()
     const { finish, finishStored } = disk.state
     const cause = finishStored ? "finished" : (leave.signal.reason as LeaveCause)
     return { cause, ...(finish !== undefined && { finish }) }
   } finally {
-    cancelLifetime()
+    cancelTimers()
   }
 }
 

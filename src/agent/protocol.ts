@@ -240,6 +240,8 @@ export const BootConfigSchema = Type.Object({
   gatewayCa: Type.Optional(Text(65_536, "PEM of the gateway's CA, if it is not a public one.")),
   bootstrapToken: Text(256, "HMAC of the Launch's name: admits one key pair."),
   lifetimeSeconds: Int({ minimum: 1 }),
+  /** Seconds after boot at which the container ends, because the job may not cost more. */
+  budgetSeconds: Type.Optional(Int({ minimum: 1 })),
   /** Berth's own image, which has rclone for volumes. */
   image: Type.Optional(Text(512, "Image reference.")),
   /** Cloud whose metadata service announces preemption; absent if the VM is never preempted. */

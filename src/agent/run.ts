@@ -313,10 +313,10 @@ function vanished(startTime: string): Container {
 }
 
 /**
- * Cause for which the VM ends: its lifetime has ended, it shuts down, the gateway rejects its agent, or the gateway was
+ * Cause for which the VM ends: its lifetime has ended, the job's budget is spent, it shuts down, the gateway rejects its agent, or the gateway was
  * never reached.
  */
-export type LeaveCause = "expired" | "shutdown" | "refused" | "unreached"
+export type LeaveCause = "expired" | "budget" | "shutdown" | "refused" | "unreached"
 
 /** Cause for which a container is stopped: the gateway asks for it, the job's timeout is over, or its VM ends. */
 export type StopCause = "stop" | "timeout" | "preempted" | LeaveCause
@@ -326,6 +326,7 @@ const STOPPED: Record<StopCause, Pick<Finish, "reason" | "message">> = {
   timeout: { reason: "DeadlineExceeded", message: "the job exceeded its timeout" },
   preempted: { reason: "Preempted", message: "the cloud preempted the VM" },
   expired: { reason: "DeadlineExceeded", message: "the VM reached the end of its lifetime" },
+  budget: { reason: "BudgetExceeded", message: "the VM ended before the job costs more than its maxCostUsd" },
   shutdown: { reason: "Stopped", message: "the VM was shut down" },
   refused: { reason: "Stopped", message: "the gateway rejected this VM" },
   unreached: { reason: "Stopped", message: "the VM never reached the gateway" },

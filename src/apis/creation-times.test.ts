@@ -1,6 +1,7 @@
+import fc from "fast-check"
 import { expect, it } from "vitest"
 import { systemClock } from "./clock.ts"
-import { CreationTimes, creationTimeOf, newestFirst } from "./creation-times.ts"
+import { CreationTimes, creationBound, creationKey, creationTimeOf, newestFirst } from "./creation-times.ts"
 import type { StoredJob } from "./job.ts"
 import { ANNOTATIONS } from "./meta.ts"
 
@@ -62,4 +63,39 @@ it("sorts by the façade's time, then creationTimestamp, then uid, newest first;
     "2026-01-01T00:00:01Z",
     "2025-12-31T23:59:59Z",
   ])
+})
+
+const uid = "5ea07726-efd2-42ec-a095-6d7674666e31"
+
+/** Returns RFC 3339 with the digits of a fraction, in a zone. */
+function timeText(milliseconds: number, digits: string, zoneHours: number): string {
+  const local = new Date(milliseconds + zoneHours * 3_600_000).toISOString().slice(0, 19)
+  const zone = `${zoneHours < 0 ? "-" : "+"}${String(Math.abs(zoneHours)).padStart(2, "0")}:00`
+  return `${local}${digits === "" ? "" : `.${digits}`}${zoneHours === 0 ? "Z" : zone}`
+}
+
+it("a bound is above the keys of exactly those objects that were created before its time", () => {
+  const second = fc.integer({ min: 1_700_000_000, max: 1_700_000_003 })
+  const digits = fc.array(fc.constantFrom("0", "4", "9"), { maxLength: 9 }).map((all) => all.join(""))
+  fc.assert(
+    fc.property(
+      second,
+      digits,
+      second,
+      digits,
+      fc.integer({ min: -12, max: 14 }),
+      (created, micros, at, bound, zone) => {
+        const six = micros.slice(0, 6).padEnd(6, "0")
+        const annotations = { [ANNOTATIONS.createdAt]: timeText(created * 1000, six, 0) }
+        const creationTimestamp = timeText(created * 1000, "", 0)
+        const key = creationKey({
+          metadata: { name: "a", uid, resourceVersion: "1", generation: 1, creationTimestamp, annotations },
+        })
+        const nanoseconds = (seconds: number, fraction: string) =>
+          BigInt(seconds) * 1_000_000_000n + BigInt(fraction.padEnd(9, "0"))
+        const isEarlier = nanoseconds(created, six) < nanoseconds(at, bound)
+        expect(key < creationBound(timeText(at * 1000, bound, zone))).toBe(isEarlier)
+      },
+    ),
+  )
 })

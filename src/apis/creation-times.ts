@@ -17,9 +17,14 @@ export class CreationTimes {
   next(): string {
     const microseconds = Math.max(this.#clock.now().getTime() * 1000, this.#lastMicroseconds + 1)
     this.#lastMicroseconds = microseconds
-    const fraction = String(microseconds % 1_000_000).padStart(6, "0")
-    return new Date(Math.floor(microseconds / 1000)).toISOString().replace(/\.\d{3}Z$/, `.${fraction}Z`)
+    return timeOf(microseconds)
   }
+}
+
+/** Returns RFC 3339 with six decimals. @param microseconds since 1970 */
+function timeOf(microseconds: number): string {
+  const fraction = String(microseconds - Math.floor(microseconds / 1_000_000) * 1_000_000).padStart(6, "0")
+  return new Date(Math.floor(microseconds / 1000)).toISOString().replace(/\.\d{3}Z$/, `.${fraction}Z`)
 }
 
 const MICROSECOND_TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$/
@@ -48,6 +53,17 @@ export function creationKey(object: StoredObject): string {
   const key = `${creationTimeOf(object).replace(/(:\d\d)Z$/, "$1.000000Z")} ${creationTimestamp} ${uid}`
   sortKeys.set(object, key)
   return key
+}
+
+/**
+ * Returns the text that `creationKey` of an object created at a time or later is not below, and of one created earlier is
+ * below. @param time RFC 3339 with up to nine decimals
+ */
+export function creationBound(time: string): string {
+  const [, fraction = ""] = /\.(\d+)/.exec(time) ?? []
+  const seconds = Date.parse(time.replace(/\.\d+/, "")) / 1000
+  // Creation times have microseconds, so a bound between two of them means the later one.
+  return timeOf(seconds * 1_000_000 + Math.ceil(Number(fraction.padEnd(9, "0")) / 1000))
 }
 
 /** Returns the time at which an object was created, with microseconds if the REST API created it. RFC 3339. */

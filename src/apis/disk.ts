@@ -53,3 +53,29 @@ export const VmDiskSchema = Type.Object(
   { description: "Disk of the VM: the settings of the connection and the job when this Launch was created." },
 )
 export type VmDisk = Static<typeof VmDiskSchema>
+
+/** Disk from which the VMs of a machine type boot, whatever the connection sets. */
+export interface BootDisk {
+  /** Default size, GiB. */
+  leastGib: number
+  /** Size of the machine image's own disk, GiB. */
+  imageGib: number
+  /** Types of disks from which it boots, in the cloud's names. The first is the default. */
+  types: readonly [string, ...string[]]
+}
+
+/** Disk that a cloud is asked for. */
+export interface OrderedDisk {
+  type: string
+  sizeGib: number
+}
+
+/**
+ * Returns the boot disk of a VM. A size that the connection sets replaces the default. No disk is smaller than the job
+ * requires, or than the machine image: the clouds reject that. A type from which the machine can't boot is replaced by
+ * the default. Pure.
+ */
+export function orderedDisk({ leastGib, imageGib, types }: BootDisk, disk: VmDisk = {}): OrderedDisk {
+  const { sizeGib = leastGib, requiredGib = 0, type = types[0] } = disk
+  return { type: types.includes(type) ? type : types[0], sizeGib: Math.max(sizeGib, requiredGib, imageGib) }
+}

@@ -5,8 +5,10 @@ import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
 import { OfferSchema } from "./offer.ts"
+import { CostPartsSchema, HourlyPricesSchema } from "./price.ts"
 import {
   ALLOWED,
+  COMPONENT,
   ConditionList,
   CpuQuantity,
   DISJOINT_KEYS,
@@ -95,6 +97,8 @@ export const JobReason = {
   ContainerFailed: "ContainerFailed",
   ImagePullFailed: "ImagePullFailed",
   DeadlineExceeded: "DeadlineExceeded",
+  /** The job's `maxCostUsd` is spent, or too little for a VM is left of it. */
+  BudgetExceeded: "BudgetExceeded",
   VolumeMountFailed: "VolumeMountFailed",
   VolumeFlushFailed: "VolumeFlushFailed",
   SecretMissing: "SecretMissing",
@@ -150,6 +154,7 @@ export const GpuSchema = Type.Object(
     ),
   },
   {
+    [COMPONENT]: "Gpu",
     minProperties: 1,
     dependentRequired: { count: ["model"] },
     description: "GPU requirement: vram, or model with count or vram. A model alone means one card.",
@@ -186,18 +191,21 @@ const volumeFields = {
 const MOUNT_PATH = "Absolute path in the container at which the bucket is mounted."
 const PREFIX = "Folder in the bucket. Default: the bucket's root."
 
-export const VolumeSchema = Type.Object({
-  ...volumeFields,
-  mountPath: Type.String({
-    minLength: 1,
-    maxLength: LIMITS.mountPath,
-    pattern: MOUNT_PATH_PATTERN,
-    description: MOUNT_PATH,
-    [ALLOWED]: "an absolute path such as /data, other than /, without . and .. as a part and without NUL",
-    [PATTERN_AS_RULE]: true,
-  }),
-  prefix: Type.Optional(Text(LIMITS.prefix, PREFIX, WITHOUT_NUL)),
-})
+export const VolumeSchema = Type.Object(
+  {
+    ...volumeFields,
+    mountPath: Type.String({
+      minLength: 1,
+      maxLength: LIMITS.mountPath,
+      pattern: MOUNT_PATH_PATTERN,
+      description: MOUNT_PATH,
+      [ALLOWED]: "an absolute path such as /data, other than /, without . and .. as a part and without NUL",
+      [PATTERN_AS_RULE]: true,
+    }),
+    prefix: Type.Optional(Text(LIMITS.prefix, PREFIX, WITHOUT_NUL)),
+  },
+  { [COMPONENT]: "Volume" },
+)
 
 /** Volume of a stored Job. Earlier versions accepted any path that begins with a slash. */
 export const StoredVolumeSchema = Type.Object({
@@ -208,7 +216,7 @@ export const StoredVolumeSchema = Type.Object({
 export type Volume = Static<typeof VolumeSchema>
 
 /** A key of a Secret (type berth.dev/env) in the Job's namespace. */
-export const SecretKeySchema = Type.Object({ secret: SecretName(), key: SecretDataKey() })
+export const SecretKeySchema = Type.Object({ secret: SecretName(), key: SecretDataKey() }, { [COMPONENT]: "SecretKey" })
 
 /**
  * Key of a Secret as Jobs of earlier versions stored it. No Secret can have such a name, so these Jobs fail with
@@ -354,21 +362,39 @@ const placementFields = {
     Type.Number({
       minimum: 0,
       maximum: LIMITS.maxHourlyPriceUsd,
-      description: "Maximum price of the VM, USD per hour.",
+      description: "Maximum price of the machine, USD per hour.",
+    }),
+  ),
+  maxCostUsd: Type.Optional(
+    Type.Number({
+      minimum: 0,
+      maximum: LIMITS.maxCostUsd,
+      description:
+        "Maximum cost of all VMs of the job, USD: machines, disks and public addresses. The job then ends as BudgetExceeded.",
     }),
   ),
 }
 
-const describingFields = {
-  labels: Type.Optional(
+/** Declares a map of user-defined labels. */
+function labelsOf(description: { description: string }) {
+  return Type.Optional(
     MapOf(Type.String({ maxLength: LIMITS.labelValue }), {
       keys: LABEL_KEYS,
       maxProperties: LIMITS.labels,
-      ...atMost(
-        LIMITS.labelBytes,
-        "User-defined labels. Those with Kubernetes' label syntax are copied to metadata.labels.",
-      ),
+      ...description,
     }),
+  )
+}
+
+/** Labels of a job in its Launch. */
+export const LaunchLabelsSchema = labelsOf({ description: "Labels of the job, by which its cost is shown." })
+
+const describingFields = {
+  labels: labelsOf(
+    atMost(
+      LIMITS.labelBytes,
+      "User-defined labels. Those with Kubernetes' label syntax are copied to metadata.labels.",
+    ),
   ),
   tags: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: LIMITS.tag }), {
@@ -502,12 +528,21 @@ export const JobStatusSchema = Type.Object(
           actualUsd: Type.Optional(
             Type.Number({ minimum: 0, description: "Cost of all VMs, USD. Set when the last VM is deleted." }),
           ),
+          hourly: Type.Optional(HourlyPricesSchema),
+          minimumBilledSeconds: Type.Optional(
+            Int({ description: "Minimum time that the cloud bills for the current VM, seconds." }),
+          ),
+          since: Type.Optional(Time("Time from which the current VM is billed. Absent: no VM is billed.")),
+          spent: Type.Optional(CostPartsSchema),
         },
         { description: "Cost of the job's VMs." },
       ),
     ),
     startTime: Type.Optional(Time("Time of the container's first start.")),
     completionTime: Type.Optional(Time("Time at which the job ended.")),
+    settled: Type.Optional(
+      Type.Boolean({ description: "True when the job has ended, its VMs are deleted and its cost is final." }),
+    ),
     lastHeartbeatTime: Type.Optional(Time("Time of the last heartbeat of an ended job's VM. Absent while it runs.")),
   },
   { description: "Observed state. Only Berth's job controller writes it." },
@@ -517,7 +552,7 @@ export type JobStatus = Static<typeof JobStatusSchema>
 export type Job = KubeObject<JobSpec, JobStatus>
 export type StoredJob = Stored<Job>
 
-/** Finalizer that holds a Job until its VMs are deleted. */
+/** Finalizer that holds a Job until it is settled: its VMs are deleted, and its cost is final. */
 export const JOB_FINALIZER = "berth.dev/job"
 
 export const JOB = defineKind({
@@ -551,5 +586,10 @@ export const JOB = defineKind({
     { name: "Message", type: "string", jsonPath: ".status.message", priority: 1 },
     AGE_COLUMN,
   ],
-  selectableFields: [".status.phase", ".status.placement.offer.cloud", ".status.placement.connection"],
+  selectableFields: [
+    ".status.phase",
+    ".status.settled",
+    ".status.placement.offer.cloud",
+    ".status.placement.connection",
+  ],
 })

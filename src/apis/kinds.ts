@@ -6,6 +6,16 @@ import type { KindDefinition } from "./kind.ts"
 import { LAUNCH } from "./launch.ts"
 import { ORGANIZATION } from "./organization.ts"
 import { PROJECT } from "./project.ts"
+import { STATEMENT } from "./statement.ts"
 
 /** Every kind of the group berth.dev. */
-export const KINDS: readonly KindDefinition[] = [JOB, CRON_JOB, CONNECTION, API_KEY, LAUNCH, ORGANIZATION, PROJECT]
+export const KINDS: readonly KindDefinition[] = [
+  JOB,
+  CRON_JOB,
+  CONNECTION,
+  API_KEY,
+  LAUNCH,
+  STATEMENT,
+  ORGANIZATION,
+  PROJECT,
+]

@@ -1,11 +1,12 @@
 import Type, { type Static } from "typebox"
 import { timestamp } from "./clock.ts"
 import { VmDiskSchema } from "./disk.ts"
-import { RunSchema, VM_STATES } from "./job.ts"
+import { LaunchLabelsSchema, RunSchema, VM_STATES } from "./job.ts"
 import { AGE_COLUMN, defineKind } from "./kind.ts"
 import { LIMITS } from "./limits.ts"
 import type { KubeObject, Stored } from "./meta.ts"
 import { OfferSchema } from "./offer.ts"
+import { CostPartsSchema, type HourlyPrices, HourlyPricesSchema } from "./price.ts"
 import { ConditionList, Int, immutable, ObservedGeneration, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
 import { VmNetworkSchema } from "./vm-settings.ts"
 
@@ -82,6 +83,7 @@ export const FINISH_REASONS = [
   "ContainerFailed",
   "ImagePullFailed",
   "DeadlineExceeded",
+  "BudgetExceeded",
   "VolumeMountFailed",
   "VolumeFlushFailed",
   "SecretMissing",
@@ -105,6 +107,7 @@ export const LaunchSpecSchema = Type.Object(
     number: Int({ minimum: 1, description: "Number of this Launch among the Job's Launches, from 1." }),
     installation: Text(64, "Id of this Berth installation. Every VM has it as a tag."),
     offer: OfferSchema,
+    hourlyPrices: Type.Optional(HourlyPricesSchema),
     project: Type.Optional(Text(40, "Project that pays. The credentials are encrypted for it.")),
     connection: Type.Optional(Text(LIMITS.connectionName, "Connection of the account that has the VM.")),
     account: Type.Optional(Text(256, "Id of the account, project or subscription in the cloud.")),
@@ -117,6 +120,7 @@ export const LaunchSpecSchema = Type.Object(
         },
       ),
     ),
+    labels: LaunchLabelsSchema,
     imageId: Type.Optional(Text(512, "Id of the VM image.")),
     network: Type.Optional(VmNetworkSchema),
     disk: Type.Optional(VmDiskSchema),
@@ -134,6 +138,12 @@ export const LaunchSpecSchema = Type.Object(
       minimum: 1,
       description: "Seconds after boot at which the VM terminates itself in any case.",
     }),
+    budgetSeconds: Type.Optional(
+      Int({
+        minimum: 1,
+        description: "Seconds after boot at which the agent ends the container, because the job's maxCostUsd is spent.",
+      }),
+    ),
     ended: Type.Optional(
       Type.Boolean({ default: false, description: "Set to true to terminate this VM. Irreversible." }),
     ),
@@ -147,10 +157,12 @@ export const LaunchSpecSchema = Type.Object(
         "number",
         "installation",
         "offer",
+        "hourlyPrices",
         "project",
         "connection",
         "account",
         "sealedCredentials",
+        "labels",
         "imageId",
         "network",
         "disk",
@@ -160,6 +172,7 @@ export const LaunchSpecSchema = Type.Object(
         "agentImage",
         "bootDeadlineSeconds",
         "lifetimeSeconds",
+        "budgetSeconds",
       ]),
       {
         rule: "!(has(oldSelf.ended) && oldSelf.ended) || (has(self.ended) && self.ended)",
@@ -261,6 +274,7 @@ export const LaunchStatusSchema = Type.Object(
       }),
     ),
     costUsd: Type.Optional(Type.Number({ minimum: 0, description: "Cost in USD. Final once terminated." })),
+    cost: Type.Optional(CostPartsSchema),
     bootFailure: Type.Optional(BootFailureSchema),
     agent: Type.Optional(AgentStatusSchema),
   },
@@ -272,6 +286,11 @@ export type LaunchStatus = Static<typeof LaunchStatusSchema>
 
 export type Launch = KubeObject<LaunchSpec, LaunchStatus>
 export type StoredLaunch = Stored<Launch>
+
+/** Returns the prices of a VM's parts. A Launch of an earlier version has only the machine's. */
+export function pricesOf({ spec: { offer, hourlyPrices } }: Pick<Launch, "spec">): HourlyPrices {
+  return hourlyPrices ?? { machineUsd: offer.hourlyPriceUsd, diskUsd: 0, addressUsd: 0 }
+}
 
 /** Finalizer that holds a Launch until the cloud reports that its VM is deleted. */
 export const LAUNCH_FINALIZER = "berth.dev/vm"

@@ -46,6 +46,7 @@ export const LIMITS = {
   timeoutSeconds: 30 * 24 * 3600,
   ttlSecondsAfterFinished: 10 * 365 * 24 * 3600,
   maxHourlyPriceUsd: 100_000,
+  maxCostUsd: 10_000_000,
   /** metadata.name of a Connection or ApiKey. Every name of the contract fits (50 characters, see names.ts). */
   connectionName: 63,
   keyName: 63,

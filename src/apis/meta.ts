@@ -51,6 +51,8 @@ export const LABELS = {
   cronJobUid: `${GROUP}/cronjob-uid`,
   /** Uid of the ApiKey, on its machine user and role bindings. */
   apiKeyUid: `${GROUP}/apikey-uid`,
+  /** Minute (UTC) in which a Launch was released, such as `202611292359`, if its Job needs it no more. */
+  released: `${GROUP}/released`,
   /** Hash of the Idempotency-Key of the request that created the object. */
   idempotencyKey: `${GROUP}/idempotency-key`,
   /** Marks the Leases that hold the heartbeats of VMs. */
@@ -77,6 +79,8 @@ export const ANNOTATIONS = {
   placementReason: `${GROUP}/placement-reason`,
   /** Version of the connection's credentials that a Launch has a copy of. It contains no part of them. */
   credentials: `${GROUP}/credentials-version`,
+  /** Months whose Statements count the cost of a Launch, such as `2026-11`. */
+  counted: `${GROUP}/counted`,
   /** Permission for a Project of this name to adopt the Namespace. */
   adopt: `${GROUP}/adopt-by-project`,
   /** Heartbeats of VMs, on a Lease: `name:seconds` for each Launch (kube/heartbeats.ts). */

@@ -24,6 +24,9 @@ export const ALLOWED = "x-berth-allowed"
 /** Description of what `not` forbids, as the end of "must not …". */
 export const FORBIDDEN = "x-berth-forbidden"
 
+/** Name of the schema in the OpenAPI document. A schema without it is written where it is used. */
+export const COMPONENT = "x-berth-component"
+
 /** Mark of a value that may be secret. No message shows it. */
 export const SENSITIVE = "x-berth-sensitive"
 

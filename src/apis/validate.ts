@@ -4,7 +4,16 @@ import { errorOf, type FieldError, MOST_ERRORS } from "./field-error.ts"
 import type { KindDefinition } from "./kind.ts"
 import { API_VERSION } from "./meta.ts"
 import { withoutNulls } from "./nulls.ts"
-import { ALLOWED, DISJOINT_KEYS, DISTINCT_PATHS, FORBIDDEN, PATTERN_AS_RULE, SENSITIVE, TOTAL_BYTES } from "./schema.ts"
+import {
+  ALLOWED,
+  COMPONENT,
+  DISJOINT_KEYS,
+  DISTINCT_PATHS,
+  FORBIDDEN,
+  PATTERN_AS_RULE,
+  SENSITIVE,
+  TOTAL_BYTES,
+} from "./schema.ts"
 import { cutToSize } from "./size.ts"
 import { bytesIn, commonKey, samePaths } from "./totals.ts"
 
@@ -53,6 +62,7 @@ const ajv = new Ajv2020({
 
 ajv.addVocabulary([
   ALLOWED,
+  COMPONENT,
   FORBIDDEN,
   PATTERN_AS_RULE,
   SENSITIVE,

@@ -1,4 +1,5 @@
 import type { Static, TSchema } from "typebox"
+import { COMPONENT } from "../apis/schema.ts"
 
 /** Builds the schemas of the OpenAPI document from the schemas that validate requests. */
 
@@ -30,6 +31,38 @@ export interface DocumentSchema<Value = unknown> {
 /** Returns a reference to a named schema of the document, or the schema itself if it has no name. */
 export function referenceTo({ name, json }: DocumentSchema): Json {
   return name === undefined ? json : { $ref: `#/components/schemas/${name}` }
+}
+
+/** Returns a schema with references in place of its parts that are components, and these parts. */
+export function withReferences(schema: Json): { json: Json; parts: DocumentSchema[] } {
+  const parts: DocumentSchema[] = []
+  const visit = (value: unknown): unknown => {
+    if (Array.isArray(value)) return value.map(visit)
+    if (typeof value !== "object" || value === null) return value
+    const entries = Object.entries(value).map(([key, item]) => [key, visit(item)])
+    const { [COMPONENT]: name, ...json } = Object.fromEntries(entries) as Json
+    if (typeof name !== "string") return json
+    const part = { name, json: withoutNull(json) }
+    parts.push(part)
+    return isNullable(json) ? { anyOf: [referenceTo(part), { type: "null" }] } : referenceTo(part)
+  }
+  return { json: visit(schema) as Json, parts }
+}
+
+function isNullable({ type, anyOf = [] }: { type?: unknown; anyOf?: Json[] }): boolean {
+  return [type].flat().includes("null") || anyOf.some((choice) => choice["type"] === "null")
+}
+
+/** Returns the schema without the value null. */
+function withoutNull(schema: Json): Json {
+  if (!isNullable(schema)) return schema
+  const { type, anyOf } = schema as { type?: string | string[]; anyOf?: Json[] }
+  const types = [type].flat().filter((one) => one !== "null")
+  return {
+    ...schema,
+    ...(type !== undefined && { type: types.length === 1 ? types[0] : types }),
+    ...(anyOf !== undefined && { anyOf: anyOf.filter((choice) => choice["type"] !== "null") }),
+  }
 }
 
 /** Returns the named schema of a response. */
@@ -133,7 +166,7 @@ function withoutInternals(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutInternals)
   if (typeof value !== "object" || value === null) return value
   const entries = Object.entries(value)
-    .filter(([key]) => !key.startsWith("x-berth-") && !key.startsWith("x-kubernetes-"))
+    .filter(([key]) => key === COMPONENT || !(key.startsWith("x-berth-") || key.startsWith("x-kubernetes-")))
     .map(([key, item]) => [key, withoutInternals(item)] as const)
   const result: Json = Object.fromEntries(entries)
   if (result["type"] !== undefined && typeof result["properties"] === "object") result["additionalProperties"] ??= false

@@ -15,6 +15,22 @@ export interface Guard<Caller> {
   isStillAuthenticated: (req: Request) => Promise<boolean>
 }
 
+/** Root of the API's paths on every host. */
+export const API_ROOT = "/1"
+
+/**
+ * Adds a path to a router. Its label in metrics is the path below API_ROOT, wherever the router is mounted. So a project's
+ * id in the address makes no label of its own.
+ */
+export function routeAt(router: Router, pattern: string): IRoute {
+  const route: IRoute = router.route(pattern)
+  route.all((_req, res, next) => {
+    noteRoute(res, API_ROOT + pattern)
+    next()
+  })
+  return route
+}
+
 /** Headers that keep shared caches from storing a response of one caller. Caches don't know X-Service-Api-Key. */
 const FOR_THIS_CALLER = { "Cache-Control": "private, no-cache", Vary: "X-Service-Api-Key, Authorization" }
 
@@ -31,19 +47,33 @@ export function mount<Caller, Services>(
   const byPath = Map.groupBy(routes, ({ path }) => path)
   for (const [path, ofPath] of byPath) {
     const pattern = path.replaceAll(/\{(\w+)\}/g, ":$1")
-    const route = router.route(pattern)
-    route.all((req, res, next) => {
-      noteRoute(res, req.baseUrl + pattern)
+    const route = routeAt(router, pattern)
+    route.all((_req, res, next) => {
       res.set(FOR_THIS_CALLER)
       next()
     })
     for (const one of ofPath) put(route, one, guard, services)
-    const methods = METHODS.filter((method) => ofPath.some((one) => one.method === method))
-    allowNoOther(
-      route,
-      methods.flatMap((method) => (method === "GET" ? [method, "HEAD"] : [method])),
-    )
+    const others = routes.filter((one) => one.path !== path && matches(one.path, path))
+    passOn(route, withHead(others.map(({ method }) => method)))
+    allowNoOther(route, withHead([...ofPath, ...others].map(({ method }) => method)))
   }
+}
+
+/** Returns true if a path with a parameter, such as /jobs/{id}, matches a path without one. */
+function matches(pattern: string, path: string): boolean {
+  return new RegExp(`^${pattern.replaceAll(/\{\w+\}/g, "[^/{}]+")}$`).test(path)
+}
+
+/** Returns the methods in the order of an Allow header. */
+function withHead(methods: readonly Method[]): string[] {
+  const ordered = METHODS.filter((method) => methods.includes(method))
+  return ordered.flatMap((method) => (method === "GET" ? [method, "HEAD"] : [method]))
+}
+
+/** Leaves these methods of a path to the next path that matches: an object may have the path's last part as its name. */
+function passOn(route: IRoute, methods: readonly string[]): void {
+  if (methods.length === 0) return
+  route.all((req, _res, next) => (methods.includes(req.method) ? next("route") : next()))
 }
 
 function put<Caller, Services>(

@@ -1,4 +1,5 @@
-import { type DocumentSchema, type Json, published, referenceTo } from "./json-schema.ts"
+import { COMPONENT } from "../apis/schema.ts"
+import { type DocumentSchema, type Json, published, referenceTo, withReferences } from "./json-schema.ts"
 import { readsBody } from "./mount.ts"
 import { IDEMPOTENCY_KEY_PATTERN, type Operation, pathNames, type ResponseDeclaration, type Route } from "./route.ts"
 
@@ -25,8 +26,10 @@ function schemasOf({ operation }: Described): DocumentSchema[] {
   return operation.body === undefined ? contents : [operation.body.content, ...contents]
 }
 
-function collect({ name, json, parts = [] }: DocumentSchema, schemas: Json): void {
-  for (const part of parts) collect(part, schemas)
+function collect({ name, json: whole, parts = [] }: DocumentSchema, schemas: Json): void {
+  const { [COMPONENT]: _, ...own } = whole
+  const { json, parts: inner } = withReferences(own)
+  for (const part of [...parts, ...inner]) collect(part, schemas)
   if (name === undefined) return
   const known = schemas[name]
   if (known !== undefined && JSON.stringify(known) !== JSON.stringify(json)) {
@@ -36,7 +39,7 @@ function collect({ name, json, parts = [] }: DocumentSchema, schemas: Json): voi
 }
 
 function operationOf({ method, path, operation }: Described): Json {
-  const { id, summary, tag, security, role, body, responses } = operation
+  const { id, summary, tag, servers, security, role, body, responses } = operation
   const parameters = parametersOf(method, path, operation)
   const refusals = problemStatuses(method, path, operation).map((status): [string, Json] => [
     String(status),
@@ -47,6 +50,7 @@ function operationOf({ method, path, operation }: Described): Json {
     summary,
     ...(role !== undefined && { description: `Needs the role ${role}${role === "admin" ? "" : " or higher"}.` }),
     tags: [tag],
+    ...(servers !== undefined && { servers }),
     ...(security !== undefined && { security }),
     ...(role !== undefined && { "x-required-role": role }),
     ...(parameters.length > 0 && { parameters }),
@@ -78,6 +82,7 @@ function parametersOf(method: Described["method"], path: string, operation: Oper
     ...(method === "GET" && hasTag ? [IF_NONE_MATCH] : []),
     ...(operation.idempotent ? [IDEMPOTENCY_KEY] : []),
     ...(operation.ifMatch ? [IF_MATCH] : []),
+    ...(operation.resumable ? [LAST_EVENT_ID] : []),
   ]
 }
 
@@ -104,6 +109,14 @@ const IF_MATCH: Json = {
   schema: { type: "string" },
   example: 'W/"4711"',
   description: "ETag of an earlier response: 412 if the object has changed since.",
+}
+
+/** Header that resumes a stream of events. */
+const LAST_EVENT_ID: Json = {
+  name: "Last-Event-ID",
+  in: "header",
+  schema: { type: "string" },
+  description: "id of the last event of an earlier response. The stream continues after it.",
 }
 
 /** Header that makes a POST safe to repeat. */
@@ -148,7 +161,7 @@ function linksOf(links: NonNullable<ResponseDeclaration["links"]>): Json {
 const PROBLEMS: Readonly<Record<number, { description: string; headers?: readonly string[] }>> = {
   400: { description: "The request is not valid. The response lists all its errors." },
   401: {
-    description: "The request has no credentials, or they are not valid for this host.",
+    description: "The request has no credentials, or they are not valid for this project.",
     headers: ["WWW-Authenticate"],
   },
   403: { description: "The caller's role does not allow this request." },

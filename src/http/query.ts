@@ -1,5 +1,7 @@
 import type { Request } from "express"
 import { type FieldError, quoted, shownText } from "../apis/field-error.ts"
+import { Time } from "../apis/schema.ts"
+import { errorsOf } from "../apis/validate.ts"
 import type { Json } from "./json-schema.ts"
 import { invalidRequest } from "./problem.ts"
 
@@ -55,6 +57,27 @@ export function filter(description: string): QueryParameter<string | undefined> 
   return { schema: { type: "string" }, description, read: (query, name) => query.one(name) || undefined }
 }
 
+const TIME = Time("")
+
+/** Declares a filter by time, RFC 3339. An empty value means no filter. */
+export function time(description: string): QueryParameter<string | undefined> {
+  const read = (query: Query, name: string): string | undefined => {
+    const text = query.one(name)
+    if (text === undefined || text === "") return undefined
+    if (errorsOf(TIME, text).length === 0) return text
+    const hint = text.includes(" ") ? "; write the + of a zone as %2B" : ""
+    query.error(name, `must be a time with a zone, such as 2026-01-31T12:00:00Z, not ${quoted(text)}${hint}`)
+    return undefined
+  }
+  const schema = {
+    anyOf: [
+      { type: "string", format: "date-time" },
+      { type: "string", enum: [""] },
+    ],
+  }
+  return { schema, description: `${description} RFC 3339 with a zone. Empty: any.`, read }
+}
+
 /** Declares a parameter that is true or false. Without a default, the value of an omitted one is undefined. */
 export function flag<const Default extends boolean | undefined = undefined>(
   description: string,
@@ -108,10 +131,26 @@ export function wholeNumber<const Default extends number | undefined = undefined
 }
 
 /** Declares a filter that may be repeated. Empty values mean no filter. */
-export function repeated(): QueryParameter<string[]> {
+export function repeated(description?: string): QueryParameter<string[]> {
   return {
     schema: { type: "array", items: { type: "string" } },
+    ...(description !== undefined && { description }),
     read: (query, name) => query.all(name).filter(Boolean),
+  }
+}
+
+/** Declares a filter of these words that may be repeated. Empty values mean no filter. */
+export function choices<const Word extends string>(words: readonly Word[]): QueryParameter<Word[]> {
+  return {
+    schema: { type: "array", items: { type: "string", enum: [...words, ""] } },
+    description: "Empty: any.",
+    read: (query, name) =>
+      query.all(name).flatMap((text) => {
+        const chosen = words.find((word) => word === text)
+        if (chosen !== undefined || text === "") return chosen ?? []
+        query.error(name, `must be one of ${words.join(", ")}, not ${quoted(text)}`)
+        return []
+      }),
   }
 }
 

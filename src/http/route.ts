@@ -125,6 +125,11 @@ export function text(description: string): ResponseDeclaration<never> {
   return { description, mediaType: "text/plain", content: { json: { type: "string" } } }
 }
 
+/** Declares a stream of server-sent events, which the handler writes itself. */
+export function eventStream(description: string): ResponseDeclaration<never> {
+  return { description, mediaType: "text/event-stream", content: { json: { type: "string" } } }
+}
+
 /** Body of a route's requests. */
 export interface BodyDeclaration<Body, Caller = unknown, Services = unknown> {
   content: DocumentSchema
@@ -167,6 +172,8 @@ export interface Operation {
   /** One line without the role, which the document adds. */
   summary: string
   tag: string
+  /** Servers. Default: those of the document. */
+  servers?: readonly Json[] | undefined
   /** Security requirements. Default: those of the document. */
   security?: readonly Json[] | undefined
   /** Lowest role in the project that may call the operation. */
@@ -178,6 +185,8 @@ export interface Operation {
   idempotent?: boolean | undefined
   /** True if the operation accepts If-Match. */
   ifMatch?: boolean | undefined
+  /** True if the operation accepts Last-Event-ID, which its handler reads. */
+  resumable?: boolean | undefined
   /** Successful responses by status. */
   responses: Responses
   /** Statuses of its problems, in addition to those that follow from the rest of the declaration. */
@@ -192,7 +201,7 @@ export type Declaration<
   Q extends QueryParameters,
   Body,
   R extends Responses,
-> = Omit<Operation, "tag" | "security" | "role" | "path" | "body"> & {
+> = Omit<Operation, "tag" | "servers" | "security" | "role" | "path" | "body"> & {
   path?: Readonly<Partial<Record<PathNames<Path>, PathParameter>>>
   query?: Q
   body?: BodyDeclaration<Body, Caller, Services>
@@ -219,7 +228,7 @@ export interface Route<Caller, Services> {
 }
 
 /** Returns the function `route`, which declares the operations of one group. */
-export function routesOf<Caller, Services>(group: Pick<Operation, "tag" | "security">) {
+export function routesOf<Caller, Services>(group: Pick<Operation, "tag" | "servers" | "security">) {
   return <
     const Endpoint extends `${Method} /${string}`,
     Body = undefined,

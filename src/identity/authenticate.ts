@@ -1,5 +1,6 @@
 import { API_KEY, isBound, isExpired, type StoredApiKey } from "../apis/apikey.ts"
 import type { Clock } from "../apis/clock.ts"
+import { fromMetadataName } from "../apis/names.ts"
 import type { KubeClient } from "../kube/client.ts"
 import { resourceOf } from "../kube/resource.ts"
 import type { IndexFunction, Store } from "../kube/store.ts"
@@ -59,10 +60,13 @@ export class ApiKeyAuthenticator {
     if (key === undefined) return undefined
     if (!matchesHash(value, key.spec.tokenHash) || isRevoked(key) || isExpired(key, this.#options.clock.now()))
       return undefined
-    const { uid } = key.metadata
+    const { uid, name } = key.metadata
     return {
       kind: "apiKey",
       id: `apiKey/${uid}`,
+      publicId: uid,
+      name: fromMetadataName(name),
+      expiresAt: key.spec.expiresAt,
       role: key.spec.role,
       project,
       machineUser: machineUserName(uid),

@@ -118,6 +118,9 @@ export class ProjectMembers {
     return {
       kind: "person",
       id: `person/${user.userId}`,
+      publicId: user.userId,
+      name: user.email,
+      expiresAt: user.expiresAt,
       role,
       project: scope,
       machineUser: roleUserName(project.metadata.uid, role),

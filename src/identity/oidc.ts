@@ -1,5 +1,5 @@
 import { createRemoteJWKSet, decodeJwt, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from "jose"
-import type { Clock } from "../apis/clock.ts"
+import { type Clock, timestamp } from "../apis/clock.ts"
 import { groupIdOf, userIdOf } from "./members.ts"
 
 /** OIDC issuer whose tokens are accepted. */
@@ -23,6 +23,8 @@ export interface User {
   userId: string
   /** Email address to display. Absent if the issuer has not verified it. Rights never depend on it. */
   email?: string
+  /** Time at which the token expires. */
+  expiresAt?: string
   /** Ids of the groups in the token; absent: none. */
   groups?: string[]
 }
@@ -65,12 +67,13 @@ export class TokenVerifier {
     const trusted = this.#options.issuers.find(({ issuer }) => issuer === claimedIssuer(token))
     if (trusted === undefined) return undefined
     const payload = await this.#payload(token, trusted)
-    const { sub, email, email_verified: isVerified, [trusted.groupsClaim ?? "groups"]: names } = payload ?? {}
+    const { sub, exp, email, email_verified: isVerified, [trusted.groupsClaim ?? "groups"]: names } = payload ?? {}
     if (sub === undefined || sub === "") return undefined
     const groups = namesIn(names).map((name) => groupIdOf(trusted.issuer, name))
     return {
       userId: userIdOf(trusted.issuer, sub),
       ...(typeof email === "string" && !isFalse(isVerified) && { email: email.slice(0, 320) }),
+      ...(exp !== undefined && { expiresAt: timestamp(new Date(exp * 1000)) }),
       ...(groups.length > 0 && { groups }),
     }
   }

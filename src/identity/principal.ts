@@ -3,7 +3,7 @@ import type { KubeClient } from "../kube/client.ts"
 import { isForbidden } from "../kube/errors.ts"
 import { asMachineUser } from "./machine-users.ts"
 
-/** Project that a request's host names, with the namespace of its objects. */
+/** Project that a request's address names, with the namespace of its objects. */
 export interface ProjectScope {
   /** Name of the Project; `project_id` in the contract. */
   id: string
@@ -16,6 +16,12 @@ export interface Principal {
   kind: "apiKey" | "person"
   /** Unique over all principals, and safe to log. Rate limits and log lines use it. */
   id: string
+  /** Id in the API: the key's, or the person's user id. */
+  publicId: string
+  /** Name of the key, or email address of the person if the issuer has verified it. */
+  name?: string | undefined
+  /** Time at which the credentials expire. Absent: never. */
+  expiresAt?: string | undefined
   role: Role
   project: ProjectScope
   /** ServiceAccount in IDENTITIES_NAMESPACE that the API server sees as the caller. */

@@ -60,26 +60,31 @@ export function endedBy(
   return its.flatMap(({ status }) => status?.namespace ?? [])
 }
 
-/** Project label in a host: a name, none (such as localhost or an IP address), or an invalid one. */
-export type HostLabel = { kind: "project"; name: string } | { kind: "none" } | { kind: "invalid" }
+/** Project that an address names: a name, none (such as the host localhost or an IP address), or an invalid one. */
+export type ProjectLabel = { kind: "project"; name: string } | { kind: "none" } | { kind: "invalid" }
 
 const DNS_LABEL = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/
 
-/** Returns the project label of `<project>.<baseDomain>`. Host names are case-insensitive and may end with a dot. */
-export function hostLabel(hostname: string, baseDomain: string): HostLabel {
-  const host = hostname.toLowerCase().replace(/\.$/, "")
-  const suffix = `.${baseDomain.toLowerCase()}`
-  if (!host.endsWith(suffix)) return { kind: "none" }
-  const name = host.slice(0, -suffix.length)
+/** Returns the label of a text that must name a project. Names are in lower case. */
+export function projectLabel(name: string): ProjectLabel {
   return DNS_LABEL.test(name) && name.length <= 40 ? { kind: "project", name } : { kind: "invalid" }
+}
+
+/**
+ * Returns the project label of `<project>.<baseDomain>`. Host names are case-insensitive and may end with a dot.
+ * @param baseDomain undefined if no host names a project
+ */
+export function hostLabel(hostname: string, baseDomain: string | undefined): ProjectLabel {
+  const host = hostname.toLowerCase().replace(/\.$/, "")
+  const suffix = `.${baseDomain?.toLowerCase()}`
+  if (baseDomain === undefined || !host.endsWith(suffix)) return { kind: "none" }
+  return projectLabel(host.slice(0, -suffix.length))
 }
 
 export interface ProjectDirectoryOptions {
   client: Pick<KubeClient, "get">
   store: Store<StoredProject>
-  /** Parent domain of the projects' host names, which have one more label. */
-  baseDomain: string
-  /** Project of hosts without a project label. Absent: such hosts have no project. */
+  /** Project of addresses that name none. Absent: such addresses have no project. */
   defaultProject?: string | undefined
 }
 
@@ -92,12 +97,11 @@ export class ProjectDirectory {
   }
 
   /**
-   * Returns the project of a host, or undefined. With `onlyCached`, projects that are not in the cache are not looked
-   * up in the API server.
+   * Returns the project that an address names, or undefined. With `onlyCached`, projects that are not in the cache are
+   * not looked up in the API server.
    * @throws KubeError if the API server is unavailable
    */
-  async find(hostname: string, { onlyCached = false } = {}): Promise<StoredProject | undefined> {
-    const label = hostLabel(hostname, this.#options.baseDomain)
+  async find(label: ProjectLabel, { onlyCached = false } = {}): Promise<StoredProject | undefined> {
     const name = label.kind === "project" ? label.name : this.#options.defaultProject
     if (label.kind === "invalid" || name === undefined) return undefined
     const cached = this.#options.store.get({ name })

@@ -126,18 +126,26 @@ export class KubeClient {
     return page
   }
 
-  /** Reads page by page. All pages show the same version; an Expired error if reading takes minutes. */
+  /**
+   * Reads page by page. All pages show the same version; an Expired error if reading takes minutes. The next page is
+   * requested while the caller handles one.
+   */
   async *pages<T extends ApiObject>(
     resource: Resource<T>,
     options: Omit<ListOptions, "continue"> = {},
   ): AsyncGenerator<ObjectList<T>, void, void> {
-    let page = await this.list(resource, { limit: 500, ...options })
-    yield page
-    while (page.metadata.continue) {
-      // The token contains the version. A second one is an error.
-      const { resourceVersion: _, resourceVersionMatch: __, ...next } = options
-      page = await this.list(resource, { limit: 500, ...next, continue: page.metadata.continue })
+    // The token contains the version. A second one is an error.
+    const { resourceVersion: _, resourceVersionMatch: __, ...others } = options
+    let page: ObjectList<T> | undefined = await this.list(resource, { limit: 500, ...options })
+    while (page !== undefined) {
+      const token: string | undefined = page.metadata.continue
+      const next: Promise<ObjectList<T>> | undefined = token
+        ? this.list(resource, { limit: 500, ...others, continue: token })
+        : undefined
+      // A caller that needs no more pages does not wait for it.
+      next?.catch(() => undefined)
       yield page
+      page = await next
     }
   }
 
@@ -237,6 +245,20 @@ export class KubeClient {
     }
     const answer = await this.#transport.send({ ...call, method: "DELETE", path: objectPath(resource, ref), body })
     return (answer as ApiObject).kind === "Status" ? undefined : (answer as T)
+  }
+
+  /**
+   * Deletes all objects of a namespace that have these labels, in one request. @throws RangeError without labels, which
+   * would delete all
+   */
+  async deleteCollection(
+    resource: Resource,
+    { namespace, labelSelector }: { namespace: string; labelSelector: string },
+    options: CallOptions = {},
+  ): Promise<void> {
+    if (labelSelector === "") throw new RangeError(`name the labels of the ${resource.plural} to delete`)
+    const path = collectionPath(resource, namespace)
+    await this.#transport.send({ ...options, method: "DELETE", path, query: { labelSelector } })
   }
 
   /**

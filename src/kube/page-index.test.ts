@@ -1,5 +1,6 @@
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
+import { keyOf } from "../apis/meta.ts"
 import { PageIndex, type PageQuery } from "./page-index.ts"
 import type { ApiObject } from "./resource.ts"
 import { IndexedStore } from "./store.ts"
@@ -16,11 +17,14 @@ const definition = {
 }
 
 /** Finds a page by a scan of all items. The index must find the same. */
-function bruteForce(items: Iterable<Item>, { scope, terms, offset, limit }: PageQuery) {
+function bruteForce(items: Iterable<Item>, { scope, terms, offset, limit, ...range }: PageQuery) {
+  const { from = "", before = "~", keyPrefix = "" } = range
+  const isWithin = (item: Item) => definition.sortKeyOf(item) >= from && definition.sortKeyOf(item) < before
   const found = [...items]
     .filter((item) => definition.scopeOf(item) === scope && terms.every((term) => item.terms.includes(term)))
+    .filter((item) => isWithin(item) && keyOf(item).startsWith(keyPrefix))
     .sort((a, b) => (definition.sortKeyOf(a) > definition.sortKeyOf(b) ? -1 : 1))
-  return { objects: found.slice(offset, offset + limit), total: found.length }
+  return { objects: found.slice(offset, offset + limit).map(keyOf), total: found.length }
 }
 
 /** Creates an item like a job: with a common term, some frequent ones, a unique one, and a repeated one. */
@@ -44,6 +48,9 @@ const step = fc.record({
 const query = fc.record({
   scope: fc.constantFrom("a", "b", "nowhere"),
   terms: fc.array(fc.constantFrom("all", "half0", "half1", "eighth3", "eighth5", "own7", "unknown"), { maxLength: 3 }),
+  from: fc.option(fc.constantFrom("000000", "000300", "032000"), { nil: undefined }),
+  before: fc.option(fc.constantFrom("000400", "040000", "999999"), { nil: undefined }),
+  keyPrefix: fc.option(fc.constantFrom("a/", "a/i1", "a/i22", "b/i1"), { nil: undefined }),
   offset: fc.oneof(fc.nat(60), fc.nat(3000), fc.constant(Number.MAX_SAFE_INTEGER)),
   limit: fc.integer({ min: 1, max: 200 }),
 })
@@ -73,7 +80,7 @@ class Both {
   #add(number: number, order: number, seed: number): void {
     const item = itemOf(number, { order, seed })
     this.items.set(number, item)
-    this.index.add(item)
+    this.index.add(keyOf(item), item)
   }
 }
 
@@ -97,7 +104,7 @@ describe("PageIndex", () => {
   test("detects an object that was changed while it was indexed, because its counts would stay wrong", () => {
     const index = new PageIndex<Item>(definition)
     const item = itemOf(1, { order: 1, seed: 1 })
-    index.add(item)
+    index.add(keyOf(item), item)
     item.terms.push("new")
     expect(() => index.remove(item)).toThrow('"new" is new: an object was changed while it was indexed')
   })
@@ -105,7 +112,7 @@ describe("PageIndex", () => {
 
 describe("IndexedStore", () => {
   test("a store's pages follow what is put, replaced and removed", () => {
-    const store = new IndexedStore<Item>({}, definition)
+    const store = new IndexedStore<Item>({}, { pages: definition })
     const names = (terms: string[]) =>
       store.page({ scope: "a", terms, offset: 0, limit: 10 }).objects.map(({ metadata }) => metadata.name)
     const item = (name: string, order: number, version: number, terms: string[] = []): Item => ({

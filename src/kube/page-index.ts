@@ -17,6 +17,12 @@ export interface PageQuery {
   scope: string
   /** Only objects with all of these terms. */
   terms: readonly string[]
+  /** Only objects whose sort key is not below this one. */
+  from?: string | undefined
+  /** Only objects whose sort key is below this one. */
+  before?: string | undefined
+  /** Only objects whose keys begin with this text. The cost of this filter grows with the number of objects. */
+  keyPrefix?: string | undefined
   /** Number of objects before the page. */
   offset: number
   limit: number
@@ -28,36 +34,35 @@ export interface PageOf<T> {
   total: number
 }
 
-/**
- * Maximum number of objects in a block. A term's bits are then 64 bytes, which V8 keeps inside the array's own object.
- */
+/** Maximum number of objects in a block. The bits of a term are then 64 bytes. */
 const CAPACITY = 512
 const WORDS = CAPACITY / 32
 
 /**
  * Finds any page of any conjunction of terms, with its exact total. The cost hardly depends on the number of objects.
  * The objects of a scope are sorted in blocks, and each block has a bit per object and term. A query reads a few words
- * of each block, and objects only in the blocks of its page.
+ * of each block, and entries only in the blocks of its page. The index has keys, not objects: a store may hold these in
+ * another form.
  */
 export class PageIndex<T extends ApiObject> {
   readonly #definition: PageIndexDefinition<T>
-  readonly #scopes = new Map<string, Blocks<T>>()
+  readonly #scopes = new Map<string, Blocks>()
 
   constructor(definition: PageIndexDefinition<T>) {
     this.#definition = definition
   }
 
-  /** Adds an object. Its sort key must not be in the index yet. */
-  add(object: T): void {
+  /** Adds an object under a key. Its sort key must not be in the index yet. */
+  add(key: string, object: T): void {
     const { scopeOf, sortKeyOf, termsOf } = this.#definition
     const scope = scopeOf(object)
     if (scope === undefined) return
     let blocks = this.#scopes.get(scope)
     if (blocks === undefined) {
-      blocks = new Blocks(termsOf)
+      blocks = new Blocks()
       this.#scopes.set(scope, blocks)
     }
-    blocks.add({ key: sortKeyOf(object), object })
+    blocks.add({ sortKey: sortKeyOf(object), key }, termsOf(object))
   }
 
   /**
@@ -71,59 +76,55 @@ export class PageIndex<T extends ApiObject> {
 
   /** Removes an object. It must not have changed since it was added. */
   remove(object: T): void {
-    const { scopeOf, sortKeyOf } = this.#definition
+    const { scopeOf, sortKeyOf, termsOf } = this.#definition
     const scope = scopeOf(object)
     if (scope === undefined) return
     const blocks = this.#scopes.get(scope)
-    blocks?.remove(sortKeyOf(object))
+    blocks?.remove(sortKeyOf(object), termsOf(object))
     if (blocks?.size === 0) this.#scopes.delete(scope)
   }
 
-  page({ scope, terms, offset, limit }: PageQuery): PageOf<T> {
-    return this.#scopes.get(scope)?.page([...new Set(terms)], offset, limit) ?? { objects: [], total: 0 }
+  /** Returns the keys of a page. */
+  page({ scope, ...query }: PageQuery): PageOf<string> {
+    const terms = [...new Set(query.terms)]
+    return this.#scopes.get(scope)?.page({ ...query, terms }) ?? { objects: [], total: 0 }
   }
 }
 
-interface Entry<T> {
-  key: string
-  object: T
-}
+type BlockQuery = Omit<PageQuery, "scope">
 
-type TermsOf<T> = (object: T) => Iterable<string>
+interface Entry {
+  sortKey: string
+  key: string
+}
 
 /** Entries of one scope, in blocks. Blocks and their entries are in ascending order. */
-class Blocks<T> {
-  readonly #blocks: Block<T>[] = []
-  readonly #termsOf: TermsOf<T>
+class Blocks {
+  readonly #blocks: Block[] = []
   size = 0
 
-  constructor(termsOf: TermsOf<T>) {
-    this.#termsOf = termsOf
-  }
-
-  add(entry: Entry<T>): void {
+  add(entry: Entry, terms: Iterable<string>): void {
     this.size++
-    const at = Math.min(this.#placeOf(entry.key), this.#blocks.length - 1)
+    const at = Math.min(this.#placeOf(entry.sortKey), this.#blocks.length - 1)
     const block = this.#blocks[at]
-    if (block === undefined) {
-      this.#blocks.push(new Block([entry], this.#termsOf))
+    // Most objects are added in order: blocks that are full stay full.
+    if (block === undefined || (block.size === CAPACITY && block.lastKey < entry.sortKey)) {
+      this.#blocks.push(new Block())
+      this.#blocks.at(-1)?.add(entry, terms)
     } else if (block.size < CAPACITY) {
-      block.add(entry)
-    } else if (block.lastKey < entry.key) {
-      // Most objects are added in order: blocks that are full stay full.
-      this.#blocks.push(new Block([entry], this.#termsOf))
+      block.add(entry, terms)
     } else {
       const upper = block.split()
       this.#blocks.splice(at + 1, 0, upper)
-      const half = block.lastKey < entry.key ? upper : block
-      half.add(entry)
+      const half = block.lastKey < entry.sortKey ? upper : block
+      half.add(entry, terms)
     }
   }
 
-  remove(key: string): void {
-    const at = this.#placeOf(key)
+  remove(sortKey: string, terms: Iterable<string>): void {
+    const at = this.#placeOf(sortKey)
     const block = this.#blocks[at]
-    if (!block?.remove(key)) return
+    if (!block?.remove(sortKey, terms)) return
     this.size--
     const next = this.#blocks[at + 1]
     const previous = this.#blocks[at - 1]
@@ -132,12 +133,13 @@ class Blocks<T> {
     else if (block.size === 0) this.#blocks.splice(at, 1)
   }
 
-  page(terms: readonly string[], offset: number, limit: number): PageOf<T> {
-    const objects: T[] = []
+  page(query: BlockQuery): PageOf<string> {
+    const { offset, limit } = query
+    const objects: string[] = []
     let total = 0
     for (let at = this.#blocks.length - 1; at >= 0; at--) {
-      const block = this.#blocks[at] as Block<T>
-      const found = block.having(terms)
+      const block = this.#blocks[at] as Block
+      const found = block.matching(query)
       const count = found === undefined ? 0 : found === "all" ? block.size : ones(found)
       const skipped = Math.max(0, offset - total)
       if (found !== undefined && skipped < count) block.collect(found, skipped, { objects, limit })
@@ -146,14 +148,15 @@ class Blocks<T> {
     return { objects, total }
   }
 
-  /** Returns the index of the key's block: the first whose last key is not below the key. */
-  #placeOf(key: string): number {
-    return firstIndex(this.#blocks.length, (at) => (this.#blocks[at] as Block<T>).lastKey >= key)
+  /** Returns the index of the sort key's block: the first whose last key is not below it. */
+  #placeOf(sortKey: string): number {
+    return firstIndex(this.#blocks.length, (at) => (this.#blocks[at] as Block).lastKey >= sortKey)
   }
 
   #merge(at: number): void {
-    const [lower, upper] = this.#blocks.splice(at, 2) as [Block<T>, Block<T>]
-    this.#blocks.splice(at, 0, new Block([...lower.entries, ...upper.entries], this.#termsOf))
+    const [lower, upper] = this.#blocks.splice(at, 2) as [Block, Block]
+    lower.append(upper)
+    this.#blocks.splice(at, 0, lower)
   }
 }
 
@@ -162,105 +165,161 @@ function fitTogether(one: { size: number }, other: { size: number }): boolean {
   return one.size + other.size <= CAPACITY / 2
 }
 
-/** Bits of a block's slots, or all of them. */
-type Found = Uint32Array | "all"
+/** Text after all sort keys. */
+const AFTER_ALL = "\uffff"
+
+/** Bits of a block's slots. */
+type Bits = Uint32Array
 
 /** Up to CAPACITY entries in order. Each entry keeps its slot, so that bits don't move when others are inserted. */
-class Block<T> {
-  readonly entries: Entry<T>[] = []
-  readonly #termsOf: TermsOf<T>
+class Block {
+  #entries: Entry[] = []
   /** Slots by position. */
-  readonly #slots: number[] = []
-  readonly #freeSlots: number[] = Array.from({ length: CAPACITY }, (_, index) => CAPACITY - 1 - index)
-  readonly #bits = new Map<string, Uint32Array>()
-
-  /** `entries` are in ascending order. */
-  constructor(entries: readonly Entry<T>[], termsOf: TermsOf<T>) {
-    this.#termsOf = termsOf
-    for (const entry of entries) this.#insert(this.size, entry)
-  }
+  #slots: number[] = []
+  #freeSlots: number[] = Array.from({ length: CAPACITY }, (_, index) => CAPACITY - 1 - index)
+  /** Slots that have a term. Many terms are of one object only: they have its number instead of bits. */
+  readonly #having = new Map<string, Bits | number>()
 
   get size(): number {
-    return this.entries.length
+    return this.#entries.length
   }
 
   get lastKey(): string {
-    return this.entries.at(-1)?.key ?? ""
+    return this.#entries.at(-1)?.sortKey ?? ""
   }
 
-  add(entry: Entry<T>): void {
-    this.#insert(this.#placeOf(entry.key), entry)
+  add(entry: Entry, terms: Iterable<string>): void {
+    const slot = this.#insert(this.#placeOf(entry.sortKey), entry)
+    for (const term of terms) this.#mark(term, slot)
   }
 
-  /** Returns true if the key was here. */
-  remove(key: string): boolean {
-    const at = this.#placeOf(key)
-    if (this.entries[at]?.key !== key) return false
-    const [{ object }] = this.entries.splice(at, 1) as [Entry<T>]
+  /** Returns true if the sort key was here. */
+  remove(sortKey: string, terms: Iterable<string>): boolean {
+    const at = this.#placeOf(sortKey)
+    if (this.#entries[at]?.sortKey !== sortKey) return false
+    this.#entries.splice(at, 1)
     const [slot] = this.#slots.splice(at, 1) as [number]
     this.#freeSlots.push(slot)
-    for (const term of new Set(this.#termsOf(object))) {
-      const bits = this.#bits.get(term)
-      if (bits === undefined) throw new Error(`"${term}" is new: an object was changed while it was indexed`)
-      bits[slot >>> 5] = (bits[slot >>> 5] as number) & ~(1 << (slot & 31))
-      if (bits.every((word) => word === 0)) this.#bits.delete(term)
-    }
+    for (const term of new Set(terms)) this.#unmark(term, slot)
     return true
   }
 
-  /** Moves the upper half into a new block. */
-  split(): Block<T> {
-    const upper = this.entries.slice(CAPACITY / 2)
-    for (const { key } of upper.toReversed()) this.remove(key)
-    return new Block(upper, this.#termsOf)
+  /** Moves the upper half into a new block, where each entry keeps its slot. */
+  split(): Block {
+    const half = CAPACITY / 2
+    const upper = new Block()
+    upper.#entries = this.#entries.splice(half)
+    upper.#slots = this.#slots.splice(half)
+    upper.#freeSlots = [...this.#slots]
+    this.#freeSlots = [...upper.#slots]
+    const moved = bitsOf(upper.#slots)
+    for (const [term, having] of [...this.#having]) {
+      for (const slot of slotsOf(having)) {
+        if (!has(moved, slot)) continue
+        this.#unmark(term, slot)
+        upper.#mark(term, slot)
+      }
+    }
+    return upper
   }
 
-  /** Returns the entries that have all of the terms; undefined: none. */
-  having(terms: readonly string[]): Found | undefined {
-    let found: Uint32Array | undefined
+  /** Adds the entries of the next block. */
+  append(next: Block): void {
+    const slots = new Map(next.#entries.map((entry, at) => [next.#slots[at], this.#insert(this.size, entry)]))
+    for (const [term, having] of next.#having) {
+      for (const slot of slotsOf(having)) this.#mark(term, slots.get(slot) as number)
+    }
+  }
+
+  /** Returns the slots of the entries that match; undefined: none. */
+  matching({ terms, from = "", before = AFTER_ALL, keyPrefix = "" }: BlockQuery): Bits | "all" | undefined {
+    const first = this.#entries[0]?.sortKey ?? ""
+    if (this.lastKey < from || first >= before) return undefined
+    const found = this.#withAll(terms)
+    if (found === undefined || (first >= from && this.lastKey < before && keyPrefix === "")) return found
+    const narrowed = new Uint32Array(WORDS)
+    for (const [at, { sortKey, key }] of this.#entries.entries()) {
+      const slot = this.#slots[at] as number
+      if (sortKey < from || sortKey >= before || !key.startsWith(keyPrefix)) continue
+      if (found === "all" || has(found, slot)) set(narrowed, slot)
+    }
+    return narrowed
+  }
+
+  #withAll(terms: readonly string[]): Bits | "all" | undefined {
+    let found: Bits | undefined
     for (const term of terms) {
-      const bits = this.#bits.get(term)
-      if (bits === undefined) return undefined
+      const having = this.#having.get(term)
+      if (having === undefined) return undefined
+      const bits = typeof having === "number" ? bitsOf([having]) : having
       if (found === undefined) found = terms.length === 1 ? bits : bits.slice()
       else for (let word = 0; word < WORDS; word++) found[word] = (found[word] as number) & (bits[word] as number)
     }
     return found ?? "all"
   }
 
-  /** Adds the found entries after the first `skipped` ones, the highest first, until `objects` has `limit`. */
-  collect(found: Found, skipped: number, { objects, limit }: { objects: T[]; limit: number }): void {
+  /** Adds the keys of the found entries after the first `skipped` ones, the highest first, until there are `limit`. */
+  collect(found: Bits | "all", skipped: number, { objects, limit }: { objects: string[]; limit: number }): void {
     let left = skipped
     for (let at = this.size - 1; at >= 0 && objects.length < limit; at--) {
-      const slot = this.#slots[at] as number
-      const isFound = found === "all" || ((found[slot >>> 5] as number) & (1 << (slot & 31))) !== 0
-      if (isFound && left-- <= 0) objects.push((this.entries[at] as Entry<T>).object)
+      const isFound = found === "all" || has(found, this.#slots[at] as number)
+      if (isFound && left-- <= 0) objects.push((this.#entries[at] as Entry).key)
     }
   }
 
-  #insert(at: number, entry: Entry<T>): void {
+  /** Inserts an entry at a position and returns its slot. */
+  #insert(at: number, entry: Entry): number {
     const slot = this.#freeSlots.pop() as number
-    this.entries.splice(at, 0, entry)
+    this.#entries.splice(at, 0, entry)
     this.#slots.splice(at, 0, slot)
-    for (const term of this.#termsOf(entry.object)) {
-      let bits = this.#bits.get(term)
-      if (bits === undefined) {
-        bits = new Uint32Array(WORDS)
-        this.#bits.set(term, bits)
-      }
-      bits[slot >>> 5] = (bits[slot >>> 5] as number) | (1 << (slot & 31))
-    }
+    return slot
   }
 
-  #placeOf(key: string): number {
-    return firstIndex(this.size, (at) => (this.entries[at] as Entry<T>).key >= key)
+  #mark(term: string, slot: number): void {
+    const having = this.#having.get(term)
+    if (having === undefined) this.#having.set(term, slot)
+    else if (typeof having !== "number") set(having, slot)
+    else if (having !== slot) this.#having.set(term, bitsOf([having, slot]))
   }
+
+  #unmark(term: string, slot: number): void {
+    const having = this.#having.get(term)
+    if (having === undefined) throw new Error(`"${term}" is new: an object was changed while it was indexed`)
+    if (typeof having !== "number") having[slot >>> 5] = (having[slot >>> 5] as number) & ~(1 << (slot & 31))
+    if (having === slot || (typeof having !== "number" && having.every((word) => word === 0))) this.#having.delete(term)
+  }
+
+  #placeOf(sortKey: string): number {
+    return firstIndex(this.size, (at) => (this.#entries[at] as Entry).sortKey >= sortKey)
+  }
+}
+
+function has(bits: Bits, slot: number): boolean {
+  return ((bits[slot >>> 5] as number) & (1 << (slot & 31))) !== 0
+}
+
+function set(bits: Bits, slot: number): void {
+  bits[slot >>> 5] = (bits[slot >>> 5] as number) | (1 << (slot & 31))
+}
+
+function bitsOf(slots: readonly number[]): Bits {
+  const bits = new Uint32Array(WORDS)
+  for (const slot of slots) set(bits, slot)
+  return bits
+}
+
+function slotsOf(having: Bits | number): number[] {
+  if (typeof having === "number") return [having]
+  const slots: number[] = []
+  for (let slot = 0; slot < CAPACITY; slot++) if (has(having, slot)) slots.push(slot)
+  return slots
 }
 
 /**
  * Returns the first index in [0, length) for which the test is true, else the length. It must be true for all later
  * ones.
  */
-function firstIndex(length: number, holds: (index: number) => boolean): number {
+export function firstIndex(length: number, holds: (index: number) => boolean): number {
   let low = 0
   let high = length
   while (low < high) {
@@ -271,7 +330,7 @@ function firstIndex(length: number, holds: (index: number) => boolean): number {
   return low
 }
 
-function ones(words: Uint32Array): number {
+function ones(words: Bits): number {
   let count = 0
   for (const word of words) {
     // Counts bits in parallel: pairs, then groups of four, then all bytes by one multiplication.

@@ -14,7 +14,7 @@ import {
 import type { PageIndexDefinition } from "./page-index.ts"
 import type { ApiObject, Resource, ServerMeta } from "./resource.ts"
 import { compareResourceVersions } from "./resource-version.ts"
-import { type Change, type ChangeHandler, IndexedStore, type IndexFunction, type Store } from "./store.ts"
+import { type Change, type ChangeHandler, IndexedStore, type IndexFunction, type Packing, type Store } from "./store.ts"
 
 export interface ReflectorOptions<T extends ApiObject> extends Selection {
   client: Pick<KubeClient, "pages" | "watch">
@@ -24,6 +24,11 @@ export interface ReflectorOptions<T extends ApiObject> extends Selection {
   indexes?: Record<string, IndexFunction<T>>
   /** See Store.page. */
   pages?: PageIndexDefinition<T>
+  /**
+   * Objects that are kept as compressed text. Default: none. Such objects are many, so the first list is stored page by
+   * page: handlers get each page's changes before the store is synced.
+   */
+  packing?: Packing<T>
   /** Converts each object before `managedFields` is removed. The result is stored. May change its argument. */
   transform?: (object: T) => T
   clock?: Clock
@@ -72,7 +77,7 @@ export class Reflector<T extends ApiObject = ApiObject> {
   constructor(options: ReflectorOptions<T>) {
     this.resource = options.resource
     this.#options = options
-    this.#store = new IndexedStore(options.indexes, options.pages)
+    this.#store = new IndexedStore(options.indexes, options)
     this.#clock = options.clock ?? systemClock
   }
 
@@ -120,18 +125,29 @@ export class Reflector<T extends ApiObject = ApiObject> {
   }
 
   async #list(signal: AbortSignal): Promise<void> {
-    const { client, resource, pageSize, namespace, labelSelector, fieldSelector } = this.#options
+    const { client, resource, packing, pageSize, namespace, labelSelector, fieldSelector } = this.#options
     const selection = { namespace, labelSelector, fieldSelector }
     this.#counts.lists++
     const objects = new Map<string, T>()
+    const stored = new Set<string>()
+    const isByPage = packing !== undefined && !this.synced
     let resourceVersion = ""
     for await (const page of client.pages(resource, { ...selection, limit: pageSize ?? 500, signal })) {
-      for (const item of page.items) objects.set(keyOf(item), this.#trim(item))
+      for (const item of page.items) {
+        if (isByPage) stored.add(this.#add(item))
+        else objects.set(keyOf(item), this.#trim(item))
+      }
       resourceVersion = page.metadata.resourceVersion
     }
-    const changes = this.#store.replace(objects)
+    const changes = isByPage ? this.#store.retain(stored) : this.#store.replace(objects)
     this.#heard(resourceVersion)
     for (const change of changes) this.#notify(this.#handlers, change)
+  }
+
+  /** Stores an object of the first list, and returns its key. */
+  #add(item: T): string {
+    for (const change of this.#store.put(this.#trim(item))) this.#notify(this.#handlers, change)
+    return keyOf(item)
   }
 
   /** Watches again and again. Returns when the server can't resume. Throws errors that need a new list or a caller. */

@@ -81,6 +81,73 @@ describe("IndexedStore", () => {
     gaveUp.abort(new Error("enough"))
     await expect(hopeless).rejects.toThrow("enough")
   })
+
+  test("resumes callers in the order of their versions, and a caller once its own is reached", async () => {
+    const store = new IndexedStore()
+    const signal = AbortSignal.timeout(5000)
+    const resumed: string[] = []
+    const waiting = ["30", "9", "100", "9", "31"].map((version) =>
+      store.waitFor(version, signal).then(() => resumed.push(version)),
+    )
+    store.advance("30")
+    await Promise.all([waiting[0], waiting[1], waiting[3]])
+    expect(resumed).toEqual(["9", "9", "30"])
+    store.advance("1000")
+    await Promise.all(waiting)
+    expect(resumed).toEqual(["9", "9", "30", "31", "100"])
+  })
+
+  test("checks a condition on one object only at its changes, and one on an index at those of its objects", async () => {
+    const store = new IndexedStore(byColor)
+    const signal = AbortSignal.timeout(5000)
+    const checks = { b: 0, blue: 0 }
+    const isBlue = store.waitUntil(
+      () => ++checks.b > 0 && store.get({ namespace: "ns", name: "b" })?.metadata.labels?.["color"] === "blue",
+      signal,
+      { key: "ns/b" },
+    )
+    const hasTwo = store.waitUntil(() => ++checks.blue > 0 && store.countByIndex("color", "blue") === 2, signal, {
+      index: "color",
+      value: "blue",
+    })
+    const change = (name: string, version: number, color: string): void => {
+      store.put(object(name, version, undefined, color))
+      store.advance(String(version))
+    }
+    for (let version = 1; version <= 50; version++) change("a", version, version === 50 ? "blue" : "red")
+    expect(checks).toEqual({ b: 1, blue: 2 })
+    change("b", 51, "blue")
+    await Promise.all([isBlue, hasTwo])
+    expect(checks).toEqual({ b: 2, blue: 3 })
+  })
+
+  test("finds, changes and removes packed objects like others, for any changes", () => {
+    const packing = {
+      isPacked: ({ metadata }: ApiObject) => metadata.labels?.["color"] === "blue",
+      textOf: (packed: ApiObject) => JSON.stringify(packed),
+      objectOf: (text: string) => JSON.parse(text) as ApiObject,
+    }
+    const pages = {
+      scopeOf: () => "all",
+      sortKeyOf: ({ metadata }: ApiObject) => metadata.uid ?? "",
+      termsOf: ({ metadata }: ApiObject) => Object.values(metadata.labels ?? {}),
+    }
+    const step = fc.record({ name: fc.constantFrom("a", "b", "ü"), color: fc.constantFrom("red", "blue", "none") })
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 20 }), (steps) => {
+        const stores = [new IndexedStore(byColor, { pages }), new IndexedStore(byColor, { pages, packing })]
+        const seen = steps.map(({ name, color }, version) =>
+          stores.map((store) => {
+            const changes =
+              color === "none" ? store.remove(`ns/${name}`) : store.put(object(name, version, `uid-of-${name}`, color))
+            const page = store.page({ scope: "all", terms: ["blue"], offset: 0, limit: 2 })
+            return [changes, page, store.list(), store.byIndex("color", "blue"), store.getByUid(`uid-of-${name}`)]
+          }),
+        )
+        for (const [plain, packed] of seen) expect(packed).toEqual(plain)
+      }),
+    )
+  })
 })
 
 test("resource versions compare as integers of any size", () => {

@@ -1,5 +1,6 @@
 import { keyOf } from "../apis/meta.ts"
-import { PageIndex, type PageIndexDefinition, type PageOf, type PageQuery } from "./page-index.ts"
+import { PackedTexts } from "./packed-texts.ts"
+import { firstIndex, PageIndex, type PageIndexDefinition, type PageOf, type PageQuery } from "./page-index.ts"
 import type { ApiObject, ObjectRef } from "./resource.ts"
 import { compareResourceVersions } from "./resource-version.ts"
 
@@ -17,9 +18,28 @@ export type ChangeHandler<T extends ApiObject> = (change: Change<T>) => void
 /** Returns the values under which an index finds an object. */
 export type IndexFunction<T extends ApiObject> = (object: T) => readonly string[]
 
-const NONE: ReadonlySet<string> = new Set()
+/** Objects that a store keeps as compressed text, because they are rarely read. */
+export interface Packing<T extends ApiObject> {
+  isPacked(object: T): boolean
+  textOf(object: T): string
+  objectOf(text: string): T
+}
 
-/** Cache of one resource. Its objects are shared: never modify them, copy with structuredClone. */
+/** Parts of a store that depend on its kind. */
+export interface StoreOptions<T extends ApiObject> {
+  /** Order of pages. Default: none, so there are no pages. */
+  pages?: PageIndexDefinition<T> | undefined
+  /** Default: no object is packed. */
+  packing?: Packing<T> | undefined
+}
+
+/** Objects on which a condition depends: the one with a key, or those of an index's value. */
+export type Dependence = { key: string } | { index: string; value: string }
+
+/**
+ * Cache of one resource. Its objects are shared: never modify them, copy with structuredClone. An object that is packed
+ * is another copy at each read.
+ */
 export interface Store<T extends ApiObject> {
   readonly size: number
   /** Version that the cache shows; undefined before the first list. */
@@ -41,22 +61,43 @@ export interface Store<T extends ApiObject> {
   reached(resourceVersion: string): boolean
   /** Resolves when `reached` returns true. Rejects with the signal's reason. */
   waitFor(resourceVersion: string, signal: AbortSignal): Promise<void>
-  /** Resolves when the condition is true. It is checked after each change. Rejects with the signal's reason. */
-  waitUntil(condition: () => boolean, signal: AbortSignal): Promise<void>
+  /**
+   * Resolves when the condition is true. It is checked now, and after each change of the objects on which it depends:
+   * by default, of any. Rejects with the signal's reason.
+   */
+  waitUntil(condition: () => boolean, signal: AbortSignal, on?: Dependence): Promise<void>
 }
+
+/** Caller that waits for a version. */
+interface VersionWaiter {
+  resourceVersion: string
+  resume: () => void
+}
+
+/** Topic of the conditions that are checked at each change. */
+const ANY = ""
 
 /** Store with its write methods, which only its reflector calls. */
 export class IndexedStore<T extends ApiObject> implements Store<T> {
-  #objects = new Map<string, T>()
-  #byUid = new Map<string, T>()
-  readonly #indexes = new Map<string, { of: IndexFunction<T>; entries: Map<string, Set<string>> }>()
+  /** Objects, or the packed texts of objects. */
+  readonly #objects = new Map<string, T | string>()
+  readonly #keysByUid = new Map<string, string>()
+  readonly #indexes = new Map<string, { of: IndexFunction<T>; keys: KeysByValue }>()
   readonly #pages: PageIndex<T> | undefined
-  readonly #waiters = new Set<() => void>()
+  readonly #packing: Packing<T> | undefined
+  readonly #texts = new PackedTexts()
+  /** Checks of conditions, by topic. */
+  readonly #checks = new Map<string, Set<() => void>>()
+  /** Topics of the changes since the last `advance`. */
+  readonly #changed = new Set<string>()
+  /** In the order of their versions. */
+  readonly #versionWaiters: VersionWaiter[] = []
   #resourceVersion: string | undefined
 
-  constructor(indexes: Record<string, IndexFunction<T>> = {}, pages?: PageIndexDefinition<T>) {
-    for (const [name, of] of Object.entries(indexes)) this.#indexes.set(name, { of, entries: new Map() })
+  constructor(indexes: Record<string, IndexFunction<T>> = {}, { pages, packing }: StoreOptions<T> = {}) {
+    for (const [name, of] of Object.entries(indexes)) this.#indexes.set(name, { of, keys: new KeysByValue() })
     if (pages !== undefined) this.#pages = new PageIndex(pages)
+    this.#packing = packing
   }
 
   get size(): number {
@@ -68,69 +109,85 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
   }
 
   get({ namespace, name }: ObjectRef): T | undefined {
-    return this.#objects.get(namespace === undefined ? name : `${namespace}/${name}`)
+    return this.getByKey(namespace === undefined ? name : `${namespace}/${name}`)
   }
 
   getByKey(key: string): T | undefined {
-    return this.#objects.get(key)
+    const found = this.#objects.get(key)
+    return typeof found === "string" ? this.#packing?.objectOf(this.#texts.unpack(found)) : found
   }
 
   getByUid(uid: string): T | undefined {
-    return this.#byUid.get(uid)
+    const key = this.#keysByUid.get(uid)
+    return key === undefined ? undefined : this.getByKey(key)
   }
 
   list(): T[] {
-    return [...this.#objects.values()]
+    return this.#read(this.#objects.keys())
   }
 
   byIndex(index: string, value: string): T[] {
+    return this.#read(this.#index(index).keys.of(value))
+  }
+
+  countByIndex(index: string, value: string): number {
+    return this.#index(index).keys.count(value)
+  }
+
+  #index(name: string): { of: IndexFunction<T>; keys: KeysByValue } {
+    const found = this.#indexes.get(name)
+    if (found !== undefined) return found
+    throw new RangeError(`no index "${name}": this store has ${[...this.#indexes.keys()].join(", ") || "none"}`)
+  }
+
+  #read(keys: Iterable<string>): T[] {
     const objects: T[] = []
-    for (const key of this.#keysOf(index, value)) {
-      const object = this.#objects.get(key)
+    for (const key of keys) {
+      const object = this.getByKey(key)
       if (object !== undefined) objects.push(object)
     }
     return objects
   }
 
-  countByIndex(index: string, value: string): number {
-    return this.#keysOf(index, value).size
-  }
-
-  #keysOf(index: string, value: string): ReadonlySet<string> {
-    const found = this.#indexes.get(index)
-    if (found !== undefined) return found.entries.get(value) ?? NONE
-    throw new RangeError(`no index "${index}": this store has ${[...this.#indexes.keys()].join(", ") || "none"}`)
-  }
-
   page(query: PageQuery): PageOf<T> {
     if (this.#pages === undefined) throw new RangeError("this store keeps no order for pages")
-    return this.#pages.page(query)
+    const { objects, total } = this.#pages.page(query)
+    return { objects: this.#read(objects), total }
   }
 
   reached(resourceVersion: string): boolean {
     return this.#resourceVersion !== undefined && compareResourceVersions(this.#resourceVersion, resourceVersion) >= 0
   }
 
-  waitFor(resourceVersion: string, signal: AbortSignal): Promise<void> {
-    return this.waitUntil(() => this.reached(resourceVersion), signal)
+  async waitFor(resourceVersion: string, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted()
+    if (this.reached(resourceVersion)) return
+    const { promise, resolve: resume, reject } = Promise.withResolvers<void>()
+    const waiters = this.#versionWaiters
+    const waiter = { resourceVersion, resume }
+    const isLater = (at: number): boolean =>
+      compareResourceVersions((waiters[at] as VersionWaiter).resourceVersion, resourceVersion) > 0
+    waiters.splice(firstIndex(waiters.length, isLater), 0, waiter)
+    await settled(promise, reject, signal).finally(() => {
+      const at = waiters.indexOf(waiter)
+      if (at !== -1) waiters.splice(at, 1)
+    })
   }
 
-  async waitUntil(condition: () => boolean, signal: AbortSignal): Promise<void> {
+  async waitUntil(condition: () => boolean, signal: AbortSignal, on?: Dependence): Promise<void> {
     signal.throwIfAborted()
     if (condition()) return
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     const check = (): void => {
       if (condition()) resolve()
     }
-    const aborted = (): void => reject(signal.reason as Error)
-    this.#waiters.add(check)
-    signal.addEventListener("abort", aborted, { once: true })
-    try {
-      await promise
-    } finally {
-      this.#waiters.delete(check)
-      signal.removeEventListener("abort", aborted)
-    }
+    const topic = on === undefined ? ANY : "key" in on ? topicOfKey(on.key) : topicOfValue(on.index, on.value)
+    const checks = this.#checks.get(topic) ?? new Set()
+    this.#checks.set(topic, checks.add(check))
+    await settled(promise, reject, signal).finally(() => {
+      checks.delete(check)
+      if (checks.size === 0 && this.#checks.get(topic) === checks) this.#checks.delete(topic)
+    })
   }
 
   /**
@@ -139,11 +196,12 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
    */
   put(object: T): Change<T>[] {
     const key = keyOf(object)
-    const old = this.#objects.get(key)
+    const old = this.getByKey(key)
     if (old !== undefined && old.metadata.resourceVersion === object.metadata.resourceVersion) return []
-    if (old !== undefined) this.#unindex(key, old)
-    this.#objects.set(key, object)
-    this.#index(key, object)
+    if (old !== undefined) this.#unindexObject(key, old)
+    const packing = this.#packing
+    this.#objects.set(key, packing?.isPacked(object) ? this.#texts.pack(packing.textOf(object)) : object)
+    this.#indexObject(key, object)
     const added = { key, current: object }
     if (old === undefined) return [added]
     return old.metadata.uid === object.metadata.uid ? [{ key, old, current: object }] : [{ key, old }, added]
@@ -151,51 +209,108 @@ export class IndexedStore<T extends ApiObject> implements Store<T> {
 
   /** Removes an object. `old` is the last state known here; undefined if it was not here. */
   remove(key: string): Change<T> | undefined {
-    const old = this.#objects.get(key)
+    const old = this.getByKey(key)
     if (old === undefined) return undefined
     this.#objects.delete(key)
-    this.#unindex(key, old)
+    this.#unindexObject(key, old)
     return { key, old }
   }
 
   /** Replaces the contents with exactly these objects. The changes include deletions that no watch reported. */
   replace(objects: Map<string, T>): Change<T>[] {
-    const changes: Change<T>[] = []
-    for (const key of [...this.#objects.keys()]) {
-      const change = objects.has(key) ? undefined : this.remove(key)
-      if (change !== undefined) changes.push(change)
-    }
+    const changes = this.retain(objects)
     for (const object of this.#pages?.inOrder(objects.values()) ?? objects.values()) changes.push(...this.put(object))
     return changes
+  }
+
+  /** Removes all objects but those with these keys. */
+  retain(kept: Pick<ReadonlySet<string>, "has">): Change<T>[] {
+    return [...this.#objects.keys()].flatMap((key) => (kept.has(key) ? [] : (this.remove(key) ?? [])))
   }
 
   /** Records the version that the cache shows now, and resumes callers that wait for it. */
   advance(resourceVersion: string): void {
     this.#resourceVersion = resourceVersion
-    for (const check of this.#waiters) check()
+    const waiters = this.#versionWaiters
+    const isLater = (at: number): boolean => !this.reached((waiters[at] as VersionWaiter).resourceVersion)
+    for (const { resume } of waiters.splice(0, firstIndex(waiters.length, isLater))) resume()
+    // A new version without a change may be what a condition waits for, too.
+    for (const topic of [ANY, ...this.#changed]) for (const check of this.#checks.get(topic) ?? []) check()
+    this.#changed.clear()
   }
 
-  #index(key: string, object: T): void {
-    if (object.metadata.uid !== undefined) this.#byUid.set(object.metadata.uid, object)
-    this.#pages?.add(object)
-    for (const { of, entries } of this.#indexes.values()) {
+  #indexObject(key: string, object: T): void {
+    if (object.metadata.uid !== undefined) this.#keysByUid.set(object.metadata.uid, key)
+    this.#pages?.add(key, object)
+    this.#note(topicOfKey(key))
+    for (const [index, { of, keys }] of this.#indexes) {
       for (const value of of(object)) {
-        const keys = entries.get(value)
-        if (keys === undefined) entries.set(value, new Set([key]))
-        else keys.add(key)
+        keys.add(value, key)
+        this.#note(topicOfValue(index, value))
       }
     }
   }
 
-  #unindex(key: string, object: T): void {
-    if (object.metadata.uid !== undefined) this.#byUid.delete(object.metadata.uid)
+  #unindexObject(key: string, object: T): void {
+    if (object.metadata.uid !== undefined) this.#keysByUid.delete(object.metadata.uid)
     this.#pages?.remove(object)
-    for (const { of, entries } of this.#indexes.values()) {
+    this.#note(topicOfKey(key))
+    for (const [index, { of, keys }] of this.#indexes) {
       for (const value of of(object)) {
-        const keys = entries.get(value)
-        keys?.delete(key)
-        if (keys?.size === 0) entries.delete(value)
+        keys.delete(value, key)
+        this.#note(topicOfValue(index, value))
       }
     }
+  }
+
+  #note(topic: string): void {
+    if (this.#checks.has(topic)) this.#changed.add(topic)
+  }
+}
+
+function topicOfKey(key: string): string {
+  return `key\0${key}`
+}
+
+function topicOfValue(index: string, value: string): string {
+  return `index\0${index}\0${value}`
+}
+
+/** Waits for a promise, at most until the signal aborts. */
+async function settled(promise: Promise<void>, reject: (reason: Error) => void, signal: AbortSignal): Promise<void> {
+  const aborted = (): void => reject(signal.reason as Error)
+  signal.addEventListener("abort", aborted, { once: true })
+  try {
+    await promise
+  } finally {
+    signal.removeEventListener("abort", aborted)
+  }
+}
+
+/** Keys by the values of an index. Most values have one key, which then needs no set. */
+class KeysByValue {
+  readonly #keys = new Map<string, string | Set<string>>()
+
+  of(value: string): Iterable<string> {
+    const keys = this.#keys.get(value) ?? []
+    return typeof keys === "string" ? [keys] : keys
+  }
+
+  count(value: string): number {
+    const keys = this.#keys.get(value)
+    return typeof keys === "string" ? 1 : (keys?.size ?? 0)
+  }
+
+  add(value: string, key: string): void {
+    const keys = this.#keys.get(value)
+    if (keys === undefined) this.#keys.set(value, key)
+    else if (typeof keys !== "string") keys.add(key)
+    else if (keys !== key) this.#keys.set(value, new Set([keys, key]))
+  }
+
+  delete(value: string, key: string): void {
+    const keys = this.#keys.get(value)
+    if (typeof keys === "object") keys.delete(key)
+    if (keys === key || (typeof keys === "object" && keys.size === 0)) this.#keys.delete(value)
   }
 }

@@ -3,6 +3,7 @@ import type { ImageFacts } from "../apis/image.ts"
 import { JobReason, type JobSpec, type StoredJob, type Volume } from "../apis/job.ts"
 import type { Launch } from "../apis/launch.ts"
 import type { Architecture } from "../apis/offer.ts"
+import { gibOf } from "../apis/quantity.ts"
 import type { BucketPlace } from "../router/egress.ts"
 
 /** State of the search for a connection that gives access to a bucket. */
@@ -152,6 +153,17 @@ const DISK_PER_IMAGE = 3
 export function imageDiskGib(image: ImageState, cloud: string): number | undefined {
   if (image.state !== "known" || image.sizeGib === undefined) return undefined
   return Math.min(Math.ceil(image.sizeGib * DISK_PER_IMAGE), largestDiskGib(cloud))
+}
+
+/** Returns the disk that a job and its image require on a cloud's VM, GiB; undefined: any size. Pure. */
+export function requiredDiskGib(
+  { resources }: Pick<JobSpec, "resources">,
+  image: ImageState | undefined,
+  cloud: string,
+): number | undefined {
+  const ofJob = resources?.disk === undefined ? undefined : gibOf(resources.disk)
+  const ofImage = image && imageDiskGib(image, cloud)
+  return ofJob === undefined && ofImage === undefined ? undefined : Math.max(ofJob ?? 0, ofImage ?? 0)
 }
 
 /** CPU architectures on which a job can be placed. */

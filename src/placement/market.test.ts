@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest"
 import { at, jobOf, launchOf, time, vmStatus } from "../../test/controllers/builders.ts"
 import { CRON_JOB_ANNOTATIONS } from "../apis/cronjob.ts"
+import { ANNOTATIONS } from "../apis/meta.ts"
 import { catalogueOf } from "../router/catalogue.ts"
 import { appraise, expectedSecondsOf, roomUnder, spendingOf } from "./market.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
@@ -19,6 +20,15 @@ describe("caps", () => {
       hourlyUsd: 0.4,
       monthlyUsd: 0,
     })
+  })
+
+  test("count an ended VM once: in its Statement, or from its Launch", () => {
+    const month = (recorded: readonly string[], launch = ended(0)) =>
+      spendingOf([launch], at(10), 3600, new Set(recorded)).monthlyUsd
+    const launch = ended(0)
+    expect([month([], launch), month([launch.metadata.name], launch)]).toEqual([2, 0])
+    const marked = { ...launch, metadata: { ...launch.metadata, annotations: { [ANNOTATIONS.counted]: "2026-05" } } }
+    expect(month([], marked)).toBe(0)
   })
 
   test("a project's own caps go before the installation's, and what is recorded elsewhere counts", () => {

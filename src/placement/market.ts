@@ -1,20 +1,24 @@
 import { type Clock, secondsBetween } from "../apis/clock.ts"
 import { CRON_JOB_ANNOTATIONS } from "../apis/cronjob.ts"
 import type { StoredJob } from "../apis/job.ts"
-import { isOver, type Launch, type StoredLaunch } from "../apis/launch.ts"
+import { isOver, type Launch, pricesOf, type StoredLaunch } from "../apis/launch.ts"
 import { LIMITS } from "../apis/limits.ts"
 import { keyOf } from "../apis/meta.ts"
-import { billedUsd, roundUsd } from "../apis/money.ts"
+import { roundUsd } from "../apis/money.ts"
+import { costOf, sumOfParts } from "../apis/price.ts"
 import type { SpendCaps } from "../apis/project.ts"
+import { monthOf, type StoredStatement } from "../apis/statement.ts"
 import type { Offers } from "../catalogue/offers.ts"
 import type { Catalogue } from "../router/catalogue.ts"
 import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
 import type { BucketPlace } from "../router/egress.ts"
 import type { Room } from "../router/route.ts"
 import { pausedAccounts, type Tenants } from "./breaker.ts"
+import type { Budget } from "./budget.ts"
 import { cooldownsOf } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
 import type { JobSettings } from "./settings.ts"
+import { costsOf, earlierItems, hasBegun, isMarked } from "./statements.ts"
 
 /** Accounts that can pay for a project's VMs. */
 export interface LaunchAccounts {
@@ -46,6 +50,8 @@ export interface Market {
   buckets?: readonly BucketPlace[]
   /** Known architectures of the job's image. */
   image?: ImageState
+  /** Amount that the job may still spend. Absent: it has no limit of its own. */
+  budget?: Budget | undefined
   /** Known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
   agentImage?: ImageState
   /** Accounts whose launches are paused. */
@@ -66,8 +72,10 @@ export interface MarketFacts {
   launches: readonly StoredLaunch[]
   projectLaunches: readonly StoredLaunch[]
   projectCaps: SpendCaps | undefined
-  /** Cost in this month of jobs whose Launches are deleted, USD. */
+  /** Cost in this month of VMs whose Launches are counted elsewhere or deleted, USD. */
   recordedUsd: number
+  /** Names of Launches whose cost is in `recordedUsd`, although they do not say so yet. */
+  recorded?: ReadonlySet<string>
   tenants?: Tenants | undefined
 }
 
@@ -76,7 +84,9 @@ export function appraise(facts: MarketFacts, now: Date, settings: JobSettings): 
   const caps = effectiveCaps(facts.projectCaps, settings.caps)
   const isCapped = Object.values(caps).some((cap) => cap !== undefined)
   // Spending is the slowest calculation, so it is skipped if there is no cap.
-  const spending = isCapped ? spendingOf(facts.projectLaunches, now, settings.expectedSeconds) : UNCAPPED
+  const spending = isCapped
+    ? spendingOf(facts.projectLaunches, now, settings.expectedSeconds, facts.recorded)
+    : UNCAPPED
   const { namespace, launchAccounts, launches } = facts
   return {
     offers: facts.offers,
@@ -130,6 +140,8 @@ export interface MarketSources {
   /** Returns the known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
   agentImage?: () => ImageState
   jobs: { store: CachedObjects<StoredJob> }
+  /** Statements of all projects, with the indexes `STATEMENT_INDEXES` of the statement controller. */
+  statements: { store: Pick<CachedObjects<StoredStatement>, "byIndex"> }
   /** Launches with the indexes `launchIndexes` of the launch controller. */
   launches: { store: CachedObjects<StoredLaunch> }
 }
@@ -151,22 +163,32 @@ export function marketOf(
     launches: ledger.all(),
     projectLaunches: ledger.ofNamespace(namespace),
     projectCaps: sources.caps?.(namespace),
-    recordedUsd: recordedUsd(namespace, sources, settings),
+    ...recordedIn(namespace, sources, settings),
     tenants: sources.tenants,
   }
   return appraise(facts, now, settings)
 }
 
-/** Returns the cost of jobs that ended this month (UTC) and whose Launches are deleted, USD. */
-function recordedUsd(namespace: string, sources: MarketSources, settings: JobSettings): number {
-  const { caps, launches, jobs, clock } = sources
-  if ((caps?.(namespace)?.maxMonthlyUsd ?? settings.caps.maxMonthlyUsd) === undefined) return 0
-  const month = clock.now().toISOString().slice(0, 7)
-  return jobs.store
-    .list()
-    .filter((job) => job.metadata.namespace === namespace && job.status?.completionTime?.startsWith(month))
-    .filter((job) => launches.store.byIndex("jobUid", job.metadata.uid).length === 0)
-    .reduce((total, job) => total + (job.status?.cost?.actualUsd ?? 0), 0)
+/**
+ * Returns this month's cost (UTC) that is counted in the project's Statement. Before the first one it is the cost of the
+ * jobs that ended in a version without Statements.
+ */
+function recordedIn(
+  namespace: string,
+  sources: MarketSources,
+  settings: JobSettings,
+): Pick<MarketFacts, "recordedUsd" | "recorded"> {
+  const { caps, launches, jobs, statements, clock } = sources
+  if ((caps?.(namespace)?.maxMonthlyUsd ?? settings.caps.maxMonthlyUsd) === undefined) return { recordedUsd: 0 }
+  const month = monthOf(clock.now())
+  const statement = statements.store.byIndex("project", namespace).find(({ spec }) => spec.month === month)
+  if (hasBegun(statement)) {
+    const { spentUsd = 0, counted = [] } = statement.status ?? {}
+    return { recordedUsd: spentUsd, recorded: new Set(counted) }
+  }
+  const own = jobs.store.list().filter(({ metadata }) => metadata.namespace === namespace)
+  const items = earlierItems(own, ({ metadata }) => launches.store.byIndex("jobUid", metadata.uid), month)
+  return { recordedUsd: roundUsd(sum(items.map(({ usd }) => usd))) }
 }
 
 /** Current spending of a project, USD. */
@@ -185,14 +207,23 @@ export function effectiveCaps(own: SpendCaps | undefined, defaults: SpendCaps): 
 /**
  * Sums the Launches of one project.
  * @param expectedSeconds expected lifetime of a VM whose job has no timeout
+ * @param recorded names of Launches whose cost is counted elsewhere
  */
-export function spendingOf(launches: readonly StoredLaunch[], now: Date, expectedSeconds: number): Spending {
+export function spendingOf(
+  launches: readonly StoredLaunch[],
+  now: Date,
+  expectedSeconds: number,
+  recorded: ReadonlySet<string> = new Set(),
+): Spending {
   const live = launches.filter((launch) => !isOver(launch))
-  const month = launches.filter((launch) => isThisMonth(launch, now))
+  const ended = launches.filter((launch) => isOver(launch) && !isMarked(launch) && !recorded.has(launch.metadata.name))
+  const month = monthOf(now)
+  const costs = ended.flatMap(costsOf).filter((cost) => cost.month === month)
+  const expected = live.map((launch) => expectedCostOf(launch, now, expectedSeconds))
   return {
     vms: live.length,
-    hourlyUsd: roundUsd(sum(live.map((launch) => launch.spec.offer.hourlyPriceUsd))),
-    monthlyUsd: roundUsd(sum(month.map((launch) => costOf(launch, now, expectedSeconds)))),
+    hourlyUsd: roundUsd(sum(live.map((launch) => sumOfParts(pricesOf(launch))))),
+    monthlyUsd: roundUsd(sum([...expected, ...costs.map(({ usd }) => usd)])),
   }
 }
 
@@ -205,20 +236,10 @@ export function roomUnder(caps: SpendCaps, spending: Spending): Room {
   }
 }
 
-/**
- * Returns true if the Launch counts in this month. A live VM counts now; an ended VM counts in the month of its end.
- */
-function isThisMonth(launch: StoredLaunch, now: Date): boolean {
-  if (!isOver(launch)) return true
-  const end = new Date(launch.status?.vm?.terminationTime ?? launch.metadata.creationTimestamp)
-  return end.getUTCFullYear() === now.getUTCFullYear() && end.getUTCMonth() === now.getUTCMonth()
-}
-
-function costOf(launch: StoredLaunch, now: Date, expectedSeconds: number): number {
-  if (isOver(launch)) return launch.status?.costUsd ?? 0
-  const { hourlyPriceUsd, minimumBilledSeconds } = launch.spec.offer
+function expectedCostOf(launch: StoredLaunch, now: Date, expectedSeconds: number): number {
+  const { minimumBilledSeconds } = launch.spec.offer
   const lived = secondsBetween(launch.status?.vm?.createTime ?? launch.metadata.creationTimestamp, now)
-  return billedUsd(hourlyPriceUsd, Math.max(lived, expectedSeconds), minimumBilledSeconds)
+  return sumOfParts(costOf(pricesOf(launch), { seconds: Math.max(lived, expectedSeconds), minimumBilledSeconds }))
 }
 
 function sum(numbers: readonly number[]): number {

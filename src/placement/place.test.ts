@@ -167,6 +167,22 @@ describe("place", () => {
     expect(planned.placements.map(({ offer }) => offer.instanceType)).toEqual(["medium", "large"])
   })
 
+  test.each<[string, Partial<Market>, (string | undefined)[]]>([
+    ["has no connection yet", { launchAccounts: [] }, [undefined, undefined, undefined, undefined]],
+    [
+      "waits for cooldowns",
+      { launchAccounts: [sim], cooldowns: [{ cloud: "sim", until: at(300) }] },
+      ["main", "main", "main"],
+    ],
+    ["waits for room under a cap", { launchAccounts: [sim], caps: { maxHourlyUsd: 0.5 } }, ["main", "main", "main"]],
+  ])("a plan of a job that %s has the machines that it gets later, with their prices", (_, market, connections) => {
+    const plan = planJob(job(), marketOf(market), at(0), JOB_DEFAULTS)
+    expect(plan.verdict).toBe("waits")
+    expect(plan.placements.map(({ launchAccount }) => launchAccount.connection)).toEqual(connections)
+    expect(plan.placements[0]?.totalUsd).toBe(1.2)
+    expect(plan.ranking).toHaveLength(connections.length)
+  })
+
   test("a plan has the verdict of its job; a job that only waits for the launch rate has placements", () => {
     const market = marketOf({ rateWaitSeconds: 7 })
     const { verdict: found, placements } = placeAmong(job(), market, at(0), JOB_DEFAULTS)

@@ -2,6 +2,7 @@ import { timestamp } from "../apis/clock.ts"
 import { cutTo } from "../apis/conditions.ts"
 import { JobReason, type JobSpec, type StoredJob } from "../apis/job.ts"
 import { LIMITS } from "../apis/limits.ts"
+import { sumOfParts } from "../apis/price.ts"
 import type { CooldownTally, LaunchAccount } from "../router/cooldown.ts"
 import {
   describeOffer,
@@ -15,7 +16,8 @@ import {
 import { type Requirements, requirementsOf } from "../router/requirements.ts"
 import { type RankedPlacement, type RouteContext, type Routing, rank, route } from "../router/route.ts"
 import type { Shortfall } from "../router/shortfall.ts"
-import { type Buckets, type Images, platformOf, reasonToWait, whenVolumesFound } from "./inputs.ts"
+import { budgetOf } from "./budget.ts"
+import { type Buckets, type Images, platformOf, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
 import { expectedSecondsOf, LaunchLedger, type Market, type MarketSources, marketOf, roomUnder } from "./market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
 
@@ -25,6 +27,8 @@ export type PlaceVerdict =
   | { kind: "wait"; reason: JobReason; message: string; seconds: number }
   /** No offer of any cloud can ever match. */
   | { kind: "noOffer"; message: string }
+  /** Too little is left of the job's maxCostUsd for a VM. */
+  | { kind: "overBudget"; message: string }
 
 /** Delay before checking again for a registry's answer, seconds. */
 const LOOK_AGAIN_SECONDS = 1
@@ -68,12 +72,20 @@ export function placeAmong(
     return judged({ kind: "noOffer", message: noted(explainShortfall(shortfall, requirements)) })
   }
   if (open.length === 0 && routing.placements.length > 0) return judged(allPaused(market.paused, now, settings))
+  const unaffordable = overBudget(job, shortfall, market)
+  if (unaffordable !== undefined) return judged(unaffordable)
   const blocked = blockingReason(shortfall, market, settings)
   if (blocked !== undefined) return judged(blocked)
   const [best] = open
   if (best === undefined) return judged(noCapacity(shortfall?.cooldowns, now))
-  const why = `${explainChoice({ ...routing, ...unpaused }, clouds)}; expected to cost ${usd(best.totalUsd)}`
+  const why = `${explainChoice({ ...routing, ...unpaused }, clouds)}${withParts(best)}; expected to cost ${usd(best.totalUsd)}`
   return judged({ kind: "placed", placement: best, why: noted(`${describeOffer(best.offer)}: ${why}`) })
+}
+
+/** Returns the price with disk and address, for people; empty if they cost nothing. */
+function withParts({ prices }: RankedPlacement<LaunchAccount>): string {
+  const hourlyUsd = sumOfParts(prices)
+  return hourlyUsd === prices.machineUsd ? "" : `; with disk and address ${usd(hourlyUsd)}/h`
 }
 
 /** Returns the clouds that the project can use and the job allows, sorted. */
@@ -87,12 +99,14 @@ function cloudsOf({ clouds }: Requirements, { launchAccounts }: Market): string[
 /** Returns the inputs of routing besides the job's requirements and the offers. */
 function contextOf(
   job: Pick<StoredJob, "spec">,
-  { launchAccounts, cooldowns, caps, spending, buckets = [] }: Market,
+  { launchAccounts, cooldowns, caps, spending, image, budget, buckets = [] }: Market,
   now: Date,
   settings: JobSettings,
 ): RouteContext<LaunchAccount> {
   const expectedSeconds = expectedSecondsOf(job, settings)
-  return { launchAccounts, cooldowns, buckets, room: roomUnder(caps, spending), expectedSeconds, now }
+  const requiredGib = (cloud: string) => requiredDiskGib(job.spec, image, cloud)
+  const room = roomUnder(caps, spending)
+  return { launchAccounts, cooldowns, buckets, requiredGib, room, budget, expectedSeconds, now }
 }
 
 /** Returns the placements without those whose launchAccount is paused. */
@@ -116,6 +130,23 @@ function allPaused(paused: Market["paused"], now: Date, settings: JobSettings): 
 
 function wait(reason: JobReason, message: string, seconds: number): PlaceVerdict {
   return { kind: "wait", reason, message, seconds }
+}
+
+/** Returns the verdict if too little is left of the job's own limit for any offer that could be taken, now or later. */
+function overBudget(
+  { spec }: Pick<StoredJob, "spec">,
+  shortfall: Shortfall | undefined,
+  { budget }: Market,
+): PlaceVerdict | undefined {
+  if (shortfall === undefined || budget === undefined || shortfall.overBudget.offers === 0) return undefined
+  if (shortfall.cooldowns.offers + shortfall.overCaps.offers > 0) return undefined
+  const { leftUsd, leastSeconds } = budget
+  const { offers, cheapestUsd = 0 } = shortfall.overBudget
+  const message =
+    `${usd(leftUsd)} of maxCostUsd ${usd(spec.maxCostUsd ?? 0)} is left, and the cheapest of ${offers.toLocaleString("en-US")} matching ` +
+    `offers costs ${usd(cheapestUsd)} for the shortest time of a VM (${leastSeconds / 60} minutes, with its boot and end); ` +
+    "raise maxCostUsd in a new job"
+  return { kind: "overBudget", message }
 }
 
 /** Returns the reason why a job with matching offers cannot be placed. */
@@ -179,7 +210,10 @@ export interface JobPlan {
   /** Reason of the job's condition Placed. */
   reason: JobReason
   message: string
-  /** Candidates, best first. A job that waits for room under a cap has them too. */
+  /**
+   * Candidates, best first. Those of a job that waits are the machines that it gets when its reason ends. Their account
+   * has no connection if the project must add one.
+   */
   placements: readonly RankedPlacement<LaunchAccount>[]
   /** One line for each placement, for people. */
   ranking: readonly string[]
@@ -194,7 +228,31 @@ export type Planner = (namespace: string, spec: JobSpec) => Promise<JobPlan>
 /** Plans a job with the same function as its controller. Pure. */
 export function planJob(job: Pick<StoredJob, "spec">, market: Market, now: Date, settings: JobSettings): JobPlan {
   const { verdict: found, placements } = placeAmong(job, market, now, settings)
-  return planOf(outlineOf(found), placements)
+  const waitsForAll = found.kind === "wait" && placements.length === 0
+  return planOf(outlineOf(found), waitsForAll ? laterPlacements(job, market, now, settings) : placements)
+}
+
+/**
+ * Returns the placements of a waiting job without cooldowns and caps. If the accounts have none, accounts count that the
+ * project has not connected yet. Pure.
+ */
+function laterPlacements(
+  job: Pick<StoredJob, "spec">,
+  market: Market,
+  now: Date,
+  settings: JobSettings,
+): RankedPlacement<LaunchAccount>[] {
+  const { architectures } = platformOf(market.image, market.agentImage, settings.architectures)
+  const requirements = requirementsOf(job.spec, architectures)
+  const context = { ...contextOf(job, market, now, settings), cooldowns: [], room: {} }
+  const { placements } = rank(requirements, market.offers, context)
+  if (placements.length > 0) return placements
+  return rank(requirements, market.offers, { ...context, launchAccounts: anyAccountOf(market.offers) }).placements
+}
+
+/** Returns an account of each cloud that has offers. */
+export function anyAccountOf({ clouds }: Market["offers"]): LaunchAccount[] {
+  return clouds.map((cloud) => ({ cloud }))
 }
 
 type Outline = Pick<JobPlan, "verdict" | "reason" | "message">
@@ -207,6 +265,8 @@ function outlineOf(found: PlaceVerdict): Outline {
       return { verdict: "waits", reason: found.reason, message: found.message }
     case "noOffer":
       return { verdict: "noOffer", reason: JobReason.NoOffer, message: found.message }
+    case "overBudget":
+      return { verdict: "noOffer", reason: JobReason.BudgetExceeded, message: found.message }
   }
 }
 
@@ -230,10 +290,13 @@ export function jobPlanner(
       sources.images?.whenFound(namespace, spec.image),
       sources.buckets && whenVolumesFound(namespace, spec, sources.buckets),
     ])
-    if (volumes !== undefined && volumes.kind !== "found")
-      return planOf({ verdict: "waits", reason: reasonToWait(volumes), message: volumes.message }, [])
-    const known = { ...(image && { image }), ...(volumes && { buckets: volumes.places }) }
+    const now = sources.clock.now()
+    const known = { ...(image && { image }), budget: budgetOf({ spec }, []) }
     const market = { ...marketOf(namespace, sources, ledger, effective), ...known }
-    return planJob({ spec }, market, sources.clock.now(), effective)
+    if (volumes !== undefined && volumes.kind !== "found") {
+      const outline = { verdict: "waits", reason: reasonToWait(volumes), message: volumes.message } as const
+      return planOf(outline, laterPlacements({ spec }, market, now, effective))
+    }
+    return planJob({ spec }, { ...market, ...(volumes && { buckets: volumes.places }) }, now, effective)
   }
 }

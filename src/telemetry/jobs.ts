@@ -1,6 +1,7 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client"
 import { JOB_PHASES, type StoredJob } from "../apis/job.ts"
-import { BOOT_FAILURES, FINISH_REASONS, isOver, LOSSES, REFUSALS, type StoredLaunch } from "../apis/launch.ts"
+import { BOOT_FAILURES, FINISH_REASONS, isOver, LOSSES, pricesOf, REFUSALS, type StoredLaunch } from "../apis/launch.ts"
+import { sumOfParts } from "../apis/price.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Change } from "../kube/store.ts"
 
@@ -32,7 +33,7 @@ export function measureJobs(registry: Registry, { jobs, launches, isLeading }: M
   })
   perMarket(registry, "berth_spend_usd_per_hour", "Hourly price of these VMs by the catalogue, US dollars.", {
     live,
-    amountOf: ({ spec }) => spec.offer.hourlyPriceUsd,
+    amountOf: (launch) => sumOfParts(pricesOf(launch)),
   })
   measureLaunches(registry, launches, isLeading)
 }

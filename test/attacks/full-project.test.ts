@@ -32,7 +32,7 @@ describe("jobs applied with kubectl beyond the limits of a project", () => {
     const names = Array.from({ length: 60 }, (_, i) => `ended-${String(i).padStart(2, "0")}`)
     for (const name of names) await harness.submit(name, { ...fill, cancelled: true })
     await harness.submit("live", fill)
-    harness.operator({ limits: { projectMib: 1 } })
+    harness.operator({ limits: { projectMib: 1 }, settings: { limitRetrySeconds: 1 } })
     await eventually(async () => {
       const { items } = await harness.client.list(JOBS, { namespace: harness.namespace })
       const left = items.map(({ metadata }) => metadata.name)

@@ -173,6 +173,14 @@ describe("the chart", () => {
     }
   })
 
+  it("needs no wildcard for an installation whose projects have no hosts", async () => {
+    const hosts = async (values: object) => JSON.stringify(await rendered({ ...EVERYTHING, ...values }))
+    expect(await hosts({})).toContain("*.berth.example.com")
+    const without = await hosts({ facade: { projectHosts: false } })
+    expect(without).not.toContain("*.berth.example.com")
+    expect(without).toContain(JSON.stringify({ name: "BERTH_PROJECT_HOSTS", value: "false" }))
+  })
+
   it.each<[string, object, RegExp]>([
     ["no domain", {}, /baseDomain/],
     ["a domain that is none", { baseDomain: "Not A Domain" }, /baseDomain/],
@@ -446,7 +454,7 @@ needing(missingTool("kubeconform", "the CRDs of other projects")).describe("the 
       metadata: { ...example.metadata, ...(example.metadata.namespace !== undefined && { namespace: BESIDE }) },
     }))
     await apply(here, "--dry-run=server")
-    const kinds = KINDS.map(({ kind }) => kind).filter((kind) => kind !== "Launch")
+    const kinds = KINDS.map(({ kind }) => kind).filter((kind) => kind !== "Launch" && kind !== "Statement")
     expect(examples.map(({ kind }) => kind).sort()).toEqual(kinds.sort())
   })
 })

@@ -11,6 +11,8 @@ import { createJobController } from "../../src/controllers/job/controller.ts"
 import { HistoryPruner } from "../../src/controllers/job/history.ts"
 import { jobIndexes } from "../../src/controllers/job/options.ts"
 import { createLaunchController, type LaunchControl, launchIndexes } from "../../src/controllers/launch/controller.ts"
+import { createStatementController } from "../../src/controllers/statement/controller.ts"
+import { STATEMENT_INDEXES, STATEMENTS } from "../../src/controllers/statement/options.ts"
 import type { KubeClient } from "../../src/kube/client.ts"
 import type { KubeEvent } from "../../src/kube/core.ts"
 import { isNotFound } from "../../src/kube/errors.ts"
@@ -105,8 +107,11 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       logger: quiet,
       transform: (launch) => this.#shifted(launch),
     })
+    const statements = new Reflector({
+      ...{ client, resource: STATEMENTS, namespace, indexes: STATEMENT_INDEXES, logger: quiet },
+    })
     const { limits, caps, settleSeconds = 0.2, observeSeconds = 0.05, youngSeconds, market = OWN_MARKET } = options
-    const shared = { client, jobs, launches, fence, clock, recorder, logger: quiet, ...(caps && { caps: () => caps }) }
+    const shared = { client, jobs, launches, statements, fence, clock, recorder, logger: quiet }
     const launchControl = createLaunchController({
       ...shared,
       systemNamespace: namespace,
@@ -126,6 +131,7 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       quota && new HistoryPruner({ client, jobs: jobs.store, quota, fence, clock, logger: quiet, intervalSeconds: 0.1 })
     const jobController = createJobController({
       ...shared,
+      ...(caps && { caps: () => caps }),
       ...(quota && { quota }),
       installation: { id: this.installation, systemNamespace: namespace, gatewayUrl: "https://gateway.test" },
       offers: fixedOffers(market.offers),
@@ -133,8 +139,12 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       settings: { settleSeconds, ...options.settings },
     })
     const manager = new Manager({
-      reflectors: [jobs, launches],
-      controllers: [jobController, launchControl.controller],
+      reflectors: [jobs, launches, statements],
+      controllers: [
+        jobController,
+        launchControl.controller,
+        createStatementController({ ...shared, systemNamespace: namespace }),
+      ],
       leaderTasks: [...launchControl.leaderTasks, ...(pruner ? [(end: AbortSignal) => pruner.run(end)] : [])],
       logger: quiet,
       drainSeconds: 1,

@@ -158,6 +158,7 @@ class Fixture {
       instance: known && vm !== undefined ? { is: "found" as const, vm } : { is: "unknown" as const },
       inFlight: this.inFlight.has(name),
       heartbeatTimedOut: false,
+      isCounted: true,
       job: this.job === undefined ? ("deleted" as const) : ("active" as const),
     }
     const decision = decideLaunch(structuredClone(launch), observed, at(this.seconds), LAUNCH_DEFAULTS)

@@ -269,7 +269,14 @@ describe("a person with kubectl", () => {
   /** Actions that no person may do, neither in the own project nor elsewhere. */
   const DENIED_TO_ALL: Record<string, string[]> = {
     ...{ "jobs/status": ALL, "cronjobs/status": ALL, "apikeys/status": ALL, "connections/status": ALL },
-    ...{ launches: ALL, "launches/status": ALL, organizations: ALL, "organizations/status": ALL },
+    ...{
+      launches: ALL,
+      "launches/status": ALL,
+      statements: ALL,
+      "statements/status": ALL,
+      organizations: ALL,
+      "organizations/status": ALL,
+    },
     ...{ projects: ALL, "projects/status": ALL, secrets: ALL, serviceaccounts: [...ALL, "impersonate"], pods: ALL },
   }
 

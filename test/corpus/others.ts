@@ -4,6 +4,7 @@ import { CRON_JOB } from "../../src/apis/cronjob.ts"
 import { LIMITS } from "../../src/apis/limits.ts"
 import { ORGANIZATION } from "../../src/apis/organization.ts"
 import { PROJECT } from "../../src/apis/project.ts"
+import { STATEMENT } from "../../src/apis/statement.ts"
 import type { Corpus } from "./corpus.ts"
 
 const TIME = "2026-01-31T12:00:00Z"
@@ -291,4 +292,29 @@ export const PROJECTS: Corpus = {
   },
   goodMetadata: { "the longest name": { name: "a".repeat(40) } },
   refusedMetadata: { "a name that is too long": { name: "a".repeat(41) }, "a name with a dot": { name: "a.b" } },
+}
+
+export const STATEMENTS: Corpus = {
+  kind: STATEMENT,
+  base: { namespace: "research", month: "2026-11" },
+  good: { "only required fields": {} },
+  bad: {
+    "no namespace": { namespace: undefined },
+    "no month": { month: undefined },
+    "a month of no year": { month: "11" },
+    "a thirteenth month": { month: "2026-13" },
+  },
+  status: {
+    base: { spentUsd: 3, counted: [] },
+    good: {
+      everything: {
+        byCloud: { aws: 2, gcp: 1 },
+        byProvisioning: { spot: 3 },
+        byLabel: [{ key: "team", value: "vision", usd: 3 }],
+        otherLabelsUsd: 1,
+        counted: ["123e4567-e89b-12d3-a456-426614174000-1"],
+      },
+    },
+    bad: { "a cost below zero": { spentUsd: -1 }, "a name that is no text": { counted: [1] } },
+  },
 }

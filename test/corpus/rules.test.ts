@@ -47,6 +47,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       tags: ["other"],
       provisioning: "spot",
       maxHourlyPriceUsd: 2,
+      maxCostUsd: 3,
     },
   ],
   [
@@ -60,7 +61,9 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       connection: "other",
       account: "other",
       sealedCredentials: "other",
+      labels: { team: "other" },
       imageId: "other",
+      hourlyPrices: { machineUsd: 1, diskUsd: 1, addressUsd: 1 },
       network: { publicAddress: true },
       disk: { sizeGib: 1 },
       agentImage: "other",
@@ -69,6 +72,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       gatewayCa: "other",
       bootDeadlineSeconds: 1,
       lifetimeSeconds: 1,
+      budgetSeconds: 1,
     },
   ],
   [API_KEYS, { keyId: "otherother", tokenHash: "0".repeat(64) }],
@@ -265,7 +269,7 @@ describe("the CRDs", () => {
   const { client } = validators("crds")
 
   test("has committed CRDs that equal the generated ones", async () => {
-    for (const [path, content] of generatedFiles()) {
+    for (const [path, content] of await generatedFiles()) {
       expect(await readFile(join(ROOT, path), "utf8"), `${path}: run npm run generate`).toBe(content)
     }
     expect(await staleFiles()).toEqual([])

@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { billedUsd, roundUsd } from "../../src/apis/money.ts"
 import type { Offer } from "../../src/apis/offer.ts"
 import { openAws } from "../../src/cloud/aws/aws.ts"
 import { openAzure } from "../../src/cloud/azure/azure.ts"
@@ -32,6 +33,8 @@ export interface CloudFixture {
   booted?(installation: string): Promise<string[]>
   /** Preempts a VM. */
   takeBack(vmId: string): Promise<void>
+  /** Returns the bill of all VMs that ever existed, USD. Absent: the cloud writes none. */
+  billUsd?(): number
   /** Removes the capacity for the first offer. */
   sellOut(): void
   /** Requests that the cloud's API doesn't describe. */
@@ -65,6 +68,11 @@ export const openSim: OpenCloudFixture = (clock) => {
     clouds: (life) => life.clouds(cloud),
     alive: () => Promise.resolve(cloud.alive.map(({ launch }) => launch)),
     takeBack: async (vmId) => cloud.lose(vmId, true),
+    billUsd: () =>
+      cloud.vms.reduce((total, { spec }) => {
+        const { hourlyPriceUsd = 0, minimumBilledSeconds = 0 } = spec?.offer ?? {}
+        return roundUsd(total + billedUsd(hourlyPriceUsd, 0, minimumBilledSeconds))
+      }, 0),
     sellOut: () => {
       cloud.faults.push(...Array.from({ length: 99 }, () => ({ fault: "capacity" as const, instanceType: "small" })))
     },

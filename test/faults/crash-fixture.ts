@@ -1,7 +1,9 @@
 import { randomBytes } from "node:crypto"
 import type { StoredJob } from "../../src/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
+import { roundUsd } from "../../src/apis/money.ts"
 import { fixedOffers } from "../../src/catalogue/offers.ts"
+import { STATEMENTS } from "../../src/controllers/statement/options.ts"
 import { jobOf } from "../../src/facade/jobs/submission.ts"
 import { ensureInstallation, readInstallation } from "../../src/identity/installation.ts"
 import { PROJECTS } from "../../src/identity/projects.ts"
@@ -151,6 +153,12 @@ export class Fixture implements Observer {
 
   job(name = "job"): Promise<StoredJob | undefined> {
     return ifFound(this.client.get(JOBS, { namespace: this.namespace, name }))
+  }
+
+  /** Returns what the Statements say that all VMs cost, USD. */
+  async statedUsd(): Promise<number> {
+    const { items } = await this.client.list(STATEMENTS, { namespace: this.systemNamespace })
+    return roundUsd(items.reduce((total, { status }) => total + (status?.spentUsd ?? 0), 0))
   }
 
   async launches(): Promise<StoredLaunch[]> {

@@ -72,7 +72,7 @@ export async function runBaseline(scenarioRun: ScenarioRun): Promise<BaselineRun
     const end = await snapshotOf(fixture)
     const points = run.plan.points()
     await run.stop()
-    const violations = fixture.fixture.violations()
+    const violations = [...fixture.fixture.violations(), ...(await run.unstated())]
     if (fixture.violations.length > 0 || end.vms.length > 0 || violations.length > 0) {
       throw new Error(`${scenarioRun.title}: ${JSON.stringify([fixture.violations, end.vms, violations])}`)
     }
@@ -163,6 +163,7 @@ class Run {
     let found: { violation: Violation; what: string }[] = []
     await this.#until(async () => {
       found = compare(end, await snapshotOf(this.#fixture))
+      if (found.length === 0) found = await this.unstated()
       return found.length === 0 || this.#fixture.clock.ahead >= until
     })
     return found
@@ -189,6 +190,15 @@ class Run {
   async #succeed(): Promise<void> {
     const last = this.#operators.at(-1)
     if (last?.ended === true || last?.life.dead === true || last?.life.paused === true) await this.#start(new Plan())
+  }
+
+  /** Returns the difference between the cloud's bill and the Statements. */
+  async unstated(): Promise<{ violation: Violation; what: string }[]> {
+    const billed = this.#fixture.fixture.billUsd?.()
+    const stated = await this.#fixture.statedUsd()
+    if (billed === undefined || stated === billed) return []
+    const violation = stated < billed ? "lost" : "duplicates"
+    return [{ violation, what: `the cloud bills ${billed} USD, and the Statements have ${stated}` }]
   }
 
   /** Resumes paused operators, and waits for their actions. */

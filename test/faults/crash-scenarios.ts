@@ -5,7 +5,7 @@ import { findCondition } from "../../src/apis/conditions.ts"
 import type { StoredConnection } from "../../src/apis/connection.ts"
 import type { StoredCronJob } from "../../src/apis/cronjob.ts"
 import type { JobSpec } from "../../src/apis/job.ts"
-import { isOver } from "../../src/apis/launch.ts"
+import { isOver, type StoredLaunch } from "../../src/apis/launch.ts"
 import { API_VERSION } from "../../src/apis/meta.ts"
 import { API_KEYS } from "../../src/controllers/apikey/options.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
@@ -34,12 +34,13 @@ const lose: Work = async (launch, fixture) => {
   await fixture.takeBack(launch.metadata.name, id)
 }
 
-/** Returns true if the job has its final cost or is deleted, and its Launches are terminated. */
+/** Returns true if the job has its final cost or is deleted, and its Launches are terminated and counted. */
 async function isJobOver(fixture: Fixture, name = "job"): Promise<boolean> {
   const job = await fixture.job(name)
   const isDone =
     job === undefined || (job.status?.cost?.actualUsd !== undefined && job.status.vm?.state === "terminated")
-  return isDone && (await fixture.launches()).every(isOver)
+  const isReleased = (launch: StoredLaunch) => isOver(launch) && !launch.metadata.finalizers?.length
+  return isDone && (await fixture.launches()).every(isReleased)
 }
 
 /** Returns the scenario of a job, with the actions of its agents, and of users once it runs. */
@@ -89,6 +90,29 @@ const failover: Scenario = {
   ...jobScenario(succeed),
   begin: async (fixture) => {
     fixture.fixture.sellOut()
+    await fixture.submit("job")
+  },
+}
+
+/** Returns the next beginning of a month (UTC). */
+function nextMonth(now: Date): Date {
+  return new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 1))
+}
+
+/** Name of the scenario whose cost is in two Statements. */
+export const MONTH_END = "end of a month"
+
+/** The container runs when a month ends, so two Statements have parts of the cost. */
+const monthEnd: Scenario = {
+  ...jobScenario(async (launch, fixture) => {
+    const end = nextMonth(new Date(launch.status?.vm?.createTime ?? ""))
+    const left = (end.getTime() - fixture.clock.now().getTime()) / 1000
+    if (left > -30) fixture.clock.advance(10)
+    else await fixture.succeed(launch.metadata.name)
+  }),
+  begin: async (fixture) => {
+    const now = fixture.clock.now()
+    fixture.clock.advance((nextMonth(now).getTime() - now.getTime()) / 1000 - 120)
     await fixture.submit("job")
   },
 }
@@ -207,6 +231,7 @@ const connectionDeleted: Scenario = {
 
 /** Scenarios that need no cloud, or run on any. */
 export const OTHER_SCENARIOS: Readonly<Record<string, Scenario>> = {
+  [MONTH_END]: monthEnd,
   "cron tick": cron,
   "key: made, expired, deleted": key,
   "connection: made, changed": connectionChanged,

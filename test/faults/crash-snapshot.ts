@@ -1,5 +1,5 @@
 import type { StoredLaunch } from "../../src/apis/launch.ts"
-import { LABELS } from "../../src/apis/meta.ts"
+import { ANNOTATIONS, LABELS } from "../../src/apis/meta.ts"
 import { API_KEYS } from "../../src/controllers/apikey/options.ts"
 import { CONNECTIONS } from "../../src/controllers/connection/options.ts"
 import { CRON_JOBS } from "../../src/controllers/cronjob/options.ts"
@@ -39,6 +39,9 @@ const CHANCE = new Set([
   "sequence",
   "data",
   "tokenHash",
+  // They depend on the time of day.
+  ANNOTATIONS.counted,
+  LABELS.released,
 ])
 
 /** Patterns of random parts in strings, with their replacements. */

@@ -1,11 +1,11 @@
 import { beforeAll, describe, expect, test } from "vitest"
 import { JOB_FINALIZER, type StoredJob } from "../../src/apis/job.ts"
-import { LAUNCH_FINALIZER, type StoredLaunch } from "../../src/apis/launch.ts"
+import type { StoredLaunch } from "../../src/apis/launch.ts"
 import type { KubeObject } from "../../src/apis/meta.ts"
-import { adopt, createLaunch, deleteJob, endLaunch } from "../../src/controllers/job/actions.ts"
+import { adopt, createLaunch, deleteJob, endLaunch, release } from "../../src/controllers/job/actions.ts"
 import type { JobAction } from "../../src/controllers/job/decide.ts"
 import { type JobControllerOptions, jobWriter } from "../../src/controllers/job/options.ts"
-import { writeOwnStatus } from "../../src/controllers/launch/actions.ts"
+import { release as releaseLaunch, writeOwnStatus } from "../../src/controllers/launch/actions.ts"
 import { createdStatus } from "../../src/controllers/launch/create.ts"
 import type { OwnStatus } from "../../src/controllers/launch/decide.ts"
 import { type LaunchControllerOptions, launchWriter } from "../../src/controllers/launch/options.ts"
@@ -45,9 +45,16 @@ const TERMINATED: OwnStatus = {
 }
 
 function options() {
-  const { client, clock } = harness
+  const { client, clock, namespace: systemNamespace } = harness
   const cache = { store: {} }
-  const shared = { client, clock, jobs: cache, launches: cache, fence: () => undefined }
+  const shared = {
+    client,
+    clock,
+    jobs: cache,
+    launches: cache,
+    installation: { systemNamespace },
+    fence: () => undefined,
+  }
   return shared as unknown as JobControllerOptions & LaunchControllerOptions
 }
 
@@ -98,6 +105,20 @@ describe("the model writes what the job controller writes", () => {
       (job) => {
         const status = { phase: "queued" as const, observedGeneration: 1, message: "waiting" }
         return [{ do: "writeStatus", status }, () => replaceStatus(job, status, jobWriter(options()), context)]
+      },
+    ],
+    ["deleteJob", { finalizers: [] }, (job) => [{ do: "deleteJob" }, () => deleteJob(job, options(), context)]],
+    [
+      "release",
+      ADOPTED,
+      (job) => [{ do: "release", next: 1 }, () => release(job, { do: "release", next: 1 }, options(), context)],
+    ],
+    [
+      "release",
+      { finalizers: [], annotations: {} },
+      (job) => {
+        const action = { do: "release", next: 1, labels: { a: "b" } } as const
+        return [action, () => release(job, action, options(), context)]
       },
     ],
     ["deleteJob", ADOPTED, (job) => [{ do: "deleteJob" }, () => deleteJob(job, options(), context)]],
@@ -160,16 +181,23 @@ describe("the model writes what the launch controller writes", () => {
     expect(partsOf(written)).toEqual(partsOf(await read(LAUNCHES, launch)))
   })
 
-  test.each(["delete", "dropFinalizer"] as const)("%s", async (name) => {
-    const launch = await stored(LAUNCHES, launchOf(jobOf(), 1, { status: TERMINATED }))
-    if (name === "dropFinalizer") await harness.client.delete(LAUNCHES, launch.metadata)
+  test.each([
+    ["delete" as const, "a released Launch", { finalizers: [] as string[] }, false],
+    ["delete" as const, "another", {}, false],
+    ["release" as const, "a Launch", {}, false],
+    ["release" as const, "a deleted Launch", {}, true],
+  ])("%s %s", async (name, _, metadata, isDeleted) => {
+    const launch = await stored(LAUNCHES, launchOf(jobOf(), 1, { status: TERMINATED, metadata }))
+    if (isDeleted) await harness.client.delete(LAUNCHES, launch.metadata)
     const current = (await read(LAUNCHES, launch)) as unknown as StoredLaunch
     const on = LAUNCH_VERSIONS.of(current)
-    const { world } = writeForLaunch(worldWith(jobOf(), current), 1, { call: { do: name }, work: { ...WORK, on } })
-    const writer = launchWriter(options())
+    const { world } = writeForLaunch(worldWith(jobOf(), current), 1, {
+      call: { do: name, needed: true },
+      work: { ...WORK, on },
+    })
     await (name === "delete"
-      ? remove(current, writer, context)
-      : dropFinalizer(current, LAUNCH_FINALIZER, writer, context))
+      ? remove(current, launchWriter(options()), context)
+      : releaseLaunch(current, { needed: true }, options(), context))
     const written = LAUNCH_VERSIONS.get(world.launches[0]?.object ?? 0)
     expect(partsOf(written)).toEqual(partsOf(await read(LAUNCHES, launch)))
   })

@@ -153,8 +153,7 @@ export function userSteps(world: World): Step<World>[] {
     steps.push({ name: "a user cancels the job", next: { ...withJob(world, { object }), cancelled: true } })
   }
   if (!world.deleted) {
-    const isKept = (job.metadata.finalizers ?? []).length > 0
-    const object = isKept ? deletedVersion(JOB_VERSIONS, number, world.tick) : 0
+    const object = deletedVersion(JOB_VERSIONS, number, world.tick)
     steps.push({ name: "a user deletes the job", next: { ...withJob(world, { object }), deleted: true } })
   }
   return steps
@@ -165,12 +164,13 @@ function cancelled(job: StoredJob): StoredJob {
   return { ...job, metadata, spec: { ...job.spec, cancelled: true } }
 }
 
-/** Returns the version of an object after its deletion in that tick. */
+/** Returns the version of an object after its deletion in that tick; 0 without a finalizer. */
 function deletedVersion<T extends StoredJob | StoredLaunch>(
   versions: Interned<T>,
   number: number,
   tick: number,
 ): number {
+  if (!versions.get(number)?.metadata.finalizers?.length) return 0
   return versions.derived(number, `deleted ${tick}`, (object) => deleted(object, tick))
 }
 

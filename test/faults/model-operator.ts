@@ -15,6 +15,7 @@ import { isWokenBy, jobStateOf } from "../../src/controllers/launch/gather.ts"
 import { LAUNCH_DEFAULTS } from "../../src/controllers/launch/options.ts"
 import { appraise } from "../../src/placement/market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "../../src/placement/settings.ts"
+import { costsOf } from "../../src/placement/statements.ts"
 import { CATALOGUE, INSTALLATION } from "../controllers/builders.ts"
 import type { Step } from "./model-explorer.ts"
 import {
@@ -232,25 +233,41 @@ function awaiting({ awaits }: Key, cache: "jobs" | "launches" | undefined): Pick
 
 /** Returns the API server's result of a call of the job controller. */
 export function writeForJob(world: World, action: JobAction, work: Work): Written {
+  if (action.do === "createLaunch") return createLaunch(world, action)
+  if (action.do === "endLaunch") return endLaunch(world, action.launch.spec.number)
   const { object } = world.job
-  const isSame = object === work.on
+  if (action.do === "dropFinalizer" && object === 0) return { world, outcome: "done" }
   const job = JOB_VERSIONS.get(object)
   const again: Written = { world, outcome: "again" }
+  if (action.do === "release" && world.launches[action.next - 1]?.object) return { ...again, awaits: "launches" }
+  return object === work.on && job !== undefined ? changeJob(world, job, action) : again
+}
+
+/** Returns the result of a write to the version of the Job that was decided on. */
+function changeJob(
+  world: World,
+  job: StoredJob,
+  action: Exclude<JobAction, { do: "createLaunch" | "endLaunch" }>,
+): Written {
+  const removed: Written = { world: withJob(world, { object: 0 }), outcome: "done" }
   switch (action.do) {
-    case "createLaunch":
-      return createLaunch(world, action)
-    case "endLaunch":
-      return endLaunch(world, action.launch.spec.number)
     case "dropFinalizer":
-      if (object === 0) return { world, outcome: "done" }
-      return isSame ? { world: withJob(world, { object: 0 }), outcome: "done" } : again
+      return removed
+    case "release":
+      return putJob(world, freed(job, action.labels))
     case "adopt":
-      return isSame && job !== undefined ? putJob(world, adopted(job, action.labels)) : again
+      return putJob(world, adopted(job, action.labels))
     case "writeStatus":
-      return isSame && job !== undefined ? putJob(world, { ...job, status: action.status }) : again
+      return putJob(world, { ...job, status: action.status })
     case "deleteJob":
-      return isSame && job !== undefined ? putJob(world, deleted(job, world.tick)) : again
+      return job.metadata.finalizers?.length ? putJob(world, deleted(job, world.tick)) : removed
   }
+}
+
+/** Returns a Job without its finalizer, recorded if labels are given. */
+function freed(job: StoredJob, labels: Record<string, string> | undefined): StoredJob {
+  const { finalizers: _, ...metadata } = (labels === undefined ? job : adopted(job, labels)).metadata
+  return { ...job, metadata }
 }
 
 function putJob(world: World, job: StoredJob): Written {
@@ -370,6 +387,8 @@ function decisionOnLaunch(launch: LaunchState, object: StoredLaunch, { tick, job
     instance: viewOf(sight, object),
     heartbeatTimedOut: silent,
     job: seen,
+    // The statement controller counts in any case. A late count equals a late reconcile of the Launch.
+    isCounted: true,
     inFlight: inherited || unanswered,
     ...(askedAt >= 0 && { terminateRequestedSecondsAgo: (tick - askedAt) * TICK_SECONDS }),
     ...(failingSince >= 0 && {
@@ -453,12 +472,27 @@ export function writeForLaunch(
     case "createInstance":
       return putLaunch(world, number, withStatus(launch, STATUSES.get(work.half) as OwnStatus))
     case "delete":
-      return { ...putLaunch(world, number, deleted(launch, world.tick)), awaits: "launches" }
-    case "dropFinalizer":
-      return { world: withLaunch(world, number, { object: 0 }), outcome: "done" }
+      return launch.metadata.finalizers?.length
+        ? { ...putLaunch(world, number, deleted(launch, world.tick)), awaits: "launches" }
+        : { world: withLaunch(world, number, { object: 0 }), outcome: "done" }
+    case "release":
+      return launch.metadata.deletionTimestamp === undefined
+        ? putLaunch(world, number, released(launch))
+        : { world: withLaunch(world, number, { object: 0 }), outcome: "done" }
     default:
       throw new Error(`a Launch that Berth made needs no ${call.do}`)
   }
+}
+
+/**
+ * Returns a Launch whose cost is counted, without its finalizer. It has no label for the deletion of many records. So each
+ * is deleted by itself, which has the same effect.
+ */
+function released(launch: StoredLaunch): StoredLaunch {
+  const months = costsOf(launch).map(({ month }) => month)
+  const annotations = { ...launch.metadata.annotations, [ANNOTATIONS.counted]: months.join(",") }
+  const { finalizers: _, ...metadata } = launch.metadata
+  return { ...launch, metadata: { ...metadata, ...(months.length > 0 && { annotations }) } }
 }
 
 function withStatus(launch: StoredLaunch, status: OwnStatus): StoredLaunch {

@@ -121,12 +121,24 @@ function faultOfStep(before: World, after: World): string | undefined {
   if (from?.spec.cancelled === true && !isTerminal(from.status?.phase) && phase !== from.status?.phase) {
     if (to !== undefined && phase !== "cancelled") return `a cancelled job became ${phase}`
   }
+  if (from?.status?.settled !== true && to?.status?.settled === true && hasCountedVm(after)) {
+    return "a job with a VM became settled"
+  }
   for (const [index, launch] of before.launches.entries()) {
     const isTold = before.straggler === undefined && from !== undefined && from.status?.cost?.actualUsd === undefined
     const fault = faultOfLaunch(launch, after.launches[index] as LaunchState, isTold)
     if (fault !== undefined) return `Launch ${index + 1}: ${fault}`
   }
   return undefined
+}
+
+/**
+ * Returns true if a VM is left that the job's status counts. A dead leader's request for another Launch may arrive after
+ * the last look at the job. That Launch ends by itself.
+ */
+function hasCountedVm(world: World): boolean {
+  const count = jobOf(world)?.status?.launches?.count ?? 0
+  return world.launches.slice(0, count).some(({ vm }) => isAlive(vm) && !vm.late)
 }
 
 function faultOfLaunch(before: LaunchState, after: LaunchState, isTold: boolean): string | undefined {

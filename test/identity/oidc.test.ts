@@ -15,21 +15,30 @@ afterAll(() => issuer.close())
 
 const now = (): number => Math.floor(Date.now() / 1000)
 
+/** Time at which the tokens of this test expire. */
+const expiresAt = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/)
+
 describe("a bearer token", () => {
   it("identifies the person whom a token's issuer names", async () => {
     const person = await verifier.verify(await issuer.token())
-    expect(person).toEqual({ userId: `${issuer.url}#ada`, email: "ada@example.com" })
+    expect(person).toEqual({ userId: `${issuer.url}#ada`, email: "ada@example.com", expiresAt })
+    const exp = now() + 60
+    const expiry = new Date(exp * 1000).toISOString().replace(".000", "")
+    expect(await verifier.verify(await issuer.token({ exp }))).toMatchObject({ expiresAt: expiry })
   })
 
   it.each([[false], ["false"]])("has no e-mail address for the claim email_verified: %j", async (claim) => {
     const token = await issuer.token({ email_verified: claim })
-    expect(await verifier.verify(token)).toEqual({ userId: `${issuer.url}#ada` })
+    expect(await verifier.verify(token)).toEqual({ userId: `${issuer.url}#ada`, expiresAt })
     const verified = await verifier.verify(await issuer.token({ email_verified: true }))
     expect(verified).toMatchObject({ email: "ada@example.com" })
   })
 
   it("needs no e-mail address", async () => {
-    expect(await verifier.verify(await issuer.token({ email: null }))).toEqual({ userId: `${issuer.url}#ada` })
+    expect(await verifier.verify(await issuer.token({ email: null }))).toEqual({
+      userId: `${issuer.url}#ada`,
+      expiresAt,
+    })
   })
 
   it.each<[string, unknown, string[] | undefined]>([
@@ -40,7 +49,7 @@ describe("a bearer token", () => {
     ["an object", { engineers: true }, undefined],
   ])("returns the person's groups of the issuer from a claim with: %s", async (_what, claim, names) => {
     const groups = names?.map((name) => `${issuer.url}#${name}`)
-    const person = { userId: `${issuer.url}#ada`, email: "ada@example.com", ...(groups && { groups }) }
+    const person = { userId: `${issuer.url}#ada`, email: "ada@example.com", expiresAt, ...(groups && { groups }) }
     expect(await verifier.verify(await issuer.token({ groups: claim }))).toEqual(person)
     const trusted = { issuer: issuer.url, audience: AUDIENCE, groupsClaim: "cognito:groups" }
     const other = new TokenVerifier({ issuers: [trusted], clock: systemClock })

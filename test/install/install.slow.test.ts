@@ -25,10 +25,11 @@ const USERS = ["berth:berth-operator", "berth:berth-facade", "berth-identities:b
 
 /** Rights that are needed although no test uses them, with their purpose. */
 const RARELY_USED = {
-  "berth:berth-operator: get launches.berth.dev in berth":
-    "a VM that no Launch in the cache stands for is ended only after a live look",
   "berth:berth-operator: delete launches.berth.dev in berth":
-    "the record of a deleted job's VM counts for the month's cap, and is deleted after that",
+    "the record of a VM that its job needed longer is deleted by itself",
+  "berth:berth-operator: deletecollection launches.berth.dev in berth":
+    "the records of other VMs are deleted an hour after their end",
+  "berth:berth-operator: delete statements.berth.dev in berth": "a Statement is kept for 13 months after its own",
   "berth:berth-operator: get apikeys.berth.dev":
     "a machine user whose key is not in the cache is taken away only after a live look",
   "berth:berth-operator: patch secrets berth-sealing-keys in berth":

@@ -38,6 +38,21 @@ describe("against a real API server", () => {
     expect(isNotFound(await thrown(client().get(CONFIG_MAPS, ref)))).toBe(true)
   })
 
+  test("deletes the objects with a label, and never all", async () => {
+    const labelled = (name: string, mark: string) => ({ metadata: { namespace, name, labels: { mark } } })
+    for (const [name, mark] of [
+      ["one", "x"],
+      ["two", "x"],
+      ["three", "y"],
+    ] as const) {
+      await client().create(CONFIG_MAPS, labelled(name, mark))
+    }
+    await client().deleteCollection(CONFIG_MAPS, { namespace, labelSelector: "mark=x" })
+    const { items } = await client().list(CONFIG_MAPS, { namespace, labelSelector: "mark" })
+    expect(items.map(({ metadata }) => metadata.name)).toEqual(["three"])
+    await expect(client().deleteCollection(CONFIG_MAPS, { namespace, labelSelector: "" })).rejects.toThrow(RangeError)
+  })
+
   test.each(["", ".", "..", "a/b", "../../default/configmaps/other"])(
     "rejects the name %j with a permanent error",
     async (name) => {

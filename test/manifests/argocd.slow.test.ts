@@ -124,7 +124,7 @@ describe("argocd-cm", () => {
     const objects = loadAll(stdout) as { kind: string; data?: Record<string, string> }[]
     const { data = {} } = objects.find(({ kind }) => kind === "ConfigMap") ?? {}
     const script = await readFile(join(FOLDER, "health.lua"), "utf8")
-    const kinds = KINDS.map(({ kind }) => kind).filter((kind) => kind !== "Launch")
+    const kinds = KINDS.map(({ kind }) => kind).filter((kind) => kind !== "Launch" && kind !== "Statement")
     const wanted = kinds.map((kind) => [`resource.customizations.health.berth.dev_${kind}`, script])
     expect(data).toEqual(Object.fromEntries(wanted))
   })

@@ -44,7 +44,7 @@ describe("manifests", () => {
   })
 
   it("install every kind, and change nothing when they are applied again", async () => {
-    const names = ["apikeys", "connections", "cronjobs", "jobs", "launches", "organizations", "projects"]
+    const names = ["apikeys", "connections", "cronjobs", "jobs", "launches", "organizations", "projects", "statements"]
     // The API server serves a new kind a moment after it has established it.
     await eventually(async () => {
       const kinds = await kubectl("api-resources", "--api-group=berth.dev", "--no-headers", "-o", "name")
@@ -137,6 +137,8 @@ describe("manifests", () => {
       [operator, "delete", "cronjobs.berth.dev", elsewhere, false],
       [operator, "create", "launches.berth.dev", system, true],
       [operator, "create", "launches.berth.dev", elsewhere, false],
+      [operator, "update", "statements.berth.dev/status", system, true],
+      [operator, "create", "statements.berth.dev", elsewhere, false],
       [operator, "update", "leases.coordination.k8s.io", system, true],
       [operator, "get", "secrets/berth-installation", system, true],
       [operator, "get", "secrets/berth-sealing-keys", system, true],
@@ -168,6 +170,8 @@ describe("manifests", () => {
       [facade, "delete", "jobs.berth.dev", elsewhere, false],
       [facade, "patch", "launches.berth.dev/status", system, true],
       [facade, "patch", "launches.berth.dev", system, false],
+      [facade, "list", "statements.berth.dev", system, true],
+      [facade, "create", "statements.berth.dev", system, false],
       [facade, "get", "secrets", elsewhere, true],
       [facade, "list", "secrets", elsewhere, false],
       [facade, "impersonate", "serviceaccounts", identities, true],
@@ -220,6 +224,7 @@ describe("manifests", () => {
       expect(await can(["--as=editr"], "get", "connections.berth.dev", ...elsewhere)).toBe(false)
       expect(await can(["--as=editr"], "grant-viewer", "apikeys.berth.dev", ...elsewhere)).toBe(false)
       expect(await can(["--as=adminr"], "get", "launches.berth.dev", ...elsewhere)).toBe(false)
+      expect(await can(["--as=adminr"], "get", "statements.berth.dev", ...elsewhere)).toBe(false)
       expect(await can(["--as=adminr"], "patch", "jobs.berth.dev/status", ...elsewhere)).toBe(false)
     })
   })

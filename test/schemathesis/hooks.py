@@ -15,7 +15,7 @@ import yaml
 from hypothesis import strategies as st
 from schemathesis import Case, HookContext, Response
 from schemathesis.core.failures import AcceptedNegativeData, Failure
-from schemathesis.openapi.checks import RejectedPositiveData
+from schemathesis.openapi.checks import AllowHeaderMismatch, RejectedPositiveData
 
 # Formats of strings: names in the JSON Schema for rules that no regular expression can express (see src/facade).
 
@@ -47,6 +47,7 @@ schemathesis.openapi.format("cron", made_by(schedule))
 # From the shipped price list: groups of regions that every cloud has, and GPU models.
 schemathesis.openapi.format("region", st.sampled_from(["us", "eu", "asia"]))
 schemathesis.openapi.format("gpu-model", st.sampled_from(["A100", "H100", "L4", "T4"]))
+schemathesis.openapi.format("gpu", st.sampled_from(["24Gi", "L4", "T4:2", "A100:80Gi"]))
 schemathesis.openapi.format("project-id", st.just(os.environ["BERTH_PROJECT"]))
 schemathesis.openapi.format("organization-id", st.just(os.environ["BERTH_ORGANIZATION"]))
 
@@ -260,6 +261,9 @@ BY_CONTENT = re.compile(
 
 @schemathesis.hook
 def filter_failure(context: HookContext, failure: Failure, case: Case, response: Response) -> bool:
+    # A GET of /jobs/cancellations reads the job with that name (operation getJob).
+    if isinstance(failure, AllowHeaderMismatch) and operation_of(case) == "cancelJobs":
+        return bool(failure.missing_methods) or list(failure.undocumented_methods) != ["GET"]
     if isinstance(failure, RejectedPositiveData) and response.status_code == 400:
         return not all(BY_CONTENT.search(fault["detail"]) for fault in response.json()["errors"])
     if not isinstance(failure, RejectedPositiveData | AcceptedNegativeData) or response.status_code not in BY_STATE.values():

@@ -1,13 +1,10 @@
 import { createHash } from "node:crypto"
 import type { RunInstancesCommandInput, VolumeType } from "@aws-sdk/client-ec2"
-import { nvidiaGpusOf } from "../../apis/offer.ts"
-import { AWS } from "../../machines/aws.ts"
-import { diskGiB } from "../../machines/disk.ts"
-import { familyOf } from "../../machines/machines.ts"
+import { orderedDisk } from "../../apis/disk.ts"
+import { awsBootDisk } from "../../machines/disk.ts"
 import type { LaunchSpec } from "../cloud.ts"
 import { InvalidRequestError } from "../errors.ts"
 import { specDigest } from "../spec-digest.ts"
-import { imageKindOf } from "./images.ts"
 import type { NetworkChoice } from "./network.ts"
 import { TAGS, tagList } from "./tags.ts"
 
@@ -30,6 +27,7 @@ export function runInstancesInput(spec: LaunchSpec, network: NetworkChoice): Run
     const message = `user data has ${bytes} bytes; EC2 accepts at most ${USER_DATA_BYTES}`
     throw new InvalidRequestError("UserDataTooLarge", message)
   }
+  const disk = orderedDisk(awsBootDisk(offer), spec.disk)
   const tags = tagList({
     ...spec.tags,
     [TAGS.installation]: spec.installation,
@@ -51,8 +49,8 @@ export function runInstancesInput(spec: LaunchSpec, network: NetworkChoice): Run
       {
         DeviceName: ROOT_DEVICE,
         Ebs: {
-          VolumeType: (spec.disk?.type ?? familyOf(AWS, offer)?.diskType ?? "gp3") as VolumeType,
-          VolumeSize: diskSizeOf(spec),
+          VolumeType: disk.type as VolumeType,
+          VolumeSize: disk.sizeGib,
           DeleteOnTermination: true,
           Encrypted: true,
         },
@@ -69,11 +67,6 @@ export function runInstancesInput(spec: LaunchSpec, network: NetworkChoice): Run
       },
     }),
   }
-}
-
-function diskSizeOf({ offer, disk }: LaunchSpec): number {
-  const least = nvidiaGpusOf(offer) === undefined ? AWS.diskGib.cpu : AWS.diskGib.gpu
-  return diskGiB({ least, image: AWS.images[imageKindOf(offer)].leastDiskGib }, disk)
 }
 
 /**

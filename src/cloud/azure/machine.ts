@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto"
 import type { ImageReference, VirtualMachine } from "@azure/arm-compute"
+import { orderedDisk } from "../../apis/disk.ts"
 import { nvidiaGpusOf, type Offer } from "../../apis/offer.ts"
 import { AZURE, type AzureImage } from "../../machines/azure.ts"
-import { diskGiB } from "../../machines/disk.ts"
+import { azureBootDisk } from "../../machines/disk.ts"
 import type { Family } from "../../machines/family.ts"
 import { familyOf } from "../../machines/machines.ts"
 import type { LaunchSpec } from "../cloud.ts"
@@ -66,6 +67,7 @@ export function machineOf(spec: LaunchSpec, place: Place, settings: AzureSetting
   const tags = tagsOf(spec)
   const spot = offer.provisioning === "spot"
   const family: MachineFamily = familyOf(AZURE, offer) ?? unknownFamily(offer)
+  const disk = orderedDisk(azureBootDisk(offer), spec.disk)
   return {
     location: offer.region,
     tags,
@@ -82,8 +84,8 @@ export function machineOf(spec: LaunchSpec, place: Place, settings: AzureSetting
         name: `${name}-disk`,
         createOption: "FromImage",
         deleteOption: "Delete",
-        diskSizeGB: diskSizeOf(family, spec),
-        managedDisk: { storageAccountType: diskTypeOf(family, spec) },
+        diskSizeGB: disk.sizeGib,
+        managedDisk: { storageAccountType: disk.type },
       },
     },
     osProfile: {
@@ -136,18 +138,6 @@ function networkOf(
   }
 }
 
-/**
- * Sizes that support Premium SSDs have an `s` after the number of vCPUs, or `S` before it in old names
- * (https://learn.microsoft.com/azure/virtual-machines/vm-naming-conventions).
- */
-const PREMIUM = /^Standard_([A-Z]+S\d|[A-Z]+\d+(-\d+)?[a-z]*s[a-z]*(_|$))/
-
-/** Returns the type of a VM's disk: the connection's, if the size supports it. */
-function diskTypeOf({ diskType }: MachineFamily, { offer, disk }: LaunchSpec): string {
-  const { type = diskType } = disk ?? {}
-  return type.startsWith("Premium") && !PREMIUM.test(offer.instanceType) ? diskType : type
-}
-
 type MachineFamily = Omit<Family, "image"> & { image: AzureImage }
 
 /**
@@ -163,11 +153,6 @@ function unknownFamily(offer: Offer): MachineFamily {
     "NoImage",
     `Berth knows no image for GPUs on ${architecture}, which ${instanceType} has`,
   )
-}
-
-function diskSizeOf({ image, security }: MachineFamily, { disk }: LaunchSpec): number {
-  const least = security === "unsigned" ? AZURE.diskGib.gpu : AZURE.diskGib.cpu
-  return diskGiB({ least, image: AZURE.images[image].leastDiskGib }, disk)
 }
 
 function imageOf({ imageId }: LaunchSpec, { image }: MachineFamily, { images = {} }: AzureSettings): ImageReference {

@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto"
 import type { protos } from "@google-cloud/compute"
+import { orderedDisk } from "../../apis/disk.ts"
 import { nvidiaGpusOf, type Offer } from "../../apis/offer.ts"
-import { diskGiB } from "../../machines/disk.ts"
+import { gcpBootDisk } from "../../machines/disk.ts"
 import type { Family } from "../../machines/family.ts"
 import { GCP, type GcpImage } from "../../machines/gcp.ts"
 import { familyOf } from "../../machines/machines.ts"
@@ -114,6 +115,7 @@ export function instanceOf(spec: LaunchSpec, zone: string, settings: GcpSettings
   const { machineType, accelerator } = machineTypeOf(offer.instanceType)
   const { network, subnetwork } = networkOf(spec, settings)
   const family: MachineFamily = familyOf(GCP, offer) ?? unknownFamily(offer)
+  const disk = orderedDisk(gcpBootDisk(offer), spec.disk)
   return {
     name: vmName(spec),
     machineType: `zones/${zone}/machineTypes/${machineType}`,
@@ -130,8 +132,8 @@ export function instanceOf(spec: LaunchSpec, zone: string, settings: GcpSettings
         autoDelete: true,
         initializeParams: {
           sourceImage: imageOf(spec, family, settings),
-          diskType: `zones/${zone}/diskTypes/${diskTypeOf(spec, family)}`,
-          diskSizeGb: String(diskSizeOf(family, spec)),
+          diskType: `zones/${zone}/diskTypes/${disk.type}`,
+          diskSizeGb: String(disk.sizeGib),
         },
       },
     ],
@@ -172,26 +174,12 @@ export function networkOf(
   return { network, ...(subnetwork !== undefined && { subnetwork }) }
 }
 
-/** Machine series with Persistent Disk, but without `pd-ssd` (Compute Engine's page on machine families). */
-const BALANCED_ONLY = /^h3-/
-
-/** Returns the type of a VM's disk: the connection's, if the machine supports it. */
-function diskTypeOf({ offer, disk }: LaunchSpec, { diskType }: MachineFamily): string {
-  const isFixed = diskType === "hyperdisk-balanced" || BALANCED_ONLY.test(offer.instanceType)
-  return isFixed ? diskType : (disk?.type ?? diskType)
-}
-
 /**
  * Returns the image family. Compute Engine resolves it to its newest image when a VM is created. A repeated request
  * names the same family. It creates no second VM, so a newer image does not matter.
  */
 function imageOf({ imageId }: LaunchSpec, { image }: MachineFamily, { images = {} }: GcpSettings): string {
   return imageId ?? images[image] ?? GCP.images[image].name
-}
-
-function diskSizeOf({ image }: MachineFamily, { disk }: LaunchSpec): number {
-  const least = image === "gpu" ? GCP.diskGib.gpu : GCP.diskGib.cpu
-  return diskGiB({ least, image: GCP.images[image].leastDiskGib }, disk)
 }
 
 /** Maximum and minimum of the run duration that Compute Engine accepts, seconds. */

@@ -1,9 +1,11 @@
 import { JOB_FINALIZER, type StoredJob } from "../../apis/job.ts"
-import type { Launch, StoredLaunch } from "../../apis/launch.ts"
+import { type Launch, launchName, pricesOf, type StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
-import { isAlreadyExists, isNotFound, KubeError } from "../../kube/errors.ts"
+import { sumOfParts } from "../../apis/price.ts"
+import { ifFound, isAlreadyExists, isNotFound, KubeError } from "../../kube/errors.ts"
 import type { LaunchLedger } from "../../placement/market.ts"
 import type { ReconcileContext } from "../../runtime/controller.ts"
+import type { JobAction } from "./decide.ts"
 import { FIELD_MANAGER, JOBS, type JobControllerOptions, LAUNCHES } from "./options.ts"
 
 /** Writes the finalizer, the uid that it stands for, and the mirrored labels. @throws KubeError Conflict */
@@ -13,16 +15,45 @@ export async function adopt(
   { client, jobs }: JobControllerOptions,
   context: ReconcileContext,
 ): Promise<StoredJob> {
-  const { namespace, name, uid, resourceVersion, finalizers = [] } = job.metadata
-  const merge = {
-    metadata: {
-      resourceVersion,
-      finalizers: [...finalizers.filter((finalizer) => finalizer !== JOB_FINALIZER), JOB_FINALIZER],
-      // One record is enough. A copy of this Job is recognized by the uid.
-      annotations: { [ANNOTATIONS.recordedUid]: uid, [ANNOTATIONS.submission]: null },
-      labels,
-    },
+  const { namespace, name, resourceVersion } = job.metadata
+  const finalizers = [...otherFinalizers(job), JOB_FINALIZER]
+  const merge = { metadata: { resourceVersion, finalizers, ...recordOf(job, labels) } }
+  const written = await client.patch(JOBS, { namespace, name }, { merge }, { fieldManager: FIELD_MANAGER })
+  context.wrote(jobs.store, written)
+  return written
+}
+
+/** Returns what an adoption writes besides the finalizer. One record is enough: a copy is recognized by the uid. */
+function recordOf({ metadata }: StoredJob, labels: Record<string, string>) {
+  return { annotations: { [ANNOTATIONS.recordedUid]: metadata.uid, [ANNOTATIONS.submission]: null }, labels }
+}
+
+function otherFinalizers({ metadata }: StoredJob): string[] {
+  return metadata.finalizers?.filter((finalizer) => finalizer !== JOB_FINALIZER) ?? []
+}
+
+/**
+ * Removes the finalizer of a Job whose VMs are all deleted. A Launch of the next number is read live: a dead leader may
+ * have created it, and the cache may not show it yet. A Launch that arrives later ends, because its Job has ended.
+ * @returns the written Job, or undefined: decide again
+ * @throws KubeError Conflict
+ */
+export async function release(
+  job: StoredJob,
+  { next, labels }: JobAction & { do: "release" },
+  { client, jobs, launches, installation, fence }: JobControllerOptions,
+  context: ReconcileContext,
+): Promise<StoredJob | undefined> {
+  const { namespace, name, uid, resourceVersion } = job.metadata
+  const ref = { namespace: installation.systemNamespace, name: launchName(uid, next) }
+  const late = await ifFound(client.get(LAUNCHES, ref))
+  if (late !== undefined) {
+    context.wrote(launches.store, late)
+    return undefined
   }
+  const finalizers = otherFinalizers(job)
+  const merge = { metadata: { resourceVersion, finalizers, ...(labels && recordOf(job, labels)) } }
+  fence()
   const written = await client.patch(JOBS, { namespace, name }, { merge }, { fieldManager: FIELD_MANAGER })
   context.wrote(jobs.store, written)
   return written
@@ -74,12 +105,22 @@ async function withConnection(launch: Launch, options: JobControllerOptions): Pr
   return imageId === undefined ? complete : { ...complete, spec: { ...complete.spec, imageId } }
 }
 
-async function withCredentials(launch: Launch, { copyCredentials }: JobControllerOptions): Promise<Launch | undefined> {
+async function withCredentials(
+  launch: Launch,
+  { copyCredentials, offers }: JobControllerOptions,
+): Promise<Launch | undefined> {
   const copy = await copyCredentials?.(launch)
   if (copy === undefined) return undefined
   const { version, ...sealed } = copy
   const annotations = { ...launch.metadata.annotations, [ANNOTATIONS.credentials]: version }
-  return { ...launch, metadata: { ...launch.metadata, annotations }, spec: { ...launch.spec, ...sealed } }
+  const spec = { ...launch.spec, ...sealed }
+  // The connection or the image's size may have changed since the decision.
+  const vm = { disk: spec.disk, publicAddress: spec.network?.publicAddress ?? true }
+  const hourlyPrices = offers.current().pricesOf(spec.offer, vm)
+  // The deadlines of a job with a budget hold for the prices of the decision. With a higher price it is decided again.
+  const isDearer = sumOfParts(hourlyPrices) > sumOfParts(pricesOf(launch))
+  if (spec.budgetSeconds !== undefined && isDearer) return undefined
+  return { ...launch, metadata: { ...launch.metadata, annotations }, spec: { ...spec, hourlyPrices } }
 }
 
 /** Returns true if the Job is still the version that the decision used. */

@@ -16,7 +16,7 @@ import {
 } from "../../runtime/controller.ts"
 import { ElapsedTimes } from "../elapsed.ts"
 import { dropFinalizer, replaceStatus } from "../writes.ts"
-import { adopt, createLaunch, deleteJob, endLaunch } from "./actions.ts"
+import { adopt, createLaunch, deleteJob, endLaunch, release } from "./actions.ts"
 import { decide, type JobAction, type JobDecision } from "./decide.ts"
 import { gather } from "./gather.ts"
 import { type JobControllerOptions, jobWriter } from "./options.ts"
@@ -150,6 +150,8 @@ class JobReconciler {
       case "endLaunch":
         await endLaunch(action.launch, options, context)
         return job
+      case "release":
+        return release(job, action, options, context)
       case "deleteJob":
         await deleteJob(job, options, context)
         return job

@@ -13,7 +13,7 @@ import {
 import { systemClock } from "../../apis/clock.ts"
 import { findCondition } from "../../apis/conditions.ts"
 import type { JobSpec, JobStatus, StoredJob } from "../../apis/job.ts"
-import type { StoredLaunch } from "../../apis/launch.ts"
+import type { AgentStatus, LaunchStatus, StoredLaunch } from "../../apis/launch.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { offerKey } from "../../apis/offer.ts"
 import { submissionId } from "../../apis/origin.ts"
@@ -613,6 +613,42 @@ describe("running", () => {
   })
 })
 
+describe("settled", () => {
+  const ended = { phase: "succeeded", completionTime: time(60), launches: { count: 1 } } as const
+  const over = vmStatus({ phase: "terminated", costUsd: 0.5 })
+
+  test("a job loses its finalizer before the status with its final cost", () => {
+    const job = jobOf({ status: ended })
+    const { actions, status } = decideAt(70, job, [launchOf(job, 1, { status: over })])
+    expect(actions).toEqual([
+      { do: "release", next: 2 },
+      { do: "writeStatus", status },
+    ])
+    expect(status).toMatchObject({ settled: true, cost: { actualUsd: 0.5 } })
+    const crashed = jobOf({ metadata: { ...job.metadata, finalizers: [] }, status: ended })
+    expect(acts(decideAt(70, crashed, [launchOf(crashed, 1, { status: over })]))).toEqual(["writeStatus"])
+  })
+
+  test("a job keeps its finalizer while a VM is left", () => {
+    const job = jobOf({ status: ended })
+    const decision = decideAt(70, job, [launchOf(job, 1, { status: vmStatus() })])
+    expect([acts(decision), decision.status.settled]).toEqual([["writeStatus", "endLaunch"], undefined])
+  })
+
+  test("a job that ends before its adoption is recorded without a finalizer", () => {
+    const job = jobOf({ spec: { cancelled: true, labels: { a: "b" } }, metadata: { finalizers: [], annotations: {} } })
+    const { actions } = decideAt(70, job)
+    expect(actions).toMatchObject([{ do: "release", next: 1, labels: { a: "b" } }, { do: "writeStatus" }])
+  })
+
+  test("a job that ended in a former version is not written again", () => {
+    const job = jobOf({ status: { ...ended, cost: { actualUsd: 0.5 } } })
+    const current = jobOf({ ...job, status: decideAt(70, job).status })
+    expect(current.status?.settled).toBeUndefined()
+    expect(acts(decideAt(70, current))).toEqual([])
+  })
+})
+
 describe("cancelled", () => {
   const finished = agentOf({ startTime: time(30), finish: { reason: "Succeeded", time: time(60) } })
 
@@ -627,7 +663,8 @@ describe("cancelled", () => {
       status?.phase === "booting" || status?.phase === "running" ? [launchOf(job, 1, { status: vmStatus() })] : []
     const decision = decideAt(61, job, launches)
     expect(decision.status).toMatchObject({ phase: "cancelled", reason: "Cancelled" })
-    expect(acts(decision)).toEqual(launches.length > 0 ? ["writeStatus", "endLaunch"] : ["writeStatus"])
+    expect(acts(decision)).toEqual(launches.length > 0 ? ["writeStatus", "endLaunch"] : ["release", "writeStatus"])
+    expect(decision.status.settled).toBe(launches.length > 0 ? undefined : true)
     expect(truth(decision.status)).toMatchObject({
       Failed: "True",
       Stalled: "True",
@@ -645,6 +682,53 @@ describe("cancelled", () => {
   test("changes nothing of a job that has ended", () => {
     const job = jobOf({ spec: { cancelled: true }, status: { phase: "succeeded", completionTime: time(60) } })
     expect(decideAt(61, job, []).status.phase).toBe("succeeded")
+  })
+})
+
+describe("a job with maxCostUsd", () => {
+  test("gets a VM that ends itself before it costs more", () => {
+    const decision = decideAt(0, jobOf({ spec: { maxCostUsd: 0.6 } }))
+    const { launch } = decision.actions.find((action) => action.do === "createLaunch") ?? {}
+    expect(launch?.spec).toMatchObject({ bootDeadlineSeconds: 900, budgetSeconds: 3240, lifetimeSeconds: 3330 })
+  })
+
+  test("gives the next VM what is left", () => {
+    const job = jobOf({ spec: { maxCostUsd: 0.6 } })
+    const loss = { reason: "VMLost" as const, message: "gone", time: time(1800) }
+    const lost = launchOf(job, 1, { status: vmStatus({ phase: "terminated", loss, costUsd: 0.3 }) })
+    const { launch } = decideAt(1900, job, [lost]).actions.find((action) => action.do === "createLaunch") ?? {}
+    expect(launch?.spec.budgetSeconds).toBe(1800 - 360)
+  })
+
+  test("fails if too little is left for a VM", () => {
+    const job = jobOf({ spec: { maxCostUsd: 0.6 } })
+    const loss = { reason: "VMLost" as const, message: "gone", time: time(1800) }
+    const lost = launchOf(job, 1, { status: vmStatus({ phase: "terminated", loss, costUsd: 0.55 }) })
+    const { status, actions } = decideAt(1900, job, [lost])
+    expect(status).toMatchObject({
+      phase: "failed",
+      reason: "BudgetExceeded",
+      message: expect.stringContaining(
+        "$0.05 of maxCostUsd $0.6 is left, and the cheapest of 3 matching offers costs $0.07 for the shortest time",
+      ),
+    })
+    expect(truth(status)).toMatchObject({ Failed: "True" })
+    expect(actions.map((action) => action.do)).not.toContain("createLaunch")
+  })
+
+  test("fails when its agent ends the container, and when a VM that booted late reaches its limit", () => {
+    const job = jobOf({ spec: { maxCostUsd: 0.6 }, status: { phase: "running" } })
+    const run = (agent: Partial<AgentStatus>) =>
+      launchOf(job, 1, { spec: { budgetSeconds: 3240 }, status: vmStatus({ agent: agentOf(agent) }) })
+    const finish = { reason: "BudgetExceeded" as const, time: time(3300) }
+    const failed = { phase: "failed", reason: "BudgetExceeded" }
+    expect(decideAt(3301, job, [run({ startTime: time(30), finish })]).status).toMatchObject(failed)
+    const late = run({ startTime: time(800) })
+    const since = Date.parse(late.status?.vm?.createTime ?? "") / 1000 - at(0).getTime() / 1000
+    expect(decideAt(since + 3419, job, [late]).status.phase).toBe("running")
+    const decision = decideAt(since + 3420, job, [late])
+    expect(decision.status).toMatchObject(failed)
+    expect(acts(decision)).toContain("endLaunch")
   })
 })
 
@@ -669,6 +753,23 @@ describe("after its end", () => {
       cost: { actualUsd: 0.011 },
     })
     expect(decision.events).toEqual([])
+  })
+
+  test("has the cost of all its VMs by part, also of one of an earlier version", () => {
+    const cost = { machineUsd: 0.01, diskUsd: 0.001, addressUsd: 0.0001 }
+    const over = (number: number, changes: LaunchStatus) =>
+      launchOf(jobOf(), number, { status: vmStatus({ phase: "terminated", ...changes }) })
+    const launches = [over(1, { costUsd: 0.5 }), over(2, { costUsd: 0.0111, cost })]
+    expect(decideAt(71, jobOf({ status: ended }), launches).status.cost).toMatchObject({
+      actualUsd: 0.5111,
+      spent: { machineUsd: 0.51, diskUsd: 0.001, addressUsd: 0.0001 },
+    })
+  })
+
+  test("keeps the cost that an earlier version wrote", () => {
+    const job = jobOf({ status: { ...ended, cost: { estimatedUsd: 1, actualUsd: 0.5 } } })
+    const over = launchOf(job, 1, { status: vmStatus({ phase: "terminated", costUsd: 0.5 }) })
+    expect(decideAt(71, job, [over]).status.cost).toEqual({ estimatedUsd: 1, actualUsd: 0.5 })
   })
 
   test("a Launch that appears late is ended", () => {
@@ -811,6 +912,7 @@ describe("a job with volumes", () => {
     const caches = {
       jobs: { store: new IndexedStore<StoredJob>() },
       launches: { store: new IndexedStore(launchIndexes) },
+      statements: { store: { byIndex: () => [] } },
     }
     const sources = { ...caches, offers: fixedOffers([near, far]), launchAccounts: { of: () => market.launchAccounts } }
     const clock = { ...systemClock, now: () => at(0) }
@@ -822,7 +924,9 @@ describe("a job with volumes", () => {
       const { status } = decideWith(job, states, market)
       const placed = findCondition(status.conditions, "Placed")
       expect([placed?.reason, status.placement?.reason ?? placed?.message]).toEqual([reason, message])
-      expect(placements[0]?.offer).toEqual(status.placement?.offer)
+      // The plan of a job that waits has the machines that it gets later.
+      if (status.phase !== "queued") expect(placements[0]?.offer).toEqual(status.placement?.offer)
+      else expect(placements[0]?.offer).toEqual(far)
     }
   })
 

@@ -5,6 +5,7 @@ import { type Finish, isOver, type Launch, type StoredLaunch } from "../../apis/
 import { ANNOTATIONS } from "../../apis/meta.ts"
 import { copyOf, type Origin, originOf } from "../../apis/origin.ts"
 import type { EventNote } from "../../kube/events.ts"
+import { BOOT_RESERVE_SECONDS, budgetOf } from "../../placement/budget.ts"
 import type { ImageState } from "../../placement/inputs.ts"
 import { reasonToWait, type VolumesVerdict } from "../../placement/inputs.ts"
 import type { Market } from "../../placement/market.ts"
@@ -46,6 +47,8 @@ export type JobAction =
   | { do: "createLaunch"; launch: Launch }
   | { do: "writeStatus"; status: JobStatus }
   | { do: "endLaunch"; launch: StoredLaunch }
+  /** Remove the finalizer of a job whose VMs are deleted, with what an adoption writes. Requires that no Launch has the number `next`. */
+  | { do: "release"; next: number; labels?: Record<string, string> }
   | { do: "deleteJob" }
   | { do: "dropFinalizer" }
 
@@ -94,7 +97,7 @@ function decideEnded(job: StoredJob, { launches }: JobObservation, now: Date, se
   const status = nextStatus(job, { launches, verdict: undefined, now, settings })
   const actions = endAll(launches.filter((launch) => !isOver(launch)))
   const after = writeAfter(job.status, status, launches, { now, settings })
-  if (after === 0) actions.unshift({ do: "writeStatus", status })
+  if (after === 0) actions.unshift(...releaseOf(job, status, launches), { do: "writeStatus", status })
   const events = after === 0 ? eventsOf(job, status) : []
   if (launches.some((launch) => !isOver(launch))) {
     return { status, actions, events, ...(after !== undefined && after > 0 && { requeueAfter: after }) }
@@ -162,12 +165,26 @@ function decideLive(
   const startTime = launch.status?.agent?.startTime
   if (startTime === undefined) return decideBooting(launch, bootSeconds, now)
   const limit = (job.spec.timeoutSeconds ?? settings.timeoutSeconds) + settings.timeoutGraceSeconds
-  const left = limit - (runSeconds ?? secondsBetween(job.status?.startTime ?? startTime, now))
+  const timeLeft = limit - (runSeconds ?? secondsBetween(job.status?.startTime ?? startTime, now))
+  const budgetLeft = budgetSecondsLeft(launch, now)
+  const left = Math.min(timeLeft, budgetLeft)
   if (left > 0) {
     const message = `the container runs on ${launch.status?.vm?.id ?? launch.metadata.name}`
     return { verdict: { phase: "running", reason: JobReason.Started, message }, requeueAfter: left + 1 }
   }
-  return { verdict: deadlineExceeded(job, settings), end: [launch] }
+  return { verdict: budgetLeft <= 0 ? budgetExceeded(job) : deadlineExceeded(job, settings), end: [launch] }
+}
+
+/** Returns the seconds until a VM must be ended so that its job stays within its budget. Its agent ends it first. */
+function budgetSecondsLeft({ spec, status }: StoredLaunch, now: Date): number {
+  const since = status?.vm?.createTime
+  if (spec.budgetSeconds === undefined || since === undefined) return Number.POSITIVE_INFINITY
+  return BOOT_RESERVE_SECONDS + spec.budgetSeconds - secondsBetween(since, now)
+}
+
+function budgetExceeded({ spec }: StoredJob): Verdict {
+  const message = `the VM was ended before the job costs more than its maxCostUsd of ${spec.maxCostUsd}`
+  return { phase: "failed", reason: JobReason.BudgetExceeded, message }
 }
 
 function decideBooting(launch: StoredLaunch, bootSeconds: number | undefined, now: Date): Step {
@@ -286,22 +303,27 @@ function placed(
   }
   if (volumes !== undefined && volumes.kind !== "found") return withoutBuckets(volumes, lost, settings)
   if (image?.state === "looking") return withoutImage(job, lost)
-  const known = { ...(volumes && { buckets: volumes.places }), ...(image && { image }) }
+  const budget = budgetOf(job, launches)
+  const known = { ...(volumes && { buckets: volumes.places }), ...(image && { image }), budget }
   const found = place(job, { ...market(), ...known }, now, settings)
   if (found.kind === "noOffer") {
     return { verdict: { phase: "failed", reason: JobReason.NoOffer, message: found.message, lost } }
+  }
+  if (found.kind === "overBudget") {
+    return { verdict: { phase: "failed", reason: JobReason.BudgetExceeded, message: found.message, lost } }
   }
   if (found.kind === "wait") {
     const { reason, message, seconds } = found
     return { verdict: { phase: "queued", reason, message, lost }, requeueAfter: seconds }
   }
-  const number = Math.max(job.status?.launches?.count ?? 0, newest(launches)?.spec.number ?? 0) + 1
+  const number = nextNumber(job, launches)
   const { placement: chosen, why } = found
-  const inputs = { number, placement: chosen, why, timeoutSeconds, volumes: volumes?.volumes }
+  const inputs = { number, placement: chosen, why, timeoutSeconds, budget, volumes: volumes?.volumes }
   const create = launchObject(job, inputs, installation, settings)
   const message = `launch ${number}: ${why}`
   const { connection } = chosen.launchAccount
-  const placement = { number, offer: chosen.offer, connection, why, volumes: volumes?.recorded }
+  const { offer, prices } = chosen
+  const placement = { number, offer, prices, connection, why, volumes: volumes?.recorded }
   return { verdict: { phase: "booting", reason: JobReason.Booting, message, lost, placement }, create }
 }
 
@@ -339,7 +361,10 @@ function toDecision(
 ): JobDecision {
   const { status, launches } = context
   const actions: JobAction[] = []
-  if (needsAdoption(job, context.origin)) actions.push({ do: "adopt", labels: mirroredLabels(job.spec.labels) })
+  const labels = mirroredLabels(job.spec.labels)
+  const isNew = needsAdoption(job, context.origin)
+  if (status.settled === true) actions.push(...releaseOf(job, status, launches, isNew ? labels : undefined))
+  else if (isNew) actions.push({ do: "adopt", labels })
   if (step.create !== undefined) actions.push({ do: "createLaunch", launch: step.create })
   const after = writeAfter(job.status, status, launches, context)
   const write: JobAction[] = after === 0 ? [{ do: "writeStatus", status }] : []
@@ -351,6 +376,26 @@ function toDecision(
   if (waits.length > 0) waits.push(LONGEST_WAIT_SECONDS)
   const events = after === 0 ? eventsOf(job, status) : []
   return { status, actions, events, ...(waits.length > 0 && { requeueAfter: Math.min(...waits) }) }
+}
+
+/**
+ * Returns the removal of the finalizer of a job that is about to be settled. It is removed first: no operator looks at a
+ * settled job again.
+ */
+function releaseOf(
+  job: StoredJob,
+  { settled }: JobStatus,
+  launches: readonly StoredLaunch[],
+  labels?: Record<string, string>,
+): JobAction[] {
+  const isHeld = job.metadata.finalizers?.includes(JOB_FINALIZER) ?? false
+  if (settled !== true || (!isHeld && labels === undefined)) return []
+  return [{ do: "release", next: nextNumber(job, launches), ...(labels && { labels }) }]
+}
+
+/** Returns the number of the next Launch of a job. */
+function nextNumber({ status }: StoredJob, launches: readonly StoredLaunch[]): number {
+  return Math.max(status?.launches?.count ?? 0, newest(launches)?.spec.number ?? 0) + 1
 }
 
 /** Returns true if the Job has no finalizer yet. A copy is not adopted: its annotation identifies it as a copy. */

@@ -4,6 +4,7 @@ import { LAUNCH_FINALIZER, type Launch, launchName, type StoredLaunch } from "..
 import { LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../apis/meta.ts"
 import { gibOf } from "../../apis/quantity.ts"
+import { type Budget, withinBudget } from "../../placement/budget.ts"
 import { machineFailureOf, type Outcome, outcomeOf } from "../../placement/outcome.ts"
 import type { JobSettings } from "../../placement/settings.ts"
 import type { LaunchAccount } from "../../router/cooldown.ts"
@@ -18,6 +19,8 @@ export interface LaunchInputs {
   why: string
   /** Maximum run time of the container in this VM, seconds: the remainder of the job's timeout. */
   timeoutSeconds: number
+  /** Amount that the job may still spend. */
+  budget?: Budget | undefined
   /** The job's volumes, each with the connection that gives access to its bucket. Absent: unchanged from the job. */
   volumes?: JobSpec["volumes"] | undefined
 }
@@ -33,11 +36,15 @@ export function launchObject(
   installation: InstallationFacts,
   settings: JobSettings,
 ): Launch {
-  const { number, placement, why, timeoutSeconds, volumes } = inputs
+  const { number, placement, why, timeoutSeconds, budget, volumes } = inputs
   const { namespace = "", name, uid } = job.metadata
   const { connection, account } = placement.launchAccount
   const submission = job.metadata.annotations?.[ANNOTATIONS.submission]
   const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * (job.spec.maxRetries ?? 0)
+  const deadlines = {
+    bootDeadlineSeconds: settings.bootDeadlineSeconds,
+    lifetimeSeconds: settings.bootDeadlineSeconds + timeoutSeconds + slack,
+  }
   return {
     apiVersion: API_VERSION,
     kind: "Launch",
@@ -57,15 +64,16 @@ export function launchObject(
       number,
       installation: installation.id,
       offer: placement.offer,
+      hourlyPrices: placement.prices,
       ...(connection !== undefined && { connection }),
       ...(account !== undefined && { account }),
+      ...(job.spec.labels !== undefined && { labels: job.spec.labels }),
       ...diskOf(job),
       run: { ...runOf(job), timeoutSeconds, ...(volumes !== undefined && { volumes }) },
       gatewayUrl: installation.gatewayUrl,
       ...(installation.gatewayCa !== undefined && { gatewayCa: installation.gatewayCa }),
       ...(installation.agentImage !== undefined && { agentImage: installation.agentImage }),
-      bootDeadlineSeconds: settings.bootDeadlineSeconds,
-      lifetimeSeconds: settings.bootDeadlineSeconds + timeoutSeconds + slack,
+      ...(budget === undefined ? deadlines : withinBudget(deadlines, budget, placement.prices)),
     },
   }
 }

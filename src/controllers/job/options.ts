@@ -6,6 +6,7 @@ import type { Logger } from "../../apis/logger.ts"
 import type { StoredOrganization } from "../../apis/organization.ts"
 import { submissionsOf } from "../../apis/origin.ts"
 import type { SpendCaps, StoredProject } from "../../apis/project.ts"
+import type { StoredStatement } from "../../apis/statement.ts"
 import type { FrozenSettings } from "../../apis/vm-settings.ts"
 import type { Offers } from "../../catalogue/offers.ts"
 import type { KubeClient } from "../../kube/client.ts"
@@ -85,6 +86,8 @@ export interface JobControllerOptions {
   images?: Images
   /** Returns the known architectures of the agent's image. Absent if VMs need none, or no registry is read. */
   agentImage?: () => ImageState
+  /** Statements, which have the costs of ended VMs. */
+  statements: Reflector<StoredStatement>
   installation: InstallationFacts
   offers: Offers
   launchAccounts: LaunchAccounts

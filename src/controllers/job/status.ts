@@ -11,11 +11,11 @@ import {
   type RefusedOffer,
   type StoredJob,
 } from "../../apis/job.ts"
-import { isOver, launchName, type StoredLaunch } from "../../apis/launch.ts"
+import { isOver, launchName, pricesOf, type StoredLaunch } from "../../apis/launch.ts"
 import { LIMITS } from "../../apis/limits.ts"
 import { ANNOTATIONS } from "../../apis/meta.ts"
-import { billedUsd, roundUsd } from "../../apis/money.ts"
 import type { Offer } from "../../apis/offer.ts"
+import { addParts, type CostParts, costOf, type HourlyPrices, sumOfParts } from "../../apis/price.ts"
 import { type RecordedVolumes, volumesOf } from "../../placement/inputs.ts"
 import { expectedSecondsOf } from "../../placement/market.ts"
 import { outcomeOf } from "../../placement/outcome.ts"
@@ -36,6 +36,7 @@ export interface Verdict {
   placement?: {
     number: number
     offer: Offer
+    prices: HourlyPrices
     connection: string | undefined
     why: string
     volumes?: RecordedVolumes | undefined
@@ -67,7 +68,8 @@ export function nextStatus(job: StoredJob, inputs: Inputs): JobStatus {
     credentials: credentialsOf(current, launch, before),
     volumes: verdict?.placement?.volumes ?? before.volumes ?? volumesOf(launch),
     launches: countsOf(before, current, inputs),
-    cost: costOf(job, placement, phase, inputs),
+    cost: jobCost(job, { current, launch, phase, ...inputs }),
+    settled: before.settled ?? (isSettled(before, phase, inputs) ? true : undefined),
     ...(verdict !== undefined && story(before, { current, launch, verdict, launches, now })),
   })
   return { ...status, conditions: conditionsOf(job, status, launch, now) }
@@ -202,21 +204,64 @@ function refusedOffers(
   return [...all.values()].sort((a, b) => Date.parse(a.time) - Date.parse(b.time)).slice(-LIMITS.refusedOffers)
 }
 
-/** Returns the cost. The actual cost is written once it is final: the job has ended and no VM is left. */
-function costOf(job: StoredJob, placement: Placement | undefined, phase: JobPhase, inputs: Inputs): JobStatus["cost"] {
+/**
+ * Returns the cost. The actual cost is written once it is final: the job has ended and no VM is left. Until then the
+ * record's reader adds the current VM, which costs `hourly` since `since`, to what ended VMs cost.
+ */
+function jobCost(
+  job: StoredJob,
+  inputs: Inputs & { current: string | undefined; launch: StoredLaunch | undefined; phase: JobPhase },
+): JobStatus["cost"] {
+  const { launches, phase, settings } = inputs
   const before = job.status?.cost
-  const expected = expectedSecondsOf(job, inputs.settings)
-  const offer = placement?.offer
-  const estimatedUsd =
-    offer === undefined ? before?.estimatedUsd : billedUsd(offer.hourlyPriceUsd, expected, offer.minimumBilledSeconds)
-  const isFinal = isTerminal(phase) && inputs.launches.every(isOver)
-  const spent = inputs.launches.reduce((total, launch) => total + (launch.status?.costUsd ?? 0), 0)
+  const chosen = chosenVm(inputs)
+  const estimate = chosen && costOf(chosen.hourly, { seconds: expectedSecondsOf(job, settings), ...chosen.billed })
+  // Records of Launches are deleted after a time. Earlier counts stay.
+  const ended = addParts(launches.map(endedCost))
+  if (before?.actualUsd !== undefined && sumOfParts(ended) <= before.actualUsd) return before
+  const spent = larger(before?.spent, ended)
+  const isFinal = isCostFinal(phase, inputs)
   const cost = compact({
-    estimatedUsd,
-    // Records of Launches are deleted after a time. Earlier counts stay.
-    actualUsd: isFinal ? Math.max(before?.actualUsd ?? 0, roundUsd(spent)) : before?.actualUsd,
+    estimatedUsd: estimate === undefined ? before?.estimatedUsd : sumOfParts(estimate),
+    actualUsd: isFinal ? Math.max(before?.actualUsd ?? 0, sumOfParts(ended)) : before?.actualUsd,
+    hourly: chosen?.hourly ?? before?.hourly,
+    minimumBilledSeconds: chosen?.billed.minimumBilledSeconds ?? before?.minimumBilledSeconds,
+    since: inputs.launch !== undefined && !isOver(inputs.launch) ? inputs.launch.status?.vm?.createTime : undefined,
+    spent: spent !== undefined && sumOfParts(spent) > 0 ? spent : undefined,
   })
   return Object.keys(cost).length === 0 ? undefined : cost
+}
+
+function isCostFinal(phase: JobPhase, { launches }: Inputs): boolean {
+  return isTerminal(phase) && launches.every(isOver)
+}
+
+/** Returns true if this status has the final cost first. Jobs that ended in an earlier version are not written again. */
+function isSettled(before: JobStatus, phase: JobPhase, inputs: Inputs): boolean {
+  return isCostFinal(phase, inputs) && before.cost?.actualUsd === undefined
+}
+
+/** Returns the prices of the job's current VM, of a new placement or of its Launch. */
+function chosenVm({
+  verdict,
+  current,
+  launch,
+}: Inputs & { current: string | undefined; launch: StoredLaunch | undefined }) {
+  if (verdict?.placement !== undefined) {
+    const { offer, prices } = verdict.placement
+    return { hourly: prices, billed: { minimumBilledSeconds: offer.minimumBilledSeconds } }
+  }
+  if (current === undefined || launch === undefined) return undefined
+  return { hourly: pricesOf(launch), billed: { minimumBilledSeconds: launch.spec.offer.minimumBilledSeconds } }
+}
+
+/** Returns the cost of a Launch whose VM has ended. One of an earlier version has only its total. */
+function endedCost({ status }: StoredLaunch): CostParts {
+  return status?.cost ?? { machineUsd: status?.costUsd ?? 0, diskUsd: 0, addressUsd: 0 }
+}
+
+function larger(before: CostParts | undefined, now: CostParts): CostParts {
+  return before !== undefined && sumOfParts(before) > sumOfParts(now) ? before : now
 }
 
 /** Returns a job's end by its agent's clock, bounded by its start and by now. */
@@ -280,14 +325,15 @@ function answerTime(
 const PASSING_CONDITIONS: readonly string[] = [JobCondition.VMReady, JobCondition.Unisolated]
 
 function significant(status: JobStatus): unknown {
-  const { vm: _, credentials: __, lastHeartbeatTime: ___, launches, conditions, ...rest } = status
+  const { vm: _, credentials: __, lastHeartbeatTime: ___, launches, cost, conditions, ...rest } = status
   const { billed: ____, ...counts } = launches ?? {}
-  return { ...rest, counts, conditions: conditions?.filter(({ type }) => !PASSING_CONDITIONS.includes(type)) }
+  const { since: _____, ...costs } = cost ?? {}
+  return { ...rest, counts, costs, conditions: conditions?.filter(({ type }) => !PASSING_CONDITIONS.includes(type)) }
 }
 
-function passing({ vm, credentials, launches, conditions }: JobStatus): unknown {
+function passing({ vm, credentials, launches, cost, conditions }: JobStatus): unknown {
   const shown = conditions?.filter(({ type }) => PASSING_CONDITIONS.includes(type))
-  return { vm, credentials, billed: launches?.billed, conditions: shown }
+  return { vm, credentials, billed: launches?.billed, since: cost?.since, conditions: shown }
 }
 
 /** Returns the object without undefined fields, like JSON, for comparison with what was read. */

@@ -1,11 +1,15 @@
-import type { StoredLaunch } from "../../apis/launch.ts"
+import { LAUNCH_FINALIZER, type StoredLaunch } from "../../apis/launch.ts"
+import { ANNOTATIONS, LABELS } from "../../apis/meta.ts"
 import { CredentialsError } from "../../cloud/errors.ts"
+import { isNotFound } from "../../kube/errors.ts"
+import { costsOf } from "../../placement/statements.ts"
 import type { ReconcileContext } from "../../runtime/controller.ts"
 import { writeStatus } from "../writes.ts"
 import { conditionsOf } from "./conditions.ts"
 import { accountOf, type CloudContext } from "./create.ts"
 import { abandonedStatus, type OwnStatus } from "./decide.ts"
-import { type LaunchControllerOptions, launchWriter } from "./options.ts"
+import { FIELD_MANAGER, LAUNCHES, type LaunchControllerOptions, launchWriter } from "./options.ts"
+import { minuteOf } from "./records.ts"
 
 /**
  * Terminates the VM. Only the cloud's lists can prove that the VM is deleted.
@@ -48,4 +52,28 @@ export function writeOwnStatus(
   // A merge patch removes a field by null. Any status without a launch error means that the cloud answered.
   const own = { unanswered: null, ...status, conditions, observedGeneration: launch.metadata.generation }
   return writeStatus(launch, own as StoredLaunch["status"], launchWriter(options), context)
+}
+
+/** Marks the cost of a Launch as counted and removes its finalizer, in one write. @throws KubeError Conflict */
+export async function release(
+  launch: StoredLaunch,
+  { needed }: { needed: boolean },
+  { client, launches, clock, fence }: LaunchControllerOptions,
+  context: ReconcileContext,
+): Promise<void> {
+  const { namespace, name, resourceVersion, deletionTimestamp } = launch.metadata
+  const finalizers = launch.metadata.finalizers?.filter((present) => present !== LAUNCH_FINALIZER) ?? []
+  const months = costsOf(launch).map(({ month }) => month)
+  const annotations = { [ANNOTATIONS.counted]: months.join(",") }
+  const labels = { [LABELS.released]: minuteOf(clock.now()) }
+  const marks = { ...(months.length > 0 && { annotations }), ...(!needed && { labels }) }
+  const merge = { metadata: { resourceVersion, finalizers, ...marks } }
+  fence()
+  try {
+    const written = await client.patch(LAUNCHES, { namespace, name }, { merge }, { fieldManager: FIELD_MANAGER })
+    // Without its last finalizer a deleted object does not exist, and the cache never shows this version.
+    if (deletionTimestamp === undefined || finalizers.length > 0) context.wrote(launches.store, written)
+  } catch (error) {
+    if (!isNotFound(error)) throw error
+  }
 }

@@ -2,11 +2,12 @@ import type { StoredJob } from "../../apis/job.ts"
 import { isOver, LAUNCH_FINALIZER, type StoredLaunch, withHeartbeat } from "../../apis/launch.ts"
 import { keyOf } from "../../apis/meta.ts"
 import { submissionsOf } from "../../apis/origin.ts"
+import type { StoredStatement } from "../../apis/statement.ts"
 import type { Change, IndexFunction } from "../../kube/store.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watches } from "../../runtime/controller.ts"
 import { ElapsedTimes } from "../elapsed.ts"
-import { addFinalizer, dropFinalizer, remove } from "../writes.ts"
-import { terminate, writeOwnStatus } from "./actions.ts"
+import { addFinalizer, remove } from "../writes.ts"
+import { release, terminate, writeOwnStatus } from "./actions.ts"
 import { CloudCalls, createInstance } from "./create.ts"
 import { decide, type LaunchAction, type OwnStatus } from "./decide.ts"
 import { GarbageCollector } from "./garbage-collection.ts"
@@ -19,6 +20,7 @@ import {
   type LaunchSettings,
   launchWriter,
 } from "./options.ts"
+import { deleteRecords } from "./records.ts"
 
 /** Indexes that the reflector of Launches must have. */
 export const launchIndexes: Record<"jobUid" | "namespace" | "submission", IndexFunction<StoredLaunch>> = {
@@ -68,6 +70,7 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
     sources: [
       watches(launches),
       watches(options.jobs, (change) => launchesOf(change, options)),
+      watches(options.statements, newlyCounted),
       observer.source,
       calls.term(client, systemNamespace),
     ],
@@ -81,6 +84,7 @@ export function createLaunchController(options: LaunchControllerOptions): Launch
   const leaderTasks = [
     (signal: AbortSignal) => observer.run(signal),
     (signal: AbortSignal) => garbageCollector.run(signal),
+    (signal: AbortSignal) => deleteRecords(options, settings, signal),
   ]
   return { controller, leaderTasks, garbageCollector }
 }
@@ -90,6 +94,13 @@ function hasVmOrIsEnding(launch: StoredLaunch | undefined): boolean {
   if (launch === undefined) return false
   const { metadata, spec, status } = launch
   return status?.vm !== undefined || spec.ended === true || metadata.deletionTimestamp !== undefined
+}
+
+/** Returns the keys of the Launches that a Statement counts since this change. */
+function newlyCounted({ old, current }: Change<StoredStatement>): string[] {
+  const known = new Set(old?.status?.counted)
+  const names = current?.status?.counted?.filter((name) => !known.has(name)) ?? []
+  return names.map((name) => `${current?.metadata.namespace}/${name}`)
 }
 
 /** Returns the keys of the Launches that a change of their Job affects. */
@@ -150,8 +161,8 @@ class LaunchReconciler {
         if (status !== undefined) await this.#writeStatus(launch, status, context)
         return
       }
-      case "dropFinalizer":
-        return dropFinalizer(launch, LAUNCH_FINALIZER, launchWriter(options), context)
+      case "release":
+        return release(launch, action, options, context)
       case "delete":
         return remove(launch, launchWriter(options), context)
     }

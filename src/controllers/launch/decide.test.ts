@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest"
 import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../test/controllers/builders.ts"
 import type { LaunchStatus, StoredLaunch } from "../../apis/launch.ts"
+import { LABELS } from "../../apis/meta.ts"
 import type { Offer } from "../../apis/offer.ts"
 import type { Vm } from "../../cloud/cloud.ts"
 import { abandonedStatus, decide, type LaunchDecision, type LaunchObservation } from "./decide.ts"
@@ -27,6 +28,7 @@ function decideAt(seconds: number, launch: StoredLaunch, changes: Partial<Launch
     inFlight: false,
     heartbeatTimedOut: false,
     job: "active",
+    isCounted: true,
     ...changes,
   }
   return decide(launch, observed, at(seconds), LAUNCH_DEFAULTS)
@@ -188,6 +190,19 @@ describe("the cost of a VM whose end was not observed", () => {
     expect(cost("aws", 3600, {}, "onDemand")?.costUsd).toBeGreaterThan(0)
   })
 
+  test("is the sum of the prices in the Launch. AWS charges disk and address of a preempted VM", () => {
+    const hourlyPrices = { machineUsd: 0.36, diskUsd: 0.036, addressUsd: 0.0036 }
+    const bill = (preempted: boolean) => {
+      const offer = offerOf({ cloud: "aws", provisioning: "spot" })
+      const launch = launchOf(job, 1, { spec: { offer, hourlyPrices }, status: vmStatus() })
+      const ended = vm({ state: "terminated", terminationTime: time(105), preempted })
+      return decideAt(110, launch, { instance: { is: "found", vm: ended } }).status
+    }
+    const parts = { diskUsd: 0.001, addressUsd: 0.0001 }
+    expect(bill(false)).toMatchObject({ costUsd: 0.0111, cost: { machineUsd: 0.01, ...parts } })
+    expect(bill(true)).toMatchObject({ costUsd: 0.0011, cost: { machineUsd: 0, ...parts } })
+  })
+
   test("is the maximum if the cloud rejects the credentials, and the message says so", () => {
     const given = (status: LaunchStatus) => abandonedStatus(launchOf(job, 1, { status }), at(morning), LAUNCH_DEFAULTS)
     const end = time(5 + 900 + 5400 + 300)
@@ -323,18 +338,26 @@ describe("the record of a Launch that is over", () => {
   })
 
   test("is kept while its Job needs it, then for the retention, then deleted", () => {
-    expect(decideAt(99_999, over).actions).toEqual([])
-    expect(decideAt(200, over, { job: "settled" })).toMatchObject({ actions: [], requeueAfter: 3500 })
-    expect(decideAt(3700, over, { job: "settled" }).actions).toEqual([{ do: "delete" }])
-    expect(decideAt(3700, over, { job: "deleted", countsUntil: at(4000) })).toMatchObject({
-      actions: [],
-      requeueAfter: 300,
-    })
+    const released = launchOf(job, 1, { ...over, metadata: { finalizers: [] } })
+    expect(decideAt(99_999, released).actions).toEqual([])
+    expect(decideAt(200, released, { job: "settled" })).toMatchObject({ actions: [], requeueAfter: 3500 })
+    expect(decideAt(3700, released, { job: "settled" }).actions).toEqual([{ do: "delete" }])
+    const labelled = launchOf(job, 1, { ...over, metadata: { finalizers: [], labels: { [LABELS.released]: "1" } } })
+    expect(decideAt(3700, labelled, { job: "settled" })).toMatchObject({ actions: [], requeueAfter: 3600 })
   })
 
-  test("loses its finalizer when it is deleted", () => {
-    const deleted = launchOf(job, 1, { ...over, metadata: { deletionTimestamp: time(101) } })
-    expect(decideAt(102, deleted).actions).toEqual([{ do: "dropFinalizer" }])
+  test.each([{}, { deletionTimestamp: time(101) }])("keeps its finalizer until its cost is counted: %j", (metadata) => {
+    const launch = launchOf(job, 1, { ...over, metadata })
+    expect(decideAt(9999, launch, { job: "settled", isCounted: false }).actions).toEqual([])
+    expect(decideAt(102, launch).actions).toEqual([{ do: "release", needed: true }])
+    const ending = jobStateOf(jobOf({ status: { phase: "succeeded", launches: { count: 1 } } }), launch)
+    expect(decideAt(102, launch, { job: ending }).actions).toEqual([])
+    expect(decideAt(102, launch, { job: "settled" }).actions).toEqual([{ do: "release", needed: false }])
+  })
+
+  test("stays until its cost is counted, although someone has removed its finalizer", () => {
+    const forced = launchOf(job, 1, { ...over, metadata: { finalizers: [] } })
+    expect(decideAt(9999, forced, { job: "settled", isCounted: false }).actions).toEqual([])
   })
 
   test("keeps its finalizer until its Job counts it, so that its number is never used twice", () => {
@@ -344,7 +367,7 @@ describe("the record of a Launch that is over", () => {
     expect(decideAt(102, deleted, { job: unobserved }).actions).toEqual([])
     const counting = jobOf({ status: { phase: "queued", launches: { count: 1 } } })
     expect(jobStateOf(counting, deleted)).toBe("active")
-    expect(decideAt(102, deleted, { job: "deleted" }).actions).toEqual([{ do: "dropFinalizer" }])
+    expect(decideAt(102, deleted, { job: "deleted" }).actions).toEqual([{ do: "release", needed: false }])
   })
 })
 

@@ -2,8 +2,16 @@ import { isDeepStrictEqual } from "node:util"
 import { secondsBetween, timestamp } from "../../apis/clock.ts"
 import { cutTo } from "../../apis/conditions.ts"
 import { VM_STATES } from "../../apis/job.ts"
-import { isOver, LAUNCH_FINALIZER, type LaunchPhase, type LaunchStatus, type StoredLaunch } from "../../apis/launch.ts"
-import { billedUsd } from "../../apis/money.ts"
+import {
+  isOver,
+  LAUNCH_FINALIZER,
+  type LaunchPhase,
+  type LaunchStatus,
+  pricesOf,
+  type StoredLaunch,
+} from "../../apis/launch.ts"
+import { LABELS } from "../../apis/meta.ts"
+import { costOf, sumOfParts } from "../../apis/price.ts"
 import type { Vm } from "../../cloud/cloud.ts"
 import type { EventNote } from "../../kube/events.ts"
 import type { LaunchSettings } from "./options.ts"
@@ -41,11 +49,11 @@ export interface LaunchObservation {
   terminateRequestedSecondsAgo?: number
   /**
    * State of the Job. `deleted`: it does not exist. `settled`: its status has everything that it needs of its Launches.
-   * `unobserved`: its status does not count this Launch yet.
+   * `ending`: it has ended, and is about to be settled. `unobserved`: its status does not count this Launch yet.
    */
-  job: "unobserved" | "active" | "settled" | "deleted"
-  /** Time until which the cost counts towards a monthly cap, although the Job is deleted. */
-  countsUntil?: Date
+  job: "unobserved" | "active" | "ending" | "settled" | "deleted"
+  /** True if the Statements of its months count its cost, or if it cost nothing. */
+  isCounted: boolean
 }
 
 /** The controller's part of the status. The gateway writes `agent` and `bootFailure`. */
@@ -56,7 +64,8 @@ export type LaunchAction =
   /** Request the VM from the cloud, or settle the outcome of an earlier, identical call. */
   | { do: "createInstance" }
   | { do: "terminate"; vmId: string }
-  | { do: "dropFinalizer" }
+  /** Mark its cost as counted and remove the finalizer, in one write. `needed`: its Job still needs the record. */
+  | { do: "release"; needed: boolean }
   | { do: "delete" }
 
 export interface LaunchDecision {
@@ -94,23 +103,32 @@ function hasFinalizer(launch: StoredLaunch): boolean {
   return launch.metadata.finalizers?.includes(LAUNCH_FINALIZER) ?? false
 }
 
-/** Decides on a Launch that is over. Its record is kept as long as the Job or a cap needs it. */
+/**
+ * Decides on a Launch that is over. Its finalizer holds the record until its cost and its number are counted. Then the
+ * record stays for the retention, unless someone deletes it.
+ */
 function decideRecord(
   launch: StoredLaunch,
   observed: LaunchObservation,
   now: Date,
   settings: LaunchSettings,
 ): LaunchDecision {
-  if (isDeleting(launch)) {
+  if (hasFinalizer(launch)) {
     // Its number must not be used twice. A call of a dead leader may be about to create the Launch of the next number.
-    const mayDrop = hasFinalizer(launch) && observed.job !== "unobserved"
-    return { actions: mayDrop ? [{ do: "dropFinalizer" }] : [], events: [] }
+    // The record of a job that is about to be settled is released after that, so that many are deleted together.
+    const isReleased = observed.isCounted && observed.job !== "unobserved" && observed.job !== "ending"
+    return { actions: isReleased ? [{ do: "release", needed: observed.job === "active" }] : [], events: [] }
   }
-  if (observed.job === "active" || observed.job === "unobserved") return { actions: [], events: [] }
-  const kept = settings.retentionSeconds - secondsBetween(overSince(launch), now)
-  const left = Math.max(kept, observed.countsUntil === undefined ? 0 : secondsBetween(now, observed.countsUntil))
+  const isUnneeded = observed.isCounted && (observed.job === "settled" || observed.job === "deleted")
+  if (isDeleting(launch) || !isUnneeded) return { actions: [], events: [] }
+  // Records with the label are deleted together (records.ts). Here only one that was left is deleted.
+  const slack = launch.metadata.labels?.[LABELS.released] === undefined ? 0 : COLLECTION_SLACK_SECONDS
+  const left = settings.retentionSeconds + slack - secondsBetween(overSince(launch), now)
   return left > 0 ? { actions: [], events: [], requeueAfter: left } : { actions: [{ do: "delete" }], events: [] }
 }
+
+/** Time that the deletion of many records has, from the end of the retention, seconds. */
+const COLLECTION_SLACK_SECONDS = 3600
 
 function overSince(launch: StoredLaunch): string {
   return launch.status?.vm?.terminationTime ?? launch.status?.refusal?.time ?? launch.metadata.creationTimestamp
@@ -309,9 +327,9 @@ function closed(
   { next, ended, expected, now }: { next: OwnStatus; ended: EndedVm; expected: boolean; now: Date },
 ): LaunchDecision {
   const { preempted, terminationTime } = ended
-  const billed = billedUntil(launch, terminationTime)
-  const isFree = preempted === true && isFreeIfPreempted(launch, terminationTime)
-  const status: OwnStatus = { ...next, phase: "terminated", ...billed, ...(isFree && { costUsd: 0 }) }
+  const isMachineFree = preempted === true && isFreeIfPreempted(launch, terminationTime)
+  const billed = billedUntil(launch, terminationTime, isMachineFree)
+  const status: OwnStatus = { ...next, phase: "terminated", ...billed }
   if (expected) {
     const message = next.loss?.message ?? "the VM was terminated"
     return { status: { ...status, message }, actions: [], events: [] }
@@ -466,12 +484,12 @@ function endedItselfBy(launch: StoredLaunch, settings: LaunchSettings): number {
 }
 
 /**
- * Time from the creation of a spot VM in which the cloud bills nothing if it preempts the VM, by cloud, seconds
+ * Time from the creation of a spot VM in which the cloud does not bill the machine if it preempts the VM, by cloud, seconds
  * (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html).
  */
 const FREE_IF_PREEMPTED_SECONDS: Readonly<Record<string, number>> = { aws: 3600 }
 
-/** Returns true if a preempted VM costs nothing. A VM that ended itself after a notice costs what others do. */
+/** Returns true if the machine of a preempted VM costs nothing. A VM that ended itself after a notice costs what others do. */
 function isFreeIfPreempted(launch: StoredLaunch, terminationTime: string): boolean {
   const { cloud, provisioning } = launch.spec.offer
   const lived = secondsBetween(createTimeOf(launch), terminationTime)
@@ -479,11 +497,17 @@ function isFreeIfPreempted(launch: StoredLaunch, terminationTime: string): boole
 }
 
 /** Returns the ended VM and its cost. */
-function billedUntil(launch: StoredLaunch, terminationTime: string): Pick<LaunchStatus, "vm" | "costUsd"> {
-  const { hourlyPriceUsd, minimumBilledSeconds } = launch.spec.offer
-  const lived = secondsBetween(createTimeOf(launch), terminationTime)
+function billedUntil(
+  launch: StoredLaunch,
+  terminationTime: string,
+  isMachineFree = false,
+): Pick<LaunchStatus, "vm" | "costUsd" | "cost"> {
+  const { minimumBilledSeconds } = launch.spec.offer
+  const seconds = secondsBetween(createTimeOf(launch), terminationTime)
+  const cost = costOf(pricesOf(launch), { seconds, minimumBilledSeconds, isMachineFree })
   return {
     vm: { ...launch.status?.vm, state: "terminated", terminationTime },
-    costUsd: billedUsd(hourlyPriceUsd, lived, minimumBilledSeconds),
+    costUsd: sumOfParts(cost),
+    cost,
   }
 }

@@ -1,8 +1,10 @@
 import { secondsBetween } from "../../apis/clock.ts"
 import { isTerminal, JOB, type StoredJob } from "../../apis/job.ts"
 import { isOver, type StoredLaunch } from "../../apis/launch.ts"
+import { statementName } from "../../apis/statement.ts"
 import { ifFound } from "../../kube/errors.ts"
 import { resourceOf } from "../../kube/resource.ts"
+import { isCounted as isCostCounted } from "../../placement/statements.ts"
 import type { ElapsedTimes } from "../elapsed.ts"
 import type { CloudCalls } from "./create.ts"
 import { createTimeOf, type LaunchObservation } from "./decide.ts"
@@ -27,17 +29,16 @@ export async function gather(
 ): Promise<LaunchObservation> {
   const { name } = launch.metadata
   const requestedAgo = calls.terminateRequestedSecondsAgo(name)
-  const counts = countsUntil(launch, options)
   const launchError = calls.launchError(name)
   const vmSeconds = vmAge(launch, ages)
   return {
     instance: observer.view(name),
     heartbeatTimedOut: observer.heartbeatTimedOut(name),
+    isCounted: isOver(launch) && isCostCounted(launch, statementIn(options)),
     job: await jobState(launch, options),
     // Read last: nothing is awaited between this and the decision.
     inFlight: calls.mayBeInFlight(name),
     ...(requestedAgo !== undefined && { terminateRequestedSecondsAgo: requestedAgo }),
-    ...(counts !== undefined && { countsUntil: counts }),
     ...(launchError !== undefined && { launchError }),
     ...(vmSeconds !== undefined && { vmSeconds }),
   }
@@ -62,7 +63,8 @@ export function jobStateOf(job: StoredJob | undefined, launch: StoredLaunch): La
   if (job === undefined) return "deleted"
   if (isRefusalNoted(launch, job)) return "settled"
   if (isTerminal(job.status?.phase) && job.status?.cost?.actualUsd !== undefined) return "settled"
-  return isCounted(launch, job) ? "active" : "unobserved"
+  if (!isCounted(launch, job)) return "unobserved"
+  return isTerminal(job.status?.phase) ? "ending" : "active"
 }
 
 /** Returns true if a change of its Job may release this Launch's record or orphan its VM. */
@@ -90,11 +92,7 @@ async function liveJob(launch: StoredLaunch, options: LaunchControllerOptions): 
   return job?.metadata.uid === uid ? job : undefined
 }
 
-/** Returns the end of the month (UTC) in which the VM ended. Until then its cost counts towards a monthly cap. */
-function countsUntil(launch: StoredLaunch, { caps }: LaunchControllerOptions): Date | undefined {
-  const { vm, costUsd } = launch.status ?? {}
-  if (!isOver(launch) || !costUsd || vm?.terminationTime === undefined) return undefined
-  if (caps?.(launch.spec.job.namespace)?.maxMonthlyUsd === undefined) return undefined
-  const end = new Date(vm.terminationTime)
-  return new Date(Date.UTC(end.getUTCFullYear(), end.getUTCMonth() + 1, 1))
+/** Returns a function that finds a project's Statement of a month. */
+function statementIn({ statements, systemNamespace: namespace }: LaunchControllerOptions) {
+  return (project: string, month: string) => statements.store.get({ namespace, name: statementName(project, month) })
 }

@@ -2,7 +2,7 @@ import type { Clock } from "../../apis/clock.ts"
 import type { StoredJob } from "../../apis/job.ts"
 import { type HeartbeatTimes, LAUNCH, type StoredLaunch } from "../../apis/launch.ts"
 import type { Logger } from "../../apis/logger.ts"
-import type { SpendCaps } from "../../apis/project.ts"
+import type { StoredStatement } from "../../apis/statement.ts"
 import type { CloudAccount, Clouds } from "../../cloud/cloud.ts"
 import type { KubeClient } from "../../kube/client.ts"
 import type { EventRecorder } from "../../kube/events.ts"
@@ -78,10 +78,12 @@ export interface GarbageCollectionSettings {
 
 /** Dependencies and settings of the launch controller. `operator.ts` provides them. */
 export interface LaunchControllerOptions {
-  client: Pick<KubeClient, "get" | "pages"> & Writer<StoredLaunch>["client"]
+  client: Pick<KubeClient, "get" | "pages" | "deleteCollection"> & Writer<StoredLaunch>["client"]
   /** Cache of the Launches in `systemNamespace`, with the indexes `launchIndexes`. */
   launches: Reflector<StoredLaunch>
   jobs: Reflector<StoredJob>
+  /** Statements, which count the costs of Launches before these lose their finalizer. */
+  statements: Reflector<StoredStatement>
   /** Heartbeats that are not in the Launches. */
   heartbeatTimes?: HeartbeatTimes
   /** Namespace of all Launches. */
@@ -100,8 +102,6 @@ export interface LaunchControllerOptions {
   clock: Clock
   recorder: Pick<EventRecorder, "record">
   logger: Logger
-  /** Returns the caps of a namespace's project. Under a monthly cap, records are kept until the month ends. */
-  caps?: (namespace: string) => SpendCaps | undefined
   settings?: Partial<LaunchSettings>
   heartbeats?: Partial<HeartbeatSettings>
   /** Seconds between two lists of an account's VMs. Default 10. */

@@ -1,0 +1,107 @@
+import Type, { type Static } from "typebox"
+import { PROVISIONINGS } from "./job.ts"
+import { AGE_COLUMN, defineKind } from "./kind.ts"
+import { LIMITS } from "./limits.ts"
+import type { KubeObject, Stored } from "./meta.ts"
+import { immutable, MapOf, ObservedGeneration, Text } from "./schema.ts"
+
+export const StatementSpecSchema = Type.Object(
+  {
+    namespace: Text(63, "Namespace of the project."),
+    month: Type.String({
+      pattern: "^[0-9]{4}-(0[1-9]|1[0-2])$",
+      maxLength: 7,
+      description: "Calendar month (UTC), such as 2026-11.",
+    }),
+  },
+  {
+    description: "Project and month of the statement.",
+    "x-kubernetes-validations": [immutable(["namespace", "month"])],
+  },
+)
+export type StatementSpec = Static<typeof StatementSpecSchema>
+
+/** Most pairs of a label and its value whose costs are kept apart. */
+export const MOST_LABELS = 100
+
+/** Most Launches that a Statement has counted and that do not say so yet. */
+export const MOST_COUNTED = 2000
+
+function Usd(description: string) {
+  return Type.Number({ minimum: 0, description })
+}
+
+export const StatementStatusSchema = Type.Object(
+  {
+    observedGeneration: ObservedGeneration,
+    spentUsd: Type.Optional(Usd("Cost of the project's ended VMs in this month, USD.")),
+    byCloud: Type.Optional(
+      MapOf(Usd("USD."), {
+        keys: { maxLength: 32, allowed: "at most 32 characters" },
+        maxProperties: 32,
+        description: "Cost by cloud, USD.",
+      }),
+    ),
+    byProvisioning: Type.Optional(
+      MapOf(Usd("USD."), {
+        keys: { maxLength: 16, allowed: "at most 16 characters" },
+        maxProperties: PROVISIONINGS.length,
+        description: "Cost by purchase option, USD.",
+      }),
+    ),
+    byLabel: Type.Optional(
+      Type.Array(
+        Type.Object({
+          key: Text(LIMITS.labelKey, "Key of the label."),
+          value: Text(LIMITS.labelValue, "Value of the label."),
+          usd: Usd("Cost of the jobs with this label, USD."),
+        }),
+        {
+          maxItems: MOST_LABELS,
+          description: "Cost by the labels of the jobs, USD. A job with two labels counts twice.",
+        },
+      ),
+    ),
+    otherLabelsUsd: Type.Optional(Usd(`Cost by all labels that are not among the ${MOST_LABELS} of byLabel, USD.`)),
+    counted: Type.Optional(
+      Type.Array(Text(253, "Name of a Launch."), {
+        maxItems: MOST_COUNTED,
+        description: "Launches whose cost is counted here, and that may not say so yet.",
+      }),
+    ),
+  },
+  { description: "Costs so far. Only Berth's operator writes it." },
+)
+export type StatementStatus = Static<typeof StatementStatusSchema>
+
+export type Statement = KubeObject<StatementSpec, StatementStatus>
+export type StoredStatement = Stored<Statement>
+
+/** Returns the name of a project's Statement of a month. A namespace has no other project at the same time. */
+export function statementName(namespace: string, month: string): string {
+  return `${namespace}-${month}`
+}
+
+/** Returns the calendar month (UTC) of a time, such as `2026-11`. */
+export function monthOf(time: Date): string {
+  return time.toISOString().slice(0, 7)
+}
+
+export const STATEMENT = defineKind({
+  kind: "Statement",
+  plural: "statements",
+  singular: "statement",
+  shortNames: ["bstmt"],
+  namespaced: true,
+  description: "Cost of a project in one month. Berth writes it; tenants do not.",
+  spec: StatementSpecSchema,
+  status: StatementStatusSchema,
+  owned: ["spec", "status"],
+  printerColumns: [
+    { name: "Project", type: "string", jsonPath: ".spec.namespace" },
+    { name: "Month", type: "string", jsonPath: ".spec.month" },
+    { name: "USD", type: "number", jsonPath: ".status.spentUsd", description: "Cost of the ended VMs, USD." },
+    AGE_COLUMN,
+  ],
+  selectableFields: [".spec.namespace", ".spec.month"],
+})

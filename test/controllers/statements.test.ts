@@ -1,0 +1,96 @@
+import { describe, expect, test } from "vitest"
+import { timestamp } from "../../src/apis/clock.ts"
+import type { StoredJob } from "../../src/apis/job.ts"
+import { roundUsd } from "../../src/apis/money.ts"
+import { monthOf, type StatementStatus } from "../../src/apis/statement.ts"
+import { STATEMENTS } from "../../src/controllers/statement/options.ts"
+import { eventually } from "../cloud/eventually.ts"
+import { launchOf, offerOf } from "./builders.ts"
+import { type ControllerHarness, controllerHarnesses, JOBS, LAUNCHES } from "./harness.ts"
+
+const newHarness = controllerHarnesses()
+
+async function statementOf(harness: ControllerHarness): Promise<StatementStatus> {
+  const { items } = await harness.client.list(STATEMENTS, { namespace: harness.namespace })
+  expect(items.map(({ spec }) => spec)).toEqual([{ namespace: harness.namespace, month: monthOf(harness.clock.now()) }])
+  return items[0]?.status ?? {}
+}
+
+/** Creates a job as a version without Statements left it. */
+async function formerJob(harness: ControllerHarness, name: string, actualUsd: number): Promise<StoredJob> {
+  const job = await harness.submit(name, { labels: { team: "vision" } })
+  const completionTime = timestamp(harness.clock.now())
+  const placement = { offer: offerOf({ cloud: "aws" }), reason: "the cheapest" }
+  const status = { phase: "succeeded", completionTime, placement, cost: { actualUsd } } as const
+  return harness.client.replaceStatus(JOBS, { ...job, status })
+}
+
+/** Creates the Launch of such a job. */
+async function formerLaunch(harness: ControllerHarness, job: StoredJob, costUsd: number): Promise<void> {
+  const terminationTime = timestamp(harness.clock.now())
+  const vm = { state: "terminated", id: "vm-0", createTime: terminationTime, terminationTime } as const
+  const { metadata, spec } = launchOf(job)
+  const { name, finalizers = [] } = metadata
+  const launch = { metadata: { name, finalizers, namespace: harness.namespace }, spec }
+  const stored = await harness.client.create(LAUNCHES, launch as never)
+  await harness.client.replaceStatus(LAUNCHES, { ...stored, status: { phase: "terminated", vm, costUsd } })
+}
+
+async function run(harness: ControllerHarness, name: string): Promise<number> {
+  await harness.submit(name)
+  await eventually(async () => {
+    await harness.agentsStep()
+    expect((await harness.job(name)).status?.settled).toBe(true)
+  })
+  return (await harness.job(name)).status?.cost?.actualUsd ?? 0
+}
+
+async function unreleased(harness: ControllerHarness): Promise<string[]> {
+  const launches = await harness.launches()
+  return launches.filter(({ metadata }) => metadata.finalizers?.length).map(({ metadata }) => metadata.name)
+}
+
+describe("the Statement of a project", () => {
+  test("counts what ended in a version without Statements, once, also under a cap", async () => {
+    const harness = await newHarness()
+    await formerJob(harness, "without-launch", 3)
+    await formerLaunch(harness, await formerJob(harness, "with-launch", 2), 2)
+    const capped = harness.operator({ caps: { maxMonthlyUsd: 5.5 } })
+    await harness.submit("waits")
+    await eventually(async () => expect((await harness.job("waits")).status?.reason).toBe("CapReached"))
+    await eventually(async () => expect((await statementOf(harness)).spentUsd).toBe(5))
+    expect((await harness.job("waits")).status?.reason).toBe("CapReached")
+    await harness.cancel("waits")
+    await capped.stop()
+
+    let spentUsd = 5
+    for (const name of ["one", "two"]) {
+      const operator = harness.operator()
+      spentUsd = roundUsd(spentUsd + (await run(harness, name)))
+      await eventually(async () => {
+        harness.clock.advance(1)
+        expect(await unreleased(harness)).toEqual([])
+      })
+      await operator.stop()
+      expect(await statementOf(harness)).toMatchObject({
+        spentUsd,
+        byCloud: { aws: 3, sim: roundUsd(spentUsd - 3) },
+        byProvisioning: { onDemand: spentUsd },
+        byLabel: [{ key: "team", value: "vision", usd: 3 }],
+      })
+    }
+  })
+
+  test("holds a deleted Launch until its cost is counted", async () => {
+    const harness = await newHarness()
+    const job = await formerJob(harness, "old", 2)
+    await formerLaunch(harness, job, 2)
+    const [launch] = await harness.launches()
+    await harness.client.delete(LAUNCHES, { namespace: harness.namespace, name: launch?.metadata.name ?? "" })
+    await harness.delete("old")
+    expect(await harness.launches()).toHaveLength(1)
+    harness.operator()
+    await eventually(async () => expect(await harness.launches()).toEqual([]))
+    expect((await statementOf(harness)).spentUsd).toBe(2)
+  })
+})
