@@ -184,7 +184,13 @@ async function startBerth(
   // Stopped after the operator, which then launches nothing, and before the façade, which stores results and logs.
   const scope = { installation, region: LOCAL_REGION }
   const powerOffOptions = { cloud, scope, client, systemNamespace: SYSTEM_NAMESPACE, clock: systemClock }
+  let isPoweringOff = false
+  // On a busy machine this process may reach its own time limit first.
+  process.once("exit", () => {
+    if (isPoweringOff || options.signal.aborted) cloud.killNow()
+  })
   parts.add("the VMs", STOP_LIMITS.vms, (limit) => {
+    isPoweringOff = true
     const seconds = Math.min(POWER_OFF_SECONDS, limit - KILL_SECONDS)
     return endVms({ ...powerOffOptions, seconds }, cloud, report)
   })

@@ -136,7 +136,7 @@ describe("local cloud", () => {
   }
   const childrenOf = async (launch: string) => JSON.parse(await read(launch, "children.json")) as number[]
   const running = async (pids: number[]) => {
-    const table = await readProcessTable()
+    const table = readProcessTable()
     return pids.filter((pid) => table.has(pid))
   }
   const operator = (specs: LaunchSpec[]): ChildProcess =>
@@ -331,6 +331,33 @@ describe("local cloud", () => {
       expect(await running(pids)).toEqual([])
     })
 
+    it("kills agents, and commands in sessions of their own, before killNow returns", async () => {
+      const own = await mkdtemp(join(tmpdir(), "berth-kill-now-"))
+      const agentCommand = [process.execPath, join(import.meta.dirname, "process-agent.ts")]
+      const leaving = openAt(own, { agentCommand })
+      const [alive, dead] = [spec(), spec()]
+      for (const asked of [alive, dead]) await leaving.launch(asked)
+      const pidsIn = async ({ name }: LaunchSpec) => {
+        await readFile(join(own, name, "disk", "process.json"))
+        const files = ["outer", "inner"].map((file) => join(own, name, "disk", "work", file))
+        return (await Promise.all(files.map((file) => readFile(file, "utf8")))).map(Number)
+      }
+      const pids = await eventually(async () => {
+        const written = [...(await pidsIn(alive)), ...(await pidsIn(dead))]
+        expect(written.every((pid) => pid > 0)).toBe(true)
+        return written
+      })
+      const agents = await Promise.all([alive, dead].map(({ name }) => readFile(join(own, name, "process"), "utf8")))
+      const [agent = 0, killed = 0] = agents.map((text) => parseIdentity(text)?.pid ?? 0)
+      expect(await running([agent, killed, ...pids])).toEqual([agent, killed, ...pids])
+      process.kill(killed, "SIGKILL")
+      await eventually(async () => expect(await running([killed])).toEqual([]))
+      await writeFile(join(own, "unreadable"), "")
+      leaving.killNow()
+      await eventually(async () => expect(await running([agent, killed, ...pids])).toEqual([]))
+      await rm(own, { recursive: true })
+    })
+
     it("completes a pending list when the cloud is closed", async () => {
       const due: (() => void)[] = []
       const setTimer: Clock["setTimer"] = (_seconds, callback) => {
@@ -488,13 +515,13 @@ describe("identities of local processes", () => {
   afterAll(() => child.kill("SIGKILL"))
 
   it("match the same process only, and not after its end", async () => {
-    const entry = (await readProcessTable()).get(child.pid ?? 0)
+    const entry = readProcessTable().get(child.pid ?? 0)
     expect(entry).toMatchObject({ parent: process.pid, group: child.pid })
     const own = entry as ProcessIdentity
-    expect(isAlive(own, await readProcessTable())).toBe(true)
-    expect(isAlive({ ...own, startedAt: "earlier" }, await readProcessTable())).toBe(false)
+    expect(isAlive(own, readProcessTable())).toBe(true)
+    expect(isAlive({ ...own, startedAt: "earlier" }, readProcessTable())).toBe(false)
     child.kill("SIGKILL")
     await once(child, "exit")
-    expect(isAlive(own, await readProcessTable())).toBe(false)
+    expect(isAlive(own, readProcessTable())).toBe(false)
   })
 })

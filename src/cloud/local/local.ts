@@ -9,7 +9,7 @@ import { specDigest } from "../spec-digest.ts"
 import { removeContainers } from "./containers.ts"
 import { nextStep, shownState, type VmFacts } from "./decide.ts"
 import { createFolder, listFolders, VmFolder, type VmRecord } from "./folder.ts"
-import { killLeftovers } from "./leftovers.ts"
+import { killAllNow, killLeftovers } from "./leftovers.ts"
 import { type Agent, powerOn } from "./power.ts"
 import { isAlive, type ProcessTable, readProcessTable, signal } from "./processes.ts"
 
@@ -91,7 +91,7 @@ export class LocalCloud implements Cloud {
     return await this.#orTransient(async () => {
       await mkdir(this.#options.dataDir, { recursive: true, mode: 0o700 })
       const folders = await listFolders(this.#options.dataDir, this.#options.clock.now())
-      const table = await readProcessTable()
+      const table = readProcessTable()
       const all = await Promise.all(folders.map((folder) => this.#advance(folder, table)))
       return all
         .filter((observed) => observed !== undefined)
@@ -123,7 +123,7 @@ export class LocalCloud implements Cloud {
     return await this.#orTransient(async () => {
       const agent = await this.#folder(vm.id).process()
       if (agent === "nobody") return false
-      return agent === undefined || isAlive(agent, await readProcessTable())
+      return agent === undefined || isAlive(agent, readProcessTable())
     })
   }
 
@@ -138,6 +138,14 @@ export class LocalCloud implements Cloud {
       if (this.#options.dockerSocket !== undefined) await removeContainers(this.#options.dockerSocket, vm.launch)
       await this.#advance(folder)
     })
+  }
+
+  /**
+   * Kills the processes of all VMs before it returns, for a process that exits before `kill` is done. Records nothing, and
+   * leaves containers: the next start does both.
+   */
+  killNow(): void {
+    killAllNow(this.#options.dataDir)
   }
 
   async verify(): Promise<Identity> {
@@ -201,7 +209,7 @@ export class LocalCloud implements Cloud {
     if (agent === "nobody") return { folder, record, facts }
     // A process table from before the agent recorded its identity does not contain it. Only a later table proves a
     // death.
-    const alive = (table !== undefined && isAlive(agent, table)) || isAlive(agent, await readProcessTable())
+    const alive = (table !== undefined && isAlive(agent, table)) || isAlive(agent, readProcessTable())
     return { folder, record, facts: { ...facts, power: alive ? "on" : "gone" } }
   }
 
@@ -256,7 +264,7 @@ export class LocalCloud implements Cloud {
     if (this.#stopped.has(record.launch)) return false
     this.#stopped.add(record.launch)
     const agent = await folder.process()
-    if (typeof agent === "object" && isAlive(agent, await readProcessTable())) signal(agent.pid, "SIGTERM")
+    if (typeof agent === "object" && isAlive(agent, readProcessTable())) signal(agent.pid, "SIGTERM")
     if (facts.terminationRequestTime === undefined) await folder.recordMoment("termination-request", this.#now())
     return true
   }

@@ -1,8 +1,5 @@
-import { execFile } from "node:child_process"
-import { readdir, readFile } from "node:fs/promises"
-import { promisify } from "node:util"
-
-const run = promisify(execFile)
+import { execFileSync } from "node:child_process"
+import { readdirSync, readFileSync } from "node:fs"
 
 /** Permanent identity of a process, in the agent's notation too. A pid alone is not enough: the system reuses it. */
 export interface ProcessIdentity {
@@ -73,26 +70,27 @@ export function signal(pid: number, name: NodeJS.Signals): void {
   }
 }
 
-/** Reads the process table from /proc, or from ps if there is no /proc. */
-export async function readProcessTable(): Promise<ProcessTable> {
-  const entries = process.platform === "linux" ? await fromProc() : await fromPs()
+/**
+ * Reads the process table from /proc, or from ps if there is no /proc. Synchronous, so that it also works while this
+ * process exits, and because hundreds of asynchronous reads take seconds on a busy machine.
+ */
+export function readProcessTable(): ProcessTable {
+  const entries = process.platform === "linux" ? fromProc() : fromPs()
   return new Map(entries.map((entry) => [entry.pid, entry]))
 }
 
-async function fromProc(): Promise<ProcessEntry[]> {
-  const bootId = (await readFile(BOOT_ID, "utf8")).trim()
-  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name))
-  const entries = await Promise.all(
-    pids.map(async (pid) => parseStat(Number(pid), await readStat(`/proc/${pid}/stat`))),
-  )
-  return entries
+function fromProc(): ProcessEntry[] {
+  const bootId = readFileSync(BOOT_ID, "utf8").trim()
+  const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name))
+  return pids
+    .map((pid) => parseStat(Number(pid), readStat(`/proc/${pid}/stat`)))
     .filter((entry) => entry !== undefined)
     .map((entry) => ({ ...entry, startedAt: `${bootId}/${entry.startedAt}` }))
 }
 
-async function readStat(path: string): Promise<string> {
+function readStat(path: string): string {
   try {
-    return await readFile(path, "utf8")
+    return readFileSync(path, "utf8")
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     // The process ended after it was listed.
@@ -112,9 +110,9 @@ function parseStat(pid: number, stat: string): ProcessEntry | undefined {
   return { pid, parent: Number(parent), group: Number(group), session: Number(session), startedAt }
 }
 
-async function fromPs(): Promise<ProcessEntry[]> {
-  const { stdout } = await run("ps", ["-A", "-o", "pid=,ppid=,pgid=,stat=,lstart="], { env: PS_ENVIRONMENT })
-  return stdout
+function fromPs(): ProcessEntry[] {
+  const columns = ["-A", "-o", "pid=,ppid=,pgid=,stat=,lstart="]
+  return execFileSync("ps", columns, { env: PS_ENVIRONMENT, encoding: "utf8" })
     .split("\n")
     .map((line) => /^\s*(\d+)\s+(\d+)\s+(\d+)\s+(\S+)\s+(.+?)\s*$/.exec(line))
     .filter((match) => match !== null && !match[4]?.startsWith("Z"))
