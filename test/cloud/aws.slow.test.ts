@@ -532,7 +532,6 @@ describe("aws", () => {
       ["MaxSpotInstanceCountExceeded", 400, QuotaError],
       ["SomeNewLimitExceeded", 400, QuotaError],
       ["UnauthorizedOperation", 403, RegionError],
-      ["AuthFailure", 401, CredentialsError],
       ["AuthFailure.ServiceLinkedRoleCreationNotPermitted", 403, AccountError],
       ["PendingVerification", 400, RegionError],
       ["Blocked", 403, CredentialsError],
