@@ -139,6 +139,11 @@ export class GceServer {
   readonly regionalQuotas = new Map<string, number>()
   /** Permissions of the caller; undefined: all. */
   permissions: ReadonlySet<string> | undefined
+  /**
+   * Permissions that a binding with a condition grants: on the resources of the condition, not on the project
+   * (https://cloud.google.com/iam/docs/conditions-overview).
+   */
+  readonly conditional = new Set<string>()
   /** APIs that the project has not enabled, such as `compute.googleapis.com`. */
   readonly disabled = new Set<string>()
   /** Networks of the project. */
@@ -162,6 +167,8 @@ export class GceServer {
   readonly #byRequestId = new Map<string, string>()
   readonly #preemptions: Operation[] = []
   readonly #tokens = new Set<string>()
+  /** Public keys of the service account. */
+  readonly #keys = [createPublicKey(KEY.publicKey)]
   readonly #server: Server
   readonly #held: (() => void)[] = []
   #ids = 1000n
@@ -190,6 +197,12 @@ export class GceServer {
     if (!HOSTS.includes(url.hostname)) throw new Error(`${url.hostname} is no host of Google's that is called`)
     const { port } = this.#server.address() as AddressInfo
     return await fetch(`http://127.0.0.1:${port}/${url.hostname}${url.pathname}${url.search}`, init)
+  }
+
+  /** Accepts one more key of the service account, by its key file. */
+  accept(keyfile: string): void {
+    const { private_key } = JSON.parse(keyfile) as { private_key: string }
+    this.#keys.push(createPublicKey(private_key))
   }
 
   /** Removes the stored ids of requests: Google keeps them only for a while. */
@@ -285,7 +298,9 @@ export class GceServer {
       send(400, { error: { code: 400, message: "Invalid request", status: "INVALID_ARGUMENT" } })
       return
     }
-    const granted = permissions.filter((permission) => this.permissions?.has(permission) !== false)
+    const isGranted = (permission: string) =>
+      this.permissions?.has(permission) !== false && !this.conditional.has(permission)
+    const granted = permissions.filter(isGranted)
     // An empty list is left out of the answer.
     send(200, granted.length > 0 ? { permissions: granted } : {})
   }
@@ -311,8 +326,8 @@ export class GceServer {
   #tokenFor(form: URLSearchParams): string | undefined {
     const [head = "", claims = "", signature = ""] = (form.get("assertion") ?? "").split(".")
     const signed = Buffer.from(`${head}.${claims}`)
-    const key = createPublicKey(KEY.publicKey)
-    if (!verify("RSA-SHA256", signed, key, Buffer.from(signature, "base64url"))) return undefined
+    const isSigned = this.#keys.some((key) => verify("RSA-SHA256", signed, key, Buffer.from(signature, "base64url")))
+    if (!isSigned) return undefined
     const { aud, iss } = JSON.parse(Buffer.from(claims, "base64url").toString()) as { aud?: string; iss?: string }
     if (aud !== "https://oauth2.googleapis.com/token" || iss !== `berth@${this.#project.project}.iam`) return undefined
     if (form.get("grant_type") !== "urn:ietf:params:oauth:grant-type:jwt-bearer") return undefined
